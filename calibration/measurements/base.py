@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The contract that every measurement declaration fulfils.
+
+A measurement kind is one module of this package with one ``Declaration``: which steps answer its question on a given
+SUT, how the kernel's document becomes values, which of the values are headline metrics, and what it will cost. The
+registry in ``calibration.measurements`` finds the modules; nothing else lists them.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any, ClassVar, Generic, Literal, TypeVar
+
+from calibration.context import Context
+from calibration.model import Model
+from calibration.statistics import Estimate
+from calibration.sutprobe import ProbeDocument
+from calibration.validity import Flag
+
+PROBE = "sutprobe"
+"""First word of every step's argv; the SUT's side replaces it by the path of the verified kernel."""
+
+DEADLINE_FACTOR = 4
+"""A step may take this many times its expected duration: a loaded or slow SUT finishes, a hung one is found."""
+
+DEADLINE_FLOOR_S = 30
+"""No deadline is shorter, so that start-up on an emulated or busy SUT never decides."""
+
+
+class Step(Model):
+    """One run of a kernel on the SUT: everything that is needed to run it, review it or refuse it."""
+
+    id: str
+    kind: str
+    title: str
+    argv: tuple[str, ...]
+    cpus: tuple[int, ...]
+    nodes: tuple[int, ...]
+    expected_duration_s: float
+    deadline_s: float
+
+
+class NotPlanned(Model):
+    """A measurement, or a part of one, that this SUT or profile does not allow, and why."""
+
+    kind: str
+    what: str
+    reason: str
+
+
+class Missing(Model):
+    """A part of a measurement that has no value although it was asked for, and why."""
+
+    what: str
+    reason: str
+
+
+class Values(Model):
+    """Base of the values of one kind; ``kind`` tells the kinds apart in a document."""
+
+    kind: str
+
+
+class Metric(Model):
+    """One headline figure: what limits, drift and comparisons speak about.
+
+    ``name`` is stable and unique within a run document, for example ``idle_latency.latency_ns``.
+    """
+
+    name: str
+    title: str
+    value: float
+    unit: str
+    interval: tuple[float, float] | None
+    coverage: float | None
+    better: Literal["lower", "higher"]
+
+
+class Parsed(Model):
+    """What one kernel document says about one measurement."""
+
+    id: str
+    values: Values
+    flags: tuple[Flag, ...]
+    missing: tuple[Missing, ...] = ()
+
+
+class Settings(Model):
+    """Base of a kind's settings in a profile; the defaults are a nightly run's."""
+
+
+S = TypeVar("S", bound=Settings)
+V = TypeVar("V", bound=Values)
+
+
+class Declaration(ABC, Generic[S, V]):
+    """One measurement kind."""
+
+    kind: ClassVar[str]
+    title: ClassVar[str]
+    question: ClassVar[str]
+    settings: type[S]
+    values: type[V]
+
+    @abstractmethod
+    def steps(self, context: Context, settings: S) -> Iterator[Step | NotPlanned]:
+        """Yield the steps that answer the question on this SUT, and what cannot be answered."""
+
+    @abstractmethod
+    def parse(self, document: ProbeDocument, step: Step) -> Iterator[Parsed]:
+        """Yield what *document*, printed by *step*, says. Raises ``InputError`` where it has another form."""
+
+    @abstractmethod
+    def metrics(self, values: V) -> Iterator[Metric]:
+        """Yield the headline figures of *values*."""
+
+
+def step(  # noqa: D417 - the arguments are the fields of Step
+    *,
+    id: str,  # noqa: A002 - the field's name in the document
+    kind: str,
+    title: str,
+    subcommand: str,
+    options: dict[str, Any],
+    cpus: tuple[int, ...],
+    nodes: tuple[int, ...],
+    expected_duration_s: float,
+) -> Step:
+    """Return the step that runs *subcommand* with *options*; a list or tuple repeats its option.
+
+    The deadline follows from the expected duration.
+    """
+    deadline_s = float(max(DEADLINE_FLOOR_S, round(expected_duration_s * DEADLINE_FACTOR)))
+    argv = [PROBE, subcommand]
+    for name, value in options.items():
+        for each in value if isinstance(value, list | tuple) else (value,):
+            argv += [f"--{name}", str(each)]
+    argv += ["--deadline-s", f"{deadline_s:g}"]
+    return Step(
+        id=id,
+        kind=kind,
+        title=title,
+        argv=tuple(argv),
+        cpus=cpus,
+        nodes=nodes,
+        expected_duration_s=round(expected_duration_s, 1),
+        deadline_s=deadline_s,
+    )
+
+
+def metric_of(name: str, title: str, figure: Estimate, better: Literal["lower", "higher"]) -> Metric:
+    """Return the metric that *figure* is the value of."""
+    return Metric(
+        name=name,
+        title=title,
+        value=figure.value,
+        unit=figure.unit,
+        interval=figure.interval,
+        coverage=figure.coverage,
+        better=better,
+    )

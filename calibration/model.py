@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every stored or exchanged model of the project has in common."""
+
+from datetime import datetime
+from typing import Annotated
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, PlainSerializer
+
+
+class Model(BaseModel):
+    """A frozen, closed, strict record.
+
+    An unknown field, a wrong type, NaN or an infinity is an error on load; what is absent is ``None`` beside a
+    reason, never 0.
+    """
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, allow_inf_nan=False, ser_json_inf_nan="null", validate_default=True
+    )
+
+
+def format_time(when: datetime) -> str:
+    """Return a point in time as ISO 8601 UTC with second precision, as run identifiers and pages show it."""
+    return when.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+UtcTime = Annotated[AwareDatetime, PlainSerializer(format_time, return_type=str, when_used="json")]
+"""A point in time in UTC, stored with second precision."""

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Estimates with their uncertainty.
+
+A figure is measured on several *placements* (fresh allocations of the memory it touches) with several *windows* in
+each. Physical placement is the unit of replication: windows of one placement share its pages and agree with each
+other far better than placements do, so an interval made from windows alone would be much too narrow. The estimate
+is the median of the placement medians; its interval comes from order statistics of those medians, which assumes
+nothing about their distribution (David and Nagaraja, *Order Statistics*, section 7.1).
+"""
+
+from collections.abc import Sequence
+from math import comb
+from statistics import median
+from typing import Literal, Self
+
+from pydantic import model_validator
+
+from calibration.model import Model
+
+COVERAGE_WANTED = 0.95
+"""The interval is the narrowest symmetric one that covers the median at least this often."""
+
+BIMODAL_EXPLAINED = 0.85
+"""Share of variance that two groups must explain. One normal group split in two explains 0.64, a uniform one 0.75."""
+
+BIMODAL_MINOR_SHARE = 0.15
+"""Share of the samples that the smaller group must hold, so that a few outliers are not called a second mode."""
+
+BIMODAL_SEPARATION = 0.03
+"""Distance of the groups' means relative to the median, below which two modes would not matter to a reader."""
+
+BIMODAL_SAMPLES = 18
+"""Fewer samples cannot tell two modes from one."""
+
+Estimator = Literal["median_of_placements", "median_of_windows", "fastest_of_search", "derived", "observed"]
+
+
+def median_ranks(count: int, coverage: float = COVERAGE_WANTED) -> tuple[int, int, float]:
+    """Return the ranks (1-based) of the order statistics that bound the median, and the coverage they reach.
+
+    *count* samples are assumed independent. Where even the extremes cover less than *coverage* (fewer than six
+    samples), the extremes are returned with the coverage they do have.
+    """
+    if count < 1:
+        raise ValueError(f"expected at least one sample, found {count}")
+    best = (1, count, _coverage(count, 1))
+    for low in range(2, count // 2 + 1):
+        reached = _coverage(count, low)
+        if reached < coverage:
+            break
+        best = (low, count + 1 - low, reached)
+    return best
+
+
+def _coverage(count: int, low: int) -> float:
+    """Return the probability that the median lies between the *low*-th smallest and the *low*-th largest sample."""
+    return 1.0 - 2.0 * sum(comb(count, below) for below in range(low)) / 2.0**count if count > 1 else 0.0
+
+
+def relative_spread(samples: Sequence[float]) -> float | None:
+    """Return the median absolute deviation, scaled to a normal's standard deviation and divided by the median.
+
+    ``None`` for fewer than two samples or a median of zero.
+    """
+    if len(samples) < 2 or (centre := median(samples)) == 0:
+        return None
+    return 1.4826 * median(abs(sample - centre) for sample in samples) / abs(centre)
+
+
+def is_bimodal(samples: Sequence[float]) -> bool:
+    """Tell whether *samples* fall into two well separated groups.
+
+    The best split of the sorted samples into two groups (least squares, as two-means finds it) must explain
+    ``BIMODAL_EXPLAINED`` of the variance, leave ``BIMODAL_MINOR_SHARE`` in the smaller group and separate the means by
+    ``BIMODAL_SEPARATION`` of the median.
+    """
+    count = len(samples)
+    if count < BIMODAL_SAMPLES:
+        return False
+    ordered = sorted(samples)
+    mean = sum(ordered) / count
+    total = sum((sample - mean) ** 2 for sample in ordered)
+    if total == 0:
+        return False
+    best_explained, best_split, best_distance = 0.0, 0, 0.0
+    below = 0.0
+    for split in range(1, count):
+        below += ordered[split - 1]
+        low, high = below / split, (mean * count - below) / (count - split)
+        explained = split * (low - mean) ** 2 + (count - split) * (high - mean) ** 2
+        if explained > best_explained:
+            best_explained, best_split, best_distance = explained, split, high - low
+    minor = min(best_split, count - best_split) / count
+    return (
+        best_explained / total >= BIMODAL_EXPLAINED
+        and minor >= BIMODAL_MINOR_SHARE
+        and best_distance >= BIMODAL_SEPARATION * abs(median(ordered))
+    )
+
+
+class Estimate(Model):
+    """One measured figure with its uncertainty and what it was made from.
+
+    ``value``, ``interval``, ``minimum``, ``maximum`` and ``samples`` are in ``unit``; spreads are relative.
+    ``samples`` holds one list of windows per placement.
+    """
+
+    value: float
+    unit: str
+    estimator: Estimator
+    interval: tuple[float, float] | None
+    coverage: float | None
+    placements: int
+    windows: int
+    within_spread: float | None
+    between_spread: float | None
+    minimum: float
+    maximum: float
+    bimodal: bool
+    converged: bool | None
+    samples: tuple[tuple[float, ...], ...]
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.interval is not None and not self.interval[0] <= self.value <= self.interval[1]:
+            raise ValueError(f"expected the value within its interval, found {self.value} and {self.interval}")
+        return self
+
+    @property
+    def half_width(self) -> float | None:
+        """Half the interval's width, relative to the value; ``None`` without an interval."""
+        if self.interval is None or self.value == 0:
+            return None
+        return (self.interval[1] - self.interval[0]) / 2.0 / abs(self.value)
+
+
+def estimate(
+    samples: Sequence[Sequence[float]],
+    unit: str,
+    *,
+    target_half_width: float | None = None,
+    estimator: Estimator = "median_of_placements",
+) -> Estimate:
+    """Return the estimate for *samples*, one sequence of windows per placement, all in *unit*.
+
+    With one placement only its windows can speak: the estimator is then named ``median_of_windows`` and the interval
+    says nothing about placement. *target_half_width* is relative; where given, the estimate says whether it was met.
+    Raises ``ValueError`` where there is no placement or a placement without windows.
+    """
+    if not samples or not all(samples):
+        raise ValueError("expected at least one placement with at least one window each, found none")
+    kept = tuple(tuple(float(window) for window in placement) for placement in samples)
+    flat = [window for placement in kept for window in placement]
+    centres = sorted(median(placement) for placement in kept)
+    if len(kept) == 1:
+        estimator = "median_of_windows"
+        centres = sorted(flat)
+    value = median(centres)
+    interval: tuple[float, float] | None = None
+    coverage: float | None = None
+    if len(centres) > 1:
+        low, high, coverage = median_ranks(len(centres))
+        interval = (centres[low - 1], centres[high - 1])
+    within = [spread for placement in kept if (spread := relative_spread(placement)) is not None]
+    result = Estimate(
+        value=value,
+        unit=unit,
+        estimator=estimator,
+        interval=interval,
+        coverage=coverage,
+        placements=len(kept),
+        windows=len(flat),
+        within_spread=median(within) if within else None,
+        between_spread=relative_spread(centres) if len(kept) > 1 else None,
+        minimum=min(flat),
+        maximum=max(flat),
+        bimodal=is_bimodal(flat),
+        converged=None,
+        samples=kept,
+    )
+    if target_half_width is None or result.half_width is None:
+        return result
+    return result.model_copy(update={"converged": result.half_width <= target_half_width})

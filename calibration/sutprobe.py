@@ -1,0 +1,468 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ``sutprobe`` prints: the typed form of its JSON document, one result model per subcommand.
+
+The document is read strictly: a field that is missing, unknown, of another type or not finite is an error, because a
+result that is not understood must never become a figure. Sizes are bytes, times ns or s, rates MB/s (10^6 bytes).
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any, Literal, TypeVar
+
+from calibration.errors import InputError
+from calibration.model import Model
+from calibration.validity import Flag, flag
+
+SCHEMA = "sutprobe/1"
+
+FREQUENCY_CHANGE = 0.01
+"""Relative change of the core clock over one placement from which its figures are flagged."""
+
+
+class ProbeError(Model):
+    """Why the whole command, or one point of it, has no result."""
+
+    code: str
+    message: str
+
+
+class Build(Model):
+    """How the kernel bytes were made, as compiled into them."""
+
+    version: str
+    target: str
+    compiler: str
+    flags: str
+    source_sha256: str
+
+
+class Host(Model):
+    """The machine that printed the document, by its own word."""
+
+    nodename: str
+    release: str
+    machine: str
+
+
+class Clock(Model):
+    """The time source of every figure in the document; ``reason`` says why where it is the fall-back."""
+
+    source: Literal["tsc", "cntvct", "monotonic_raw"]
+    hz: float
+    hz_uncertainty_ppm: float
+    invariant: bool
+    read_cost_ns: float
+    resolution_ns: float
+    reason: str | None
+
+
+class Warned(Model):
+    """Something the kernel noticed that a reader must know."""
+
+    code: str
+    message: str
+
+
+class Interference(Model):
+    """What else happened on the measured CPUs while they were measured: differences of counters, summed over CPUs.
+
+    ``None`` where the SUT does not say.
+    """
+
+    involuntary_switches: int
+    voluntary_switches: int
+    minor_faults: int
+    major_faults: int
+    steal_ms: float | None
+    interrupts: dict[str, int] | None
+    softirqs: dict[str, int] | None
+    smi: int | None
+    core_throttle: int | None
+    package_throttle: int | None
+    pages_migrated: int | None
+
+    def flags(self) -> Iterator[Flag]:
+        """Yield the validity flags that the counters raise."""
+        if self.involuntary_switches:
+            yield flag("PREEMPTED", f"{self.involuntary_switches} involuntary context switches while measuring")
+        if self.steal_ms:
+            yield flag("STOLEN", f"{self.steal_ms:g} ms taken by the hypervisor while measuring")
+        if self.major_faults or self.minor_faults:
+            yield flag("FAULTED", f"{self.minor_faults} minor and {self.major_faults} major faults while measuring")
+        if self.smi:
+            yield flag("SMI", f"{self.smi} system management interrupts while measuring")
+        if self.core_throttle or self.package_throttle:
+            yield flag("THROTTLED", "thermal throttle count rose while measuring")
+        if self.pages_migrated:
+            yield flag("MOVED", f"{self.pages_migrated} pages migrated between nodes while measuring")
+
+
+class Pages(Model):
+    """The pages a buffer really got, read back, and how many of those checked lie on the wanted node."""
+
+    wanted: str
+    obtained: Literal["thp", "hugetlb_2m", "hugetlb_1g", "base", "mixed"]
+    base_bytes: int
+    huge_bytes: int | None
+    huge_fraction: float
+    checked: int
+    on_node: int
+    elsewhere: int
+
+    def flags(self) -> Iterator[Flag]:
+        """Yield the validity flags that placement and page size raise."""
+        if self.checked == 0:
+            yield flag("PLACEMENT_UNVERIFIED", "no page's node could be read back")
+        elif self.elsewhere or self.on_node < self.checked:
+            yield flag("PLACEMENT_WRONG", f"{self.on_node} of {self.checked} pages checked lie on the wanted node")
+        if self.wanted != "base" and self.huge_fraction == 0:
+            yield flag("HUGEPAGE_NONE", f"on {self.base_bytes}-byte pages: huge pages were not to be had")
+        elif self.wanted != "base" and self.huge_fraction < 1:
+            yield flag("HUGEPAGE_PARTIAL", f"{self.huge_fraction:.0%} of the buffer is on huge pages")
+
+
+class Placement(Model):
+    """What every placement of a memory kernel carries."""
+
+    seed: int
+    pages: Pages
+    core_hz_before: float
+    core_hz_after: float
+    interference: Interference
+
+    def flags(self) -> Iterator[Flag]:
+        """Yield the validity flags of this placement."""
+        yield from self.pages.flags()
+        yield from self.interference.flags()
+        change = self.core_hz_after / self.core_hz_before - 1
+        if abs(change) > FREQUENCY_CHANGE:
+            yield flag("FREQ_CHANGED", f"the core clock changed by {change:+.1%} within a placement")
+
+
+class LatencyPlacement(Placement):
+    """One placement of a pointer chase: its windows in ns per load, and which of them were disturbed."""
+
+    cpu_verified: bool
+    windows_ns: tuple[float, ...]
+    dirty_windows: tuple[int, ...]
+
+    def flags(self) -> Iterator[Flag]:
+        """Yield the validity flags of this placement."""
+        yield from super().flags()
+        if not self.cpu_verified:
+            yield flag("CPU_UNVERIFIED", "the thread was not on its CPU when the windows ended")
+
+
+Stopped = Literal["converged", "placements", "budget"]
+
+
+class LatencyPoint(Model):
+    """One pointer chase: where, how large, in which order, and its placements."""
+
+    cpu: int
+    node: int
+    size_bytes: int
+    stride_bytes: int
+    order: str
+    chain_nodes: int
+    touched_bytes: int
+    chain_proved: bool
+    hops_per_window: int
+    loop_overhead_ns: float | None
+    stopped: Stopped | None
+    error: ProbeError | None
+    placements: tuple[LatencyPlacement, ...] | None
+
+    def flags(self) -> Iterator[Flag]:
+        """Yield the validity flags of all placements of this point."""
+        if self.error is None and not self.chain_proved:
+            yield flag("WORK_UNPROVED", "the chain was not proved to be one cycle over all its nodes")
+        for placement in self.placements or ():
+            yield from placement.flags()
+
+
+class LatencyResult(Model):
+    """Result of ``sutprobe latency``: one point per place x size x stride, in that order."""
+
+    points: tuple[LatencyPoint, ...]
+
+
+class Accounting(Model):
+    """Bytes per step of a traffic mix: what instructions ask for and what the declared rule says memory must move."""
+
+    reads_per_step: int
+    writes_per_step: int
+    write_allocate_reads_per_step: int
+    program_bytes_per_step: int
+    model_dram_bytes_per_step: int
+
+
+class BandwidthPlacement(Placement):
+    """One placement of a bandwidth kernel: windows in MB/s by both accountings, and each thread's share."""
+
+    cpus_verified: bool
+    windows_mb_s: tuple[float, ...]
+    program_windows_mb_s: tuple[float, ...]
+    per_thread_mb_s: tuple[float, ...]
+
+    def flags(self) -> Iterator[Flag]:
+        """Yield the validity flags of this placement."""
+        yield from super().flags()
+        if not self.cpus_verified:
+            yield flag("CPU_UNVERIFIED", "a thread was not on its CPU when the windows ended")
+
+
+class BandwidthPoint(Model):
+    """One setting of the bandwidth kernel for one group of threads; ``phase`` tells search from full measurement."""
+
+    group: str
+    cpus: tuple[int, ...]
+    nodes: tuple[int, ...]
+    mix: str
+    streams: int
+    prefetch_bytes: int
+    width: str
+    delay: int
+    buffer_bytes: int
+    phase: Literal["scan", "full"]
+    threads: int
+    accounting: Accounting
+    checked: bool
+    start_skew_ns: float | None
+    stopped: Stopped | None
+    error: ProbeError | None
+    placements: tuple[BandwidthPlacement, ...] | None
+
+    def flags(self) -> Iterator[Flag]:
+        """Yield the validity flags of all placements of this point."""
+        if self.error is None and not self.checked:
+            yield flag("WORK_UNPROVED", "the check that all bytes were moved did not pass")
+        for placement in self.placements or ():
+            yield from placement.flags()
+
+
+class BandwidthResult(Model):
+    """Result of ``sutprobe bandwidth``, in the order group x mix x setting."""
+
+    points: tuple[BandwidthPoint, ...]
+
+
+class LoadedProbe(Model):
+    """One latency probe of a loaded-latency placement: ns per load in the same windows as the bandwidth."""
+
+    cpu: int
+    node: int
+    windows_ns: tuple[float, ...]
+    probe_mb_s: float
+
+
+class LoadedPlacement(Placement):
+    """One placement of a loaded-latency point; the probes' own traffic is not in ``windows_mb_s``."""
+
+    cpus_verified: bool
+    windows_mb_s: tuple[float, ...]
+    probes: tuple[LoadedProbe, ...]
+
+    def flags(self) -> Iterator[Flag]:
+        """Yield the validity flags of this placement."""
+        yield from super().flags()
+        if not self.cpus_verified:
+            yield flag("CPU_UNVERIFIED", "a thread was not on its CPU when the windows ended")
+
+
+class LoadedPoint(Model):
+    """Latency and bandwidth at one injection delay; ``delay_ns`` is the measured length of the delay itself."""
+
+    inject_delay: int
+    delay_ns: float
+    stopped: Stopped | None
+    error: ProbeError | None
+    placements: tuple[LoadedPlacement, ...] | None
+
+    def flags(self) -> Iterator[Flag]:
+        """Yield the validity flags of all placements of this point."""
+        for placement in self.placements or ():
+            yield from placement.flags()
+
+
+class ZeroLoad(Model):
+    """The probe without any load at the start, in the middle and at the end of the sweep: what drift would show."""
+
+    cpu: int
+    node: int
+    windows_ns_start: tuple[float, ...]
+    windows_ns_middle: tuple[float, ...]
+    windows_ns_end: tuple[float, ...]
+
+
+class LoadedResult(Model):
+    """Result of ``sutprobe loaded``: one point per injection delay."""
+
+    points: tuple[LoadedPoint, ...]
+    zero_load: tuple[ZeroLoad, ...]
+
+
+class JitterInterval(Model):
+    """One display interval as PMA jitter prints it, in ticks of the clock named in the document."""
+
+    inst_min_cycles: int
+    inst_max_cycles: int
+    inst_jitter_cycles: int
+    last_exec_cycles: int
+    abs_min_cycles: int
+    abs_max_cycles: int
+    tmp: int
+    interval_cycles: int
+    sample: int
+
+
+class PmaInterval(JitterInterval):
+    """One display interval measured here, with what else happened during it."""
+
+    interference: Interference
+
+
+class PmaView(Model):
+    """The PMA-compatible view of one CPU; ``blind_fraction`` is the share of time outside the timed work."""
+
+    loops: int
+    executions: int
+    tick_hz: float
+    blind_fraction: float
+    intervals: tuple[PmaInterval, ...]
+
+
+class GapBin(Model):
+    """One histogram bin: gaps with ``from_ns`` <= length < ``to_ns``."""
+
+    from_ns: float
+    to_ns: float
+    count: int
+
+
+class GapRate(Model):
+    """How often per second a gap of at least ``threshold_ns`` came."""
+
+    threshold_ns: float
+    rate: float
+
+
+class TimeQuantile(Model):
+    """For ``time_fraction`` of the wall time the CPU was away for no longer than ``gap_ns`` at a stretch."""
+
+    time_fraction: float
+    gap_ns: float
+
+
+class LongGap(Model):
+    """One of the longest gaps: when it began, counted from the start of the view, and how long it was."""
+
+    at_ns: float
+    length_ns: float
+
+
+class Period(Model):
+    """A period found in the gaps' time stamps."""
+
+    period_ns: float
+    share_of_gaps: float
+    hz: float
+
+
+class TurnTime(Model):
+    """How long one turn of the gap loop takes when nothing interrupts it."""
+
+    min: float
+    median: float
+
+
+class GapView(Model):
+    """Every interruption of one CPU that is longer than the threshold; nothing is unobserved between the turns."""
+
+    wall_s: float
+    turns: int
+    turn_ns: TurnTime
+    threshold_ns: float
+    coverage_fraction: float
+    count: int
+    max_ns: float
+    lost_ns: float
+    lost_fraction: float
+    histogram: tuple[GapBin, ...]
+    rates_per_s: tuple[GapRate, ...]
+    quantiles: tuple[TimeQuantile, ...]
+    longest: tuple[LongGap, ...]
+    ring_full: bool
+    period: Period | None
+    core_hz_before: float
+    core_hz_after: float
+    interference: Interference
+
+
+class JitterCpu(Model):
+    """Both views of one CPU; a view that was not asked for is ``None``."""
+
+    cpu: int
+    cpu_verified: bool
+    pma: PmaView | None
+    gaps: GapView | None
+
+
+class JitterResult(Model):
+    """Result of ``sutprobe jitter``: one entry per CPU, measured at the same time."""
+
+    cpus: tuple[JitterCpu, ...]
+
+
+class ProbeDocument(Model):
+    """The envelope of every document; ``result`` is read by the model of its subcommand."""
+
+    schema_: str
+    subcommand: str
+    argv: tuple[str, ...]
+    build: Build
+    status: Literal["ok", "failed"]
+    error: ProbeError | None
+    host: Host
+    started_at_unix_ns: int
+    duration_s: float
+    clock: Clock | None
+    warnings: tuple[Warned, ...]
+    parameters: dict[str, Any]
+    result: dict[str, Any] | None
+
+    def flags(self) -> Iterator[Flag]:
+        """Yield the validity flags that hold for everything in the document."""
+        if self.clock is not None and self.clock.source == "monotonic_raw":
+            yield flag("CLOCK_FALLBACK", f"timed with CLOCK_MONOTONIC_RAW: {self.clock.reason}")
+        for warned in self.warnings:
+            if warned.code == "RT_THROTTLE_POSSIBLE":
+                yield flag("RT_THROTTLE_POSSIBLE", warned.message)
+
+
+Result = TypeVar("Result", bound=Model)
+
+
+def read_document(raw: dict[str, Any]) -> ProbeDocument:
+    """Return the typed envelope of a document as ``sutprobe`` printed it.
+
+    Raises ``InputError`` where it is not a document of the schema this package knows.
+    """
+    if raw.get("schema") != SCHEMA:
+        raise InputError(f"expected a sutprobe document of schema {SCHEMA!r}, found {raw.get('schema')!r}")
+    fields = {"schema_" if key == "schema" else key: value for key, value in raw.items()}
+    try:
+        return ProbeDocument.model_validate_json(json.dumps(fields, allow_nan=False))
+    except ValueError as error:
+        raise InputError(f"the sutprobe document does not have the form of schema {SCHEMA!r}: {error}") from error
+
+
+def read_result(document: ProbeDocument, model: type[Result]) -> Result:
+    """Return the result of *document* as *model*. Raises ``InputError`` where there is none or it has another form."""
+    if document.result is None:
+        reason = document.error.message if document.error else "no error was given"
+        raise InputError(f"expected a result from sutprobe {document.subcommand}, found none: {reason}")
+    try:
+        return model.model_validate_json(json.dumps(document.result, allow_nan=False))
+    except ValueError as error:
+        raise InputError(f"the result of sutprobe {document.subcommand} has an unexpected form: {error}") from error

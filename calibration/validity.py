@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The closed list of validity flags, and how interference and placement evidence raise them.
+
+A flag says something about one measurement that a reader must know before believing its figure. ``info`` explains,
+``warn`` casts doubt, ``invalid`` means the figure does not answer the question it was asked for: it stays in the
+document and is struck out on the page.
+"""
+
+from collections.abc import Iterable
+from typing import Literal, get_args
+
+from calibration.model import Model
+
+Severity = Literal["info", "warn", "invalid"]
+
+SEVERITIES: dict[str, Severity] = {
+    "NOT_CONVERGED": "warn",
+    "BIMODAL": "warn",
+    "PREEMPTED": "warn",
+    "STOLEN": "warn",
+    "IRQ_NOISE": "info",
+    "SMI": "warn",
+    "FREQ_CHANGED": "warn",
+    "THROTTLED": "warn",
+    "FAULTED": "warn",
+    "MOVED": "warn",
+    "PLACEMENT_UNVERIFIED": "invalid",
+    "PLACEMENT_WRONG": "invalid",
+    "CPU_UNVERIFIED": "invalid",
+    "WORK_UNPROVED": "invalid",
+    "HUGEPAGE_PARTIAL": "info",
+    "HUGEPAGE_NONE": "info",
+    "PREFETCH_UNKNOWN": "info",
+    "CLOCK_FALLBACK": "warn",
+    "NOT_ISOLATED": "info",
+    "RT_THROTTLE_POSSIBLE": "warn",
+    "VIRTUALISED": "info",
+    "EMULATED": "invalid",
+    "BUFFER_TOO_SMALL": "warn",
+    "BUFFER_CAPPED": "warn",
+    "ASYMMETRIC": "warn",
+    "NODE_ASYMMETRY": "warn",
+    "NON_MONOTONE": "info",
+    "DRIFT": "warn",
+    "RING_FULL": "warn",
+    "COVERAGE_LOW": "warn",
+    "PARTIAL": "warn",
+}
+"""Every flag there is, with its severity. The method page ``docs/method/validity.rst`` explains each."""
+
+
+class Flag(Model):
+    """One validity flag of one measurement, and the evidence for it in a sentence."""
+
+    code: str
+    severity: Severity
+    reason: str
+
+
+class Validity(Model):
+    """Whether a measurement's figures may be believed: ``valid`` is false as soon as one flag is ``invalid``."""
+
+    valid: bool
+    flags: tuple[Flag, ...]
+
+
+def flag(code: str, reason: str) -> Flag:
+    """Return the flag *code* with its declared severity. Raises ``KeyError`` for a code outside the closed list."""
+    return Flag(code=code, severity=SEVERITIES[code], reason=reason)
+
+
+def validity(flags: Iterable[Flag]) -> Validity:
+    """Return the judgement that *flags* add up to; flags repeated with the same reason are kept once, worst first."""
+    unique = {(each.code, each.reason): each for each in flags}
+    order = {severity: rank for rank, severity in enumerate(reversed(get_args(Severity)))}
+    kept = tuple(sorted(unique.values(), key=lambda each: (order[each.severity], each.code, each.reason)))
+    return Validity(valid=all(each.severity != "invalid" for each in kept), flags=kept)
