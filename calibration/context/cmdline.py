@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kernel command line: verbatim, and as an ordered list of parameters.
+
+Source: ``next_arg`` in ``lib/cmdline.c``, ``housekeeping_isolcpus_setup`` in ``kernel/sched/isolation.c`` and
+``Documentation/admin-guide/kernel-parameters.txt`` of the Linux kernel.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from calibration.context.cpulists import parse_cpulist
+from calibration.context.model import CommandLine, Parameter
+
+ISOLCPUS_FLAGS = ("nohz", "domain", "managed_irq")
+
+
+def split_words(text: str) -> tuple[str, ...]:
+    """Split at white space outside double quotes; the quotes stay in the words."""
+    words = []
+    word = ""
+    quoted = False
+    for character in text:
+        if character == '"':
+            quoted = not quoted
+        if character.isspace() and not quoted:
+            if word:
+                words.append(word)
+            word = ""
+        else:
+            word += character
+    if word:
+        words.append(word)
+    return tuple(words)
+
+
+def parse_cmdline(text: str) -> CommandLine:
+    """Parse a kernel command line.
+
+    Repeated keys stay repeated and in order; words after ``--`` belong to init.
+    """
+    parameters = []
+    words = split_words(text)
+    end = words.index("--") if "--" in words else len(words)
+    for word in words[:end]:
+        bare = word[1:-1] if len(word) > 1 and word[0] == word[-1] == '"' else word
+        name, equals, value = bare.partition("=")
+        if len(value) > 1 and value[0] == value[-1] == '"':
+            value = value[1:-1]
+        parameters.append(Parameter(name=name, value=value if equals else None))
+    return CommandLine(text=text, parameters=tuple(parameters), init_arguments=words[end + 1 :])
+
+
+@dataclass(frozen=True)
+class IsolCpus:
+    """An ``isolcpus=`` value: what is isolated from what.
+
+    Without flag words it isolates from scheduling domains.
+    """
+
+    cpus: tuple[int, ...]
+    flags: tuple[str, ...]
+    unknown_flags: tuple[str, ...]
+
+    @property
+    def isolates_domain(self) -> bool:
+        return not self.flags or "domain" in self.flags
+
+
+def parse_isolcpus(value: str, last: int | None = None) -> IsolCpus:
+    """Parse ``[flag,...]cpulist``.
+
+    Unknown flag words are skipped, as the kernel skips them. Raises ``ValueError``.
+    """
+    flags: list[str] = []
+    unknown: list[str] = []
+    rest = value
+    while rest[:1].isalpha() and rest[:1].isascii():
+        word, comma, tail = rest.partition(",")
+        if word == "all" or word == "N" or word.startswith(("all:", "N-", "N:")):
+            break
+        if not all((c.isascii() and c.isalpha()) or c == "_" for c in word):
+            raise ValueError(f"expected isolcpus=[flag,...]cpulist, found the flag {word[:40]!r}")
+        (flags if word in ISOLCPUS_FLAGS else unknown).append(word)
+        rest = tail if comma else ""
+    return IsolCpus(parse_cpulist(rest, last), tuple(flags), tuple(unknown))

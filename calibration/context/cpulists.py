@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CPU and node lists as the kernel prints and accepts them.
+
+Source: ``lib/bitmap-str.c`` (``bitmap_parselist``, ``bitmap_parse``) and
+``Documentation/admin-guide/kernel-parameters.rst`` ("cpu lists") of the Linux kernel.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+MAX_ID = 65535
+"""The largest CPU or node number accepted.
+
+The largest kernel configuration known has 8192 CPUs (x86 MAXSMP); the bound keeps a damaged file such as
+``0-99999999999`` from eating memory.
+"""
+
+_GROUP = re.compile(
+    r"(?:(all)|([0-9]{1,10}|N)(?:-([0-9]{1,10}|N))?)(?::([0-9]{1,10})/([0-9]{1,10}))?", re.ASCII
+)
+_MASK_CHUNK = re.compile(r"[0-9a-fA-F]{1,16}", re.ASCII)
+
+
+def _bound(text: str, last: int | None, whole: str) -> int:
+    if text == "N":
+        if last is None:
+            raise ValueError(f"{whole!r} names the last CPU (N), which this capture does not say")
+        return last
+    value = int(text)
+    if value > MAX_ID:
+        raise ValueError(f"{value} in {whole!r} is beyond {MAX_ID}")
+    return value
+
+
+def parse_cpulist(text: str, last: int | None = None) -> tuple[int, ...]:
+    """Parse ``0-3,8``, strides ``0-31:2/4``, ``N`` and ``all``; sorted, without repetitions.
+
+    ``last`` is the highest possible number, needed by ``N`` and ``all``. Empty text is the empty list. Raises
+    ``ValueError`` on anything else: never a partial list.
+    """
+    shown = text if len(text) <= 80 else text[:77] + "..."
+    found: set[int] = set()
+    for group in re.split(r"[,\s]+", text.strip(" \t\r\n,")):
+        if not group:
+            continue
+        match = _GROUP.fullmatch(group)
+        if match is None:
+            raise ValueError(f"expected a CPU list such as 0-3,8, found {shown!r}")
+        everything, first_text, last_text, used_text, period_text = match.groups()
+        if everything:
+            first, end = 0, _bound("N", last, shown)
+        else:
+            first = _bound(first_text, last, shown)
+            end = first if last_text is None else _bound(last_text, last, shown)
+        if end < first:
+            raise ValueError(f"the range {group!r} runs backwards")
+        if period_text is None:
+            found.update(range(first, end + 1))
+            continue
+        used, period = int(used_text), int(period_text)
+        if not 0 < used <= period:
+            raise ValueError(f"the stride {group!r} needs 0 < used <= period")
+        found.update(n for n in range(first, end + 1) if (n - first) % period < used)
+    return tuple(sorted(found))
+
+
+def parse_cpumask(text: str) -> tuple[int, ...]:
+    """Parse a hexadecimal mask such as ``00000000,0000000f``: the most significant word first.
+
+    Words are 32 bits wide; words of more than eight digits, as very old 64-bit kernels printed them, make all
+    words 64 bits wide. Raises ``ValueError`` on anything else, the empty text included.
+    """
+    shown = text if len(text) <= 80 else text[:77] + "..."
+    bare = text.strip()
+    if bare[:2] in ("0x", "0X"):
+        bare = bare[2:]
+    words = bare.split(",")
+    if any(_MASK_CHUNK.fullmatch(word) is None for word in words):
+        raise ValueError(f"expected a CPU mask such as 00000000,0000000f, found {shown!r}")
+    width = 64 if any(len(word) > 8 for word in words) else 32
+    if len(words) * width > MAX_ID + 1:
+        raise ValueError(f"a mask of {len(words) * width} bits is beyond {MAX_ID + 1}")
+    found: list[int] = []
+    for position, word in enumerate(reversed(words)):
+        bits = int(word, 16)
+        found.extend(position * width + bit for bit in range(bits.bit_length()) if bits >> bit & 1)
+    return tuple(found)
+
+
+def format_cpulist(numbers: Iterable[int]) -> str:
+    """The kernel's own shortest form, ``0-3,8``; the inverse of :func:`parse_cpulist`."""
+    groups: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if groups and number == groups[-1][1] + 1:
+            groups[-1][1] = number
+        else:
+            groups.append([number, number])
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in groups)

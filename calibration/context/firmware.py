@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Firmware identity and memory slots: ``/sys/class/dmi/id`` and the SMBIOS table.
+
+Source: DMTF DSP0134, System Management BIOS Reference Specification 3.7, sections 5.2 (entry points), 6.1
+(structures), 7.17 (type 16) and 7.18 (type 17). Serial numbers, UUIDs and asset tags are never read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from calibration.context.model import Dimm, Firmware, MemoryArray
+from calibration.context.tree import Tree
+
+DMI_ID = "/sys/class/dmi/id"
+TABLE = "/sys/firmware/dmi/tables/DMI"
+ENTRY_POINT = "/sys/firmware/dmi/tables/smbios_entry_point"
+MASK = "*"
+"""The capture overwrites every character of a blanked string with this; such a string says nothing."""
+
+MAX_STRUCTURES = 65536
+
+MEMORY_TYPES = {
+    0x03: "DRAM",
+    0x04: "EDRAM",
+    0x05: "VRAM",
+    0x06: "SRAM",
+    0x07: "RAM",
+    0x08: "ROM",
+    0x09: "Flash",
+    0x0F: "SDRAM",
+    0x11: "RDRAM",
+    0x12: "DDR",
+    0x13: "DDR2",
+    0x14: "DDR2 FB-DIMM",
+    0x18: "DDR3",
+    0x19: "FBD2",
+    0x1A: "DDR4",
+    0x1B: "LPDDR",
+    0x1C: "LPDDR2",
+    0x1D: "LPDDR3",
+    0x1E: "LPDDR4",
+    0x1F: "Logical non-volatile device",
+    0x20: "HBM",
+    0x21: "HBM2",
+    0x22: "DDR5",
+    0x23: "LPDDR5",
+    0x24: "HBM3",
+}
+FORM_FACTORS = {
+    0x03: "SIMM",
+    0x04: "SIP",
+    0x05: "Chip",
+    0x06: "DIP",
+    0x07: "ZIP",
+    0x08: "Proprietary Card",
+    0x09: "DIMM",
+    0x0A: "TSOP",
+    0x0B: "Row of chips",
+    0x0C: "RIMM",
+    0x0D: "SODIMM",
+    0x0E: "SRIMM",
+    0x0F: "FB-DIMM",
+    0x10: "Die",
+    0x11: "CAMM",
+}
+ARRAY_USES = {
+    0x03: "System Memory",
+    0x04: "Video Memory",
+    0x05: "Flash Memory",
+    0x06: "Non-volatile RAM",
+    0x07: "Cache Memory",
+}
+ERROR_CORRECTIONS = {
+    0x03: "None",
+    0x04: "Parity",
+    0x05: "Single-bit ECC",
+    0x06: "Multi-bit ECC",
+    0x07: "CRC",
+}
+
+
+@dataclass(frozen=True)
+class Structure:
+    """One SMBIOS structure: its type, formatted area (header included) and strings."""
+
+    type: int
+    area: bytes
+    strings: tuple[str, ...]
+
+    def number(self, offset: int, size: int) -> int | None:
+        """A little-endian field;
+
+        None where the structure is too short to have it (an older specification).
+        """
+        end = offset + size
+        return int.from_bytes(self.area[offset:end], "little") if end <= len(self.area) else None
+
+    def string(self, offset: int) -> str | None:
+        """A string field;
+
+        None where there is none, it is blank, was masked, or its number is beyond the strings.
+        """
+        index = self.number(offset, 1)
+        if not index or index > len(self.strings):
+            return None
+        text = self.strings[index - 1].strip()
+        return text if text.strip(MASK) else None
+
+
+def _split(table: bytes) -> Iterator[Structure]:
+    offset = 0
+    for _ in range(MAX_STRUCTURES):
+        if offset + 4 > len(table):
+            if table[offset:].strip(b"\0"):
+                raise ValueError(f"the table ends within a structure's header at byte {offset}")
+            return
+        kind, length = table[offset], table[offset + 1]
+        if length < 4 or offset + length > len(table):
+            raise ValueError(f"the structure at byte {offset} has the impossible length {length}")
+        end = table.find(b"\0\0", offset + length)
+        if end < 0:
+            raise ValueError(f"the strings of the structure at byte {offset} have no end")
+        area = table[offset : offset + length]
+        texts = tuple(
+            "".join(
+                c if c.isprintable() else "?" for c in raw.decode("ascii", "replace").replace("\ufffd", "?")
+            )
+            for raw in table[offset + length : end].split(b"\0")
+        )
+        yield Structure(kind, area, texts if texts != ("",) else ())
+        if kind == 127:
+            return
+        offset = end + 2
+    raise ValueError(f"more than {MAX_STRUCTURES} structures")
+
+
+def parse_structures(table: bytes) -> tuple[Structure, ...]:
+    """All structures of a table up to its end marker.
+
+    Raises ``ValueError`` where a length leads out of the table.
+    """
+    return tuple(_split(table))
+
+
+def parse_entry_point(content: bytes) -> str:
+    """The SMBIOS version, such as ``3.2``, from either form of the entry point. Raises ``ValueError``."""
+    if content[:5] == b"_SM3_" and len(content) >= 9:
+        return f"{content[7]}.{content[8]}"
+    if content[:4] == b"_SM_" and len(content) >= 8:
+        return f"{content[6]}.{content[7]}"
+    raise ValueError("expected an entry point that starts with _SM3_ or _SM_")
+
+
+def _size_bytes(structure: Structure) -> int | None:
+    """Size field:
+
+    0 is an empty slot, 0xFFFF unknown, 0x7FFF "see the extended size", bit 15 "KiB instead of MiB".
+    """
+    size = structure.number(0x0C, 2)
+    if size is None or size == 0xFFFF:
+        return None
+    if size == 0x7FFF:
+        extended = structure.number(0x1C, 4)
+        return None if extended is None else (extended & 0x7FFF_FFFF) << 20
+    return (size & 0x7FFF) << (10 if size & 0x8000 else 20)
+
+
+def _speed(structure: Structure, offset: int, extended_offset: int) -> int | None:
+    speed = structure.number(offset, 2)
+    if speed == 0xFFFF:
+        speed = structure.number(extended_offset, 4)
+    return speed or None
+
+
+def _width(structure: Structure, offset: int) -> int | None:
+    width = structure.number(offset, 2)
+    return None if width in (0, 0xFFFF) else width
+
+
+def memory_devices(structures: tuple[Structure, ...]) -> tuple[Dimm, ...]:
+    """Type 17, in the table's order."""
+    return tuple(
+        Dimm(
+            locator=s.string(0x10),
+            bank=s.string(0x11),
+            size_bytes=_size_bytes(s),
+            type=MEMORY_TYPES.get(s.number(0x12, 1) or 0),
+            form_factor=FORM_FACTORS.get(s.number(0x0E, 1) or 0),
+            data_width_bits=_width(s, 0x0A),
+            total_width_bits=_width(s, 0x08),
+            ranks=((s.number(0x1B, 1) or 0) & 0x0F) or None,
+            speed_mt_s=_speed(s, 0x15, 0x54),
+            configured_mt_s=_speed(s, 0x20, 0x58),
+            manufacturer=s.string(0x17),
+            part=s.string(0x1A),
+        )
+        for s in structures
+        if s.type == 17
+    )
+
+
+def memory_arrays(structures: tuple[Structure, ...]) -> tuple[MemoryArray, ...]:
+    """Type 16, in the table's order."""
+    arrays = []
+    for s in structures:
+        if s.type != 16:
+            continue
+        kibibytes = s.number(0x07, 4)
+        if kibibytes == 0x8000_0000:
+            maximum = s.number(0x0F, 8)
+        else:
+            maximum = None if not kibibytes else kibibytes << 10
+        arrays.append(
+            MemoryArray(
+                use=ARRAY_USES.get(s.number(0x05, 1) or 0),
+                error_correction=ERROR_CORRECTIONS.get(s.number(0x06, 1) or 0),
+                maximum_bytes=maximum,
+                slots=s.number(0x0D, 2),
+            )
+        )
+    return tuple(arrays)
+
+
+def read_firmware(tree: Tree) -> Firmware:
+    """Firmware, board and memory slots; each fact None (or empty) where the capture lacks it.
+
+    Where ``/sys/class/dmi/id`` is absent the table's types 0, 1 and 2 say the same.
+    """
+    structures: tuple[Structure, ...] = ()
+    table = tree.raw(TABLE)
+    if table:
+        try:
+            structures = parse_structures(table)
+        except ValueError as error:
+            tree.note(TABLE, f"unparsable: {error}")
+    version = None
+    entry_point = tree.raw(ENTRY_POINT)
+    if entry_point:
+        try:
+            version = parse_entry_point(entry_point)
+        except ValueError as error:
+            tree.note(ENTRY_POINT, f"unparsable: {error}")
+    by_type = {s.type: s for s in reversed(structures)}
+
+    def fact(name: str, kind: int, offset: int) -> str | None:
+        text = tree.word(f"{DMI_ID}/{name}")
+        if text is None and kind in by_type:
+            text = by_type[kind].string(offset)
+        return text
+
+    return Firmware(
+        bios_vendor=fact("bios_vendor", 0, 0x04),
+        bios_version=fact("bios_version", 0, 0x05),
+        bios_release=tree.word(f"{DMI_ID}/bios_release"),
+        bios_date=fact("bios_date", 0, 0x08),
+        system_vendor=fact("sys_vendor", 1, 0x04),
+        product_name=fact("product_name", 1, 0x05) or _device_tree_model(tree),
+        product_version=fact("product_version", 1, 0x06),
+        product_family=fact("product_family", 1, 0x1A),
+        board_vendor=fact("board_vendor", 2, 0x04),
+        board_name=fact("board_name", 2, 0x05),
+        board_version=fact("board_version", 2, 0x06),
+        smbios_version=version,
+        memory_arrays=memory_arrays(structures),
+        dimms=memory_devices(structures),
+    )
+
+
+def _device_tree_model(tree: Tree) -> str | None:
+    for base in ("/proc/device-tree", "/sys/firmware/devicetree/base"):
+        model = tree.word(f"{base}/model")
+        if model:
+            return model
+    return None

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Frequency scaling, idle states, and thermal throttling."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from calibration.context.cpulists import parse_cpulist
+from calibration.context.model import (
+    CpuSets,
+    Frequency,
+    FrequencyPolicy,
+    Idle,
+    IdleState,
+    Throttling,
+    Topology,
+)
+from calibration.context.topology import CPU
+from calibration.context.tree import Tree, count
+
+
+def _hz(tree: Tree, path: str) -> int | None:
+    khz = tree.parse(path, count)
+    return khz * 1000 if khz else None
+
+
+def _spaced_list(text: str) -> tuple[int, ...]:
+    return parse_cpulist(re.sub(r"\s+", ",", text.strip()))
+
+
+def _read_policy(tree: Tree, directory: str, cpus: tuple[int, ...]) -> FrequencyPolicy:
+    return FrequencyPolicy(
+        cpus=cpus,
+        driver=tree.word(f"{directory}/scaling_driver"),
+        governor=tree.word(f"{directory}/scaling_governor"),
+        energy_performance_preference=tree.word(f"{directory}/energy_performance_preference"),
+        hardware_min_hz=_hz(tree, f"{directory}/cpuinfo_min_freq"),
+        hardware_max_hz=_hz(tree, f"{directory}/cpuinfo_max_freq"),
+        base_hz=_hz(tree, f"{directory}/base_frequency"),
+        min_hz=_hz(tree, f"{directory}/scaling_min_freq"),
+        max_hz=_hz(tree, f"{directory}/scaling_max_freq"),
+        current_hz=_hz(tree, f"{directory}/scaling_cur_freq"),
+    )
+
+
+def _read_policies(tree: Tree, online: tuple[int, ...]) -> tuple[FrequencyPolicy, ...]:
+    """Policies of the online CPUs: from ``cpufreq/policyN``, else (kernels before 4.3) from ``cpuN/cpufreq``."""
+    running = set(online)
+    policies = []
+    for number in tree.numbered(f"{CPU}/cpufreq", "policy"):
+        directory = f"{CPU}/cpufreq/policy{number}"
+        members = tree.parse(f"{directory}/affected_cpus", _spaced_list)
+        if members is None:
+            members = tree.parse(f"{directory}/related_cpus", _spaced_list) or (number,)
+        cpus = tuple(n for n in members if n in running)
+        if cpus:
+            policies.append(_read_policy(tree, directory, cpus))
+    if policies:
+        return tuple(sorted(policies, key=lambda policy: policy.cpus))
+    seen: set[int] = set()
+    for cpu in online:
+        directory = f"{CPU}/cpu{cpu}/cpufreq"
+        if cpu in seen or not tree.names(directory):
+            continue
+        members = tree.parse(f"{directory}/affected_cpus", _spaced_list) or (cpu,)
+        cpus = tuple(n for n in members if n in running)
+        seen.update(cpus)
+        policies.append(_read_policy(tree, directory, cpus or (cpu,)))
+    return tuple(policies)
+
+
+def _turbo(tree: Tree) -> tuple[bool | None, str | None]:
+    path = f"{CPU}/intel_pstate/no_turbo"
+    value = tree.parse(path, count)
+    if value is not None:
+        return value == 0, path
+    path = f"{CPU}/cpufreq/boost"
+    value = tree.parse(path, count)
+    if value is not None:
+        return value == 1, path
+    return None, None
+
+
+def _distinct(values: Iterable[str | None]) -> tuple[str, ...]:
+    return tuple(sorted({value for value in values if value}))
+
+
+def read_frequency(tree: Tree, cpus: CpuSets) -> Frequency:
+    """Frequency drivers, governors, limits (Hz) and turbo."""
+    policies = _read_policies(tree, cpus.online)
+    turbo, source = _turbo(tree)
+    lows = [p.hardware_min_hz for p in policies if p.hardware_min_hz is not None]
+    highs = [p.hardware_max_hz for p in policies if p.hardware_max_hz is not None]
+    return Frequency(
+        drivers=_distinct(p.driver for p in policies),
+        governors=_distinct(p.governor for p in policies),
+        turbo=turbo,
+        turbo_source=source,
+        pstate_status=tree.word(f"{CPU}/intel_pstate/status") or tree.word(f"{CPU}/amd_pstate/status"),
+        hardware_min_hz=min(lows, default=None),
+        hardware_max_hz=max(highs, default=None),
+        policies=policies,
+    )
+
+
+def read_idle(tree: Tree, cpus: CpuSets) -> Idle:
+    """Idle states of the lowest-numbered online CPU, and the online CPUs on which each is switched off.
+
+    States are matched by number: all CPUs of one driver have the same list.
+    """
+    states = []
+    if cpus.online:
+        first = cpus.online[0]
+        for number in tree.numbered(f"{CPU}/cpu{first}/cpuidle", "state"):
+            directory = f"{CPU}/cpu{first}/cpuidle/state{number}"
+            name = tree.word(f"{directory}/name")
+            if name is None:
+                continue
+            states.append(
+                IdleState(
+                    name=name,
+                    description=tree.word(f"{directory}/desc"),
+                    latency_us=tree.parse(f"{directory}/latency", count),
+                    residency_us=tree.parse(f"{directory}/residency", count),
+                    disabled_cpus=tuple(
+                        cpu
+                        for cpu in cpus.online
+                        if (tree.parse(f"{CPU}/cpu{cpu}/cpuidle/state{number}/disable", count) or 0) > 0
+                    ),
+                )
+            )
+    governor = tree.word(f"{CPU}/cpuidle/current_governor") or tree.word(f"{CPU}/cpuidle/current_governor_ro")
+    return Idle(driver=tree.word(f"{CPU}/cpuidle/current_driver"), governor=governor, states=tuple(states))
+
+
+def read_throttling(tree: Tree, cpus: CpuSets, topology: Topology) -> Throttling:
+    """Throttle events since boot.
+
+    A core's count is taken from its first CPU, a package's from its first core.
+    """
+    core_counts = []
+    package_counts: dict[int | None, int] = {}
+    for core in topology.cores or ():
+        directory = f"{CPU}/cpu{core.cpus[0]}/thermal_throttle"
+        value = tree.parse(f"{directory}/core_throttle_count", count)
+        if value is not None:
+            core_counts.append(value)
+        value = tree.parse(f"{directory}/package_throttle_count", count)
+        if value is not None:
+            package_counts.setdefault(core.package_id, value)
+    return Throttling(
+        core_events=sum(core_counts) if core_counts else None,
+        package_events=sum(package_counts.values()) if package_counts else None,
+    )

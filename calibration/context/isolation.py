@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Isolated CPUs, and what of the operating system may still run on them."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from calibration.context.cmdline import parse_isolcpus
+from calibration.context.cpulists import parse_cpulist, parse_cpumask
+from calibration.context.model import CommandLine, CpuSets, Interrupt, Isolation, Thread
+from calibration.context.topology import CPU, read_set
+from calibration.context.tree import Tree, printable
+
+_PER_CPU_NAME = re.compile(r".*/[0-9]{1,5}(?:[:HuR].*)?", re.ASCII)
+_FIRST_RELEASE_KEEPING_THE_FIRST = (4, 15)
+"""Linux 4.15 made the first ``isolcpus=`` of several hold; before it the last one did."""
+
+Source = Literal["kernel", "command line"]
+
+
+def parse_kernel_list(text: str) -> tuple[int, ...]:
+    """A CPU list as ``isolated`` and ``nohz_full`` print it:
+
+    ``(null)`` where the feature is off. Raises ``ValueError``.
+    """
+    return () if text.strip() == "(null)" else parse_cpulist(text)
+
+
+def release_numbers(release: str | None) -> tuple[int, int] | None:
+    """(major, minor) of a kernel release such as ``6.1.0-13-amd64``; None where it does not start so."""
+    match = re.match(r"([0-9]{1,4})\.([0-9]{1,4})", release or "", re.ASCII)
+    return (int(match.group(1)), int(match.group(2))) if match else None
+
+
+def _parameter(cmdline: CommandLine | None, name: str) -> str | None:
+    """The last value given for a parameter, as the kernel takes it;
+
+    None where it was not given with a value.
+    """
+    values = [value for value in (cmdline.values(name) if cmdline else ()) if value is not None]
+    return values[-1] if values else None
+
+
+def _isolcpus_text(cmdline: CommandLine | None, release: str | None) -> str | None:
+    values = [value for value in (cmdline.values("isolcpus") if cmdline else ()) if value is not None]
+    if not values:
+        return None
+    numbers = release_numbers(release)
+    return values[0] if numbers is not None and numbers >= _FIRST_RELEASE_KEEPING_THE_FIRST else values[-1]
+
+
+def _within(numbers: tuple[int, ...], cpus: CpuSets) -> tuple[int, ...]:
+    """Only CPUs the machine can have: ``isolcpus=1-99`` is common on smaller machines."""
+    known = set(cpus.possible or cpus.present or ()) | set(cpus.online)
+    return tuple(n for n in numbers if n in known)
+
+
+def _from_cmdline(tree: Tree, text: str | None, name: str, cpus: CpuSets) -> tuple[int, ...]:
+    if not text:
+        return ()
+    try:
+        return _within(parse_cpulist(text, _last(cpus)), cpus)
+    except ValueError as error:
+        tree.note("/proc/cmdline", f"unparsable: {name}={printable(text)[:80]}: {printable(str(error))}")
+        return ()
+
+
+def _last(cpus: CpuSets) -> int | None:
+    known = cpus.possible or cpus.online
+    return known[-1] if known else None
+
+
+def _interrupt_names(text: str) -> dict[int, str]:
+    """Interrupt number to what follows the counts in ``/proc/interrupts``: chip, trigger and devices."""
+    lines = text.splitlines()
+    columns = len(lines[0].split()) if lines else 0
+    names = {}
+    for line in lines[1:]:
+        number, colon, rest = line.partition(":")
+        if not colon or re.fullmatch(r"\s*[0-9]{1,9}\s*", number, re.ASCII) is None:
+            continue
+        words = rest.split()
+        names[int(number)] = printable(" ".join(words[columns:]))
+    return names
+
+
+def _read_interrupts(tree: Tree, isolated: frozenset[int]) -> tuple[Interrupt, ...]:
+    names = tree.parse("/proc/interrupts", _interrupt_names) or {}
+    found = []
+    for name in tree.names("/proc/irq"):
+        if not (name.isascii() and name.isdigit() and len(name) <= 9):
+            continue
+        number = int(name)
+        affinity = read_set(tree, f"/proc/irq/{name}", ("smp_affinity_list",), ("smp_affinity",))
+        effective = read_set(tree, f"/proc/irq/{name}", ("effective_affinity_list",), ("effective_affinity",))
+        where = effective or affinity or ()
+        if number in names and isolated.intersection(where):
+            found.append(
+                Interrupt(
+                    irq=number,
+                    name=names[number] or None,
+                    affinity=affinity,
+                    effective=effective,
+                    isolated_cpus=tuple(n for n in where if n in isolated),
+                )
+            )
+    return tuple(sorted(found, key=lambda interrupt: interrupt.irq))
+
+
+def parse_status(text: str) -> dict[str, str]:
+    """Rows ``Key:<tab>value`` of ``/proc/PID/status``. Raises ``ValueError`` where there are none."""
+    rows: dict[str, str] = {}
+    for line in text.splitlines():
+        key, colon, value = line.partition(":")
+        if colon and key.isidentifier():
+            rows.setdefault(key, value.strip())
+    if not rows:
+        raise ValueError("expected rows such as 'Name: init', found none")
+    return rows
+
+
+def status_allowed(rows: dict[str, str]) -> tuple[int, ...] | None:
+    """The CPUs a thread may run on; None where the rows do not say. Raises ``ValueError``."""
+    if "Cpus_allowed_list" in rows:
+        return parse_cpulist(rows["Cpus_allowed_list"])
+    return parse_cpumask(rows["Cpus_allowed"]) if rows.get("Cpus_allowed") else None
+
+
+def _is_kernel_thread(rows: dict[str, str]) -> bool | None:
+    """Kernel threads have no memory map of their own; None for a zombie, which has none either."""
+    if "Kthread" in rows:
+        return rows["Kthread"] == "1"
+    if rows.get("State", "").startswith(("Z", "X")):
+        return None
+    return "VmSize" not in rows
+
+
+def _read_thread(tree: Tree, path: str, pid: int, tid: int, isolated: frozenset[int]) -> Thread | None:
+    rows = tree.parse(path, parse_status)
+    if rows is None:
+        return None
+    try:
+        allowed = status_allowed(rows)
+    except ValueError as error:
+        tree.note(path, f"unparsable: {printable(str(error))}")
+        return None
+    if allowed is None or not isolated.intersection(allowed):
+        return None
+    kernel = _is_kernel_thread(rows)
+    name = printable(rows.get("Name", ""))
+    return Thread(
+        pid=pid,
+        tid=tid,
+        name=name,
+        allowed=allowed,
+        isolated_cpus=tuple(n for n in allowed if n in isolated),
+        kernel=kernel,
+        per_cpu_kernel=bool(kernel) and len(allowed) == 1 and _PER_CPU_NAME.fullmatch(name) is not None,
+    )
+
+
+def _read_threads(tree: Tree, isolated: frozenset[int]) -> tuple[Thread, ...] | None:
+    found: list[Thread] = []
+    captured = False
+    for pid in tree.numbered("/proc", ""):
+        for tid in tree.numbered(f"/proc/{pid}/task", ""):
+            captured = True
+            thread = _read_thread(tree, f"/proc/{pid}/task/{tid}/status", pid, tid, isolated)
+            if thread is not None:
+                found.append(thread)
+    return tuple(found) if captured else None
+
+
+def read_isolation(tree: Tree, cmdline: CommandLine | None, cpus: CpuSets, release: str | None) -> Isolation:
+    """What is isolated, from the kernel's own files where they exist, else from the command line.
+
+    A command line isolates from scheduling domains only where ``isolcpus=`` has no flag words or has
+    ``domain``.
+    """
+    isolcpus_text = _isolcpus_text(cmdline, release)
+    flags: tuple[str, ...] = ()
+    by_cmdline: tuple[int, ...] = ()
+    managed: tuple[int, ...] = ()
+    if isolcpus_text:
+        try:
+            parsed = parse_isolcpus(isolcpus_text, _last(cpus))
+            flags = parsed.flags + parsed.unknown_flags
+            by_cmdline = _within(parsed.cpus, cpus) if parsed.isolates_domain else ()
+            managed = _within(parsed.cpus, cpus) if "managed_irq" in flags else ()
+        except ValueError as error:
+            tree.note(
+                "/proc/cmdline",
+                f"unparsable: isolcpus={printable(isolcpus_text)[:80]}: {printable(str(error))}",
+            )
+    by_kernel = tree.parse(f"{CPU}/isolated", parse_kernel_list)
+    isolated = by_cmdline if by_kernel is None else by_kernel
+    source: Source | None = (
+        "kernel" if by_kernel is not None else "command line" if cmdline is not None else None
+    )
+
+    nohz_text = _parameter(cmdline, "nohz_full")
+    nohz_kernel = tree.parse(f"{CPU}/nohz_full", parse_kernel_list)
+    nohz = _from_cmdline(tree, nohz_text, "nohz_full", cpus) if nohz_kernel is None else nohz_kernel
+    rcu_text = _parameter(cmdline, "rcu_nocbs")
+    rcu = set(_from_cmdline(tree, rcu_text, "rcu_nocbs", cpus))
+    if nohz_kernel or (nohz and nohz_kernel is None):
+        rcu.update(nohz)  # the kernel takes the RCU callbacks off every nohz_full CPU
+    irqaffinity_text = _parameter(cmdline, "irqaffinity")
+
+    cpuset_isolated = tree.parse("/sys/fs/cgroup/cpuset.cpus.isolated", parse_kernel_list) or ()
+    quiet = frozenset(isolated) | frozenset(cpuset_isolated)
+    return Isolation(
+        isolated=isolated,
+        isolated_source=source,
+        isolcpus_text=isolcpus_text,
+        isolcpus_flags=flags,
+        managed_irq=managed,
+        nohz_full=nohz,
+        nohz_full_source="kernel"
+        if nohz_kernel is not None
+        else "command line"
+        if cmdline is not None
+        else None,
+        nohz_full_text=nohz_text,
+        rcu_nocbs=tuple(sorted(rcu)),
+        rcu_nocbs_text=rcu_text,
+        irqaffinity=_from_cmdline(tree, irqaffinity_text, "irqaffinity", cpus) if irqaffinity_text else None,
+        irqaffinity_text=irqaffinity_text,
+        cpuset_isolated=cpuset_isolated,
+        default_irq_affinity=tree.parse("/proc/irq/default_smp_affinity", parse_cpumask),
+        interrupts=_read_interrupts(tree, quiet) if quiet else (),
+        threads=_read_threads(tree, quiet) if quiet else None,
+    )

@@ -1,0 +1,314 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A captured or live root becomes a :class:`~calibration.context.model.Context`."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from calibration.context import cpuinfo
+from calibration.context.cmdline import parse_cmdline
+from calibration.context.cpuinfo import CpuInfo, parse_cpuinfo
+from calibration.context.cpulists import parse_cpulist
+from calibration.context.errors import ContextError
+from calibration.context.firmware import read_firmware
+from calibration.context.frequency import read_frequency, read_idle, read_throttling
+from calibration.context.isolation import parse_status, read_isolation, status_allowed
+from calibration.context.memory import (
+    cpu_only_nodes,
+    memory_only_nodes,
+    read_distances,
+    read_memory,
+    read_nodes,
+)
+from calibration.context.model import (
+    Capture,
+    ClockSource,
+    Context,
+    CpuModel,
+    CpuSets,
+    Kernel,
+    Masked,
+    Processor,
+    Unreadable,
+)
+from calibration.context.topology import CPU, read_caches, read_cpu_sets, read_topology
+from calibration.context.tree import Tree, count, integer, printable, printable_line
+from calibration.context.virtualization import read_virtualization
+
+CAPTURE = "/capture.json"
+STORED_CAPTURE = "context.tar.gz"
+"""The name under which a run's directory keeps the capture."""
+
+RECOGNISED = (CPU, "/sys/devices/system/node", "/proc/cpuinfo", "/proc/meminfo", "/proc/cmdline", CAPTURE)
+"""A root has at least one of these; anything else is not a machine's root."""
+
+
+def open_tree(root: Path) -> Tree:
+    """The tree at ``root``: a directory, a run's directory that holds ``context.tar.gz``, or an archive.
+
+    Raises :class:`ContextError` where nothing in it can be recognised.
+    """
+    tree = Tree(root)
+    if any(tree.exists(path) for path in RECOGNISED):
+        return tree
+    if root.is_dir() and (root / STORED_CAPTURE).is_file():
+        stored = Tree(root / STORED_CAPTURE)
+        if any(stored.exists(path) for path in RECOGNISED):
+            return stored
+    entries = tree.names("/")
+    found = ", ".join(printable(name) for name in entries[:5]) + (", ..." if len(entries) > 5 else "")
+    raise ContextError(
+        f"{root}: expected the root of a machine with proc/ or sys/ (for example proc/cpuinfo), found {found or 'nothing'}; "
+        "give / for this machine, a captured tree or its tar.gz"
+    )
+
+
+def _capture_json(tree: Tree) -> dict[str, Any]:
+    def parse(text: str) -> dict[str, Any]:
+        try:
+            content = json.loads(text)
+        except RecursionError as error:
+            raise ValueError("nested too deeply") from error
+        if not isinstance(content, dict):
+            raise ValueError("expected a JSON object")
+        return content
+
+    return tree.parse(CAPTURE, parse) or {}
+
+
+def _string(content: dict[str, Any], key: str) -> str | None:
+    value = content.get(key)
+    return printable(value) if isinstance(value, str) and value else None
+
+
+def _records(content: dict[str, Any], key: str, first: str, second: str) -> list[tuple[str, str]]:
+    rows = content.get(key)
+    return [
+        (printable(row[first]), printable(row[second]))
+        for row in (rows if isinstance(rows, list) else [])
+        if isinstance(row, dict) and isinstance(row.get(first), str) and isinstance(row.get(second), str)
+    ]
+
+
+def _uname(parts: dict[str, str | None]) -> str | None:
+    """``uname -a`` of GNU coreutils where processor and platform are unknown;
+
+    None unless every part is known.
+    """
+    words = [parts[key] for key in ("kernel_name", "hostname", "kernel_release", "kernel_version", "machine")]
+    known = [word for word in words if word is not None]
+    return " ".join([*known, "GNU/Linux"]) if len(known) == len(words) else None
+
+
+def _read_capture(tree: Tree, content: dict[str, Any]) -> Capture:
+    uname = content.get("uname")
+    fields = uname if isinstance(uname, dict) else {}
+    live = os.uname() if str(tree.root) == "/" and not content else None
+    parts = {
+        "kernel_name": _string(fields, "sysname") or tree.word("/proc/sys/kernel/ostype"),
+        "hostname": _string(content, "hostname") or tree.word("/proc/sys/kernel/hostname"),
+        "kernel_release": _string(fields, "release") or tree.word("/proc/sys/kernel/osrelease"),
+        "kernel_version": _string(fields, "version") or tree.word("/proc/sys/kernel/version"),
+        "machine": _string(fields, "machine")
+        or tree.word("/proc/sys/kernel/arch")
+        or (live.machine if live else None),
+    }
+    version = (tree.text("/proc/version") or "").split(" ")
+    if parts["kernel_release"] is None and version[:2] == ["Linux", "version"] and len(version) > 2:
+        parts["kernel_release"] = printable(version[2])
+        parts["kernel_name"] = parts["kernel_name"] or "Linux"
+    uid = content.get("uid")
+    return Capture(
+        captured_at=_string(content, "captured_at"),
+        hostname=parts["hostname"],
+        uid=uid if isinstance(uid, int) and not isinstance(uid, bool) else os.getuid() if live else None,
+        python_version=_string(content, "python_version"),
+        uname=_string(content, "uname_a") or _uname(parts),
+        kernel_name=parts["kernel_name"],
+        kernel_release=parts["kernel_release"],
+        kernel_version=parts["kernel_version"],
+        machine=parts["machine"],
+        masked=tuple(
+            Masked(path=path, what=what) for path, what in _records(content, "masked", "path", "what")
+        ),
+    )
+
+
+def _read_allowed(tree: Tree, content: dict[str, Any]) -> tuple[int, ...] | None:
+    """CPUs the capturing process could use: its affinity as it recorded it, else its ``/proc/self/status``."""
+    recorded = content.get("affinity")
+    if isinstance(recorded, str):
+        try:
+            return parse_cpulist(recorded)
+        except ValueError as error:
+            tree.note(CAPTURE, f"unparsable: affinity: {printable(str(error))}")
+    return tree.parse("/proc/self/status", lambda text: status_allowed(parse_status(text)))
+
+
+def _machine_architecture(machine: str | None) -> str | None:
+    if machine is None:
+        return None
+    if machine in ("i386", "i486", "i586", "i686"):
+        return "x86"
+    if machine.startswith("armv"):
+        return "arm"
+    return machine
+
+
+def _read_processor(tree: Tree, info: CpuInfo | None, cpus: CpuSets, machine: str | None) -> Processor:
+    kind = _machine_architecture(machine) or (cpuinfo.architecture(info) if info is not None else None)
+    if info is None:
+        return Processor(architecture=kind, models=(), flags=(), bugs=())
+    members: dict[cpuinfo.Identity, list[int]] = {}
+    for cpu in cpus.online:
+        members.setdefault(cpuinfo.identity(info, cpu), []).append(cpu)
+    first = cpus.online[0] if cpus.online else -1
+    microcode = tree.word(f"{CPU}/cpu{first}/microcode/version") if first >= 0 else None
+    return Processor(
+        architecture=kind,
+        models=tuple(
+            CpuModel(
+                cpus=tuple(numbers),
+                vendor=known.vendor,
+                name=known.name,
+                family=known.family,
+                model=known.model,
+                stepping=known.stepping,
+                microcode=known.microcode or (microcode if first in numbers else None),
+            )
+            for known, numbers in members.items()
+        ),
+        flags=cpuinfo.flags(info, first),
+        bugs=tuple((info.first("bugs", cpu=first) or "").split()),
+    )
+
+
+def _read_mitigations(tree: Tree) -> dict[str, str]:
+    directory = f"{CPU}/vulnerabilities"
+    found = {}
+    for name in tree.names(directory):
+        state = tree.word(f"{directory}/{name}")
+        if state is not None:
+            found[printable(name)] = state
+    return found
+
+
+def _load_average(text: str) -> tuple[float, float, float]:
+    words = text.split()
+    if len(words) < 3 or not all(_is_decimal(word) for word in words[:3]):
+        raise ValueError(f"expected three averages, found {text[:40]!r}")
+    return float(words[0]), float(words[1]), float(words[2])
+
+
+def _uptime(text: str) -> float:
+    word = text.split(" ", maxsplit=1)[0]
+    if not _is_decimal(word):
+        raise ValueError(f"expected seconds, found {text[:40]!r}")
+    return float(word)
+
+
+def _is_decimal(word: str) -> bool:
+    whole, _, fraction = word.partition(".")
+    return len(word) <= 20 and whole.isascii() and whole.isdigit() and (not fraction or fraction.isdigit())
+
+
+def _read_kernel(tree: Tree) -> Kernel:
+    base = "/proc/sys/kernel"
+    schemata = tree.text("/sys/fs/resctrl/schemata") or ""
+    return Kernel(
+        sched_rt_runtime_us=tree.parse(f"{base}/sched_rt_runtime_us", integer),
+        sched_rt_period_us=tree.parse(f"{base}/sched_rt_period_us", integer),
+        nmi_watchdog=tree.parse(f"{base}/nmi_watchdog", count),
+        watchdog=tree.parse(f"{base}/watchdog", count),
+        randomize_va_space=tree.parse(f"{base}/randomize_va_space", count),
+        perf_event_paranoid=tree.parse(f"{base}/perf_event_paranoid", integer),
+        timer_migration=tree.parse(f"{base}/timer_migration", count),
+        sched_autogroup_enabled=tree.parse(f"{base}/sched_autogroup_enabled", count),
+        ksm_run=tree.parse("/sys/kernel/mm/ksm/run", count),
+        load_average=tree.parse("/proc/loadavg", _load_average),
+        uptime_s=tree.parse("/proc/uptime", _uptime),
+        resctrl_schemata=tuple(printable(line.strip()) for line in schemata.splitlines() if line.strip()),
+    )
+
+
+def _read_clocksource(tree: Tree) -> ClockSource:
+    base = "/sys/devices/system/clocksource/clocksource0"
+    return ClockSource(
+        current=tree.word(f"{base}/current_clocksource"),
+        available=tuple((tree.word(f"{base}/available_clocksource") or "").split()),
+    )
+
+
+def load(root: Path) -> Context:
+    """Describe the machine whose root, captured tree or capture archive is at ``root``.
+
+    Raises :class:`ContextError` where ``root`` is none of these or nothing in it can be recognised. A file
+    that is absent leaves its facts None; a file that is there and cannot be used is listed in ``unreadable``
+    with the reason.
+    """
+    tree = open_tree(Path(root))
+    content = _capture_json(tree)
+    for path, reason in _records(content, "unreadable", "path", "reason"):
+        tree.note(path, reason)
+    capture = _read_capture(tree, content)
+    cmdline = tree.parse("/proc/cmdline", lambda text: parse_cmdline(printable_line(text)))
+    info = tree.parse("/proc/cpuinfo", parse_cpuinfo)
+    cpus = read_cpu_sets(tree, info, _read_allowed(tree, content))
+    processor = _read_processor(tree, info, cpus, capture.machine)
+    topology = read_topology(tree, cpus, info, processor.architecture)
+    nodes = read_nodes(tree, cpus)
+    firmware = read_firmware(tree)
+    facts = {
+        "capture": capture,
+        "cmdline": cmdline,
+        "cpus": cpus,
+        "topology": topology,
+        "nodes": nodes,
+        "distances": read_distances(tree, nodes),
+        "memory_only_nodes": memory_only_nodes(tree, nodes),
+        "cpu_only_nodes": cpu_only_nodes(nodes),
+        "caches": read_caches(tree, cpus, topology, info),
+        "memory": read_memory(tree),
+        "processor": processor,
+        "frequency": read_frequency(tree, cpus),
+        "idle": read_idle(tree, cpus),
+        "mitigations": _read_mitigations(tree),
+        "clocksource": _read_clocksource(tree),
+        "virtualization": read_virtualization(tree, info, processor.architecture, firmware),
+        "firmware": firmware,
+        "isolation": read_isolation(tree, cmdline, cpus, capture.kernel_release),
+        "kernel": _read_kernel(tree),
+        "throttling": read_throttling(tree, cpus, topology),
+    }
+    unreadable = tuple(Unreadable(path=path, reason=reason) for path, reason in tree.unreadable)
+    return Context.model_validate({**facts, "unreadable": unreadable})
+
+
+def to_contract(context: Context) -> dict[str, Any]:
+    """The document ``calibration context DIR --json`` prints: the agreed keys first, then everything else
+    known.
+    """
+    dumped = context.model_dump(mode="json")
+    agreed: dict[str, Any] = {
+        "nodes": [{"id": n.id, "cpus": list(n.cpus), "memory_bytes": n.memory_bytes} for n in context.nodes],
+        "distances": dumped["distances"],
+        "online_cpus": list(context.online_cpus),
+        "isolated_cpus": list(context.isolated_cpus),
+        "threads_per_core": context.topology.threads_per_core,
+        "caches": dumped["caches"],
+        "memory_only_nodes": list(context.memory_only_nodes),
+        "cpu_only_nodes": list(context.cpu_only_nodes),
+        "cmdline": None if context.cmdline is None else context.cmdline.text,
+        "unreadable": dumped["unreadable"],
+    }
+    more = {
+        "node_memory": [{k: v for k, v in node.items() if k != "cpus"} for node in dumped["nodes"]],
+        "cmdline_parameters": None if context.cmdline is None else dumped["cmdline"]["parameters"],
+        "init_arguments": None if context.cmdline is None else dumped["cmdline"]["init_arguments"],
+        "uname": context.capture.uname,
+    }
+    rest = {key: value for key, value in dumped.items() if key not in agreed}
+    return {**agreed, **more, **rest}

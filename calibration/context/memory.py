@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""NUMA nodes, their memory, distances, huge pages and the settings that govern pages."""
+
+from __future__ import annotations
+
+import re
+
+from calibration.context.cpulists import parse_cpulist
+from calibration.context.model import CpuSets, HugePages, Memory, Node, TransparentHugePages
+from calibration.context.topology import CPU, read_set
+from calibration.context.tree import Tree, count, printable_line
+
+NODE = "/sys/devices/system/node"
+MM = "/sys/kernel/mm"
+LOCAL_DISTANCE = 10
+"""The distance of a node from itself: fixed by ACPI (SLIT) and by the kernel."""
+
+MAX_DISTANCE = 2**31 - 1
+_MEMINFO_ROW = re.compile(r"(?:Node\s+[0-9]+\s+)?([A-Za-z0-9_()]+):\s+([0-9]{1,16})\s*(kB)?", re.ASCII)
+_CHOICE = re.compile(r"\[([A-Za-z0-9_+-]+)\]", re.ASCII)
+
+
+def parse_meminfo(text: str) -> dict[str, int]:
+    """Rows of ``meminfo`` (the machine's or a node's) in bytes; rows without kB are counts.
+
+    Raises ``ValueError`` where there is no such row.
+    """
+    rows = {}
+    for line in text.splitlines():
+        match = _MEMINFO_ROW.fullmatch(line.strip())
+        if match is not None:
+            rows[match.group(1)] = int(match.group(2)) * (1024 if match.group(3) else 1)
+    if not rows:
+        raise ValueError("expected rows such as 'MemTotal: 1 kB', found none")
+    return rows
+
+
+def parse_choice(text: str) -> str:
+    """The bracketed word of ``always [madvise] never``. Raises ``ValueError``."""
+    match = _CHOICE.search(text)
+    if match is None:
+        raise ValueError(f"expected one [choice] in brackets, found {text[:60]!r}")
+    return match.group(1)
+
+
+def parse_distances(text: str) -> tuple[int, ...]:
+    """One row of distances. Raises ``ValueError``."""
+    words = text.split()
+    if not words or not all(
+        w.isascii() and w.isdigit() and len(w) <= 10 and int(w) <= MAX_DISTANCE for w in words
+    ):
+        raise ValueError(f"expected distances such as 10 21, found {text[:60]!r}")
+    return tuple(int(w) for w in words)
+
+
+def _pool(tree: Tree, directory: str) -> tuple[HugePages, ...]:
+    pools = []
+    for name in tree.names(directory):
+        match = re.fullmatch(r"hugepages-([0-9]{1,12})kB", name, re.ASCII)
+        if match is None:
+            continue
+        pools.append(
+            HugePages(
+                size_bytes=int(match.group(1)) * 1024,
+                total=tree.parse(f"{directory}/{name}/nr_hugepages", count),
+                free=tree.parse(f"{directory}/{name}/free_hugepages", count),
+                surplus=tree.parse(f"{directory}/{name}/surplus_hugepages", count),
+            )
+        )
+    return tuple(sorted(pools, key=lambda pool: pool.size_bytes))
+
+
+def _memory_tiers(tree: Tree) -> dict[int, int]:
+    base = "/sys/devices/virtual/memory_tiering"
+    tiers = {}
+    for tier in tree.numbered(base, "memory_tier"):
+        for node in tree.parse(f"{base}/memory_tier{tier}/nodelist", parse_cpulist) or ():
+            tiers[node] = tier
+    return tiers
+
+
+def _node_cpus_from_links(tree: Tree, node: int, online: frozenset[int]) -> tuple[int, ...]:
+    """CPUs whose directory holds a link to the node, or that the node's directory holds a link to."""
+    found = set(tree.numbered(f"{NODE}/node{node}", "cpu"))
+    found.update(cpu for cpu in online if f"node{node}" in tree.names(f"{CPU}/cpu{cpu}"))
+    return tuple(sorted(found & online))
+
+
+def read_nodes(tree: Tree, cpus: CpuSets) -> tuple[Node, ...]:
+    """Online NUMA nodes in order of their numbers, each with its online CPUs.
+
+    ``node/online`` says which are online; where it is absent or unusable every ``nodeN`` directory is one. A
+    kernel without NUMA has no such directories: that is one node 0 with all online CPUs and all memory. The
+    memory of a sole node whose own ``meminfo`` is absent is the machine's.
+    """
+    online = frozenset(cpus.online)
+    meminfo = tree.parse("/proc/meminfo", parse_meminfo) or {}
+    directories = tree.numbered(NODE, "node")
+    listed = tree.parse(f"{NODE}/online", parse_cpulist)
+    numbers = listed or directories
+    if not numbers:
+        return (
+            Node(
+                id=0,
+                cpus=cpus.online,
+                memory_bytes=meminfo.get("MemTotal"),
+                free_bytes=meminfo.get("MemFree"),
+                hugepages=_pool(tree, f"{MM}/hugepages"),
+                memory_tier=None,
+            ),
+        )
+    tiers = _memory_tiers(tree)
+    nodes = []
+    for number in numbers:
+        directory = f"{NODE}/node{number}"
+        members = read_set(tree, directory, ("cpulist",), ("cpumap",))
+        if members is None:
+            members = _node_cpus_from_links(tree, number, online)
+            if not members and len(numbers) == 1:
+                members = cpus.online
+        rows = tree.parse(f"{directory}/meminfo", parse_meminfo)
+        if rows is None:
+            rows = meminfo if len(numbers) == 1 else {}
+        nodes.append(
+            Node(
+                id=number,
+                cpus=tuple(cpu for cpu in members if cpu in online),
+                memory_bytes=rows.get("MemTotal"),
+                free_bytes=rows.get("MemFree"),
+                hugepages=_pool(tree, f"{directory}/hugepages"),
+                memory_tier=tiers.get(number),
+            )
+        )
+    return tuple(nodes)
+
+
+def read_distances(tree: Tree, nodes: tuple[Node, ...]) -> tuple[tuple[int, ...], ...] | None:
+    """The square matrix of the online nodes in order of their numbers; None where the capture lacks any part
+    of it.
+
+    A ``distance`` file lists the online nodes only, in order. A row of another length is noted as unparsable.
+    A sole node is at the local distance from itself by definition.
+    """
+    rows = []
+    for node in nodes:
+        path = f"{NODE}/node{node.id}/distance"
+        row = tree.parse(path, parse_distances)
+        if row is not None and len(row) != len(nodes):
+            tree.note(
+                path,
+                f"unparsable: expected {len(nodes)} distances, one for each online node, found {len(row)}",
+            )
+            row = None
+        if row is not None:
+            rows.append(row)
+    if len(rows) == len(nodes):
+        return tuple(rows)
+    return ((LOCAL_DISTANCE,),) if len(nodes) == 1 else None
+
+
+def memory_only_nodes(tree: Tree, nodes: tuple[Node, ...]) -> tuple[int, ...]:
+    """Nodes with memory and no online CPU.
+
+    A node whose size is unknown counts only where the kernel's ``has_memory`` names it: a node with neither
+    CPUs nor memory (an I/O bridge, an accelerator, a node whose memory is offline) exists too, and is in
+    neither list.
+    """
+    has_memory = tree.parse(f"{NODE}/has_memory", parse_cpulist)
+    if has_memory is None:
+        has_memory = tree.parse(f"{NODE}/has_normal_memory", parse_cpulist) or ()
+    return tuple(
+        node.id
+        for node in nodes
+        if not node.cpus and (node.id in has_memory if node.memory_bytes is None else node.memory_bytes > 0)
+    )
+
+
+def cpu_only_nodes(nodes: tuple[Node, ...]) -> tuple[int, ...]:
+    """Nodes with online CPUs and, as the kernel says, no memory."""
+    return tuple(node.id for node in nodes if node.cpus and node.memory_bytes == 0)
+
+
+def read_memory(tree: Tree) -> Memory:
+    """Memory of the whole machine, huge pages and page policies."""
+    rows = tree.parse("/proc/meminfo", parse_meminfo) or {}
+    thp = f"{MM}/transparent_hugepage"
+    khugepaged = tree.parse(f"{thp}/khugepaged/defrag", printable_line)
+    return Memory(
+        total_bytes=rows.get("MemTotal"),
+        free_bytes=rows.get("MemFree"),
+        available_bytes=rows.get("MemAvailable"),
+        swap_total_bytes=rows.get("SwapTotal"),
+        default_hugepage_bytes=rows.get("Hugepagesize"),
+        hugepages=_pool(tree, f"{MM}/hugepages"),
+        transparent_hugepages=TransparentHugePages(
+            enabled=tree.parse(f"{thp}/enabled", parse_choice),
+            defrag=tree.parse(f"{thp}/defrag", parse_choice),
+            shmem_enabled=tree.parse(f"{thp}/shmem_enabled", parse_choice),
+            khugepaged_defrag=None
+            if khugepaged not in ("0", "1", "yes", "no")
+            else khugepaged in ("1", "yes"),
+        ),
+        numa_balancing=tree.parse("/proc/sys/kernel/numa_balancing", count),
+    )

@@ -1,0 +1,405 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is known about a machine: typed, frozen, with ``None`` where the capture does not say.
+
+Sizes are bytes, frequencies Hz, times ns or µs as the names say. CPU and node lists are sorted.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from calibration.model import Model
+
+
+class Unreadable(Model):
+    """A file that exists and could not be used."""
+
+    path: str
+    reason: str
+
+
+class Masked(Model):
+    """A file whose serial numbers, UUIDs or tags were blanked during the capture."""
+
+    path: str
+    what: str
+
+
+class Parameter(Model):
+    """One kernel parameter; ``value`` is None for a bare word."""
+
+    name: str
+    value: str | None
+
+
+class CommandLine(Model):
+    """The kernel command line, verbatim and as an ordered list of pairs: keys may repeat."""
+
+    text: str
+    parameters: tuple[Parameter, ...]
+    init_arguments: tuple[str, ...]
+
+    def values(self, name: str) -> tuple[str | None, ...]:
+        """Every value given for a parameter, in order. Dashes and underscores are the same to the kernel."""
+        wanted = name.replace("-", "_")
+        return tuple(p.value for p in self.parameters if p.name.replace("-", "_") == wanted)
+
+
+class Capture(Model):
+    """Where the facts came from.
+
+    All None for a tree that brought no ``capture.json``, except the kernel's own names.
+    """
+
+    captured_at: str | None
+    hostname: str | None
+    uid: int | None
+    python_version: str | None
+    uname: str | None
+    kernel_name: str | None
+    kernel_release: str | None
+    kernel_version: str | None
+    machine: str | None
+    masked: tuple[Masked, ...]
+
+
+class CpuSets(Model):
+    """Which CPU numbers exist and run.
+
+    ``allowed`` are those the capturing process might use (cgroup and affinity).
+    """
+
+    possible: tuple[int, ...] | None
+    present: tuple[int, ...] | None
+    online: tuple[int, ...]
+    online_source: str | None
+    offline: tuple[int, ...]
+    allowed: tuple[int, ...] | None
+
+
+class Core(Model):
+    """One core: its identifiers as the kernel numbers them, and its online CPUs."""
+
+    cpus: tuple[int, ...]
+    core_id: int | None
+    cluster_id: int | None
+    die_id: int | None
+    package_id: int | None
+
+
+class Topology(Model):
+    """Cores of the online CPUs. ``threads_per_core`` is the largest number of online CPUs any core has."""
+
+    threads_per_core: int | None
+    smt_control: str | None
+    smt_active: bool | None
+    cores: tuple[Core, ...]
+    packages: int | None
+    last_level_cache_domains: tuple[tuple[int, ...], ...]
+
+
+class Cache(Model):
+    """One cache as seen from the lowest-numbered online CPU."""
+
+    level: int
+    type: str
+    size_bytes: int | None
+    line_bytes: int | None
+    shared_cpus: tuple[int, ...] | None
+
+
+class HugePages(Model):
+    """Pages of one size: in the pool and still free."""
+
+    size_bytes: int
+    total: int | None
+    free: int | None
+    surplus: int | None
+
+
+class Node(Model):
+    """One NUMA node; ``cpus`` are the online ones."""
+
+    id: int
+    cpus: tuple[int, ...]
+    memory_bytes: int | None
+    free_bytes: int | None
+    hugepages: tuple[HugePages, ...]
+    memory_tier: int | None
+
+
+class TransparentHugePages(Model):
+    """The bracketed choices of ``/sys/kernel/mm/transparent_hugepage``."""
+
+    enabled: str | None
+    defrag: str | None
+    shmem_enabled: str | None
+    khugepaged_defrag: bool | None
+
+
+class Memory(Model):
+    """Memory of the whole machine."""
+
+    total_bytes: int | None
+    free_bytes: int | None
+    available_bytes: int | None
+    swap_total_bytes: int | None
+    default_hugepage_bytes: int | None
+    hugepages: tuple[HugePages, ...]
+    transparent_hugepages: TransparentHugePages
+    numa_balancing: int | None
+
+
+class CpuModel(Model):
+    """One model of CPU in the machine, and the online CPUs that are of it."""
+
+    cpus: tuple[int, ...]
+    vendor: str | None
+    name: str | None
+    family: str | None
+    model: str | None
+    stepping: str | None
+    microcode: str | None
+
+
+class Processor(Model):
+    """The processors:
+
+    ``models`` in order of their lowest CPU; the first one describes most machines completely.
+    """
+
+    architecture: str | None
+    models: tuple[CpuModel, ...]
+    flags: tuple[str, ...]
+    bugs: tuple[str, ...]
+
+
+class FrequencyPolicy(Model):
+    """CPUs that change frequency together, and how."""
+
+    cpus: tuple[int, ...]
+    driver: str | None
+    governor: str | None
+    energy_performance_preference: str | None
+    hardware_min_hz: int | None
+    hardware_max_hz: int | None
+    base_hz: int | None
+    min_hz: int | None
+    max_hz: int | None
+    current_hz: int | None
+
+
+class Frequency(Model):
+    """Frequency scaling.
+
+    The lists hold every value in use; ``turbo`` is None where no switch for it is exposed.
+    """
+
+    drivers: tuple[str, ...]
+    governors: tuple[str, ...]
+    turbo: bool | None
+    turbo_source: str | None
+    pstate_status: str | None
+    hardware_min_hz: int | None
+    hardware_max_hz: int | None
+    policies: tuple[FrequencyPolicy, ...]
+
+
+class IdleState(Model):
+    """One idle state; ``disabled_cpus`` are the online CPUs on which it was switched off."""
+
+    name: str
+    description: str | None
+    latency_us: int | None
+    residency_us: int | None
+    disabled_cpus: tuple[int, ...]
+
+
+class Idle(Model):
+    """Idle driver, governor and states."""
+
+    driver: str | None
+    governor: str | None
+    states: tuple[IdleState, ...]
+
+
+class ClockSource(Model):
+    """The kernel's clock source in use and those it could use."""
+
+    current: str | None
+    available: tuple[str, ...]
+
+
+class Virtualization(Model):
+    """Whether the machine is a guest: True or False where the evidence decides, else None."""
+
+    guest: bool | None
+    vendor: str | None
+    type: str | None
+    evidence: tuple[str, ...]
+
+
+class Dimm(Model):
+    """One memory slot from SMBIOS type 17; ``size_bytes`` is 0 for an empty slot. Speeds are MT/s."""
+
+    locator: str | None
+    bank: str | None
+    size_bytes: int | None
+    type: str | None
+    form_factor: str | None
+    data_width_bits: int | None
+    total_width_bits: int | None
+    ranks: int | None
+    speed_mt_s: int | None
+    configured_mt_s: int | None
+    manufacturer: str | None
+    part: str | None
+
+
+class MemoryArray(Model):
+    """A group of memory slots from SMBIOS type 16."""
+
+    use: str | None
+    error_correction: str | None
+    maximum_bytes: int | None
+    slots: int | None
+
+
+class Firmware(Model):
+    """BIOS, board and memory slots. No serial numbers, UUIDs or asset tags: pages are published."""
+
+    bios_vendor: str | None
+    bios_version: str | None
+    bios_release: str | None
+    bios_date: str | None
+    system_vendor: str | None
+    product_name: str | None
+    product_version: str | None
+    product_family: str | None
+    board_vendor: str | None
+    board_name: str | None
+    board_version: str | None
+    smbios_version: str | None
+    memory_arrays: tuple[MemoryArray, ...]
+    dimms: tuple[Dimm, ...]
+
+
+class Interrupt(Model):
+    """An interrupt that may be delivered to an isolated CPU."""
+
+    irq: int
+    name: str | None
+    affinity: tuple[int, ...] | None
+    effective: tuple[int, ...] | None
+    isolated_cpus: tuple[int, ...]
+
+
+class Thread(Model):
+    """A thread that may run on an isolated CPU; ``per_cpu_kernel`` threads cannot be moved away."""
+
+    pid: int
+    tid: int
+    name: str
+    allowed: tuple[int, ...]
+    isolated_cpus: tuple[int, ...]
+    kernel: bool | None
+    per_cpu_kernel: bool
+
+
+class Isolation(Model):
+    """What keeps the operating system away from which CPUs, and what still may run there.
+
+    ``isolated`` are the CPUs kept out of scheduling domains; ``isolated_source`` says whether the kernel's
+    own file or the command line said so. ``*_text`` is the value on the command line as written; ``threads``
+    is None where no threads were captured (no CPU is isolated).
+    """
+
+    isolated: tuple[int, ...]
+    isolated_source: Literal["kernel", "command line"] | None
+    isolcpus_text: str | None
+    isolcpus_flags: tuple[str, ...]
+    managed_irq: tuple[int, ...]
+    nohz_full: tuple[int, ...]
+    nohz_full_source: Literal["kernel", "command line"] | None
+    nohz_full_text: str | None
+    rcu_nocbs: tuple[int, ...]
+    rcu_nocbs_text: str | None
+    irqaffinity: tuple[int, ...] | None
+    irqaffinity_text: str | None
+    cpuset_isolated: tuple[int, ...]
+    default_irq_affinity: tuple[int, ...] | None
+    interrupts: tuple[Interrupt, ...]
+    threads: tuple[Thread, ...] | None
+
+
+class Kernel(Model):
+    """Settings of the running kernel that move figures; None where the file is absent."""
+
+    sched_rt_runtime_us: int | None
+    sched_rt_period_us: int | None
+    nmi_watchdog: int | None
+    watchdog: int | None
+    randomize_va_space: int | None
+    perf_event_paranoid: int | None
+    timer_migration: int | None
+    sched_autogroup_enabled: int | None
+    ksm_run: int | None
+    load_average: tuple[float, float, float] | None
+    uptime_s: float | None
+    resctrl_schemata: tuple[str, ...]
+
+
+class Throttling(Model):
+    """Thermal throttle events since boot, summed over CPUs (cores) and packages; None where not counted."""
+
+    core_events: int | None
+    package_events: int | None
+
+
+class Context(Model):
+    """Everything a plan, a verdict or a page needs to know about a machine."""
+
+    capture: Capture
+    cmdline: CommandLine | None
+    cpus: CpuSets
+    topology: Topology
+    nodes: tuple[Node, ...]
+    distances: tuple[tuple[int, ...], ...] | None
+    memory_only_nodes: tuple[int, ...]
+    cpu_only_nodes: tuple[int, ...]
+    caches: tuple[Cache, ...]
+    memory: Memory
+    processor: Processor
+    frequency: Frequency
+    idle: Idle
+    mitigations: dict[str, str]
+    clocksource: ClockSource
+    virtualization: Virtualization
+    firmware: Firmware
+    isolation: Isolation
+    kernel: Kernel
+    throttling: Throttling
+    unreadable: tuple[Unreadable, ...]
+
+    @property
+    def online_cpus(self) -> tuple[int, ...]:
+        return self.cpus.online
+
+    @property
+    def isolated_cpus(self) -> tuple[int, ...]:
+        return self.isolation.isolated
+
+    def node(self, node_id: int) -> Node:
+        """The node with that id. Raises ``KeyError``."""
+        for node in self.nodes:
+            if node.id == node_id:
+                return node
+        raise KeyError(node_id)
+
+    def node_of(self, cpu: int) -> int | None:
+        """The node an online CPU belongs to; None where the capture does not say."""
+        return next((node.id for node in self.nodes if cpu in node.cpus), None)
+
+    def siblings(self, cpu: int) -> tuple[int, ...]:
+        """The online CPUs of the same core, itself included; itself alone where the capture does not say."""
+        return next((core.cpus for core in self.topology.cores if cpu in core.cpus), (cpu,))

@@ -1,0 +1,346 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which CPUs run, how they form cores, and the caches they share.
+
+Kernels from 2.6 on are read: where ``*_list`` files do not exist yet the masks are used, and where
+``topology`` does not exist ``/proc/cpuinfo`` and the device tree are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from functools import partial
+
+from calibration.context import cpuinfo
+from calibration.context.cpuinfo import CpuInfo
+from calibration.context.cpulists import parse_cpulist, parse_cpumask
+from calibration.context.model import Cache, Core, CpuSets, Topology
+from calibration.context.tree import Tree, count, integer
+
+CPU = "/sys/devices/system/cpu"
+_SIZE = re.compile(r"([0-9]{1,12})\s*([KMG]?)B?", re.ASCII)
+_NO_SMT_ARCHITECTURES = frozenset({"arm", "parisc"})
+"""No processor of these has several hardware threads per core."""
+
+
+def parse_size(text: str) -> int:
+    """``32K``, ``1M``, ``36608K`` or plain bytes, as the cache files print them. Raises ``ValueError``."""
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"expected a size such as 32K, found {text[:40]!r}")
+    return int(match.group(1)) << {"": 0, "K": 10, "M": 20, "G": 30}[match.group(2)]
+
+
+def read_set(
+    tree: Tree, directory: str, list_names: tuple[str, ...], mask_names: tuple[str, ...]
+) -> tuple[int, ...] | None:
+    """The first usable list file, else the first usable mask file, of a directory;
+
+    None where there is none.
+    """
+    for name in list_names:
+        found = tree.parse(f"{directory}/{name}", parse_cpulist)
+        if found is not None:
+            return found
+    for name in mask_names:
+        found = tree.parse(f"{directory}/{name}", parse_cpumask)
+        if found is not None:
+            return found
+    return None
+
+
+def _not_empty(text: str) -> tuple[int, ...]:
+    found = parse_cpulist(text)
+    if not found:
+        raise ValueError("expected at least one number, found an empty list")
+    return found
+
+
+def _online_from_directories(tree: Tree, info: CpuInfo | None) -> tuple[int, ...]:
+    """CPUs with a ``cpuN`` directory and not switched off.
+
+    A CPU without an ``online`` file cannot be switched off, so it runs; except that a kernel which describes
+    other CPUs' topology says nothing of one that is not running, and that ``/proc/cpuinfo`` lists running
+    CPUs only.
+    """
+    numbers = tree.numbered(CPU, "cpu")
+    with_topology = {n for n in numbers if tree.exists(f"{CPU}/cpu{n}/topology")}
+    online = []
+    for number in numbers:
+        state = tree.parse(f"{CPU}/cpu{number}/online", count)
+        if state is None:
+            if with_topology and number not in with_topology:
+                continue
+            if info is not None and info.cpus and number not in info.cpus:
+                continue
+        elif not state:
+            continue
+        online.append(number)
+    return tuple(online)
+
+
+def read_cpu_sets(tree: Tree, info: CpuInfo | None, allowed: tuple[int, ...] | None) -> CpuSets:
+    """Possible, present, online and offline CPUs.
+
+    Online comes from ``cpu/online``; where that is absent or unusable from the ``cpuN`` directories and their
+    ``online`` files, then from ``/proc/cpuinfo``, then from the nodes' own CPU lists (which hold online CPUs
+    only).
+    """
+    possible = tree.parse(f"{CPU}/possible", _not_empty)
+    present = tree.parse(f"{CPU}/present", _not_empty)
+    source: str | None = f"{CPU}/online"
+    online = tree.parse(f"{CPU}/online", _not_empty)
+    if online is None:
+        online, source = _online_from_directories(tree, info), f"{CPU}/cpuN"
+    if not online and info is not None:
+        online, source = tuple(sorted(info.cpus)), "/proc/cpuinfo"
+    if not online:
+        nodes = "/sys/devices/system/node"
+        found: set[int] = set()
+        for number in tree.numbered(nodes, "node"):
+            found.update(read_set(tree, f"{nodes}/node{number}", ("cpulist",), ("cpumap",)) or ())
+        online, source = tuple(sorted(found)), f"{nodes}/nodeN"
+    if not online:
+        source = None
+        tree.note(f"{CPU}/online", "absent or unusable, and no other file names the online CPUs")
+    if possible is not None:
+        everything = set(possible)
+    else:
+        everything = set(tree.numbered(CPU, "cpu"))
+    offline = tuple(sorted(everything.union(present or ()) - set(online))) if source else ()
+    return CpuSets(
+        possible=possible,
+        present=present,
+        online=online,
+        online_source=source,
+        offline=offline,
+        allowed=allowed,
+    )
+
+
+def _identifier(tree: Tree, cpu: int, name: str) -> int | None:
+    value = tree.parse(f"{CPU}/cpu{cpu}/topology/{name}", integer)
+    return (
+        value
+        if value is not None and 0 <= value < 0xFFFF_FFFF and value not in (0xFFFF, 0x7FFF_FFFF)
+        else None
+    )
+
+
+def _read_cores(tree: Tree, online: tuple[int, ...]) -> tuple[Core, ...]:
+    """Cores from the kernel's sibling lists, else from equal (package, core) numbers.
+
+    Empty where neither exists.
+    """
+    cores: list[Core] = []
+    seen: set[int] = set()
+    running = set(online)
+    by_number: dict[tuple[int | None, int | None, int | None], list[int]] = defaultdict(list)
+    for cpu in online:
+        if cpu in seen:
+            continue
+        siblings = read_set(
+            tree,
+            f"{CPU}/cpu{cpu}/topology",
+            ("core_cpus_list", "thread_siblings_list"),
+            ("core_cpus", "thread_siblings"),
+        )
+        identifier = partial(_identifier, tree, cpu)
+        core_id, package_id = identifier("core_id"), identifier("physical_package_id")
+        if siblings is None or cpu not in siblings:
+            if core_id is not None:
+                by_number[package_id, identifier("die_id"), core_id].append(cpu)
+            continue
+        members = tuple(n for n in siblings if n in running and n not in seen)
+        seen.update(members)
+        cores.append(
+            Core(
+                cpus=members,
+                core_id=core_id,
+                cluster_id=identifier("cluster_id"),
+                die_id=identifier("die_id"),
+                package_id=package_id,
+            )
+        )
+    for (package_id, die_id, core_id), members_found in by_number.items():
+        rest = tuple(n for n in members_found if n not in seen)
+        if rest:
+            cores.append(
+                Core(cpus=rest, core_id=core_id, cluster_id=None, die_id=die_id, package_id=package_id)
+            )
+    return tuple(sorted(cores, key=lambda core: core.cpus))
+
+
+def _device_tree_cores(tree: Tree, online: tuple[int, ...]) -> tuple[Core, ...]:
+    """POWER: the device tree lists every core's thread numbers (``ibm,ppc-interrupt-server#s``, big-endian
+    words).
+
+    They are the kernel's CPU numbers where it numbers CPUs as the firmware does; the result is used only when
+    they cover all online CPUs.
+    """
+    base = "/proc/device-tree/cpus"
+    if not tree.is_dir(base):
+        base = "/sys/firmware/devicetree/base/cpus"
+    cores = []
+    running = set(online)
+    for name in tree.names(base):
+        servers = tree.raw(f"{base}/{name}/ibm,ppc-interrupt-server#s")
+        if not servers or len(servers) % 4:
+            continue
+        numbers = [int.from_bytes(servers[i : i + 4], "big") for i in range(0, len(servers), 4)]
+        members = tuple(sorted(n for n in numbers if n in running))
+        if members:
+            cores.append(Core(cpus=members, core_id=None, cluster_id=None, die_id=None, package_id=None))
+    covered = [n for core in cores for n in core.cpus]
+    if sorted(covered) != list(online):
+        return ()
+    return tuple(sorted(cores, key=lambda core: core.cpus))
+
+
+def _threads_from_cpuinfo(
+    info: CpuInfo | None, online: tuple[int, ...], architecture: str | None
+) -> int | None:
+    """The largest number of online CPUs of one core as ``/proc/cpuinfo`` tells it; None where it does not."""
+    if len(online) == 1:
+        return 1
+    if info is None:
+        return None
+    shared: dict[tuple[str, str], int] = defaultdict(int)
+    for cpu in online:
+        rows = info.cpus.get(cpu, {})
+        if "physical id" in rows and "core id" in rows:
+            shared[rows["physical id"], rows["core id"]] += 1
+        elif "socket" in rows and "core id" in rows:
+            shared[rows.get("physical id", "") + rows["socket"], rows["core id"]] += 1
+    if shared:
+        return max(shared.values())
+    if architecture in _NO_SMT_ARCHITECTURES:
+        return 1
+    if architecture in ("x86", "x86_64") and not any("siblings" in rows for rows in info.cpus.values()):
+        return 1  # the kernel prints siblings wherever a package has more than one thread
+    return None
+
+
+def read_topology(tree: Tree, cpus: CpuSets, info: CpuInfo | None, architecture: str | None) -> Topology:
+    """Cores, packages and threads per core of the online CPUs.
+
+    ``threads_per_core`` counts online threads: with SMT switched off it is 1, whatever the hardware could do.
+    """
+    cores = _read_cores(tree, cpus.online) or _device_tree_cores(tree, cpus.online)
+    threads = max((len(core.cpus) for core in cores), default=None)
+    if threads is None:
+        threads = _threads_from_cpuinfo(info, cpus.online, architecture)
+    packages = {core.package_id for core in cores if core.package_id is not None}
+    active = tree.parse(f"{CPU}/smt/active", count)
+    return Topology(
+        threads_per_core=threads,
+        smt_control=tree.word(f"{CPU}/smt/control"),
+        smt_active=None if active is None else bool(active),
+        cores=cores,
+        packages=len(packages) or None,
+        last_level_cache_domains=_last_level_domains(tree, cpus.online),
+    )
+
+
+def _shared_cpus(tree: Tree, directory: str, online: frozenset[int]) -> tuple[int, ...] | None:
+    found = read_set(tree, directory, ("shared_cpu_list",), ("shared_cpu_map",))
+    return None if found is None else tuple(n for n in found if n in online)
+
+
+def _last_level_domains(tree: Tree, online: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+    """The groups of online CPUs that share a last-level (highest, not instruction) cache; empty where
+    unknown.
+    """
+    running = frozenset(online)
+    domains: set[tuple[int, ...]] = set()
+    seen: set[int] = set()
+    for cpu in online:
+        if cpu in seen:
+            continue
+        best: tuple[int, str] | None = None
+        for index in tree.numbered(f"{CPU}/cpu{cpu}/cache", "index"):
+            directory = f"{CPU}/cpu{cpu}/cache/index{index}"
+            level = tree.parse(f"{directory}/level", count)
+            if (
+                level is not None
+                and tree.word(f"{directory}/type") != "Instruction"
+                and (not best or level > best[0])
+            ):
+                best = (level, directory)
+        if best is None:
+            continue
+        members = _shared_cpus(tree, best[1], running) or ()
+        if cpu in members:
+            domains.add(members)
+            seen.update(members)
+    return tuple(sorted(domains))
+
+
+def read_caches(tree: Tree, cpus: CpuSets, topology: Topology, info: CpuInfo | None) -> tuple[Cache, ...]:
+    """The caches of the lowest-numbered online CPU, in the kernel's order; a cache without level or type is
+    skipped.
+    """
+    if not cpus.online:
+        return ()
+    cpu = cpus.online[0]
+    running = frozenset(cpus.online)
+    caches = []
+    for index in tree.numbered(f"{CPU}/cpu{cpu}/cache", "index"):
+        directory = f"{CPU}/cpu{cpu}/cache/index{index}"
+        level = tree.parse(f"{directory}/level", count)
+        kind = tree.word(f"{directory}/type")
+        if level is None or kind is None:
+            continue
+        caches.append(
+            Cache(
+                level=level,
+                type=kind,
+                size_bytes=tree.parse(f"{directory}/size", parse_size) or None,
+                line_bytes=tree.parse(f"{directory}/coherency_line_size", count) or None,
+                shared_cpus=_shared_cpus(tree, directory, running),
+            )
+        )
+    if not caches and info is not None:
+        core = next((core.cpus for core in topology.cores if cpu in core.cpus), None)
+        for row in cpuinfo.cache_rows(info):
+            if not row.get("level", "").isdigit() or "type" not in row:
+                continue
+            size, line = row.get("size"), row.get("line_size", "")
+            caches.append(
+                Cache(
+                    level=int(row["level"]),
+                    type=row["type"],
+                    size_bytes=parse_size(size) if size and _SIZE.fullmatch(size) else None,
+                    line_bytes=int(line) if line.isdigit() else None,
+                    shared_cpus=core if row.get("scope") == "Private" else None,
+                )
+            )
+    return tuple(caches) or _device_tree_caches(tree, topology, cpu)
+
+
+def _device_tree_caches(tree: Tree, topology: Topology, cpu: int) -> tuple[Cache, ...]:
+    """POWER before ``cache`` directories existed: level 1 sizes from the device tree's first CPU."""
+    base = "/proc/device-tree/cpus"
+    core = next((core.cpus for core in topology.cores if cpu in core.cpus), None)
+    for name in tree.names(base):
+        servers = (
+            tree.raw(f"{base}/{name}/ibm,ppc-interrupt-server#s") or tree.raw(f"{base}/{name}/reg") or b""
+        )
+        if cpu not in {int.from_bytes(servers[i : i + 4], "big") for i in range(0, len(servers), 4)}:
+            continue
+        caches = []
+        for kind, letter in (("Data", "d"), ("Instruction", "i")):
+            size = tree.raw(f"{base}/{name}/{letter}-cache-size")
+            line = tree.raw(f"{base}/{name}/{letter}-cache-line-size")
+            if size and len(size) == 4:
+                caches.append(
+                    Cache(
+                        level=1,
+                        type=kind,
+                        size_bytes=int.from_bytes(size, "big") or None,
+                        line_bytes=int.from_bytes(line, "big") or None if line and len(line) == 4 else None,
+                        shared_cpus=core,
+                    )
+                )
+        return tuple(caches)
+    return ()

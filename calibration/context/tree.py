@@ -1,0 +1,315 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reading a captured or live root: a directory or a tar archive, with what could not be read and why.
+
+Every read is bounded in size and cannot block; symbolic links stay inside the root, so that a captured
+directory never makes this machine's own files part of another machine's description.
+"""
+
+from __future__ import annotations
+
+import errno
+import lzma
+import os
+import posixpath
+import re
+import stat
+import tarfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from calibration.context.errors import ContextError
+
+T = TypeVar("T")
+
+MAX_FILE_BYTES = 32 * 1024 * 1024
+"""Largest file read.
+
+``/proc/interrupts`` of 448 CPUs and 4000 lines is about 20 MB; nothing of use is larger.
+"""
+
+MAX_ARCHIVE_BYTES = 1024 * 1024 * 1024
+"""Most bytes unpacked from one archive, so that a damaged or hostile one cannot eat the controller's memory.
+"""
+
+MAX_ARCHIVE_MEMBERS = 2_000_000
+MAX_LINKS = 40
+"""Symbolic links followed for one path, as many as the kernel follows."""
+
+_ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ESRCH, errno.ENODEV, errno.ENXIO})
+"""Errors that mean "this machine has no such thing": no entry, or a process or device that went away
+meanwhile.
+"""
+
+
+class _Unreadable(Exception):
+    """A file exists and cannot be read; the text is the reason."""
+
+
+class _Store(Protocol):
+    def read(self, path: str) -> bytes | None: ...
+
+    def names(self, path: str) -> tuple[str, ...]: ...
+
+    def kind(self, path: str) -> str | None: ...
+
+
+def _reason(error: OSError) -> str:
+    return os.strerror(error.errno) if error.errno else str(error)
+
+
+class _Directory:
+    def __init__(self, root: Path) -> None:
+        self._root = os.path.realpath(root)
+        self._resolved: dict[str, str] = {"/": self._root}
+
+    def _resolve(self, path: str, links: int = 0) -> str:
+        """The host path of ``path`` with symbolic links resolved inside the root."""
+        if self._root == "/":
+            return path
+        known = self._resolved.get(path)
+        if known is not None:
+            return known
+        parent, name = posixpath.split(path)
+        parent_host = self._resolve(parent, links)
+        host = os.path.join(parent_host, name)
+        try:
+            target = os.readlink(host)
+        except OSError:  # not a link, or absent: opening it will say which
+            self._resolved[path] = host
+            return host
+        if links >= MAX_LINKS:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+        inside = "/" + os.path.relpath(parent_host, self._root) if parent_host != self._root else "/"
+        resolved = self._resolve(posixpath.normpath("/" + posixpath.join(inside, target)), links + 1)
+        self._resolved[path] = resolved
+        return resolved
+
+    def read(self, path: str) -> bytes | None:
+        try:
+            descriptor = os.open(
+                self._resolve(path), os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+            )
+        except OSError as error:
+            if error.errno in _ABSENT:
+                return None
+            raise _Unreadable(_reason(error)) from error
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise _Unreadable("not a regular file")
+            chunks = []
+            size = 0
+            while chunk := os.read(descriptor, 1 << 16):
+                size += len(chunk)
+                if size > MAX_FILE_BYTES:
+                    raise _Unreadable(f"larger than {MAX_FILE_BYTES} bytes")
+                chunks.append(chunk)
+            return b"".join(chunks)
+        except OSError as error:
+            if error.errno in _ABSENT:
+                return None
+            raise _Unreadable(_reason(error)) from error
+        finally:
+            os.close(descriptor)
+
+    def names(self, path: str) -> tuple[str, ...]:
+        try:
+            return tuple(sorted(os.listdir(self._resolve(path))))
+        except OSError as error:
+            if error.errno in _ABSENT:
+                return ()
+            raise _Unreadable(_reason(error)) from error
+
+    def kind(self, path: str) -> str | None:
+        try:
+            return "directory" if stat.S_ISDIR(os.stat(self._resolve(path)).st_mode) else "file"
+        except OSError:
+            return None
+
+
+class _Archive:
+    def __init__(self, path: Path) -> None:
+        self._files: dict[str, bytes] = {}
+        self._links: dict[str, str] = {}
+        self._children: dict[str, set[str]] = {"/": set()}
+        total = 0
+        try:
+            with tarfile.open(path, "r|*") as archive:
+                for count, member in enumerate(archive):
+                    name = posixpath.normpath("/" + member.name)
+                    total += member.size if member.isreg() else 0
+                    if total > MAX_ARCHIVE_BYTES or count >= MAX_ARCHIVE_MEMBERS:
+                        raise ContextError(
+                            f"{path}: expected a capture of at most {MAX_ARCHIVE_BYTES} bytes, found a larger archive; "
+                            "capture the machine again"
+                        )
+                    if member.issym():
+                        self._links[name] = member.linkname
+                    elif member.isreg():
+                        content = archive.extractfile(member)
+                        self._files[name] = content.read() if content is not None else b""
+                    elif not member.isdir():
+                        continue
+                    self._add(name, member.isdir())
+        except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, OSError, ValueError) as error:
+            raise ContextError(
+                f"{path}: expected a captured root (a directory or a tar.gz archive), found a file that cannot be "
+                f"unpacked ({error}); capture the machine again"
+            ) from error
+
+    def _add(self, name: str, is_directory: bool) -> None:
+        if is_directory:
+            self._children.setdefault(name, set())
+        while name != "/":
+            parent, base = posixpath.split(name)
+            known = parent in self._children
+            self._children.setdefault(parent, set()).add(base)
+            if known:
+                return
+            name = parent
+
+    def _resolve(self, path: str, links: int = 0) -> str:
+        if path in self._files or path in self._children or path == "/":
+            return path
+        parent, name = posixpath.split(path)
+        inside = self._resolve(parent, links)
+        here = posixpath.join(inside, name)
+        target = self._links.get(here)
+        if target is None or links >= MAX_LINKS:
+            return here
+        return self._resolve(posixpath.normpath("/" + posixpath.join(inside, target)), links + 1)
+
+    def read(self, path: str) -> bytes | None:
+        content = self._files.get(self._resolve(path))
+        if content is not None and len(content) > MAX_FILE_BYTES:
+            raise _Unreadable(f"larger than {MAX_FILE_BYTES} bytes")
+        return content
+
+    def names(self, path: str) -> tuple[str, ...]:
+        return tuple(sorted(self._children.get(self._resolve(path), ())))
+
+    def kind(self, path: str) -> str | None:
+        resolved = self._resolve(path)
+        if resolved in self._children:
+            return "directory"
+        return "file" if resolved in self._files else None
+
+
+class Tree:
+    """A root whose files are read as absolute paths, remembering every one that was there and could not be
+    used.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        store: _Store
+        if root.is_dir():
+            store = _Directory(root)
+        elif root.is_file():
+            store = _Archive(root)
+        else:
+            found = "something else" if root.exists() else "nothing"
+            raise ContextError(
+                f"{root}: expected a captured root (a directory or a tar.gz archive), found {found}; "
+                "give / for this machine or the path of a capture"
+            )
+        self._store = store
+        self._unreadable: dict[str, str] = {}
+
+    def note(self, path: str, reason: str) -> None:
+        """Record that ``path`` exists and could not be used; the first reason given stays."""
+        self._unreadable.setdefault(path, reason)
+
+    @property
+    def unreadable(self) -> tuple[tuple[str, str], ...]:
+        """(path, reason) sorted by path."""
+        return tuple(sorted(self._unreadable.items()))
+
+    def raw(self, path: str) -> bytes | None:
+        """The bytes of a file; None when it is absent, or unreadable (which is noted)."""
+        try:
+            return self._store.read(path)
+        except _Unreadable as error:
+            self.note(path, str(error))
+        except OSError as error:
+            self.note(path, _reason(error))
+        return None
+
+    def text(self, path: str) -> str | None:
+        """A file as text without trailing line ends.
+
+        NUL bytes at the end are dropped (some captures are padded to a page, and device-tree strings end in
+        one); bytes that are not UTF-8 are kept as surrogate escapes so that nothing is lost and no parser
+        takes them for digits.
+        """
+        content = self.raw(path)
+        if content is None:
+            return None
+        return content.rstrip(b"\0\r\n \t").decode("utf-8", "surrogateescape")
+
+    def word(self, path: str) -> str | None:
+        """A file holding one printable line, stripped; None when absent, empty or (noted) binary."""
+        return self.parse(path, printable_line) or None
+
+    def parse(self, path: str, parser: Callable[[str], T]) -> T | None:
+        """``parser`` applied to the text of a file; a ``ValueError`` is noted as unparsable."""
+        text = self.text(path)
+        if text is None:
+            return None
+        try:
+            return parser(text)
+        except ValueError as error:
+            self.note(path, f"unparsable: {printable(str(error))}")
+            return None
+
+    def names(self, path: str) -> tuple[str, ...]:
+        """The sorted entries of a directory; empty when absent, or unreadable (which is noted)."""
+        try:
+            return self._store.names(path)
+        except _Unreadable as error:
+            self.note(path, str(error))
+        except OSError as error:
+            self.note(path, _reason(error))
+        return ()
+
+    def numbered(self, path: str, prefix: str) -> tuple[int, ...]:
+        """The N of every ``prefixN`` entry of a directory, in order of N."""
+        pattern = re.compile(re.escape(prefix) + r"([0-9]{1,5})", re.ASCII)
+        return tuple(sorted(int(m.group(1)) for m in map(pattern.fullmatch, self.names(path)) if m))
+
+    def exists(self, path: str) -> bool:
+        return self._store.kind(path) is not None
+
+    def is_dir(self, path: str) -> bool:
+        return self._store.kind(path) == "directory"
+
+
+def printable(text: str) -> str:
+    """Text safe to print and to store as JSON: anything unprintable is escaped."""
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode("ascii") for c in text
+    )
+
+
+def printable_line(text: str) -> str:
+    """One printable line, stripped. Raises ``ValueError`` otherwise."""
+    bare = text.strip()
+    if not bare.isprintable():
+        raise ValueError(f"expected one printable line, found {bare[:40]!r}")
+    return bare
+
+
+def integer(text: str) -> int:
+    """A decimal integer of at most 19 digits. Raises ``ValueError`` otherwise."""
+    if re.fullmatch(r"\s*-?[0-9]{1,19}\s*", text, re.ASCII) is None:
+        raise ValueError(f"expected an integer, found {text[:40]!r}")
+    return int(text)
+
+
+def count(text: str) -> int:
+    """A decimal integer that is not negative. Raises ``ValueError`` otherwise."""
+    value = integer(text)
+    if value < 0:
+        raise ValueError(f"expected an integer that is not negative, found {value}")
+    return value

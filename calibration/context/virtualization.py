@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a machine is a guest, and whose.
+
+Evidence, strongest first: the CPU's own ``hypervisor`` flag (x86), ``/sys/hypervisor``, s390x's
+``/proc/sysinfo``, the device tree, DMI strings. A DMI string names the vendor; by itself it makes a guest
+only where no bare-metal machine of that name is sold.
+"""
+
+from __future__ import annotations
+
+from calibration.context import cpuinfo
+from calibration.context.cpuinfo import CpuInfo
+from calibration.context.model import Firmware, Virtualization
+from calibration.context.tree import Tree
+
+DMI_NAMES = (
+    ("QEMU", "QEMU", True),
+    ("KVM", "KVM", True),
+    ("OpenStack", "KVM", True),
+    ("VMware", "VMware", True),
+    ("VMW", "VMware", True),
+    ("innotek GmbH", "VirtualBox", True),
+    ("VirtualBox", "VirtualBox", True),
+    ("Xen", "Xen", True),
+    ("Bochs", "Bochs", True),
+    ("Parallels", "Parallels", True),
+    ("BHYVE", "bhyve", True),
+    ("Google Compute Engine", "Google", False),
+    ("Amazon EC2", "Amazon", False),
+)
+"""(text at the start of a DMI string, vendor, whether it proves a guest).
+
+Clouds sell bare-metal machines too.
+"""
+
+
+def _dmi_vendor(firmware: Firmware) -> tuple[str, bool, str] | None:
+    texts = (firmware.system_vendor, firmware.product_name, firmware.board_vendor, firmware.bios_vendor)
+    for text in texts:
+        for start, vendor, proves in DMI_NAMES:
+            if text is not None and text.startswith(start):
+                return vendor, proves, text
+    if firmware.system_vendor == "Microsoft Corporation" and firmware.product_name == "Virtual Machine":
+        return "Microsoft", True, "Microsoft Corporation Virtual Machine"
+    return None
+
+
+def read_virtualization(
+    tree: Tree, info: CpuInfo | None, architecture: str | None, firmware: Firmware
+) -> Virtualization:
+    """Guest or not, vendor, and type (``full`` or ``para``), each with its evidence;
+
+    None where nothing decides.
+    """
+    evidence: list[str] = []
+    guest: bool | None = None
+    vendor: str | None = None
+    kind: str | None = None
+
+    flags = cpuinfo.flags(info, min(info.cpus)) if info is not None and info.cpus else ()
+    if architecture in ("x86", "x86_64") and flags:
+        guest = "hypervisor" in flags
+        if guest:
+            kind = "full"
+            evidence.append("/proc/cpuinfo: flag hypervisor")
+
+    hypervisor = tree.word("/sys/hypervisor/type")
+    if hypervisor:
+        guest, vendor = True, "Xen" if hypervisor == "xen" else hypervisor
+        mode = tree.word("/sys/hypervisor/guest_type")
+        kind = {"PV": "para", "HVM": "full", "PVH": "full"}.get(mode or "", kind)
+        evidence.append(f"/sys/hypervisor/type: {hypervisor}")
+
+    for line in (tree.text("/proc/sysinfo") or "").splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() == "VM00 Control Program" and value.strip():
+            guest, kind = True, "full"
+            vendor = (
+                "KVM"
+                if value.strip().startswith("KVM")
+                else "z/VM"
+                if value.strip().startswith("z/VM")
+                else None
+            )
+            evidence.append(f"/proc/sysinfo: VM00 Control Program {' '.join(value.split())}")
+
+    for base in ("/proc/device-tree", "/sys/firmware/devicetree/base"):
+        compatible = tree.text(f"{base}/hypervisor/compatible") or ""
+        names = [name for name in compatible.split("\0") if name.isprintable() and name]
+        if names:
+            guest = True
+            vendor = (
+                "KVM"
+                if "linux,kvm" in names
+                else "Xen"
+                if any(n.startswith("xen") for n in names)
+                else names[0]
+            )
+            kind = "para"
+            evidence.append(f"{base}/hypervisor/compatible: {' '.join(names)}")
+            break
+        model = tree.word(f"{base}/model")
+        if model and ("qemu" in model.lower() or model == "linux,dummy-virt"):
+            guest, vendor = True, vendor or "QEMU"
+            evidence.append(f"{base}/model: {model}")
+            break
+
+    dmi = _dmi_vendor(firmware)
+    if dmi is not None:
+        name, proves, text = dmi
+        if proves and guest is None:
+            guest = True
+        if guest:
+            vendor = vendor or name
+            evidence.append(f"DMI: {text}")
+    return Virtualization(guest=guest, vendor=vendor, type=kind, evidence=tuple(evidence))
