@@ -37,7 +37,6 @@ SEVERITIES: dict[str, Severity] = {
     "VIRTUALISED": "info",
     "EMULATED": "invalid",
     "BUFFER_TOO_SMALL": "warn",
-    "BUFFER_CAPPED": "warn",
     "ASYMMETRIC": "warn",
     "NODE_ASYMMETRY": "warn",
     "NON_MONOTONE": "info",

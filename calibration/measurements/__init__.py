@@ -33,6 +33,4 @@ def declaration(kind: str) -> Declaration[Any, Any]:
     try:
         return registry()[kind]
     except KeyError:
-        raise InputError(
-            f"expected one of the measurement kinds {', '.join(registry())}, found {kind!r}"
-        ) from None
+        raise InputError(f"expected one of the measurement kinds {', '.join(registry())}, found {kind!r}") from None

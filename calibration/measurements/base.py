@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
-from calibration.context import Context
+from calibration.context.model import Context
 from calibration.model import Model
 from calibration.statistics import Estimate
 from calibration.sutprobe import ProbeDocument
@@ -106,15 +106,18 @@ class Declaration(ABC, Generic[S, V]):
         """Yield the steps that answer the question on this SUT, and what cannot be answered."""
 
     @abstractmethod
-    def parse(self, document: ProbeDocument, step: Step) -> Iterator[Parsed]:
-        """Yield what *document*, printed by *step*, says. Raises ``InputError`` where it has another form."""
+    def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
+        """Yield what *document*, printed by *step* on the SUT of *context*, says.
+
+        Raises ``InputError`` where the document has another form or no value at all.
+        """
 
     @abstractmethod
     def metrics(self, values: V) -> Iterator[Metric]:
         """Yield the headline figures of *values*."""
 
 
-def step(  # noqa: D417 - the arguments are the fields of Step
+def step(
     *,
     id: str,  # noqa: A002 - the field's name in the document
     kind: str,
@@ -125,14 +128,14 @@ def step(  # noqa: D417 - the arguments are the fields of Step
     nodes: tuple[int, ...],
     expected_duration_s: float,
 ) -> Step:
-    """Return the step that runs *subcommand* with *options*; a list or tuple repeats its option.
+    """Return the step that runs *subcommand* with *options*; a list repeats its option.
 
     The deadline follows from the expected duration.
     """
     deadline_s = float(max(DEADLINE_FLOOR_S, round(expected_duration_s * DEADLINE_FACTOR)))
     argv = [PROBE, subcommand]
     for name, value in options.items():
-        for each in value if isinstance(value, list | tuple) else (value,):
+        for each in value if isinstance(value, list) else (value,):
             argv += [f"--{name}", str(each)]
     argv += ["--deadline-s", f"{deadline_s:g}"]
     return Step(

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ``calibration`` command: every part of the controller's side that a person may want to run alone.
+
+Exit codes: 0 done and good; 1 done, and a verdict failed; 2 bad usage or bad input; 3 the environment cannot do it;
+4 interrupted.
+"""
+
+import json
+import sys
+from datetime import UTC, datetime
+from importlib import import_module
+from pathlib import Path
+
+import click
+from pydantic import BaseModel
+
+from calibration import __version__
+from calibration.errors import INTERRUPTED, CalibrationError
+
+COMMANDS = {
+    "assemble": "calibration.cli:assemble_command",
+    "build": "calibration.build:build_command",
+    "context": "calibration.context.cli:context_command",
+    "plan": "calibration.cli:plan_command",
+    "report": "calibration.report.cli:report_command",
+    "schema": "calibration.cli:schema_command",
+    "validate": "calibration.cli:validate_command",
+}
+"""Where each subcommand lives. A command's module is imported when it runs, so that none pays for the others."""
+
+
+class _Lazy(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        del ctx
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        del ctx
+        if cmd_name not in COMMANDS:
+            return None
+        module, name = COMMANDS[cmd_name].split(":")
+        command: click.Command = getattr(import_module(module), name)
+        return command
+
+
+@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="calibration")
+def calibration() -> None:
+    """Calibrate the servers of a test lab."""
+
+
+def _print_json(model: BaseModel) -> None:
+    click.echo(model.model_dump_json(indent=1))
+
+
+@click.command("plan")
+@click.argument("root", type=click.Path(path_type=Path), default=Path("/"))
+@click.option("--profile", default="quick", show_default=True, help="quick, nightly, full, or the path of a .yml file.")
+@click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
+def plan_command(root: Path, profile: str, as_json: bool) -> None:
+    """Print what would be measured on the machine captured in ROOT (default: this one), and what not and why."""
+    from calibration.context import load  # noqa: PLC0415 - the parser is only needed here
+    from calibration.plan import make_plan, plan_text  # noqa: PLC0415 - the same
+    from calibration.profiles import load_profile  # noqa: PLC0415 - the same
+
+    plan = make_plan(load(root), load_profile(profile))
+    if as_json:
+        _print_json(plan)
+    else:
+        click.echo(plan_text(plan))
+
+
+@click.command("validate")
+@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
+def validate_command(runs: tuple[Path, ...]) -> None:
+    """Check run documents (run.json or their directories) against the schema as they stand on disk."""
+    from calibration.results.store import read_run  # noqa: PLC0415 - the models are only needed here
+
+    for path in runs:
+        document = read_run(path)
+        click.echo(f"{path}: valid, {document.run.status}, {len(document.measurements)} measurements")
+
+
+@click.command("assemble")
+@click.argument("directory", type=click.Path(path_type=Path))
+@click.option("--interrupted", is_flag=True, help="The run was ended from outside.")
+def assemble_command(directory: Path, interrupted: bool) -> None:
+    """Make run.json from the records that a run left in DIRECTORY."""
+    from calibration.results.assemble import assemble  # noqa: PLC0415 - the models are only needed here
+
+    document = assemble(directory, now=datetime.now(UTC), interrupted=interrupted)
+    click.echo(f"{directory}: {document.run.status}, {len(document.measurements)} measurements")
+
+
+@click.command("schema")
+def schema_command() -> None:
+    """Print the JSON Schema of the run document."""
+    from calibration.results.store import json_schema  # noqa: PLC0415 - the models are only needed here
+
+    click.echo(json.dumps(json_schema(), indent=1, sort_keys=True))
+
+
+def main() -> None:
+    """Run the command line and exit by the contract above."""
+    try:
+        code = calibration.main(standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        code = error.exit_code
+    except CalibrationError as error:
+        click.echo(f"calibration: {error}", err=True)
+        code = error.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("calibration: interrupted", err=True)
+        code = INTERRUPTED
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bandwidth matrix: how much the CPUs of each node read from the memory of each node."""
+
+from collections.abc import Iterator
+from typing import Literal
+
+from calibration.context.model import Context
+from calibration.errors import InputError
+from calibration.measurements.base import Declaration, Metric, NotPlanned, Parsed, Step, Values, metric_of, step
+from calibration.measurements.chase import START_UP_S
+from calibration.measurements.sut import Sut, size_flags
+from calibration.measurements.traffic import (
+    DEFAULT_SHAPE,
+    Part,
+    Setting,
+    TrafficSettings,
+    buffer_bytes,
+    missing_of,
+    mix_bandwidth,
+    require_value,
+    setting_of,
+    traffic_flags,
+)
+from calibration.statistics import Estimate
+from calibration.sutprobe import BandwidthResult, ProbeDocument, read_result
+from calibration.validity import Flag, flag
+
+LOCAL_DIFFERENCE = 0.05
+"""Relative difference between two nodes' local bandwidths from which a reader should look for a missing DIMM."""
+
+
+class BandwidthMatrixSettings(TrafficSettings):
+    """Read-only traffic in one shape."""
+
+    streams: int = DEFAULT_SHAPE.streams
+    prefetch_bytes: int = DEFAULT_SHAPE.prefetch_bytes
+
+
+class BandwidthMatrixValues(Values):
+    """Read bandwidth in MB/s from the memory of ``memory_nodes`` (columns) by all CPUs of ``cpu_nodes`` (rows).
+
+    A cell without a value is ``None`` and named in ``missing``.
+    """
+
+    kind: Literal["bandwidth_matrix"] = "bandwidth_matrix"
+    cpu_nodes: tuple[int, ...]
+    memory_nodes: tuple[int, ...]
+    setting: Setting
+    bandwidth_mb_s: tuple[tuple[Estimate | None, ...], ...]
+
+
+class BandwidthMatrix(Declaration[BandwidthMatrixSettings, BandwidthMatrixValues]):
+    """All CPUs of one node read from one node, for every pair."""
+
+    kind = "bandwidth_matrix"
+    title = "Bandwidth matrix"
+    question = "How much do the CPUs of each node read from the memory of each node?"
+    settings = BandwidthMatrixSettings
+    values = BandwidthMatrixValues
+
+    def steps(self, context: Context, settings: BandwidthMatrixSettings) -> Iterator[Step | NotPlanned]:
+        """Yield one step that goes through all cells, row by row."""
+        sut = Sut(context)
+        cells = [[Part(tuple(sut.cpus_of(row)), column)] for row in sut.cpu_nodes for column in sut.memory_nodes]
+        if not cells:
+            yield NotPlanned(kind=self.kind, what=self.title, reason="no node with CPUs and no node with memory found")
+            return
+        size_bytes = min(buffer_bytes(sut, settings, parts) for parts in cells)
+        threads = max(len(parts[0].cpus) for parts in cells)
+        yield step(
+            id=self.kind,
+            kind=self.kind,
+            title=f"{self.title}, {len(sut.cpu_nodes)} x {len(sut.memory_nodes)} nodes",
+            subcommand="bandwidth",
+            options={
+                "group": [str(parts[0]) for parts in cells],
+                "mix": "reads",
+                "buffer-bytes": size_bytes,
+                "streams": settings.streams,
+                "prefetch-bytes": settings.prefetch_bytes,
+                "delay": 0,
+                **settings.options(),
+            },
+            cpus=tuple(sorted(sut.cpus)),
+            nodes=tuple(sut.memory_nodes),
+            expected_duration_s=START_UP_S + len(cells) * settings.cost_s(size_bytes, threads),
+        )
+
+    def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
+        """Yield the matrix; a cell without a value stays ``None`` and is named with its reason."""
+        points = read_result(document, BandwidthResult).points
+        sut = Sut(context)
+        target = document.parameters.get("target_half_width")
+        cells = {(sut.node_of(point.cpus[0]), point.nodes[0]): mix_bandwidth(point, target) for point in points}
+        rows = tuple(dict.fromkeys(row for row, _ in cells))
+        columns = tuple(dict.fromkeys(column for _, column in cells))
+        if len(rows) * len(columns) != len(points):
+            raise InputError(f"expected {len(rows)} x {len(columns)} cells, found {len(points)}")
+        measured = {f"node {row} from {column}": cell for (row, column), cell in cells.items() if cell is not None}
+        require_value(points, len(measured))
+        flags: list[Flag] = [*document.flags(), *traffic_flags(points, measured)]
+        local = {row: cell.bandwidth_mb_s.value for (row, column), cell in cells.items() if cell and row == column}
+        if local and max(local.values()) / min(local.values()) - 1 > LOCAL_DIFFERENCE:
+            low, high = min(local, key=lambda node: local[node]), max(local, key=lambda node: local[node])
+            flags.append(
+                flag("NODE_ASYMMETRY", f"node {low} reads {local[low]:.0f} MB/s locally, node {high} {local[high]:.0f}")
+            )
+        flags += size_flags(sut, points[0].buffer_bytes * points[0].threads)
+        yield Parsed(
+            id=step.id,
+            values=BandwidthMatrixValues(
+                cpu_nodes=rows,
+                memory_nodes=columns,
+                setting=setting_of(points[0]),
+                bandwidth_mb_s=tuple(
+                    tuple(cell.bandwidth_mb_s if (cell := cells[row, column]) else None for column in columns)
+                    for row in rows
+                ),
+            ),
+            flags=tuple(flags),
+            missing=tuple(gone for point in points if (gone := missing_of(point)) is not None),
+        )
+
+    def metrics(self, values: BandwidthMatrixValues) -> Iterator[Metric]:
+        """Yield every cell that has a value."""
+        for cpu_node, row in zip(values.cpu_nodes, values.bandwidth_mb_s, strict=True):
+            for memory_node, cell in zip(values.memory_nodes, row, strict=True):
+                if cell is not None:
+                    yield metric_of(
+                        f"bandwidth_matrix.{cpu_node}.{memory_node}.bandwidth_mb_s",
+                        f"Read bandwidth, CPUs of node {cpu_node} from memory of node {memory_node}",
+                        cell,
+                        "higher",
+                    )
+
+
+MEASUREMENT = BandwidthMatrix()

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Idle latency: how long one load from local memory takes when nothing else uses it."""
+
+from collections.abc import Iterator
+from typing import Literal
+
+from calibration.context.model import Context
+from calibration.errors import InputError
+from calibration.measurements.base import Declaration, Metric, NotPlanned, Parsed, Step, Values, metric_of, step
+from calibration.measurements.chase import START_UP_S, ChaseSettings, estimate_flags, latency_of
+from calibration.measurements.sut import Place, Sut, memory_bound_bytes, size_flags
+from calibration.statistics import Estimate
+from calibration.sutprobe import LatencyResult, ProbeDocument, read_result
+
+
+class IdleLatencyValues(Values):
+    """Latency of ``cpu`` to memory of ``node`` in ns per load, and in core clocks where those are known."""
+
+    kind: Literal["idle_latency"] = "idle_latency"
+    cpu: int
+    node: int
+    size_bytes: int
+    page: str
+    core_hz: float
+    latency_ns: Estimate
+
+
+class IdleLatency(Declaration[ChaseSettings, IdleLatencyValues]):
+    """One random chase over a buffer well beyond the last-level cache."""
+
+    kind = "idle_latency"
+    title = "Idle latency"
+    question = "How long does one load from local memory take when nothing else uses it?"
+    settings = ChaseSettings
+    values = IdleLatencyValues
+
+    def steps(self, context: Context, settings: ChaseSettings) -> Iterator[Step | NotPlanned]:
+        """Yield one chase from the measuring CPU of the first node that has CPUs, on the memory nearest to it."""
+        sut = Sut(context)
+        for node in sut.cpu_nodes[:1]:
+            place = Place(sut.measuring_cpu(node), sut.home(node))
+            size_bytes = memory_bound_bytes(sut, place.node)
+            yield step(
+                id=self.kind,
+                kind=self.kind,
+                title=f"{self.title}, CPU {place.cpu}, memory of node {place.node}",
+                subcommand="latency",
+                options={
+                    "at": place,
+                    "size-bytes": size_bytes,
+                    "stride-bytes": 64,
+                    "order": "random",
+                    **settings.options(),
+                },
+                cpus=(place.cpu,),
+                nodes=(place.node,),
+                expected_duration_s=START_UP_S + settings.cost_s(size_bytes),
+            )
+
+    def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
+        """Yield the one latency."""
+        result = read_result(document, LatencyResult)
+        if len(result.points) != 1:
+            raise InputError(f"expected one point for {step.id}, found {len(result.points)}")
+        point = result.points[0]
+        figure = latency_of(point, document.parameters.get("target_half_width"))
+        if figure is None or not point.placements:
+            raise InputError(f"{point.error.code}: {point.error.message}" if point.error else "no placement measured")
+        yield Parsed(
+            id=step.id,
+            values=IdleLatencyValues(
+                cpu=point.cpu,
+                node=point.node,
+                size_bytes=point.size_bytes,
+                page=point.placements[0].pages.obtained,
+                core_hz=point.placements[-1].core_hz_after,
+                latency_ns=figure,
+            ),
+            flags=(
+                *document.flags(),
+                *point.flags(),
+                *size_flags(Sut(context), point.touched_bytes),
+                *estimate_flags(figure, "latency"),
+            ),
+        )
+
+    def metrics(self, values: IdleLatencyValues) -> Iterator[Metric]:
+        """Yield the latency."""
+        yield metric_of("idle_latency.latency_ns", "Idle latency", values.latency_ns, "lower")
+
+
+MEASUREMENT = IdleLatency()

@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Core jitter: how much the operating system disturbs a CPU, in two views of the same CPU."""
+
+from collections.abc import Iterator
+from typing import Literal
+
+from calibration.context.model import Context
+from calibration.errors import InputError
+from calibration.measurements.base import (
+    Declaration,
+    Metric,
+    NotPlanned,
+    Parsed,
+    Settings,
+    Step,
+    Values,
+    metric_of,
+    step,
+)
+from calibration.measurements.chase import START_UP_S
+from calibration.measurements.sut import Sut, cpu_list
+from calibration.model import Model
+from calibration.statistics import Estimate, estimate
+from calibration.sutprobe import (
+    GapBin,
+    GapRate,
+    GapView,
+    JitterCpu,
+    JitterInterval,
+    JitterResult,
+    LongGap,
+    Period,
+    ProbeDocument,
+    TimeQuantile,
+    read_result,
+)
+from calibration.validity import Flag, flag
+
+TURN_NS = 0.75
+"""Time of one turn of the timed work (two core cycles), for the expected duration only."""
+
+LEAST_COVERAGE = 0.999
+"""Share of the wall time that the gap view must have observed."""
+
+
+class JitterSettings(Settings):
+    """Both views, one after the other, on the chosen CPUs at once.
+
+    *loops*, *executions* are those of the published pages. *isolated* is how many of the isolated CPUs are measured
+    (``None``: all); one that is not isolated is measured beside them to show what isolation buys.
+    """
+
+    loops: int = 80_000
+    executions: int = 20_000
+    intervals: int = 20
+    gap_s: float = 60.0
+    isolated: int | None = None
+    housekeeping: bool = True
+
+
+class Gaps(Model):
+    """Every interruption longer than ``threshold_ns``; nothing between the turns of the loop is unobserved."""
+
+    wall_s: float
+    threshold_ns: float
+    turn_min_ns: float
+    turn_median_ns: float
+    coverage_fraction: float
+    count: int
+    max_ns: float
+    lost_fraction: float
+    histogram: tuple[GapBin, ...]
+    rates_per_s: tuple[GapRate, ...]
+    quantiles: tuple[TimeQuantile, ...]
+    longest: tuple[LongGap, ...]
+    period: Period | None
+    interrupts: dict[str, int] | None
+    softirqs: dict[str, int] | None
+    involuntary_switches: int
+    steal_ms: float | None
+
+
+class JitterValues(Values):
+    """Jitter of one CPU. Intervals are in ticks of a clock of ``tick_hz``, which are not core cycles.
+
+    ``inst_jitter_ns`` is the spread of the timed work's duration (maximum - minimum) over the intervals.
+    ``blind_fraction`` is the share of time between executions, in which the PMA-compatible view sees nothing.
+    """
+
+    kind: Literal["jitter"] = "jitter"
+    cpu: int
+    isolated: bool
+    loops: int
+    executions: int
+    tick_source: str
+    tick_hz: float
+    blind_fraction: float
+    core_hz: float
+    intervals: tuple[JitterInterval, ...]
+    inst_jitter_ns: Estimate
+    gaps: Gaps
+
+
+class Jitter(Declaration[JitterSettings, JitterValues]):
+    """The timed work of PMA jitter, then a loop that only reads the clock."""
+
+    kind = "jitter"
+    title = "Core jitter"
+    question = "How much does the operating system disturb a CPU?"
+    settings = JitterSettings
+    values = JitterValues
+
+    def steps(self, context: Context, settings: JitterSettings) -> Iterator[Step | NotPlanned]:
+        """Yield one step that measures all chosen CPUs at once."""
+        sut = Sut(context)
+        if not sut.cpus:
+            yield NotPlanned(kind=self.kind, what=self.title, reason="no CPU found that may be used")
+            return
+        cpus = sorted(sut.isolated)
+        if settings.isolated is not None:
+            cpus = cpus[: settings.isolated]
+        if not sut.isolated:
+            cpus = [sut.measuring_cpu(node) for node in sut.cpu_nodes[:1]]
+            yield NotPlanned(
+                kind=self.kind,
+                what="Jitter of an isolated CPU",
+                reason="the kernel isolates no CPU that may be used (no isolcpus= on its command line)",
+            )
+        elif settings.housekeeping and (cpu := sut.housekeeping_cpu()) is not None:
+            cpus = [cpu, *cpus]
+        interval_s = settings.loops * settings.executions * TURN_NS * 1e-9
+        yield step(
+            id=self.kind,
+            kind=self.kind,
+            title=f"{self.title}, CPU{'s' * (len(cpus) > 1)} {cpu_list(cpus)}",
+            subcommand="jitter",
+            options={
+                "cpus": cpu_list(cpus),
+                "view": "both",
+                "loops": settings.loops,
+                "executions": settings.executions,
+                "intervals": settings.intervals,
+                "gap-s": settings.gap_s,
+            },
+            cpus=tuple(sorted(cpus)),
+            nodes=(),
+            expected_duration_s=START_UP_S + (settings.intervals + 1) * interval_s + settings.gap_s,
+        )
+
+    def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
+        """Yield one measurement per CPU."""
+        sut = Sut(context)
+        if document.clock is None:
+            raise InputError("expected the clock that timed the jitter, found none")
+        for each in read_result(document, JitterResult).cpus:
+            if each.pma is None or each.gaps is None:
+                raise InputError(f"expected both views of CPU {each.cpu}, found one or none")
+            tick_ns = 1e9 / each.pma.tick_hz
+            yield Parsed(
+                id=f"{step.id}-cpu{each.cpu}",
+                values=JitterValues(
+                    cpu=each.cpu,
+                    isolated=each.cpu in sut.isolated,
+                    loops=each.pma.loops,
+                    executions=each.pma.executions,
+                    tick_source=document.clock.source,
+                    tick_hz=each.pma.tick_hz,
+                    blind_fraction=each.pma.blind_fraction,
+                    core_hz=each.gaps.core_hz_after,
+                    intervals=tuple(
+                        JitterInterval.model_validate(interval.model_dump(exclude={"interference"}))
+                        for interval in each.pma.intervals
+                    ),
+                    inst_jitter_ns=estimate(
+                        [[interval.inst_jitter_cycles * tick_ns for interval in each.pma.intervals]], "ns"
+                    ),
+                    gaps=_gaps(each.gaps),
+                ),
+                flags=(*document.flags(), *_flags(each, sut)),
+            )
+
+    def metrics(self, values: JitterValues) -> Iterator[Metric]:
+        """Yield the typical spread per interval, the longest gap and the share of time lost."""
+        prefix = f"jitter.cpu{values.cpu}"
+        yield metric_of(
+            f"{prefix}.inst_jitter_ns", f"Jitter per interval, CPU {values.cpu}", values.inst_jitter_ns, "lower"
+        )
+        yield Metric(
+            name=f"{prefix}.gaps.max_ns",
+            title=f"Longest gap in {values.gaps.wall_s:.0f} s, CPU {values.cpu}",
+            value=values.gaps.max_ns,
+            unit="ns",
+            interval=None,
+            coverage=None,
+            better="lower",
+        )
+        yield Metric(
+            name=f"{prefix}.gaps.lost_fraction",
+            title=f"Share of time lost in gaps, CPU {values.cpu}",
+            value=values.gaps.lost_fraction,
+            unit="fraction",
+            interval=None,
+            coverage=None,
+            better="lower",
+        )
+
+
+def _gaps(view: GapView) -> Gaps:
+    return Gaps(
+        wall_s=view.wall_s,
+        threshold_ns=view.threshold_ns,
+        turn_min_ns=view.turn_ns.min,
+        turn_median_ns=view.turn_ns.median,
+        coverage_fraction=view.coverage_fraction,
+        count=view.count,
+        max_ns=view.max_ns,
+        lost_fraction=view.lost_fraction,
+        histogram=view.histogram,
+        rates_per_s=view.rates_per_s,
+        quantiles=view.quantiles,
+        longest=view.longest,
+        period=view.period,
+        interrupts=view.interference.interrupts,
+        softirqs=view.interference.softirqs,
+        involuntary_switches=view.interference.involuntary_switches,
+        steal_ms=view.interference.steal_ms,
+    )
+
+
+def _flags(each: JitterCpu, sut: Sut) -> Iterator[Flag]:
+    """Yield what a reader must know about one CPU. Interruptions are the result here, not a flaw of it."""
+    if not each.cpu_verified:
+        yield flag("CPU_UNVERIFIED", "the thread was not on its CPU when the views ended")
+    if each.cpu not in sut.isolated:
+        yield flag("NOT_ISOLATED", f"CPU {each.cpu} is not isolated: it runs other work of the operating system too")
+    if each.gaps is None:
+        return
+    if each.gaps.coverage_fraction < LEAST_COVERAGE:
+        yield flag("COVERAGE_LOW", f"{each.gaps.coverage_fraction:.2%} of the wall time was observed")
+    if each.gaps.ring_full:
+        yield flag(
+            "RING_FULL", "more gaps than the list of time stamps holds: counts are exact, times are not complete"
+        )
+    if each.gaps.interference.smi:
+        yield flag("SMI", f"{each.gaps.interference.smi} system management interrupts during the gap view")
+    if each.gaps.interference.core_throttle or each.gaps.interference.package_throttle:
+        yield flag("THROTTLED", "thermal throttle count rose during the gap view")
+
+
+MEASUREMENT = Jitter()

@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Latency ladder: latency against working-set size, and the cache levels that the curve shows."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import log, log2
+from statistics import median
+from typing import Literal
+
+from calibration.context.model import Context
+from calibration.errors import InputError
+from calibration.measurements.base import Declaration, Metric, NotPlanned, Parsed, Step, Values, metric_of, step
+from calibration.measurements.chase import START_UP_S, ChaseSettings, estimate_flags, latency_of, missing_of
+from calibration.measurements.sut import Place, Sut, memory_bound_bytes
+from calibration.model import Model
+from calibration.statistics import Estimate, estimate
+from calibration.sutprobe import LatencyPoint, LatencyResult, ProbeDocument, read_result
+from calibration.validity import Flag, flag
+
+PLATEAU_SLOPE = 0.12
+"""A step between two sizes belongs to a plateau while latency grows by less than this (natural logarithm) per octave:
+a level's own drift (pages, associativity) stays below, the climb into the next level is several times steeper."""
+
+PLATEAU_OCTAVES = 0.7
+"""A plateau spans at least this much: shorter flat stretches happen by chance within a climb."""
+
+MERGE = 0.12
+"""Neighbouring plateaus whose latencies differ by less (natural logarithm) are one level."""
+
+MATCH_OCTAVES = 1.25
+"""A plateau is given a cache's name when it ends within this distance of the size the kernel reports."""
+
+
+class LadderSettings(ChaseSettings):
+    """A chase at *points_per_octave* sizes from *smallest_bytes* on, for each of *strides_bytes* and *orders*.
+
+    Fewer hops are enough per window than for a single latency, because neighbouring points support each other.
+    """
+
+    hops: int = 50_000
+    smallest_bytes: int = 1024
+    points_per_octave: int = 4
+    strides_bytes: tuple[int, ...] = (64,)
+    forward_strides_bytes: tuple[int, ...] = ()
+    target_half_width: float = 0.03
+
+
+class LadderPoint(Model):
+    """Latency in ns per load at one working-set size (bytes the chase touches), stride and order."""
+
+    size_bytes: int
+    stride_bytes: int
+    order: str
+    latency_ns: Estimate
+
+
+class Level(Model):
+    """A level of the memory hierarchy as the curve shows it.
+
+    ``size_bytes`` is the largest size on its plateau, ``None`` for memory; ``reported_bytes`` is what the kernel says.
+    """
+
+    name: str
+    size_bytes: int | None
+    reported_bytes: int | None
+    latency_ns: Estimate
+
+
+class LatencyLadderValues(Values):
+    """The curve of ``cpu`` on memory of ``node``, and the levels recognised on its random-order points."""
+
+    kind: Literal["latency_ladder"] = "latency_ladder"
+    cpu: int
+    node: int
+    points: tuple[LadderPoint, ...]
+    levels: tuple[Level, ...]
+
+
+class LatencyLadder(Declaration[LadderSettings, LatencyLadderValues]):
+    """A ladder of chases from the first-level cache into memory."""
+
+    kind = "latency_ladder"
+    title = "Latency ladder"
+    question = "What does a load cost at each level of the memory hierarchy, and where do the levels end?"
+    settings = LadderSettings
+    values = LatencyLadderValues
+
+    def steps(self, context: Context, settings: LadderSettings) -> Iterator[Step | NotPlanned]:
+        """Yield one random ladder, and one forward ladder per stride asked for, on the first node that has CPUs."""
+        sut = Sut(context)
+        for node in sut.cpu_nodes[:1]:
+            place = Place(sut.measuring_cpu(node), sut.home(node))
+            largest = memory_bound_bytes(sut, place.node)
+            orders = [("random", settings.strides_bytes), ("forward", settings.forward_strides_bytes)]
+            for order, strides in orders:
+                if not strides:
+                    continue
+                sizes = ladder_sizes(settings.smallest_bytes, largest, settings.points_per_octave)
+                suffix = "" if order == "random" else f"-{order}"
+                cost_s = sum(
+                    settings.cost_s(size, stride, _expected_hop_ns(sut, size)) for size in sizes for stride in strides
+                )
+                yield step(
+                    id=f"{self.kind}{suffix}",
+                    kind=self.kind,
+                    title=f"{self.title}, {order} order, CPU {place.cpu}, {len(sizes) * len(strides)} points",
+                    subcommand="latency",
+                    options={
+                        "at": place,
+                        "size-bytes": ",".join(map(str, sizes)),
+                        "stride-bytes": ",".join(map(str, strides)),
+                        "order": order,
+                        **settings.options(),
+                    },
+                    cpus=(place.cpu,),
+                    nodes=(place.node,),
+                    expected_duration_s=START_UP_S + cost_s,
+                )
+
+    def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
+        """Yield the curve and its levels."""
+        result = read_result(document, LatencyResult)
+        target = document.parameters.get("target_half_width")
+        points: list[LadderPoint] = []
+        random: list[tuple[LatencyPoint, Estimate]] = []
+        flags: list[Flag] = [*document.flags()]
+        for point in result.points:
+            flags += point.flags()
+            if (figure := latency_of(point, target)) is None:
+                continue
+            points.append(
+                LadderPoint(
+                    size_bytes=point.size_bytes,
+                    stride_bytes=point.stride_bytes,
+                    order=point.order,
+                    latency_ns=figure,
+                )
+            )
+            if point.order == "random" and point.stride_bytes == result.points[0].stride_bytes:
+                random.append((point, figure))
+        if not points:
+            reasons = {point.error.message for point in result.points if point.error}
+            raise InputError(f"no point of the ladder could be measured: {'; '.join(sorted(reasons))}")
+        reported = {
+            cache.level: cache.size_bytes
+            for cache in context.caches
+            if cache.type != "Instruction" and cache.size_bytes is not None
+        }
+        levels = recognise_levels([(point.size_bytes, figure) for point, figure in random], reported)
+        unconverged = [each for each in points if each.latency_ns.converged is False]
+        if unconverged:
+            flags.append(
+                flag(
+                    "NOT_CONVERGED",
+                    f"{len(unconverged)} of {len(points)} points have a half-width beyond {target:.0%} of their value",
+                )
+            )
+        for level in levels:
+            flags += [each for each in estimate_flags(level.latency_ns, level.name) if each.code == "BIMODAL"]
+        yield Parsed(
+            id=step.id,
+            values=LatencyLadderValues(
+                cpu=result.points[0].cpu, node=result.points[0].node, points=tuple(points), levels=levels
+            ),
+            flags=tuple(flags),
+            missing=tuple(gone for point in result.points if (gone := missing_of(point)) is not None),
+        )
+
+    def metrics(self, values: LatencyLadderValues) -> Iterator[Metric]:
+        """Yield the latency of each level."""
+        for level in values.levels:
+            yield metric_of(
+                f"latency_ladder.{level.name}.latency_ns", f"{level.name} latency", level.latency_ns, "lower"
+            )
+
+
+def ladder_sizes(smallest_bytes: int, largest_bytes: int, per_octave: int) -> list[int]:
+    """Return sizes in bytes from *smallest_bytes* to *largest_bytes*, *per_octave* to each doubling, in whole lines."""
+    count = round(log2(largest_bytes / smallest_bytes) * per_octave)
+    sizes = (round(smallest_bytes * 2 ** (index / per_octave) / 64) * 64 for index in range(count))
+    return sorted({*sizes, largest_bytes})
+
+
+def _expected_hop_ns(sut: Sut, size_bytes: int) -> float:
+    share = sut.llc_share_bytes
+    return 10.0 if share is not None and size_bytes < share else 150.0
+
+
+def recognise_levels(curve: Sequence[tuple[int, Estimate]], reported_bytes: Mapping[int, int]) -> tuple[Level, ...]:
+    """Return the levels that *curve* (size in bytes, latency) shows, smallest first.
+
+    A plateau is a run of sizes along which latency hardly grows. Plateaus are matched with the caches the kernel reports
+    by where they end; the last is memory when it reaches the largest size. A cache that the curve does not show is not
+    invented, and a plateau that no reported cache explains is named by its size.
+    """
+    ordered = sorted(curve)
+    if len(ordered) < 3:
+        return ()
+    runs = _plateaus(ordered)
+    caches = {f"L{level}": size for level, size in sorted(reported_bytes.items())}
+    levels: list[Level] = []
+    for first, last in runs:
+        size = ordered[last][0]
+        figure = _plateau_latency([figure for _, figure in ordered[first : last + 1]])
+        if last == len(ordered) - 1 and levels:
+            levels.append(Level(name="memory", size_bytes=None, reported_bytes=None, latency_ns=figure))
+            continue
+        taken = {level.name for level in levels}
+        near = {
+            name: abs(log2(size / cache))
+            for name, cache in caches.items()
+            if name not in taken and abs(log2(size / cache)) <= MATCH_OCTAVES
+        }
+        name = min(near, key=lambda each: near[each]) if near else f"plateau-{size}"
+        levels.append(Level(name=name, size_bytes=size, reported_bytes=caches.get(name), latency_ns=figure))
+    return tuple(levels)
+
+
+def _plateaus(ordered: Sequence[tuple[int, Estimate]]) -> list[tuple[int, int]]:
+    runs: list[tuple[int, int]] = []
+    start = 0
+    for index in range(1, len(ordered) + 1):
+        if index < len(ordered):
+            (below, low), (above, high) = ordered[index - 1], ordered[index]
+            octaves = log2(above / below)
+            if log(high.value / low.value) <= PLATEAU_SLOPE * octaves + 0.01:
+                continue
+        if log2(ordered[index - 1][0] / ordered[start][0]) >= PLATEAU_OCTAVES:
+            runs.append((start, index - 1))
+        start = index
+    return _with_values(runs, ordered)
+
+
+def _with_values(runs: list[tuple[int, int]], ordered: Sequence[tuple[int, Estimate]]) -> list[tuple[int, int]]:
+    """Merge neighbouring *runs* of nearly the same latency."""
+    merged: list[tuple[int, int]] = []
+    for first, last in runs:
+        if merged:
+            before = median(figure.value for _, figure in ordered[merged[-1][0] : merged[-1][1] + 1])
+            now = median(figure.value for _, figure in ordered[first : last + 1])
+            if abs(log(now / before)) < MERGE:
+                merged[-1] = (merged[-1][0], last)
+                continue
+        merged.append((first, last))
+    return merged
+
+
+def _plateau_latency(figures: Sequence[Estimate]) -> Estimate:
+    """Return the latency of a plateau: the median over its middle half, where neither edge reaches."""
+    quarter = len(figures) // 4
+    middle = figures[quarter : len(figures) - quarter]
+    return estimate([[sample for placement in each.samples for sample in placement] for each in middle], "ns")
+
+
+MEASUREMENT = LatencyLadder()

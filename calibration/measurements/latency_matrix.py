@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Latency matrix: how far the memory of each node is from the CPUs of each node."""
+
+from collections.abc import Iterator
+from typing import Literal
+
+from calibration.context.model import Context
+from calibration.errors import InputError
+from calibration.measurements.base import Declaration, Metric, NotPlanned, Parsed, Step, Values, metric_of, step
+from calibration.measurements.chase import START_UP_S, ChaseSettings, estimate_flags, latency_of, missing_of
+from calibration.measurements.sut import Place, Sut, memory_bound_bytes, size_flags
+from calibration.statistics import Estimate
+from calibration.sutprobe import LatencyResult, ProbeDocument, read_result
+from calibration.validity import Flag, flag
+
+ASYMMETRY = 0.05
+"""Relative difference between a cell and its mirror from which a reader should ask why."""
+
+
+class LatencyMatrixValues(Values):
+    """Latency in ns per load from the CPUs of ``cpu_nodes`` (rows) to the memory of ``memory_nodes`` (columns).
+
+    ``cpus`` holds the CPU that measured each row. A cell without a value is ``None`` and named in ``missing``.
+    """
+
+    kind: Literal["latency_matrix"] = "latency_matrix"
+    cpu_nodes: tuple[int, ...]
+    memory_nodes: tuple[int, ...]
+    cpus: tuple[int, ...]
+    size_bytes: int
+    latency_ns: tuple[tuple[Estimate | None, ...], ...]
+
+
+class LatencyMatrix(Declaration[ChaseSettings, LatencyMatrixValues]):
+    """A random chase for every pair of a node with CPUs and a node with memory."""
+
+    kind = "latency_matrix"
+    title = "Latency matrix"
+    question = "How far is the memory of each node from the CPUs of each node?"
+    settings = ChaseSettings
+    values = LatencyMatrixValues
+
+    def steps(self, context: Context, settings: ChaseSettings) -> Iterator[Step | NotPlanned]:
+        """Yield one step that chases through all cells, row by row."""
+        sut = Sut(context)
+        rows = {sut.measuring_cpu(node): node for node in sut.cpu_nodes}
+        columns = sut.memory_nodes
+        if not rows or not columns:
+            yield NotPlanned(kind=self.kind, what=self.title, reason="no node with CPUs and no node with memory found")
+            return
+        size_bytes = min(memory_bound_bytes(sut, node) for node in columns)
+        places = [Place(cpu, node) for cpu in rows for node in columns]
+        yield step(
+            id=self.kind,
+            kind=self.kind,
+            title=f"{self.title}, {len(rows)} x {len(columns)} nodes",
+            subcommand="latency",
+            options={
+                "at": places,
+                "size-bytes": size_bytes,
+                "stride-bytes": 64,
+                "order": "random",
+                **settings.options(),
+            },
+            cpus=tuple(rows),
+            nodes=tuple(columns),
+            expected_duration_s=START_UP_S + len(places) * settings.cost_s(size_bytes),
+        )
+
+    def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
+        """Yield the matrix; a cell without a value stays ``None`` and is named with its reason."""
+        result = read_result(document, LatencyResult)
+        sut = Sut(context)
+        cpus = list(dict.fromkeys(point.cpu for point in result.points))
+        columns = list(dict.fromkeys(point.node for point in result.points))
+        if len(cpus) * len(columns) != len(result.points):
+            raise InputError(f"expected {len(cpus)} x {len(columns)} cells, found {len(result.points)}")
+        target = document.parameters.get("target_half_width")
+        cells = {(point.cpu, point.node): latency_of(point, target) for point in result.points}
+        if not any(cells.values()):
+            reasons = {point.error.message for point in result.points if point.error}
+            raise InputError(f"no cell could be measured: {'; '.join(sorted(reasons))}")
+        values = LatencyMatrixValues(
+            cpu_nodes=tuple(sut.node_of(cpu) for cpu in cpus),
+            memory_nodes=tuple(columns),
+            cpus=tuple(cpus),
+            size_bytes=result.points[0].size_bytes,
+            latency_ns=tuple(tuple(cells[cpu, node] for node in columns) for cpu in cpus),
+        )
+        flags: list[Flag] = [*document.flags()]
+        for point in result.points:
+            flags += point.flags()
+            if (figure := cells[point.cpu, point.node]) is not None:
+                flags += estimate_flags(figure, f"CPU {point.cpu} to node {point.node}")
+        flags += size_flags(sut, result.points[0].touched_bytes)
+        flags += _asymmetry(values)
+        yield Parsed(
+            id=step.id,
+            values=values,
+            flags=tuple(flags),
+            missing=tuple(gone for point in result.points if (gone := missing_of(point)) is not None),
+        )
+
+    def metrics(self, values: LatencyMatrixValues) -> Iterator[Metric]:
+        """Yield every cell that has a value."""
+        for cpu_node, row in zip(values.cpu_nodes, values.latency_ns, strict=True):
+            for memory_node, cell in zip(values.memory_nodes, row, strict=True):
+                if cell is not None:
+                    yield metric_of(
+                        f"latency_matrix.{cpu_node}.{memory_node}.latency_ns",
+                        f"Latency, CPUs of node {cpu_node} to memory of node {memory_node}",
+                        cell,
+                        "lower",
+                    )
+
+
+def _asymmetry(values: LatencyMatrixValues) -> Iterator[Flag]:
+    cells = {
+        (cpu_node, memory_node): cell.value
+        for cpu_node, row in zip(values.cpu_nodes, values.latency_ns, strict=True)
+        for memory_node, cell in zip(values.memory_nodes, row, strict=True)
+        if cell is not None
+    }
+    for (row, column), value in sorted(cells.items()):
+        mirror = cells.get((column, row))
+        if row < column and mirror is not None and abs(value - mirror) / min(value, mirror) > ASYMMETRY:
+            yield flag(
+                "ASYMMETRIC", f"node {row} to {column} takes {value:.1f} ns, node {column} to {row} {mirror:.1f} ns"
+            )
+
+
+MEASUREMENT = LatencyMatrix()

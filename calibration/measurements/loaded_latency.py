@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Loaded latency: how latency grows as the other CPUs use the memory."""
+
+from collections.abc import Iterator
+from statistics import median
+from typing import Literal
+
+from calibration.context.model import Context
+from calibration.errors import InputError
+from calibration.measurements.base import (
+    Declaration,
+    Metric,
+    Missing,
+    NotPlanned,
+    Parsed,
+    Step,
+    Values,
+    metric_of,
+    step,
+)
+from calibration.measurements.chase import START_UP_S, estimate_flags
+from calibration.measurements.sut import Place, Sut, memory_bound_bytes, size_flags
+from calibration.measurements.traffic import (
+    DEFAULT_SHAPE,
+    Part,
+    Shape,
+    TrafficSettings,
+    buffer_bytes,
+    group_text,
+)
+from calibration.model import Model
+from calibration.statistics import Estimate, estimate
+from calibration.sutprobe import LoadedPlacement, LoadedResult, ProbeDocument, ZeroLoad, read_result
+from calibration.validity import Flag, flag
+
+MLC_DELAYS = (0, 2, 8, 15, 50, 100, 200, 300, 400, 500, 700, 1000, 1300, 1700, 2500, 3500, 5000, 9000, 20000)
+"""The injection delays of the published pages."""
+
+DRIFT = 0.02
+"""Relative change of the unloaded latency over the sweep from which its points are not comparable."""
+
+
+class LoadedSettings(TrafficSettings):
+    """A sweep over *delays* with one *mix* in one *shape*, one latency probe per node."""
+
+    delays: tuple[int, ...] = MLC_DELAYS
+    mix: str = "reads"
+    shape: Shape = DEFAULT_SHAPE
+    placements: int = 6
+    windows: int = 6
+    window_s: float = 0.2
+    target_half_width: float = 0.02
+
+
+class ProbeLatency(Model):
+    """Latency in ns per load that the probe on ``cpu`` saw in memory of ``node``."""
+
+    cpu: int
+    node: int
+    latency_ns: Estimate
+
+
+class LoadedPointValues(Model):
+    """One injection delay: latency and the load's bandwidth, measured in the same windows.
+
+    ``latency_ns`` is that of the first probe, as published pages show it; ``probes`` has one per node.
+    """
+
+    inject_delay: int
+    delay_ns: float
+    latency_ns: Estimate
+    bandwidth_mb_s: Estimate
+    probes: tuple[ProbeLatency, ...]
+
+
+class LoadedLatencyValues(Values):
+    """The sweep, and the probes' latency without load before, amid and after it."""
+
+    kind: Literal["loaded_latency"] = "loaded_latency"
+    mix: str
+    load: str
+    points: tuple[LoadedPointValues, ...]
+    zero_load: tuple[ZeroLoad, ...]
+
+
+class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
+    """One probe per node chases while all other cores load memory, from no delay to almost no load."""
+
+    kind = "loaded_latency"
+    title = "Loaded latency"
+    question = "How does latency grow as the other CPUs use the memory?"
+    settings = LoadedSettings
+    values = LoadedLatencyValues
+
+    def steps(self, context: Context, settings: LoadedSettings) -> Iterator[Step | NotPlanned]:
+        """Yield one sweep; a probe's whole core carries no load."""
+        sut = Sut(context)
+        probes = [Place(sut.measuring_cpu(node), sut.home(node)) for node in sut.cpu_nodes]
+        busy = {sibling for place in probes for sibling in context.siblings(place.cpu)}
+        parts = [
+            Part(cpus, sut.home(node))
+            for node in sut.cpu_nodes
+            if (cpus := tuple(cpu for cpu in sut.cpus_of(node) if cpu not in busy))
+        ]
+        if not parts:
+            yield NotPlanned(
+                kind=self.kind,
+                what=self.title,
+                reason=f"no CPU is left to load memory beside the probe's core ({len(sut.cpus)} usable CPUs)",
+            )
+            return
+        load_bytes = buffer_bytes(sut, settings, parts)
+        probe_bytes = min(memory_bound_bytes(sut, place.node) for place in probes)
+        threads = max(len(part.cpus) for part in parts)
+        points = len(settings.delays) + 3
+        yield step(
+            id=self.kind,
+            kind=self.kind,
+            title=f"{self.title}, {len(settings.delays)} delays, {len(probes)} probe{'s' * (len(probes) > 1)}",
+            subcommand="loaded",
+            options={
+                "probe": probes,
+                "load": group_text(parts),
+                "delay": ",".join(map(str, settings.delays)),
+                "mix": settings.mix,
+                "probe-size-bytes": probe_bytes,
+                "buffer-bytes": load_bytes,
+                "streams": settings.shape.streams,
+                "prefetch-bytes": settings.shape.prefetch_bytes,
+                **settings.options(),
+            },
+            cpus=tuple(sorted(sut.cpus)),
+            nodes=tuple(sorted({part.node for part in parts} | {place.node for place in probes})),
+            expected_duration_s=START_UP_S
+            + settings.cost_s(load_bytes + probe_bytes, threads)
+            + points * settings.placements * settings.windows * settings.window_s,
+        )
+
+    def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
+        """Yield the sweep; a delay that could not be measured is named as missing."""
+        result = read_result(document, LoadedResult)
+        target = document.parameters.get("target_half_width")
+        points = []
+        flags: list[Flag] = [*document.flags()]
+        missing = []
+        for point in result.points:
+            flags += point.flags()
+            if not point.placements:
+                reason = f"{point.error.code}: {point.error.message}" if point.error else "no placement measured"
+                missing.append(Missing(what=f"inject delay {point.inject_delay}", reason=reason))
+                continue
+            probes = _probes(point.placements, target)
+            points.append(
+                LoadedPointValues(
+                    inject_delay=point.inject_delay,
+                    delay_ns=point.delay_ns,
+                    latency_ns=probes[0].latency_ns,
+                    bandwidth_mb_s=estimate([each.windows_mb_s for each in point.placements], "MB/s"),
+                    probes=probes,
+                )
+            )
+            flags += [
+                each
+                for each in estimate_flags(probes[0].latency_ns, f"inject delay {point.inject_delay}")
+                if each.code != "NOT_CONVERGED"
+            ]
+        if not points:
+            raise InputError(f"no inject delay could be measured: {'; '.join(sorted({m.reason for m in missing}))}")
+        wide = [each for each in points if each.latency_ns.converged is False]
+        if wide:
+            flags.append(flag("NOT_CONVERGED", f"{len(wide)} of {len(points)} delays: latency wider than {target:.0%}"))
+        flags += _drift(result.zero_load)
+        parameters = document.parameters
+        flags += size_flags(Sut(context), int(parameters["probe_size_bytes"]))
+        yield Parsed(
+            id=step.id,
+            values=LoadedLatencyValues(
+                mix=str(parameters["mix"]),
+                load=str(parameters["load"]),
+                points=tuple(points),
+                zero_load=result.zero_load,
+            ),
+            flags=tuple(flags),
+            missing=tuple(missing),
+        )
+
+    def metrics(self, values: LoadedLatencyValues) -> Iterator[Metric]:
+        """Yield both ends of the sweep: latency and bandwidth under full load, latency at the longest delay."""
+        full = min(values.points, key=lambda point: point.inject_delay)
+        least = max(values.points, key=lambda point: point.inject_delay)
+        for point in (full, least) if least is not full else (full,):
+            yield metric_of(
+                f"loaded_latency.{point.inject_delay}.latency_ns",
+                f"Latency under load, inject delay {point.inject_delay}",
+                point.latency_ns,
+                "lower",
+            )
+        yield metric_of(
+            f"loaded_latency.{full.inject_delay}.bandwidth_mb_s",
+            f"Bandwidth beside the probe, inject delay {full.inject_delay}",
+            full.bandwidth_mb_s,
+            "higher",
+        )
+
+
+def _probes(placements: tuple[LoadedPlacement, ...], target: float | None) -> tuple[ProbeLatency, ...]:
+    return tuple(
+        ProbeLatency(
+            cpu=probe.cpu,
+            node=probe.node,
+            latency_ns=estimate(
+                [placement.probes[index].windows_ns for placement in placements], "ns", target_half_width=target
+            ),
+        )
+        for index, probe in enumerate(placements[0].probes)
+    )
+
+
+def _drift(zero_load: tuple[ZeroLoad, ...]) -> Iterator[Flag]:
+    for each in zero_load:
+        phases = [median(windows) for windows in (each.windows_ns_start, each.windows_ns_middle, each.windows_ns_end)]
+        change = max(phases) / min(phases) - 1
+        if change > DRIFT:
+            yield flag("DRIFT", f"CPU {each.cpu}: latency without load moved by {change:.1%} during the sweep")
+
+
+MEASUREMENT = LoadedLatency()

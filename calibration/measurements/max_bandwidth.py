@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Maximum bandwidth: the most that any setting tried moves, for each mix, with the setting that moved it."""
+
+from collections.abc import Iterator
+from typing import Literal
+
+from calibration.context.model import Context
+from calibration.measurements.base import Declaration, Metric, NotPlanned, Parsed, Step, Values, metric_of, step
+from calibration.measurements.chase import START_UP_S, TOUCH_BYTES_PER_S
+from calibration.measurements.sut import Sut, size_flags
+from calibration.measurements.traffic import (
+    BUFFERS_PER_THREAD,
+    MIXES,
+    MixBandwidth,
+    Part,
+    Setting,
+    TrafficSettings,
+    all_cpus,
+    buffer_bytes,
+    group_text,
+    missing_of,
+    mix_bandwidth,
+    require_value,
+    setting_of,
+    traffic_flags,
+)
+from calibration.model import Model
+from calibration.statistics import Estimate, estimate
+from calibration.sutprobe import BandwidthPoint, BandwidthResult, ProbeDocument, read_result
+
+SCAN_WINDOWS_S = 0.25
+"""Time one setting of the search takes once its buffers exist, for the expected duration only."""
+
+
+class MaxSettings(TrafficSettings):
+    """The search: every combination of *streams*, *prefetch_bytes* and *delays*, for all threads and one per core.
+
+    The best *keep_best* of each mix are measured again in full, so that the winner is not the luckiest of many.
+    """
+
+    mixes: tuple[str, ...] = MIXES
+    streams: tuple[int, ...] = (1, 2, 4)
+    prefetch_bytes: tuple[int, ...] = (0, 1024, 2048)
+    delays: tuple[int, ...] = (0, 8, 15)
+    keep_best: int = 3
+    one_per_core: bool = True
+
+
+class Tried(Model):
+    """One setting of the search, and the bandwidth that its few short windows showed."""
+
+    mix: str
+    group: str
+    setting: Setting
+    bandwidth_mb_s: Estimate
+
+
+class MaxValues(Values):
+    """The best measured in full for each mix, and everything that the search tried."""
+
+    kind: Literal["max_bandwidth"] = "max_bandwidth"
+    mixes: dict[str, MixBandwidth]
+    groups: dict[str, str]
+    search: tuple[Tried, ...]
+
+
+class MaxBandwidth(Declaration[MaxSettings, MaxValues]):
+    """A search over shapes, delays and thread counts; the best re-measured."""
+
+    kind = "max_bandwidth"
+    title = "Maximum bandwidth"
+    question = "What is the most that this machine's memory delivers, and with which setting?"
+    settings = MaxSettings
+    values = MaxValues
+
+    def steps(self, context: Context, settings: MaxSettings) -> Iterator[Step | NotPlanned]:
+        """Yield one step that searches with all CPUs and, where cores have siblings, with one CPU per core."""
+        sut = Sut(context)
+        groups = [all_cpus(sut)]
+        if not groups[0]:
+            yield NotPlanned(kind=self.kind, what=self.title, reason="no CPU found that may be used")
+            return
+        if settings.one_per_core:
+            singles = [Part(tuple(sut.one_per_core(part.cpus)), part.node) for part in groups[0]]
+            if singles != groups[0]:
+                groups.append(singles)
+        size_bytes = min(buffer_bytes(sut, settings, parts) for parts in groups)
+        threads = max(len(part.cpus) for part in groups[0])
+        tries = len(settings.streams) * len(settings.prefetch_bytes) * len(settings.delays)
+        touch_s = size_bytes * BUFFERS_PER_THREAD * max(1.0, threads / 4) / TOUCH_BYTES_PER_S
+        per_mix = tries * (SCAN_WINDOWS_S + touch_s) + settings.keep_best * settings.cost_s(size_bytes, threads)
+        yield step(
+            id=self.kind,
+            kind=self.kind,
+            title=f"{self.title}, {tries * len(groups)} settings x {len(settings.mixes)} mixes",
+            subcommand="bandwidth",
+            options={
+                "group": [group_text(parts) for parts in groups],
+                "mix": ",".join(settings.mixes),
+                "buffer-bytes": size_bytes,
+                "streams": ",".join(map(str, settings.streams)),
+                "prefetch-bytes": ",".join(map(str, settings.prefetch_bytes)),
+                "delay": ",".join(map(str, settings.delays)),
+                "keep-best": settings.keep_best,
+                **settings.options(),
+            },
+            cpus=tuple(sorted(sut.cpus)),
+            nodes=tuple(sorted({part.node for part in groups[0]})),
+            expected_duration_s=START_UP_S + len(groups) * len(settings.mixes) * per_mix,
+        )
+
+    def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
+        """Yield the winners and the search."""
+        points = read_result(document, BandwidthResult).points
+        target = document.parameters.get("target_half_width")
+        best: dict[str, tuple[MixBandwidth, BandwidthPoint]] = {}
+        search = []
+        for point in points:
+            if point.phase == "scan":
+                if point.placements:
+                    search.append(
+                        Tried(
+                            mix=point.mix,
+                            group=point.group,
+                            setting=setting_of(point),
+                            bandwidth_mb_s=estimate([each.windows_mb_s for each in point.placements], "MB/s"),
+                        )
+                    )
+            elif (mix := mix_bandwidth(point, target)) is not None:
+                champion = best.get(point.mix)
+                if champion is None or mix.bandwidth_mb_s.value > champion[0].bandwidth_mb_s.value:
+                    best[point.mix] = (mix, point)
+        require_value(points, len(best))
+        winners = {name: mix for name, (mix, _) in best.items()}
+        full = [point for _, point in best.values()]
+        yield Parsed(
+            id=step.id,
+            values=MaxValues(
+                mixes=winners, groups={name: point.group for name, (_, point) in best.items()}, search=tuple(search)
+            ),
+            flags=(
+                *document.flags(),
+                *traffic_flags(full, winners),
+                *size_flags(Sut(context), min(point.buffer_bytes * point.threads for point in full)),
+            ),
+            missing=tuple(gone for point in points if (gone := missing_of(point)) is not None),
+        )
+
+    def metrics(self, values: MaxValues) -> Iterator[Metric]:
+        """Yield the maximum of each mix."""
+        for name, mix in values.mixes.items():
+            yield metric_of(
+                f"max_bandwidth.{name}.bandwidth_mb_s", f"Maximum bandwidth, {name}", mix.bandwidth_mb_s, "higher"
+            )
+
+
+MEASUREMENT = MaxBandwidth()

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Peak injection bandwidth: what all CPUs move at once without any delay, for each mix."""
+
+from collections.abc import Iterator
+from typing import Literal
+
+from calibration.context.model import Context
+from calibration.measurements.base import Declaration, Metric, NotPlanned, Parsed, Step, Values, metric_of, step
+from calibration.measurements.chase import START_UP_S
+from calibration.measurements.sut import Sut, size_flags
+from calibration.measurements.traffic import (
+    DEFAULT_SHAPE,
+    MIXES,
+    PLAIN,
+    MixBandwidth,
+    Shape,
+    TrafficSettings,
+    all_cpus,
+    buffer_bytes,
+    group_text,
+    missing_of,
+    mix_bandwidth,
+    require_value,
+    traffic_flags,
+)
+from calibration.sutprobe import BandwidthResult, ProbeDocument, read_result
+
+
+class PeakSettings(TrafficSettings):
+    """*mixes* in the tuned *shape*, and *plain_mixes* in one plain stream as well."""
+
+    mixes: tuple[str, ...] = MIXES
+    shape: Shape = DEFAULT_SHAPE
+    plain_mixes: tuple[str, ...] = MIXES
+
+
+class PeakValues(Values):
+    """Bandwidth by mix in one shape of access; ``plain`` tells that it is one stream without software prefetch."""
+
+    kind: Literal["peak_injection_bandwidth"] = "peak_injection_bandwidth"
+    plain: bool
+    group: str
+    mixes: dict[str, MixBandwidth]
+
+
+class PeakInjectionBandwidth(Declaration[PeakSettings, PeakValues]):
+    """All CPUs, no delay, each mix, in a fixed shape."""
+
+    kind = "peak_injection_bandwidth"
+    title = "Peak injection bandwidth"
+    question = "How much do all CPUs together move when none of them waits?"
+    settings = PeakSettings
+    values = PeakValues
+
+    def steps(self, context: Context, settings: PeakSettings) -> Iterator[Step | NotPlanned]:
+        """Yield one step in the tuned shape, and one in the plain shape for comparison with other tools."""
+        sut = Sut(context)
+        parts = all_cpus(sut)
+        if not parts:
+            yield NotPlanned(kind=self.kind, what=self.title, reason="no CPU found that may be used")
+            return
+        size_bytes = buffer_bytes(sut, settings, parts)
+        threads = max(len(part.cpus) for part in parts)
+        for suffix, shape, mixes in (("", settings.shape, settings.mixes), ("-plain", PLAIN, settings.plain_mixes)):
+            if not mixes:
+                continue
+            yield step(
+                id=f"{self.kind}{suffix}",
+                kind=self.kind,
+                title=f"{self.title}, {'one plain stream' if suffix else 'tuned shape'}, {len(mixes)} mixes",
+                subcommand="bandwidth",
+                options={
+                    "group": group_text(parts),
+                    "mix": ",".join(mixes),
+                    "buffer-bytes": size_bytes,
+                    "streams": shape.streams,
+                    "prefetch-bytes": shape.prefetch_bytes,
+                    "delay": 0,
+                    **settings.options(),
+                },
+                cpus=tuple(sorted(sut.cpus)),
+                nodes=tuple(sorted({part.node for part in parts})),
+                expected_duration_s=START_UP_S + len(mixes) * settings.cost_s(size_bytes, threads),
+            )
+
+    def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
+        """Yield the bandwidth of each mix."""
+        points = read_result(document, BandwidthResult).points
+        target = document.parameters.get("target_half_width")
+        mixes = {point.mix: mix for point in points if (mix := mix_bandwidth(point, target)) is not None}
+        require_value(points, len(mixes))
+        yield Parsed(
+            id=step.id,
+            values=PeakValues(
+                plain=(points[0].streams, points[0].prefetch_bytes) == (PLAIN.streams, PLAIN.prefetch_bytes),
+                group=points[0].group,
+                mixes=mixes,
+            ),
+            flags=(
+                *document.flags(),
+                *traffic_flags(points, mixes),
+                *size_flags(Sut(context), points[0].buffer_bytes * points[0].threads),
+            ),
+            missing=tuple(gone for point in points if (gone := missing_of(point)) is not None),
+        )
+
+    def metrics(self, values: PeakValues) -> Iterator[Metric]:
+        """Yield the bandwidth of each mix."""
+        plain = ".plain" if values.plain else ""
+        for name, mix in values.mixes.items():
+            yield metric_of(
+                f"peak_injection_bandwidth{plain}.{name}.bandwidth_mb_s",
+                f"Peak injection bandwidth, {name}{', one plain stream' if values.plain else ''}",
+                mix.bandwidth_mb_s,
+                "higher",
+            )
+
+
+MEASUREMENT = PeakInjectionBandwidth()

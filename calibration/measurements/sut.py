@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the declarations ask of a SUT's context: which CPU measures, which CPUs load, how much memory may be used."""
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from calibration.context.model import Cache, Context
+from calibration.errors import InputError
+from calibration.validity import Flag, flag
+
+MEMORY_SHARE = 0.5
+"""Share of a node's free memory that a measurement may use at once: the SUT's own work must not be pushed out."""
+
+MIB = 1 << 20
+
+LLC_MULTIPLE = 4
+"""A buffer is memory-bound from this multiple of the last-level cache on: at twice its size a random chase over an LRU
+cache still hits half the time at its start, and neighbours' shares move."""
+
+ASSUMED_LLC_BYTES = 64 * MIB
+"""Last-level cache where the SUT does not say: larger than most shares one core can reach."""
+
+
+class Place(NamedTuple):
+    """A CPU, and the node whose memory it works on."""
+
+    cpu: int
+    node: int
+
+    def __str__(self) -> str:
+        return f"{self.cpu}@{self.node}"
+
+
+def cpu_list(cpus: Iterable[int]) -> str:
+    """Return CPU ids in the kernel's list form, for example ``0-3,8``."""
+    ranges: list[list[int]] = []
+    for cpu in sorted(cpus):
+        if ranges and cpu == ranges[-1][1] + 1:
+            ranges[-1][1] = cpu
+        else:
+            ranges.append([cpu, cpu])
+    return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in ranges)
+
+
+class Sut:
+    """A reading of *context* for placing measurements: only CPUs that are online and that the login may use."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        allowed = context.cpus.allowed
+        self.cpus = frozenset(context.online_cpus) & frozenset(context.online_cpus if allowed is None else allowed)
+        self.isolated = frozenset(context.isolated_cpus) & self.cpus
+        self._node_cpus = {node.id: sorted(self.cpus & set(node.cpus)) for node in context.nodes}
+
+    @property
+    def cpu_nodes(self) -> list[int]:
+        """Ids of the nodes that have CPUs to measure with, ascending."""
+        return sorted(node for node, cpus in self._node_cpus.items() if cpus)
+
+    @property
+    def memory_nodes(self) -> list[int]:
+        """Ids of the nodes that have memory, memory-only nodes included, ascending."""
+        return sorted(node.id for node in self.context.nodes if node.memory_bytes is None or node.memory_bytes > 0)
+
+    def cpus_of(self, node: int) -> list[int]:
+        """Return the CPUs of *node* to measure with, ascending."""
+        return self._node_cpus[node]
+
+    def node_of(self, cpu: int) -> int:
+        """Return the node of *cpu*. Raises ``InputError`` for a CPU that no node has."""
+        node = self.context.node_of(cpu)
+        if node is None:
+            raise InputError(f"expected a CPU of one of the nodes, found CPU {cpu}")
+        return node
+
+    def one_per_core(self, cpus: Iterable[int]) -> list[int]:
+        """Return the lowest CPU of each core that *cpus* touch, ascending."""
+        wanted = set(cpus)
+        return [cpu for cpu in sorted(wanted) if cpu == min(wanted & set(self.context.siblings(cpu)))]
+
+    def measuring_cpu(self, node: int) -> int:
+        """Return the CPU of *node* that single-CPU measurements use.
+
+        The first isolated CPU; without one the first CPU that is not the lowest online, because that one does the
+        machine's housekeeping.
+        """
+        cpus = self.cpus_of(node)
+        preferred = [cpu for cpu in cpus if cpu in self.isolated] or [cpu for cpu in cpus if cpu != min(self.cpus)]
+        return (preferred or cpus)[0]
+
+    def housekeeping_cpu(self) -> int | None:
+        """Return a CPU that is not isolated, to compare an isolated one with; ``None`` where there is none."""
+        return min(self.cpus - self.isolated, default=None)
+
+    def home(self, node: int) -> int:
+        """Return the node whose memory the CPUs of *node* use by default: itself, or the nearest that has memory."""
+        with_memory = self.memory_nodes
+        if node in with_memory or not with_memory:
+            return node
+        ids = [each.id for each in self.context.nodes]
+        distances = self.context.distances
+        if distances is None or len(distances) != len(ids):
+            return with_memory[0]
+        row = dict(zip(ids, distances[ids.index(node)], strict=True))
+        return min(with_memory, key=lambda each: (row[each], each))
+
+    def usable_bytes(self, node: int) -> int | None:
+        """Return how much memory of *node* a measurement may use at once; ``None`` where the context does not say."""
+        found = self.context.node(node)
+        free = found.free_bytes if found.free_bytes is not None else found.memory_bytes
+        return None if free is None else int(free * MEMORY_SHARE)
+
+    @property
+    def llc_bytes(self) -> int | None:
+        """Size of the last-level cache that one CPU reaches, as the kernel reports it; ``None`` if it does not."""
+        return None if (cache := self._last_level) is None else cache.size_bytes
+
+    @property
+    def llc_share_bytes(self) -> int | None:
+        """The last-level cache divided by the CPUs that share it; ``None`` where the kernel does not say."""
+        cache = self._last_level
+        if cache is None or cache.size_bytes is None:
+            return None
+        return cache.size_bytes // max(1, len(cache.shared_cpus or ()))
+
+    @property
+    def _last_level(self) -> Cache | None:
+        sized = [each for each in self.context.caches if each.type != "Instruction" and each.size_bytes is not None]
+        return max(sized, key=lambda each: each.level, default=None)
+
+
+def memory_bound_bytes(sut: Sut, node: int, *, minimum_bytes: int = 64 * MIB) -> int:
+    """Return the size of a chase that is sure to live in memory, for one CPU on memory of *node*.
+
+    ``LLC_MULTIPLE`` times the last-level cache the kernel reports, rounded up to 2 MiB: one core's effective share is
+    at most that, so the chase is beyond the cache as its curve shows it too. Capped by what the node has free.
+    """
+    llc = sut.llc_bytes or ASSUMED_LLC_BYTES
+    return capped_bytes(sut, node, max(minimum_bytes, LLC_MULTIPLE * llc))
+
+
+def capped_bytes(sut: Sut, node: int, wanted_bytes: int, *, buffers: int = 1) -> int:
+    """Return *wanted_bytes* rounded up to 2 MiB, or what each of *buffers* on *node* may have at most."""
+    wanted = -(-wanted_bytes // (2 * MIB)) * 2 * MIB
+    usable = sut.usable_bytes(node)
+    if usable is None or wanted * buffers <= usable:
+        return wanted
+    return max(2 * MIB, usable // buffers // (2 * MIB) * 2 * MIB)
+
+
+def size_flags(sut: Sut, together_bytes: int) -> Iterator[Flag]:
+    """Yield a flag where *together_bytes*, touched at the same time, may partly live in the last-level cache."""
+    llc = sut.llc_bytes
+    if llc is not None and together_bytes < LLC_MULTIPLE * llc:
+        yield flag(
+            "BUFFER_TOO_SMALL",
+            f"{together_bytes / MIB:g} MiB against a last-level cache of {llc / MIB:g} MiB: memory allows no more",
+        )

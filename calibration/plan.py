@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The plan: context and profile in, ordered steps with expected durations out.
+
+A plan is computed on the controller and decides everything; the SUT decides nothing. So it can be printed, reviewed and
+tested without a SUT.
+"""
+
+from calibration.context.model import Context
+from calibration.errors import EnvironmentLacksError
+from calibration.measurements import declaration
+from calibration.measurements.base import NotPlanned, Step
+from calibration.model import Model
+from calibration.profiles import Profile
+
+
+class Plan(Model):
+    """The steps of one run in their order, and what will not be measured and why."""
+
+    profile: str
+    steps: tuple[Step, ...]
+    not_planned: tuple[NotPlanned, ...]
+    expected_duration_s: float
+
+
+def make_plan(context: Context, profile: Profile) -> Plan:
+    """Return the plan for the SUT of *context*. Raises ``EnvironmentLacksError`` where nothing could be measured."""
+    steps: list[Step] = []
+    not_planned: list[NotPlanned] = []
+    for kind, settings in profile.measurements.items():
+        for each in declaration(kind).steps(context, settings):
+            if isinstance(each, Step):
+                steps.append(each)
+            else:
+                not_planned.append(each)
+    not_planned += [
+        NotPlanned(kind=kind, what=declaration(kind).title, reason=f"left out by the profile: {reason}")
+        for kind, reason in profile.not_measured.items()
+    ]
+    not_planned += [
+        NotPlanned(kind="context", what=each.path, reason=f"not readable on the SUT: {each.reason}")
+        for each in context.unreadable
+    ]
+    if not steps:
+        reasons = "; ".join(each.reason for each in not_planned)
+        raise EnvironmentLacksError(f"expected at least one step for profile {profile.name}, found none: {reasons}")
+    return Plan(
+        profile=profile.name,
+        steps=tuple(steps),
+        not_planned=tuple(not_planned),
+        expected_duration_s=round(sum(step.expected_duration_s for step in steps), 1),
+    )
+
+
+def plan_text(plan: Plan) -> str:
+    """Return the plan as a person reads it: one line per step, then what will not be measured."""
+    width = max(len(step.title) for step in plan.steps)
+    lines = [
+        f"Profile {plan.profile}: {len(plan.steps)} steps, about {plan.expected_duration_s:.0f} s of measuring",
+        "",
+    ]
+    for number, step in enumerate(plan.steps, 1):
+        lines.append(
+            f"{number:3}  {step.title:<{width}}  about {step.expected_duration_s:6.1f} s, "
+            f"at most {step.deadline_s:.0f} s"
+        )
+        lines.append(f"     $ {' '.join(step.argv)}")
+    if plan.not_planned:
+        lines += ["", "Not measured:"]
+        lines += [f"  {each.kind}: {each.what}: {each.reason}" for each in plan.not_planned]
+    return "\n".join(lines)

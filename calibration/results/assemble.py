@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From the records of a run to its run document."""
+
+import hashlib
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+from calibration.context import load
+from calibration.context.model import Context
+from calibration.errors import InputError
+from calibration.judge import judge
+from calibration.measurements import declaration
+from calibration.measurements.base import Step
+from calibration.results.model import (
+    SCHEMA_VERSION,
+    CapturedContext,
+    Kernels,
+    Measurement,
+    NotMeasured,
+    Run,
+    RunDocument,
+    RunStatus,
+)
+from calibration.results.store import (
+    CAPTURE,
+    KernelsRecord,
+    NoteRecord,
+    StartRecord,
+    StepRecord,
+    records,
+    write_document,
+)
+from calibration.sutprobe import read_document
+from calibration.validity import Flag, flag, validity
+
+
+def assemble(directory: Path, *, now: datetime, interrupted: bool = False) -> RunDocument:
+    """Make the run document from a run's records, write it whole, and return it.
+
+    *interrupted* says that the run was ended from outside: the steps without a record then have that as their reason.
+    Raises ``InputError`` where the records are not those of a run, ``EnvironmentLacksError`` where the document cannot be
+    written.
+    """
+    start: StartRecord | None = None
+    kernels: Kernels | None = None
+    note: str | None = None
+    done: dict[str, StepRecord] = {}
+    for record in records(directory):
+        match record:
+            case StartRecord():
+                start = record
+            case KernelsRecord():
+                kernels = record.kernels
+            case StepRecord():
+                done[record.step.id] = record
+            case NoteRecord():
+                note = record.reason
+    if start is None:
+        raise InputError(f"expected the records in {directory} to begin with the start of a run, found no start")
+    capture = directory / CAPTURE
+    if hashlib.sha256(capture.read_bytes()).hexdigest() != start.capture_sha256:
+        raise InputError(f"{capture} is not the capture that the run began with: its sha256 differs from the record")
+    context = load(capture)
+
+    measurements: list[Measurement] = []
+    not_measured = [
+        NotMeasured(kind=each.kind, what=each.what, reason=each.reason, cause="not_planned")
+        for each in start.plan.not_planned
+    ]
+    for step in start.plan.steps:
+        finished = done.get(step.id)
+        if finished is None:
+            not_measured.append(_without_record(step, note, interrupted=interrupted))
+            continue
+        try:
+            measurements += _measurements(finished, context)
+        except InputError as error:
+            not_measured.append(NotMeasured(kind=step.kind, what=step.title, reason=str(error), cause="failed"))
+    not_measured += [
+        NotMeasured(kind=each.kind, what=f"{each.title}: {gone.what}", reason=gone.reason, cause="failed")
+        for each in measurements
+        for gone in each.missing
+    ]
+    document = RunDocument(
+        schema_version=SCHEMA_VERSION,
+        run=Run(
+            id=start.id,
+            testbed=start.testbed,
+            sut=start.sut,
+            profile=start.profile,
+            started_at=start.started_at,
+            finished_at=now,
+            harness_version=start.harness_version,
+            kernels=kernels,
+            status=_status(not_measured, interrupted=interrupted),
+        ),
+        context=CapturedContext(parsed=context, capture=CAPTURE, capture_sha256=start.capture_sha256),
+        plan=start.plan,
+        measurements=tuple(measurements),
+        not_measured=tuple(not_measured),
+        verdicts=tuple(judge(measurements)),
+    )
+    write_document(directory, document)
+    return document
+
+
+def _status(not_measured: list[NotMeasured], *, interrupted: bool) -> RunStatus:
+    if interrupted and any(each.cause == "interrupted" for each in not_measured):
+        return "interrupted"
+    return "incomplete" if any(each.cause == "failed" for each in not_measured) else "complete"
+
+
+def _without_record(step: Step, note: str | None, *, interrupted: bool) -> NotMeasured:
+    if interrupted:
+        return NotMeasured(
+            kind=step.kind,
+            what=step.title,
+            reason="the run was interrupted before this step ended",
+            cause="interrupted",
+        )
+    reason = note or "the run ended before this step and left no reason"
+    return NotMeasured(kind=step.kind, what=step.title, reason=reason, cause="failed")
+
+
+def _measurements(record: StepRecord, context: Context) -> Iterator[Measurement]:
+    """Yield the measurements of one finished step. Raises ``InputError`` with the reason where there are none."""
+    if record.outcome != "ok" or record.document is None:
+        raise InputError(record.reason or f"the step {record.outcome.replace('_', ' ')} and gave no reason")
+    document = read_document(record.document)
+    for parsed in declaration(record.step.kind).parse(document, record.step, context):
+        yield Measurement(
+            id=parsed.id,
+            kind=record.step.kind,
+            step=record.step.id,
+            title=record.step.title,
+            instrument=f"sutprobe {document.build.version}",
+            argv=document.argv,
+            parameters=document.parameters,
+            started_at=datetime.fromtimestamp(document.started_at_unix_ns / 1e9, UTC),
+            duration_s=document.duration_s,
+            clock=document.clock,
+            warnings=document.warnings,
+            values=parsed.values,
+            missing=parsed.missing,
+            validity=validity((*parsed.flags, *_machine_flags(context))),
+        )
+
+
+def _machine_flags(context: Context) -> Iterator[Flag]:
+    """Yield what the kind of machine says about every figure measured on it."""
+    kind = context.virtualization
+    if not kind.guest:
+        return
+    evidence = ", ".join(kind.evidence)
+    if kind.type == "emulated":
+        yield flag("EMULATED", f"the processor is emulated in software: no timing on it means anything ({evidence})")
+    else:
+        yield flag("VIRTUALISED", f"a guest of {kind.vendor or 'an unnamed hypervisor'} ({evidence})")

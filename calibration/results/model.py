@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The run document ``run.json``: one per SUT and run, versioned and closed.
+
+The committed JSON Schema ``run-1.schema.json`` is generated from this model; a test keeps the two equal. A document is
+judged valid by the schema as read back from disk, not by the model that wrote it.
+"""
+
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field
+
+from calibration.context.model import Context
+from calibration.measurements import registry
+from calibration.measurements.base import Metric, Missing, Values
+from calibration.model import Model, UtcTime
+from calibration.plan import Plan
+from calibration.sutprobe import Clock, Warned
+from calibration.validity import Validity
+
+SCHEMA_VERSION: Literal["run/1"] = "run/1"
+
+if TYPE_CHECKING:
+    AnyValues = Values
+else:
+    AnyValues = Annotated[
+        reduce(or_, (declaration.values for declaration in registry().values())), Field(discriminator="kind")
+    ]
+
+RunStatus = Literal["complete", "incomplete", "interrupted"]
+"""``complete``: every planned step has its measurement. ``incomplete``: at least one has not. ``interrupted``: the run
+was ended from outside; what had been measured by then is kept."""
+
+
+class Kernels(Model):
+    """The kernel bytes that measured: the hash is of the file as verified on the SUT before the first step."""
+
+    sha256: str
+    target: str
+    version: str
+    compiler: str
+    flags: str
+    source_sha256: str
+
+
+class Run(Model):
+    """Identity and provenance of one run."""
+
+    id: str
+    testbed: str
+    sut: str
+    profile: str
+    started_at: UtcTime
+    finished_at: UtcTime
+    harness_version: str
+    kernels: Kernels | None
+    status: RunStatus
+
+
+class CapturedContext(Model):
+    """The parsed context, and the raw capture it was parsed from (a path relative to the run's directory)."""
+
+    parsed: Context
+    capture: str
+    capture_sha256: str
+
+
+class Measurement(Model):
+    """One measurement: what ran, when, with what result, and whether the result may be believed.
+
+    ``instrument`` names what measured (``sutprobe`` and its version); ``parameters`` are those the kernel says it used.
+    """
+
+    id: str
+    kind: str
+    step: str
+    title: str
+    instrument: str
+    argv: tuple[str, ...]
+    parameters: dict[str, Any]
+    started_at: UtcTime
+    duration_s: float
+    clock: Clock | None
+    warnings: tuple[Warned, ...]
+    values: AnyValues
+    missing: tuple[Missing, ...]
+    validity: Validity
+
+
+class NotMeasured(Model):
+    """What has no measurement, and why.
+
+    ``failed``: asked for and did not come out, so the run is incomplete. ``not_planned``: this SUT, profile or version
+    of the harness does not allow it, as the plan said beforehand. ``interrupted``: the run ended before it.
+    """
+
+    kind: str
+    what: str
+    reason: str
+    cause: Literal["failed", "not_planned", "interrupted"]
+
+
+class Verdict(Model):
+    """The judgement of one metric against its reference; without a reference the outcome says so and is no pass."""
+
+    metric: Metric
+    lower: float | None
+    upper: float | None
+    reference_runs: tuple[str, ...]
+    outcome: Literal["pass", "fail", "no_reference", "invalid"]
+    reason: str
+
+
+class RunDocument(Model):
+    """Everything one run of one SUT established."""
+
+    schema_version: Literal["run/1"]
+    run: Run
+    context: CapturedContext
+    plan: Plan
+    measurements: tuple[Measurement, ...]
+    not_measured: tuple[NotMeasured, ...]
+    verdicts: tuple[Verdict, ...]

@@ -1,0 +1,293 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The store of run documents: ``<results>/<testbed>/<sut>/<run-id>/``.
+
+A run's directory holds ``context.tar.gz`` (the raw capture), ``records.jsonl`` (what happened, appended step by step, so
+that nothing measured is lost to a crash) and, once assembled, ``run.json``. A run document appears whole or not at all.
+"""
+
+import base64
+import hashlib
+import json
+import os
+import re
+import secrets
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import jsonschema
+from pydantic import Field, TypeAdapter, ValidationError
+
+from calibration import __version__
+from calibration.context import load
+from calibration.errors import EnvironmentLacksError, InputError
+from calibration.measurements.base import Step
+from calibration.model import Model, UtcTime
+from calibration.plan import Plan, make_plan
+from calibration.profiles import load_profile
+from calibration.results.model import Kernels, RunDocument
+
+CAPTURE = "context.tar.gz"
+RECORDS = "records.jsonl"
+RUN = "run.json"
+SCHEMA_FILE = Path(__file__).with_name("run-1.schema.json")
+
+SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+"""What a testbed, SUT or run identifier may look like: it becomes a directory's name."""
+
+
+class StartRecord(Model):
+    """First record of a run: who measures what, and the plan as it was made."""
+
+    record: Literal["start"] = "start"
+    id: str
+    testbed: str
+    sut: str
+    profile: str
+    started_at: UtcTime
+    harness_version: str
+    capture_sha256: str
+    plan: Plan
+
+
+class KernelsRecord(Model):
+    """The kernel bytes as verified on the SUT."""
+
+    record: Literal["kernels"] = "kernels"
+    kernels: Kernels
+
+
+Outcome = Literal["ok", "failed", "timed_out", "killed"]
+
+
+class StepRecord(Model):
+    """One finished step: how it ended, and what the kernel printed."""
+
+    record: Literal["step"] = "step"
+    step: Step
+    outcome: Outcome
+    reason: str | None
+    rc: int | None
+    started_at: UtcTime
+    duration_s: float
+    document: dict[str, Any] | None
+    stderr: str
+
+
+class NoteRecord(Model):
+    """Why a run cannot go on with any step, for example a SUT that is no longer reachable or a wrong kernel hash."""
+
+    record: Literal["note"] = "note"
+    reason: str
+
+
+Record = StartRecord | KernelsRecord | StepRecord | NoteRecord
+_RECORD: TypeAdapter[Record] = TypeAdapter(Annotated[Record, Field(discriminator="record")])
+
+
+class BegunRun(Model):
+    """A run that has begun: its directory's path and its plan."""
+
+    directory: str
+    plan: Plan
+
+
+def new_run_id(now: datetime) -> str:
+    """Return a run identifier that sorts by time and that nobody can guess beforehand."""
+    return f"{now.astimezone(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(2)}"
+
+
+def run_directory(results: Path, testbed: str, sut: str, run_id: str) -> Path:
+    """Return where a run is stored. Raises ``InputError`` for a name that is not fit for a directory."""
+    for what, name in (("testbed", testbed), ("SUT", sut), ("run identifier", run_id)):
+        if not SAFE_NAME.fullmatch(name):
+            raise InputError(
+                f"expected a {what} name of letters, digits, '.', '_' and '-', at most 128 long, found {name!r}"
+            )
+    return results / testbed / sut / run_id
+
+
+def begin(
+    results: Path, *, testbed: str, sut: str, run_id: str, profile: str, capture: bytes, now: datetime
+) -> BegunRun:
+    """Create a run's directory with the raw *capture* (a ``.tar.gz``), make its plan and record its start.
+
+    Nothing is left behind where the capture or the profile cannot be used (``InputError``), nothing can be measured or
+    the directory cannot be written (``EnvironmentLacksError``).
+    """
+    directory = run_directory(results, testbed, sut, run_id)
+    wanted = load_profile(profile)
+    created = False
+    try:
+        directory.mkdir(parents=True)
+        created = True
+        _write(directory / CAPTURE, capture)
+        start = StartRecord(
+            id=run_id,
+            testbed=testbed,
+            sut=sut,
+            profile=wanted.name,
+            started_at=now,
+            harness_version=__version__,
+            capture_sha256=hashlib.sha256(capture).hexdigest(),
+            plan=make_plan(load(directory / CAPTURE), wanted),
+        )
+        _append(directory, start)
+    except BaseException as error:
+        if created:
+            _discard(directory)
+        if isinstance(error, OSError):
+            raise _unwritable(directory, error) from error
+        raise
+    return BegunRun(directory=str(directory), plan=start.plan)
+
+
+def _discard(directory: Path) -> None:
+    """Remove a directory that never became a run, and the empty ones above it."""
+    for name in (CAPTURE, RECORDS):
+        (directory / name).unlink(missing_ok=True)
+    with suppress(OSError):  # a parent that holds other runs stays
+        directory.rmdir()
+        directory.parent.rmdir()
+        directory.parent.parent.rmdir()
+
+
+def record_kernels(directory: Path, kernels: Kernels) -> None:
+    """Record the kernel bytes that will measure, as verified on the SUT."""
+    _append(directory, KernelsRecord(kernels=kernels))
+
+
+def record_step(directory: Path, record: StepRecord) -> None:
+    """Record a finished step. Raises ``EnvironmentLacksError`` where it cannot be written."""
+    _append(directory, record)
+
+
+def record_note(directory: Path, reason: str) -> None:
+    """Record why the steps that follow have no result."""
+    _append(directory, NoteRecord(reason=reason))
+
+
+def records(directory: Path) -> Iterator[Record]:
+    """Yield the records of a run in the order in which they were written.
+
+    A last line that a crash cut off is left out. Raises ``InputError`` for anything else that is not a record.
+    """
+    path = directory / RECORDS
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    except OSError as error:
+        raise InputError(f"expected the records of a run at {path}: {error}") from error
+    for number, line in enumerate(lines, 1):
+        if number == len(lines) and not line.endswith("\n"):
+            return
+        try:
+            yield _RECORD.validate_json(line)
+        except ValidationError as error:
+            raise InputError(f"line {number} of {path} is not a record: {error}") from error
+
+
+def write_document(directory: Path, document: RunDocument) -> Path:
+    """Write ``run.json`` whole, after it was read back from disk and found valid; return its path.
+
+    Raises ``EnvironmentLacksError`` where it cannot be written, ``InputError`` where it is not valid: then no
+    ``run.json`` appears, and an older one stays.
+    """
+    target = directory / RUN
+    pending = directory / f".{RUN}.{os.getpid()}"
+    try:
+        _write(pending, document.model_dump_json(indent=1).encode() + b"\n")
+        validate(pending)
+        pending.replace(target)
+    except OSError as error:
+        raise _unwritable(directory, error) from error
+    finally:
+        pending.unlink(missing_ok=True)
+    return target
+
+
+def read_run(path: Path) -> RunDocument:
+    """Return the run document at *path* (a ``run.json`` or its directory), checked by schema and by model."""
+    return validate(path / RUN if path.is_dir() else path)
+
+
+def validate(path: Path) -> RunDocument:
+    """Check the run document at *path* as it stands on disk, and return it.
+
+    It is judged by the committed JSON Schema first, then by the model. Raises ``InputError`` with the first fault.
+    """
+    try:
+        raw = json.loads(path.read_bytes(), parse_constant=_refuse_constant)
+    except (OSError, ValueError) as error:
+        raise InputError(f"expected a run document at {path}: {error}") from error
+    schema = json.loads(SCHEMA_FILE.read_text(encoding="utf-8"))
+    fault = jsonschema.exceptions.best_match(jsonschema.Draft202012Validator(schema).iter_errors(raw))
+    if fault is not None:
+        where = "/".join(map(str, fault.absolute_path)) or "the top"
+        raise InputError(f"{path} is not valid by {SCHEMA_FILE.name}: at {where}: {fault.message[:500]}")
+    try:
+        return RunDocument.model_validate_json(json.dumps(raw))
+    except ValidationError as error:
+        raise InputError(f"{path} is not a run document: {error}") from error
+
+
+def find_runs(results: Path) -> list[Path]:
+    """Return the directories of all assembled runs below *results*, by testbed, SUT and time.
+
+    Raises ``InputError`` where *results* is no directory.
+    """
+    if not results.is_dir():
+        raise InputError(f"expected a directory of results at {results}, found none")
+    return sorted(path.parent for path in results.glob(f"*/*/*/{RUN}"))
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON Schema of the run document, as committed in ``run-1.schema.json``."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **RunDocument.model_json_schema(mode="serialization"),
+    }
+
+
+def decode_capture(text: str) -> bytes:
+    """Return the bytes of a capture that came as base64. Raises ``InputError`` where it is not base64."""
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError as error:
+        raise InputError(f"expected a capture in base64: {error}") from error
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is no figure")
+
+
+def _append(directory: Path, record: Model) -> None:
+    line = record.model_dump_json().encode() + b"\n"
+    path = directory / RECORDS
+    try:
+        with path.open("ab") as file:
+            before = file.tell()
+            try:
+                file.write(line)
+                file.flush()
+                os.fsync(file.fileno())
+            except OSError:
+                os.truncate(path, before)
+                raise
+    except OSError as error:
+        raise _unwritable(directory, error) from error
+
+
+def _write(path: Path, content: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _unwritable(directory: Path, error: OSError) -> EnvironmentLacksError:
+    return EnvironmentLacksError(
+        f"the results cannot be written below {directory}: {error.strerror or error}. What was there before is kept; "
+        "free some space or choose another directory with calibration_results_dir"
+    )
