@@ -23,6 +23,7 @@ COMMANDS = {
     "context": "calibration.context.cli:context_command",
     "plan": "calibration.cli:plan_command",
     "report": "calibration.report.cli:report_command",
+    "run": "calibration.run:run_command",
     "schema": "calibration.cli:schema_command",
     "validate": "calibration.cli:validate_command",
 }

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The README's two commands: from a fresh checkout to a calibration report, or to a test run.
+
+Needs nothing but Python with venv and pip. Makes a virtual environment inside the checkout from the locked
+requirements, once; every later start only compares a fingerprint. It must be readable by any Python 3, so that an old
+one gets a clear message instead of a syntax error.
+"""
+
+import os
+import sys
+
+OLDEST = (3, 11)
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120 - any Python 3 must get here
+
+USAGE = """usage: python3 calibration/bootstrap.py [calibrate] [OPTION ...]   calibrate the inventory's SUTs
+       python3 calibration/bootstrap.py test [OPTION ...]          run the tests
+
+Options of calibrate are those of 'calibration run' (see --help there): --profile, -i and others of ansible-playbook.
+Options of test are those of tox, for example '-e unit'."""
+
+
+def fail(message):  # type: (str) -> None
+    """End with *message*: the environment cannot do it."""
+    sys.stderr.write("bootstrap: " + message + "\n")
+    sys.exit(3)
+
+
+def newer_python():  # type: () -> str | None
+    """Return a Python on PATH that is new enough, or None."""
+    from shutil import which  # noqa: PLC0415 - only an old Python asks
+
+    for minor in range(20, OLDEST[1] - 1, -1):
+        found = which("python3.%d" % minor)  # noqa: UP031 - any Python 3 must get here
+        if found:
+            return found
+    return None
+
+
+if sys.version_info < OLDEST:  # noqa: UP036 - that is the question
+    python = newer_python()
+    if python is None:
+        fail(
+            "expected Python %d.%d or newer, found %s at %s; install a newer one and start this with it"  # noqa: UP031
+            % (OLDEST[0], OLDEST[1], sys.version.split()[0], sys.executable)
+        )
+    else:
+        os.execv(python, [python, *sys.argv])  # noqa: S606 - the same program under a newer Python, no shell
+
+# ruff: noqa: E402 - from here on the Python is new enough
+
+import fcntl
+import hashlib
+import importlib.util
+import locale
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+CHECKOUT = Path(ROOT)
+REQUIREMENTS = CHECKOUT / "requirements"
+
+
+def fingerprint(lock: Path) -> str:
+    """Return what an environment made now from *lock* would be made from."""
+    parts = (lock.read_bytes(), (CHECKOUT / "pyproject.toml").read_bytes(), sys.version.encode(), ROOT.encode())
+    return hashlib.sha256(b"\0".join(parts)).hexdigest()
+
+
+def environment(directory: Path, lock: Path, *, with_package: bool) -> Path:
+    """Return the Python of the virtual environment in *directory*, made from *lock* unless it is there already.
+
+    *with_package* installs this checkout into it as well. Two starts at the same time make it once; one that was
+    interrupted is made anew.
+    """
+    python = directory / "bin" / "python"
+    stamp = directory / "made-from"
+    cache = CHECKOUT / ".cache"
+    cache.mkdir(exist_ok=True)
+    with (cache / f"{directory.name}.lock").open("w") as guard:
+        fcntl.flock(guard, fcntl.LOCK_EX)
+        wanted = fingerprint(lock)
+        if python.exists() and stamp.exists() and stamp.read_text(encoding="utf-8") == wanted:
+            return python
+        if importlib.util.find_spec("ensurepip") is None:
+            fail(f"expected the modules venv and ensurepip in {sys.executable}; on Debian install python3-venv")
+        began = time.monotonic()
+        say(f"making {directory.name} from requirements/{lock.name}: once, a minute or two")
+        shutil.rmtree(directory, ignore_errors=True)
+        run([sys.executable, "-m", "venv", str(directory)])
+        pip = [str(python), "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check"]
+        run([*pip, "--require-hashes", "--requirement", str(lock)])
+        if with_package:
+            run([*pip, "--no-deps", "--no-build-isolation", "--no-index", "--editable", ROOT])
+        stamp.write_text(wanted, encoding="utf-8")
+        say(f"{directory.name} made in {time.monotonic() - began:.0f} s")
+    return python
+
+
+def run(command: list[str]) -> None:
+    """Run *command*; end with its own words where it fails."""
+    done = subprocess.run(command, check=False, stdin=subprocess.DEVNULL)
+    if done.returncode != 0:
+        fail(f"'{' '.join(command)}' ended with {done.returncode}; what it says is above")
+
+
+def say(message: str) -> None:
+    """Tell the user what takes time."""
+    sys.stderr.write(f"bootstrap: {message}\n")
+    sys.stderr.flush()
+
+
+def main(arguments: list[str]) -> None:
+    """Make the environment that the task needs and become the task."""
+    task, *rest = arguments if arguments[:1] and not arguments[0].startswith("-") else ["calibrate", *arguments]
+    if task not in {"calibrate", "test"} or rest[:1] in (["-h"], ["--help"]):
+        sys.stderr.write(USAGE + "\n")
+        sys.exit(0 if task in {"calibrate", "test"} else 2)
+    if task == "calibrate":
+        python = environment(CHECKOUT / ".venv", REQUIREMENTS / "calibrate.txt", with_package=True)
+        command = [str(python), "-m", "calibration.cli", "run", *rest]
+    else:
+        python = environment(CHECKOUT / ".venv-tox", REQUIREMENTS / "tox.txt", with_package=False)
+        command = [str(python), "-m", "tox", "run", *rest]
+    os.chdir(ROOT)
+    if locale.getencoding().lower().replace("-", "") != "utf8":
+        os.environ["LC_ALL"] = "C.UTF-8"  # Ansible refuses to start in a locale that is not UTF-8
+    os.execv(command[0], command)  # noqa: S606 - becomes the task, so that signals and exit code are the task's own
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1:])
+    except KeyboardInterrupt:
+        sys.stderr.write("bootstrap: interrupted; the next start makes the environment anew\n")
+        sys.exit(4)
+    except OSError as error:
+        fail(f"{error.filename or ROOT}: {error.strerror}")

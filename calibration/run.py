@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``calibration run``: ``ansible-playbook playbooks/calibrate.yml`` with this project's exit codes.
+
+The playbook runs in this very process, so that signals reach Ansible directly and nothing has to be passed on.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from calibration.errors import BAD_INPUT, ENVIRONMENT, GOOD, INTERRUPTED, VERDICT_FAILED
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+PLAYBOOK = CHECKOUT / "playbooks" / "calibrate.yml"
+
+ANSIBLE_EXIT_CODES = {0: GOOD, 2: VERDICT_FAILED, 5: BAD_INPUT, 99: INTERRUPTED, 130: INTERRUPTED, 250: ENVIRONMENT}
+"""``ansible-playbook``'s exit codes in ours; those left out (errors in the inventory or the playbook) are bad input."""
+
+
+class _Reasons:
+    """The exit codes that failed tasks of this process gave as theirs."""
+
+    def __init__(self) -> None:
+        self.codes: set[int] = set()
+
+
+_reasons = _Reasons()
+
+
+def note_failure(exit_code: int) -> None:
+    """Remember why a task failed; the callback plugin calls this in the controller's process."""
+    _reasons.codes.add(exit_code)
+
+
+def exit_code_of(ansible_code: int, noted: set[int]) -> int:
+    """Return the command's exit code from ``ansible-playbook``'s and what failed tasks noted.
+
+    Bad input outranks a lacking environment, which outranks a failed verdict: the first to mend comes first.
+    """
+    code = ANSIBLE_EXIT_CODES.get(ansible_code, BAD_INPUT if ansible_code != 4 else ENVIRONMENT)
+    if code in {GOOD, INTERRUPTED}:
+        return code
+    for each in (BAD_INPUT, ENVIRONMENT, VERDICT_FAILED):
+        if each in noted:
+            return each
+    return code
+
+
+@click.command(
+    "run", context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": ["--help"]}
+)
+@click.option("--profile", help="quick (the default), nightly, full, or the path of a .yml file.")
+@click.argument("ansible_options", nargs=-1, type=click.UNPROCESSED)
+def run_command(profile: str | None, ansible_options: tuple[str, ...]) -> None:
+    """Calibrate the SUTs of an inventory (default: this machine).
+
+    ANSIBLE_OPTIONS are those of ansible-playbook, for example: -i lab.yml --limit t3-sut2 --become
+    """
+    if not PLAYBOOK.is_file():
+        raise click.UsageError(f"expected the playbooks of a checkout beside the package, found no {PLAYBOOK}")
+    os.environ.setdefault("ANSIBLE_CONFIG", str(CHECKOUT / "ansible.cfg"))
+    arguments = ["ansible-playbook", str(PLAYBOOK), *ansible_options]
+    if profile is not None:
+        arguments += ["--extra-vars", f"calibration_profile={profile}"]
+    sys.argv = arguments
+
+    from ansible.cli.playbook import PlaybookCLI  # noqa: PLC0415 - reads its configuration when imported
+
+    try:
+        PlaybookCLI.cli_executor(arguments)
+    except SystemExit as ended:
+        code = ended.code if isinstance(ended.code, int) else GOOD if ended.code is None else ENVIRONMENT
+        sys.exit(exit_code_of(code, _reasons.codes))
