@@ -48,9 +48,7 @@ def summary(context: Context) -> str:
         ("system", _joined([context.firmware.system_vendor, context.firmware.product_name])),
         (
             "firmware",
-            _joined(
-                [context.firmware.bios_vendor, context.firmware.bios_version, context.firmware.bios_date]
-            ),
+            _joined([context.firmware.bios_vendor, context.firmware.bios_version, context.firmware.bios_date]),
         ),
         ("kernel", context.capture.uname or context.capture.kernel_release or _UNKNOWN),
         ("cmdline", context.cmdline.text if context.cmdline else _UNKNOWN),
@@ -130,23 +128,16 @@ def summary(context: Context) -> str:
             f"{_ghz(frequency.hardware_min_hz)} to {_ghz(frequency.hardware_max_hz)}",
         )
     )
-    states = [
-        f"{s.name}{' (off)' if s.disabled_cpus == context.online_cpus else ''}" for s in context.idle.states
-    ]
+    states = [f"{s.name}{' (off)' if s.disabled_cpus == context.online_cpus else ''}" for s in context.idle.states]
     rows.append(("idle states", _joined(states)))
     rows.append(("huge pages", f"transparent {memory.transparent_hugepages.enabled or _UNKNOWN}"))
     rows.append(("clock source", context.clocksource.current or _UNKNOWN))
     if context.firmware.dimms:
         filled = [d for d in context.firmware.dimms if d.size_bytes]
         kinds = sorted(
-            {
-                f"{_size(d.size_bytes)} {d.type or _UNKNOWN} {d.configured_mt_s or _UNKNOWN} MT/s"
-                for d in filled
-            }
+            {f"{_size(d.size_bytes)} {d.type or _UNKNOWN} {d.configured_mt_s or _UNKNOWN} MT/s" for d in filled}
         )
-        rows.append(
-            ("memory slots", f"{len(filled)} of {len(context.firmware.dimms)} filled: {_joined(kinds)}")
-        )
+        rows.append(("memory slots", f"{len(filled)} of {len(context.firmware.dimms)} filled: {_joined(kinds)}"))
     rows.append(("unreadable", str(len(context.unreadable)) if context.unreadable else "none"))
     rows.extend(("", f"{item.path}: {item.reason}") for item in context.unreadable[:5])
     return "\n".join(f"{name:<13} {value}".rstrip() for name, value in rows)

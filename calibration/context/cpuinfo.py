@@ -159,13 +159,7 @@ def parse_cpuinfo(text: str) -> CpuInfo:
         s390_machine = shared.get("vendor_id") == "IBM/S390"
         s390 = _S390_PROCESSOR.fullmatch(key)
         sparc = _SPARC_STATE.fullmatch(key)
-        if (
-            key == "processor"
-            and value.isascii()
-            and value.isdigit()
-            and len(value) <= 5
-            and int(value) <= MAX_ID
-        ):
+        if key == "processor" and value.isascii() and value.isdigit() and len(value) <= 5 and int(value) <= MAX_ID:
             current = cpus.setdefault(int(value), {})
         elif key == "cpu number" and s390_machine and value.isascii() and value.isdigit() and len(value) <= 5:
             # one paragraph per CPU after the list of processors

@@ -16,6 +16,7 @@ from calibration.context.tree import Tree
 DMI_ID = "/sys/class/dmi/id"
 TABLE = "/sys/firmware/dmi/tables/DMI"
 ENTRY_POINT = "/sys/firmware/dmi/tables/smbios_entry_point"
+ENTRIES = "/sys/firmware/dmi/entries"
 MASK = "*"
 """The capture overwrites every character of a blanked string with this; such a string says nothing."""
 
@@ -124,9 +125,7 @@ def _split(table: bytes) -> Iterator[Structure]:
             raise ValueError(f"the strings of the structure at byte {offset} have no end")
         area = table[offset : offset + length]
         texts = tuple(
-            "".join(
-                c if c.isprintable() else "?" for c in raw.decode("ascii", "replace").replace("\ufffd", "?")
-            )
+            "".join(c if c.isprintable() else "?" for c in raw.decode("ascii", "replace").replace("\ufffd", "?"))
             for raw in table[offset + length : end].split(b"\0")
         )
         yield Structure(kind, area, texts if texts != ("",) else ())
@@ -229,7 +228,7 @@ def read_firmware(tree: Tree) -> Firmware:
     Where ``/sys/class/dmi/id`` is absent the table's types 0, 1 and 2 say the same.
     """
     structures: tuple[Structure, ...] = ()
-    table = tree.raw(TABLE)
+    table = tree.raw(TABLE) or _table_from_entries(tree)
     if table:
         try:
             structures = parse_structures(table)
@@ -266,6 +265,15 @@ def read_firmware(tree: Tree) -> Firmware:
         memory_arrays=memory_arrays(structures),
         dimms=memory_devices(structures),
     )
+
+
+def _table_from_entries(tree: Tree) -> bytes:
+    """Join the raw structures of ``/sys/firmware/dmi/entries``: all there is before Linux 4.2."""
+    structures = []
+    for kind in (0, 1, 2, 16, 17):
+        for instance in tree.numbered(ENTRIES, f"{kind}-"):
+            structures.append(tree.raw(f"{ENTRIES}/{kind}-{instance}/raw") or b"")
+    return b"".join(structures)
 
 
 def _device_tree_model(tree: Tree) -> str | None:

@@ -95,11 +95,12 @@ def _read_interrupts(tree: Tree, isolated: frozenset[int]) -> tuple[Interrupt, .
         affinity = read_set(tree, f"/proc/irq/{name}", ("smp_affinity_list",), ("smp_affinity",))
         effective = read_set(tree, f"/proc/irq/{name}", ("effective_affinity_list",), ("effective_affinity",))
         where = effective or affinity or ()
-        if number in names and isolated.intersection(where):
+        actions = tree.word(f"/sys/kernel/irq/{name}/actions")
+        if (actions or number in names) and isolated.intersection(where):
             found.append(
                 Interrupt(
                     irq=number,
-                    name=names[number] or None,
+                    name=actions or names.get(number) or None,
                     affinity=affinity,
                     effective=effective,
                     isolated_cpus=tuple(n for n in where if n in isolated),
@@ -195,9 +196,7 @@ def read_isolation(tree: Tree, cmdline: CommandLine | None, cpus: CpuSets, relea
             )
     by_kernel = tree.parse(f"{CPU}/isolated", parse_kernel_list)
     isolated = by_cmdline if by_kernel is None else by_kernel
-    source: Source | None = (
-        "kernel" if by_kernel is not None else "command line" if cmdline is not None else None
-    )
+    source: Source | None = "kernel" if by_kernel is not None else "command line" if cmdline is not None else None
 
     nohz_text = _parameter(cmdline, "nohz_full")
     nohz_kernel = tree.parse(f"{CPU}/nohz_full", parse_kernel_list)
@@ -217,11 +216,7 @@ def read_isolation(tree: Tree, cmdline: CommandLine | None, cpus: CpuSets, relea
         isolcpus_flags=flags,
         managed_irq=managed,
         nohz_full=nohz,
-        nohz_full_source="kernel"
-        if nohz_kernel is not None
-        else "command line"
-        if cmdline is not None
-        else None,
+        nohz_full_source="kernel" if nohz_kernel is not None else "command line" if cmdline is not None else None,
         nohz_full_text=nohz_text,
         rcu_nocbs=tuple(sorted(rcu)),
         rcu_nocbs_text=rcu_text,

@@ -112,9 +112,7 @@ def _read_capture(tree: Tree, content: dict[str, Any]) -> Capture:
         "hostname": _string(content, "hostname") or tree.word("/proc/sys/kernel/hostname"),
         "kernel_release": _string(fields, "release") or tree.word("/proc/sys/kernel/osrelease"),
         "kernel_version": _string(fields, "version") or tree.word("/proc/sys/kernel/version"),
-        "machine": _string(fields, "machine")
-        or tree.word("/proc/sys/kernel/arch")
-        or (live.machine if live else None),
+        "machine": _string(fields, "machine") or tree.word("/proc/sys/kernel/arch") or (live.machine if live else None),
     }
     version = (tree.text("/proc/version") or "").split(" ")
     if parts["kernel_release"] is None and version[:2] == ["Linux", "version"] and len(version) > 2:
@@ -131,9 +129,7 @@ def _read_capture(tree: Tree, content: dict[str, Any]) -> Capture:
         kernel_release=parts["kernel_release"],
         kernel_version=parts["kernel_version"],
         machine=parts["machine"],
-        masked=tuple(
-            Masked(path=path, what=what) for path, what in _records(content, "masked", "path", "what")
-        ),
+        masked=tuple(Masked(path=path, what=what) for path, what in _records(content, "masked", "path", "what")),
     )
 
 
@@ -256,7 +252,9 @@ def load(root: Path) -> Context:
     capture = _read_capture(tree, content)
     cmdline = tree.parse("/proc/cmdline", lambda text: parse_cmdline(printable_line(text)))
     info = tree.parse("/proc/cpuinfo", parse_cpuinfo)
-    cpus = read_cpu_sets(tree, info, _read_allowed(tree, content))
+    cpuset_file = _string(content, "cpuset_file")
+    cpuset = tree.parse(cpuset_file, parse_cpulist) if cpuset_file and cpuset_file.startswith("/") else None
+    cpus = read_cpu_sets(tree, info, _read_allowed(tree, content), cpuset)
     processor = _read_processor(tree, info, cpus, capture.machine)
     topology = read_topology(tree, cpus, info, processor.architecture)
     nodes = read_nodes(tree, cpus)

@@ -46,9 +46,7 @@ def parse_choice(text: str) -> str:
 def parse_distances(text: str) -> tuple[int, ...]:
     """One row of distances. Raises ``ValueError``."""
     words = text.split()
-    if not words or not all(
-        w.isascii() and w.isdigit() and len(w) <= 10 and int(w) <= MAX_DISTANCE for w in words
-    ):
+    if not words or not all(w.isascii() and w.isdigit() and len(w) <= 10 and int(w) <= MAX_DISTANCE for w in words):
         raise ValueError(f"expected distances such as 10 21, found {text[:60]!r}")
     return tuple(int(w) for w in words)
 
@@ -131,7 +129,21 @@ def read_nodes(tree: Tree, cpus: CpuSets) -> tuple[Node, ...]:
                 memory_tier=tiers.get(number),
             )
         )
+    _note_overlaps(tree, nodes)
     return tuple(nodes)
+
+
+def _note_overlaps(tree: Tree, nodes: list[Node]) -> None:
+    """Note a CPU that several nodes claim, as firmware with a broken affinity table makes the kernel say."""
+    owners: dict[int, int] = {}
+    for node in nodes:
+        for cpu in node.cpus:
+            if owners.setdefault(cpu, node.id) != node.id:
+                tree.note(
+                    f"{NODE}/node{node.id}/cpulist",
+                    f"contradictory: CPU {cpu} is in node {owners[cpu]} as well as in node {node.id}",
+                )
+                break
 
 
 def read_distances(tree: Tree, nodes: tuple[Node, ...]) -> tuple[tuple[int, ...], ...] | None:
@@ -142,9 +154,13 @@ def read_distances(tree: Tree, nodes: tuple[Node, ...]) -> tuple[tuple[int, ...]
     A sole node is at the local distance from itself by definition.
     """
     rows = []
+    possible = tree.parse(f"{NODE}/possible", parse_cpulist) or ()
+    columns = [possible.index(node.id) for node in nodes if node.id in possible]
     for node in nodes:
         path = f"{NODE}/node{node.id}/distance"
         row = tree.parse(path, parse_distances)
+        if row is not None and len(row) == len(possible) and len(columns) == len(nodes):
+            row = tuple(row[column] for column in columns)
         if row is not None and len(row) != len(nodes):
             tree.note(
                 path,
@@ -196,9 +212,7 @@ def read_memory(tree: Tree) -> Memory:
             enabled=tree.parse(f"{thp}/enabled", parse_choice),
             defrag=tree.parse(f"{thp}/defrag", parse_choice),
             shmem_enabled=tree.parse(f"{thp}/shmem_enabled", parse_choice),
-            khugepaged_defrag=None
-            if khugepaged not in ("0", "1", "yes", "no")
-            else khugepaged in ("1", "yes"),
+            khugepaged_defrag=None if khugepaged not in ("0", "1", "yes", "no") else khugepaged in ("1", "yes"),
         ),
         numa_balancing=tree.parse("/proc/sys/kernel/numa_balancing", count),
     )

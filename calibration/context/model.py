@@ -75,6 +75,7 @@ class CpuSets(Model):
     online_source: str | None
     offline: tuple[int, ...]
     allowed: tuple[int, ...] | None
+    cpuset: tuple[int, ...] | None
 
 
 class Core(Model):

@@ -79,7 +79,9 @@ def _online_from_directories(tree: Tree, info: CpuInfo | None) -> tuple[int, ...
     return tuple(online)
 
 
-def read_cpu_sets(tree: Tree, info: CpuInfo | None, allowed: tuple[int, ...] | None) -> CpuSets:
+def read_cpu_sets(
+    tree: Tree, info: CpuInfo | None, allowed: tuple[int, ...] | None, cpuset: tuple[int, ...] | None
+) -> CpuSets:
     """Possible, present, online and offline CPUs.
 
     Online comes from ``cpu/online``; where that is absent or unusable from the ``cpuN`` directories and their
@@ -115,16 +117,13 @@ def read_cpu_sets(tree: Tree, info: CpuInfo | None, allowed: tuple[int, ...] | N
         online_source=source,
         offline=offline,
         allowed=allowed,
+        cpuset=cpuset,
     )
 
 
 def _identifier(tree: Tree, cpu: int, name: str) -> int | None:
     value = tree.parse(f"{CPU}/cpu{cpu}/topology/{name}", integer)
-    return (
-        value
-        if value is not None and 0 <= value < 0xFFFF_FFFF and value not in (0xFFFF, 0x7FFF_FFFF)
-        else None
-    )
+    return value if value is not None and 0 <= value < 0xFFFF_FFFF and value not in (0xFFFF, 0x7FFF_FFFF) else None
 
 
 def _read_cores(tree: Tree, online: tuple[int, ...]) -> tuple[Core, ...]:
@@ -165,10 +164,13 @@ def _read_cores(tree: Tree, online: tuple[int, ...]) -> tuple[Core, ...]:
     for (package_id, die_id, core_id), members_found in by_number.items():
         rest = tuple(n for n in members_found if n not in seen)
         if rest:
-            cores.append(
-                Core(cpus=rest, core_id=core_id, cluster_id=None, die_id=die_id, package_id=package_id)
-            )
+            cores.append(Core(cpus=rest, core_id=core_id, cluster_id=None, die_id=die_id, package_id=package_id))
     return tuple(sorted(cores, key=lambda core: core.cpus))
+
+
+def _device_tree_cpus(tree: Tree) -> str:
+    proc = "/proc/device-tree/cpus"
+    return proc if tree.is_dir(proc) else "/sys/firmware/devicetree/base/cpus"
 
 
 def _device_tree_cores(tree: Tree, online: tuple[int, ...]) -> tuple[Core, ...]:
@@ -178,9 +180,7 @@ def _device_tree_cores(tree: Tree, online: tuple[int, ...]) -> tuple[Core, ...]:
     They are the kernel's CPU numbers where it numbers CPUs as the firmware does; the result is used only when
     they cover all online CPUs.
     """
-    base = "/proc/device-tree/cpus"
-    if not tree.is_dir(base):
-        base = "/sys/firmware/devicetree/base/cpus"
+    base = _device_tree_cpus(tree)
     cores = []
     running = set(online)
     for name in tree.names(base):
@@ -197,9 +197,7 @@ def _device_tree_cores(tree: Tree, online: tuple[int, ...]) -> tuple[Core, ...]:
     return tuple(sorted(cores, key=lambda core: core.cpus))
 
 
-def _threads_from_cpuinfo(
-    info: CpuInfo | None, online: tuple[int, ...], architecture: str | None
-) -> int | None:
+def _threads_from_cpuinfo(info: CpuInfo | None, online: tuple[int, ...], architecture: str | None) -> int | None:
     """The largest number of online CPUs of one core as ``/proc/cpuinfo`` tells it; None where it does not."""
     if len(online) == 1:
         return 1
@@ -261,11 +259,7 @@ def _last_level_domains(tree: Tree, online: tuple[int, ...]) -> tuple[tuple[int,
         for index in tree.numbered(f"{CPU}/cpu{cpu}/cache", "index"):
             directory = f"{CPU}/cpu{cpu}/cache/index{index}"
             level = tree.parse(f"{directory}/level", count)
-            if (
-                level is not None
-                and tree.word(f"{directory}/type") != "Instruction"
-                and (not best or level > best[0])
-            ):
+            if level is not None and tree.word(f"{directory}/type") != "Instruction" and (not best or level > best[0]):
                 best = (level, directory)
         if best is None:
             continue
@@ -320,12 +314,10 @@ def read_caches(tree: Tree, cpus: CpuSets, topology: Topology, info: CpuInfo | N
 
 def _device_tree_caches(tree: Tree, topology: Topology, cpu: int) -> tuple[Cache, ...]:
     """POWER before ``cache`` directories existed: level 1 sizes from the device tree's first CPU."""
-    base = "/proc/device-tree/cpus"
+    base = _device_tree_cpus(tree)
     core = next((core.cpus for core in topology.cores if cpu in core.cpus), None)
     for name in tree.names(base):
-        servers = (
-            tree.raw(f"{base}/{name}/ibm,ppc-interrupt-server#s") or tree.raw(f"{base}/{name}/reg") or b""
-        )
+        servers = tree.raw(f"{base}/{name}/ibm,ppc-interrupt-server#s") or tree.raw(f"{base}/{name}/reg") or b""
         if cpu not in {int.from_bytes(servers[i : i + 4], "big") for i in range(0, len(servers), 4)}:
             continue
         caches = []

@@ -59,38 +59,75 @@ def _reason(error: OSError) -> str:
     return os.strerror(error.errno) if error.errno else str(error)
 
 
+def follow(path: str, link: Callable[[str], str | None]) -> str:
+    """Resolve symbolic links in an absolute path without leaving the root.
+
+    ``link`` gives the target of a path whose parents are resolved, None where it is no link. Raises ``OSError``
+    (ELOOP) after :data:`MAX_LINKS` links.
+    """
+    left = [part for part in path.split("/") if part][::-1]
+    done: list[str] = []
+    links = 0
+    while left:
+        part = left.pop()
+        if part == ".":
+            continue
+        if part == "..":
+            done[-1:] = []
+            continue
+        target = link("/" + "/".join([*done, part]))
+        if target is None:
+            done.append(part)
+            continue
+        links += 1
+        if links > MAX_LINKS:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+        if target.startswith("/"):
+            done = []
+        left.extend([step for step in target.split("/") if step][::-1])
+    return "/" + "/".join(done)
+
+
 class _Directory:
     def __init__(self, root: Path) -> None:
         self._root = os.path.realpath(root)
-        self._resolved: dict[str, str] = {"/": self._root}
+        self._resolved: dict[str, str] = {}
+        self._targets: dict[str, str | None] = {}
 
-    def _resolve(self, path: str, links: int = 0) -> str:
-        """The host path of ``path`` with symbolic links resolved inside the root."""
+    def _resolve(self, path: str) -> str:
+        """Return the host path of ``path`` with symbolic links resolved inside the root.
+
+        Raises ``OSError`` (ELOOP) for links that lead round in a circle.
+        """
         if self._root == "/":
             return path
         known = self._resolved.get(path)
-        if known is not None:
-            return known
-        parent, name = posixpath.split(path)
-        parent_host = self._resolve(parent, links)
-        host = os.path.join(parent_host, name)
-        try:
-            target = os.readlink(host)
-        except OSError:  # not a link, or absent: opening it will say which
-            self._resolved[path] = host
-            return host
-        if links >= MAX_LINKS:
-            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
-        inside = "/" + os.path.relpath(parent_host, self._root) if parent_host != self._root else "/"
-        resolved = self._resolve(posixpath.normpath("/" + posixpath.join(inside, target)), links + 1)
-        self._resolved[path] = resolved
-        return resolved
+        if known is None:
+            parent, name = posixpath.split(path)
+            inside = posixpath.join(self._inside(parent), name)
+            known = self._host(inside)
+            if Path(known).is_symlink():
+                known = self._host(self._inside(path))
+            self._resolved[path] = known
+        return known
+
+    def _host(self, inside: str) -> str:
+        return self._root + inside
+
+    def _inside(self, path: str) -> str:
+        return follow(path, self._link)
+
+    def _link(self, inside: str) -> str | None:
+        if inside not in self._targets:
+            try:
+                self._targets[inside] = str(Path(self._host(inside)).readlink())
+            except OSError:  # no link, or absent: opening it will say which
+                self._targets[inside] = None
+        return self._targets[inside]
 
     def read(self, path: str) -> bytes | None:
         try:
-            descriptor = os.open(
-                self._resolve(path), os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-            )
+            descriptor = os.open(self._resolve(path), os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
         except OSError as error:
             if error.errno in _ABSENT:
                 return None
@@ -169,16 +206,10 @@ class _Archive:
                 return
             name = parent
 
-    def _resolve(self, path: str, links: int = 0) -> str:
-        if path in self._files or path in self._children or path == "/":
+    def _resolve(self, path: str) -> str:
+        if path in self._files or path in self._children:
             return path
-        parent, name = posixpath.split(path)
-        inside = self._resolve(parent, links)
-        here = posixpath.join(inside, name)
-        target = self._links.get(here)
-        if target is None or links >= MAX_LINKS:
-            return here
-        return self._resolve(posixpath.normpath("/" + posixpath.join(inside, target)), links + 1)
+        return follow(path, self._links.get)
 
     def read(self, path: str) -> bytes | None:
         content = self._files.get(self._resolve(path))
@@ -287,9 +318,7 @@ class Tree:
 
 def printable(text: str) -> str:
     """Text safe to print and to store as JSON: anything unprintable is escaped."""
-    return "".join(
-        c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode("ascii") for c in text
-    )
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode("ascii") for c in text)
 
 
 def printable_line(text: str) -> str:

@@ -3,7 +3,8 @@
 
 Evidence, strongest first: the CPU's own ``hypervisor`` flag (x86), ``/sys/hypervisor``, s390x's
 ``/proc/sysinfo``, the device tree, DMI strings. A DMI string names the vendor; by itself it makes a guest
-only where no bare-metal machine of that name is sold.
+only where no bare-metal machine of that name is sold. A missing flag
+alone proves nothing, since old hypervisors do not set it.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ DMI_NAMES = (
     ("innotek GmbH", "VirtualBox", True),
     ("VirtualBox", "VirtualBox", True),
     ("Xen", "Xen", True),
+    ("CloudStack KVM", "KVM", True),
     ("Bochs", "Bochs", True),
     ("Parallels", "Parallels", True),
     ("BHYVE", "bhyve", True),
@@ -58,11 +60,9 @@ def read_virtualization(
     kind: str | None = None
 
     flags = cpuinfo.flags(info, min(info.cpus)) if info is not None and info.cpus else ()
-    if architecture in ("x86", "x86_64") and flags:
-        guest = "hypervisor" in flags
-        if guest:
-            kind = "full"
-            evidence.append("/proc/cpuinfo: flag hypervisor")
+    if architecture in ("x86", "x86_64") and "hypervisor" in flags:
+        guest, kind = True, "full"
+        evidence.append("/proc/cpuinfo: flag hypervisor")
 
     hypervisor = tree.word("/sys/hypervisor/type")
     if hypervisor:
@@ -75,27 +75,18 @@ def read_virtualization(
         key, _, value = line.partition(":")
         if key.strip() == "VM00 Control Program" and value.strip():
             guest, kind = True, "full"
-            vendor = (
-                "KVM"
-                if value.strip().startswith("KVM")
-                else "z/VM"
-                if value.strip().startswith("z/VM")
-                else None
-            )
+            vendor = "KVM" if value.strip().startswith("KVM") else "z/VM" if value.strip().startswith("z/VM") else None
             evidence.append(f"/proc/sysinfo: VM00 Control Program {' '.join(value.split())}")
+        elif key.strip() == "LPAR Number" and guest is None:
+            guest, kind, vendor = True, "full", "IBM PR/SM"
+            evidence.append("/proc/sysinfo: LPAR Number")
 
     for base in ("/proc/device-tree", "/sys/firmware/devicetree/base"):
         compatible = tree.text(f"{base}/hypervisor/compatible") or ""
         names = [name for name in compatible.split("\0") if name.isprintable() and name]
         if names:
             guest = True
-            vendor = (
-                "KVM"
-                if "linux,kvm" in names
-                else "Xen"
-                if any(n.startswith("xen") for n in names)
-                else names[0]
-            )
+            vendor = "KVM" if "linux,kvm" in names else "Xen" if any(n.startswith("xen") for n in names) else names[0]
             kind = "para"
             evidence.append(f"{base}/hypervisor/compatible: {' '.join(names)}")
             break
@@ -103,6 +94,10 @@ def read_virtualization(
         if model and ("qemu" in model.lower() or model == "linux,dummy-virt"):
             guest, vendor = True, vendor or "QEMU"
             evidence.append(f"{base}/model: {model}")
+            break
+        if tree.exists(f"{base}/ibm,partition-no"):
+            guest, vendor, kind = True, "IBM PowerVM", "para"
+            evidence.append(f"{base}/ibm,partition-no")
             break
 
     dmi = _dmi_vendor(firmware)
@@ -113,4 +108,7 @@ def read_virtualization(
         if guest:
             vendor = vendor or name
             evidence.append(f"DMI: {text}")
+    elif guest is None and architecture in ("x86", "x86_64") and flags and firmware.system_vendor:
+        guest = False
+        evidence.append("/proc/cpuinfo: no flag hypervisor; DMI names no hypervisor")
     return Virtualization(guest=guest, vendor=vendor, type=kind, evidence=tuple(evidence))

@@ -1,0 +1,427 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Copy the files that describe a machine, verbatim, into one archive.
+
+What to read is decided here, what it means is decided on the controller. Runs on a SUT's own Python (3.6 and later,
+standard library only). Every read is bounded and cannot block; a file that vanishes is absent, a file that cannot be
+read is listed with the reason. The one change made to what is copied: serial numbers, UUIDs and asset tags are blanked,
+because the capture ends on published pages. Most of them stand in the raw DMI table.
+"""
+
+from __future__ import absolute_import, division, print_function
+
+__metaclass__ = type
+
+import base64
+import errno
+import fnmatch
+import gzip
+import io
+import json
+import os
+import platform
+import re
+import stat
+import struct
+import tarfile
+import time
+
+SCHEMA = "sut-context/1"
+
+MAX_FILE_BYTES = 16 * 1024 * 1024
+"""Largest file copied. /proc/interrupts of 448 CPUs and 3000 lines is about 15 MB; nothing else comes near."""
+
+MAX_TOTAL_BYTES = 128 * 1024 * 1024
+"""Most bytes copied in all, so that a SUT's memory is never used up by its own description."""
+
+MAX_FILES = 300000
+"""Most files copied: 1024 CPUs need about 60000; threads of a busy machine come on top."""
+
+MAX_SECONDS = 60
+"""After this many seconds what is left is listed as unreadable: a slow firmware file must not hold up a lab."""
+
+ABSENT = frozenset([errno.ENOENT, errno.ENOTDIR, errno.ESRCH, errno.ENODEV, errno.ENXIO])
+"""Errors that mean "this machine has no such thing", or that a process or a CPU went away meanwhile."""
+
+CPU = "/sys/devices/system/cpu"
+NODE = "/sys/devices/system/node"
+DMI_TABLE = "/sys/firmware/dmi/tables/DMI"
+
+# One line per place. ``*`` and ``?`` match within one component; ``{a,b}`` takes every one, ``{a|b}`` the first that exists.
+PATTERNS = (
+    "/proc/{cmdline,version,cpuinfo,meminfo,interrupts,softirqs,stat,uptime,loadavg,vmstat,sysinfo}",
+    "/proc/sys/kernel/{ostype,hostname,osrelease,version,arch,numa_balancing,sched_rt_runtime_us,sched_rt_period_us}",
+    "/proc/sys/kernel/{nmi_watchdog,watchdog,randomize_va_space,perf_event_paranoid,timer_migration}",
+    "/proc/sys/kernel/sched_autogroup_enabled",
+    "/proc/sys/vm/{nr_hugepages,overcommit_memory,swappiness,zone_reclaim_mode,stat_interval}",
+    "/proc/self/{status,cgroup}",
+    "/proc/irq/default_smp_affinity",
+    "/proc/irq/[0-9]*/{smp_affinity_list|smp_affinity}",
+    "/proc/irq/[0-9]*/{effective_affinity_list|effective_affinity}",
+    "/sys/kernel/irq/[0-9]*/actions",
+    CPU + "/{online,offline,possible,present,isolated,nohz_full,kernel_max}",
+    CPU + "/smt/{active,control}",
+    CPU + "/vulnerabilities/*",
+    CPU + "/cpuidle/{current_driver,current_governor,current_governor_ro}",
+    CPU + "/intel_pstate/{status,no_turbo,min_perf_pct,max_perf_pct}",
+    CPU + "/amd_pstate/status",
+    CPU + "/cpufreq/boost",
+    CPU + "/cpufreq/policy[0-9]*/{affected_cpus,related_cpus,scaling_driver,scaling_governor,scaling_min_freq}",
+    CPU + "/cpufreq/policy[0-9]*/{scaling_max_freq,cpuinfo_min_freq,cpuinfo_max_freq,base_frequency}",
+    CPU + "/cpufreq/policy[0-9]*/energy_performance_preference",
+    CPU + "/cpu[0-9]*/online",
+    CPU + "/cpu[0-9]*/topology/{core_cpus_list|thread_siblings_list|core_cpus|thread_siblings}",
+    CPU + "/cpu[0-9]*/topology/{core_id,physical_package_id,die_id,cluster_id,book_id,drawer_id}",
+    CPU + "/cpu[0-9]*/cache/index[0-9]*/{level,type,size,coherency_line_size}",
+    CPU + "/cpu[0-9]*/cache/index[0-9]*/{shared_cpu_list|shared_cpu_map}",
+    CPU + "/cpu[0-9]*/cpuidle/state[0-9]*/{name,disable,latency,residency}",
+    CPU + "/cpu[0-9]*/thermal_throttle/{core_throttle_count,package_throttle_count}",
+    CPU + "/cpu[0-9]*/microcode/version",
+    NODE + "/{online,possible,has_cpu,has_memory,has_normal_memory}",
+    NODE + "/node[0-9]*/{cpulist|cpumap}",
+    NODE + "/node[0-9]*/{meminfo,distance}",
+    NODE + "/node[0-9]*/hugepages/hugepages-*/{nr_hugepages,free_hugepages,surplus_hugepages}",
+    "/sys/devices/virtual/memory_tiering/memory_tier[0-9]*/nodelist",
+    "/sys/devices/system/clocksource/clocksource0/{current_clocksource,available_clocksource}",
+    "/sys/kernel/mm/transparent_hugepage/{enabled,defrag,shmem_enabled}",
+    "/sys/kernel/mm/transparent_hugepage/khugepaged/defrag",
+    "/sys/kernel/mm/hugepages/hugepages-*/{nr_hugepages,free_hugepages,surplus_hugepages}",
+    "/sys/kernel/mm/ksm/run",
+    "/sys/hypervisor/{type,guest_type}",
+    "/sys/class/dmi/id/{bios_vendor,bios_version,bios_release,bios_date,sys_vendor,product_name,product_version}",
+    "/sys/class/dmi/id/{product_family,board_vendor,board_name,board_version}",
+    "/sys/firmware/dmi/tables/smbios_entry_point",
+    "/sys/fs/resctrl/schemata",
+    "/sys/fs/cgroup/cpuset.cpus.isolated",
+)
+
+# Kernels before 4.3 have no policy directories.
+OLD_FREQUENCY_PATTERNS = (
+    CPU + "/cpu[0-9]*/cpufreq/{affected_cpus,scaling_driver,scaling_governor,scaling_min_freq,scaling_max_freq}",
+    CPU + "/cpu[0-9]*/cpufreq/{cpuinfo_min_freq,cpuinfo_max_freq}",
+)
+
+# Below the device tree's root, wherever the kernel shows it.
+DEVICE_TREE_ROOTS = ("/sys/firmware/devicetree/base", "/proc/device-tree")
+DEVICE_TREE_PATTERNS = (
+    "/{model,compatible,ibm?partition-no}",
+    "/hypervisor/compatible",
+    "/cpus/*/{ibm?ppc-interrupt-server#s,d-cache-size,i-cache-size,d-cache-line-size,i-cache-line-size}",
+)
+
+# Descriptions are the same on every CPU.
+FIRST_CPU_PATTERNS = ("/cpuidle/state[0-9]*/desc",)
+
+THREAD_PATTERN = "/proc/[0-9]*/task/[0-9]*/status"
+
+# Structures of the DMI table that are kept, and the offsets of the string fields blanked in each (DSP0134 3.7, 7.1 to
+# 7.20). Every other structure keeps its header and length only: vendors' own types hold serial numbers and addresses.
+DMI_BLANKED_STRINGS = {
+    0: (),
+    1: (0x07,),  # serial number; the UUID is blanked as bytes
+    2: (0x07, 0x08),  # serial number, asset tag
+    4: (0x20, 0x21),  # serial number, asset tag
+    7: (),
+    16: (),
+    17: (0x18, 0x19),  # serial number, asset tag
+    19: (),
+    20: (),
+    127: (),
+}
+DMI_UUID = (0x08, 0x18)  # bytes of type 1
+
+ROWS_BLANKED = {
+    "/proc/cpuinfo": (
+        (re.compile(rb"(?m)^(Serial\s*:\s*)(\S.*)$"), "serial number"),
+        (re.compile(rb"(?m)(identification = )([0-9A-Fa-f]+)"), "processor identification"),
+    ),
+    "/proc/sysinfo": (
+        (re.compile(rb"(?m)^(Sequence Code:\s*)(\S.*)$"), "serial number"),
+        (re.compile(rb"(?m)^((?:LPAR|VM\d\d) (?:UUID|Extended Name):\s*)(\S.*)$"), "UUID"),
+    ),
+}
+
+
+def alternatives(pattern):
+    """Split a pattern's last ``{...}`` into (prefix, names, take only the first that exists)."""
+    start = pattern.find("{")
+    if start < 0:
+        head, tail = pattern.rsplit("/", 1)
+        return head, [tail], False
+    body = pattern[start + 1 : pattern.rindex("}")]
+    head = pattern[:start].rstrip("/")
+    if "|" in body:
+        return head, body.split("|"), True
+    return head, body.split(","), False
+
+
+def mask_structure(kind, area, strings):
+    """Blank what identifies one machine in a DMI structure; lengths stay."""
+    if kind not in DMI_BLANKED_STRINGS:
+        return area[:4] + b"\0" * (len(area) - 4), re.sub(rb"[^\0]", b"*", strings)
+    if kind == 1:
+        start, end = DMI_UUID
+        area = area[:start] + b"\0" * max(0, min(end, len(area)) - start) + area[max(start, min(end, len(area))) :]
+    texts = strings.split(b"\0")
+    for offset in DMI_BLANKED_STRINGS[kind]:
+        index = bytearray(area)[offset] if offset < len(area) else 0
+        if 0 < index <= len(texts):
+            texts[index - 1] = b"*" * len(texts[index - 1])
+    return area, b"\0".join(texts)
+
+
+def mask_dmi(table):
+    """A DMI table (or one raw structure) without serial numbers, UUIDs and asset tags; structure and length stay.
+
+    From the first structure whose length leads out of the table on, everything is blanked: what cannot be understood
+    cannot be declared harmless.
+    """
+    masked = []
+    offset = 0
+    while offset + 4 <= len(table):
+        kind, length = struct.unpack_from("BB", table, offset)
+        end = table.find(b"\0\0", offset + length)
+        if length < 4 or offset + length > len(table) or end < 0:
+            break
+        area, strings = mask_structure(kind, table[offset : offset + length], table[offset + length : end])
+        masked.append(area + strings + b"\0\0")
+        offset = end + 2
+        if kind == 127:
+            break
+    return b"".join(masked) + b"\0" * (len(table) - offset)
+
+
+class Collector:
+    """Files of one root, read once, with what was unreadable and what was blanked."""
+
+    def __init__(self, root="/", clock=time.time):
+        self.root = root.rstrip("/")
+        self.files = {}
+        self.unreadable = {}
+        self.masked = {}
+        self.total_bytes = 0
+        self._clock = clock
+        self._deadline = clock() + MAX_SECONDS
+        self._listed = {}
+
+    def names(self, directory):
+        """The sorted entries of a directory; empty where absent, or unreadable (which is noted)."""
+        if directory not in self._listed:
+            try:
+                self._listed[directory] = sorted(os.listdir(self.root + directory))
+            except OSError as error:
+                self._listed[directory] = []
+                self._failed(directory, error)
+        return self._listed[directory]
+
+    def _failed(self, path, error):
+        if error.errno not in ABSENT:
+            self.unreadable[path] = os.strerror(error.errno) if error.errno else str(error)
+
+    def directories(self, pattern):
+        """The existing directories that match a pattern without alternatives."""
+        found = [""]
+        for part in pattern.strip("/").split("/"):
+            if any(character in part for character in "*?["):
+                found = [
+                    base + "/" + name
+                    for base in found
+                    for name in self.names(base or "/")
+                    if fnmatch.fnmatchcase(name, part)
+                ]
+            else:
+                found = [base + "/" + part for base in found]
+        return found
+
+    def collect(self, pattern):
+        """Copy every file that matches a pattern."""
+        head, names, first_only = alternatives(pattern)
+        for directory in self.directories(head):
+            for name in names:
+                if any(character in name for character in "*?["):
+                    matching = [found for found in self.names(directory) if fnmatch.fnmatchcase(found, name)]
+                else:
+                    matching = [name]
+                read = [self.copy(directory + "/" + found) for found in matching]
+                if first_only and any(read):
+                    break
+
+    def copy(self, path):
+        """Copy one file; True when it is there and was copied."""
+        if path in self.files:
+            return True
+        content = self.read(path)
+        if content is None:
+            return False
+        if len(self.files) >= MAX_FILES or self.total_bytes + len(content) > MAX_TOTAL_BYTES:
+            self.unreadable[path] = "not copied: the capture is full (%d files, %d bytes)" % (
+                len(self.files),
+                self.total_bytes,
+            )
+            return False
+        content = self.blank(path, content)
+        self.files[path] = content
+        self.total_bytes += len(content)
+        return True
+
+    def read(self, path):
+        """The bytes of a regular file; None where absent, or unreadable (which is noted)."""
+        if self._clock() > self._deadline:
+            self.unreadable[path] = "not copied: the capture took longer than %d s" % MAX_SECONDS
+            return None
+        try:
+            descriptor = os.open(self.root + path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+        except OSError as error:
+            self._failed(path, error)
+            return None
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
+                    self.unreadable[path] = "not a regular file"
+                return None
+            chunks = []
+            size = 0
+            while True:
+                chunk = os.read(descriptor, 65536)
+                if not chunk:
+                    return b"".join(chunks)
+                size += len(chunk)
+                if size > MAX_FILE_BYTES:
+                    self.unreadable[path] = "larger than %d bytes" % MAX_FILE_BYTES
+                    return None
+                chunks.append(chunk)
+        except OSError as error:
+            self._failed(path, error)
+            return None
+        finally:
+            os.close(descriptor)
+
+    def blank(self, path, content):
+        """Content without what identifies one machine."""
+        if path == DMI_TABLE or path.startswith("/sys/firmware/dmi/entries/"):
+            self.masked[path] = "serial numbers, UUID, asset tags, vendor structures"
+            return mask_dmi(content)
+        for expression, what in ROWS_BLANKED.get(path, ()):
+            content, count = expression.subn(lambda match: match.group(1) + b"0" * len(match.group(2)), content)
+            if count:
+                self.masked[path] = what
+        return content
+
+    def text(self, path):
+        """A copied file as stripped text; empty where it was not copied."""
+        return self.files.get(path, b"").decode("utf-8", "replace").strip("\0 \n")
+
+
+def cpulist(numbers):
+    """CPU numbers in the kernel's form, 0-3,8."""
+    groups = []
+    for number in sorted(numbers):
+        if groups and number == groups[-1][1] + 1:
+            groups[-1][1] = number
+        else:
+            groups.append([number, number])
+    return ",".join("%d" % a if a == b else "%d-%d" % (a, b) for a, b in groups)
+
+
+def something_is_isolated(collector):
+    """Whether any CPU is set apart: only then are all threads worth reading."""
+    files = (CPU + "/isolated", "/sys/fs/cgroup/cpuset.cpus.isolated")
+    if any(collector.text(path) not in ("", "(null)") for path in files):
+        return True
+    return "isolcpus=" in collector.text("/proc/cmdline")
+
+
+def cpuset_files(collector):
+    """Candidates for the file with the CPUs this process's cgroup may use, deepest first."""
+    candidates = []
+    for line in collector.text("/proc/self/cgroup").splitlines():
+        parts = line.split(":", 2)
+        if len(parts) != 3 or ".." in parts[2]:
+            continue
+        path = parts[2].rstrip("/")
+        if parts[1] == "":
+            while True:
+                candidates.append("/sys/fs/cgroup%s/cpuset.cpus.effective" % path)
+                if not path:
+                    break
+                path = path.rsplit("/", 1)[0]
+        elif "cpuset" in parts[1].split(","):
+            candidates.append("/sys/fs/cgroup/cpuset%s/cpuset.effective_cpus" % path)
+            candidates.append("/sys/fs/cgroup/cpuset%s/cpuset.cpus" % path)
+    return candidates
+
+
+def gather(root="/", clock=time.time):
+    """Read everything wanted from a root; returns the :class:`Collector`."""
+    collector = Collector(root, clock)
+    for pattern in PATTERNS:
+        collector.collect(pattern)
+    if not collector.names(CPU + "/cpufreq"):
+        for pattern in OLD_FREQUENCY_PATTERNS:
+            collector.collect(pattern)
+    first = re.match(r"[0-9]+", collector.text(CPU + "/online"))
+    for pattern in FIRST_CPU_PATTERNS:
+        collector.collect("%s/cpu%s%s" % (CPU, first.group(0) if first else "0", pattern))
+    for base in DEVICE_TREE_ROOTS:
+        if collector.names(base):
+            for pattern in DEVICE_TREE_PATTERNS:
+                collector.collect(base + pattern)
+            break
+    if not collector.copy(DMI_TABLE):
+        for kind in (0, 1, 2, 16, 17):
+            collector.collect("/sys/firmware/dmi/entries/%d-[0-9]*/raw" % kind)
+    if something_is_isolated(collector):
+        collector.collect(THREAD_PATTERN)
+    return collector
+
+
+def describe(collector, uname_a, started):
+    """The contents of capture.json."""
+    uname = os.uname()
+    cpuset_file = next((path for path in cpuset_files(collector) if collector.copy(path)), None)
+    try:
+        affinity = cpulist(os.sched_getaffinity(0))
+    except (AttributeError, OSError):
+        affinity = None
+    return {
+        "schema": SCHEMA,
+        "captured_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started)),
+        "hostname": uname[1],
+        "uname": dict(zip(("sysname", "nodename", "release", "version", "machine"), uname)),
+        "uname_a": uname_a,
+        "uid": os.getuid(),
+        "affinity": affinity,
+        "cpuset_file": cpuset_file,
+        "python_version": platform.python_version(),
+        "unreadable": [{"path": path, "reason": reason} for path, reason in sorted(collector.unreadable.items())],
+        "masked": [{"path": path, "what": what} for path, what in sorted(collector.masked.items())],
+        "files": len(collector.files),
+        "total_bytes": collector.total_bytes,
+    }
+
+
+def pack(files, description, started):
+    """One tar.gz of the files under their absolute paths (without the leading slash) and capture.json."""
+    packed = io.BytesIO()
+    with gzip.GzipFile(fileobj=packed, mode="wb", compresslevel=6, mtime=int(started)) as compressed:
+        with tarfile.open(fileobj=compressed, mode="w", format=tarfile.GNU_FORMAT) as archive:
+            document = json.dumps(description, indent=1, sort_keys=True).encode("ascii")
+            for path, content in [("capture.json", document)] + sorted(files.items()):
+                member = tarfile.TarInfo(path.lstrip("/"))
+                member.size = len(content)
+                member.mtime = int(started)
+                member.mode = 0o644
+                archive.addfile(member, io.BytesIO(content))
+    return packed.getvalue()
+
+
+def capture(root="/", uname_a=None, clock=time.time):
+    """Capture a machine: {archive (base64 tar.gz), capture (contents of capture.json), duration_s}."""
+    started = clock()
+    collector = gather(root, clock)
+    description = describe(collector, uname_a, started)
+    archive = pack(collector.files, description, started)
+    return {
+        "archive": base64.b64encode(archive).decode("ascii"),
+        "capture": description,
+        "duration_s": round(clock() - started, 3),
+    }

@@ -1,0 +1,126 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: Apache-2.0
+
+from __future__ import absolute_import, division, print_function
+
+__metaclass__ = type
+
+DOCUMENTATION = r"""
+---
+module: sut_context_info
+short_description: Copy the files that describe a SUT
+description:
+  - Copies the files of C(/proc), C(/sys) and the firmware tables that describe a machine into one archive - CPUs, NUMA
+    nodes, memory, caches, frequency, idle states, interrupts, isolation, mitigations, firmware.
+  - The copies are verbatim and are interpreted on the controller. Serial numbers, UUIDs and asset tags are blanked.
+  - A file that vanishes meanwhile is absent. A file that cannot be read is listed with the reason. Nothing is written.
+  - Threads are read only where CPUs are isolated.
+  - Without root privileges the firmware's memory slots are unreadable, and listed so.
+options: {}
+requirements:
+  - Python 3.6 or later on the SUT, standard library only
+attributes:
+  check_mode:
+    support: full
+    description: The module only reads.
+  diff_mode:
+    support: none
+    description: Nothing is changed.
+author:
+  - The calibration harness contributors
+"""
+
+EXAMPLES = r"""
+- name: Copy what describes the SUT
+  sut_context_info:
+  register: context_capture
+
+- name: Show what could not be read
+  ansible.builtin.debug:
+    var: context_capture.capture.unreadable
+"""
+
+RETURN = r"""
+archive:
+  description: >-
+    A tar.gz archive in base64. It holds the copied files under their absolute paths without the leading slash, and
+    C(capture.json).
+  returned: success
+  type: str
+archive_sha256:
+  description: SHA-256 of the tar.gz archive (decoded).
+  returned: success
+  type: str
+capture:
+  description: The contents of C(capture.json).
+  returned: success
+  type: dict
+  contains:
+    schema:
+      description: The form of this record.
+      type: str
+      sample: sut-context/1
+    captured_at:
+      description: When the capture began, in UTC.
+      type: str
+      sample: "2026-01-31T12:00:00Z"
+    hostname:
+      description: The SUT's name as its kernel has it.
+      type: str
+    uname:
+      description: sysname, nodename, release, version and machine.
+      type: dict
+    uname_a:
+      description: What C(uname -a) printed, or null.
+      type: str
+    uid:
+      description: The user the module ran as.
+      type: int
+    affinity:
+      description: The CPUs the module might run on, or null.
+      type: str
+      sample: 0-3,8
+    cpuset_file:
+      description: The copied file with the CPUs of the module's control group, or null.
+      type: str
+    python_version:
+      description: The SUT's Python.
+      type: str
+    unreadable:
+      description: Files that exist and could not be copied.
+      type: list
+      elements: dict
+      sample: [{path: /sys/firmware/dmi/tables/DMI, reason: Permission denied}]
+    masked:
+      description: Files in which serial numbers, UUIDs or tags were blanked.
+      type: list
+      elements: dict
+    files:
+      description: Number of files copied.
+      type: int
+    total_bytes:
+      description: Their size, uncompressed.
+      type: int
+duration_s:
+  description: How long the capture took on the SUT.
+  returned: success
+  type: float
+"""
+
+import base64
+import hashlib
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.sut_context import capture
+
+
+def main():
+    module = AnsibleModule(argument_spec={}, supports_check_mode=True)
+    rc, out, _err = module.run_command(["uname", "-a"])
+    result = capture(uname_a=out.strip() if rc == 0 else None)
+    digest = hashlib.sha256(base64.b64decode(result["archive"])).hexdigest()
+    module.exit_json(changed=False, archive_sha256=digest, **result)
+
+
+if __name__ == "__main__":
+    main()
