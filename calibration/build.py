@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cross-builds ``sutprobe`` with the pinned compiler wheel and caches the bytes under a hash of everything they depend on.
+
+The controller builds once for the whole lab; a SUT needs no compiler.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Final, Literal, get_args
+
+from calibration import __version__
+from calibration.errors import EnvironmentLacksError
+
+Target = Literal["x86_64", "aarch64"]
+TARGETS: Final[tuple[Target, ...]] = get_args(Target)
+
+SOURCES_DIRECTORY: Final = Path(__file__).parent / "kernels"
+CACHE_DIRECTORY: Final = Path(__file__).parent.parent / ".cache"
+
+COMMON_FLAGS: Final = (
+    "-std=gnu11",
+    "-O2",
+    "-g0",
+    "-static",
+    "-s",  # names are not needed on a SUT, and the bytes stay the same wherever they are built
+    "-pthread",
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+    "-D_GNU_SOURCE",
+    "-fno-sanitize=undefined",  # the compiler wheel turns it on by default; the sanitised build is a test of its own
+    "-fno-strict-aliasing",  # buffers are looked at as links, words and vectors
+)
+"""Flags of every build. ``-O2`` and nothing machine-specific: what matters per instruction is written as such."""
+
+BASELINE: Final[dict[Target, str]] = {"x86_64": "-mcpu=x86_64", "aarch64": "-mcpu=generic"}
+"""The oldest processor that must run the bytes; wider vectors are compiled per function and chosen at run time."""
+
+
+@dataclass(frozen=True)
+class BuiltKernel:
+    """One built ``sutprobe``: where it is, what it hashes to, and how it was made."""
+
+    path: Path
+    sha256: str
+    target: Target
+    compiler: str
+    flags: tuple[str, ...]
+    source_sha256: str
+
+
+def sources(directory: Path = SOURCES_DIRECTORY) -> tuple[Path, ...]:
+    """List the C files to compile, sorted, relative to ``directory``. Files of both architectures are always compiled."""
+    return tuple(sorted(path.relative_to(directory) for path in directory.rglob("*.c")))
+
+
+def source_sha256(directory: Path = SOURCES_DIRECTORY) -> str:
+    """Hash names and contents of all C files and headers, in a fixed order."""
+    digest = hashlib.sha256()
+    for path in sorted((*directory.rglob("*.c"), *directory.rglob("*.h"))):
+        content = path.read_bytes()
+        digest.update(f"{path.relative_to(directory).as_posix()}\0{len(content)}\0".encode())
+        digest.update(content)
+    return digest.hexdigest()
+
+
+def _environment() -> dict[str, str]:
+    zig_cache = str(CACHE_DIRECTORY / "zig")
+    return {**os.environ, "ZIG_GLOBAL_CACHE_DIR": zig_cache, "ZIG_LOCAL_CACHE_DIR": zig_cache}
+
+
+def compiler_command() -> list[str]:
+    """Give the argument list that starts the pinned C compiler."""
+    return [sys.executable, "-m", "ziglang", "cc"]
+
+
+@cache
+def compiler_version() -> str:
+    """Give the compiler's own version line, with the wheel's version.
+
+    Raises:
+        EnvironmentLacksError: the wheel is not installed or does not run here.
+
+    """
+    try:
+        wheel = _run([sys.executable, "-m", "ziglang", "version"]).strip()
+        first = _run([*compiler_command(), "--version"]).splitlines()[0].strip()
+    except (OSError, IndexError) as error:
+        raise EnvironmentLacksError(f"expected the ziglang wheel to run, found: {error}; install requirements/") from error
+    return f"{first} (zig {wheel})"
+
+
+def _run(command: list[str], directory: Path | None = None) -> str:
+    done = subprocess.run(command, cwd=directory, env=_environment(), capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise EnvironmentLacksError(
+            f"expected '{' '.join(command[:4])} ...' to succeed, found exit {done.returncode}:\n{done.stderr.strip()}"
+        )
+    return done.stdout
+
+
+def compile_to(output: Path, target: Target, extra: tuple[str, ...] = (), directory: Path = SOURCES_DIRECTORY) -> None:
+    """Compile all sources into ``output`` for ``target``; ``extra`` flags come last and win.
+
+    Raises:
+        EnvironmentLacksError: the compiler refused, with all it said.
+
+    """
+    flags = (*COMMON_FLAGS, BASELINE[target], *extra)
+    described = {
+        "SUTPROBE_VERSION": __version__,
+        "SUTPROBE_TARGET": f"{target}-linux-musl",
+        "SUTPROBE_COMPILER": compiler_version(),
+        "SUTPROBE_FLAGS": " ".join(flags),
+        "SUTPROBE_SOURCE_SHA256": source_sha256(directory),
+    }
+    defines = [f'-D{name}="{value}"' for name, value in described.items()]
+    files = [path.as_posix() for path in sources(directory)]
+    _run(
+        [*compiler_command(), "-target", f"{target}-linux-musl", *flags, *defines, "-o", str(output), *files, "-lm"],
+        directory,
+    )
+
+
+@contextmanager
+def _exclusive(path: Path) -> Iterator[None]:
+    """Hold a lock file: of two builds of the same key at once, the second waits and finds the first's bytes."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+def build(target: Target, cache_directory: Path | None = None) -> BuiltKernel:
+    """Give ``sutprobe`` for ``target``, from the cache where everything it depends on is the same.
+
+    The cache is ``<checkout>/.cache/kernels/<target>/<key>/`` with ``sutprobe`` and ``build.json``; the key hashes the
+    sources, the compiler's version and the flags. A cached binary whose hash is not the recorded one is built anew.
+
+    Raises:
+        EnvironmentLacksError: there is no compiler, or it refused.
+
+    """
+    root = (cache_directory or CACHE_DIRECTORY) / "kernels" / target
+    flags = (*COMMON_FLAGS, BASELINE[target])
+    source = source_sha256()
+    compiler = compiler_version()
+    key = hashlib.sha256(json.dumps([source, compiler, flags, __version__]).encode()).hexdigest()[:32]
+    final = root / key
+    with _exclusive(root / f"{key}.lock"):
+        cached = _load(final, target, compiler, flags, source)
+        if cached is not None:
+            return cached
+        shutil.rmtree(final, ignore_errors=True)
+        with tempfile.TemporaryDirectory(dir=root, prefix=".building-") as name:
+            work = Path(name) / "kernel"
+            work.mkdir()
+            binary = work / "sutprobe"
+            compile_to(binary, target)
+            built = BuiltKernel(
+                path=final / "sutprobe",
+                sha256=hashlib.sha256(binary.read_bytes()).hexdigest(),
+                target=target,
+                compiler=compiler,
+                flags=flags,
+                source_sha256=source,
+            )
+            record = {**asdict(built), "path": "sutprobe"}
+            (work / "build.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+            work.rename(final)
+    return built
+
+
+def _load(final: Path, target: Target, compiler: str, flags: tuple[str, ...], source: str) -> BuiltKernel | None:
+    """Give the cached kernel, or None where it is absent or not what its record says."""
+    binary = final / "sutprobe"
+    try:
+        recorded = json.loads((final / "build.json").read_text(encoding="utf-8"))["sha256"]
+        found = hashlib.sha256(binary.read_bytes()).hexdigest()
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    if found != recorded:
+        return None
+    return BuiltKernel(
+        path=binary, sha256=found, target=target, compiler=compiler, flags=flags, source_sha256=source
+    )

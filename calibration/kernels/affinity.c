@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "affinity.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "files.h"
+
+#define BITS (sizeof(unsigned long) * CHAR_BIT)
+/* No machine has this many CPUs; a list that asks for more is a slip of the keyboard. */
+#define CPU_LIMIT (1u << 20)
+
+static size_t kernel_bytes; /* size of the kernel's CPU mask, found by asking */
+static struct cpu_list allowed;
+
+bool cpu_list_has(const struct cpu_list *list, unsigned cpu)
+{
+	for (size_t i = 0; i < list->count; i++)
+		if (list->cpus[i] == cpu)
+			return true;
+	return false;
+}
+
+bool cpu_list_add(struct cpu_list *list, unsigned cpu)
+{
+	if (cpu_list_has(list, cpu))
+		return true;
+	unsigned *grown = realloc(list->cpus, (list->count + 1) * sizeof(*grown));
+	if (!grown)
+		return false;
+	list->cpus = grown;
+	size_t at = list->count++;
+	for (; at > 0 && grown[at - 1] > cpu; at--)
+		grown[at] = grown[at - 1];
+	grown[at] = cpu;
+	return true;
+}
+
+void cpu_list_free(struct cpu_list *list)
+{
+	free(list->cpus);
+	*list = (struct cpu_list){0};
+}
+
+static bool parse_cpu(const char **text, unsigned *cpu)
+{
+	if (**text < '0' || **text > '9')
+		return false;
+	char *end;
+	errno = 0;
+	unsigned long value = strtoul(*text, &end, 10);
+	if (errno || value >= CPU_LIMIT)
+		return false;
+	*text = end;
+	*cpu = (unsigned)value;
+	return true;
+}
+
+bool cpu_list_parse(struct cpu_list *list, const char *text, struct error *error)
+{
+	*list = (struct cpu_list){0};
+	const char *at = text;
+	do {
+		unsigned first, last;
+		if (!parse_cpu(&at, &first))
+			goto bad;
+		last = first;
+		if (*at == '-') {
+			at++;
+			if (!parse_cpu(&at, &last) || last < first)
+				goto bad;
+		}
+		for (unsigned cpu = first; cpu <= last; cpu++)
+			if (!cpu_list_add(list, cpu)) {
+				cpu_list_free(list);
+				return error_set(error, ERROR_INTERNAL, "no memory for the CPU list %s", text);
+			}
+	} while (*at++ == ',');
+	if (at[-1] == '\0')
+		return true;
+bad:
+	cpu_list_free(list);
+	return error_set(error, ERROR_USAGE, "expected a list of CPUs such as 0-3,8, found '%s'", text);
+}
+
+static unsigned long *mask_new(void)
+{
+	return calloc(1, kernel_bytes);
+}
+
+static bool mask_has(const unsigned long *mask, unsigned cpu)
+{
+	return cpu / CHAR_BIT < kernel_bytes && (mask[cpu / BITS] >> (cpu % BITS) & 1);
+}
+
+bool affinity_begin(struct error *error)
+{
+	for (size_t bytes = 128; bytes <= CPU_LIMIT / CHAR_BIT; bytes *= 2) {
+		unsigned long *mask = calloc(1, bytes);
+		if (!mask)
+			return error_set(error, ERROR_INTERNAL, "no memory for a CPU mask of %zu bytes", bytes);
+		long got = syscall(SYS_sched_getaffinity, 0, bytes, mask);
+		if (got > 0) {
+			kernel_bytes = bytes;
+			bool added = true;
+			for (unsigned cpu = 0; cpu < bytes * CHAR_BIT; cpu++)
+				if (mask_has(mask, cpu))
+					added = added && cpu_list_add(&allowed, cpu);
+			free(mask);
+			return added || error_set(error, ERROR_INTERNAL, "no memory for the list of allowed CPUs");
+		}
+		free(mask);
+		if (errno != EINVAL)
+			break;
+	}
+	return error_set(error, ERROR_INTERNAL, "sched_getaffinity: %s", strerror(errno));
+}
+
+const struct cpu_list *affinity_allowed(void)
+{
+	return &allowed;
+}
+
+bool affinity_usable(unsigned cpu, struct error *error)
+{
+	char line[4096];
+	struct cpu_list online;
+	struct error ignored = {0};
+	if (file_line("/sys/devices/system/cpu/online", line, sizeof(line)) && cpu_list_parse(&online, line, &ignored)) {
+		bool found = cpu_list_has(&online, cpu);
+		cpu_list_free(&online);
+		if (!found)
+			return error_set(error, ERROR_CPU_OFFLINE,
+			                 "expected CPU %u online, found %s online; choose another CPU or bring it online", cpu, line);
+	}
+	if (!cpu_list_has(&allowed, cpu))
+		return error_set(error, ERROR_PIN_FAILED,
+		                 "expected CPU %u in this process's affinity mask, found it excluded; "
+		                 "start sutprobe with a wider mask (taskset, cpuset)", cpu);
+	return true;
+}
+
+bool affinity_pin(unsigned cpu, struct error *error)
+{
+	if (!affinity_usable(cpu, error))
+		return false;
+	unsigned long *mask = mask_new();
+	if (!mask)
+		return error_set(error, ERROR_INTERNAL, "no memory for a CPU mask");
+	mask[cpu / BITS] = 1ul << (cpu % BITS);
+	long result = syscall(SYS_sched_setaffinity, 0, kernel_bytes, mask);
+	int reason = errno;
+	free(mask);
+	if (result != 0)
+		return error_set(error, ERROR_PIN_FAILED, "pinning to CPU %u: %s; check cpusets and permissions", cpu,
+		                 strerror(reason));
+	return affinity_verify(cpu) ||
+	       error_set(error, ERROR_PIN_FAILED, "pinned to CPU %u but found running elsewhere", cpu);
+}
+
+bool affinity_verify(unsigned cpu)
+{
+	unsigned now, node;
+	if (syscall(SYS_getcpu, &now, &node, NULL) != 0 || now != cpu)
+		return false;
+	unsigned long *mask = mask_new();
+	if (!mask)
+		return false;
+	bool alone = syscall(SYS_sched_getaffinity, 0, kernel_bytes, mask) > 0;
+	for (unsigned other = 0; alone && other < kernel_bytes * CHAR_BIT; other++)
+		alone = mask_has(mask, other) == (other == cpu);
+	free(mask);
+	return alone;
+}
+
+void affinity_avoid(int thread, const struct cpu_list *measured)
+{
+	unsigned long *mask = mask_new();
+	bool any = false;
+	for (size_t i = 0; mask && i < allowed.count; i++) {
+		unsigned cpu = allowed.cpus[i];
+		if (!cpu_list_has(measured, cpu)) {
+			mask[cpu / BITS] |= 1ul << (cpu % BITS);
+			any = true;
+		}
+	}
+	/* A failure leaves the thread where it was: on a machine with no CPU to spare there is nowhere to go. */
+	if (any)
+		(void)syscall(SYS_sched_setaffinity, thread, kernel_bytes, mask);
+	free(mask);
+}

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sets of CPUs without a fixed size, and pinning that is proved by reading it back. */
+#ifndef SUTPROBE_AFFINITY_H
+#define SUTPROBE_AFFINITY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "error.h"
+
+struct cpu_list {
+	unsigned *cpus; /* ascending, each once */
+	size_t count;
+};
+
+/* Reads the kernel's list form, "0-3,8"; false with a usage error naming the text. */
+bool cpu_list_parse(struct cpu_list *list, const char *text, struct error *error);
+bool cpu_list_add(struct cpu_list *list, unsigned cpu);
+bool cpu_list_has(const struct cpu_list *list, unsigned cpu);
+void cpu_list_free(struct cpu_list *list);
+
+/* Pins the calling thread to one CPU and reads both the mask and the CPU back. */
+bool affinity_pin(unsigned cpu, struct error *error);
+/* Whether the calling thread may run on `cpu` alone and is running there now. */
+bool affinity_verify(unsigned cpu);
+/* Whether this process may use the CPU at all: online, and in the affinity mask it was started with. */
+bool affinity_usable(unsigned cpu, struct error *error);
+/* Moves a thread (0: the caller) to a CPU that is not measured, where the mask it was started with has one. */
+void affinity_avoid(int thread, const struct cpu_list *measured);
+/* To be called once before any pinning: keeps the mask the process was started with. */
+bool affinity_begin(struct error *error);
+/* The CPUs of the mask the process was started with. */
+const struct cpu_list *affinity_allowed(void);
+
+#endif

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Instruction-level code for aarch64. The baseline is armv8-a. */
+#ifndef SUTPROBE_ARCH_INSTRUCTIONS_H
+#define SUTPROBE_ARCH_INSTRUCTIONS_H
+
+#include <stdint.h>
+
+#define ARCH_COUNTER "cntvct"
+
+/* Start of a timed stretch: earlier instructions are done, later ones have not begun. */
+static inline uint64_t arch_counter_start(void)
+{
+	uint64_t ticks;
+	__asm__ volatile("isb\n\tmrs %0, cntvct_el0\n\tisb" : "=r"(ticks)::"memory");
+	return ticks;
+}
+
+static inline uint64_t arch_counter_stop(void)
+{
+	uint64_t ticks;
+	/* ISB alone does not wait for loads; DSB does, so that the last load of a chase is inside the window. */
+	__asm__ volatile("dsb ld\n\tisb\n\tmrs %0, cntvct_el0\n\tisb" : "=r"(ticks)::"memory");
+	return ticks;
+}
+
+static inline uint64_t arch_counter_read(void)
+{
+	uint64_t ticks;
+	__asm__ volatile("isb\n\tmrs %0, cntvct_el0" : "=r"(ticks)::"memory");
+	return ticks;
+}
+
+static inline void arch_relax(void)
+{
+	__asm__ volatile("yield" ::: "memory");
+}
+
+static inline void arch_store_fence(void)
+{
+	__asm__ volatile("dsb st" ::: "memory");
+}
+
+static inline uint64_t arch_dependent_adds(uint64_t blocks)
+{
+	uint64_t sum = 1, one = 1;
+	__asm__ volatile(".p2align 4\n"
+	                 "1:\n\t"
+	                 ".rept 64\n\tadd %0, %0, %2\n\t.endr\n\t"
+	                 "subs %1, %1, #1\n\t"
+	                 "b.ne 1b"
+	                 : "+r"(sum), "+r"(blocks)
+	                 : "r"(one)
+	                 : "cc");
+	return sum;
+}
+
+static inline __attribute__((always_inline)) uint64_t arch_delay(uint64_t carry, uint64_t units)
+{
+	__asm__ volatile("1:\n\t"
+	                 "add %0, %0, %1\n\t"
+	                 "subs %1, %1, #1\n\t"
+	                 "b.ne 1b"
+	                 : "+r"(carry), "+r"(units)
+	                 :
+	                 : "cc");
+	return carry;
+}
+
+static inline void *arch_chase_pointers(void *at, uint64_t blocks)
+{
+	__asm__ volatile(".p2align 4\n"
+	                 "1:\n\t"
+	                 ".rept 64\n\tldr %0, [%0]\n\t.endr\n\t"
+	                 "subs %1, %1, #1\n\t"
+	                 "b.ne 1b"
+	                 : "+r"(at), "+r"(blocks)
+	                 :
+	                 : "cc", "memory");
+	return at;
+}
+
+static inline uint64_t arch_chase_offsets(const void *base, uint64_t at, uint64_t blocks)
+{
+	__asm__ volatile(".p2align 4\n"
+	                 "1:\n\t"
+	                 ".rept 64\n\tldr %0, [%2, %0]\n\t.endr\n\t"
+	                 "subs %1, %1, #1\n\t"
+	                 "b.ne 1b"
+	                 : "+r"(at), "+r"(blocks)
+	                 : "r"(base)
+	                 : "cc", "memory");
+	return at;
+}
+
+/* The fixed work of PMA jitter, as on x86_64: two dependent operations a turn. */
+static inline uint32_t arch_pma_work(uint32_t loops, uint32_t start)
+{
+	uint32_t sum = start, term = loops, turns = loops;
+	__asm__ volatile(".p2align 4\n"
+	                 "1:\n\t"
+	                 "add %w0, %w0, %w1\n\t"
+	                 "and %w0, %w0, %w3\n\t"
+	                 "add %w1, %w1, #3\n\t"
+	                 "subs %w2, %w2, #1\n\t"
+	                 "b.ne 1b"
+	                 : "+r"(sum), "+r"(term), "+r"(turns)
+	                 : "r"(0x7f0f0000u)
+	                 : "cc");
+	return sum;
+}
+
+#endif

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What each architecture provides, so that no kernel asks which one it runs on. */
+#ifndef SUTPROBE_ARCH_H
+#define SUTPROBE_ARCH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__x86_64__)
+#include "x86_64/instructions.h"
+#elif defined(__aarch64__)
+#include "aarch64/instructions.h"
+#else
+#error "sutprobe is written for x86_64 and aarch64"
+#endif
+
+/* The name of the hardware counter, as printed. */
+#define ARCH_COUNTER_NAME ARCH_COUNTER
+/* Whether the counter runs at a constant rate on all CPUs, by the processor's own word; else why not. */
+bool arch_counter_invariant(const char **reason);
+/* Whether the kernel's current clock source says that it trusts the counter too. */
+bool arch_counter_clocksource(const char *current);
+
+#endif

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Instruction-level code for x86_64. The baseline is x86-64-v1; nothing here needs more than SSE2 and RDTSCP. */
+#ifndef SUTPROBE_ARCH_INSTRUCTIONS_H
+#define SUTPROBE_ARCH_INSTRUCTIONS_H
+
+#include <stdint.h>
+
+#define ARCH_COUNTER "tsc"
+
+/* Start of a timed stretch: earlier instructions are done, later ones have not begun. */
+static inline uint64_t arch_counter_start(void)
+{
+	uint32_t low, high;
+	__asm__ volatile("lfence\n\trdtsc\n\tlfence" : "=a"(low), "=d"(high)::"memory");
+	return (uint64_t)high << 32 | low;
+}
+
+/* End of a timed stretch: RDTSCP waits for what came before, LFENCE holds back what follows. */
+static inline uint64_t arch_counter_stop(void)
+{
+	uint32_t low, high;
+	__asm__ volatile("rdtscp\n\tlfence" : "=a"(low), "=d"(high)::"rcx", "memory");
+	return (uint64_t)high << 32 | low;
+}
+
+/* One ordered read for loops that read nothing else: one LFENCE keeps two reads from passing each other. */
+static inline uint64_t arch_counter_read(void)
+{
+	uint32_t low, high;
+	__asm__ volatile("lfence\n\trdtsc" : "=a"(low), "=d"(high)::"memory");
+	return (uint64_t)high << 32 | low;
+}
+
+static inline void arch_relax(void)
+{
+	__asm__ volatile("pause" ::: "memory");
+}
+
+/* Non-temporal stores are done when this returns. */
+static inline void arch_store_fence(void)
+{
+	__asm__ volatile("sfence" ::: "memory");
+}
+
+/* `blocks` x 64 additions, each waiting for the one before: 64 core clocks a block. Register operands, because
+ * recent cores fold additions of small constants away in the renamer. */
+static inline uint64_t arch_dependent_adds(uint64_t blocks)
+{
+	uint64_t sum = 1, one = 1;
+	__asm__ volatile(".p2align 4\n"
+	                 "1:\n\t"
+	                 ".rept 64\n\tadd %2, %0\n\t.endr\n\t"
+	                 "dec %1\n\t"
+	                 "jnz 1b"
+	                 : "+r"(sum), "+r"(blocks)
+	                 : "r"(one)
+	                 : "cc");
+	return sum;
+}
+
+/* `units` dependent additions, units >= 1; `carry` ties one delay to the next, so that a core that looks ahead
+ * cannot run two delays at once. */
+static inline __attribute__((always_inline)) uint64_t arch_delay(uint64_t carry, uint64_t units)
+{
+	__asm__ volatile("1:\n\t"
+	                 "add %1, %0\n\t"
+	                 "sub $1, %1\n\t"
+	                 "jnz 1b"
+	                 : "+r"(carry), "+r"(units)
+	                 :
+	                 : "cc");
+	return carry;
+}
+
+/* Follows blocks x 64 pointers, each load waiting for the one before. */
+static inline void *arch_chase_pointers(void *at, uint64_t blocks)
+{
+	__asm__ volatile(".p2align 4\n"
+	                 "1:\n\t"
+	                 ".rept 64\n\tmov (%0), %0\n\t.endr\n\t"
+	                 "dec %1\n\t"
+	                 "jnz 1b"
+	                 : "+r"(at), "+r"(blocks)
+	                 :
+	                 : "cc", "memory");
+	return at;
+}
+
+/* The same over offsets from `base`: what lies in memory is no address, so nothing can run ahead by content. */
+static inline uint64_t arch_chase_offsets(const void *base, uint64_t at, uint64_t blocks)
+{
+	__asm__ volatile(".p2align 4\n"
+	                 "1:\n\t"
+	                 ".rept 64\n\tmov (%2,%0), %0\n\t.endr\n\t"
+	                 "dec %1\n\t"
+	                 "jnz 1b"
+	                 : "+r"(at), "+r"(blocks)
+	                 : "r"(base)
+	                 : "cc", "memory");
+	return at;
+}
+
+/* The fixed work of PMA jitter, turn i of k: a = (a + 3*i + k) & 0x7f0f0000. Addition and AND depend on each other,
+ * so a turn takes two core clocks on every core; the index arithmetic runs beside them. */
+static inline uint32_t arch_pma_work(uint32_t loops, uint32_t start)
+{
+	uint32_t sum = start, term = loops, turns = loops;
+	__asm__ volatile(".p2align 4\n"
+	                 "1:\n\t"
+	                 "addl %1, %0\n\t"
+	                 "andl $0x7f0f0000, %0\n\t"
+	                 "addl $3, %1\n\t"
+	                 "decl %2\n\t"
+	                 "jnz 1b"
+	                 : "+r"(sum), "+r"(term), "+r"(turns)
+	                 :
+	                 : "cc");
+	return sum;
+}
+
+#endif

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A chain of dependent loads over a buffer: one node every `stride` bytes, all in one cycle. */
+#ifndef SUTPROBE_CHAIN_H
+#define SUTPROBE_CHAIN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "error.h"
+
+enum chain_order { CHAIN_RANDOM, CHAIN_WINDOW, CHAIN_FORWARD, CHAIN_BACKWARD };
+#define CHAIN_ORDER_CHOICES "random|window|forward|backward"
+
+struct chain {
+	/* to be set before chain_build */
+	unsigned char *base;
+	size_t size_bytes;
+	size_t stride_bytes;
+	size_t line_bytes;
+	enum chain_order order;
+	size_t window_bytes;
+	uint64_t seed;
+	/* set by chain_build */
+	size_t nodes;
+	bool offsets; /* links are offsets from base, else addresses */
+	bool proved;
+	uint64_t at; /* where the walk stands: offset of a node */
+};
+
+/* Beyond this many bytes touched the links are offsets. In memory they keep prefetchers that follow stored addresses
+ * out; in L1 and L2 an indexed load can cost one clock more than a plain one, which would show there. */
+#define CHAIN_OFFSETS_ABOVE_BYTES (1u << 20)
+
+bool chain_order_parse(const char *word, enum chain_order *order);
+size_t chain_nodes(size_t size_bytes, size_t stride_bytes);
+size_t chain_touched_bytes(size_t nodes, size_t stride_bytes, size_t line_bytes);
+/* Links the nodes and proves that the links are one cycle over all of them, without walking it: the order array is a
+ * permutation (a bitmap), and each node links to the next of the order (independent reads). */
+bool chain_build(struct chain *chain, struct error *error);
+/* Offset of a node from the base. */
+size_t chain_position(const struct chain *chain, size_t node);
+/* Walks blocks x 64 links from where the last walk ended. */
+void chain_walk(struct chain *chain, uint64_t blocks);
+/* Walks `hops` links, and reads `words` 8-byte words after each link beside the dependent chain. */
+void chain_walk_payload(struct chain *chain, uint64_t hops, size_t words);
+
+#endif

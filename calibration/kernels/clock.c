@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "clock.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "files.h"
+#include "json.h"
+
+/* 200 ms keep the bound on the counter's frequency below 1 ppm with brackets of some 50 ns; the time is shared with
+ * whatever is being measured. A shorter base line would show as a larger printed uncertainty. */
+#define CALIBRATION_NS 200000000u
+#define ROUGH_NS 2000000u
+#define BRACKET_TRIES 100
+#define READ_TRIES 1000
+
+struct clock clock_now_used;
+
+struct bracket {
+	uint64_t ticks;
+	uint64_t width;
+	uint64_t raw_ns;
+};
+
+static struct bracket first;
+static char reason_text[200];
+
+static struct bracket take_bracket(void)
+{
+	struct bracket best = {.width = UINT64_MAX};
+	for (int i = 0; i < BRACKET_TRIES; i++) {
+		uint64_t before = arch_counter_start();
+		uint64_t raw = clock_raw_ns();
+		uint64_t after = arch_counter_stop();
+		if (after - before < best.width)
+			best = (struct bracket){before + (after - before) / 2, after - before, raw};
+	}
+	return best;
+}
+
+static int compare(const void *left, const void *right)
+{
+	uint64_t a = *(const uint64_t *)left, b = *(const uint64_t *)right;
+	return (a > b) - (a < b);
+}
+
+static uint64_t common_divisor(uint64_t a, uint64_t b)
+{
+	while (b) {
+		uint64_t rest = a % b;
+		a = b;
+		b = rest;
+	}
+	return a;
+}
+
+/* Median cost of a start/stop pair, and the step of the counter: the common divisor of what successive reads show. */
+static void measure_reads(void)
+{
+	static uint64_t costs[READ_TRIES];
+	uint64_t step = 0;
+	for (int i = 0; i < READ_TRIES; i++) {
+		uint64_t before = clock_start();
+		uint64_t after = clock_stop();
+		costs[i] = after - before;
+		step = common_divisor(step, after - before);
+	}
+	qsort(costs, READ_TRIES, sizeof(costs[0]), compare);
+	clock_now_used.read_cost_ticks = (double)costs[READ_TRIES / 2];
+	clock_now_used.resolution_ticks = step ? (double)step : 1;
+}
+
+void clock_begin(void)
+{
+	char current[64];
+	const char *reason = NULL;
+	clock_now_used = (struct clock){0};
+	clock_now_used.invariant = arch_counter_invariant(&reason);
+	if (clock_now_used.invariant) {
+		if (!file_line("/sys/devices/system/clocksource/clocksource0/current_clocksource", current, sizeof(current))) {
+			reason = "the kernel's current clock source cannot be read";
+		} else if (!arch_counter_clocksource(current)) {
+			snprintf(reason_text, sizeof(reason_text),
+			         "the kernel's current clock source is %s: it does not trust the counter either", current);
+			reason = reason_text;
+		}
+	}
+	clock_now_used.reason = reason;
+	clock_now_used.counter = reason == NULL;
+	if (clock_now_used.counter)
+		first = take_bracket();
+	else
+		first = (struct bracket){.raw_ns = clock_raw_ns()};
+	clock_now_used.hz = 1e9;
+	measure_reads();
+}
+
+static void wait_since_first(uint64_t ns)
+{
+	for (;;) {
+		uint64_t passed = clock_raw_ns() - first.raw_ns;
+		if (passed >= ns)
+			return;
+		struct timespec rest = {.tv_nsec = (long)(ns - passed)};
+		nanosleep(&rest, NULL);
+	}
+}
+
+static struct bracket calibrate(uint64_t base_line_ns)
+{
+	wait_since_first(base_line_ns);
+	return take_bracket();
+}
+
+double clock_rough_hz(void)
+{
+	if (!clock_now_used.counter)
+		return 1e9;
+	struct bracket last = calibrate(ROUGH_NS);
+	return (double)(last.ticks - first.ticks) * 1e9 / (double)(last.raw_ns - first.raw_ns);
+}
+
+void clock_finish(void)
+{
+	if (!clock_now_used.counter)
+		return; /* the raw clock is the reference itself */
+	struct bracket last = calibrate(CALIBRATION_NS);
+	double ticks = (double)(last.ticks - first.ticks);
+	clock_now_used.hz = ticks * 1e9 / (double)(last.raw_ns - first.raw_ns);
+	clock_now_used.hz_uncertainty_ppm = (double)(first.width + last.width) / 2 / ticks * 1e6;
+}
+
+double clock_ns(double ticks)
+{
+	return ticks * 1e9 / clock_now_used.hz;
+}
+
+void clock_write(struct json *json, const char *key)
+{
+	json_object_begin(json, key);
+	json_text(json, "source", clock_now_used.counter ? ARCH_COUNTER_NAME : "monotonic_raw");
+	json_f64(json, "hz", clock_now_used.hz);
+	json_f64(json, "hz_uncertainty_ppm", clock_now_used.hz_uncertainty_ppm);
+	json_bool(json, "invariant", clock_now_used.invariant);
+	json_f64(json, "read_cost_ns", clock_ns(clock_now_used.read_cost_ticks));
+	json_f64(json, "resolution_ns", clock_ns(clock_now_used.resolution_ticks));
+	json_text(json, "reason", clock_now_used.reason);
+	json_object_end(json);
+}

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The time source of every figure: the processor's counter where it can be trusted, else CLOCK_MONOTONIC_RAW.
+ * Samples are kept in ticks and converted at the end, when the calibration has its longest base line. */
+#ifndef SUTPROBE_CLOCK_H
+#define SUTPROBE_CLOCK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <time.h>
+
+#include "arch/arch.h"
+
+struct json;
+
+struct clock {
+	bool counter; /* the processor's counter, else CLOCK_MONOTONIC_RAW in ns */
+	double hz;
+	double hz_uncertainty_ppm;
+	bool invariant;
+	double read_cost_ticks;
+	double resolution_ticks;
+	const char *reason; /* why the fall-back, or NULL */
+};
+
+extern struct clock clock_now_used;
+
+static inline uint64_t clock_raw_ns(void)
+{
+	struct timespec now;
+	clock_gettime(CLOCK_MONOTONIC_RAW, &now);
+	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static inline uint64_t clock_start(void)
+{
+	return clock_now_used.counter ? arch_counter_start() : clock_raw_ns();
+}
+
+static inline uint64_t clock_stop(void)
+{
+	return clock_now_used.counter ? arch_counter_stop() : clock_raw_ns();
+}
+
+/* Chooses the source and takes the first calibration bracket: call it first in the process. */
+void clock_begin(void);
+/* Ticks per second, good to some 30 ppm after 2 ms: enough to plan windows and deadlines. */
+double clock_rough_hz(void);
+/* Takes the last bracket, at least 200 ms after the first, and fixes hz and its uncertainty. */
+void clock_finish(void);
+double clock_ns(double ticks);
+void clock_write(struct json *json, const char *key);
+
+#endif

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "error.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+static const char *const names[] = {
+	[ERROR_NONE] = "none",
+	[ERROR_USAGE] = "usage",
+	[ERROR_PIN_FAILED] = "pin_failed",
+	[ERROR_CPU_OFFLINE] = "cpu_offline",
+	[ERROR_BIND_FAILED] = "bind_failed",
+	[ERROR_PLACEMENT_WRONG] = "placement_wrong",
+	[ERROR_NO_MEMORY] = "no_memory",
+	[ERROR_NO_PERMISSION] = "no_permission",
+	[ERROR_UNSUPPORTED] = "unsupported",
+	[ERROR_DEADLINE] = "deadline",
+	[ERROR_INTERRUPTED] = "interrupted",
+	[ERROR_CHECK_FAILED] = "check_failed",
+	[ERROR_INTERNAL] = "internal",
+};
+
+bool error_set(struct error *error, enum error_code code, const char *format, ...)
+{
+	if (error->code != ERROR_NONE)
+		return false;
+	error->code = code;
+	va_list arguments;
+	va_start(arguments, format);
+	vsnprintf(error->message, sizeof(error->message), format, arguments);
+	va_end(arguments);
+	return false;
+}
+
+const char *error_name(enum error_code code)
+{
+	return names[code];
+}
+
+int error_exit_status(enum error_code code)
+{
+	switch (code) {
+	case ERROR_NONE:
+		return 0;
+	case ERROR_USAGE:
+		return 2;
+	case ERROR_INTERRUPTED:
+		return 4;
+	default:
+		return 3;
+	}
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Errors with a code from a closed list and a message that says what was expected, found and what to do. */
+#ifndef SUTPROBE_ERROR_H
+#define SUTPROBE_ERROR_H
+
+#include <stdbool.h>
+
+enum error_code {
+	ERROR_NONE,
+	ERROR_USAGE,
+	ERROR_PIN_FAILED,
+	ERROR_CPU_OFFLINE,
+	ERROR_BIND_FAILED,
+	ERROR_PLACEMENT_WRONG,
+	ERROR_NO_MEMORY,
+	ERROR_NO_PERMISSION,
+	ERROR_UNSUPPORTED,
+	ERROR_DEADLINE,
+	ERROR_INTERRUPTED,
+	ERROR_CHECK_FAILED,
+	ERROR_INTERNAL,
+};
+
+struct error {
+	enum error_code code;
+	char message[480];
+};
+
+/* Fills in the error unless one is there already: the first cause is the one to report. Always returns false. */
+bool error_set(struct error *error, enum error_code code, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+const char *error_name(enum error_code code);
+/* The exit status a process ends with for this error. */
+int error_exit_status(enum error_code code);
+
+#endif

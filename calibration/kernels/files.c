@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "files.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+char *file_read(const char *path)
+{
+	int descriptor = open(path, O_RDONLY | O_CLOEXEC);
+	if (descriptor < 0)
+		return NULL;
+	size_t capacity = 16384, length = 0;
+	char *text = malloc(capacity);
+	while (text) {
+		if (length + 1 == capacity) {
+			char *grown = realloc(text, capacity * 2);
+			if (!grown) {
+				free(text);
+				text = NULL;
+				break;
+			}
+			text = grown;
+			capacity *= 2;
+		}
+		ssize_t got = read(descriptor, text + length, capacity - length - 1);
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got < 0) {
+			free(text);
+			text = NULL;
+			break;
+		}
+		if (got == 0) {
+			text[length] = '\0';
+			break;
+		}
+		length += (size_t)got;
+	}
+	int saved = errno;
+	close(descriptor);
+	errno = saved;
+	return text;
+}
+
+bool file_line(const char *path, char *line, size_t size)
+{
+	char *text = file_read(path);
+	if (!text)
+		return false;
+	size_t length = strcspn(text, "\n");
+	if (length >= size)
+		length = size - 1;
+	memcpy(line, text, length);
+	line[length] = '\0';
+	free(text);
+	return true;
+}
+
+bool file_number(const char *path, long long *value)
+{
+	char line[64], *end;
+	if (!file_line(path, line, sizeof(line)))
+		return false;
+	errno = 0;
+	*value = strtoll(line, &end, 10);
+	return end != line && errno == 0;
+}

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reads small files of /proc and /sys whole. */
+#ifndef SUTPROBE_FILES_H
+#define SUTPROBE_FILES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* The text of a file, ended by a zero byte, to be freed; NULL with errno set when it cannot be read. */
+char *file_read(const char *path);
+/* The first line into `line`, without its newline; false when the file cannot be read. */
+bool file_line(const char *path, char *line, size_t size);
+/* The number a file begins with; false when it cannot be read or begins with none. */
+bool file_number(const char *path, long long *value);
+
+#endif

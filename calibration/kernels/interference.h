@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What else happened on the measured CPUs: counters read before and after, never while the measured threads run.
+ * The thread's own counts come from the measured thread; the machine's from the one that supervises it. */
+#ifndef SUTPROBE_INTERFERENCE_H
+#define SUTPROBE_INTERFERENCE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "affinity.h"
+
+struct json;
+
+struct thread_counts {
+	uint64_t involuntary;
+	uint64_t voluntary;
+	uint64_t minor_faults;
+	uint64_t major_faults;
+};
+
+struct counter_row {
+	char label[24];
+	uint64_t *values; /* one per CPU of the list */
+};
+
+struct counter_table {
+	struct counter_row *rows;
+	size_t count;
+	bool known;
+};
+
+/* One reading of all counters for a list of CPUs. */
+struct snapshot {
+	const struct cpu_list *cpus;
+	struct counter_table interrupts;
+	struct counter_table softirqs;
+	int64_t *steal; /* in USER_HZ ticks, -1: unknown */
+	int64_t *smi;
+	int64_t *core_throttle;
+	int64_t *package_throttle;
+	int64_t pages_migrated;
+};
+
+struct interference {
+	struct thread_counts thread;
+	struct snapshot before;
+	struct snapshot after;
+};
+
+/* Of the calling thread; false when the kernel refuses, which it never should. */
+bool thread_counts_read(struct thread_counts *counts);
+struct thread_counts thread_counts_since(const struct thread_counts *now, const struct thread_counts *before);
+void thread_counts_add(struct thread_counts *sum, const struct thread_counts *more);
+
+void snapshot_take(struct snapshot *snapshot, const struct cpu_list *cpus);
+void snapshot_free(struct snapshot *snapshot);
+
+/* Writes the differences, summed over the CPUs of `some`, which are among those of the snapshots. */
+void interference_write(struct json *json, const char *key, const struct thread_counts *thread,
+                        const struct snapshot *before, const struct snapshot *after, const struct cpu_list *some);
+void interference_free(struct interference *interference);
+
+#endif

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Writes one JSON value into memory. A number that is not finite spoils the document instead of being written. */
+#ifndef SUTPROBE_JSON_H
+#define SUTPROBE_JSON_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct json {
+	char *text;
+	size_t length;
+	size_t capacity;
+	bool comma;
+	bool spoilt; /* a number was not finite, or memory ran out */
+	char spoilt_key[64]; /* the key of the first value that spoilt the document */
+};
+
+/* `key` is NULL inside arrays and for the outermost value. */
+void json_object_begin(struct json *json, const char *key);
+void json_object_end(struct json *json);
+void json_array_begin(struct json *json, const char *key);
+void json_array_end(struct json *json);
+void json_i64(struct json *json, const char *key, int64_t value);
+void json_u64(struct json *json, const char *key, uint64_t value);
+void json_f64(struct json *json, const char *key, double value);
+void json_bool(struct json *json, const char *key, bool value);
+void json_text(struct json *json, const char *key, const char *value); /* NULL writes null */
+void json_null(struct json *json, const char *key);
+void json_raw(struct json *json, const char *key, const struct json *value);
+void json_free(struct json *json);
+
+#endif

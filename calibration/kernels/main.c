@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Dispatch, supervision and the envelope of the document. The main thread never measures: it waits for the work to
+ * end, for a signal, for the deadline, or for the reader of stdout to go away, whichever comes first. */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/timerfd.h>
+#include <sys/utsname.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "affinity.h"
+#include "build_info.h"
+#include "clock.h"
+#include "error.h"
+#include "json.h"
+#include "options.h"
+#include "subcommand.h"
+#include "warning.h"
+
+#define EXIT_INTERRUPTED 4
+/* What a pipe takes in one piece; larger writes could block with a signal waiting. */
+#define WRITE_BYTES 4096
+
+static const struct subcommand *const subcommands[] = {
+	&latency_subcommand,
+
+};
+#define SUBCOMMANDS (sizeof(subcommands) / sizeof(subcommands[0]))
+
+static struct {
+	double deadline_s;
+	struct json parameters;
+	struct json result;
+	struct error error;
+	const struct subcommand *subcommand;
+	int finished; /* eventfd */
+	int signals;
+	int deadline;
+} state;
+
+static const struct option common_options[] = {
+	/* Ten minutes are longer than any one step of a plan; without a deadline a hung step would hold a SUT for ever. */
+	{"--deadline-s", OPTION_F64, &state.deadline_s, "S", "end the process when it has run this long", "600", NULL, 0,
+	 1000000, false},
+};
+#define COMMON_OPTIONS (sizeof(common_options) / sizeof(common_options[0]))
+
+static uint64_t wall_ns(void)
+{
+	struct timespec now;
+	clock_gettime(CLOCK_REALTIME, &now);
+	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+void supervise_avoid(const struct cpu_list *measured)
+{
+	affinity_avoid(getpid(), measured);
+	affinity_avoid(0, measured);
+}
+
+static void print_usage(void)
+{
+	fprintf(stderr, "usage: sutprobe SUBCOMMAND OPTIONS\n\n");
+	for (size_t i = 0; i < SUBCOMMANDS; i++)
+		fprintf(stderr, "  %-10s %s\n", subcommands[i]->name, subcommands[i]->summary);
+	fprintf(stderr, "\nsutprobe SUBCOMMAND --help explains the options of one. stdout is one JSON document.\n");
+}
+
+static const struct subcommand *find_subcommand(const char *name)
+{
+	for (size_t i = 0; i < SUBCOMMANDS; i++)
+		if (!strcmp(subcommands[i]->name, name))
+			return subcommands[i];
+	return NULL;
+}
+
+static void compose(struct json *json, int argc, char **argv, uint64_t started_unix_ns, uint64_t started_raw_ns)
+{
+	struct utsname host = {0};
+	(void)uname(&host);
+	clock_finish();
+	json_object_begin(json, NULL);
+	json_text(json, "schema", "sutprobe/1");
+	json_text(json, "subcommand", state.subcommand ? state.subcommand->name : (argc > 1 ? argv[1] : ""));
+	json_array_begin(json, "argv");
+	for (int i = 0; i < argc; i++)
+		json_text(json, NULL, i ? argv[i] : "sutprobe");
+	json_array_end(json);
+	json_object_begin(json, "build");
+	json_text(json, "version", SUTPROBE_VERSION);
+	json_text(json, "target", SUTPROBE_TARGET);
+	json_text(json, "compiler", SUTPROBE_COMPILER);
+	json_text(json, "flags", SUTPROBE_FLAGS);
+	json_text(json, "source_sha256", SUTPROBE_SOURCE_SHA256);
+	json_object_end(json);
+	json_text(json, "status", state.error.code == ERROR_NONE ? "ok" : "failed");
+	if (state.error.code == ERROR_NONE) {
+		json_null(json, "error");
+	} else {
+		json_object_begin(json, "error");
+		json_text(json, "code", error_name(state.error.code));
+		json_text(json, "message", state.error.message);
+		json_object_end(json);
+	}
+	json_object_begin(json, "host");
+	json_text(json, "nodename", host.nodename);
+	json_text(json, "release", host.release);
+	json_text(json, "machine", host.machine);
+	json_object_end(json);
+	json_u64(json, "started_at_unix_ns", started_unix_ns);
+	json_f64(json, "duration_s", (double)(clock_raw_ns() - started_raw_ns) / 1e9);
+	clock_write(json, "clock");
+	warning_write(json, "warnings");
+	json_raw(json, "parameters", &state.parameters);
+	json_raw(json, "result", &state.result);
+	json_object_end(json);
+}
+
+enum event { EVENT_NONE, EVENT_FINISHED, EVENT_SIGNAL, EVENT_DEADLINE, EVENT_READER_GONE, EVENT_WRITABLE };
+
+/* Waits for the first thing that matters. `write` asks for room in stdout instead of for the end of the work. */
+static enum event wait_event(bool write)
+{
+	struct pollfd polled[] = {
+		{.fd = STDOUT_FILENO, .events = write ? POLLOUT : 0},
+		{.fd = state.signals, .events = POLLIN},
+		{.fd = state.deadline, .events = POLLIN},
+		{.fd = write ? -1 : state.finished, .events = POLLIN},
+	};
+	for (;;) {
+		if (poll(polled, sizeof(polled) / sizeof(polled[0]), -1) < 0) {
+			if (errno == EINTR)
+				continue;
+			return EVENT_READER_GONE; /* cannot wait, so cannot promise to end: end now */
+		}
+		if (polled[0].revents & (POLLERR | POLLNVAL | POLLHUP))
+			return EVENT_READER_GONE;
+		if (polled[1].revents)
+			return EVENT_SIGNAL;
+		if (polled[2].revents)
+			return EVENT_DEADLINE;
+		if (polled[3].revents)
+			return EVENT_FINISHED;
+		if (polled[0].revents & POLLOUT)
+			return EVENT_WRITABLE;
+	}
+}
+
+static int write_document(const struct json *json)
+{
+	for (size_t done = 0; done < json->length;) {
+		enum event event = wait_event(true);
+		if (event != EVENT_WRITABLE)
+			return event == EVENT_DEADLINE ? 3 : EXIT_INTERRUPTED;
+		size_t rest = json->length - done;
+		ssize_t written = write(STDOUT_FILENO, json->text + done, rest < WRITE_BYTES ? rest : WRITE_BYTES);
+		if (written < 0 && errno != EINTR && errno != EAGAIN) {
+			fprintf(stderr, "sutprobe: writing the document: %s\n", strerror(errno));
+			return errno == EPIPE ? EXIT_INTERRUPTED : 3;
+		}
+		if (written > 0)
+			done += (size_t)written;
+	}
+	return 0;
+}
+
+static int finish(int argc, char **argv, uint64_t started_unix_ns, uint64_t started_raw_ns)
+{
+	struct json document = {0};
+	compose(&document, argc, argv, started_unix_ns, started_raw_ns);
+	if (document.spoilt) {
+		error_set(&state.error, ERROR_INTERNAL,
+		          "expected finite numbers only, found none for '%s'; this is a defect, please report it",
+		          document.spoilt_key);
+		json_free(&document);
+		json_free(&state.result);
+		compose(&document, argc, argv, started_unix_ns, started_raw_ns);
+	}
+	if (state.error.code != ERROR_NONE)
+		fprintf(stderr, "sutprobe: %s: %s\n", error_name(state.error.code), state.error.message);
+	if (document.text) {
+		document.text[document.length++] = '\n';
+		int status = write_document(&document);
+		if (status)
+			return status;
+	}
+	/* selftest is the one subcommand with a verdict of its own. */
+	if (state.error.code == ERROR_CHECK_FAILED)
+		return 1;
+	return error_exit_status(state.error.code);
+}
+
+static void *work(void *unused)
+{
+	(void)unused;
+	uint64_t one = 1;
+	clock_rough_hz();
+	if (!state.subcommand->run(&state.result, &state.error) && state.error.code == ERROR_NONE)
+		error_set(&state.error, ERROR_INTERNAL, "the subcommand failed without a reason");
+	if (write(state.finished, &one, sizeof(one)) != (ssize_t)sizeof(one))
+		_exit(3);
+	return NULL;
+}
+
+static bool open_descriptors(struct error *error)
+{
+	sigset_t set;
+	sigemptyset(&set);
+	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGHUP);
+	struct itimerspec deadline = {0};
+	deadline.it_value.tv_sec = (time_t)state.deadline_s;
+	deadline.it_value.tv_nsec = (long)((state.deadline_s - (double)deadline.it_value.tv_sec) * 1e9);
+	if (pthread_sigmask(SIG_BLOCK, &set, NULL) != 0 || signal(SIGPIPE, SIG_IGN) == SIG_ERR ||
+	    prctl(PR_SET_PDEATHSIG, SIGTERM) != 0 || (state.signals = signalfd(-1, &set, SFD_CLOEXEC)) < 0 ||
+	    (state.deadline = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC)) < 0 ||
+	    timerfd_settime(state.deadline, 0, &deadline, NULL) != 0 || (state.finished = eventfd(0, EFD_CLOEXEC)) < 0)
+		return error_set(error, ERROR_INTERNAL, "setting up supervision: %s", strerror(errno));
+	return true;
+}
+
+/* Parses the subcommand's options together with the common ones. */
+static bool parse(int argc, char **argv, struct error *error)
+{
+	const struct subcommand *subcommand = state.subcommand;
+	size_t count = subcommand->option_count + COMMON_OPTIONS;
+	struct option *options = calloc(count, sizeof(*options));
+	if (!options)
+		return error_set(error, ERROR_INTERNAL, "no memory for options");
+	if (subcommand->option_count)
+		memcpy(options, subcommand->options, subcommand->option_count * sizeof(*options));
+	memcpy(options + subcommand->option_count, common_options, sizeof(common_options));
+	if (argc == 3 && !strcmp(argv[2], "--help")) {
+		fprintf(stderr, "usage: sutprobe %s OPTIONS\n%s\n\n", subcommand->name, subcommand->summary);
+		options_usage(options, count);
+		exit(0);
+	}
+	bool good = options_parse(options, count, argc - 2, argv + 2, error);
+	if (good && state.deadline_s <= 0)
+		good = error_set(error, ERROR_USAGE, "--deadline-s: expected more than 0, found %g", state.deadline_s);
+	if (good && subcommand->prepare)
+		good = subcommand->prepare(error);
+	if (good) {
+		json_object_begin(&state.parameters, NULL);
+		options_write(options, count, &state.parameters);
+		json_object_end(&state.parameters);
+	}
+	free(options);
+	return good;
+}
+
+/* Ends the process with all its threads: _exit frees every mapping, pin and timer with it. */
+static _Noreturn void stop_now(int argc, char **argv, uint64_t started_unix_ns, uint64_t started_raw_ns,
+                               enum event event)
+{
+	struct error why = {0};
+	if (event == EVENT_READER_GONE) {
+		fprintf(stderr, "sutprobe: interrupted: the reader of stdout went away\n");
+		_exit(EXIT_INTERRUPTED);
+	}
+	if (event == EVENT_SIGNAL)
+		error_set(&why, ERROR_INTERRUPTED, "a signal ended the measurement before it was done; nothing is reported");
+	else
+		error_set(&why, ERROR_DEADLINE, "expected to be done within %g s, found work left; raise --deadline-s or ask less",
+		          state.deadline_s);
+	/* The working thread may be writing to these; it is not asked, its copies are left alone. */
+	state.error = why;
+	state.result = (struct json){0};
+	/* A second signal while the document is written must end the process at once. */
+	int status = finish(argc, argv, started_unix_ns, started_raw_ns);
+	_exit(status ? status : 3);
+}
+
+int main(int argc, char **argv)
+{
+	uint64_t started_unix_ns = wall_ns(), started_raw_ns = clock_raw_ns();
+	clock_begin();
+	if (fcntl(STDOUT_FILENO, F_GETFD) < 0) {
+		fprintf(stderr, "sutprobe: expected stdout open for the document, found it closed\n");
+		return 3;
+	}
+	if (argc < 2 || !strcmp(argv[1], "--help")) {
+		print_usage();
+		if (argc == 2)
+			return 0;
+		error_set(&state.error, ERROR_USAGE, "expected a subcommand, found none");
+	}
+	state.signals = state.deadline = state.finished = -1;
+	if (state.error.code == ERROR_NONE) {
+		state.subcommand = find_subcommand(argv[1]);
+		if (!state.subcommand)
+			error_set(&state.error, ERROR_USAGE, "'%s' is not a subcommand; --help lists them", argv[1]);
+		else
+			parse(argc, argv, &state.error);
+	}
+	if (state.error.code != ERROR_NONE)
+		return finish(argc, argv, started_unix_ns, started_raw_ns);
+	if (!affinity_begin(&state.error) || !open_descriptors(&state.error))
+		return finish(argc, argv, started_unix_ns, started_raw_ns);
+	pthread_t worker;
+	pthread_attr_t attributes;
+	pthread_attr_init(&attributes);
+	/* musl's 128 KiB would do; a megabyte leaves room and is touched only as far as it is used. */
+	pthread_attr_setstacksize(&attributes, 1u << 20);
+	int reason = pthread_create(&worker, &attributes, work, NULL);
+	pthread_attr_destroy(&attributes);
+	if (reason) {
+		error_set(&state.error, ERROR_INTERNAL, "starting the working thread: %s", strerror(reason));
+		return finish(argc, argv, started_unix_ns, started_raw_ns);
+	}
+	enum event event = wait_event(false);
+	if (event != EVENT_FINISHED)
+		stop_now(argc, argv, started_unix_ns, started_raw_ns, event);
+	pthread_join(worker, NULL);
+	return finish(argc, argv, started_unix_ns, started_raw_ns);
+}

@@ -1,0 +1,407 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "memory.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "files.h"
+#include "json.h"
+#include "warning.h"
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25
+#endif
+#ifndef MAP_HUGE_SHIFT
+#define MAP_HUGE_SHIFT 26
+#endif
+
+#define POLICY_BIND 2
+#define BIND_STRICT_AND_MOVE 3 /* MPOL_MF_STRICT | MPOL_MF_MOVE */
+#define BITS (sizeof(unsigned long) * CHAR_BIT)
+/* The kernel's largest possible node id is below this (MAX_NUMNODES with NODES_SHIFT = 10); a mask, not an array. */
+#define NODE_LIMIT 1024u
+/* All pages are checked up to 64 MiB of 4 KiB pages; beyond, this many spread evenly, and never fewer than one per
+ * 2 MiB. Fewer would miss pages that fell back to another node one by one; 16384 cost some 3 ms. */
+#define CHECK_PAGES 16384u
+#define CHECK_BYTES (2u << 20)
+#define CHECK_BATCH 1024
+/* What is left to the machine when its free memory is counted: without it the kernel may kill processes. */
+#define KEEP_FREE_BYTES (64u << 20)
+
+static const char *const kind_names[] = {"auto", "thp", "base", "hugetlb"};
+
+bool page_kind_parse(const char *word, enum page_kind *kind)
+{
+	for (unsigned i = 0; i < 4; i++)
+		if (!strcmp(word, kind_names[i])) {
+			*kind = (enum page_kind)i;
+			return true;
+		}
+	return false;
+}
+
+size_t memory_base_page_bytes(void)
+{
+	return (size_t)sysconf(_SC_PAGESIZE);
+}
+
+size_t memory_thp_bytes(void)
+{
+	long long bytes;
+	if (!file_number("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size", &bytes) || bytes <= 0)
+		return 0;
+	return (size_t)bytes;
+}
+
+size_t memory_line_bytes(void)
+{
+	long long bytes;
+	if (!file_number("/sys/devices/system/cpu/cpu0/cache/index0/coherency_line_size", &bytes) || bytes < 16 ||
+	    bytes > 1024)
+		return 64;
+	return (size_t)bytes;
+}
+
+/* Value in bytes of a "key: N kB" line; false when the text has no such line. */
+static bool field_bytes(const char *text, const char *key, uint64_t *bytes)
+{
+	const char *at = strstr(text, key);
+	if (!at)
+		return false;
+	at += strlen(key);
+	at += strspn(at, ": \t");
+	if (*at < '0' || *at > '9')
+		return false;
+	*bytes = strtoull(at, NULL, 10) * 1024;
+	return true;
+}
+
+/* Default hugetlb page size, 0 where the kernel has none. */
+static size_t hugetlb_page_bytes(void)
+{
+	char *text = file_read("/proc/meminfo");
+	uint64_t bytes = 0;
+	if (text)
+		(void)field_bytes(text, "Hugepagesize", &bytes);
+	free(text);
+	return (size_t)bytes;
+}
+
+static bool hugetlb_free(unsigned node, size_t page_bytes, uint64_t *free_pages)
+{
+	char path[160];
+	long long value;
+	snprintf(path, sizeof(path), "/sys/devices/system/node/node%u/hugepages/hugepages-%zukB/free_hugepages", node,
+	         page_bytes / 1024);
+	if (!file_number(path, &value)) {
+		snprintf(path, sizeof(path), "/sys/kernel/mm/hugepages/hugepages-%zukB/free_hugepages", page_bytes / 1024);
+		if (node != 0 || !file_number(path, &value))
+			return false;
+	}
+	*free_pages = (uint64_t)value;
+	return true;
+}
+
+static bool node_exists(unsigned node)
+{
+	char path[80];
+	snprintf(path, sizeof(path), "/sys/devices/system/node/node%u", node);
+	return access(path, F_OK) == 0;
+}
+
+static bool kernel_has_nodes(void)
+{
+	return access("/sys/devices/system/node", F_OK) == 0;
+}
+
+/* Whether all memory of this machine lies on this node, so that nothing can lie elsewhere. */
+static bool only_node_with_memory(unsigned node)
+{
+	char line[256], *end;
+	if (!file_line("/sys/devices/system/node/has_memory", line, sizeof(line)))
+		return node == 0 && !kernel_has_nodes();
+	unsigned long found = strtoul(line, &end, 10);
+	return end != line && *end == '\0' && found == node;
+}
+
+bool memory_available(unsigned node, uint64_t bytes, struct error *error)
+{
+	char path[80];
+	uint64_t free_bytes = 0, cached = 0;
+	snprintf(path, sizeof(path), "/sys/devices/system/node/node%u/meminfo", node);
+	if (kernel_has_nodes() && !node_exists(node))
+		return error_set(error, ERROR_BIND_FAILED, "expected memory node %u, found no such node in "
+		                 "/sys/devices/system/node; choose one that exists", node);
+	char *text = file_read(path);
+	if (!text && !kernel_has_nodes() && node == 0)
+		text = file_read("/proc/meminfo");
+	if (!text)
+		return error_set(error, ERROR_BIND_FAILED, "expected memory node %u, found that %s cannot be read: %s; choose "
+		                 "another node", node, path, strerror(errno));
+	bool known = field_bytes(text, "MemFree", &free_bytes);
+	if (field_bytes(text, "Inactive(file)", &cached))
+		free_bytes += cached;
+	free(text);
+	if (!known)
+		return error_set(error, ERROR_BIND_FAILED, "expected MemFree in %s, found none", path);
+	if (free_bytes < bytes + KEEP_FREE_BYTES)
+		return error_set(error, ERROR_NO_MEMORY,
+		                 "expected %" PRIu64 " bytes free on node %u (with %u left to the machine), found %" PRIu64
+		                 "; use smaller buffers, fewer threads or another node", bytes, node, KEEP_FREE_BYTES, free_bytes);
+	return true;
+}
+
+static bool bind_to_node(const struct region *region, struct error *error)
+{
+	unsigned long mask[NODE_LIMIT / BITS] = {0};
+	if (region->node >= NODE_LIMIT)
+		return error_set(error, ERROR_BIND_FAILED, "expected a node below %u, found %u", NODE_LIMIT, region->node);
+	mask[region->node / BITS] = 1ul << (region->node % BITS);
+	/* The kernel's maxnode counts one bit too many, so the number of bits + 1 makes it read them all. */
+	if (syscall(SYS_mbind, region->start, region->bytes, POLICY_BIND, mask, NODE_LIMIT + 1, BIND_STRICT_AND_MOVE) == 0)
+		return true;
+	int reason = errno;
+	if ((reason == ENOSYS || reason == EPERM) && only_node_with_memory(region->node)) {
+		warning_add("BOUND_BY_TOPOLOGY", "mbind: %s; node %u is the only one with memory, so nothing can lie elsewhere",
+		            strerror(reason), region->node);
+		return true;
+	}
+	return error_set(error, reason == EPERM ? ERROR_NO_PERMISSION : ERROR_BIND_FAILED,
+	                 "binding %zu bytes to node %u: %s; choose a node with memory that this process may use", region->bytes,
+	                 region->node, strerror(reason));
+}
+
+/* Writes to every page, so that each is there, is our own, and lies where the policy says. */
+static bool populate(const struct region *region, struct error *error)
+{
+	if (madvise(region->start, region->bytes, MADV_POPULATE_WRITE) == 0)
+		return true;
+	int reason = errno;
+	if (reason == EINVAL || reason == ENOSYS) {
+		/* Kernels before 5.14: by hand. A hugetlb page that cannot be had would kill us, but they were counted. */
+		size_t step = memory_base_page_bytes();
+		for (size_t at = 0; at < region->bytes; at += step)
+			*(volatile unsigned char *)(region->start + at) = 0;
+		return true;
+	}
+	return error_set(error, ERROR_NO_MEMORY, "touching %zu bytes on node %u: %s; use smaller buffers or another node",
+	                 region->bytes, region->node, strerror(reason));
+}
+
+static size_t round_up(size_t value, size_t step)
+{
+	return (value + step - 1) / step * step;
+}
+
+static bool map_hugetlb(struct region *region, size_t bytes, size_t page_bytes, struct error *error)
+{
+	uint64_t free_pages = 0;
+	size_t rounded = page_bytes ? round_up(bytes, page_bytes) : 0;
+	if (!page_bytes || !hugetlb_free(region->node, page_bytes, &free_pages) || free_pages * page_bytes < rounded)
+		return error_set(error, ERROR_NO_MEMORY,
+		                 "expected %zu free hugetlb pages of %zu bytes on node %u, found %" PRIu64 "; reserve them or use "
+		                 "--pages auto", page_bytes ? rounded / page_bytes : 0, page_bytes, region->node, free_pages);
+	int shift = __builtin_ctzll(page_bytes);
+	void *start = mmap(NULL, rounded, PROT_READ | PROT_WRITE,
+	                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB | (shift << MAP_HUGE_SHIFT), -1, 0);
+	if (start == MAP_FAILED)
+		return error_set(error, ERROR_NO_MEMORY, "mapping %zu bytes of hugetlb pages: %s; reserve more or use --pages auto",
+		                 rounded, strerror(errno));
+	region->start = start;
+	region->bytes = rounded;
+	region->kind = PAGES_HUGETLB;
+	region->hugetlb_bytes = page_bytes;
+	return true;
+}
+
+/* Ordinary memory, aligned to and made of whole huge pages unless base pages are wanted. */
+static bool map_ordinary(struct region *region, size_t bytes, enum page_kind kind, struct error *error)
+{
+	size_t huge = kind == PAGES_THP ? memory_thp_bytes() : 0;
+	size_t step = huge ? huge : memory_base_page_bytes();
+	size_t rounded = round_up(bytes, step), slack = huge;
+	unsigned char *start = mmap(NULL, rounded + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (start == MAP_FAILED)
+		return error_set(error, ERROR_NO_MEMORY, "mapping %zu bytes: %s; use smaller buffers", rounded, strerror(errno));
+	unsigned char *aligned = (unsigned char *)round_up((uintptr_t)start, step);
+	size_t before = (size_t)(aligned - start);
+	if (before)
+		munmap(start, before);
+	if (slack - before)
+		munmap(aligned + rounded, slack - before);
+	region->start = aligned;
+	region->bytes = rounded;
+	region->kind = kind;
+	region->hugetlb_bytes = 0;
+	/* Advice may fail where the kernel has no such pages; what was obtained is read back, never assumed. */
+	(void)madvise(aligned, rounded, kind == PAGES_THP ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
+	return true;
+}
+
+bool region_map(struct region *region, size_t bytes, unsigned node, enum page_kind wanted, struct error *error)
+{
+	*region = (struct region){.node = node};
+	bool mapped = false;
+	if (wanted == PAGES_AUTO || wanted == PAGES_HUGETLB) {
+		struct error refused = {0};
+		mapped = map_hugetlb(region, bytes, hugetlb_page_bytes(), &refused);
+		if (!mapped && wanted == PAGES_HUGETLB)
+			return error_set(error, refused.code, "%s", refused.message);
+	}
+	if (!mapped) {
+		if (!memory_available(node, bytes, error))
+			return false;
+		if (!map_ordinary(region, bytes, wanted == PAGES_BASE ? PAGES_BASE : PAGES_THP, error))
+			return false;
+	}
+	if (bind_to_node(region, error) && populate(region, error)) {
+		if (region->kind == PAGES_THP && memory_thp_bytes())
+			/* Makes huge pages of what was given as small ones (6.1 and later); refusal shows in the read-back. */
+			(void)madvise(region->start, region->bytes, MADV_COLLAPSE);
+		return true;
+	}
+	region_unmap(region);
+	return false;
+}
+
+void region_unmap(struct region *region)
+{
+	if (region->start)
+		munmap(region->start, region->bytes);
+	region->start = NULL;
+}
+
+static bool read_back_nodes(struct pages *pages, const struct region *region, struct error *error)
+{
+	size_t page = memory_base_page_bytes(), total = region->bytes / page;
+	size_t wanted = total < CHECK_PAGES ? total : CHECK_PAGES;
+	if (region->bytes / CHECK_BYTES > wanted)
+		wanted = region->bytes / CHECK_BYTES;
+	void *addresses[CHECK_BATCH];
+	int status[CHECK_BATCH];
+	for (size_t done = 0; done < wanted;) {
+		size_t batch = wanted - done < CHECK_BATCH ? wanted - done : CHECK_BATCH;
+		for (size_t i = 0; i < batch; i++)
+			addresses[i] = region->start + (size_t)((unsigned __int128)(done + i) * total / wanted) * page;
+		if (syscall(SYS_move_pages, 0, batch, addresses, NULL, status, 0) != 0) {
+			int reason = errno;
+			if (only_node_with_memory(region->node)) {
+				warning_add("PLACEMENT_BY_TOPOLOGY", "move_pages: %s; node %u is the only one with memory",
+				            strerror(reason), region->node);
+				return true; /* nothing checked, and the document says so: checked = 0 */
+			}
+			return error_set(error, reason == EPERM ? ERROR_NO_PERMISSION : ERROR_PLACEMENT_WRONG,
+			                 "reading page placement back: %s", strerror(reason));
+		}
+		for (size_t i = 0; i < batch; i++) {
+			pages->checked++;
+			if (status[i] == (int)region->node)
+				pages->on_node++;
+			else
+				pages->elsewhere++;
+		}
+		done += batch;
+	}
+	return true;
+}
+
+/* Sums the huge pages of all mappings that overlap the regions; mappings of equal kind may have been merged. */
+static void read_back_sizes(struct pages *pages, const struct region *regions, size_t count)
+{
+	char *text = file_read("/proc/self/smaps");
+	uint64_t total = 0, huge = 0, mapped = 0;
+	for (size_t i = 0; i < count; i++) {
+		total += regions[i].bytes;
+		if (regions[i].kind == PAGES_HUGETLB) {
+			pages->hugetlb = true;
+			pages->huge_bytes = regions[i].hugetlb_bytes;
+			huge += regions[i].bytes;
+			mapped += regions[i].bytes;
+		}
+	}
+	if (!text) {
+		warning_add("PAGES_UNREADABLE", "/proc/self/smaps: %s; transparent huge pages count as not obtained",
+		            strerror(errno));
+	}
+	bool ours = false;
+	uint64_t overlap = 0, size = 0;
+	for (char *line = text, *next; line && *line; line = next) {
+		next = strchr(line, '\n');
+		if (next)
+			*next++ = '\0';
+		char *dash, *after;
+		uint64_t low = strtoull(line, &dash, 16);
+		uint64_t high = *dash == '-' ? strtoull(dash + 1, &after, 16) : 0;
+		if (*dash == '-' && *after == ' ') {
+			overlap = 0;
+			size = high - low;
+			for (size_t i = 0; i < count; i++) {
+				uint64_t from = (uintptr_t)regions[i].start, to = from + regions[i].bytes;
+				uint64_t begin = from > low ? from : low, end = to < high ? to : high;
+				if (regions[i].kind != PAGES_HUGETLB && begin < end)
+					overlap += end - begin;
+			}
+			ours = overlap > 0;
+			mapped += overlap;
+		} else if (ours && !strncmp(line, "AnonHugePages:", 14)) {
+			uint64_t bytes = strtoull(line + 14, NULL, 10) * 1024;
+			/* A mapping that is larger than what we asked for can only have been merged with an equal one. */
+			huge += (uint64_t)((double)bytes * (double)overlap / (double)size);
+			if (bytes && !pages->huge_bytes)
+				pages->huge_bytes = memory_thp_bytes();
+		}
+	}
+	bool read = text != NULL;
+	free(text);
+	pages->huge_fraction = total ? (double)huge / (double)total : 0;
+	if (read && mapped != total)
+		warning_add("PAGES_UNREADABLE", "/proc/self/smaps accounts for %" PRIu64 " of %" PRIu64 " bytes", mapped, total);
+}
+
+bool pages_read_back(struct pages *pages, const struct region *regions, size_t count, enum page_kind wanted,
+                     struct error *error)
+{
+	*pages = (struct pages){.wanted = wanted};
+	for (size_t i = 0; i < count; i++)
+		if (!read_back_nodes(pages, &regions[i], error))
+			return false;
+	read_back_sizes(pages, regions, count);
+	if (pages->elsewhere)
+		return error_set(error, ERROR_PLACEMENT_WRONG, "expected all %" PRIu64 " pages checked on their node, found %" PRIu64
+		                 " elsewhere", pages->checked, pages->elsewhere);
+	return true;
+}
+
+void pages_write(struct json *json, const char *key, const struct pages *pages)
+{
+	const char *obtained = "mixed";
+	if (pages->huge_fraction == 0)
+		obtained = "base";
+	else if (pages->huge_fraction >= 1 && pages->hugetlb)
+		obtained = pages->huge_bytes == 1u << 30 ? "hugetlb_1g" : "hugetlb_2m";
+	else if (pages->huge_fraction >= 1)
+		obtained = "thp";
+	json_object_begin(json, key);
+	json_text(json, "wanted", kind_names[pages->wanted]);
+	json_text(json, "obtained", obtained);
+	json_u64(json, "base_bytes", memory_base_page_bytes());
+	if (pages->huge_bytes)
+		json_u64(json, "huge_bytes", pages->huge_bytes);
+	else
+		json_null(json, "huge_bytes");
+	json_f64(json, "huge_fraction", pages->huge_fraction);
+	json_u64(json, "checked", pages->checked);
+	json_u64(json, "on_node", pages->on_node);
+	json_u64(json, "elsewhere", pages->elsewhere);
+	json_object_end(json);
+}

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Memory on a wanted node and on wanted pages, and the proof of what was obtained. */
+#ifndef SUTPROBE_MEMORY_H
+#define SUTPROBE_MEMORY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "error.h"
+
+struct json;
+
+enum page_kind { PAGES_AUTO, PAGES_THP, PAGES_BASE, PAGES_HUGETLB };
+#define MEMORY_PAGE_CHOICES "auto|thp|base|hugetlb"
+
+struct region {
+	unsigned char *start;
+	size_t bytes; /* as mapped: whole huge pages unless base pages were wanted */
+	unsigned node;
+	enum page_kind kind; /* what was asked of the kernel, never PAGES_AUTO */
+	size_t hugetlb_bytes;
+};
+
+struct pages {
+	enum page_kind wanted;
+	double huge_fraction;
+	size_t huge_bytes; /* 0: none obtained */
+	bool hugetlb;
+	uint64_t checked;
+	uint64_t on_node;
+	uint64_t elsewhere;
+};
+
+bool page_kind_parse(const char *word, enum page_kind *kind);
+/* Maps, binds and touches `bytes` on a node, from the calling thread, which must be pinned already. */
+bool region_map(struct region *region, size_t bytes, unsigned node, enum page_kind wanted, struct error *error);
+void region_unmap(struct region *region);
+/* Reads back the node and the page size of what several regions were given; an error where pages lie elsewhere. */
+bool pages_read_back(struct pages *pages, const struct region *regions, size_t count, enum page_kind wanted,
+                     struct error *error);
+void pages_write(struct json *json, const char *key, const struct pages *pages);
+/* Whether the node can take this much now, without the kernel having to kill anything for it. */
+bool memory_available(unsigned node, uint64_t bytes, struct error *error);
+size_t memory_base_page_bytes(void);
+/* Size of a transparent huge page, 0 where the kernel has none. */
+size_t memory_thp_bytes(void);
+/* Line size of the caches, 64 where the kernel does not say. */
+size_t memory_line_bytes(void);
+
+#endif

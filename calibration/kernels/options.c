@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "options.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "json.h"
+
+bool options_u64(const char *text, uint64_t *value)
+{
+	if (*text == '\0' || strspn(text, "0123456789") != strlen(text))
+		return false;
+	errno = 0;
+	*value = strtoull(text, NULL, 10);
+	return errno == 0;
+}
+
+static bool parse_f64(const char *text, double *value)
+{
+	char *end;
+	if (*text == '\0' || strspn(text, "0123456789.eE-+") != strlen(text))
+		return false;
+	errno = 0;
+	*value = strtod(text, &end);
+	return errno == 0 && *end == '\0' && isfinite(*value);
+}
+
+static const char *choose(const char *choices, const char *word, size_t length)
+{
+	for (const char *at = choices; *at;) {
+		size_t width = strcspn(at, "|");
+		if (width == length && !strncmp(at, word, length))
+			return at;
+		at += width + (at[width] == '|');
+	}
+	return NULL;
+}
+
+static bool append_word(struct word_list *list, const char *word, size_t length)
+{
+	const char **grown = realloc(list->words, (list->count + 1) * sizeof(*grown));
+	char *copy = strndup(word, length);
+	if (grown)
+		list->words = grown;
+	if (!grown || !copy) {
+		free(copy);
+		return false;
+	}
+	list->words[list->count++] = copy;
+	return true;
+}
+
+static bool range_error(const struct option *option, const char *text, struct error *error)
+{
+	return error_set(error, ERROR_USAGE, "%s: expected whole numbers from %" PRIu64 " to %" PRIu64 ", found '%s'",
+	                 option->name, option->minimum, option->maximum, text);
+}
+
+static bool parse_u64_list(const struct option *option, const char *text, struct error *error)
+{
+	struct u64_list *list = option->value;
+	char *copy = strdup(text);
+	bool good = copy != NULL;
+	list->count = 0;
+	for (char *at = copy; good && at;) {
+		char *comma = strchr(at, ',');
+		if (comma)
+			*comma = '\0';
+		uint64_t value;
+		uint64_t *grown = realloc(list->values, (list->count + 1) * sizeof(*grown));
+		good = grown && options_u64(at, &value) && value >= option->minimum && value <= option->maximum;
+		if (grown)
+			list->values = grown;
+		if (good)
+			list->values[list->count++] = value;
+		at = comma ? comma + 1 : NULL;
+	}
+	free(copy);
+	return good || range_error(option, text, error);
+}
+
+static bool parse_words(const struct option *option, const char *text, struct error *error)
+{
+	struct word_list *list = option->value;
+	list->count = 0;
+	for (const char *at = text;;) {
+		size_t width = strcspn(at, ",");
+		if (!choose(option->choices, at, width))
+			return error_set(error, ERROR_USAGE, "%s: expected words from %s separated by commas, found '%s'", option->name,
+			                 option->choices, text);
+		if (!append_word(list, at, width))
+			return error_set(error, ERROR_INTERNAL, "no memory for %s", option->name);
+		if (at[width] == '\0')
+			return true;
+		at += width + 1;
+	}
+}
+
+static bool parse_value(const struct option *option, const char *text, struct error *error)
+{
+	switch (option->kind) {
+	case OPTION_U64: {
+		uint64_t value;
+		if (!options_u64(text, &value) || value < option->minimum || value > option->maximum)
+			return range_error(option, text, error);
+		*(uint64_t *)option->value = value;
+		return true;
+	}
+	case OPTION_F64: {
+		double value;
+		if (!parse_f64(text, &value) || value < (double)option->minimum || value > (double)option->maximum)
+			return error_set(error, ERROR_USAGE, "%s: expected a number from %" PRIu64 " to %" PRIu64 ", found '%s'",
+			                 option->name, option->minimum, option->maximum, text);
+		*(double *)option->value = value;
+		return true;
+	}
+	case OPTION_WORD:
+		if (!choose(option->choices, text, strlen(text)))
+			return error_set(error, ERROR_USAGE, "%s: expected one of %s, found '%s'", option->name, option->choices, text);
+		*(const char **)option->value = text;
+		return true;
+	case OPTION_WORDS:
+		return parse_words(option, text, error);
+	case OPTION_U64_LIST:
+		return parse_u64_list(option, text, error);
+	case OPTION_TEXT:
+		*(const char **)option->value = text;
+		return true;
+	case OPTION_REPEATED:
+		return append_word(option->value, text, strlen(text)) ||
+		       error_set(error, ERROR_INTERNAL, "no memory for %s", option->name);
+	}
+	return error_set(error, ERROR_INTERNAL, "option %s has no kind", option->name);
+}
+
+bool options_parse(const struct option *options, size_t count, int argc, char **argv, struct error *error)
+{
+	bool *seen = calloc(count ? count : 1, sizeof(*seen));
+	bool good = seen != NULL || error_set(error, ERROR_INTERNAL, "no memory for options");
+	for (int i = 0; good && i < argc; i++) {
+		size_t found = 0;
+		while (found < count && strcmp(options[found].name, argv[i]) != 0)
+			found++;
+		if (found == count)
+			good = error_set(error, ERROR_USAGE, "'%s' is not an option of this subcommand; --help lists them", argv[i]);
+		else if (seen[found] && options[found].kind != OPTION_REPEATED)
+			good = error_set(error, ERROR_USAGE, "%s is given twice; give it once", argv[i]);
+		else if (i + 1 == argc)
+			good = error_set(error, ERROR_USAGE, "%s expects a value after it, found the end of the line", argv[i]);
+		else
+			good = parse_value(&options[found], argv[++i], error);
+		if (good)
+			seen[found] = true;
+	}
+	for (size_t i = 0; good && i < count; i++) {
+		if (seen[i] || options[i].optional)
+			continue;
+		if (!options[i].initial)
+			good = error_set(error, ERROR_USAGE, "%s is required and missing; --help explains it", options[i].name);
+		else
+			good = parse_value(&options[i], options[i].initial, error);
+	}
+	free(seen);
+	return good;
+}
+
+void options_usage(const struct option *options, size_t count)
+{
+	for (size_t i = 0; i < count; i++) {
+		const struct option *option = &options[i];
+		fprintf(stderr, "  %s %s", option->name, option->choices ? option->choices : option->placeholder);
+		if (option->kind == OPTION_WORDS || option->kind == OPTION_U64_LIST)
+			fprintf(stderr, "[,...]");
+		if (option->kind == OPTION_REPEATED)
+			fprintf(stderr, " (may be given several times)");
+		fprintf(stderr, "\n      %s", option->help);
+		if (option->initial)
+			fprintf(stderr, " (default %s)", option->initial);
+		else if (!option->optional)
+			fprintf(stderr, " (required)");
+		fprintf(stderr, "\n");
+	}
+}
+
+void options_write(const struct option *options, size_t count, struct json *json)
+{
+	for (size_t i = 0; i < count; i++) {
+		const struct option *option = &options[i];
+		char key[64];
+		snprintf(key, sizeof(key), "%s", option->name + 2);
+		for (char *c = key; *c; c++)
+			if (*c == '-')
+				*c = '_';
+		const struct u64_list *numbers = option->value;
+		const struct word_list *words = option->value;
+		switch (option->kind) {
+		case OPTION_U64:
+			json_u64(json, key, *(const uint64_t *)option->value);
+			break;
+		case OPTION_F64:
+			json_f64(json, key, *(const double *)option->value);
+			break;
+		case OPTION_WORD:
+		case OPTION_TEXT:
+			json_text(json, key, *(const char *const *)option->value);
+			break;
+		case OPTION_U64_LIST:
+			json_array_begin(json, key);
+			for (size_t k = 0; k < numbers->count; k++)
+				json_u64(json, NULL, numbers->values[k]);
+			json_array_end(json);
+			break;
+		case OPTION_WORDS:
+		case OPTION_REPEATED:
+			json_array_begin(json, key);
+			for (size_t k = 0; k < words->count; k++)
+				json_text(json, NULL, words->words[k]);
+			json_array_end(json);
+			break;
+		}
+	}
+}

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "place.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "options.h"
+
+#define NODE_LIMIT 1024u
+
+bool place_parse_list(const char *text, size_t length, struct cpu_list *cpus, unsigned *node, struct error *error)
+{
+	char *copy = strndup(text, length);
+	if (!copy)
+		return error_set(error, ERROR_INTERNAL, "no memory for a place");
+	char *at = strchr(copy, '@');
+	uint64_t value;
+	bool good = at != NULL;
+	if (good)
+		*at = '\0';
+	good = good && options_u64(at + 1, &value) && value < NODE_LIMIT && cpu_list_parse(cpus, copy, error);
+	if (good)
+		*node = (unsigned)value;
+	else
+		error_set(error, ERROR_USAGE, "expected CPUS@NODE such as 0-3@0, found '%.*s'", (int)length, text);
+	free(copy);
+	return good;
+}
+
+bool place_parse_one(const char *text, unsigned *cpu, unsigned *node, struct error *error)
+{
+	struct cpu_list cpus = {0};
+	if (!place_parse_list(text, strlen(text), &cpus, node, error))
+		return false;
+	bool one = cpus.count == 1;
+	*cpu = cpus.cpus[0];
+	cpu_list_free(&cpus);
+	return one || error_set(error, ERROR_USAGE, "expected one CPU in CPU@NODE, found '%s'", text);
+}

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reads the "CPU@NODE" and "CPULIST@NODE" notation. */
+#ifndef SUTPROBE_PLACE_H
+#define SUTPROBE_PLACE_H
+
+#include <stdbool.h>
+
+#include "affinity.h"
+#include "error.h"
+
+bool place_parse_one(const char *text, unsigned *cpu, unsigned *node, struct error *error);
+bool place_parse_list(const char *text, size_t length, struct cpu_list *cpus, unsigned *node, struct error *error);
+
+#endif

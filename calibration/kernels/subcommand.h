@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a subcommand is: one row of the const table that drives dispatch, usage and the document. */
+#ifndef SUTPROBE_SUBCOMMAND_H
+#define SUTPROBE_SUBCOMMAND_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "affinity.h"
+#include "error.h"
+#include "json.h"
+#include "options.h"
+
+struct subcommand {
+	const char *name;
+	const char *summary;
+	const struct option *options;
+	size_t option_count;
+	/* Checks the options against one another; NULL when there is nothing to check. */
+	bool (*prepare)(struct error *error);
+	/* Measures, and writes one object. Runs in its own thread; false with the error when nothing was measured. */
+	bool (*run)(struct json *result, struct error *error);
+};
+
+extern const struct subcommand jitter_subcommand;
+extern const struct subcommand latency_subcommand;
+extern const struct subcommand bandwidth_subcommand;
+extern const struct subcommand loaded_subcommand;
+extern const struct subcommand c2c_subcommand;
+extern const struct subcommand info_subcommand;
+extern const struct subcommand selftest_subcommand;
+
+/* Moves the supervising threads away from the CPUs about to be measured, where the affinity mask has others. */
+void supervise_avoid(const struct cpu_list *measured);
+
+#endif
