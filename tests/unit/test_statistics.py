@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Estimates and their intervals."""
+
+import random
+from math import comb
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from calibration.statistics import Estimate, estimate, is_bimodal, median_ranks, relative_spread
+
+
+@pytest.mark.parametrize(
+    ("count", "low", "high", "coverage"),
+    [
+        # published exact binomial values for the median (David and Nagaraja, section 7.1)
+        (6, 1, 6, 0.96875),
+        (9, 2, 8, 0.9609375),
+        (11, 2, 10, 0.98828125),
+        (15, 4, 12, 0.96484375),
+        (31, 10, 22, 0.97055),
+    ],
+)
+def test_ranks_and_coverage_are_those_of_the_binomial(count: int, low: int, high: int, coverage: float) -> None:
+    found = median_ranks(count)
+    assert found[:2] == (low, high)
+    assert found[2] == pytest.approx(coverage, abs=1e-5)
+
+
+def test_too_few_samples_get_their_extremes_and_the_coverage_these_have() -> None:
+    assert median_ranks(5) == (1, 5, 0.9375)
+    assert median_ranks(1) == (1, 1, 0.0)
+    with pytest.raises(ValueError, match="at least one"):
+        median_ranks(0)
+
+
+def test_interval_covers_the_true_median_as_often_as_it_says() -> None:
+    draw = random.Random(20)
+    covered = 0
+    for _ in range(2000):
+        figure = estimate([[draw.lognormvariate(0, 0.3)] for _ in range(9)], "ns")
+        assert figure.interval is not None
+        covered += figure.interval[0] <= 1.0 <= figure.interval[1]
+    assert covered / 2000 == pytest.approx(0.961, abs=0.015)
+
+
+def test_placement_is_the_unit_of_replication() -> None:
+    # windows agree within a placement to 0.1, placements differ by 5: the interval must show the 5
+    figure = estimate([[100 + 5 * k, 100.1 + 5 * k, 100.2 + 5 * k] for k in range(6)], "ns", target_half_width=0.01)
+    assert figure.value == pytest.approx(112.6)
+    assert figure.interval == (pytest.approx(100.1), pytest.approx(125.1))
+    assert figure.estimator == "median_of_placements"
+    assert figure.converged is False
+    assert figure.within_spread is not None
+    assert figure.between_spread is not None
+    assert figure.within_spread < figure.between_spread / 10
+
+
+def test_one_placement_says_that_only_its_windows_speak() -> None:
+    figure = estimate([[3.0, 1.0, 2.0]], "ns")
+    assert (figure.estimator, figure.value, figure.between_spread) == ("median_of_windows", 2.0, None)
+
+
+@pytest.mark.parametrize("samples", [[], [[]], [[1.0], []]])
+def test_nothing_measured_is_an_error_and_not_a_figure(samples: list[list[float]]) -> None:
+    with pytest.raises(ValueError, match="at least one"):
+        estimate(samples, "ns")
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_what_is_not_finite_is_refused(bad: float) -> None:
+    with pytest.raises(ValidationError):
+        estimate([[1.0, bad, 2.0]] * 6, "ns")
+
+
+@given(st.lists(st.lists(st.floats(1e-3, 1e9), min_size=1, max_size=9), min_size=1, max_size=20))
+def test_every_estimate_is_consistent(samples: list[list[float]]) -> None:
+    figure = estimate(samples, "MB/s")
+    assert figure.minimum <= figure.value <= figure.maximum
+    assert figure.windows == sum(map(len, samples))
+    if figure.interval is not None:
+        assert figure.minimum <= figure.interval[0] <= figure.value <= figure.interval[1] <= figure.maximum
+    assert Estimate.model_validate_json(figure.model_dump_json()) == figure
+
+
+def test_two_levels_are_found_and_one_is_not_split() -> None:
+    draw = random.Random(3)
+    one = [[draw.gauss(100, 3) for _ in range(54)] for _ in range(300)]
+    two = [[draw.choice((100, 108)) + draw.gauss(0, 1) for _ in range(54)] for _ in range(300)]
+    assert sum(map(is_bimodal, one)) == 0
+    assert sum(map(is_bimodal, two)) == 300
+    assert not is_bimodal([100.0] * 50)
+    assert not is_bimodal([100.0, 200.0] * 8)  # too few to tell
+    assert not is_bimodal([100.0] * 50 + [200.0] * 2)  # outliers are not a level
+    assert not is_bimodal([100.0, 100.5] * 30)  # two levels that no reader would mind
+
+
+def test_spread_is_that_of_a_normal_distribution() -> None:
+    draw = random.Random(5)
+    samples = [draw.gauss(100, 2) for _ in range(20000)]
+    assert relative_spread(samples) == pytest.approx(0.02, rel=0.05)
+    assert relative_spread([1.0]) is None
+    assert relative_spread([0.0, 0.0, 0.0]) is None
+
+
+def test_the_interval_is_the_narrowest_that_covers_enough() -> None:
+    for count in range(6, 120):
+        low, high, coverage = median_ranks(count)
+        assert coverage >= 0.95
+        assert low + high == count + 1
+        narrower = 1 - 2 * sum(comb(count, below) for below in range(low + 1)) / 2**count
+        assert narrower < 0.95
