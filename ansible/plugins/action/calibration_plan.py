@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Begins a SUT's run: stores the capture, makes the plan and records the start, all or nothing.
+
+Arguments: ``capture`` (base64 of the .tar.gz), ``results``, ``testbed``, ``sut``, ``run_id``, ``profile``. In check mode
+the plan is made and nothing is stored.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+
+sys.path.append(os.path.abspath(__file__ + "/../../plugin_utils"))
+
+from calibration_plugins import CalibrationAction
+
+from calibration.context import load
+from calibration.plan import make_plan
+from calibration.profiles import load_profile
+from calibration.results import store
+
+ARGUMENTS = ("capture", "results", "testbed", "sut", "run_id", "profile")
+
+
+def plan_only(capture, profile):
+    """Return the plan for *capture* without keeping anything."""
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory, store.CAPTURE)
+        path.write_bytes(capture)
+        return make_plan(load(path), load_profile(profile))
+
+
+class ActionModule(CalibrationAction):
+    """Return the plan and the run's directory."""
+
+    SPEC = {"argument_spec": {name: {"type": "str", "required": True} for name in ARGUMENTS}}
+
+    def act(self, arguments):
+        """Return ``directory`` (null in check mode) and ``plan``."""
+        capture = store.decode_capture(arguments["capture"])
+        if self._task.check_mode:
+            plan = plan_only(capture, arguments["profile"])
+            return {"directory": None, "plan": plan.model_dump(mode="json")}
+        begun = store.begin(
+            Path(arguments["results"]),
+            testbed=arguments["testbed"],
+            sut=arguments["sut"],
+            run_id=arguments["run_id"],
+            profile=arguments["profile"],
+            capture=capture,
+            now=datetime.now(UTC),
+        )
+        return {"changed": True, "directory": begun.directory, "plan": begun.plan.model_dump(mode="json")}

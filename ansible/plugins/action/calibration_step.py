@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs one step of the plan on the SUT and records how it ended; a step that fails never fails the task.
+
+Arguments: ``step`` (of the plan), ``kernel`` (path on the SUT), ``directory`` (of the run, on the controller),
+``source_sha256`` (of the kernel that must answer), ``grace_s`` (how long after its own deadline a step is given up).
+The kernel ends itself at its deadline; giving up here is for a SUT that hangs or a connection that died silently.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import signal
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+from ansible.errors import AnsibleConnectionFailure, AnsibleError
+
+sys.path.append(os.path.abspath(__file__ + "/../../plugin_utils"))
+
+from calibration_plugins import CalibrationAction
+
+from calibration.measurements.base import Step
+from calibration.results import store
+
+STDERR_KEPT = 20000
+"""Characters of the kernel's standard error that are kept: the end of it, where the reason stands."""
+
+LOST_TWICE = 2
+"""After so many lost connections in a row the steps that follow are not tried: each try costs a connection timeout."""
+
+lost = {}
+"""Lost connections in a row, by run directory. All steps of a SUT are run by one worker process, which this belongs to."""
+
+
+class GivenUp(BaseException):
+    """The step was not over at its deadline and the grace after it; no ``except Exception`` on the way may keep it."""
+
+
+def give_up(*_):
+    """Interrupt whatever waits for the SUT."""
+    raise GivenUp
+
+
+@contextlib.contextmanager
+def backstop(seconds):
+    """Raise ``GivenUp`` in the block when it takes longer than *seconds*."""
+    previous = signal.signal(signal.SIGALRM, give_up)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+
+
+def end_children():
+    """End this process's own children: the client of a connection whose step was given up."""
+    own = f"/proc/{os.getpid()}/task/{os.getpid()}/children"
+    try:
+        with open(own) as stream:
+            children = [int(child) for child in stream.read().split()]
+    except OSError:
+        return  # a controller without this file: the client ends when the pipes it holds are closed
+    for child in children:
+        with contextlib.suppress(OSError):  # ended by itself, or another user's since it became one
+            os.kill(child, signal.SIGTERM)
+
+
+def refuse_constant(name):
+    """Refuse what JSON does not know."""
+    raise ValueError(f"{name} is no figure")
+
+
+def read_answer(stdout):
+    """Return the one JSON document in *stdout*. Raises ValueError where there is anything else."""
+    document = json.loads(stdout, parse_constant=refuse_constant)
+    if not isinstance(document, dict):
+        raise ValueError(f"expected one JSON object, found {type(document).__name__}")
+    return document
+
+
+def signal_name(number):
+    """Return a signal's name as people know it."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def judge_answer(answer, source_sha256):
+    """Return (outcome, reason, document) for what a command on the SUT gave back."""
+    code, stderr = answer["rc"], answer["stderr"].strip()
+    said = f"; it said: {stderr}" if stderr else ""
+    try:
+        document = read_answer(answer["stdout"])
+    except ValueError as error:
+        if code < 0 or code > 128:
+            number = -code if code < 0 else code - 128
+            return "killed", f"the kernel was ended by {signal_name(number)} before it had a result{said}", None
+        found = "nothing" if not answer["stdout"].strip() else repr(answer["stdout"].strip()[:200])
+        reason = f"expected one JSON document from the kernel, found {found} ({error}); exit code {code}{said}"
+        return "failed", reason, None
+    built = (document.get("build") or {}).get("source_sha256")
+    if built != source_sha256:
+        reason = f"expected an answer of the kernel made from sources {source_sha256}, found one made from {built}"
+        return "failed", reason, document
+    if code == 0 and document.get("status") == "ok":
+        return "ok", None, document
+    error = document.get("error") or {}
+    reason = error.get("message") or f"the kernel gave no reason; exit code {code}{said}"
+    outcome = {"deadline": "timed_out", "interrupted": "killed"}.get(error.get("code"), "failed")
+    return outcome, reason, document
+
+
+class ActionModule(CalibrationAction):
+    """Run one step."""
+
+    _requires_connection = True
+    ORDERLY = False
+    SPEC = {
+        "argument_spec": {
+            "step": {"type": "dict", "required": True},
+            "kernel": {"type": "str", "required": True},
+            "directory": {"type": "path", "required": True},
+            "source_sha256": {"type": "str", "required": True},
+            "grace_s": {"type": "float", "required": True},
+        }
+    }
+
+    def act(self, arguments):
+        """Return the step's id, outcome, reason and duration; fails only where the record cannot be written."""
+        step = Step.model_validate_json(json.dumps(arguments["step"]))
+        started_at, began = datetime.now(UTC), time.monotonic()
+        outcome, reason, document, code, stderr = self.measure(step, arguments)
+        duration_s = round(time.monotonic() - began, 3)
+        record = store.StepRecord(
+            step=step,
+            outcome=outcome,
+            reason=reason,
+            rc=code,
+            started_at=started_at,
+            duration_s=duration_s,
+            document=document,
+            stderr=stderr[-STDERR_KEPT:],
+        )
+        store.record_step(Path(arguments["directory"]), record)
+        return {"changed": True, "step": step.id, "outcome": outcome, "reason": reason, "duration_s": duration_s}
+
+    def measure(self, step, arguments):
+        """Return (outcome, reason, document, rc, stderr) of *step*."""
+        run = arguments["directory"]
+        if lost.get(run, 0) >= LOST_TWICE:
+            return "failed", "not tried: the connection to the SUT was lost in the steps before", None, None, ""
+        command = "exec " + shlex.join([arguments["kernel"], *step.argv[1:]])
+        limit_s = step.deadline_s + arguments["grace_s"]
+        try:
+            with backstop(limit_s):
+                answer = self._low_level_execute_command(command)
+        except GivenUp:
+            end_children()
+            with contextlib.suppress(AnsibleError, OSError):
+                self._connection.close()  # the next step connects anew
+            reason = f"expected an end within {step.deadline_s:g} s, given up after {limit_s:g} s without any answer"
+            return "timed_out", reason, None, None, ""
+        except AnsibleConnectionFailure as error:
+            lost[run] = lost.get(run, 0) + 1
+            return "failed", f"the connection to the SUT was lost: {error}", None, None, ""
+        except (AnsibleError, OSError) as error:
+            return "failed", f"the kernel could not be started: {error}", None, None, ""
+        lost[run] = 0
+        outcome, reason, document = judge_answer(answer, arguments["source_sha256"])
+        return outcome, reason, document, answer["rc"], answer["stderr"]

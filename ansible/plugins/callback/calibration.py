@@ -1,0 +1,493 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a person sees of a calibration: its progress, what went wrong in full, and where the results are.
+
+On a terminal a live block below the messages shows, per SUT that measures, the step, what it is, the time elapsed and the
+time expected to remain. Elsewhere (a CI log, TERM=dumb) there is one line per event and no control character.
+
+A calibration that is interrupted is tidied up from here: the SUTs of the run are cleaned and the documents of what they had
+measured are assembled, by playbooks/cleanup.yml with the options of the interrupted command.
+"""
+
+from __future__ import annotations
+
+DOCUMENTATION = """
+name: calibration
+type: stdout
+short_description: Progress and results of a calibration
+description:
+  - Shows the progress of each SUT, failures in full, and where the results are.
+author: The calibration harness contributors
+"""
+
+import atexit
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+from ansible import constants as C
+from ansible import context
+from ansible.plugins.callback import CallbackBase
+
+sys.path.append(os.path.abspath(__file__ + "/../../plugin_utils"))
+
+from calibration_plugins import ROOT
+
+from calibration.errors import BAD_INPUT, ENVIRONMENT, VERDICT_FAILED
+
+# The roles' plugins need these; imported once here, before Ansible forks a worker for each task, they cost nothing there.
+from calibration.results import assemble, store  # noqa: F401
+from calibration.run import note_failure
+
+REFRESH_S = 1.0
+"""The live block is drawn anew this often. It is drawn by the controller; the SUTs notice nothing."""
+
+PHASES = {
+    "preflight": "Checking the controller and the SUTs",
+    "context": "Reading what the SUTs are",
+    "kernels": "Building the measurement kernel and putting it on the SUTs",
+    "measure": "Measuring",
+    "cleanup": "Cleaning up on the SUTs",
+    "collect": "Assembling the run documents",
+    "report": "Rendering the pages",
+}
+"""What each role does, in words. A role that is not named here is shown by its name."""
+
+SILENT = ("settings", "verdict")
+"""Roles whose beginning is no news."""
+
+EXIT_CODES = {"settings": BAD_INPUT, "verdict": VERDICT_FAILED}
+"""What a failure in a role says about the command; in all others the environment could not do it."""
+
+WORKERS_END_S = 10
+"""How long an interrupted worker may take to tidy up before its SUT is cleaned regardless."""
+
+RED, GREEN, FAINT, PLAIN = "\033[31m", "\033[32m", "\033[2m", "\033[0m"
+
+
+def duration(seconds):
+    """Return a duration as people write it: 4 s, 1:05, 1:02:03."""
+    whole = max(0, round(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def one_line(text, width):
+    """Return *text* on one line of at most *width* columns."""
+    flat = " ".join(str(text).split())
+    return flat if len(flat) <= width else flat[: max(0, width - 1)] + "…"
+
+
+class Progress:
+    """How far one SUT is in its plan. Times are those of a monotonic clock, in seconds."""
+
+    def __init__(self, name, steps, now):
+        self.name = name
+        self.steps = steps
+        self.done = 0
+        self.began = now
+        self.step_began = now
+
+    @property
+    def finished(self):
+        """Whether every step has ended."""
+        return self.done >= len(self.steps)
+
+    def start(self, now):
+        """Take *now* as the beginning of the first step."""
+        self.began = self.step_began = now
+
+    def step_ended(self, now):
+        """Count a step as ended and return it, with its number."""
+        step = self.steps[self.done]
+        self.done += 1
+        self.step_began = now
+        return self.done, step
+
+    def remaining_s(self, now):
+        """Return the time expected until the last step ends; what a step takes longer than planned is not held against it."""
+        if self.finished:
+            return 0.0
+        current = max(0.0, self.steps[self.done]["expected_duration_s"] - (now - self.step_began))
+        return current + sum(step["expected_duration_s"] for step in self.steps[self.done + 1 :])
+
+    def line(self, now):
+        """Return the live line."""
+        number = min(self.done + 1, len(self.steps))
+        what = "all steps done" if self.finished else self.steps[self.done]["title"]
+        return (
+            f"{self.name}  step {number} of {len(self.steps)}  {what}  "
+            f"({duration(now - self.began)} elapsed, about {duration(self.remaining_s(now))} left)"
+        )
+
+
+class Screen:
+    """Standard output: messages that stay, and on a terminal a block of live lines below them."""
+
+    def __init__(self, stream, live, colour):
+        self.stream = stream
+        self.live = live
+        self.colour = colour
+        self.drawn = 0
+        self.lock = threading.RLock()
+
+    def painted(self, text, colour):
+        """Return *text* in *colour* where colours are wanted."""
+        return f"{colour}{text}{PLAIN}" if self.colour and colour else text
+
+    def message(self, text, colour=None):
+        """Show *text* for good."""
+        with self.lock:
+            self.clear()
+            self.stream.write(self.painted(text, colour) + "\n")
+            self.stream.flush()
+
+    def clear(self):
+        """Take the live lines away."""
+        with self.lock:
+            if self.drawn:
+                self.stream.write(f"\r\033[{self.drawn}A\033[J")
+                self.stream.flush()
+                self.drawn = 0
+
+    def draw(self, lines):
+        """Show *lines* live, cut to the terminal's size."""
+        if not self.live:
+            return
+        columns, rows = shutil.get_terminal_size()
+        if len(lines) > rows - 2:
+            kept = max(1, rows - 3)
+            lines = [*lines[:kept], f"and {len(lines) - kept} more SUTs"]
+        with self.lock:
+            back = f"\r\033[{self.drawn}A" if self.drawn else ""
+            text = "".join(f"{self.painted(one_line(line, columns - 1), FAINT)}\033[K\n" for line in lines)
+            self.stream.write(f"{back}{text}\033[J")
+            self.stream.flush()
+            self.drawn = len(lines)
+
+
+def terminal_wants(stream, environment):
+    """Return (live, colour): whether *stream* can show live lines, and whether it shall be coloured."""
+    live = stream.isatty() and environment.get("TERM", "dumb") != "dumb"
+    return live, live and not environment.get("NO_COLOR")
+
+
+def failure_text(result):
+    """Return what went wrong in people's words: the message in full, and what a program said beside it."""
+    parts = [str(result.get("msg") or result.get("reason") or "no reason was given").strip()]
+    for key in ("module_stderr", "stderr", "module_stdout"):
+        said = str(result.get(key) or "").strip()
+        if said and said not in parts[0]:
+            parts.append(said)
+            break
+    return "\n".join(parts)
+
+
+def cleanup_command(arguments, run_id, suts):
+    """Return the command that cleans up after *run_id* on *suts*, with the connection options in *arguments*."""
+    command = [sys.executable, "-m", "ansible", "playbook", os.path.join(ROOT, "playbooks", "cleanup.yml")]
+    for option, values in (
+        ("--inventory", arguments.get("inventory") or ()),
+        ("--extra-vars", arguments.get("extra_vars") or ()),
+        ("--vault-id", arguments.get("vault_ids") or ()),
+        ("--vault-password-file", arguments.get("vault_password_files") or ()),
+    ):
+        for value in values:
+            command += [option, value]
+    for option, name in (
+        ("--private-key", "private_key_file"),
+        ("--user", "remote_user"),
+        ("--timeout", "timeout"),
+        ("--ssh-common-args", "ssh_common_args"),
+        ("--ssh-extra-args", "ssh_extra_args"),
+        ("--sftp-extra-args", "sftp_extra_args"),
+        ("--scp-extra-args", "scp_extra_args"),
+        ("--become-method", "become_method"),
+        ("--become-user", "become_user"),
+    ):
+        if arguments.get(name):
+            command.append(f"{option}={arguments[name]}")
+    if arguments.get("connection") and arguments["connection"] != C.DEFAULT_TRANSPORT:
+        command += ["--connection", arguments["connection"]]
+    if arguments.get("become"):
+        command.append("--become")
+    return [*command, "--limit", ",".join(suts), "--extra-vars", json.dumps({"calibration_run_id": run_id})]
+
+
+class CallbackModule(CallbackBase):
+    """The stdout callback."""
+
+    CALLBACK_VERSION = 2.0
+    CALLBACK_TYPE = "stdout"
+    CALLBACK_NAME = "calibration"
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.screen = Screen(sys.stdout, *terminal_wants(sys.stdout, os.environ))
+        self.process = os.getpid()
+        self.phase = None
+        self.progress = {}
+        self.finished = {}
+        self.said = set()
+        self.run_id = None
+        self.open = {}
+        self.site = None
+        self.reached_stats = False
+        self.refresher = None
+        self.measured = threading.Event()
+        self.passwords = {}
+
+    # Beginning and end
+
+    def v2_playbook_on_start(self, playbook):
+        """Make sure that however the command ends, the SUTs are left clean."""
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup's choice is kept
+                signal.signal(number, self.ended_from_outside)
+        atexit.register(self.tidy_up)
+
+    def ended_from_outside(self, number, frame):
+        """Treat a polite request to end, or a closed terminal, like Ctrl-C."""
+        if os.getpid() != self.process:  # a worker that has not yet got its own handler, or Ansible gives it none
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+            return
+        interrupt = signal.getsignal(signal.SIGINT)
+        if callable(interrupt):
+            interrupt(signal.SIGINT, frame)
+
+    def set_play_context(self, play_context):
+        """Keep the passwords that were typed in: cleaning up after an interruption must not ask again."""
+        self.passwords = {
+            "--connection-password-file": play_context.password,
+            "--become-password-file": play_context.become_pass,
+        }
+
+    def v2_playbook_on_no_hosts_matched(self):
+        """An inventory without a SUT is a mistake, not a success."""
+        self.screen.message("Expected at least one SUT in the inventory, found none. Name one, or check --limit.", RED)
+        note_failure(BAD_INPUT)
+        raise SystemExit(BAD_INPUT)
+
+    def v2_playbook_on_no_hosts_remaining(self):
+        """Every SUT has failed, and each has said why."""
+
+    def v2_playbook_on_task_start(self, task, is_conditional):
+        """Say when a new phase begins."""
+        self.stop_refreshing()
+        role = task._role.get_name() if task._role else None
+        if role is None or role == self.phase or role in SILENT:
+            return
+        self.phase = role
+        self.screen.message(PHASES.get(role, role))
+
+    def v2_playbook_on_stats(self, stats):
+        """Say, per SUT, how it went and where the results are."""
+        self.stop_refreshing()
+        self.reached_stats = True
+        for name in sorted(stats.processed):
+            ended = self.finished.get(name)
+            if ended is None:
+                continue
+            bad = stats.failures.get(name) or stats.dark.get(name) or ended["status"] != "complete"
+            self.screen.message("")
+            self.screen.message(
+                f"{name}: {ended['status']}, {ended['measured']} measurements, {len(ended['failed'])} reasons for missing ones",
+                RED if bad else GREEN,
+            )
+            for what, path in (("Page", ended.get("page")), ("JSON", ended["document"]), ("HTML", self.site)):
+                self.screen.message(f"  {what}: {path or 'not made'}")
+
+    # One SUT's events
+
+    def v2_runner_on_start(self, host, task):
+        """Note which SUTs have begun, and start the clock of one that begins to measure."""
+        name = host.get_name()
+        if task.action in ("calibration_plan", "sut_kernel"):
+            self.open[name] = True
+        if task.action == "calibration_step" and name in self.progress:
+            self.progress[name].start(time.monotonic())
+            self.start_refreshing()
+
+    def v2_runner_on_ok(self, result):
+        """Keep what the progress and the summary need."""
+        name, action, fields = result.host.get_name(), result.task.action, result.result
+        if action == "calibration_run":
+            self.run_id = fields["ansible_facts"]["calibration_run_id"]
+        elif action == "calibration_plan":
+            self.planned(name, fields["plan"], result.task.check_mode)
+        elif action == "calibration_collect" and fields.get("run"):
+            self.finished[name] = dict(fields["run"])
+            self.open.pop(name, None)
+        elif action == "calibration_report":
+            if "page" in fields and name in self.finished:
+                self.finished[name]["page"] = fields["page"]
+            self.site = fields.get("site", self.site)
+            for page in fields.get("pages", ()):
+                self.screen.message(f"  Page: {page}")
+        if self._display.verbosity:
+            self.detail(result)
+
+    def planned(self, name, plan, check_mode):
+        """Show a SUT's plan."""
+        steps = plan["steps"]
+        self.progress[name] = Progress(name, steps, time.monotonic())
+        missing = f"; {len(plan['not_planned'])} things will not be measured" if plan["not_planned"] else ""
+        self.screen.message(
+            f"{name}: {len(steps)} steps, about {duration(plan['expected_duration_s'])} of measuring{missing}"
+        )
+        if check_mode:
+            for number, step in enumerate(steps, 1):
+                self.screen.message(f"  {number}. {step['title']}: {' '.join(step['argv'])}")
+            for each in plan["not_planned"]:
+                self.screen.message(f"  Not measured: {each['what']}: {each['reason']}")
+
+    def v2_runner_item_on_ok(self, result):
+        """Show the end of a step."""
+        if result.task.action != "calibration_step" or "outcome" not in result.result:
+            return
+        name, fields, now = result.host.get_name(), result.result, time.monotonic()
+        progress = self.progress[name]
+        number, step = progress.step_ended(now)
+        text = f"{name}: step {number} of {len(progress.steps)}: {step['title']}: "
+        if fields["outcome"] == "ok":
+            self.screen.message(f"{text}{duration(fields['duration_s'])}, about {duration(progress.remaining_s(now))} left")
+        else:
+            self.screen.message(f"{text}{fields['outcome'].replace('_', ' ')}: {fields['reason']}", RED)
+        self.draw()
+
+    def v2_runner_item_on_failed(self, result):
+        """Show a failure in a loop."""
+        self.failed(result)
+
+    def v2_runner_on_failed(self, result, ignore_errors=False):
+        """Show a failure; one in a loop has been shown already."""
+        if not result.result.get("results"):
+            self.failed(result)
+        else:
+            self.note(result.task)
+
+    def v2_runner_on_unreachable(self, result):
+        """Show that a SUT cannot be reached."""
+        note_failure(ENVIRONMENT)
+        self.say(result.host.get_name(), f"not reachable: {failure_text(result.result)}", RED)
+        if self._display.verbosity:
+            self.detail(result)
+
+    def v2_runner_on_skipped(self, result):
+        """What is skipped is no news."""
+
+    def failed(self, result):
+        """Show a failure in full, once."""
+        self.note(result.task, result.result.get("exit_code"))
+        self.say(result.host.get_name(), failure_text(result.result), RED)
+        if self._display.verbosity:
+            self.detail(result)
+
+    def note(self, task, exit_code=None):
+        """Note what a failure of *task* means for the command's exit code."""
+        role = task._role.get_name() if task._role else None
+        own = task.vars.get("calibration_exit_code")
+        note_failure(int(exit_code or own or EXIT_CODES.get(role, ENVIRONMENT)))
+
+    def say(self, name, text, colour=None):
+        """Show *text* about SUT *name*, once."""
+        if (name, text) not in self.said:
+            self.said.add((name, text))
+            self.screen.message(f"{name}: {text}", colour)
+
+    def detail(self, result):
+        """Show a task and its result in full."""
+        self.screen.message(f"[{result.host.get_name()}] {result.task.get_name()}")
+        if self._display.verbosity > 1 or result.is_failed() or result.is_unreachable():
+            self.screen.message(self._dump_results(result.result, indent=2))
+
+    # The live block
+
+    def draw(self):
+        """Draw the live block."""
+        now = time.monotonic()
+        self.screen.draw([each.line(now) for _, each in sorted(self.progress.items()) if not each.finished])
+
+    def start_refreshing(self):
+        """Refresh the live block until the measuring is over."""
+        if not self.screen.live or self.refresher is not None:
+            return
+        self.measured.clear()
+        self.refresher = threading.Thread(target=self.refresh, name="progress", daemon=True)
+        self.refresher.start()
+
+    def refresh(self):
+        """Draw the live block every second. Output is locked against Ansible forking a worker by Ansible's own display."""
+        while not self.measured.wait(REFRESH_S):
+            self.draw()
+
+    def stop_refreshing(self):
+        """End the live block."""
+        if self.refresher is not None:
+            self.measured.set()
+            self.refresher.join()
+            self.refresher = None
+            self.screen.clear()
+
+    # Interrupted
+
+    def tidy_up(self):
+        """Clean up after a calibration that did not reach its end. Runs when the controller's process ends."""
+        if os.getpid() != self.process:
+            return
+        self.stop_refreshing()
+        if self.reached_stats or self.run_id is None or not self.open:
+            return
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # Ansible took it away; a second Ctrl-C gives up
+        suts = sorted(self.open)
+        command = cleanup_command(context.CLIARGS, self.run_id, suts)
+        self.screen.message(f"Interrupted: cleaning up on {', '.join(suts)} (Ctrl-C again gives up)")
+        try:
+            self.await_workers()
+            done = self.run_cleanup(command)
+        except KeyboardInterrupt:
+            done = None
+        if done != 0:
+            shown = " ".join(command[5:])
+            self.screen.message(
+                f"The cleanup is not complete. Start it again with: ansible-playbook playbooks/cleanup.yml {shown}", RED
+            )
+
+    def await_workers(self):
+        """Wait until the interrupted workers have tidied up what they were writing."""
+        import multiprocessing  # noqa: PLC0415 - needed only here
+
+        until = time.monotonic() + WORKERS_END_S
+        while time.monotonic() < until and multiprocessing.active_children():
+            time.sleep(0.05)
+
+    def run_cleanup(self, command):
+        """Run *command* with the passwords that were typed in; return its exit code."""
+        pipes = []
+        for option, password in self.passwords.items():
+            if password:
+                reader, writer = os.pipe()
+                os.write(writer, str(password).encode())
+                os.close(writer)
+                pipes.append(reader)
+                command = [*command, option, f"/dev/fd/{reader}"]
+        environment = {**os.environ, "ANSIBLE_CONFIG": os.environ.get("ANSIBLE_CONFIG", os.path.join(ROOT, "ansible.cfg"))}
+        with subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, env=environment, pass_fds=pipes, start_new_session=True
+        ) as process:
+            try:
+                return process.wait()
+            except KeyboardInterrupt:
+                process.terminate()
+                raise
+            finally:
+                for reader in pipes:
+                    os.close(reader)

@@ -1,0 +1,215 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: Apache-2.0
+"""The measurement kernel in its run's private directory on the SUT: present, or gone with its processes."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: sut_kernel
+short_description: Puts the measurement kernel on a SUT, or removes it with everything that runs from it
+description:
+  - C(present) makes a private directory (mode 0700) and writes the kernel into it. A directory that exists is used
+    only when it belongs to the same user and is private.
+  - C(absent) ends every process that was started from the directory, then removes the directory.
+  - The file travels inside the module's arguments, so that no temporary file is made on the SUT.
+options:
+  path:
+    description: The run's private directory. Its name must begin with C(calibration-).
+    type: path
+    required: true
+  src:
+    description: The kernel's path on the controller. Required for C(present); read by the action plugin.
+    type: path
+  content:
+    description: The kernel's bytes in base64. Set by the action plugin from O(src).
+    type: str
+  state:
+    description: Whether the kernel shall be there.
+    type: str
+    choices: [present, absent]
+    default: present
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: none
+author: The calibration harness contributors
+"""
+
+EXAMPLES = r"""
+- name: Put the kernel on the SUT
+  sut_kernel:
+    path: /var/tmp/calibration-20261121T032712Z-3f2a-sut1
+    src: .cache/kernels/x86_64/0123abcd/sutprobe
+
+- name: Remove it, and what still runs from it
+  sut_kernel:
+    path: /var/tmp/calibration-20261121T032712Z-3f2a-sut1
+    state: absent
+"""
+
+RETURN = r"""
+path:
+  description: The kernel's path on the SUT.
+  returned: always
+  type: str
+ended:
+  description: Processes that were ended because they had been started from the directory.
+  returned: when I(state=absent)
+  type: list
+  elements: int
+"""
+
+import base64
+import errno
+import hashlib
+import os
+import shutil
+import signal
+import stat
+import time
+
+from ansible.module_utils.basic import AnsibleModule
+
+KERNEL = "sutprobe"
+PREFIX = "calibration-"
+PRIVATE = 0o700
+
+END_WAIT_S = 3
+"""How long a process may take to end itself before it is killed; a kernel does it within milliseconds."""
+
+
+class Refused(Exception):
+    """What was found is not what may be used or removed."""
+
+
+def check_directory(directory):
+    """Return whether *directory* exists. Raises Refused where it is not a private directory of this user."""
+    try:
+        found = os.lstat(directory)
+    except OSError as error:
+        if error.errno == errno.ENOENT:
+            return False
+        raise
+    if not stat.S_ISDIR(found.st_mode):
+        raise Refused("expected a directory at %s, found another kind of file" % directory)
+    if found.st_uid != os.geteuid():
+        raise Refused(
+            "expected %s to belong to user id %d, found user id %d; remove it as that user"
+            % (directory, os.geteuid(), found.st_uid)
+        )
+    mode = stat.S_IMODE(found.st_mode)
+    if mode != PRIVATE:
+        raise Refused("expected mode 0700 on %s, found %s" % (directory, oct(mode)))
+    return True
+
+
+def sha256_of(path):
+    """Return the SHA-256 of the file at *path* in hexadecimal, or None where there is none."""
+    try:
+        with open(path, "rb") as stream:
+            return hashlib.sha256(stream.read()).hexdigest()
+    except OSError as error:
+        if error.errno == errno.ENOENT:
+            return None
+        raise
+
+
+def install(directory, content, check_mode):
+    """Write *content* as the kernel into *directory*; return whether anything changed."""
+    path = os.path.join(directory, KERNEL)
+    exists = check_directory(directory)
+    if exists and sha256_of(path) == hashlib.sha256(content).hexdigest():
+        return False
+    if check_mode:
+        return True
+    if not exists:
+        os.mkdir(directory, PRIVATE)
+    partial = path + ".partial"
+    if os.path.lexists(partial):
+        os.unlink(partial)
+    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE)
+    with os.fdopen(descriptor, "wb") as stream:
+        stream.write(content)
+    os.chmod(partial, PRIVATE)
+    os.rename(partial, path)
+    return True
+
+
+def started_from(directory, proc="/proc"):
+    """Return the ids of the processes whose program lies, or lay, in *directory*."""
+    inside = os.path.realpath(directory) + os.sep
+    found = []
+    for name in os.listdir(proc):
+        if not name.isdigit():
+            continue
+        try:
+            program = os.readlink(os.path.join(proc, name, "exe"))
+        except OSError:
+            continue  # another user's process, a kernel thread, or one that has ended
+        if program.startswith(inside):
+            found.append(int(name))
+    return sorted(found)
+
+
+def signal_all(processes, number):
+    """Send signal *number* to each of *processes* that still exists."""
+    for process in processes:
+        try:
+            os.kill(process, number)
+        except OSError as error:
+            if error.errno != errno.ESRCH:
+                raise
+
+
+def end_processes(directory):
+    """End what was started from *directory*; return the ids of the processes ended. Raises Refused where one stays."""
+    processes = started_from(directory)
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        signal_all(started_from(directory), number)
+        until = time.time() + END_WAIT_S
+        while started_from(directory) and time.time() < until:
+            time.sleep(0.05)
+    left = started_from(directory)
+    if left:
+        raise Refused("expected every process started from %s to end, found %s still there" % (directory, left))
+    return processes
+
+
+def remove(directory, check_mode):
+    """End what was started from *directory* and remove it; return whether anything changed, and what was ended."""
+    processes = started_from(directory) if check_mode else end_processes(directory)
+    exists = check_directory(directory)
+    if exists and not check_mode:
+        shutil.rmtree(directory)
+    return exists or bool(processes), processes
+
+
+def main():
+    """Run as an Ansible module."""
+    module = AnsibleModule(
+        argument_spec={
+            "path": {"type": "path", "required": True},
+            "src": {"type": "path"},
+            "content": {"type": "str", "no_log": True},
+            "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+        },
+        required_if=[("state", "present", ["content"])],
+        supports_check_mode=True,
+    )
+    directory = os.path.normpath(module.params["path"])
+    path = os.path.join(directory, KERNEL)
+    if not os.path.basename(directory).startswith(PREFIX):
+        module.fail_json(msg="expected a directory whose name begins with %s, found %s" % (PREFIX, directory))
+    try:
+        if module.params["state"] == "absent":
+            changed, ended = remove(directory, module.check_mode)
+            module.exit_json(changed=changed, path=path, ended=ended)
+        content = base64.b64decode(module.params["content"])
+        module.exit_json(changed=install(directory, content, module.check_mode), path=path)
+    except (Refused, OSError) as error:
+        module.fail_json(msg="the run's directory on the SUT: %s" % error)
+
+
+if __name__ == "__main__":
+    main()
