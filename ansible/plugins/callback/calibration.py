@@ -60,6 +60,9 @@ PHASES = {
 SILENT = ("settings", "verdict")
 """Roles whose beginning is no news."""
 
+SILENT_IN_CHECK_MODE = ("measure", "cleanup", "collect", "report")
+"""Roles that do nothing in check mode."""
+
 EXIT_CODES = {"settings": BAD_INPUT, "verdict": VERDICT_FAILED}
 """What a failure in a role says about the command; in all others the environment could not do it."""
 
@@ -286,6 +289,8 @@ class CallbackModule(CallbackBase):
         if role is None or role == self.phase or role in SILENT:
             return
         self.phase = role
+        if task.check_mode and role in SILENT_IN_CHECK_MODE:
+            return
         self.screen.message(PHASES.get(role, role))
 
     def v2_playbook_on_stats(self, stats):

@@ -57,7 +57,7 @@ remote_base:
   sample: {"path": "/var/tmp", "exists": true, "directory": true, "writable": true, "noexec": false,
            "free_bytes": 1073741824}
 running:
-  description: Kernels of a calibration that are running already, with their process ids.
+  description: Kernels of other runs below I(remote_base) that are running already, with their process ids.
   returned: always
   type: list
   elements: dict
@@ -69,8 +69,8 @@ import platform
 
 from ansible.module_utils.basic import AnsibleModule
 
-KERNEL = "sutprobe"
-GONE = " (deleted)"
+PREFIX = "calibration-"
+"""How the name of a run's private directory begins."""
 
 
 def directory_state(path):
@@ -91,8 +91,9 @@ def directory_state(path):
     return state
 
 
-def running_kernels(proc="/proc"):
-    """Return the processes whose program is a measurement kernel, as far as this user may see them."""
+def running_kernels(base, proc="/proc"):
+    """Return the processes whose program is a run's kernel below *base*, as far as this user may see them."""
+    runs = os.path.join(os.path.realpath(base), PREFIX)
     found = []
     for name in os.listdir(proc):
         if not name.isdigit():
@@ -101,8 +102,7 @@ def running_kernels(proc="/proc"):
             path = os.readlink(os.path.join(proc, name, "exe"))
         except OSError:
             continue  # another user's process, a kernel thread, or one that has ended
-        program = path[: -len(GONE)] if path.endswith(GONE) else path
-        if os.path.basename(program) == KERNEL:
+        if path.startswith(runs):
             found.append({"pid": int(name), "path": path})
     return sorted(found, key=lambda each: each["pid"])
 
@@ -119,7 +119,7 @@ def main():
         python_version=platform.python_version(),
         uid=os.geteuid(),
         remote_base=directory_state(module.params["remote_base"]),
-        running=running_kernels(),
+        running=running_kernels(module.params["remote_base"]),
     )
 
 
