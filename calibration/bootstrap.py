@@ -36,7 +36,7 @@ def newer_python():  # type: () -> str | None
     return None
 
 
-if sys.version_info < OLDEST:  # noqa: UP036 - that is the question
+if sys.version_info < OLDEST:
     python = newer_python()
     if python is None:
         fail(

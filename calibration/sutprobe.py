@@ -6,17 +6,14 @@ result that is not understood must never become a figure. Sizes are bytes, times
 """
 
 import json
-from collections.abc import Iterator
 from typing import Any, Literal, TypeVar
+
+from pydantic import AliasChoices, Field
 
 from calibration.errors import InputError
 from calibration.model import Model
-from calibration.validity import Flag, flag
 
 SCHEMA = "sutprobe/1"
-
-FREQUENCY_CHANGE = 0.01
-"""Relative change of the core clock over one placement from which its figures are flagged."""
 
 
 class ProbeError(Model):
@@ -81,21 +78,6 @@ class Interference(Model):
     package_throttle: int | None
     pages_migrated: int | None
 
-    def flags(self) -> Iterator[Flag]:
-        """Yield the validity flags that the counters raise."""
-        if self.involuntary_switches:
-            yield flag("PREEMPTED", f"{self.involuntary_switches} involuntary context switches while measuring")
-        if self.steal_ms:
-            yield flag("STOLEN", f"{self.steal_ms:g} ms taken by the hypervisor while measuring")
-        if self.major_faults or self.minor_faults:
-            yield flag("FAULTED", f"{self.minor_faults} minor and {self.major_faults} major faults while measuring")
-        if self.smi:
-            yield flag("SMI", f"{self.smi} system management interrupts while measuring")
-        if self.core_throttle or self.package_throttle:
-            yield flag("THROTTLED", "thermal throttle count rose while measuring")
-        if self.pages_migrated:
-            yield flag("MOVED", f"{self.pages_migrated} pages migrated between nodes while measuring")
-
 
 class Pages(Model):
     """The pages a buffer really got, read back, and how many of those checked lie on the wanted node."""
@@ -109,48 +91,23 @@ class Pages(Model):
     on_node: int
     elsewhere: int
 
-    def flags(self) -> Iterator[Flag]:
-        """Yield the validity flags that placement and page size raise."""
-        if self.checked == 0:
-            yield flag("PLACEMENT_UNVERIFIED", "no page's node could be read back")
-        elif self.elsewhere or self.on_node < self.checked:
-            yield flag("PLACEMENT_WRONG", f"{self.on_node} of {self.checked} pages checked lie on the wanted node")
-        if self.wanted != "base" and self.huge_fraction == 0:
-            yield flag("HUGEPAGE_NONE", f"on {self.base_bytes}-byte pages: huge pages were not to be had")
-        elif self.wanted != "base" and self.huge_fraction < 1:
-            yield flag("HUGEPAGE_PARTIAL", f"{self.huge_fraction:.0%} of the buffer is on huge pages")
-
 
 class Placement(Model):
-    """What every placement of a memory kernel carries."""
+    """What every placement of a memory kernel carries; ``cpus_verified``: each thread was on its CPU to the end."""
 
     seed: int
     pages: Pages
     core_hz_before: float
     core_hz_after: float
     interference: Interference
-
-    def flags(self) -> Iterator[Flag]:
-        """Yield the validity flags of this placement."""
-        yield from self.pages.flags()
-        yield from self.interference.flags()
-        change = self.core_hz_after / self.core_hz_before - 1
-        if abs(change) > FREQUENCY_CHANGE:
-            yield flag("FREQ_CHANGED", f"the core clock changed by {change:+.1%} within a placement")
+    cpus_verified: bool = Field(validation_alias=AliasChoices("cpus_verified", "cpu_verified"))
 
 
 class LatencyPlacement(Placement):
     """One placement of a pointer chase: its windows in ns per load, and which of them were disturbed."""
 
-    cpu_verified: bool
     windows_ns: tuple[float, ...]
     dirty_windows: tuple[int, ...]
-
-    def flags(self) -> Iterator[Flag]:
-        """Yield the validity flags of this placement."""
-        yield from super().flags()
-        if not self.cpu_verified:
-            yield flag("CPU_UNVERIFIED", "the thread was not on its CPU when the windows ended")
 
 
 Stopped = Literal["converged", "placements", "budget"]
@@ -173,13 +130,6 @@ class LatencyPoint(Model):
     error: ProbeError | None
     placements: tuple[LatencyPlacement, ...] | None
 
-    def flags(self) -> Iterator[Flag]:
-        """Yield the validity flags of all placements of this point."""
-        if self.error is None and not self.chain_proved:
-            yield flag("WORK_UNPROVED", "the chain was not proved to be one cycle over all its nodes")
-        for placement in self.placements or ():
-            yield from placement.flags()
-
 
 class LatencyResult(Model):
     """Result of ``sutprobe latency``: one point per place x size x stride, in that order."""
@@ -200,16 +150,9 @@ class Accounting(Model):
 class BandwidthPlacement(Placement):
     """One placement of a bandwidth kernel: windows in MB/s by both accountings, and each thread's share."""
 
-    cpus_verified: bool
     windows_mb_s: tuple[float, ...]
     program_windows_mb_s: tuple[float, ...]
     per_thread_mb_s: tuple[float, ...]
-
-    def flags(self) -> Iterator[Flag]:
-        """Yield the validity flags of this placement."""
-        yield from super().flags()
-        if not self.cpus_verified:
-            yield flag("CPU_UNVERIFIED", "a thread was not on its CPU when the windows ended")
 
 
 class BandwidthPoint(Model):
@@ -233,13 +176,6 @@ class BandwidthPoint(Model):
     error: ProbeError | None
     placements: tuple[BandwidthPlacement, ...] | None
 
-    def flags(self) -> Iterator[Flag]:
-        """Yield the validity flags of all placements of this point."""
-        if self.error is None and not self.checked:
-            yield flag("WORK_UNPROVED", "the check that all bytes were moved did not pass")
-        for placement in self.placements or ():
-            yield from placement.flags()
-
 
 class BandwidthResult(Model):
     """Result of ``sutprobe bandwidth``, in the order group x mix x setting."""
@@ -259,15 +195,8 @@ class LoadedProbe(Model):
 class LoadedPlacement(Placement):
     """One placement of a loaded-latency point; the probes' own traffic is not in ``windows_mb_s``."""
 
-    cpus_verified: bool
     windows_mb_s: tuple[float, ...]
     probes: tuple[LoadedProbe, ...]
-
-    def flags(self) -> Iterator[Flag]:
-        """Yield the validity flags of this placement."""
-        yield from super().flags()
-        if not self.cpus_verified:
-            yield flag("CPU_UNVERIFIED", "a thread was not on its CPU when the windows ended")
 
 
 class LoadedPoint(Model):
@@ -275,14 +204,10 @@ class LoadedPoint(Model):
 
     inject_delay: int
     delay_ns: float
+    checked: bool
     stopped: Stopped | None
     error: ProbeError | None
     placements: tuple[LoadedPlacement, ...] | None
-
-    def flags(self) -> Iterator[Flag]:
-        """Yield the validity flags of all placements of this point."""
-        for placement in self.placements or ():
-            yield from placement.flags()
 
 
 class ZeroLoad(Model):
@@ -430,14 +355,6 @@ class ProbeDocument(Model):
     warnings: tuple[Warned, ...]
     parameters: dict[str, Any]
     result: dict[str, Any] | None
-
-    def flags(self) -> Iterator[Flag]:
-        """Yield the validity flags that hold for everything in the document."""
-        if self.clock is not None and self.clock.source == "monotonic_raw":
-            yield flag("CLOCK_FALLBACK", f"timed with CLOCK_MONOTONIC_RAW: {self.clock.reason}")
-        for warned in self.warnings:
-            if warned.code == "RT_THROTTLE_POSSIBLE":
-                yield flag("RT_THROTTLE_POSSIBLE", warned.message)
 
 
 Result = TypeVar("Result", bound=Model)

@@ -84,6 +84,7 @@ class BandwidthMatrix(Declaration[BandwidthMatrixSettings, BandwidthMatrixValues
             cpus=tuple(sorted(sut.cpus)),
             nodes=tuple(sut.memory_nodes),
             expected_duration_s=START_UP_S + len(cells) * settings.cost_s(size_bytes, threads),
+            budget_s=len(cells) * settings.budget_s,
         )
 
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
@@ -98,7 +99,7 @@ class BandwidthMatrix(Declaration[BandwidthMatrixSettings, BandwidthMatrixValues
             raise InputError(f"expected {len(rows)} x {len(columns)} cells, found {len(points)}")
         measured = {f"node {row} from {column}": cell for (row, column), cell in cells.items() if cell is not None}
         require_value(points, len(measured))
-        flags: list[Flag] = [*document.flags(), *traffic_flags(points, measured)]
+        flags: list[Flag] = [*traffic_flags(document, points, measured)]
         local = {row: cell.bandwidth_mb_s.value for (row, column), cell in cells.items() if cell and row == column}
         if local and max(local.values()) / min(local.values()) - 1 > LOCAL_DIFFERENCE:
             low, high = min(local, key=lambda node: local[node]), max(local, key=lambda node: local[node])

@@ -127,12 +127,14 @@ def step(
     cpus: tuple[int, ...],
     nodes: tuple[int, ...],
     expected_duration_s: float,
+    budget_s: float = 0.0,
 ) -> Step:
     """Return the step that runs *subcommand* with *options*; a list repeats its option.
 
-    The deadline follows from the expected duration.
+    The deadline follows from the expected duration and from *budget_s*, the time that points which have not converged
+    may take beyond it, all points together.
     """
-    deadline_s = float(max(DEADLINE_FLOOR_S, round(expected_duration_s * DEADLINE_FACTOR)))
+    deadline_s = float(max(DEADLINE_FLOOR_S, round(expected_duration_s * DEADLINE_FACTOR + budget_s)))
     argv = [PROBE, subcommand]
     for name, value in options.items():
         for each in value if isinstance(value, list) else (value,):

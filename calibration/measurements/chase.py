@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the pointer-chase kinds share: their settings, their cost, and the reading of ``sutprobe latency``."""
 
+from collections.abc import Iterator, Sequence
+
+from calibration.evidence import document_flags, placement_flags
 from calibration.measurements.base import Missing, Settings
 from calibration.measurements.sut import Place
 from calibration.statistics import Estimate, estimate
-from calibration.sutprobe import LatencyPoint
-from calibration.validity import Flag, flag
+from calibration.sutprobe import LatencyPoint, ProbeDocument
+from calibration.validity import Flag
 
 LINK_NS = 60.0
 """Cost of linking one node of a chain, for the expected duration only."""
@@ -21,13 +24,16 @@ START_UP_S = 0.5
 
 
 class ChaseSettings(Settings):
-    """How often a chase is repeated: *placements* fresh allocations with *windows* of *hops* loads in each."""
+    """How often a chase is repeated: *placements* fresh allocations with *windows* of *hops* loads in each.
+
+    A point whose interval is wider than *target_half_width* (relative) then gets more placements for *budget_s*.
+    """
 
     placements: int = 9
     windows: int = 9
     hops: int = 200_000
     target_half_width: float = 0.01
-    budget_s: float = 60.0
+    budget_s: float = 10.0
 
     def options(self) -> dict[str, object]:
         """Return the kernel options that these settings stand for."""
@@ -67,13 +73,8 @@ def missing_of(point: LatencyPoint) -> Missing | None:
     return Missing(what=str(Place(point.cpu, point.node)), reason=f"{point.error.code}: {point.error.message}")
 
 
-def estimate_flags(figure: Estimate, what: str) -> list[Flag]:
-    """Return the validity flags that the statistics of *figure* raise; *what* names it in their sentences."""
-    flags = []
-    if figure.converged is False and figure.half_width is not None:
-        flags.append(flag("NOT_CONVERGED", f"{what}: half-width {figure.half_width:.1%} of the value"))
-    if figure.bimodal:
-        flags.append(
-            flag("BIMODAL", f"{what}: two levels between {figure.minimum:.4g} and {figure.maximum:.4g} {figure.unit}")
-        )
-    return flags
+def chase_flags(document: ProbeDocument, points: Sequence[LatencyPoint]) -> Iterator[Flag]:
+    """Yield the flags that the evidence in *document* raises for the chases *points*."""
+    yield from document_flags(document)
+    placements = [placement for point in points for placement in point.placements or ()]
+    yield from placement_flags(placements, proved=all(point.chain_proved for point in points if point.error is None))

@@ -6,8 +6,9 @@ from typing import Literal
 
 from calibration.context.model import Context
 from calibration.errors import InputError
+from calibration.evidence import estimate_flags
 from calibration.measurements.base import Declaration, Metric, NotPlanned, Parsed, Step, Values, metric_of, step
-from calibration.measurements.chase import START_UP_S, ChaseSettings, estimate_flags, latency_of
+from calibration.measurements.chase import START_UP_S, ChaseSettings, chase_flags, latency_of
 from calibration.measurements.sut import Place, Sut, memory_bound_bytes, size_flags
 from calibration.statistics import Estimate
 from calibration.sutprobe import LatencyResult, ProbeDocument, read_result
@@ -55,6 +56,7 @@ class IdleLatency(Declaration[ChaseSettings, IdleLatencyValues]):
                 cpus=(place.cpu,),
                 nodes=(place.node,),
                 expected_duration_s=START_UP_S + settings.cost_s(size_bytes),
+                budget_s=settings.budget_s,
             )
 
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
@@ -63,7 +65,8 @@ class IdleLatency(Declaration[ChaseSettings, IdleLatencyValues]):
         if len(result.points) != 1:
             raise InputError(f"expected one point for {step.id}, found {len(result.points)}")
         point = result.points[0]
-        figure = latency_of(point, document.parameters.get("target_half_width"))
+        target = document.parameters.get("target_half_width")
+        figure = latency_of(point, target)
         if figure is None or not point.placements:
             raise InputError(f"{point.error.code}: {point.error.message}" if point.error else "no placement measured")
         yield Parsed(
@@ -77,10 +80,9 @@ class IdleLatency(Declaration[ChaseSettings, IdleLatencyValues]):
                 latency_ns=figure,
             ),
             flags=(
-                *document.flags(),
-                *point.flags(),
+                *chase_flags(document, result.points),
                 *size_flags(Sut(context), point.touched_bytes),
-                *estimate_flags(figure, "latency"),
+                *estimate_flags([("latency", figure)], target),
             ),
         )
 

@@ -6,6 +6,7 @@ from typing import Literal
 
 from calibration.context.model import Context
 from calibration.errors import InputError
+from calibration.evidence import document_flags
 from calibration.measurements.base import (
     Declaration,
     Metric,
@@ -176,7 +177,7 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
                     ),
                     gaps=_gaps(each.gaps),
                 ),
-                flags=(*document.flags(), *_flags(each, sut)),
+                flags=(*document_flags(document), *_flags(each, sut)),
             )
 
     def metrics(self, values: JitterValues) -> Iterator[Metric]:

@@ -2,32 +2,30 @@
 """Latency ladder: latency against working-set size, and the cache levels that the curve shows."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from math import log, log2
+from math import log2
 from statistics import median
 from typing import Literal
 
 from calibration.context.model import Context
 from calibration.errors import InputError
+from calibration.evidence import estimate_flags
 from calibration.measurements.base import Declaration, Metric, NotPlanned, Parsed, Step, Values, metric_of, step
-from calibration.measurements.chase import START_UP_S, ChaseSettings, estimate_flags, latency_of, missing_of
+from calibration.measurements.chase import START_UP_S, ChaseSettings, chase_flags, latency_of, missing_of
 from calibration.measurements.sut import Place, Sut, memory_bound_bytes
 from calibration.model import Model
 from calibration.statistics import Estimate, estimate
 from calibration.sutprobe import LatencyPoint, LatencyResult, ProbeDocument, read_result
-from calibration.validity import Flag, flag
 
-PLATEAU_SLOPE = 0.12
-"""A step between two sizes belongs to a plateau while latency grows by less than this (natural logarithm) per octave:
-a level's own drift (pages, associativity) stays below, the climb into the next level is several times steeper."""
+PLATEAU_SPAN = 1.25
+"""Largest latency of a plateau relative to its smallest: a level's own drift (pages, associativity, a shared cache's
+neighbours) stays within it, a climb into the next level leaves it within a third of an octave."""
 
-PLATEAU_OCTAVES = 0.7
-"""A plateau spans at least this much: shorter flat stretches happen by chance within a climb."""
+PLATEAU_OCTAVES = 1.2
+"""A plateau spans at least this much of the sizes: shorter flat stretches happen within a climb."""
 
-MERGE = 0.12
-"""Neighbouring plateaus whose latencies differ by less (natural logarithm) are one level."""
-
-MATCH_OCTAVES = 1.25
-"""A plateau is given a cache's name when it ends within this distance of the size the kernel reports."""
+CACHE_EXCESS = 1.3
+"""A plateau that ends below this multiple of a cache's reported size is that cache's. The curve may leave a cache long
+before its reported size (a share of it is what one CPU gets), hardly ever after it."""
 
 
 class LadderSettings(ChaseSettings):
@@ -37,6 +35,7 @@ class LadderSettings(ChaseSettings):
     """
 
     hops: int = 50_000
+    budget_s: float = 0.5
     smallest_bytes: int = 1024
     points_per_octave: int = 4
     strides_bytes: tuple[int, ...] = (64,)
@@ -114,6 +113,7 @@ class LatencyLadder(Declaration[LadderSettings, LatencyLadderValues]):
                     cpus=(place.cpu,),
                     nodes=(place.node,),
                     expected_duration_s=START_UP_S + cost_s,
+                    budget_s=len(sizes) * len(strides) * settings.budget_s,
                 )
 
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
@@ -122,9 +122,7 @@ class LatencyLadder(Declaration[LadderSettings, LatencyLadderValues]):
         target = document.parameters.get("target_half_width")
         points: list[LadderPoint] = []
         random: list[tuple[LatencyPoint, Estimate]] = []
-        flags: list[Flag] = [*document.flags()]
         for point in result.points:
-            flags += point.flags()
             if (figure := latency_of(point, target)) is None:
                 continue
             points.append(
@@ -146,22 +144,15 @@ class LatencyLadder(Declaration[LadderSettings, LatencyLadderValues]):
             if cache.type != "Instruction" and cache.size_bytes is not None
         }
         levels = recognise_levels([(point.size_bytes, figure) for point, figure in random], reported)
-        unconverged = [each for each in points if each.latency_ns.converged is False]
-        if unconverged:
-            flags.append(
-                flag(
-                    "NOT_CONVERGED",
-                    f"{len(unconverged)} of {len(points)} points have a half-width beyond {target:.0%} of their value",
-                )
-            )
-        for level in levels:
-            flags += [each for each in estimate_flags(level.latency_ns, level.name) if each.code == "BIMODAL"]
         yield Parsed(
             id=step.id,
             values=LatencyLadderValues(
                 cpu=result.points[0].cpu, node=result.points[0].node, points=tuple(points), levels=levels
             ),
-            flags=tuple(flags),
+            flags=(
+                *chase_flags(document, result.points),
+                *estimate_flags([(f"{each.size_bytes} bytes", each.latency_ns) for each in points], target),
+            ),
             missing=tuple(gone for point in result.points if (gone := missing_of(point)) is not None),
         )
 
@@ -188,60 +179,58 @@ def _expected_hop_ns(sut: Sut, size_bytes: int) -> float:
 def recognise_levels(curve: Sequence[tuple[int, Estimate]], reported_bytes: Mapping[int, int]) -> tuple[Level, ...]:
     """Return the levels that *curve* (size in bytes, latency) shows, smallest first.
 
-    A plateau is a run of sizes along which latency hardly grows. Plateaus are matched with the caches the kernel reports
-    by where they end; the last is memory when it reaches the largest size. A cache that the curve does not show is not
-    invented, and a plateau that no reported cache explains is named by its size.
+    A plateau is a run of sizes along which latency hardly grows. Plateaus are matched with the caches the kernel
+    reports by where they end; the last is memory when it reaches the largest size. A cache that the curve does not
+    show is not invented, and a plateau that no reported cache explains is named by its size.
     """
     ordered = sorted(curve)
-    if len(ordered) < 3:
-        return ()
-    runs = _plateaus(ordered)
     caches = {f"L{level}": size for level, size in sorted(reported_bytes.items())}
     levels: list[Level] = []
-    for first, last in runs:
+    for first, last in _plateaus(ordered):
         size = ordered[last][0]
         figure = _plateau_latency([figure for _, figure in ordered[first : last + 1]])
-        if last == len(ordered) - 1 and levels:
+        holding = [name for name, cache in caches.items() if size <= cache * CACHE_EXCESS]
+        if not holding and last == len(ordered) - 1:
             levels.append(Level(name="memory", size_bytes=None, reported_bytes=None, latency_ns=figure))
             continue
-        taken = {level.name for level in levels}
-        near = {
-            name: abs(log2(size / cache))
-            for name, cache in caches.items()
-            if name not in taken and abs(log2(size / cache)) <= MATCH_OCTAVES
-        }
-        name = min(near, key=lambda each: near[each]) if near else f"plateau-{size}"
+        free = [name for name in holding[:1] if name not in {level.name for level in levels}]
+        name = free[0] if free else f"plateau-{size}"
         levels.append(Level(name=name, size_bytes=size, reported_bytes=caches.get(name), latency_ns=figure))
     return tuple(levels)
 
 
 def _plateaus(ordered: Sequence[tuple[int, Estimate]]) -> list[tuple[int, int]]:
-    runs: list[tuple[int, int]] = []
-    start = 0
-    for index in range(1, len(ordered) + 1):
-        if index < len(ordered):
-            (below, low), (above, high) = ordered[index - 1], ordered[index]
-            octaves = log2(above / below)
-            if log(high.value / low.value) <= PLATEAU_SLOPE * octaves + 0.01:
-                continue
-        if log2(ordered[index - 1][0] / ordered[start][0]) >= PLATEAU_OCTAVES:
-            runs.append((start, index - 1))
-        start = index
-    return _with_values(runs, ordered)
+    """Return first and last index of each plateau: the longest flat run, then the longest of what it leaves, and so on.
+
+    A single disturbed point cannot split a plateau: each latency is first replaced by the median of three neighbours.
+    """
+    sizes = [size for size, _ in ordered]
+    values = [figure.value for _, figure in ordered]
+    smooth = [median(values[max(0, index - 1) : index + 2]) for index in range(len(values))]
+    found: list[tuple[int, int]] = []
+    open_ranges = [(0, len(ordered))]
+    while open_ranges:
+        begin, end = open_ranges.pop()
+        runs = [_longest_from(smooth, first, end) for first in range(begin, end)]
+        if not runs:
+            continue
+        first, last = max(runs, key=lambda run: log2(sizes[run[1]] / sizes[run[0]]))
+        if log2(sizes[last] / sizes[first]) >= PLATEAU_OCTAVES:
+            found.append((first, last))
+            open_ranges += [(begin, first), (last + 1, end)]
+    return sorted(found)
 
 
-def _with_values(runs: list[tuple[int, int]], ordered: Sequence[tuple[int, Estimate]]) -> list[tuple[int, int]]:
-    """Merge neighbouring *runs* of nearly the same latency."""
-    merged: list[tuple[int, int]] = []
-    for first, last in runs:
-        if merged:
-            before = median(figure.value for _, figure in ordered[merged[-1][0] : merged[-1][1] + 1])
-            now = median(figure.value for _, figure in ordered[first : last + 1])
-            if abs(log(now / before)) < MERGE:
-                merged[-1] = (merged[-1][0], last)
-                continue
-        merged.append((first, last))
-    return merged
+def _longest_from(values: Sequence[float], first: int, end: int) -> tuple[int, int]:
+    """Return the longest run from *first* on whose values span no more than a plateau may."""
+    low = high = values[first]
+    last = first
+    for index in range(first + 1, end):
+        low, high = min(low, values[index]), max(high, values[index])
+        if high > low * PLATEAU_SPAN:
+            break
+        last = index
+    return first, last
 
 
 def _plateau_latency(figures: Sequence[Estimate]) -> Estimate:

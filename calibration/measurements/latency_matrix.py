@@ -6,8 +6,9 @@ from typing import Literal
 
 from calibration.context.model import Context
 from calibration.errors import InputError
+from calibration.evidence import estimate_flags
 from calibration.measurements.base import Declaration, Metric, NotPlanned, Parsed, Step, Values, metric_of, step
-from calibration.measurements.chase import START_UP_S, ChaseSettings, estimate_flags, latency_of, missing_of
+from calibration.measurements.chase import START_UP_S, ChaseSettings, chase_flags, latency_of, missing_of
 from calibration.measurements.sut import Place, Sut, memory_bound_bytes, size_flags
 from calibration.statistics import Estimate
 from calibration.sutprobe import LatencyResult, ProbeDocument, read_result
@@ -65,6 +66,7 @@ class LatencyMatrix(Declaration[ChaseSettings, LatencyMatrixValues]):
             cpus=tuple(rows),
             nodes=tuple(columns),
             expected_duration_s=START_UP_S + len(places) * settings.cost_s(size_bytes),
+            budget_s=len(places) * settings.budget_s,
         )
 
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
@@ -87,17 +89,16 @@ class LatencyMatrix(Declaration[ChaseSettings, LatencyMatrixValues]):
             size_bytes=result.points[0].size_bytes,
             latency_ns=tuple(tuple(cells[cpu, node] for node in columns) for cpu in cpus),
         )
-        flags: list[Flag] = [*document.flags()]
-        for point in result.points:
-            flags += point.flags()
-            if (figure := cells[point.cpu, point.node]) is not None:
-                flags += estimate_flags(figure, f"CPU {point.cpu} to node {point.node}")
-        flags += size_flags(sut, result.points[0].touched_bytes)
-        flags += _asymmetry(values)
+        named = [(f"CPU {cpu} to node {node}", cell) for (cpu, node), cell in cells.items() if cell is not None]
         yield Parsed(
             id=step.id,
             values=values,
-            flags=tuple(flags),
+            flags=(
+                *chase_flags(document, result.points),
+                *size_flags(sut, result.points[0].touched_bytes),
+                *estimate_flags(named, target),
+                *_asymmetry(values),
+            ),
             missing=tuple(gone for point in result.points if (gone := missing_of(point)) is not None),
         )
 

@@ -7,6 +7,7 @@ from typing import Literal
 
 from calibration.context.model import Context
 from calibration.errors import InputError
+from calibration.evidence import document_flags, estimate_flags, placement_flags
 from calibration.measurements.base import (
     Declaration,
     Metric,
@@ -18,7 +19,7 @@ from calibration.measurements.base import (
     metric_of,
     step,
 )
-from calibration.measurements.chase import START_UP_S, estimate_flags
+from calibration.measurements.chase import START_UP_S
 from calibration.measurements.sut import Place, Sut, memory_bound_bytes, size_flags
 from calibration.measurements.traffic import (
     DEFAULT_SHAPE,
@@ -134,6 +135,7 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
             expected_duration_s=START_UP_S
             + settings.cost_s(load_bytes + probe_bytes, threads)
             + points * settings.placements * settings.windows * settings.window_s,
+            budget_s=len(settings.delays) * settings.budget_s,
         )
 
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
@@ -141,10 +143,8 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
         result = read_result(document, LoadedResult)
         target = document.parameters.get("target_half_width")
         points = []
-        flags: list[Flag] = [*document.flags()]
         missing = []
         for point in result.points:
-            flags += point.flags()
             if not point.placements:
                 reason = f"{point.error.code}: {point.error.message}" if point.error else "no placement measured"
                 missing.append(Missing(what=f"inject delay {point.inject_delay}", reason=reason))
@@ -159,19 +159,10 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
                     probes=probes,
                 )
             )
-            flags += [
-                each
-                for each in estimate_flags(probes[0].latency_ns, f"inject delay {point.inject_delay}")
-                if each.code != "NOT_CONVERGED"
-            ]
         if not points:
             raise InputError(f"no inject delay could be measured: {'; '.join(sorted({m.reason for m in missing}))}")
-        wide = [each for each in points if each.latency_ns.converged is False]
-        if wide:
-            flags.append(flag("NOT_CONVERGED", f"{len(wide)} of {len(points)} delays: latency wider than {target:.0%}"))
-        flags += _drift(result.zero_load)
         parameters = document.parameters
-        flags += size_flags(Sut(context), int(parameters["probe_size_bytes"]))
+        placements = [placement for point in result.points for placement in point.placements or ()]
         yield Parsed(
             id=step.id,
             values=LoadedLatencyValues(
@@ -180,7 +171,13 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
                 points=tuple(points),
                 zero_load=result.zero_load,
             ),
-            flags=tuple(flags),
+            flags=(
+                *document_flags(document),
+                *placement_flags(placements, proved=all(point.checked for point in result.points if not point.error)),
+                *estimate_flags([(f"inject delay {each.inject_delay}", each.latency_ns) for each in points], target),
+                *size_flags(Sut(context), int(parameters["probe_size_bytes"])),
+                *_drift(result.zero_load),
+            ),
             missing=tuple(missing),
         )
 

@@ -107,6 +107,7 @@ class MaxBandwidth(Declaration[MaxSettings, MaxValues]):
             cpus=tuple(sorted(sut.cpus)),
             nodes=tuple(sorted({part.node for part in groups[0]})),
             expected_duration_s=START_UP_S + len(groups) * len(settings.mixes) * per_mix,
+            budget_s=len(groups) * len(settings.mixes) * settings.keep_best * settings.budget_s,
         )
 
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
@@ -139,8 +140,7 @@ class MaxBandwidth(Declaration[MaxSettings, MaxValues]):
                 mixes=winners, groups={name: point.group for name, (_, point) in best.items()}, search=tuple(search)
             ),
             flags=(
-                *document.flags(),
-                *traffic_flags(full, winners),
+                *traffic_flags(document, full, winners),
                 *size_flags(Sut(context), min(point.buffer_bytes * point.threads for point in full)),
             ),
             missing=tuple(gone for point in points if (gone := missing_of(point)) is not None),

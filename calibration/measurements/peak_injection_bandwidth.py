@@ -81,6 +81,7 @@ class PeakInjectionBandwidth(Declaration[PeakSettings, PeakValues]):
                 cpus=tuple(sorted(sut.cpus)),
                 nodes=tuple(sorted({part.node for part in parts})),
                 expected_duration_s=START_UP_S + len(mixes) * settings.cost_s(size_bytes, threads),
+                budget_s=len(mixes) * settings.budget_s,
             )
 
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
@@ -97,8 +98,7 @@ class PeakInjectionBandwidth(Declaration[PeakSettings, PeakValues]):
                 mixes=mixes,
             ),
             flags=(
-                *document.flags(),
-                *traffic_flags(points, mixes),
+                *traffic_flags(document, points, mixes),
                 *size_flags(Sut(context), points[0].buffer_bytes * points[0].threads),
             ),
             missing=tuple(gone for point in points if (gone := missing_of(point)) is not None),

@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the bandwidth kinds share: settings, groups of threads, cost, and the reading of ``sutprobe bandwidth``."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from calibration.errors import InputError
+from calibration.evidence import document_flags, estimate_flags, placement_flags
 from calibration.measurements.base import Missing, Settings
-from calibration.measurements.chase import TOUCH_BYTES_PER_S, estimate_flags
+from calibration.measurements.chase import TOUCH_BYTES_PER_S
 from calibration.measurements.sut import LLC_MULTIPLE, Sut, capped_bytes, cpu_list
 from calibration.model import Model
 from calibration.statistics import Estimate, estimate
-from calibration.sutprobe import Accounting, BandwidthPoint
+from calibration.sutprobe import Accounting, BandwidthPoint, ProbeDocument
 from calibration.validity import Flag
 
 MIXES = ("reads", "3:1", "2:1", "1:1", "stream_triad")
@@ -35,13 +36,16 @@ DEFAULT_SHAPE = Shape(streams=4, prefetch_bytes=2048)
 
 
 class TrafficSettings(Settings):
-    """How often traffic is repeated: *placements* fresh allocations with *windows* of *window_s* in each."""
+    """How often traffic is repeated: *placements* fresh allocations with *windows* of *window_s* in each.
+
+    A point whose interval is wider than *target_half_width* (relative) then gets more placements for *budget_s*.
+    """
 
     placements: int = 9
     windows: int = 9
     window_s: float = 0.1
     target_half_width: float = 0.01
-    budget_s: float = 60.0
+    budget_s: float = 10.0
     minimum_buffer_bytes: int = 100_000_000
     width: str = "auto"
 
@@ -124,8 +128,8 @@ def setting_of(point: BandwidthPoint) -> Setting:
 class MixBandwidth(Model):
     """Bandwidth of one mix in MB/s (10^6 bytes) by both accountings.
 
-    ``bandwidth_mb_s`` counts what memory must move by the declared rule (a regular store reads its line first), as Intel
-    MLC does; ``program_mb_s`` counts what the instructions ask for, as STREAM, likwid and lmbench do.
+    ``bandwidth_mb_s`` counts what memory must move by the declared rule (a regular store reads its line first), as
+    Intel MLC does; ``program_mb_s`` counts what the instructions ask for, as STREAM, likwid and lmbench do.
     """
 
     bandwidth_mb_s: Estimate
@@ -158,12 +162,15 @@ def missing_of(point: BandwidthPoint) -> Missing | None:
     return Missing(what=f"{point.mix} on {point.group}", reason=f"{point.error.code}: {point.error.message}")
 
 
-def traffic_flags(points: Sequence[BandwidthPoint], measured: dict[str, MixBandwidth]) -> list[Flag]:
-    """Return the validity flags of *points* and of the figures that were made from them, named by their keys."""
-    flags = [each for point in points for each in point.flags()]
-    for name, mix in measured.items():
-        flags += estimate_flags(mix.bandwidth_mb_s, name)
-    return flags
+def traffic_flags(
+    document: ProbeDocument, points: Sequence[BandwidthPoint], measured: Mapping[str, MixBandwidth]
+) -> Iterator[Flag]:
+    """Yield the flags that the evidence in *document* raises for *points*, and those of the figures made from them."""
+    yield from document_flags(document)
+    placements = [placement for point in points for placement in point.placements or ()]
+    yield from placement_flags(placements, proved=all(point.checked for point in points if point.error is None))
+    target = document.parameters.get("target_half_width")
+    yield from estimate_flags([(name, mix.bandwidth_mb_s) for name, mix in measured.items()], target)
 
 
 def require_value(points: Sequence[BandwidthPoint], found: int) -> None:

@@ -39,8 +39,8 @@ def assemble(directory: Path, *, now: datetime, interrupted: bool = False) -> Ru
     """Make the run document from a run's records, write it whole, and return it.
 
     *interrupted* says that the run was ended from outside: the steps without a record then have that as their reason.
-    Raises ``InputError`` where the records are not those of a run, ``EnvironmentLacksError`` where the document cannot be
-    written.
+    Raises ``InputError`` where the records are not those of a run, ``EnvironmentLacksError`` where the document cannot
+    be written.
     """
     start: StartRecord | None = None
     kernels: Kernels | None = None

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The store of run documents: ``<results>/<testbed>/<sut>/<run-id>/``.
 
-A run's directory holds ``context.tar.gz`` (the raw capture), ``records.jsonl`` (what happened, appended step by step, so
-that nothing measured is lost to a crash) and, once assembled, ``run.json``. A run document appears whole or not at all.
+A run's directory holds ``context.tar.gz`` (the raw capture), ``records.jsonl`` (what happened, appended step by step,
+so that nothing measured is lost to a crash) and, once assembled, ``run.json``. A run document appears whole or not at
+all.
 """
 
 import base64

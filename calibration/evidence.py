@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From the evidence in a kernel's document to validity flags: one flag per fault, with its extent in the sentence."""
+
+from collections.abc import Iterator, Sequence
+
+from calibration.statistics import Estimate
+from calibration.sutprobe import Interference, Placement, ProbeDocument
+from calibration.validity import Flag, flag
+
+FREQUENCY_CHANGE = 0.01
+"""Relative change of the core clock over one placement from which its figures are flagged."""
+
+
+def document_flags(document: ProbeDocument) -> Iterator[Flag]:
+    """Yield the flags that hold for everything in *document*."""
+    if document.clock is not None and document.clock.source == "monotonic_raw":
+        yield flag("CLOCK_FALLBACK", f"timed with CLOCK_MONOTONIC_RAW: {document.clock.reason}")
+    for warned in document.warnings:
+        if warned.code == "RT_THROTTLE_POSSIBLE":
+            yield flag("RT_THROTTLE_POSSIBLE", warned.message)
+
+
+def placement_flags(placements: Sequence[Placement], *, proved: bool) -> Iterator[Flag]:
+    """Yield the flags that *placements* of one measurement raise together.
+
+    *proved* says whether the kernel's own check that the work was done passed for all of them.
+    """
+    if not proved:
+        yield flag("WORK_UNPROVED", "the check that all the work was done did not pass")
+    of_all = f"of {len(placements)} placements"
+    if astray := [each for each in placements if not each.cpus_verified]:
+        yield flag("CPU_UNVERIFIED", f"a thread was not on its CPU at the end in {len(astray)} {of_all}")
+    yield from _page_flags(placements, of_all)
+    yield from interference_flags([each.interference for each in placements], of_all)
+    changes = [each.core_hz_after / each.core_hz_before - 1 for each in placements]
+    changed = [change for change in changes if abs(change) > FREQUENCY_CHANGE]
+    if changed:
+        worst = max(changed, key=abs)
+        yield flag("FREQ_CHANGED", f"the core clock changed within {len(changed)} {of_all}, most by {worst:+.1%}")
+
+
+def _page_flags(placements: Sequence[Placement], of_all: str) -> Iterator[Flag]:
+    pages = [each.pages for each in placements]
+    if unread := [each for each in pages if each.checked == 0]:
+        yield flag("PLACEMENT_UNVERIFIED", f"no page's node could be read back in {len(unread)} {of_all}")
+    checked = sum(each.checked for each in pages)
+    on_node = sum(each.on_node for each in pages)
+    if on_node < checked:
+        yield flag("PLACEMENT_WRONG", f"{on_node} of {checked} pages checked lie on the wanted node")
+    wanted = [each for each in pages if each.wanted != "base"]
+    none = [each for each in wanted if each.huge_fraction == 0]
+    partial = [each for each in wanted if 0 < each.huge_fraction < 1]
+    if none:
+        yield flag(
+            "HUGEPAGE_NONE", f"on {none[0].base_bytes}-byte pages in {len(none)} {of_all}: no huge ones to be had"
+        )
+    if partial:
+        least = min(each.huge_fraction for each in partial)
+        yield flag("HUGEPAGE_PARTIAL", f"at least {least:.0%} of the buffer on huge pages in {len(partial)} {of_all}")
+
+
+def interference_flags(counts: Sequence[Interference], of_all: str) -> Iterator[Flag]:
+    """Yield the flags for what else happened while measuring; *of_all* says how many there were, in words."""
+    for code, what, values in (
+        ("PREEMPTED", "involuntary context switches", [each.involuntary_switches for each in counts]),
+        ("STOLEN", "ms taken by the hypervisor", [each.steal_ms for each in counts]),
+        ("FAULTED", "page faults", [each.minor_faults + each.major_faults for each in counts]),
+        ("SMI", "system management interrupts", [each.smi for each in counts]),
+        ("THROTTLED", "thermal throttle events", [_both(each) for each in counts]),
+        ("MOVED", "pages migrated between nodes", [each.pages_migrated for each in counts]),
+    ):
+        hit = [value for value in values if value]
+        if hit:
+            yield flag(code, f"{sum(hit):g} {what} in {len(hit)} {of_all}")
+
+
+def _both(counts: Interference) -> int | None:
+    known = [each for each in (counts.core_throttle, counts.package_throttle) if each is not None]
+    return sum(known) if known else None
+
+
+def estimate_flags(figures: Sequence[tuple[str, Estimate]], target: float | None) -> Iterator[Flag]:
+    """Yield the flags that the statistics of named *figures* raise together; *target* is the half-width wanted."""
+    wide = [(name, each) for name, each in figures if each.converged is False]
+    if wide and target is not None:
+        worst = max(wide, key=lambda pair: pair[1].half_width or 0)
+        yield flag(
+            "NOT_CONVERGED",
+            f"{len(wide)} of {len(figures)} figures have a half-width beyond {target:.0%}, "
+            f"most {worst[0]}: {worst[1].half_width:.1%}",
+        )
+    two = [name for name, each in figures if each.bimodal]
+    if two:
+        yield flag(
+            "BIMODAL", f"two levels instead of one in {len(two)} of {len(figures)} figures: {', '.join(two[:5])}"
+        )
