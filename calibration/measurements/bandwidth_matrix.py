@@ -4,6 +4,8 @@
 from collections.abc import Iterator
 from typing import Literal
 
+from pydantic import NonNegativeInt, PositiveInt
+
 from calibration.context.model import Context
 from calibration.errors import InputError
 from calibration.measurements.base import Declaration, Metric, NotPlanned, Parsed, Step, Values, metric_of, step
@@ -32,8 +34,8 @@ LOCAL_DIFFERENCE = 0.05
 class BandwidthMatrixSettings(TrafficSettings):
     """Read-only traffic in one shape."""
 
-    streams: int = DEFAULT_SHAPE.streams
-    prefetch_bytes: int = DEFAULT_SHAPE.prefetch_bytes
+    streams: PositiveInt = DEFAULT_SHAPE.streams
+    prefetch_bytes: NonNegativeInt = DEFAULT_SHAPE.prefetch_bytes
 
 
 class BandwidthMatrixValues(Values):

@@ -3,6 +3,8 @@
 
 from collections.abc import Iterator, Sequence
 
+from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
+
 from calibration.evidence import document_flags, placement_flags
 from calibration.measurements.base import Missing, Settings
 from calibration.measurements.sut import Place
@@ -29,11 +31,11 @@ class ChaseSettings(Settings):
     A point whose interval is wider than *target_half_width* (relative) then gets more placements for *budget_s*.
     """
 
-    placements: int = 9
-    windows: int = 9
-    hops: int = 200_000
-    target_half_width: float = 0.01
-    budget_s: float = 10.0
+    placements: PositiveInt = 9
+    windows: PositiveInt = 9
+    hops: PositiveInt = 200_000
+    target_half_width: PositiveFloat = 0.01
+    budget_s: NonNegativeFloat = 10.0
 
     def options(self) -> dict[str, object]:
         """Return the kernel options that these settings stand for."""

@@ -4,6 +4,8 @@
 from collections.abc import Iterator
 from typing import Literal
 
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
+
 from calibration.context.model import Context
 from calibration.errors import InputError
 from calibration.evidence import document_flags
@@ -51,11 +53,11 @@ class JitterSettings(Settings):
     (``None``: all); one that is not isolated is measured beside them to show what isolation buys.
     """
 
-    loops: int = 80_000
-    executions: int = 20_000
-    intervals: int = 20
-    gap_s: float = 60.0
-    isolated: int | None = None
+    loops: PositiveInt = 80_000
+    executions: PositiveInt = 20_000
+    intervals: PositiveInt = 20
+    gap_s: PositiveFloat = 60.0
+    isolated: NonNegativeInt | None = None
     housekeeping: bool = True
 
 

@@ -6,6 +6,8 @@ from math import log2
 from statistics import median
 from typing import Literal
 
+from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
+
 from calibration.context.model import Context
 from calibration.errors import InputError
 from calibration.evidence import estimate_flags
@@ -34,13 +36,13 @@ class LadderSettings(ChaseSettings):
     Fewer hops are enough per window than for a single latency, because neighbouring points support each other.
     """
 
-    hops: int = 50_000
-    budget_s: float = 0.5
-    smallest_bytes: int = 1024
-    points_per_octave: int = 4
-    strides_bytes: tuple[int, ...] = (64,)
-    forward_strides_bytes: tuple[int, ...] = ()
-    target_half_width: float = 0.03
+    hops: PositiveInt = 50_000
+    budget_s: NonNegativeFloat = 0.5
+    smallest_bytes: PositiveInt = 1024
+    points_per_octave: PositiveInt = 4
+    strides_bytes: tuple[PositiveInt, ...] = (64,)
+    forward_strides_bytes: tuple[PositiveInt, ...] = ()
+    target_half_width: PositiveFloat = 0.03
 
 
 class LadderPoint(Model):

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from statistics import median
 from typing import Literal
 
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
+
 from calibration.context.model import Context
 from calibration.errors import InputError
 from calibration.evidence import document_flags, estimate_flags, placement_flags
@@ -23,6 +25,7 @@ from calibration.measurements.chase import START_UP_S
 from calibration.measurements.sut import Place, Sut, memory_bound_bytes, size_flags
 from calibration.measurements.traffic import (
     DEFAULT_SHAPE,
+    Mix,
     Part,
     Shape,
     TrafficSettings,
@@ -44,13 +47,13 @@ DRIFT = 0.02
 class LoadedSettings(TrafficSettings):
     """A sweep over *delays* with one *mix* in one *shape*, one latency probe per node."""
 
-    delays: tuple[int, ...] = MLC_DELAYS
-    mix: str = "reads"
+    delays: tuple[NonNegativeInt, ...] = MLC_DELAYS
+    mix: Mix = "reads"
     shape: Shape = DEFAULT_SHAPE
-    placements: int = 6
-    windows: int = 6
-    window_s: float = 0.2
-    target_half_width: float = 0.02
+    placements: PositiveInt = 6
+    windows: PositiveInt = 6
+    window_s: PositiveFloat = 0.2
+    target_half_width: PositiveFloat = 0.02
 
 
 class ProbeLatency(Model):

@@ -4,6 +4,8 @@
 from collections.abc import Iterator
 from typing import Literal
 
+from pydantic import NonNegativeInt, PositiveInt
+
 from calibration.context.model import Context
 from calibration.measurements.base import Declaration, Metric, NotPlanned, Parsed, Step, Values, metric_of, step
 from calibration.measurements.chase import START_UP_S, TOUCH_BYTES_PER_S
@@ -11,6 +13,7 @@ from calibration.measurements.sut import Sut, size_flags
 from calibration.measurements.traffic import (
     BUFFERS_PER_THREAD,
     MIXES,
+    Mix,
     MixBandwidth,
     Part,
     Setting,
@@ -38,11 +41,11 @@ class MaxSettings(TrafficSettings):
     The best *keep_best* of each mix are measured again in full, so that the winner is not the luckiest of many.
     """
 
-    mixes: tuple[str, ...] = MIXES
-    streams: tuple[int, ...] = (1, 2, 4)
-    prefetch_bytes: tuple[int, ...] = (0, 1024, 2048)
-    delays: tuple[int, ...] = (0, 8, 15)
-    keep_best: int = 3
+    mixes: tuple[Mix, ...] = MIXES
+    streams: tuple[PositiveInt, ...] = (1, 2, 4)
+    prefetch_bytes: tuple[NonNegativeInt, ...] = (0, 1024, 2048)
+    delays: tuple[NonNegativeInt, ...] = (0, 8, 15)
+    keep_best: PositiveInt = 3
     one_per_core: bool = True
 
 

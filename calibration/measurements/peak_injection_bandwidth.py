@@ -12,6 +12,7 @@ from calibration.measurements.traffic import (
     DEFAULT_SHAPE,
     MIXES,
     PLAIN,
+    Mix,
     MixBandwidth,
     Shape,
     TrafficSettings,
@@ -29,9 +30,9 @@ from calibration.sutprobe import BandwidthResult, ProbeDocument, read_result
 class PeakSettings(TrafficSettings):
     """*mixes* in the tuned *shape*, and *plain_mixes* in one plain stream as well."""
 
-    mixes: tuple[str, ...] = MIXES
+    mixes: tuple[Mix, ...] = MIXES
     shape: Shape = DEFAULT_SHAPE
-    plain_mixes: tuple[str, ...] = MIXES
+    plain_mixes: tuple[Mix, ...] = MIXES
 
 
 class PeakValues(Values):

@@ -2,7 +2,9 @@
 """What the bandwidth kinds share: settings, groups of threads, cost, and the reading of ``sutprobe bandwidth``."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
+
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 from calibration.errors import InputError
 from calibration.evidence import document_flags, estimate_flags, placement_flags
@@ -14,7 +16,10 @@ from calibration.statistics import Estimate, estimate
 from calibration.sutprobe import Accounting, BandwidthPoint, ProbeDocument
 from calibration.validity import Flag
 
-MIXES = ("reads", "3:1", "2:1", "1:1", "stream_triad")
+Mix = Literal["reads", "3:1", "2:1", "1:1", "stream_triad", "write", "write_nt", "copy", "copy_nt", "triad"]
+"""The mixes that the kernel knows."""
+
+MIXES: tuple[Mix, ...] = ("reads", "3:1", "2:1", "1:1", "stream_triad")
 """The mixes of the published pages, in their order."""
 
 BUFFERS_PER_THREAD = 3
@@ -24,8 +29,8 @@ BUFFERS_PER_THREAD = 3
 class Shape(Model):
     """How a kernel walks its buffers: parallel streams, and how many bytes ahead it prefetches (0: not at all)."""
 
-    streams: int
-    prefetch_bytes: int
+    streams: PositiveInt
+    prefetch_bytes: NonNegativeInt
 
 
 PLAIN = Shape(streams=1, prefetch_bytes=0)
@@ -41,13 +46,13 @@ class TrafficSettings(Settings):
     A point whose interval is wider than *target_half_width* (relative) then gets more placements for *budget_s*.
     """
 
-    placements: int = 9
-    windows: int = 9
-    window_s: float = 0.1
-    target_half_width: float = 0.01
-    budget_s: float = 10.0
-    minimum_buffer_bytes: int = 100_000_000
-    width: str = "auto"
+    placements: PositiveInt = 9
+    windows: PositiveInt = 9
+    window_s: PositiveFloat = 0.1
+    target_half_width: PositiveFloat = 0.01
+    budget_s: NonNegativeFloat = 10.0
+    minimum_buffer_bytes: PositiveInt = 100_000_000
+    width: Literal["auto", "sse2", "avx2", "avx512", "neon"] = "auto"
 
     def options(self) -> dict[str, object]:
         """Return the kernel options that these settings stand for."""

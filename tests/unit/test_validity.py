@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The closed list of validity flags."""
 
+from typing import Any
+
 import pytest
 
-from calibration.sutprobe import Interference, LatencyPlacement, Pages
-from calibration.validity import SEVERITIES, flag, validity
+from calibration.evidence import estimate_flags, placement_flags
+from calibration.statistics import estimate
+from calibration.sutprobe import Interference, Pages, Placement
+from calibration.validity import flag, validity
 
 QUIET = Interference(
     involuntary_switches=0,
@@ -48,6 +52,19 @@ def test_warnings_alone_leave_it_valid_and_repeats_are_kept_once() -> None:
     assert len(judged.flags) == 2
 
 
+def placement(*, pages: Pages = GOOD_PAGES, interference: Interference = QUIET, **changes: Any) -> Placement:
+    fields = {"seed": 1, "core_hz_before": 3.0e9, "core_hz_after": 3.0e9, "cpus_verified": True, **changes}
+    return Placement(pages=pages, interference=interference, **fields)
+
+
+def codes(*placements: Placement, proved: bool = True) -> list[str]:
+    return [each.code for each in placement_flags(placements, proved=proved)]
+
+
+def test_a_placement_without_fault_raises_nothing() -> None:
+    assert codes(placement(), placement()) == []
+
+
 @pytest.mark.parametrize(
     ("change", "code"),
     [
@@ -60,8 +77,7 @@ def test_warnings_alone_leave_it_valid_and_repeats_are_kept_once() -> None:
     ],
 )
 def test_each_kind_of_interference_raises_its_flag(change: dict[str, float], code: str) -> None:
-    assert list(QUIET.flags()) == []
-    assert [each.code for each in QUIET.model_copy(update=change).flags()] == [code]
+    assert codes(placement(), placement(interference=QUIET.model_copy(update=change))) == [code]
 
 
 @pytest.mark.parametrize(
@@ -75,20 +91,26 @@ def test_each_kind_of_interference_raises_its_flag(change: dict[str, float], cod
     ],
 )
 def test_each_fault_of_placement_raises_its_flag(change: dict[str, float], code: str) -> None:
-    assert list(GOOD_PAGES.flags()) == []
-    assert [each.code for each in GOOD_PAGES.model_copy(update=change).flags()] == [code]
+    assert codes(placement(), placement(pages=GOOD_PAGES.model_copy(update=change))) == [code]
 
 
-def test_a_wrong_cpu_or_a_changed_clock_is_seen() -> None:
-    placement = LatencyPlacement(
-        seed=1,
-        pages=GOOD_PAGES,
-        core_hz_before=3.0e9,
-        core_hz_after=2.9e9,
-        interference=QUIET,
-        cpu_verified=False,
-        windows_ns=(1.0,),
-        dirty_windows=(),
-    )
-    assert {each.code for each in placement.flags()} == {"FREQ_CHANGED", "CPU_UNVERIFIED"}
-    assert SEVERITIES["CPU_UNVERIFIED"] == "invalid"
+def test_a_wrong_cpu_a_changed_clock_and_unproved_work_are_seen() -> None:
+    assert codes(placement(cpus_verified=False)) == ["CPU_UNVERIFIED"]
+    assert codes(placement(core_hz_after=2.9e9)) == ["FREQ_CHANGED"]
+    assert codes(placement(), proved=False) == ["WORK_UNPROVED"]
+    assert not validity(placement_flags([placement()], proved=False)).valid
+
+
+def test_one_flag_says_how_many_placements_it_stands_for() -> None:
+    hit = placement(interference=QUIET.model_copy(update={"involuntary_switches": 4}))
+    (found,) = placement_flags([hit, placement(), hit], proved=True)
+    assert found.reason == "8 involuntary context switches in 2 of 3 placements"
+
+
+def test_figures_that_did_not_converge_or_have_two_levels_are_named() -> None:
+    wide = estimate([[90.0], [95.0], [100.0], [104.0], [108.0], [110.0]], "ns", target_half_width=0.01)
+    two = estimate([[100.0, 120.0] * 3] * 6, "ns", target_half_width=0.01)
+    found = {each.code: each.reason for each in estimate_flags([("L2", wide), ("memory", two)], 0.01)}
+    assert "1 of 2 figures" in found["NOT_CONVERGED"]
+    assert "L2" in found["NOT_CONVERGED"]
+    assert "memory" in found["BIMODAL"]

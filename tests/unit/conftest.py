@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the unit tests share: captured machines and recorded kernel documents."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from calibration.context import load
+from calibration.context.model import Context
+
+FIXTURES = Path(__file__).parent.parent / "fixtures"
+MACHINES = sorted((FIXTURES / "context").glob("*.tar.gz"))
+DOCUMENTS = sorted((FIXTURES / "sutprobe").glob("*.json"))
+
+
+@pytest.fixture(params=MACHINES, ids=lambda path: path.name.removesuffix(".tar.gz"))
+def machine(request: pytest.FixtureRequest) -> Context:
+    """Each captured machine in turn."""
+    return load(request.param)
+
+
+@pytest.fixture(params=DOCUMENTS, ids=lambda path: path.stem)
+def recorded(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """Each recorded kernel document in turn."""
+    document: dict[str, Any] = json.loads(request.param.read_text(encoding="utf-8"))
+    return document

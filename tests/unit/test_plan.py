@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plans for captured machines: only what the machine has, and a reason for everything left out."""
+
+from pathlib import Path
+
+import pytest
+
+from calibration.context import load
+from calibration.context.model import Context
+from calibration.errors import EnvironmentLacksError, InputError
+from calibration.measurements import registry
+from calibration.measurements.base import Step
+from calibration.measurements.sut import Sut, cpu_list
+from calibration.plan import make_plan, plan_text
+from calibration.profiles import load_profile, parse_profile, profile_names
+
+FIXTURES = Path(__file__).parent.parent / "fixtures" / "context"
+
+
+def options(step: Step, name: str) -> list[str]:
+    return [value for option, value in zip(step.argv, step.argv[1:], strict=False) if option == f"--{name}"]
+
+
+def cpus_of(text: str) -> set[int]:
+    found: set[int] = set()
+    for each in text.split(","):
+        low, _, high = each.partition("-")
+        found |= set(range(int(low), int(high or low) + 1))
+    return found
+
+
+def step_of(context: Context, profile: str, step_id: str) -> Step:
+    return next(step for step in make_plan(context, load_profile(profile)).steps if step.id == step_id)
+
+
+@pytest.mark.parametrize("profile", profile_names())
+def test_a_plan_uses_only_cpus_and_nodes_that_the_machine_has(machine: Context, profile: str) -> None:
+    plan = make_plan(machine, load_profile(profile))
+    assert {step.kind for step in plan.steps} | {each.kind for each in plan.not_planned} >= registry().keys()
+    nodes = {node.id for node in machine.nodes}
+    for step in plan.steps:
+        assert step.cpus
+        assert set(step.cpus) <= set(machine.online_cpus)
+        assert set(step.nodes) <= nodes
+        assert step.argv[0] == "sutprobe"
+        assert all(isinstance(word, str) and word for word in step.argv)
+        assert 0 < step.expected_duration_s < step.deadline_s
+        assert options(step, "deadline-s") == [f"{step.deadline_s:g}"]
+        for name in ("at", "probe", "group", "load"):
+            for part in (part for text in options(step, name) for part in text.split("+")):
+                cpus, _, node = part.partition("@")
+                assert cpus_of(cpus) <= set(machine.online_cpus)
+                assert int(node) in nodes
+    assert len({step.id for step in plan.steps}) == len(plan.steps)
+
+
+@pytest.mark.parametrize("profile", profile_names())
+def test_a_plan_leaves_half_of_each_nodes_free_memory_alone(machine: Context, profile: str) -> None:
+    for step in make_plan(machine, load_profile(profile)).steps:
+        if not (sizes := options(step, "buffer-bytes")):
+            continue
+        for group in options(step, "group") or options(step, "load"):
+            wanted: dict[int, int] = {}
+            for part in group.split("+"):
+                cpus, _, node = part.partition("@")
+                wanted[int(node)] = wanted.get(int(node), 0) + 3 * int(sizes[0]) * len(cpus_of(cpus))
+            for node_id, wanted_bytes in wanted.items():
+                free = machine.node(node_id).free_bytes
+                assert free is None or wanted_bytes <= max(free / 2, 3 * 2**21 * len(machine.online_cpus))
+
+
+def test_memory_only_nodes_are_columns_and_cpu_only_nodes_are_rows() -> None:
+    memory_only = load(FIXTURES / "x86_64-memory-only-node.tar.gz")
+    cpu_only = load(FIXTURES / "x86_64-cpu-only-node.tar.gz")
+    (column,) = memory_only.memory_only_nodes
+    (row,) = cpu_only.cpu_only_nodes
+    for step_id, option in (("latency_matrix", "at"), ("bandwidth_matrix", "group")):
+        targets = [text.split("@") for text in options(step_of(memory_only, "quick", step_id), option)]
+        assert str(column) in {node for _, node in targets}
+        assert not any(set(machine_cpus(memory_only, column)) & cpus_of(cpus) for cpus, _ in targets)
+        targets = [text.split("@") for text in options(step_of(cpu_only, "quick", step_id), option)]
+        assert str(row) not in {node for _, node in targets}
+        assert any(cpus_of(cpus) <= set(machine_cpus(cpu_only, row)) for cpus, _ in targets)
+
+
+def machine_cpus(context: Context, node: int) -> tuple[int, ...]:
+    return context.node(node).cpus
+
+
+def test_a_probe_shares_its_core_with_no_load() -> None:
+    smt = load(FIXTURES / "x86_64-two-nodes-smt.tar.gz")
+    step = step_of(smt, "quick", "loaded_latency")
+    probes = {int(text.split("@")[0]) for text in options(step, "probe")}
+    load_cpus = {cpu for part in options(step, "load")[0].split("+") for cpu in cpus_of(part.split("@")[0])}
+    assert probes
+    assert load_cpus
+    for probe in probes:
+        assert not load_cpus & set(smt.siblings(probe))
+    assert len(probes) == len(Sut(smt).cpu_nodes)
+
+
+def test_isolated_cpus_are_measured_beside_one_that_is_not() -> None:
+    isolated = load(FIXTURES / "x86_64-isolated.tar.gz")
+    assert isolated.isolated_cpus
+    nightly = cpus_of(options(step_of(isolated, "nightly", "jitter"), "cpus")[0])
+    assert nightly >= set(isolated.isolated_cpus)
+    assert len(nightly - set(isolated.isolated_cpus)) == 1
+    quick = cpus_of(options(step_of(isolated, "quick", "jitter"), "cpus")[0])
+    assert len(quick & set(isolated.isolated_cpus)) == 1
+
+
+def test_a_machine_without_isolated_cpus_is_told_so() -> None:
+    plain = load(FIXTURES / "x86_64-two-nodes-smt.tar.gz")
+    plan = make_plan(plain, load_profile("quick"))
+    assert any(each.kind == "jitter" and "isolcpus" in each.reason for each in plan.not_planned)
+
+
+def test_max_bandwidth_also_tries_one_thread_per_core_where_cores_have_siblings() -> None:
+    smt = load(FIXTURES / "x86_64-two-nodes-smt.tar.gz")
+    assert len(options(step_of(smt, "quick", "max_bandwidth"), "group")) == 2
+    single = load(FIXTURES / "x86_64-smt-off.tar.gz")
+    assert len(options(step_of(single, "quick", "max_bandwidth"), "group")) == 1
+
+
+def test_one_cpu_alone_cannot_be_loaded_and_the_plan_says_why(machine: Context) -> None:
+    cpu = machine.online_cpus[0]
+    alone = machine.model_copy(update={"cpus": machine.cpus.model_copy(update={"allowed": (cpu,)})})
+    plan = make_plan(alone, load_profile("quick"))
+    assert "loaded_latency" not in {step.kind for step in plan.steps}
+    assert any(each.kind == "loaded_latency" and "no CPU is left" in each.reason for each in plan.not_planned)
+    assert {cpu} == {each for step in plan.steps for each in step.cpus}
+
+
+def test_no_cpu_at_all_is_an_error_with_its_reasons(machine: Context) -> None:
+    none = machine.model_copy(update={"cpus": machine.cpus.model_copy(update={"allowed": ()})})
+    with pytest.raises(EnvironmentLacksError, match="no CPU found"):
+        make_plan(none, load_profile("quick"))
+
+
+def test_the_text_names_every_step_and_everything_left_out(machine: Context) -> None:
+    plan = make_plan(machine, load_profile("quick"))
+    text = plan_text(plan)
+    for step in plan.steps:
+        assert step.title in text
+        assert " ".join(step.argv) in text
+    for each in plan.not_planned:
+        assert each.reason in text
+
+
+def test_every_profile_measures_every_kind_or_says_why_not() -> None:
+    for name in profile_names():
+        profile = load_profile(name)
+        assert profile.measurements.keys() | profile.not_measured.keys() == registry().keys()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: [", "YAML"),
+        ("- 1", "keys title, measurements"),
+        ("title: x\nmeasurements: {}", "map kinds"),
+        ("title: x\nmeasurements: {speed: {}}", "measurement kinds"),
+        ("title: x\nmeasurements: {jitter: {loop: 1}}", "loop"),
+        ("title: x\nmeasurements: {jitter: {gap_s: soon}}", "gap_s"),
+        ("title: x\nmeasurements: {idle_latency: {placements: 0}}", "placements"),
+        ("title: x\nmeasurements: {max_bandwidth: {mixes: [readz]}}", "mixes"),
+        ("title: x\nmeasurements: {loaded_latency: {delays: [-1]}}", "delays"),
+        ("title: 7\nmeasurements: {jitter: {}}", "title"),
+        ("title: x\nmeasurements: {jitter: {}}\nextra: 1", "keys title"),
+        ("title: x\nmeasurements: {jitter: {}}\nnot_measured: {speed: no}", "measurement kinds"),
+    ],
+)
+def test_a_profile_with_a_fault_is_refused_by_name(text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        parse_profile(text, "mine", "mine.yml")
+
+
+def test_an_unknown_profile_is_refused_with_the_known_ones(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="quick, nightly, full"):
+        load_profile("slow")
+    with pytest.raises(InputError, match="readable profile file"):
+        load_profile(str(tmp_path / "none.yml"))
+
+
+def test_cpu_lists_are_the_kernels() -> None:
+    assert cpu_list([3, 0, 1, 2, 8]) == "0-3,8"
+    assert cpu_list([]) == ""

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Exit codes of the commands."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from calibration.run import exit_code_of
+
+CHECKOUT = Path(__file__).parent.parent.parent
+
+
+def calibration(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "calibration.cli", *arguments], cwd=CHECKOUT, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize(
+    ("ansible", "noted", "code"),
+    [
+        (0, set(), 0),
+        (2, {1}, 1),
+        (2, set(), 1),
+        (2, {3, 1}, 3),
+        (2, {2, 3}, 2),
+        (4, set(), 3),
+        (1, set(), 2),
+        (5, set(), 2),
+        (250, set(), 3),
+        (99, {1}, 4),
+        (130, set(), 4),
+    ],
+)
+def test_exit_codes_follow_the_contract(ansible: int, noted: set[int], code: int) -> None:
+    assert exit_code_of(ansible, noted) == code
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["plan", "--profile", "slow"], 2, "quick, nightly, full"),
+        (["plan", "/nonexistent"], 2, "/nonexistent"),
+        (["plan", "--speed"], 2, "--speed"),
+        (["fly"], 2, "fly"),
+        (["validate", "/nonexistent"], 2, "/nonexistent"),
+        (["assemble", "/nonexistent"], 2, "/nonexistent"),
+        (["context", "/nonexistent", "--json"], 2, "/nonexistent"),
+    ],
+)
+def test_bad_input_is_named_and_ends_with_2(arguments: list[str], code: int, says: str) -> None:
+    done = calibration(*arguments)
+    assert done.returncode == code, done.stderr
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not done.stdout
+
+
+def test_this_machine_can_be_planned_and_described() -> None:
+    planned = calibration("plan", "--json")
+    assert planned.returncode == 0, planned.stderr
+    assert '"idle_latency"' in planned.stdout
+    assert calibration("plan").stdout.startswith("Profile quick")
+    assert calibration("--version").returncode == 0
