@@ -22,6 +22,7 @@ author: The calibration harness contributors
 import atexit
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -212,13 +213,16 @@ def cleanup_command(arguments, run_id, suts):
         ("--ssh-extra-args", "ssh_extra_args"),
         ("--sftp-extra-args", "sftp_extra_args"),
         ("--scp-extra-args", "scp_extra_args"),
-        ("--become-method", "become_method"),
         ("--become-user", "become_user"),
     ):
         if arguments.get(name):
             command.append(f"{option}={arguments[name]}")
-    if arguments.get("connection") and arguments["connection"] != C.DEFAULT_TRANSPORT:
-        command += ["--connection", arguments["connection"]]
+    for option, name, usual in (
+        ("--connection", "connection", C.DEFAULT_TRANSPORT),
+        ("--become-method", "become_method", C.DEFAULT_BECOME_METHOD),
+    ):
+        if arguments.get(name, usual) != usual:
+            command.append(f"{option}={arguments[name]}")
     if arguments.get("become"):
         command.append("--become")
     return [*command, "--limit", ",".join(suts), "--extra-vars", json.dumps({"calibration_run_id": run_id})]
@@ -297,18 +301,17 @@ class CallbackModule(CallbackBase):
         """Say, per SUT, how it went and where the results are."""
         self.stop_refreshing()
         self.reached_stats = True
-        for name in sorted(stats.processed):
-            ended = self.finished.get(name)
-            if ended is None:
-                continue
+        for name in sorted(self.finished):
+            ended = self.finished[name]
             bad = stats.failures.get(name) or stats.dark.get(name) or ended["status"] != "complete"
+            missing = f", {len(ended['failed'])} not" if ended["failed"] else ""
             self.screen.message("")
-            self.screen.message(
-                f"{name}: {ended['status']}, {ended['measured']} measurements, {len(ended['failed'])} reasons for missing ones",
-                RED if bad else GREEN,
-            )
+            self.screen.message(f"{name}: {ended['status']}, {ended['measured']} measured{missing}", RED if bad else GREEN)
             for what, path in (("Page", ended.get("page")), ("JSON", ended["document"]), ("HTML", self.site)):
-                self.screen.message(f"  {what}: {path or 'not made'}")
+                if path:
+                    self.screen.message(f"  {what}: {path}")
+        if not self.finished and self.site:
+            self.screen.message(f"  HTML: {self.site}")
 
     # One SUT's events
 
@@ -461,7 +464,7 @@ class CallbackModule(CallbackBase):
         except KeyboardInterrupt:
             done = None
         if done != 0:
-            shown = " ".join(command[5:])
+            shown = shlex.join(command[5:])
             self.screen.message(
                 f"The cleanup is not complete. Start it again with: ansible-playbook playbooks/cleanup.yml {shown}", RED
             )
@@ -486,7 +489,13 @@ class CallbackModule(CallbackBase):
                 command = [*command, option, f"/dev/fd/{reader}"]
         environment = {**os.environ, "ANSIBLE_CONFIG": os.environ.get("ANSIBLE_CONFIG", os.path.join(ROOT, "ansible.cfg"))}
         with subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, env=environment, pass_fds=pipes, start_new_session=True
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=1,  # Ansible has made its own standard output and error such that a child does not inherit them
+            stderr=2,
+            env=environment,
+            pass_fds=pipes,
+            start_new_session=True,
         ) as process:
             try:
                 return process.wait()
