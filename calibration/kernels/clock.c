@@ -106,28 +106,25 @@ static void wait_since_first(uint64_t ns)
 	}
 }
 
-static struct bracket calibrate(uint64_t base_line_ns)
-{
-	wait_since_first(base_line_ns);
-	return take_bracket();
-}
-
-double clock_rough_hz(void)
+static void set_hz(uint64_t base_line_ns)
 {
 	if (!clock_now_used.counter)
-		return 1e9;
-	struct bracket last = calibrate(ROUGH_NS);
-	return (double)(last.ticks - first.ticks) * 1e9 / (double)(last.raw_ns - first.raw_ns);
+		return; /* the raw clock is the reference itself */
+	wait_since_first(base_line_ns);
+	struct bracket last = take_bracket();
+	double ticks = (double)(last.ticks - first.ticks);
+	clock_now_used.hz = ticks * 1e9 / (double)(last.raw_ns - first.raw_ns);
+	clock_now_used.hz_uncertainty_ppm = (double)(first.width + last.width) / 2 / ticks * 1e6;
+}
+
+void clock_settle(void)
+{
+	set_hz(ROUGH_NS);
 }
 
 void clock_finish(void)
 {
-	if (!clock_now_used.counter)
-		return; /* the raw clock is the reference itself */
-	struct bracket last = calibrate(CALIBRATION_NS);
-	double ticks = (double)(last.ticks - first.ticks);
-	clock_now_used.hz = ticks * 1e9 / (double)(last.raw_ns - first.raw_ns);
-	clock_now_used.hz_uncertainty_ppm = (double)(first.width + last.width) / 2 / ticks * 1e6;
+	set_hz(CALIBRATION_NS);
 }
 
 double clock_ns(double ticks)

@@ -43,8 +43,8 @@ static inline uint64_t clock_stop(void)
 
 /* Chooses the source and takes the first calibration bracket: call it first in the process. */
 void clock_begin(void);
-/* Ticks per second, good to some 30 ppm after 2 ms: enough to plan windows and deadlines. */
-double clock_rough_hz(void);
+/* A first hz, good to some 30 ppm after 2 ms: enough to plan windows and deadlines. */
+void clock_settle(void);
 /* Takes the last bracket, at least 200 ms after the first, and fixes hz and its uncertainty. */
 void clock_finish(void);
 double clock_ns(double ticks);

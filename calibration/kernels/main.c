@@ -32,7 +32,7 @@
 #define WRITE_BYTES 4096
 
 static const struct subcommand *const subcommands[] = {
-	&latency_subcommand,
+	&latency_subcommand, &bandwidth_subcommand,
 
 };
 #define SUBCOMMANDS (sizeof(subcommands) / sizeof(subcommands[0]))
@@ -204,7 +204,7 @@ static void *work(void *unused)
 {
 	(void)unused;
 	uint64_t one = 1;
-	clock_rough_hz();
+	clock_settle();
 	if (!state.subcommand->run(&state.result, &state.error) && state.error.code == ERROR_NONE)
 		error_set(&state.error, ERROR_INTERNAL, "the subcommand failed without a reason");
 	if (write(state.finished, &one, sizeof(one)) != (ssize_t)sizeof(one))

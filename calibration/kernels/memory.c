@@ -281,7 +281,7 @@ void region_unmap(struct region *region)
 	region->start = NULL;
 }
 
-static bool read_back_nodes(struct pages *pages, const struct region *region, struct error *error)
+bool pages_read_nodes(struct pages *pages, const struct region *region, struct error *error)
 {
 	size_t page = memory_base_page_bytes(), total = region->bytes / page;
 	size_t wanted = total < CHECK_PAGES ? total : CHECK_PAGES;
@@ -312,11 +312,16 @@ static bool read_back_nodes(struct pages *pages, const struct region *region, st
 		}
 		done += batch;
 	}
+	if (pages->elsewhere)
+		return error_set(error, ERROR_PLACEMENT_WRONG,
+		                 "expected all pages checked on node %u, found %" PRIu64 " of %" PRIu64
+		                 " elsewhere; free memory on the node, or stop what migrates pages", region->node, pages->elsewhere,
+		                 pages->checked);
 	return true;
 }
 
 /* Sums the huge pages of all mappings that overlap the regions; mappings of equal kind may have been merged. */
-static void read_back_sizes(struct pages *pages, const struct region *regions, size_t count)
+void pages_read_sizes(struct pages *pages, const struct region *regions, size_t count)
 {
 	char *text = file_read("/proc/self/smaps");
 	uint64_t total = 0, huge = 0, mapped = 0;
@@ -373,12 +378,9 @@ bool pages_read_back(struct pages *pages, const struct region *regions, size_t c
 {
 	*pages = (struct pages){.wanted = wanted};
 	for (size_t i = 0; i < count; i++)
-		if (!read_back_nodes(pages, &regions[i], error))
+		if (!pages_read_nodes(pages, &regions[i], error))
 			return false;
-	read_back_sizes(pages, regions, count);
-	if (pages->elsewhere)
-		return error_set(error, ERROR_PLACEMENT_WRONG, "expected all %" PRIu64 " pages checked on their node, found %" PRIu64
-		                 " elsewhere", pages->checked, pages->elsewhere);
+	pages_read_sizes(pages, regions, count);
 	return true;
 }
 

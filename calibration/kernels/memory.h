@@ -39,6 +39,9 @@ void region_unmap(struct region *region);
 /* Reads back the node and the page size of what several regions were given; an error where pages lie elsewhere. */
 bool pages_read_back(struct pages *pages, const struct region *regions, size_t count, enum page_kind wanted,
                      struct error *error);
+/* The two halves of it: the nodes of one region, counted into `pages`, by any thread; the page sizes of all regions. */
+bool pages_read_nodes(struct pages *pages, const struct region *region, struct error *error);
+void pages_read_sizes(struct pages *pages, const struct region *regions, size_t count);
 void pages_write(struct json *json, const char *key, const struct pages *pages);
 /* Whether the node can take this much now, without the kernel having to kill anything for it. */
 bool memory_available(unsigned node, uint64_t bytes, struct error *error);

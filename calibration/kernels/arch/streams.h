@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The bandwidth kernels, written once over an abstract vector. A file per width defines, then includes this:
+ *   VECTOR            the type                        VECTOR_BYTES       its size
+ *   VECTOR_TARGET     function attribute              VECTOR_LOAD(p)     aligned load
+ *   VECTOR_STORE(p,v) regular aligned store           VECTOR_STREAM(p,v) non-temporal aligned store
+ *   VECTOR_ADD(a,b)   64-bit lanes added              VECTOR_ALL(x)      x in every lane
+ *   VECTOR_TABLE      name of the table to define
+ * A file that reads one line of four streams and not four lines of one keeps more misses in flight: one stream is
+ * limited by how far its prefetcher dares to run ahead. */
+#include "arch.h"
+#include "../load.h"
+
+#define PER_LINE (LOAD_LINE_BYTES / VECTOR_BYTES)
+#define INLINE VECTOR_TARGET static inline __attribute__((always_inline))
+
+struct lanes {
+	/* Four sums are enough to hide the latency of an addition at two loads a clock. */
+	VECTOR sum[4];
+};
+
+INLINE void one_line(enum load_mix mix, struct lanes *lanes, unsigned char *const *arrays, size_t at, VECTOR mark,
+                     size_t prefetch_bytes, bool prefetch)
+{
+	const struct load_accounting a = {
+		.summed = mix == MIX_READS || mix == MIX_2_1 ? 1 : mix == MIX_3_1 ? 2 : 0,
+		.updates = mix == MIX_3_1 || mix == MIX_2_1 || mix == MIX_1_1,
+	};
+	const unsigned sources = mix == MIX_STREAM_TRIAD || mix == MIX_TRIAD ? 2 : mix == MIX_COPY || mix == MIX_COPY_NT ? 1 : 0;
+	const bool stream = mix == MIX_STREAM_TRIAD || mix == MIX_WRITE_NT || mix == MIX_COPY_NT;
+	if (prefetch) {
+		/* Every line that will be loaded or owned is asked for; lines written past the cache are not. */
+		const unsigned wanted = a.summed + a.updates + sources + (mix == MIX_WRITE || mix == MIX_COPY || mix == MIX_TRIAD);
+		for (unsigned i = 0; i < wanted; i++)
+			__builtin_prefetch(arrays[i] + at + prefetch_bytes, 0, 3);
+	}
+#pragma GCC unroll 4
+	for (unsigned v = 0; v < PER_LINE; v++) {
+		size_t place = at + v * VECTOR_BYTES;
+		if (a.summed > 0)
+			lanes->sum[v & 1] = VECTOR_ADD(lanes->sum[v & 1], VECTOR_LOAD(arrays[0] + place));
+		if (a.summed > 1)
+			lanes->sum[2 + (v & 1)] = VECTOR_ADD(lanes->sum[2 + (v & 1)], VECTOR_LOAD(arrays[1] + place));
+		if (a.updates) {
+			unsigned char *updated = arrays[a.summed] + place;
+			VECTOR_STORE(updated, VECTOR_ADD(VECTOR_LOAD(updated), mark));
+		} else if (a.summed == 0) {
+			/* What is written carries the number of the pass, so that each pass can be proved afterwards. */
+			VECTOR value = mark;
+			if (sources > 0)
+				value = VECTOR_ADD(value, VECTOR_LOAD(arrays[0] + place));
+			if (sources > 1)
+				value = VECTOR_ADD(value, VECTOR_LOAD(arrays[1] + place));
+			if (stream)
+				VECTOR_STREAM(arrays[sources] + place, value);
+			else
+				VECTOR_STORE(arrays[sources] + place, value);
+		}
+	}
+}
+
+INLINE uint64_t run_steps(struct load_call *call, enum load_mix mix, unsigned streams, bool prefetch, bool delay)
+{
+	struct lanes lanes;
+	unsigned char *arrays[LOAD_ARRAYS_MAX] = {call->arrays[0], call->arrays[1], call->arrays[2]};
+	const size_t stream_bytes = call->stream_bytes, prefetch_bytes = call->prefetch_bytes;
+	const size_t end = call->offset + call->steps * LOAD_LINE_BYTES;
+	/* An update adds one in every pass; a plain write stores the number of the pass. */
+	const bool updates = mix == MIX_3_1 || mix == MIX_2_1 || mix == MIX_1_1;
+	const VECTOR mark = VECTOR_ALL(updates ? 1 : call->mark);
+	const uint64_t units = call->delay;
+	uint64_t carry = call->carry;
+	for (unsigned i = 0; i < 4; i++)
+		lanes.sum[i] = VECTOR_ALL(0);
+	/* LOAD_STEPS_PER_DELAY lines in each turn: four of one stream, two of two, one of four, half the streams of eight. */
+	const unsigned run = streams < LOAD_STEPS_PER_DELAY ? LOAD_STEPS_PER_DELAY / streams : 1;
+	for (size_t at = call->offset; at < end; at += run * LOAD_LINE_BYTES) {
+#pragma GCC unroll 8
+		for (unsigned s = 0; s < streams; s++) {
+#pragma GCC unroll 4
+			for (unsigned line = 0; line < run; line++)
+				one_line(mix, &lanes, arrays, s * stream_bytes + at + line * LOAD_LINE_BYTES, mark, prefetch_bytes, prefetch);
+			if (delay && (s + 1) * run % LOAD_STEPS_PER_DELAY == 0)
+				carry = arch_delay(carry, units);
+		}
+	}
+	call->carry = carry;
+	VECTOR sum = VECTOR_ADD(VECTOR_ADD(lanes.sum[0], lanes.sum[1]), VECTOR_ADD(lanes.sum[2], lanes.sum[3]));
+	uint64_t words[VECTOR_BYTES / 8], total = 0;
+	__builtin_memcpy(words, &sum, sizeof(words));
+	for (unsigned i = 0; i < VECTOR_BYTES / 8; i++)
+		total += words[i];
+	return total;
+}
+
+#define KERNEL(mix, streams, prefetch, delay)                                                                          \
+	VECTOR_TARGET static uint64_t mix##_##streams##_##prefetch##_##delay(struct load_call *call)                       \
+	{                                                                                                                  \
+		return run_steps(call, mix, streams, prefetch, delay);                                                         \
+	}
+#define KERNELS_OF_STREAMS(mix, streams)                                                                               \
+	KERNEL(mix, streams, 0, 0) KERNEL(mix, streams, 0, 1) KERNEL(mix, streams, 1, 0) KERNEL(mix, streams, 1, 1)
+#define KERNELS_OF_MIX(mix)                                                                                            \
+	KERNELS_OF_STREAMS(mix, 1) KERNELS_OF_STREAMS(mix, 2) KERNELS_OF_STREAMS(mix, 4) KERNELS_OF_STREAMS(mix, 8)
+
+KERNELS_OF_MIX(MIX_READS)
+KERNELS_OF_MIX(MIX_3_1)
+KERNELS_OF_MIX(MIX_2_1)
+KERNELS_OF_MIX(MIX_1_1)
+KERNELS_OF_MIX(MIX_STREAM_TRIAD)
+KERNELS_OF_MIX(MIX_WRITE)
+KERNELS_OF_MIX(MIX_WRITE_NT)
+KERNELS_OF_MIX(MIX_COPY)
+KERNELS_OF_MIX(MIX_COPY_NT)
+KERNELS_OF_MIX(MIX_TRIAD)
+
+#define ROW_OF_STREAMS(mix, streams)                                                                                   \
+	{                                                                                                                  \
+		{mix##_##streams##_0_0, mix##_##streams##_0_1}, {mix##_##streams##_1_0, mix##_##streams##_1_1},                \
+	}
+#define ROW(mix)                                                                                                       \
+	[mix] = {ROW_OF_STREAMS(mix, 1), ROW_OF_STREAMS(mix, 2), ROW_OF_STREAMS(mix, 4), ROW_OF_STREAMS(mix, 8)}
+
+extern const load_kernel VECTOR_TABLE[MIXES][4][2][2];
+const load_kernel VECTOR_TABLE[MIXES][4][2][2] = {
+	ROW(MIX_READS), ROW(MIX_3_1),    ROW(MIX_2_1), ROW(MIX_1_1),     ROW(MIX_STREAM_TRIAD),
+	ROW(MIX_WRITE), ROW(MIX_WRITE_NT), ROW(MIX_COPY), ROW(MIX_COPY_NT), ROW(MIX_TRIAD),
+};

@@ -1,0 +1,480 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Bandwidth: what a group of CPUs moves to and from memory in the windows when all of them were running. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "clock.h"
+#include "corefreq.h"
+#include "generator.h"
+#include "load.h"
+#include "memory.h"
+#include "random.h"
+#include "statistics.h"
+#include "stopping.h"
+#include "subcommand.h"
+
+/* Time given to page tables, prefetchers and the chunk length to settle before the first window. */
+#define SETTLE_S 0.03
+/* A search looks at each setting this long; three windows of 30 ms rank settings that differ by 2 % or more. */
+#define SCAN_WINDOWS 3u
+#define SCAN_WINDOW_S 0.03
+#define SCAN_SETTLE_S 0.01
+/* The threads run on so much longer than the last window. */
+#define TAIL_S 0.005
+
+static struct {
+	struct word_list groups;
+	struct word_list mixes;
+	uint64_t buffer_bytes;
+	struct u64_list streams;
+	struct u64_list prefetch_bytes;
+	const char *width;
+	struct u64_list delays;
+	uint64_t placements;
+	uint64_t windows;
+	double window_s;
+	const char *pages;
+	uint64_t seed;
+	double budget_s;
+	double target_half_width;
+	uint64_t keep_best;
+} options;
+
+static const struct option table[] = {
+	{"--group", OPTION_REPEATED, &options.groups, "CPULIST@NODE[+CPULIST@NODE...]",
+	 "one thread per CPU, its buffers on that node; the parts of a group run together, groups one after another", NULL,
+	 NULL, 0, 0, false},
+	{"--mix", OPTION_WORDS, &options.mixes, NULL, "traffic", NULL, LOAD_MIX_CHOICES, 0, 0, false},
+	{"--buffer-bytes", OPTION_U64, &options.buffer_bytes, "B",
+	 "size of each array of each thread; a mix has up to three", NULL, NULL, 4096, 1ull << 40, false},
+	/* Four streams keep four times as many page-bound prefetchers busy; one is the plain figure other tools print. */
+	{"--streams", OPTION_U64_LIST, &options.streams, "S[,S...]", "places of each array worked on in turn: 1, 2, 4 or 8",
+	 "4", NULL, 1, LOAD_STREAMS_MAX, false},
+	/* Off by default: right on some cores, wrong on others; the search tells. */
+	{"--prefetch-bytes", OPTION_U64_LIST, &options.prefetch_bytes, "P[,P...]",
+	 "distance of software prefetches; 0: none", "0", NULL, 0, 1u << 20, false},
+	{"--width", OPTION_WORD, &options.width, NULL, "vector width; auto: the widest there is", "auto", LOAD_WIDTH_CHOICES, 0,
+	 0, false},
+	{"--delay", OPTION_U64_LIST, &options.delays, "D[,D...]", "dependent additions after every four lines", "0", NULL, 0,
+	 1000000, false},
+	{"--placements", OPTION_U64, &options.placements, "K", "allocations, at least", "6", NULL, 1, STOPPING_PLACEMENTS_MAX,
+	 false},
+	{"--windows", OPTION_U64, &options.windows, "N", "timed windows in each placement", "9", NULL, 1, 10000, false},
+	/* 100 ms hold hundreds of chunks and many refresh intervals, and nine of them still take less than a second. */
+	{"--window-s", OPTION_F64, &options.window_s, "S", "length of a window", "0.1", NULL, 0, 3600, false},
+	{"--pages", OPTION_WORD, &options.pages, NULL, "pages wanted", "auto", MEMORY_PAGE_CHOICES, 0, 0, false},
+	{"--seed", OPTION_U64, &options.seed, "S", "seed recorded with each placement", "1", NULL, 0, 1ull << 53, false},
+	{"--budget-s", OPTION_F64, &options.budget_s, "S",
+	 "seconds per point during which placements beyond K are added until the target is met; 0: just K", "0", NULL, 0,
+	 1000000, false},
+	{"--target-half-width", OPTION_F64, &options.target_half_width, "R",
+	 "relative half-width of the median's interval at which a point is converged", "0.01", NULL, 0, 1, false},
+	/* 0: no search. What a search finds is measured again, because the best of many is partly luck. */
+	{"--keep-best", OPTION_U64, &options.keep_best, "M",
+	 "look at every setting briefly, then measure the best M and the best without delay; 0: measure every one", "0", NULL,
+	 0, 1000, false},
+};
+
+struct placement {
+	uint64_t seed;
+	struct pages pages;
+	bool verified;
+	double *window_rates; /* lines of each array per tick, all threads */
+	double *thread_rates; /* the same of each thread, mean over the windows */
+	double core_before, core_after;
+	struct thread_counts counts;
+	struct snapshot before, after;
+};
+
+struct point {
+	const char *group;
+	const struct cpu_list *cpus, *nodes;
+	size_t threads;
+	struct generator_shape shape;
+	bool scan;
+	uint64_t windows;
+	bool checked;
+	uint64_t skew_ticks;
+	struct stopping stopping;
+	struct error error;
+	struct placement *placements;
+	size_t count;
+};
+
+static struct {
+	struct point **points;
+	size_t count;
+	const struct load_width *width;
+} results;
+
+static bool prepare(struct error *error)
+{
+	for (size_t i = 0; i < options.groups.count; i++) {
+		struct generator generator = {0};
+		bool good = generator_parse_group(&generator, options.groups.words[i], error);
+		generator_free(&generator);
+		if (!good)
+			return false;
+	}
+	for (size_t i = 0; i < options.streams.count; i++)
+		if (options.streams.values[i] & (options.streams.values[i] - 1))
+			return error_set(error, ERROR_USAGE, "--streams: expected 1, 2, 4 or 8, found %llu",
+			                 (unsigned long long)options.streams.values[i]);
+	for (size_t i = 0; i < options.prefetch_bytes.count; i++)
+		if (options.prefetch_bytes.values[i] % LOAD_LINE_BYTES)
+			return error_set(error, ERROR_USAGE, "--prefetch-bytes: expected a multiple of %u, found %llu", LOAD_LINE_BYTES,
+			                 (unsigned long long)options.prefetch_bytes.values[i]);
+	if (options.buffer_bytes % 4096)
+		return error_set(error, ERROR_USAGE, "--buffer-bytes: expected a multiple of 4096, found %llu",
+		                 (unsigned long long)options.buffer_bytes);
+	if (options.window_s <= 0)
+		return error_set(error, ERROR_USAGE, "--window-s: expected more than 0, found %g", options.window_s);
+	return true;
+}
+
+static struct point *add_point(const struct generator *generator, const struct generator_shape *shape, bool scan)
+{
+	struct point **grown = realloc(results.points, (results.count + 1) * sizeof(*grown));
+	struct point *point = calloc(1, sizeof(*point));
+	if (grown)
+		results.points = grown;
+	if (point)
+		point->placements = calloc(STOPPING_PLACEMENTS_MAX, sizeof(*point->placements));
+	if (!grown || !point || !point->placements) {
+		free(point);
+		return NULL;
+	}
+	point->group = generator->group;
+	point->cpus = &generator->cpus;
+	point->nodes = &generator->nodes;
+	point->threads = generator->count;
+	point->shape = *shape;
+	point->scan = scan;
+	point->windows = scan ? SCAN_WINDOWS : options.windows;
+	point->stopping = (struct stopping){.placements = scan ? 1 : options.placements,
+	                                    .budget_s = scan ? 0 : options.budget_s,
+	                                    .target = options.target_half_width};
+	results.points[results.count++] = point;
+	return point;
+}
+
+/* Cuts the windows out of the last run and keeps them as the next placement of the point. */
+static bool keep_run(struct point *point, struct generator *generator, double settle_s, double window_s)
+{
+	struct placement *placement = &point->placements[point->count];
+	double window_ticks = window_s * clock_now_used.hz;
+	uint64_t begin = generator_all_started(generator) + (uint64_t)(settle_s * clock_now_used.hz);
+	uint64_t end = begin + (uint64_t)(window_ticks * (double)point->windows);
+	placement->window_rates = calloc(point->windows, sizeof(double));
+	placement->thread_rates = calloc(generator->count, sizeof(double));
+	if (!placement->window_rates || !placement->thread_rates)
+		return error_set(&point->error, ERROR_INTERNAL, "no memory for %llu windows", (unsigned long long)point->windows);
+	if (generator_first_stopped(generator) < end)
+		return error_set(&point->error, ERROR_CHECK_FAILED, "expected all threads running until the last window ended, "
+		                 "found one that stopped earlier; use a longer --window-s");
+	for (size_t t = 0; t < generator->count; t++) {
+		const struct generator_thread *thread = &generator->threads[t];
+		double last = generator_lines_at(thread, begin);
+		placement->thread_rates[t] = -last;
+		for (uint64_t i = 0; i < point->windows; i++) {
+			double next = generator_lines_at(thread, begin + (uint64_t)(window_ticks * (double)(i + 1)));
+			placement->window_rates[i] += (next - last) / window_ticks;
+			last = next;
+		}
+		placement->thread_rates[t] = (placement->thread_rates[t] + last) / (window_ticks * (double)point->windows);
+	}
+	placement->pages = generator->pages;
+	placement->verified = generator_verified(generator);
+	placement->core_before = generator_core_before(generator);
+	placement->core_after = generator_core_after(generator);
+	placement->counts = generator_counts(generator);
+	placement->before = generator->before;
+	placement->after = generator->after;
+	/* The snapshots' rows are this placement's now; their CPU list lives as long as the point. */
+	placement->before.cpus = placement->after.cpus = point->cpus;
+	generator->before = generator->after = (struct snapshot){0};
+	uint64_t skew = generator_start_skew(generator);
+	if (skew > point->skew_ticks)
+		point->skew_ticks = skew;
+	point->count++;
+	return true;
+}
+
+static bool new_generator(struct generator *generator, const char *group, const struct generator_shape *shape,
+                          struct error *error)
+{
+	*generator = (struct generator){.shape = *shape, .width = results.width, .buffer_bytes = options.buffer_bytes};
+	page_kind_parse(options.pages, &generator->page_kind);
+	return generator_parse_group(generator, group, error);
+}
+
+static void measure_full(struct point *point)
+{
+	double medians[STOPPING_PLACEMENTS_MAX];
+	double seconds = SETTLE_S + options.window_s * (double)point->windows + TAIL_S;
+	stopping_begin(&point->stopping);
+	point->checked = true;
+	for (;;) {
+		struct generator generator;
+		if (!new_generator(&generator, point->group, &point->shape, &point->error))
+			return;
+		bool good = generator_open(&generator, &point->error);
+		if (good) {
+			good = generator_run(&generator, seconds, &point->error);
+			if (good) {
+				point->placements[point->count].seed = random_derive(options.seed, 0, point->count);
+				good = keep_run(point, &generator, SETTLE_S, options.window_s);
+			}
+			good = generator_close(&generator, &point->error) && good;
+		}
+		generator_free(&generator);
+		point->checked = point->checked && good;
+		if (!good)
+			return;
+		medians[point->count - 1] =
+		    statistics_median(point->placements[point->count - 1].window_rates, point->windows);
+		if (stopping_done(&point->stopping, medians, point->count))
+			return;
+	}
+}
+
+/* Looks at every setting on one set of buffers. False when the search could not be made; the points say why. */
+static bool scan(struct generator *shared, const struct generator_shape *shapes, struct point **points, size_t count)
+{
+	struct generator generator;
+	struct error error = {0};
+	double seconds = SCAN_SETTLE_S + SCAN_WINDOW_S * SCAN_WINDOWS + TAIL_S;
+	size_t done = 0;
+	bool good = new_generator(&generator, shared->group, &shapes[0], &error) && generator_open(&generator, &error);
+	if (good) {
+		for (; good && done < count; done++) {
+			generator_reshape(&generator, &shapes[done]);
+			good = generator_run(&generator, seconds, &error);
+			if (good) {
+				points[done]->placements[0].seed = random_derive(options.seed, 0, 0);
+				good = keep_run(points[done], &generator, SCAN_SETTLE_S, SCAN_WINDOW_S);
+			}
+			points[done]->stopping.reason = "placements";
+		}
+		good = generator_close(&generator, &error) && good;
+	}
+	generator_free(&generator);
+	for (size_t i = 0; i < count; i++) {
+		points[i]->checked = good;
+		if (!good && points[i]->error.code == ERROR_NONE)
+			points[i]->error = error;
+	}
+	return good;
+}
+
+static double scanned_rate(const struct point *point)
+{
+	return statistics_median(point->placements[0].window_rates, point->windows);
+}
+
+/* Marks the best `keep` of the scanned points, and the best without delay when there is one. */
+static void choose_best(struct point *const *points, size_t count, uint64_t keep, bool *chosen)
+{
+	bool undelayed = false;
+	for (uint64_t k = 0; k <= keep; k++) {
+		size_t best = count;
+		for (size_t i = 0; i < count; i++) {
+			bool wanted = !chosen[i] && (k < keep || (!undelayed && points[i]->shape.delay == 0));
+			if (wanted && (best == count || scanned_rate(points[i]) > scanned_rate(points[best])))
+				best = i;
+		}
+		if (best == count)
+			return;
+		chosen[best] = true;
+		undelayed = undelayed || points[best]->shape.delay == 0;
+	}
+}
+
+static bool measure_mix(struct generator *group, enum load_mix mix, struct error *error)
+{
+	size_t count = options.streams.count * options.prefetch_bytes.count * options.delays.count;
+	struct generator_shape *shapes = calloc(count, sizeof(*shapes));
+	struct point **scanned = calloc(count, sizeof(*scanned));
+	bool *chosen = calloc(count, sizeof(*chosen));
+	bool search = options.keep_best > 0 && count > 1, good = shapes && scanned && chosen;
+	for (size_t i = 0; good && i < count; i++) {
+		size_t rest = i / options.delays.count;
+		shapes[i] = (struct generator_shape){.mix = mix,
+		                                     .streams = (unsigned)options.streams.values[rest / options.prefetch_bytes.count],
+		                                     .prefetch_bytes = options.prefetch_bytes.values[rest % options.prefetch_bytes.count],
+		                                     .delay = options.delays.values[i % options.delays.count]};
+		chosen[i] = !search;
+		if (search)
+			good = (scanned[i] = add_point(group, &shapes[i], true)) != NULL;
+	}
+	bool ranked = good && search && scan(group, shapes, scanned, count);
+	if (ranked)
+		choose_best(scanned, count, options.keep_best, chosen);
+	for (size_t i = 0; good && i < count; i++) {
+		if (!chosen[i])
+			continue;
+		struct point *point = add_point(group, &shapes[i], false);
+		good = point != NULL;
+		if (good)
+			measure_full(point);
+	}
+	free(shapes);
+	free(scanned);
+	free(chosen);
+	return good || error_set(error, ERROR_INTERNAL, "no memory for points");
+}
+
+static void numbers_write(struct json *json, const char *key, const struct cpu_list *list)
+{
+	json_array_begin(json, key);
+	for (size_t i = 0; i < list->count; i++)
+		json_u64(json, NULL, list->cpus[i]);
+	json_array_end(json);
+}
+
+static void accounting_write(struct json *json, enum load_mix mix)
+{
+	json_object_begin(json, "accounting");
+	json_u64(json, "reads_per_step", load_mixes[mix].reads);
+	json_u64(json, "writes_per_step", load_mixes[mix].stores);
+	json_u64(json, "write_allocate_reads_per_step", load_write_allocates(mix));
+	json_u64(json, "program_bytes_per_step", load_program_bytes(mix));
+	json_u64(json, "model_dram_bytes_per_step", load_model_bytes(mix));
+	json_object_end(json);
+}
+
+/* MB/s, 1 MB = 10^6 bytes, from lines per tick. */
+static double mb_s(double rate, unsigned bytes)
+{
+	return rate * bytes * clock_now_used.hz / 1e6;
+}
+
+static void rates_write(struct json *json, const char *key, const double *rates, size_t count, unsigned bytes)
+{
+	json_array_begin(json, key);
+	for (size_t i = 0; i < count; i++)
+		json_f64(json, NULL, mb_s(rates[i], bytes));
+	json_array_end(json);
+}
+
+static void placement_write(struct json *json, const struct point *point, const struct placement *placement)
+{
+	unsigned model = load_model_bytes(point->shape.mix);
+	json_object_begin(json, NULL);
+	json_u64(json, "seed", placement->seed);
+	pages_write(json, "pages", &placement->pages);
+	json_bool(json, "cpus_verified", placement->verified);
+	rates_write(json, "windows_mb_s", placement->window_rates, point->windows, model);
+	rates_write(json, "program_windows_mb_s", placement->window_rates, point->windows,
+	            load_program_bytes(point->shape.mix));
+	rates_write(json, "per_thread_mb_s", placement->thread_rates, point->threads, model);
+	json_f64(json, "core_hz_before", corefreq_hz(placement->core_before));
+	json_f64(json, "core_hz_after", corefreq_hz(placement->core_after));
+	interference_write(json, "interference", &placement->counts, &placement->before, &placement->after, point->cpus);
+	json_object_end(json);
+}
+
+static void point_write(struct json *json, const struct point *point)
+{
+	bool good = point->error.code == ERROR_NONE;
+	json_object_begin(json, NULL);
+	json_text(json, "group", point->group);
+	numbers_write(json, "cpus", point->cpus);
+	numbers_write(json, "nodes", point->nodes);
+	json_text(json, "mix", load_mixes[point->shape.mix].name);
+	json_u64(json, "streams", point->shape.streams);
+	json_u64(json, "prefetch_bytes", point->shape.prefetch_bytes);
+	json_text(json, "width", results.width->name);
+	json_u64(json, "delay", point->shape.delay);
+	json_u64(json, "buffer_bytes", options.buffer_bytes);
+	json_text(json, "phase", point->scan ? "scan" : "full");
+	json_u64(json, "threads", point->threads);
+	accounting_write(json, point->shape.mix);
+	json_bool(json, "checked", good && point->checked);
+	if (good)
+		json_f64(json, "start_skew_ns", clock_ns((double)point->skew_ticks));
+	else
+		json_null(json, "start_skew_ns");
+	json_text(json, "stopped", good ? point->stopping.reason : NULL);
+	if (good) {
+		json_null(json, "error");
+		json_array_begin(json, "placements");
+		for (size_t i = 0; i < point->count; i++)
+			placement_write(json, point, &point->placements[i]);
+		json_array_end(json);
+	} else {
+		json_object_begin(json, "error");
+		json_text(json, "code", error_name(point->error.code));
+		json_text(json, "message", point->error.message);
+		json_object_end(json);
+		json_null(json, "placements");
+	}
+	json_object_end(json);
+}
+
+static bool write_results(struct json *result, struct error *error)
+{
+	size_t failed = 0;
+	json_object_begin(result, NULL);
+	json_array_begin(result, "points");
+	for (size_t i = 0; i < results.count; i++) {
+		point_write(result, results.points[i]);
+		failed += results.points[i]->error.code != ERROR_NONE;
+	}
+	json_array_end(result);
+	json_object_end(result);
+	if (failed < results.count)
+		return true;
+	const struct error *first = &results.points[0]->error;
+	return error_set(error, first->code, "no point could be measured; the first: %s", first->message);
+}
+
+static void teardown(struct generator *groups)
+{
+	for (size_t i = 0; i < results.count; i++) {
+		struct point *point = results.points[i];
+		for (size_t k = 0; k < STOPPING_PLACEMENTS_MAX; k++) {
+			free(point->placements[k].window_rates);
+			free(point->placements[k].thread_rates);
+			snapshot_free(&point->placements[k].before);
+			snapshot_free(&point->placements[k].after);
+		}
+		free(point->placements);
+		free(point);
+	}
+	free(results.points);
+	for (size_t i = 0; i < options.groups.count; i++)
+		generator_free(&groups[i]);
+	free(groups);
+}
+
+static bool measure(struct json *result, struct error *error)
+{
+	struct generator *groups = calloc(options.groups.count, sizeof(*groups));
+	if (!groups)
+		return error_set(error, ERROR_INTERNAL, "no memory for %zu groups", options.groups.count);
+	results.width = load_width_find(options.width, error);
+	bool good = results.width != NULL;
+	for (size_t i = 0; good && i < options.groups.count; i++) {
+		good = generator_parse_group(&groups[i], options.groups.words[i], error);
+		supervise_avoid(&groups[i].cpus);
+		for (size_t k = 0; good && k < options.mixes.count; k++) {
+			enum load_mix mix;
+			load_mix_parse(options.mixes.words[k], &mix);
+			good = measure_mix(&groups[i], mix, error);
+		}
+	}
+	clock_finish();
+	good = good && write_results(result, error);
+	teardown(groups);
+	return good;
+}
+
+const struct subcommand bandwidth_subcommand = {
+	.name = "bandwidth",
+	.summary = "what a group of CPUs moves to and from memory",
+	.options = table,
+	.option_count = sizeof(table) / sizeof(table[0]),
+	.prepare = prepare,
+	.run = measure,
+};

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Traffic: one thread per CPU, each on its own buffers, all loaded from the first window to the last. Each thread
+ * logs how far it is every half millisecond; windows are cut afterwards out of the time when all were running. */
+#ifndef SUTPROBE_GENERATOR_H
+#define SUTPROBE_GENERATOR_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "affinity.h"
+#include "error.h"
+#include "interference.h"
+#include "load.h"
+#include "memory.h"
+#include "worker.h"
+
+struct generator_shape {
+	enum load_mix mix;
+	unsigned streams;
+	size_t prefetch_bytes;
+	uint64_t delay;
+};
+
+struct log_entry {
+	uint64_t ticks;
+	uint64_t lines; /* steps done since the start of this run, in lines of each array */
+};
+
+struct generator;
+
+struct generator_thread {
+	struct worker worker;
+	struct generator *generator;
+	unsigned cpu, node;
+	struct region region;
+	struct pages pages;
+	struct load_call call;
+	uint64_t pass;
+	uint64_t sum;       /* of all words read into the checksum since the buffers were filled */
+	size_t chunk_steps; /* per stream */
+	struct log_entry *log;
+	size_t log_capacity, logged;
+	_Atomic uint64_t started; /* ticks, 0 before */
+	double core_before, core_after;
+	struct thread_counts counts;
+	bool verified; /* CPU */
+};
+
+struct generator {
+	/* to be set before generator_open */
+	const char *group;
+	struct generator_shape shape;
+	const struct load_width *width;
+	size_t buffer_bytes;
+	enum page_kind page_kind;
+	/* of the group */
+	struct generator_thread *threads;
+	size_t count;
+	struct cpu_list cpus, nodes;
+	struct pages pages;
+	/* in a run */
+	load_kernel kernel;
+	bool again;   /* another run follows, else the threads check and end */
+	bool refill;  /* the shape changed so that the buffers must be proved and filled anew before the run */
+	unsigned streams_next;
+	_Atomic bool stop;
+	_Atomic size_t arrived;
+	double run_s;
+	struct snapshot before, after;
+};
+
+/* Reads "0-3@0+4@1" into threads; a usage error where it is not that, or names a CPU twice. */
+bool generator_parse_group(struct generator *generator, const char *group, struct error *error);
+/* Starts the threads: pinned, buffers mapped, filled and proved in place; then waits for all. */
+bool generator_open(struct generator *generator, struct error *error);
+/* Changes streams, prefetch distance and delay between two runs of the same mix. */
+void generator_reshape(struct generator *generator, const struct generator_shape *shape);
+/* Lets all threads run for `seconds` counted from when the last of them began, then stops them. */
+bool generator_run(struct generator *generator, double seconds, struct error *error);
+/* Begins a run and returns once all threads run, for a caller that has something of its own to do meanwhile. */
+bool generator_run_begin(struct generator *generator, double seconds, struct error *error);
+bool generator_run_end(struct generator *generator, struct error *error);
+/* Ticks between which all threads were running in the last run. */
+uint64_t generator_all_started(const struct generator *generator);
+uint64_t generator_first_stopped(const struct generator *generator);
+uint64_t generator_start_skew(const struct generator *generator);
+/* Lines of each array one thread did until `ticks`, interpolated within its chunk. */
+double generator_lines_at(const struct generator_thread *thread, uint64_t ticks);
+/* Proves the work of all runs, and ends the threads. False with the first error found. */
+bool generator_close(struct generator *generator, struct error *error);
+void generator_free(struct generator *generator);
+struct thread_counts generator_counts(const struct generator *generator);
+double generator_core_before(const struct generator *generator);
+double generator_core_after(const struct generator *generator);
+bool generator_verified(const struct generator *generator);
+/* Bytes one thread maps. */
+size_t generator_thread_bytes(enum load_mix mix, size_t buffer_bytes);
+
+#endif

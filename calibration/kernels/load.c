@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "load.h"
+
+#include <string.h>
+
+/* The declared rule: a line that is read counts once, a line that is written counts once, and a regular store to a
+ * line that was not read counts once more on x86_64, because the core reads the line before it changes it. On aarch64
+ * cores see whole lines being written and skip that read, so there it counts nothing.
+ *
+ * The read:write mixes are named by what memory sees, on both architectures alike: their written line is read by the
+ * same step (an update), so that no core can skip or add a read and the ratio holds whatever it does with stores. */
+const struct load_accounting load_mixes[MIXES] = {
+	/*                    name            arrays summed updates writes reads stores regular_store */
+	[MIX_READS]        = {"reads",        1,     1,     false,  false, 1,    0,     false},
+	[MIX_3_1]          = {"3:1",          3,     2,     true,   false, 3,    1,     false},
+	[MIX_2_1]          = {"2:1",          2,     1,     true,   false, 2,    1,     false},
+	[MIX_1_1]          = {"1:1",          1,     0,     true,   false, 1,    1,     false},
+	[MIX_STREAM_TRIAD] = {"stream_triad", 3,     0,     false,  true,  2,    1,     false},
+	[MIX_WRITE]        = {"write",        1,     0,     false,  true,  0,    1,     true},
+	[MIX_WRITE_NT]     = {"write_nt",     1,     0,     false,  true,  0,    1,     false},
+	[MIX_COPY]         = {"copy",         2,     0,     false,  true,  1,    1,     true},
+	[MIX_COPY_NT]      = {"copy_nt",      2,     0,     false,  true,  1,    1,     false},
+	[MIX_TRIAD]        = {"triad",        3,     0,     false,  true,  2,    1,     true},
+};
+
+bool load_mix_parse(const char *word, enum load_mix *mix)
+{
+	for (unsigned i = 0; i < MIXES; i++)
+		if (!strcmp(load_mixes[i].name, word)) {
+			*mix = (enum load_mix)i;
+			return true;
+		}
+	return false;
+}
+
+unsigned load_write_allocates(enum load_mix mix)
+{
+#if defined(__x86_64__)
+	return load_mixes[mix].regular_store ? 1 : 0;
+#else
+	(void)mix;
+	return 0;
+#endif
+}
+
+unsigned load_program_bytes(enum load_mix mix)
+{
+	return (load_mixes[mix].reads + load_mixes[mix].stores) * LOAD_LINE_BYTES;
+}
+
+unsigned load_model_bytes(enum load_mix mix)
+{
+	return load_program_bytes(mix) + load_write_allocates(mix) * LOAD_LINE_BYTES;
+}
+
+const struct load_width *load_width_find(const char *name, struct error *error)
+{
+	bool automatic = !strcmp(name, "auto");
+	for (const struct load_width *width = load_widths; width->name; width++) {
+		if (!automatic && strcmp(width->name, name) != 0)
+			continue;
+		if (width->supported())
+			return width;
+		if (!automatic)
+			break;
+	}
+	error_set(error, ERROR_UNSUPPORTED, "expected a processor with %s, found none; use --width auto", name);
+	return NULL;
+}
+
+load_kernel load_kernel_find(const struct load_width *width, enum load_mix mix, unsigned streams, bool prefetch,
+                             bool delay)
+{
+	return width->kernels[mix][__builtin_ctz(streams)][prefetch][delay];
+}

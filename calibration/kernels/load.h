@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The traffic mixes, their accounting, and the table of compiled kernels for each vector width. */
+#ifndef SUTPROBE_LOAD_H
+#define SUTPROBE_LOAD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "error.h"
+
+#define LOAD_LINE_BYTES 64u
+#define LOAD_ARRAYS_MAX 3
+#define LOAD_STREAMS_MAX 8
+/* A delay follows every four lines of each array: few enough that a delay of some ten clocks already thins the
+ * traffic out, and what the articles on injection rates use. */
+#define LOAD_STEPS_PER_DELAY 4u
+
+enum load_mix {
+	MIX_READS,
+	MIX_3_1,
+	MIX_2_1,
+	MIX_1_1,
+	MIX_STREAM_TRIAD,
+	MIX_WRITE,
+	MIX_WRITE_NT,
+	MIX_COPY,
+	MIX_COPY_NT,
+	MIX_TRIAD,
+	MIXES,
+};
+#define LOAD_MIX_CHOICES "reads|3:1|2:1|1:1|stream_triad|write|write_nt|copy|copy_nt|triad"
+
+/* What one step of a mix does, in lines of 64 bytes. */
+struct load_accounting {
+	const char *name;
+	unsigned arrays;       /* buffers a thread needs */
+	unsigned summed;       /* of these, the first so many are read into the checksum */
+	bool updates;          /* the array after those is read, changed and written in place */
+	bool writes;           /* the last array is written */
+	unsigned reads;        /* lines the instructions read */
+	unsigned stores;       /* lines the instructions write */
+	bool regular_store;    /* a line is stored that was not read before: memory must give it first, on x86_64 */
+};
+
+extern const struct load_accounting load_mixes[MIXES];
+
+bool load_mix_parse(const char *word, enum load_mix *mix);
+unsigned load_write_allocates(enum load_mix mix);
+unsigned load_program_bytes(enum load_mix mix);
+unsigned load_model_bytes(enum load_mix mix);
+
+/* One call of a compiled kernel: `steps` lines of each stream of each array, from `offset` bytes into each stream. */
+struct load_call {
+	unsigned char *arrays[LOAD_ARRAYS_MAX];
+	size_t stream_bytes; /* distance of the streams of one array */
+	size_t offset;
+	size_t steps; /* per stream; a multiple of LOAD_STEPS_PER_DELAY */
+	size_t prefetch_bytes;
+	uint64_t delay;
+	uint64_t mark; /* number of this pass, added to what is written */
+	uint64_t carry;
+};
+
+/* Returns the sum of all 64-bit words read into the checksum. */
+typedef uint64_t (*load_kernel)(struct load_call *call);
+
+struct load_width {
+	const char *name;
+	bool (*supported)(void);
+	/* [mix][log2 streams][prefetch][delay] */
+	const load_kernel (*kernels)[4][2][2];
+};
+
+/* Widest first; ended by a row without a name. */
+extern const struct load_width load_widths[];
+#define LOAD_WIDTH_CHOICES "auto|sse2|avx2|avx512|neon"
+
+const struct load_width *load_width_find(const char *name, struct error *error);
+load_kernel load_kernel_find(const struct load_width *width, enum load_mix mix, unsigned streams, bool prefetch,
+                             bool delay);
+
+#endif
