@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "clock.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -124,7 +125,10 @@ void clock_settle(void)
 
 void clock_finish(void)
 {
-	set_hz(CALIBRATION_NS);
+	/* Once: every figure of a document is converted with the same hz, and the document prints that one. */
+	static atomic_flag finished = ATOMIC_FLAG_INIT;
+	if (!atomic_flag_test_and_set(&finished))
+		set_hz(CALIBRATION_NS);
 }
 
 double clock_ns(double ticks)

@@ -32,7 +32,7 @@
 #define WRITE_BYTES 4096
 
 static const struct subcommand *const subcommands[] = {
-	&latency_subcommand, &bandwidth_subcommand,
+	&jitter_subcommand, &latency_subcommand, &bandwidth_subcommand,
 
 };
 #define SUBCOMMANDS (sizeof(subcommands) / sizeof(subcommands[0]))

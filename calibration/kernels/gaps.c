@@ -1,0 +1,356 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gaps.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "clock.h"
+#include "json.h"
+#include "warning.h"
+
+#define TURN_TRIES 20000u
+/* Lags looked at when a period is sought: with others between, a gap's partner is rarely more than so many away. */
+#define PERIOD_LAGS 32u
+#define PERIOD_BINS 4096u
+/* Bins of a differences' histogram, each 0.5 % wide: wider merges neighbours, narrower splits a jittering timer. */
+#define PERIOD_BIN_RATIO 1.005
+#define PERIOD_CANDIDATES 12u
+/* A tenth of all gaps must keep a period, three times what chance would give: below, it is not worth a name. */
+#define PERIOD_SHARE_MIN 0.1
+#define PERIOD_GAPS_MIN 16u
+/* Gaps looked at: enough for any statistics, and the search stays below 0.1 s. */
+#define PERIOD_GAPS_MAX 50000u
+
+static const double rate_thresholds_ns[] = {200,   500,    1000,   2000,   5000,    10000,   20000,   50000,
+                                            100000, 200000, 500000, 1000000, 2000000, 5000000, 10000000, 100000000};
+static const double quantile_fractions[] = {0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999, 0.999999, 0.9999999};
+
+bool gaps_open(struct gaps *gaps, struct error *error)
+{
+	size_t bytes = GAP_RING * sizeof(*gaps->ring);
+	void *ring = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+	if (ring == MAP_FAILED)
+		return error_set(error, ERROR_NO_MEMORY, "%zu bytes for a ring of gaps: %s", bytes, strerror(errno));
+	gaps->ring = ring;
+	memset(gaps->ring, 0, bytes);
+	if (mlock(ring, bytes) != 0)
+		warning_add("NOT_LOCKED", "locking the ring of gaps in memory: %s; paging could appear as gaps", strerror(errno));
+	return true;
+}
+
+void gaps_free(struct gaps *gaps)
+{
+	if (gaps->ring)
+		munmap(gaps->ring, GAP_RING * sizeof(*gaps->ring));
+	gaps->ring = NULL;
+}
+
+unsigned gaps_bucket(uint64_t ticks)
+{
+	if (ticks < 1u << GAP_SUB_BITS)
+		return (unsigned)ticks;
+	unsigned power = 63 - (unsigned)__builtin_clzll(ticks);
+	unsigned part = (unsigned)(ticks >> (power - GAP_SUB_BITS)) & ((1u << GAP_SUB_BITS) - 1);
+	return ((power - GAP_SUB_BITS + 1) << GAP_SUB_BITS) + part;
+}
+
+uint64_t gaps_bucket_from(unsigned bucket)
+{
+	if (bucket < 1u << GAP_SUB_BITS)
+		return bucket;
+	unsigned power = (bucket >> GAP_SUB_BITS) - 1 + GAP_SUB_BITS;
+	uint64_t part = bucket & ((1u << GAP_SUB_BITS) - 1);
+	return (1ull << power) + (part << (power - GAP_SUB_BITS));
+}
+
+static int compare_u64(const void *left, const void *right)
+{
+	uint64_t a = *(const uint64_t *)left, b = *(const uint64_t *)right;
+	return (a > b) - (a < b);
+}
+
+static inline uint64_t read_clock(bool counter)
+{
+	return counter ? arch_counter_read() : clock_raw_ns();
+}
+
+struct gap_turns gaps_turns(void)
+{
+	static __thread uint64_t turns[TURN_TRIES];
+	bool counter = clock_now_used.counter;
+	memset(turns, 0, sizeof(turns));
+	uint64_t last = read_clock(counter);
+	for (size_t i = 0; i < TURN_TRIES; i++) {
+		uint64_t now = read_clock(counter);
+		turns[i] = now - last;
+		last = now;
+	}
+	/* A coarse counter shows 0 or 1 tick for most turns, so the mean says more than the median there. */
+	uint64_t sum = 0, undisturbed = 0;
+	qsort(turns, TURN_TRIES, sizeof(turns[0]), compare_u64);
+	for (size_t i = 0; i < TURN_TRIES * 9 / 10; i++, undisturbed++)
+		sum += turns[i];
+	double median = (double)turns[TURN_TRIES / 2];
+	return (struct gap_turns){.minimum = (double)turns[0],
+	                          .median = median > 1 ? median : (double)sum / (double)undisturbed};
+}
+
+static void record(struct gaps *gaps, uint64_t at, uint64_t ticks)
+{
+	unsigned bucket = gaps_bucket(ticks);
+	gaps->bucket_count[bucket]++;
+	gaps->bucket_ticks[bucket] += ticks;
+	gaps->count++;
+	gaps->lost_ticks += ticks;
+	if (ticks > gaps->max_ticks)
+		gaps->max_ticks = ticks;
+	if (gaps->kept < GAP_RING)
+		gaps->ring[gaps->kept++] = (struct gap){at, ticks};
+}
+
+/* Compiled once for each clock, so that a turn has no branch but its own two. */
+static inline __attribute__((always_inline)) void observe(struct gaps *gaps, uint64_t ticks, bool counter)
+{
+	const uint64_t threshold = gaps->threshold_ticks;
+	uint64_t turns = 0, previous = read_clock(counter), end = previous + ticks;
+	gaps->begin = previous;
+	while (previous < end) {
+		uint64_t now = read_clock(counter), step = now - previous;
+		turns++;
+		if (__builtin_expect(step >= threshold, 0)) {
+			record(gaps, previous, step);
+			/* The time of recording is accounted for apart; an interruption during it is a gap like any other. */
+			uint64_t after = read_clock(counter);
+			while (after - now >= threshold) {
+				record(gaps, now, after - now);
+				now = after;
+				after = read_clock(counter);
+			}
+			gaps->recording_ticks += after - now;
+			now = after;
+		}
+		previous = now;
+	}
+	gaps->turns = turns;
+	gaps->end = previous;
+}
+
+void gaps_run(struct gaps *gaps, uint64_t ticks)
+{
+	if (clock_now_used.counter)
+		observe(gaps, ticks, true);
+	else
+		observe(gaps, ticks, false);
+}
+
+/* Gaps that have another one `period` ticks later, give or take `slack`; and the mean of the distances found. */
+static double share_at(const struct gap *ring, size_t count, double period, double slack, double *mean)
+{
+	size_t later = 0, matched = 0, asked = 0;
+	double sum = 0;
+	for (size_t i = 0; i < count; i++) {
+		double low = (double)ring[i].at + period - slack, high = (double)ring[i].at + period + slack;
+		if ((double)ring[count - 1].at < high)
+			break;
+		asked++;
+		while (later < count && (double)ring[later].at < low)
+			later++;
+		double best = INFINITY;
+		for (size_t k = later; k < count && (double)ring[k].at <= high; k++) {
+			double distance = (double)(ring[k].at - ring[i].at);
+			if (fabs(distance - period) < fabs(best - period))
+				best = distance;
+		}
+		if (isfinite(best)) {
+			matched++;
+			sum += best;
+		}
+	}
+	*mean = matched ? sum / (double)matched : period;
+	return asked ? (double)matched / (double)asked : 0;
+}
+
+/* Sharpens a period by looking for partners twice, four times, ... as many periods away. */
+static double refine(const struct gap *ring, size_t count, double period, double slack)
+{
+	double span = (double)(ring[count - 1].at - ring[0].at), mean;
+	for (double multiple = 1; multiple * period < span / 4; multiple *= 2) {
+		double share = share_at(ring, count, multiple * period, slack, &mean);
+		if (share < PERIOD_SHARE_MIN)
+			break;
+		period = mean / multiple;
+	}
+	return period;
+}
+
+static double slack_of(double period)
+{
+	/* A timer's interruptions come within a microsecond or so of their time, on a busy machine within 0.5 %. */
+	double microseconds = 2e-6 * clock_now_used.hz;
+	return fmax(0.005 * period, fmin(microseconds, 0.05 * period));
+}
+
+bool gaps_period(const struct gaps *gaps, struct gap_period *period)
+{
+	size_t count = gaps->kept < PERIOD_GAPS_MAX ? gaps->kept : PERIOD_GAPS_MAX;
+	const struct gap *ring = gaps->ring;
+	if (count < PERIOD_GAPS_MIN)
+		return false;
+	uint32_t *bins = calloc(PERIOD_BINS, sizeof(*bins));
+	if (!bins)
+		return false;
+	double step = log(PERIOD_BIN_RATIO);
+	for (size_t i = 0; i < count; i++)
+		for (size_t lag = 1; lag <= PERIOD_LAGS && i + lag < count; lag++) {
+			double bin = log((double)(ring[i + lag].at - ring[i].at)) / step;
+			if (bin >= 0 && bin < PERIOD_BINS)
+				bins[(size_t)bin]++;
+		}
+	double span = (double)(ring[count - 1].at - ring[0].at), density = (double)count / span;
+	struct gap_period best = {0}, candidates[PERIOD_CANDIDATES];
+	size_t found = 0;
+	for (; found < PERIOD_CANDIDATES; found++) {
+		size_t top = 0;
+		for (size_t i = 0; i < PERIOD_BINS; i++)
+			if (bins[i] > bins[top])
+				top = i;
+		/* Fewer than this many equal distances cannot carry the share asked for. */
+		if (bins[top] < PERIOD_GAPS_MIN / 2)
+			break;
+		double guess = exp(((double)top + 0.5) * step), mean;
+		for (size_t i = top > 2 ? top - 2 : 0; i <= top + 2 && i < PERIOD_BINS; i++)
+			bins[i] = 0;
+		share_at(ring, count, guess, 2 * slack_of(guess), &mean);
+		double sharp = refine(ring, count, mean, slack_of(mean));
+		double share = share_at(ring, count, sharp, slack_of(sharp), &mean);
+		double chance = 1 - exp(-2 * slack_of(sharp) * density);
+		bool enough = share >= PERIOD_SHARE_MIN && share >= 3 * chance && sharp < span / 8;
+		candidates[found] = (struct gap_period){sharp, enough ? share : 0};
+		if (candidates[found].share > best.share)
+			best = candidates[found];
+	}
+	free(bins);
+	/* Of a period and its multiples the shortest that is nearly as good is the cause. */
+	for (size_t i = 0; i < found; i++)
+		if (candidates[i].share >= 0.8 * best.share && candidates[i].share > 0 && candidates[i].ticks < best.ticks)
+			best = candidates[i];
+	*period = best;
+	return best.share > 0;
+}
+
+static int compare_longest(const void *left, const void *right)
+{
+	const struct gap *a = left, *b = right;
+	return (a->ticks < b->ticks) - (a->ticks > b->ticks);
+}
+
+static void longest_write(struct json *json, const struct gaps *gaps, size_t longest)
+{
+	json_array_begin(json, "longest");
+	struct gap *copy = malloc((gaps->kept ? gaps->kept : 1) * sizeof(*copy));
+	if (copy) {
+		memcpy(copy, gaps->ring, gaps->kept * sizeof(*copy));
+		qsort(copy, gaps->kept, sizeof(*copy), compare_longest);
+		for (size_t i = 0; i < longest && i < gaps->kept; i++) {
+			json_object_begin(json, NULL);
+			json_f64(json, "at_ns", clock_ns((double)(copy[i].at - gaps->begin)));
+			json_f64(json, "length_ns", clock_ns((double)copy[i].ticks));
+			json_object_end(json);
+		}
+	}
+	free(copy);
+	json_array_end(json);
+}
+
+static void rates_write(struct json *json, const struct gaps *gaps, double wall_s)
+{
+	double threshold_ns = clock_ns((double)gaps->threshold_ticks);
+	json_array_begin(json, "rates_per_s");
+	for (size_t i = 0; i < sizeof(rate_thresholds_ns) / sizeof(rate_thresholds_ns[0]); i++) {
+		/* Below the threshold nothing was recorded, so no rate is known. Half a tick is the rounding of the threshold. */
+		if (rate_thresholds_ns[i] < threshold_ns - clock_ns(0.5))
+			continue;
+		uint64_t ticks = (uint64_t)(rate_thresholds_ns[i] * clock_now_used.hz / 1e9), count = 0;
+		if (gaps->kept == gaps->count) {
+			for (size_t k = 0; k < gaps->kept; k++)
+				count += gaps->ring[k].ticks >= ticks;
+		} else {
+			/* The ring is full: whole buckets, so a gap within 12.5 % above the threshold may be left out. */
+			for (unsigned bucket = 0; bucket < GAP_BUCKETS; bucket++)
+				count += gaps->bucket_count[bucket] && gaps_bucket_from(bucket) >= ticks ? gaps->bucket_count[bucket] : 0;
+		}
+		json_object_begin(json, NULL);
+		json_f64(json, "threshold_ns", rate_thresholds_ns[i]);
+		json_f64(json, "rate", (double)count / wall_s);
+		json_object_end(json);
+	}
+	json_array_end(json);
+}
+
+/* The shortest length such that steps up to it make up a fraction of the wall time; the threshold stands for all
+ * steps below it. */
+static void quantiles_write(struct json *json, const struct gaps *gaps)
+{
+	double wall = (double)(gaps->end - gaps->begin);
+	json_array_begin(json, "quantiles");
+	for (size_t i = 0; i < sizeof(quantile_fractions) / sizeof(quantile_fractions[0]); i++) {
+		double reached = wall - (double)gaps->lost_ticks, length = (double)gaps->threshold_ticks;
+		for (unsigned bucket = 0; bucket < GAP_BUCKETS && reached < quantile_fractions[i] * wall; bucket++) {
+			if (!gaps->bucket_count[bucket])
+				continue;
+			reached += (double)gaps->bucket_ticks[bucket];
+			double upper = bucket + 1 < GAP_BUCKETS ? (double)gaps_bucket_from(bucket + 1) : (double)gaps->max_ticks;
+			length = fmin(upper, (double)gaps->max_ticks);
+		}
+		json_object_begin(json, NULL);
+		json_f64(json, "time_fraction", quantile_fractions[i]);
+		json_f64(json, "gap_ns", clock_ns(length));
+		json_object_end(json);
+	}
+	json_array_end(json);
+}
+
+void gaps_write(struct json *json, const struct gaps *gaps, const struct gap_turns *turns, size_t longest)
+{
+	double wall = (double)(gaps->end - gaps->begin), wall_s = clock_ns(wall) / 1e9;
+	struct gap_period period;
+	json_f64(json, "wall_s", wall_s);
+	json_u64(json, "turns", gaps->turns);
+	json_object_begin(json, "turn_ns");
+	json_f64(json, "min", clock_ns(turns->minimum));
+	json_f64(json, "median", clock_ns(turns->median));
+	json_object_end(json);
+	json_f64(json, "threshold_ns", clock_ns((double)gaps->threshold_ticks));
+	json_f64(json, "coverage_fraction", (wall - (double)gaps->recording_ticks) / wall);
+	json_u64(json, "count", gaps->count);
+	json_f64(json, "max_ns", clock_ns((double)gaps->max_ticks));
+	json_f64(json, "lost_ns", clock_ns((double)gaps->lost_ticks));
+	json_f64(json, "lost_fraction", (double)gaps->lost_ticks / wall);
+	json_array_begin(json, "histogram");
+	for (unsigned bucket = 0; bucket < GAP_BUCKETS; bucket++) {
+		if (!gaps->bucket_count[bucket])
+			continue;
+		json_object_begin(json, NULL);
+		json_f64(json, "from_ns", clock_ns((double)gaps_bucket_from(bucket)));
+		json_f64(json, "to_ns", clock_ns((double)gaps_bucket_from(bucket + 1)));
+		json_u64(json, "count", gaps->bucket_count[bucket]);
+		json_object_end(json);
+	}
+	json_array_end(json);
+	rates_write(json, gaps, wall_s);
+	quantiles_write(json, gaps);
+	longest_write(json, gaps, longest);
+	json_bool(json, "ring_full", gaps->kept < gaps->count);
+	if (gaps_period(gaps, &period)) {
+		json_object_begin(json, "period");
+		json_f64(json, "period_ns", clock_ns(period.ticks));
+		json_f64(json, "share_of_gaps", period.share);
+		json_f64(json, "hz", clock_now_used.hz / period.ticks);
+		json_object_end(json);
+	} else {
+		json_null(json, "period");
+	}
+}

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Gap detection: a loop that reads the clock and does nothing else; a step longer than a threshold is an interruption
+ * with a start and a length. The time of every step is accounted for, so nothing is unobserved. */
+#ifndef SUTPROBE_GAPS_H
+#define SUTPROBE_GAPS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "error.h"
+
+struct json;
+
+/* Log2 buckets with eight parts each: a length is known to 12.5 % whatever its size. */
+#define GAP_SUB_BITS 3
+#define GAP_BUCKETS (64u << GAP_SUB_BITS)
+/* What the ring holds: half an hour at 500 gaps a second. Beyond, gaps are counted but not kept with their time. */
+#define GAP_RING (1u << 20)
+
+struct gap {
+	uint64_t at; /* ticks */
+	uint64_t ticks;
+};
+
+struct gaps {
+	/* to be set before gaps_run */
+	uint64_t threshold_ticks;
+	struct gap *ring; /* GAP_RING entries, every page touched */
+	/* results */
+	uint64_t begin, end; /* ticks */
+	uint64_t turns;
+	uint64_t count;
+	uint64_t lost_ticks;
+	uint64_t max_ticks;
+	uint64_t recording_ticks;
+	uint64_t bucket_count[GAP_BUCKETS];
+	uint64_t bucket_ticks[GAP_BUCKETS];
+	size_t kept;
+};
+
+struct gap_turns {
+	double minimum, median; /* ticks */
+};
+
+struct gap_period {
+	double ticks;
+	double share; /* of gaps that have another one period later */
+};
+
+bool gaps_open(struct gaps *gaps, struct error *error);
+void gaps_free(struct gaps *gaps);
+/* Times turns of the loop when nothing is recorded: what the threshold is derived from. */
+struct gap_turns gaps_turns(void);
+/* Observes for so many ticks. */
+void gaps_run(struct gaps *gaps, uint64_t ticks);
+/* Finds the shortest period that many gaps keep; false when there is none. */
+bool gaps_period(const struct gaps *gaps, struct gap_period *period);
+unsigned gaps_bucket(uint64_t ticks);
+/* First length that falls into a bucket. */
+uint64_t gaps_bucket_from(unsigned bucket);
+/* Writes wall_s ... period; the rest of the object is the caller's. */
+void gaps_write(struct json *json, const struct gaps *gaps, const struct gap_turns *turns, size_t longest);
+
+#endif
