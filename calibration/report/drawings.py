@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The figures that templates may ask for: each takes measurements, draws, and names the file for the page.
+
+Templates decide which figure stands where and what is said about it; here is what each is drawn from.
+"""
+
+from collections.abc import Sequence
+
+from calibration.context.model import Context
+from calibration.measurements.jitter import JitterValues
+from calibration.measurements.latency_ladder import LatencyLadderValues
+from calibration.measurements.loaded_latency import LoadedLatencyValues
+from calibration.report import figures, filters
+from calibration.results.model import Measurement
+from calibration.statistics import Estimate
+
+FOLDER = "figures"
+"""Where figures lie, relative to their page."""
+
+
+class Drawings:
+    """Draws the figures of one page and keeps their SVG text by path, in the order in which they were asked for."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self.drawn: dict[str, str] = {}
+
+    def _keep(self, name: str, svg: str) -> str:
+        path = f"{FOLDER}/{filters.slug(name)}.svg"
+        if path in self.drawn:
+            raise ValueError(f"expected one figure named {path}, found two")
+        self.drawn[path] = svg
+        return path
+
+    def jitter(self, measurements: Sequence[Measurement], name: str) -> str:
+        """Draw the gap histogram of all CPUs in *measurements*, and return the figure's path."""
+        series = []
+        thresholds = []
+        for measurement in measurements:
+            values = measurement.values
+            if not isinstance(values, JitterValues):
+                raise TypeError(f"expected a jitter measurement, found {measurement.kind}")
+            thresholds.append(values.gaps.threshold_ns)
+            series.append(
+                figures.Histogram(
+                    label=f"CPU {values.cpu}, {'isolated' if values.isolated else 'not isolated'}",
+                    bins=tuple((each.from_ns, each.to_ns, each.count) for each in values.gaps.histogram),
+                    wall_s=values.gaps.wall_s,
+                    longest_ns=values.gaps.max_ns,
+                )
+            )
+        return self._keep(name, figures.histogram(series, max(thresholds), invalid=invalid_text(measurements)))
+
+    def heat_map(
+        self,
+        measurement: Measurement,
+        rows: Sequence[int],
+        columns: Sequence[int],
+        cells: Sequence[Sequence[Estimate | None]],
+        what: str,
+        unit: str,
+        scale: float = 1.0,
+    ) -> str:
+        """Draw a node matrix of *what*, its values divided by *scale* to be in *unit*, and return the figure's path."""
+        svg = figures.heat_map(
+            rows, columns, cells, what=what, unit=unit, scale=scale, invalid=invalid_text([measurement])
+        )
+        return self._keep(measurement.id, svg)
+
+    def loaded_latency(self, measurement: Measurement) -> str:
+        """Draw latency against bandwidth, one curve per probe, and return the figure's path."""
+        values = measurement.values
+        if not isinstance(values, LoadedLatencyValues):
+            raise TypeError(f"expected a loaded latency measurement, found {measurement.kind}")
+        probes = sorted({(probe.cpu, probe.node) for point in values.points for probe in point.probes})
+        curves = []
+        labels = []
+        for cpu, node in probes:
+            points = [
+                (point.inject_delay, point.bandwidth_mb_s, probe.latency_ns)
+                for point in values.points
+                for probe in point.probes
+                if (probe.cpu, probe.node) == (cpu, node)
+            ]
+            curves.append(
+                figures.Curve(label=f"CPU {cpu}, memory of node {node}", points=tuple((x, y) for _, x, y in points))
+            )
+            first = not labels
+            ends = {points[0][0], points[-1][0]} if first else set()
+            labels.append([f"delay {delay}" if delay in ends else "" for delay, _, _ in points])
+        zero = {
+            (each.cpu, each.node): filters.middle([*each.windows_ns_start, *each.windows_ns_middle, *each.windows_ns_end])
+            for each in values.zero_load
+        }
+        marks = [
+            figures.Mark(zero[probe], f"CPU {probe[0]} without load: {filters.figure(zero[probe], 'ns')} ns")
+            for probe in probes
+            if probe in zero
+        ]
+        svg = figures.load_curve(curves, labels, marks, invalid=invalid_text([measurement]))
+        return self._keep(measurement.id, svg)
+
+    def latency_ladder(self, measurements: Sequence[Measurement], name: str) -> str:
+        """Draw latency against working-set size, one curve per order and stride, and return the figure's path."""
+        lines: dict[str, list[tuple[float | Estimate, Estimate]]] = {}
+        plateaus: list[figures.Plateau] = []
+        for measurement in measurements:
+            values = measurement.values
+            if not isinstance(values, LatencyLadderValues):
+                raise TypeError(f"expected a latency ladder, found {measurement.kind}")
+            for point in values.points:
+                label = f"{point.order}, stride {filters.size(point.stride_bytes)}"
+                lines.setdefault(label, []).append((float(point.size_bytes), point.latency_ns))
+            plateaus += _plateaus(values)
+        caches = [
+            figures.Mark(
+                float(each.size_bytes),
+                f"L{each.level}{'d' if each.type == 'Data' else ''}\n{filters.size(each.size_bytes)}",
+            )
+            for each in self._context.caches
+            if each.type != "Instruction" and each.size_bytes is not None
+        ]
+        curves = [figures.Curve(label=label, points=tuple(points)) for label, points in lines.items()]
+        svg = figures.size_curve(curves, caches, plateaus, invalid=invalid_text(measurements))
+        return self._keep(name, svg)
+
+
+def _plateaus(values: LatencyLadderValues) -> list[figures.Plateau]:
+    """Return the recognised levels as stretches: each from half the size where it ends down to the level before."""
+    sizes = sorted(point.size_bytes for point in values.points if point.order == "random")
+    found = []
+    start = sizes[0] if sizes else 0
+    for level in values.levels:
+        end = level.size_bytes if level.size_bytes is not None else sizes[-1]
+        inside = [size for size in sizes if start <= size <= end]
+        near = [
+            point.size_bytes
+            for point in values.points
+            if point.size_bytes in inside and abs(point.latency_ns.value / level.latency_ns.value - 1) < PLATEAU_NEAR
+        ]
+        if near:
+            found.append(
+                figures.Plateau(
+                    float(min(near)),
+                    float(end),
+                    level.latency_ns.value,
+                    f"{filters.level(level.name, level.size_bytes)}: {filters.significant(level.latency_ns.value, 3)} ns",
+                )
+            )
+        start = end
+    return found
+
+
+PLATEAU_NEAR = 0.15
+"""A point is drawn as part of a level whose latency it has within this share."""
+
+
+def invalid_text(measurements: Sequence[Measurement]) -> str:
+    """Return the codes that make any of *measurements* invalid, or an empty text."""
+    codes = {
+        flag.code
+        for measurement in measurements
+        for flag in measurement.validity.flags
+        if flag.severity == "invalid"
+    }
+    return ", ".join(sorted(codes))

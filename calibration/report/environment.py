@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The one place that builds the Jinja2 environment: where templates are, which filters they have, how they fail."""
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
+
+from calibration.report.filters import FILTERS
+
+TEMPLATES = Path(__file__).resolve().parents[2] / "templates"
+"""The folder of all templates."""
+
+KINDS = "kinds"
+"""The folder, below the templates, with one macro file per measurement kind, named after the kind."""
+
+
+@cache
+def environment() -> Environment:
+    """Return the environment of all templates.
+
+    A name that does not exist is an error. Nothing is escaped for HTML, because the output is reStructuredText: text of
+    others goes through ``inline`` and ``literal``.
+    """
+    built = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,  # noqa: S701 - reStructuredText, not HTML; see the filters
+    )
+    built.filters.update(FILTERS)
+    return built
+
+
+def kind_template(kind: str) -> Template:
+    """Return the macro file of a measurement kind. Raises ``jinja2.TemplateNotFound`` where the kind has none."""
+    return environment().get_template(f"{KINDS}/{kind}.rst.j2")
+
+
+def kind_module(kind: str, names: dict[str, Any] | None = None) -> Any:  # noqa: ANN401 - its attributes are the macros
+    """Return the macros and settings of a kind's file; *names* are what its macros may use besides their arguments."""
+    return kind_template(kind).make_module(names)

@@ -1,0 +1,466 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Figures as SVG text: the same input gives the same bytes, on a white ground that works in light and dark themes.
+
+Every figure is drawn for a width of 480 px, where its text is 13 px high: on a telephone it shrinks to three quarters
+and stays legible, on a wide page it grows to the size of the text around it. Text stays text, so that it can be searched
+and selected. Colours are those of Okabe and Ito, told apart by all kinds of colour vision; series also differ by marker.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from io import StringIO
+from math import ceil, floor, log2, log10
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
+
+from calibration.report import filters
+from calibration.statistics import Estimate
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
+MARKERS = ("o", "s", "^", "D", "v", "P")
+GREY = "#555555"
+INVALID_COLOUR = "#B00020"
+
+WIDTH_PX = 480
+HEIGHT_PX = 360
+PX = 1 / 96
+"""One CSS pixel in inches."""
+
+PT = 0.75
+"""One CSS pixel in points."""
+
+MANY_SERIES = len(COLOURS)
+"""From more series than colours on, all but the most telling are drawn in grey."""
+
+CELL_PX = 58
+"""Width of a heat map's cell: five digits and their interval fit."""
+
+HEAT_LEFT, HEAT_TOP = 46, 58
+"""Room in px for the labels at the left of and above a heat map."""
+
+INTERVAL_CELLS = 8
+"""Up to this many columns the cells have room for the interval as well."""
+
+LABEL_SHARE = 0.15
+"""Share of an axis's width that a label of two short lines needs."""
+
+STYLE: dict[str, Any] = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "calibration",
+    "svg.image_inline": True,
+    "font.family": ["DejaVu Sans"],
+    "font.size": 13 * PT,
+    "axes.titlesize": 13 * PT,
+    "axes.labelsize": 13 * PT,
+    "xtick.labelsize": 12.5 * PT,
+    "ytick.labelsize": 12.5 * PT,
+    "legend.fontsize": 12.5 * PT,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#DDDDDD",
+    "grid.linewidth": 0.6,
+    "lines.linewidth": 1.4,
+    "lines.markersize": 4,
+    "figure.facecolor": "white",
+    "axes.facecolor": "white",
+    "savefig.facecolor": "white",
+    "text.parse_math": False,
+    "axes.unicode_minus": False,
+    "legend.frameon": False,
+}
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """One step line of a histogram: bins (from ns, to ns, count), and how long was watched."""
+
+    label: str
+    bins: tuple[tuple[float, float, int], ...]
+    wall_s: float
+    longest_ns: float
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One line of a chart with its estimates; ``x`` is a number or an estimate itself."""
+
+    label: str
+    points: tuple[tuple[float | Estimate, Estimate], ...]
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A labelled position on an axis."""
+
+    position: float
+    label: str
+
+
+@dataclass(frozen=True)
+class Plateau:
+    """A stretch of an axis over which a curve is level."""
+
+    start: float
+    end: float
+    value: float
+    label: str
+
+
+@contextmanager
+def _style() -> Iterator[None]:
+    """Draw with the project's settings alone, whatever the user's own matplotlib settings are."""
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        mpl.rcParams.update(STYLE)
+        yield
+
+
+def _svg(figure: Figure) -> str:
+    out = StringIO()
+    FigureCanvasSVG(figure).print_svg(out, metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
+
+
+def _canvas(width_px: float = WIDTH_PX, height_px: float = HEIGHT_PX) -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(width_px * PX, height_px * PX), layout="constrained")
+    return figure, figure.add_subplot()
+
+
+def _mark_invalid(figure: Figure, invalid: str) -> None:
+    if invalid:
+        figure.suptitle(f"INVALID: {invalid}", color=INVALID_COLOUR, fontweight="bold", fontsize=13 * PT)
+
+
+def _time_axis(value: float, _position: object = None) -> str:
+    return filters.time_ns(value)
+
+
+def _size_axis(value: float, _position: object = None) -> str:
+    return filters.size(round(value))
+
+
+def _plain(value: float, _position: object = None) -> str:
+    return f"{value:g}"
+
+
+def histogram(series: Sequence[Histogram], threshold_ns: float, *, invalid: str = "") -> str:
+    """Return a histogram of gap lengths, log-log, with one step line per CPU.
+
+    With more series than colours, the six with the longest gaps keep a colour and the rest are grey. Raises
+    ``ValueError`` where there is no series.
+    """
+    if not series:
+        raise ValueError("expected at least one series, found none")
+    ranked = sorted(range(len(series)), key=lambda index: (-series[index].longest_ns, index))
+    coloured = sorted(ranked[:MANY_SERIES])
+    with _style():
+        figure, axes = _canvas()
+        for index, each in enumerate(series):
+            edges = [each.bins[0][0], *(upper for _, upper, _ in each.bins)] if each.bins else []
+            counts = [count or None for _, _, count in each.bins]
+            if not edges:
+                continue
+            if index in coloured:
+                place = coloured.index(index)
+                axes.stairs(
+                    [0.0 if count is None else count for count in counts],
+                    edges,
+                    color=COLOURS[place],
+                    linewidth=1.6,
+                    linestyle=("-", "--", "-.", ":", (0, (5, 1)), (0, (1, 1)))[place],
+                    label=each.label,
+                    baseline=0.5,
+                )
+            else:
+                axes.stairs([0.0 if count is None else count for count in counts], edges, color="#BBBBBB", baseline=0.5)
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        filled = [(low, high, count) for each in series for low, high, count in each.bins if count]
+        most = max((count for _, _, count in filled), default=1)
+        longest = max((each.longest_ns for each in series), default=threshold_ns)
+        axes.set_xlim(min([threshold_ns, *(low for low, _, _ in filled)]) / 1.25, max(longest, threshold_ns) * 1.8)
+        axes.set_ylim(0.5, most * 3)
+        axes.xaxis.set_major_locator(LogLocator(10))
+        axes.xaxis.set_major_formatter(FuncFormatter(_time_axis))
+        axes.xaxis.set_minor_formatter(NullFormatter())
+        axes.yaxis.set_major_locator(LogLocator(10))
+        axes.yaxis.set_major_formatter(FuncFormatter(_plain))
+        axes.axvline(threshold_ns, color=GREY, linewidth=0.8, linestyle=":")
+        axes.set_xlabel("Length of the gap (bins of equal ratio)")
+        walls = {filters.duration(each.wall_s) for each in series}
+        axes.set_ylabel(f"Gaps counted in {walls.pop()}" if len(walls) == 1 else "Gaps counted")
+        columns = 1 if len(coloured) < 4 else 2
+        axes.legend(loc="upper right", ncols=columns, handlelength=2.2, columnspacing=1.0)
+        _mark_invalid(figure, invalid)
+        return _svg(figure)
+
+
+def heat_map(
+    rows: Sequence[int],
+    columns: Sequence[int],
+    cells: Sequence[Sequence[Estimate | None]],
+    *,
+    what: str,
+    unit: str,
+    scale: float = 1.0,
+    invalid: str = "",
+) -> str:
+    """Return the matrix *cells* (CPU nodes in *rows* by memory nodes in *columns*) as a heat map with its numbers.
+
+    *what* names the values; they are divided by *scale* to be in *unit*. A cell without a value is hatched.
+    """
+    values = [[None if cell is None else cell.value / scale for cell in row] for row in cells]
+    known = [value for row in values for value in row if value is not None]
+    low, high = (min(known), max(known)) if known else (0.0, 1.0)
+    with _style():
+        colours = mpl.colormaps["cividis"]
+        width, height = heat_map_px(len(rows), len(columns), invalid=bool(invalid))
+        figure = Figure(figsize=(width * PX, height * PX))
+        left, bottom, top = HEAT_LEFT, 6, height - 6 - len(rows) * _cell_height(len(columns))
+        axes = figure.add_axes(
+            (left / width, bottom / height, len(columns) * CELL_PX / width, (height - bottom - top) / height)
+        )
+        axes.grid(visible=False)
+        for spine in axes.spines.values():
+            spine.set_visible(False)
+        for row, line in enumerate(values):
+            for column, value in enumerate(line):
+                estimate = cells[row][column]
+                if value is None or estimate is None:
+                    patch = mpl.patches.Rectangle(
+                        (column, row), 1, 1, facecolor="#F2F2F2", edgecolor="#999999", hatch="//", linewidth=0.5
+                    )
+                    axes.add_patch(patch)
+                    axes.text(column + 0.5, row + 0.5, filters.ABSENT, ha="center", va="center")
+                    continue
+                share = 0.5 if high == low else (value - low) / (high - low)
+                shade = colours(0.12 + 0.83 * share)
+                axes.add_patch(mpl.patches.Rectangle((column, row), 1, 1, facecolor=shade, edgecolor="white"))
+                ink = "black" if _luminance(shade) > 0.3 else "white"
+                bounds = estimate.interval if len(columns) <= INTERVAL_CELLS else None
+                axes.text(
+                    column + 0.5,
+                    row + (0.38 if bounds else 0.5),
+                    filters.significant(value),
+                    ha="center",
+                    va="center",
+                    color=ink,
+                    fontsize=13 * PT,
+                )
+                if bounds:
+                    half = (bounds[1] - bounds[0]) / 2 / scale
+                    axes.text(
+                        column + 0.5,
+                        row + 0.72,
+                        f"± {filters.significant(half, 2)}",
+                        ha="center",
+                        va="center",
+                        color=ink,
+                        fontsize=10.5 * PT,
+                    )
+        axes.set_xlim(0, len(columns))
+        axes.set_ylim(len(rows), 0)
+        axes.xaxis.tick_top()
+        axes.xaxis.set_label_position("top")
+        axes.set_xticks([index + 0.5 for index in range(len(columns))], [str(node) for node in columns])
+        axes.set_yticks([index + 0.5 for index in range(len(rows))], [str(node) for node in rows])
+        axes.tick_params(length=0)
+        figure.text(HEAT_LEFT / width, 1 - (top - 44) / height, f"{what}, {unit}", va="center", fontweight="bold")
+        figure.text(HEAT_LEFT / width, 1 - (top - 26) / height, "memory of node", va="center", fontsize=12 * PT)
+        figure.text(
+            12 / width,
+            (bottom + (height - bottom - top) / 2) / height,
+            "CPUs of\nnode" if len(rows) < 2 else "CPUs of node",
+            rotation=90,
+            ha="center",
+            va="center",
+            fontsize=12 * PT,
+        )
+        if invalid:
+            figure.text(
+                8 / width, 1 - 12 / height, f"INVALID: {invalid}", color=INVALID_COLOUR, fontweight="bold", va="center"
+            )
+        return _svg(figure)
+
+
+def heat_map_px(rows: int, columns: int, *, invalid: bool = False) -> tuple[int, int]:
+    """Return the width and height in px of a heat map."""
+    height = HEAT_TOP + (24 if invalid else 0) + rows * _cell_height(columns) + 6
+    return max(HEAT_LEFT + columns * CELL_PX + 6, HEAT_LEFT + 180), height
+
+
+def _cell_height(columns: int) -> int:
+    return 44 if columns <= INTERVAL_CELLS else 30
+
+
+def _luminance(colour: tuple[float, float, float, float]) -> float:
+    """Return the relative luminance of a colour as WCAG 2 defines it."""
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in colour[:3]]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def _tiers(positions: Sequence[float], low: float, high: float) -> list[int]:
+    """Return for each label at *positions* of a logarithmic axis how many label heights up it must go to stand free."""
+    room = log2(high / low) * LABEL_SHARE
+    taken: list[tuple[float, int]] = []
+    for position in positions:
+        tier = 0
+        while any(level == tier and abs(log2(position / other)) < room for other, level in taken):
+            tier += 1
+        taken.append((position, tier))
+    return [tier for _, tier in taken]
+
+
+def _errors(points: Sequence[Estimate], scale: float = 1.0) -> list[list[float]]:
+    low = [0.0 if each.interval is None else (each.value - each.interval[0]) / scale for each in points]
+    high = [0.0 if each.interval is None else (each.interval[1] - each.value) / scale for each in points]
+    return [low, high]
+
+
+def load_curve(
+    curves: Sequence[Curve],
+    labels: Sequence[Sequence[str]],
+    zero_load: Sequence[Mark],
+    *,
+    invalid: str = "",
+) -> str:
+    """Return latency (ns) against bandwidth (x in MB/s, drawn in GB/s), with the intervals of both.
+
+    *labels* names points of each curve where it is not empty; *zero_load* are latencies without load.
+    """
+    with _style():
+        figure, axes = _canvas()
+        for place, (curve, names) in enumerate(zip(curves, labels, strict=True)):
+            across = [each for each, _ in curve.points if isinstance(each, Estimate)]
+            up = [each for _, each in curve.points]
+            axes.errorbar(
+                [each.value / 1000 for each in across],
+                [each.value for each in up],
+                xerr=_errors(across, 1000),
+                yerr=_errors(up),
+                color=COLOURS[place % len(COLOURS)],
+                marker=MARKERS[place % len(MARKERS)],
+                capsize=2.5,
+                elinewidth=0.9,
+                label=curve.label,
+            )
+            widest = max((each.value for each in across), default=0.0)
+            for name, x, y in zip(names, across, up, strict=True):
+                if name:
+                    left = x.value > widest / 2
+                    axes.annotate(
+                        name,
+                        (x.value / 1000, y.value),
+                        xytext=(-7, 3) if left else (2, -5),
+                        textcoords="offset points",
+                        ha="right" if left else "left",
+                        va="bottom" if left else "top",
+                        fontsize=11.5 * PT,
+                        color=GREY,
+                    )
+        for place, mark in enumerate(zero_load):
+            axes.axhline(mark.position, color=COLOURS[place % len(COLOURS)], linewidth=0.9, linestyle=":", label=mark.label)
+        axes.set_xlim(left=0)
+        levels = [each.value for curve in curves for _, each in curve.points] + [mark.position for mark in zero_load]
+        axes.set_ylim(min(levels) * 0.8, max(levels) * 1.08)
+        axes.set_xlabel("Bandwidth of the load, GB/s (10⁹ bytes/s)")
+        axes.set_ylabel("Latency of the probe, ns")
+        handles, names_shown = axes.get_legend_handles_labels()
+        order = [*range(len(zero_load), len(handles)), *range(len(zero_load))]
+        axes.legend([handles[each] for each in order], [names_shown[each] for each in order], loc="upper left")
+        _mark_invalid(figure, invalid)
+        return _svg(figure)
+
+
+def size_curve(
+    curves: Sequence[Curve],
+    caches: Sequence[Mark],
+    plateaus: Sequence[Plateau],
+    *,
+    invalid: str = "",
+) -> str:
+    """Return latency (ns) against working-set size (bytes), both axes logarithmic.
+
+    *caches* are drawn as vertical lines at the sizes the kernel reports, *plateaus* as bars beside the curve.
+    """
+    with _style():
+        figure, axes = _canvas(height_px=HEIGHT_PX + 30)
+        for place, curve in enumerate(curves):
+            up = [each for _, each in curve.points]
+            axes.errorbar(
+                [float(each) for each, _ in curve.points if not isinstance(each, Estimate)],
+                [each.value for each in up],
+                yerr=_errors(up),
+                color=COLOURS[place % len(COLOURS)],
+                marker=MARKERS[place % len(MARKERS)],
+                markersize=3,
+                capsize=2,
+                elinewidth=0.8,
+                label=curve.label,
+            )
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log")
+        sizes = [float(x) for curve in curves for x, _ in curve.points if not isinstance(x, Estimate)]
+        low, high = min(sizes), max(sizes)
+        axes.set_xlim(low / 1.3, high * 1.6)
+        spread = [each for curve in curves for _, each in curve.points]
+        floor_ns = min(each.value if each.interval is None else each.interval[0] for each in spread)
+        ceiling_ns = max(each.value if each.interval is None else each.interval[1] for each in spread)
+        axes.set_ylim(floor_ns / 1.35, ceiling_ns * 2.6)
+        exponents = range(ceil(log2(low)), floor(log2(high)) + 1)
+        step = max(1, -(-len(exponents) // 7))
+        axes.xaxis.set_major_locator(FixedLocator([2.0**each for each in exponents if each % step == 0]))
+        axes.xaxis.set_major_formatter(FuncFormatter(_size_axis))
+        axes.xaxis.set_minor_locator(NullLocator())
+        for label in axes.get_xticklabels():
+            label.set_rotation(35)
+            label.set_ha("right")
+            label.set_rotation_mode("anchor")
+        decades = range(floor(log10(floor_ns / 1.35)), ceil(log10(ceiling_ns * 2.6)) + 1)
+        axes.yaxis.set_major_locator(
+            FixedLocator([step * 10.0**each for each in decades for step in (1, 2, 5)])
+        )
+        axes.yaxis.set_minor_locator(NullLocator())
+        axes.yaxis.set_major_formatter(FuncFormatter(_plain))
+        for mark, tier in zip(caches, _tiers([mark.position for mark in caches], low / 1.3, high * 1.6), strict=True):
+            axes.axvline(mark.position, color=GREY, linewidth=0.9, linestyle="--")
+            axes.annotate(
+                mark.label,
+                (mark.position, 1),
+                xycoords=("data", "axes fraction"),
+                xytext=(0, 2 + 24 * tier),
+                textcoords="offset points",
+                ha="center",
+                va="bottom",
+                fontsize=11.5 * PT,
+                color=GREY,
+            )
+        for plateau in plateaus:
+            axes.plot(
+                [plateau.start, plateau.end], [plateau.value] * 2, color=COLOURS[1], linewidth=5, alpha=0.35,
+                solid_capstyle="butt",
+            )
+            axes.annotate(
+                plateau.label,
+                ((plateau.start * plateau.end) ** 0.5, plateau.value),
+                xytext=(0, 7),
+                textcoords="offset points",
+                ha="center",
+                va="bottom",
+                fontsize=12 * PT,
+                color="#A04000",
+            )
+        axes.set_xlabel("Working set (bytes the chase touches)")
+        axes.set_ylabel("Latency, ns per load")
+        if len(curves) > 1:
+            axes.legend(loc="lower right")
+        _mark_invalid(figure, invalid)
+        return _svg(figure)

@@ -1,0 +1,312 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pure functions that turn values into text: numbers with units, and text of others into harmless reStructuredText.
+
+Everything a SUT or an operator says passes through ``inline`` or ``literal`` before it reaches a page.
+"""
+
+import re
+import shlex
+import textwrap
+import unicodedata
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from statistics import median
+
+from docutils.utils import column_width
+
+from calibration.model import format_time
+from calibration.statistics import Estimate
+
+EXACT = 10_000
+"""A size is given exactly in a unit of which it is fewer than this many."""
+
+ABSENT = "-"
+"""What a cell without a value shows; the reason for it stands below the table."""
+
+SAFE_PUNCTUATION = frozenset(" ,/%=&;+")
+"""ASCII punctuation that starts no markup unless it is the first character of a text."""
+
+LONG_NS = 10_000
+"""From here on a time in ns is easier to read in µs to s."""
+
+DIGITS = 4
+"""Significant digits of a figure: one more than the best intervals justify, so that rounding never decides."""
+
+
+def visible(text: str) -> str:
+    """Return *text* as one line in which control, line-breaking, private and direction-changing characters show.
+
+    Docutils splits its input at more characters than a newline, and directional overrides make a line read otherwise
+    than it is; both are shown as escapes such as ``\\x1b`` or ``\\u2028``.
+    """
+    return "".join(_shown(character) for character in text)
+
+
+def _shown(character: str) -> str:
+    if character == "\t":
+        return " "
+    if unicodedata.category(character) in {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}:
+        return character.encode("unicode_escape").decode("ascii")
+    return " " if unicodedata.category(character) == "Zs" else character
+
+
+def inline(text: object) -> str:
+    """Return any text as reStructuredText that shows exactly that text, in a paragraph or a table cell.
+
+    Runs of spaces become one; an empty text becomes the mark for an absent value.
+    """
+    words = " ".join(visible(str(text)).split(" ")).split()
+    if not words:
+        return "\\" + ABSENT
+    return " ".join(_escaped(word, first=index == 0) for index, word in enumerate(words))
+
+
+def _escaped(word: str, *, first: bool) -> str:
+    out = []
+    for index, character in enumerate(word):
+        plain = (
+            character.isascii()
+            and (character.isalnum() or (character in SAFE_PUNCTUATION and not (first and index == 0)))
+        ) or (not character.isascii() and unicodedata.category(character)[0] in "LN")
+        inner = character in ".-" and 0 < index < len(word) - 1 and word[index - 1].isalnum()
+        out.append(character if plain or inner else "\\" + character)
+    return "".join(out)
+
+
+def literal(text: str, indent: int = 4) -> str:
+    """Return *text* indented as the body of a literal block; only a newline starts a new line.
+
+    Trailing spaces go, lines keep their inner spaces, and no line can end the block.
+    """
+    lines = [_literal_line(line) for line in text.split("\n")]
+    while len(lines) > 1 and not lines[-1]:
+        lines.pop()
+    return textwrap.indent("\n".join(lines), " " * indent)
+
+
+def _literal_line(line: str) -> str:
+    return "".join(character if character == " " else _shown(character) for character in line.rstrip()).rstrip()
+
+
+def option(text: str) -> str:
+    """Return *text* as the value of a directive's option: one line, which docutils takes as it is."""
+    return " ".join(visible(text).split())
+
+
+def heading(text: object, underline: str) -> str:
+    """Return a section title that shows *text*, underlined to its width."""
+    title = inline(text)
+    return f"{title}\n{underline * max(4, column_width(title))}"
+
+
+def command(argv: Sequence[str]) -> str:
+    """Return an argument vector as the shell line that would run it, in the form of the published pages."""
+    return "$ " + visible(shlex.join(argv))
+
+
+def fixed(value: float | None, decimals: int = 1, width: int = 0) -> str:
+    """Return *value* with *decimals*, right-aligned in *width*; an absent value as its mark."""
+    return f"{ABSENT:>{width}}" if value is None else f"{value:>{width}.{decimals}f}"
+
+
+def significant(value: float | None, digits: int = DIGITS) -> str:
+    """Return *value* rounded to *digits* significant digits, without an exponent."""
+    if value is None:
+        return ABSENT
+    if value == 0:
+        return "0"
+    exponent = int(f"{abs(value):e}".split("e")[1])
+    decimals = max(0, digits - 1 - exponent)
+    return f"{value:.{decimals}f}"
+
+
+def figure(value: float | None, unit: str) -> str:
+    """Return a value as tables print it: one decimal for ns and MB/s, as Intel MLC does, else four digits.
+
+    Latencies below 10 ns get three decimals, because there one decimal would hide the interval.
+    """
+    if value is None:
+        return ABSENT
+    if unit == "ns" and abs(value) < 10:
+        return f"{value:.3f}"
+    return f"{value:.1f}" if unit in {"ns", "MB/s"} else significant(value)
+
+
+def interval(bounds: tuple[float, float] | None, unit: str) -> str:
+    """Return an interval as ``low to high`` in *unit*, without the unit."""
+    return ABSENT if bounds is None else f"{figure(bounds[0], unit)} to {figure(bounds[1], unit)}"
+
+
+def half_width(estimate: Estimate | None) -> str:
+    """Return the half-width of an estimate's interval in its unit with two digits, as ``± 0.83``."""
+    width = half(estimate)
+    return ABSENT if width is None else f"± {significant(width, 2)}"
+
+
+def half(estimate: Estimate | None) -> float | None:
+    """Return the half-width of an estimate's interval in its unit; ``None`` where it has none."""
+    if estimate is None or estimate.interval is None:
+        return None
+    return (estimate.interval[1] - estimate.interval[0]) / 2
+
+
+def values(cells: Sequence[Sequence[Estimate | None]]) -> list[list[float | None]]:
+    """Return the values of a matrix of estimates."""
+    return [[None if cell is None else cell.value for cell in row] for row in cells]
+
+
+def halves(cells: Sequence[Sequence[Estimate | None]]) -> list[list[float | None]]:
+    """Return the half-widths of a matrix of estimates."""
+    return [[half(cell) for cell in row] for row in cells]
+
+
+def percent(share: float | None, digits: int = 2) -> str:
+    """Return a share as per cent with *digits* significant digits."""
+    return ABSENT if share is None else f"{significant(share * 100, digits)} %"
+
+
+def size(count: int | None) -> str:
+    """Return a number of bytes in the largest binary unit that divides it, else with three digits."""
+    if count is None:
+        return ABSENT
+    for power, unit in ((4, "TiB"), (3, "GiB"), (2, "MiB"), (1, "KiB")):
+        scale = 1 << (10 * power)
+        if count >= scale and count % scale == 0 and count // scale < EXACT:
+            return f"{count // scale} {unit}"
+    for power, unit in ((4, "TiB"), (3, "GiB"), (2, "MiB"), (1, "KiB")):
+        scale = 1 << (10 * power)
+        if count >= scale:
+            return f"{significant(count / scale, 3)} {unit}"
+    return f"{count} B"
+
+
+def time_ns(value: float | None, digits: int = 3) -> str:
+    """Return a time in the unit that keeps it between 1 and 1000: ns, µs, ms or s."""
+    if value is None:
+        return ABSENT
+    for scale, unit in ((1e9, "s"), (1e6, "ms"), (1e3, "µs")):
+        if abs(value) >= scale:
+            return f"{significant(value / scale, digits)} {unit}"
+    return f"{significant(value, digits)} ns"
+
+
+def duration(value_s: float | None) -> str:
+    """Return a duration in s: with one decimal below a minute, else as minutes and seconds, or hours and minutes."""
+    if value_s is None:
+        return ABSENT
+    if value_s < 60:
+        return f"{value_s:.1f} s"
+    whole = round(value_s)
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def frequency(value_hz: float | None) -> str:
+    """Return a frequency in Hz, kHz, MHz or GHz with four digits."""
+    if value_hz is None:
+        return ABSENT
+    for scale, unit in ((1e9, "GHz"), (1e6, "MHz"), (1e3, "kHz")):
+        if value_hz >= scale:
+            return f"{significant(value_hz / scale)} {unit}"
+    return f"{significant(value_hz)} Hz"
+
+
+def cpus(numbers: Iterable[int] | None) -> str:
+    """Return CPU or node numbers in the kernel's list form, for example ``0-3,8``."""
+    if numbers is None:
+        return ABSENT
+    ranges: list[list[int]] = []
+    for number in sorted(numbers):
+        if ranges and number == ranges[-1][1] + 1:
+            ranges[-1][1] = number
+        else:
+            ranges.append([number, number])
+    return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in ranges) or "none"
+
+
+def time(when: datetime) -> str:
+    """Return a point in time as ISO 8601 UTC."""
+    return format_time(when)
+
+
+def exact_time_ns(value: float) -> str:
+    """Return a time that was chosen, not measured, in ns to s and without zeros at its end."""
+    for scale, unit in ((1e9, "s"), (1e6, "ms"), (1e3, "µs")):
+        if abs(value) >= scale:
+            return f"{value / scale:.9g} {unit}"
+    return f"{value:.9g} ns"
+
+
+def exact_percent(share: float) -> str:
+    """Return a share that was chosen, not measured, as per cent without zeros at its end."""
+    return f"{share * 100:.9g} %"
+
+
+def measured(value: float | None, unit: str) -> str:
+    """Return a value with its unit as a reader takes it in at once: long times in µs to s, shares in per cent."""
+    if value is None:
+        return ABSENT
+    if unit == "fraction":
+        return percent(value, 3)
+    if unit == "ns" and abs(value) >= LONG_NS:
+        return time_ns(value, DIGITS)
+    return f"{figure(value, unit)} {unit}"
+
+
+def measured_interval(bounds: tuple[float, float] | None, unit: str) -> str:
+    """Return an interval with its unit, or with two units where its ends are orders of magnitude apart."""
+    if bounds is None:
+        return ABSENT
+    low, high = (measured(each, unit).rsplit(" ", 1) for each in bounds)
+    return f"{low[0]} to {high[0]} {high[1]}" if low[1] == high[1] else f"{' '.join(low)} to {' '.join(high)}"
+
+
+def level(name: str, ends_at_bytes: int | None) -> str:
+    """Return the name of a level of the memory hierarchy; one that no reported cache explains is told by its end."""
+    return f"to {size(ends_at_bytes)}" if name.startswith("plateau-") else name
+
+
+def middle(samples: Sequence[float]) -> float:
+    """Return the median of *samples*. Raises ``statistics.StatisticsError`` where there is none."""
+    return median(samples)
+
+
+def slug(text: str) -> str:
+    """Return *text* as a name for a document or a file: lower-case letters, digits, dots and dashes."""
+    return re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-.") or "unnamed"
+
+
+FILTERS = {
+    each.__name__: each
+    for each in (
+        inline,
+        literal,
+        option,
+        heading,
+        command,
+        fixed,
+        significant,
+        figure,
+        interval,
+        half_width,
+        half,
+        values,
+        halves,
+        percent,
+        size,
+        time_ns,
+        duration,
+        frequency,
+        cpus,
+        time,
+        slug,
+        exact_time_ns,
+        exact_percent,
+        measured,
+        measured_interval,
+        level,
+        middle,
+    )
+}
+"""The filters that templates may use, by name."""

@@ -1,0 +1,409 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a page says, computed from the run document: the templates only word it.
+
+Nothing here reads a clock, the host or a file; the order of everything follows from the document.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from pydantic import BaseModel
+
+from calibration.context.model import Context
+from calibration.measurements import registry
+from calibration.measurements.base import Metric
+from calibration.report import filters
+from calibration.report.drawings import Drawings
+from calibration.report.environment import environment, kind_module
+from calibration.results.model import Measurement, NotMeasured, RunDocument
+from calibration.statistics import Estimate
+from calibration.validity import Severity
+
+SECTIONS = ("System-level core jitter", "Memory bandwidth", "Memory latency", "L1/L2/LLC latency")
+"""The measured sections of the published pages, in their order."""
+
+FAMILY = 8
+"""From more metrics than this that differ only in a number, the summary shows the lowest and the highest."""
+
+EVIDENCE = 6
+"""So many pieces of evidence for one flag are listed; the rest is counted."""
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One line of a table of facts; ``None`` is what the SUT does not say."""
+
+    name: str
+    value: str | None
+
+
+@dataclass(frozen=True)
+class Headline:
+    """One line of the summary."""
+
+    title: str
+    metric: Metric
+    placements: int | None
+    estimator: str | None
+    flags: tuple[str, ...]
+    valid: bool
+    verdict: str
+
+
+@dataclass(frozen=True)
+class Note:
+    """One validity flag, on which measurements it is, and the evidence: pairs of a sentence and what it is about."""
+
+    code: str
+    severity: Severity
+    evidence: tuple[tuple[str, tuple[str, ...]], ...]
+    more: int
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a page says about one measurement kind: rendered text, or nothing and why."""
+
+    kind: str
+    title: str
+    section: str
+    text: str
+    not_measured: tuple[NotMeasured, ...]
+
+
+@dataclass(frozen=True)
+class Page:
+    """Text of a page and its figures, by their paths relative to it."""
+
+    text: str
+    figures: dict[str, str]
+
+
+def render(raw: bytes) -> Page:
+    """Return the page of the run document *raw*, a valid ``run.json`` as its bytes lie on disk."""
+    document = RunDocument.model_validate_json(raw)
+    context = document.context.parsed
+    drawings = Drawings(context)
+    text = environment().get_template("page.rst.j2").render(
+        document=document,
+        run=document.run,
+        context=context,
+        digest=hashlib.sha256(raw).hexdigest(),
+        headlines=headlines(document),
+        provenance=provenance(document),
+        machine=machine(context),
+        notes=notes(document.measurements),
+        sections=SECTIONS,
+        parts=list(parts(document, drawings)),
+        unreadable=_by_reason(document.not_measured),
+    )
+    return Page(text=_tidy(text), figures=drawings.drawn)
+
+
+def _tidy(text: str) -> str:
+    lines = (line.rstrip() for line in text.split("\n"))
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip("\n") + "\n"
+
+
+def parts(document: RunDocument, drawings: Drawings) -> Iterator[Part]:
+    """Yield what the page says about each kind there is, by section and then by the position its macro file names."""
+    names = {"drawings": drawings, "context": document.context.parsed}
+    modules = {kind: kind_module(kind, names) for kind in registry()}
+    for kind, module in modules.items():
+        if module.section not in SECTIONS:
+            raise ValueError(f"expected one of {', '.join(SECTIONS)} as the section of {kind}, found {module.section}")
+    for kind in sorted(modules, key=lambda each: (SECTIONS.index(modules[each].section), modules[each].position, each)):
+        measured = [each for each in document.measurements if each.kind == kind]
+        missing = tuple(each for each in document.not_measured if each.kind == kind)
+        if not measured and not missing:
+            missing = (
+                NotMeasured(
+                    kind=kind,
+                    what=registry()[kind].title,
+                    reason=f"not among the steps of profile {document.run.profile}",
+                    cause="not_planned",
+                ),
+            )
+        yield Part(
+            kind=kind,
+            title=registry()[kind].title,
+            section=modules[kind].section,
+            text=str(modules[kind].render(measured)) if measured else "",
+            not_measured=missing,
+        )
+
+
+def headlines(document: RunDocument) -> list[Headline]:
+    """Return the lines of the summary: every metric, or the extremes of a family of many."""
+    verdicts = {each.metric.name: each.outcome for each in document.verdicts}
+    lines: list[Headline] = []
+    for measurement in document.measurements:
+        found = estimates(measurement.values)
+        for metric in registry()[measurement.kind].metrics(measurement.values):
+            made_from = next(
+                (each for each in found if (each.value, each.interval, each.unit) == (metric.value, metric.interval, metric.unit)),
+                None,
+            )
+            lines.append(
+                Headline(
+                    title=metric.title,
+                    metric=metric,
+                    placements=made_from.placements if made_from else None,
+                    estimator=made_from.estimator if made_from else None,
+                    flags=tuple(dict.fromkeys(flag.code for flag in measurement.validity.flags)),
+                    valid=measurement.validity.valid,
+                    verdict=verdicts.get(metric.name, "not judged").replace("_", " "),
+                )
+            )
+    families: dict[str, list[Headline]] = {}
+    for line in lines:
+        families.setdefault(re.sub(r"\d+", "#", line.metric.name), []).append(line)
+    kept: list[Headline] = []
+    for family in families.values():
+        kept += family if len(family) <= FAMILY else _extremes(family)
+    return kept
+
+
+def _extremes(family: Sequence[Headline]) -> list[Headline]:
+    low = min(family, key=lambda line: line.metric.value)
+    high = max(family, key=lambda line: line.metric.value)
+    return [
+        Headline(**{**vars(line), "title": f"{line.title} ({which} of {len(family)})"})
+        for line, which in ((low, "lowest"), (high, "highest"))
+    ]
+
+
+def estimates(value: object) -> list[Estimate]:
+    """Return all estimates inside a model, a mapping or a sequence, in document order."""
+    if isinstance(value, Estimate):
+        return [value]
+    if isinstance(value, BaseModel):
+        return [each for name in type(value).model_fields for each in estimates(getattr(value, name))]
+    if isinstance(value, dict):
+        return [each for item in value.values() for each in estimates(item)]
+    if isinstance(value, tuple | list):
+        return [each for item in value for each in estimates(item)]
+    return []
+
+
+def notes(measurements: Sequence[Measurement]) -> list[Note]:
+    """Return all validity flags, worst first, with their evidence; equal evidence names all its measurements."""
+    found: dict[tuple[Severity, str], dict[str, list[str]]] = {}
+    for measurement in measurements:
+        for flag in measurement.validity.flags:
+            about = found.setdefault((flag.severity, flag.code), {}).setdefault(flag.reason, [])
+            if measurement.id not in about:
+                about.append(measurement.id)
+    order = {"invalid": 0, "warn": 1, "info": 2}
+    return [
+        Note(
+            code=code,
+            severity=severity,
+            evidence=tuple((reason, tuple(about)) for reason, about in list(evidence.items())[:EVIDENCE]),
+            more=max(0, len(evidence) - EVIDENCE),
+        )
+        for (severity, code), evidence in sorted(found.items(), key=lambda item: (order[item[0][0]], item[0][1]))
+    ]
+
+
+def _by_reason(not_measured: Sequence[NotMeasured]) -> dict[str, list[str]]:
+    """Return the files of the context that could not be read, by reason."""
+    found: dict[str, list[str]] = {}
+    for each in not_measured:
+        if each.kind == "context":
+            found.setdefault(each.reason, []).append(each.what)
+    return found
+
+
+def provenance(document: RunDocument) -> list[Fact]:
+    """Return where the figures of *document* come from."""
+    run, kernels, capture = document.run, document.run.kernels, document.context.parsed.capture
+    clocks = dict.fromkeys(
+        f"{each.clock.source} at {filters.frequency(each.clock.hz)}, read in {filters.time_ns(each.clock.read_cost_ns)}"
+        for each in document.measurements
+        if each.clock is not None
+    )
+    user = None if capture.uid is None else "root" if capture.uid == 0 else f"ordinary user (uid {capture.uid})"
+    return [
+        Fact("Run", run.id),
+        Fact("Status", run.status),
+        Fact("Started", filters.time(run.started_at)),
+        Fact("Finished", f"{filters.time(run.finished_at)}, after "
+             f"{filters.duration((run.finished_at - run.started_at).total_seconds())}"),
+        Fact("Profile", run.profile),
+        Fact("Harness", f"version {run.harness_version}"),
+        Fact("Instrument", ", ".join(dict.fromkeys(each.instrument for each in document.measurements)) or None),
+        Fact("Kernel bytes, sha256", kernels and kernels.sha256),
+        Fact("Kernel target", kernels and kernels.target),
+        Fact("Compiler", kernels and kernels.compiler),
+        Fact("Compiler flags", kernels and kernels.flags),
+        Fact("Kernel sources, sha256", kernels and kernels.source_sha256),
+        Fact("Clock", "; ".join(clocks) or None),
+        Fact("Context captured", capture.captured_at),
+        Fact("Captured as", user),
+        Fact("Capture, sha256", document.context.capture_sha256),
+    ]
+
+
+def machine(context: Context) -> list[Fact]:
+    """Return the facts about the SUT that move its figures."""
+    firmware, memory, frequency, isolation = context.firmware, context.memory, context.frequency, context.isolation
+    thp = memory.transparent_hugepages
+    return [
+        Fact("Host name", context.capture.hostname),
+        Fact("System", _join(firmware.system_vendor, firmware.product_name, firmware.product_version)),
+        Fact("Board", _join(firmware.board_vendor, firmware.board_name, firmware.board_version)),
+        Fact("BIOS", _join(firmware.bios_vendor, firmware.bios_version, firmware.bios_date)),
+        Fact("Virtualisation", _virtualization(context)),
+        *_processors(context),
+        Fact("CPUs", _cpus(context)),
+        Fact("Isolated CPUs (isolcpus)", _isolated(isolation.isolated, isolation.isolated_source)),
+        Fact("Tickless CPUs (nohz_full)", _isolated(isolation.nohz_full, isolation.nohz_full_source)),
+        Fact("CPUs without RCU callbacks (rcu_nocbs)", filters.cpus(isolation.rcu_nocbs)),
+        Fact("Interrupts that may reach isolated CPUs", _count(isolation.interrupts, isolation.isolated)),
+        Fact("Threads that may run on isolated CPUs", _count(isolation.threads, isolation.isolated)),
+        Fact("Frequency driver and governor", _join(*frequency.drivers, *frequency.governors)),
+        Fact("Frequency limits", _range(frequency.hardware_min_hz, frequency.hardware_max_hz)),
+        Fact("Turbo", _switch(frequency.turbo)),
+        Fact("Idle states", _idle(context)),
+        Fact("Clock source", context.clocksource.current),
+        Fact("Memory", None if memory.total_bytes is None else filters.size(memory.total_bytes)),
+        Fact("DIMMs", _dimms(context)),
+        Fact("Transparent huge pages", _join(thp.enabled, f"defrag {thp.defrag}" if thp.defrag else None)),
+        Fact("Huge pages", _hugepages(context)),
+        Fact("NUMA balancing", None if memory.numa_balancing is None else _switch(memory.numa_balancing != 0)),
+        Fact("Real-time throttling", _rt(context)),
+        Fact("NMI watchdog", None if context.kernel.nmi_watchdog is None else _switch(context.kernel.nmi_watchdog != 0)),
+        Fact("Load average", _load(context)),
+        *_mitigations(context.mitigations),
+    ]
+
+
+def _join(*words: str | None) -> str | None:
+    known = dict.fromkeys(word.strip() for word in words if word and word.strip())
+    return ", ".join(known) or None
+
+
+def _switch(state: bool | None) -> str | None:  # noqa: FBT001 - a state, not a mode
+    return None if state is None else "on" if state else "off"
+
+
+def _processors(context: Context) -> Iterator[Fact]:
+    models = context.processor.models
+    if not models:
+        yield Fact("Processor", context.processor.architecture)
+    for model in models:
+        which = "" if len(models) == 1 else f" of CPUs {filters.cpus(model.cpus)}"
+        ids = ", ".join(
+            f"{name} {value}"
+            for name, value in (("family", model.family), ("model", model.model), ("stepping", model.stepping))
+            if value is not None
+        )
+        yield Fact(f"Processor{which}", _join(model.name, model.vendor, context.processor.architecture, ids))
+        yield Fact(f"Microcode{which}", model.microcode)
+
+
+def _virtualization(context: Context) -> str | None:
+    virtual = context.virtualization
+    if virtual.guest is None:
+        return None
+    if not virtual.guest:
+        return "none"
+    kind = f" ({virtual.type} virtualisation)" if virtual.type else ""
+    return f"guest of {virtual.vendor or 'an unnamed hypervisor'}{kind}"
+
+
+def _cpus(context: Context) -> str:
+    topology, found = context.topology, context.cpus
+    words = [f"{len(found.online)} online ({filters.cpus(found.online)})"]
+    if found.offline:
+        words.append(f"{len(found.offline)} offline ({filters.cpus(found.offline)})")
+    if found.allowed is not None and set(found.allowed) != set(found.online):
+        words.append(f"allowed to the login: {filters.cpus(found.allowed)}")
+    if topology.packages is not None:
+        words.append(f"{topology.packages} package{'s' * (topology.packages != 1)}")
+    words.append(f"{len(topology.cores)} core{'s' * (len(topology.cores) != 1)}")
+    if topology.threads_per_core is not None:
+        words.append(f"{topology.threads_per_core} thread{'s' * (topology.threads_per_core != 1)} per core")
+    return ", ".join(words)
+
+
+def _isolated(cpus: tuple[int, ...], source: str | None) -> str:
+    return filters.cpus(cpus) if not cpus or source is None else f"{filters.cpus(cpus)} (by the {source})"
+
+
+def _count(found: Sequence[Any] | None, isolated: tuple[int, ...]) -> str | None:
+    if not isolated:
+        return "no CPU is isolated"
+    return None if found is None else str(len(found))
+
+
+def _range(low: int | None, high: int | None) -> str | None:
+    return None if low is None and high is None else f"{filters.frequency(low)} to {filters.frequency(high)}"
+
+
+def _idle(context: Context) -> str | None:
+    idle = context.idle
+    states = ", ".join(
+        state.name + (f" (off on CPUs {filters.cpus(state.disabled_cpus)})" if state.disabled_cpus else "")
+        for state in idle.states
+    )
+    return _join(idle.driver, idle.governor, states)
+
+
+def _dimms(context: Context) -> str | None:
+    dimms = context.firmware.dimms
+    if not dimms:
+        return None
+    kinds: dict[str, int] = {}
+    for dimm in dimms:
+        if dimm.size_bytes:
+            speed = dimm.configured_mt_s or dimm.speed_mt_s
+            text = " ".join(
+                word for word in (filters.size(dimm.size_bytes), dimm.type, f"{speed} MT/s" if speed else None) if word
+            )
+            kinds[text] = kinds.get(text, 0) + 1
+    filled = ", ".join(f"{count} x {text}" for text, count in kinds.items())
+    return f"{sum(kinds.values())} of {len(dimms)} slots filled: {filled}"
+
+
+def _hugepages(context: Context) -> str | None:
+    pools = [f"{each.total} of {filters.size(each.size_bytes)}" for each in context.memory.hugepages if each.total]
+    if pools:
+        return ", ".join(pools)
+    return "none reserved" if context.memory.hugepages else None
+
+
+def _rt(context: Context) -> str | None:
+    runtime, period = context.kernel.sched_rt_runtime_us, context.kernel.sched_rt_period_us
+    if runtime is None or period is None:
+        return None
+    return "off" if runtime < 0 else f"{runtime} µs of every {period} µs"
+
+
+def _load(context: Context) -> str | None:
+    load = context.kernel.load_average
+    return None if load is None else ", ".join(f"{each:.2f}" for each in load)
+
+
+def _mitigations(mitigations: dict[str, str]) -> Iterator[Fact]:
+    """Yield one fact per vulnerability that concerns this processor, and one for all that do not."""
+    clear = [name for name, state in mitigations.items() if state == "Not affected"]
+    for name, state in sorted(mitigations.items()):
+        if name not in clear:
+            yield Fact(f"Vulnerability {name}", state)
+    if clear:
+        yield Fact("Vulnerabilities that do not concern it", ", ".join(sorted(clear)))
+    if not mitigations:
+        yield Fact("Vulnerabilities", None)
+
+
+@cache
+def flag_texts() -> dict[str, str]:
+    """Return what each validity flag means, as the templates word it."""
+    texts: dict[str, str] = environment().get_template("macros/flags.rst.j2").make_module().meaning
+    return texts

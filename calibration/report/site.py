@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The site: the user guide and the pages of all runs, as HTML that asks nothing of any other server.
+
+The Sphinx source is assembled in the checkout's cache, where Sphinx keeps what it has read, so that a second build only
+touches what changed. The finished HTML is copied to where it was asked for after the whole build went well.
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fcntl import LOCK_EX, flock
+from pathlib import Path
+
+from calibration.errors import EnvironmentLacksError, InputError
+from calibration.report import filters
+from calibration.report.environment import TEMPLATES, environment
+from calibration.report.page import Page, render
+from calibration.results.model import Run
+from calibration.results.store import RUN, find_runs, validate
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+DOCS = CHECKOUT / "docs"
+SITE = DOCS / "_build" / "html"
+CACHE = CHECKOUT / ".cache" / "site"
+
+PAGES = "calibration"
+"""Folder of the site with the pages of runs."""
+
+MANIFEST = ".calibration-site"
+"""File in a finished site that names the files put there, so that a later build removes its own files only."""
+
+BUILD_TIMEOUT_S = 600
+"""A site of hundreds of pages builds in less; a hung build is ended."""
+
+
+@dataclass(frozen=True)
+class SitePage:
+    """One run's page: its identity, and its text and figures."""
+
+    run: Run
+    page: Page
+
+
+def build_site(results: Path, docs: Path = DOCS, output: Path = SITE) -> Path:
+    """Build the site of the guide in *docs* and all runs in *results* into *output*, and return its first page.
+
+    *results* is a directory of results or that of one run. The newest run of each SUT has the SUT's page, older ones are
+    linked from it. Raises ``InputError`` where a run document is not valid or where Sphinx has anything to warn about,
+    ``EnvironmentLacksError`` where the site cannot be written.
+    """
+    runs = [results] if (results / RUN).is_file() else find_runs(results)
+    key = hashlib.sha256(f"{docs.resolve()}\n{output.resolve()}".encode()).hexdigest()[:16]
+    try:
+        with _cache(CACHE / key) as work:
+            files = {**_guide(docs, output), **_pages([_site_page(run) for run in runs])}
+            _synchronise(work / "source", files)
+            _sphinx(work)
+            _install(work / "html", output)
+    except OSError as error:
+        raise EnvironmentLacksError(
+            f"the site cannot be built in {CACHE} or written to {output}: {error.strerror or error}. Free some space or "
+            "give another directory"
+        ) from error
+    return output / "index.html"
+
+
+@contextmanager
+def _cache(work: Path) -> Iterator[Path]:
+    """Hold the cache of one site alone: two builds of the same site run one after the other."""
+    work.mkdir(parents=True, exist_ok=True)
+    with (work / "lock").open("w") as lock:
+        flock(lock, LOCK_EX)
+        yield work
+
+
+def _site_page(run_dir: Path) -> SitePage:
+    """Return the page of a run, rendered anew unless the same document was rendered by the same report before."""
+    document = validate(run_dir / RUN)
+    raw = (run_dir / RUN).read_bytes()
+    return SitePage(run=document.run, page=render(raw))
+
+
+def _guide(docs: Path, output: Path) -> dict[str, bytes]:
+    """Return the files of the guide by their paths in the source; what was built is no part of it."""
+    if not (docs / "conf.py").is_file():
+        raise InputError(f"expected the documentation with its conf.py at {docs}, found none")
+    built = output.resolve()
+    return {
+        str(path.relative_to(docs)): path.read_bytes()
+        for path in sorted(docs.rglob("*"))
+        if path.is_file()
+        and path.relative_to(docs).parts[0] not in {"_build", PAGES}
+        and not path.resolve().is_relative_to(built)
+    }
+
+
+def _pages(pages: Iterable[SitePage]) -> dict[str, bytes]:
+    """Return the files of all pages: an index, one page per SUT, and the older runs of each below it."""
+    suts: dict[tuple[str, str], list[SitePage]] = {}
+    for each in sorted(pages, key=lambda each: (each.run.testbed, each.run.sut, each.run.started_at, each.run.id)):
+        suts.setdefault((each.run.testbed, each.run.sut), []).append(each)
+    files: dict[str, bytes] = {}
+    entries = []
+    taken: set[str] = set()
+    for (testbed, sut), runs in suts.items():
+        folder = _unique(f"{filters.slug(testbed)}/{filters.slug(sut)}", taken)
+        newest, older = runs[-1], list(reversed(runs[:-1]))
+        names = _run_names(older)
+        tail = environment().get_template("site/older.rst.j2").render(runs=[each.run for each in older], names=names)
+        files |= _files(f"{PAGES}/{folder}", newest.page, tail)
+        for name, each in zip(names, older, strict=True):
+            files |= _files(f"{PAGES}/{folder}/{name}", each.page, "")
+        entries.append((folder, newest.run, len(runs)))
+    index = environment().get_template("site/index.rst.j2").render(entries=entries)
+    files[f"{PAGES}/index.rst"] = index.encode()
+    return files
+
+
+def _run_names(runs: Iterable[SitePage]) -> list[str]:
+    taken: set[str] = {"index", "figures"}
+    return [_unique(filters.slug(each.run.id), taken) for each in runs]
+
+
+def _unique(folder: str, taken: set[str]) -> str:
+    """Return *folder*, with a number where another name became the same."""
+    found, number = folder, 2
+    while found in taken:
+        found, number = f"{folder}-{number}", number + 1
+    taken.add(found)
+    return found
+
+
+def _files(folder: str, page: Page, tail: str) -> dict[str, bytes]:
+    return {
+        f"{folder}/index.rst": (page.text + tail).encode(),
+        **{f"{folder}/{name}": svg.encode() for name, svg in page.figures.items()},
+    }
+
+
+def _synchronise(folder: Path, files: dict[str, bytes]) -> None:
+    """Make *folder* hold *files* and nothing else; a file that has its content already keeps its time stamp."""
+    for name, content in files.items():
+        path = folder / name
+        if path.is_file() and path.read_bytes() == content:
+            continue
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    for path in sorted(folder.rglob("*"), reverse=True):
+        if path.is_file() and str(path.relative_to(folder)) not in files:
+            path.unlink()
+        elif path.is_dir() and not any(path.iterdir()):
+            path.rmdir()
+
+
+def _sphinx(work: Path) -> None:
+    """Build ``source`` into ``html``. Raises ``InputError`` with Sphinx's own words where it warns."""
+    command = [
+        sys.executable, "-m", "sphinx", "--builder", "html", "--quiet", "--fail-on-warning",
+        "--doctree-dir", str(work / "doctrees"), str(work / "source"), str(work / "html"),
+    ]
+    environ = {**os.environ, "PYTHONHASHSEED": "0", "SOURCE_DATE_EPOCH": "0"}
+    try:
+        done = subprocess.run(
+            command, env=environ, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise EnvironmentLacksError(f"Sphinx did not end within {BUILD_TIMEOUT_S} s; its cache is {work}") from error
+    if done.returncode:
+        said = done.stderr.replace(f"{work / 'source'}/", "").strip()
+        raise InputError(f"expected a site without warnings, Sphinx says:\n{said or done.stdout.strip()}")
+
+
+def _install(built: Path, output: Path) -> None:
+    """Copy the finished site to *output*; what an earlier build put there and this one did not is removed."""
+    names = sorted(
+        str(path.relative_to(built)) for path in built.rglob("*") if path.is_file() and path.name != ".buildinfo"
+    )
+    manifest = output / MANIFEST
+    before = manifest.read_text(encoding="utf-8").splitlines() if manifest.is_file() else []
+    for name in names:
+        source, target = built / name, output / name
+        if target.is_file() and target.stat().st_size == source.stat().st_size and (
+            target.read_bytes() == source.read_bytes()
+        ):
+            continue
+        target.parent.mkdir(parents=True, exist_ok=True)
+        pending = target.with_name(f".{target.name}.new")
+        try:
+            shutil.copyfile(source, pending)
+            pending.replace(target)
+        finally:
+            pending.unlink(missing_ok=True)
+    manifest.write_text("\n".join(names) + "\n", encoding="utf-8")
+    for name in set(before) - set(names):
+        gone = output / name
+        if gone.resolve().is_relative_to(output.resolve()):
+            gone.unlink(missing_ok=True)
+            if gone.parent != output and not any(gone.parent.iterdir()):
+                gone.parent.rmdir()

@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sphinx configuration: the guide and the calibration pages, readable without any other server."""
+
+project = "Calibration harness"
+author = "The authors of the calibration harness"
+copyright = author  # noqa: A001 - the name is Sphinx's; no year, because a page knows no clock
+
+exclude_patterns = ["_build", "Thumbs.db", ".DS_Store"]
+smartquotes = False  # commands and file names must stay as they are
+nitpicky = True
+
+html_theme = "furo"
+html_title = "Calibration harness"
+html_static_path = ["_static"]
+html_css_files = ["calibration.css"]
+html_copy_source = False
+html_show_sphinx = False
+html_last_updated_fmt = None
+html_use_index = False
+html_theme_options = {
+    "navigation_with_keys": True,
+    "light_css_variables": {"color-problematic": "#b00020"},
+}
