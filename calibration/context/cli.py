@@ -14,6 +14,8 @@ from calibration.context.loader import load, to_contract
 from calibration.context.model import Context
 
 _UNKNOWN = "unknown"
+_SHOWN_UNREADABLE = 5
+"""Files listed on the one screen; the JSON document has them all."""
 
 
 def _size(size_bytes: int | None) -> str:
@@ -40,107 +42,83 @@ def _ghz(hertz: int | None) -> str:
     return _UNKNOWN if hertz is None else f"{hertz / 1e9:.2f} GHz"
 
 
-def summary(context: Context) -> str:
-    """The machine on one screen, one fact a line; what the capture does not say is ``unknown``."""
-    topology, isolation, memory = context.topology, context.isolation, context.memory
-    models = context.processor.models
-    rows = [
-        ("system", _joined([context.firmware.system_vendor, context.firmware.product_name])),
-        (
-            "firmware",
-            _joined([context.firmware.bios_vendor, context.firmware.bios_version, context.firmware.bios_date]),
-        ),
-        ("kernel", context.capture.uname or context.capture.kernel_release or _UNKNOWN),
-        ("cmdline", context.cmdline.text if context.cmdline else _UNKNOWN),
-    ]
-    rows.extend(
-        (
-            "cpu",
-            f"{_joined([m.vendor, m.name or m.model])} (CPUs {_list(m.cpus)}, microcode {m.microcode or _UNKNOWN})",
-        )
-        for m in models
-    )
-    guest = context.virtualization.guest
-    rows.append(
-        (
-            "guest",
-            _UNKNOWN
-            if guest is None
-            else "no"
-            if not guest
-            else f"yes, {context.virtualization.vendor or 'vendor unknown'}",
-        )
-    )
+def _cpu_rows(context: Context) -> list[tuple[str, str]]:
+    topology, isolation = context.topology, context.isolation
+    rows = []
+    for model in context.processor.models:
+        name = _joined([model.vendor, model.name or model.model])
+        rows.append(("cpu", f"{name} (CPUs {_list(model.cpus)}, microcode {model.microcode or _UNKNOWN})"))
+    guest, vendor = context.virtualization.guest, context.virtualization.vendor or "vendor unknown"
+    rows.append(("guest", _UNKNOWN if guest is None else f"yes, {vendor}" if guest else "no"))
     rows.append(("online CPUs", f"{_list(context.online_cpus)}; offline {_list(context.cpus.offline)}"))
     threads = _UNKNOWN if topology.threads_per_core is None else str(topology.threads_per_core)
-    rows.append(
-        (
-            "threads/core",
-            f"{threads}; cores {len(topology.cores) or _UNKNOWN}, packages {topology.packages or _UNKNOWN}",
-        )
-    )
-    rows.append(
-        (
-            "isolated",
-            f"{_list(isolation.isolated)}; nohz_full {_list(isolation.nohz_full)}; rcu_nocbs {_list(isolation.rcu_nocbs)}",
-        )
-    )
+    counts = f"cores {len(topology.cores) or _UNKNOWN}, packages {topology.packages or _UNKNOWN}"
+    rows.append(("threads/core", f"{threads}; {counts}"))
+    others = f"nohz_full {_list(isolation.nohz_full)}; rcu_nocbs {_list(isolation.rcu_nocbs)}"
+    rows.append(("isolated", f"{_list(isolation.isolated)}; {others}"))
     if isolation.threads is not None:
-        movable = [thread for thread in isolation.threads if not thread.per_cpu_kernel]
-        rows.append(
-            (
-                "on isolated",
-                f"{len(movable)} movable threads, {len(isolation.interrupts)} interrupts may run there",
-            )
-        )
+        movable = sum(not thread.per_cpu_kernel for thread in isolation.threads)
+        rows.append(("on isolated", f"{movable} movable threads, {len(isolation.interrupts)} interrupts may run there"))
+    return rows
+
+
+def _memory_rows(context: Context) -> list[tuple[str, str]]:
+    rows = []
     for node in context.nodes:
-        note = ""
+        text = f"CPUs {_list(node.cpus)}; {_size(node.memory_bytes)}, free {_size(node.free_bytes)}"
+        pages = ", ".join(f"{pool.total} x {_size(pool.size_bytes)}" for pool in node.hugepages if pool.total)
+        if pages:
+            text += f"; huge pages {pages}"
         if node.id in context.memory_only_nodes:
-            note = " (memory only)"
+            text += " (memory only)"
         elif node.id in context.cpu_only_nodes:
-            note = " (no memory)"
-        pages = ", ".join(f"{p.total} x {_size(p.size_bytes)}" for p in node.hugepages if p.total)
-        rows.append(
-            (
-                f"node {node.id}",
-                f"CPUs {_list(node.cpus)}; {_size(node.memory_bytes)}, free {_size(node.free_bytes)}"
-                f"{'; huge pages ' + pages if pages else ''}{note}",
-            )
-        )
-    if context.distances is None:
-        rows.append(("distances", _UNKNOWN))
-    else:
-        rows.append(("distances", " | ".join(" ".join(map(str, row)) for row in context.distances)))
-    rows.extend(
-        (
-            f"L{cache.level} {cache.type}",
-            f"{_size(cache.size_bytes)}, line {_size(cache.line_bytes)}, "
-            f"shared by CPUs {_UNKNOWN if cache.shared_cpus is None else _list(cache.shared_cpus)}",
-        )
-        for cache in context.caches
-    )
+            text += " (no memory)"
+        rows.append((f"node {node.id}", text))
+    distances = context.distances
+    rows.append(("distances", " | ".join(" ".join(map(str, row)) for row in distances) if distances else _UNKNOWN))
+    for cache in context.caches:
+        shared = _UNKNOWN if cache.shared_cpus is None else _list(cache.shared_cpus)
+        text = f"{_size(cache.size_bytes)}, line {_size(cache.line_bytes)}, shared by CPUs {shared}"
+        rows.append((f"L{cache.level} {cache.type}", text))
+    rows.append(("huge pages", f"transparent {context.memory.transparent_hugepages.enabled or _UNKNOWN}"))
+    if context.firmware.dimms:
+        filled = [dimm for dimm in context.firmware.dimms if dimm.size_bytes]
+        kinds = {
+            f"{_size(dimm.size_bytes)} {dimm.type or _UNKNOWN} {dimm.configured_mt_s or _UNKNOWN} MT/s"
+            for dimm in filled
+        }
+        slots = f"{len(filled)} of {len(context.firmware.dimms)} filled"
+        rows.append(("memory slots", f"{slots}: {_joined(sorted(kinds))}"))
+    return rows
+
+
+def _power_rows(context: Context) -> list[tuple[str, str]]:
     frequency = context.frequency
     turbo = _UNKNOWN if frequency.turbo is None else "on" if frequency.turbo else "off"
-    rows.append(
-        (
-            "frequency",
-            f"driver {_joined(frequency.drivers)}, governor {_joined(frequency.governors)}, turbo {turbo}, "
-            f"{_ghz(frequency.hardware_min_hz)} to {_ghz(frequency.hardware_max_hz)}",
-        )
-    )
-    states = [f"{s.name}{' (off)' if s.disabled_cpus == context.online_cpus else ''}" for s in context.idle.states]
-    rows.append(("idle states", _joined(states)))
-    rows.append(("huge pages", f"transparent {memory.transparent_hugepages.enabled or _UNKNOWN}"))
-    rows.append(("clock source", context.clocksource.current or _UNKNOWN))
-    if context.firmware.dimms:
-        filled = [d for d in context.firmware.dimms if d.size_bytes]
-        kinds = sorted(
-            {f"{_size(d.size_bytes)} {d.type or _UNKNOWN} {d.configured_mt_s or _UNKNOWN} MT/s" for d in filled}
-        )
-        rows.append(("memory slots", f"{len(filled)} of {len(context.firmware.dimms)} filled: {_joined(kinds)}"))
-    rows.append(("unreadable", str(len(context.unreadable)) if context.unreadable else "none"))
-    rows.extend(("", f"{item.path}: {item.reason}") for item in context.unreadable[:5])
-    return "\n".join(f"{name:<13} {value}".rstrip() for name, value in rows)
+    limits = f"{_ghz(frequency.hardware_min_hz)} to {_ghz(frequency.hardware_max_hz)}"
+    policy = f"driver {_joined(frequency.drivers)}, governor {_joined(frequency.governors)}"
+    states = [
+        state.name + (" (off)" if state.disabled_cpus == context.online_cpus else "") for state in context.idle.states
+    ]
+    return [("frequency", f"{policy}, turbo {turbo}, {limits}"), ("idle states", _joined(states))]
+
+
+def summary(context: Context) -> str:
+    """Describe the machine on one screen, one fact a line; what the capture does not say is ``unknown``."""
+    firmware = context.firmware
+    rows = [
+        ("system", _joined([firmware.system_vendor, firmware.product_name])),
+        ("firmware", _joined([firmware.bios_vendor, firmware.bios_version, firmware.bios_date])),
+        ("kernel", context.capture.uname or context.capture.kernel_release or _UNKNOWN),
+        ("cmdline", context.cmdline.text if context.cmdline else _UNKNOWN),
+        *_cpu_rows(context),
+        *_memory_rows(context),
+        *_power_rows(context),
+        ("clock source", context.clocksource.current or _UNKNOWN),
+        ("unreadable", str(len(context.unreadable)) if context.unreadable else "none"),
+    ]
+    rows.extend(("", f"{item.path}: {item.reason}") for item in context.unreadable[:_SHOWN_UNREADABLE])
+    return "\n".join(f"{name:<15} {value}".rstrip() for name, value in rows)
 
 
 @click.command("context", short_help="Describe a machine from its /proc and /sys, captured or live.")

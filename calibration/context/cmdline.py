@@ -64,6 +64,7 @@ class IsolCpus:
 
     @property
     def isolates_domain(self) -> bool:
+        """Whether the CPUs leave the scheduling domains."""
         return not self.flags or "domain" in self.flags
 
 
@@ -77,7 +78,7 @@ def parse_isolcpus(value: str, last: int | None = None) -> IsolCpus:
     rest = value
     while rest[:1].isalpha() and rest[:1].isascii():
         word, comma, tail = rest.partition(",")
-        if word == "all" or word == "N" or word.startswith(("all:", "N-", "N:")):
+        if word in ("all", "N") or word.startswith(("all:", "N-", "N:")):
             break
         if not all((c.isascii() and c.isalpha()) or c == "_" for c in word):
             raise ValueError(f"expected isolcpus=[flag,...]cpulist, found the flag {word[:40]!r}")

@@ -132,7 +132,7 @@ class CpuInfo:
     cache_rows: tuple[str, ...] = field(default=())
 
     def first(self, *keys: str, cpu: int | None = None) -> str | None:
-        """The first of ``keys`` found with a value: for that CPU, else for the machine."""
+        """Return the first of ``keys`` found with a value: for that CPU, else for the machine."""
         for rows in ([self.cpus[cpu]] if cpu is not None and cpu in self.cpus else []) + [self.shared]:
             for key in keys:
                 if rows.get(key):
@@ -184,7 +184,7 @@ def parse_cpuinfo(text: str) -> CpuInfo:
 
 
 def architecture(info: CpuInfo) -> str | None:
-    """The kind of CPU the file was written by, told from its keys; None where they do not tell."""
+    """Tell the kind of CPU the file was written by from its keys; None where they do not tell."""
     keys = set(info.shared).union(*info.cpus.values())
     if info.shared.get("vendor_id") == "IBM/S390":
         return "s390x"

@@ -88,7 +88,7 @@ def parse_cpumask(text: str) -> tuple[int, ...]:
 
 
 def format_cpulist(numbers: Iterable[int]) -> str:
-    """The kernel's own shortest form, ``0-3,8``; the inverse of :func:`parse_cpulist`."""
+    """Return the kernel's own shortest form, ``0-3,8``; the inverse of :func:`parse_cpulist`."""
     groups: list[list[int]] = []
     for number in sorted(set(numbers)):
         if groups and number == groups[-1][1] + 1:

@@ -91,7 +91,7 @@ class Structure:
     strings: tuple[str, ...]
 
     def number(self, offset: int, size: int) -> int | None:
-        """A little-endian field;
+        """Return a little-endian field.
 
         None where the structure is too short to have it (an older specification).
         """
@@ -99,7 +99,7 @@ class Structure:
         return int.from_bytes(self.area[offset:end], "little") if end <= len(self.area) else None
 
     def string(self, offset: int) -> str | None:
-        """A string field;
+        """Return a string field.
 
         None where there is none, it is blank, was masked, or its number is beyond the strings.
         """
@@ -144,7 +144,7 @@ def parse_structures(table: bytes) -> tuple[Structure, ...]:
 
 
 def parse_entry_point(content: bytes) -> str:
-    """The SMBIOS version, such as ``3.2``, from either form of the entry point. Raises ``ValueError``."""
+    """Return the SMBIOS version, such as ``3.2``, of either form of the entry point. Raises ``ValueError``."""
     if content[:5] == b"_SM3_" and len(content) >= 9:
         return f"{content[7]}.{content[8]}"
     if content[:4] == b"_SM_" and len(content) >= 8:
@@ -153,7 +153,7 @@ def parse_entry_point(content: bytes) -> str:
 
 
 def _size_bytes(structure: Structure) -> int | None:
-    """Size field:
+    """Read the size field.
 
     0 is an empty slot, 0xFFFF unknown, 0x7FFF "see the extended size", bit 15 "KiB instead of MiB".
     """
@@ -207,10 +207,9 @@ def memory_arrays(structures: tuple[Structure, ...]) -> tuple[MemoryArray, ...]:
         if s.type != 16:
             continue
         kibibytes = s.number(0x07, 4)
-        if kibibytes == 0x8000_0000:
+        maximum = kibibytes << 10 if kibibytes else None
+        if kibibytes == 0x8000_0000:  # "see the extended maximum"
             maximum = s.number(0x0F, 8)
-        else:
-            maximum = None if not kibibytes else kibibytes << 10
         arrays.append(
             MemoryArray(
                 use=ARRAY_USES.get(s.number(0x05, 1) or 0),
@@ -269,11 +268,11 @@ def read_firmware(tree: Tree) -> Firmware:
 
 def _table_from_entries(tree: Tree) -> bytes:
     """Join the raw structures of ``/sys/firmware/dmi/entries``: all there is before Linux 4.2."""
-    structures = []
-    for kind in (0, 1, 2, 16, 17):
-        for instance in tree.numbered(ENTRIES, f"{kind}-"):
-            structures.append(tree.raw(f"{ENTRIES}/{kind}-{instance}/raw") or b"")
-    return b"".join(structures)
+    return b"".join(
+        tree.raw(f"{ENTRIES}/{kind}-{instance}/raw") or b""
+        for kind in (0, 1, 2, 16, 17)
+        for instance in tree.numbered(ENTRIES, f"{kind}-")
+    )
 
 
 def _device_tree_model(tree: Tree) -> str | None:

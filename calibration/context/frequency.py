@@ -134,7 +134,7 @@ def read_idle(tree: Tree, cpus: CpuSets) -> Idle:
     return Idle(driver=tree.word(f"{CPU}/cpuidle/current_driver"), governor=governor, states=tuple(states))
 
 
-def read_throttling(tree: Tree, cpus: CpuSets, topology: Topology) -> Throttling:
+def read_throttling(tree: Tree, topology: Topology) -> Throttling:
     """Throttle events since boot.
 
     A core's count is taken from its first CPU, a package's from its first core.

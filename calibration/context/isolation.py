@@ -20,9 +20,9 @@ Source = Literal["kernel", "command line"]
 
 
 def parse_kernel_list(text: str) -> tuple[int, ...]:
-    """A CPU list as ``isolated`` and ``nohz_full`` print it:
+    """Parse a CPU list as ``isolated`` and ``nohz_full`` print it.
 
-    ``(null)`` where the feature is off. Raises ``ValueError``.
+    It is ``(null)`` where the feature is off. Raises ``ValueError``.
     """
     return () if text.strip() == "(null)" else parse_cpulist(text)
 
@@ -34,7 +34,7 @@ def release_numbers(release: str | None) -> tuple[int, int] | None:
 
 
 def _parameter(cmdline: CommandLine | None, name: str) -> str | None:
-    """The last value given for a parameter, as the kernel takes it;
+    """Return the last value given for a parameter, as the kernel takes it.
 
     None where it was not given with a value.
     """
@@ -122,7 +122,7 @@ def parse_status(text: str) -> dict[str, str]:
 
 
 def status_allowed(rows: dict[str, str]) -> tuple[int, ...] | None:
-    """The CPUs a thread may run on; None where the rows do not say. Raises ``ValueError``."""
+    """Return the CPUs a thread may run on; None where the rows do not say. Raises ``ValueError``."""
     if "Cpus_allowed_list" in rows:
         return parse_cpulist(rows["Cpus_allowed_list"])
     return parse_cpumask(rows["Cpus_allowed"]) if rows.get("Cpus_allowed") else None
@@ -174,7 +174,7 @@ def _read_threads(tree: Tree, isolated: frozenset[int]) -> tuple[Thread, ...] | 
 
 
 def read_isolation(tree: Tree, cmdline: CommandLine | None, cpus: CpuSets, release: str | None) -> Isolation:
-    """What is isolated, from the kernel's own files where they exist, else from the command line.
+    """Read what is isolated: from the kernel's own files where they exist, else from the command line.
 
     A command line isolates from scheduling domains only where ``isolcpus=`` has no flag words or has
     ``domain``.

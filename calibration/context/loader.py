@@ -47,7 +47,7 @@ RECOGNISED = (CPU, "/sys/devices/system/node", "/proc/cpuinfo", "/proc/meminfo",
 
 
 def open_tree(root: Path) -> Tree:
-    """The tree at ``root``: a directory, a run's directory that holds ``context.tar.gz``, or an archive.
+    """Open the tree at ``root``: a directory, a run's directory that holds ``context.tar.gz``, or an archive.
 
     Raises :class:`ContextError` where nothing in it can be recognised.
     """
@@ -61,7 +61,8 @@ def open_tree(root: Path) -> Tree:
     entries = tree.names("/")
     found = ", ".join(printable(name) for name in entries[:5]) + (", ..." if len(entries) > 5 else "")
     raise ContextError(
-        f"{root}: expected the root of a machine with proc/ or sys/ (for example proc/cpuinfo), found {found or 'nothing'}; "
+        f"{root}: expected the root of a machine with proc/ or sys/ (for example proc/cpuinfo), "
+        f"found {found or 'nothing'}; "
         "give / for this machine, a captured tree or its tar.gz"
     )
 
@@ -73,7 +74,7 @@ def _capture_json(tree: Tree) -> dict[str, Any]:
         except RecursionError as error:
             raise ValueError("nested too deeply") from error
         if not isinstance(content, dict):
-            raise ValueError("expected a JSON object")
+            raise ValueError("expected a JSON object")  # noqa: TRY004 - it is the file that is wrong, not the caller
         return content
 
     return tree.parse(CAPTURE, parse) or {}
@@ -94,7 +95,7 @@ def _records(content: dict[str, Any], key: str, first: str, second: str) -> list
 
 
 def _uname(parts: dict[str, str | None]) -> str | None:
-    """``uname -a`` of GNU coreutils where processor and platform are unknown;
+    """Compose what ``uname -a`` of GNU coreutils prints where processor and platform are unknown.
 
     None unless every part is known.
     """
@@ -279,15 +280,16 @@ def load(root: Path) -> Context:
         "firmware": firmware,
         "isolation": read_isolation(tree, cmdline, cpus, capture.kernel_release),
         "kernel": _read_kernel(tree),
-        "throttling": read_throttling(tree, cpus, topology),
+        "throttling": read_throttling(tree, topology),
     }
     unreadable = tuple(Unreadable(path=path, reason=reason) for path, reason in tree.unreadable)
     return Context.model_validate({**facts, "unreadable": unreadable})
 
 
 def to_contract(context: Context) -> dict[str, Any]:
-    """The document ``calibration context DIR --json`` prints: the agreed keys first, then everything else
-    known.
+    """Return the document that ``calibration context DIR --json`` prints.
+
+    The agreed keys come first, then everything else known.
     """
     dumped = context.model_dump(mode="json")
     agreed: dict[str, Any] = {

@@ -36,7 +36,7 @@ def parse_meminfo(text: str) -> dict[str, int]:
 
 
 def parse_choice(text: str) -> str:
-    """The bracketed word of ``always [madvise] never``. Raises ``ValueError``."""
+    """Return the bracketed word of ``always [madvise] never``. Raises ``ValueError``."""
     match = _CHOICE.search(text)
     if match is None:
         raise ValueError(f"expected one [choice] in brackets, found {text[:60]!r}")
@@ -147,11 +147,12 @@ def _note_overlaps(tree: Tree, nodes: list[Node]) -> None:
 
 
 def read_distances(tree: Tree, nodes: tuple[Node, ...]) -> tuple[tuple[int, ...], ...] | None:
-    """The square matrix of the online nodes in order of their numbers; None where the capture lacks any part
-    of it.
+    """Read the square matrix of the online nodes in order of their numbers.
 
-    A ``distance`` file lists the online nodes only, in order. A row of another length is noted as unparsable.
-    A sole node is at the local distance from itself by definition.
+    None where the capture lacks any part of it.
+
+    A ``distance`` file lists the online nodes only, in order. A row as long as the possible nodes is taken to list
+    those (nodes that went offline meanwhile); a row of any other length is noted as unparsable. A sole node is at the local distance from itself by definition.
     """
     rows = []
     possible = tree.parse(f"{NODE}/possible", parse_cpulist) or ()

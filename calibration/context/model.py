@@ -164,9 +164,9 @@ class CpuModel(Model):
 
 
 class Processor(Model):
-    """The processors:
+    """The processors.
 
-    ``models`` in order of their lowest CPU; the first one describes most machines completely.
+    ``models`` are in order of their lowest CPU; the first one describes most machines completely.
     """
 
     architecture: str | None
@@ -384,23 +384,25 @@ class Context(Model):
 
     @property
     def online_cpus(self) -> tuple[int, ...]:
+        """CPUs that run."""
         return self.cpus.online
 
     @property
     def isolated_cpus(self) -> tuple[int, ...]:
+        """CPUs kept out of scheduling domains."""
         return self.isolation.isolated
 
     def node(self, node_id: int) -> Node:
-        """The node with that id. Raises ``KeyError``."""
+        """Return the node with that id. Raises ``KeyError``."""
         for node in self.nodes:
             if node.id == node_id:
                 return node
         raise KeyError(node_id)
 
     def node_of(self, cpu: int) -> int | None:
-        """The node an online CPU belongs to; None where the capture does not say."""
+        """Return the node an online CPU belongs to; None where the capture does not say."""
         return next((node.id for node in self.nodes if cpu in node.cpus), None)
 
     def siblings(self, cpu: int) -> tuple[int, ...]:
-        """The online CPUs of the same core, itself included; itself alone where the capture does not say."""
+        """Return the online CPUs of the same core, itself included; itself alone where the capture does not say."""
         return next((core.cpus for core in self.topology.cores if cpu in core.cpus), (cpu,))

@@ -34,7 +34,7 @@ def parse_size(text: str) -> int:
 def read_set(
     tree: Tree, directory: str, list_names: tuple[str, ...], mask_names: tuple[str, ...]
 ) -> tuple[int, ...] | None:
-    """The first usable list file, else the first usable mask file, of a directory;
+    """Read the first usable list file, else the first usable mask file, of a directory.
 
     None where there is none.
     """
@@ -105,10 +105,7 @@ def read_cpu_sets(
     if not online:
         source = None
         tree.note(f"{CPU}/online", "absent or unusable, and no other file names the online CPUs")
-    if possible is not None:
-        everything = set(possible)
-    else:
-        everything = set(tree.numbered(CPU, "cpu"))
+    everything = set(possible if possible is not None else tree.numbered(CPU, "cpu"))
     offline = tuple(sorted(everything.union(present or ()) - set(online))) if source else ()
     return CpuSets(
         possible=possible,
@@ -174,8 +171,7 @@ def _device_tree_cpus(tree: Tree) -> str:
 
 
 def _device_tree_cores(tree: Tree, online: tuple[int, ...]) -> tuple[Core, ...]:
-    """POWER: the device tree lists every core's thread numbers (``ibm,ppc-interrupt-server#s``, big-endian
-    words).
+    """Read POWER's device tree, which lists every core's thread numbers as big-endian words.
 
     They are the kernel's CPU numbers where it numbers CPUs as the firmware does; the result is used only when
     they cover all online CPUs.
@@ -198,7 +194,7 @@ def _device_tree_cores(tree: Tree, online: tuple[int, ...]) -> tuple[Core, ...]:
 
 
 def _threads_from_cpuinfo(info: CpuInfo | None, online: tuple[int, ...], architecture: str | None) -> int | None:
-    """The largest number of online CPUs of one core as ``/proc/cpuinfo`` tells it; None where it does not."""
+    """Return the largest number of online CPUs of one core as ``/proc/cpuinfo`` tells it; None where it does not."""
     if len(online) == 1:
         return 1
     if info is None:
@@ -246,9 +242,7 @@ def _shared_cpus(tree: Tree, directory: str, online: frozenset[int]) -> tuple[in
 
 
 def _last_level_domains(tree: Tree, online: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
-    """The groups of online CPUs that share a last-level (highest, not instruction) cache; empty where
-    unknown.
-    """
+    """Return the groups of online CPUs that share a last-level cache (the highest but instruction caches)."""
     running = frozenset(online)
     domains: set[tuple[int, ...]] = set()
     seen: set[int] = set()
@@ -271,8 +265,10 @@ def _last_level_domains(tree: Tree, online: tuple[int, ...]) -> tuple[tuple[int,
 
 
 def read_caches(tree: Tree, cpus: CpuSets, topology: Topology, info: CpuInfo | None) -> tuple[Cache, ...]:
-    """The caches of the lowest-numbered online CPU, in the kernel's order; a cache without level or type is
-    skipped.
+    """Read the caches of the lowest-numbered online CPU, in the kernel's order.
+
+    A cache without level or type is skipped. Where the kernel shows no caches, s390x's ``/proc/cpuinfo`` and POWER's
+    device tree may.
     """
     if not cpus.online:
         return ()

@@ -43,7 +43,7 @@ meanwhile.
 """
 
 
-class _Unreadable(Exception):
+class _UnreadableError(Exception):
     """A file exists and cannot be read; the text is the reason."""
 
 
@@ -91,7 +91,6 @@ def follow(path: str, link: Callable[[str], str | None]) -> str:
 class _Directory:
     def __init__(self, root: Path) -> None:
         self._root = os.path.realpath(root)
-        self._resolved: dict[str, str] = {}
         self._targets: dict[str, str | None] = {}
 
     def _resolve(self, path: str) -> str:
@@ -101,26 +100,12 @@ class _Directory:
         """
         if self._root == "/":
             return path
-        known = self._resolved.get(path)
-        if known is None:
-            parent, name = posixpath.split(path)
-            inside = posixpath.join(self._inside(parent), name)
-            known = self._host(inside)
-            if Path(known).is_symlink():
-                known = self._host(self._inside(path))
-            self._resolved[path] = known
-        return known
-
-    def _host(self, inside: str) -> str:
-        return self._root + inside
-
-    def _inside(self, path: str) -> str:
-        return follow(path, self._link)
+        return self._root + follow(path, self._link)
 
     def _link(self, inside: str) -> str | None:
         if inside not in self._targets:
             try:
-                self._targets[inside] = str(Path(self._host(inside)).readlink())
+                self._targets[inside] = str(Path(self._root + inside).readlink())
             except OSError:  # no link, or absent: opening it will say which
                 self._targets[inside] = None
         return self._targets[inside]
@@ -131,36 +116,36 @@ class _Directory:
         except OSError as error:
             if error.errno in _ABSENT:
                 return None
-            raise _Unreadable(_reason(error)) from error
+            raise _UnreadableError(_reason(error)) from error
         try:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise _Unreadable("not a regular file")
+                raise _UnreadableError("not a regular file")
             chunks = []
             size = 0
             while chunk := os.read(descriptor, 1 << 16):
                 size += len(chunk)
                 if size > MAX_FILE_BYTES:
-                    raise _Unreadable(f"larger than {MAX_FILE_BYTES} bytes")
+                    raise _UnreadableError(f"larger than {MAX_FILE_BYTES} bytes")
                 chunks.append(chunk)
             return b"".join(chunks)
         except OSError as error:
             if error.errno in _ABSENT:
                 return None
-            raise _Unreadable(_reason(error)) from error
+            raise _UnreadableError(_reason(error)) from error
         finally:
             os.close(descriptor)
 
     def names(self, path: str) -> tuple[str, ...]:
         try:
-            return tuple(sorted(os.listdir(self._resolve(path))))
+            return tuple(sorted(entry.name for entry in Path(self._resolve(path)).iterdir()))
         except OSError as error:
             if error.errno in _ABSENT:
                 return ()
-            raise _Unreadable(_reason(error)) from error
+            raise _UnreadableError(_reason(error)) from error
 
     def kind(self, path: str) -> str | None:
         try:
-            return "directory" if stat.S_ISDIR(os.stat(self._resolve(path)).st_mode) else "file"
+            return "directory" if stat.S_ISDIR(Path(self._resolve(path)).stat().st_mode) else "file"
         except OSError:
             return None
 
@@ -214,7 +199,7 @@ class _Archive:
     def read(self, path: str) -> bytes | None:
         content = self._files.get(self._resolve(path))
         if content is not None and len(content) > MAX_FILE_BYTES:
-            raise _Unreadable(f"larger than {MAX_FILE_BYTES} bytes")
+            raise _UnreadableError(f"larger than {MAX_FILE_BYTES} bytes")
         return content
 
     def names(self, path: str) -> tuple[str, ...]:
@@ -228,9 +213,7 @@ class _Archive:
 
 
 class Tree:
-    """A root whose files are read as absolute paths, remembering every one that was there and could not be
-    used.
-    """
+    """A root whose files are read as absolute paths, and a record of every one that could not be used."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -258,17 +241,17 @@ class Tree:
         return tuple(sorted(self._unreadable.items()))
 
     def raw(self, path: str) -> bytes | None:
-        """The bytes of a file; None when it is absent, or unreadable (which is noted)."""
+        """Return the bytes of a file; None when it is absent, or unreadable (which is noted)."""
         try:
             return self._store.read(path)
-        except _Unreadable as error:
+        except _UnreadableError as error:
             self.note(path, str(error))
         except OSError as error:
             self.note(path, _reason(error))
         return None
 
     def text(self, path: str) -> str | None:
-        """A file as text without trailing line ends.
+        """Return a file as text without trailing line ends.
 
         NUL bytes at the end are dropped (some captures are padded to a page, and device-tree strings end in
         one); bytes that are not UTF-8 are kept as surrogate escapes so that nothing is lost and no parser
@@ -280,11 +263,11 @@ class Tree:
         return content.rstrip(b"\0\r\n \t").decode("utf-8", "surrogateescape")
 
     def word(self, path: str) -> str | None:
-        """A file holding one printable line, stripped; None when absent, empty or (noted) binary."""
+        """Return a file of one printable line, stripped; None when absent, empty or (noted) binary."""
         return self.parse(path, printable_line) or None
 
     def parse(self, path: str, parser: Callable[[str], T]) -> T | None:
-        """``parser`` applied to the text of a file; a ``ValueError`` is noted as unparsable."""
+        """Return ``parser`` applied to the text of a file; a ``ValueError`` is noted as unparsable."""
         text = self.text(path)
         if text is None:
             return None
@@ -295,25 +278,34 @@ class Tree:
             return None
 
     def names(self, path: str) -> tuple[str, ...]:
-        """The sorted entries of a directory; empty when absent, or unreadable (which is noted)."""
+        """Return the sorted entries of a directory; empty when absent, or unreadable (which is noted)."""
         try:
             return self._store.names(path)
-        except _Unreadable as error:
+        except _UnreadableError as error:
             self.note(path, str(error))
         except OSError as error:
             self.note(path, _reason(error))
         return ()
 
     def numbered(self, path: str, prefix: str) -> tuple[int, ...]:
-        """The N of every ``prefixN`` entry of a directory, in order of N."""
+        """Return the N of every ``prefixN`` entry of a directory, in order of N."""
         pattern = re.compile(re.escape(prefix) + r"([0-9]{1,5})", re.ASCII)
         return tuple(sorted(int(m.group(1)) for m in map(pattern.fullmatch, self.names(path)) if m))
 
     def exists(self, path: str) -> bool:
-        return self._store.kind(path) is not None
+        """Return whether the root has that path."""
+        return self._kind(path) is not None
 
     def is_dir(self, path: str) -> bool:
-        return self._store.kind(path) == "directory"
+        """Return whether the root has a directory of that path."""
+        return self._kind(path) == "directory"
+
+    def _kind(self, path: str) -> str | None:
+        try:
+            return self._store.kind(path)
+        except OSError as error:  # links that lead round in a circle
+            self.note(path, _reason(error))
+            return None
 
 
 def printable(text: str) -> str:
@@ -330,14 +322,14 @@ def printable_line(text: str) -> str:
 
 
 def integer(text: str) -> int:
-    """A decimal integer of at most 19 digits. Raises ``ValueError`` otherwise."""
+    """Return a decimal integer of at most 19 digits. Raises ``ValueError`` otherwise."""
     if re.fullmatch(r"\s*-?[0-9]{1,19}\s*", text, re.ASCII) is None:
         raise ValueError(f"expected an integer, found {text[:40]!r}")
     return int(text)
 
 
 def count(text: str) -> int:
-    """A decimal integer that is not negative. Raises ``ValueError`` otherwise."""
+    """Return a decimal integer that is not negative. Raises ``ValueError`` otherwise."""
     value = integer(text)
     if value < 0:
         raise ValueError(f"expected an integer that is not negative, found {value}")

@@ -50,7 +50,7 @@ def _dmi_vendor(firmware: Firmware) -> tuple[str, bool, str] | None:
 def read_virtualization(
     tree: Tree, info: CpuInfo | None, architecture: str | None, firmware: Firmware
 ) -> Virtualization:
-    """Guest or not, vendor, and type (``full`` or ``para``), each with its evidence;
+    """Tell guest or not, vendor, and type (``full`` or ``para``), with the evidence.
 
     None where nothing decides.
     """
