@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What every stored or exchanged model of the project has in common."""
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, PlainSerializer
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, PlainSerializer
 
 
 class Model(BaseModel):
@@ -24,5 +24,11 @@ def format_time(when: datetime) -> str:
     return when.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-UtcTime = Annotated[AwareDatetime, PlainSerializer(format_time, return_type=str, when_used="json")]
-"""A point in time in UTC, stored with second precision."""
+def _whole_second(when: datetime) -> datetime:
+    return when.astimezone(UTC).replace(microsecond=0)
+
+
+UtcTime = Annotated[
+    AwareDatetime, AfterValidator(_whole_second), PlainSerializer(format_time, return_type=str, when_used="json")
+]
+"""A point in time in UTC with second precision, in memory as on disk."""

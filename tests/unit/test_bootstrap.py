@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The two commands before anything is installed."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CHECKOUT = Path(__file__).parent.parent.parent
+BOOTSTRAP = CHECKOUT / "calibration" / "bootstrap.py"
+
+
+def start(*arguments: str, code: str | None = None, path: str | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", code] if code else [sys.executable, str(BOOTSTRAP)]
+    environment = {**os.environ, "PATH": path} if path is not None else None
+    return subprocess.run([*command, *arguments], capture_output=True, text=True, check=False, env=environment)
+
+
+def test_an_unknown_task_is_refused_with_the_usage() -> None:
+    done = start("fly")
+    assert done.returncode == 2
+    assert "bootstrap.py test" in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [["calibrate", "--help"], ["test", "-h"]])
+def test_help_makes_nothing(arguments: list[str]) -> None:
+    done = start(*arguments)
+    assert done.returncode == 0
+    assert "usage:" in done.stderr
+    assert "making" not in done.stderr
+
+
+def test_an_old_python_is_told_what_is_expected() -> None:
+    code = f"import runpy, sys; sys.version_info = (3, 9, 2); runpy.run_path({str(BOOTSTRAP)!r}, run_name='__main__')"
+    done = start(code=code, path="/nonexistent")
+    assert done.returncode == 3
+    assert "expected Python 3.11 or newer" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_old_python_can_read_the_file() -> None:
+    # the message above is of no use if an old Python stops at the syntax before it
+    compile(BOOTSTRAP.read_text(encoding="utf-8"), "bootstrap.py", "exec", dont_inherit=True)
+    import ast
+
+    ast.parse(BOOTSTRAP.read_text(encoding="utf-8"), feature_version=(3, 7))
+
+
+def test_a_lock_is_complete_and_names_no_host() -> None:
+    for lock in (CHECKOUT / "requirements").glob("*.txt"):
+        text = lock.read_text(encoding="utf-8")
+        assert "--hash=sha256:" in text
+        assert "://" not in text
+        pinned = [line for line in text.splitlines() if line and not line.startswith((" ", "#"))]
+        assert all("==" in line for line in pinned)
+        wanted = {
+            line.split("#")[0].strip()
+            for line in lock.with_suffix(".in").read_text(encoding="utf-8").splitlines()
+            if line and not line.startswith(("#", "-r"))
+        }
+        assert wanted <= {line.partition("==")[0] for line in pinned}

@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The contract that every measurement declaration fulfils, run over recorded kernel documents."""
+
+import copy
+import json
+import math
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from calibration.context import load
+from calibration.context.model import Context
+from calibration.errors import InputError
+from calibration.measurements import declaration, registry
+from calibration.measurements.base import Parsed, Step
+from calibration.measurements.latency_ladder import ladder_sizes, recognise_levels
+from calibration.statistics import Estimate, estimate
+from calibration.sutprobe import read_document
+
+FIXTURES = Path(__file__).parent.parent / "fixtures"
+RECORDED = sorted((FIXTURES / "sutprobe").glob("*.json"))
+
+
+@pytest.fixture(scope="module")
+def context() -> Context:
+    """A machine that has the CPUs and nodes that the recorded documents name."""
+    return load(FIXTURES / "context" / "x86_64-two-nodes-smt.tar.gz")
+
+
+def read(path: Path) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return document
+
+
+def parse(path: Path, raw: dict[str, Any], context: Context) -> list[Parsed]:
+    kind = path.stem.partition("-")[0]
+    step = Step(
+        id=path.stem,
+        kind=kind,
+        title="recorded",
+        argv=("sutprobe",),
+        cpus=(1,),
+        nodes=(0,),
+        expected_duration_s=1.0,
+        deadline_s=30.0,
+    )
+    return list(declaration(kind).parse(read_document(raw), step, context))
+
+
+def estimates(value: Any) -> Iterator[Estimate]:
+    if isinstance(value, Estimate):
+        yield value
+    elif isinstance(value, dict):
+        for each in value.values():
+            yield from estimates(each)
+    elif isinstance(value, tuple):
+        for each in value:
+            yield from estimates(each)
+    elif hasattr(type(value), "model_fields"):
+        for name in type(value).model_fields:
+            yield from estimates(getattr(value, name))
+
+
+def numbers(value: Any) -> Iterator[float]:
+    if isinstance(value, dict):
+        for each in value.values():
+            yield from numbers(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from numbers(each)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield float(value)
+
+
+def points(raw: dict[str, Any]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = raw["result"].get("points") or raw["result"]["cpus"]
+    return found
+
+
+def fail(point: dict[str, Any]) -> None:
+    point["error"] = {"code": "no_memory", "message": "expected 128 MiB on node 0, found 4"}
+    point["placements"] = None
+
+
+def test_every_kind_has_a_recorded_document() -> None:
+    assert {path.stem.partition("-")[0] for path in RECORDED} == registry().keys()
+
+
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
+def test_values_survive_storage_and_metrics_are_sound(path: Path, context: Context) -> None:
+    parsed = parse(path, read(path), context)
+    assert parsed
+    names = []
+    for each in parsed:
+        model = declaration(each.values.kind).values
+        assert model.model_validate_json(each.values.model_dump_json()) == each.values
+        for metric in declaration(each.values.kind).metrics(each.values):
+            names.append(metric.name)
+            assert metric.name.startswith(each.values.kind)
+            assert math.isfinite(metric.value)
+            assert metric.value >= 0
+            assert metric.unit
+            assert metric.interval is None or metric.interval[0] <= metric.value <= metric.interval[1]
+    assert names
+    assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
+def test_every_sample_was_printed_by_the_kernel(path: Path, context: Context) -> None:
+    raw = read(path)
+    printed = set(numbers(raw["result"]))
+    for each in parse(path, raw, context):
+        for figure in estimates(each.values):
+            samples = {sample for placement in figure.samples for sample in placement}
+            if each.values.kind == "jitter":
+                samples = {round(sample * each.values.tick_hz / 1e9) for sample in samples}
+            assert samples <= printed
+
+
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
+def test_a_document_of_another_form_is_refused(path: Path, context: Context) -> None:
+    for change in ("missing", "unknown", "text", "nothing", "schema"):
+        raw = copy.deepcopy(read(path))
+        match change:
+            case "missing":
+                points(raw)[0].pop("cpu", None) or points(raw)[0].pop("mix", None) or points(raw)[0].pop("inject_delay")
+            case "unknown":
+                points(raw)[0]["mood"] = "fine"
+            case "text":
+                raw["duration_s"] = "1.0"
+            case "nothing":
+                raw["result"] = None
+            case "schema":
+                raw["schema"] = "sutprobe/2"
+        with pytest.raises(InputError):
+            parse(path, raw, context)
+
+
+@pytest.mark.parametrize("path", [path for path in RECORDED if path.stem != "jitter"], ids=lambda path: path.stem)
+def test_what_could_not_be_measured_keeps_its_reason(path: Path, context: Context) -> None:
+    raw = read(path)
+    for point in points(raw):
+        fail(point)
+    with pytest.raises(InputError, match="expected 128 MiB on node 0, found 4"):
+        parse(path, raw, context)
+    raw = read(path)
+    if len(points(raw)) > 1:
+        fail(points(raw)[-1])
+        (parsed,) = parse(path, raw, context)
+        assert [each.reason for each in parsed.missing] == ["no_memory: expected 128 MiB on node 0, found 4"]
+
+
+@pytest.mark.parametrize("path", [path for path in RECORDED if path.stem != "jitter"], ids=lambda path: path.stem)
+def test_a_page_on_the_wrong_node_makes_the_measurement_invalid(path: Path, context: Context) -> None:
+    raw = read(path)
+    point = points(raw)[-1]
+    point["placements"][0]["pages"]["elsewhere"] += 1
+    point["placements"][0]["pages"]["on_node"] -= 1
+    flags = [each for parsed in parse(path, raw, context) for each in parsed.flags]
+    assert {each.code for each in flags if each.severity == "invalid"} == {"PLACEMENT_WRONG"}
+
+
+def test_work_that_was_not_proved_makes_the_measurement_invalid(context: Context) -> None:
+    for name, proof in (("idle_latency", "chain_proved"), ("peak_injection_bandwidth", "checked")):
+        path = FIXTURES / "sutprobe" / f"{name}.json"
+        raw = read(path)
+        points(raw)[0][proof] = False
+        (parsed,) = parse(path, raw, context)
+        assert "WORK_UNPROVED" in {each.code for each in parsed.flags if each.severity == "invalid"}
+
+
+def test_windows_that_an_interruption_hit_are_left_out_while_enough_remain(context: Context) -> None:
+    path = FIXTURES / "sutprobe" / "idle_latency.json"
+    raw = read(path)
+    placement = points(raw)[0]["placements"][0]
+    count = len(placement["windows_ns"])
+    placement["dirty_windows"] = [0]
+    (parsed,) = parse(path, raw, context)
+    assert len(next(estimates(parsed.values)).samples[0]) == count - 1
+    placement["dirty_windows"] = list(range(count))
+    (parsed,) = parse(path, raw, context)
+    assert len(next(estimates(parsed.values)).samples[0]) == count
+
+
+def flat(value: float) -> Estimate:
+    return estimate([[value]] * 6, "ns")
+
+
+def test_levels_of_a_recorded_curve_are_those_of_the_machine(context: Context) -> None:
+    # the recorded machine reports 32 KiB, 512 KiB and 32 MiB, and its neighbours leave it about a quarter of the last
+    raw = read(FIXTURES / "sutprobe" / "latency_ladder.json")
+    reported = {1: 32 << 10, 2: 512 << 10, 3: 32 << 20}
+    caches = tuple(
+        context.caches[0].model_copy(update={"level": level, "type": "Unified", "size_bytes": size})
+        for level, size in reported.items()
+    )
+    machine = context.model_copy(update={"caches": caches})
+    (parsed,) = parse(FIXTURES / "sutprobe" / "latency_ladder.json", raw, machine)
+    levels = {level.name: level for level in parsed.values.levels}  # type: ignore[attr-defined]
+    assert list(levels) == ["L1", "L2", "L3", "memory"]
+    assert [levels[name].reported_bytes for name in ("L1", "L2", "L3")] == list(reported.values())
+    assert levels["L1"].size_bytes == 32 << 10
+    assert levels["L3"].size_bytes < 16 << 20
+    assert levels["memory"].size_bytes is None
+    assert all(a.latency_ns.value * 2 < b.latency_ns.value for a, b in pairwise(levels.values()))
+
+
+def test_levels_come_from_the_curve_and_are_not_invented() -> None:
+    sizes = ladder_sizes(1024, 64 << 20, 4)
+    two_levels = [(size, flat(1.2 if size <= 48 << 10 else 100.0)) for size in sizes]
+    found = recognise_levels(two_levels, {1: 48 << 10, 2: 1 << 20, 3: 8 << 20})
+    assert [level.name for level in found] == ["L1", "memory"]
+    climb = [(size, flat(1.0 + index * index)) for index, size in enumerate(sizes)]
+    assert [level.name for level in recognise_levels(climb[:20], {})] == []
+    unexplained = [(size, flat(1.2 if size <= 48 << 10 else 9.0 if size <= 4 << 20 else 100.0)) for size in sizes]
+    assert [level.name for level in recognise_levels(unexplained, {1: 48 << 10})][1].startswith("plateau-")
+    assert recognise_levels([], {1: 48 << 10}) == ()
+
+
+def test_one_disturbed_point_does_not_split_a_plateau() -> None:
+    sizes = ladder_sizes(1024, 64 << 20, 4)
+    curve = [(size, flat(1.2 if size <= 48 << 10 else 100.0)) for size in sizes]
+    curve[8] = (curve[8][0], flat(3.0))
+    assert [level.name for level in recognise_levels(curve, {1: 48 << 10})] == ["L1", "memory"]
+
+
+def test_ladder_sizes_are_whole_lines_and_reach_both_ends() -> None:
+    sizes = ladder_sizes(1024, 100 << 20, 4)
+    assert sizes[0] == 1024
+    assert sizes[-1] == 100 << 20
+    assert sizes == sorted(set(sizes))
+    assert all(size % 64 == 0 for size in sizes)

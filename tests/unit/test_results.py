@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The store: nothing half-written, nothing lost, nothing believed that is not valid on disk."""
+
+import json
+import os
+import resource
+import signal
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from calibration.errors import EnvironmentLacksError, InputError
+from calibration.results import store
+from calibration.results.assemble import assemble
+from calibration.results.model import Kernels
+from calibration.results.store import (
+    RECORDS,
+    RUN,
+    SCHEMA_FILE,
+    StepRecord,
+    begin,
+    find_runs,
+    json_schema,
+    new_run_id,
+    read_run,
+    record_kernels,
+    record_note,
+    record_step,
+    records,
+    run_directory,
+    validate,
+)
+
+FIXTURES = Path(__file__).parent.parent / "fixtures"
+CAPTURE = (FIXTURES / "context" / "x86_64-two-nodes-smt.tar.gz").read_bytes()
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+KERNELS = Kernels(
+    sha256="0" * 64, target="x86_64", version="0.1.0", compiler="clang 20", flags="-O2", source_sha256="1" * 64
+)
+
+
+@pytest.fixture
+def begun(tmp_path: Path) -> store.BegunRun:
+    return begin(tmp_path, testbed="t1", sut="s1", run_id="r1", profile="quick", capture=CAPTURE, now=NOW)
+
+
+def finish(begun: store.BegunRun, step_id: str, **changes: Any) -> None:
+    step = next(step for step in begun.plan.steps if step.id == step_id)
+    fields: dict[str, Any] = {
+        "step": step,
+        "outcome": "ok",
+        "reason": None,
+        "rc": 0,
+        "started_at": NOW,
+        "duration_s": 1.0,
+        "document": json.loads((FIXTURES / "sutprobe" / f"{step_id}.json").read_text(encoding="utf-8")),
+        "stderr": "",
+    }
+    record_step(Path(begun.directory), StepRecord.model_validate({**fields, **changes}))
+
+
+def test_the_committed_schema_is_the_models() -> None:
+    assert json.loads(SCHEMA_FILE.read_text(encoding="utf-8")) == json_schema(), (
+        "renew it: calibration schema > calibration/results/run-1.schema.json"
+    )
+
+
+def test_a_run_document_is_read_back_as_it_was_made(begun: store.BegunRun) -> None:
+    directory = Path(begun.directory)
+    record_kernels(directory, KERNELS)
+    finish(begun, "idle_latency")
+    document = assemble(directory, now=NOW)
+    assert read_run(directory) == document
+    assert validate(directory / RUN) == document
+    assert document.run.kernels == KERNELS
+    (measured,) = document.measurements
+    assert measured.kind == "idle_latency"
+    assert measured.argv[1] == "latency"
+    assert {verdict.metric.name: verdict.outcome for verdict in document.verdicts} == {
+        "idle_latency.latency_ns": "no_reference"
+    }
+    assert sorted(path.name for path in directory.iterdir()) == ["context.tar.gz", RECORDS, RUN]
+    assert find_runs(directory.parent.parent.parent) == [directory]
+
+
+def test_every_planned_step_is_measured_or_has_its_reason(begun: store.BegunRun) -> None:
+    directory = Path(begun.directory)
+    finish(begun, "idle_latency")
+    finish(begun, "latency_matrix", outcome="timed_out", reason="took longer than its deadline of 30 s", document=None)
+    finish(begun, "jitter", outcome="ok", document={"schema": "other"})
+    record_note(directory, "the SUT is no longer reachable")
+    document = assemble(directory, now=NOW)
+    assert document.run.status == "incomplete"
+    reasons = {each.kind: each.reason for each in document.not_measured if each.cause == "failed"}
+    assert reasons["latency_matrix"] == "took longer than its deadline of 30 s"
+    assert "expected a sutprobe document" in reasons["jitter"]
+    assert reasons["max_bandwidth"] == "the SUT is no longer reachable"
+    kinds = {each.kind for each in document.measurements} | reasons.keys()
+    assert kinds == {step.kind for step in begun.plan.steps}
+
+
+def test_an_interrupted_run_keeps_what_it_had(begun: store.BegunRun) -> None:
+    directory = Path(begun.directory)
+    finish(begun, "idle_latency")
+    document = assemble(directory, now=NOW, interrupted=True)
+    assert document.run.status == "interrupted"
+    assert [each.kind for each in document.measurements] == ["idle_latency"]
+    left = [each for each in document.not_measured if each.cause == "interrupted"]
+    assert len(left) == len(begun.plan.steps) - 1
+
+
+def test_a_record_cut_off_by_a_crash_is_left_out_and_others_are_kept(begun: store.BegunRun) -> None:
+    directory = Path(begun.directory)
+    finish(begun, "idle_latency")
+    whole = (directory / RECORDS).read_bytes()
+    finish(begun, "latency_matrix")
+    path = directory / RECORDS
+    path.write_bytes(path.read_bytes()[:-10])
+    assert [type(each).__name__ for each in records(directory)] == ["StartRecord", "StepRecord"]
+    path.write_bytes(whole.replace(b'"record":"start"', b'"record":"begin"'))
+    with pytest.raises(InputError, match="line 1"):
+        list(records(directory))
+
+
+def test_a_wrong_placement_makes_the_figure_invalid_and_keeps_it(begun: store.BegunRun) -> None:
+    document = json.loads((FIXTURES / "sutprobe" / "idle_latency.json").read_text(encoding="utf-8"))
+    pages = document["result"]["points"][0]["placements"][2]["pages"]
+    pages["on_node"], pages["elsewhere"] = pages["checked"] - 1, 1
+    finish(begun, "idle_latency", document=document)
+    run = assemble(Path(begun.directory), now=NOW)
+    assert not run.measurements[0].validity.valid
+    assert run.verdicts[0].outcome == "invalid"
+
+
+def test_a_changed_capture_is_noticed(begun: store.BegunRun) -> None:
+    directory = Path(begun.directory)
+    (directory / "context.tar.gz").write_bytes((FIXTURES / "context" / "x86_64-isolated.tar.gz").read_bytes())
+    with pytest.raises(InputError, match="sha256 differs"):
+        assemble(directory, now=NOW)
+
+
+@pytest.mark.parametrize(
+    ("find", "put", "says"),
+    [
+        ('"schema_version": "run/1"', '"schema_version": "run/9"', "schema_version"),
+        ('"status": "incomplete"', '"status": "fine"', "status"),
+        ('"unit": "ns"', '"unit": 7', "unit"),
+        ('"within_spread": ', '"extra": 1, "within_spread": ', "extra"),
+        ('"converged"', '"converted"', "conver"),
+    ],
+)
+def test_a_document_that_is_not_valid_on_disk_is_refused(begun: store.BegunRun, find: str, put: str, says: str) -> None:
+    finish(begun, "idle_latency")
+    assemble(Path(begun.directory), now=NOW)
+    path = Path(begun.directory) / RUN
+    text = path.read_text(encoding="utf-8")
+    assert find in text
+    path.write_text(text.replace(find, put, 1), encoding="utf-8")
+    with pytest.raises(InputError, match=says):
+        read_run(path)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b'{"schema_version": NaN}', b"\xff\xfe", b"[]"])
+def test_nonsense_is_no_run_document(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / RUN
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=RUN):
+        read_run(path)
+
+
+@pytest.mark.parametrize("name", ["", "..", "a/b", ".hidden", "a b", "x" * 200, "-rf"])
+def test_a_name_that_is_no_directory_name_is_refused(tmp_path: Path, name: str) -> None:
+    for names in ((name, "s", "r"), ("t", name, "r"), ("t", "s", name)):
+        with pytest.raises(InputError, match="expected a"):
+            run_directory(tmp_path, *names)
+
+
+@pytest.mark.parametrize(("capture", "profile"), [(b"no archive", "quick"), (CAPTURE, "slow")])
+def test_a_run_that_cannot_begin_leaves_nothing(tmp_path: Path, capture: bytes, profile: str) -> None:
+    with pytest.raises(InputError):
+        begin(tmp_path, testbed="t1", sut="s1", run_id="r1", profile=profile, capture=capture, now=NOW)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_never_replaces_another(begun: store.BegunRun) -> None:
+    before = (Path(begun.directory) / RECORDS).read_bytes()
+    with pytest.raises(EnvironmentLacksError, match="exists"):
+        begin(
+            Path(begun.directory).parent.parent.parent,
+            testbed="t1",
+            sut="s1",
+            run_id="r1",
+            profile="quick",
+            capture=CAPTURE,
+            now=NOW,
+        )
+    assert (Path(begun.directory) / RECORDS).read_bytes() == before
+
+
+@pytest.fixture
+def file_size_limit() -> Any:
+    """Let no file grow beyond what it is told: what a full disk does to a write."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    signal.signal(signal.SIGXFSZ, handler)
+
+
+def test_a_write_that_fails_keeps_what_was_there(begun: store.BegunRun, file_size_limit: Any) -> None:
+    directory = Path(begun.directory)
+    finish(begun, "idle_latency")
+    document = assemble(directory, now=NOW)
+    kept = {path.name: path.read_bytes() for path in directory.iterdir()}
+    file_size_limit(len(kept[RECORDS]) + 100)
+    with pytest.raises(EnvironmentLacksError, match="cannot be written"):
+        finish(begun, "latency_matrix")
+    file_size_limit(1000)
+    with pytest.raises(EnvironmentLacksError, match="cannot be written"):
+        store.write_document(directory, document)
+    assert {path.name: path.read_bytes() for path in directory.iterdir()} == kept
+
+
+def test_run_identifiers_sort_by_time_and_differ() -> None:
+    first = {new_run_id(NOW) for _ in range(50)}
+    assert len(first) > 40
+    assert max(first) < new_run_id(datetime(2026, 1, 2, 3, 4, 6, tzinfo=UTC))
+    assert all(run_directory(Path(os.sep), "t", "s", each) for each in first)
