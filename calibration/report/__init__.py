@@ -42,8 +42,8 @@ def render_run(run_dir: Path, output: Path | None = None) -> ReportPaths:
         _replace(target, page)
     except OSError as error:
         raise EnvironmentLacksError(
-            f"the page cannot be written to {target}: {error.strerror or error}. What was there before is kept; free some "
-            "space or give another directory"
+            f"the page cannot be written to {target}: {error.strerror or error}. What was there before is kept; free "
+            "some space or give another directory"
         ) from error
     return ReportPaths(page=target / PAGE, figures=tuple(target / name for name in page.figures))
 

@@ -13,7 +13,9 @@ from calibration.results.store import RUN, find_runs
 @click.command("report")
 @click.argument("results_or_run", type=click.Path(path_type=Path))
 @click.option(
-    "--html", type=click.Path(path_type=Path, file_okay=False), help="Build the site with these pages into this directory."
+    "--html",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Build the site with these pages into this directory.",
 )
 def report_command(results_or_run: Path, html: Path | None) -> None:
     """Render the page of one run, or of every run in a directory of results, from its stored document.

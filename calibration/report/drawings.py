@@ -54,6 +54,7 @@ class Drawings:
     def heat_map(
         self,
         measurement: Measurement,
+        *,
         rows: Sequence[int],
         columns: Sequence[int],
         cells: Sequence[Sequence[Estimate | None]],
@@ -74,7 +75,7 @@ class Drawings:
             raise TypeError(f"expected a loaded latency measurement, found {measurement.kind}")
         probes = sorted({(probe.cpu, probe.node) for point in values.points for probe in point.probes})
         curves = []
-        labels = []
+        labels: list[list[str]] = []
         for cpu, node in probes:
             points = [
                 (point.inject_delay, point.bandwidth_mb_s, probe.latency_ns)
@@ -89,7 +90,9 @@ class Drawings:
             ends = {points[0][0], points[-1][0]} if first else set()
             labels.append([f"delay {delay}" if delay in ends else "" for delay, _, _ in points])
         zero = {
-            (each.cpu, each.node): filters.middle([*each.windows_ns_start, *each.windows_ns_middle, *each.windows_ns_end])
+            (each.cpu, each.node): filters.middle(
+                (*each.windows_ns_start, *each.windows_ns_middle, *each.windows_ns_end)
+            )
             for each in values.zero_load
         }
         marks = [
@@ -144,7 +147,8 @@ def _plateaus(values: LatencyLadderValues) -> list[figures.Plateau]:
                     float(min(near)),
                     float(end),
                     level.latency_ns.value,
-                    f"{filters.level(level.name, level.size_bytes)}: {filters.significant(level.latency_ns.value, 3)} ns",
+                    f"{filters.level(level.name, level.size_bytes)}: "
+                    f"{filters.significant(level.latency_ns.value, 3)} ns",
                 )
             )
         start = end
@@ -158,9 +162,6 @@ PLATEAU_NEAR = 0.15
 def invalid_text(measurements: Sequence[Measurement]) -> str:
     """Return the codes that make any of *measurements* invalid, or an empty text."""
     codes = {
-        flag.code
-        for measurement in measurements
-        for flag in measurement.validity.flags
-        if flag.severity == "invalid"
+        flag.code for measurement in measurements for flag in measurement.validity.flags if flag.severity == "invalid"
     }
     return ", ".join(sorted(codes))

@@ -40,6 +40,6 @@ def kind_template(kind: str) -> Template:
     return environment().get_template(f"{KINDS}/{kind}.rst.j2")
 
 
-def kind_module(kind: str, names: dict[str, Any] | None = None) -> Any:  # noqa: ANN401 - its attributes are the macros
+def kind_module(kind: str, names: dict[str, Any] | None = None) -> Any:
     """Return the macros and settings of a kind's file; *names* are what its macros may use besides their arguments."""
     return kind_template(kind).make_module(names)

@@ -2,25 +2,38 @@
 """Figures as SVG text: the same input gives the same bytes, on a white ground that works in light and dark themes.
 
 Every figure is drawn for a width of 480 px, where its text is 13 px high: on a telephone it shrinks to three quarters
-and stays legible, on a wide page it grows to the size of the text around it. Text stays text, so that it can be searched
-and selected. Colours are those of Okabe and Ito, told apart by all kinds of colour vision; series also differ by marker.
+and stays legible. Text stays text, so that it can be searched and selected. Colours are those of Okabe and Ito, told
+apart by all kinds of colour vision; series also differ by marker or line.
 """
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import StringIO
 from math import ceil, floor, log2, log10
+from pathlib import Path
 from typing import Any
-
-import matplotlib as mpl
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_svg import FigureCanvasSVG
-from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from calibration.report import filters
 from calibration.statistics import Estimate
+
+CACHE = Path(__file__).resolve().parents[2] / ".cache" / "matplotlib"
+"""Where matplotlib keeps its list of fonts, unless the user says otherwise: never in the home directory."""
+
+os.environ.setdefault("MPLCONFIGDIR", str(CACHE))
+
+import matplotlib as mpl  # noqa: E402 - reads where its cache is when it is imported
+from matplotlib.axes import Axes  # noqa: E402 - the same for all of it
+from matplotlib.backends.backend_svg import FigureCanvasSVG  # noqa: E402
+from matplotlib.figure import Figure  # noqa: E402
+from matplotlib.ticker import (  # noqa: E402
+    FixedLocator,
+    FuncFormatter,
+    LogLocator,
+    NullFormatter,
+    NullLocator,
+)
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 MARKERS = ("o", "s", "^", "D", "v", "P")
@@ -50,7 +63,7 @@ INTERVAL_CELLS = 8
 LABEL_SHARE = 0.15
 """Share of an axis's width that a label of two short lines needs."""
 
-STYLE: dict[str, Any] = {
+STYLE: Any = {
     "svg.fonttype": "none",
     "svg.hashsalt": "calibration",
     "svg.image_inline": True,
@@ -125,7 +138,8 @@ def _style() -> Iterator[None]:
 
 def _svg(figure: Figure) -> str:
     out = StringIO()
-    FigureCanvasSVG(figure).print_svg(out, metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+    FigureCanvasSVG(figure)
+    figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
 
 
@@ -162,7 +176,7 @@ def histogram(series: Sequence[Histogram], threshold_ns: float, *, invalid: str 
     ranked = sorted(range(len(series)), key=lambda index: (-series[index].longest_ns, index))
     coloured = sorted(ranked[:MANY_SERIES])
     with _style():
-        figure, axes = _canvas()
+        figure, axes = _canvas(height_px=HEIGHT_PX + 20 * -(-len(coloured) // 2))
         for index, each in enumerate(series):
             edges = [each.bins[0][0], *(upper for _, upper, _ in each.bins)] if each.bins else []
             counts = [count or None for _, _, count in each.bins]
@@ -197,8 +211,7 @@ def histogram(series: Sequence[Histogram], threshold_ns: float, *, invalid: str 
         axes.set_xlabel("Length of the gap (bins of equal ratio)")
         walls = {filters.duration(each.wall_s) for each in series}
         axes.set_ylabel(f"Gaps counted in {walls.pop()}" if len(walls) == 1 else "Gaps counted")
-        columns = 1 if len(coloured) < 4 else 2
-        axes.legend(loc="upper right", ncols=columns, handlelength=2.2, columnspacing=1.0)
+        figure.legend(loc="outside upper left", ncols=min(2, len(coloured)), handlelength=2.2, columnspacing=1.0)
         _mark_invalid(figure, invalid)
         return _svg(figure)
 
@@ -224,7 +237,7 @@ def heat_map(
         colours = mpl.colormaps["cividis"]
         width, height = heat_map_px(len(rows), len(columns), invalid=bool(invalid))
         figure = Figure(figsize=(width * PX, height * PX))
-        left, bottom, top = HEAT_LEFT, 6, height - 6 - len(rows) * _cell_height(len(columns))
+        left, bottom, top = HEAT_LEFT, 6, height - 6 - len(rows) * _cell_height(len(rows), len(columns))
         axes = figure.add_axes(
             (left / width, bottom / height, len(columns) * CELL_PX / width, (height - bottom - top) / height)
         )
@@ -276,7 +289,7 @@ def heat_map(
         figure.text(HEAT_LEFT / width, 1 - (top - 44) / height, f"{what}, {unit}", va="center", fontweight="bold")
         figure.text(HEAT_LEFT / width, 1 - (top - 26) / height, "memory of node", va="center", fontsize=12 * PT)
         figure.text(
-            12 / width,
+            15 / width,
             (bottom + (height - bottom - top) / 2) / height,
             "CPUs of\nnode" if len(rows) < 2 else "CPUs of node",
             rotation=90,
@@ -293,11 +306,13 @@ def heat_map(
 
 def heat_map_px(rows: int, columns: int, *, invalid: bool = False) -> tuple[int, int]:
     """Return the width and height in px of a heat map."""
-    height = HEAT_TOP + (24 if invalid else 0) + rows * _cell_height(columns) + 6
+    height = HEAT_TOP + (24 if invalid else 0) + rows * _cell_height(rows, columns) + 6
     return max(HEAT_LEFT + columns * CELL_PX + 6, HEAT_LEFT + 180), height
 
 
-def _cell_height(columns: int) -> int:
+def _cell_height(rows: int, columns: int) -> int:
+    if rows == 1:  # the label of the rows needs this much
+        return 62
     return 44 if columns <= INTERVAL_CELLS else 30
 
 
@@ -367,7 +382,9 @@ def load_curve(
                         color=GREY,
                     )
         for place, mark in enumerate(zero_load):
-            axes.axhline(mark.position, color=COLOURS[place % len(COLOURS)], linewidth=0.9, linestyle=":", label=mark.label)
+            axes.axhline(
+                mark.position, color=COLOURS[place % len(COLOURS)], linewidth=0.9, linestyle=":", label=mark.label
+            )
         axes.set_xlim(left=0)
         levels = [each.value for curve in curves for _, each in curve.points] + [mark.position for mark in zero_load]
         axes.set_ylim(min(levels) * 0.8, max(levels) * 1.08)
@@ -421,13 +438,9 @@ def size_curve(
         axes.xaxis.set_major_formatter(FuncFormatter(_size_axis))
         axes.xaxis.set_minor_locator(NullLocator())
         for label in axes.get_xticklabels():
-            label.set_rotation(35)
-            label.set_ha("right")
-            label.set_rotation_mode("anchor")
+            label.set(rotation=35, ha="right", rotation_mode="anchor")
         decades = range(floor(log10(floor_ns / 1.35)), ceil(log10(ceiling_ns * 2.6)) + 1)
-        axes.yaxis.set_major_locator(
-            FixedLocator([step * 10.0**each for each in decades for step in (1, 2, 5)])
-        )
+        axes.yaxis.set_major_locator(FixedLocator([step * 10.0**each for each in decades for step in (1, 2, 5)]))
         axes.yaxis.set_minor_locator(NullLocator())
         axes.yaxis.set_major_formatter(FuncFormatter(_plain))
         for mark, tier in zip(caches, _tiers([mark.position for mark in caches], low / 1.3, high * 1.6), strict=True):
@@ -445,7 +458,11 @@ def size_curve(
             )
         for plateau in plateaus:
             axes.plot(
-                [plateau.start, plateau.end], [plateau.value] * 2, color=COLOURS[1], linewidth=5, alpha=0.35,
+                [plateau.start, plateau.end],
+                [plateau.value] * 2,
+                color=COLOURS[1],
+                linewidth=5,
+                alpha=0.35,
                 solid_capstyle="butt",
             )
             axes.annotate(
@@ -457,6 +474,8 @@ def size_curve(
                 va="bottom",
                 fontsize=12 * PT,
                 color="#A04000",
+                bbox={"facecolor": "white", "alpha": 0.85, "edgecolor": "none", "pad": 0.5},
+                zorder=5,
             )
         axes.set_xlabel("Working set (bytes the chase touches)")
         axes.set_ylabel("Latency, ns per load")

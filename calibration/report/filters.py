@@ -11,6 +11,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from statistics import median
+from typing import Any
 
 from docutils.utils import column_width
 
@@ -34,10 +35,10 @@ DIGITS = 4
 
 
 def visible(text: str) -> str:
-    """Return *text* as one line in which control, line-breaking, private and direction-changing characters show.
+    r"""Return *text* as one line in which control, line-breaking, private and direction-changing characters show.
 
     Docutils splits its input at more characters than a newline, and directional overrides make a line read otherwise
-    than it is; both are shown as escapes such as ``\\x1b`` or ``\\u2028``.
+    than it is; both are shown as escapes such as ``\x1b`` or ``\u2028``.
     """
     return "".join(_shown(character) for character in text)
 
@@ -123,12 +124,12 @@ def significant(value: float | None, digits: int = DIGITS) -> str:
 def figure(value: float | None, unit: str) -> str:
     """Return a value as tables print it: one decimal for ns and MB/s, as Intel MLC does, else four digits.
 
-    Latencies below 10 ns get three decimals, because there one decimal would hide the interval.
+    Latencies below 100 ns get two decimals and below 10 ns three, because one would hide the interval.
     """
     if value is None:
         return ABSENT
-    if unit == "ns" and abs(value) < 10:
-        return f"{value:.3f}"
+    if unit == "ns" and abs(value) < 100:
+        return f"{value:.3f}" if abs(value) < 10 else f"{value:.2f}"
     return f"{value:.1f}" if unit in {"ns", "MB/s"} else significant(value)
 
 
@@ -254,6 +255,32 @@ def measured(value: float | None, unit: str) -> str:
     return f"{figure(value, unit)} {unit}"
 
 
+def readable(rows: Sequence[Sequence[Any]]) -> list[list[Any]]:
+    """Return the rows of a table of estimates, each row's last item, in the unit in which all are easiest to read.
+
+    Times are told in µs or ms where every one is long; everything else stays in its unit.
+    """
+    figures: list[Estimate] = [row[-1] for row in rows]
+    shortest = min((each.value for each in figures if each.unit == "ns"), default=0.0)
+    scale, unit = (1e6, "ms") if shortest >= 1000 * LONG_NS else (1e3, "µs") if shortest >= LONG_NS else (1.0, "ns")
+    if scale == 1.0 or any(each.unit != "ns" for each in figures):
+        return [list(row) for row in rows]
+    return [[*row[:-1], _scaled(row[-1], scale, unit)] for row in rows]
+
+
+def _scaled(estimate: Estimate, scale: float, unit: str) -> Estimate:
+    bounds = estimate.interval
+    return estimate.model_copy(
+        update={
+            "value": estimate.value / scale,
+            "unit": unit,
+            "interval": None if bounds is None else (bounds[0] / scale, bounds[1] / scale),
+            "minimum": estimate.minimum / scale,
+            "maximum": estimate.maximum / scale,
+        }
+    )
+
+
 def measured_interval(bounds: tuple[float, float] | None, unit: str) -> str:
     """Return an interval with its unit, or with two units where its ends are orders of magnitude apart."""
     if bounds is None:
@@ -305,6 +332,7 @@ FILTERS = {
         exact_percent,
         measured,
         measured_interval,
+        readable,
         level,
         middle,
     )

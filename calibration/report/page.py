@@ -8,7 +8,6 @@ import hashlib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 from pydantic import BaseModel
@@ -21,7 +20,7 @@ from calibration.report.drawings import Drawings
 from calibration.report.environment import environment, kind_module
 from calibration.results.model import Measurement, NotMeasured, RunDocument
 from calibration.statistics import Estimate
-from calibration.validity import Severity
+from calibration.validity import Flag, Severity
 
 SECTIONS = ("System-level core jitter", "Memory bandwidth", "Memory latency", "L1/L2/LLC latency")
 """The measured sections of the published pages, in their order."""
@@ -49,7 +48,7 @@ class Headline:
     metric: Metric
     placements: int | None
     estimator: str | None
-    flags: tuple[str, ...]
+    flags: tuple[Flag, ...]
     valid: bool
     verdict: str
 
@@ -88,18 +87,22 @@ def render(raw: bytes) -> Page:
     document = RunDocument.model_validate_json(raw)
     context = document.context.parsed
     drawings = Drawings(context)
-    text = environment().get_template("page.rst.j2").render(
-        document=document,
-        run=document.run,
-        context=context,
-        digest=hashlib.sha256(raw).hexdigest(),
-        headlines=headlines(document),
-        provenance=provenance(document),
-        machine=machine(context),
-        notes=notes(document.measurements),
-        sections=SECTIONS,
-        parts=list(parts(document, drawings)),
-        unreadable=_by_reason(document.not_measured),
+    text = (
+        environment()
+        .get_template("page.rst.j2")
+        .render(
+            document=document,
+            run=document.run,
+            context=context,
+            digest=hashlib.sha256(raw).hexdigest(),
+            headlines=headlines(document),
+            provenance=provenance(document),
+            machine=machine(context),
+            notes=notes(document.measurements),
+            sections=SECTIONS,
+            parts=list(parts(document, drawings)),
+            unreadable=_by_reason(document.not_measured),
+        )
     )
     return Page(text=_tidy(text), figures=drawings.drawn)
 
@@ -144,17 +147,15 @@ def headlines(document: RunDocument) -> list[Headline]:
     for measurement in document.measurements:
         found = estimates(measurement.values)
         for metric in registry()[measurement.kind].metrics(measurement.values):
-            made_from = next(
-                (each for each in found if (each.value, each.interval, each.unit) == (metric.value, metric.interval, metric.unit)),
-                None,
-            )
+            told = (metric.value, metric.interval, metric.unit)
+            made_from = next((each for each in found if (each.value, each.interval, each.unit) == told), None)
             lines.append(
                 Headline(
                     title=metric.title,
                     metric=metric,
                     placements=made_from.placements if made_from else None,
                     estimator=made_from.estimator if made_from else None,
-                    flags=tuple(dict.fromkeys(flag.code for flag in measurement.validity.flags)),
+                    flags=tuple({flag.code: flag for flag in measurement.validity.flags}.values()),
                     valid=measurement.validity.valid,
                     verdict=verdicts.get(metric.name, "not judged").replace("_", " "),
                 )
@@ -232,16 +233,19 @@ def provenance(document: RunDocument) -> list[Fact]:
         Fact("Run", run.id),
         Fact("Status", run.status),
         Fact("Started", filters.time(run.started_at)),
-        Fact("Finished", f"{filters.time(run.finished_at)}, after "
-             f"{filters.duration((run.finished_at - run.started_at).total_seconds())}"),
+        Fact(
+            "Finished",
+            f"{filters.time(run.finished_at)}, after "
+            f"{filters.duration((run.finished_at - run.started_at).total_seconds())}",
+        ),
         Fact("Profile", run.profile),
         Fact("Harness", f"version {run.harness_version}"),
         Fact("Instrument", ", ".join(dict.fromkeys(each.instrument for each in document.measurements)) or None),
-        Fact("Kernel bytes, sha256", kernels and kernels.sha256),
-        Fact("Kernel target", kernels and kernels.target),
-        Fact("Compiler", kernels and kernels.compiler),
-        Fact("Compiler flags", kernels and kernels.flags),
-        Fact("Kernel sources, sha256", kernels and kernels.source_sha256),
+        Fact("Kernel bytes, sha256", kernels.sha256 if kernels else None),
+        Fact("Kernel target", kernels.target if kernels else None),
+        Fact("Compiler", kernels.compiler if kernels else None),
+        Fact("Compiler flags", kernels.flags if kernels else None),
+        Fact("Kernel sources, sha256", kernels.source_sha256 if kernels else None),
         Fact("Clock", "; ".join(clocks) or None),
         Fact("Context captured", capture.captured_at),
         Fact("Captured as", user),
@@ -275,9 +279,9 @@ def machine(context: Context) -> list[Fact]:
         Fact("DIMMs", _dimms(context)),
         Fact("Transparent huge pages", _join(thp.enabled, f"defrag {thp.defrag}" if thp.defrag else None)),
         Fact("Huge pages", _hugepages(context)),
-        Fact("NUMA balancing", None if memory.numa_balancing is None else _switch(memory.numa_balancing != 0)),
+        Fact("NUMA balancing", _number_switch(memory.numa_balancing)),
         Fact("Real-time throttling", _rt(context)),
-        Fact("NMI watchdog", None if context.kernel.nmi_watchdog is None else _switch(context.kernel.nmi_watchdog != 0)),
+        Fact("NMI watchdog", _number_switch(context.kernel.nmi_watchdog)),
         Fact("Load average", _load(context)),
         *_mitigations(context.mitigations),
     ]
@@ -288,8 +292,12 @@ def _join(*words: str | None) -> str | None:
     return ", ".join(known) or None
 
 
-def _switch(state: bool | None) -> str | None:  # noqa: FBT001 - a state, not a mode
+def _switch(state: bool | None) -> str | None:
     return None if state is None else "on" if state else "off"
+
+
+def _number_switch(state: int | None) -> str | None:
+    return None if state is None else _switch(state != 0)
 
 
 def _processors(context: Context) -> Iterator[Fact]:
@@ -400,10 +408,3 @@ def _mitigations(mitigations: dict[str, str]) -> Iterator[Fact]:
         yield Fact("Vulnerabilities that do not concern it", ", ".join(sorted(clear)))
     if not mitigations:
         yield Fact("Vulnerabilities", None)
-
-
-@cache
-def flag_texts() -> dict[str, str]:
-    """Return what each validity flag means, as the templates word it."""
-    texts: dict[str, str] = environment().get_template("macros/flags.rst.j2").make_module().meaning
-    return texts

@@ -5,7 +5,9 @@ The Sphinx source is assembled in the checkout's cache, where Sphinx keeps what 
 touches what changed. The finished HTML is copied to where it was asked for after the whole build went well.
 """
 
+import functools
 import hashlib
+import json
 import os
 import shutil
 import subprocess
@@ -14,6 +16,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fcntl import LOCK_EX, flock
+from importlib.metadata import version
 from pathlib import Path
 
 from calibration.errors import EnvironmentLacksError, InputError
@@ -21,7 +24,7 @@ from calibration.report import filters
 from calibration.report.environment import TEMPLATES, environment
 from calibration.report.page import Page, render
 from calibration.results.model import Run
-from calibration.results.store import RUN, find_runs, validate
+from calibration.results.store import RUN, SCHEMA_FILE, find_runs, validate
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 DOCS = CHECKOUT / "docs"
@@ -49,22 +52,23 @@ class SitePage:
 def build_site(results: Path, docs: Path = DOCS, output: Path = SITE) -> Path:
     """Build the site of the guide in *docs* and all runs in *results* into *output*, and return its first page.
 
-    *results* is a directory of results or that of one run. The newest run of each SUT has the SUT's page, older ones are
-    linked from it. Raises ``InputError`` where a run document is not valid or where Sphinx has anything to warn about,
-    ``EnvironmentLacksError`` where the site cannot be written.
+    *results* is a directory of results or that of one run. The newest run of each SUT has the SUT's page, older ones
+    are linked from it. Raises ``InputError`` where a run document is not valid or where Sphinx has anything to
+    warn about, ``EnvironmentLacksError`` where the site cannot be written.
     """
     runs = [results] if (results / RUN).is_file() else find_runs(results)
     key = hashlib.sha256(f"{docs.resolve()}\n{output.resolve()}".encode()).hexdigest()[:16]
     try:
         with _cache(CACHE / key) as work:
-            files = {**_guide(docs, output), **_pages([_site_page(run) for run in runs])}
+            pages = _site_pages(runs, work / "pages")
+            files = {**_guide(docs, output), **_pages(pages)}
             _synchronise(work / "source", files)
             _sphinx(work)
             _install(work / "html", output)
     except OSError as error:
         raise EnvironmentLacksError(
-            f"the site cannot be built in {CACHE} or written to {output}: {error.strerror or error}. Free some space or "
-            "give another directory"
+            f"the site cannot be built in {CACHE} or written to {output}: {error.strerror or error}. Free some space "
+            "or give another directory"
         ) from error
     return output / "index.html"
 
@@ -78,11 +82,46 @@ def _cache(work: Path) -> Iterator[Path]:
         yield work
 
 
-def _site_page(run_dir: Path) -> SitePage:
-    """Return the page of a run, rendered anew unless the same document was rendered by the same report before."""
-    document = validate(run_dir / RUN)
-    raw = (run_dir / RUN).read_bytes()
-    return SitePage(run=document.run, page=render(raw))
+def _site_pages(runs: Iterable[Path], cache: Path) -> list[SitePage]:
+    """Return the pages of all runs; those that this very report made before from the same document come from *cache*.
+
+    What no run of this site needs any more is removed from the cache.
+    """
+    cache.mkdir(parents=True, exist_ok=True)
+    pages = []
+    used = set()
+    for run_dir in runs:
+        raw = (run_dir / RUN).read_bytes()
+        kept = cache / f"{hashlib.sha256(raw + _report_sha256().encode()).hexdigest()}.json"
+        used.add(kept)
+        page = _kept(kept)
+        if page is None:
+            page = SitePage(run=validate(run_dir / RUN).run, page=render(raw))
+            content = {"run": page.run.model_dump_json(), "text": page.page.text, "figures": page.page.figures}
+            kept.write_text(json.dumps(content), encoding="utf-8")
+        pages.append(page)
+    for path in set(cache.iterdir()) - used:
+        path.unlink()
+    return pages
+
+
+def _kept(path: Path) -> SitePage | None:
+    """Return a page from the cache; ``None`` where it is not there or was cut off while it was written."""
+    try:
+        found = json.loads(path.read_bytes())
+        return SitePage(run=Run.model_validate_json(found["run"]), page=Page(found["text"], found["figures"]))
+    except (FileNotFoundError, ValueError, KeyError):
+        return None
+
+
+@functools.cache
+def _report_sha256() -> str:
+    """Return a hash of everything but the document that a page depends on: the package, its templates, matplotlib."""
+    hashed = hashlib.sha256(version("matplotlib").encode())
+    for path in [*sorted((CHECKOUT / "calibration").rglob("*.py")), SCHEMA_FILE, *sorted(TEMPLATES.rglob("*.j2"))]:
+        hashed.update(f"{path.relative_to(CHECKOUT)}\n".encode())
+        hashed.update(path.read_bytes())
+    return hashed.hexdigest()
 
 
 def _guide(docs: Path, output: Path) -> dict[str, bytes]:
@@ -160,8 +199,17 @@ def _synchronise(folder: Path, files: dict[str, bytes]) -> None:
 def _sphinx(work: Path) -> None:
     """Build ``source`` into ``html``. Raises ``InputError`` with Sphinx's own words where it warns."""
     command = [
-        sys.executable, "-m", "sphinx", "--builder", "html", "--quiet", "--fail-on-warning",
-        "--doctree-dir", str(work / "doctrees"), str(work / "source"), str(work / "html"),
+        sys.executable,
+        "-m",
+        "sphinx",
+        "--builder",
+        "html",
+        "--quiet",
+        "--fail-on-warning",
+        "--doctree-dir",
+        str(work / "doctrees"),
+        str(work / "source"),
+        str(work / "html"),
     ]
     environ = {**os.environ, "PYTHONHASHSEED": "0", "SOURCE_DATE_EPOCH": "0"}
     try:
@@ -184,8 +232,10 @@ def _install(built: Path, output: Path) -> None:
     before = manifest.read_text(encoding="utf-8").splitlines() if manifest.is_file() else []
     for name in names:
         source, target = built / name, output / name
-        if target.is_file() and target.stat().st_size == source.stat().st_size and (
-            target.read_bytes() == source.read_bytes()
+        if (
+            target.is_file()
+            and target.stat().st_size == source.stat().st_size
+            and (target.read_bytes() == source.read_bytes())
         ):
             continue
         target.parent.mkdir(parents=True, exist_ok=True)
