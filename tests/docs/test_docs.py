@@ -50,8 +50,8 @@ ABOUT_THE_PROJECT = [CHECKOUT / name for name in ("README.rst", "CONTRIBUTING.rs
 
 def _plain_role(
     _name: str, rawtext: str, text: str, _line: int, _inliner: object, *_: object
-) -> tuple[list[nodes.Node], list[nodes.system_message]]:
-    return [nodes.inline(rawtext, text)], []
+) -> tuple[list[nodes.reference], list[nodes.reference]]:
+    return [nodes.reference(rawtext, text)], []
 
 
 @pytest.fixture(autouse=True)
@@ -70,9 +70,16 @@ def parsed(path: Path) -> nodes.document:
     return tree
 
 
+def text_of(tree: nodes.Element, kind: type[nodes.Element]) -> str:
+    """Return the text of the first node of *kind* below *tree*."""
+    found = tree.next_node(kind)
+    assert found is not None, f"expected a {kind.__name__} in {tree.astext()[:80]!r}, found none"
+    return found.astext()
+
+
 def sections(tree: nodes.Element) -> dict[str, nodes.section]:
     """Return all sections below *tree* by their titles."""
-    return {section.next_node(nodes.title).astext(): section for section in tree.findall(nodes.section)}
+    return {text_of(section, nodes.title): section for section in tree.findall(nodes.section)}
 
 
 def literals(tree: nodes.Element) -> set[str]:
@@ -86,7 +93,7 @@ def table_rows(tree: nodes.Element, first_heading: str) -> list[list[str]]:
     for table in tree.findall(nodes.table):
         head = table.next_node(nodes.thead)
         body = table.next_node(nodes.tbody)
-        if head is None or body is None or head.next_node(nodes.entry).astext() != first_heading:
+        if head is None or body is None or text_of(head, nodes.entry) != first_heading:
             continue
         rows += [[entry.astext() for entry in row.findall(nodes.entry)] for row in body.findall(nodes.row)]
     return rows
@@ -108,7 +115,7 @@ def test_every_kind_has_a_method_page_and_no_page_lacks_a_kind() -> None:
 @pytest.mark.parametrize("kind", sorted(registry()))
 def test_method_page_has_the_seven_parts_in_their_order(kind: str) -> None:
     tree = parsed(METHOD / f"{kind}.rst")
-    found = [section.next_node(nodes.title).astext() for section in tree.findall(nodes.section)]
+    found = [text_of(section, nodes.title) for section in tree.findall(nodes.section)]
     assert found == HEADINGS
     for title, section in sections(tree).items():
         assert section.astext().removeprefix(title).strip(), f"{title} of {kind} is empty"
@@ -136,7 +143,7 @@ def test_every_flag_is_described_with_its_true_severity() -> None:
         if not re.fullmatch(r"[A-Z0-9_]+", title):
             continue
         fields = {
-            each.next_node(nodes.field_name).astext(): each.next_node(nodes.field_body).astext().strip()
+            text_of(each, nodes.field_name): text_of(each, nodes.field_body).strip()
             for each in section.findall(nodes.field)
         }
         assert set(fields) == {"Severity", "Cause", "What to do"}, title
@@ -301,10 +308,10 @@ def direct_dependencies() -> set[str]:
 def test_every_direct_dependency_has_its_line_and_no_other_has_one() -> None:
     page = parsed(DOCS / "development" / "dependencies.rst")
     items = list(page.findall(nodes.definition_list_item))
-    described = [item.next_node(nodes.term).astext() for item in items]
+    described = [text_of(item, nodes.term) for item in items]
     assert sorted(described) == sorted(direct_dependencies())
     for item in items:
-        assert len(one_line(item.next_node(nodes.definition).astext())) > 20, item.astext()
+        assert len(one_line(text_of(item, nodes.definition))) > 20, item.astext()
 
 
 def test_the_first_two_literal_blocks_of_the_readme_are_one_command_each() -> None:
