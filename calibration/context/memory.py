@@ -151,8 +151,9 @@ def read_distances(tree: Tree, nodes: tuple[Node, ...]) -> tuple[tuple[int, ...]
 
     None where the capture lacks any part of it.
 
-    A ``distance`` file lists the online nodes only, in order. A row as long as the possible nodes is taken to list
-    those (nodes that went offline meanwhile); a row of any other length is noted as unparsable. A sole node is at the local distance from itself by definition.
+    A ``distance`` file lists the online nodes only, in order. A row as long as the possible nodes is taken to
+    list those (nodes that went offline meanwhile); a row of any other length is noted as unparsable. A sole
+    node is at the local distance from itself by definition.
     """
     rows = []
     possible = tree.parse(f"{NODE}/possible", parse_cpulist) or ()

@@ -37,7 +37,7 @@ MAX_ARCHIVE_MEMBERS = 2_000_000
 MAX_LINKS = 40
 """Symbolic links followed for one path, as many as the kernel follows."""
 
-_ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ESRCH, errno.ENODEV, errno.ENXIO})
+_ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ESRCH, errno.ENODEV, errno.ENXIO, errno.EOPNOTSUPP})
 """Errors that mean "this machine has no such thing": no entry, or a process or device that went away
 meanwhile.
 """

@@ -39,14 +39,15 @@ MAX_FILES = 300000
 MAX_SECONDS = 60
 """After this many seconds what is left is listed as unreadable: a slow firmware file must not hold up a lab."""
 
-ABSENT = frozenset([errno.ENOENT, errno.ENOTDIR, errno.ESRCH, errno.ENODEV, errno.ENXIO])
+ABSENT = frozenset([errno.ENOENT, errno.ENOTDIR, errno.ESRCH, errno.ENODEV, errno.ENXIO, errno.EOPNOTSUPP])
 """Errors that mean "this machine has no such thing", or that a process or a CPU went away meanwhile."""
 
 CPU = "/sys/devices/system/cpu"
 NODE = "/sys/devices/system/node"
 DMI_TABLE = "/sys/firmware/dmi/tables/DMI"
 
-# One line per place. ``*`` and ``?`` match within one component; ``{a,b}`` takes every one, ``{a|b}`` the first that exists.
+# One line per place. ``*`` and ``?`` match within one component; ``{a,b}`` takes every one, ``{a|b}`` the first that
+# exists.
 PATTERNS = (
     "/proc/{cmdline,version,cpuinfo,meminfo,interrupts,softirqs,stat,uptime,loadavg,vmstat,sysinfo}",
     "/proc/sys/kernel/{ostype,hostname,osrelease,version,arch,numa_balancing,sched_rt_runtime_us,sched_rt_period_us}",
@@ -386,7 +387,13 @@ def describe(collector, uname_a, started):
         "schema": SCHEMA,
         "captured_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started)),
         "hostname": uname[1],
-        "uname": dict(zip(("sysname", "nodename", "release", "version", "machine"), uname)),
+        "uname": {
+            "sysname": uname[0],
+            "nodename": uname[1],
+            "release": uname[2],
+            "version": uname[3],
+            "machine": uname[4],
+        },
         "uname_a": uname_a,
         "uid": os.getuid(),
         "affinity": affinity,
@@ -402,15 +409,15 @@ def describe(collector, uname_a, started):
 def pack(files, description, started):
     """One tar.gz of the files under their absolute paths (without the leading slash) and capture.json."""
     packed = io.BytesIO()
-    with gzip.GzipFile(fileobj=packed, mode="wb", compresslevel=6, mtime=int(started)) as compressed:
-        with tarfile.open(fileobj=compressed, mode="w", format=tarfile.GNU_FORMAT) as archive:
-            document = json.dumps(description, indent=1, sort_keys=True).encode("ascii")
-            for path, content in [("capture.json", document)] + sorted(files.items()):
-                member = tarfile.TarInfo(path.lstrip("/"))
-                member.size = len(content)
-                member.mtime = int(started)
-                member.mode = 0o644
-                archive.addfile(member, io.BytesIO(content))
+    document = json.dumps(description, indent=1, sort_keys=True).encode("ascii")
+    compressed = gzip.GzipFile(fileobj=packed, mode="wb", compresslevel=6, mtime=int(started))
+    with compressed, tarfile.open(fileobj=compressed, mode="w", format=tarfile.GNU_FORMAT) as archive:
+        for path, content in [("capture.json", document), *sorted(files.items())]:
+            member = tarfile.TarInfo(path.lstrip("/"))
+            member.size = len(content)
+            member.mtime = int(started)
+            member.mode = 0o644
+            archive.addfile(member, io.BytesIO(content))
     return packed.getvalue()
 
 

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CPU lists and masks: the kernel's grammar, its bounds, and nothing else."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from calibration.context.cpulists import MAX_ID, format_cpulist, parse_cpulist, parse_cpumask
+
+numbers = st.frozensets(st.integers(0, MAX_ID), max_size=40)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", ()),
+        ("\n", ()),
+        ("0", (0,)),
+        ("0-3,8\n", (0, 1, 2, 3, 8)),
+        ("8,0-3,2", (0, 1, 2, 3, 8)),
+        ("0-3 8-9", (0, 1, 2, 3, 8, 9)),
+        ("0-31:2/4", (0, 1, 4, 5, 8, 9, 12, 13, 16, 17, 20, 21, 24, 25, 28, 29)),
+        ("1-6:1/3", (1, 4)),
+        ("all", (0, 1, 2, 3, 4, 5, 6, 7)),
+        ("all:1/2", (0, 2, 4, 6)),
+        ("6-N", (6, 7)),
+        ("N", (7,)),
+        ("0-2,,4,", (0, 1, 2, 4)),
+    ],
+)
+def test_lists_of_the_kernel_grammar(text, expected):
+    assert parse_cpulist(text, last=7) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a", "3-1", "1-", "-1", "0x3", "1.5", "0-99999999999", "0-65536", "0-7:0/4", "0-7:5/4", "1;2", "٣", "0-3:", "1-2-3"],
+)
+def test_anything_else_is_an_error(text):
+    with pytest.raises(ValueError, match=r"expected|beyond|backwards|stride"):
+        parse_cpulist(text)
+
+
+def test_the_last_cpu_must_be_known_to_be_named():
+    with pytest.raises(ValueError, match="last CPU"):
+        parse_cpulist("all")
+
+
+@given(numbers)
+def test_format_is_the_inverse_of_parse(wanted):
+    assert parse_cpulist(format_cpulist(wanted)) == tuple(sorted(wanted))
+
+
+@given(numbers)
+def test_masks_hold_the_same_numbers(wanted):
+    value = sum(1 << n for n in wanted)
+    digits = f"{value:x}"
+    digits = digits.rjust(-(-len(digits) // 8) * 8, "0")
+    assert parse_cpumask(",".join(digits[i : i + 8] for i in range(0, len(digits), 8))) == tuple(sorted(wanted))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("f\n", (0, 1, 2, 3)),
+        ("00000000,0000000f", (0, 1, 2, 3)),
+        ("00000001,00000000", (32,)),
+        ("0x3", (0, 1)),
+        ("0000000000000001,0000000000000000", (64,)),
+        ("00000000,00000000", ()),
+    ],
+)
+def test_masks_of_old_kernels(text, expected):
+    assert parse_cpumask(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "g", "1,", "-1", "1 2", ",".join(["ffffffff"] * 2049)])
+def test_a_mask_that_is_none_is_an_error(text):
+    with pytest.raises(ValueError, match="expected|beyond"):
+        parse_cpumask(text)
+
+
+@settings(deadline=None)
+@given(st.text(alphabet="0123456789-,:/aNlx \n\x00é", max_size=30), st.none() | st.integers(0, 100))
+def test_any_text_gives_numbers_in_bounds_or_an_error(text, last):
+    for parse in (lambda: parse_cpulist(text, last), lambda: parse_cpumask(text)):
+        try:
+            found = parse()
+        except ValueError:
+            continue
+        assert list(found) == sorted(set(found))
+        assert all(0 <= n <= MAX_ID for n in found)

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every captured machine gives what stands beside it: adding a capture adds a test.
+
+``CALIBRATION_BLESS=1`` writes the expected documents anew, to be reviewed before they are committed.
+"""
+
+import json
+import os
+
+import pytest
+
+from calibration.context import Context, load, to_contract
+from calibration.context.cli import summary
+from tests.unit.context.conftest import FIXTURES
+
+ARCHIVES = sorted(FIXTURES.glob("*.tar.gz"))
+MAX_BYTES = 100_000
+
+
+def test_there_are_captures():
+    assert len(ARCHIVES) >= 9
+
+
+@pytest.mark.parametrize("archive", ARCHIVES, ids=lambda path: path.name.removesuffix(".tar.gz"))
+def test_a_captured_machine_gives_the_expected_document(archive):
+    expected = archive.with_name(archive.name.removesuffix(".tar.gz") + ".expected.json")
+    document = to_contract(load(archive))
+    if os.environ.get("CALIBRATION_BLESS") == "1":
+        expected.write_text(json.dumps(document, indent=1, allow_nan=False) + "\n")
+    assert document == json.loads(expected.read_text())
+
+
+@pytest.mark.parametrize("archive", ARCHIVES, ids=lambda path: path.name.removesuffix(".tar.gz"))
+def test_a_captured_machine_is_consistent(archive):
+    context = load(archive)
+    online = set(context.online_cpus)
+    of_nodes = [cpu for node in context.nodes for cpu in node.cpus]
+    assert sorted(of_nodes) == sorted(online)
+    assert sorted(cpu for core in context.topology.cores for cpu in core.cpus) == sorted(online)
+    assert len(context.distances) == len(context.nodes)
+    for number, row in enumerate(context.distances):
+        assert len(row) == len(context.nodes)
+        assert row[number] == min(row) == 10
+    for cache in context.caches:
+        assert context.online_cpus[0] in cache.shared_cpus
+        assert set(cache.shared_cpus) <= online
+    assert Context.model_validate_json(context.model_dump_json()) == context
+    assert str(context.nodes[0].id) in summary(context)
+    assert archive.stat().st_size < MAX_BYTES
+
+
+def by_name(name):
+    return load(FIXTURES / f"{name}.tar.gz")
+
+
+def test_two_nodes_with_smt():
+    context = by_name("x86_64-two-nodes-smt")
+    assert [node.cpus for node in context.nodes] == [(0, 1, 2, 3), (4, 5, 6, 7)]
+    assert context.distances == ((10, 21), (21, 10))
+    assert context.topology.threads_per_core == 2
+    assert context.siblings(5) == (4, 5)
+    assert context.node_of(6) == 1
+
+
+def test_a_memory_only_node():
+    context = by_name("x86_64-memory-only-node")
+    assert context.memory_only_nodes == (2,)
+    assert context.cpu_only_nodes == ()
+    assert context.distances == ((10, 21, 17), (21, 10, 28), (17, 28, 10))
+
+
+def test_a_cpu_only_node():
+    context = by_name("x86_64-cpu-only-node")
+    assert context.cpu_only_nodes == (1,)
+    assert context.node(1).memory_bytes == 0
+
+
+def test_offline_cpus_leave_their_node_and_the_first_cpu_is_another():
+    context = by_name("x86_64-offline-cpus")
+    assert context.online_cpus == (1, 2, 4, 5)
+    assert context.cpus.offline == (0, 3, 6, 7)
+    assert [node.cpus for node in context.nodes] == [(1, 2), (4, 5)]
+    assert context.caches[-1].shared_cpus == (1, 2)
+
+
+def test_smt_switched_off_leaves_one_thread():
+    context = by_name("x86_64-smt-off")
+    assert context.topology.threads_per_core == 1
+    assert (context.topology.smt_control, context.topology.smt_active) == ("off", False)
+
+
+def test_isolated_cpus_and_what_may_run_there():
+    context = by_name("x86_64-isolated")
+    isolation = context.isolation
+    assert context.isolated_cpus == isolation.nohz_full == isolation.rcu_nocbs == isolation.managed_irq == (2, 3, 6, 7)
+    assert isolation.isolcpus_text == "managed_irq,domain,2-3,6-7"
+    assert isolation.irqaffinity == (0, 1)
+    by_thread = {thread.name: thread for thread in isolation.threads}
+    assert by_thread["ksoftirqd/2"].per_cpu_kernel
+    assert by_thread["kcompactd0"].kernel
+    assert not by_thread["kcompactd0"].per_cpu_kernel
+    assert by_thread["sleep"].allowed == (2,)
+    assert by_thread["sleep"].kernel is False
+    assert "ksoftirqd/0" not in by_thread
+    pool = context.node(1).hugepages[0]
+    assert (pool.size_bytes, pool.total, pool.free) == (2 << 20, 8, 8)
+
+
+def test_other_architectures():
+    arm, power, mainframe = map(by_name, ("aarch64-four-nodes", "ppc64le-two-nodes", "s390x-four-cpus"))
+    assert (arm.processor.models[0].vendor, arm.processor.models[0].name) == ("ARM", "Neoverse-N1")
+    assert len(arm.nodes) == 4
+    assert power.processor.models[0].name.startswith("POWER9")
+    assert power.caches[0].line_bytes == 128
+    assert mainframe.virtualization.vendor == "KVM"
+    assert mainframe.processor.architecture == "s390x"
+
+
+def test_serial_numbers_given_to_the_guest_are_nowhere_in_its_capture(unpack):
+    root = unpack("x86_64-two-nodes-smt")
+    stored = b"".join(path.read_bytes() for path in root.rglob("*") if path.is_file())
+    assert b"SECRET" not in stored
+    assert bytes.fromhex("22223333") not in (root / "sys/firmware/dmi/tables/DMI").read_bytes()
+    context = load(root)
+    assert context.firmware.board_name == "Board"
+    assert context.firmware.dimms[0].part == "EX-1"
+    assert context.firmware.dimms[0].speed_mt_s == 3200
