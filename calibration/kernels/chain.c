@@ -101,7 +101,7 @@ static uint64_t link_value(const struct chain *chain, size_t position)
 	return chain->offsets ? position : (uint64_t)(uintptr_t)(chain->base + position);
 }
 
-static void link_nodes(const struct chain *chain, const uint32_t *order)
+void chain_link(const struct chain *chain, const uint32_t *order)
 {
 	size_t nodes = chain->nodes;
 	size_t position = chain_position(chain, order[0]);
@@ -114,7 +114,7 @@ static void link_nodes(const struct chain *chain, const uint32_t *order)
 	}
 }
 
-static bool prove(const struct chain *chain, const uint32_t *order, unsigned char *visited)
+bool chain_prove(const struct chain *chain, const uint32_t *order, unsigned char *visited)
 {
 	size_t nodes = chain->nodes, wrong = 0;
 	for (size_t i = 0; i < nodes; i++) {
@@ -148,8 +148,8 @@ bool chain_build(struct chain *chain, struct error *error)
 	(void)madvise(order, bytes, MADV_HUGEPAGE); /* only speeds the shuffle up */
 	bool filled = fill_order(chain, order);
 	if (filled) {
-		link_nodes(chain, order);
-		chain->proved = prove(chain, order, (unsigned char *)(order + chain->nodes));
+		chain_link(chain, order);
+		chain->proved = chain_prove(chain, order, (unsigned char *)(order + chain->nodes));
 		chain->at = chain_position(chain, order[0]);
 	}
 	munmap(order, bytes);

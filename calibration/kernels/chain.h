@@ -38,6 +38,10 @@ size_t chain_touched_bytes(size_t nodes, size_t stride_bytes, size_t line_bytes)
 /* Links the nodes and proves that the links are one cycle over all of them, without walking it: the order array is a
  * permutation (a bitmap), and each node links to the next of the order (independent reads). */
 bool chain_build(struct chain *chain, struct error *error);
+/* The two steps of that: link the nodes in an order of visits, and prove order and links against each other. The
+ * bitmap has one bit for each node, all clear. */
+void chain_link(const struct chain *chain, const uint32_t *order);
+bool chain_prove(const struct chain *chain, const uint32_t *order, unsigned char *visited);
 /* Offset of a node from the base. */
 size_t chain_position(const struct chain *chain, size_t node);
 /* Walks blocks x 64 links from where the last walk ended. */

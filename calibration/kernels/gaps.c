@@ -193,6 +193,17 @@ static double slack_of(double period)
 	return fmax(0.005 * period, fmin(microseconds, 0.05 * period));
 }
 
+/* A period sharpened, with its share; share 0 where too few gaps keep it, or no more than chance would make. */
+static struct gap_period judge(const struct gap *ring, size_t count, double guess)
+{
+	double span = (double)(ring[count - 1].at - ring[0].at), density = (double)count / span, mean;
+	double period = refine(ring, count, guess, slack_of(guess));
+	double share = share_at(ring, count, period, slack_of(period), &mean);
+	double chance = 1 - exp(-2 * slack_of(period) * density);
+	bool enough = share >= PERIOD_SHARE_MIN && share >= 3 * chance && period < span / 8;
+	return (struct gap_period){period, enough ? share : 0};
+}
+
 bool gaps_period(const struct gaps *gaps, struct gap_period *period)
 {
 	size_t count = gaps->kept < PERIOD_GAPS_MAX ? gaps->kept : PERIOD_GAPS_MAX;
@@ -209,10 +220,8 @@ bool gaps_period(const struct gaps *gaps, struct gap_period *period)
 			if (bin >= 0 && bin < PERIOD_BINS)
 				bins[(size_t)bin]++;
 		}
-	double span = (double)(ring[count - 1].at - ring[0].at), density = (double)count / span;
-	struct gap_period best = {0}, candidates[PERIOD_CANDIDATES];
-	size_t found = 0;
-	for (; found < PERIOD_CANDIDATES; found++) {
+	struct gap_period best = {0};
+	for (size_t found = 0; found < PERIOD_CANDIDATES; found++) {
 		size_t top = 0;
 		for (size_t i = 0; i < PERIOD_BINS; i++)
 			if (bins[i] > bins[top])
@@ -224,19 +233,20 @@ bool gaps_period(const struct gaps *gaps, struct gap_period *period)
 		for (size_t i = top > 2 ? top - 2 : 0; i <= top + 2 && i < PERIOD_BINS; i++)
 			bins[i] = 0;
 		share_at(ring, count, guess, 2 * slack_of(guess), &mean);
-		double sharp = refine(ring, count, mean, slack_of(mean));
-		double share = share_at(ring, count, sharp, slack_of(sharp), &mean);
-		double chance = 1 - exp(-2 * slack_of(sharp) * density);
-		bool enough = share >= PERIOD_SHARE_MIN && share >= 3 * chance && sharp < span / 8;
-		candidates[found] = (struct gap_period){sharp, enough ? share : 0};
-		if (candidates[found].share > best.share)
-			best = candidates[found];
+		struct gap_period candidate = judge(ring, count, mean);
+		if (candidate.share > best.share)
+			best = candidate;
 	}
 	free(bins);
-	/* Of a period and its multiples the shortest that is nearly as good is the cause. */
-	for (size_t i = 0; i < found; i++)
-		if (candidates[i].share >= 0.8 * best.share && candidates[i].share > 0 && candidates[i].ticks < best.ticks)
-			best = candidates[i];
+	/* Every multiple of a period is kept as well as the period itself; the shortest that is nearly as good is the cause. */
+	double longest = best.ticks, share = best.share;
+	for (unsigned divisor = PERIOD_LAGS; share > 0 && divisor > 1; divisor--) {
+		struct gap_period shorter = judge(ring, count, longest / divisor);
+		if (shorter.share >= 0.8 * share) {
+			best = shorter;
+			break;
+		}
+	}
 	*period = best;
 	return best.share > 0;
 }

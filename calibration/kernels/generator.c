@@ -395,7 +395,7 @@ bool generator_run_begin(struct generator *generator, double seconds, struct err
 	}
 	snapshot_free(&generator->before);
 	snapshot_free(&generator->after);
-	snapshot_take(&generator->before, &generator->cpus);
+	snapshot_take(&generator->before, generator->watched ? generator->watched : &generator->cpus);
 	for (size_t i = 0; i < generator->count; i++)
 		worker_continue(&generator->threads[i].worker);
 	for (size_t i = 0; i < generator->count; i++)
@@ -415,7 +415,7 @@ bool generator_run_end(struct generator *generator, struct error *error)
 	atomic_store(&generator->stop, true);
 	for (size_t i = 0; i < generator->count; i++)
 		worker_wait(&generator->threads[i].worker);
-	snapshot_take(&generator->after, &generator->cpus);
+	snapshot_take(&generator->after, generator->watched ? generator->watched : &generator->cpus);
 	for (size_t i = 0; i < generator->count; i++)
 		if (generator->threads[i].logged == generator->threads[i].log_capacity)
 			return error_set(error, ERROR_INTERNAL, "expected at most %zu chunks, found more; use a longer --delay or buffer",
@@ -457,23 +457,27 @@ uint64_t generator_first_stopped(const struct generator *generator)
 	return first;
 }
 
-double generator_lines_at(const struct generator_thread *thread, uint64_t ticks)
+double log_at(const struct log_entry *log, size_t count, uint64_t ticks)
 {
-	size_t low = 0, high = thread->logged - 1;
-	if (ticks <= thread->log[0].ticks)
+	size_t low = 0, high = count - 1;
+	if (ticks <= log[0].ticks)
 		return 0;
-	if (ticks >= thread->log[high].ticks)
-		return (double)thread->log[high].lines;
+	if (ticks >= log[high].ticks)
+		return (double)log[high].lines;
 	while (high - low > 1) {
 		size_t middle = low + (high - low) / 2;
-		if (thread->log[middle].ticks <= ticks)
+		if (log[middle].ticks <= ticks)
 			low = middle;
 		else
 			high = middle;
 	}
-	const struct log_entry *a = &thread->log[low], *b = &thread->log[high];
-	double part = (double)(ticks - a->ticks) / (double)(b->ticks - a->ticks);
-	return (double)a->lines + part * (double)(b->lines - a->lines);
+	double part = (double)(ticks - log[low].ticks) / (double)(log[high].ticks - log[low].ticks);
+	return (double)log[low].lines + part * (double)(log[high].lines - log[low].lines);
+}
+
+double generator_lines_at(const struct generator_thread *thread, uint64_t ticks)
+{
+	return log_at(thread->log, thread->logged, ticks);
 }
 
 bool generator_close(struct generator *generator, struct error *error)

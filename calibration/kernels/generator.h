@@ -28,6 +28,9 @@ struct log_entry {
 	uint64_t lines; /* steps done since the start of this run, in lines of each array */
 };
 
+/* Lines done until `ticks`, interpolated between the entries around it. */
+double log_at(const struct log_entry *log, size_t count, uint64_t ticks);
+
 struct generator;
 
 struct generator_thread {
@@ -55,6 +58,7 @@ struct generator {
 	const struct load_width *width;
 	size_t buffer_bytes;
 	enum page_kind page_kind;
+	const struct cpu_list *watched; /* CPUs whose counters are read around a run; NULL: those of the group */
 	/* of the group */
 	struct generator_thread *threads;
 	size_t count;

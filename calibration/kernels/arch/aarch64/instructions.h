@@ -42,13 +42,14 @@ static inline void arch_store_fence(void)
 
 static inline uint64_t arch_dependent_adds(uint64_t blocks)
 {
+	/* Early clobbers (&) everywhere: an input of equal value must not share a register that the loop changes. */
 	uint64_t sum = 1, one = 1;
 	__asm__ volatile(".p2align 4\n"
 	                 "1:\n\t"
 	                 ".rept 64\n\tadd %0, %0, %2\n\t.endr\n\t"
 	                 "subs %1, %1, #1\n\t"
 	                 "b.ne 1b"
-	                 : "+r"(sum), "+r"(blocks)
+	                 : "+&r"(sum), "+&r"(blocks)
 	                 : "r"(one)
 	                 : "cc");
 	return sum;
@@ -60,7 +61,7 @@ static inline __attribute__((always_inline)) uint64_t arch_delay(uint64_t carry,
 	                 "add %0, %0, %1\n\t"
 	                 "subs %1, %1, #1\n\t"
 	                 "b.ne 1b"
-	                 : "+r"(carry), "+r"(units)
+	                 : "+&r"(carry), "+&r"(units)
 	                 :
 	                 : "cc");
 	return carry;
@@ -73,7 +74,7 @@ static inline void *arch_chase_pointers(void *at, uint64_t blocks)
 	                 ".rept 64\n\tldr %0, [%0]\n\t.endr\n\t"
 	                 "subs %1, %1, #1\n\t"
 	                 "b.ne 1b"
-	                 : "+r"(at), "+r"(blocks)
+	                 : "+&r"(at), "+&r"(blocks)
 	                 :
 	                 : "cc", "memory");
 	return at;
@@ -86,7 +87,7 @@ static inline uint64_t arch_chase_offsets(const void *base, uint64_t at, uint64_
 	                 ".rept 64\n\tldr %0, [%2, %0]\n\t.endr\n\t"
 	                 "subs %1, %1, #1\n\t"
 	                 "b.ne 1b"
-	                 : "+r"(at), "+r"(blocks)
+	                 : "+&r"(at), "+&r"(blocks)
 	                 : "r"(base)
 	                 : "cc", "memory");
 	return at;
@@ -103,7 +104,7 @@ static inline uint32_t arch_pma_work(uint32_t loops, uint32_t start)
 	                 "add %w1, %w1, #3\n\t"
 	                 "subs %w2, %w2, #1\n\t"
 	                 "b.ne 1b"
-	                 : "+r"(sum), "+r"(term), "+r"(turns)
+	                 : "+&r"(sum), "+&r"(term), "+&r"(turns)
 	                 : "r"(0x7f0f0000u)
 	                 : "cc");
 	return sum;

@@ -46,13 +46,14 @@ static inline void arch_store_fence(void)
  * recent cores fold additions of small constants away in the renamer. */
 static inline uint64_t arch_dependent_adds(uint64_t blocks)
 {
+	/* Early clobbers (&) everywhere: an input of equal value must not share a register that the loop changes. */
 	uint64_t sum = 1, one = 1;
 	__asm__ volatile(".p2align 4\n"
 	                 "1:\n\t"
 	                 ".rept 64\n\tadd %2, %0\n\t.endr\n\t"
 	                 "dec %1\n\t"
 	                 "jnz 1b"
-	                 : "+r"(sum), "+r"(blocks)
+	                 : "+&r"(sum), "+&r"(blocks)
 	                 : "r"(one)
 	                 : "cc");
 	return sum;
@@ -66,7 +67,7 @@ static inline __attribute__((always_inline)) uint64_t arch_delay(uint64_t carry,
 	                 "add %1, %0\n\t"
 	                 "sub $1, %1\n\t"
 	                 "jnz 1b"
-	                 : "+r"(carry), "+r"(units)
+	                 : "+&r"(carry), "+&r"(units)
 	                 :
 	                 : "cc");
 	return carry;
@@ -80,7 +81,7 @@ static inline void *arch_chase_pointers(void *at, uint64_t blocks)
 	                 ".rept 64\n\tmov (%0), %0\n\t.endr\n\t"
 	                 "dec %1\n\t"
 	                 "jnz 1b"
-	                 : "+r"(at), "+r"(blocks)
+	                 : "+&r"(at), "+&r"(blocks)
 	                 :
 	                 : "cc", "memory");
 	return at;
@@ -94,7 +95,7 @@ static inline uint64_t arch_chase_offsets(const void *base, uint64_t at, uint64_
 	                 ".rept 64\n\tmov (%2,%0), %0\n\t.endr\n\t"
 	                 "dec %1\n\t"
 	                 "jnz 1b"
-	                 : "+r"(at), "+r"(blocks)
+	                 : "+&r"(at), "+&r"(blocks)
 	                 : "r"(base)
 	                 : "cc", "memory");
 	return at;
@@ -112,7 +113,7 @@ static inline uint32_t arch_pma_work(uint32_t loops, uint32_t start)
 	                 "addl $3, %1\n\t"
 	                 "decl %2\n\t"
 	                 "jnz 1b"
-	                 : "+r"(sum), "+r"(term), "+r"(turns)
+	                 : "+&r"(sum), "+&r"(term), "+&r"(turns)
 	                 :
 	                 : "cc");
 	return sum;

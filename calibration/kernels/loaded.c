@@ -1,0 +1,522 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Loaded latency: probes walk their chains while a group of CPUs loads memory, for each delay between the load's
+ * bursts. Latency and bandwidth come from the same windows, in which all load threads were running. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "clock.h"
+#include "corefreq.h"
+#include "generator.h"
+#include "place.h"
+#include "probe.h"
+#include "random.h"
+#include "statistics.h"
+#include "stopping.h"
+#include "subcommand.h"
+
+/* Longer than for bandwidth alone: the probe's own lines must have left the caches the load now fills. */
+#define SETTLE_S 0.05
+#define TAIL_S 0.005
+
+static struct {
+	struct word_list probes;
+	const char *load;
+	struct u64_list delays;
+	const char *mix;
+	uint64_t probe_size_bytes;
+	uint64_t stride_bytes;
+	const char *order;
+	uint64_t window_bytes;
+	uint64_t buffer_bytes;
+	uint64_t streams;
+	uint64_t prefetch_bytes;
+	const char *width;
+	uint64_t placements;
+	uint64_t windows;
+	double window_s;
+	const char *pages;
+	uint64_t seed;
+	double budget_s;
+	double target_half_width;
+} options;
+
+static const struct option table[] = {
+	{"--probe", OPTION_REPEATED, &options.probes, "CPU@NODE", "walk a chain from this CPU in memory of this node", NULL,
+	 NULL, 0, 0, false},
+	{"--load", OPTION_TEXT, &options.load, "CPULIST@NODE[+...]", "CPUs that load memory, as --group of bandwidth", NULL,
+	 NULL, 0, 0, false},
+	/* The list Intel MLC prints by default, so that the curves can be laid over each other. */
+	{"--delay", OPTION_U64_LIST, &options.delays, "D[,D...]", "dependent additions after every four lines",
+	 "0,2,8,15,50,100,200,300,400,500,700,1000,1300,1700,2500,3500,5000,9000,20000", NULL, 0, 1000000, false},
+	{"--mix", OPTION_WORD, &options.mix, NULL, "traffic of the load", "reads", LOAD_MIX_CHOICES, 0, 0, false},
+	{"--probe-size-bytes", OPTION_U64, &options.probe_size_bytes, "B", "size of each probe's chain", NULL, NULL, 64,
+	 1ull << 40, false},
+	{"--stride-bytes", OPTION_U64, &options.stride_bytes, "B", "distance of a chain's nodes", "64", NULL, 64, 1ull << 30,
+	 false},
+	{"--order", OPTION_WORD, &options.order, NULL, "order of a chain's visits", "random", "random|window", 0, 0, false},
+	{"--window-bytes", OPTION_U64, &options.window_bytes, "B", "extent of each window of order window", "262144", NULL,
+	 64, 1ull << 40, false},
+	{"--buffer-bytes", OPTION_U64, &options.buffer_bytes, "B", "size of each array of each load thread", NULL, NULL, 4096,
+	 1ull << 40, false},
+	{"--streams", OPTION_U64, &options.streams, "S", "places of each array worked on in turn: 1, 2, 4 or 8", "4", NULL, 1,
+	 LOAD_STREAMS_MAX, false},
+	{"--prefetch-bytes", OPTION_U64, &options.prefetch_bytes, "P", "distance of software prefetches; 0: none", "0", NULL,
+	 0, 1u << 20, false},
+	{"--width", OPTION_WORD, &options.width, NULL, "vector width; auto: the widest there is", "auto", LOAD_WIDTH_CHOICES, 0,
+	 0, false},
+	{"--placements", OPTION_U64, &options.placements, "K", "allocations, at least", "6", NULL, 1, STOPPING_PLACEMENTS_MAX,
+	 false},
+	{"--windows", OPTION_U64, &options.windows, "N", "timed windows of each delay in each placement", "9", NULL, 1, 10000,
+	 false},
+	/* 50 ms hold some 300,000 hops of an idle probe: as many as a window of idle latency. */
+	{"--window-s", OPTION_F64, &options.window_s, "S", "length of a window", "0.05", NULL, 0, 3600, false},
+	{"--pages", OPTION_WORD, &options.pages, NULL, "pages wanted", "auto", MEMORY_PAGE_CHOICES, 0, 0, false},
+	{"--seed", OPTION_U64, &options.seed, "S", "seed of the permutations and of the order of delays", "1", NULL, 0,
+	 1ull << 53, false},
+	{"--budget-s", OPTION_F64, &options.budget_s, "S",
+	 "seconds for the whole sweep during which placements beyond K are added until every point meets the target", "0",
+	 NULL, 0, 1000000, false},
+	{"--target-half-width", OPTION_F64, &options.target_half_width, "R",
+	 "relative half-width of the median latency's interval at which a point is converged", "0.01", NULL, 0, 1, false},
+};
+
+struct probe_windows {
+	double *ticks; /* per hop, one per window */
+	double hops_per_tick;
+};
+
+struct placement {
+	uint64_t seed;
+	struct pages pages;
+	bool verified;
+	double *window_rates; /* lines per tick */
+	double *thread_rates;
+	struct probe_windows *probes;
+	double core_before, core_after;
+	struct thread_counts counts;
+	struct snapshot before, after;
+};
+
+struct point {
+	uint64_t delay;
+	double delay_ticks;
+	const char *stopped;
+	struct error error;
+	struct placement placements[STOPPING_PLACEMENTS_MAX];
+	double medians[STOPPING_PLACEMENTS_MAX];
+	size_t count;
+};
+
+enum moment { START, MIDDLE, END, MOMENTS };
+
+/* Windows of one probe without load, of all placements one after another. */
+struct zero_load {
+	double *ticks[MOMENTS];
+	size_t count[MOMENTS];
+};
+
+static struct {
+	struct generator generator;
+	struct probe *probes;
+	struct point *points;
+	struct zero_load *zero;
+	struct cpu_list cpus; /* of load and probes */
+	double *delay_ticks;
+} sweep;
+
+static bool prepare(struct error *error)
+{
+	struct generator generator = {0};
+	bool good = generator_parse_group(&generator, options.load, error);
+	struct cpu_list seen = {0};
+	for (size_t i = 0; good && i < options.probes.count; i++) {
+		unsigned cpu, node;
+		good = place_parse_one(options.probes.words[i], &cpu, &node, error);
+		if (good && (cpu_list_has(&generator.cpus, cpu) || cpu_list_has(&seen, cpu)))
+			good = error_set(error, ERROR_USAGE, "--probe: expected a CPU that neither loads nor probes already, found CPU %u", cpu);
+		cpu_list_add(&seen, cpu);
+	}
+	cpu_list_free(&seen);
+	generator_free(&generator);
+	if (!good)
+		return false;
+	if (options.streams & (options.streams - 1))
+		return error_set(error, ERROR_USAGE, "--streams: expected 1, 2, 4 or 8, found %llu",
+		                 (unsigned long long)options.streams);
+	if (options.prefetch_bytes % LOAD_LINE_BYTES || options.buffer_bytes % 4096)
+		return error_set(error, ERROR_USAGE, "expected --prefetch-bytes a multiple of %u and --buffer-bytes of 4096, found "
+		                 "%llu and %llu", LOAD_LINE_BYTES, (unsigned long long)options.prefetch_bytes,
+		                 (unsigned long long)options.buffer_bytes);
+	if (options.stride_bytes % memory_line_bytes() || options.probe_size_bytes < options.stride_bytes ||
+	    options.probe_size_bytes / options.stride_bytes > UINT32_MAX || options.window_bytes % options.stride_bytes)
+		return error_set(error, ERROR_USAGE, "expected a stride of whole lines, and the probe's size and window at least "
+		                 "one stride, found %llu, %llu and %llu", (unsigned long long)options.stride_bytes,
+		                 (unsigned long long)options.probe_size_bytes, (unsigned long long)options.window_bytes);
+	if (options.window_s <= 0)
+		return error_set(error, ERROR_USAGE, "--window-s: expected more than 0, found %g", options.window_s);
+	return true;
+}
+
+static bool setup(struct error *error)
+{
+	size_t probes = options.probes.count;
+	sweep.probes = calloc(probes, sizeof(*sweep.probes));
+	sweep.zero = calloc(probes, sizeof(*sweep.zero));
+	sweep.points = calloc(options.delays.count, sizeof(*sweep.points));
+	sweep.delay_ticks = calloc(options.delays.count, sizeof(double));
+	bool good = sweep.probes && sweep.zero && sweep.points && sweep.delay_ticks;
+	for (size_t i = 0; good && i < probes; i++)
+		for (int m = 0; good && m < MOMENTS; m++)
+			good = (sweep.zero[i].ticks[m] = calloc(options.windows * STOPPING_PLACEMENTS_MAX, sizeof(double))) != NULL;
+	for (size_t i = 0; good && i < options.delays.count; i++)
+		sweep.points[i].delay = options.delays.values[i];
+	if (!good)
+		return error_set(error, ERROR_INTERNAL, "no memory for %zu points", options.delays.count);
+	struct generator *generator = &sweep.generator;
+	generator->shape = (struct generator_shape){.streams = (unsigned)options.streams,
+	                                            .prefetch_bytes = options.prefetch_bytes};
+	load_mix_parse(options.mix, &generator->shape.mix);
+	generator->buffer_bytes = options.buffer_bytes;
+	page_kind_parse(options.pages, &generator->page_kind);
+	generator->width = load_width_find(options.width, error);
+	if (!generator->width || !generator_parse_group(generator, options.load, error))
+		return false;
+	for (size_t i = 0; i < generator->count; i++)
+		good = good && cpu_list_add(&sweep.cpus, generator->threads[i].cpu);
+	for (size_t i = 0; i < probes; i++) {
+		struct probe *probe = &sweep.probes[i];
+		if (!place_parse_one(options.probes.words[i], &probe->cpu, &probe->node, error))
+			return false;
+		good = good && cpu_list_add(&sweep.cpus, probe->cpu);
+		probe->page_kind = generator->page_kind;
+		probe->delays = options.delays.values;
+		probe->delay_count = options.delays.count;
+		probe->delay_ticks = sweep.delay_ticks;
+	}
+	generator->watched = &sweep.cpus;
+	return good || error_set(error, ERROR_INTERNAL, "no memory for the CPUs of the sweep");
+}
+
+static bool open_probes(uint64_t seed, struct error *error)
+{
+	for (size_t i = 0; i < options.probes.count; i++) {
+		struct probe *probe = &sweep.probes[i];
+		probe->chain = (struct chain){.size_bytes = options.probe_size_bytes, .stride_bytes = options.stride_bytes,
+		                              .line_bytes = memory_line_bytes(), .window_bytes = options.window_bytes,
+		                              .seed = random_derive(seed, i, 0)};
+		chain_order_parse(options.order, &probe->chain.order);
+		if (!probe_open(probe, error)) {
+			while (i-- > 0)
+				probe_close(&sweep.probes[i], error);
+			return false;
+		}
+	}
+	return true;
+}
+
+/* Ticks per hop in each window. False when the probe made no hop in one, which no latency can explain. */
+static bool cut_windows(const struct probe *probe, uint64_t begin, double window_ticks, double *ticks,
+                        double *hops_per_tick)
+{
+	double last = probe_hops_at(probe, begin), first = last;
+	for (uint64_t i = 0; i < options.windows; i++) {
+		double next = probe_hops_at(probe, begin + (uint64_t)(window_ticks * (double)(i + 1)));
+		if (next <= last)
+			return false;
+		ticks[i] = window_ticks / (next - last);
+		last = next;
+	}
+	*hops_per_tick = (last - first) / (window_ticks * (double)options.windows);
+	return true;
+}
+
+static bool begin_probes(double seconds, struct error *error)
+{
+	for (size_t i = 0; i < options.probes.count; i++)
+		if (!probe_begin(&sweep.probes[i], seconds, error))
+			return false;
+	return true;
+}
+
+static bool end_probes(struct error *error)
+{
+	bool good = true;
+	for (size_t i = 0; i < options.probes.count; i++)
+		good = probe_end(&sweep.probes[i], error) && good;
+	return good;
+}
+
+static bool measure_zero(enum moment moment, struct error *error)
+{
+	double seconds = SETTLE_S + options.window_s * (double)options.windows + TAIL_S, ignored;
+	if (!begin_probes(seconds, error))
+		return false;
+	struct timespec pause = {.tv_sec = (time_t)seconds, .tv_nsec = (long)((seconds - floor(seconds)) * 1e9)};
+	nanosleep(&pause, NULL);
+	if (!end_probes(error))
+		return false;
+	for (size_t i = 0; i < options.probes.count; i++) {
+		struct zero_load *zero = &sweep.zero[i];
+		uint64_t begin = sweep.probes[i].started + (uint64_t)(SETTLE_S * clock_now_used.hz);
+		if (!cut_windows(&sweep.probes[i], begin, options.window_s * clock_now_used.hz,
+		                 zero->ticks[moment] + zero->count[moment], &ignored))
+			return error_set(error, ERROR_CHECK_FAILED, "expected the probe on CPU %u to make way in every window, found none; "
+			                 "use a longer --window-s", sweep.probes[i].cpu);
+		zero->count[moment] += options.windows;
+	}
+	return true;
+}
+
+static struct pages pages_of_all(void)
+{
+	struct pages all = sweep.generator.pages;
+	for (size_t i = 0; i < options.probes.count; i++) {
+		const struct pages *pages = &sweep.probes[i].pages;
+		all.checked += pages->checked;
+		all.on_node += pages->on_node;
+		all.elsewhere += pages->elsewhere;
+		all.huge_fraction = fmin(all.huge_fraction, pages->huge_fraction);
+		all.hugetlb = all.hugetlb && pages->hugetlb;
+	}
+	return all;
+}
+
+static bool keep_run(struct point *point, uint64_t seed, struct error *error)
+{
+	struct generator *generator = &sweep.generator;
+	struct placement *placement = &point->placements[point->count];
+	double window_ticks = options.window_s * clock_now_used.hz;
+	uint64_t begin = generator_all_started(generator) + (uint64_t)(SETTLE_S * clock_now_used.hz);
+	uint64_t end = begin + (uint64_t)(window_ticks * (double)options.windows);
+	placement->window_rates = calloc(options.windows, sizeof(double));
+	placement->thread_rates = calloc(generator->count, sizeof(double));
+	placement->probes = calloc(options.probes.count, sizeof(*placement->probes));
+	if (!placement->window_rates || !placement->thread_rates || !placement->probes)
+		return error_set(error, ERROR_INTERNAL, "no memory for windows");
+	if (generator_first_stopped(generator) < end)
+		return error_set(error, ERROR_CHECK_FAILED, "expected all load threads running until the last window ended, found "
+		                 "one that stopped earlier; use a longer --window-s");
+	for (size_t t = 0; t < generator->count; t++) {
+		double last = generator_lines_at(&generator->threads[t], begin);
+		for (uint64_t i = 0; i < options.windows; i++) {
+			double next =
+			    generator_lines_at(&generator->threads[t], begin + (uint64_t)(window_ticks * (double)(i + 1)));
+			placement->window_rates[i] += (next - last) / window_ticks;
+			last = next;
+		}
+	}
+	placement->verified = generator_verified(generator);
+	placement->core_before = generator_core_before(generator);
+	placement->core_after = generator_core_after(generator);
+	placement->counts = generator_counts(generator);
+	for (size_t i = 0; i < options.probes.count; i++) {
+		struct probe *probe = &sweep.probes[i];
+		struct probe_windows *windows = &placement->probes[i];
+		windows->ticks = calloc(options.windows, sizeof(double));
+		if (!windows->ticks)
+			return error_set(error, ERROR_INTERNAL, "no memory for windows");
+		if (probe->started > begin || probe->log[probe->logged - 1].ticks < end ||
+		    !cut_windows(probe, begin, window_ticks, windows->ticks, &windows->hops_per_tick))
+			return error_set(error, ERROR_CHECK_FAILED, "expected the probe on CPU %u to make way in every window, found one "
+			                 "without; use a longer --window-s", probe->cpu);
+		placement->verified = placement->verified && probe->verified;
+		placement->core_before = fmin(placement->core_before, probe->core_before);
+		placement->core_after = fmin(placement->core_after, probe->core_after);
+		thread_counts_add(&placement->counts, &probe->counts);
+	}
+	placement->seed = seed;
+	placement->pages = pages_of_all();
+	placement->before = generator->before;
+	placement->after = generator->after;
+	generator->before = generator->after = (struct snapshot){0};
+	point->medians[point->count] = statistics_median(placement->probes[0].ticks, options.windows);
+	point->count++;
+	return true;
+}
+
+static bool measure_point(struct point *point, uint64_t seed, struct error *error)
+{
+	struct generator *generator = &sweep.generator;
+	double seconds = SETTLE_S + options.window_s * (double)options.windows + TAIL_S;
+	struct generator_shape shape = generator->shape;
+	shape.delay = point->delay;
+	generator_reshape(generator, &shape);
+	bool good = begin_probes(seconds + 1, error);
+	if (good) {
+		good = generator_run(generator, seconds, error);
+		good = end_probes(error) && good;
+	}
+	return good && keep_run(point, seed, error);
+}
+
+/* One placement: buffers and chains allocated once, then all delays in a random order, so that drift and warmth do not
+ * follow the delay. */
+static bool measure_placement(uint64_t number, struct error *error)
+{
+	size_t count = options.delays.count;
+	uint64_t seed = random_derive(options.seed, 0, number);
+	size_t *order = calloc(count, sizeof(*order));
+	struct random random;
+	if (!order)
+		return error_set(error, ERROR_INTERNAL, "no memory for %zu points", count);
+	random_seed(&random, seed);
+	for (size_t i = 0; i < count; i++) {
+		size_t k = random_below(&random, i + 1);
+		order[i] = order[k];
+		order[k] = i;
+	}
+	bool good = generator_open(&sweep.generator, error);
+	if (good && !open_probes(seed, error)) {
+		generator_close(&sweep.generator, error);
+		good = false;
+	} else if (good) {
+		good = measure_zero(START, error);
+		for (size_t i = 0; good && i < count; i++) {
+			if (i == count / 2)
+				good = measure_zero(MIDDLE, error);
+			good = good && measure_point(&sweep.points[order[i]], seed, error);
+		}
+		good = good && measure_zero(END, error);
+		for (size_t i = 0; i < options.probes.count; i++)
+			good = probe_close(&sweep.probes[i], error) && good;
+		good = generator_close(&sweep.generator, error) && good;
+	}
+	free(order);
+	return good;
+}
+
+static bool all_stopped(struct stopping *stopping)
+{
+	bool stopped = true;
+	for (size_t i = 0; i < options.delays.count; i++) {
+		struct point *point = &sweep.points[i];
+		bool done = stopping_done(stopping, point->medians, point->count);
+		point->stopped = stopping->reason;
+		stopping->reason = NULL;
+		stopped = stopped && done;
+	}
+	return stopped;
+}
+
+static void ns_write(struct json *json, const char *key, const double *ticks, size_t count)
+{
+	json_array_begin(json, key);
+	for (size_t i = 0; i < count; i++)
+		json_f64(json, NULL, clock_ns(ticks[i]));
+	json_array_end(json);
+}
+
+static void placement_write(struct json *json, const struct placement *placement)
+{
+	unsigned bytes = load_model_bytes(sweep.generator.shape.mix);
+	json_object_begin(json, NULL);
+	json_u64(json, "seed", placement->seed);
+	pages_write(json, "pages", &placement->pages);
+	json_bool(json, "cpus_verified", placement->verified);
+	json_array_begin(json, "windows_mb_s");
+	for (uint64_t i = 0; i < options.windows; i++)
+		json_f64(json, NULL, placement->window_rates[i] * bytes * clock_now_used.hz / 1e6);
+	json_array_end(json);
+	json_array_begin(json, "probes");
+	for (size_t i = 0; i < options.probes.count; i++) {
+		json_object_begin(json, NULL);
+		json_u64(json, "cpu", sweep.probes[i].cpu);
+		json_u64(json, "node", sweep.probes[i].node);
+		ns_write(json, "windows_ns", placement->probes[i].ticks, options.windows);
+		json_f64(json, "probe_mb_s",
+		         placement->probes[i].hops_per_tick * (double)memory_line_bytes() * clock_now_used.hz / 1e6);
+		json_object_end(json);
+	}
+	json_array_end(json);
+	json_f64(json, "core_hz_before", corefreq_hz(placement->core_before));
+	json_f64(json, "core_hz_after", corefreq_hz(placement->core_after));
+	interference_write(json, "interference", &placement->counts, &placement->before, &placement->after, &sweep.cpus);
+	json_object_end(json);
+}
+
+static void write_results(struct json *json)
+{
+	json_object_begin(json, NULL);
+	json_array_begin(json, "points");
+	for (size_t i = 0; i < options.delays.count; i++) {
+		const struct point *point = &sweep.points[i];
+		json_object_begin(json, NULL);
+		json_u64(json, "inject_delay", point->delay);
+		json_f64(json, "delay_ns", clock_ns(sweep.delay_ticks[i]));
+		json_text(json, "stopped", point->stopped);
+		json_null(json, "error");
+		json_array_begin(json, "placements");
+		for (size_t k = 0; k < point->count; k++)
+			placement_write(json, &point->placements[k]);
+		json_array_end(json);
+		json_object_end(json);
+	}
+	json_array_end(json);
+	json_array_begin(json, "zero_load");
+	for (size_t i = 0; i < options.probes.count; i++) {
+		json_object_begin(json, NULL);
+		json_u64(json, "cpu", sweep.probes[i].cpu);
+		json_u64(json, "node", sweep.probes[i].node);
+		ns_write(json, "windows_ns_start", sweep.zero[i].ticks[START], sweep.zero[i].count[START]);
+		ns_write(json, "windows_ns_middle", sweep.zero[i].ticks[MIDDLE], sweep.zero[i].count[MIDDLE]);
+		ns_write(json, "windows_ns_end", sweep.zero[i].ticks[END], sweep.zero[i].count[END]);
+		json_object_end(json);
+	}
+	json_array_end(json);
+	json_object_end(json);
+}
+
+static void teardown(void)
+{
+	for (size_t i = 0; sweep.points && i < options.delays.count; i++)
+		for (size_t k = 0; k < STOPPING_PLACEMENTS_MAX; k++) {
+			struct placement *placement = &sweep.points[i].placements[k];
+			free(placement->window_rates);
+			free(placement->thread_rates);
+			for (size_t p = 0; placement->probes && p < options.probes.count; p++)
+				free(placement->probes[p].ticks);
+			free(placement->probes);
+			snapshot_free(&placement->before);
+			snapshot_free(&placement->after);
+		}
+	for (size_t i = 0; sweep.zero && i < options.probes.count; i++)
+		for (int m = 0; m < MOMENTS; m++)
+			free(sweep.zero[i].ticks[m]);
+	free(sweep.points);
+	free(sweep.zero);
+	free(sweep.probes);
+	free(sweep.delay_ticks);
+	cpu_list_free(&sweep.cpus);
+	generator_free(&sweep.generator);
+}
+
+static bool measure(struct json *result, struct error *error)
+{
+	struct stopping stopping = {.placements = options.placements, .budget_s = options.budget_s,
+	                            .target = options.target_half_width};
+	bool good = setup(error);
+	if (good)
+		supervise_avoid(&sweep.cpus);
+	stopping_begin(&stopping);
+	for (uint64_t number = 0; good; number++) {
+		good = measure_placement(number, error);
+		if (good && all_stopped(&stopping))
+			break;
+	}
+	clock_finish();
+	if (good)
+		write_results(result);
+	teardown();
+	return good;
+}
+
+const struct subcommand loaded_subcommand = {
+	.name = "loaded",
+	.summary = "latency seen by probes while other CPUs load memory",
+	.options = table,
+	.option_count = sizeof(table) / sizeof(table[0]),
+	.prepare = prepare,
+	.run = measure,
+};

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "probe.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "affinity.h"
+#include "clock.h"
+#include "corefreq.h"
+
+/* 1024 hops are some 0.1 ms idle and 1 ms under the heaviest load: short against a window, long against a clock read. */
+#define CHUNK_HOPS 1024u
+/* No chunk is shorter than 1024 hits in L1, a microsecond; a chain in memory makes a hundredth of these. */
+#define LOG_PER_SECOND 100000
+#define LOG_EXTRA 4096
+#define DELAY_TURNS 64u
+#define DELAY_TRIES 5
+
+static double measure_delay(uint64_t units)
+{
+	double best = 0;
+	if (units == 0)
+		return 0;
+	uint64_t carry = 1;
+	for (int i = 0; i < DELAY_TRIES; i++) {
+		uint64_t before = clock_start();
+		for (unsigned k = 0; k < DELAY_TURNS; k++)
+			carry = arch_delay(carry, units);
+		uint64_t after = clock_stop();
+		double ticks = ((double)(after - before) - clock_now_used.read_cost_ticks) / DELAY_TURNS;
+		if (i == 0 || ticks < best)
+			best = ticks;
+	}
+	return best > 0 ? best : 0;
+}
+
+static bool setup(struct probe *probe, struct error *error)
+{
+	corefreq_settle();
+	for (size_t i = 0; i < probe->delay_count; i++)
+		probe->delay_ticks[i] = measure_delay(probe->delays[i]);
+	if (!region_map(&probe->region, probe->chain.size_bytes, probe->node, probe->page_kind, error))
+		return false;
+	probe->chain.base = probe->region.start;
+	return chain_build(&probe->chain, error) &&
+	       pages_read_back(&probe->pages, &probe->region, 1, probe->page_kind, error);
+}
+
+static void run(struct probe *probe)
+{
+	uint64_t hops = 0, now = clock_start();
+	probe->log[0] = (struct log_entry){now, 0};
+	probe->logged = 1;
+	atomic_store_explicit(&probe->started, now, memory_order_release);
+	while (!atomic_load_explicit(&probe->stop, memory_order_relaxed) && probe->logged < probe->log_capacity) {
+		chain_walk(&probe->chain, CHUNK_HOPS / 64);
+		hops += CHUNK_HOPS;
+		probe->log[probe->logged++] = (struct log_entry){clock_stop(), hops};
+	}
+}
+
+static void body(struct worker *worker)
+{
+	struct probe *probe = worker->context;
+	if (setup(probe, &worker->error)) {
+		worker_pause(worker);
+		while (probe->again) {
+			struct thread_counts before = {0}, after = {0};
+			probe->core_before = corefreq_per_tick();
+			thread_counts_read(&before);
+			run(probe);
+			thread_counts_read(&after);
+			probe->counts = thread_counts_since(&after, &before);
+			probe->core_after = corefreq_per_tick();
+			probe->verified = affinity_verify(probe->cpu);
+			worker_pause(worker);
+		}
+		struct pages again;
+		pages_read_back(&again, &probe->region, 1, probe->page_kind, &worker->error);
+	}
+	region_unmap(&probe->region);
+}
+
+bool probe_open(struct probe *probe, struct error *error)
+{
+	probe->again = true;
+	if (!worker_start(&probe->worker, probe->cpu, body, probe, error))
+		return false;
+	if (worker_wait(&probe->worker))
+		return true;
+	*error = probe->worker.error;
+	worker_join(&probe->worker);
+	return false;
+}
+
+bool probe_begin(struct probe *probe, double seconds, struct error *error)
+{
+	size_t capacity = (size_t)(seconds * LOG_PER_SECOND) + LOG_EXTRA;
+	if (capacity > probe->log_capacity) {
+		struct log_entry *grown = realloc(probe->log, capacity * sizeof(*grown));
+		if (!grown)
+			return error_set(error, ERROR_INTERNAL, "no memory for a log of %zu entries", capacity);
+		memset(grown, 0, capacity * sizeof(*grown));
+		probe->log = grown;
+		probe->log_capacity = capacity;
+	}
+	atomic_store(&probe->stop, false);
+	atomic_store(&probe->started, 0);
+	worker_continue(&probe->worker);
+	while (!atomic_load_explicit(&probe->started, memory_order_acquire))
+		nanosleep(&(struct timespec){.tv_nsec = 500000}, NULL);
+	return true;
+}
+
+bool probe_end(struct probe *probe, struct error *error)
+{
+	atomic_store(&probe->stop, true);
+	worker_wait(&probe->worker);
+	if (probe->logged == probe->log_capacity)
+		return error_set(error, ERROR_INTERNAL, "expected at most %zu chunks of a probe, found more", probe->log_capacity);
+	if (probe->worker.error.code != ERROR_NONE)
+		*error = probe->worker.error;
+	return error->code == ERROR_NONE;
+}
+
+double probe_hops_at(const struct probe *probe, uint64_t ticks)
+{
+	return log_at(probe->log, probe->logged, ticks);
+}
+
+bool probe_close(struct probe *probe, struct error *error)
+{
+	probe->again = false;
+	atomic_store(&probe->stop, true);
+	worker_join(&probe->worker);
+	free(probe->log);
+	probe->log = NULL;
+	probe->log_capacity = 0;
+	if (probe->worker.error.code != ERROR_NONE && error->code == ERROR_NONE)
+		*error = probe->worker.error;
+	return error->code == ERROR_NONE;
+}

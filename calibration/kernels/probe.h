@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A latency probe that runs beside a load: one thread walks a chain and logs how far it is, until told to stop. */
+#ifndef SUTPROBE_PROBE_H
+#define SUTPROBE_PROBE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "chain.h"
+#include "error.h"
+#include "generator.h"
+#include "interference.h"
+#include "memory.h"
+#include "worker.h"
+
+struct probe {
+	struct worker worker;
+	/* to be set before probe_open */
+	unsigned cpu, node;
+	struct chain chain;
+	enum page_kind page_kind;
+	const uint64_t *delays;
+	double *delay_ticks; /* one for each delay: the measured length of the delay alone */
+	size_t delay_count;
+	/* state */
+	struct region region;
+	struct pages pages;
+	struct log_entry *log; /* lines are hops here */
+	size_t log_capacity, logged;
+	bool again;
+	_Atomic bool stop;
+	_Atomic uint64_t started;
+	bool verified;
+	double core_before, core_after;
+	struct thread_counts counts;
+};
+
+bool probe_open(struct probe *probe, struct error *error);
+/* Returns when the probe walks; it does until probe_end. */
+bool probe_begin(struct probe *probe, double seconds, struct error *error);
+bool probe_end(struct probe *probe, struct error *error);
+double probe_hops_at(const struct probe *probe, uint64_t ticks);
+bool probe_close(struct probe *probe, struct error *error);
+
+#endif

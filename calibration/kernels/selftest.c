@@ -1,0 +1,584 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Known answers: each case computes something whose answer is known by other means, and several break it on purpose
+ * to see that the break is found. No case asserts how long anything takes. */
+#include <errno.h>
+#include <math.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "affinity.h"
+#include "chain.h"
+#include "clock.h"
+#include "corefreq.h"
+#include "gaps.h"
+#include "generator.h"
+#include "load.h"
+#include "memory.h"
+#include "random.h"
+#include "statistics.h"
+#include "stopping.h"
+#include "subcommand.h"
+
+/* musl has this name for the thread a timer signals; older glibc has only the member behind it. */
+#ifndef sigev_notify_thread_id
+#define sigev_notify_thread_id _sigev_un._tid
+#endif
+
+#define EXPECT(condition)                                                                                              \
+	do {                                                                                                               \
+		if (!(condition))                                                                                              \
+			return error_set(error, ERROR_CHECK_FAILED, "line %d: expected %s", __LINE__, #condition);                 \
+	} while (0)
+
+static bool case_random(struct error *error)
+{
+	uint64_t state = 0;
+	EXPECT(random_mix(&state) == 0xe220a8397b1dcdafu); /* first output of splitmix64 from 0, as published */
+	struct random one, two;
+	random_seed(&one, 7);
+	random_seed(&two, 7);
+	uint64_t sum = 0;
+	for (int i = 0; i < 1000; i++) {
+		uint32_t value = random_below(&one, 10);
+		EXPECT(value < 10 && value == random_below(&two, 10));
+		sum += value;
+	}
+	EXPECT(sum > 4000 && sum < 5000);
+	EXPECT(random_derive(1, 2, 3) == random_derive(1, 2, 3) && random_derive(1, 2, 3) != random_derive(1, 3, 2));
+	EXPECT(random_derive(UINT64_MAX, 9, 9) < 1ull << 53);
+	return true;
+}
+
+static bool case_statistics(struct error *error)
+{
+	const double odd[] = {3, 1, 2}, even[] = {4, 1, 2, 3}, six[] = {10, 11, 9, 10, 10, 10};
+	double half;
+	EXPECT(statistics_median(odd, 3) == 2 && statistics_median(even, 4) == 2.5);
+	EXPECT(statistics_interval_rank(5) == 0 && statistics_interval_rank(6) == 1 && statistics_interval_rank(8) == 1);
+	EXPECT(statistics_interval_rank(9) == 2 && statistics_interval_rank(11) == 2 && statistics_interval_rank(15) == 4);
+	EXPECT(statistics_interval_rank(31) == 10);
+	EXPECT(statistics_half_width(six, 6, &half) && fabs(half - 0.1) < 1e-12);
+	EXPECT(!statistics_half_width(six, 5, &half));
+	struct stopping stopping = {.placements = 6, .target = 0.2};
+	stopping_begin(&stopping);
+	EXPECT(!stopping_done(&stopping, six, 5));
+	EXPECT(stopping_done(&stopping, six, 6) && !strcmp(stopping.reason, "converged"));
+	stopping = (struct stopping){.placements = 6, .target = 0.01};
+	EXPECT(stopping_done(&stopping, six, 6) && !strcmp(stopping.reason, "placements"));
+	stopping = (struct stopping){.placements = 6, .target = 0.01, .budget_s = 1e9};
+	stopping_begin(&stopping);
+	EXPECT(!stopping_done(&stopping, six, 6));
+	stopping.budget_s = 1e-12;
+	EXPECT(stopping_done(&stopping, six, 6) && !strcmp(stopping.reason, "budget"));
+	return true;
+}
+
+static bool case_json(struct error *error)
+{
+	struct json json = {0};
+	json_object_begin(&json, NULL);
+	json_text(&json, "a\"\\\n", "b\t\x7f\xff\xc3\xa4\xed\xa0\x80");
+	json_array_begin(&json, "n");
+	json_f64(&json, NULL, 0.1);
+	json_i64(&json, NULL, INT64_MIN);
+	json_u64(&json, NULL, UINT64_MAX);
+	json_null(&json, NULL);
+	json_array_end(&json);
+	json_object_end(&json);
+	bool same = !strcmp(json.text, "{\"a\\\"\\\\\\u000a\":\"b\\u0009\\u007f\\ufffd\xc3\xa4\\ufffd\\ufffd\\ufffd\","
+	                               "\"n\":[0.1,-9223372036854775808,18446744073709551615,null]}");
+	bool sound = !json.spoilt;
+	json_f64(&json, "x", NAN);
+	bool refused = json.spoilt && !strcmp(json.spoilt_key, "x");
+	json_free(&json);
+	json_f64(&json, NULL, INFINITY);
+	refused = refused && json.spoilt;
+	json_free(&json);
+	EXPECT(same && sound && refused);
+	return true;
+}
+
+/* Walks the chain link by link and counts the nodes until it is back. */
+static size_t lap(struct chain *chain, size_t limit)
+{
+	uint64_t first = chain->at;
+	size_t count = 0;
+	do {
+		chain_walk_payload(chain, 1, 0);
+		count++;
+	} while (chain->at != first && count < limit);
+	return count;
+}
+
+static bool check_chain(struct region *region, enum chain_order order, size_t size, size_t stride, struct error *error)
+{
+	struct chain chain = {.base = region->start, .size_bytes = size, .stride_bytes = stride, .line_bytes = 64,
+	                      .order = order, .window_bytes = 4096 > stride ? 4096 : stride, .seed = size + stride};
+	memset(region->start, 0xff, size);
+	if (!chain_build(&chain, error))
+		return false;
+	EXPECT(chain.proved && chain.nodes == size / stride);
+	uint64_t first = chain.at;
+	EXPECT(lap(&chain, 2 * chain.nodes) == chain.nodes);
+	/* The unrolled walk, which is what is timed, ends where the plain one does. */
+	size_t hops = (chain.nodes % 64 ? 64 : 1) * chain.nodes;
+	chain_walk(&chain, hops / 64 ? hops / 64 : 1);
+	chain_walk_payload(&chain, hops / 64 ? 0 : (64 / chain.nodes * chain.nodes + chain.nodes - 64) % chain.nodes, 0);
+	EXPECT(chain.at == first);
+	return true;
+}
+
+static bool case_chain(struct error *error)
+{
+	struct region region;
+	unsigned char visited[8] = {0};
+	uint32_t order[64];
+	if (!region_map(&region, 4u << 20, 0, PAGES_BASE, error))
+		return false;
+	bool good = true;
+	const size_t sizes[] = {64, 4096, 40960, 1u << 20, 3u << 20, 4u << 20}, strides[] = {64, 128, 4096};
+	for (size_t s = 0; good && s < sizeof(sizes) / sizeof(sizes[0]); s++)
+		for (size_t k = 0; good && k < sizeof(strides) / sizeof(strides[0]); k++)
+			for (int o = CHAIN_RANDOM; good && o <= CHAIN_BACKWARD && sizes[s] >= strides[k]; o++)
+				good = check_chain(&region, (enum chain_order)o, sizes[s], strides[k], error);
+	good = good && check_chain(&region, CHAIN_FORWARD, 4096, 8, error);
+	/* One seed makes one chain; another seed another. */
+	struct chain one = {.base = region.start, .size_bytes = 65536, .stride_bytes = 64, .line_bytes = 64, .seed = 5};
+	good = good && chain_build(&one, error);
+	uint64_t kept[3] = {one.at, 0, 0};
+	chain_walk(&one, 3);
+	kept[1] = one.at;
+	good = good && chain_build(&one, error);
+	chain_walk(&one, 3);
+	kept[2] = one.at;
+	one.seed = 6;
+	good = good && chain_build(&one, error);
+	chain_walk(&one, 3);
+	bool seeds = kept[1] == kept[2] && one.at != kept[1];
+	/* Three ways to be no single cycle, and the proof finds each. */
+	struct chain small = {.base = region.start, .size_bytes = 4096, .stride_bytes = 64, .line_bytes = 64, .nodes = 64};
+	for (uint32_t i = 0; i < 64; i++)
+		order[i] = i;
+	chain_link(&small, order);
+	bool proved = chain_prove(&small, order, visited);
+	uint64_t *link = (uint64_t *)(void *)(region.start + 640);
+	uint64_t sound = *link;
+	*link = (uint64_t)(uintptr_t)region.start; /* node 10 closes a short cycle */
+	memset(visited, 0, sizeof(visited));
+	bool short_cycle = chain_prove(&small, order, visited);
+	*link = sound;
+	order[3] = 4; /* node 3 is never visited, node 4 twice */
+	chain_link(&small, order);
+	memset(visited, 0, sizeof(visited));
+	bool twice = chain_prove(&small, order, visited);
+	order[3] = 64; /* outside the buffer */
+	memset(visited, 0, sizeof(visited));
+	bool outside = chain_prove(&small, order, visited);
+	region_unmap(&region);
+	if (!good)
+		return false;
+	EXPECT(seeds);
+	EXPECT(proved && !short_cycle && !twice && !outside);
+	return true;
+}
+
+static bool case_instructions(struct error *error)
+{
+	EXPECT(arch_dependent_adds(10) == 641);
+	EXPECT(arch_delay(5, 10) == 60 && arch_delay(0, 1) == 1);
+	const uint32_t starts[] = {0, 1, 0x12345678, 0xffffffff};
+	for (unsigned s = 0; s < 4; s++) {
+		uint32_t loops = 1000 + s, sum = starts[s];
+		for (uint32_t i = 0; i < loops; i++) {
+			sum += 3 * i + loops;
+			sum &= 0x7f0f0000;
+		}
+		EXPECT(arch_pma_work(loops, starts[s]) == sum);
+	}
+	uint64_t last = clock_start();
+	for (int i = 0; i < 10000; i++) {
+		uint64_t now = i % 2 ? clock_start() : clock_stop();
+		EXPECT(now >= last);
+		last = now;
+	}
+	double rate = corefreq_per_tick();
+	EXPECT(isfinite(rate) && rate > 0);
+	return true;
+}
+
+static bool case_gap_buckets(struct error *error)
+{
+	for (unsigned power = 0; power < 62; power++)
+		for (uint64_t extra = 0; extra < 9; extra++) {
+			uint64_t value = (1ull << power) + (extra << (power > 3 ? power - 3 : 0));
+			unsigned bucket = gaps_bucket(value);
+			uint64_t from = gaps_bucket_from(bucket), to = gaps_bucket_from(bucket + 1);
+			EXPECT(bucket + 1 < GAP_BUCKETS && from <= value && value < to);
+			EXPECT(to - from <= 1 || (double)(to - from) <= 0.125 * (double)from);
+		}
+	return true;
+}
+
+/* A ring as if a timer of `period` had fired, each time late by up to `late`, among `others` at random times. */
+static void make_ring(struct gaps *gaps, double period, double late, size_t timer, size_t others, uint64_t seed)
+{
+	struct random random;
+	random_seed(&random, seed);
+	double span = period * (double)timer;
+	size_t next = 0;
+	uint64_t *noise = calloc(others + 1, sizeof(*noise));
+	for (size_t i = 0; noise && i < others; i++)
+		noise[i] = (uint64_t)(span * (double)random_below(&random, 1u << 30) / (double)(1u << 30));
+	for (size_t i = 0; noise && i < others; i++) /* small counts: sorting by insertion will do */
+		for (size_t k = i; k > 0 && noise[k - 1] > noise[k]; k--) {
+			uint64_t kept = noise[k];
+			noise[k] = noise[k - 1];
+			noise[k - 1] = kept;
+		}
+	gaps->kept = 0;
+	for (size_t i = 0; noise && i < timer; i++) {
+		uint64_t at = (uint64_t)(period * (double)i + late * (double)random_below(&random, 1000) / 1000);
+		while (next < others && noise[next] <= at)
+			gaps->ring[gaps->kept++] = (struct gap){noise[next++] + 1000, 100};
+		gaps->ring[gaps->kept++] = (struct gap){at + 1000, 100};
+	}
+	gaps->count = gaps->kept;
+	free(noise);
+}
+
+static bool case_gap_period(struct error *error)
+{
+	static struct gaps gaps;
+	struct gap_period found;
+	if (!gaps_open(&gaps, error))
+		return false;
+	double hz = clock_now_used.hz, periods[] = {0.004 * hz, 0.001 * hz, 0.0101 * hz};
+	bool good = true;
+	for (unsigned i = 0; good && i < 3; i++) {
+		make_ring(&gaps, periods[i], 1e-6 * hz, 800, 300, i + 1);
+		good = gaps_period(&gaps, &found) && fabs(found.ticks / periods[i] - 1) < 0.001 && found.share > 0.5;
+		if (!good)
+			error_set(error, ERROR_CHECK_FAILED, "expected period %g found, found %g with share %g", periods[i], found.ticks,
+			          found.share);
+	}
+	make_ring(&gaps, 0.001 * hz, 0, 3, 900, 9); /* noise alone */
+	bool none = good && !gaps_period(&gaps, &found);
+	gaps_free(&gaps);
+	if (!good)
+		return false;
+	EXPECT(none);
+	return true;
+}
+
+#define INJECTIONS_MAX 400
+static struct {
+	uint64_t begin[INJECTIONS_MAX], end[INJECTIONS_MAX];
+	_Atomic unsigned count;
+} injected;
+
+static void inject(int number)
+{
+	(void)number;
+	unsigned slot = atomic_load(&injected.count);
+	if (slot >= INJECTIONS_MAX)
+		return;
+	uint64_t begin = clock_start(), end = begin;
+	/* 50 us: far above any threshold here, so that each must be found whatever else happens. */
+	while ((double)(end - begin) < 50e-6 * clock_now_used.hz)
+		end = clock_stop();
+	injected.begin[slot] = begin;
+	injected.end[slot] = end;
+	atomic_store(&injected.count, slot + 1);
+}
+
+/* A timer signal on this very thread steals a known time: every theft must lie inside one recorded gap. */
+static bool case_gap_injection(struct error *error)
+{
+	static struct gaps gaps;
+	struct sigaction action = {.sa_handler = inject};
+	struct sigevent event = {.sigev_notify = SIGEV_THREAD_ID, .sigev_signo = SIGUSR2};
+	struct itimerspec every = {{0, 1000000}, {0, 1000000}}, never = {0};
+	timer_t timer;
+	event.sigev_notify_thread_id = (pid_t)syscall(SYS_gettid);
+	atomic_store(&injected.count, 0);
+	if (!gaps_open(&gaps, error))
+		return false;
+	gaps.threshold_ticks = (uint64_t)(20e-6 * clock_now_used.hz);
+	if (sigaction(SIGUSR2, &action, NULL) != 0 || timer_create(CLOCK_MONOTONIC, &event, &timer) != 0 ||
+	    timer_settime(timer, 0, &every, NULL) != 0) {
+		gaps_free(&gaps);
+		return error_set(error, ERROR_INTERNAL, "timer: %s", strerror(errno));
+	}
+	gaps_run(&gaps, (uint64_t)(0.2 * clock_now_used.hz));
+	timer_settime(timer, 0, &never, NULL);
+	timer_delete(timer);
+	unsigned seen = 0, asked = 0, count = atomic_load(&injected.count);
+	uint64_t lost = 0, listed = 0;
+	for (unsigned i = 0; i < count; i++) {
+		if (injected.begin[i] < gaps.begin || injected.end[i] > gaps.end)
+			continue;
+		asked++;
+		for (size_t k = 0; k < gaps.kept; k++)
+			if (gaps.ring[k].at <= injected.begin[i] && injected.end[i] <= gaps.ring[k].at + gaps.ring[k].ticks) {
+				seen++;
+				break;
+			}
+	}
+	uint64_t in_buckets = 0, longest = 0;
+	for (size_t k = 0; k < gaps.kept; k++) {
+		lost += gaps.ring[k].ticks;
+		listed++;
+		longest = gaps.ring[k].ticks > longest ? gaps.ring[k].ticks : longest;
+	}
+	for (unsigned b = 0; b < GAP_BUCKETS; b++)
+		in_buckets += gaps.bucket_count[b];
+	bool books = lost == gaps.lost_ticks && listed == gaps.count && in_buckets == gaps.count && longest == gaps.max_ticks;
+	gaps_free(&gaps);
+	EXPECT(asked > 10);
+	EXPECT(seen == asked);
+	EXPECT(books);
+	return true;
+}
+
+#define TEST_BYTES 32768u
+
+static uint64_t pattern(unsigned array, size_t word)
+{
+	return (word + 1) * 0x9e3779b97f4a7c15u + array;
+}
+
+/* What a pass over the arrays must leave, computed word by word. */
+static bool one_variant(const struct load_width *width, enum load_mix mix, unsigned streams, bool prefetch, bool delay,
+                        unsigned char *memory, struct error *error)
+{
+	const struct load_accounting *a = &load_mixes[mix];
+	struct load_call call = {.stream_bytes = TEST_BYTES / streams, .prefetch_bytes = prefetch ? 512 : 0,
+	                         .delay = delay ? 3 : 0, .mark = 77};
+	uint64_t *words[LOAD_ARRAYS_MAX], sum = 0, expected = 0;
+	for (unsigned k = 0; k < a->arrays; k++) {
+		call.arrays[k] = memory + k * TEST_BYTES;
+		words[k] = (uint64_t *)(void *)call.arrays[k];
+		for (size_t i = 0; i < TEST_BYTES / 8; i++)
+			words[k][i] = pattern(k, i);
+	}
+	load_kernel kernel = load_kernel_find(width, mix, streams, prefetch, delay);
+	/* Two calls: a quarter of each stream, then the rest. What follows the first must be untouched after it. */
+	size_t lines = call.stream_bytes / LOAD_LINE_BYTES, first = lines / 4 / LOAD_STEPS_PER_DELAY * LOAD_STEPS_PER_DELAY;
+	call.steps = first;
+	sum += kernel(&call);
+	unsigned written = a->arrays - 1;
+	bool stores = a->updates || a->writes, untouched = true;
+	for (size_t i = first * LOAD_LINE_BYTES / 8; stores && i < call.stream_bytes / 8; i++)
+		untouched = untouched && words[written][i] == pattern(written, i);
+	call.offset = first * LOAD_LINE_BYTES;
+	call.steps = lines - first;
+	sum += kernel(&call);
+	bool right = untouched;
+	for (size_t i = 0; i < TEST_BYTES / 8; i++) {
+		for (unsigned k = 0; k < a->summed; k++)
+			expected += pattern(k, i);
+		if (a->updates)
+			right = right && words[written][i] == pattern(written, i) + 1;
+		if (a->writes) {
+			uint64_t value = 77;
+			for (unsigned k = 0; k < written; k++)
+				value += pattern(k, i);
+			right = right && words[written][i] == value;
+		}
+	}
+	uint64_t units = TEST_BYTES / LOAD_LINE_BYTES / LOAD_STEPS_PER_DELAY;
+	right = right && sum == expected && call.carry == (delay ? units * 6 : 0);
+	return right || error_set(error, ERROR_CHECK_FAILED, "%s %s streams %u prefetch %d delay %d: wrong result", width->name,
+	                          a->name, streams, prefetch, delay);
+}
+
+static bool case_kernels(struct error *error)
+{
+	unsigned char *memory = aligned_alloc(64, LOAD_ARRAYS_MAX * TEST_BYTES);
+	bool good = memory != NULL;
+	unsigned widths = 0;
+	for (const struct load_width *width = load_widths; good && width->name; width++) {
+		if (!width->supported())
+			continue;
+		widths++;
+		for (int mix = 0; mix < MIXES; mix++)
+			for (unsigned streams = 1; streams <= LOAD_STREAMS_MAX; streams *= 2)
+				for (unsigned flags = 0; good && flags < 4; flags++)
+					good = one_variant(width, (enum load_mix)mix, streams, flags & 1, flags >> 1, memory, error);
+	}
+	free(memory);
+	if (!good)
+		return error_set(error, ERROR_INTERNAL, "no memory");
+	EXPECT(widths > 0);
+	return true;
+}
+
+static bool case_accounting(struct error *error)
+{
+	/* lines read, written, allocated by the declared rule; by hand from what the loops do */
+	static const struct {
+		const char *name;
+		unsigned reads, writes, allocates;
+	} known[] = {{"reads", 1, 0, 0},    {"3:1", 3, 1, 0},  {"2:1", 2, 1, 0},     {"1:1", 1, 1, 0}, {"stream_triad", 2, 1, 0},
+	             {"write", 0, 1, 1},    {"write_nt", 0, 1, 0}, {"copy", 1, 1, 1}, {"copy_nt", 1, 1, 0}, {"triad", 2, 1, 1}};
+	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+		enum load_mix mix;
+		EXPECT(load_mix_parse(known[i].name, &mix));
+		unsigned allocates = load_write_allocates(mix);
+#if defined(__x86_64__)
+		EXPECT(allocates == known[i].allocates);
+#else
+		EXPECT(allocates == 0);
+#endif
+		EXPECT(load_mixes[mix].reads == known[i].reads && load_mixes[mix].stores == known[i].writes);
+		EXPECT(load_program_bytes(mix) == 64 * (known[i].reads + known[i].writes));
+		EXPECT(load_model_bytes(mix) == 64 * (known[i].reads + known[i].writes + allocates));
+	}
+	const struct log_entry log[] = {{100, 0}, {200, 1000}, {400, 1000}, {500, 2000}};
+	EXPECT(log_at(log, 4, 50) == 0 && log_at(log, 4, 150) == 500 && log_at(log, 4, 300) == 1000);
+	EXPECT(log_at(log, 4, 450) == 1500 && log_at(log, 4, 900) == 2000);
+	return true;
+}
+
+/* A whole run of real threads on a small buffer, proved; then the same with a word spoilt under its hands. */
+static bool case_generator(struct error *error)
+{
+	const enum load_mix mixes[] = {MIX_READS, MIX_3_1, MIX_1_1, MIX_COPY_NT, MIX_STREAM_TRIAD, MIX_WRITE};
+	for (unsigned i = 0; i < 2 * sizeof(mixes) / sizeof(mixes[0]); i++) {
+		struct generator generator = {.shape = {.mix = mixes[i / 2], .streams = 2}, .buffer_bytes = 65536,
+		                              .page_kind = PAGES_BASE, .width = load_width_find("auto", error)};
+		struct generator_shape eight = {.mix = mixes[i / 2], .streams = 8, .prefetch_bytes = 256, .delay = 1};
+		struct error spoilt = {0};
+		char group[64];
+		const struct cpu_list *allowed = affinity_allowed();
+		snprintf(group, sizeof(group), allowed->count > 1 ? "%u@0+%u@0" : "%u@0", allowed->cpus[0],
+		         allowed->cpus[allowed->count - 1]);
+		bool good = generator.width && generator_parse_group(&generator, group, error) && generator_open(&generator, error);
+		if (good) {
+			good = generator_run(&generator, 0.005, error);
+			generator_reshape(&generator, &eight);
+			good = good && generator_run(&generator, 0.005, error);
+			bool spoil = i & 1;
+			if (spoil) {
+				const struct generator_thread *last = &generator.threads[generator.count - 1];
+				const struct load_accounting *a = &load_mixes[generator.shape.mix];
+				/* A read array is proved by the sum of what was read, so that sum is spoilt; a written one by its words. */
+				if (a->updates || a->writes)
+					last->call.arrays[a->arrays - 1][1000] ^= 4;
+				else
+					generator.threads[generator.count - 1].sum ^= 4;
+			}
+			bool closed = generator_close(&generator, spoil ? &spoilt : error);
+			good = good && closed == !spoil && (!spoil || spoilt.code == ERROR_CHECK_FAILED);
+		}
+		generator_free(&generator);
+		if (!good)
+			return error_set(error, ERROR_CHECK_FAILED, "%s %s: %s", load_mixes[mixes[i / 2]].name,
+			                 i & 1 ? "with a word spoilt" : "whole", spoilt.message);
+	}
+	return true;
+}
+
+static bool case_placement(struct error *error)
+{
+	const enum page_kind kinds[] = {PAGES_BASE, PAGES_THP, PAGES_AUTO};
+	for (unsigned i = 0; i < 3; i++) {
+		struct region region;
+		struct pages pages, elsewhere = {0};
+		struct error wrong = {0};
+		if (!region_map(&region, 4u << 20, 0, kinds[i], error))
+			return false;
+		bool good = pages_read_back(&pages, &region, 1, kinds[i], error);
+		/* Claim another node than the one bound to: the read-back must contradict. */
+		region.node = 1;
+		bool fooled = pages_read_nodes(&elsewhere, &region, &wrong);
+		region_unmap(&region);
+		if (!good)
+			return false;
+		EXPECT(pages.on_node == pages.checked && pages.elsewhere == 0);
+		EXPECT(pages.checked == 0 || pages.checked == (4u << 20) / memory_base_page_bytes());
+		EXPECT(kinds[i] != PAGES_BASE || pages.huge_fraction == 0);
+		EXPECT(!fooled && wrong.code != ERROR_NONE && elsewhere.on_node == 0);
+	}
+	struct region region;
+	struct error refused = {0};
+	EXPECT(!region_map(&region, 1u << 20, 1000, PAGES_BASE, &refused) && refused.code == ERROR_BIND_FAILED);
+	refused = (struct error){0};
+	EXPECT(!region_map(&region, 1ull << 46, 0, PAGES_BASE, &refused) && refused.code == ERROR_NO_MEMORY);
+	return true;
+}
+
+static bool case_affinity(struct error *error)
+{
+	const struct cpu_list *allowed = affinity_allowed();
+	struct cpu_list list;
+	EXPECT(cpu_list_parse(&list, "0-2,7,1", error) && list.count == 4 && list.cpus[3] == 7);
+	cpu_list_free(&list);
+	const char *const wrong[] = {"", "a", "1-", "3-1", "1,,2", "1 ", "-1", "0x1", "99999999"};
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+		struct error refused = {0};
+		EXPECT(!cpu_list_parse(&list, wrong[i], &refused) && refused.code == ERROR_USAGE);
+	}
+	for (size_t i = 0; i < allowed->count; i++) {
+		if (!affinity_pin(allowed->cpus[i], error))
+			return false;
+		EXPECT(affinity_verify(allowed->cpus[i]));
+		EXPECT(!affinity_verify(allowed->cpus[(i + 1) % allowed->count]) || allowed->count == 1);
+	}
+	struct error refused = {0};
+	EXPECT(!affinity_pin(1000000, &refused) && refused.code != ERROR_NONE);
+	struct cpu_list none = {0};
+	affinity_avoid(0, &none); /* back to all CPUs, for the cases that follow */
+	return true;
+}
+
+static const struct {
+	const char *name;
+	bool (*run)(struct error *error);
+} cases[] = {
+	{"random", case_random},
+	{"statistics", case_statistics},
+	{"json", case_json},
+	{"instructions", case_instructions},
+	{"chain", case_chain},
+	{"gap_buckets", case_gap_buckets},
+	{"gap_period", case_gap_period},
+	{"gap_injection", case_gap_injection},
+	{"kernels", case_kernels},
+	{"accounting", case_accounting},
+	{"affinity", case_affinity},
+	{"placement", case_placement},
+	{"generator", case_generator},
+};
+
+static bool measure(struct json *result, struct error *error)
+{
+	json_object_begin(result, NULL);
+	json_array_begin(result, "cases");
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct error found = {0};
+		bool passed = cases[i].run(&found);
+		json_object_begin(result, NULL);
+		json_text(result, "name", cases[i].name);
+		json_bool(result, "passed", passed);
+		json_text(result, "reason", passed ? NULL : found.message);
+		json_object_end(result);
+		if (!passed)
+			error_set(error, ERROR_CHECK_FAILED, "case %s: %s", cases[i].name, found.message);
+	}
+	json_array_end(result);
+	json_object_end(result);
+	return error->code == ERROR_NONE;
+}
+
+const struct subcommand selftest_subcommand = {
+	.name = "selftest",
+	.summary = "known answers of every part",
+	.run = measure,
+};
