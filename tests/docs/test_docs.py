@@ -324,6 +324,9 @@ def test_the_first_two_literal_blocks_of_the_readme_are_one_command_each() -> No
     assert blocks[0] != blocks[1]
 
 
+MADE = {"docs/_build/"}
+"""What a run makes, and a checkout does not have."""
+
 ROOTS = "ansible|calibration|docs|playbooks|requirements|roles|templates|tests"
 
 
@@ -338,7 +341,7 @@ def test_paths_that_are_named_exist(path: Path) -> None:
     for pattern in patterns:
         if re.match(rf"({ROOTS})/", pattern) and "<" not in pattern:
             assert list(CHECKOUT.glob(pattern)), pattern
-    assert sorted(each for each in named if not (CHECKOUT / each).exists()) == []
+    assert sorted(each for each in named - MADE if not (CHECKOUT / each).exists()) == []
 
 
 # The site
