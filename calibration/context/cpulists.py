@@ -17,7 +17,7 @@ The largest kernel configuration known has 8192 CPUs (x86 MAXSMP); the bound kee
 ``0-99999999999`` from eating memory.
 """
 
-_GROUP = re.compile(r"(?:(all)|([0-9]{1,10}|N)(?:-([0-9]{1,10}|N))?)(?::([0-9]{1,10})/([0-9]{1,10}))?", re.ASCII)
+_GROUP = re.compile(r"(?:(all)|([0-9]{1,19}|N)(?:-([0-9]{1,19}|N))?)(?::([0-9]{1,10})/([0-9]{1,10}))?", re.ASCII)
 _MASK_CHUNK = re.compile(r"[0-9a-fA-F]{1,16}", re.ASCII)
 
 

@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The module that captures a SUT: what it copies, what it blanks, and what it does not trip over."""
+
+import ast
+import base64
+import hashlib
+import importlib.util
+import io
+import json
+import os
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from calibration.context import load
+from calibration.context.firmware import memory_devices, parse_structures
+from tests.unit.context.test_firmware import END, dimm, structure
+
+ROOT = Path(__file__).resolve().parents[3]
+UTILS = ROOT / "ansible/plugins/module_utils/sut_context.py"
+MODULE = ROOT / "ansible/plugins/modules/sut_context_info.py"
+
+
+def import_file(path):
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    loaded = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(loaded)
+    return loaded
+
+
+sut_context = import_file(UTILS)
+
+
+def members(archive):
+    with tarfile.open(fileobj=io.BytesIO(base64.b64decode(archive))) as opened:
+        return {member.name: opened.extractfile(member).read() for member in opened}
+
+
+@pytest.mark.parametrize("path", [UTILS, MODULE], ids=lambda path: path.name)
+def test_the_suts_python_may_be_3_6(path):
+    tree = ast.parse(path.read_text(), feature_version=(3, 6))
+    imported = {
+        name.name.split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names
+    }
+    imported |= {node.module.split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert imported <= sys.stdlib_module_names | {"ansible"}
+
+
+def test_this_machine_captured_and_live_say_the_same(tmp_path):
+    result = sut_context.capture(uname_a="Linux here")
+    archive = tmp_path / "context.tar.gz"
+    archive.write_bytes(base64.b64decode(result["archive"]))
+    captured, live = load(archive), load(Path("/"))
+    assert captured.capture.uname == "Linux here"
+    assert captured.capture.captured_at.endswith("Z")
+    for name in ("topology", "distances", "caches", "processor", "mitigations", "clocksource", "cmdline", "firmware"):
+        assert getattr(captured, name) == getattr(live, name), name
+    assert captured.online_cpus == live.online_cpus
+    assert captured.isolation.isolated == live.isolation.isolated
+    assert captured.cpus.allowed == tuple(sorted(os.sched_getaffinity(0)))
+    assert [(n.id, n.cpus) for n in captured.nodes] == [(n.id, n.cpus) for n in live.nodes]
+
+
+def test_a_runs_directory_is_read_through_its_archive(tmp_path):
+    (tmp_path / "context.tar.gz").write_bytes(base64.b64decode(sut_context.capture()["archive"]))
+    assert load(tmp_path).online_cpus == load(Path("/")).online_cpus
+
+
+def test_what_is_copied_is_verbatim_and_what_is_odd_is_listed(make_root):
+    root = make_root({"/proc/meminfo": b"MemTotal:\x80 1 kB\n", "/sys/devices/system/cpu/online": "0-1\n"})
+    os.mkfifo(root / "proc/cpuinfo")
+    (root / "proc/version").symlink_to("/dev/zero")
+    (root / "proc/stat").mkdir()
+    (root / "proc/loadavg").symlink_to("nowhere")
+    result = sut_context.capture(str(root))
+    files = members(result["archive"])
+    assert files["proc/meminfo"] == b"MemTotal:\x80 1 kB\n"
+    assert {item["path"]: item["reason"] for item in result["capture"]["unreadable"]} == {
+        "/proc/cpuinfo": "not a regular file",
+        "/proc/version": "not a regular file",
+    }
+    assert json.loads(files["capture.json"]) == result["capture"]
+    assert set(files) == {"proc/meminfo", "sys/devices/system/cpu/online", "capture.json"}
+
+
+def test_bounds_of_a_file_of_all_files_and_of_time(make_root, monkeypatch):
+    files = {"/proc/meminfo": "m" * 100, "/proc/cpuinfo": "c" * 300, "/proc/stat": "s" * 100, "/proc/uptime": "u" * 60}
+    root = str(make_root(files))
+    monkeypatch.setattr(sut_context, "MAX_FILE_BYTES", 200)
+    monkeypatch.setattr(sut_context, "MAX_TOTAL_BYTES", 200)
+    collector = sut_context.gather(root)
+    assert sorted(collector.files) == ["/proc/meminfo", "/proc/stat"]
+    assert collector.unreadable["/proc/cpuinfo"] == "larger than 200 bytes"
+    assert "full" in collector.unreadable["/proc/uptime"]
+    ticks = iter(range(0, 100_000, 40))
+    collector = sut_context.gather(root, clock=lambda: next(ticks))
+    assert list(collector.files) == ["/proc/cpuinfo"] or not collector.files
+    assert any("longer than" in reason for reason in collector.unreadable.values())
+
+
+def test_a_file_that_vanishes_is_absent_and_one_without_permission_is_listed(make_root, monkeypatch):
+    root = make_root({"/proc/meminfo": "m", "/proc/stat": "s", "/proc/uptime": "u"})
+    really_open = os.open
+
+    def opened(path, *arguments):
+        if str(path).endswith("meminfo"):
+            raise OSError(3, "No such process")
+        if str(path).endswith("proc/stat"):
+            raise OSError(13, "Permission denied")
+        return really_open(path, *arguments)
+
+    monkeypatch.setattr(sut_context.os, "open", opened)
+    collector = sut_context.gather(str(root))
+    assert list(collector.files) == ["/proc/uptime"]
+    assert collector.unreadable == {"/proc/stat": "Permission denied"}
+
+
+def test_threads_are_copied_only_where_cpus_are_isolated(make_root):
+    files = {"/proc/7/task/7/status": "Name: x\n", "/proc/7/task/8/status": "Name: y\n"}
+    isolated = "/sys/devices/system/cpu/isolated"
+    assert not sut_context.gather(str(make_root({**files, isolated: "\n"}))).files.keys() & files.keys()
+    assert sut_context.gather(str(make_root({**files, isolated: "1\n"}))).files.keys() >= files.keys()
+    assert sut_context.gather(str(make_root({**files, "/proc/cmdline": "isolcpus=1"}))).files.keys() >= files.keys()
+
+
+def test_lists_are_preferred_to_masks(make_root):
+    base = "/sys/devices/system/cpu/cpu0/topology"
+    both = sut_context.gather(str(make_root({f"{base}/thread_siblings": "1", f"{base}/thread_siblings_list": "0"})))
+    assert list(both.files) == [f"{base}/thread_siblings_list"]
+    old = sut_context.gather(str(make_root({f"{base}/thread_siblings": "1"})))
+    assert list(old.files) == [f"{base}/thread_siblings"]
+
+
+def system_table():
+    area = bytearray(23)
+    area[0], area[3] = 1, 2
+    area[4:20] = bytes(range(0xA0, 0xB0))
+    vendor = structure(200, b"MAC:001122", "00:11:22:33:44:55")
+    slot = bytearray(dimm(1024))
+    slot[0x18], slot[0x19] = 5, 6
+    slot = bytes(slot[:-1]) + b"DIMM-SERIAL\0DIMM-TAG\0\0"
+    return structure(1, bytes(area), "Maker", "BOX-SERIAL") + slot + vendor + structure(11, b"\1", "OEM-SECRET") + END
+
+
+def test_identity_is_blanked_in_the_dmi_table_and_its_structure_stays():
+    table = system_table()
+    masked = sut_context.mask_dmi(table)
+    assert len(masked) == len(table)
+    for secret in (b"SERIAL", b"TAG", b"SECRET", b"00:11", b"001122", bytes(range(0xA0, 0xB0))):
+        assert secret in table
+        assert secret not in masked
+    assert memory_devices(parse_structures(masked)) == memory_devices(parse_structures(table))
+    assert [s.type for s in parse_structures(masked)] == [1, 17, 200, 11, 127]
+    assert sut_context.mask_dmi(masked) == masked
+
+
+def test_what_cannot_be_understood_is_blanked():
+    broken = dimm(1) + b"\x01\xff\0\0SERIAL-AT-THE-END"
+    masked = sut_context.mask_dmi(broken)
+    assert masked == dimm(1) + b"\0" * (len(broken) - len(dimm(1)))
+    assert b"SECRET" not in sut_context.mask_dmi(system_table() + b"after the end: SECRET")
+
+
+@settings(deadline=None)
+@given(st.binary(max_size=200))
+def test_any_table_keeps_its_length_when_masked(table):
+    assert len(sut_context.mask_dmi(table)) == len(table)
+
+
+def test_serial_numbers_in_text_files_are_blanked(make_root):
+    root = make_root(
+        {
+            "/proc/cpuinfo": "Serial\t\t: 00000000deadbeef\n"
+            "processor 0: version = FF,  identification = 279F25,  machine = 2817\n",
+            "/proc/sysinfo": "Type: 8561\nSequence Code:        00000000000829E8\nVM00 UUID:            aa-bb\n",
+        }
+    )
+    collector = sut_context.gather(str(root))
+    text = collector.text("/proc/cpuinfo") + collector.text("/proc/sysinfo")
+    assert not any(secret in text for secret in ("deadbeef", "279F25", "829E8", "aa-bb"))
+    assert "machine = 2817" in text
+    assert sorted(collector.masked) == ["/proc/cpuinfo", "/proc/sysinfo"]
+
+
+def test_no_pattern_reaches_for_identity():
+    patterns = sut_context.PATTERNS + sut_context.OLD_FREQUENCY_PATTERNS + sut_context.DEVICE_TREE_PATTERNS
+    for word in ("serial", "uuid", "asset", "address", "system-id"):
+        assert not [pattern for pattern in patterns if word in pattern]
+
+
+@pytest.mark.parametrize("check", [False, True], ids=["run", "check mode"])
+def test_ansible_runs_the_module(check, tmp_path):
+    command = [
+        sys.executable,
+        "-m",
+        "ansible",
+        "adhoc",
+        "localhost",
+        "-m",
+        "sut_context_info",
+        "--tree",
+        str(tmp_path / "out"),
+    ]
+    (tmp_path / "ansible.cfg").write_text("[defaults]\n")
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("ANSIBLE_")}
+    environment.update(
+        ANSIBLE_CONFIG=str(tmp_path / "ansible.cfg"),
+        ANSIBLE_LIBRARY=str(MODULE.parent),
+        ANSIBLE_MODULE_UTILS=str(UTILS.parent),
+        ANSIBLE_HOME=str(tmp_path / "home"),
+        ANSIBLE_PYTHON_INTERPRETER=sys.executable,
+        ANSIBLE_LOCALHOST_WARNING="False",
+        ANSIBLE_INVENTORY_UNPARSED_WARNING="False",
+    )
+    done = subprocess.run(
+        command + ["--check"] * check, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    result = json.loads((tmp_path / "out/localhost").read_text())
+    assert result["changed"] is False
+    archive = base64.b64decode(result["archive"])
+    assert result["archive_sha256"] == hashlib.sha256(archive).hexdigest()
+    (tmp_path / "context.tar.gz").write_bytes(archive)
+    assert load(tmp_path / "context.tar.gz").online_cpus == load(Path("/")).online_cpus
+
+
+def documentation(name):
+    for node in ast.parse(MODULE.read_text()).body:
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == name:
+            return yaml.safe_load(ast.literal_eval(node.value))
+    raise AssertionError(name)
+
+
+def test_every_key_returned_is_documented_and_the_other_way_round():
+    returned = documentation("RETURN")
+    result = sut_context.capture()
+    assert set(returned) == set(result) | {"archive_sha256"}
+    assert set(returned["capture"]["contains"]) == set(result["capture"])
+    assert documentation("DOCUMENTATION")["attributes"]["check_mode"]["support"] == "full"
+    assert documentation("EXAMPLES")[0]["sut_context_info"] is None
