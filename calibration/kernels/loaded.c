@@ -445,6 +445,8 @@ static void write_results(struct json *json)
 		json_object_begin(json, NULL);
 		json_u64(json, "inject_delay", point->delay);
 		json_f64(json, "delay_ns", clock_ns(sweep.delay_ticks[i]));
+		/* The load's work was proved when its threads ended; had it not been, there would be no result. */
+		json_bool(json, "checked", point->count > 0);
 		json_text(json, "stopped", point->stopped);
 		json_null(json, "error");
 		json_array_begin(json, "placements");

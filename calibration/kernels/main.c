@@ -122,7 +122,12 @@ static void compose(struct json *json, int argc, char **argv, uint64_t started_u
 	json_f64(json, "duration_s", (double)(clock_raw_ns() - started_raw_ns) / 1e9);
 	clock_write(json, "clock");
 	warning_write(json, "warnings");
-	json_raw(json, "parameters", &state.parameters);
+	if (state.parameters.text) {
+		json_raw(json, "parameters", &state.parameters);
+	} else {
+		json_object_begin(json, "parameters");
+		json_object_end(json);
+	}
 	json_raw(json, "result", &state.result);
 	json_object_end(json);
 }
@@ -192,6 +197,7 @@ static int finish(int argc, char **argv, uint64_t started_unix_ns, uint64_t star
 	if (document.text) {
 		document.text[document.length++] = '\n';
 		int status = write_document(&document);
+		json_free(&document);
 		if (status)
 			return status;
 	}
@@ -324,5 +330,8 @@ int main(int argc, char **argv)
 	if (event != EVENT_FINISHED)
 		stop_now(argc, argv, started_unix_ns, started_raw_ns, event);
 	pthread_join(worker, NULL);
-	return finish(argc, argv, started_unix_ns, started_raw_ns);
+	int status = finish(argc, argv, started_unix_ns, started_raw_ns);
+	json_free(&state.parameters);
+	json_free(&state.result);
+	return status;
 }

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+import hashlib
+import json
+import os
+import shutil
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from calibration import build as build_module
+from calibration.build import SOURCES_DIRECTORY, TARGETS, BuiltKernel, source_sha256, sources
+from calibration.errors import EnvironmentLacksError
+
+ELF_MACHINE = {"x86_64": 62, "aarch64": 183}
+
+
+@pytest.fixture(params=TARGETS)
+def built(request: pytest.FixtureRequest) -> BuiltKernel:
+    kernel: BuiltKernel = request.getfixturevalue(f"built_{request.param}")
+    return kernel
+
+
+def test_binary_is_static_and_for_its_target(built: BuiltKernel) -> None:
+    image = built.path.read_bytes()
+    assert image[:4] == b"\x7fELF"
+    assert struct.unpack_from("<H", image, 18)[0] == ELF_MACHINE[built.target]
+    offset, size, count = struct.unpack_from("<Q", image, 32)[0], *struct.unpack_from("<HH", image, 54)
+    kinds = [struct.unpack_from("<I", image, offset + i * size)[0] for i in range(count)]
+    assert 3 not in kinds, "expected no interpreter (PT_INTERP): the binary must run on a SUT without libraries"
+    assert len(image) < 2 * 1024 * 1024
+    assert os.access(built.path, os.X_OK)
+
+
+def test_binary_names_no_path_of_the_builder(built: BuiltKernel) -> None:
+    assert str(Path(build_module.__file__).parent).encode() not in built.path.read_bytes()
+
+
+def test_record_says_what_the_bytes_are(built: BuiltKernel) -> None:
+    record = json.loads((built.path.parent / "build.json").read_text(encoding="utf-8"))
+    assert record["sha256"] == built.sha256 == hashlib.sha256(built.path.read_bytes()).hexdigest()
+    assert record["source_sha256"] == built.source_sha256 == source_sha256()
+    assert built.compiler.startswith("clang version")
+
+
+def test_second_build_is_the_cached_one(built: BuiltKernel) -> None:
+    before = built.path.stat().st_mtime_ns
+    assert build_module.build(built.target) == built
+    assert built.path.stat().st_mtime_ns == before
+
+
+def test_damaged_cache_is_not_trusted(built_x86_64: BuiltKernel) -> None:
+    built = built_x86_64
+    args = (built.path.parent, built.target, built.compiler, built.flags, built.source_sha256)
+    assert build_module._load(*args) == built
+    whole = built.path.read_bytes()
+    other = built.path.with_name("whole")
+    try:
+        built.path.rename(other)
+        built.path.write_bytes(whole[:-1] + b"x")
+        assert build_module._load(*args) is None
+    finally:
+        other.rename(built.path)
+    assert build_module._load(*args) == built
+
+
+def test_every_c_file_is_listed_once(tmp_path: Path) -> None:
+    listed = sources()
+    assert len(set(listed)) == len(listed) > 10
+    assert {path.suffix for path in listed} == {".c"}
+    copy = tmp_path / "kernels"
+    shutil.copytree(SOURCES_DIRECTORY, copy)
+    same = source_sha256(copy)
+    assert same == source_sha256()
+    header = copy / "clock.h"
+    header.write_text(header.read_text(encoding="utf-8") + "\n", encoding="utf-8")
+    assert source_sha256(copy) != same, "a changed header must change the key of the cache"
+
+
+def test_compiler_refusal_is_told(tmp_path: Path) -> None:
+    (tmp_path / "broken.c").write_text("int main(void) { return undeclared_name; }\n", encoding="utf-8")
+    with pytest.raises(EnvironmentLacksError, match="undeclared_name"):
+        build_module.compile_to(tmp_path / "broken", "x86_64", directory=tmp_path)
+
+
+def test_two_builds_at_once_agree(native: Path, built_x86_64: BuiltKernel) -> None:
+    program = "from calibration.build import build; print(build('x86_64').sha256)"
+    running = [
+        subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, cwd=SOURCES_DIRECTORY.parents[1])
+        for _ in range(2)
+    ]
+    assert [process.communicate(timeout=100)[0].strip() for process in running] == [built_x86_64.sha256] * 2
+
+
+def test_every_source_starts_with_its_licence() -> None:
+    for path in SOURCES_DIRECTORY.rglob("*.[ch]"):
+        assert "SPDX-License-Identifier: Apache-2.0" in path.read_text(encoding="utf-8").splitlines()[0], path

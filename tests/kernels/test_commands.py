@@ -1,0 +1,383 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every subcommand prints, and what it refuses."""
+
+import statistics
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from calibration import sutprobe
+from tests.kernels.conftest import Probe
+
+MIB = 1 << 20
+ENVELOPE = {
+    "schema",
+    "subcommand",
+    "argv",
+    "build",
+    "status",
+    "error",
+    "host",
+    "started_at_unix_ns",
+    "duration_s",
+    "clock",
+    "warnings",
+    "parameters",
+    "result",
+}
+
+
+def assert_envelope(document: dict[str, Any], subcommand: str) -> None:
+    assert set(document) == ENVELOPE
+    assert document["schema"] == "sutprobe/1"
+    assert document["subcommand"] == subcommand
+    assert document["argv"][:2] == ["sutprobe", subcommand]
+    assert len(document["build"]["source_sha256"]) == 64
+    sutprobe.read_document(document)
+
+
+def latency(probe: Probe, *arguments: str) -> dict[str, Any]:
+    done = probe("latency", *arguments)
+    assert done.code == 0, done.stderr
+    assert_envelope(done.document, "latency")
+    sutprobe.read_result(sutprobe.read_document(done.document), sutprobe.LatencyResult)
+    return done.document
+
+
+def test_latency_points_come_in_order(probe: Probe, cpus: list[int]) -> None:
+    document = latency(
+        probe, "--at", f"{cpus[0]}@0", "--at", f"{cpus[-1]}@0", "--size-bytes", f"8192,{MIB}", "--stride-bytes", "64,128",
+        "--placements", "2", "--windows", "3", "--hops", "6400",
+    )  # fmt: skip
+    points = document["result"]["points"]
+    assert [(p["cpu"], p["size_bytes"], p["stride_bytes"]) for p in points] == [
+        (cpu, size, stride) for cpu in (cpus[0], cpus[-1]) for size in (8192, MIB) for stride in (64, 128)
+    ]
+    for point in points:
+        nodes = point["size_bytes"] // point["stride_bytes"]
+        assert point["chain_nodes"] == nodes
+        assert point["touched_bytes"] == nodes * 64
+        assert point["chain_proved"]
+        assert point["hops_per_window"] == 6400
+        assert point["loop_overhead_ns"] > 0
+        assert len(point["placements"]) == 2
+        assert len({placement["seed"] for placement in point["placements"]}) == 2
+        for placement in point["placements"]:
+            assert len(placement["windows_ns"]) == 3
+            assert min(placement["windows_ns"]) > 0
+            assert placement["cpu_verified"]
+            assert placement["pages"]["on_node"] == placement["pages"]["checked"] > 0
+            assert placement["core_hz_before"] > 1e8
+
+
+def test_latency_is_reproducible_in_its_seeds(probe: Probe, cpus: list[int]) -> None:
+    arguments = ("--at", f"{cpus[0]}@0", "--size-bytes", "65536", "--placements", "2", "--windows", "1", "--hops", "64")
+
+    def seeds(*more: str) -> list[int]:
+        placements = latency(probe, *arguments, *more)["result"]["points"][0]["placements"]
+        return [placement["seed"] for placement in placements]
+
+    assert seeds() == seeds() == seeds("--seed", "1")
+    assert set(seeds("--seed", "2")).isdisjoint(seeds())
+
+
+@pytest.mark.parametrize("order", ["random", "window", "forward", "backward"])
+@pytest.mark.parametrize("payload", ["0", "16"])
+def test_latency_orders_and_payload(probe: Probe, cpus: list[int], order: str, payload: str) -> None:
+    document = latency(
+        probe, "--at", f"{cpus[0]}@0", "--size-bytes", str(2 * MIB), "--order", order, "--payload-bytes", payload,
+        "--placements", "1", "--windows", "2", "--hops", "6400", "--pages", "base",
+    )  # fmt: skip
+    point = document["result"]["points"][0]
+    assert point["order"] == order
+    assert point["chain_proved"]
+    assert point["placements"][0]["pages"]["obtained"] == "base"
+    assert point["stopped"] == "placements"
+
+
+def test_latency_word_strides_only_where_no_shuffle(probe: Probe, cpus: list[int]) -> None:
+    document = latency(
+        probe, "--at", f"{cpus[0]}@0", "--size-bytes", "4096", "--stride-bytes", "8", "--order", "forward",
+        "--placements", "1", "--windows", "1", "--hops", "640",
+    )  # fmt: skip
+    assert document["result"]["points"][0]["chain_nodes"] == 512
+    done = probe("latency", "--at", f"{cpus[0]}@0", "--size-bytes", "4096", "--stride-bytes", "8")
+    assert done.code == 2
+
+
+def test_more_placements_until_the_budget_is_spent(probe: Probe, cpus: list[int]) -> None:
+    document = latency(
+        probe, "--at", f"{cpus[0]}@0", "--size-bytes", "4096", "--placements", "6", "--windows", "1", "--hops", "64",
+        "--target-half-width", "0", "--budget-s", "0.3",
+    )  # fmt: skip
+    point = document["result"]["points"][0]
+    if point["stopped"] != "converged":  # half a width of exactly nothing is possible on a machine that is idle
+        assert len(point["placements"]) > 6 or point["stopped"] == "budget"
+    document = latency(
+        probe, "--at", f"{cpus[0]}@0", "--size-bytes", "4096", "--placements", "6", "--windows", "1", "--hops", "64",
+        "--target-half-width", "1",
+    )  # fmt: skip
+    point = document["result"]["points"][0]
+    windows = [statistics.median(placement["windows_ns"]) for placement in point["placements"]]
+    half_width = (max(windows) - min(windows)) / 2 / statistics.median(windows)
+    assert point["stopped"] == ("converged" if half_width <= 1 else "placements")
+    assert len(windows) == 6
+
+
+def test_a_cell_that_cannot_be_measured_leaves_the_others(probe: Probe, cpus: list[int]) -> None:
+    document = latency(
+        probe, "--at", f"{cpus[0]}@1000", "--at", "100000@0", "--at", f"{cpus[0]}@0", "--size-bytes", "4096",
+        "--placements", "1", "--windows", "1", "--hops", "64",
+    )  # fmt: skip
+    no_node, no_cpu, good = document["result"]["points"]
+    assert no_node["error"]["code"] == "bind_failed"
+    assert no_cpu["error"]["code"] == "cpu_offline"
+    assert no_node["placements"] is no_cpu["placements"] is None
+    assert not no_node["chain_proved"]
+    assert good["error"] is None
+    assert good["placements"]
+
+
+def test_no_cell_at_all_is_a_failure(probe: Probe, cpus: list[int]) -> None:
+    done = probe("latency", "--at", f"{cpus[0]}@1000", "--size-bytes", "4096")
+    assert done.code == 3
+    assert done.document["status"] == "failed"
+    assert done.document["error"]["code"] == "bind_failed"
+    done = probe("latency", "--at", f"{cpus[0]}@0", "--size-bytes", str(1 << 40), "--stride-bytes", "4096")
+    assert done.code == 3
+    assert done.document["error"]["code"] == "no_memory"
+
+
+def bandwidth(probe: Probe, *arguments: str) -> dict[str, Any]:
+    done = probe("bandwidth", "--buffer-bytes", str(MIB), "--window-s", "0.01", "--windows", "2", *arguments)
+    assert done.code == 0, done.stderr
+    assert_envelope(done.document, "bandwidth")
+    sutprobe.read_result(sutprobe.read_document(done.document), sutprobe.BandwidthResult)
+    return done.document
+
+
+def group_of(cpus: list[int]) -> str:
+    return f"{cpus[0]}@0" if len(cpus) == 1 else f"{cpus[0]}@0+{cpus[-1]}@0"
+
+
+def test_bandwidth_accounting_of_every_mix(probe: Probe, cpus: list[int]) -> None:
+    mixes = ["reads", "3:1", "2:1", "1:1", "stream_triad", "write", "write_nt", "copy", "copy_nt", "triad"]
+    document = bandwidth(probe, "--group", group_of(cpus), "--mix", ",".join(mixes), "--placements", "1")
+    points = document["result"]["points"]
+    assert [point["mix"] for point in points] == mixes
+    for point in points:
+        rule = point["accounting"]
+        assert rule["program_bytes_per_step"] == 64 * (rule["reads_per_step"] + rule["writes_per_step"])
+        assert rule["model_dram_bytes_per_step"] == rule["program_bytes_per_step"] + 64 * rule["write_allocate_reads_per_step"]
+        assert point["checked"]
+        assert point["phase"] == "full"
+        assert point["start_skew_ns"] >= 0
+        assert point["threads"] == len(point["cpus"]) == min(2, len(cpus))
+        (placement,) = point["placements"]
+        assert placement["cpus_verified"]
+        assert len(placement["windows_mb_s"]) == 2
+        model = statistics.fmean(placement["windows_mb_s"])
+        program = statistics.fmean(placement["program_windows_mb_s"])
+        ratio = rule["model_dram_bytes_per_step"] / rule["program_bytes_per_step"]
+        assert model / program == pytest.approx(ratio, rel=1e-6)
+        assert sum(placement["per_thread_mb_s"]) == pytest.approx(model, rel=1e-6)
+        assert placement["pages"]["on_node"] == placement["pages"]["checked"] > 0
+    named = {point["mix"]: point["accounting"] for point in points}
+    for mix, share in (("3:1", 3), ("2:1", 2), ("1:1", 1), ("stream_triad", 2)):
+        moved = named[mix]["reads_per_step"] + named[mix]["write_allocate_reads_per_step"]
+        assert moved / named[mix]["writes_per_step"] == share
+    assert named["reads"]["writes_per_step"] == 0
+    assert named["write_nt"]["reads_per_step"] == named["write_nt"]["write_allocate_reads_per_step"] == 0
+
+
+def test_bandwidth_search_measures_the_best_again(probe: Probe, cpus: list[int]) -> None:
+    document = bandwidth(
+        probe, "--group", f"{cpus[0]}@0", "--mix", "reads,1:1", "--streams", "1,8", "--prefetch-bytes", "0,512",
+        "--delay", "50,0", "--keep-best", "2", "--placements", "1",
+    )  # fmt: skip
+    for mix in ("reads", "1:1"):
+        points = [point for point in document["result"]["points"] if point["mix"] == mix]
+        scanned = [point for point in points if point["phase"] == "scan"]
+        full = [point for point in points if point["phase"] == "full"]
+        assert len(scanned) == 8
+        assert all(point["checked"] for point in scanned)
+        assert 2 <= len(full) <= 3
+        assert any(point["delay"] == 0 for point in full), "the setting without delay must be among those measured again"
+        key = ("streams", "prefetch_bytes", "delay")
+        best = sorted(scanned, key=lambda point: -statistics.median(point["placements"][0]["windows_mb_s"]))[:2]
+        measured = {tuple(point[name] for name in key) for point in full}
+        assert {tuple(point[name] for name in key) for point in best} <= measured
+
+
+@pytest.mark.parametrize("width", ["sse2", "avx2", "avx512", "neon"])
+def test_bandwidth_width_is_used_or_refused(probe: Probe, cpus: list[int], width: str) -> None:
+    has = width in probe("info").document["result"]["widths"]
+    done = probe(
+        "bandwidth", "--group", f"{cpus[0]}@0", "--mix", "reads", "--buffer-bytes", str(MIB), "--window-s", "0.005",
+        "--windows", "1", "--placements", "1", "--width", width,
+    )  # fmt: skip
+    if has:
+        assert done.code == 0
+        assert done.document["result"]["points"][0]["width"] == width
+        assert done.document["result"]["points"][0]["checked"]
+    else:
+        assert done.code == 3
+        assert done.document["error"]["code"] == "unsupported"
+
+
+def test_loaded_pairs_latency_and_bandwidth(probe: Probe, cpus: list[int]) -> None:
+    if len(cpus) < 2:
+        pytest.skip("one CPU cannot carry a probe and a load")
+    done = probe(
+        "loaded", "--probe", f"{cpus[0]}@0", "--load", f"{cpus[1]}@0", "--delay", "0,100,20000", "--probe-size-bytes",
+        str(8 * MIB), "--buffer-bytes", str(8 * MIB), "--placements", "2", "--windows", "2", "--window-s", "0.02",
+    )  # fmt: skip
+    assert done.code == 0, done.stderr
+    assert_envelope(done.document, "loaded")
+    points = done.document["result"]["points"]
+    assert [point["inject_delay"] for point in points] == [0, 100, 20000]
+    assert points[0]["delay_ns"] == 0 < points[1]["delay_ns"] < points[2]["delay_ns"]
+    for point in points:
+        assert point["checked"]
+        assert len(point["placements"]) == 2
+        for placement in point["placements"]:
+            (windows,) = placement["probes"]
+            assert len(placement["windows_mb_s"]) == len(windows["windows_ns"]) == 2
+            assert min(windows["windows_ns"]) > 0
+            assert windows["probe_mb_s"] > 0
+            assert placement["cpus_verified"]
+    slow = statistics.median(points[2]["placements"][0]["windows_mb_s"])
+    assert slow < statistics.median(points[0]["placements"][0]["windows_mb_s"])
+    (zero,) = done.document["result"]["zero_load"]
+    assert len(zero["windows_ns_start"]) == len(zero["windows_ns_middle"]) == len(zero["windows_ns_end"]) == 4
+
+
+def test_jitter_columns_keep_their_identities(probe: Probe, cpus: list[int]) -> None:
+    done = probe(
+        "jitter", "--cpus", ",".join(map(str, cpus[:2])), "--loops", "2000", "--executions", "500", "--intervals", "4",
+        "--gap-s", "0.3", "--longest", "5",
+    )  # fmt: skip
+    assert done.code == 0, done.stderr
+    assert_envelope(done.document, "jitter")
+    sutprobe.read_result(sutprobe.read_document(done.document), sutprobe.JitterResult)
+    measured = done.document["result"]["cpus"]
+    assert [cpu["cpu"] for cpu in measured] == cpus[:2]
+    for cpu in measured:
+        assert cpu["cpu_verified"]
+        intervals = cpu["pma"]["intervals"]
+        assert [interval["sample"] for interval in intervals] == [1, 2, 3, 4]
+        for interval in intervals:
+            assert interval["inst_jitter_cycles"] == interval["inst_max_cycles"] - interval["inst_min_cycles"]
+            assert interval["inst_min_cycles"] <= interval["last_exec_cycles"] <= interval["inst_max_cycles"]
+            assert interval["abs_min_cycles"] <= interval["inst_min_cycles"]
+            assert interval["abs_max_cycles"] >= interval["inst_max_cycles"]
+            assert interval["interval_cycles"] >= 500 * interval["inst_min_cycles"]
+        steps = {(b["tmp"] - a["tmp"]) % 2**32 for a, b in zip(intervals, intervals[1:], strict=False)}
+        assert len(steps) == 1, "the work's result must grow by the same amount in every interval"
+        assert 0 <= cpu["pma"]["blind_fraction"] < 1
+        assert_gap_books(cpu["gaps"])
+
+
+def assert_gap_books(gaps: dict[str, Any]) -> None:
+    assert gaps["wall_s"] >= 0.3
+    assert sum(bucket["count"] for bucket in gaps["histogram"]) == gaps["count"]
+    for bucket in gaps["histogram"]:
+        assert bucket["to_ns"] > bucket["from_ns"]
+    lengths = [gap["length_ns"] for gap in gaps["longest"]]
+    assert lengths == sorted(lengths, reverse=True)
+    assert len(lengths) == min(5, gaps["count"])
+    if lengths:
+        assert lengths[0] == pytest.approx(gaps["max_ns"])
+    assert gaps["lost_fraction"] == pytest.approx(gaps["lost_ns"] / gaps["wall_s"] / 1e9, rel=1e-6)
+    assert 0 < gaps["coverage_fraction"] <= 1
+    rates = [rate["rate"] for rate in gaps["rates_per_s"]]
+    assert rates == sorted(rates, reverse=True)
+    quantiles = [quantile["gap_ns"] for quantile in gaps["quantiles"]]
+    assert quantiles == sorted(quantiles)
+    assert gaps["turn_ns"]["min"] <= gaps["turn_ns"]["median"] < gaps["threshold_ns"]
+
+
+@pytest.mark.parametrize(("view", "other"), [("pma", "gaps"), ("gaps", "pma")])
+def test_jitter_one_view_alone(probe: Probe, cpus: list[int], view: str, other: str) -> None:
+    done = probe(
+        "jitter", "--cpus", str(cpus[0]), "--view", view, "--loops", "100", "--executions", "10", "--intervals", "1",
+        "--gap-s", "0.05", "--threshold-ns", "1000",
+    )  # fmt: skip
+    assert done.code == 0, done.stderr
+    (cpu,) = done.document["result"]["cpus"]
+    assert cpu[view] is not None
+    assert cpu[other] is None
+
+
+def test_jitter_fifo_warns_or_is_refused(probe: Probe, cpus: list[int]) -> None:
+    may = probe("info").document["result"]["privileges"]["fifo"]
+    done = probe("jitter", "--cpus", str(cpus[0]), "--view", "gaps", "--gap-s", "0.05", "--fifo", "1")
+    if not may:
+        assert done.code == 3
+        assert done.document["error"]["code"] == "no_permission"
+        return
+    assert done.code == 0, done.stderr
+    runtime = int(Path("/proc/sys/kernel/sched_rt_runtime_us").read_text(encoding="ascii"))
+    warned = {warning["code"] for warning in done.document["warnings"]}
+    assert ("RT_THROTTLE_POSSIBLE" in warned) == (runtime >= 0)
+
+
+def test_info_names_what_was_found(probe: Probe, cpus: list[int]) -> None:
+    done = probe("info")
+    assert done.code == 0
+    assert_envelope(done.document, "info")
+    assert done.document["result"]["allowed_cpus"] == cpus
+    assert done.document["result"]["widths"]
+    clock = done.document["clock"]
+    assert clock["hz"] > 0
+    assert (clock["reason"] is None) == (clock["source"] != "monotonic_raw")
+
+
+AT = ("--at", "0@0", "--size-bytes", "4096")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ((), "subcommand"),
+        (("latenc",), "latenc"),
+        (("latency",), "--at"),
+        (("latency", "--at", "0@0"), "--size-bytes"),
+        (("latency", *AT, "--size", "4096"), "--size"),
+        (("latency", *AT, "4096"), "4096"),
+        (("latency", *AT, "--seed"), "--seed"),
+        (("latency", *AT, "--seed", "1", "--seed", "2"), "--seed"),
+        (("latency", *AT, "--seed", "-1"), "--seed"),
+        (("latency", *AT, "--seed", "0x10"), "--seed"),
+        (("latency", *AT, "--seed", " 1"), "--seed"),
+        (("latency", *AT, "--placements", "0"), "--placements"),
+        (("latency", *AT, "--order", "rand"), "--order"),
+        (("latency", *AT, "--payload-bytes", "60"), "--payload-bytes"),
+        (("latency", *AT, "--deadline-s", "0"), "--deadline-s"),
+        (("latency", *AT, "--deadline-s", "nan"), "--deadline-s"),
+        (("latency", "--at", "0", "--size-bytes", "4096"), "CPUS@NODE"),
+        (("latency", "--at", "0-1@0", "--size-bytes", "4096"), "CPU@NODE"),
+        (("latency", "--at", "0@0", "--size-bytes", "4096,"), "--size-bytes"),
+        (("latency", "--at", "0@0", "--size-bytes", "99999999999999999999"), "--size-bytes"),
+        (("latency", "--at", "0@0", "--size-bytes", "64", "--stride-bytes", "128"), "--size-bytes"),
+        (("bandwidth", "--group", "0@0", "--mix", "reads,read", "--buffer-bytes", "65536"), "--mix"),
+        (("bandwidth", "--group", "0@0+0@0", "--mix", "reads", "--buffer-bytes", "65536"), "CPU 0"),
+        (("bandwidth", "--group", "0@0", "--mix", "reads", "--buffer-bytes", "65536", "--streams", "3"), "--streams"),
+        (("bandwidth", "--group", "0@0", "--mix", "reads", "--buffer-bytes", "65537"), "--buffer-bytes"),
+        (("loaded", "--probe", "0@0", "--load", "0@0", "--probe-size-bytes", "4096", "--buffer-bytes", "4096"), "CPU 0"),
+        (("jitter", "--cpus", "0-"), "0-"),
+        (("jitter", "--cpus", "0", "--threshold-ns", "0"), "--threshold-ns"),
+        (("jitter", "--cpus", "0", "--fifo", "100"), "--fifo"),
+        (("info", "--verbose"), "--verbose"),
+        (("selftest", "extra"), "extra"),
+    ],
+)
+def test_bad_usage_is_named(probe: Probe, arguments: tuple[str, ...], named: str) -> None:
+    done = probe(*arguments)
+    assert done.code == 2
+    assert done.document["error"]["code"] == "usage"
+    assert named in done.document["error"]["message"]
+    assert named in done.stderr
+    assert done.document["result"] is None
+    sutprobe.read_document(done.document)

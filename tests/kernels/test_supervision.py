@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A run that is ended early ends with all its threads, and says how."""
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.kernels.conftest import Probe
+
+LONG = {
+    "latency": ("--at", "{cpu}@0", "--size-bytes", "67108864", "--hops", "2000000000"),
+    "bandwidth": ("--group", "{cpu}@0", "--mix", "reads", "--buffer-bytes", "1048576", "--window-s", "60"),
+    "jitter": ("--cpus", "{cpu}", "--view", "gaps", "--gap-s", "600"),
+}
+PATIENCE_S = 20
+"""How long an ended process may take to be gone: no measure of speed, only short of for ever."""
+
+
+def arguments(subcommand: str, cpu: int) -> list[str]:
+    return [subcommand, *(word.format(cpu=cpu) for word in LONG[subcommand])]
+
+
+def wait_for_threads(process: subprocess.Popen[bytes], count: int) -> None:
+    """Return when the measuring thread is there."""
+    for _ in range(1000):
+        if len(list(Path(f"/proc/{process.pid}/task").iterdir())) >= count:
+            return
+        time.sleep(0.01)
+    pytest.fail(f"expected {count} threads, found fewer")
+
+
+@pytest.mark.parametrize("subcommand", LONG)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_signal_ends_it(native: Path, cpus: list[int], subcommand: str, number: signal.Signals) -> None:
+    process = subprocess.Popen([native, *arguments(subcommand, cpus[0])], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    wait_for_threads(process, 3)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 4
+    document = json.loads(out)
+    assert document["status"] == "failed"
+    assert document["error"]["code"] == "interrupted"
+    assert document["result"] is None
+    assert b"interrupted" in err
+    assert not Path(f"/proc/{process.pid}/task").exists()
+
+
+@pytest.mark.parametrize("subcommand", LONG)
+def test_deadline_ends_it(probe: Probe, cpus: list[int], subcommand: str) -> None:
+    done = probe(*arguments(subcommand, cpus[0]), "--deadline-s", "0.5", timeout=PATIENCE_S)
+    assert done.code == 3
+    assert done.document["error"]["code"] == "deadline"
+    assert "--deadline-s" in done.document["error"]["message"]
+    assert done.document["duration_s"] >= 0.5
+
+
+def test_it_ends_when_the_reader_goes(native: Path, cpus: list[int]) -> None:
+    process = subprocess.Popen([native, *arguments("jitter", cpus[0])], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    wait_for_threads(process, 3)
+    assert process.stdout
+    process.stdout.close()
+    assert process.wait(timeout=PATIENCE_S) == 4
+
+
+def test_it_ends_when_its_parent_dies(native: Path, cpus: list[int]) -> None:
+    words = [str(native), *arguments("jitter", cpus[0])]
+    program = (
+        "import subprocess, sys, time\n"
+        f"child = subprocess.Popen({words!r}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)\n"
+        "print(child.pid, flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
+    assert parent.stdout
+    child = int(parent.stdout.readline())
+    for _ in range(1000):  # the child has asked to be told of its parent's death before it starts threads
+        if len(list(Path(f"/proc/{child}/task").iterdir())) >= 3:
+            break
+        time.sleep(0.01)
+    watch = os.pidfd_open(child)
+    try:
+        parent.kill()
+        parent.wait(timeout=PATIENCE_S)
+        assert select.select([watch], [], [], PATIENCE_S)[0], "expected the child to end with its parent"
+    finally:
+        os.close(watch)
+        parent.stdout.close()
+
+
+def test_stdout_that_is_closed_from_the_start(native: Path) -> None:
+    done = subprocess.run(["/bin/sh", "-c", 'exec "$0" info >&-', native], capture_output=True, timeout=PATIENCE_S, check=False)
+    assert done.returncode == 3
+    assert b"stdout" in done.stderr
+
+
+@pytest.mark.parametrize("words", [["--help"], ["latency", "--help"], ["jitter", "--help"]])
+def test_help_is_for_people(native: Path, words: list[str]) -> None:
+    done = subprocess.run([native, *words], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert done.returncode == 0
+    assert done.stdout == ""
+    assert "usage: sutprobe" in done.stderr
+
+
+def test_document_larger_than_a_pipe_arrives_whole(native: Path, cpus: list[int]) -> None:
+    process = subprocess.Popen(
+        [native, "latency", "--at", f"{cpus[0]}@0", "--size-bytes", "4096", "--windows", "10000", "--hops", "64",
+         "--placements", "2"],
+        stdout=subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stdout
+    select.select([process.stdout], [], [], PATIENCE_S)
+    time.sleep(0.2)  # the pipe is full now, and the process waits for room
+    out, _ = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0
+    assert len(out) > 70000
+    assert len(json.loads(out)["result"]["points"][0]["placements"][1]["windows_ns"]) == 10000
