@@ -47,18 +47,21 @@ RECOGNISED = (CPU, "/sys/devices/system/node", "/proc/cpuinfo", "/proc/meminfo",
 
 
 def open_tree(root: Path) -> Tree:
-    """Open the tree at ``root``: a directory, a run's directory that holds ``context.tar.gz``, or an archive.
+    """Open the tree at ``root``: a machine's root, a run's directory that holds ``context.tar.gz``, or an archive.
 
-    Raises :class:`ContextError` where nothing in it can be recognised.
+    A directory that holds nothing but one such root (an archive unpacked under its own name) stands for it. Raises
+    :class:`ContextError` where nothing can be recognised.
     """
     tree = Tree(root)
-    if any(tree.exists(path) for path in RECOGNISED):
-        return tree
-    if root.is_dir() and (root / STORED_CAPTURE).is_file():
-        stored = Tree(root / STORED_CAPTURE)
-        if any(stored.exists(path) for path in RECOGNISED):
-            return stored
     entries = tree.names("/")
+    candidates = [tree]
+    if root.is_dir() and (root / STORED_CAPTURE).is_file():
+        candidates.append(Tree(root / STORED_CAPTURE))
+    elif root.is_dir() and len(entries) == 1 and (root / entries[0]).is_dir():
+        candidates.append(Tree(root / entries[0]))
+    for candidate in candidates:
+        if any(candidate.exists(path) for path in RECOGNISED):
+            return candidate
     found = ", ".join(printable(name) for name in entries[:5]) + (", ..." if len(entries) > 5 else "")
     raise ContextError(
         f"{root}: expected the root of a machine with proc/ or sys/ (for example proc/cpuinfo), "

@@ -157,7 +157,7 @@ class _Archive:
         self._children: dict[str, set[str]] = {"/": set()}
         total = 0
         try:
-            with tarfile.open(path, "r|*") as archive:
+            with tarfile.open(path, "r:*") as archive:
                 for count, member in enumerate(archive):
                     name = posixpath.normpath("/" + member.name)
                     total += member.size if member.isreg() else 0
@@ -233,7 +233,7 @@ class Tree:
 
     def note(self, path: str, reason: str) -> None:
         """Record that ``path`` exists and could not be used; the first reason given stays."""
-        self._unreadable.setdefault(path, reason)
+        self._unreadable.setdefault(printable(path), printable(reason))
 
     @property
     def unreadable(self) -> tuple[tuple[str, str], ...]:

@@ -35,6 +35,9 @@ DMI_NAMES = (
 Clouds sell bare-metal machines too.
 """
 
+PARTITION_FILES = ("ibm,partition-no", "ibm,partition-name")
+"""What PowerVM tells a partition about itself."""
+
 
 def _dmi_vendor(firmware: Firmware) -> tuple[str, bool, str] | None:
     texts = (firmware.system_vendor, firmware.product_name, firmware.board_vendor, firmware.bios_vendor)
@@ -95,9 +98,10 @@ def read_virtualization(
             guest, vendor = True, vendor or "QEMU"
             evidence.append(f"{base}/model: {model}")
             break
-        if tree.exists(f"{base}/ibm,partition-no"):
+        partition = next((name for name in PARTITION_FILES if tree.exists(f"{base}/{name}")), None)
+        if partition is not None:
             guest, vendor, kind = True, "IBM PowerVM", "para"
-            evidence.append(f"{base}/ibm,partition-no")
+            evidence.append(f"{base}/{partition}")
             break
 
     dmi = _dmi_vendor(firmware)

@@ -56,6 +56,14 @@ def test_what_is_no_root_is_refused_with_what_to_do(kind, tmp_path):
     assert caught.value.exit_code == 2
 
 
+def test_a_root_alone_in_a_directory_stands_for_it(make_root):
+    root = make_root({"/machine/proc/meminfo": "MemTotal: 1 kB\n"})
+    assert load(root) == load(root / "machine")
+    (root / "other").mkdir()
+    with pytest.raises(ContextError, match="machine, other"):
+        load(root)
+
+
 def test_an_archive_of_something_else_is_refused(tmp_path):
     path = tmp_path / "other.tar.gz"
     with tarfile.open(path, "w:gz") as archive:
@@ -166,6 +174,16 @@ def test_links_in_an_archive_are_followed(tmp_path):
             member.type, member.linkname = tarfile.SYMTYPE, target
             archive.addfile(member)
     assert load(path).memory.total_bytes == 3072
+
+
+def test_names_that_are_not_text_are_escaped(make_root):
+    root = make_root({f"{CPU}/online": "0\n", f"{CPU}/vulnerabilities/mds": "Not affected\n"})
+    (root / os.fsdecode(CPU[1:].encode() + b"/vulnerabilities/\xff")).write_bytes(b"\x80")
+    (root / os.fsdecode(CPU[1:].encode() + b"/vulnerabilities/\xfe")).write_bytes(b"Vulnerable\n")
+    context = load(root)
+    assert context.mitigations == {"mds": "Not affected", "\\udcfe": "Vulnerable"}
+    assert list(reasons(context)) == [f"{CPU}/vulnerabilities/\\udcff"]
+    json.dumps(to_contract(context)).encode("ascii")
 
 
 def test_a_file_beyond_the_bound_is_listed(make_root, monkeypatch):

@@ -222,3 +222,26 @@ def test_interrupts_that_may_reach_isolated_cpus(make_root):
     assert [(i.irq, i.name, i.isolated_cpus) for i in context.isolation.interrupts] == [(24, "PCI-MSI-edge eth0", (3,))]
     assert context.isolation.threads is None
     assert context.isolation.default_irq_affinity == (0, 1)
+
+
+def test_guests_and_bare_metal(make_root):
+    online = {f"{CPU}/online": "0\n"}
+    x86 = "processor : 0\nvendor_id : GenuineIntel\ncpu family : 6\nflags : fpu lm{}\n"
+    cases = (
+        ({"/proc/cpuinfo": x86.format(" hypervisor"), "/sys/hypervisor/type": "xen\n"}, (True, "Xen", "full")),
+        (
+            {"/proc/cpuinfo": x86.format(" hypervisor"), "/sys/class/dmi/id/sys_vendor": "VMware, Inc."},
+            (True, "VMware", "full"),
+        ),
+        ({"/proc/cpuinfo": x86.format(""), "/sys/class/dmi/id/sys_vendor": "Dell Inc."}, (False, None, None)),
+        ({"/proc/cpuinfo": x86.format(""), "/sys/class/dmi/id/sys_vendor": "Amazon EC2"}, (None, None, None)),
+        ({"/proc/cpuinfo": x86.format("")}, (None, None, None)),
+        ({"/proc/device-tree/hypervisor/compatible": "linux,kvm\0"}, (True, "KVM", "para")),
+        ({"/proc/device-tree/ibm,partition-no": b"\0\0\0\5"}, (True, "IBM PowerVM", "para")),
+        ({"/proc/sysinfo": "LPAR Number: 1\n"}, (True, "IBM PR/SM", "full")),
+        ({"/proc/sysinfo": "LPAR Number: 1\nVM00 Control Program: z/VM 6.1.0\n"}, (True, "z/VM", "full")),
+    )
+    for files, expected in cases:
+        found = load(make_root({**online, **files})).virtualization
+        assert (found.guest, found.vendor, found.type) == expected, files
+        assert bool(found.evidence) == (expected[0] is not None)

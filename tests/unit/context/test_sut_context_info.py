@@ -121,6 +121,29 @@ def test_a_file_that_vanishes_is_absent_and_one_without_permission_is_listed(mak
     assert collector.unreadable == {"/proc/stat": "Permission denied"}
 
 
+def test_the_archive_is_one_that_any_tar_reads():
+    files = {"/proc/a": b"x" * 513, "/sys/" + "d" * 120 + "/é": b"", "/proc/b": b"y" * 512}
+    archive = sut_context.pack(files, {"schema": sut_context.SCHEMA}, 1_700_000_000.9)
+    with tarfile.open(fileobj=io.BytesIO(archive)) as opened:
+        found = {member.name: (opened.extractfile(member).read(), member.mode, member.mtime) for member in opened}
+    assert found.pop("capture.json")[0] == b'{\n "schema": "sut-context/1"\n}'
+    assert found == {name[1:]: (content, 0o644, 1_700_000_000) for name, content in files.items()}
+    assert archive == sut_context.pack(files, {"schema": sut_context.SCHEMA}, 1_700_000_000.9)
+
+
+def test_what_describes_the_first_cpu_is_read_once(make_root):
+    base = "/sys/devices/system/cpu"
+    files = {}
+    for cpu in (2, 3):
+        files[f"{base}/cpu{cpu}/cpuidle/state0/name"] = "C1"
+        files[f"{base}/cpu{cpu}/cpuidle/state0/disable"] = "0"
+    once = sut_context.gather(str(make_root({**files, f"{base}/online": "2-3"}))).files
+    assert f"{base}/cpu2/cpuidle/state0/name" in once
+    assert f"{base}/cpu3/cpuidle/state0/name" not in once
+    assert f"{base}/cpu3/cpuidle/state0/disable" in once
+    assert sut_context.gather(str(make_root(files))).files.keys() == files.keys()
+
+
 def test_threads_are_copied_only_where_cpus_are_isolated(make_root):
     files = {"/proc/7/task/7/status": "Name: x\n", "/proc/7/task/8/status": "Name: y\n"}
     isolated = "/sys/devices/system/cpu/isolated"
