@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cross-builds ``sutprobe`` with the pinned compiler wheel and caches the bytes under a hash of everything they depend on.
+"""Cross-builds ``sutprobe`` with the pinned compiler wheel; caches the bytes under a hash of all they depend on.
 
 The controller builds once for the whole lab; a SUT needs no compiler.
 """
@@ -61,7 +61,7 @@ class BuiltKernel:
 
 
 def sources(directory: Path = SOURCES_DIRECTORY) -> tuple[Path, ...]:
-    """List the C files to compile, sorted, relative to ``directory``. Files of both architectures are always compiled."""
+    """List the C files to compile, sorted, relative to ``directory``; those of both architectures, for every target."""
     return tuple(sorted(path.relative_to(directory) for path in directory.rglob("*.c")))
 
 
@@ -97,7 +97,9 @@ def compiler_version() -> str:
         wheel = _run([sys.executable, "-m", "ziglang", "version"]).strip()
         first = _run([*compiler_command(), "--version"]).splitlines()[0].strip()
     except (OSError, IndexError) as error:
-        raise EnvironmentLacksError(f"expected the ziglang wheel to run, found: {error}; install requirements/") from error
+        raise EnvironmentLacksError(
+            f"expected the ziglang wheel to run, found: {error}; install requirements/"
+        ) from error
     return f"{first} (zig {wheel})"
 
 
@@ -192,6 +194,4 @@ def _load(final: Path, target: Target, compiler: str, flags: tuple[str, ...], so
         return None
     if found != recorded:
         return None
-    return BuiltKernel(
-        path=binary, sha256=found, target=target, compiler=compiler, flags=flags, source_sha256=source
-    )
+    return BuiltKernel(path=binary, sha256=found, target=target, compiler=compiler, flags=flags, source_sha256=source)

@@ -136,12 +136,14 @@ bool affinity_usable(unsigned cpu, struct error *error)
 		cpu_list_free(&online);
 		if (!found)
 			return error_set(error, ERROR_CPU_OFFLINE,
-			                 "expected CPU %u online, found %s online; choose another CPU or bring it online", cpu, line);
+			                 "expected CPU %u online, found %s online; choose another CPU or bring it online", cpu,
+			                 line);
 	}
 	if (!cpu_list_has(&allowed, cpu))
 		return error_set(error, ERROR_PIN_FAILED,
 		                 "expected CPU %u in this process's affinity mask, found it excluded; "
-		                 "start sutprobe with a wider mask (taskset, cpuset)", cpu);
+		                 "start sutprobe with a wider mask (taskset, cpuset)",
+		                 cpu);
 	return true;
 }
 

@@ -53,12 +53,12 @@ static const struct option table[] = {
 	/* Off by default: right on some cores, wrong on others; the search tells. */
 	{"--prefetch-bytes", OPTION_U64_LIST, &options.prefetch_bytes, "P[,P...]",
 	 "distance of software prefetches; 0: none", "0", NULL, 0, 1u << 20, false},
-	{"--width", OPTION_WORD, &options.width, NULL, "vector width; auto: the widest there is", "auto", LOAD_WIDTH_CHOICES, 0,
-	 0, false},
-	{"--delay", OPTION_U64_LIST, &options.delays, "D[,D...]", "dependent additions after every four lines", "0", NULL, 0,
-	 1000000, false},
-	{"--placements", OPTION_U64, &options.placements, "K", "allocations, at least", "6", NULL, 1, STOPPING_PLACEMENTS_MAX,
-	 false},
+	{"--width", OPTION_WORD, &options.width, NULL, "vector width; auto: the widest there is", "auto",
+	 LOAD_WIDTH_CHOICES, 0, 0, false},
+	{"--delay", OPTION_U64_LIST, &options.delays, "D[,D...]", "dependent additions after every four lines", "0", NULL,
+	 0, 1000000, false},
+	{"--placements", OPTION_U64, &options.placements, "K", "allocations, at least", "6", NULL, 1,
+	 STOPPING_PLACEMENTS_MAX, false},
 	{"--windows", OPTION_U64, &options.windows, "N", "timed windows in each placement", "9", NULL, 1, 10000, false},
 	/* 100 ms hold hundreds of chunks and many refresh intervals, and nine of them still take less than a second. */
 	{"--window-s", OPTION_F64, &options.window_s, "S", "length of a window", "0.1", NULL, 0, 3600, false},
@@ -71,8 +71,8 @@ static const struct option table[] = {
 	 "relative half-width of the median's interval at which a point is converged", "0.01", NULL, 0, 1, false},
 	/* 0: no search. What a search finds is measured again, because the best of many is partly luck. */
 	{"--keep-best", OPTION_U64, &options.keep_best, "M",
-	 "look at every setting briefly, then measure the best M and the best without delay; 0: measure every one", "0", NULL,
-	 0, 1000, false},
+	 "look at every setting briefly, then measure the best M and the best without delay; 0: measure every one", "0",
+	 NULL, 0, 1000, false},
 };
 
 struct placement {
@@ -122,8 +122,8 @@ static bool prepare(struct error *error)
 			                 (unsigned long long)options.streams.values[i]);
 	for (size_t i = 0; i < options.prefetch_bytes.count; i++)
 		if (options.prefetch_bytes.values[i] % LOAD_LINE_BYTES)
-			return error_set(error, ERROR_USAGE, "--prefetch-bytes: expected a multiple of %u, found %llu", LOAD_LINE_BYTES,
-			                 (unsigned long long)options.prefetch_bytes.values[i]);
+			return error_set(error, ERROR_USAGE, "--prefetch-bytes: expected a multiple of %u, found %llu",
+			                 LOAD_LINE_BYTES, (unsigned long long)options.prefetch_bytes.values[i]);
 	if (options.buffer_bytes % 4096)
 		return error_set(error, ERROR_USAGE, "--buffer-bytes: expected a multiple of 4096, found %llu",
 		                 (unsigned long long)options.buffer_bytes);
@@ -168,9 +168,11 @@ static bool keep_run(struct point *point, struct generator *generator, double se
 	placement->window_rates = calloc(point->windows, sizeof(double));
 	placement->thread_rates = calloc(generator->count, sizeof(double));
 	if (!placement->window_rates || !placement->thread_rates)
-		return error_set(&point->error, ERROR_INTERNAL, "no memory for %llu windows", (unsigned long long)point->windows);
+		return error_set(&point->error, ERROR_INTERNAL, "no memory for %llu windows",
+		                 (unsigned long long)point->windows);
 	if (generator_first_stopped(generator) < end)
-		return error_set(&point->error, ERROR_CHECK_FAILED, "expected all threads running until the last window ended, "
+		return error_set(&point->error, ERROR_CHECK_FAILED,
+		                 "expected all threads running until the last window ended, "
 		                 "found one that stopped earlier; use a longer --window-s");
 	for (size_t t = 0; t < generator->count; t++) {
 		const struct generator_thread *thread = &generator->threads[t];
@@ -231,8 +233,7 @@ static void measure_full(struct point *point)
 		point->checked = point->checked && good;
 		if (!good)
 			return;
-		medians[point->count - 1] =
-		    statistics_median(point->placements[point->count - 1].window_rates, point->windows);
+		medians[point->count - 1] = statistics_median(point->placements[point->count - 1].window_rates, point->windows);
 		if (stopping_done(&point->stopping, medians, point->count))
 			return;
 	}
@@ -299,10 +300,11 @@ static bool measure_mix(struct generator *group, enum load_mix mix, struct error
 	bool search = options.keep_best > 0 && count > 1, good = shapes && scanned && chosen;
 	for (size_t i = 0; good && i < count; i++) {
 		size_t rest = i / options.delays.count;
-		shapes[i] = (struct generator_shape){.mix = mix,
-		                                     .streams = (unsigned)options.streams.values[rest / options.prefetch_bytes.count],
-		                                     .prefetch_bytes = options.prefetch_bytes.values[rest % options.prefetch_bytes.count],
-		                                     .delay = options.delays.values[i % options.delays.count]};
+		shapes[i] = (struct generator_shape){
+			.mix = mix,
+			.streams = (unsigned)options.streams.values[rest / options.prefetch_bytes.count],
+			.prefetch_bytes = options.prefetch_bytes.values[rest % options.prefetch_bytes.count],
+			.delay = options.delays.values[i % options.delays.count]};
 		chosen[i] = !search;
 		if (search)
 			good = (scanned[i] = add_point(group, &shapes[i], true)) != NULL;

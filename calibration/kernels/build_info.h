@@ -4,7 +4,7 @@
 #define SUTPROBE_BUILD_INFO_H
 
 #if !defined(SUTPROBE_VERSION) || !defined(SUTPROBE_TARGET) || !defined(SUTPROBE_FLAGS) ||                             \
-    !defined(SUTPROBE_SOURCE_SHA256) || !defined(SUTPROBE_COMPILER)
+	!defined(SUTPROBE_SOURCE_SHA256) || !defined(SUTPROBE_COMPILER)
 #error "build with `calibration build`, which records version, target, compiler, flags and the sources' hash"
 #endif
 

@@ -137,14 +137,16 @@ bool chain_prove(const struct chain *chain, const uint32_t *order, unsigned char
 bool chain_build(struct chain *chain, struct error *error)
 {
 	chain->nodes = chain_nodes(chain->size_bytes, chain->stride_bytes);
-	chain->offsets = chain_touched_bytes(chain->nodes, chain->stride_bytes, chain->line_bytes) > CHAIN_OFFSETS_ABOVE_BYTES;
+	chain->offsets =
+		chain_touched_bytes(chain->nodes, chain->stride_bytes, chain->line_bytes) > CHAIN_OFFSETS_ABOVE_BYTES;
 	chain->at = 0;
 	chain->proved = false;
 	/* 32-bit indices: half the memory, half the cache misses of shuffling pointers. */
 	size_t bytes = chain->nodes * sizeof(uint32_t) + (chain->nodes + 7) / 8;
 	uint32_t *order = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (order == MAP_FAILED)
-		return error_set(error, ERROR_NO_MEMORY, "%zu bytes to build a chain: %s; use a smaller size", bytes, strerror(errno));
+		return error_set(error, ERROR_NO_MEMORY, "%zu bytes to build a chain: %s; use a smaller size", bytes,
+		                 strerror(errno));
 	(void)madvise(order, bytes, MADV_HUGEPAGE); /* only speeds the shuffle up */
 	bool filled = fill_order(chain, order);
 	if (filled) {
@@ -155,8 +157,8 @@ bool chain_build(struct chain *chain, struct error *error)
 	munmap(order, bytes);
 	if (!filled)
 		return error_set(error, ERROR_NO_MEMORY, "no memory for the order of windows");
-	return chain->proved ||
-	       error_set(error, ERROR_CHECK_FAILED, "expected one cycle over %zu nodes, found links that are not", chain->nodes);
+	return chain->proved || error_set(error, ERROR_CHECK_FAILED,
+	                                  "expected one cycle over %zu nodes, found links that are not", chain->nodes);
 }
 
 void chain_walk(struct chain *chain, uint64_t blocks)

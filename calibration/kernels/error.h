@@ -28,7 +28,7 @@ struct error {
 
 /* Fills in the error unless one is there already: the first cause is the one to report. Always returns false. */
 bool error_set(struct error *error, enum error_code code, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+	__attribute__((format(printf, 3, 4)));
 const char *error_name(enum error_code code);
 /* The exit status a process ends with for this error. */
 int error_exit_status(enum error_code code);

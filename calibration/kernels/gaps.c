@@ -24,7 +24,7 @@
 /* Gaps looked at: enough for any statistics, and the search stays below 0.1 s. */
 #define PERIOD_GAPS_MAX 50000u
 
-static const double rate_thresholds_ns[] = {200,   500,    1000,   2000,   5000,    10000,   20000,   50000,
+static const double rate_thresholds_ns[] = {200,    500,    1000,   2000,    5000,    10000,   20000,    50000,
                                             100000, 200000, 500000, 1000000, 2000000, 5000000, 10000000, 100000000};
 static const double quantile_fractions[] = {0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999, 0.999999, 0.9999999};
 
@@ -37,7 +37,8 @@ bool gaps_open(struct gaps *gaps, struct error *error)
 	gaps->ring = ring;
 	memset(gaps->ring, 0, bytes);
 	if (mlock(ring, bytes) != 0)
-		warning_add("NOT_LOCKED", "locking the ring of gaps in memory: %s; paging could appear as gaps", strerror(errno));
+		warning_add("NOT_LOCKED", "locking the ring of gaps in memory: %s; paging could appear as gaps",
+		            strerror(errno));
 	return true;
 }
 
@@ -290,7 +291,8 @@ static void rates_write(struct json *json, const struct gaps *gaps, double wall_
 		} else {
 			/* The ring is full: whole buckets, so a gap within 12.5 % above the threshold may be left out. */
 			for (unsigned bucket = 0; bucket < GAP_BUCKETS; bucket++)
-				count += gaps->bucket_count[bucket] && gaps_bucket_from(bucket) >= ticks ? gaps->bucket_count[bucket] : 0;
+				count +=
+					gaps->bucket_count[bucket] && gaps_bucket_from(bucket) >= ticks ? gaps->bucket_count[bucket] : 0;
 		}
 		json_object_begin(json, NULL);
 		json_f64(json, "threshold_ns", rate_thresholds_ns[i]);

@@ -125,24 +125,27 @@ static bool check(struct generator_thread *thread, struct error *error)
 	unsigned streams = thread->generator->shape.streams;
 	uint64_t wrong = wrong_words(thread, streams), expected = expected_sum(thread, streams);
 	if (thread->sum != expected)
-		return error_set(error, ERROR_CHECK_FAILED, "CPU %u: expected the words read to sum to %llx, found %llx; a kernel "
-		                 "did not read what it was asked to, or memory is faulty", thread->cpu,
-		                 (unsigned long long)expected, (unsigned long long)thread->sum);
+		return error_set(error, ERROR_CHECK_FAILED,
+		                 "CPU %u: expected the words read to sum to %llx, found %llx; a kernel "
+		                 "did not read what it was asked to, or memory is faulty",
+		                 thread->cpu, (unsigned long long)expected, (unsigned long long)thread->sum);
 	if (wrong)
-		return error_set(error, ERROR_CHECK_FAILED, "CPU %u: expected every word written in every pass, found %llu that "
-		                 "were not; a kernel left work out, or memory is faulty", thread->cpu, (unsigned long long)wrong);
+		return error_set(error, ERROR_CHECK_FAILED,
+		                 "CPU %u: expected every word written in every pass, found %llu that "
+		                 "were not; a kernel left work out, or memory is faulty",
+		                 thread->cpu, (unsigned long long)wrong);
 	return true;
 }
 
 static bool setup(struct generator_thread *thread, struct error *error)
 {
 	struct generator *generator = thread->generator;
-	if (!region_map(&thread->region, generator_thread_bytes(generator->shape.mix, generator->buffer_bytes), thread->node,
-	                generator->page_kind, error))
+	if (!region_map(&thread->region, generator_thread_bytes(generator->shape.mix, generator->buffer_bytes),
+	                thread->node, generator->page_kind, error))
 		return false;
 	for (unsigned k = 0; k < load_mixes[generator->shape.mix].arrays; k++)
 		thread->call.arrays[k] =
-		    thread->region.start + k * (generator->buffer_bytes + ARRAY_SKEW_BYTES) / LOAD_LINE_BYTES * LOAD_LINE_BYTES;
+			thread->region.start + k * (generator->buffer_bytes + ARRAY_SKEW_BYTES) / LOAD_LINE_BYTES * LOAD_LINE_BYTES;
 	fill(thread);
 	thread->chunk_steps = CHUNK_FIRST_STEPS;
 	return pages_read_nodes(&thread->pages, &thread->region, error);
@@ -174,7 +177,8 @@ static void run(struct generator_thread *thread)
 	struct generator *generator = thread->generator;
 	load_kernel kernel = generator->kernel;
 	uint64_t streams = generator->shape.streams, lines = 0;
-	uint64_t chunk_min = (uint64_t)(CHUNK_MIN_S * clock_now_used.hz), chunk_max = (uint64_t)(CHUNK_MAX_S * clock_now_used.hz);
+	uint64_t chunk_min = (uint64_t)(CHUNK_MIN_S * clock_now_used.hz),
+			 chunk_max = (uint64_t)(CHUNK_MAX_S * clock_now_used.hz);
 	atomic_fetch_add(&generator->arrived, 1);
 	while (atomic_load_explicit(&generator->arrived, memory_order_acquire) < generator->count)
 		arch_relax();
@@ -243,13 +247,13 @@ bool generator_parse_group(struct generator *generator, const char *group, struc
 			return false;
 		for (size_t i = 0; i < cpus.count; i++) {
 			if (cpu_list_has(&generator->cpus, cpus.cpus[i])) {
-				error_set(error, ERROR_USAGE, "expected each CPU once in a group, found CPU %u twice in '%s'", cpus.cpus[i],
-				          group);
+				error_set(error, ERROR_USAGE, "expected each CPU once in a group, found CPU %u twice in '%s'",
+				          cpus.cpus[i], group);
 				cpu_list_free(&cpus);
 				return false;
 			}
 			struct generator_thread *grown =
-			    realloc(generator->threads, (generator->count + 1) * sizeof(*generator->threads));
+				realloc(generator->threads, (generator->count + 1) * sizeof(*generator->threads));
 			if (grown)
 				generator->threads = grown;
 			if (!grown || !cpu_list_add(&generator->cpus, cpus.cpus[i]) || !cpu_list_add(&generator->nodes, node)) {
@@ -372,7 +376,7 @@ bool generator_run_begin(struct generator *generator, double seconds, struct err
 	}
 	const struct generator_shape *shape = &generator->shape;
 	generator->kernel =
-	    load_kernel_find(generator->width, shape->mix, shape->streams, shape->prefetch_bytes != 0, shape->delay != 0);
+		load_kernel_find(generator->width, shape->mix, shape->streams, shape->prefetch_bytes != 0, shape->delay != 0);
 	generator->run_s = seconds;
 	atomic_store(&generator->stop, false);
 	atomic_store(&generator->arrived, 0);
@@ -418,7 +422,8 @@ bool generator_run_end(struct generator *generator, struct error *error)
 	snapshot_take(&generator->after, generator->watched ? generator->watched : &generator->cpus);
 	for (size_t i = 0; i < generator->count; i++)
 		if (generator->threads[i].logged == generator->threads[i].log_capacity)
-			return error_set(error, ERROR_INTERNAL, "expected at most %zu chunks, found more; use a longer --delay or buffer",
+			return error_set(error, ERROR_INTERNAL,
+			                 "expected at most %zu chunks, found more; use a longer --delay or buffer",
 			                 generator->threads[i].log_capacity);
 	return take_errors(generator, error);
 }

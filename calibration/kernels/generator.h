@@ -66,8 +66,8 @@ struct generator {
 	struct pages pages;
 	/* in a run */
 	load_kernel kernel;
-	bool again;   /* another run follows, else the threads check and end */
-	bool refill;  /* the shape changed so that the buffers must be proved and filled anew before the run */
+	bool again;  /* another run follows, else the threads check and end */
+	bool refill; /* the shape changed so that the buffers must be proved and filled anew before the run */
 	unsigned streams_next;
 	_Atomic bool stop;
 	_Atomic size_t arrived;

@@ -52,7 +52,8 @@ static bool measure(struct json *result, struct error *error)
 	json_text(result, "thp_enabled",
 	          file_line("/sys/kernel/mm/transparent_hugepage/enabled", line, sizeof(line)) ? line : NULL);
 	json_text(result, "clocksource",
-	          file_line("/sys/devices/system/clocksource/clocksource0/current_clocksource", line, sizeof(line)) ? line : NULL);
+	          file_line("/sys/devices/system/clocksource/clocksource0/current_clocksource", line, sizeof(line)) ? line
+	                                                                                                            : NULL);
 	json_object_begin(result, "privileges");
 	json_u64(result, "uid", geteuid());
 	json_bool(result, "fifo", may_be_fifo());

@@ -124,8 +124,8 @@ static void steal_read(struct snapshot *snapshot)
 		snprintf(key, sizeof(key), "\ncpu%u ", snapshot->cpus->cpus[i]);
 		const char *at = strstr(text, key);
 		/* user nice system idle iowait irq softirq steal */
-		if (at && sscanf(at + strlen(key), "%llu %llu %llu %llu %llu %llu %llu %llu", &fields[0], &fields[1], &fields[2],
-		                 &fields[3], &fields[4], &fields[5], &fields[6], &fields[7]) == 8)
+		if (at && sscanf(at + strlen(key), "%llu %llu %llu %llu %llu %llu %llu %llu", &fields[0], &fields[1],
+		                 &fields[2], &fields[3], &fields[4], &fields[5], &fields[6], &fields[7]) == 8)
 			snapshot->steal[i] = (int64_t)fields[7];
 	}
 	free(text);

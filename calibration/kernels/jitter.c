@@ -53,10 +53,11 @@ static const struct option table[] = {
 	{"--gap-s", OPTION_F64, &options.gap_s, "S", "seconds to look for gaps", "10", NULL, 0, 86400, false},
 	{"--threshold-ns", OPTION_TEXT, &options.threshold_ns, "N|auto",
 	 "steps at least so long are gaps; auto: 200, or four turns of the loop", "auto", NULL, 0, 0, false},
-	{"--longest", OPTION_U64, &options.longest, "N", "longest gaps to list with their time", "20", NULL, 0, 1000000, false},
+	{"--longest", OPTION_U64, &options.longest, "N", "longest gaps to list with their time", "20", NULL, 0, 1000000,
+	 false},
 	/* 0, an ordinary thread, is how the published figures were made. */
-	{"--fifo", OPTION_U64, &options.fifo, "PRIO", "run under SCHED_FIFO with this priority; 0: as an ordinary thread", "0",
-	 NULL, 0, 99, false},
+	{"--fifo", OPTION_U64, &options.fifo, "PRIO", "run under SCHED_FIFO with this priority; 0: as an ordinary thread",
+	 "0", NULL, 0, 99, false},
 };
 
 struct interval {
@@ -116,10 +117,11 @@ static void warn_of_throttling(void)
 	bool known = file_number("/proc/sys/kernel/sched_rt_runtime_us", &runtime);
 	(void)file_number("/proc/sys/kernel/sched_rt_period_us", &period);
 	if (!known || (runtime >= 0 && runtime < period))
-		warning_add("RT_THROTTLE_POSSIBLE",
-		            "real-time threads may run %lld of every %lld us (sched_rt_runtime_us): the kernel itself may stop "
-		            "the measuring thread for %lld us each period when an ordinary one waits; set it to -1 to exclude that",
-		            runtime, period, period - runtime);
+		warning_add(
+			"RT_THROTTLE_POSSIBLE",
+			"real-time threads may run %lld of every %lld us (sched_rt_runtime_us): the kernel itself may stop "
+			"the measuring thread for %lld us each period when an ordinary one waits; set it to -1 to exclude that",
+			runtime, period, period - runtime);
 }
 
 static bool become_fifo(struct error *error)
@@ -131,9 +133,11 @@ static bool become_fifo(struct error *error)
 	int reason = pthread_setschedparam(pthread_self(), SCHED_FIFO, &parameter);
 	if (reason == 0)
 		return true;
-	return error_set(error, reason == EPERM ? ERROR_NO_PERMISSION : ERROR_UNSUPPORTED,
-	                 "expected to become SCHED_FIFO %llu, found: %s; run as root, with CAP_SYS_NICE or a real-time limit, or "
-	                 "leave --fifo out", (unsigned long long)options.fifo, strerror(reason));
+	return error_set(
+		error, reason == EPERM ? ERROR_NO_PERMISSION : ERROR_UNSUPPORTED,
+		"expected to become SCHED_FIFO %llu, found: %s; run as root, with CAP_SYS_NICE or a real-time limit, or "
+		"leave --fifo out",
+		(unsigned long long)options.fifo, strerror(reason));
 }
 
 /* All CPUs begin a view together, to within a cache line's transfer. */
@@ -171,8 +175,8 @@ static void run_pma(struct station *station)
 			absolute_least = least < absolute_least ? least : absolute_least;
 			absolute_most = most > absolute_most ? most : absolute_most;
 			station->intervals[number - 1] =
-			    (struct interval){least, most, last, absolute_least, absolute_most, tmp, end - last_end,
-			                      thread_counts_since(&after, &before)};
+				(struct interval){least,         most, last,           absolute_least,
+				                  absolute_most, tmp,  end - last_end, thread_counts_since(&after, &before)};
 			station->worked_ticks += worked;
 		}
 		before = after;
@@ -257,8 +261,8 @@ static bool start_all(struct error *error)
 	for (; good && started < run_state.cpus.count; started++) {
 		struct station *station = &run_state.stations[started];
 		station->cpu = run_state.cpus.cpus[started];
-		good = affinity_usable(station->cpu, error) &&
-		       worker_start(&station->worker, station->cpu, body, station, error);
+		good =
+			affinity_usable(station->cpu, error) && worker_start(&station->worker, station->cpu, body, station, error);
 		if (!good)
 			break;
 	}
@@ -304,8 +308,8 @@ static void pma_write(struct json *json, const struct station *station, const st
 		json_u64(json, "tmp", interval->tmp);
 		json_u64(json, "interval_cycles", interval->ticks);
 		json_u64(json, "sample", i + 1);
-		interference_write(json, "interference", &interval->counts, &run_state.snapshots[i], &run_state.snapshots[i + 1],
-		                   self);
+		interference_write(json, "interference", &interval->counts, &run_state.snapshots[i],
+		                   &run_state.snapshots[i + 1], self);
 		json_object_end(json);
 	}
 	json_array_end(json);
@@ -328,7 +332,8 @@ static void station_write(struct json *json, const struct station *station)
 		gaps_write(json, &station->gaps, &station->turns, options.longest);
 		json_f64(json, "core_hz_before", corefreq_hz(station->core_before));
 		json_f64(json, "core_hz_after", corefreq_hz(station->core_after));
-		interference_write(json, "interference", &station->gap_counts, &run_state.gap_before, &run_state.gap_after, &self);
+		interference_write(json, "interference", &station->gap_counts, &run_state.gap_before, &run_state.gap_after,
+		                   &self);
 		json_object_end(json);
 	} else {
 		json_null(json, "gaps");

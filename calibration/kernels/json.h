@@ -12,7 +12,7 @@ struct json {
 	size_t length;
 	size_t capacity;
 	bool comma;
-	bool spoilt; /* a number was not finite, or memory ran out */
+	bool spoilt;         /* a number was not finite, or memory ran out */
 	char spoilt_key[64]; /* the key of the first value that spoilt the document */
 };
 

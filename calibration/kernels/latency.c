@@ -56,12 +56,12 @@ static const struct option table[] = {
 	/* auto: hugetlb pages where reserved, else transparent ones: translation is not what is to be measured. */
 	{"--pages", OPTION_WORD, &options.pages, NULL, "pages wanted", "auto", MEMORY_PAGE_CHOICES, 0, 0, false},
 	/* Six is the smallest number whose [min, max] covers the median with more than 95 %. */
-	{"--placements", OPTION_U64, &options.placements, "K", "allocations, at least", "6", NULL, 1, STOPPING_PLACEMENTS_MAX,
-	 false},
+	{"--placements", OPTION_U64, &options.placements, "K", "allocations, at least", "6", NULL, 1,
+	 STOPPING_PLACEMENTS_MAX, false},
 	/* Nine windows give a median that one or two disturbed windows cannot move. */
 	{"--windows", OPTION_U64, &options.windows, "N", "timed windows in each placement", "9", NULL, 1, 10000, false},
-	{"--hops", OPTION_U64, &options.hops, "H", "loads per window; 0: 200000, or whole laps of small chains", "0", NULL, 0,
-	 1ull << 40, false},
+	{"--hops", OPTION_U64, &options.hops, "H", "loads per window; 0: 200000, or whole laps of small chains", "0", NULL,
+	 0, 1ull << 40, false},
 	/* A fixed seed makes two runs walk the same chains; each placement derives its own, which is printed. */
 	{"--seed", OPTION_U64, &options.seed, "S", "seed of the permutations", "1", NULL, 0, 1ull << 53, false},
 	{"--budget-s", OPTION_F64, &options.budget_s, "S",
@@ -70,8 +70,8 @@ static const struct option table[] = {
 	/* 1 % is what tells one DIMM population from another; tighter costs placements without end on busy machines. */
 	{"--target-half-width", OPTION_F64, &options.target_half_width, "R",
 	 "relative half-width of the median's interval at which a point is converged", "0.01", NULL, 0, 1, false},
-	{"--payload-bytes", OPTION_U64, &options.payload_bytes, "P", "bytes of each node read besides its link", "0", NULL, 0,
-	 4096, false},
+	{"--payload-bytes", OPTION_U64, &options.payload_bytes, "P", "bytes of each node read besides its link", "0", NULL,
+	 0, 4096, false},
 };
 
 struct placement {
@@ -118,8 +118,10 @@ static bool prepare(struct error *error)
 			return error_set(error, ERROR_USAGE, "--stride-bytes: expected a multiple of %zu for order %s, found %llu",
 			                 shuffled ? line : (size_t)8, options.order, (unsigned long long)stride);
 		if (options.payload_bytes % 8 || options.payload_bytes + 8 > (stride < line ? stride : line))
-			return error_set(error, ERROR_USAGE, "--payload-bytes: expected a multiple of 8 that fits beside the link in "
-			                 "%llu bytes, found %llu", (unsigned long long)(stride < line ? stride : line),
+			return error_set(error, ERROR_USAGE,
+			                 "--payload-bytes: expected a multiple of 8 that fits beside the link in "
+			                 "%llu bytes, found %llu",
+			                 (unsigned long long)(stride < line ? stride : line),
 			                 (unsigned long long)options.payload_bytes);
 		if (order == CHAIN_WINDOW && (options.window_bytes < stride || options.window_bytes % stride))
 			return error_set(error, ERROR_USAGE, "--window-bytes: expected a multiple of the stride %llu, found %llu",
@@ -127,7 +129,8 @@ static bool prepare(struct error *error)
 		for (size_t i = 0; i < options.sizes.count; i++) {
 			uint64_t size = options.sizes.values[i];
 			if (size < stride || size / stride > UINT32_MAX)
-				return error_set(error, ERROR_USAGE, "--size-bytes: expected from one to 2^32-1 strides of %llu, found %llu",
+				return error_set(error, ERROR_USAGE,
+				                 "--size-bytes: expected from one to 2^32-1 strides of %llu, found %llu",
 				                 (unsigned long long)stride, (unsigned long long)size);
 		}
 	}
@@ -165,9 +168,12 @@ static bool setup(struct point *point, struct placement *placement, struct error
 	if (!region_map(&point->region, point->size_bytes, point->node, point->pages, error))
 		return false;
 	point->overhead_ticks = measure_overhead(point->region.start);
-	*chain = (struct chain){.base = point->region.start, .size_bytes = point->size_bytes,
-	                        .stride_bytes = point->stride_bytes, .line_bytes = memory_line_bytes(),
-	                        .window_bytes = options.window_bytes, .seed = placement->seed};
+	*chain = (struct chain){.base = point->region.start,
+	                        .size_bytes = point->size_bytes,
+	                        .stride_bytes = point->stride_bytes,
+	                        .line_bytes = memory_line_bytes(),
+	                        .window_bytes = options.window_bytes,
+	                        .seed = placement->seed};
 	chain_order_parse(options.order, &chain->order);
 	if (!chain_build(chain, error))
 		return false;
@@ -212,7 +218,8 @@ static bool check(struct point *point, struct placement *placement, struct error
 {
 	placement->cpu_verified = affinity_verify(point->cpu);
 	if (!placement->cpu_verified)
-		return error_set(error, ERROR_PIN_FAILED, "expected to be on CPU %u after measuring, found to be elsewhere", point->cpu);
+		return error_set(error, ERROR_PIN_FAILED, "expected to be on CPU %u after measuring, found to be elsewhere",
+		                 point->cpu);
 	struct pages again;
 	return pages_read_back(&again, &point->region, 1, point->pages, error);
 }
@@ -238,7 +245,8 @@ static bool measure_placement(struct point *point, uint64_t seed)
 	placement->dirty = calloc(options.windows, sizeof(bool));
 	struct worker worker;
 	if (!placement->window_ticks || !placement->dirty)
-		return error_set(&point->error, ERROR_INTERNAL, "no memory for %llu windows", (unsigned long long)options.windows);
+		return error_set(&point->error, ERROR_INTERNAL, "no memory for %llu windows",
+		                 (unsigned long long)options.windows);
 	if (!worker_start(&worker, point->cpu, body, point, &point->error))
 		return false;
 	if (worker_wait(&worker)) {
@@ -343,7 +351,8 @@ static bool measure(struct json *result, struct error *error)
 		struct point *point = &points[i];
 		*point = (struct point){.size_bytes = options.sizes.values[i % per_place / options.strides.count],
 		                        .stride_bytes = options.strides.values[i % options.strides.count],
-		                        .stopping = {.placements = options.placements, .budget_s = options.budget_s,
+		                        .stopping = {.placements = options.placements,
+		                                     .budget_s = options.budget_s,
 		                                     .target = options.target_half_width}};
 		if (!place_parse_one(options.at.words[i / per_place], &point->cpu, &point->node, error) ||
 		    !cpu_list_add(&point->cpus, point->cpu))

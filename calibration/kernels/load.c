@@ -9,6 +9,7 @@
  *
  * The read:write mixes are named by what memory sees, on both architectures alike: their written line is read by the
  * same step (an update), so that no core can skip or add a read and the ratio holds whatever it does with stores. */
+// clang-format off: a table is read by its columns
 const struct load_accounting load_mixes[MIXES] = {
 	/*                    name            arrays summed updates writes reads stores regular_store */
 	[MIX_READS]        = {"reads",        1,     1,     false,  false, 1,    0,     false},
@@ -22,6 +23,7 @@ const struct load_accounting load_mixes[MIXES] = {
 	[MIX_COPY_NT]      = {"copy_nt",      2,     0,     false,  true,  1,    1,     false},
 	[MIX_TRIAD]        = {"triad",        3,     0,     false,  true,  2,    1,     true},
 };
+// clang-format on
 
 bool load_mix_parse(const char *word, enum load_mix *mix)
 {

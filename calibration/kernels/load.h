@@ -34,13 +34,13 @@ enum load_mix {
 /* What one step of a mix does, in lines of 64 bytes. */
 struct load_accounting {
 	const char *name;
-	unsigned arrays;       /* buffers a thread needs */
-	unsigned summed;       /* of these, the first so many are read into the checksum */
-	bool updates;          /* the array after those is read, changed and written in place */
-	bool writes;           /* the last array is written */
-	unsigned reads;        /* lines the instructions read */
-	unsigned stores;       /* lines the instructions write */
-	bool regular_store;    /* a line is stored that was not read before: memory must give it first, on x86_64 */
+	unsigned arrays;    /* buffers a thread needs */
+	unsigned summed;    /* of these, the first so many are read into the checksum */
+	bool updates;       /* the array after those is read, changed and written in place */
+	bool writes;        /* the last array is written */
+	unsigned reads;     /* lines the instructions read */
+	unsigned stores;    /* lines the instructions write */
+	bool regular_store; /* a line is stored that was not read before: memory must give it first, on x86_64 */
 };
 
 extern const struct load_accounting load_mixes[MIXES];

@@ -53,23 +53,23 @@ static const struct option table[] = {
 	{"--mix", OPTION_WORD, &options.mix, NULL, "traffic of the load", "reads", LOAD_MIX_CHOICES, 0, 0, false},
 	{"--probe-size-bytes", OPTION_U64, &options.probe_size_bytes, "B", "size of each probe's chain", NULL, NULL, 64,
 	 1ull << 40, false},
-	{"--stride-bytes", OPTION_U64, &options.stride_bytes, "B", "distance of a chain's nodes", "64", NULL, 64, 1ull << 30,
-	 false},
+	{"--stride-bytes", OPTION_U64, &options.stride_bytes, "B", "distance of a chain's nodes", "64", NULL, 64,
+	 1ull << 30, false},
 	{"--order", OPTION_WORD, &options.order, NULL, "order of a chain's visits", "random", "random|window", 0, 0, false},
 	{"--window-bytes", OPTION_U64, &options.window_bytes, "B", "extent of each window of order window", "262144", NULL,
 	 64, 1ull << 40, false},
-	{"--buffer-bytes", OPTION_U64, &options.buffer_bytes, "B", "size of each array of each load thread", NULL, NULL, 4096,
-	 1ull << 40, false},
-	{"--streams", OPTION_U64, &options.streams, "S", "places of each array worked on in turn: 1, 2, 4 or 8", "4", NULL, 1,
-	 LOAD_STREAMS_MAX, false},
-	{"--prefetch-bytes", OPTION_U64, &options.prefetch_bytes, "P", "distance of software prefetches; 0: none", "0", NULL,
-	 0, 1u << 20, false},
-	{"--width", OPTION_WORD, &options.width, NULL, "vector width; auto: the widest there is", "auto", LOAD_WIDTH_CHOICES, 0,
-	 0, false},
-	{"--placements", OPTION_U64, &options.placements, "K", "allocations, at least", "6", NULL, 1, STOPPING_PLACEMENTS_MAX,
-	 false},
-	{"--windows", OPTION_U64, &options.windows, "N", "timed windows of each delay in each placement", "9", NULL, 1, 10000,
-	 false},
+	{"--buffer-bytes", OPTION_U64, &options.buffer_bytes, "B", "size of each array of each load thread", NULL, NULL,
+	 4096, 1ull << 40, false},
+	{"--streams", OPTION_U64, &options.streams, "S", "places of each array worked on in turn: 1, 2, 4 or 8", "4", NULL,
+	 1, LOAD_STREAMS_MAX, false},
+	{"--prefetch-bytes", OPTION_U64, &options.prefetch_bytes, "P", "distance of software prefetches; 0: none", "0",
+	 NULL, 0, 1u << 20, false},
+	{"--width", OPTION_WORD, &options.width, NULL, "vector width; auto: the widest there is", "auto",
+	 LOAD_WIDTH_CHOICES, 0, 0, false},
+	{"--placements", OPTION_U64, &options.placements, "K", "allocations, at least", "6", NULL, 1,
+	 STOPPING_PLACEMENTS_MAX, false},
+	{"--windows", OPTION_U64, &options.windows, "N", "timed windows of each delay in each placement", "9", NULL, 1,
+	 10000, false},
 	/* 50 ms hold some 300,000 hops of an idle probe: as many as a window of idle latency. */
 	{"--window-s", OPTION_F64, &options.window_s, "S", "length of a window", "0.05", NULL, 0, 3600, false},
 	{"--pages", OPTION_WORD, &options.pages, NULL, "pages wanted", "auto", MEMORY_PAGE_CHOICES, 0, 0, false},
@@ -135,7 +135,8 @@ static bool prepare(struct error *error)
 		unsigned cpu, node;
 		good = place_parse_one(options.probes.words[i], &cpu, &node, error);
 		if (good && (cpu_list_has(&generator.cpus, cpu) || cpu_list_has(&seen, cpu)))
-			good = error_set(error, ERROR_USAGE, "--probe: expected a CPU that neither loads nor probes already, found CPU %u", cpu);
+			good = error_set(error, ERROR_USAGE,
+			                 "--probe: expected a CPU that neither loads nor probes already, found CPU %u", cpu);
 		cpu_list_add(&seen, cpu);
 	}
 	cpu_list_free(&seen);
@@ -146,14 +147,18 @@ static bool prepare(struct error *error)
 		return error_set(error, ERROR_USAGE, "--streams: expected 1, 2, 4 or 8, found %llu",
 		                 (unsigned long long)options.streams);
 	if (options.prefetch_bytes % LOAD_LINE_BYTES || options.buffer_bytes % 4096)
-		return error_set(error, ERROR_USAGE, "expected --prefetch-bytes a multiple of %u and --buffer-bytes of 4096, found "
-		                 "%llu and %llu", LOAD_LINE_BYTES, (unsigned long long)options.prefetch_bytes,
+		return error_set(error, ERROR_USAGE,
+		                 "expected --prefetch-bytes a multiple of %u and --buffer-bytes of 4096, found "
+		                 "%llu and %llu",
+		                 LOAD_LINE_BYTES, (unsigned long long)options.prefetch_bytes,
 		                 (unsigned long long)options.buffer_bytes);
 	if (options.stride_bytes % memory_line_bytes() || options.probe_size_bytes < options.stride_bytes ||
 	    options.probe_size_bytes / options.stride_bytes > UINT32_MAX || options.window_bytes % options.stride_bytes)
-		return error_set(error, ERROR_USAGE, "expected a stride of whole lines, and the probe's size and window at least "
-		                 "one stride, found %llu, %llu and %llu", (unsigned long long)options.stride_bytes,
-		                 (unsigned long long)options.probe_size_bytes, (unsigned long long)options.window_bytes);
+		return error_set(error, ERROR_USAGE,
+		                 "expected a stride of whole lines, and the probe's size and window at least "
+		                 "one stride, found %llu, %llu and %llu",
+		                 (unsigned long long)options.stride_bytes, (unsigned long long)options.probe_size_bytes,
+		                 (unsigned long long)options.window_bytes);
 	if (options.window_s <= 0)
 		return error_set(error, ERROR_USAGE, "--window-s: expected more than 0, found %g", options.window_s);
 	return true;
@@ -175,8 +180,8 @@ static bool setup(struct error *error)
 	if (!good)
 		return error_set(error, ERROR_INTERNAL, "no memory for %zu points", options.delays.count);
 	struct generator *generator = &sweep.generator;
-	generator->shape = (struct generator_shape){.streams = (unsigned)options.streams,
-	                                            .prefetch_bytes = options.prefetch_bytes};
+	generator->shape =
+		(struct generator_shape){.streams = (unsigned)options.streams, .prefetch_bytes = options.prefetch_bytes};
 	load_mix_parse(options.mix, &generator->shape.mix);
 	generator->buffer_bytes = options.buffer_bytes;
 	page_kind_parse(options.pages, &generator->page_kind);
@@ -203,8 +208,10 @@ static bool open_probes(uint64_t seed, struct error *error)
 {
 	for (size_t i = 0; i < options.probes.count; i++) {
 		struct probe *probe = &sweep.probes[i];
-		probe->chain = (struct chain){.size_bytes = options.probe_size_bytes, .stride_bytes = options.stride_bytes,
-		                              .line_bytes = memory_line_bytes(), .window_bytes = options.window_bytes,
+		probe->chain = (struct chain){.size_bytes = options.probe_size_bytes,
+		                              .stride_bytes = options.stride_bytes,
+		                              .line_bytes = memory_line_bytes(),
+		                              .window_bytes = options.window_bytes,
 		                              .seed = random_derive(seed, i, 0)};
 		chain_order_parse(options.order, &probe->chain.order);
 		if (!probe_open(probe, error)) {
@@ -262,8 +269,10 @@ static bool measure_zero(enum moment moment, struct error *error)
 		uint64_t begin = sweep.probes[i].started + (uint64_t)(SETTLE_S * clock_now_used.hz);
 		if (!cut_windows(&sweep.probes[i], begin, options.window_s * clock_now_used.hz,
 		                 zero->ticks[moment] + zero->count[moment], &ignored))
-			return error_set(error, ERROR_CHECK_FAILED, "expected the probe on CPU %u to make way in every window, found none; "
-			                 "use a longer --window-s", sweep.probes[i].cpu);
+			return error_set(error, ERROR_CHECK_FAILED,
+			                 "expected the probe on CPU %u to make way in every window, found none; "
+			                 "use a longer --window-s",
+			                 sweep.probes[i].cpu);
 		zero->count[moment] += options.windows;
 	}
 	return true;
@@ -296,13 +305,14 @@ static bool keep_run(struct point *point, uint64_t seed, struct error *error)
 	if (!placement->window_rates || !placement->thread_rates || !placement->probes)
 		return error_set(error, ERROR_INTERNAL, "no memory for windows");
 	if (generator_first_stopped(generator) < end)
-		return error_set(error, ERROR_CHECK_FAILED, "expected all load threads running until the last window ended, found "
+		return error_set(error, ERROR_CHECK_FAILED,
+		                 "expected all load threads running until the last window ended, found "
 		                 "one that stopped earlier; use a longer --window-s");
 	for (size_t t = 0; t < generator->count; t++) {
 		double last = generator_lines_at(&generator->threads[t], begin);
 		for (uint64_t i = 0; i < options.windows; i++) {
 			double next =
-			    generator_lines_at(&generator->threads[t], begin + (uint64_t)(window_ticks * (double)(i + 1)));
+				generator_lines_at(&generator->threads[t], begin + (uint64_t)(window_ticks * (double)(i + 1)));
 			placement->window_rates[i] += (next - last) / window_ticks;
 			last = next;
 		}
@@ -319,8 +329,10 @@ static bool keep_run(struct point *point, uint64_t seed, struct error *error)
 			return error_set(error, ERROR_INTERNAL, "no memory for windows");
 		if (probe->started > begin || probe->log[probe->logged - 1].ticks < end ||
 		    !cut_windows(probe, begin, window_ticks, windows->ticks, &windows->hops_per_tick))
-			return error_set(error, ERROR_CHECK_FAILED, "expected the probe on CPU %u to make way in every window, found one "
-			                 "without; use a longer --window-s", probe->cpu);
+			return error_set(error, ERROR_CHECK_FAILED,
+			                 "expected the probe on CPU %u to make way in every window, found one "
+			                 "without; use a longer --window-s",
+			                 probe->cpu);
 		placement->verified = placement->verified && probe->verified;
 		placement->core_before = fmin(placement->core_before, probe->core_before);
 		placement->core_after = fmin(placement->core_after, probe->core_after);
@@ -496,8 +508,8 @@ static void teardown(void)
 
 static bool measure(struct json *result, struct error *error)
 {
-	struct stopping stopping = {.placements = options.placements, .budget_s = options.budget_s,
-	                            .target = options.target_half_width};
+	struct stopping stopping = {
+		.placements = options.placements, .budget_s = options.budget_s, .target = options.target_half_width};
 	bool good = setup(error);
 	if (good)
 		supervise_avoid(&sweep.cpus);

@@ -33,7 +33,7 @@
 
 static const struct subcommand *const subcommands[] = {
 	&jitter_subcommand, &latency_subcommand, &bandwidth_subcommand, &loaded_subcommand,
-	&info_subcommand,   &selftest_subcommand,
+	&c2c_subcommand,    &info_subcommand,    &selftest_subcommand,
 
 };
 #define SUBCOMMANDS (sizeof(subcommands) / sizeof(subcommands[0]))
@@ -279,8 +279,8 @@ static _Noreturn void stop_now(int argc, char **argv, uint64_t started_unix_ns, 
 	if (event == EVENT_SIGNAL)
 		error_set(&why, ERROR_INTERRUPTED, "a signal ended the measurement before it was done; nothing is reported");
 	else
-		error_set(&why, ERROR_DEADLINE, "expected to be done within %g s, found work left; raise --deadline-s or ask less",
-		          state.deadline_s);
+		error_set(&why, ERROR_DEADLINE,
+		          "expected to be done within %g s, found work left; raise --deadline-s or ask less", state.deadline_s);
 	/* The working thread may be writing to these; it is not asked, its copies are left alone. */
 	state.error = why;
 	state.result = (struct json){0};

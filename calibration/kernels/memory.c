@@ -140,14 +140,18 @@ bool memory_available(unsigned node, uint64_t bytes, struct error *error)
 	uint64_t free_bytes = 0, cached = 0;
 	snprintf(path, sizeof(path), "/sys/devices/system/node/node%u/meminfo", node);
 	if (kernel_has_nodes() && !node_exists(node))
-		return error_set(error, ERROR_BIND_FAILED, "expected memory node %u, found no such node in "
-		                 "/sys/devices/system/node; choose one that exists", node);
+		return error_set(error, ERROR_BIND_FAILED,
+		                 "expected memory node %u, found no such node in "
+		                 "/sys/devices/system/node; choose one that exists",
+		                 node);
 	char *text = file_read(path);
 	if (!text && !kernel_has_nodes() && node == 0)
 		text = file_read("/proc/meminfo");
 	if (!text)
-		return error_set(error, ERROR_BIND_FAILED, "expected memory node %u, found that %s cannot be read: %s; choose "
-		                 "another node", node, path, strerror(errno));
+		return error_set(error, ERROR_BIND_FAILED,
+		                 "expected memory node %u, found that %s cannot be read: %s; choose "
+		                 "another node",
+		                 node, path, strerror(errno));
 	bool known = field_bytes(text, "MemFree", &free_bytes);
 	if (field_bytes(text, "Inactive(file)", &cached))
 		free_bytes += cached;
@@ -157,7 +161,8 @@ bool memory_available(unsigned node, uint64_t bytes, struct error *error)
 	if (free_bytes < bytes + KEEP_FREE_BYTES)
 		return error_set(error, ERROR_NO_MEMORY,
 		                 "expected %" PRIu64 " bytes free on node %u (with %u left to the machine), found %" PRIu64
-		                 "; use smaller buffers, fewer threads or another node", bytes, node, KEEP_FREE_BYTES, free_bytes);
+		                 "; use smaller buffers, fewer threads or another node",
+		                 bytes, node, KEEP_FREE_BYTES, free_bytes);
 	return true;
 }
 
@@ -177,8 +182,8 @@ static bool bind_to_node(const struct region *region, struct error *error)
 		return true;
 	}
 	return error_set(error, reason == EPERM ? ERROR_NO_PERMISSION : ERROR_BIND_FAILED,
-	                 "binding %zu bytes to node %u: %s; choose a node with memory that this process may use", region->bytes,
-	                 region->node, strerror(reason));
+	                 "binding %zu bytes to node %u: %s; choose a node with memory that this process may use",
+	                 region->bytes, region->node, strerror(reason));
 }
 
 /* Writes to every page, so that each is there, is our own, and lies where the policy says. */
@@ -209,14 +214,17 @@ static bool map_hugetlb(struct region *region, size_t bytes, size_t page_bytes, 
 	size_t rounded = page_bytes ? round_up(bytes, page_bytes) : 0;
 	if (!page_bytes || !hugetlb_free(region->node, page_bytes, &free_pages) || free_pages * page_bytes < rounded)
 		return error_set(error, ERROR_NO_MEMORY,
-		                 "expected %zu free hugetlb pages of %zu bytes on node %u, found %" PRIu64 "; reserve them or use "
-		                 "--pages auto", page_bytes ? rounded / page_bytes : 0, page_bytes, region->node, free_pages);
+		                 "expected %zu free hugetlb pages of %zu bytes on node %u, found %" PRIu64
+		                 "; reserve them or use "
+		                 "--pages auto",
+		                 page_bytes ? rounded / page_bytes : 0, page_bytes, region->node, free_pages);
 	int shift = __builtin_ctzll(page_bytes);
 	void *start = mmap(NULL, rounded, PROT_READ | PROT_WRITE,
 	                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB | (shift << MAP_HUGE_SHIFT), -1, 0);
 	if (start == MAP_FAILED)
-		return error_set(error, ERROR_NO_MEMORY, "mapping %zu bytes of hugetlb pages: %s; reserve more or use --pages auto",
-		                 rounded, strerror(errno));
+		return error_set(error, ERROR_NO_MEMORY,
+		                 "mapping %zu bytes of hugetlb pages: %s; reserve more or use --pages auto", rounded,
+		                 strerror(errno));
 	region->start = start;
 	region->bytes = rounded;
 	region->kind = PAGES_HUGETLB;
@@ -232,7 +240,8 @@ static bool map_ordinary(struct region *region, size_t bytes, enum page_kind kin
 	size_t rounded = round_up(bytes, step), slack = huge;
 	unsigned char *start = mmap(NULL, rounded + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (start == MAP_FAILED)
-		return error_set(error, ERROR_NO_MEMORY, "mapping %zu bytes: %s; use smaller buffers", rounded, strerror(errno));
+		return error_set(error, ERROR_NO_MEMORY, "mapping %zu bytes: %s; use smaller buffers", rounded,
+		                 strerror(errno));
 	unsigned char *aligned = (unsigned char *)round_up((uintptr_t)start, step);
 	size_t before = (size_t)(aligned - start);
 	if (before)
@@ -315,8 +324,8 @@ bool pages_read_nodes(struct pages *pages, const struct region *region, struct e
 	if (pages->elsewhere)
 		return error_set(error, ERROR_PLACEMENT_WRONG,
 		                 "expected all pages checked on node %u, found %" PRIu64 " of %" PRIu64
-		                 " elsewhere; free memory on the node, or stop what migrates pages", region->node, pages->elsewhere,
-		                 pages->checked);
+		                 " elsewhere; free memory on the node, or stop what migrates pages",
+		                 region->node, pages->elsewhere, pages->checked);
 	return true;
 }
 
@@ -370,7 +379,8 @@ void pages_read_sizes(struct pages *pages, const struct region *regions, size_t 
 	free(text);
 	pages->huge_fraction = total ? (double)huge / (double)total : 0;
 	if (read && mapped != total)
-		warning_add("PAGES_UNREADABLE", "/proc/self/smaps accounts for %" PRIu64 " of %" PRIu64 " bytes", mapped, total);
+		warning_add("PAGES_UNREADABLE", "/proc/self/smaps accounts for %" PRIu64 " of %" PRIu64 " bytes", mapped,
+		            total);
 }
 
 bool pages_read_back(struct pages *pages, const struct region *regions, size_t count, enum page_kind wanted,

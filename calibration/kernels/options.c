@@ -90,8 +90,8 @@ static bool parse_words(const struct option *option, const char *text, struct er
 	for (const char *at = text;;) {
 		size_t width = strcspn(at, ",");
 		if (!choose(option->choices, at, width))
-			return error_set(error, ERROR_USAGE, "%s: expected words from %s separated by commas, found '%s'", option->name,
-			                 option->choices, text);
+			return error_set(error, ERROR_USAGE, "%s: expected words from %s separated by commas, found '%s'",
+			                 option->name, option->choices, text);
 		if (!append_word(list, at, width))
 			return error_set(error, ERROR_INTERNAL, "no memory for %s", option->name);
 		if (at[width] == '\0')
@@ -120,7 +120,8 @@ static bool parse_value(const struct option *option, const char *text, struct er
 	}
 	case OPTION_WORD:
 		if (!choose(option->choices, text, strlen(text)))
-			return error_set(error, ERROR_USAGE, "%s: expected one of %s, found '%s'", option->name, option->choices, text);
+			return error_set(error, ERROR_USAGE, "%s: expected one of %s, found '%s'", option->name, option->choices,
+			                 text);
 		*(const char **)option->value = text;
 		return true;
 	case OPTION_WORDS:
@@ -146,7 +147,8 @@ bool options_parse(const struct option *options, size_t count, int argc, char **
 		while (found < count && strcmp(options[found].name, argv[i]) != 0)
 			found++;
 		if (found == count)
-			good = error_set(error, ERROR_USAGE, "'%s' is not an option of this subcommand; --help lists them", argv[i]);
+			good =
+				error_set(error, ERROR_USAGE, "'%s' is not an option of this subcommand; --help lists them", argv[i]);
 		else if (seen[found] && options[found].kind != OPTION_REPEATED)
 			good = error_set(error, ERROR_USAGE, "%s is given twice; give it once", argv[i]);
 		else if (i + 1 == argc)

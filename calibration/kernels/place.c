@@ -6,7 +6,8 @@
 
 #include "options.h"
 
-#define NODE_LIMIT 1024u
+/* Only a slip of the keyboard is above this; whether the node exists is asked when memory is bound to it. */
+#define NODE_LIMIT (1u << 20)
 
 bool place_parse_list(const char *text, size_t length, struct cpu_list *cpus, unsigned *node, struct error *error)
 {

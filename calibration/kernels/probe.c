@@ -118,7 +118,8 @@ bool probe_end(struct probe *probe, struct error *error)
 	atomic_store(&probe->stop, true);
 	worker_wait(&probe->worker);
 	if (probe->logged == probe->log_capacity)
-		return error_set(error, ERROR_INTERNAL, "expected at most %zu chunks of a probe, found more", probe->log_capacity);
+		return error_set(error, ERROR_INTERNAL, "expected at most %zu chunks of a probe, found more",
+		                 probe->log_capacity);
 	if (probe->worker.error.code != ERROR_NONE)
 		*error = probe->worker.error;
 	return error->code == ERROR_NONE;

@@ -118,8 +118,13 @@ static size_t lap(struct chain *chain, size_t limit)
 
 static bool check_chain(struct region *region, enum chain_order order, size_t size, size_t stride, struct error *error)
 {
-	struct chain chain = {.base = region->start, .size_bytes = size, .stride_bytes = stride, .line_bytes = 64,
-	                      .order = order, .window_bytes = 4096 > stride ? 4096 : stride, .seed = size + stride};
+	struct chain chain = {.base = region->start,
+	                      .size_bytes = size,
+	                      .stride_bytes = stride,
+	                      .line_bytes = 64,
+	                      .order = order,
+	                      .window_bytes = 4096 > stride ? 4096 : stride,
+	                      .seed = size + stride};
 	memset(region->start, 0xff, size);
 	if (!chain_build(&chain, error))
 		return false;
@@ -264,8 +269,8 @@ static bool case_gap_period(struct error *error)
 		make_ring(&gaps, periods[i], 1e-6 * hz, 800, 300, i + 1);
 		good = gaps_period(&gaps, &found) && fabs(found.ticks / periods[i] - 1) < 0.001 && found.share > 0.5;
 		if (!good)
-			error_set(error, ERROR_CHECK_FAILED, "expected period %g found, found %g with share %g", periods[i], found.ticks,
-			          found.share);
+			error_set(error, ERROR_CHECK_FAILED, "expected period %g found, found %g with share %g", periods[i],
+			          found.ticks, found.share);
 	}
 	make_ring(&gaps, 0.001 * hz, 0, 3, 900, 9); /* noise alone */
 	bool none = good && !gaps_period(&gaps, &found);
@@ -338,7 +343,8 @@ static bool case_gap_injection(struct error *error)
 	}
 	for (unsigned b = 0; b < GAP_BUCKETS; b++)
 		in_buckets += gaps.bucket_count[b];
-	bool books = lost == gaps.lost_ticks && listed == gaps.count && in_buckets == gaps.count && longest == gaps.max_ticks;
+	bool books =
+		lost == gaps.lost_ticks && listed == gaps.count && in_buckets == gaps.count && longest == gaps.max_ticks;
 	gaps_free(&gaps);
 	EXPECT(asked > 10);
 	EXPECT(seen == asked);
@@ -358,8 +364,8 @@ static bool one_variant(const struct load_width *width, enum load_mix mix, unsig
                         unsigned char *memory, struct error *error)
 {
 	const struct load_accounting *a = &load_mixes[mix];
-	struct load_call call = {.stream_bytes = TEST_BYTES / streams, .prefetch_bytes = prefetch ? 512 : 0,
-	                         .delay = delay ? 3 : 0, .mark = 77};
+	struct load_call call = {
+		.stream_bytes = TEST_BYTES / streams, .prefetch_bytes = prefetch ? 512 : 0, .delay = delay ? 3 : 0, .mark = 77};
 	uint64_t *words[LOAD_ARRAYS_MAX], sum = 0, expected = 0;
 	for (unsigned k = 0; k < a->arrays; k++) {
 		call.arrays[k] = memory + k * TEST_BYTES;
@@ -394,8 +400,8 @@ static bool one_variant(const struct load_width *width, enum load_mix mix, unsig
 	}
 	uint64_t units = TEST_BYTES / LOAD_LINE_BYTES / LOAD_STEPS_PER_DELAY;
 	right = right && sum == expected && call.carry == (delay ? units * 6 : 0);
-	return right || error_set(error, ERROR_CHECK_FAILED, "%s %s streams %u prefetch %d delay %d: wrong result", width->name,
-	                          a->name, streams, prefetch, delay);
+	return right || error_set(error, ERROR_CHECK_FAILED, "%s %s streams %u prefetch %d delay %d: wrong result",
+	                          width->name, a->name, streams, prefetch, delay);
 }
 
 static bool case_kernels(struct error *error)
@@ -425,8 +431,9 @@ static bool case_accounting(struct error *error)
 	static const struct {
 		const char *name;
 		unsigned reads, writes, allocates;
-	} known[] = {{"reads", 1, 0, 0},    {"3:1", 3, 1, 0},  {"2:1", 2, 1, 0},     {"1:1", 1, 1, 0}, {"stream_triad", 2, 1, 0},
-	             {"write", 0, 1, 1},    {"write_nt", 0, 1, 0}, {"copy", 1, 1, 1}, {"copy_nt", 1, 1, 0}, {"triad", 2, 1, 1}};
+	} known[] = {{"reads", 1, 0, 0},        {"3:1", 3, 1, 0},   {"2:1", 2, 1, 0},      {"1:1", 1, 1, 0},
+	             {"stream_triad", 2, 1, 0}, {"write", 0, 1, 1}, {"write_nt", 0, 1, 0}, {"copy", 1, 1, 1},
+	             {"copy_nt", 1, 1, 0},      {"triad", 2, 1, 1}};
 	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
 		enum load_mix mix;
 		EXPECT(load_mix_parse(known[i].name, &mix));
@@ -451,15 +458,18 @@ static bool case_generator(struct error *error)
 {
 	const enum load_mix mixes[] = {MIX_READS, MIX_3_1, MIX_1_1, MIX_COPY_NT, MIX_STREAM_TRIAD, MIX_WRITE};
 	for (unsigned i = 0; i < 2 * sizeof(mixes) / sizeof(mixes[0]); i++) {
-		struct generator generator = {.shape = {.mix = mixes[i / 2], .streams = 2}, .buffer_bytes = 65536,
-		                              .page_kind = PAGES_BASE, .width = load_width_find("auto", error)};
+		struct generator generator = {.shape = {.mix = mixes[i / 2], .streams = 2},
+		                              .buffer_bytes = 65536,
+		                              .page_kind = PAGES_BASE,
+		                              .width = load_width_find("auto", error)};
 		struct generator_shape eight = {.mix = mixes[i / 2], .streams = 8, .prefetch_bytes = 256, .delay = 1};
 		struct error spoilt = {0};
 		char group[64];
 		const struct cpu_list *allowed = affinity_allowed();
 		snprintf(group, sizeof(group), allowed->count > 1 ? "%u@0+%u@0" : "%u@0", allowed->cpus[0],
 		         allowed->cpus[allowed->count - 1]);
-		bool good = generator.width && generator_parse_group(&generator, group, error) && generator_open(&generator, error);
+		bool good =
+			generator.width && generator_parse_group(&generator, group, error) && generator_open(&generator, error);
 		if (good) {
 			good = generator_run(&generator, 0.005, error);
 			generator_reshape(&generator, &eight);

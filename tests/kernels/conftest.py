@@ -30,9 +30,7 @@ class Probe:
         self.command = command
 
     def __call__(self, *arguments: str, timeout: float = 100) -> Finished:
-        done = subprocess.run(
-            [*self.command, *arguments], capture_output=True, text=True, check=False, timeout=timeout
-        )
+        done = subprocess.run([*self.command, *arguments], capture_output=True, text=True, check=False, timeout=timeout)
         lines = done.stdout.splitlines()
         assert len(lines) == 1, f"expected one line on stdout, found {len(lines)}: {done.stdout[:300]!r} {done.stderr}"
         return Finished(done.returncode, json.loads(lines[0], parse_constant=refuse), done.stderr)

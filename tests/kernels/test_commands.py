@@ -2,6 +2,7 @@
 """What every subcommand prints, and what it refuses."""
 
 import statistics
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,8 @@ def latency(probe: Probe, *arguments: str) -> dict[str, Any]:
 
 def test_latency_points_come_in_order(probe: Probe, cpus: list[int]) -> None:
     document = latency(
-        probe, "--at", f"{cpus[0]}@0", "--at", f"{cpus[-1]}@0", "--size-bytes", f"8192,{MIB}", "--stride-bytes", "64,128",
+        probe, "--at", f"{cpus[0]}@0", "--at", f"{cpus[-1]}@0", "--size-bytes", f"8192,{MIB}",
+        "--stride-bytes", "64,128",
         "--placements", "2", "--windows", "3", "--hops", "6400",
     )  # fmt: skip
     points = document["result"]["points"]
@@ -169,7 +171,10 @@ def test_bandwidth_accounting_of_every_mix(probe: Probe, cpus: list[int]) -> Non
     for point in points:
         rule = point["accounting"]
         assert rule["program_bytes_per_step"] == 64 * (rule["reads_per_step"] + rule["writes_per_step"])
-        assert rule["model_dram_bytes_per_step"] == rule["program_bytes_per_step"] + 64 * rule["write_allocate_reads_per_step"]
+        assert (
+            rule["model_dram_bytes_per_step"]
+            == rule["program_bytes_per_step"] + 64 * rule["write_allocate_reads_per_step"]
+        )
         assert point["checked"]
         assert point["phase"] == "full"
         assert point["start_skew_ns"] >= 0
@@ -203,7 +208,9 @@ def test_bandwidth_search_measures_the_best_again(probe: Probe, cpus: list[int])
         assert len(scanned) == 8
         assert all(point["checked"] for point in scanned)
         assert 2 <= len(full) <= 3
-        assert any(point["delay"] == 0 for point in full), "the setting without delay must be among those measured again"
+        assert any(point["delay"] == 0 for point in full), (
+            "the setting without delay must be among those measured again"
+        )
         key = ("streams", "prefetch_bytes", "delay")
         best = sorted(scanned, key=lambda point: -statistics.median(point["placements"][0]["windows_mb_s"]))[:2]
         measured = {tuple(point[name] for name in key) for point in full}
@@ -253,6 +260,34 @@ def test_loaded_pairs_latency_and_bandwidth(probe: Probe, cpus: list[int]) -> No
     assert len(zero["windows_ns_start"]) == len(zero["windows_ns_middle"]) == len(zero["windows_ns_end"]) == 4
 
 
+@pytest.mark.parametrize("state", ["hit", "hitm"])
+def test_c2c_moves_every_line(probe: Probe, cpus: list[int], state: str) -> None:
+    if len(cpus) < 2:
+        pytest.skip("one CPU has no other's cache to load from")
+    first, second = cpus[:2]
+    done = probe(
+        "c2c", "--pair", f"{first}@{second}", "--pair", f"{second}@{first}", "--pair", f"{first}@100000", "--home", "0",
+        "--state", state, "--lines", "256", "--placements", "2", "--windows", "3",
+    )  # fmt: skip
+    assert done.code == 0, done.stderr
+    assert_envelope(done.document, "c2c")
+    there, back, absent = done.document["result"]["pairs"]
+    assert (there["writer"], there["reader"]) == (back["reader"], back["writer"]) == (first, second)
+    for pair in (there, back):
+        assert pair["checked"]
+        assert pair["state"] == state
+        assert pair["lines"] == 256
+        assert len(pair["placements"]) == 2
+        for placement in pair["placements"]:
+            assert len(placement["windows_ns"]) == 3
+            assert min(placement["windows_ns"]) > 0
+            assert placement["cpus_verified"]
+    assert absent["error"]["code"] == "cpu_offline"
+    assert absent["placements"] is None
+    assert not absent["checked"]
+    assert probe("c2c", "--pair", f"{first}@{first}", "--home", "0").code == 2
+
+
 def test_jitter_columns_keep_their_identities(probe: Probe, cpus: list[int]) -> None:
     done = probe(
         "jitter", "--cpus", ",".join(map(str, cpus[:2])), "--loops", "2000", "--executions", "500", "--intervals", "4",
@@ -273,7 +308,7 @@ def test_jitter_columns_keep_their_identities(probe: Probe, cpus: list[int]) -> 
             assert interval["abs_min_cycles"] <= interval["inst_min_cycles"]
             assert interval["abs_max_cycles"] >= interval["inst_max_cycles"]
             assert interval["interval_cycles"] >= 500 * interval["inst_min_cycles"]
-        steps = {(b["tmp"] - a["tmp"]) % 2**32 for a, b in zip(intervals, intervals[1:], strict=False)}
+        steps = {(b["tmp"] - a["tmp"]) % 2**32 for a, b in pairwise(intervals)}
         assert len(steps) == 1, "the work's result must grow by the same amount in every interval"
         assert 0 <= cpu["pma"]["blind_fraction"] < 1
         assert_gap_books(cpu["gaps"])
@@ -365,7 +400,10 @@ AT = ("--at", "0@0", "--size-bytes", "4096")
         (("bandwidth", "--group", "0@0+0@0", "--mix", "reads", "--buffer-bytes", "65536"), "CPU 0"),
         (("bandwidth", "--group", "0@0", "--mix", "reads", "--buffer-bytes", "65536", "--streams", "3"), "--streams"),
         (("bandwidth", "--group", "0@0", "--mix", "reads", "--buffer-bytes", "65537"), "--buffer-bytes"),
-        (("loaded", "--probe", "0@0", "--load", "0@0", "--probe-size-bytes", "4096", "--buffer-bytes", "4096"), "CPU 0"),
+        (
+            ("loaded", "--probe", "0@0", "--load", "0@0", "--probe-size-bytes", "4096", "--buffer-bytes", "4096"),
+            "CPU 0",
+        ),
         (("jitter", "--cpus", "0-"), "0-"),
         (("jitter", "--cpus", "0", "--threshold-ns", "0"), "--threshold-ns"),
         (("jitter", "--cpus", "0", "--fifo", "100"), "--fifo"),

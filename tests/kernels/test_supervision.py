@@ -39,7 +39,9 @@ def wait_for_threads(process: subprocess.Popen[bytes], count: int) -> None:
 @pytest.mark.parametrize("subcommand", LONG)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_signal_ends_it(native: Path, cpus: list[int], subcommand: str, number: signal.Signals) -> None:
-    process = subprocess.Popen([native, *arguments(subcommand, cpus[0])], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        [native, *arguments(subcommand, cpus[0])], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
     wait_for_threads(process, 3)
     process.send_signal(number)
     out, err = process.communicate(timeout=PATIENCE_S)
@@ -62,7 +64,9 @@ def test_deadline_ends_it(probe: Probe, cpus: list[int], subcommand: str) -> Non
 
 
 def test_it_ends_when_the_reader_goes(native: Path, cpus: list[int]) -> None:
-    process = subprocess.Popen([native, *arguments("jitter", cpus[0])], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        [native, *arguments("jitter", cpus[0])], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
     wait_for_threads(process, 3)
     assert process.stdout
     process.stdout.close()
@@ -95,7 +99,9 @@ def test_it_ends_when_its_parent_dies(native: Path, cpus: list[int]) -> None:
 
 
 def test_stdout_that_is_closed_from_the_start(native: Path) -> None:
-    done = subprocess.run(["/bin/sh", "-c", 'exec "$0" info >&-', native], capture_output=True, timeout=PATIENCE_S, check=False)
+    done = subprocess.run(
+        ["/bin/sh", "-c", 'exec "$0" info >&-', native], capture_output=True, timeout=PATIENCE_S, check=False
+    )
     assert done.returncode == 3
     assert b"stdout" in done.stderr
 

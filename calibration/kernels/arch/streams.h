@@ -7,8 +7,8 @@
  *   VECTOR_TABLE      name of the table to define
  * A file that reads one line of four streams and not four lines of one keeps more misses in flight: one stream is
  * limited by how far its prefetcher dares to run ahead. */
-#include "arch.h"
 #include "../load.h"
+#include "arch.h"
 
 #define PER_LINE (LOAD_LINE_BYTES / VECTOR_BYTES)
 #define INLINE VECTOR_TARGET static inline __attribute__((always_inline))
@@ -22,14 +22,19 @@ INLINE void one_line(enum load_mix mix, struct lanes *lanes, unsigned char *cons
                      size_t prefetch_bytes, bool prefetch)
 {
 	const struct load_accounting a = {
-		.summed = mix == MIX_READS || mix == MIX_2_1 ? 1 : mix == MIX_3_1 ? 2 : 0,
+		.summed = mix == MIX_READS || mix == MIX_2_1 ? 1
+		          : mix == MIX_3_1                   ? 2
+		                                             : 0,
 		.updates = mix == MIX_3_1 || mix == MIX_2_1 || mix == MIX_1_1,
 	};
-	const unsigned sources = mix == MIX_STREAM_TRIAD || mix == MIX_TRIAD ? 2 : mix == MIX_COPY || mix == MIX_COPY_NT ? 1 : 0;
+	const unsigned sources = mix == MIX_STREAM_TRIAD || mix == MIX_TRIAD ? 2
+	                         : mix == MIX_COPY || mix == MIX_COPY_NT     ? 1
+	                                                                     : 0;
 	const bool stream = mix == MIX_STREAM_TRIAD || mix == MIX_WRITE_NT || mix == MIX_COPY_NT;
 	if (prefetch) {
 		/* Every line that will be loaded or owned is asked for; lines written past the cache are not. */
-		const unsigned wanted = a.summed + a.updates + sources + (mix == MIX_WRITE || mix == MIX_COPY || mix == MIX_TRIAD);
+		const unsigned wanted =
+			a.summed + a.updates + sources + (mix == MIX_WRITE || mix == MIX_COPY || mix == MIX_TRIAD);
 		for (unsigned i = 0; i < wanted; i++)
 			__builtin_prefetch(arrays[i] + at + prefetch_bytes, 0, 3);
 	}
@@ -78,7 +83,8 @@ INLINE uint64_t run_steps(struct load_call *call, enum load_mix mix, unsigned st
 		for (unsigned s = 0; s < streams; s++) {
 #pragma GCC unroll 4
 			for (unsigned line = 0; line < run; line++)
-				one_line(mix, &lanes, arrays, s * stream_bytes + at + line * LOAD_LINE_BYTES, mark, prefetch_bytes, prefetch);
+				one_line(mix, &lanes, arrays, s * stream_bytes + at + line * LOAD_LINE_BYTES, mark, prefetch_bytes,
+				         prefetch);
 			if (delay && (s + 1) * run % LOAD_STEPS_PER_DELAY == 0)
 				carry = arch_delay(carry, units);
 		}
@@ -115,13 +121,14 @@ KERNELS_OF_MIX(MIX_TRIAD)
 
 #define ROW_OF_STREAMS(mix, streams)                                                                                   \
 	{                                                                                                                  \
-		{mix##_##streams##_0_0, mix##_##streams##_0_1}, {mix##_##streams##_1_0, mix##_##streams##_1_1},                \
+		{mix##_##streams##_0_0, mix##_##streams##_0_1},                                                                \
+		{mix##_##streams##_1_0, mix##_##streams##_1_1},                                                                \
 	}
 #define ROW(mix)                                                                                                       \
 	[mix] = {ROW_OF_STREAMS(mix, 1), ROW_OF_STREAMS(mix, 2), ROW_OF_STREAMS(mix, 4), ROW_OF_STREAMS(mix, 8)}
 
 extern const load_kernel VECTOR_TABLE[MIXES][4][2][2];
 const load_kernel VECTOR_TABLE[MIXES][4][2][2] = {
-	ROW(MIX_READS), ROW(MIX_3_1),    ROW(MIX_2_1), ROW(MIX_1_1),     ROW(MIX_STREAM_TRIAD),
+	ROW(MIX_READS), ROW(MIX_3_1),      ROW(MIX_2_1),  ROW(MIX_1_1),     ROW(MIX_STREAM_TRIAD),
 	ROW(MIX_WRITE), ROW(MIX_WRITE_NT), ROW(MIX_COPY), ROW(MIX_COPY_NT), ROW(MIX_TRIAD),
 };

@@ -40,6 +40,16 @@ static inline void arch_store_fence(void)
 	__asm__ volatile("dsb st" ::: "memory");
 }
 
+static inline void arch_flush_line(const void *line)
+{
+	__asm__ volatile("dc civac, %0" ::"r"(line) : "memory");
+}
+
+static inline void arch_full_fence(void)
+{
+	__asm__ volatile("dsb sy" ::: "memory");
+}
+
 static inline uint64_t arch_dependent_adds(uint64_t blocks)
 {
 	/* Early clobbers (&) everywhere: an input of equal value must not share a register that the loop changes. */

@@ -24,8 +24,7 @@ bool arch_counter_invariant(const char **reason)
 bool arch_counter_clocksource(const char *current)
 {
 	/* The two paravirtual clocks are computed from the TSC; with an invariant one the raw counter is as good. */
-	return !strcmp(current, "tsc") || !strcmp(current, "kvm-clock") ||
-	       !strcmp(current, "hyperv_clocksource_tsc_page");
+	return !strcmp(current, "tsc") || !strcmp(current, "kvm-clock") || !strcmp(current, "hyperv_clocksource_tsc_page");
 }
 
 #endif

@@ -42,6 +42,18 @@ static inline void arch_store_fence(void)
 	__asm__ volatile("sfence" ::: "memory");
 }
 
+/* Takes a line out of all caches, written back if it must be. */
+static inline void arch_flush_line(const void *line)
+{
+	__asm__ volatile("clflush (%0)" ::"r"(line) : "memory");
+}
+
+/* Everything before is visible to other cores before anything after. */
+static inline void arch_full_fence(void)
+{
+	__asm__ volatile("mfence" ::: "memory");
+}
+
 /* `blocks` x 64 additions, each waiting for the one before: 64 core clocks a block. Register operands, because
  * recent cores fold additions of small constants away in the renamer. */
 static inline uint64_t arch_dependent_adds(uint64_t blocks)

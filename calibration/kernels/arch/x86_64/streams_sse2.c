@@ -5,7 +5,7 @@
 
 #define VECTOR __m128i
 #define VECTOR_BYTES 16
-#define VECTOR_TARGET 
+#define VECTOR_TARGET
 #define VECTOR_LOAD(p) _mm_load_si128((const __m128i *)(p))
 #define VECTOR_STORE(p, v) _mm_store_si128((__m128i *)(p), v)
 #define VECTOR_STREAM(p, v) _mm_stream_si128((__m128i *)(p), v)
