@@ -52,7 +52,8 @@ static void table_read(struct counter_table *table, const char *path, const stru
 	char *line = text, *next = strchr(text, '\n');
 	if (next)
 		*next++ = '\0';
-	for (char *word = strtok(line, " \t"); word; word = strtok(NULL, " \t")) {
+	char *rest;
+	for (char *word = strtok_r(line, " \t", &rest); word; word = strtok_r(NULL, " \t", &rest)) {
 		size_t *grown = realloc(slot, (columns + 1) * sizeof(*slot));
 		if (!grown)
 			goto out;
@@ -120,13 +121,21 @@ static void steal_read(struct snapshot *snapshot)
 		warning_add("INTERFERENCE_UNREADABLE", "/proc/stat: %s", strerror(errno));
 	for (size_t i = 0; text && i < snapshot->cpus->count; i++) {
 		char key[32];
-		unsigned long long fields[8];
 		snprintf(key, sizeof(key), "\ncpu%u ", snapshot->cpus->cpus[i]);
-		const char *at = strstr(text, key);
+		char *at = strstr(text, key);
+		if (!at)
+			continue;
+		at += strlen(key);
 		/* user nice system idle iowait irq softirq steal */
-		if (at && sscanf(at + strlen(key), "%llu %llu %llu %llu %llu %llu %llu %llu", &fields[0], &fields[1],
-		                 &fields[2], &fields[3], &fields[4], &fields[5], &fields[6], &fields[7]) == 8)
-			snapshot->steal[i] = (int64_t)fields[7];
+		for (unsigned field = 0; field < 8; field++) {
+			char *end;
+			uint64_t value = strtoull(at, &end, 10);
+			if (end == at)
+				break; /* kernels before 2.6.11 end earlier */
+			if (field == 7)
+				snapshot->steal[i] = (int64_t)value;
+			at = end;
+		}
 	}
 	free(text);
 }

@@ -30,6 +30,8 @@
 #define EXIT_INTERRUPTED 4
 /* What a pipe takes in one piece; larger writes could block with a signal waiting. */
 #define WRITE_BYTES 4096
+/* How long an ended process waits for its reader to take the document; a second would lose it on a busy controller. */
+#define WRITING_GRACE_S 5
 
 static const struct subcommand *const subcommands[] = {
 	&jitter_subcommand, &latency_subcommand, &bandwidth_subcommand, &loaded_subcommand,
@@ -284,7 +286,12 @@ static _Noreturn void stop_now(int argc, char **argv, uint64_t started_unix_ns, 
 	/* The working thread may be writing to these; it is not asked, its copies are left alone. */
 	state.error = why;
 	state.result = (struct json){0};
-	/* A second signal while the document is written must end the process at once. */
+	/* What ended the work is taken note of; a second signal, or a reader that does not read, ends the writing too. */
+	struct signalfd_siginfo taken;
+	struct itimerspec grace = {.it_value = {.tv_sec = WRITING_GRACE_S}};
+	if (event == EVENT_SIGNAL)
+		(void)!read(state.signals, &taken, sizeof(taken));
+	(void)timerfd_settime(state.deadline, 0, &grace, NULL);
 	int status = finish(argc, argv, started_unix_ns, started_raw_ns);
 	_exit(status ? status : 3);
 }

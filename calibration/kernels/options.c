@@ -141,7 +141,9 @@ static bool parse_value(const struct option *option, const char *text, struct er
 bool options_parse(const struct option *options, size_t count, int argc, char **argv, struct error *error)
 {
 	bool *seen = calloc(count ? count : 1, sizeof(*seen));
-	bool good = seen != NULL || error_set(error, ERROR_INTERNAL, "no memory for options");
+	if (!seen)
+		return error_set(error, ERROR_INTERNAL, "no memory for options");
+	bool good = true;
 	for (int i = 0; good && i < argc; i++) {
 		size_t found = 0;
 		while (found < count && strcmp(options[found].name, argv[i]) != 0)

@@ -33,8 +33,9 @@ bool place_parse_one(const char *text, unsigned *cpu, unsigned *node, struct err
 	struct cpu_list cpus = {0};
 	if (!place_parse_list(text, strlen(text), &cpus, node, error))
 		return false;
-	bool one = cpus.count == 1;
-	*cpu = cpus.cpus[0];
+	bool one = cpus.count == 1 && cpus.cpus;
+	if (one)
+		*cpu = cpus.cpus[0];
 	cpu_list_free(&cpus);
 	return one || error_set(error, ERROR_USAGE, "expected one CPU in CPU@NODE, found '%s'", text);
 }

@@ -367,7 +367,7 @@ static bool one_variant(const struct load_width *width, enum load_mix mix, unsig
 	struct load_call call = {
 		.stream_bytes = TEST_BYTES / streams, .prefetch_bytes = prefetch ? 512 : 0, .delay = delay ? 3 : 0, .mark = 77};
 	uint64_t *words[LOAD_ARRAYS_MAX], sum = 0, expected = 0;
-	for (unsigned k = 0; k < a->arrays; k++) {
+	for (unsigned k = 0; k < LOAD_ARRAYS_MAX; k++) {
 		call.arrays[k] = memory + k * TEST_BYTES;
 		words[k] = (uint64_t *)(void *)call.arrays[k];
 		for (size_t i = 0; i < TEST_BYTES / 8; i++)
