@@ -18,14 +18,16 @@
 /* Bins of a differences' histogram, each 0.5 % wide: wider merges neighbours, narrower splits a jittering timer. */
 #define PERIOD_BIN_RATIO 1.005
 #define PERIOD_CANDIDATES 12u
-/* A tenth of all gaps must keep a period, three times what chance would give: below, it is not worth a name. */
-#define PERIOD_SHARE_MIN 0.1
+/* A quarter of the gaps looked at must keep a period, three times what chance would give; less is found in noise. */
+#define PERIOD_SHARE_MIN 0.25
 #define PERIOD_GAPS_MIN 16u
 /* Gaps looked at: enough for any statistics, and the search stays below 0.1 s. */
 #define PERIOD_GAPS_MAX 50000u
 
 static const double rate_thresholds_ns[] = {200,    500,    1000,   2000,    5000,    10000,   20000,    50000,
                                             100000, 200000, 500000, 1000000, 2000000, 5000000, 10000000, 100000000};
+/* A tick is lost among thousands of short gaps, so it is looked for among the longer ones too. */
+static const double period_floors_ns[] = {0, 1000, 2000, 5000, 10000, 20000, 50000};
 static const double quantile_fractions[] = {0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999, 0.999999, 0.9999999};
 
 bool gaps_open(struct gaps *gaps, struct error *error)
@@ -205,10 +207,9 @@ static struct gap_period judge(const struct gap *ring, size_t count, double gues
 	return (struct gap_period){period, enough ? share : 0};
 }
 
-bool gaps_period(const struct gaps *gaps, struct gap_period *period)
+/* The period that most gaps of the ring keep, with their share of these gaps; false when there is none. */
+static bool find_period(const struct gap *ring, size_t count, struct gap_period *period)
 {
-	size_t count = gaps->kept < PERIOD_GAPS_MAX ? gaps->kept : PERIOD_GAPS_MAX;
-	const struct gap *ring = gaps->ring;
 	if (count < PERIOD_GAPS_MIN)
 		return false;
 	uint32_t *bins = calloc(PERIOD_BINS, sizeof(*bins));
@@ -248,6 +249,30 @@ bool gaps_period(const struct gaps *gaps, struct gap_period *period)
 			break;
 		}
 	}
+	*period = best;
+	return best.share > 0;
+}
+
+bool gaps_period(const struct gaps *gaps, struct gap_period *period)
+{
+	struct gap *long_ones =
+		malloc((gaps->kept < PERIOD_GAPS_MAX ? gaps->kept + 1 : PERIOD_GAPS_MAX) * sizeof(*long_ones));
+	struct gap_period best = {0};
+	for (size_t f = 0; long_ones && f < sizeof(period_floors_ns) / sizeof(period_floors_ns[0]); f++) {
+		uint64_t floor_ticks = (uint64_t)(period_floors_ns[f] * clock_now_used.hz / 1e9);
+		struct gap_period found;
+		size_t count = 0, scanned = 0;
+		for (; scanned < gaps->kept && count < PERIOD_GAPS_MAX; scanned++)
+			if (gaps->ring[scanned].ticks >= floor_ticks)
+				long_ones[count++] = gaps->ring[scanned];
+		if (find_period(long_ones, count, &found)) {
+			/* Of all gaps looked at, not only of the long ones: the timer that explains most gaps is reported. */
+			found.share *= (double)count / (double)scanned;
+			if (found.share > best.share)
+				best = found;
+		}
+	}
+	free(long_ones);
 	*period = best;
 	return best.share > 0;
 }

@@ -45,7 +45,7 @@ struct gap_turns {
 
 struct gap_period {
 	double ticks;
-	double share; /* of gaps that have another one period later */
+	double share; /* of all gaps: those that have another one period later */
 };
 
 bool gaps_open(struct gaps *gaps, struct error *error);

@@ -274,10 +274,22 @@ static bool case_gap_period(struct error *error)
 	}
 	make_ring(&gaps, 0.001 * hz, 0, 3, 900, 9); /* noise alone */
 	bool none = good && !gaps_period(&gaps, &found);
+	/* A tick among eight times as many short gaps: found among the long ones, with its share of all. */
+	make_ring(&gaps, 0.004 * hz, 1e-6 * hz, 500, 4000, 5);
+	uint64_t slot = 0;
+	for (size_t i = 0; i < gaps.kept; i++) {
+		bool tick = (double)(gaps.ring[i].at - 1000 - slot) < 1.01e-6 * hz && gaps.ring[i].at - 1000 >= slot;
+		gaps.ring[i].ticks = tick ? (uint64_t)(3e-6 * hz) : 100;
+		if (tick)
+			slot += (uint64_t)(0.004 * hz);
+	}
+	bool hidden =
+		good && gaps_period(&gaps, &found) && fabs(found.ticks / (0.004 * hz) - 1) < 0.001 && found.share < 0.2;
 	gaps_free(&gaps);
 	if (!good)
 		return false;
 	EXPECT(none);
+	EXPECT(hidden);
 	return true;
 }
 
