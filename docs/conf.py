@@ -12,6 +12,7 @@ nitpicky = True
 html_theme = "furo"
 html_title = "Calibration harness"
 html_static_path = ["_static"]
+html_favicon = "_static/favicon.svg"
 html_css_files = ["calibration.css"]
 html_copy_source = False
 html_show_sphinx = False

@@ -62,7 +62,12 @@ def build_site(results: Path, docs: Path = DOCS, output: Path = SITE) -> Path:
         with _cache(CACHE / key) as work:
             pages = _site_pages(runs, work / "pages")
             files = {**_guide(docs, output), **_pages(pages)}
-            _synchronise(work / "source", files)
+            if _synchronise(work / "source", files):
+                for stale in (
+                    "html",
+                    "doctrees",
+                ):  # Sphinx never removes a page or an image that has no source any more
+                    shutil.rmtree(work / stale, ignore_errors=True)
             _sphinx(work)
             _install(work / "html", output)
     except OSError as error:
@@ -181,19 +186,25 @@ def _files(folder: str, page: Page, tail: str) -> dict[str, bytes]:
     }
 
 
-def _synchronise(folder: Path, files: dict[str, bytes]) -> None:
-    """Make *folder* hold *files* and nothing else; a file that has its content already keeps its time stamp."""
+def _synchronise(folder: Path, files: dict[str, bytes]) -> bool:
+    """Make *folder* hold *files* and nothing else, and tell whether anything had to go.
+
+    A file that has its content already keeps its time stamp.
+    """
     for name, content in files.items():
         path = folder / name
         if path.is_file() and path.read_bytes() == content:
             continue
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
+    removed = False
     for path in sorted(folder.rglob("*"), reverse=True):
         if path.is_file() and str(path.relative_to(folder)) not in files:
             path.unlink()
+            removed = True
         elif path.is_dir() and not any(path.iterdir()):
             path.rmdir()
+    return removed
 
 
 def _sphinx(work: Path) -> None:

@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Run documents for the tests of pages: captured machines together with recorded documents of the kernel.
+
+Where a test needs a shape that no recording has (more nodes, more CPUs), it is derived here from the recorded figures.
+"""
+
+import json
+import shutil
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from calibration.context import load
+from calibration.measurements import declaration
+from calibration.measurements.bandwidth_matrix import BandwidthMatrixValues
+from calibration.measurements.base import Missing, Step
+from calibration.measurements.jitter import JitterValues
+from calibration.measurements.latency_matrix import LatencyMatrixValues
+from calibration.plan import Plan
+from calibration.results.model import CapturedContext, Kernels, Measurement, NotMeasured, Run, RunDocument
+from calibration.results.store import RUN
+from calibration.statistics import Estimate
+from calibration.sutprobe import read_document
+from calibration.validity import Flag, Validity, flag, validity
+
+HERE = Path(__file__).parent
+FIXTURES = HERE.parent / "fixtures"
+MACHINE = "x86_64-two-nodes-smt"
+RUN_ID = "20260102T030405Z-0a1b"
+
+RECORDED = {
+    path.stem: path for folder in (FIXTURES / "sutprobe", HERE / "recorded") for path in sorted(folder.glob("*.json"))
+}
+
+
+def measurements_of(name: str, machine: str) -> list[Measurement]:
+    """Return the measurements in one recorded document."""
+    document = read_document(json.loads(RECORDED[name].read_text(encoding="utf-8")))
+    kind = name.partition("-")[0]
+    step = Step(
+        id=name,
+        kind=kind,
+        title=declaration(kind).title,
+        argv=document.argv,
+        cpus=(1,),
+        nodes=(0,),
+        expected_duration_s=1.0,
+        deadline_s=30.0,
+    )
+    context = load(FIXTURES / "context" / f"{machine}.tar.gz")
+    return [
+        Measurement(
+            id=parsed.id,
+            kind=kind,
+            step=name,
+            title=step.title,
+            instrument=f"sutprobe {document.build.version}",
+            argv=document.argv,
+            parameters=document.parameters,
+            started_at=datetime.fromtimestamp(document.started_at_unix_ns / 1e9, UTC),
+            duration_s=document.duration_s,
+            clock=document.clock,
+            warnings=document.warnings,
+            values=parsed.values,
+            missing=parsed.missing,
+            validity=validity(parsed.flags),
+        )
+        for parsed in declaration(kind).parse(document, step, context)
+    ]
+
+
+def run_document(machine: str = MACHINE, names: tuple[str, ...] | None = None, **run: Any) -> RunDocument:
+    """Return a run of *machine* with the recorded documents *names* (default: all); *run* replaces its fields."""
+    capture = FIXTURES / "context" / f"{machine}.tar.gz"
+    fields: dict[str, Any] = {
+        "id": RUN_ID,
+        "testbed": "example-lab",
+        "sut": "t3-sut2",
+        "profile": "quick",
+        "started_at": datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
+        "finished_at": datetime(2026, 1, 2, 3, 5, 25, tzinfo=UTC),
+        "harness_version": "0.1.0",
+        "kernels": Kernels(
+            sha256="0123456789abcdef" * 4,
+            target="x86_64",
+            version="0.1.0",
+            compiler="clang version 20.0.0",
+            flags="-O2 -static",
+            source_sha256="fedcba9876543210" * 4,
+        ),
+        "status": "complete",
+    }
+    found = [each for name in (RECORDED if names is None else names) for each in measurements_of(name, machine)]
+    return RunDocument(
+        schema_version="run/1",
+        run=Run(**{**fields, **run}),
+        context=CapturedContext(parsed=load(capture), capture="context.tar.gz", capture_sha256="ab" * 32),
+        plan=Plan(profile="quick", steps=(), not_planned=(), expected_duration_s=60.0),
+        measurements=tuple(found),
+        not_measured=(
+            NotMeasured(
+                kind="jitter",
+                what="Jitter of an isolated CPU",
+                reason="the kernel isolates no CPU that may be used (no isolcpus= on its command line)",
+                cause="not_planned",
+            ),
+        ),
+        verdicts=(),
+    )
+
+
+def as_bytes(document: RunDocument) -> bytes:
+    return document.model_dump_json(indent=1).encode() + b"\n"
+
+
+def guide(folder: Path) -> Path:
+    """Make a guide of one page in *folder* with the project's own configuration and style, and return it."""
+    docs = HERE.parents[1] / "docs"
+    shutil.copytree(docs / "_static", folder / "_static")
+    shutil.copyfile(docs / "conf.py", folder / "conf.py")
+    (folder / "index.rst").write_text("Guide\n=====\n\n.. toctree::\n\n   calibration/index\n", encoding="utf-8")
+    return folder
+
+
+def store(document: RunDocument, results: Path) -> Path:
+    """Write *document* where the store has it, and return its directory."""
+    run = document.run
+    directory = results / run.testbed / run.sut / run.id
+    directory.mkdir(parents=True)
+    (directory / RUN).write_bytes(as_bytes(document))
+    return directory
+
+
+def replace(document: RunDocument, index: int, **fields: Any) -> RunDocument:
+    """Return *document* with fields of one of its measurements replaced."""
+    measurements = list(document.measurements)
+    measurements[index] = measurements[index].model_copy(update=fields)
+    return document.model_copy(update={"measurements": tuple(measurements)})
+
+
+def index_of(document: RunDocument, kind: str) -> int:
+    return next(index for index, each in enumerate(document.measurements) if each.kind == kind)
+
+
+def flagged(document: RunDocument, index: int, code: str, reason: str) -> RunDocument:
+    kept: tuple[Flag, ...] = document.measurements[index].validity.flags
+    added = flag(code, reason)
+    return replace(document, index, validity=Validity(valid=added.severity != "invalid", flags=(added, *kept)))
+
+
+def scaled(estimate: Estimate, factor: float) -> Estimate:
+    """Return *estimate* with every figure multiplied: the shape of a recorded figure at another value."""
+    return Estimate.model_validate(
+        {
+            **estimate.model_dump(),
+            "value": estimate.value * factor,
+            "interval": None if estimate.interval is None else tuple(each * factor for each in estimate.interval),
+            "minimum": estimate.minimum * factor,
+            "maximum": estimate.maximum * factor,
+            "samples": tuple(tuple(each * factor for each in line) for line in estimate.samples),
+        }
+    )
+
+
+def with_nodes(document: RunDocument, count: int) -> RunDocument:
+    """Return *document* with matrices of *count* nodes, grown from the recorded cell; the last cell has no value."""
+    nodes = tuple(range(count))
+    gone = Missing(what=f"{count - 1}@{count - 1}", reason="no_memory: expected 128 MiB on that node, found 3 MiB free")
+    for kind, cells_name, step in (
+        ("latency_matrix", "latency_ns", 0.4),
+        ("bandwidth_matrix", "bandwidth_mb_s", -0.03),
+    ):
+        index = index_of(document, kind)
+        values = document.measurements[index].values
+        assert isinstance(values, LatencyMatrixValues | BandwidthMatrixValues)
+        recorded = getattr(values, cells_name)[0][0]
+        cells = [[scaled(recorded, 1 + step * abs(row - column)) for column in nodes] for row in nodes]
+        if count > 1:
+            cells[-1][-1] = None
+        changed = {
+            "cpu_nodes": nodes,
+            "memory_nodes": nodes,
+            cells_name: tuple(map(tuple, cells)),
+            **({"cpus": nodes} if kind == "latency_matrix" else {}),
+        }
+        document = replace(
+            document,
+            index,
+            values=values.model_copy(update=changed),
+            missing=(gone,) if count > 1 else (),
+        )
+    return document
+
+
+def with_cpus(document: RunDocument, count: int) -> RunDocument:
+    """Return *document* with the recorded jitter on *count* CPUs, the longest gap growing from each to the next."""
+    index = index_of(document, "jitter")
+    recorded = document.measurements[index]
+    values = recorded.values
+    assert isinstance(values, JitterValues)
+    copies = tuple(
+        recorded.model_copy(
+            update={
+                "id": f"jitter-cpu{cpu}",
+                "values": values.model_copy(
+                    update={
+                        "cpu": cpu,
+                        "gaps": values.gaps.model_copy(update={"max_ns": values.gaps.max_ns * (1 + cpu / 100)}),
+                    }
+                ),
+            }
+        )
+        for cpu in range(count)
+    )
+    kept = document.measurements
+    return document.model_copy(update={"measurements": (*kept[:index], *copies, *kept[index + 1 :])})

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The templates: strict about names, and one macro file per measurement kind."""
+
+import pytest
+from jinja2 import UndefinedError
+
+from calibration.measurements import registry
+from calibration.report.environment import KINDS, TEMPLATES, environment, kind_module, kind_template
+from calibration.report.filters import FILTERS
+from calibration.report.page import SECTIONS
+from calibration.validity import SEVERITIES
+
+
+def test_a_name_that_does_not_exist_is_an_error() -> None:
+    with pytest.raises(UndefinedError):
+        environment().from_string("{{ missing }}").render()
+
+
+def test_an_attribute_that_does_not_exist_is_an_error() -> None:
+    with pytest.raises(UndefinedError):
+        environment().from_string("{{ thing.missing }}").render(thing=object())
+
+
+@pytest.mark.parametrize("kind", sorted(registry()))
+def test_each_kind_has_a_macro_file_that_says_where_it_stands(kind: str) -> None:
+    kind_template(kind)
+    module = kind_module(kind, {"drawings": None})
+    assert module.section in SECTIONS
+    assert isinstance(module.position, int)
+    assert callable(module.render)
+
+
+def test_each_macro_file_belongs_to_a_kind() -> None:
+    found = {path.name.removesuffix(".rst.j2") for path in (TEMPLATES / KINDS).iterdir()}
+    assert found == set(registry())
+
+
+def test_each_validity_flag_is_explained_and_no_other() -> None:
+    flags = environment().get_template("macros/flags.rst.j2").module
+    assert set(flags.meaning) == set(SEVERITIES)  # type: ignore[attr-defined]
+    assert set(flags.severity) == set(SEVERITIES.values())  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("path", sorted(TEMPLATES.rglob("*.j2")), ids=lambda path: path.name)
+def test_each_template_compiles(path: object) -> None:
+    name = str(path).removeprefix(f"{TEMPLATES}/")
+    assert environment().get_template(name).name == name
+
+
+def test_templates_have_all_filters() -> None:
+    assert environment().filters.keys() >= FILTERS.keys()

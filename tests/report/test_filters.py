@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The filters: numbers as readers know them, and no text of others that becomes markup."""
+
+from typing import Any
+
+import pytest
+from docutils import nodes
+from docutils.core import publish_doctree
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from calibration.report import filters
+from calibration.statistics import estimate
+
+STRICT = {"halt_level": 2, "report_level": 2, "warning_stream": "", "file_insertion_enabled": False}
+
+
+def parsed(source: str) -> nodes.document:
+    document: nodes.document = publish_doctree(source, settings_overrides=STRICT)
+    return document
+
+
+def shown(text: str) -> str:
+    return " ".join(filters.visible(text).split()) or "-"
+
+
+HOSTILE = [
+    "",
+    "- item",
+    "1. item",
+    "(a) item",
+    "#. item",
+    "..",
+    ".. raw:: html",
+    "::",
+    "====",
+    "-o option",
+    ":field: x",
+    ">>> code",
+    "| line",
+    "*a* **b** `c` ``d`` |e| f_ g__ _`h` [1]_ <i>",
+    "http://example.com/x user@example.com",
+    ":raw:`x`",
+    "ends with colons::",
+    "back\\slash",
+    "a\nb",
+    "a\x0bb\x0cc\x1dd\x85e\u2028.. raw:: html\u2029f",
+    "\u202eoverride",
+    "__init__ a_b_",
+    "\u00e9t\u00e9 \u6f22\u5b57 \U0001f600",
+    "'quoted' \"twice\" -- dashes... ",
+]
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.text(max_size=60))
+def test_inline_shows_any_text_and_nothing_else(text: str) -> None:
+    paragraph = parsed(f"before {filters.inline(text)}").children
+    assert len(paragraph) == 1
+    assert isinstance(paragraph[0], nodes.paragraph)
+    assert all(isinstance(node, nodes.Text) for node in paragraph[0].children)
+    assert paragraph[0].astext() == f"before {shown(text)}"
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_inline_text_of_others_stays_text_at_the_start_of_a_cell(text: str) -> None:
+    source = f".. list-table::\n\n   * - {filters.inline(text)}\n     - second\n"
+    entries = list(parsed(source).findall(nodes.entry))
+    assert [len(entry.children) for entry in entries] == [1, 1]
+    assert entries[0].astext() == shown(text)
+    assert all(isinstance(node, nodes.Text) for node in entries[0].children[0].children)
+
+
+@pytest.mark.parametrize("text", [each for each in HOSTILE if each.strip()])
+def test_a_heading_of_any_text_is_a_title(text: str) -> None:
+    document = parsed(f"{filters.heading(text, '=')}\n\nparagraph\n")
+    assert document["title"] == shown(text) if "title" in document else shown(text) in document.astext()
+    titles = list(document.findall(nodes.title))
+    assert [title.astext() for title in titles] == [shown(text)]
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.text(max_size=80))
+@example("x\n\n.. raw:: html\n\n   <script>")
+@example("x\u2028.. raw:: html")
+@example("x\x0c.. raw:: html")
+def test_a_literal_block_cannot_be_left(text: str) -> None:
+    source = f"::\n\n    first line\n{filters.literal(text)}\n\nafter\n"
+    block, after = parsed(source).children
+    assert isinstance(block, nodes.literal_block)
+    assert after.astext() == "after"
+    wanted = [
+        "".join(each if each == " " else filters.visible(each) for each in line.rstrip()).rstrip()
+        for line in text.split("\n")
+    ]
+    while wanted and not wanted[-1]:
+        wanted.pop()
+    assert block.astext().rstrip("\n").split("\n")[1:] == wanted
+
+
+@pytest.mark.parametrize(
+    ("value", "digits", "text"),
+    [
+        (None, 4, "-"),
+        (0.0, 4, "0"),
+        (97.5234, 4, "97.52"),
+        (115474.04, 4, "115474"),
+        (0.000123456, 3, "0.000123"),
+        (9.9996, 4, "10.000"),
+        (-3.14159, 3, "-3.14"),
+    ],
+)
+def test_significant(value: float | None, digits: int, text: str) -> None:
+    assert filters.significant(value, digits) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (None, "ns", "-"),
+        (1.2034, "ns", "1.203"),
+        (97.5234, "ns", "97.52"),
+        (139.64, "ns", "139.6"),
+        (115474.04, "MB/s", "115474.0"),
+        (0.5, "ratio", "0.5000"),
+    ],
+)
+def test_figure(value: float | None, unit: str, text: str) -> None:
+    assert filters.figure(value, unit) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (None, "ns", "-"),
+        (139.64, "ns", "139.6 ns"),
+        (4_123_456.0, "ns", "4.123 ms"),
+        (0.000340, "fraction", "0.0340 %"),
+        (57929.64, "MB/s", "57929.6 MB/s"),
+    ],
+)
+def test_measured(value: float | None, unit: str, text: str) -> None:
+    assert filters.measured(value, unit) == text
+
+
+def test_an_interval_names_its_unit_once_or_both_units() -> None:
+    assert filters.measured_interval(None, "ns") == "-"
+    assert filters.measured_interval((96.9, 98.2), "ns") == "96.90 to 98.20 ns"
+    assert filters.measured_interval((8509.2, 27622.5), "ns") == "8509.2 ns to 27.62 µs"
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (None, "-"),
+        (64, "64 B"),
+        (1 << 15, "32 KiB"),
+        (134217728, "128 MiB"),
+        (24682416 << 10, "23.5 GiB"),
+        (3 << 40, "3 TiB"),
+        (1023, "1023 B"),
+    ],
+)
+def test_size(count: int | None, text: str) -> None:
+    assert filters.size(count) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(None, "-"), (14.23, "14.2 ns"), (4.06e6, "4.06 ms"), (2100.0, "2.10 µs"), (1.5e9, "1.50 s"), (0.0, "0 ns")],
+)
+def test_time_ns(value: float | None, text: str) -> None:
+    assert filters.time_ns(value) == text
+
+
+@pytest.mark.parametrize(("value", "text"), [(200.0, "200 ns"), (1000.0, "1 µs"), (50_000.0, "50 µs"), (1e9, "1 s")])
+def test_exact_time_ns(value: float, text: str) -> None:
+    assert filters.exact_time_ns(value) == text
+
+
+@pytest.mark.parametrize(("value", "text"), [(0.5, "50 %"), (0.99999, "99.999 %"), (0.9999999, "99.99999 %")])
+def test_exact_percent(value: float, text: str) -> None:
+    assert filters.exact_percent(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(None, "-"), (5.23, "5.2 s"), (59.96, "60.0 s"), (80.0, "1 min 20 s"), (7260.0, "2 h 1 min")]
+)
+def test_duration(value: float | None, text: str) -> None:
+    assert filters.duration(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(None, "-"), (2445424099.77, "2.445 GHz"), (25e6, "25.00 MHz"), (250.0, "250.0 Hz"), (1e3, "1.000 kHz")],
+)
+def test_frequency(value: float | None, text: str) -> None:
+    assert filters.frequency(value) == text
+
+
+@pytest.mark.parametrize(
+    ("numbers", "text"), [(None, "-"), ((), "none"), ((0, 1, 2, 8), "0-2,8"), ((5,), "5"), ((3, 1), "1,3")]
+)
+def test_cpus(numbers: tuple[int, ...] | None, text: str) -> None:
+    assert filters.cpus(numbers) == text
+
+
+def test_half_width_and_its_number() -> None:
+    figure = estimate([[10.0], [11.0], [12.0], [13.0], [14.0], [15.0]], "ns")
+    assert filters.half(figure) == 2.5
+    assert filters.half_width(figure) == "± 2.5"
+    assert filters.half_width(None) == "-"
+    assert filters.half(estimate([[10.0]], "ns")) is None
+
+
+def test_fixed_aligns_values_and_gaps() -> None:
+    assert filters.fixed(97.46, 1, 8) == "    97.5"
+    assert filters.fixed(None, 1, 8) == "       -"
+
+
+def test_matrices_keep_their_gaps() -> None:
+    cell = estimate([[10.0], [12.0]], "ns")
+    assert filters.values([[cell, None]]) == [[11.0, None]]
+    assert filters.halves([[cell, None]]) == [[1.0, None]]
+
+
+def test_long_times_of_a_table_are_told_in_a_larger_unit_together() -> None:
+    rows = filters.readable([["a", estimate([[20_000.0], [22_000.0]], "ns")]])
+    assert (rows[0][1].unit, rows[0][1].value, rows[0][1].interval) == ("µs", 21.0, (20.0, 22.0))
+    mixed: list[list[Any]] = [["a", estimate([[20_000.0]], "ns")], ["b", estimate([[20.0]], "ns")]]
+    assert [row[1].unit for row in filters.readable(mixed)] == ["ns", "ns"]
+
+
+def test_a_level_without_a_cache_is_told_by_its_end() -> None:
+    assert filters.level("plateau-106954752", 106954752) == "to 102 MiB"
+    assert filters.level("L2", 524288) == "L2"
+
+
+def test_the_command_is_the_argv_quoted_for_a_shell() -> None:
+    assert filters.command(("sutprobe", "latency", "--at", "1@0")) == "$ sutprobe latency --at 1@0"
+    assert filters.command(("a b", "c\n.. raw:: html")) == "$ 'a b' 'c\\n.. raw:: html'"
+
+
+@pytest.mark.parametrize(("text", "name"), [("T3-SUT2", "t3-sut2"), ("a b/c", "a-b-c"), ("../..", "unnamed")])
+def test_slug(text: str, name: str) -> None:
+    assert filters.slug(text) == name
+
+
+def test_every_public_function_that_templates_use_is_a_filter() -> None:
+    assert all(name == function.__name__ for name, function in filters.FILTERS.items())

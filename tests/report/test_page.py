@@ -1,0 +1,552 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pages: compared with what was blessed, parsed without a warning, and not saying anything that was not measured.
+
+After a wanted change of pages, run these tests once with CALIBRATION_BLESS=1 in the environment and review the
+difference.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from docutils import nodes
+from docutils.core import publish_doctree
+from docutils.parsers.rst import directives
+from docutils.parsers.rst.directives.misc import Class
+from report_documents import (
+    FIXTURES,
+    HERE,
+    as_bytes,
+    flagged,
+    index_of,
+    replace,
+    run_document,
+    store,
+    with_cpus,
+    with_nodes,
+)
+
+from calibration import report
+from calibration.errors import EnvironmentLacksError, InputError
+from calibration.measurements import registry
+from calibration.measurements.base import Metric
+from calibration.report import filters, render_run
+from calibration.report.cli import report_command
+from calibration.report.page import SECTIONS, Page, estimates, render
+from calibration.results.model import NotMeasured, RunDocument, Verdict
+from calibration.results.store import RUN
+
+BLESS = os.environ.get("CALIBRATION_BLESS") == "1"
+
+PUBLISHED = ["Linux cmdline", "Linux uname", *SECTIONS]
+"""The sections of the pages that these replace, in their order."""
+
+directives.register_directive("rst-class", Class)  # type: ignore[no-untyped-call]
+
+
+@cache
+def _rendered(raw: bytes) -> Page:
+    return render(raw)
+
+
+def page_of(document: RunDocument) -> Page:
+    return _rendered(as_bytes(document))
+
+
+def parsed(page: Page) -> nodes.document:
+    """Parse a page as docutils does, with every warning as an error."""
+    settings = {"halt_level": 2, "report_level": 2, "warning_stream": ""}
+    tree: nodes.document = publish_doctree(page.text, settings_overrides=settings)
+    return tree
+
+
+def titles(tree: nodes.document) -> list[str]:
+    return [title.astext() for title in tree.findall(nodes.title)]
+
+
+def section(tree: nodes.document, title: str) -> nodes.section:
+    return next(each for each in tree.findall(nodes.section) if each.children[0].astext() == title)
+
+
+# What pages look like
+
+
+CASES = {
+    "every-kind": run_document,
+    "nothing-measured": lambda: run_document(names=(), status="interrupted"),
+    "synthetic-shape-eight-nodes-invalid": lambda: _invalid_matrix(with_nodes(with_cpus(run_document(), 6), 8)),
+}
+
+
+def _invalid_matrix(document: RunDocument) -> RunDocument:
+    index = index_of(document, "latency_matrix")
+    return flagged(document, index, "PLACEMENT_WRONG", "99 of 100 pages checked lie on the wanted node")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_page_is_the_one_that_was_blessed(name: str) -> None:
+    golden = HERE / "golden" / f"{name}.rst"
+    page = page_of(CASES[name]())
+    if BLESS:
+        golden.write_text(page.text, encoding="utf-8")
+    assert page.text == golden.read_text(encoding="utf-8"), f"{golden} differs; CALIBRATION_BLESS=1 writes it anew"
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_page_parses_without_a_warning_and_shows_all_its_figures(name: str) -> None:
+    page = page_of(CASES[name]())
+    images = list(parsed(page).findall(nodes.image))
+    assert [image["uri"] for image in images] == list(page.figures)
+    assert all(image["alt"].strip() for image in images)
+
+
+def test_the_published_sections_come_in_their_order_after_the_summary(document: RunDocument) -> None:
+    found = titles(parsed(page_of(document)))
+    assert found[0] == "Calibration Data - example-lab / t3-sut2"
+    above = ["Summary", "Provenance", "Machine", "Validity", "Not measured"]
+    assert [each for each in found if each in {*above, *PUBLISHED}] == [*above, *PUBLISHED]
+
+
+@pytest.mark.parametrize("machine", sorted(path.name[:-7] for path in (FIXTURES / "context").glob("*.tar.gz")))
+def test_every_captured_machine_has_a_page(machine: str) -> None:
+    document = run_document(machine, names=())
+    text = parsed(page_of(document)).astext()
+    context = document.context.parsed
+    assert context.cmdline is not None
+    assert context.cmdline.text.strip() in text
+    assert context.capture.uname is not None
+    assert context.capture.uname in text
+
+
+def test_the_command_of_every_measurement_is_shown_as_it_ran(document: RunDocument) -> None:
+    blocks = [block.astext().split("\n")[0] for block in parsed(page_of(document)).findall(nodes.literal_block)]
+    for measurement in document.measurements:
+        assert filters.command(measurement.argv) in blocks
+
+
+def test_numbers_are_laid_out_as_readers_of_mlc_and_pma_jitter_know_them(document: RunDocument) -> None:
+    text = page_of(with_nodes(document, 2)).text
+    number = r"\d+\.\d"
+    for pattern in (
+        rf"^    ALL Reads        :      {number}$",
+        rf"^    3:1 Reads-Writes :      {number}$",
+        rf"^    Stream-triad like:      {number}$",
+        rf"^    Each iteration took {number} core clocks \( {number}    ns\)$",
+        r"^    Inject  Latency Bandwidth\n    Delay   \(ns\)    MB/sec\n    ==========================$",
+        rf"^     00000 +{number}\d +{number}$",
+        rf"^                    Numa node\n    Numa node            0       1\n           0 +{number} +{number}$",
+        r"^       Inst_Min   Inst_Max   Inst_jitter last_Exec  Abs_min    Abs_max      tmp       Interval     Sample",
+        r"^( +\d+){9}$",
+    ):
+        assert re.search(pattern, text, re.MULTILINE), pattern
+    assert "Intel(R)" not in text
+    assert "Memory Latency Checker" not in text
+
+
+# Pure, whole or not at all
+
+
+def test_the_same_document_gives_the_same_bytes_in_another_process(document: RunDocument, tmp_path: Path) -> None:
+    directory = store(document, tmp_path)
+    code = (
+        "import hashlib, pathlib, sys\n"
+        "from calibration.report.page import render\n"
+        "page = render(pathlib.Path(sys.argv[1]).read_bytes())\n"
+        "print(hashlib.sha256(repr((page.text, page.figures)).encode()).hexdigest())\n"
+    )
+    hashes = {
+        subprocess.run(
+            [sys.executable, "-c", code, str(directory / RUN)],
+            env={**os.environ, "PYTHONHASHSEED": seed, "TZ": zone, "LC_ALL": "C", "PYTHONPATH": str(Path.cwd())},
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+        for seed, zone in (("1", "UTC"), ("2", "Asia/Tokyo"))
+    }
+    assert len(hashes) == 1
+
+
+def test_the_page_and_its_figures_are_written_beside_the_document(document: RunDocument, tmp_path: Path) -> None:
+    directory = store(document, tmp_path)
+    paths = render_run(directory)
+    assert paths.page == directory / "report" / "page.rst"
+    page = page_of(document)
+    assert paths.page.read_text(encoding="utf-8") == page.text
+    assert {
+        str(path.relative_to(directory / "report")): path.read_text(encoding="utf-8") for path in paths.figures
+    } == (page.figures)
+    assert sorted(each.name for each in directory.iterdir()) == ["report", RUN]
+
+
+def test_figures_of_an_older_page_do_not_stay(document: RunDocument, tmp_path: Path) -> None:
+    directory = store(document, tmp_path)
+    render_run(directory)
+    (directory / RUN).write_bytes(as_bytes(run_document(names=())))
+    render_run(directory)
+    assert [path.name for path in (directory / "report").rglob("*") if path.is_file()] == ["page.rst"]
+
+
+def test_a_page_that_cannot_be_written_whole_leaves_the_old_one(
+    document: RunDocument, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = store(document, tmp_path)
+    before = render_run(directory).page.read_bytes()
+    write = Path.write_text
+
+    def full_disk(path: Path, text: str, **options: Any) -> int:
+        if path.suffix == ".svg":
+            raise OSError(28, "No space left on device")
+        return write(path, text, **options)
+
+    monkeypatch.setattr(Path, "write_text", full_disk)
+    with pytest.raises(EnvironmentLacksError, match="No space left on device"):
+        render_run(directory)
+    assert (directory / "report" / "page.rst").read_bytes() == before
+    assert sorted(each.name for each in directory.iterdir()) == ["report", RUN]
+
+
+def test_a_broken_document_has_no_page(document: RunDocument, tmp_path: Path) -> None:
+    directory = store(document, tmp_path)
+    (directory / RUN).write_bytes(as_bytes(document).replace(b'"run/1"', b'"run/0"'))
+    with pytest.raises(InputError, match="run"):
+        render_run(directory)
+    assert [each.name for each in directory.iterdir()] == [RUN]
+
+
+# Every figure is in the document
+
+NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?")
+
+CONSTANTS = {"1,000,000", "1", "000", "3:1", "2:1", "1:1"}
+"""Numbers in the fixed wording of result blocks."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """All texts that a number of the document, or one computed from it by a declared rule, may have on a page."""
+
+    texts: frozenset[str]
+
+    def unknown(self, text: str) -> list[str]:
+        return [each for each in NUMBER.findall(text) if each not in self.texts and each.lstrip("0") not in self.texts]
+
+
+def leaves(value: Any) -> Iterator[float]:
+    if isinstance(value, dict):
+        for each in value.values():
+            yield from leaves(each)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from leaves(each)
+    elif isinstance(value, bool):
+        return
+    elif isinstance(value, int | float):
+        yield float(value)
+
+
+def known_of(document: RunDocument) -> Known:
+    """Return what the result blocks of *document* may show.
+
+    Computed figures are half-widths of intervals, core clocks (time x core frequency), medians of windows without load,
+    numbers of things in the document, and the kernel's own arguments.
+    """
+    found = set(leaves(document.model_dump(mode="json")["measurements"]))
+    texts = set(CONSTANTS)
+    for measurement in document.measurements:
+        texts |= set(NUMBER.findall(" ".join(measurement.argv)))
+        for estimate in estimates(measurement.values):
+            if estimate.interval is not None:
+                found.add((estimate.interval[1] - estimate.interval[0]) / 2)
+        values = measurement.values.model_dump()
+        found |= {float(len(each)) for each in values.values() if isinstance(each, tuple | list | dict)}
+        if measurement.kind == "idle_latency":
+            found.add(values["latency_ns"]["value"] * values["core_hz"] / 1e9)
+        for probe in values.get("zero_load", ()):
+            found |= {float(median(windows)) for name, windows in probe.items() if name.startswith("windows_ns")}
+    for value in found:
+        texts |= _texts(value)
+    return Known(frozenset(texts))
+
+
+def _texts(value: float) -> set[str]:
+    shown = {filters.fixed(value, decimals) for decimals in range(4)}
+    for scale in (1.0, 1e-3, 1e-6, 1e-9, 1e6, 100.0):
+        shown |= {filters.significant(value * scale, digits) for digits in (2, 3, 4, 6)}
+        shown |= {f"{value * scale:.9g}", f"{value * scale:.3f}", f"{value * scale:.6f}", f"{value * scale:.0f}"}
+    if value == int(value) and value >= 0:
+        shown |= {f"{int(value)}", f"{int(value):05d}", filters.size(int(value)).split()[0]}
+    return shown
+
+
+def result_texts(page: Page) -> Iterator[str]:
+    """Yield the texts of the result blocks: literal blocks without their command, and tables, of measured sections."""
+    tree = parsed(page)
+    for title in SECTIONS:
+        part = section(tree, title)
+        for block in part.findall(nodes.literal_block):
+            lines = block.astext().split("\n")
+            yield "\n".join(line for line in lines if not line.startswith("$ "))
+        for table in part.findall(nodes.table):
+            yield from (entry.astext() for entry in table.findall(nodes.entry))
+
+
+@pytest.mark.parametrize("machine", ["x86_64-two-nodes-smt", "x86_64-isolated"])
+def test_every_number_of_the_results_is_in_the_document(machine: str) -> None:
+    document = run_document(machine)
+    known = known_of(document)
+    texts = list(result_texts(page_of(document)))
+    assert sum(len(NUMBER.findall(text)) for text in texts) > 500
+    assert {text: known.unknown(text) for text in texts if known.unknown(text)} == {}
+
+
+def test_a_number_that_is_not_in_the_document_would_be_found(document: RunDocument) -> None:
+    known = known_of(document)
+    page = page_of(document)
+    line = re.search(r"ALL Reads +: +(\S+)", page.text)
+    assert line is not None
+    forged = Page(page.text.replace(line.group(1), "98765.4"), page.figures)
+    assert any("98765.4" in known.unknown(text) for text in result_texts(forged))
+
+
+def test_every_headline_of_the_summary_is_a_metric_of_the_document(document: RunDocument) -> None:
+    rows = [
+        [entry.astext() for entry in row.findall(nodes.entry)]
+        for row in section(parsed(page_of(document)), "Summary").findall(nodes.row)
+    ][1:]
+    metrics = [metric for each in document.measurements for metric in registry()[each.kind].metrics(each.values)]
+    assert [(row[0], row[1]) for row in rows] == [
+        (metric.title, filters.measured(metric.value, metric.unit)) for metric in metrics
+    ]
+    assert all(row[-1] == "not judged" for row in rows)
+
+
+def test_a_verdict_is_shown_beside_its_figure(document: RunDocument) -> None:
+    measurement = document.measurements[index_of(document, "idle_latency")]
+    metric: Metric = next(iter(registry()["idle_latency"].metrics(measurement.values)))
+    verdict = Verdict(
+        metric=metric, lower=None, upper=None, reference_runs=(), outcome="no_reference", reason="no run to compare"
+    )
+    judged = document.model_copy(update={"verdicts": (verdict,)})
+    rows = [row.astext() for row in section(parsed(page_of(judged)), "Summary").findall(nodes.row)]
+    assert [row for row in rows if "no reference" in row] == [row for row in rows if row.startswith(metric.title)]
+
+
+# What a SUT says stays text
+
+EVIL = (
+    "x\n\n.. raw:: html\n\n   <script>alert(1)</script>\n\u2028.. include:: /etc/passwd\x0c\n=====\n"
+    "`a <b>`_ |c| \x1b[31m"
+)
+
+
+def _poisoned(document: RunDocument) -> RunDocument:
+    """Put hostile text into every string that a SUT or an operator chooses."""
+    context = document.context.parsed
+    assert context.cmdline is not None
+    poisoned = context.model_copy(
+        update={
+            "cmdline": context.cmdline.model_copy(update={"text": EVIL}),
+            "capture": context.capture.model_copy(update={"uname": EVIL, "hostname": EVIL, "captured_at": EVIL}),
+            "firmware": context.firmware.model_copy(
+                update={"system_vendor": EVIL, "product_name": EVIL, "bios_vendor": EVIL, "board_name": EVIL}
+            ),
+            "processor": context.processor.model_copy(
+                update={
+                    "models": tuple(
+                        each.model_copy(update={"name": EVIL, "microcode": EVIL}) for each in context.processor.models
+                    )
+                }
+            ),
+            "mitigations": {EVIL: EVIL, "l1tf": "Not affected"},
+            "caches": tuple(each.model_copy(update={"type": EVIL}) for each in context.caches),
+            "clocksource": context.clocksource.model_copy(update={"current": EVIL}),
+            "frequency": context.frequency.model_copy(update={"drivers": (EVIL,), "governors": (EVIL,)}),
+        }
+    )
+    document = document.model_copy(
+        update={
+            "run": document.run.model_copy(
+                update={
+                    "testbed": EVIL,
+                    "sut": EVIL,
+                    "profile": EVIL,
+                    "kernels": document.run.kernels.model_copy(update={"compiler": EVIL, "flags": EVIL})
+                    if document.run.kernels
+                    else None,
+                }
+            ),
+            "context": document.context.model_copy(update={"parsed": poisoned}),
+            "not_measured": (
+                NotMeasured(kind="jitter", what=EVIL, reason=EVIL, cause="failed"),
+                NotMeasured(kind="context", what=EVIL, reason=EVIL, cause="not_planned"),
+            ),
+        }
+    )
+    for index, measurement in enumerate(document.measurements):
+        document = replace(document, index, title=EVIL, instrument=EVIL, argv=(*measurement.argv, EVIL))
+        document = flagged(document, index, "PARTIAL", EVIL)
+    return document
+
+
+def test_nothing_that_a_sut_says_becomes_markup(document: RunDocument) -> None:
+    clean, poisoned = parsed(page_of(document)), parsed(page_of(_poisoned(document)))
+    text = poisoned.astext()
+    assert not list(poisoned.findall(nodes.raw))
+    assert "<script>" in text, "what was said must still be seen"
+    assert "root:" not in text
+    assert "\x1b" not in text
+    assert "\u2028" not in text
+    assert "\\u2028" in text
+    for kind in (nodes.section, nodes.literal_block, nodes.image, nodes.target, nodes.transition, nodes.system_message):
+        assert len(list(poisoned.findall(kind))) == len(list(clean.findall(kind))), kind
+    assert {each.get("refuri") for each in poisoned.findall(nodes.reference)} == (
+        {each.get("refuri") for each in clean.findall(nodes.reference)}
+    )
+    drawn = "".join(page_of(_poisoned(document)).figures.values())
+    assert "alert" not in drawn
+
+
+# Invalid, missing, many
+
+
+def test_an_invalid_figure_is_struck_out_marked_and_still_there(document: RunDocument) -> None:
+    index = index_of(document, "idle_latency")
+    invalid = flagged(document, index, "PLACEMENT_WRONG", "99 of 100 pages checked lie on the wanted node")
+    page = page_of(invalid)
+    tree = parsed(page)
+    value = next(iter(registry()["idle_latency"].metrics(document.measurements[index].values))).value
+
+    part = next(each for each in tree.findall(nodes.section) if each.children[0].astext() == "Idle latency")
+    block = next(iter(part.findall(nodes.literal_block)))
+    assert "struck" in block["classes"]
+    assert f"{value:.1f}" in block.astext()
+    assert "INVALID, struck out" in part.astext()
+    cells = [each.astext() for each in part.findall(nodes.inline) if "struck" in each["classes"]]
+    assert filters.figure(value, "ns") in cells
+
+    rows = [row for row in section(tree, "Summary").findall(nodes.row) if row.astext().startswith("Idle latency")]
+    assert [each.astext() for each in rows[0].findall(nodes.inline) if "struck" in each["classes"]] == [
+        filters.measured(value, "ns")
+    ]
+    assert "INVALID" in rows[0].astext()
+    assert "99 of 100 pages checked lie on the wanted node" in section(tree, "Validity").astext()
+
+
+def test_valid_figures_are_not_struck_out(document: RunDocument) -> None:
+    tree = parsed(page_of(document))
+    assert not [
+        each for each in tree.findall() if isinstance(each, nodes.Element) and "struck" in each.get("classes", [])
+    ]
+    assert "INVALID" not in tree.astext()
+
+
+def test_an_invalid_measurement_marks_its_drawing(document: RunDocument) -> None:
+    page = page_of(_invalid_matrix(document))
+    assert "INVALID: PLACEMENT_WRONG" in page.figures["figures/latency-matrix.svg"]
+    assert "INVALID" not in page.figures["figures/bandwidth-matrix.svg"]
+
+
+@pytest.mark.parametrize("kind", sorted(registry()))
+def test_a_kind_without_a_measurement_says_so_and_why(document: RunDocument, kind: str) -> None:
+    gone = NotMeasured(kind=kind, what="All of it", reason="the kernel ended with exit code 3", cause="failed")
+    kept = tuple(each for each in document.measurements if each.kind != kind)
+    tree = parsed(page_of(document.model_copy(update={"measurements": kept, "not_measured": (gone,)})))
+    words = f"{registry()[kind].title}: not measured."
+    assert words in tree.astext()
+    assert "the kernel ended with exit code 3" in section(tree, "Not measured").astext()
+    assert [title for title in titles(tree) if title in SECTIONS] == list(SECTIONS)
+
+
+def test_a_kind_that_nobody_mentions_is_not_passed_over() -> None:
+    tree = parsed(page_of(run_document(names=()).model_copy(update={"not_measured": ()})))
+    said = section(tree, "Not measured").astext()
+    for declared in registry().values():
+        assert declared.title in said
+    assert "not among the steps of profile quick" in said
+
+
+@pytest.mark.parametrize("count", [1, 2, 8, 16])
+def test_a_synthetic_shape_of_many_nodes_has_all_its_cells(document: RunDocument, count: int) -> None:
+    shaped = with_nodes(document, count)
+    page = page_of(shaped)
+    tree = parsed(page)
+    for kind, field, scale in (("latency_matrix", "latency_ns", 1.0), ("bandwidth_matrix", "bandwidth_mb_s", 1000.0)):
+        measurement = shaped.measurements[index_of(shaped, kind)]
+        part = next(each for each in tree.findall(nodes.section) if each.children[0].astext() == registry()[kind].title)
+        lines = next(iter(part.findall(nodes.literal_block))).astext().split("\n")
+        header = next(index for index, line in enumerate(lines) if line.startswith("Numa node"))
+        assert lines[header].split() == ["Numa", "node", *map(str, range(count))]
+        rows = [line.split() for line in lines[header + 1 : header + 1 + count]]
+        cells = getattr(measurement.values, field)
+        assert rows == [
+            [str(node), *("-" if cell is None else f"{cell.value:.1f}" for cell in row)]
+            for node, row in enumerate(cells)
+        ]
+        drawn = page.figures[f"figures/{kind.replace('_', '-')}.svg"]
+        for row in cells:
+            for cell in row:
+                assert cell is None or f">{filters.significant(cell.value / scale)}<" in drawn
+        if count > 1:
+            assert "no_memory: expected 128 MiB on that node, found 3 MiB free" in part.astext()
+
+
+def test_a_synthetic_shape_of_many_cpus_shows_those_with_the_longest_gaps(document: RunDocument) -> None:
+    page = page_of(with_cpus(document, 12))
+    part = section(parsed(page), "System-level core jitter")
+    first_lines = [block.astext().split("\n")[1] for block in part.findall(nodes.literal_block)]
+    assert first_lines == [f"CPU {cpu}, not isolated" for cpu in (8, 9, 10, 11)]
+    for cpu in range(12):
+        assert f"Inst_jitter, CPU {cpu}" in part.astext()
+    summary = section(parsed(page), "Summary").astext()
+    assert "(highest of 12)" in summary
+    assert "(lowest of 12)" in summary
+
+
+def test_a_macro_file_outside_the_sections_is_refused(document: RunDocument, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("calibration.report.page.SECTIONS", ("System-level core jitter",))
+    with pytest.raises(ValueError, match="as the section of"):
+        render(as_bytes(document))
+
+
+# The command
+
+
+def test_the_command_renders_every_run(document: RunDocument, tmp_path: Path) -> None:
+    first = store(document, tmp_path)
+    second = store(run_document(names=(), id="20260103T030405Z-0a1b"), tmp_path)
+    result = CliRunner().invoke(report_command, [str(tmp_path)])
+    assert result.exit_code == 0
+    assert result.output.split() == [str(each / "report" / "page.rst") for each in (first, second)]
+    assert all((each / "report" / "page.rst").is_file() for each in (first, second))
+
+
+@pytest.mark.parametrize("existing", [True, False])
+def test_the_command_refuses_a_place_without_runs(tmp_path: Path, *, existing: bool) -> None:
+    place = tmp_path if existing else tmp_path / "nowhere"
+    result = CliRunner().invoke(report_command, [str(place)])
+    assert result.exit_code == 2
+    assert str(place) in result.output
+
+
+def test_the_command_says_when_the_page_cannot_be_written(
+    document: RunDocument, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = store(document, tmp_path)
+
+    def refuse(*_arguments: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(report, "_replace", refuse)
+    result = CliRunner().invoke(report_command, [str(directory)])
+    assert result.exit_code == 3
+    assert "Permission denied" in result.output

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The site: built with warnings as errors, incremental, whole or not at all, and asking nothing of other servers."""
+
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from report_documents import guide, run_document, store
+
+from calibration.errors import EnvironmentLacksError, InputError
+from calibration.report import build_site, site
+from calibration.report.cli import report_command
+from calibration.results.store import RUN
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(site, "CACHE", tmp_path / "cache")
+
+
+@pytest.fixture
+def docs(tmp_path: Path) -> Path:
+    return guide(tmp_path / "docs")
+
+
+def html(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def test_the_newest_run_has_the_page_of_its_sut_and_links_the_older(tmp_path: Path, docs: Path) -> None:
+    results = tmp_path / "results"
+    store(run_document(names=(), id="20260101T000000Z-0000", profile="full"), results)
+    store(run_document(names=("idle_latency",)), results)
+    store(run_document(names=(), sut="other", profile="nightly"), results)
+    # the older of two is the one that started earlier, whatever its directory is called
+    early = run_document(names=(), id="20260202T000000Z-ffff", profile="full")
+    store(
+        early.model_copy(
+            update={"run": early.run.model_copy(update={"started_at": early.run.started_at.replace(year=2025)})}
+        ),
+        results,
+    )
+    first = build_site(results, docs, tmp_path / "html")
+    assert first == tmp_path / "html" / "index.html"
+    pages = tmp_path / "html" / "calibration" / "example-lab"
+    newest = html(pages / "t3-sut2" / "index.html")
+    assert "Each iteration took" in newest
+    assert 'href="20260202t000000z-ffff/index.html"' in newest
+    assert (pages / "t3-sut2" / "20260202t000000z-ffff" / "index.html").is_file()
+    assert "with profile nightly" in html(pages / "other" / "index.html")
+    index = html(tmp_path / "html" / "calibration" / "index.html")
+    assert 'href="example-lab/t3-sut2/index.html"' in index
+    assert 'href="example-lab/other/index.html"' in index
+
+
+def test_the_project_s_own_guide_builds_with_a_run(tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    store(run_document(), results)
+    build_site(results, DOCS, tmp_path / "html")
+    page = html(tmp_path / "html" / "calibration" / "example-lab" / "t3-sut2" / "index.html")
+    assert page.count("<figure") == 5
+
+
+def test_names_that_become_the_same_keep_their_own_pages(tmp_path: Path, docs: Path) -> None:
+    results = tmp_path / "results"
+    store(run_document(names=(), sut="SUT_1"), results)
+    store(run_document(names=(), sut="sut-1"), results)
+    build_site(results, docs, tmp_path / "html")
+    folder = tmp_path / "html" / "calibration" / "example-lab"
+    titles = [re.findall(r"<h1>(.*?)<", html(folder / name / "index.html"))[0] for name in ("sut-1", "sut-1-2")]
+    assert titles == ["Calibration Data - example-lab / SUT_1", "Calibration Data - example-lab / sut-1"]
+
+
+def test_a_site_without_any_run_can_be_built(tmp_path: Path, docs: Path) -> None:
+    (tmp_path / "results").mkdir()
+    build_site(tmp_path / "results", docs, tmp_path / "html")
+    assert "No run was given" in html(tmp_path / "html" / "calibration" / "index.html")
+
+
+def test_a_warning_of_sphinx_is_an_error_and_leaves_the_old_site(tmp_path: Path, docs: Path) -> None:
+    (tmp_path / "results").mkdir()
+    build_site(tmp_path / "results", docs, tmp_path / "html")
+    before = html(tmp_path / "html" / "index.html")
+    (docs / "index.rst").write_text("Guide\n=====\n\n:doc:`nowhere`\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"index\.rst:4: .*nowhere"):
+        build_site(tmp_path / "results", docs, tmp_path / "html")
+    assert html(tmp_path / "html" / "index.html") == before
+
+
+def test_a_broken_run_document_stops_the_site_and_is_named(tmp_path: Path, docs: Path) -> None:
+    directory = store(run_document(names=()), tmp_path / "results")
+    (directory / RUN).write_text("{}", encoding="utf-8")
+    with pytest.raises(InputError, match=re.escape(str(directory))):
+        build_site(tmp_path / "results", docs, tmp_path / "html")
+    assert not (tmp_path / "html").exists()
+
+
+def test_a_second_build_removes_its_own_old_files_and_nothing_else(tmp_path: Path, docs: Path) -> None:
+    results = tmp_path / "results"
+    store(run_document(names=()), results)
+    gone = store(run_document(names=(), sut="gone"), results)
+    output = tmp_path / "html"
+    build_site(results, docs, output)
+    foreign = output / "CNAME"
+    foreign.write_text("example.com", encoding="utf-8")
+    assert (output / "calibration" / "example-lab" / "gone" / "index.html").is_file()
+    untouched = output / "calibration" / "example-lab" / "t3-sut2" / "index.html"
+    (gone / RUN).unlink()
+    build_site(results, docs, output)
+    assert not (output / "calibration" / "example-lab" / "gone" / "index.html").exists()
+    assert foreign.is_file()
+    assert untouched.is_file()
+    assert not list(output.rglob(".*.new"))
+
+
+def test_a_page_that_was_rendered_before_is_not_rendered_again(
+    tmp_path: Path, docs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results = tmp_path / "results"
+    store(run_document(names=("idle_latency",)), results)
+    rendered = []
+    render = site.render
+    monkeypatch.setattr(site, "render", lambda raw: rendered.append(raw) or render(raw))
+    build_site(results, docs, tmp_path / "html")
+    page = tmp_path / "html" / "calibration" / "example-lab" / "t3-sut2" / "index.html"
+    before = html(page)
+    build_site(results, docs, tmp_path / "html")
+    assert len(rendered) == 1
+    assert html(page) == before
+    store(run_document(names=(), sut="other"), results)
+    build_site(results, docs, tmp_path / "html")
+    assert len(rendered) == 2
+
+
+def test_a_cached_page_that_was_cut_off_is_rendered_anew(tmp_path: Path, docs: Path) -> None:
+    store(run_document(names=("idle_latency",)), tmp_path / "results")
+    build_site(tmp_path / "results", docs, tmp_path / "html")
+    kept = list((tmp_path / "cache").glob("*/pages/*.json"))
+    assert len(kept) == 1
+    whole = kept[0].read_bytes()
+    kept[0].write_bytes(whole[: len(whole) // 2])
+    build_site(tmp_path / "results", docs, tmp_path / "html")
+    assert kept[0].read_bytes() == whole
+
+
+def test_the_site_of_one_run_alone(tmp_path: Path, docs: Path) -> None:
+    store(run_document(names=(), sut="other"), tmp_path / "results")
+    one = store(run_document(names=()), tmp_path / "results")
+    build_site(one, docs, tmp_path / "html")
+    assert [path.name for path in (tmp_path / "html" / "calibration" / "example-lab").iterdir()] == ["t3-sut2"]
+
+
+def test_an_output_that_cannot_be_written_is_reported(tmp_path: Path, docs: Path) -> None:
+    (tmp_path / "results").mkdir()
+    (tmp_path / "html").write_text("a file, no directory", encoding="utf-8")
+    with pytest.raises(EnvironmentLacksError, match="html"):
+        build_site(tmp_path / "results", docs, tmp_path / "html")
+
+
+def test_documentation_without_a_configuration_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "results").mkdir()
+    with pytest.raises(InputError, match=r"conf\.py"):
+        build_site(tmp_path / "results", tmp_path / "nowhere", tmp_path / "html")
+
+
+def test_no_page_loads_anything_from_another_server(tmp_path: Path, docs: Path) -> None:
+    store(run_document(), tmp_path / "results")
+    build_site(tmp_path / "results", docs, tmp_path / "html")
+    loaded = re.compile(r"""<(?:script|link|img|iframe|source)\b[^>]*\b(?:src|href)=["'](?:https?:)?//[^"']+""")
+    imported = re.compile(r"""(?:@import|url\()\s*["']?(?:https?:)?//[^)"']+""")
+    pages = list((tmp_path / "html").rglob("*.html"))
+    assert pages
+    for page in pages:
+        assert loaded.findall(html(page)) == [], page
+    for style in (tmp_path / "html").rglob("*.css"):
+        assert imported.findall(html(style)) == [], style
+
+
+def test_the_command_builds_the_site_too(tmp_path: Path, docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("calibration.report.DOCS", docs)
+    directory = store(run_document(names=()), tmp_path / "results")
+    result = CliRunner().invoke(report_command, [str(tmp_path / "results"), "--html", str(tmp_path / "html")])
+    assert result.exit_code == 0
+    assert result.output.split() == [str(directory / "report" / "page.rst"), str(tmp_path / "html" / "index.html")]
+    assert (tmp_path / "html" / "index.html").is_file()
