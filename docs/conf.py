@@ -6,6 +6,7 @@ author = "The authors of the calibration harness"
 copyright = author  # noqa: A001 - the name is Sphinx's; no year, because a page knows no clock
 
 exclude_patterns = ["_build", "Thumbs.db", ".DS_Store"]
+highlight_language = "none"  # a literal block is what a program printed, unless it says otherwise
 smartquotes = False  # commands and file names must stay as they are
 nitpicky = True
 

@@ -54,6 +54,9 @@ MANY_SERIES = len(COLOURS)
 CELL_PX = 58
 """Width of a heat map's cell: five digits and their interval fit."""
 
+EVEN_LUMINANCE = 0.179
+"""Luminance on which black and white text have the same contrast (WCAG 2)."""
+
 HEAT_LEFT, HEAT_TOP = 46, 58
 """Room in px for the labels at the left of and above a heat map."""
 
@@ -257,7 +260,7 @@ def heat_map(
                 share = 0.5 if high == low else (value - low) / (high - low)
                 shade = colours(0.12 + 0.83 * share)
                 axes.add_patch(mpl.patches.Rectangle((column, row), 1, 1, facecolor=shade, edgecolor="white"))
-                ink = "black" if _luminance(shade) > 0.3 else "white"
+                ink = "black" if _luminance(shade) > EVEN_LUMINANCE else "white"
                 bounds = estimate.interval if len(columns) <= INTERVAL_CELLS else None
                 axes.text(
                     column + 0.5,
@@ -352,7 +355,7 @@ def load_curve(
     *labels* names points of each curve where it is not empty; *zero_load* are latencies without load.
     """
     with _style():
-        figure, axes = _canvas()
+        figure, axes = _canvas(height_px=HEIGHT_PX + 20 * -(-(len(curves) + len(zero_load)) // 2))
         for place, (curve, names) in enumerate(zip(curves, labels, strict=True)):
             across = [each for each, _ in curve.points if isinstance(each, Estimate)]
             up = [each for _, each in curve.points]
@@ -385,14 +388,26 @@ def load_curve(
             axes.axhline(
                 mark.position, color=COLOURS[place % len(COLOURS)], linewidth=0.9, linestyle=":", label=mark.label
             )
-        axes.set_xlim(left=0)
-        levels = [each.value for curve in curves for _, each in curve.points] + [mark.position for mark in zero_load]
-        axes.set_ylim(min(levels) * 0.8, max(levels) * 1.08)
+        reach = [
+            end
+            for curve in curves
+            for each, _ in curve.points
+            if isinstance(each, Estimate)
+            for end in each.interval or (each.value,)
+        ]
+        axes.set_xlim(0, max(reach, default=1000.0) / 1000 * 1.04)
+        ends = [
+            *(end for curve in curves for _, each in curve.points for end in each.interval or (each.value,)),
+            *(mark.position for mark in zero_load),
+        ]
+        axes.set_ylim(min(ends) * 0.9, max(ends) * 1.05)
         axes.set_xlabel("Bandwidth of the load, GB/s (10⁹ bytes/s)")
         axes.set_ylabel("Latency of the probe, ns")
         handles, names_shown = axes.get_legend_handles_labels()
         order = [*range(len(zero_load), len(handles)), *range(len(zero_load))]
-        axes.legend([handles[each] for each in order], [names_shown[each] for each in order], loc="upper left")
+        figure.legend(
+            [handles[each] for each in order], [names_shown[each] for each in order], loc="outside upper left", ncols=2
+        )
         _mark_invalid(figure, invalid)
         return _svg(figure)
 

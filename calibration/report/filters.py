@@ -139,9 +139,12 @@ def interval(bounds: tuple[float, float] | None, unit: str) -> str:
 
 
 def half_width(estimate: Estimate | None) -> str:
-    """Return the half-width of an estimate's interval in its unit with two digits, as ``± 0.83``."""
+    """Return the half-width of an estimate's interval in its unit with two digits.
+
+    Without a sign: an interval made from order statistics need not lie evenly around its value.
+    """
     width = half(estimate)
-    return ABSENT if width is None else f"± {significant(width, 2)}"
+    return ABSENT if width is None else significant(width, 2)
 
 
 def half(estimate: Estimate | None) -> float | None:

@@ -224,7 +224,7 @@ def provenance(document: RunDocument) -> list[Fact]:
     """Return where the figures of *document* come from."""
     run, kernels, capture = document.run, document.run.kernels, document.context.parsed.capture
     clocks = dict.fromkeys(
-        f"{each.clock.source} at {filters.frequency(each.clock.hz)}, read in {filters.time_ns(each.clock.read_cost_ns)}"
+        f"{each.clock.source} at {filters.frequency(each.clock.hz)}"
         for each in document.measurements
         if each.clock is not None
     )

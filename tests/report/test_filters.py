@@ -208,7 +208,7 @@ def test_cpus(numbers: tuple[int, ...] | None, text: str) -> None:
 def test_half_width_and_its_number() -> None:
     figure = estimate([[10.0], [11.0], [12.0], [13.0], [14.0], [15.0]], "ns")
     assert filters.half(figure) == 2.5
-    assert filters.half_width(figure) == "± 2.5"
+    assert filters.half_width(figure) == "2.5"
     assert filters.half_width(None) == "-"
     assert filters.half(estimate([[10.0]], "ns")) is None
 
