@@ -5,6 +5,7 @@ After a wanted change of pages, run these tests once with CALIBRATION_BLESS=1 in
 difference.
 """
 
+import hashlib
 import os
 import re
 import subprocess
@@ -95,10 +96,15 @@ def _invalid_matrix(document: RunDocument) -> RunDocument:
 @pytest.mark.parametrize("name", CASES)
 def test_the_page_is_the_one_that_was_blessed(name: str) -> None:
     golden = HERE / "golden" / f"{name}.rst"
-    page = page_of(CASES[name]())
+    document = CASES[name]()
+    digest = hashlib.sha256(as_bytes(document)).hexdigest()
+    text = page_of(document).text
+    assert text.count(digest) == 1
+    # Pythons differ in the last bit of a sum, so that the same recordings may make documents with different hashes
+    text = text.replace(digest, "0" * 64)
     if BLESS:
-        golden.write_text(page.text, encoding="utf-8")
-    assert page.text == golden.read_text(encoding="utf-8"), f"{golden} differs; CALIBRATION_BLESS=1 writes it anew"
+        golden.write_text(text, encoding="utf-8")
+    assert text == golden.read_text(encoding="utf-8"), f"{golden} differs; CALIBRATION_BLESS=1 writes it anew"
 
 
 @pytest.mark.parametrize("name", CASES)
