@@ -339,6 +339,35 @@ class JitterResult(Model):
     cpus: tuple[JitterCpu, ...]
 
 
+class C2cPlacement(Placement):
+    """One placement of a cache-to-cache chase: its windows in ns per load of a line that the writer's cache holds."""
+
+    windows_ns: tuple[float, ...]
+
+
+class C2cPair(Model):
+    """Transfers of ``lines`` cache lines, in memory of node ``home``, from the writer's cache to the reader's CPU.
+
+    ``state`` is that of the lines in the writer's cache: modified for ``hitm``, clean for ``hit``.
+    """
+
+    writer: int
+    reader: int
+    home: int
+    state: Literal["hit", "hitm"]
+    lines: int
+    checked: bool
+    stopped: Stopped | None
+    error: ProbeError | None
+    placements: tuple[C2cPlacement, ...] | None
+
+
+class C2cResult(Model):
+    """Result of ``sutprobe c2c``: one entry per pair asked for, in that order."""
+
+    pairs: tuple[C2cPair, ...]
+
+
 class ProbeDocument(Model):
     """The envelope of every document; ``result`` is read by the model of its subcommand."""
 

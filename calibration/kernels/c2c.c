@@ -25,6 +25,7 @@
 #define WARM_ROUNDS 8u
 #define LINES_MIN 64u
 #define LINES_MAX (1u << 20)
+#define HOME_MAX 1023u
 
 static struct {
 	struct word_list pairs;
@@ -40,12 +41,15 @@ static struct {
 } options;
 
 static const struct option table[] = {
-	{"--pair", OPTION_REPEATED, &options.pairs, "WRITER@READER", "CPU that holds the lines, and CPU that loads them",
-	 NULL, NULL, 0, 0, false},
-	{"--home", OPTION_U64, &options.home, "NODE", "node of the memory behind the lines", NULL, NULL, 0, 1023, false},
+	{"--pair", OPTION_REPEATED, &options.pairs, "WRITER@READER[:HOME[:STATE]]",
+	 "CPU that holds the lines, and CPU that loads them; home and state where they are not those of all", NULL, NULL, 0,
+	 0, false},
+	/* Nearly every machine has memory on node 0; where it has none, binding to it is refused and says so. */
+	{"--home", OPTION_U64, &options.home, "NODE", "node of the memory behind the lines, of pairs that name none", "0",
+	 NULL, 0, HOME_MAX, false},
 	/* hitm: modified in the writer's cache; hit: clean there. */
-	{"--state", OPTION_WORD, &options.state, NULL, "state of the lines in the writer's cache", "hitm", "hit|hitm", 0, 0,
-	 false},
+	{"--state", OPTION_WORD, &options.state, NULL, "state of the lines in the writer's cache, of pairs that name none",
+	 "hitm", "hit|hitm", 0, 0, false},
 	/* Half the writer's second-level cache: all lines stay in it, and not just in the first level. */
 	{"--lines", OPTION_U64, &options.lines, "N", "lines handed over at a time; 0: half of the writer's L2 cache", "0",
 	 NULL, 0, LINES_MAX, false},
@@ -72,8 +76,15 @@ struct placement {
 	struct snapshot before, after;
 };
 
-struct pair {
+/* What one pair is asked to do. */
+struct transfer {
 	unsigned writer, reader;
+	uint64_t home;
+	bool dirty;
+};
+
+struct pair {
+	struct transfer transfer;
 	uint64_t lines;
 	struct cpu_list cpus;
 	struct stopping stopping;
@@ -85,7 +96,6 @@ struct pair {
 	struct chain chain;
 	uint64_t rounds; /* in all: warm-up and windows */
 	uint64_t rounds_per_window;
-	bool dirty;
 	struct thread_counts counts[2];
 	bool verified[2];
 	/* Whose turn it is, on a line of its own: 2*round: the writer's, 2*round+1: the reader's. */
@@ -93,21 +103,45 @@ struct pair {
 	_Alignas(256) _Atomic bool failed;
 };
 
-static bool parse_pair(const char *text, unsigned *writer, unsigned *reader, struct error *error)
+static bool parse_home(const char *text, uint64_t *home)
 {
-	/* A pair has the form of a place, with the reader where a node would be. */
-	return place_parse_one(text, writer, reader, error);
+	return options_u64(text, home) && *home <= HOME_MAX;
+}
+
+/* WRITER@READER[:HOME[:STATE]]: the form of a place, with the reader where a node would be; then what is its own. */
+static bool parse_pair(const char *text, struct transfer *transfer, struct error *error)
+{
+	char *cpus = strdup(text);
+	if (!cpus)
+		return error_set(error, ERROR_INTERNAL, "no memory for a pair");
+	*transfer = (struct transfer){.home = options.home, .dirty = !strcmp(options.state, "hitm")};
+	char *home = strchr(cpus, ':');
+	if (home)
+		*home++ = '\0';
+	char *state = home ? strchr(home, ':') : NULL;
+	if (state)
+		*state++ = '\0';
+	bool good = place_parse_one(cpus, &transfer->writer, &transfer->reader, error);
+	if (good && transfer->writer == transfer->reader)
+		good = error_set(error, ERROR_USAGE, "--pair: expected two CPUs, found '%s'", text);
+	if (good && home && !parse_home(home, &transfer->home))
+		good =
+			error_set(error, ERROR_USAGE, "--pair: expected a node up to %u as the home, found '%s'", HOME_MAX, text);
+	if (good && state) {
+		transfer->dirty = !strcmp(state, "hitm");
+		if (!transfer->dirty && strcmp(state, "hit") != 0)
+			good = error_set(error, ERROR_USAGE, "--pair: expected the state hit or hitm, found '%s'", text);
+	}
+	free(cpus);
+	return good;
 }
 
 static bool prepare(struct error *error)
 {
-	unsigned writer, reader;
-	for (size_t i = 0; i < options.pairs.count; i++) {
-		if (!parse_pair(options.pairs.words[i], &writer, &reader, error))
+	struct transfer transfer;
+	for (size_t i = 0; i < options.pairs.count; i++)
+		if (!parse_pair(options.pairs.words[i], &transfer, error))
 			return false;
-		if (writer == reader)
-			return error_set(error, ERROR_USAGE, "--pair: expected two CPUs, found '%s'", options.pairs.words[i]);
-	}
 	if (options.lines && options.lines < LINES_MIN)
 		return error_set(error, ERROR_USAGE, "--lines: expected 0 or at least %u, found %llu", LINES_MIN,
 		                 (unsigned long long)options.lines);
@@ -144,14 +178,14 @@ static void prepare_lines(const struct pair *pair)
 {
 	unsigned char *base = pair->chain.base;
 	size_t line = pair->chain.line_bytes;
-	if (!pair->dirty) {
+	if (!pair->transfer.dirty) {
 		for (uint64_t i = 0; i < pair->lines; i++)
 			arch_flush_line(base + i * line);
 		arch_full_fence();
 	}
 	for (uint64_t i = 0; i < pair->lines; i++) {
 		volatile uint64_t *word = (volatile uint64_t *)(void *)(base + i * line);
-		if (pair->dirty)
+		if (pair->transfer.dirty)
 			word[1] = word[1] + 1;
 		else
 			(void)word[0];
@@ -164,8 +198,8 @@ static void write_lines(struct worker *worker)
 	struct pair *pair = worker->context;
 	struct placement *placement = &pair->placements[pair->count];
 	struct thread_counts before = {0}, after = {0};
-	bool good = region_map(&pair->region, pair->lines * memory_line_bytes(), (unsigned)options.home, pair->region.kind,
-	                       &worker->error);
+	bool good = region_map(&pair->region, pair->lines * memory_line_bytes(), (unsigned)pair->transfer.home,
+	                       pair->region.kind, &worker->error);
 	if (good) {
 		pair->chain = (struct chain){.base = pair->region.start,
 		                             .size_bytes = pair->lines * memory_line_bytes(),
@@ -189,10 +223,10 @@ static void write_lines(struct worker *worker)
 		wait_turn(pair, 2 * pair->rounds);
 		thread_counts_read(&after);
 		pair->counts[0] = thread_counts_since(&after, &before);
-		pair->verified[0] = affinity_verify(pair->writer);
+		pair->verified[0] = affinity_verify(pair->transfer.writer);
 		worker_pause(worker);
 		/* Every line was written once a round, or never. */
-		uint64_t expected = pair->dirty ? pair->rounds : 0;
+		uint64_t expected = pair->transfer.dirty ? pair->rounds : 0;
 		for (uint64_t i = 0; i < pair->lines; i++)
 			if (((uint64_t *)(void *)(pair->chain.base + i * memory_line_bytes()))[1] != expected)
 				error_set(&worker->error, ERROR_CHECK_FAILED,
@@ -236,7 +270,7 @@ static void read_lines(struct worker *worker)
 	thread_counts_read(&after);
 	pair->counts[1] = thread_counts_since(&after, &before);
 	placement->core_after = corefreq_per_tick();
-	pair->verified[1] = affinity_verify(pair->reader);
+	pair->verified[1] = affinity_verify(pair->transfer.reader);
 	worker_pause(worker);
 }
 
@@ -253,10 +287,10 @@ static bool measure_placement(struct pair *pair, uint64_t seed)
 	pair->region = (struct region){.kind = kind};
 	atomic_store(&pair->turn, 0);
 	atomic_store(&pair->failed, false);
-	if (!worker_start(&writer, pair->writer, write_lines, pair, &pair->error))
+	if (!worker_start(&writer, pair->transfer.writer, write_lines, pair, &pair->error))
 		return false;
 	bool ready = worker_wait(&writer);
-	bool started = ready && worker_start(&reader, pair->reader, read_lines, pair, &pair->error);
+	bool started = ready && worker_start(&reader, pair->transfer.reader, read_lines, pair, &pair->error);
 	if (started && worker_wait(&reader)) {
 		snapshot_take(&placement->before, &pair->cpus);
 		worker_continue(&writer);
@@ -278,21 +312,20 @@ static bool measure_placement(struct pair *pair, uint64_t seed)
 	thread_counts_add(&placement->counts, &pair->counts[1]);
 	placement->verified = pair->verified[0] && pair->verified[1];
 	if (pair->error.code == ERROR_NONE && !placement->verified)
-		error_set(&pair->error, ERROR_PIN_FAILED, "expected CPUs %u and %u after measuring, found others", pair->writer,
-		          pair->reader);
+		error_set(&pair->error, ERROR_PIN_FAILED, "expected CPUs %u and %u after measuring, found others",
+		          pair->transfer.writer, pair->transfer.reader);
 	return pair->error.code == ERROR_NONE;
 }
 
 static void measure_pair(struct pair *pair, uint64_t number)
 {
 	double medians[STOPPING_PLACEMENTS_MAX];
-	pair->lines = options.lines ? (options.lines + 63) / 64 * 64 : choose_lines(pair->writer);
-	pair->dirty = !strcmp(options.state, "hitm");
+	pair->lines = options.lines ? (options.lines + 63) / 64 * 64 : choose_lines(pair->transfer.writer);
 	pair->rounds_per_window = (WINDOW_HOPS + pair->lines - 1) / pair->lines;
 	pair->rounds = WARM_ROUNDS + pair->rounds_per_window * options.windows;
 	pair->stopping = (struct stopping){
 		.placements = options.placements, .budget_s = options.budget_s, .target = options.target_half_width};
-	if (!affinity_usable(pair->writer, &pair->error) || !affinity_usable(pair->reader, &pair->error))
+	if (!affinity_usable(pair->transfer.writer, &pair->error) || !affinity_usable(pair->transfer.reader, &pair->error))
 		return;
 	supervise_avoid(&pair->cpus);
 	stopping_begin(&pair->stopping);
@@ -324,10 +357,10 @@ static void pair_write(struct json *json, const struct pair *pair)
 {
 	bool good = pair->error.code == ERROR_NONE;
 	json_object_begin(json, NULL);
-	json_u64(json, "writer", pair->writer);
-	json_u64(json, "reader", pair->reader);
-	json_u64(json, "home", options.home);
-	json_text(json, "state", options.state);
+	json_u64(json, "writer", pair->transfer.writer);
+	json_u64(json, "reader", pair->transfer.reader);
+	json_u64(json, "home", pair->transfer.home);
+	json_text(json, "state", pair->transfer.dirty ? "hitm" : "hit");
 	json_u64(json, "lines", pair->lines);
 	json_bool(json, "checked", good);
 	json_text(json, "stopped", good ? pair->stopping.reason : NULL);
@@ -372,8 +405,8 @@ static bool measure(struct json *result, struct error *error)
 		memset(pair, 0, sizeof(*pair));
 		pairs[count] = pair;
 		pair->placements = calloc(STOPPING_PLACEMENTS_MAX, sizeof(*pair->placements));
-		good = pair->placements && parse_pair(options.pairs.words[count], &pair->writer, &pair->reader, error) &&
-		       cpu_list_add(&pair->cpus, pair->writer) && cpu_list_add(&pair->cpus, pair->reader);
+		good = pair->placements && parse_pair(options.pairs.words[count], &pair->transfer, error) &&
+		       cpu_list_add(&pair->cpus, pair->transfer.writer) && cpu_list_add(&pair->cpus, pair->transfer.reader);
 		if (good)
 			measure_pair(pair, count);
 		failed += pair->error.code != ERROR_NONE;

@@ -288,6 +288,36 @@ def test_c2c_moves_every_line(probe: Probe, cpus: list[int], state: str) -> None
     assert probe("c2c", "--pair", f"{first}@{first}", "--home", "0").code == 2
 
 
+def test_each_c2c_pair_may_have_a_home_and_a_state_of_its_own(probe: Probe, cpus: list[int]) -> None:
+    if len(cpus) < 2:
+        pytest.skip("one CPU has no other's cache to load from")
+    first, second = cpus[:2]
+    pairs = [f"{first}@{second}", f"{first}@{second}:0", f"{second}@{first}:0:hitm", f"{second}@{first}:1023:hit"]
+    arguments = [word for pair in pairs for word in ("--pair", pair)]
+    done = probe("c2c", *arguments, "--state", "hit", "--lines", "64", "--placements", "1", "--windows", "1")
+    assert done.code == 0, done.stderr
+    assert done.document["parameters"]["pair"] == pairs
+    result = sutprobe.read_result(sutprobe.read_document(done.document), sutprobe.C2cResult)
+    assert [(pair.writer, pair.reader, pair.home, pair.state) for pair in result.pairs] == [
+        (first, second, 0, "hit"),
+        (first, second, 0, "hit"),
+        (second, first, 0, "hitm"),
+        (second, first, 1023, "hit"),
+    ]
+    absent = result.pairs[-1]
+    assert absent.error is not None
+    assert absent.error.code == "bind_failed"
+    assert absent.placements is None
+
+
+@pytest.mark.parametrize("own", [":", ":x", ":-1", ":1024", ":0:", ":0:dirty", ":0:hit:", ":0:hit:0"])
+def test_a_c2c_pair_with_a_fault_is_refused_by_name(probe: Probe, cpus: list[int], own: str) -> None:
+    pair = f"{cpus[0]}@{cpus[0] + 1}{own}"
+    done = probe("c2c", "--pair", pair)
+    assert done.code == 2
+    assert f"'{pair}'" in done.document["error"]["message"]
+
+
 def test_jitter_columns_keep_their_identities(probe: Probe, cpus: list[int]) -> None:
     done = probe(
         "jitter", "--cpus", ",".join(map(str, cpus[:2])), "--loops", "2000", "--executions", "500", "--intervals", "4",
