@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How the tests here run playbooks, and how they load plugins, which Ansible finds by path."""
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+ROOT = Path(__file__).resolve().parents[2]
+HERE = Path(__file__).resolve().parent
+TINY = HERE / "profiles" / "tiny.yml"
+SLOW = HERE / "profiles" / "slow.yml"
+BROKEN = HERE / "profiles" / "broken.yml"
+
+PATIENCE_S = 300
+"""A playbook that takes longer hangs. No test asserts how long one takes."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended: its exit code and all it wrote."""
+
+    rc: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Lab:
+    """Where one test keeps its results (controller) and its runs' private directories (SUT), and its home directory."""
+
+    directory: Path
+
+    @property
+    def results(self) -> Path:
+        """Directory of the results; made by the first run."""
+        return self.directory / "results"
+
+    @property
+    def remote(self) -> Path:
+        """What calibration_remote_base is set to."""
+        return self.directory / "remote"
+
+    @property
+    def home(self) -> Path:
+        """An empty home directory."""
+        return self.directory / "home"
+
+    def make(self) -> "Lab":
+        """Create the directories that must exist."""
+        self.remote.mkdir(parents=True)
+        self.home.mkdir()
+        return self
+
+    def environment(self, **extra: str) -> dict[str, str]:
+        """Return the environment of a playbook: nothing of the caller's but what a program needs."""
+        kept = {name: os.environ[name] for name in ("PATH", "LC_ALL", "LANG") if name in os.environ}
+        return {
+            "LC_ALL": "C.UTF-8",
+            **kept,
+            "HOME": str(self.home),
+            "TMPDIR": str(self.directory),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
+            "ANSIBLE_LOCAL_TEMP": str(self.directory / "local"),
+            **extra,
+        }
+
+    def command(self, playbook: Path | str, *options: str, profile: Path | str = TINY) -> list[str]:
+        """Return the command that runs *playbook* with this lab's directories."""
+        return [
+            sys.executable,
+            "-m",
+            "ansible",
+            "playbook",
+            str(ROOT / "playbooks" / playbook),
+            *("-e", f"calibration_results_dir={self.results}"),
+            *("-e", f"calibration_remote_base={self.remote}"),
+            *("-e", f"calibration_profile={profile}"),
+            *options,
+        ]
+
+    def run(self, playbook: Path | str, *options: str, profile: Path | str = TINY, **extra: str) -> Ended:
+        """Run *playbook* to its end."""
+        return run(self.command(playbook, *options, profile=profile), self.environment(**extra))
+
+    def runs(self) -> list[Path]:
+        """Return the directories of all runs, oldest first."""
+        return sorted(path for path in self.results.glob("*/*/*") if path.is_dir())
+
+    def leftovers(self) -> list[str]:
+        """Return what is left where nothing may be: on the SUT, in the home and in the temporary directories."""
+        places = (self.remote, self.home, self.directory / "local")
+        files = [str(path) for place in places if place.exists() for path in place.rglob("*")]
+        partial = [str(path) for path in self.results.rglob(".*")] if self.results.exists() else []
+        temporary = [str(path) for path in self.directory.glob("tmp*")]
+        return files + partial + temporary + processes_of(self.remote)
+
+
+def run(command: list[str], environment: dict[str, str]) -> Ended:
+    """Run *command* to its end in the checkout."""
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        timeout=PATIENCE_S,
+    )
+    return Ended(done.returncode, done.stdout)
+
+
+def processes_of(directory: Path) -> list[str]:
+    """Return the processes that name *directory* in their command line."""
+    found = []
+    for each in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            command = each.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue  # it has ended
+        if re.search(re.escape(str(directory)) + r"\b", command) and int(each.parent.name) != os.getpid():
+            found.append(f"process {each.parent.name}: {command}")
+    return found
+
+
+def load_plugin(kind: str, name: str) -> ModuleType:
+    """Import a plugin from its file, as Ansible does."""
+    path = ROOT / "ansible" / "plugins" / kind / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(f"tested_{kind}_{name}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

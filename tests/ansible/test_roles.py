@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What holds for every role, playbook and inventory without running anything."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from support import ROOT, Lab, run
+
+ROLES = sorted(path.name for path in (ROOT / "roles").iterdir())
+PLAYBOOKS = sorted((ROOT / "playbooks").glob("*.yml"))
+
+
+def read(path: Path) -> Any:
+    return yaml.safe_load(path.read_text(encoding="utf-8"))
+
+
+def tasks_of(role: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    for path in sorted((ROOT / "roles" / role / "tasks").glob("*.yml")):
+        for task in read(path):
+            yield path.name, task
+
+
+def options_of(role: str) -> dict[str, dict[str, Any]]:
+    specs = read(ROOT / "roles" / role / "meta" / "argument_specs.yml")["argument_specs"]
+    options: dict[str, dict[str, Any]] = {}
+    for entry in specs.values():
+        options |= entry["options"]
+    return options
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_roles_options_are_its_defaults(role: str) -> None:
+    defaults = read(ROOT / "roles" / role / "defaults" / "main.yml")
+    specified = {name: option["default"] for name, option in options_of(role).items() if "default" in option}
+    assert specified == defaults
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_an_option_has_a_type_and_a_description(role: str) -> None:
+    for name, option in options_of(role).items():
+        assert option.get("type"), name
+        assert option.get("description"), name
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_every_task_file_that_a_playbook_may_import_is_specified(role: str) -> None:
+    specs = read(ROOT / "roles" / role / "meta" / "argument_specs.yml")["argument_specs"]
+    imported = {
+        task["ansible.builtin.import_tasks"].removesuffix(".yml")
+        for _, task in tasks_of(role)
+        if "ansible.builtin.import_tasks" in task
+    }
+    files = {path.stem for path in (ROOT / "roles" / role / "tasks").glob("*.yml")}
+    assert files - imported <= set(specs)
+    assert all(spec["short_description"] for spec in specs.values())
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_an_assert_says_what_was_expected_and_found(role: str) -> None:
+    for file, task in tasks_of(role):
+        if "ansible.builtin.assert" in task:
+            message = task["ansible.builtin.assert"]["fail_msg"]
+            assert "xpected" in message or "{{ __preflight_controller.profile.error }}" in message, (file, task["name"])
+
+
+@pytest.mark.parametrize("playbook", PLAYBOOKS, ids=lambda path: path.name)
+def test_a_playbook_is_understood(playbook: Path, lab: Lab) -> None:
+    ended = lab.run(playbook, "--syntax-check")
+    assert ended.rc == 0, ended.text
+
+
+def inventory(lab: Lab, name: str) -> dict[str, Any]:
+    command = lab.command("calibrate.yml")[:3]
+    path = ROOT / "ansible" / "inventories" / name
+    ended = run([*command, "inventory", "-i", str(path), "--list", "--export"], lab.environment())
+    assert ended.rc == 0, ended.text
+    parsed: dict[str, Any] = json.loads(ended.text)
+    return parsed
+
+
+def test_the_default_inventory_is_this_machine(lab: Lab) -> None:
+    ended = run([*lab.command("x")[:3], "inventory", "--list", "--export"], lab.environment())
+    assert list(json.loads(ended.text)["_meta"]["hostvars"]) == ["localhost"]
+
+
+def test_the_example_shows_every_setting_and_documentation_addresses_only(lab: Lab) -> None:
+    text = json.dumps(inventory(lab, "example-lab"))
+    for name, option in options_of("settings").items():
+        if "default" in option:
+            assert f'"{name}"' in text, name
+    hosts = inventory(lab, "example-lab")["_meta"]["hostvars"]
+    assert len(hosts) > 1
+    for name, variables in hosts.items():
+        assert variables["ansible_host"].startswith("192.0.2."), name
+
+
+def test_a_playbook_is_a_list_of_roles() -> None:
+    allowed = {"ansible.builtin.import_role", "block", "rescue", "always", "name", "vars"}
+
+    def check(tasks: list[dict[str, Any]]) -> None:
+        for task in tasks:
+            assert set(task) <= allowed, task
+            for part in ("block", "rescue", "always"):
+                check(task.get(part, []))
+
+    for playbook in PLAYBOOKS:
+        for play in read(playbook):
+            assert "ansible.builtin.import_playbook" in play or play["gather_facts"] is False
+            check(play.get("tasks", []))
