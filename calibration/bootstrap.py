@@ -121,8 +121,7 @@ def main(arguments: list[str]) -> None:
         command = [str(python), "-m", "calibration.cli", "run", *rest]
     else:
         python = environment(CHECKOUT / ".venv-tox", REQUIREMENTS / "tox.txt", with_package=False)
-        command = [str(python), "-m", "tox", "run", *rest]
-    os.chdir(ROOT)
+        command = [str(python), "-m", "tox", "run", "--root", ROOT, "--conf", str(CHECKOUT / "tox.ini"), *rest]
     if locale.getencoding().lower().replace("-", "") != "utf8":
         os.environ["LC_ALL"] = "C.UTF-8"  # Ansible refuses to start in a locale that is not UTF-8
     os.execv(command[0], command)  # noqa: S606 - becomes the task, so that signals and exit code are the task's own

@@ -7,6 +7,7 @@ Exit codes: 0 done and good; 1 done, and a verdict failed; 2 bad usage or bad in
 
 import json
 import sys
+from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
@@ -15,11 +16,11 @@ import click
 from pydantic import BaseModel
 
 from calibration import __version__
-from calibration.errors import INTERRUPTED, CalibrationError
+from calibration.errors import INTERRUPTED, VERDICT_FAILED, CalibrationError
 
 COMMANDS = {
     "assemble": "calibration.cli:assemble_command",
-    "build": "calibration.build:build_command",
+    "build": "calibration.cli:build_command",
     "context": "calibration.context.cli:context_command",
     "plan": "calibration.cli:plan_command",
     "report": "calibration.report.cli:report_command",
@@ -71,6 +72,23 @@ def plan_command(root: Path, profile: str, as_json: bool) -> None:
         click.echo(plan_text(plan))
 
 
+@click.command("build")
+@click.option(
+    "--target", type=click.Choice(["x86_64", "aarch64", "all"]), default="all", show_default=True, help="Architecture."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print path, hash, compiler and flags as JSON.")
+def build_command(target: str, as_json: bool) -> None:
+    """Cross-build sutprobe, or find it built already."""
+    from calibration.build import TARGETS, build  # noqa: PLC0415 - the compiler is only needed here
+
+    built = [build(each) for each in TARGETS if target in {each, "all"}]
+    if as_json:
+        click.echo(json.dumps([{**asdict(each), "path": str(each.path)} for each in built], indent=1))
+    else:
+        for each in built:
+            click.echo(f"{each.target}  sha256 {each.sha256}  {each.path}")
+
+
 @click.command("validate")
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
 def validate_command(runs: tuple[Path, ...]) -> None:
@@ -91,6 +109,8 @@ def assemble_command(directory: Path, interrupted: bool) -> None:
 
     document = assemble(directory, now=datetime.now(UTC), interrupted=interrupted)
     click.echo(f"{directory}: {document.run.status}, {len(document.measurements)} measurements")
+    if document.run.status != "complete":
+        sys.exit(VERDICT_FAILED)
 
 
 @click.command("schema")

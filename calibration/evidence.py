@@ -20,8 +20,8 @@ def document_flags(document: ProbeDocument) -> Iterator[Flag]:
             yield flag("RT_THROTTLE_POSSIBLE", warned.message)
 
 
-def placement_flags(placements: Sequence[Placement], *, proved: bool) -> Iterator[Flag]:
-    """Yield the flags that *placements* of one measurement raise together.
+def placement_flags(document: ProbeDocument, placements: Sequence[Placement], *, proved: bool) -> Iterator[Flag]:
+    """Yield the flags that *placements* of one measurement in *document* raise together.
 
     *proved* says whether the kernel's own check that the work was done passed for all of them.
     """
@@ -30,7 +30,8 @@ def placement_flags(placements: Sequence[Placement], *, proved: bool) -> Iterato
     of_all = f"of {len(placements)} placements"
     if astray := [each for each in placements if not each.cpus_verified]:
         yield flag("CPU_UNVERIFIED", f"a thread was not on its CPU at the end in {len(astray)} {of_all}")
-    yield from _page_flags(placements, of_all)
+    topology = next((each.message for each in document.warnings if each.code == "PLACEMENT_BY_TOPOLOGY"), None)
+    yield from _page_flags(placements, of_all, topology)
     yield from interference_flags([each.interference for each in placements], of_all)
     changes = [each.core_hz_after / each.core_hz_before - 1 for each in placements]
     changed = [change for change in changes if abs(change) > FREQUENCY_CHANGE]
@@ -39,9 +40,12 @@ def placement_flags(placements: Sequence[Placement], *, proved: bool) -> Iterato
         yield flag("FREQ_CHANGED", f"the core clock changed within {len(changed)} {of_all}, most by {worst:+.1%}")
 
 
-def _page_flags(placements: Sequence[Placement], of_all: str) -> Iterator[Flag]:
+def _page_flags(placements: Sequence[Placement], of_all: str, topology: str | None) -> Iterator[Flag]:
+    """Yield the flags for where the pages lie; *topology* says why that needed no reading back, if it did not."""
     pages = [each.pages for each in placements]
-    if unread := [each for each in pages if each.checked == 0]:
+    if topology is not None:
+        yield flag("PLACEMENT_BY_TOPOLOGY", topology)
+    elif unread := [each for each in pages if each.checked == 0]:
         yield flag("PLACEMENT_UNVERIFIED", f"no page's node could be read back in {len(unread)} {of_all}")
     checked = sum(each.checked for each in pages)
     on_node = sum(each.on_node for each in pages)

@@ -84,6 +84,12 @@ def _node_cpus_from_links(tree: Tree, node: int, online: frozenset[int]) -> tupl
     return tuple(sorted(found & online))
 
 
+def _available(rows: dict[str, int]) -> int | None:
+    """Free memory and inactive file pages, which the kernel gives up without effort; None where it says neither."""
+    free = rows.get("MemFree")
+    return None if free is None else free + rows.get("Inactive(file)", 0)
+
+
 def read_nodes(tree: Tree, cpus: CpuSets) -> tuple[Node, ...]:
     """Online NUMA nodes in order of their numbers, each with its online CPUs.
 
@@ -103,6 +109,7 @@ def read_nodes(tree: Tree, cpus: CpuSets) -> tuple[Node, ...]:
                 cpus=cpus.online,
                 memory_bytes=meminfo.get("MemTotal"),
                 free_bytes=meminfo.get("MemFree"),
+                available_bytes=_available(meminfo),
                 hugepages=_pool(tree, f"{MM}/hugepages"),
                 memory_tier=None,
             ),
@@ -125,6 +132,7 @@ def read_nodes(tree: Tree, cpus: CpuSets) -> tuple[Node, ...]:
                 cpus=tuple(cpu for cpu in members if cpu in online),
                 memory_bytes=rows.get("MemTotal"),
                 free_bytes=rows.get("MemFree"),
+                available_bytes=_available(rows),
                 hugepages=_pool(tree, f"{directory}/hugepages"),
                 memory_tier=tiers.get(number),
             )

@@ -119,12 +119,16 @@ class HugePages(Model):
 
 
 class Node(Model):
-    """One NUMA node; ``cpus`` are the online ones."""
+    """One NUMA node; ``cpus`` are the online ones.
+
+    ``available_bytes`` is what a new buffer may have: free memory, and file pages that were not used lately.
+    """
 
     id: int
     cpus: tuple[int, ...]
     memory_bytes: int | None
     free_bytes: int | None
+    available_bytes: int | None
     hugepages: tuple[HugePages, ...]
     memory_tier: int | None
 

@@ -10,7 +10,7 @@ from calibration.context.model import Context
 from calibration.errors import InputError
 from calibration.measurements.base import Declaration, Metric, NotPlanned, Parsed, Step, Values, metric_of, step
 from calibration.measurements.chase import START_UP_S
-from calibration.measurements.sut import Sut, size_flags
+from calibration.measurements.sut import Sut
 from calibration.measurements.traffic import (
     DEFAULT_SHAPE,
     Part,
@@ -101,14 +101,13 @@ class BandwidthMatrix(Declaration[BandwidthMatrixSettings, BandwidthMatrixValues
             raise InputError(f"expected {len(rows)} x {len(columns)} cells, found {len(points)}")
         measured = {f"node {row} from {column}": cell for (row, column), cell in cells.items() if cell is not None}
         require_value(points, len(measured))
-        flags: list[Flag] = [*traffic_flags(document, points, measured)]
+        flags: list[Flag] = [*traffic_flags(sut, document, points, measured)]
         local = {row: cell.bandwidth_mb_s.value for (row, column), cell in cells.items() if cell and row == column}
         if local and max(local.values()) / min(local.values()) - 1 > LOCAL_DIFFERENCE:
             low, high = min(local, key=lambda node: local[node]), max(local, key=lambda node: local[node])
             flags.append(
                 flag("NODE_ASYMMETRY", f"node {low} reads {local[low]:.0f} MB/s locally, node {high} {local[high]:.0f}")
             )
-        flags += size_flags(sut, points[0].buffer_bytes * points[0].threads)
         yield Parsed(
             id=step.id,
             values=BandwidthMatrixValues(

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from calibration.context.model import Context
 from calibration.model import Model
-from calibration.statistics import Estimate
+from calibration.statistics import Estimate, Estimator
 from calibration.sutprobe import ProbeDocument
 from calibration.validity import Flag
 
@@ -63,7 +63,8 @@ class Values(Model):
 class Metric(Model):
     """One headline figure: what limits, drift and comparisons speak about.
 
-    ``name`` is stable and unique within a run document, for example ``idle_latency.latency_ns``.
+    ``name`` is stable and unique within a run document, for example ``idle_latency.latency_ns``. A figure that was
+    observed once, such as the longest gap, has neither interval nor estimator.
     """
 
     name: str
@@ -72,6 +73,8 @@ class Metric(Model):
     unit: str
     interval: tuple[float, float] | None
     coverage: float | None
+    estimator: Estimator | None
+    placements: int | None
     better: Literal["lower", "higher"]
 
 
@@ -161,5 +164,7 @@ def metric_of(name: str, title: str, figure: Estimate, better: Literal["lower", 
         unit=figure.unit,
         interval=figure.interval,
         coverage=figure.coverage,
+        estimator=figure.estimator,
+        placements=figure.placements,
         better=better,
     )

@@ -79,4 +79,6 @@ def chase_flags(document: ProbeDocument, points: Sequence[LatencyPoint]) -> Iter
     """Yield the flags that the evidence in *document* raises for the chases *points*."""
     yield from document_flags(document)
     placements = [placement for point in points for placement in point.placements or ()]
-    yield from placement_flags(placements, proved=all(point.chain_proved for point in points if point.error is None))
+    yield from placement_flags(
+        document, placements, proved=all(point.chain_proved for point in points if point.error is None)
+    )

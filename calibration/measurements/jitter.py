@@ -195,6 +195,8 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
             unit="ns",
             interval=None,
             coverage=None,
+            estimator=None,
+            placements=None,
             better="lower",
         )
         yield Metric(
@@ -204,6 +206,8 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
             unit="fraction",
             interval=None,
             coverage=None,
+            estimator=None,
+            placements=None,
             better="lower",
         )
 

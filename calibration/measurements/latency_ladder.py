@@ -11,12 +11,28 @@ from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 from calibration.context.model import Context
 from calibration.errors import InputError
 from calibration.evidence import estimate_flags
-from calibration.measurements.base import Declaration, Metric, NotPlanned, Parsed, Step, Values, metric_of, step
-from calibration.measurements.chase import START_UP_S, ChaseSettings, chase_flags, latency_of, missing_of
+from calibration.measurements.base import (
+    Declaration,
+    Metric,
+    Missing,
+    NotPlanned,
+    Parsed,
+    Step,
+    Values,
+    metric_of,
+    step,
+)
+from calibration.measurements.chase import HOP_NS, START_UP_S, ChaseSettings, chase_flags, latency_of, missing_of
 from calibration.measurements.sut import Place, Sut, memory_bound_bytes
 from calibration.model import Model
 from calibration.statistics import Estimate, estimate
 from calibration.sutprobe import LatencyPoint, LatencyResult, ProbeDocument, read_result
+
+UNNAMED = "plateau-"
+"""Begins the name of a plateau that no reported cache explains; its size follows."""
+
+CACHED_HOP_NS = 10.0
+"""Cost of one hop within the caches, for the expected duration only."""
 
 PLATEAU_SPAN = 1.25
 """Largest latency of a plateau relative to its smallest: a level's own drift (pages, associativity, a shared cache's
@@ -95,7 +111,9 @@ class LatencyLadder(Declaration[LadderSettings, LatencyLadderValues]):
             for order, strides in orders:
                 if not strides:
                     continue
-                sizes = ladder_sizes(settings.smallest_bytes, largest, settings.points_per_octave)
+                # a chain needs two nodes at least, also at the longest stride
+                smallest = max(settings.smallest_bytes, 2 * max(strides))
+                sizes = ladder_sizes(smallest, largest, settings.points_per_octave)
                 suffix = "" if order == "random" else f"-{order}"
                 cost_s = sum(
                     settings.cost_s(size, stride, _expected_hop_ns(sut, size)) for size in sizes for stride in strides
@@ -155,12 +173,18 @@ class LatencyLadder(Declaration[LadderSettings, LatencyLadderValues]):
                 *chase_flags(document, result.points),
                 *estimate_flags([(f"{each.size_bytes} bytes", each.latency_ns) for each in points], target),
             ),
-            missing=tuple(gone for point in result.points if (gone := missing_of(point)) is not None),
+            missing=tuple(
+                Missing(what=f"{point.size_bytes} bytes, stride {point.stride_bytes}, {gone.what}", reason=gone.reason)
+                for point in result.points
+                if (gone := missing_of(point)) is not None
+            ),
         )
 
     def metrics(self, values: LatencyLadderValues) -> Iterator[Metric]:
         """Yield the latency of each level."""
         for level in values.levels:
+            if level.name.startswith(UNNAMED):
+                continue  # its name changes with its size from run to run, so nothing could be compared with it
             yield metric_of(
                 f"latency_ladder.{level.name}.latency_ns", f"{level.name} latency", level.latency_ns, "lower"
             )
@@ -174,8 +198,8 @@ def ladder_sizes(smallest_bytes: int, largest_bytes: int, per_octave: int) -> li
 
 
 def _expected_hop_ns(sut: Sut, size_bytes: int) -> float:
-    share = sut.llc_share_bytes
-    return 10.0 if share is not None and size_bytes < share else 150.0
+    llc = sut.llc_bytes
+    return CACHED_HOP_NS if llc is not None and size_bytes < llc / 4 else HOP_NS
 
 
 def recognise_levels(curve: Sequence[tuple[int, Estimate]], reported_bytes: Mapping[int, int]) -> tuple[Level, ...]:
@@ -196,7 +220,7 @@ def recognise_levels(curve: Sequence[tuple[int, Estimate]], reported_bytes: Mapp
             levels.append(Level(name="memory", size_bytes=None, reported_bytes=None, latency_ns=figure))
             continue
         free = [name for name in holding[:1] if name not in {level.name for level in levels}]
-        name = free[0] if free else f"plateau-{size}"
+        name = free[0] if free else f"{UNNAMED}{size}"
         levels.append(Level(name=name, size_bytes=size, reported_bytes=caches.get(name), latency_ns=figure))
     return tuple(levels)
 
@@ -236,10 +260,10 @@ def _longest_from(values: Sequence[float], first: int, end: int) -> tuple[int, i
 
 
 def _plateau_latency(figures: Sequence[Estimate]) -> Estimate:
-    """Return the latency of a plateau: the median over its middle half, where neither edge reaches."""
+    """Return the latency of a plateau: over all placements of the middle half of its sizes, where no edge reaches."""
     quarter = len(figures) // 4
     middle = figures[quarter : len(figures) - quarter]
-    return estimate([[sample for placement in each.samples for sample in placement] for each in middle], "ns")
+    return estimate([placement for each in middle for placement in each.samples], "ns")
 
 
 MEASUREMENT = LatencyLadder()

@@ -45,7 +45,10 @@ DRIFT = 0.02
 
 
 class LoadedSettings(TrafficSettings):
-    """A sweep over *delays* with one *mix* in one *shape*, one latency probe per node."""
+    """A sweep over *delays* with one *mix* in one *shape*, one latency probe per node.
+
+    *budget_s* is for the whole sweep, because all its points share their buffers.
+    """
 
     delays: tuple[NonNegativeInt, ...] = MLC_DELAYS
     mix: Mix = "reads"
@@ -138,7 +141,7 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
             expected_duration_s=START_UP_S
             + settings.cost_s(load_bytes + probe_bytes, threads)
             + points * settings.placements * settings.windows * settings.window_s,
-            budget_s=len(settings.delays) * settings.budget_s,
+            budget_s=settings.budget_s,
         )
 
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
@@ -176,7 +179,9 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
             ),
             flags=(
                 *document_flags(document),
-                *placement_flags(placements, proved=all(point.checked for point in result.points if not point.error)),
+                *placement_flags(
+                    document, placements, proved=all(point.checked for point in result.points if not point.error)
+                ),
                 *estimate_flags([(f"inject delay {each.inject_delay}", each.latency_ns) for each in points], target),
                 *size_flags(Sut(context), int(parameters["probe_size_bytes"])),
                 *_drift(result.zero_load),

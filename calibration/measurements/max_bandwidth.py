@@ -9,7 +9,7 @@ from pydantic import NonNegativeInt, PositiveInt
 from calibration.context.model import Context
 from calibration.measurements.base import Declaration, Metric, NotPlanned, Parsed, Step, Values, metric_of, step
 from calibration.measurements.chase import START_UP_S, TOUCH_BYTES_PER_S
-from calibration.measurements.sut import Sut, size_flags
+from calibration.measurements.sut import Sut
 from calibration.measurements.traffic import (
     BUFFERS_PER_THREAD,
     MIXES,
@@ -142,10 +142,7 @@ class MaxBandwidth(Declaration[MaxSettings, MaxValues]):
             values=MaxValues(
                 mixes=winners, groups={name: point.group for name, (_, point) in best.items()}, search=tuple(search)
             ),
-            flags=(
-                *traffic_flags(document, full, winners),
-                *size_flags(Sut(context), min(point.buffer_bytes * point.threads for point in full)),
-            ),
+            flags=tuple(traffic_flags(Sut(context), document, full, winners)),
             missing=tuple(gone for point in points if (gone := missing_of(point)) is not None),
         )
 

@@ -7,7 +7,7 @@ from typing import Literal
 from calibration.context.model import Context
 from calibration.measurements.base import Declaration, Metric, NotPlanned, Parsed, Step, Values, metric_of, step
 from calibration.measurements.chase import START_UP_S
-from calibration.measurements.sut import Sut, size_flags
+from calibration.measurements.sut import Sut
 from calibration.measurements.traffic import (
     DEFAULT_SHAPE,
     MIXES,
@@ -98,10 +98,7 @@ class PeakInjectionBandwidth(Declaration[PeakSettings, PeakValues]):
                 group=points[0].group,
                 mixes=mixes,
             ),
-            flags=(
-                *traffic_flags(document, points, mixes),
-                *size_flags(Sut(context), points[0].buffer_bytes * points[0].threads),
-            ),
+            flags=tuple(traffic_flags(Sut(context), document, points, mixes)),
             missing=tuple(gone for point in points if (gone := missing_of(point)) is not None),
         )
 

@@ -10,7 +10,7 @@ from calibration.errors import InputError
 from calibration.evidence import document_flags, estimate_flags, placement_flags
 from calibration.measurements.base import Missing, Settings
 from calibration.measurements.chase import TOUCH_BYTES_PER_S
-from calibration.measurements.sut import LLC_MULTIPLE, Sut, capped_bytes, cpu_list
+from calibration.measurements.sut import ASSUMED_LLC_BYTES, LLC_MULTIPLE, Sut, capped_bytes, cpu_list, size_flags
 from calibration.model import Model
 from calibration.statistics import Estimate, estimate
 from calibration.sutprobe import Accounting, BandwidthPoint, ProbeDocument
@@ -99,8 +99,9 @@ def buffer_bytes(sut: Sut, settings: TrafficSettings, parts: Sequence[Part]) -> 
 
     All threads that share a last-level cache must together hold ``LLC_MULTIPLE`` times its size.
     """
-    share = sut.llc_share_bytes
-    wanted = max(settings.minimum_buffer_bytes, LLC_MULTIPLE * share if share is not None else 0)
+    llc = sut.llc_bytes or ASSUMED_LLC_BYTES
+    sharers = sut.fewest_per_llc(cpu for part in parts for cpu in part.cpus)
+    wanted = max(settings.minimum_buffer_bytes, LLC_MULTIPLE * llc // sharers)
     threads: dict[int, int] = {}
     for part in parts:
         threads[part.node] = threads.get(part.node, 0) + len(part.cpus)
@@ -168,12 +169,15 @@ def missing_of(point: BandwidthPoint) -> Missing | None:
 
 
 def traffic_flags(
-    document: ProbeDocument, points: Sequence[BandwidthPoint], measured: Mapping[str, MixBandwidth]
+    sut: Sut, document: ProbeDocument, points: Sequence[BandwidthPoint], measured: Mapping[str, MixBandwidth]
 ) -> Iterator[Flag]:
     """Yield the flags that the evidence in *document* raises for *points*, and those of the figures made from them."""
+    yield from size_flags(sut, min(point.buffer_bytes * sut.fewest_per_llc(point.cpus) for point in points))
     yield from document_flags(document)
     placements = [placement for point in points for placement in point.placements or ()]
-    yield from placement_flags(placements, proved=all(point.checked for point in points if point.error is None))
+    yield from placement_flags(
+        document, placements, proved=all(point.checked for point in points if point.error is None)
+    )
     target = document.parameters.get("target_half_width")
     yield from estimate_flags([(name, mix.bandwidth_mb_s) for name, mix in measured.items()], target)
 

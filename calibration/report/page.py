@@ -10,8 +10,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import BaseModel
-
 from calibration.context.model import Context
 from calibration.measurements import registry
 from calibration.measurements.base import Metric
@@ -19,7 +17,6 @@ from calibration.report import filters
 from calibration.report.drawings import Drawings
 from calibration.report.environment import environment, kind_module
 from calibration.results.model import Measurement, NotMeasured, RunDocument
-from calibration.statistics import Estimate
 from calibration.validity import Flag, Severity
 
 SECTIONS = ("System-level core jitter", "Memory bandwidth", "Memory latency", "L1/L2/LLC latency")
@@ -143,23 +140,19 @@ def parts(document: RunDocument, drawings: Drawings) -> Iterator[Part]:
 def headlines(document: RunDocument) -> list[Headline]:
     """Return the lines of the summary: every metric, or the extremes of a family of many."""
     verdicts = {each.metric.name: each.outcome for each in document.verdicts}
-    lines: list[Headline] = []
-    for measurement in document.measurements:
-        found = estimates(measurement.values)
-        for metric in registry()[measurement.kind].metrics(measurement.values):
-            told = (metric.value, metric.interval, metric.unit)
-            made_from = next((each for each in found if (each.value, each.interval, each.unit) == told), None)
-            lines.append(
-                Headline(
-                    title=metric.title,
-                    metric=metric,
-                    placements=made_from.placements if made_from else None,
-                    estimator=made_from.estimator if made_from else None,
-                    flags=tuple({flag.code: flag for flag in measurement.validity.flags}.values()),
-                    valid=measurement.validity.valid,
-                    verdict=verdicts.get(metric.name, "not judged").replace("_", " "),
-                )
-            )
+    lines = [
+        Headline(
+            title=metric.title,
+            metric=metric,
+            placements=metric.placements,
+            estimator=metric.estimator,
+            flags=tuple({flag.code: flag for flag in measurement.validity.flags}.values()),
+            valid=measurement.validity.valid,
+            verdict=verdicts.get(metric.name, "not judged").replace("_", " "),
+        )
+        for measurement in document.measurements
+        for metric in registry()[measurement.kind].metrics(measurement.values)
+    ]
     families: dict[str, list[Headline]] = {}
     for line in lines:
         families.setdefault(re.sub(r"\d+", "#", line.metric.name), []).append(line)
@@ -176,19 +169,6 @@ def _extremes(family: Sequence[Headline]) -> list[Headline]:
         Headline(**{**vars(line), "title": f"{line.title} ({which} of {len(family)})"})
         for line, which in ((low, "lowest"), (high, "highest"))
     ]
-
-
-def estimates(value: object) -> list[Estimate]:
-    """Return all estimates inside a model, a mapping or a sequence, in document order."""
-    if isinstance(value, Estimate):
-        return [value]
-    if isinstance(value, BaseModel):
-        return [each for name in type(value).model_fields for each in estimates(getattr(value, name))]
-    if isinstance(value, dict):
-        return [each for item in value.values() for each in estimates(item)]
-    if isinstance(value, tuple | list):
-        return [each for item in value for each in estimates(item)]
-    return []
 
 
 def notes(measurements: Sequence[Measurement]) -> list[Note]:

@@ -2,6 +2,7 @@
 """From the records of a run to its run document."""
 
 import hashlib
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,7 +12,7 @@ from calibration.context.model import Context
 from calibration.errors import InputError
 from calibration.judge import judge
 from calibration.measurements import declaration
-from calibration.measurements.base import Step
+from calibration.measurements.base import Parsed, Step
 from calibration.results.model import (
     SCHEMA_VERSION,
     CapturedContext,
@@ -33,6 +34,9 @@ from calibration.results.store import (
 )
 from calibration.sutprobe import read_document
 from calibration.validity import Flag, flag, validity
+
+EMULATED = re.compile(r"\bTCG\b")
+"""What a processor's name has in it when software emulates it (QEMU's ``TCG CPU``)."""
 
 
 def assemble(directory: Path, *, now: datetime, interrupted: bool = False) -> RunDocument:
@@ -59,7 +63,11 @@ def assemble(directory: Path, *, now: datetime, interrupted: bool = False) -> Ru
     if start is None:
         raise InputError(f"expected the records in {directory} to begin with the start of a run, found no start")
     capture = directory / CAPTURE
-    if hashlib.sha256(capture.read_bytes()).hexdigest() != start.capture_sha256:
+    try:
+        found = hashlib.sha256(capture.read_bytes()).hexdigest()
+    except OSError as error:
+        raise InputError(f"expected the raw capture of the run at {capture}: {error.strerror}") from error
+    if found != start.capture_sha256:
         raise InputError(f"{capture} is not the capture that the run began with: its sha256 differs from the record")
     context = load(capture)
 
@@ -143,17 +151,20 @@ def _measurements(record: StepRecord, context: Context) -> Iterator[Measurement]
             warnings=document.warnings,
             values=parsed.values,
             missing=parsed.missing,
-            validity=validity((*parsed.flags, *_machine_flags(context))),
+            validity=validity((*parsed.flags, *_missing_flags(parsed), *_machine_flags(context))),
         )
+
+
+def _missing_flags(parsed: Parsed) -> Iterator[Flag]:
+    if parsed.missing:
+        yield flag("PARTIAL", f"{len(parsed.missing)} parts have no value, first {parsed.missing[0].what}")
 
 
 def _machine_flags(context: Context) -> Iterator[Flag]:
     """Yield what the kind of machine says about every figure measured on it."""
-    kind = context.virtualization
-    if not kind.guest:
-        return
-    evidence = ", ".join(kind.evidence)
-    if kind.type == "emulated":
-        yield flag("EMULATED", f"the processor is emulated in software: no timing on it means anything ({evidence})")
-    else:
-        yield flag("VIRTUALISED", f"a guest of {kind.vendor or 'an unnamed hypervisor'} ({evidence})")
+    emulated = [model.name for model in context.processor.models if model.name and EMULATED.search(model.name)]
+    if emulated:
+        yield flag("EMULATED", f"the processor calls itself {emulated[0]!r}: its timing is an emulator's")
+    elif context.virtualization.guest:
+        evidence = ", ".join(context.virtualization.evidence)
+        yield flag("VIRTUALISED", f"a guest of {context.virtualization.vendor or 'an unnamed hypervisor'} ({evidence})")

@@ -42,9 +42,10 @@ from calibration.measurements import registry
 from calibration.measurements.base import Metric
 from calibration.report import filters, render_run
 from calibration.report.cli import report_command
-from calibration.report.page import SECTIONS, Page, estimates, render
+from calibration.report.page import SECTIONS, Page, render
 from calibration.results.model import NotMeasured, RunDocument, Verdict
 from calibration.results.store import RUN
+from tests.walk import estimates
 
 BLESS = os.environ.get("CALIBRATION_BLESS") == "1"
 

@@ -19,6 +19,7 @@ from calibration.measurements.base import Parsed, Step
 from calibration.measurements.latency_ladder import ladder_sizes, recognise_levels
 from calibration.statistics import Estimate, estimate
 from calibration.sutprobe import read_document
+from tests.walk import estimates
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 RECORDED = sorted((FIXTURES / "sutprobe").glob("*.json"))
@@ -48,20 +49,6 @@ def parse(path: Path, raw: dict[str, Any], context: Context) -> list[Parsed]:
         deadline_s=30.0,
     )
     return list(declaration(kind).parse(read_document(raw), step, context))
-
-
-def estimates(value: Any) -> Iterator[Estimate]:
-    if isinstance(value, Estimate):
-        yield value
-    elif isinstance(value, dict):
-        for each in value.values():
-            yield from estimates(each)
-    elif isinstance(value, tuple):
-        for each in value:
-            yield from estimates(each)
-    elif hasattr(type(value), "model_fields"):
-        for name in type(value).model_fields:
-            yield from estimates(getattr(value, name))
 
 
 def numbers(value: Any) -> Iterator[float]:

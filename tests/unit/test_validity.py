@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The closed list of validity flags."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from calibration.evidence import estimate_flags, placement_flags
 from calibration.statistics import estimate
-from calibration.sutprobe import Interference, Pages, Placement
+from calibration.sutprobe import Interference, Pages, Placement, Warned, read_document
 from calibration.validity import flag, validity
 
 QUIET = Interference(
@@ -35,6 +37,13 @@ GOOD_PAGES = Pages(
 )
 
 
+DOCUMENT = read_document(
+    json.loads(
+        (Path(__file__).parent.parent / "fixtures" / "sutprobe" / "idle_latency.json").read_text(encoding="utf-8")
+    )
+)
+
+
 def test_a_flag_outside_the_list_is_refused() -> None:
     with pytest.raises(KeyError):
         flag("LOOKS_FINE", "never mind")
@@ -58,7 +67,7 @@ def placement(*, pages: Pages = GOOD_PAGES, interference: Interference = QUIET, 
 
 
 def codes(*placements: Placement, proved: bool = True) -> list[str]:
-    return [each.code for each in placement_flags(placements, proved=proved)]
+    return [each.code for each in placement_flags(DOCUMENT, placements, proved=proved)]
 
 
 def test_a_placement_without_fault_raises_nothing() -> None:
@@ -94,16 +103,22 @@ def test_each_fault_of_placement_raises_its_flag(change: dict[str, float], code:
     assert codes(placement(), placement(pages=GOOD_PAGES.model_copy(update=change))) == [code]
 
 
+def test_a_node_that_alone_has_memory_needs_no_reading_back() -> None:
+    unread = placement(pages=GOOD_PAGES.model_copy(update={"checked": 0, "on_node": 0}))
+    told = DOCUMENT.model_copy(update={"warnings": (Warned(code="PLACEMENT_BY_TOPOLOGY", message="one node"),)})
+    assert [each.code for each in placement_flags(told, [unread], proved=True)] == ["PLACEMENT_BY_TOPOLOGY"]
+
+
 def test_a_wrong_cpu_a_changed_clock_and_unproved_work_are_seen() -> None:
     assert codes(placement(cpus_verified=False)) == ["CPU_UNVERIFIED"]
     assert codes(placement(core_hz_after=2.9e9)) == ["FREQ_CHANGED"]
     assert codes(placement(), proved=False) == ["WORK_UNPROVED"]
-    assert not validity(placement_flags([placement()], proved=False)).valid
+    assert not validity(placement_flags(DOCUMENT, [placement()], proved=False)).valid
 
 
 def test_one_flag_says_how_many_placements_it_stands_for() -> None:
     hit = placement(interference=QUIET.model_copy(update={"involuntary_switches": 4}))
-    (found,) = placement_flags([hit, placement(), hit], proved=True)
+    (found,) = placement_flags(DOCUMENT, [hit, placement(), hit], proved=True)
     assert found.reason == "8 involuntary context switches in 2 of 3 placements"
 
 

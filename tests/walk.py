@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds the estimates in any values model, so that tests need not know the kinds."""
+
+from collections.abc import Iterator
+
+from pydantic import BaseModel
+
+from calibration.statistics import Estimate
+
+
+def estimates(value: object) -> Iterator[Estimate]:
+    """Yield all estimates inside a model, a mapping or a tuple, in document order."""
+    if isinstance(value, Estimate):
+        yield value
+    elif isinstance(value, BaseModel):
+        for name in type(value).model_fields:
+            yield from estimates(getattr(value, name))
+    elif isinstance(value, dict):
+        for each in value.values():
+            yield from estimates(each)
+    elif isinstance(value, tuple):
+        for each in value:
+            yield from estimates(each)
