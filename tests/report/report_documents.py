@@ -28,9 +28,7 @@ FIXTURES = HERE.parent / "fixtures"
 MACHINE = "x86_64-two-nodes-smt"
 RUN_ID = "20260102T030405Z-0a1b"
 
-RECORDED = {
-    path.stem: path for folder in (FIXTURES / "sutprobe", HERE / "recorded") for path in sorted(folder.glob("*.json"))
-}
+RECORDED = {path.stem: path for path in sorted((FIXTURES / "sutprobe").glob("*.json"))}
 
 
 def measurements_of(name: str, machine: str) -> list[Measurement]:
