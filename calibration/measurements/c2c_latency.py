@@ -1,0 +1,297 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cache-to-cache latency: how long one load takes when another core's cache holds its line."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import combinations, permutations
+from typing import Literal, NamedTuple
+
+from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
+
+from calibration.context.model import Context
+from calibration.errors import InputError
+from calibration.evidence import document_flags, estimate_flags, placement_flags
+from calibration.measurements.base import (
+    Declaration,
+    Metric,
+    Missing,
+    NotPlanned,
+    Parsed,
+    Settings,
+    Step,
+    Values,
+    metric_of,
+    step,
+)
+from calibration.measurements.chase import START_UP_S
+from calibration.measurements.sut import Sut
+from calibration.statistics import Estimate, estimate
+from calibration.sutprobe import C2cPair, C2cResult, ProbeDocument, read_result
+from calibration.validity import Flag, flag
+
+ASYMMETRY = 0.05
+"""Relative difference between a transfer and that of the opposite direction from which a reader should ask why."""
+
+PLACEMENT_S = 0.1
+"""Threads, page read-back, settling of the core clock and rounds to warm up, for the expected duration only."""
+
+WINDOW_S = 0.003
+"""One window: some 16,000 lines prepared and loaded over a slow link, for the expected duration only."""
+
+State = Literal["hit", "hitm"]
+
+
+class Transfer(NamedTuple):
+    """What the kernel is asked to time: ``reader`` loads lines of node ``home`` that ``writer`` has in its cache."""
+
+    writer: int
+    reader: int
+    home: int
+    state: State
+
+    def __str__(self) -> str:
+        return f"{self.writer}@{self.reader}:{self.home}:{self.state}"
+
+
+class C2cSettings(Settings):
+    """How often a transfer is repeated: *placements* fresh allocations with *windows* in each.
+
+    A transfer whose interval is wider than *target_half_width* (relative) then gets more placements for *budget_s*.
+    """
+
+    placements: PositiveInt = 9
+    windows: PositiveInt = 9
+    target_half_width: PositiveFloat = 0.03
+    budget_s: NonNegativeFloat = 2.0
+
+
+Cells = tuple[tuple[Estimate | None, ...], ...]
+
+
+class C2cLatencyValues(Values):
+    """Latency in ns per load of a line that another core's cache holds.
+
+    The local figures are between two cores of ``local_node``, with lines of node ``local_home``. The matrices have one
+    row per node of the writer and one column per node of the reader, both ``nodes``; ``cpus`` are the CPUs that wrote
+    and read, and ``lines`` how many lines each handed over at a time. What has no value is ``None``: the diagonal,
+    what was not planned, and what is named in ``missing``.
+    """
+
+    kind: Literal["c2c_latency"] = "c2c_latency"
+    local_node: int | None
+    local_home: int | None
+    local_writer: int | None
+    local_reader: int | None
+    local_lines: int | None
+    local_hit_ns: Estimate | None
+    local_hitm_ns: Estimate | None
+    nodes: tuple[int, ...]
+    cpus: tuple[int, ...]
+    lines: tuple[int, ...]
+    remote_hitm_writer_homed_ns: Cells
+    remote_hitm_reader_homed_ns: Cells
+
+
+class C2cLatency(Declaration[C2cSettings, C2cLatencyValues]):
+    """A random chase over lines that another core has just read or written."""
+
+    kind = "c2c_latency"
+    title = "Cache-to-cache latency"
+    question = "How long does one load take when another core's cache holds the line?"
+    settings = C2cSettings
+    values = C2cLatencyValues
+
+    def steps(self, context: Context, settings: C2cSettings) -> Iterator[Step | NotPlanned]:
+        """Yield one step with two transfers within a node and two for every ordered pair of nodes with CPUs."""
+        sut = Sut(context)
+        transfers: list[Transfer] = []
+        if pair := _local_pair(sut):
+            home = sut.home(sut.node_of(pair[0]))
+            transfers += [Transfer(*pair, home, "hit"), Transfer(*pair, home, "hitm")]
+        else:
+            yield NotPlanned(
+                kind=self.kind,
+                what="Transfers within a node",
+                reason="no node has CPUs of two cores that may be used",
+            )
+        measuring = {node: sut.measuring_cpu(node) for node in sut.cpu_nodes}
+        homes = [node for node in measuring if node in sut.memory_nodes]
+        if len(measuring) < 2:
+            yield NotPlanned(
+                kind=self.kind, what="Transfers between nodes", reason="no two nodes have CPUs that may be used"
+            )
+        else:
+            for node in (node for node in measuring if node not in homes):
+                yield NotPlanned(
+                    kind=self.kind, what=f"Transfers homed in node {node}", reason=f"node {node} has no memory"
+                )
+        for writer, reader in permutations(measuring, 2):
+            for home in (writer, reader):
+                if home in homes:
+                    transfers.append(Transfer(measuring[writer], measuring[reader], home, "hitm"))
+        if not transfers:
+            return
+        nodes = f"between {len(measuring)} nodes" if len(measuring) > 1 else "within one node"
+        per_placement_s = PLACEMENT_S + settings.windows * WINDOW_S
+        yield step(
+            id=self.kind,
+            kind=self.kind,
+            title=f"{self.title}, {len(transfers)} transfers {nodes}",
+            subcommand="c2c",
+            options={
+                "pair": transfers,
+                "placements": settings.placements,
+                "windows": settings.windows,
+                "target-half-width": settings.target_half_width,
+                "budget-s": settings.budget_s,
+            },
+            cpus=tuple(sorted({cpu for each in transfers for cpu in (each.writer, each.reader)})),
+            nodes=tuple(sorted({each.home for each in transfers})),
+            expected_duration_s=START_UP_S + len(transfers) * settings.placements * per_placement_s,
+            budget_s=len(transfers) * settings.budget_s,
+        )
+
+    def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
+        """Yield all transfers; one without a value stays ``None`` and is named with its reason."""
+        result = read_result(document, C2cResult)
+        target = document.parameters.get("target_half_width")
+        found = {_transfer(pair): pair for pair in result.pairs}
+        if len(found) != len(result.pairs):
+            raise InputError(f"expected each transfer of {step.id} once, found one twice")
+        figures = {transfer: _latency_of(pair, target) for transfer, pair in found.items()}
+        if not any(figures.values()):
+            reasons = {pair.error.message for pair in result.pairs if pair.error}
+            raise InputError(f"no transfer could be measured: {'; '.join(sorted(reasons))}")
+        values = _values(Sut(context), figures, {pair.writer: pair.lines for pair in result.pairs})
+        placements = [placement for pair in result.pairs for placement in pair.placements or ()]
+        named = [(_words(transfer), figure) for transfer, figure in figures.items() if figure is not None]
+        yield Parsed(
+            id=step.id,
+            values=values,
+            flags=(
+                *document_flags(document),
+                *placement_flags(
+                    document, placements, proved=all(pair.checked for pair in result.pairs if pair.error is None)
+                ),
+                *estimate_flags(named, target),
+                *_asymmetry(values),
+            ),
+            missing=tuple(
+                Missing(what=_words(transfer), reason=f"{pair.error.code}: {pair.error.message}")
+                for transfer, pair in found.items()
+                if pair.error is not None
+            ),
+        )
+
+    def metrics(self, values: C2cLatencyValues) -> Iterator[Metric]:
+        """Yield every transfer that has a value."""
+        for name, figure in (("hit", values.local_hit_ns), ("hitm", values.local_hitm_ns)):
+            if figure is not None:
+                yield metric_of(f"c2c_latency.local_{name}_ns", f"{self.title}, local {name.upper()}", figure, "lower")
+        for homed, cells in _matrices(values):
+            for writer, row in zip(values.nodes, cells, strict=True):
+                for reader, cell in zip(values.nodes, row, strict=True):
+                    if cell is not None:
+                        yield metric_of(
+                            f"c2c_latency.{writer}.{reader}.remote_hitm_{homed}_homed_ns",
+                            f"{self.title}, HITM, writer in node {writer}, reader in node {reader}, {homed} homed",
+                            cell,
+                            "lower",
+                        )
+
+
+def _local_pair(sut: Sut) -> tuple[int, int] | None:
+    """Return writer and reader on two cores of the first node that has two; isolated CPUs first, then near ones."""
+    domains = sut.context.topology.last_level_cache_domains
+    for node in sut.cpu_nodes:
+        writer = sut.measuring_cpu(node)
+        near = next((set(domain) for domain in domains if writer in domain), set[int]())
+        others = set(sut.cpus_of(node)) - set(sut.context.siblings(writer))
+        if others:
+            order = {cpu: (cpu not in sut.isolated, cpu not in near, cpu == min(sut.cpus), cpu) for cpu in others}
+            return writer, min(others, key=lambda cpu: order[cpu])
+    return None
+
+
+def _transfer(pair: C2cPair) -> Transfer:
+    return Transfer(pair.writer, pair.reader, pair.home, pair.state)
+
+
+def _words(transfer: Transfer) -> str:
+    return (
+        f"{transfer.state.upper()} from CPU {transfer.writer} to CPU {transfer.reader}, homed in node {transfer.home}"
+    )
+
+
+def _latency_of(pair: C2cPair, target_half_width: float | None) -> Estimate | None:
+    if not pair.placements:
+        return None
+    samples = [placement.windows_ns for placement in pair.placements]
+    return estimate(samples, "ns", target_half_width=target_half_width)
+
+
+def _values(sut: Sut, figures: Mapping[Transfer, Estimate | None], lines: Mapping[int, int]) -> C2cLatencyValues:
+    """Return *figures* by node and home; *lines* are those that each writer handed over.
+
+    Raises ``InputError`` where they are not what a step of this kind asks for.
+    """
+    local = {each: figure for each, figure in figures.items() if sut.node_of(each.writer) == sut.node_of(each.reader)}
+    remote = [each for each in figures if each not in local]
+    if len({each[:3] for each in local}) > 1:
+        raise InputError(f"expected one local pair of CPUs, found {_list(local)}")
+    cpus: dict[int, int] = {}
+    for each in remote:
+        homes = (sut.node_of(each.writer), sut.node_of(each.reader))
+        if each.home not in homes or each.state != "hitm":
+            raise InputError(f"expected modified lines homed with the writer or the reader, found {each}")
+        for node, cpu in zip(homes, (each.writer, each.reader), strict=True):
+            if cpus.setdefault(node, cpu) != cpu:
+                raise InputError(f"expected one CPU of node {node} in all remote transfers, found {_list(remote)}")
+    nodes = sorted(cpus)
+    one = next(iter(local), None)
+
+    def matrix(home_of: Literal["writer", "reader"]) -> Cells:
+        def cell(writer: int, reader: int) -> Estimate | None:
+            home = writer if home_of == "writer" else reader
+            return None if writer == reader else figures.get(Transfer(cpus[writer], cpus[reader], home, "hitm"))
+
+        return tuple(tuple(cell(writer, reader) for reader in nodes) for writer in nodes)
+
+    return C2cLatencyValues(
+        local_node=None if one is None else sut.node_of(one.writer),
+        local_home=None if one is None else one.home,
+        local_writer=None if one is None else one.writer,
+        local_reader=None if one is None else one.reader,
+        local_lines=None if one is None else lines[one.writer],
+        local_hit_ns=next((figure for each, figure in local.items() if each.state == "hit"), None),
+        local_hitm_ns=next((figure for each, figure in local.items() if each.state == "hitm"), None),
+        nodes=tuple(nodes),
+        cpus=tuple(cpus[node] for node in nodes),
+        lines=tuple(lines[cpus[node]] for node in nodes),
+        remote_hitm_writer_homed_ns=matrix("writer"),
+        remote_hitm_reader_homed_ns=matrix("reader"),
+    )
+
+
+def _list(transfers: Iterable[Transfer]) -> str:
+    return ", ".join(map(str, transfers))
+
+
+def _matrices(values: C2cLatencyValues) -> Sequence[tuple[str, Cells]]:
+    return ("writer", values.remote_hitm_writer_homed_ns), ("reader", values.remote_hitm_reader_homed_ns)
+
+
+def _asymmetry(values: C2cLatencyValues) -> Iterator[Flag]:
+    for homed, cells in _matrices(values):
+        for row, column in combinations(range(len(values.nodes)), 2):
+            there, back = cells[row][column], cells[column][row]
+            if there is None or back is None:
+                continue
+            if abs(there.value - back.value) / min(there.value, back.value) > ASYMMETRY:
+                yield flag(
+                    "ASYMMETRIC",
+                    f"{homed} homed, writer in node {values.nodes[row]} and reader in node {values.nodes[column]} take "
+                    f"{there.value:.1f} ns, the reverse {back.value:.1f} ns",
+                )
+
+
+MEASUREMENT = C2cLatency()
