@@ -2,6 +2,7 @@
 """How the tests here run playbooks, and how they load plugins, which Ansible finds by path."""
 
 import importlib.util
+import json
 import os
 import re
 import subprocess
@@ -69,8 +70,8 @@ class Lab:
             **extra,
         }
 
-    def command(self, playbook: Path | str, *options: str, profile: Path | str = TINY) -> list[str]:
-        """Return the command that runs *playbook* with this lab's directories."""
+    def command(self, playbook: Path | str, *options: str, profile: Path | str | None = TINY) -> list[str]:
+        """Return the command that runs *playbook* with this lab's directories; without a profile the playbook's own."""
         return [
             sys.executable,
             "-m",
@@ -79,11 +80,12 @@ class Lab:
             str(ROOT / "playbooks" / playbook),
             *("-e", f"calibration_results_dir={self.results}"),
             *("-e", f"calibration_remote_base={self.remote}"),
-            *("-e", f"calibration_profile={profile}"),
+            *(("-e", f"calibration_profile={profile}") if profile else ()),
+            *("-e", json.dumps({"report_site": False})),
             *options,
         ]
 
-    def run(self, playbook: Path | str, *options: str, profile: Path | str = TINY, **extra: str) -> Ended:
+    def run(self, playbook: Path | str, *options: str, profile: Path | str | None = TINY, **extra: str) -> Ended:
         """Run *playbook* to its end."""
         return run(self.command(playbook, *options, profile=profile), self.environment(**extra))
 

@@ -52,7 +52,7 @@ def summary(directory, document):
         "document": str(directory / store.RUN),
         "status": document.run.status,
         "measured": len(document.measurements),
-        "not_planned": len(document.not_measured) - len(failed),
+        "missing": len(failed),
         "failed": [f"{', '.join(what)}: {reason}" for reason, what in reasons.items()],
         "failed_verdicts": [
             f"{each.metric.name}: {each.reason}" for each in document.verdicts if each.outcome in ("fail", "invalid")

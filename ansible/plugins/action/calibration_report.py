@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Renders the page of one run, or the site of all of them.
 
-Arguments: ``run`` (a run's directory) for one page with its figures, or ``results`` (the directory of all) for the site;
-``pages`` renders the pages of all runs in ``results`` first.
+Arguments: ``run`` (a run's directory) for one page with its figures, or ``results`` (the directory of all) and ``site`` (a
+directory) for the site; ``pages`` renders the pages of all runs in ``results`` first.
 """
 
 from __future__ import annotations
@@ -25,10 +25,12 @@ class ActionModule(CalibrationAction):
         "argument_spec": {
             "run": {"type": "path"},
             "results": {"type": "path"},
+            "site": {"type": "path"},
             "pages": {"type": "bool", "default": False},
         },
         "mutually_exclusive": [("run", "results")],
         "required_one_of": [("run", "results")],
+        "required_together": [("results", "site")],
     }
 
     def act(self, arguments):
@@ -44,4 +46,4 @@ class ActionModule(CalibrationAction):
             }
         results = Path(arguments["results"])
         pages = [str(render_run(run).page) for run in store.find_runs(results)] if arguments["pages"] else []
-        return {"changed": True, "pages": pages, "site": str(build_site(results))}
+        return {"changed": True, "pages": pages, "site": str(build_site(results, output=Path(arguments["site"])))}

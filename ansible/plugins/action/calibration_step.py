@@ -22,7 +22,7 @@ from ansible.errors import AnsibleConnectionFailure, AnsibleError
 
 sys.path.append(os.path.abspath(__file__ + "/../../plugin_utils"))
 
-from calibration_plugins import CalibrationAction
+from calibration_plugins import CalibrationAction, end_with_controller
 
 from calibration.measurements.base import Step
 from calibration.results import store
@@ -134,6 +134,7 @@ class ActionModule(CalibrationAction):
 
     def act(self, arguments):
         """Return the step's id, outcome, reason and duration; fails only where the record cannot be written."""
+        end_with_controller()
         step = Step.model_validate_json(json.dumps(arguments["step"]))
         started_at, began = datetime.now(UTC), time.monotonic()
         outcome, reason, document, code, stderr = self.measure(step, arguments)

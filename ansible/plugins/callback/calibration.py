@@ -304,7 +304,7 @@ class CallbackModule(CallbackBase):
         for name in sorted(self.finished):
             ended = self.finished[name]
             bad = stats.failures.get(name) or stats.dark.get(name) or ended["status"] != "complete"
-            missing = f", {len(ended['failed'])} not" if ended["failed"] else ""
+            missing = f", {ended['missing']} not" if ended["missing"] else ""
             self.screen.message("")
             self.screen.message(f"{name}: {ended['status']}, {ended['measured']} measured{missing}", RED if bad else GREEN)
             for what, path in (("Page", ended.get("page")), ("JSON", ended["document"]), ("HTML", self.site)):

@@ -7,6 +7,7 @@ Ansible loads plugins by path, so this module finds the package ``calibration`` 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 import sys
@@ -44,6 +45,18 @@ def orderly_end():
             signal.signal(number, handler)
         for number in received:
             os.kill(os.getpid(), number)
+
+
+PR_SET_PDEATHSIG = 1
+"""From linux/prctl.h."""
+
+
+def end_with_controller():
+    """Have the kernel end this worker, and with it what it started, when the controller's process is killed.
+
+    Without it a worker whose controller was killed would go on measuring for nobody.
+    """
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
 
 class CalibrationAction(ActionBase):

@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Real runs on this machine: what works, and what each kind of bad input and misfortune leads to."""
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support import BROKEN, ROOT, TINY, Ended, Lab
+
+from calibration.results.store import read_run, records
+
+SITE = ROOT / ".cache" / "tests" / "site"
+
+PAGE = 4096
+"""Bytes that a file system gives out at a time."""
+
+
+@pytest.fixture(scope="module")
+def first(module_lab: Lab) -> Ended:
+    return module_lab.run("calibrate.yml")
+
+
+def test_a_run_ends_well_with_a_valid_document_and_a_page(module_lab: Lab, first: Ended) -> None:
+    assert first.rc == 0, first.text
+    (run,) = module_lab.runs()
+    assert run.relative_to(module_lab.results).parts[:2] == ("localhost", "localhost")
+    document = read_run(run)
+    assert document.run.status == "complete"
+    assert document.run.kernels is not None
+    assert [each.kind for each in document.measurements] == ["idle_latency"]
+    page = run / "report" / "page.rst"
+    assert document.run.kernels.sha256 in page.read_text(encoding="utf-8")
+    for path in (page, run / "run.json"):
+        assert str(path) in first.text
+
+
+def test_the_output_has_one_line_per_event_and_no_control_character(first: Ended) -> None:
+    assert "localhost: step 1 of 1: Idle latency" in first.text
+    assert all(character.isprintable() or character == "\n" for character in first.text)
+    assert "WARNING" not in first.text
+
+
+def test_a_run_leaves_nothing_behind(module_lab: Lab, first: Ended) -> None:
+    assert first.rc == 0
+    assert module_lab.leftovers() == []
+
+
+def test_a_second_run_is_kept_beside_the_first(module_lab: Lab, first: Ended) -> None:
+    assert first.rc == 0
+    (before,) = module_lab.runs()
+    kept = (before / "run.json").read_bytes()
+    second = module_lab.run("calibrate.yml")
+    assert second.rc == 0, second.text
+    assert len(module_lab.runs()) == 2
+    assert (before / "run.json").read_bytes() == kept
+
+
+def test_all_pages_and_the_site_are_rendered_again(module_lab: Lab, first: Ended) -> None:
+    assert first.rc == 0
+    for run in module_lab.runs():
+        (run / "report" / "page.rst").unlink()
+    again = module_lab.run("report.yml", "-e", f"report_site_dir={SITE}")
+    assert again.rc == 0, again.text
+    assert all((run / "report" / "page.rst").is_file() for run in module_lab.runs())
+    assert (SITE / "index.html").is_file()
+
+
+def test_check_mode_shows_the_plan_and_touches_nothing(lab: Lab) -> None:
+    ended = lab.run("calibrate.yml", "--check")
+    assert ended.rc == 0, ended.text
+    assert "1. Idle latency" in ended.text
+    assert "sutprobe latency --at" in ended.text
+    assert not lab.results.exists()
+    assert lab.leftovers() == []
+
+
+def test_nightly_is_calibrate_with_its_profile(lab: Lab) -> None:
+    ended = lab.run("nightly.yml", "--check", profile=None)
+    assert ended.rc == 0, ended.text
+    assert "Maximum bandwidth" in ended.text
+
+
+def test_what_fails_is_not_measured_and_the_rest_goes_on(lab: Lab) -> None:
+    ended = lab.run("calibrate.yml", profile=BROKEN)
+    assert ended.rc == 2
+    (run,) = lab.runs()
+    document = read_run(run)
+    assert document.run.status == "incomplete"
+    assert [each.kind for each in document.measurements] == ["idle_latency"]
+    (missing,) = [each for each in document.not_measured if each.cause == "failed"]
+    assert missing.kind == "latency_matrix"
+    assert "expected whole numbers from 1 to 31, found '99'" in missing.reason
+    assert f"Not measured: {missing.what}: {missing.reason}" in ended.text
+    assert (run / "report" / "page.rst").is_file()
+    assert lab.leftovers() == []
+
+
+def test_a_sut_that_fails_does_not_keep_others_from_being_measured(lab: Lab) -> None:
+    inventory = lab.directory / "hosts.json"
+    hosts = {
+        "broken": {"calibration_remote_base": str(lab.directory / "missing")},
+        "lost": {"ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": 1},
+        "good": {},
+    }
+    everyone = {
+        "ansible_connection": "local",
+        "ansible_python_interpreter": "{{ ansible_playbook_python }}",
+        "calibration_remote_base": str(lab.remote),
+        "calibration_results_dir": str(lab.results),
+        "calibration_profile": str(TINY),
+        "report_site": False,
+    }
+    inventory.write_text(json.dumps({"all": {"hosts": hosts, "vars": everyone}}))
+    command = lab.command("calibrate.yml")[:5]
+    done = subprocess.run(
+        [*command, "-i", str(inventory)], cwd=ROOT, env=lab.environment(), capture_output=True, text=True, check=False
+    )
+    assert done.returncode in {2, 4, 6}, done.stdout + done.stderr
+    assert "broken: Expected a directory that user id" in done.stdout
+    assert "lost: not reachable:" in done.stdout
+    assert "good: complete, 1 measured" in done.stdout
+    assert [run.parts[-2] for run in lab.runs()] == ["good"]
+
+
+def test_an_unknown_profile_is_refused_before_anything_is_touched(lab: Lab) -> None:
+    ended = lab.run("calibrate.yml", profile="thorough")
+    assert ended.rc == 2
+    assert "expected one of the profiles quick, nightly, full or the path of a .yml file, found 'thorough'" in ended.text
+    assert not lab.results.exists()
+    assert lab.leftovers() == []
+
+
+@pytest.mark.parametrize("content", [None, "all: [not, an, inventory", "[group\n"], ids=["missing", "yaml", "ini"])
+def test_an_inventory_that_cannot_be_read_is_an_error(lab: Lab, content: str | None) -> None:
+    inventory = lab.directory / "hosts.yml"
+    if content is not None:
+        inventory.write_text(content)
+    ended = lab.run("calibrate.yml", "-i", str(inventory))
+    assert ended.rc not in {0, 2}
+    assert str(inventory) in ended.text
+    assert not lab.results.exists()
+
+
+def test_an_inventory_without_a_sut_is_an_error(lab: Lab) -> None:
+    inventory = lab.directory / "hosts.yml"
+    inventory.write_text("all:\n  children:\n    testbed1:\n")
+    ended = lab.run("calibrate.yml", "-i", str(inventory))
+    assert ended.rc != 0
+    assert "Expected at least one SUT in the inventory, found none" in ended.text
+
+
+def test_results_that_cannot_be_written_are_refused_before_measuring(lab: Lab) -> None:
+    lab.results.write_text("a file where a directory should be")
+    ended = lab.run("calibrate.yml")
+    assert ended.rc == 2
+    assert f"for the results at {lab.results}, found {lab.results} which is no directory" in ended.text
+    assert lab.leftovers() == []
+
+
+def test_a_remote_directory_of_another_kind_is_not_used(lab: Lab) -> None:
+    (lab.remote / "calibration-20261121T000000Z-0000-localhost").write_text("not a directory")
+    ended = lab.run("calibrate.yml", "-e", "calibration_run_id=20261121T000000Z-0000")
+    assert ended.rc == 2
+    assert "found another kind of file" in ended.text
+    (run,) = lab.runs()
+    assert read_run(run).run.status == "incomplete"
+
+
+TAMPER = """
+- hosts: all
+  gather_facts: false
+  tasks:
+    - ansible.builtin.import_role: {name: settings}
+    - ansible.builtin.import_role: {name: preflight}
+    - ansible.builtin.import_role: {name: context}
+    - block:
+        - ansible.builtin.import_role: {name: kernels}
+        - ansible.builtin.copy: {dest: "{{ calibration_remote_dir }}/sutprobe", content: other bytes, mode: "0700"}
+        - ansible.builtin.import_role: {name: kernels, tasks_from: verify}
+        - ansible.builtin.import_role: {name: measure}
+      rescue:
+        - ansible.builtin.import_role: {name: collect, tasks_from: reason}
+      always:
+        - ansible.builtin.import_role: {name: cleanup}
+        - ansible.builtin.import_role: {name: collect}
+        - ansible.builtin.import_role: {name: verdict}
+"""
+
+
+def test_other_bytes_on_the_sut_are_found_and_nothing_is_measured_with_them(lab: Lab) -> None:
+    play = lab.directory / "tamper.yml"
+    play.write_text(TAMPER)
+    ended = lab.run(play)
+    assert ended.rc == 2
+    (run,) = lab.runs()
+    document = read_run(run)
+    assert document.run.kernels is not None
+    expected = f"Expected the kernel with sha256 {document.run.kernels.sha256} on the SUT, found "
+    assert expected in ended.text
+    assert document.measurements == ()
+    assert all(each.reason.startswith(expected) for each in document.not_measured if each.cause == "failed")
+    assert "step 1" not in ended.text
+    assert list(lab.remote.iterdir()) == []
+
+
+@pytest.fixture
+def small_disk(lab: Lab) -> Iterator[Path]:
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount a small file system")
+    lab.results.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(lab.results)]
+    mounted = subprocess.run(mount, capture_output=True, text=True, check=False)
+    if mounted.returncode != 0:
+        pytest.skip(f"a small file system cannot be mounted here: {mounted.stderr.strip()}")
+    yield lab.results
+    subprocess.run(["umount", str(lab.results)], check=True)
+
+
+def test_too_little_space_is_found_before_measuring(lab: Lab, small_disk: Path) -> None:
+    ended = lab.run("calibrate.yml")
+    assert ended.rc == 2
+    assert "Expected at least 67108864 bytes free for the results" in ended.text
+    assert list(small_disk.iterdir()) == []
+
+
+def fill(directory: Path, leave_bytes: int) -> None:
+    free = os.statvfs(directory)
+    (directory / "ballast").write_bytes(b"\0" * (free.f_bavail * free.f_frsize - leave_bytes))
+
+
+def test_a_disk_that_is_full_at_the_start_begins_no_run(lab: Lab, small_disk: Path) -> None:
+    fill(small_disk, 2 * PAGE)
+    ended = lab.run("calibrate.yml", "-e", "preflight_results_free_bytes=0")
+    assert ended.rc == 2
+    assert "the results cannot be written below" in ended.text
+    assert [path.name for path in small_disk.iterdir()] == ["ballast"]
+    assert lab.leftovers() == []
+
+
+def test_a_disk_that_fills_up_loses_nothing_that_was_there(lab: Lab, small_disk: Path, module_lab: Lab) -> None:
+    if not module_lab.runs():
+        assert module_lab.run("calibrate.yml").rc == 0
+    example = module_lab.runs()[0]
+    start = (example / "records.jsonl").read_bytes().split(b"\n", 1)[0]
+    pages = (example / "context.tar.gz").stat().st_size // PAGE + len(start) // PAGE + 2
+    fill(small_disk, (pages + 1) * PAGE)
+    ended = lab.run("calibrate.yml", "-e", "preflight_results_free_bytes=0")
+    assert ended.rc == 2
+    assert "the results cannot be written below" in ended.text
+    (run,) = lab.runs()
+    assert not (run / "run.json").exists()
+    run_id = next(iter(records(run))).id
+    (small_disk / "ballast").unlink()
+    cleaned = lab.run("cleanup.yml", "-e", f"calibration_run_id={run_id}")
+    assert cleaned.rc == 0, cleaned.text
+    assert read_run(run).run.id == run_id
+    assert lab.leftovers() == []
