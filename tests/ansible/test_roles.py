@@ -63,7 +63,7 @@ def test_every_task_file_that_a_playbook_may_import_is_specified(role: str) -> N
 def test_an_assert_says_what_was_expected_and_found(role: str) -> None:
     for file, task in tasks_of(role):
         if "ansible.builtin.assert" in task:
-            message = task["ansible.builtin.assert"]["fail_msg"]
+            message = task["ansible.builtin.assert"]["fail_msg"] + str(task.get("vars", ""))
             assert "xpected" in message or "{{ __preflight_controller.profile.error }}" in message, (file, task["name"])
 
 

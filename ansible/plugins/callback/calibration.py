@@ -290,7 +290,7 @@ class CallbackModule(CallbackBase):
         """Say when a new phase begins."""
         self.stop_refreshing()
         role = task._role.get_name() if task._role else None
-        if role is None or role == self.phase or role in SILENT:
+        if role is None or role == self.phase or role in SILENT or task.action == "calibration_record":
             return
         self.phase = role
         if task.check_mode and role in SILENT_IN_CHECK_MODE:

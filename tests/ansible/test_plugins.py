@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the plugins decide, without Ansible around them."""
+
+import json
+import os
+import shutil
+import subprocess
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from ansible.errors import AnsibleConnectionFailure
+from support import load_plugin
+
+from calibration.measurements.base import Step
+
+STEP_PLUGIN = load_plugin("action", "calibration_step")
+KERNEL_MODULE = load_plugin("modules", "sut_kernel")
+COLLECT_PLUGIN = load_plugin("action", "calibration_collect")
+
+SOURCE = "a" * 64
+OTHER = "b" * 64
+
+
+def document(**changes: Any) -> str:
+    plain = {"status": "ok", "error": None, "build": {"source_sha256": SOURCE}, "result": {}}
+    return json.dumps(plain | changes)
+
+
+def failed(code: str, message: str) -> str:
+    return document(status="failed", error={"code": code, "message": message}, result=None)
+
+
+ANSWERS: dict[str, tuple[dict[str, Any], str, str | None]] = {
+    "ok": ({"rc": 0, "stdout": document() + "\n", "stderr": ""}, "ok", None),
+    "refused": ({"rc": 2, "stdout": failed("usage", "no such option"), "stderr": ""}, "failed", "no such option"),
+    "deadline": ({"rc": 3, "stdout": failed("deadline", "30 s are over"), "stderr": ""}, "timed_out", "30 s are over"),
+    "ended": ({"rc": 4, "stdout": failed("interrupted", "SIGTERM came"), "stderr": ""}, "killed", "SIGTERM came"),
+    "killed": ({"rc": 137, "stdout": "", "stderr": "Killed\n"}, "killed", "ended by SIGKILL before it had a result"),
+    "silent": ({"rc": 1, "stdout": " \n", "stderr": "oh no"}, "failed", "found nothing"),
+    "noise": ({"rc": 0, "stdout": "Welcome!\n" + document(), "stderr": ""}, "failed", "found 'Welcome!"),
+    "list": ({"rc": 0, "stdout": "[]", "stderr": ""}, "failed", "expected one JSON object, found list"),
+    "nan": ({"rc": 0, "stdout": document(result={"ns": float("nan")}), "stderr": ""}, "failed", "NaN is no figure"),
+    "other-bytes": (
+        {"rc": 0, "stdout": document(build={"source_sha256": OTHER}), "stderr": ""},
+        "failed",
+        f"expected an answer of the kernel made from sources {SOURCE}, found one made from {OTHER}",
+    ),
+    "ok-but-code": ({"rc": 1, "stdout": document(), "stderr": "x"}, "failed", "gave no reason; exit code 1; it said: x"),
+}
+
+
+@pytest.mark.parametrize("case", ANSWERS)
+def test_an_answer_is_judged(case: str) -> None:
+    answer, outcome, reason = ANSWERS[case]
+    found, why, kept = STEP_PLUGIN.judge_answer(answer, SOURCE)
+    assert found == outcome
+    assert (why is None) if reason is None else reason in why
+    assert (kept is not None) == (outcome == "ok" or case in {"refused", "deadline", "ended", "other-bytes", "ok-but-code"})
+
+
+def step(deadline_s: float = 30.0) -> Step:
+    return Step(
+        id="x",
+        kind="x",
+        title="x",
+        argv=("sutprobe", "latency", "--at", "1@0; touch bad"),
+        cpus=(),
+        nodes=(),
+        expected_duration_s=1.0,
+        deadline_s=deadline_s,
+    )
+
+
+class Sut(STEP_PLUGIN.ActionModule):  # type: ignore[misc,name-defined]
+    """A step plugin whose SUT answers with what it is given."""
+
+    def __init__(self, *answers: Any) -> None:
+        self.answers = list(answers)
+        self.commands: list[str] = []
+        self._connection = SimpleNamespace(close=lambda: None)
+
+    def _low_level_execute_command(self, command: str) -> dict[str, Any]:  # type: ignore[override]
+        self.commands.append(command)
+        answer = self.answers.pop(0)
+        if isinstance(answer, BaseException):
+            raise answer
+        result: dict[str, Any] = answer() if callable(answer) else answer
+        return result
+
+
+def measure(sut: Sut, directory: Path, *, deadline_s: float = 30.0) -> tuple[str, str | None]:
+    arguments = {"directory": str(directory), "kernel": "/tmp/a b/sutprobe", "source_sha256": SOURCE, "grace_s": 0.1}
+    outcome, reason, *_ = sut.measure(step(deadline_s), arguments)
+    return outcome, reason
+
+
+def test_a_command_is_an_argument_list_for_the_shell(tmp_path: Path) -> None:
+    sut = Sut(ANSWERS["ok"][0])
+    assert measure(sut, tmp_path) == ("ok", None)
+    assert sut.commands == ["exec '/tmp/a b/sutprobe' latency --at '1@0; touch bad'"]
+
+
+def test_a_step_that_never_answers_is_given_up(tmp_path: Path) -> None:
+    outcome, reason = measure(Sut(lambda: time.sleep(600)), tmp_path, deadline_s=0.1)
+    assert outcome == "timed_out"
+    assert reason == "expected an end within 0.1 s, given up after 0.2 s without any answer"
+
+
+def test_a_lost_connection_fails_the_step_and_after_two_nothing_is_tried(tmp_path: Path) -> None:
+    sut = Sut(AnsibleConnectionFailure("gone"), AnsibleConnectionFailure("gone"))
+    for _ in range(2):
+        outcome, reason = measure(sut, tmp_path)
+        assert outcome == "failed"
+        assert "the connection to the SUT was lost: gone" in str(reason)
+    assert measure(sut, tmp_path) == ("failed", "not tried: the connection to the SUT was lost in the steps before")
+    assert len(sut.commands) == 2
+
+
+def test_a_connection_that_comes_back_is_used(tmp_path: Path) -> None:
+    sut = Sut(AnsibleConnectionFailure("gone"), ANSWERS["ok"][0], AnsibleConnectionFailure("gone"), ANSWERS["ok"][0])
+    assert [measure(sut, tmp_path)[0] for _ in range(4)] == ["failed", "ok", "failed", "ok"]
+
+
+def test_a_kernel_is_put_into_a_private_directory_once(tmp_path: Path) -> None:
+    directory = tmp_path / "calibration-x"
+    assert KERNEL_MODULE.install(str(directory), b"bytes", True)
+    assert not directory.exists()
+    assert KERNEL_MODULE.install(str(directory), b"bytes", False)
+    assert directory.stat().st_mode & 0o777 == 0o700
+    assert (directory / "sutprobe").read_bytes() == b"bytes"
+    assert (directory / "sutprobe").stat().st_mode & 0o777 == 0o700
+    assert not KERNEL_MODULE.install(str(directory), b"bytes", False)
+    assert KERNEL_MODULE.install(str(directory), b"others", False)
+    assert [path.name for path in directory.iterdir()] == ["sutprobe"]
+
+
+def test_a_directory_that_others_may_enter_is_refused(tmp_path: Path) -> None:
+    directory = tmp_path / "calibration-x"
+    directory.mkdir(mode=0o755)
+    with pytest.raises(KERNEL_MODULE.Refused, match="expected mode 0700"):
+        KERNEL_MODULE.install(str(directory), b"bytes", False)
+    assert list(directory.iterdir()) == []
+
+
+def test_a_symbolic_link_is_neither_used_nor_followed(tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    target.mkdir(mode=0o700)
+    (target / "file").write_text("kept")
+    link = tmp_path / "calibration-x"
+    link.symlink_to(target)
+    with pytest.raises(KERNEL_MODULE.Refused, match="another kind of file"):
+        KERNEL_MODULE.install(str(link), b"bytes", False)
+    with pytest.raises(KERNEL_MODULE.Refused, match="another kind of file"):
+        KERNEL_MODULE.remove(str(link), False)
+    assert (target / "file").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
+def test_a_directory_of_another_user_is_refused(tmp_path: Path) -> None:
+    directory = tmp_path / "calibration-x"
+    directory.mkdir(mode=0o700)
+    os.chown(directory, 65534, 65534)
+    with pytest.raises(KERNEL_MODULE.Refused, match="to belong to user id 0, found user id 65534"):
+        KERNEL_MODULE.install(str(directory), b"bytes", False)
+
+
+def test_what_runs_from_the_directory_is_ended_and_all_of_it_removed(tmp_path: Path) -> None:
+    directory = tmp_path / "calibration-x"
+    directory.mkdir(mode=0o700)
+    shutil.copy("/bin/sleep", directory / "sutprobe")
+    with subprocess.Popen([str(directory / "sutprobe"), "600"]) as inside, subprocess.Popen(["sleep", "600"]) as outside:
+        try:
+            while KERNEL_MODULE.started_from(str(directory)) != [inside.pid]:
+                assert inside.poll() is None
+            assert KERNEL_MODULE.remove(str(directory), True) == (True, [inside.pid])
+            assert inside.poll() is None
+            assert KERNEL_MODULE.remove(str(directory), False) == (True, [inside.pid])
+            assert inside.wait(60) < 0
+            assert outside.poll() is None
+        finally:
+            outside.kill()
+    assert not directory.exists()
+    assert KERNEL_MODULE.remove(str(directory), False) == (False, [])
+
+
+def test_only_a_runs_directory_may_be_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = tmp_path / "precious"
+    kept.mkdir(mode=0o700)
+    said: dict[str, Any] = {}
+
+    class Module:
+        params = {"path": str(kept), "state": "absent", "src": None, "content": None}  # noqa: RUF012 - a stand-in
+        check_mode = False
+
+        def __init__(self, **_: Any) -> None:
+            pass
+
+        def fail_json(self, **result: Any) -> None:
+            said.update(result)
+            raise SystemExit(1)
+
+    monkeypatch.setattr(KERNEL_MODULE, "AnsibleModule", Module)
+    with pytest.raises(SystemExit):
+        KERNEL_MODULE.main()
+    assert said["msg"] == f"expected a directory whose name begins with calibration-, found {kept}"
+    assert kept.is_dir()
+
+
+def test_a_run_that_had_not_begun_is_removed_with_its_empty_parents(tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    directory = results / "testbed1" / "sut1" / "run"
+    directory.mkdir(parents=True)
+    (directory / "context.tar.gz").write_bytes(b"half")
+    (directory / "records.jsonl").write_bytes(b'{"record": "sta')
+    assert not COLLECT_PLUGIN.has_begun(directory)
+    COLLECT_PLUGIN.remove_partial(directory, False)
+    assert list(results.iterdir()) == []
+
+
+def test_half_a_document_is_removed_and_the_run_kept(tmp_path: Path) -> None:
+    directory = tmp_path / "testbed1" / "sut1" / "run"
+    directory.mkdir(parents=True)
+    (directory / ".run.json.4711").write_bytes(b"{")
+    (directory / "records.jsonl").write_bytes(b"")
+    COLLECT_PLUGIN.remove_partial(directory, True)
+    assert [path.name for path in directory.iterdir()] == ["records.jsonl"]

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a person sees: live lines on a terminal, plain lines elsewhere, failures in full."""
+
+import io
+import os
+import pty
+import signal
+import subprocess
+from typing import Any
+
+import pytest
+from support import PATIENCE_S, ROOT, SLOW, Lab, load_plugin
+
+CALLBACK = load_plugin("callback", "calibration")
+
+STEPS = [
+    {"id": "a", "title": "Core jitter", "expected_duration_s": 10.0},
+    {"id": "b", "title": "Latency ladder", "expected_duration_s": 60.0},
+    {"id": "c", "title": "Idle latency", "expected_duration_s": 5.0},
+]
+
+
+class Stream(io.StringIO):
+    """A stream that is a terminal or not."""
+
+    def __init__(self, *, terminal: bool) -> None:
+        super().__init__()
+        self.terminal = terminal
+
+    def isatty(self) -> bool:
+        return self.terminal
+
+
+@pytest.mark.parametrize(
+    ("terminal", "environment", "wanted"),
+    [
+        (True, {"TERM": "xterm"}, (True, True)),
+        (True, {"TERM": "xterm", "NO_COLOR": "1"}, (True, False)),
+        (True, {"TERM": "dumb"}, (False, False)),
+        (True, {}, (False, False)),
+        (False, {"TERM": "xterm"}, (False, False)),
+    ],
+)
+def test_live_lines_and_colour_are_for_terminals_that_know_them(
+    terminal: bool, environment: dict[str, str], wanted: tuple[bool, bool]
+) -> None:
+    assert CALLBACK.terminal_wants(Stream(terminal=terminal), environment) == wanted
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0, "0 s"), (59.4, "59 s"), (59.6, "1:00"), (3599, "59:59"), (3661, "1:01:01"), (-3, "0 s")]
+)
+def test_durations_read_as_people_write_them(seconds: float, text: str) -> None:
+    assert CALLBACK.duration(seconds) == text
+
+
+def test_progress_counts_steps_and_expects_the_rest() -> None:
+    progress = CALLBACK.Progress("sut1", STEPS, 100.0)
+    progress.start(200.0)
+    assert progress.line(204.0) == "sut1  step 1 of 3  Core jitter  (4 s elapsed, about 1:11 left)"
+    assert progress.step_ended(212.0) == (1, STEPS[0])
+    assert progress.line(222.0) == "sut1  step 2 of 3  Latency ladder  (22 s elapsed, about 55 s left)"
+    assert progress.remaining_s(400.0) == 5.0
+    progress.step_ended(280.0)
+    progress.step_ended(286.0)
+    assert progress.finished
+    assert progress.remaining_s(290.0) == 0.0
+
+
+def screen(*, live: bool, colour: bool = False) -> tuple[Any, Stream]:
+    stream = Stream(terminal=live)
+    return CALLBACK.Screen(stream, live, colour), stream
+
+
+def test_a_log_gets_plain_lines_only() -> None:
+    shown, stream = screen(live=False)
+    shown.draw(["live"])
+    shown.message("first", CALLBACK.RED)
+    shown.draw(["live"])
+    shown.clear()
+    assert stream.getvalue() == "first\n"
+
+
+def test_a_terminal_gets_its_live_lines_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CALLBACK.shutil, "get_terminal_size", lambda: (20, 24))
+    shown, stream = screen(live=True)
+    shown.draw(["one", "a line that is much too long for it"])
+    shown.draw(["two"])
+    shown.message("said")
+    assert stream.getvalue() == (
+        "one\033[K\na line that is muc…\033[K\n\033[J" "\r\033[2Atwo\033[K\n\033[J" "\r\033[1A\033[Jsaid\n"
+    )
+
+
+def test_more_suts_than_rows_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CALLBACK.shutil, "get_terminal_size", lambda: (80, 6))
+    shown, stream = screen(live=True)
+    shown.draw([f"sut{number}" for number in range(10)])
+    assert "sut2\033[K\nand 7 more SUTs" in stream.getvalue()
+    assert shown.drawn == 4
+
+
+def test_a_failure_is_shown_in_full_with_what_the_program_said() -> None:
+    long = "expected this, " * 100
+    assert CALLBACK.failure_text({"msg": long, "stderr": ""}) == long.strip()
+    assert CALLBACK.failure_text({"msg": "it failed", "module_stderr": "why\nit did\n"}) == "it failed\nwhy\nit did"
+    assert CALLBACK.failure_text({"msg": "it failed: why", "stderr": "why"}) == "it failed: why"
+    assert CALLBACK.failure_text({}) == "no reason was given"
+
+
+def test_the_cleanup_uses_the_interrupted_commands_connection() -> None:
+    arguments = {
+        "inventory": ("/labs/mine",),
+        "extra_vars": ("a=1", "@/labs/vars.yml"),
+        "remote_user": "lab",
+        "private_key_file": "/keys/lab",
+        "connection": "ssh",
+        "become": True,
+        "become_method": "su",
+        "become_user": None,
+        "subset": "testbed1",
+        "check": False,
+        "tags": ("all",),
+    }
+    command = CALLBACK.cleanup_command(arguments, "20261121T000000Z-0000", ["sut1", "sut2"])
+    assert command[1:5] == ["-m", "ansible", "playbook", str(ROOT / "playbooks" / "cleanup.yml")]
+    assert command[5:] == [
+        *("--inventory", "/labs/mine", "--extra-vars", "a=1", "--extra-vars", "@/labs/vars.yml"),
+        *("--private-key=/keys/lab", "--user=lab", "--become-method=su", "--become", "--limit", "sut1,sut2"),
+        *("--extra-vars", '{"calibration_run_id": "20261121T000000Z-0000"}'),
+    ]
+
+
+def test_a_terminal_shows_the_step_live_until_it_is_interrupted(lab: Lab) -> None:
+    controller, terminal = pty.openpty()
+    seen = b""
+    with subprocess.Popen(
+        lab.command("calibrate.yml", profile=SLOW),
+        cwd=ROOT,
+        env=lab.environment(TERM="xterm", COLUMNS="100", LINES="30"),
+        stdin=subprocess.DEVNULL,
+        stdout=terminal,
+        stderr=terminal,
+        process_group=0,
+    ) as process:
+        os.close(terminal)
+        interrupted = False
+        while True:
+            try:
+                seen += os.read(controller, 65536)
+            except OSError:  # the other end is closed
+                break
+            if not interrupted and seen.count(b"step 2 of 2") >= 3:
+                os.killpg(process.pid, signal.SIGINT)
+                interrupted = True
+        assert process.wait(PATIENCE_S) == 99
+    os.close(controller)
+    text = seen.decode()
+    assert "localhost  step 2 of 2  Latency matrix" in text
+    assert "\033[1A" in text
+    assert text.endswith("run.json\r\n")
+    assert lab.leftovers() == []
