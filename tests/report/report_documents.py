@@ -14,6 +14,7 @@ from calibration.context import load
 from calibration.measurements import declaration
 from calibration.measurements.bandwidth_matrix import BandwidthMatrixValues
 from calibration.measurements.base import Missing, Step
+from calibration.measurements.c2c_latency import C2cLatencyValues
 from calibration.measurements.jitter import JitterValues
 from calibration.measurements.latency_matrix import LatencyMatrixValues
 from calibration.plan import Plan
@@ -187,7 +188,27 @@ def with_nodes(document: RunDocument, count: int) -> RunDocument:
             values=values.model_copy(update=changed),
             missing=(gone,) if count > 1 else (),
         )
-    return document
+    return _with_remote_transfers(document, nodes) if count > 1 else document
+
+
+def _with_remote_transfers(document: RunDocument, nodes: tuple[int, ...]) -> RunDocument:
+    """Return *document* with cache-to-cache matrices of *nodes*, grown from the recorded local transfer."""
+    index = index_of(document, "c2c_latency")
+    values = document.measurements[index].values
+    assert isinstance(values, C2cLatencyValues)
+    recorded, lines = values.local_hitm_ns, values.local_lines
+    assert recorded is not None
+    assert lines is not None
+
+    def matrix(factor: float) -> tuple[tuple[Estimate | None, ...], ...]:
+        return tuple(
+            tuple(None if row == column else scaled(recorded, factor + row / 10 + column / 100) for column in nodes)
+            for row in nodes
+        )
+
+    remote = {"remote_hitm_writer_homed_ns": matrix(3), "remote_hitm_reader_homed_ns": matrix(4)}
+    shape = {"nodes": nodes, "cpus": nodes, "lines": (lines,) * len(nodes)}
+    return replace(document, index, values=values.model_copy(update={**shape, **remote}))
 
 
 def with_cpus(document: RunDocument, count: int) -> RunDocument:

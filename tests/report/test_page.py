@@ -151,6 +151,12 @@ def test_numbers_are_laid_out_as_readers_of_mlc_and_pma_jitter_know_them(documen
         r"^    Inject  Latency Bandwidth\n    Delay   \(ns\)    MB/sec\n    ==========================$",
         rf"^     00000 +{number}\d +{number}$",
         rf"^                    Numa node\n    Numa node            0       1\n           0 +{number} +{number}$",
+        rf"^    Local Socket L2->L2 HIT  latency        {number}$",
+        rf"^    Local Socket L2->L2 HITM latency        {number}$",
+        r"^    Remote Socket L2->L2 HITM latency \(data address homed in writer socket\)$",
+        r"^    Remote Socket L2->L2 HITM latency \(data address homed in reader socket\)$",
+        r"^                            Reader Numa Node\n    Writer Numa Node     0       1$",
+        rf"^                0        - +{number}\n                1 +{number}       -$",
         r"^       Inst_Min   Inst_Max   Inst_jitter last_Exec  Abs_min    Abs_max      tmp       Interval     Sample",
         r"^( +\d+){9}$",
     ):
@@ -505,6 +511,33 @@ def test_a_synthetic_shape_of_many_nodes_has_all_its_cells(document: RunDocument
                 assert cell is None or f">{filters.significant(cell.value / scale)}<" in drawn
         if count > 1:
             assert "no_memory: expected 128 MiB on that node, found 3 MiB free" in part.astext()
+
+
+@pytest.mark.parametrize("count", [1, 2, 4, 8])
+def test_a_synthetic_shape_of_many_nodes_has_all_its_transfers(document: RunDocument, count: int) -> None:
+    shaped = with_nodes(document, count)
+    values: Any = shaped.measurements[index_of(shaped, "c2c_latency")].values
+    tree = parsed(page_of(shaped))
+    part = next(each for each in tree.findall(nodes.section) if each.children[0].astext() == "Cache-to-cache latency")
+    figures, *halves = (block.astext() for block in part.findall(nodes.literal_block))
+    assert figures.count("Reader Numa Node") == (2 if count > 1 else 0)
+    matrices = (values.remote_hitm_writer_homed_ns, values.remote_hitm_reader_homed_ns)
+    shown = [_rows(each, count) for each in figures.split("Writer Numa Node")[1:]]
+    assert shown == [
+        [[str(node), *("-" if cell is None else f"{cell.value:.1f}" for cell in row)] for node, row in enumerate(cells)]
+        for cells in matrices
+        if count > 1
+    ]
+    # each figure with its interval in a row of the table, or as a matrix of half-widths where there are many
+    named = len([row for row in part.findall(nodes.row) if "homed" in row.astext()])
+    assert (named, len(halves)) == ((2 * count * (count - 1), 0) if count < 4 else (0, 1))
+    if halves:
+        cell = values.remote_hitm_reader_homed_ns[0][1]
+        assert _rows(halves[0].split("Writer Numa Node")[2], 1)[0][2] == filters.fixed(filters.half(cell), 2)
+
+
+def _rows(block: str, count: int) -> list[list[str]]:
+    return [line.split() for line in block.split("\n")[1 : count + 1]]
 
 
 def test_a_synthetic_shape_of_many_cpus_shows_those_with_the_longest_gaps(document: RunDocument) -> None:

@@ -220,6 +220,82 @@ def test_one_disturbed_point_does_not_split_a_plateau() -> None:
     assert [level.name for level in recognise_levels(curve, {1: 48 << 10})] == ["L1", "memory"]
 
 
+def two_nodes_of_transfers() -> dict[str, Any]:
+    """Return the recorded transfers with remote ones beside them: the recorded windows, longer by a known factor."""
+    raw = read(FIXTURES / "sutprobe" / "c2c_latency.json")
+    recorded = points(raw)[1]
+    for number, (writer, reader, home) in enumerate(((1, 4, 0), (1, 4, 1), (4, 1, 1), (4, 1, 0)), 2):
+        pair = copy.deepcopy(recorded) | {"writer": writer, "reader": reader, "home": home, "lines": 512 * writer}
+        for placement in pair["placements"]:
+            placement["windows_ns"] = [each * number for each in placement["windows_ns"]]
+        points(raw).append(pair)
+    return raw
+
+
+def test_remote_transfers_stand_in_the_matrix_of_their_home_by_writer_and_reader(context: Context) -> None:
+    path = FIXTURES / "sutprobe" / "c2c_latency.json"
+    (alone,) = parse(path, read(path), context)
+    (parsed,) = parse(path, two_nodes_of_transfers(), context)
+    values: Any = parsed.values
+    base = values.local_hitm_ns.value
+    assert values.local_hit_ns == alone.values.local_hit_ns  # type: ignore[attr-defined]
+    assert (values.local_node, values.local_home, values.local_writer, values.local_reader) == (0, 0, 1, 0)
+    assert (values.nodes, values.cpus, values.lines) == ((0, 1), (1, 4), (512, 2048))
+    writer_homed, reader_homed = values.remote_hitm_writer_homed_ns, values.remote_hitm_reader_homed_ns
+    for cells, there, back in ((writer_homed, 2, 4), (reader_homed, 3, 5)):
+        assert cells[0][0] is cells[1][1] is None
+        assert cells[0][1].value == pytest.approx(base * there)
+        assert cells[1][0].value == pytest.approx(base * back)
+    assert len([each for each in parsed.flags if each.code == "ASYMMETRIC"]) == 2
+    assert "ASYMMETRIC" not in {each.code for each in alone.flags}
+    assert {metric.name for metric in declaration("c2c_latency").metrics(values)} == {
+        "c2c_latency.local_hit_ns",
+        "c2c_latency.local_hitm_ns",
+        *(
+            f"c2c_latency.{pair}.remote_hitm_{homed}_homed_ns"
+            for pair in ("0.1", "1.0")
+            for homed in ("writer", "reader")
+        ),
+    }
+
+
+def test_a_transfer_without_a_value_is_named_and_leaves_the_others(context: Context) -> None:
+    raw = two_nodes_of_transfers()
+    fail(points(raw)[0])
+    fail(points(raw)[3])
+    (parsed,) = parse(FIXTURES / "sutprobe" / "c2c_latency.json", raw, context)
+    values: Any = parsed.values
+    assert values.local_hit_ns is None
+    assert values.local_hitm_ns is not None
+    assert values.remote_hitm_reader_homed_ns[0][1] is None
+    assert values.remote_hitm_reader_homed_ns[1][0] is not None
+    assert [each.what for each in parsed.missing] == [
+        "HIT from CPU 1 to CPU 0, homed in node 0",
+        "HITM from CPU 1 to CPU 4, homed in node 1",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("index", "change", "message"),
+    [
+        (2, {"state": "hit"}, "modified lines homed with"),
+        (2, {"home": 7}, "modified lines homed with"),
+        (2, {"writer": 2}, "one CPU of node 0"),
+        (2, {"home": 1}, "found one twice"),
+        (2, {"reader": 100000}, "CPU 100000"),
+        (1, {"reader": 2}, "one local pair"),
+        (1, {"home": 1}, "one local pair"),
+    ],
+)
+def test_transfers_that_were_not_asked_for_are_refused(
+    context: Context, index: int, change: dict[str, Any], message: str
+) -> None:
+    raw = two_nodes_of_transfers()
+    points(raw)[index].update(change)
+    with pytest.raises(InputError, match=message):
+        parse(FIXTURES / "sutprobe" / "c2c_latency.json", raw, context)
+
+
 def test_ladder_sizes_are_whole_lines_and_reach_both_ends() -> None:
     sizes = ladder_sizes(1024, 100 << 20, 4)
     assert sizes[0] == 1024

@@ -29,6 +29,12 @@ def cpus_of(text: str) -> set[int]:
     return found
 
 
+def transfer(text: str) -> tuple[int, int, int, str]:
+    cpus, home, state = text.split(":")
+    writer, reader = cpus.split("@")
+    return int(writer), int(reader), int(home), state
+
+
 def step_of(context: Context, profile: str, step_id: str) -> Step:
     return next(step for step in make_plan(context, load_profile(profile)).steps if step.id == step_id)
 
@@ -51,6 +57,11 @@ def test_a_plan_uses_only_cpus_and_nodes_that_the_machine_has(machine: Context, 
                 cpus, _, node = part.partition("@")
                 assert cpus_of(cpus) <= set(machine.online_cpus)
                 assert int(node) in nodes
+        for writer, reader, home, state in map(transfer, options(step, "pair")):
+            assert {writer, reader} <= set(step.cpus)
+            assert home in set(step.nodes) & set(Sut(machine).memory_nodes)
+            assert reader not in machine.siblings(writer)
+            assert state in {"hit", "hitm"}
     assert len({step.id for step in plan.steps}) == len(plan.steps)
 
 
@@ -81,6 +92,67 @@ def test_memory_only_nodes_are_columns_and_cpu_only_nodes_are_rows() -> None:
         targets = [text.split("@") for text in options(step_of(cpu_only, "quick", step_id), option)]
         assert str(row) not in {node for _, node in targets}
         assert any(cpus_of(cpus) <= set(machine_cpus(cpu_only, row)) for cpus, _ in targets)
+
+
+def test_transfers_between_nodes_are_homed_with_the_writer_and_with_the_reader() -> None:
+    smt = load(FIXTURES / "x86_64-two-nodes-smt.tar.gz")
+    step = step_of(smt, "quick", "c2c_latency")
+    local, remote = [], []
+    for writer, reader, home, state in map(transfer, options(step, "pair")):
+        nodes = smt.node_of(writer), smt.node_of(reader)
+        (local if nodes[0] == nodes[1] else remote).append((nodes, home, state))
+    assert local == [((0, 0), 0, "hit"), ((0, 0), 0, "hitm")]
+    assert remote == [(nodes, home, "hitm") for nodes in ((0, 1), (1, 0)) for home in nodes]
+
+
+def test_local_transfers_are_between_two_cores_and_between_isolated_cpus_where_there_are_two() -> None:
+    isolated = load(FIXTURES / "x86_64-isolated.tar.gz")
+    writer, reader, *_ = transfer(options(step_of(isolated, "quick", "c2c_latency"), "pair")[0])
+    assert writer in isolated.isolated_cpus
+    assert reader not in isolated.siblings(writer)
+    more = isolated.model_copy(update={"isolation": isolated.isolation.model_copy(update={"isolated": (1, 2, 3)})})
+    writer, reader, *_ = transfer(options(step_of(more, "quick", "c2c_latency"), "pair")[0])
+    assert (writer, reader) == (1, 2)
+
+
+def test_the_first_node_with_two_cores_has_the_local_transfers() -> None:
+    smt = load(FIXTURES / "x86_64-two-nodes-smt.tar.gz")
+    one_core = smt.model_copy(update={"cpus": smt.cpus.model_copy(update={"allowed": (0, 1, 4, 5, 6, 7)})})
+    writer, reader, home, _ = transfer(options(step_of(one_core, "quick", "c2c_latency"), "pair")[0])
+    assert (smt.node_of(writer), smt.node_of(reader), home) == (1, 1, 1)
+    assert reader not in smt.siblings(writer)
+
+
+@pytest.mark.parametrize(
+    ("allowed", "transfers", "reasons"),
+    [
+        ((0, 1), 0, ["no node has CPUs of two cores", "no two nodes have CPUs"]),
+        ((0, 1, 2, 3), 2, ["no two nodes have CPUs"]),
+        ((0, 1, 4, 5), 4, ["no node has CPUs of two cores"]),
+        ((0, 1, 2, 3, 4, 5), 6, []),
+    ],
+)
+def test_transfers_that_a_machine_has_no_cores_or_nodes_for_are_named(
+    allowed: tuple[int, ...], transfers: int, reasons: list[str]
+) -> None:
+    smt = load(FIXTURES / "x86_64-two-nodes-smt.tar.gz")
+    part = smt.model_copy(update={"cpus": smt.cpus.model_copy(update={"allowed": allowed})})
+    plan = make_plan(part, load_profile("quick"))
+    found = [text for step in plan.steps if step.kind == "c2c_latency" for text in options(step, "pair")]
+    assert len(found) == transfers
+    told = [each.reason for each in plan.not_planned if each.kind == "c2c_latency"]
+    assert [reason.startswith(expected) for reason, expected in zip(told, reasons, strict=True)] == [True] * len(told)
+
+
+def test_a_node_without_memory_is_the_home_of_no_transfer() -> None:
+    cpu_only = load(FIXTURES / "x86_64-cpu-only-node.tar.gz")
+    (empty,) = cpu_only.cpu_only_nodes
+    plan = make_plan(cpu_only, load_profile("quick"))
+    pairs = [transfer(text) for text in options(step_of(cpu_only, "quick", "c2c_latency"), "pair")]
+    assert empty not in {home for _, _, home, _ in pairs}
+    assert empty in {cpu_only.node_of(writer) for writer, *_ in pairs}
+    told = {each.what: each.reason for each in plan.not_planned if each.kind == "c2c_latency"}
+    assert told == {f"Transfers homed in node {empty}": f"node {empty} has no memory"}
 
 
 def machine_cpus(context: Context, node: int) -> tuple[int, ...]:
