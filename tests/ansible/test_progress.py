@@ -57,9 +57,9 @@ def test_durations_read_as_people_write_them(seconds: float, text: str) -> None:
 def test_progress_counts_steps_and_expects_the_rest() -> None:
     progress = CALLBACK.Progress("sut1", STEPS, 100.0)
     progress.start(200.0)
-    assert progress.line(204.0) == "sut1  step 1 of 3  Core jitter  (4 s elapsed, about 1:11 left)"
+    assert progress.line(204.0) == "sut1: step 1 of 3: Core jitter (4 s elapsed, about 1:11 left)"
     assert progress.step_ended(212.0) == (1, STEPS[0])
-    assert progress.line(222.0) == "sut1  step 2 of 3  Latency ladder  (22 s elapsed, about 55 s left)"
+    assert progress.line(222.0) == "sut1: step 2 of 3: Latency ladder (22 s elapsed, about 55 s left)"
     assert progress.remaining_s(400.0) == 5.0
     progress.step_ended(280.0)
     progress.step_ended(286.0)
@@ -156,7 +156,7 @@ def test_a_terminal_shows_the_step_live_until_it_is_interrupted(lab: Lab) -> Non
         assert process.wait(PATIENCE_S) == 99
     os.close(controller)
     text = seen.decode()
-    assert "localhost  step 2 of 2  Latency matrix" in text
+    assert "localhost: step 2 of 2: Latency matrix" in text
     assert "\033[1A" in text
     assert text.endswith("run.json\r\n")
     assert lab.leftovers() == []

@@ -127,7 +127,7 @@ class Progress:
         number = min(self.done + 1, len(self.steps))
         what = "all steps done" if self.finished else self.steps[self.done]["title"]
         return (
-            f"{self.name}  step {number} of {len(self.steps)}  {what}  "
+            f"{self.name}: step {number} of {len(self.steps)}: {what} "
             f"({duration(now - self.began)} elapsed, about {duration(self.remaining_s(now))} left)"
         )
 
