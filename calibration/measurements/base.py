@@ -7,7 +7,7 @@ registry in ``calibration.measurements`` finds the modules; nothing else lists t
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from calibration.context.model import Context
@@ -114,6 +114,14 @@ class Declaration(ABC, Generic[S, V]):
 
         Raises ``InputError`` where the document has another form or no value at all.
         """
+
+    def completed(self, values: V, run: Mapping[str, Values]) -> V:
+        """Return *values* after a look at all values of the *run*, by measurement identifier.
+
+        For a kind whose question is about the whole run; most kinds answer theirs alone.
+        """
+        del run
+        return values
 
     @abstractmethod
     def metrics(self, values: V) -> Iterator[Metric]:

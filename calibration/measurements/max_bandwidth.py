@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Maximum bandwidth: the most that any setting tried moves, for each mix, with the setting that moved it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Literal
 
 from pydantic import NonNegativeInt, PositiveInt
@@ -9,6 +9,7 @@ from pydantic import NonNegativeInt, PositiveInt
 from calibration.context.model import Context
 from calibration.measurements.base import Declaration, Metric, NotPlanned, Parsed, Step, Values, metric_of, step
 from calibration.measurements.chase import START_UP_S, TOUCH_BYTES_PER_S
+from calibration.measurements.peak_injection_bandwidth import PeakValues
 from calibration.measurements.sut import Sut
 from calibration.measurements.traffic import (
     BUFFERS_PER_THREAD,
@@ -59,11 +60,16 @@ class Tried(Model):
 
 
 class MaxValues(Values):
-    """The best measured in full for each mix, and everything that the search tried."""
+    """The best measured in full for each mix, and everything that the search tried.
+
+    ``groups`` and ``sources`` name, for each mix, the CPUs that reached it and the measurement that saw it: this one,
+    or the peak injection bandwidth of the same run where that saw more. So a run's maximum is never below its peak.
+    """
 
     kind: Literal["max_bandwidth"] = "max_bandwidth"
     mixes: dict[str, MixBandwidth]
     groups: dict[str, str]
+    sources: dict[str, str]
     search: tuple[Tried, ...]
 
 
@@ -140,11 +146,25 @@ class MaxBandwidth(Declaration[MaxSettings, MaxValues]):
         yield Parsed(
             id=step.id,
             values=MaxValues(
-                mixes=winners, groups={name: point.group for name, (_, point) in best.items()}, search=tuple(search)
+                mixes=winners,
+                groups={name: point.group for name, (_, point) in best.items()},
+                sources=dict.fromkeys(best, step.id),
+                search=tuple(search),
             ),
             flags=tuple(traffic_flags(Sut(context), document, full, winners)),
             missing=tuple(gone for point in points if (gone := missing_of(point)) is not None),
         )
+
+    def completed(self, values: MaxValues, run: Mapping[str, Values]) -> MaxValues:
+        """Return *values* with the run's peak injection bandwidth in place of what it exceeds."""
+        mixes, groups, sources = dict(values.mixes), dict(values.groups), dict(values.sources)
+        for identifier, other in run.items():
+            if not isinstance(other, PeakValues):
+                continue
+            for name, mix in other.mixes.items():
+                if name in mixes and mix.bandwidth_mb_s.value > mixes[name].bandwidth_mb_s.value:
+                    mixes[name], groups[name], sources[name] = mix, other.group, identifier
+        return values.model_copy(update={"mixes": mixes, "groups": groups, "sources": sources})
 
     def metrics(self, values: MaxValues) -> Iterator[Metric]:
         """Yield the maximum of each mix."""

@@ -85,6 +85,7 @@ def assemble(directory: Path, *, now: datetime, interrupted: bool = False) -> Ru
             measurements += _measurements(finished, context)
         except InputError as error:
             not_measured.append(NotMeasured(kind=step.kind, what=step.title, reason=str(error), cause="failed"))
+    measurements = _completed(measurements)
     not_measured += [
         NotMeasured(kind=each.kind, what=f"{each.title}: {gone.what}", reason=gone.reason, cause="failed")
         for each in measurements
@@ -153,6 +154,14 @@ def _measurements(record: StepRecord, context: Context) -> Iterator[Measurement]
             missing=parsed.missing,
             validity=validity((*parsed.flags, *_missing_flags(parsed), *_machine_flags(context))),
         )
+
+
+def _completed(measurements: list[Measurement]) -> list[Measurement]:
+    """Return *measurements*, each after a look at the others that may be believed."""
+    run = {each.id: each.values for each in measurements if each.validity.valid}
+    return [
+        each.model_copy(update={"values": declaration(each.kind).completed(each.values, run)}) for each in measurements
+    ]
 
 
 def _missing_flags(parsed: Parsed) -> Iterator[Flag]:

@@ -101,6 +101,24 @@ def test_every_planned_step_is_measured_or_has_its_reason(begun: store.BegunRun)
     assert kinds == {step.kind for step in begun.plan.steps}
 
 
+def test_the_maximum_is_never_below_the_peak_of_the_same_run(begun: store.BegunRun) -> None:
+    directory = Path(begun.directory)
+    peak = json.loads((FIXTURES / "sutprobe" / "peak_injection_bandwidth.json").read_text(encoding="utf-8"))
+    for point in peak["result"]["points"]:
+        for placement in point["placements"]:
+            factor = 100.0 if point["mix"] == "reads" else 0.01
+            placement["windows_mb_s"] = [factor * window for window in placement["windows_mb_s"]]
+    finish(begun, "peak_injection_bandwidth", document=peak)
+    finish(begun, "max_bandwidth")
+    run = {each.id: each.values.model_dump() for each in assemble(directory, now=NOW).measurements}
+    best, injected = run["max_bandwidth"], run["peak_injection_bandwidth"]
+    assert best["mixes"]["reads"] == injected["mixes"]["reads"]
+    assert best["sources"]["reads"] == "peak_injection_bandwidth"
+    assert best["sources"]["2:1"] == "max_bandwidth"
+    for name, mix in injected["mixes"].items():
+        assert best["mixes"][name]["bandwidth_mb_s"]["value"] >= mix["bandwidth_mb_s"]["value"]
+
+
 def test_an_interrupted_run_keeps_what_it_had(begun: store.BegunRun) -> None:
     directory = Path(begun.directory)
     finish(begun, "idle_latency")
