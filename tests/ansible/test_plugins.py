@@ -48,7 +48,11 @@ ANSWERS: dict[str, tuple[dict[str, Any], str, str | None]] = {
         "failed",
         f"expected an answer of the kernel made from sources {SOURCE}, found one made from {OTHER}",
     ),
-    "ok-but-code": ({"rc": 1, "stdout": document(), "stderr": "x"}, "failed", "gave no reason; exit code 1; it said: x"),
+    "ok-but-code": (
+        {"rc": 1, "stdout": document(), "stderr": "x"},
+        "failed",
+        "gave no reason; exit code 1; it said: x",
+    ),
 }
 
 
@@ -58,7 +62,9 @@ def test_an_answer_is_judged(case: str) -> None:
     found, why, kept = STEP_PLUGIN.judge_answer(answer, SOURCE)
     assert found == outcome
     assert (why is None) if reason is None else reason in why
-    assert (kept is not None) == (outcome == "ok" or case in {"refused", "deadline", "ended", "other-bytes", "ok-but-code"})
+    assert (kept is not None) == (
+        outcome == "ok" or case in {"refused", "deadline", "ended", "other-bytes", "ok-but-code"}
+    )
 
 
 def step(deadline_s: float = 30.0) -> Step:
@@ -171,7 +177,10 @@ def test_what_runs_from_the_directory_is_ended_and_all_of_it_removed(tmp_path: P
     directory = tmp_path / "calibration-x"
     directory.mkdir(mode=0o700)
     shutil.copy("/bin/sleep", directory / "sutprobe")
-    with subprocess.Popen([str(directory / "sutprobe"), "600"]) as inside, subprocess.Popen(["sleep", "600"]) as outside:
+    with (
+        subprocess.Popen([str(directory / "sutprobe"), "600"]) as inside,
+        subprocess.Popen(["sleep", "600"]) as outside,
+    ):
         try:
             while KERNEL_MODULE.started_from(str(directory)) != [inside.pid]:
                 assert inside.poll() is None

@@ -88,7 +88,7 @@ def test_a_terminal_gets_its_live_lines_replaced(monkeypatch: pytest.MonkeyPatch
     shown.draw(["two"])
     shown.message("said")
     assert stream.getvalue() == (
-        "one\033[K\na line that is muc…\033[K\n\033[J" "\r\033[2Atwo\033[K\n\033[J" "\r\033[1A\033[Jsaid\n"
+        "one\033[K\na line that is muc…\033[K\n\033[J\r\033[2Atwo\033[K\n\033[J\r\033[1A\033[Jsaid\n"
     )
 
 

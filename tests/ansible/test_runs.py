@@ -128,7 +128,9 @@ def test_a_sut_that_fails_does_not_keep_others_from_being_measured(lab: Lab) -> 
 def test_an_unknown_profile_is_refused_before_anything_is_touched(lab: Lab) -> None:
     ended = lab.run("calibrate.yml", profile="thorough")
     assert ended.rc == 2
-    assert "expected one of the profiles quick, nightly, full or the path of a .yml file, found 'thorough'" in ended.text
+    assert (
+        "expected one of the profiles quick, nightly, full or the path of a .yml file, found 'thorough'" in ended.text
+    )
     assert not lab.results.exists()
     assert lab.leftovers() == []
 

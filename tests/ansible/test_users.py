@@ -27,7 +27,9 @@ def user() -> Iterator[pwd.struct_passwd]:
         pytest.skip("only root can make another user")
     if shutil.which("useradd") is None:
         pytest.skip("there is no useradd here")
-    subprocess.run(["useradd", "--no-create-home", "--home-dir", "/nonexistent", "--shell", "/bin/sh", USER], check=True)
+    subprocess.run(
+        ["useradd", "--no-create-home", "--home-dir", "/nonexistent", "--shell", "/bin/sh", USER], check=True
+    )
     yield pwd.getpwnam(USER)
     subprocess.run(["userdel", USER], check=True)
 
@@ -89,7 +91,7 @@ def test_an_ordinary_user_calibrates_from_a_checkout_of_their_own(user: pwd.stru
     assert user_lab.leftovers() == []
 
 
-def test_root_becomes_another_user_on_the_sut(user: pwd.struct_passwd, user_lab: Lab) -> None:
+def test_root_becomes_another_user_on_the_sut(user_lab: Lab) -> None:
     method = "sudo" if shutil.which("sudo") else "su"
     options = ["--become", "--become-method", method, "--become-user", USER]
     ended = user_lab.run("calibrate.yml", *options, "-e", "ansible_python_interpreter=/usr/bin/python3")

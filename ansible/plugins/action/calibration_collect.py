@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Assembles a SUT's run document from the records of its run.
 
-Arguments: ``results``, ``testbed``, ``sut``, ``run_id``, and ``interrupted`` (whether the run was ended from outside). A run
-that ended before it had begun leaves a directory without a start: with ``interrupted`` it is removed.
+Arguments: ``results``, ``testbed``, ``sut``, ``run_id``, and ``interrupted`` (whether the run was ended from outside).
+A run that ended before it had begun leaves a directory without a start: with ``interrupted`` it is removed.
 """
 
 from __future__ import annotations

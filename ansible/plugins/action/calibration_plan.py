@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Begins a SUT's run: stores the capture, makes the plan and records the start, all or nothing.
 
-Arguments: ``capture`` (base64 of the .tar.gz), ``results``, ``testbed``, ``sut``, ``run_id``, ``profile``. In check mode
-the plan is made and nothing is stored.
+Arguments: ``capture`` (base64 of the .tar.gz), ``results``, ``testbed``, ``sut``, ``run_id``, ``profile``. In check
+mode the plan is made and nothing is stored.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Renders the page of one run, or the site of all of them.
 
-Arguments: ``run`` (a run's directory) for one page with its figures, or ``results`` (the directory of all) and ``site`` (a
-directory) for the site; ``pages`` renders the pages of all runs in ``results`` first.
+Arguments: ``run`` (a run's directory) for one page with its figures, or ``results`` (the directory of all) and ``site``
+(a directory) for the site; ``pages`` renders the pages of all runs in ``results`` first.
 """
 
 from __future__ import annotations

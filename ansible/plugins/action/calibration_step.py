@@ -34,7 +34,7 @@ LOST_TWICE = 2
 """After so many lost connections in a row the steps that follow are not tried: each try costs a connection timeout."""
 
 lost = {}
-"""Lost connections in a row, by run directory. All steps of a SUT are run by one worker process, which this belongs to."""
+"""Lost connections in a row, by run directory. One worker process, which this belongs to, runs all steps of a SUT."""
 
 
 class GivenUp(BaseException):
@@ -80,7 +80,8 @@ def read_answer(stdout):
     """Return the one JSON document in *stdout*. Raises ValueError where there is anything else."""
     document = json.loads(stdout, parse_constant=refuse_constant)
     if not isinstance(document, dict):
-        raise ValueError(f"expected one JSON object, found {type(document).__name__}")
+        fault = f"expected one JSON object, found {type(document).__name__}"
+        raise ValueError(fault)  # noqa: TRY004 - what the kernel printed is wrong, not an argument's type
     return document
 
 

@@ -19,7 +19,11 @@ class ActionModule(ActionBase):
         arguments = dict(self._task.args)
         if arguments.get("state", "present") == "present":
             if not arguments.get("src"):
-                return {**result, "failed": True, "msg": "expected src, the kernel's path on the controller, found none"}
+                return {
+                    **result,
+                    "failed": True,
+                    "msg": "expected src, the kernel's path on the controller, found none",
+                }
             try:
                 with open(arguments["src"], "rb") as stream:
                     arguments["content"] = base64.b64encode(stream.read()).decode("ascii")

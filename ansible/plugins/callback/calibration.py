@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a person sees of a calibration: its progress, what went wrong in full, and where the results are.
 
-On a terminal a live block below the messages shows, per SUT that measures, the step, what it is, the time elapsed and the
-time expected to remain. Elsewhere (a CI log, TERM=dumb) there is one line per event and no control character.
+On a terminal a live block below the messages shows, per SUT that measures, the step, what it is, the time elapsed and
+the time expected to remain. Elsewhere (a CI log, TERM=dumb) there is one line per event and no control character.
 
-A calibration that is interrupted is tidied up from here: the SUTs of the run are cleaned and the documents of what they had
-measured are assembled, by playbooks/cleanup.yml with the options of the interrupted command.
+A calibration that is interrupted is tidied up from here: the SUTs of the run are cleaned and the documents of what they
+had measured are assembled, by playbooks/cleanup.yml with the options of the interrupted command.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ from calibration_plugins import ROOT
 
 from calibration.errors import BAD_INPUT, ENVIRONMENT, VERDICT_FAILED
 
-# The roles' plugins need these; imported once here, before Ansible forks a worker for each task, they cost nothing there.
+# The roles' plugins need these; imported once here, before Ansible forks a worker for each task, they cost nothing
+# there.
 from calibration.results import assemble, store  # noqa: F401
 from calibration.run import note_failure
 
@@ -70,7 +71,10 @@ EXIT_CODES = {"settings": BAD_INPUT, "verdict": VERDICT_FAILED}
 WORKERS_END_S = 10
 """How long an interrupted worker may take to tidy up before its SUT is cleaned regardless."""
 
-RED, GREEN, FAINT, PLAIN = "\033[31m", "\033[32m", "\033[2m", "\033[0m"
+RED = "\033[31m"
+GREEN = "\033[32m"
+FAINT = "\033[2m"
+PLAIN = "\033[0m"
 
 
 def duration(seconds):
@@ -116,7 +120,7 @@ class Progress:
         return self.done, step
 
     def remaining_s(self, now):
-        """Return the time expected until the last step ends; what a step takes longer than planned is not held against it."""
+        """Return the time expected until the last step ends; a step that takes longer than planned counts as over."""
         if self.finished:
             return 0.0
         current = max(0.0, self.steps[self.done]["expected_duration_s"] - (now - self.step_began))
@@ -306,7 +310,9 @@ class CallbackModule(CallbackBase):
             bad = stats.failures.get(name) or stats.dark.get(name) or ended["status"] != "complete"
             missing = f", {ended['missing']} not" if ended["missing"] else ""
             self.screen.message("")
-            self.screen.message(f"{name}: {ended['status']}, {ended['measured']} measured{missing}", RED if bad else GREEN)
+            self.screen.message(
+                f"{name}: {ended['status']}, {ended['measured']} measured{missing}", RED if bad else GREEN
+            )
             for what, path in (("Page", ended.get("page")), ("JSON", ended["document"]), ("HTML", self.site)):
                 if path:
                     self.screen.message(f"  {what}: {path}")
@@ -366,7 +372,9 @@ class CallbackModule(CallbackBase):
         number, step = progress.step_ended(now)
         text = f"{name}: step {number} of {len(progress.steps)}: {step['title']}: "
         if fields["outcome"] == "ok":
-            self.screen.message(f"{text}{duration(fields['duration_s'])}, about {duration(progress.remaining_s(now))} left")
+            self.screen.message(
+                f"{text}{duration(fields['duration_s'])}, about {duration(progress.remaining_s(now))} left"
+            )
         else:
             self.screen.message(f"{text}{fields['outcome'].replace('_', ' ')}: {fields['reason']}", RED)
         self.draw()
@@ -433,7 +441,7 @@ class CallbackModule(CallbackBase):
         self.refresher.start()
 
     def refresh(self):
-        """Draw the live block every second. Output is locked against Ansible forking a worker by Ansible's own display."""
+        """Draw the live block every second. Ansible's own display keeps it from writing while a worker is forked."""
         while not self.measured.wait(REFRESH_S):
             self.draw()
 
@@ -487,7 +495,10 @@ class CallbackModule(CallbackBase):
                 os.close(writer)
                 pipes.append(reader)
                 command = [*command, option, f"/dev/fd/{reader}"]
-        environment = {**os.environ, "ANSIBLE_CONFIG": os.environ.get("ANSIBLE_CONFIG", os.path.join(ROOT, "ansible.cfg"))}
+        environment = {
+            **os.environ,
+            "ANSIBLE_CONFIG": os.environ.get("ANSIBLE_CONFIG", os.path.join(ROOT, "ansible.cfg")),
+        }
         with subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,

@@ -109,9 +109,7 @@ def running_kernels(base, proc="/proc"):
 
 def main():
     """Run as an Ansible module."""
-    module = AnsibleModule(
-        argument_spec={"remote_base": {"type": "path", "required": True}}, supports_check_mode=True
-    )
+    module = AnsibleModule(argument_spec={"remote_base": {"type": "path", "required": True}}, supports_check_mode=True)
     module.exit_json(
         changed=False,
         system=platform.system(),
