@@ -37,8 +37,11 @@ def note_failure(exit_code: int) -> None:
 def exit_code_of(ansible_code: int, noted: set[int]) -> int:
     """Return the command's exit code from ``ansible-playbook``'s and what failed tasks noted.
 
-    Bad input outranks a lacking environment, which outranks a failed verdict: the first to mend comes first.
+    Bad input outranks a lacking environment, which outranks a failed verdict: the first to mend comes first. Ansible's
+    2 without any failed task is its option parser's.
     """
+    if ansible_code == 2 and not noted:
+        return BAD_INPUT
     code = ANSIBLE_EXIT_CODES.get(ansible_code, BAD_INPUT if ansible_code != 4 else ENVIRONMENT)
     if code in {GOOD, INTERRUPTED}:
         return code
