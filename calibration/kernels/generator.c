@@ -274,16 +274,17 @@ bool generator_parse_group(struct generator *generator, const char *group, struc
 
 static bool memory_for_all(const struct generator *generator, struct error *error)
 {
+	size_t each = generator_thread_bytes(generator->shape.mix, generator->buffer_bytes);
+	uint64_t ordinary = 0;
 	for (size_t n = 0; n < generator->nodes.count; n++) {
-		uint64_t bytes = 0;
+		size_t threads = 0;
 		for (size_t i = 0; i < generator->count; i++)
-			if (generator->threads[i].node == generator->nodes.cpus[n])
-				bytes += generator_thread_bytes(generator->shape.mix, generator->buffer_bytes);
-		/* Reserved huge pages are not free memory; where they are used region_map counts them itself. */
-		if (generator->page_kind != PAGES_HUGETLB && !memory_available(generator->nodes.cpus[n], bytes, error))
+			threads += generator->threads[i].node == generator->nodes.cpus[n];
+		if (!memory_available_for(generator->nodes.cpus[n], each, threads, generator->page_kind, &ordinary, error))
 			return false;
 	}
-	return true;
+	/* Each node may have enough, and a limit on the process still not allow the sum. */
+	return ordinary == 0 || memory_available_anywhere(ordinary, error);
 }
 
 static bool take_errors(struct generator *generator, struct error *error)

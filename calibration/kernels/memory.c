@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +12,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "cgroup.h"
 #include "files.h"
 #include "json.h"
 #include "warning.h"
@@ -37,6 +39,8 @@
 #define CHECK_BATCH 1024
 /* What is left to the machine when its free memory is counted: without it the kernel may kill processes. */
 #define KEEP_FREE_BYTES (64u << 20)
+/* The same under a control group's limit, where only this process's own tables, stacks and logs are to fit. */
+#define KEEP_FREE_IN_GROUP_BYTES (4u << 20)
 
 static const char *const kind_names[] = {"auto", "thp", "base", "hugetlb"};
 
@@ -134,10 +138,35 @@ static bool only_node_with_memory(unsigned node)
 	return end != line && *end == '\0' && found == node;
 }
 
-bool memory_available(unsigned node, uint64_t bytes, struct error *error)
+bool memory_usable_bytes(const char *meminfo, uint64_t *bytes)
+{
+	uint64_t cached = 0;
+	if (!field_bytes(meminfo, "MemFree", bytes))
+		return false;
+	/* Page cache in active use is left alone: taking it would make the machine read it again while we measure. */
+	if (field_bytes(meminfo, "Inactive(file)", &cached))
+		*bytes += cached;
+	return true;
+}
+
+/* A limit counts page tables and what the kernel allocates for us too: a 512th for the tables of base pages. */
+static bool allowed_by_groups(uint64_t bytes, struct error *error)
+{
+	char where[256];
+	uint64_t room = cgroup_room("", where, sizeof(where)), needed = bytes + bytes / 512 + KEEP_FREE_IN_GROUP_BYTES;
+	if (room >= needed)
+		return true;
+	return error_set(error, ERROR_NO_MEMORY,
+	                 "expected room for %" PRIu64
+	                 " bytes under the memory limit of the control group in %s, found %" PRIu64
+	                 "; raise the limit, or use smaller buffers or fewer threads",
+	                 needed, where, room);
+}
+
+static bool node_can_take(unsigned node, uint64_t bytes, struct error *error)
 {
 	char path[80];
-	uint64_t free_bytes = 0, cached = 0;
+	uint64_t usable = 0;
 	snprintf(path, sizeof(path), "/sys/devices/system/node/node%u/meminfo", node);
 	if (kernel_has_nodes() && !node_exists(node))
 		return error_set(error, ERROR_BIND_FAILED,
@@ -152,18 +181,59 @@ bool memory_available(unsigned node, uint64_t bytes, struct error *error)
 		                 "expected memory node %u, found that %s cannot be read: %s; choose "
 		                 "another node",
 		                 node, path, strerror(errno));
-	bool known = field_bytes(text, "MemFree", &free_bytes);
-	if (field_bytes(text, "Inactive(file)", &cached))
-		free_bytes += cached;
+	bool known = memory_usable_bytes(text, &usable);
 	free(text);
 	if (!known)
 		return error_set(error, ERROR_BIND_FAILED, "expected MemFree in %s, found none", path);
-	if (free_bytes < bytes + KEEP_FREE_BYTES)
+	if (usable < bytes + KEEP_FREE_BYTES)
 		return error_set(error, ERROR_NO_MEMORY,
 		                 "expected %" PRIu64 " bytes free on node %u (with %u left to the machine), found %" PRIu64
 		                 "; use smaller buffers, fewer threads or another node",
-		                 bytes, node, KEEP_FREE_BYTES, free_bytes);
+		                 bytes, node, KEEP_FREE_BYTES, usable);
 	return true;
+}
+
+bool memory_available(unsigned node, uint64_t bytes, struct error *error)
+{
+	return node_can_take(node, bytes, error) && allowed_by_groups(bytes, error);
+}
+
+size_t memory_ordinary_regions(size_t bytes, size_t count, enum page_kind wanted, uint64_t free_pages,
+                               size_t page_bytes)
+{
+	if (wanted == PAGES_HUGETLB)
+		return 0; /* such pages or none: mapping them says how many are missing */
+	if (wanted != PAGES_AUTO || page_bytes == 0)
+		return count;
+	uint64_t each = (bytes + page_bytes - 1) / page_bytes;
+	uint64_t held = each ? free_pages / each : count;
+	return held < count ? count - (size_t)held : 0;
+}
+
+bool memory_available_for(unsigned node, size_t bytes, size_t count, enum page_kind wanted, uint64_t *ordinary_bytes,
+                          struct error *error)
+{
+	size_t page_bytes = hugetlb_page_bytes();
+	uint64_t free_pages = 0;
+	if (page_bytes && !hugetlb_free(node, page_bytes, &free_pages))
+		free_pages = 0;
+	uint64_t ordinary = (uint64_t)bytes * memory_ordinary_regions(bytes, count, wanted, free_pages, page_bytes);
+	*ordinary_bytes += ordinary;
+	return ordinary == 0 || memory_available(node, ordinary, error);
+}
+
+bool memory_available_anywhere(uint64_t bytes, struct error *error)
+{
+	char *text = file_read("/proc/meminfo");
+	uint64_t usable = 0;
+	bool known = text && (field_bytes(text, "MemAvailable", &usable) || memory_usable_bytes(text, &usable));
+	free(text);
+	if (known && usable < bytes + KEEP_FREE_BYTES)
+		return error_set(error, ERROR_NO_MEMORY,
+		                 "expected %" PRIu64 " bytes available (with %u left to the machine), found %" PRIu64
+		                 "; measure fewer CPUs at a time or free memory",
+		                 bytes, KEEP_FREE_BYTES, usable);
+	return allowed_by_groups(bytes, error);
 }
 
 static bool bind_to_node(const struct region *region, struct error *error)
@@ -208,11 +278,45 @@ static size_t round_up(size_t value, size_t step)
 	return (value + step - 1) / step * step;
 }
 
+/* Mapping takes no page from a node, touching does: while threads map and touch at once, what the kernel counts as free
+ * is promised already. So the count is read when no thread is between the two, and kept by hand until then. */
+static struct {
+	pthread_mutex_t lock;
+	uint64_t left[NODE_LIMIT];
+	unsigned touching[NODE_LIMIT];
+} hugetlb = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* Takes `pages` out of what is free on a node, to be followed by hugetlb_touched; false with the number that is left. */
+static bool hugetlb_promise(unsigned node, size_t page_bytes, uint64_t pages, uint64_t *left)
+{
+	*left = 0;
+	if (!page_bytes || node >= NODE_LIMIT)
+		return false;
+	pthread_mutex_lock(&hugetlb.lock);
+	bool good = hugetlb.touching[node] > 0 || hugetlb_free(node, page_bytes, &hugetlb.left[node]);
+	if (good)
+		*left = hugetlb.left[node];
+	good = good && *left >= pages;
+	if (good) {
+		hugetlb.left[node] -= pages;
+		hugetlb.touching[node]++;
+	}
+	pthread_mutex_unlock(&hugetlb.lock);
+	return good;
+}
+
+static void hugetlb_touched(unsigned node)
+{
+	pthread_mutex_lock(&hugetlb.lock);
+	hugetlb.touching[node]--;
+	pthread_mutex_unlock(&hugetlb.lock);
+}
+
 static bool map_hugetlb(struct region *region, size_t bytes, size_t page_bytes, struct error *error)
 {
 	uint64_t free_pages = 0;
 	size_t rounded = page_bytes ? round_up(bytes, page_bytes) : 0;
-	if (!page_bytes || !hugetlb_free(region->node, page_bytes, &free_pages) || free_pages * page_bytes < rounded)
+	if (!hugetlb_promise(region->node, page_bytes, page_bytes ? rounded / page_bytes : 0, &free_pages))
 		return error_set(error, ERROR_NO_MEMORY,
 		                 "expected %zu free hugetlb pages of %zu bytes on node %u, found %" PRIu64
 		                 "; reserve them or use "
@@ -221,10 +325,13 @@ static bool map_hugetlb(struct region *region, size_t bytes, size_t page_bytes, 
 	int shift = __builtin_ctzll(page_bytes);
 	void *start = mmap(NULL, rounded, PROT_READ | PROT_WRITE,
 	                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB | (shift << MAP_HUGE_SHIFT), -1, 0);
-	if (start == MAP_FAILED)
+	if (start == MAP_FAILED) {
+		int reason = errno;
+		hugetlb_touched(region->node);
 		return error_set(error, ERROR_NO_MEMORY,
 		                 "mapping %zu bytes of hugetlb pages: %s; reserve more or use --pages auto", rounded,
-		                 strerror(errno));
+		                 strerror(reason));
+	}
 	region->start = start;
 	region->bytes = rounded;
 	region->kind = PAGES_HUGETLB;
@@ -257,22 +364,33 @@ static bool map_ordinary(struct region *region, size_t bytes, enum page_kind kin
 	return true;
 }
 
+/* Of hugetlb pages, bound and touched; nothing is left mapped where that fails. */
+static bool region_of_hugetlb(struct region *region, size_t bytes, struct error *error)
+{
+	if (!map_hugetlb(region, bytes, hugetlb_page_bytes(), error))
+		return false;
+	bool good = bind_to_node(region, error) && populate(region, error);
+	hugetlb_touched(region->node);
+	if (!good)
+		region_unmap(region);
+	return good;
+}
+
 bool region_map(struct region *region, size_t bytes, unsigned node, enum page_kind wanted, struct error *error)
 {
 	*region = (struct region){.node = node};
-	bool mapped = false;
 	if (wanted == PAGES_AUTO || wanted == PAGES_HUGETLB) {
+		/* Where a choice is left, pages that another process took meanwhile are no failure. */
 		struct error refused = {0};
-		mapped = map_hugetlb(region, bytes, hugetlb_page_bytes(), &refused);
-		if (!mapped && wanted == PAGES_HUGETLB)
+		if (region_of_hugetlb(region, bytes, &refused))
+			return true;
+		if (wanted == PAGES_HUGETLB)
 			return error_set(error, refused.code, "%s", refused.message);
+		*region = (struct region){.node = node};
 	}
-	if (!mapped) {
-		if (!memory_available(node, bytes, error))
-			return false;
-		if (!map_ordinary(region, bytes, wanted == PAGES_BASE ? PAGES_BASE : PAGES_THP, error))
-			return false;
-	}
+	if (!memory_available(node, bytes, error) ||
+	    !map_ordinary(region, bytes, wanted == PAGES_BASE ? PAGES_BASE : PAGES_THP, error))
+		return false;
 	if (bind_to_node(region, error) && populate(region, error)) {
 		if (region->kind == PAGES_THP && memory_thp_bytes())
 			/* Makes huge pages of what was given as small ones (6.1 and later); refusal shows in the read-back. */

@@ -45,6 +45,18 @@ void pages_read_sizes(struct pages *pages, const struct region *regions, size_t 
 void pages_write(struct json *json, const char *key, const struct pages *pages);
 /* Whether the node can take this much now, without the kernel having to kill anything for it. */
 bool memory_available(unsigned node, uint64_t bytes, struct error *error);
+/* The same for `count` regions of so many bytes each, those left out that free hugetlb pages will hold. The bytes of
+ * ordinary memory they take are added to `ordinary_bytes`. */
+bool memory_available_for(unsigned node, size_t bytes, size_t count, enum page_kind wanted, uint64_t *ordinary_bytes,
+                          struct error *error);
+/* Whether this much may be allocated on whatever node: what the machine has, and what its control groups allow. */
+bool memory_available_anywhere(uint64_t bytes, struct error *error);
+/* Of `count` regions, those that cannot be made of the free hugetlb pages. */
+size_t memory_ordinary_regions(size_t bytes, size_t count, enum page_kind wanted, uint64_t free_pages,
+                               size_t page_bytes);
+/* What may be used of a meminfo text: free memory, and page cache that was not used lately and is dropped on demand.
+ * False where it does not say. */
+bool memory_usable_bytes(const char *meminfo, uint64_t *bytes);
 size_t memory_base_page_bytes(void);
 /* Size of a transparent huge page, 0 where the kernel has none. */
 size_t memory_thp_bytes(void);

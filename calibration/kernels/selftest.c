@@ -2,17 +2,20 @@
 /* Known answers: each case computes something whose answer is known by other means, and several break it on purpose
  * to see that the break is found. No case asserts how long anything takes. */
 #include <errno.h>
+#include <ftw.h>
 #include <math.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "affinity.h"
+#include "cgroup.h"
 #include "chain.h"
 #include "clock.h"
 #include "corefreq.h"
@@ -536,6 +539,113 @@ static bool case_placement(struct error *error)
 	return true;
 }
 
+static bool case_memory(struct error *error)
+{
+	/* Sixteen free pages of 2 MiB hold three regions of five pages, and not one of seventeen. */
+	const size_t page = 2u << 20;
+	EXPECT(memory_ordinary_regions(5 * page - 1, 3, PAGES_AUTO, 16, page) == 0);
+	EXPECT(memory_ordinary_regions(5 * page, 4, PAGES_AUTO, 16, page) == 1);
+	EXPECT(memory_ordinary_regions(5 * page + 1, 4, PAGES_AUTO, 16, page) == 2);
+	EXPECT(memory_ordinary_regions(17 * page, 4, PAGES_AUTO, 16, page) == 4);
+	EXPECT(memory_ordinary_regions(page, 4, PAGES_AUTO, 0, page) == 4);
+	EXPECT(memory_ordinary_regions(page, 4, PAGES_AUTO, 16, 0) == 4);
+	EXPECT(memory_ordinary_regions(page, 4, PAGES_THP, 16, page) == 4);
+	EXPECT(memory_ordinary_regions(page, 4, PAGES_BASE, 16, page) == 4);
+	EXPECT(memory_ordinary_regions(page, 40, PAGES_HUGETLB, 16, page) == 0);
+	uint64_t bytes = 0;
+	EXPECT(memory_usable_bytes("Node 0 MemTotal: 900 kB\nNode 0 MemFree:  100 kB\nNode 0 Active(file): 30 kB\n"
+	                           "Node 0 Inactive(file):   20 kB\nNode 0 SReclaimable: 7 kB\n",
+	                           &bytes));
+	EXPECT(bytes == 120 * 1024);
+	EXPECT(!memory_usable_bytes("MemTotal: 900 kB\n", &bytes));
+	struct error refused = {0};
+	EXPECT(!memory_available_anywhere(1ull << 46, &refused) && refused.code == ERROR_NO_MEMORY);
+	return true;
+}
+
+/* Files of a made-up machine, under a directory of their own. */
+static bool put(const char *root, const char *path, const char *text)
+{
+	char whole[256];
+	snprintf(whole, sizeof(whole), "%s%s", root, path);
+	for (char *at = strchr(whole + strlen(root) + 1, '/'); at; at = strchr(at + 1, '/')) {
+		*at = '\0';
+		if (mkdir(whole, 0700) != 0 && errno != EEXIST)
+			return false;
+		*at = '/';
+	}
+	FILE *file = fopen(whole, "w");
+	if (!file)
+		return false;
+	bool good = fputs(text, file) >= 0;
+	return fclose(file) == 0 && good;
+}
+
+static int remove_one(const char *path, const struct stat *status, int kind, struct FTW *place)
+{
+	(void)status;
+	(void)kind;
+	(void)place;
+	return remove(path);
+}
+
+#define MOUNT_1 "30 25 0:26 / /cg/memory rw,nosuid - cgroup cgroup rw,memory\n"
+#define MOUNT_2 "31 25 0:27 / /cg/two rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"
+#define MOUNT_INSIDE "31 25 0:27 /host/job /cg/two rw,nosuid - cgroup2 cgroup2 rw\n"
+
+static bool case_control_groups(struct error *error)
+{
+	/* files of one machine, and the room they leave */
+	static const struct {
+		const char *files[8][2];
+		uint64_t room;
+		const char *where;
+	} machines[] = {
+		{{{"/proc/self/cgroup", "0::/\n"}, {"/proc/self/mountinfo", MOUNT_2}}, CGROUP_NO_LIMIT, ""},
+		/* version 2: the parent's limit is the tighter one; cache not used lately is given back */
+		{{{"/proc/self/cgroup", "0::/a/b\n"},
+		  {"/proc/self/mountinfo", MOUNT_1 MOUNT_2},
+		  {"/cg/two/a/b/memory.max", "max\n"},
+		  {"/cg/two/a/memory.max", "1000000\n"},
+		  {"/cg/two/a/memory.current", "600000\n"},
+		  {"/cg/two/a/memory.stat", "anon 1\nactive_file 70000\ninactive_file 50000\n"}},
+		 450000,
+		 "/cg/two/a"},
+		/* version 1, beside an empty version 2; the top says no limit in its own way */
+		{{{"/proc/self/cgroup", "5:cpuset,memory:/job\n4:cpu:/other\n0::/\n"},
+		  {"/proc/self/mountinfo", MOUNT_2 MOUNT_1},
+		  {"/cg/memory/memory.limit_in_bytes", "9223372036854771712\n"},
+		  {"/cg/memory/memory.usage_in_bytes", "5\n"},
+		  {"/cg/memory/job/memory.limit_in_bytes", "4096\n"},
+		  {"/cg/memory/job/memory.usage_in_bytes", "8192\n"},
+		  {"/cg/memory/job/memory.stat", "inactive_file 9\ntotal_inactive_file 4000\n"}},
+		 0,
+		 "/cg/memory/job"},
+		/* a container sees its own group as the top, under the host's name */
+		{{{"/proc/self/cgroup", "0::/host/job\n"},
+		  {"/proc/self/mountinfo", MOUNT_INSIDE},
+		  {"/cg/two/memory.max", "5000\n"},
+		  {"/cg/two/memory.current", "1000\n"}},
+		 4000,
+		 "/cg/two"},
+	};
+	for (size_t i = 0; i < sizeof(machines) / sizeof(machines[0]); i++) {
+		char root[] = "/tmp/sutprobe-XXXXXX", where[256] = "";
+		if (!mkdtemp(root))
+			return error_set(error, ERROR_INTERNAL, "a directory for files in /tmp: %s", strerror(errno));
+		bool made = true;
+		for (size_t f = 0; made && f < 8 && machines[i].files[f][0]; f++)
+			made = put(root, machines[i].files[f][0], machines[i].files[f][1]);
+		uint64_t room = made ? cgroup_room(root, where, sizeof(where)) : 0;
+		nftw(root, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+		if (!made || room != machines[i].room ||
+		    (room != CGROUP_NO_LIMIT && strcmp(where + strlen(root), machines[i].where) != 0))
+			return error_set(error, ERROR_CHECK_FAILED, "machine %zu: expected room %llu in %s, found %llu in '%s'", i,
+			                 (unsigned long long)machines[i].room, machines[i].where, (unsigned long long)room, where);
+	}
+	return true;
+}
+
 static bool case_affinity(struct error *error)
 {
 	const struct cpu_list *allowed = affinity_allowed();
@@ -576,6 +686,8 @@ static const struct {
 	{"accounting", case_accounting},
 	{"affinity", case_affinity},
 	{"placement", case_placement},
+	{"memory", case_memory},
+	{"control_groups", case_control_groups},
 	{"generator", case_generator},
 };
 

@@ -24,6 +24,8 @@ CASES = {
     "accounting",
     "affinity",
     "placement",
+    "memory",
+    "control_groups",
     "generator",
 }
 
