@@ -296,6 +296,41 @@ static bool case_gap_period(struct error *error)
 	return true;
 }
 
+/* What is undisturbed after so many runs that all were interrupted, each for another time. */
+struct crowd {
+	unsigned interrupted, asked;
+};
+
+static double crowded_run(void *context)
+{
+	struct crowd *crowd = context;
+	unsigned number = crowd->asked++;
+	return number < crowd->interrupted ? 1.2 / (1.1 + 0.03 * (number * 7 % 257)) : 1.2;
+}
+
+static double falling_run(void *context)
+{
+	double *rate = context;
+	return *rate *= 0.98;
+}
+
+static bool case_core_clock(struct error *error)
+{
+	struct crowd calm = {0}, busy = {.interrupted = 60}, last_moment = {.interrupted = COREFREQ_RUNS_MAX - 3},
+				 never = {.interrupted = UINT32_MAX};
+	EXPECT(fabs(corefreq_search(crowded_run, &calm) - 1.2) < 1e-12 && calm.asked == COREFREQ_RUNS_MIN);
+	EXPECT(fabs(corefreq_search(crowded_run, &busy) - 1.2) < 1e-12 && busy.asked == 63);
+	EXPECT(fabs(corefreq_search(crowded_run, &last_moment) - 1.2) < 1e-12);
+	/* No answer but the fastest where all are interrupted; and an end. */
+	EXPECT(corefreq_search(crowded_run, &never) < 1.2 && never.asked == COREFREQ_RUNS_MAX);
+	double rate = 1;
+	EXPECT(fabs(corefreq_search(falling_run, &rate) - 0.98) < 1e-12);
+	/* The real one, twice: the clock of a core may change, but not without end. */
+	double first = corefreq_settle(), second = corefreq_per_tick();
+	EXPECT(isfinite(first) && isfinite(second) && first > 0 && second > 0);
+	return true;
+}
+
 #define INJECTIONS_MAX 400
 static struct {
 	uint64_t begin[INJECTIONS_MAX], end[INJECTIONS_MAX];
@@ -682,6 +717,7 @@ static const struct {
 	{"gap_buckets", case_gap_buckets},
 	{"gap_period", case_gap_period},
 	{"gap_injection", case_gap_injection},
+	{"core_clock", case_core_clock},
 	{"kernels", case_kernels},
 	{"accounting", case_accounting},
 	{"affinity", case_affinity},

@@ -20,6 +20,7 @@ CASES = {
     "gap_buckets",
     "gap_period",
     "gap_injection",
+    "core_clock",
     "kernels",
     "accounting",
     "affinity",
