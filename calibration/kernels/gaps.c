@@ -30,15 +30,28 @@ static const double rate_thresholds_ns[] = {200,    500,    1000,   2000,    500
 static const double period_floors_ns[] = {0, 1000, 2000, 5000, 10000, 20000, 50000};
 static const double quantile_fractions[] = {0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999, 0.999999, 0.9999999};
 
-bool gaps_open(struct gaps *gaps, struct error *error)
+size_t gaps_bytes(size_t longest)
 {
-	size_t bytes = GAP_RING * sizeof(*gaps->ring);
-	void *ring = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-	if (ring == MAP_FAILED)
-		return error_set(error, ERROR_NO_MEMORY, "%zu bytes for a ring of gaps: %s", bytes, strerror(errno));
-	gaps->ring = ring;
-	memset(gaps->ring, 0, bytes);
-	if (mlock(ring, bytes) != 0)
+	return (GAP_RING + longest) * sizeof(struct gap);
+}
+
+bool gaps_open(struct gaps *gaps, size_t longest, struct error *error)
+{
+	size_t bytes = gaps_bytes(longest);
+	void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (memory == MAP_FAILED)
+		return error_set(
+			error, ERROR_NO_MEMORY,
+			"mapping %zu bytes for the time stamps of gaps: %s; measure fewer CPUs at a time, or list fewer "
+			"with --longest",
+			bytes, strerror(errno));
+	/* Every page is there before the first turn. */
+	memset(memory, 0, bytes);
+	gaps->ring = memory;
+	gaps->longest = gaps->ring + GAP_RING;
+	gaps->longest_wanted = longest;
+	gaps->kept = gaps->longest_kept = 0;
+	if (mlock(memory, bytes) != 0)
 		warning_add("NOT_LOCKED", "locking the ring of gaps in memory: %s; paging could appear as gaps",
 		            strerror(errno));
 	return true;
@@ -47,8 +60,8 @@ bool gaps_open(struct gaps *gaps, struct error *error)
 void gaps_free(struct gaps *gaps)
 {
 	if (gaps->ring)
-		munmap(gaps->ring, GAP_RING * sizeof(*gaps->ring));
-	gaps->ring = NULL;
+		munmap(gaps->ring, gaps_bytes(gaps->longest_wanted));
+	gaps->ring = gaps->longest = NULL;
 }
 
 unsigned gaps_bucket(uint64_t ticks)
@@ -101,7 +114,33 @@ struct gap_turns gaps_turns(void)
 	                          .median = median > 1 ? median : (double)sum / (double)undisturbed};
 }
 
-static void record(struct gaps *gaps, uint64_t at, uint64_t ticks)
+/* The heap's rule: no entry is longer than those at twice its place. The new gap moves down to where that holds. */
+static void sink(struct gap *heap, size_t count, size_t place, struct gap gap)
+{
+	for (size_t below; (below = 2 * place + 1) < count; place = below) {
+		if (below + 1 < count && heap[below + 1].ticks < heap[below].ticks)
+			below++;
+		if (gap.ticks <= heap[below].ticks)
+			break;
+		heap[place] = heap[below];
+	}
+	heap[place] = gap;
+}
+
+static void keep_if_long(struct gaps *gaps, struct gap gap)
+{
+	struct gap *heap = gaps->longest;
+	if (gaps->longest_kept < gaps->longest_wanted) {
+		size_t place = gaps->longest_kept++;
+		for (; place > 0 && heap[(place - 1) / 2].ticks > gap.ticks; place = (place - 1) / 2)
+			heap[place] = heap[(place - 1) / 2];
+		heap[place] = gap;
+	} else if (gaps->longest_wanted && gap.ticks > heap[0].ticks) {
+		sink(heap, gaps->longest_kept, 0, gap);
+	}
+}
+
+void gaps_record(struct gaps *gaps, uint64_t at, uint64_t ticks)
 {
 	unsigned bucket = gaps_bucket(ticks);
 	gaps->bucket_count[bucket]++;
@@ -112,6 +151,7 @@ static void record(struct gaps *gaps, uint64_t at, uint64_t ticks)
 		gaps->max_ticks = ticks;
 	if (gaps->kept < GAP_RING)
 		gaps->ring[gaps->kept++] = (struct gap){at, ticks};
+	keep_if_long(gaps, (struct gap){at, ticks});
 }
 
 /* Compiled once for each clock, so that a turn has no branch but its own two. */
@@ -124,11 +164,12 @@ static inline __attribute__((always_inline)) void observe(struct gaps *gaps, uin
 		uint64_t now = read_clock(counter), step = now - previous;
 		turns++;
 		if (__builtin_expect(step >= threshold, 0)) {
-			record(gaps, previous, step);
-			/* The time of recording is accounted for apart; an interruption during it is a gap like any other. */
+			gaps_record(gaps, previous, step);
+			/* The time of recording is accounted for apart; an interruption during it is a gap like any other. With a
+			 * threshold shorter than a turn everything is one, so this loop ends with the time too. */
 			uint64_t after = read_clock(counter);
-			while (after - now >= threshold) {
-				record(gaps, now, after - now);
+			while (after - now >= threshold && now < end) {
+				gaps_record(gaps, now, after - now);
 				now = after;
 				after = read_clock(counter);
 			}
@@ -283,21 +324,21 @@ static int compare_longest(const void *left, const void *right)
 	return (a->ticks < b->ticks) - (a->ticks > b->ticks);
 }
 
-static void longest_write(struct json *json, const struct gaps *gaps, size_t longest)
+void gaps_sort_longest(struct gaps *gaps)
+{
+	if (gaps->longest_kept > 1)
+		qsort(gaps->longest, gaps->longest_kept, sizeof(*gaps->longest), compare_longest);
+}
+
+static void longest_write(struct json *json, const struct gaps *gaps)
 {
 	json_array_begin(json, "longest");
-	struct gap *copy = malloc((gaps->kept ? gaps->kept : 1) * sizeof(*copy));
-	if (copy) {
-		memcpy(copy, gaps->ring, gaps->kept * sizeof(*copy));
-		qsort(copy, gaps->kept, sizeof(*copy), compare_longest);
-		for (size_t i = 0; i < longest && i < gaps->kept; i++) {
-			json_object_begin(json, NULL);
-			json_f64(json, "at_ns", clock_ns((double)(copy[i].at - gaps->begin)));
-			json_f64(json, "length_ns", clock_ns((double)copy[i].ticks));
-			json_object_end(json);
-		}
+	for (size_t i = 0; i < gaps->longest_kept; i++) {
+		json_object_begin(json, NULL);
+		json_f64(json, "at_ns", clock_ns((double)(gaps->longest[i].at - gaps->begin)));
+		json_f64(json, "length_ns", clock_ns((double)gaps->longest[i].ticks));
+		json_object_end(json);
 	}
-	free(copy);
 	json_array_end(json);
 }
 
@@ -350,7 +391,7 @@ static void quantiles_write(struct json *json, const struct gaps *gaps)
 	json_array_end(json);
 }
 
-void gaps_write(struct json *json, const struct gaps *gaps, const struct gap_turns *turns, size_t longest)
+void gaps_write(struct json *json, struct gaps *gaps, const struct gap_turns *turns)
 {
 	double wall = (double)(gaps->end - gaps->begin), wall_s = clock_ns(wall) / 1e9;
 	struct gap_period period;
@@ -379,7 +420,8 @@ void gaps_write(struct json *json, const struct gaps *gaps, const struct gap_tur
 	json_array_end(json);
 	rates_write(json, gaps, wall_s);
 	quantiles_write(json, gaps);
-	longest_write(json, gaps, longest);
+	gaps_sort_longest(gaps);
+	longest_write(json, gaps);
 	json_bool(json, "ring_full", gaps->kept < gaps->count);
 	if (gaps_period(gaps, &period)) {
 		json_object_begin(json, "period");

@@ -15,7 +15,8 @@ struct json;
 /* Log2 buckets with eight parts each: a length is known to 12.5 % whatever its size. */
 #define GAP_SUB_BITS 3
 #define GAP_BUCKETS (64u << GAP_SUB_BITS)
-/* What the ring holds: half an hour at 500 gaps a second. Beyond, gaps are counted but not kept with their time. */
+/* What the ring holds: half an hour at 500 gaps a second. Beyond, gaps are counted, and only the longest are kept with
+ * their time. */
 #define GAP_RING (1u << 20)
 
 struct gap {
@@ -26,7 +27,9 @@ struct gap {
 struct gaps {
 	/* to be set before gaps_run */
 	uint64_t threshold_ticks;
-	struct gap *ring; /* GAP_RING entries, every page touched */
+	struct gap *ring;    /* GAP_RING entries, every page touched */
+	struct gap *longest; /* a heap of the longest so far, the shortest of them first */
+	size_t longest_wanted;
 	/* results */
 	uint64_t begin, end; /* ticks */
 	uint64_t turns;
@@ -37,6 +40,7 @@ struct gaps {
 	uint64_t bucket_count[GAP_BUCKETS];
 	uint64_t bucket_ticks[GAP_BUCKETS];
 	size_t kept;
+	size_t longest_kept;
 };
 
 struct gap_turns {
@@ -48,10 +52,17 @@ struct gap_period {
 	double share; /* of all gaps: those that have another one period later */
 };
 
-bool gaps_open(struct gaps *gaps, struct error *error);
+/* Bytes that gaps_open takes for one CPU. */
+size_t gaps_bytes(size_t longest);
+/* Memory for the ring and for so many longest gaps, locked where that is allowed. */
+bool gaps_open(struct gaps *gaps, size_t longest, struct error *error);
 void gaps_free(struct gaps *gaps);
 /* Times turns of the loop when nothing is recorded: what the threshold is derived from. */
 struct gap_turns gaps_turns(void);
+/* Enters one gap into the books. */
+void gaps_record(struct gaps *gaps, uint64_t at, uint64_t ticks);
+/* Puts the longest gaps into order, the longest first; ends the recording. */
+void gaps_sort_longest(struct gaps *gaps);
 /* Observes for so many ticks. */
 void gaps_run(struct gaps *gaps, uint64_t ticks);
 /* Finds the shortest period that many gaps keep; false when there is none. */
@@ -60,6 +71,6 @@ unsigned gaps_bucket(uint64_t ticks);
 /* First length that falls into a bucket. */
 uint64_t gaps_bucket_from(unsigned bucket);
 /* Writes wall_s ... period; the rest of the object is the caller's. */
-void gaps_write(struct json *json, const struct gaps *gaps, const struct gap_turns *turns, size_t longest);
+void gaps_write(struct json *json, struct gaps *gaps, const struct gap_turns *turns);
 
 #endif

@@ -14,6 +14,7 @@
 #include "files.h"
 #include "gaps.h"
 #include "interference.h"
+#include "memory.h"
 #include "subcommand.h"
 #include "warning.h"
 #include "worker.h"
@@ -187,7 +188,7 @@ static void run_pma(struct station *station)
 
 static bool setup_gaps(struct station *station, struct error *error)
 {
-	if (!gaps_open(&station->gaps, error))
+	if (!gaps_open(&station->gaps, options.longest, error))
 		return false;
 	station->turns = gaps_turns();
 	double automatic = THRESHOLD_TURNS * station->turns.median * 1e9 / clock_now_used.hz;
@@ -208,6 +209,7 @@ static void body(struct worker *worker)
 	struct thread_counts before = {0}, after = {0};
 	if (!become_fifo(&worker->error) || (run_state.gaps && !setup_gaps(station, &worker->error)))
 		return;
+	/* Before the first view, and after the last, so that a change of the clock over the whole step is seen. */
 	station->core_before = corefreq_settle();
 	worker_pause(worker);
 	if (run_state.pma) {
@@ -215,7 +217,6 @@ static void body(struct worker *worker)
 		worker_pause(worker);
 	}
 	if (run_state.gaps) {
-		station->core_before = corefreq_per_tick();
 		meet(1);
 		thread_counts_read(&before);
 		gaps_run(&station->gaps, (uint64_t)(options.gap_s * clock_now_used.hz));
@@ -316,7 +317,7 @@ static void pma_write(struct json *json, const struct station *station, const st
 	json_object_end(json);
 }
 
-static void station_write(struct json *json, const struct station *station)
+static void station_write(struct json *json, struct station *station)
 {
 	struct cpu_list self = {0};
 	cpu_list_add(&self, station->cpu);
@@ -329,7 +330,7 @@ static void station_write(struct json *json, const struct station *station)
 		json_null(json, "pma");
 	if (run_state.gaps) {
 		json_object_begin(json, "gaps");
-		gaps_write(json, &station->gaps, &station->turns, options.longest);
+		gaps_write(json, &station->gaps, &station->turns);
 		json_f64(json, "core_hz_before", corefreq_hz(station->core_before));
 		json_f64(json, "core_hz_after", corefreq_hz(station->core_after));
 		interference_write(json, "interference", &station->gap_counts, &run_state.gap_before, &run_state.gap_after,
@@ -346,6 +347,10 @@ static bool setup(struct error *error)
 {
 	if (!cpu_list_parse(&run_state.cpus, options.cpus, error))
 		return false;
+	/* Asked for the sum of all CPUs before any takes its part: what the kernel has not got it kills for. */
+	uint64_t each = options.intervals * sizeof(struct interval) + (run_state.gaps ? gaps_bytes(options.longest) : 0);
+	if (!memory_available_anywhere(run_state.cpus.count * each, error))
+		return false;
 	run_state.stations = calloc(run_state.cpus.count, sizeof(*run_state.stations));
 	run_state.snapshots = calloc(options.intervals + 1, sizeof(*run_state.snapshots));
 	bool good = run_state.stations && run_state.snapshots;
@@ -355,7 +360,8 @@ static bool setup(struct error *error)
 		if (good)
 			memset(run_state.stations[i].intervals, 0, options.intervals * sizeof(struct interval));
 	}
-	return good || error_set(error, ERROR_INTERNAL, "no memory for %zu CPUs", run_state.cpus.count);
+	return good || error_set(error, ERROR_NO_MEMORY, "%llu intervals of %zu CPUs do not fit into memory; ask for fewer",
+	                         (unsigned long long)options.intervals, run_state.cpus.count);
 }
 
 static void teardown(void)

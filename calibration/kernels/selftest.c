@@ -264,7 +264,7 @@ static bool case_gap_period(struct error *error)
 {
 	static struct gaps gaps;
 	struct gap_period found;
-	if (!gaps_open(&gaps, error))
+	if (!gaps_open(&gaps, 0, error))
 		return false;
 	double hz = clock_now_used.hz, periods[] = {0.004 * hz, 0.001 * hz, 0.0101 * hz};
 	bool good = true;
@@ -293,6 +293,54 @@ static bool case_gap_period(struct error *error)
 		return false;
 	EXPECT(none);
 	EXPECT(hidden);
+	return true;
+}
+
+/* More gaps than the ring holds, with the longest among those that come after it is full. */
+static bool case_gap_longest(struct error *error)
+{
+	static struct gaps gaps;
+	const size_t wanted = 100, count = GAP_RING + 20000;
+	if (!gaps_open(&gaps, wanted, error))
+		return false;
+	struct random random;
+	random_seed(&random, 3);
+	for (size_t i = 0; i < count; i++) {
+		/* 200 distinct long ones, the second hundred in falling order and after the ring is full; ties below. */
+		uint64_t ticks = 100 + random_below(&random, 1000);
+		if (i >= 500 && i < 600)
+			ticks = 5000 + i;
+		if (i >= GAP_RING + 100 && i < GAP_RING + 200)
+			ticks = 9000 - (i - GAP_RING);
+		gaps_record(&gaps, i, ticks);
+	}
+	bool full = gaps.kept == GAP_RING && gaps.count == count;
+	gaps_sort_longest(&gaps);
+	bool right = gaps.longest_kept == wanted;
+	for (size_t i = 0; right && i < wanted; i++)
+		right = gaps.longest[i].ticks == 8900 - i && gaps.longest[i].at == GAP_RING + 100 + i;
+	gaps_free(&gaps);
+	/* Fewer gaps than asked for are all kept; and none when none is asked for. */
+	gaps = (struct gaps){0};
+	if (!gaps_open(&gaps, wanted, error))
+		return false;
+	for (uint64_t i = 1; i <= 10; i++)
+		gaps_record(&gaps, i, i * 7 % 11);
+	gaps_sort_longest(&gaps);
+	bool few = gaps.longest_kept == 10;
+	for (uint64_t i = 0; few && i < 10; i++)
+		few = gaps.longest[i].ticks == 10 - i;
+	gaps_free(&gaps);
+	gaps = (struct gaps){0};
+	if (!gaps_open(&gaps, 0, error))
+		return false;
+	gaps_record(&gaps, 1, 1);
+	bool none = gaps.longest_kept == 0 && gaps.count == 1;
+	gaps_free(&gaps);
+	EXPECT(full);
+	EXPECT(right);
+	EXPECT(few);
+	EXPECT(none);
 	return true;
 }
 
@@ -362,7 +410,7 @@ static bool case_gap_injection(struct error *error)
 	timer_t timer;
 	event.sigev_notify_thread_id = (pid_t)syscall(SYS_gettid);
 	atomic_store(&injected.count, 0);
-	if (!gaps_open(&gaps, error))
+	if (!gaps_open(&gaps, 1, error))
 		return false;
 	gaps.threshold_ticks = (uint64_t)(20e-6 * clock_now_used.hz);
 	if (sigaction(SIGUSR2, &action, NULL) != 0 || timer_create(CLOCK_MONOTONIC, &event, &timer) != 0 ||
@@ -395,6 +443,7 @@ static bool case_gap_injection(struct error *error)
 		in_buckets += gaps.bucket_count[b];
 	bool books =
 		lost == gaps.lost_ticks && listed == gaps.count && in_buckets == gaps.count && longest == gaps.max_ticks;
+	books = books && gaps.longest_kept == (gaps.count > 0) && (gaps.count == 0 || gaps.longest[0].ticks == longest);
 	gaps_free(&gaps);
 	EXPECT(asked > 10);
 	EXPECT(seen == asked);
@@ -716,6 +765,7 @@ static const struct {
 	{"chain", case_chain},
 	{"gap_buckets", case_gap_buckets},
 	{"gap_period", case_gap_period},
+	{"gap_longest", case_gap_longest},
 	{"gap_injection", case_gap_injection},
 	{"core_clock", case_core_clock},
 	{"kernels", case_kernels},

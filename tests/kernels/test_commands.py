@@ -1,7 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What every subcommand prints, and what it refuses."""
 
+import json
+import resource
 import statistics
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -345,7 +351,7 @@ def test_jitter_columns_keep_their_identities(probe: Probe, cpus: list[int]) -> 
 
 
 def assert_gap_books(gaps: dict[str, Any]) -> None:
-    assert gaps["wall_s"] >= 0.3
+    assert gaps["wall_s"] == pytest.approx(0.3, rel=0.5)  # a thread may be away when the time is over
     assert sum(bucket["count"] for bucket in gaps["histogram"]) == gaps["count"]
     for bucket in gaps["histogram"]:
         assert bucket["to_ns"] > bucket["from_ns"]
@@ -361,6 +367,82 @@ def assert_gap_books(gaps: dict[str, Any]) -> None:
     quantiles = [quantile["gap_ns"] for quantile in gaps["quantiles"]]
     assert quantiles == sorted(quantiles)
     assert gaps["turn_ns"]["min"] <= gaps["turn_ns"]["median"] < gaps["threshold_ns"]
+
+
+def test_jitter_lists_the_longest_of_more_gaps_than_it_keeps(probe: Probe, cpus: list[int]) -> None:
+    # Every turn of the loop is a gap of at least 1 ns, so the ring is full long before the time is over.
+    done = probe("jitter", "--cpus", str(cpus[0]), "--view", "gaps", "--gap-s", "1", "--threshold-ns", "1",
+                 "--longest", "50")  # fmt: skip
+    assert done.code == 0, done.stderr
+    gaps = done.document["result"]["cpus"][0]["gaps"]
+    assert gaps["ring_full"]
+    lengths = [gap["length_ns"] for gap in gaps["longest"]]
+    assert len(lengths) == 50
+    assert lengths == sorted(lengths, reverse=True)
+    assert lengths[0] == gaps["max_ns"]
+    # What the histogram counts above a bin's end must be on the list, whenever it happened.
+    for bucket in gaps["histogram"]:
+        longer = sum(other["count"] for other in gaps["histogram"] if other["from_ns"] >= bucket["from_ns"])
+        assert sum(length >= bucket["from_ns"] * (1 - 1e-9) for length in lengths) == min(50, longer)
+
+
+def test_jitter_without_room_for_its_time_stamps_says_so(native: Path, cpus: list[int]) -> None:
+    limit = (12 * MIB, 12 * MIB)
+    done = subprocess.run(
+        [native, "jitter", "--cpus", str(cpus[0]), "--view", "gaps", "--gap-s", "0.05"],
+        capture_output=True, text=True, check=False, timeout=100,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, limit),
+    )  # fmt: skip
+    assert done.returncode == 3
+    document = json.loads(done.stdout)
+    assert document["error"]["code"] == "no_memory"
+    assert "--longest" in document["error"]["message"]
+
+
+@pytest.fixture
+def limited_group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A control group with 12 MiB of memory; the process that is to be limited writes itself into ``cgroup.procs``."""
+    limits = {"memory": "memory.limit_in_bytes", "": "memory.max", "unified": "memory.max"}
+    for top, limit in limits.items():
+        group = Path("/sys/fs/cgroup") / top / tmp_path_factory.mktemp("sutprobe").name
+        try:
+            group.mkdir()
+        except OSError:
+            continue
+        try:
+            (group / limit).write_text(str(12 * MIB), encoding="ascii")
+        except OSError:
+            group.rmdir()
+            continue
+        yield group
+        for _ in range(100):  # the group is in use until the kernel has buried the last process in it
+            with suppress(OSError):
+                group.rmdir()
+            if not group.exists():
+                return
+            time.sleep(0.05)
+        pytest.fail(f"{group} cannot be removed")
+    pytest.skip("no right to make a control group with a memory limit")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("jitter", "--cpus", "{cpu}", "--gap-s", "0.05"),
+        ("latency", "--at", "{cpu}@0", "--size-bytes", str(64 * MIB), "--placements", "1"),
+        ("bandwidth", "--group", "{cpu}@0", "--mix", "reads", "--buffer-bytes", str(64 * MIB), "--placements", "1"),
+    ],
+)
+def test_a_memory_limit_is_found_before_it_kills(
+    native: Path, cpus: list[int], limited_group: Path, words: tuple[str, ...]
+) -> None:
+    command = [str(native), *(word.format(cpu=cpus[0]) for word in words)]
+    enter = f'echo $$ > {limited_group / "cgroup.procs"}; exec "$0" "$@"'
+    done = subprocess.run(["/bin/sh", "-c", enter, *command], capture_output=True, text=True, check=False, timeout=100)
+    assert done.returncode == 3, done.stderr
+    document = json.loads(done.stdout)
+    assert document["error"]["code"] == "no_memory"
+    assert limited_group.name in document["error"]["message"]
 
 
 @pytest.mark.parametrize(("view", "other"), [("pma", "gaps"), ("gaps", "pma")])

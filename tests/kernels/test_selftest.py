@@ -19,6 +19,7 @@ CASES = {
     "chain",
     "gap_buckets",
     "gap_period",
+    "gap_longest",
     "gap_injection",
     "core_clock",
     "kernels",
