@@ -22,6 +22,9 @@
  * power of two would all fall into the same cache sets. More than a page, and never a multiple of one. */
 #define ARRAY_SKEW_BYTES (4096u + 17u * LOAD_LINE_BYTES)
 #define STREAM_SKEW_LINES 68u
+/* A delay is timed so often in a row, and the shortest of some such times is its length: one would be a clock read. */
+#define DELAY_TURNS 64u
+#define DELAY_TRIES 5
 #define FACTOR 0x9e3779b97f4a7c15u
 #define POISON 0xdbdbdbdbdbdbdbdbu
 
@@ -199,12 +202,40 @@ static void run(struct generator_thread *thread)
 	}
 }
 
+static double measure_delay(uint64_t units)
+{
+	double best = 0;
+	if (units == 0)
+		return 0;
+	uint64_t carry = 1;
+	for (int i = 0; i < DELAY_TRIES; i++) {
+		uint64_t before = clock_start();
+		for (unsigned k = 0; k < DELAY_TURNS; k++)
+			carry = arch_delay(carry, units);
+		uint64_t after = clock_stop();
+		double ticks = ((double)(after - before) - clock_now_used.read_cost_ticks) / DELAY_TURNS;
+		if (i == 0 || ticks < best)
+			best = ticks;
+	}
+	return best > 0 ? best : 0;
+}
+
+static void measure_delays(const struct generator *generator)
+{
+	for (size_t i = 0; i < generator->delay_count; i++) {
+		double ticks = measure_delay(generator->delays[i]), *known = &generator->delay_ticks[i];
+		*known = *known > 0 && *known < ticks ? *known : ticks;
+	}
+}
+
 static void body(struct worker *worker)
 {
 	struct generator_thread *thread = worker->context;
 	struct generator *generator = thread->generator;
 	if (setup(thread, &worker->error)) {
 		thread->core_before = corefreq_settle();
+		if (thread == generator->threads)
+			measure_delays(generator);
 		worker_pause(worker);
 		while (generator->again) {
 			struct thread_counts before = {0}, after = {0};
@@ -293,6 +324,14 @@ static bool take_errors(struct generator *generator, struct error *error)
 		if (generator->threads[i].worker.error.code != ERROR_NONE && error->code == ERROR_NONE)
 			*error = generator->threads[i].worker.error;
 	return error->code == ERROR_NONE;
+}
+
+bool generator_alive(const struct generator *generator)
+{
+	for (size_t i = 0; i < generator->count; i++)
+		if (generator->threads[i].worker.error.code != ERROR_NONE)
+			return false;
+	return true;
 }
 
 static void join_all(struct generator *generator, size_t count)
@@ -479,6 +518,25 @@ double log_at(const struct log_entry *log, size_t count, uint64_t ticks)
 	}
 	double part = (double)(ticks - log[low].ticks) / (double)(log[high].ticks - log[low].ticks);
 	return (double)log[low].lines + part * (double)(log[high].lines - log[low].lines);
+}
+
+uint64_t log_step(const struct log_entry *log, size_t count)
+{
+	uint64_t shortest = UINT64_MAX;
+	for (size_t i = 1; i < count; i++)
+		if (log[i].ticks - log[i - 1].ticks < shortest)
+			shortest = log[i].ticks - log[i - 1].ticks;
+	return shortest;
+}
+
+uint64_t generator_chunk_ticks(const struct generator *generator)
+{
+	uint64_t slowest = 0;
+	for (size_t i = 0; i < generator->count; i++) {
+		uint64_t step = log_step(generator->threads[i].log, generator->threads[i].logged);
+		slowest = step > slowest ? step : slowest;
+	}
+	return slowest;
 }
 
 double generator_lines_at(const struct generator_thread *thread, uint64_t ticks)

@@ -58,6 +58,10 @@ struct generator {
 	const struct load_width *width;
 	size_t buffer_bytes;
 	enum page_kind page_kind;
+	const uint64_t
+		*delays; /* delays whose length the first thread measures on its CPU before it loads memory, or NULL */
+	size_t delay_count;
+	double *delay_ticks;            /* one for each: the shortest found so far, 0 before */
 	const struct cpu_list *watched; /* CPUs whose counters are read around a run; NULL: those of the group */
 	/* of the group */
 	struct generator_thread *threads;
@@ -86,6 +90,12 @@ bool generator_run(struct generator *generator, double seconds, struct error *er
 /* Begins a run and returns once all threads run, for a caller that has something of its own to do meanwhile. */
 bool generator_run_begin(struct generator *generator, double seconds, struct error *error);
 bool generator_run_end(struct generator *generator, struct error *error);
+/* False once a thread has ended with an error, after which there is no other run. */
+bool generator_alive(const struct generator *generator);
+/* The shortest time any thread needed between two entries of its log in the last run, of the slowest thread. */
+uint64_t generator_chunk_ticks(const struct generator *generator);
+/* The same of one log: what lies closer together than this is interpolated. */
+uint64_t log_step(const struct log_entry *log, size_t count);
 /* Ticks between which all threads were running in the last run. */
 uint64_t generator_all_started(const struct generator *generator);
 uint64_t generator_first_stopped(const struct generator *generator);

@@ -196,11 +196,11 @@ static bool setup(struct error *error)
 			return false;
 		good = good && cpu_list_add(&sweep.cpus, probe->cpu);
 		probe->page_kind = generator->page_kind;
-		probe->delays = options.delays.values;
-		probe->delay_count = options.delays.count;
-		probe->delay_ticks = sweep.delay_ticks;
 	}
 	generator->watched = &sweep.cpus;
+	generator->delays = options.delays.values;
+	generator->delay_count = options.delays.count;
+	generator->delay_ticks = sweep.delay_ticks;
 	return good || error_set(error, ERROR_INTERNAL, "no memory for the CPUs of the sweep");
 }
 
@@ -308,6 +308,13 @@ static bool keep_run(struct point *point, uint64_t seed, struct error *error)
 		return error_set(error, ERROR_CHECK_FAILED,
 		                 "expected all load threads running until the last window ended, found "
 		                 "one that stopped earlier; use a longer --window-s");
+	/* Progress is known where it was logged; windows shorter than that would only repeat one figure. */
+	if ((double)generator_chunk_ticks(generator) > window_ticks)
+		return error_set(
+			error, ERROR_CHECK_FAILED,
+			"expected the load to log its progress at least once in a window of %g s, found %g s between two "
+			"entries; use a longer --window-s or a shorter --delay",
+			options.window_s, (double)generator_chunk_ticks(generator) / clock_now_used.hz);
 	for (size_t t = 0; t < generator->count; t++) {
 		double last = generator_lines_at(&generator->threads[t], begin);
 		for (uint64_t i = 0; i < options.windows; i++) {
@@ -328,9 +335,10 @@ static bool keep_run(struct point *point, uint64_t seed, struct error *error)
 		if (!windows->ticks)
 			return error_set(error, ERROR_INTERNAL, "no memory for windows");
 		if (probe->started > begin || probe->log[probe->logged - 1].ticks < end ||
+		    (double)log_step(probe->log, probe->logged) > window_ticks ||
 		    !cut_windows(probe, begin, window_ticks, windows->ticks, &windows->hops_per_tick))
 			return error_set(error, ERROR_CHECK_FAILED,
-			                 "expected the probe on CPU %u to make way in every window, found one "
+			                 "expected the probe on CPU %u to log its progress in every window, found one "
 			                 "without; use a longer --window-s",
 			                 probe->cpu);
 		placement->verified = placement->verified && probe->verified;
@@ -348,19 +356,36 @@ static bool keep_run(struct point *point, uint64_t seed, struct error *error)
 	return true;
 }
 
+/* Whether another point can still be measured with these threads. */
+static bool all_alive(void)
+{
+	for (size_t i = 0; i < options.probes.count; i++)
+		if (sweep.probes[i].worker.error.code != ERROR_NONE)
+			return false;
+	return generator_alive(&sweep.generator);
+}
+
+/* A point that cannot be measured says so itself, for the others' sake; false when none can be any more. */
 static bool measure_point(struct point *point, uint64_t seed, struct error *error)
 {
 	struct generator *generator = &sweep.generator;
+	struct error found = {0};
 	double seconds = SETTLE_S + options.window_s * (double)options.windows + TAIL_S;
 	struct generator_shape shape = generator->shape;
 	shape.delay = point->delay;
 	generator_reshape(generator, &shape);
-	bool good = begin_probes(seconds + 1, error);
-	if (good) {
-		good = generator_run(generator, seconds, error);
-		good = end_probes(error) && good;
+	if (!begin_probes(seconds + 1, error))
+		return false;
+	bool good = generator_run(generator, seconds, &found);
+	good = end_probes(&found) && good;
+	if (good && keep_run(point, seed, &found))
+		return true;
+	if (!all_alive()) {
+		*error = found;
+		return false;
 	}
-	return good && keep_run(point, seed, error);
+	point->error = found;
+	return true;
 }
 
 /* One placement: buffers and chains allocated once, then all delays in a random order, so that drift and warmth do not
@@ -388,7 +413,8 @@ static bool measure_placement(uint64_t number, struct error *error)
 		for (size_t i = 0; good && i < count; i++) {
 			if (i == count / 2)
 				good = measure_zero(MIDDLE, error);
-			good = good && measure_point(&sweep.points[order[i]], seed, error);
+			struct point *point = &sweep.points[order[i]];
+			good = good && (point->error.code != ERROR_NONE || measure_point(point, seed, error));
 		}
 		good = good && measure_zero(END, error);
 		for (size_t i = 0; i < options.probes.count; i++)
@@ -404,6 +430,8 @@ static bool all_stopped(struct stopping *stopping)
 	bool stopped = true;
 	for (size_t i = 0; i < options.delays.count; i++) {
 		struct point *point = &sweep.points[i];
+		if (point->error.code != ERROR_NONE)
+			continue;
 		bool done = stopping_done(stopping, point->medians, point->count);
 		point->stopped = stopping->reason;
 		stopping->reason = NULL;
@@ -448,23 +476,42 @@ static void placement_write(struct json *json, const struct placement *placement
 	json_object_end(json);
 }
 
-static void write_results(struct json *json)
+static void error_write(struct json *json, const struct error *error)
 {
+	if (error->code == ERROR_NONE) {
+		json_null(json, "error");
+		return;
+	}
+	json_object_begin(json, "error");
+	json_text(json, "code", error_name(error->code));
+	json_text(json, "message", error->message);
+	json_object_end(json);
+}
+
+static bool write_results(struct json *json, struct error *error)
+{
+	size_t failed = 0;
 	json_object_begin(json, NULL);
 	json_array_begin(json, "points");
 	for (size_t i = 0; i < options.delays.count; i++) {
 		const struct point *point = &sweep.points[i];
+		bool good = point->error.code == ERROR_NONE;
+		failed += !good;
 		json_object_begin(json, NULL);
 		json_u64(json, "inject_delay", point->delay);
 		json_f64(json, "delay_ns", clock_ns(sweep.delay_ticks[i]));
 		/* The load's work was proved when its threads ended; had it not been, there would be no result. */
-		json_bool(json, "checked", point->count > 0);
-		json_text(json, "stopped", point->stopped);
-		json_null(json, "error");
-		json_array_begin(json, "placements");
-		for (size_t k = 0; k < point->count; k++)
-			placement_write(json, &point->placements[k]);
-		json_array_end(json);
+		json_bool(json, "checked", good && point->count > 0);
+		json_text(json, "stopped", good ? point->stopped : NULL);
+		error_write(json, &point->error);
+		if (good) {
+			json_array_begin(json, "placements");
+			for (size_t k = 0; k < point->count; k++)
+				placement_write(json, &point->placements[k]);
+			json_array_end(json);
+		} else {
+			json_null(json, "placements");
+		}
 		json_object_end(json);
 	}
 	json_array_end(json);
@@ -480,6 +527,10 @@ static void write_results(struct json *json)
 	}
 	json_array_end(json);
 	json_object_end(json);
+	if (failed < options.delays.count)
+		return true;
+	const struct error *first = &sweep.points[0].error;
+	return error_set(error, first->code, "no point could be measured; the first: %s", first->message);
 }
 
 static void teardown(void)
@@ -520,8 +571,7 @@ static bool measure(struct json *result, struct error *error)
 			break;
 	}
 	clock_finish();
-	if (good)
-		write_results(result);
+	good = good && write_results(result, error);
 	teardown();
 	return good;
 }

@@ -14,32 +14,10 @@
 /* No chunk is shorter than 1024 hits in L1, a microsecond; a chain in memory makes a hundredth of these. */
 #define LOG_PER_SECOND 100000
 #define LOG_EXTRA 4096
-#define DELAY_TURNS 64u
-#define DELAY_TRIES 5
-
-static double measure_delay(uint64_t units)
-{
-	double best = 0;
-	if (units == 0)
-		return 0;
-	uint64_t carry = 1;
-	for (int i = 0; i < DELAY_TRIES; i++) {
-		uint64_t before = clock_start();
-		for (unsigned k = 0; k < DELAY_TURNS; k++)
-			carry = arch_delay(carry, units);
-		uint64_t after = clock_stop();
-		double ticks = ((double)(after - before) - clock_now_used.read_cost_ticks) / DELAY_TURNS;
-		if (i == 0 || ticks < best)
-			best = ticks;
-	}
-	return best > 0 ? best : 0;
-}
 
 static bool setup(struct probe *probe, struct error *error)
 {
 	corefreq_settle();
-	for (size_t i = 0; i < probe->delay_count; i++)
-		probe->delay_ticks[i] = measure_delay(probe->delays[i]);
 	if (!region_map(&probe->region, probe->chain.size_bytes, probe->node, probe->page_kind, error))
 		return false;
 	probe->chain.base = probe->region.start;

@@ -21,9 +21,6 @@ struct probe {
 	unsigned cpu, node;
 	struct chain chain;
 	enum page_kind page_kind;
-	const uint64_t *delays;
-	double *delay_ticks; /* one for each delay: the measured length of the delay alone */
-	size_t delay_count;
 	/* state */
 	struct region region;
 	struct pages pages;

@@ -556,10 +556,15 @@ static bool case_accounting(struct error *error)
 static bool case_generator(struct error *error)
 {
 	const enum load_mix mixes[] = {MIX_READS, MIX_3_1, MIX_1_1, MIX_COPY_NT, MIX_STREAM_TRIAD, MIX_WRITE};
+	const uint64_t delays[] = {0, 1000, 20000};
 	for (unsigned i = 0; i < 2 * sizeof(mixes) / sizeof(mixes[0]); i++) {
+		double delay_ticks[3] = {0};
 		struct generator generator = {.shape = {.mix = mixes[i / 2], .streams = 2},
 		                              .buffer_bytes = 65536,
 		                              .page_kind = PAGES_BASE,
+		                              .delays = delays,
+		                              .delay_count = i == 0 ? 3 : 0,
+		                              .delay_ticks = delay_ticks,
 		                              .width = load_width_find("auto", error)};
 		struct generator_shape eight = {.mix = mixes[i / 2], .streams = 8, .prefetch_bytes = 256, .delay = 1};
 		struct error spoilt = {0};
@@ -584,6 +589,7 @@ static bool case_generator(struct error *error)
 					generator.threads[generator.count - 1].sum ^= 4;
 			}
 			bool closed = generator_close(&generator, spoil ? &spoilt : error);
+			good = good && (i > 0 || (delay_ticks[0] == 0 && delay_ticks[1] > 0 && delay_ticks[2] > delay_ticks[1]));
 			good = good && closed == !spoil && (!spoil || spoilt.code == ERROR_CHECK_FAILED);
 		}
 		generator_free(&generator);

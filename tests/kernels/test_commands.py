@@ -266,6 +266,35 @@ def test_loaded_pairs_latency_and_bandwidth(probe: Probe, cpus: list[int]) -> No
     assert len(zero["windows_ns_start"]) == len(zero["windows_ns_middle"]) == len(zero["windows_ns_end"]) == 4
 
 
+def test_a_delay_that_cannot_be_measured_leaves_the_others(probe: Probe, cpus: list[int]) -> None:
+    if len(cpus) < 2:
+        pytest.skip("one CPU cannot carry a probe and a load")
+    # A million additions after every four lines: no window of 5 ms sees the load log its progress.
+    arguments = (
+        "loaded", "--probe", f"{cpus[0]}@0", "--load", f"{cpus[1]}@0", "--probe-size-bytes", str(4 * MIB),
+        "--buffer-bytes", str(4 * MIB), "--placements", "2", "--windows", "2", "--window-s", "0.005",
+    )  # fmt: skip
+    done = probe(*arguments, "--delay", "1000000,100")
+    assert done.code == 0, done.stderr
+    assert_envelope(done.document, "loaded")
+    result = sutprobe.read_result(sutprobe.read_document(done.document), sutprobe.LoadedResult)
+    never, good = result.points
+    assert never.error is not None
+    assert never.error.code == "check_failed"
+    assert "--window-s" in never.error.message
+    assert never.placements is None
+    assert never.stopped is None
+    assert not never.checked
+    assert never.delay_ns > good.delay_ns > 0
+    assert good.error is None
+    assert good.placements is not None
+    assert len(good.placements) == 2
+    assert len(result.zero_load[0].windows_ns_end) == 4
+    done = probe(*arguments, "--delay", "1000000")
+    assert done.code == 3
+    assert done.document["error"]["code"] == "check_failed"
+
+
 @pytest.mark.parametrize("state", ["hit", "hitm"])
 def test_c2c_moves_every_line(probe: Probe, cpus: list[int], state: str) -> None:
     if len(cpus) < 2:
