@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support import BROKEN, ROOT, TINY, Ended, Lab
+from support import BROKEN, ROOT, SLOW, TINY, Ended, Lab
 
 from calibration.results.store import read_run, records
 
@@ -260,3 +260,48 @@ def test_a_disk_that_fills_up_loses_nothing_that_was_there(lab: Lab, small_disk:
     assert cleaned.rc == 0, cleaned.text
     assert read_run(run).run.id == run_id
     assert lab.leftovers() == []
+
+
+SSH = """#!/bin/sh
+# Stands for ssh: runs the command here. Once a second kernel is started, the SUT is gone.
+[ "$1" = -V ] || [ "$#" -lt 3 ] && exit 0
+for command; do :; done
+case "$command" in *sutprobe*latency*) echo started >> {log};; esac
+if [ "$(grep -c started {log})" -gt 1 ]; then
+    echo 'ssh: connect to host sut1 port 22: No route to host' >&2
+    exit 255
+fi
+exec /bin/sh -c "$command"
+"""
+
+
+def test_a_sut_lost_in_the_middle_keeps_what_it_measured(lab: Lab) -> None:
+    ssh = lab.directory / "ssh"
+    log = lab.directory / "started"
+    log.touch()
+    ssh.write_text(SSH.format(log=log))
+    ssh.chmod(0o755)
+    inventory = lab.directory / "hosts.json"
+    variables = {
+        "ansible_connection": "ssh",
+        "ansible_ssh_executable": str(ssh),
+        "ansible_python_interpreter": "{{ ansible_playbook_python }}",
+    }
+    inventory.write_text(json.dumps({"all": {"hosts": {"sut1": variables}}}))
+    ended = lab.run("calibrate.yml", "-i", str(inventory), profile=SLOW)
+    assert ended.rc != 0
+    (run,) = lab.runs()
+    document = read_run(run)
+    assert document.run.status == "incomplete"
+    assert [each.kind for each in document.measurements] == ["idle_latency"]
+    (missing,) = [each for each in document.not_measured if each.cause == "failed"]
+    assert "the connection to the SUT was lost" in missing.reason
+    assert "No route to host" in missing.reason
+    assert (run / "report" / "page.rst").is_file()
+    assert "sut1: incomplete, 1 measured, 1 not" in ended.text
+    left = f"{lab.remote}/calibration-{run.name}-sut1"
+    assert f"Expected {left} to be gone from the SUT, found that it cannot be removed" in ended.text
+    log.write_text("")
+    again = lab.run("cleanup.yml", "-i", str(inventory), "-e", f"calibration_run_id={run.name}")
+    assert again.rc == 0, again.text
+    assert list(lab.remote.iterdir()) == []
