@@ -288,6 +288,7 @@ static struct pages pages_of_all(void)
 		all.elsewhere += pages->elsewhere;
 		all.huge_fraction = fmin(all.huge_fraction, pages->huge_fraction);
 		all.hugetlb = all.hugetlb && pages->hugetlb;
+		all.some_hugetlb = all.some_hugetlb || pages->some_hugetlb;
 	}
 	return all;
 }

@@ -452,10 +452,12 @@ void pages_read_sizes(struct pages *pages, const struct region *regions, size_t 
 {
 	char *text = file_read("/proc/self/smaps");
 	uint64_t total = 0, huge = 0, mapped = 0;
+	pages->hugetlb = count > 0;
 	for (size_t i = 0; i < count; i++) {
+		pages->hugetlb = pages->hugetlb && regions[i].kind == PAGES_HUGETLB;
 		total += regions[i].bytes;
 		if (regions[i].kind == PAGES_HUGETLB) {
-			pages->hugetlb = true;
+			pages->some_hugetlb = true;
 			pages->huge_bytes = regions[i].hugetlb_bytes;
 			huge += regions[i].bytes;
 			mapped += regions[i].bytes;
@@ -512,18 +514,22 @@ bool pages_read_back(struct pages *pages, const struct region *regions, size_t c
 	return true;
 }
 
+const char *pages_obtained(const struct pages *pages)
+{
+	if (pages->huge_fraction == 0)
+		return "base";
+	if (pages->huge_fraction < 1 || pages->some_hugetlb != pages->hugetlb)
+		return "mixed";
+	if (!pages->hugetlb)
+		return "thp";
+	return pages->huge_bytes == 1u << 30 ? "hugetlb_1g" : "hugetlb_2m";
+}
+
 void pages_write(struct json *json, const char *key, const struct pages *pages)
 {
-	const char *obtained = "mixed";
-	if (pages->huge_fraction == 0)
-		obtained = "base";
-	else if (pages->huge_fraction >= 1 && pages->hugetlb)
-		obtained = pages->huge_bytes == 1u << 30 ? "hugetlb_1g" : "hugetlb_2m";
-	else if (pages->huge_fraction >= 1)
-		obtained = "thp";
 	json_object_begin(json, key);
 	json_text(json, "wanted", kind_names[pages->wanted]);
-	json_text(json, "obtained", obtained);
+	json_text(json, "obtained", pages_obtained(pages));
 	json_u64(json, "base_bytes", memory_base_page_bytes());
 	if (pages->huge_bytes)
 		json_u64(json, "huge_bytes", pages->huge_bytes);

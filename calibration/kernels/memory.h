@@ -26,7 +26,8 @@ struct pages {
 	enum page_kind wanted;
 	double huge_fraction;
 	size_t huge_bytes; /* 0: none obtained */
-	bool hugetlb;
+	bool hugetlb;      /* of all regions */
+	bool some_hugetlb; /* of one at least */
 	uint64_t checked;
 	uint64_t on_node;
 	uint64_t elsewhere;
@@ -42,6 +43,8 @@ bool pages_read_back(struct pages *pages, const struct region *regions, size_t c
 /* The two halves of it: the nodes of one region, counted into `pages`, by any thread; the page sizes of all regions. */
 bool pages_read_nodes(struct pages *pages, const struct region *region, struct error *error);
 void pages_read_sizes(struct pages *pages, const struct region *regions, size_t count);
+/* The word for what was obtained. */
+const char *pages_obtained(const struct pages *pages);
 void pages_write(struct json *json, const char *key, const struct pages *pages);
 /* Whether the node can take this much now, without the kernel having to kill anything for it. */
 bool memory_available(unsigned node, uint64_t bytes, struct error *error);

@@ -621,6 +621,17 @@ static bool case_placement(struct error *error)
 		EXPECT(kinds[i] != PAGES_BASE || pages.huge_fraction == 0);
 		EXPECT(!fooled && wrong.code != ERROR_NONE && elsewhere.on_node == 0);
 	}
+	/* Two regions of hugetlb pages are that; one of them and another are mixed. */
+	const struct region both[] = {{.bytes = 4u << 20, .kind = PAGES_HUGETLB, .hugetlb_bytes = 2u << 20},
+	                              {.bytes = 4u << 20, .kind = PAGES_HUGETLB, .hugetlb_bytes = 2u << 20}};
+	struct region one[] = {both[0], {0}};
+	struct pages alike = {0}, unlike = {0};
+	pages_read_sizes(&alike, both, 2);
+	if (!region_map(&one[1], 4u << 20, 0, PAGES_THP, error))
+		return false;
+	pages_read_sizes(&unlike, one, 2);
+	region_unmap(&one[1]);
+	EXPECT(!strcmp(pages_obtained(&alike), "hugetlb_2m") && !strcmp(pages_obtained(&unlike), "mixed"));
 	struct region region;
 	struct error refused = {0};
 	EXPECT(!region_map(&region, 1u << 20, 1000, PAGES_BASE, &refused) && refused.code == ERROR_BIND_FAILED);
