@@ -14,6 +14,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH1
 
 USAGE = """usage: python3 calibration/bootstrap.py [calibrate] [OPTION ...]   calibrate the inventory's SUTs
        python3 calibration/bootstrap.py test [OPTION ...]          run the tests
+       python3 calibration/bootstrap.py environment DIRECTORY      only make the environment that the tests run in
 
 Options of calibrate are those of 'calibration run' (see --help there): --profile, -i and others of ansible-playbook.
 Options of test are those of tox, for example '-e unit'."""
@@ -113,9 +114,13 @@ def say(message: str) -> None:
 def main(arguments: list[str]) -> None:
     """Make the environment that the task needs and become the task."""
     task, *rest = arguments if arguments[:1] and not arguments[0].startswith("-") else ["calibrate", *arguments]
-    if task not in {"calibrate", "test"} or rest[:1] in (["-h"], ["--help"]):
+    asked = rest[:1] in (["-h"], ["--help"])
+    if asked or task not in {"calibrate", "test", "environment"} or (task == "environment" and len(rest) != 1):
         sys.stderr.write(USAGE + "\n")
-        sys.exit(0 if task in {"calibrate", "test"} else 2)
+        sys.exit(0 if asked else 2)
+    if task == "environment":
+        environment(CHECKOUT / rest[0], REQUIREMENTS / "test.txt", with_package=False)
+        return
     if task == "calibrate":
         python = environment(CHECKOUT / ".venv", REQUIREMENTS / "calibrate.txt", with_package=True)
         command = [str(python), "-m", "calibration.cli", "run", *rest]

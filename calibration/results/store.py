@@ -267,11 +267,13 @@ def _append(directory: Path, record: Model) -> None:
     line = record.model_dump_json().encode() + b"\n"
     path = directory / RECORDS
     try:
-        with path.open("ab") as file:
-            before = file.tell()
+        # unbuffered: a buffer would still be written when the file is closed after it was cut back
+        with path.open("ab", buffering=0) as file:
+            before = os.fstat(file.fileno()).st_size
             try:
-                file.write(line)
-                file.flush()
+                rest = memoryview(line)
+                while rest:
+                    rest = rest[file.write(rest) :]
                 os.fsync(file.fileno())
             except OSError:
                 os.truncate(path, before)

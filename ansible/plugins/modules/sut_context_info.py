@@ -107,11 +107,11 @@ duration_s:
   type: float
 """
 
-import base64  # noqa: E402 - Ansible's documentation comes first
-import hashlib  # noqa: E402 - the same
+import base64
+import hashlib
 
-from ansible.module_utils.basic import AnsibleModule  # noqa: E402 - the same
-from ansible.module_utils.sut_context import capture  # noqa: E402 - the same
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.sut_context import capture
 
 
 def main():
