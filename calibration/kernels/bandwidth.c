@@ -51,8 +51,8 @@ static const struct option table[] = {
 	{"--streams", OPTION_U64_LIST, &options.streams, "S[,S...]", "places of each array worked on in turn: 1, 2, 4 or 8",
 	 "4", NULL, 1, LOAD_STREAMS_MAX, false},
 	/* Off by default: with four streams it changed less than the noise of a few percent where it was tried (two cores of
-	 * an EPYC 7003, 18 alternations of 0 to 4096), and with one or two it cost 5 to 20 % of reads. There are cores whose
-	 * prefetchers follow fewer streams, where 2048 gains; so the search of a platform tries it. */
+	 * an EPYC 7003 under a hypervisor, 512 to 4096), and with one or two it cost 4 to 16 % of reads. Other cores may
+	 * differ, so the search of a platform tries it. */
 	{"--prefetch-bytes", OPTION_U64_LIST, &options.prefetch_bytes, "P[,P...]",
 	 "distance of software prefetches; 0: none", "0", NULL, 0, 1u << 20, false},
 	{"--width", OPTION_WORD, &options.width, NULL, "vector width; auto: the widest there is", "auto",
