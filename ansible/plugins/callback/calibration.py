@@ -313,11 +313,20 @@ class CallbackModule(CallbackBase):
             self.screen.message(
                 f"{name}: {ended['status']}, {ended['measured']} measured{missing}", RED if bad else GREEN
             )
-            for what, path in (("Page", ended.get("page")), ("JSON", ended["document"]), ("HTML", self.site)):
+            html = self.page_in_site(ended["document"])
+            for what, path in (("Page", ended.get("page")), ("JSON", ended["document"]), ("HTML", html)):
                 if path:
                     self.screen.message(f"  {what}: {path}")
         if not self.finished and self.site:
             self.screen.message(f"  HTML: {self.site}")
+
+    def page_in_site(self, document):
+        """Return the SUT's own page in the site, or the site's first page where it has another name there."""
+        if not self.site or not document:
+            return self.site
+        testbed, sut = document.split(os.sep)[-4:-2]
+        page = os.path.join(os.path.dirname(self.site), "calibration", testbed, sut, "index.html")
+        return page if os.path.exists(page) else self.site
 
     # One SUT's events
 
