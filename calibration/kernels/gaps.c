@@ -168,9 +168,11 @@ static inline __attribute__((always_inline)) void observe(struct gaps *gaps, uin
 			/* The time of recording is accounted for apart; an interruption during it is a gap like any other. With a
 			 * threshold shorter than a turn everything is one, so this loop ends with the time too. */
 			uint64_t after = read_clock(counter);
-			while (after - now >= threshold && now < end) {
+			while (after - now >= threshold) {
 				gaps_record(gaps, now, after - now);
 				now = after;
+				if (now >= end)
+					break;
 				after = read_clock(counter);
 			}
 			gaps->recording_ticks += after - now;
