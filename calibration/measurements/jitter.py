@@ -8,7 +8,7 @@ from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 
 from calibration.context.model import Context
 from calibration.errors import InputError
-from calibration.evidence import document_flags
+from calibration.evidence import FREQUENCY_CHANGE, document_flags
 from calibration.measurements.base import (
     Declaration,
     Metric,
@@ -248,6 +248,9 @@ def _flags(each: JitterCpu, sut: Sut) -> Iterator[Flag]:
         yield flag(
             "RING_FULL", "more gaps than the list of time stamps holds: counts are exact, times are not complete"
         )
+    change = each.gaps.core_hz_after / each.gaps.core_hz_before - 1
+    if abs(change) > FREQUENCY_CHANGE:
+        yield flag("FREQ_CHANGED", f"the core clock changed by {change:+.1%}, which the fixed work shows as jitter")
     if each.gaps.interference.smi:
         yield flag("SMI", f"{each.gaps.interference.smi} system management interrupts during the gap view")
     if each.gaps.interference.core_throttle or each.gaps.interference.package_throttle:

@@ -152,6 +152,17 @@ def test_a_page_on_the_wrong_node_makes_the_measurement_invalid(path: Path, cont
     assert {each.code for each in flags if each.severity == "invalid"} == {"PLACEMENT_WRONG"}
 
 
+def test_a_clock_that_changed_is_told_from_jitter(context: Context) -> None:
+    path = FIXTURES / "sutprobe" / "jitter.json"
+    raw = read(path)
+    gaps = points(raw)[0]["gaps"]
+    gaps["core_hz_after"] = gaps["core_hz_before"]
+    (steady,) = parse(path, raw, context)
+    gaps["core_hz_after"] = 0.9 * gaps["core_hz_before"]
+    (slower,) = parse(path, raw, context)
+    assert {each.code for each in slower.flags} - {each.code for each in steady.flags} == {"FREQ_CHANGED"}
+
+
 def test_work_that_was_not_proved_makes_the_measurement_invalid(context: Context) -> None:
     for name, proof in (
         ("idle_latency", "chain_proved"),
