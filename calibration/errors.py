@@ -29,9 +29,3 @@ class EnvironmentLacksError(CalibrationError):
     """The machine cannot do it: no memory, no permission, no space, no compiler."""
 
     exit_code = ENVIRONMENT
-
-
-class VerdictError(CalibrationError):
-    """The work was done and a judgement on it failed."""
-
-    exit_code = VERDICT_FAILED

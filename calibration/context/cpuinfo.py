@@ -279,15 +279,6 @@ def flags(info: CpuInfo, cpu: int) -> tuple[str, ...]:
     return tuple(text.replace(",", " ").split())
 
 
-def hardware_threads(info: CpuInfo, cpu: int) -> int | None:
-    """Threads per core from ``siblings`` and ``cpu cores`` (x86): configured, not necessarily online."""
-    siblings, cores = info.first("siblings", cpu=cpu), info.first("cpu cores", cpu=cpu)
-    if siblings and cores and siblings.isdigit() and cores.isdigit() and int(cores) > 0:
-        threads, rest = divmod(int(siblings), int(cores))
-        return threads if rest == 0 and threads > 0 else None
-    return None
-
-
 def cache_rows(info: CpuInfo) -> list[dict[str, str]]:
     """s390x's ``cacheN`` rows as dictionaries (level, type, scope, size, line_size, associativity)."""
     return [dict(part.split("=", 1) for part in row.split() if "=" in part) for row in info.cache_rows]

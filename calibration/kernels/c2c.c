@@ -371,10 +371,7 @@ static void pair_write(struct json *json, const struct pair *pair)
 			placement_write(json, pair, &pair->placements[i]);
 		json_array_end(json);
 	} else {
-		json_object_begin(json, "error");
-		json_text(json, "code", error_name(pair->error.code));
-		json_text(json, "message", pair->error.message);
-		json_object_end(json);
+		error_write(json, &pair->error);
 		json_null(json, "placements");
 	}
 	json_object_end(json);

@@ -5,6 +5,8 @@
 
 #include <stdbool.h>
 
+#include "json.h"
+
 enum error_code {
 	ERROR_NONE,
 	ERROR_USAGE,
@@ -30,6 +32,8 @@ struct error {
 bool error_set(struct error *error, enum error_code code, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 const char *error_name(enum error_code code);
+/* Writes the member "error" of the object that is open: code and message, or null where there is no error. */
+void error_write(struct json *json, const struct error *error);
 /* The exit status a process ends with for this error. */
 int error_exit_status(enum error_code code);
 

@@ -330,10 +330,7 @@ static void point_write(struct json *json, const struct point *point)
 			placement_write(json, point, &point->placements[i]);
 		json_array_end(json);
 	} else {
-		json_object_begin(json, "error");
-		json_text(json, "code", error_name(point->error.code));
-		json_text(json, "message", point->error.message);
-		json_object_end(json);
+		error_write(json, &point->error);
 		json_null(json, "placements");
 	}
 	json_object_end(json);

@@ -477,18 +477,6 @@ static void placement_write(struct json *json, const struct placement *placement
 	json_object_end(json);
 }
 
-static void error_write(struct json *json, const struct error *error)
-{
-	if (error->code == ERROR_NONE) {
-		json_null(json, "error");
-		return;
-	}
-	json_object_begin(json, "error");
-	json_text(json, "code", error_name(error->code));
-	json_text(json, "message", error->message);
-	json_object_end(json);
-}
-
 static bool write_results(struct json *json, struct error *error)
 {
 	size_t failed = 0;

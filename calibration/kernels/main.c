@@ -107,14 +107,7 @@ static void compose(struct json *json, int argc, char **argv, uint64_t started_u
 	json_text(json, "source_sha256", SUTPROBE_SOURCE_SHA256);
 	json_object_end(json);
 	json_text(json, "status", state.error.code == ERROR_NONE ? "ok" : "failed");
-	if (state.error.code == ERROR_NONE) {
-		json_null(json, "error");
-	} else {
-		json_object_begin(json, "error");
-		json_text(json, "code", error_name(state.error.code));
-		json_text(json, "message", state.error.message);
-		json_object_end(json);
-	}
+	error_write(json, &state.error);
 	json_object_begin(json, "host");
 	json_text(json, "nodename", host.nodename);
 	json_text(json, "release", host.release);
