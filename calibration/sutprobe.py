@@ -110,7 +110,8 @@ class LatencyPlacement(Placement):
     dirty_windows: tuple[int, ...]
 
 
-Stopped = Literal["converged", "placements", "budget"]
+Stopped = Literal["converged", "placements", "budget", "interrupted"]
+"""Why no further placement was made; ``interrupted``: the whole command was told to end, by a signal or its deadline."""
 
 
 class LatencyPoint(Model):

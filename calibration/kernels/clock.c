@@ -1,16 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "clock.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "files.h"
 #include "json.h"
+#include "warning.h"
 
 /* 200 ms keep the bound on the counter's frequency below 1 ppm with brackets of some 50 ns; the time is shared with
  * whatever is being measured. A shorter base line would show as a larger printed uncertainty. */
 #define CALIBRATION_NS 200000000u
+/* What the bound may be: a hundredth of what any figure here is repeatable to. */
+#define CALIBRATION_PPM 1.0
+/* Wider brackets (a clock read through a system call, a slow counter) need a longer base line; beyond two seconds the
+ * wait would cost a short step more than the ppm are worth, and the bound is printed and warned of instead. */
+#define CALIBRATION_LONGEST_NS 2000000000u
 #define ROUGH_NS 2000000u
 #define BRACKET_TRIES 100
 #define READ_TRIES 1000
@@ -25,6 +32,9 @@ struct bracket {
 
 static struct bracket first;
 static char reason_text[200];
+/* Whoever prints the clock may do so while the working thread, given up, still calibrates. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static bool settled;
 
 static struct bracket take_bracket(void)
 {
@@ -114,8 +124,11 @@ static void set_hz(uint64_t base_line_ns)
 	wait_since_first(base_line_ns);
 	struct bracket last = take_bracket();
 	double ticks = (double)(last.ticks - first.ticks);
+	pthread_mutex_lock(&lock);
 	clock_now_used.hz = ticks * 1e9 / (double)(last.raw_ns - first.raw_ns);
 	clock_now_used.hz_uncertainty_ppm = (double)(first.width + last.width) / 2 / ticks * 1e6;
+	settled = true;
+	pthread_mutex_unlock(&lock);
 }
 
 void clock_settle(void)
@@ -127,8 +140,20 @@ void clock_finish(void)
 {
 	/* Once: every figure of a document is converted with the same hz, and the document prints that one. */
 	static atomic_flag finished = ATOMIC_FLAG_INIT;
-	if (!atomic_flag_test_and_set(&finished))
-		set_hz(CALIBRATION_NS);
+	if (atomic_flag_test_and_set(&finished))
+		return;
+	set_hz(CALIBRATION_NS);
+	double excess = clock_now_used.hz_uncertainty_ppm / CALIBRATION_PPM;
+	if (excess > 1) {
+		/* The bound falls with the base line; a tenth more, because the next bracket may be wider than the last. */
+		double wanted_ns = (double)(clock_raw_ns() - first.raw_ns) * excess * 1.1;
+		set_hz(wanted_ns < CALIBRATION_LONGEST_NS ? (uint64_t)wanted_ns : CALIBRATION_LONGEST_NS);
+	}
+	if (clock_now_used.hz_uncertainty_ppm > CALIBRATION_PPM)
+		warning_add("CLOCK_UNCERTAIN",
+		            "expected the counter's frequency known to %g ppm, found %.2g ppm: the system's clock can only be "
+		            "read within %.0f ns",
+		            CALIBRATION_PPM, clock_now_used.hz_uncertainty_ppm, clock_ns((double)first.width));
 }
 
 double clock_ns(double ticks)
@@ -138,13 +163,21 @@ double clock_ns(double ticks)
 
 void clock_write(struct json *json, const char *key)
 {
+	pthread_mutex_lock(&lock);
+	struct clock used = clock_now_used;
+	bool known = settled || !used.counter;
+	pthread_mutex_unlock(&lock);
+	if (!known) {
+		json_null(json, key);
+		return;
+	}
 	json_object_begin(json, key);
-	json_text(json, "source", clock_now_used.counter ? ARCH_COUNTER_NAME : "monotonic_raw");
-	json_f64(json, "hz", clock_now_used.hz);
-	json_f64(json, "hz_uncertainty_ppm", clock_now_used.hz_uncertainty_ppm);
-	json_bool(json, "invariant", clock_now_used.invariant);
-	json_f64(json, "read_cost_ns", clock_ns(clock_now_used.read_cost_ticks));
-	json_f64(json, "resolution_ns", clock_ns(clock_now_used.resolution_ticks));
-	json_text(json, "reason", clock_now_used.reason);
+	json_text(json, "source", used.counter ? ARCH_COUNTER_NAME : "monotonic_raw");
+	json_f64(json, "hz", used.hz);
+	json_f64(json, "hz_uncertainty_ppm", used.hz_uncertainty_ppm);
+	json_bool(json, "invariant", used.invariant);
+	json_f64(json, "read_cost_ns", used.read_cost_ticks * 1e9 / used.hz);
+	json_f64(json, "resolution_ns", used.resolution_ticks * 1e9 / used.hz);
+	json_text(json, "reason", used.reason);
 	json_object_end(json);
 }

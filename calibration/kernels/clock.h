@@ -48,6 +48,7 @@ void clock_settle(void);
 /* Takes the last bracket, at least 200 ms after the first, and fixes hz and its uncertainty. */
 void clock_finish(void);
 double clock_ns(double ticks);
+/* Writes null when not even a first hz was had. */
 void clock_write(struct json *json, const char *key);
 
 #endif

@@ -21,9 +21,11 @@
 #include "affinity.h"
 #include "build_info.h"
 #include "clock.h"
+#include "csv.h"
 #include "error.h"
 #include "json.h"
 #include "options.h"
+#include "stopping.h"
 #include "subcommand.h"
 #include "warning.h"
 
@@ -32,6 +34,9 @@
 #define WRITE_BYTES 4096
 /* How long an ended process waits for its reader to take the document; a second would lose it on a busy controller. */
 #define WRITING_GRACE_S 5
+/* How long work that was told to end may take to hand over what it has: a placement of a large buffer is made and walked
+ * within a second or two. Longer than the controller waits before it kills would lose the document. */
+#define STOPPING_GRACE_S 3
 
 static const struct subcommand *const subcommands[] = {
 	&jitter_subcommand, &latency_subcommand, &bandwidth_subcommand, &loaded_subcommand,
@@ -40,13 +45,21 @@ static const struct subcommand *const subcommands[] = {
 };
 #define SUBCOMMANDS (sizeof(subcommands) / sizeof(subcommands[0]))
 
+/* What the working thread fills in; nobody else looks at it before that thread has been joined. */
+static struct {
+	struct json result;
+	struct error error;
+	bool measured; /* something */
+} worked;
+
 static struct {
 	double deadline_s;
 	struct json parameters;
 	struct json result;
 	struct error error;
 	const struct subcommand *subcommand;
-	int finished; /* eventfd */
+	bool given_up; /* the working thread was not waited for, and may still be at work */
+	int finished;  /* eventfd */
 	int signals;
 	int deadline;
 } state;
@@ -91,7 +104,8 @@ static void compose(struct json *json, int argc, char **argv, uint64_t started_u
 {
 	struct utsname host = {0};
 	(void)uname(&host);
-	clock_finish();
+	if (!state.given_up)
+		clock_finish();
 	json_object_begin(json, NULL);
 	json_text(json, "schema", "sutprobe/1");
 	json_text(json, "subcommand", state.subcommand ? state.subcommand->name : (argc > 1 ? argv[1] : ""));
@@ -157,14 +171,14 @@ static enum event wait_event(bool write)
 	}
 }
 
-static int write_document(const struct json *json)
+static int write_whole(const char *text, size_t length)
 {
-	for (size_t done = 0; done < json->length;) {
+	for (size_t done = 0; done < length;) {
 		enum event event = wait_event(true);
 		if (event != EVENT_WRITABLE)
 			return event == EVENT_DEADLINE ? 3 : EXIT_INTERRUPTED;
-		size_t rest = json->length - done;
-		ssize_t written = write(STDOUT_FILENO, json->text + done, rest < WRITE_BYTES ? rest : WRITE_BYTES);
+		size_t rest = length - done;
+		ssize_t written = write(STDOUT_FILENO, text + done, rest < WRITE_BYTES ? rest : WRITE_BYTES);
 		if (written < 0 && errno != EINTR && errno != EAGAIN) {
 			fprintf(stderr, "sutprobe: writing the document: %s\n", strerror(errno));
 			return errno == EPIPE ? EXIT_INTERRUPTED : 3;
@@ -175,8 +189,23 @@ static int write_document(const struct json *json)
 	return 0;
 }
 
+/* Rows in place of the document; what the document would say besides goes to stderr. */
+static int write_rows(void)
+{
+	char *text = state.given_up ? NULL : csv_text(&state.error);
+	warning_print();
+	if (state.error.code != ERROR_NONE)
+		fprintf(stderr, "sutprobe: %s: %s\n", error_name(state.error.code), state.error.message);
+	int status = text ? write_whole(text, strlen(text)) : 0;
+	free(text);
+	return status ? status : error_exit_status(state.error.code);
+}
+
 static int finish(int argc, char **argv, uint64_t started_unix_ns, uint64_t started_raw_ns)
 {
+	/* An error before the options were understood is reported in the form that everything else reads. */
+	if (state.parameters.text && state.subcommand->csv && *state.subcommand->csv)
+		return write_rows();
 	struct json document = {0};
 	compose(&document, argc, argv, started_unix_ns, started_raw_ns);
 	if (document.spoilt) {
@@ -191,7 +220,7 @@ static int finish(int argc, char **argv, uint64_t started_unix_ns, uint64_t star
 		fprintf(stderr, "sutprobe: %s: %s\n", error_name(state.error.code), state.error.message);
 	if (document.text) {
 		document.text[document.length++] = '\n';
-		int status = write_document(&document);
+		int status = write_whole(document.text, document.length);
 		json_free(&document);
 		if (status)
 			return status;
@@ -207,8 +236,9 @@ static void *work(void *unused)
 	(void)unused;
 	uint64_t one = 1;
 	clock_settle();
-	if (!state.subcommand->run(&state.result, &state.error) && state.error.code == ERROR_NONE)
-		error_set(&state.error, ERROR_INTERNAL, "the subcommand failed without a reason");
+	worked.measured = state.subcommand->run(&worked.result, &worked.error);
+	if (!worked.measured && worked.error.code == ERROR_NONE)
+		error_set(&worked.error, ERROR_INTERNAL, "the subcommand failed without a reason");
 	if (write(state.finished, &one, sizeof(one)) != (ssize_t)sizeof(one))
 		_exit(3);
 	return NULL;
@@ -229,7 +259,7 @@ static bool open_descriptors(struct error *error)
 	    (state.deadline = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC)) < 0 ||
 	    timerfd_settime(state.deadline, 0, &deadline, NULL) != 0 || (state.finished = eventfd(0, EFD_CLOEXEC)) < 0)
 		return error_set(error, ERROR_INTERNAL, "setting up supervision: %s", strerror(errno));
-	return true;
+	return stop_begin(error);
 }
 
 /* Parses the subcommand's options together with the common ones. */
@@ -262,31 +292,69 @@ static bool parse(int argc, char **argv, struct error *error)
 	return good;
 }
 
-/* Ends the process with all its threads: _exit frees every mapping, pin and timer with it. */
-static _Noreturn void stop_now(int argc, char **argv, uint64_t started_unix_ns, uint64_t started_raw_ns,
-                               enum event event)
+/* The signal or the deadline is taken note of, and there are so many seconds for what comes next. */
+static void allow(enum event event, time_t seconds)
 {
-	struct error why = {0};
-	if (event == EVENT_READER_GONE) {
-		fprintf(stderr, "sutprobe: interrupted: the reader of stdout went away\n");
-		_exit(EXIT_INTERRUPTED);
-	}
-	if (event == EVENT_SIGNAL)
-		error_set(&why, ERROR_INTERRUPTED, "a signal ended the measurement before it was done; nothing is reported");
-	else
-		error_set(&why, ERROR_DEADLINE,
-		          "expected to be done within %g s, found work left; raise --deadline-s or ask less", state.deadline_s);
-	/* The working thread may be writing to these; it is not asked, its copies are left alone. */
-	state.error = why;
-	state.result = (struct json){0};
-	/* What ended the work is taken note of; a second signal, or a reader that does not read, ends the writing too. */
 	struct signalfd_siginfo taken;
-	struct itimerspec grace = {.it_value = {.tv_sec = WRITING_GRACE_S}};
+	struct itimerspec grace = {.it_value = {.tv_sec = seconds}};
 	if (event == EVENT_SIGNAL)
 		(void)!read(state.signals, &taken, sizeof(taken));
 	(void)timerfd_settime(state.deadline, 0, &grace, NULL);
+}
+
+static void stop_cause_set(struct error *error, enum event first, const char *kept)
+{
+	if (first == EVENT_SIGNAL)
+		error_set(error, ERROR_INTERRUPTED, "a signal ended the measurement before it was done; %s", kept);
+	else
+		error_set(error, ERROR_DEADLINE,
+		          "expected to be done within %g s, found work left; raise --deadline-s or ask less; %s",
+		          state.deadline_s, kept);
+}
+
+static _Noreturn void end_reader_gone(void)
+{
+	fprintf(stderr, "sutprobe: interrupted: the reader of stdout went away\n");
+	_exit(EXIT_INTERRUPTED);
+}
+
+/* Tells the work to end and waits for what it has. Where that does not come, because of a second signal or because the
+ * time given is over, the process ends with all its threads: _exit frees every mapping, pin and timer with it. */
+static void stop_work(int argc, char **argv, uint64_t started_unix_ns, uint64_t started_raw_ns, enum event first)
+{
+	stop_request(first == EVENT_SIGNAL ? ERROR_INTERRUPTED : ERROR_DEADLINE);
+	allow(first, STOPPING_GRACE_S);
+	enum event event = wait_event(false);
+	if (event == EVENT_FINISHED)
+		return;
+	if (event == EVENT_READER_GONE)
+		end_reader_gone();
+	state.given_up = true;
+	stop_cause_set(&state.error, first, "nothing is reported");
+	/* A third signal, or a reader that does not read, ends the writing too. */
+	allow(event, WRITING_GRACE_S);
 	int status = finish(argc, argv, started_unix_ns, started_raw_ns);
 	_exit(status ? status : 3);
+}
+
+/* What the working thread left, once it has been joined. */
+static void take_over(enum event ended_by)
+{
+	if (ended_by == EVENT_FINISHED) {
+		state.result = worked.result;
+		state.error = worked.error;
+		return;
+	}
+	if (worked.measured)
+		state.result = worked.result;
+	else
+		json_free(&worked.result); /* told to stop, nothing was complete: nothing is claimed */
+	stop_cause_set(&state.error, ended_by,
+	               worked.measured ? "the result has what was measured by then" : "nothing was measured by then");
+	if (worked.error.code != ERROR_NONE && worked.error.code != ERROR_INTERRUPTED &&
+	    worked.error.code != ERROR_DEADLINE)
+		warning_add("FAILED_BEFORE_STOP", "%s: %s", error_name(worked.error.code), worked.error.message);
+	allow(EVENT_NONE, WRITING_GRACE_S);
 }
 
 int main(int argc, char **argv)
@@ -327,9 +395,12 @@ int main(int argc, char **argv)
 		return finish(argc, argv, started_unix_ns, started_raw_ns);
 	}
 	enum event event = wait_event(false);
+	if (event == EVENT_READER_GONE)
+		end_reader_gone();
 	if (event != EVENT_FINISHED)
-		stop_now(argc, argv, started_unix_ns, started_raw_ns, event);
+		stop_work(argc, argv, started_unix_ns, started_raw_ns, event);
 	pthread_join(worker, NULL);
+	take_over(event);
 	int status = finish(argc, argv, started_unix_ns, started_raw_ns);
 	json_free(&state.parameters);
 	json_free(&state.result);

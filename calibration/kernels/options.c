@@ -134,8 +134,10 @@ static bool parse_value(const struct option *option, const char *text, struct er
 	case OPTION_REPEATED:
 		return append_word(option->value, text, strlen(text)) ||
 		       error_set(error, ERROR_INTERNAL, "no memory for %s", option->name);
+	case OPTION_FLAG:
+		break; /* has no value to parse */
 	}
-	return error_set(error, ERROR_INTERNAL, "option %s has no kind", option->name);
+	return error_set(error, ERROR_INTERNAL, "option %s takes no value", option->name);
 }
 
 bool options_parse(const struct option *options, size_t count, int argc, char **argv, struct error *error)
@@ -153,6 +155,8 @@ bool options_parse(const struct option *options, size_t count, int argc, char **
 				error_set(error, ERROR_USAGE, "'%s' is not an option of this subcommand; --help lists them", argv[i]);
 		else if (seen[found] && options[found].kind != OPTION_REPEATED)
 			good = error_set(error, ERROR_USAGE, "%s is given twice; give it once", argv[i]);
+		else if (options[found].kind == OPTION_FLAG)
+			*(bool *)options[found].value = true;
 		else if (i + 1 == argc)
 			good = error_set(error, ERROR_USAGE, "%s expects a value after it, found the end of the line", argv[i]);
 		else
@@ -163,7 +167,9 @@ bool options_parse(const struct option *options, size_t count, int argc, char **
 	for (size_t i = 0; good && i < count; i++) {
 		if (seen[i] || options[i].optional)
 			continue;
-		if (!options[i].initial)
+		if (options[i].kind == OPTION_FLAG)
+			*(bool *)options[i].value = false;
+		else if (!options[i].initial)
 			good = error_set(error, ERROR_USAGE, "%s is required and missing; --help explains it", options[i].name);
 		else
 			good = parse_value(&options[i], options[i].initial, error);
@@ -176,7 +182,9 @@ void options_usage(const struct option *options, size_t count)
 {
 	for (size_t i = 0; i < count; i++) {
 		const struct option *option = &options[i];
-		fprintf(stderr, "  %s %s", option->name, option->choices ? option->choices : option->placeholder);
+		fprintf(stderr, "  %s", option->name);
+		if (option->kind != OPTION_FLAG)
+			fprintf(stderr, " %s", option->choices ? option->choices : option->placeholder);
 		if (option->kind == OPTION_WORDS || option->kind == OPTION_U64_LIST)
 			fprintf(stderr, "[,...]");
 		if (option->kind == OPTION_REPEATED)
@@ -184,7 +192,7 @@ void options_usage(const struct option *options, size_t count)
 		fprintf(stderr, "\n      %s", option->help);
 		if (option->initial)
 			fprintf(stderr, " (default %s)", option->initial);
-		else if (!option->optional)
+		else if (!option->optional && option->kind != OPTION_FLAG)
 			fprintf(stderr, " (required)");
 		fprintf(stderr, "\n");
 	}
@@ -207,6 +215,9 @@ void options_write(const struct option *options, size_t count, struct json *json
 			break;
 		case OPTION_F64:
 			json_f64(json, key, *(const double *)option->value);
+			break;
+		case OPTION_FLAG:
+			json_bool(json, key, *(const bool *)option->value);
 			break;
 		case OPTION_WORD:
 		case OPTION_TEXT:

@@ -19,6 +19,7 @@ enum option_kind {
 	OPTION_U64_LIST, /* struct u64_list, separated by commas */
 	OPTION_TEXT,     /* const char * */
 	OPTION_REPEATED, /* struct word_list, one word each time the option is given */
+	OPTION_FLAG,     /* bool, true when the option is given; it takes no value */
 };
 
 struct u64_list {

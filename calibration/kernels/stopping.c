@@ -1,8 +1,54 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stopping.h"
 
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
 #include "clock.h"
 #include "statistics.h"
+
+_Atomic int stop_cause = ERROR_NONE;
+static int stop_event = -1; /* readable from the request on; nobody reads it, so that it wakes every sleeper */
+
+bool stop_begin(struct error *error)
+{
+	stop_event = eventfd(0, EFD_CLOEXEC);
+	return stop_event >= 0 || error_set(error, ERROR_INTERNAL, "a descriptor to be told to stop: %s", strerror(errno));
+}
+
+void stop_request(enum error_code cause)
+{
+	int none = ERROR_NONE;
+	uint64_t one = 1;
+	if (atomic_compare_exchange_strong(&stop_cause, &none, (int)cause))
+		(void)!write(stop_event, &one, sizeof(one)); /* cannot block; a sleeper that misses it ends with its sleep */
+}
+
+bool stop_error(struct error *error)
+{
+	int cause = atomic_load_explicit(&stop_cause, memory_order_relaxed);
+	if (cause == ERROR_NONE)
+		return false;
+	error_set(error, (enum error_code)cause, "expected to be measured, found %s before a placement was complete",
+	          cause == ERROR_DEADLINE ? "the deadline over" : "the measurement ended by a signal");
+	return true;
+}
+
+bool stop_sleep_ns(uint64_t ns)
+{
+	struct pollfd told = {.fd = stop_event, .events = POLLIN};
+	uint64_t began_ns = clock_raw_ns();
+	for (uint64_t passed = 0; passed < ns && !stop_requested(); passed = clock_raw_ns() - began_ns) {
+		uint64_t left = ns - passed;
+		struct timespec rest = {.tv_sec = (time_t)(left / 1000000000u), .tv_nsec = (long)(left % 1000000000u)};
+		(void)ppoll(&told, 1, &rest, NULL); /* however it ends, time and request are looked at again */
+	}
+	return stop_requested();
+}
 
 void stopping_begin(struct stopping *stopping)
 {
@@ -13,13 +59,15 @@ void stopping_begin(struct stopping *stopping)
 bool stopping_done(struct stopping *stopping, const double *medians, size_t count)
 {
 	double half_width;
-	if (count < stopping->placements)
-		return false;
-	if (statistics_half_width(medians, count, &half_width) && half_width <= stopping->target)
-		stopping->reason = "converged";
-	else if (stopping->budget_s <= 0 || count >= STOPPING_PLACEMENTS_MAX)
-		stopping->reason = "placements";
-	else if ((double)(clock_raw_ns() - stopping->began_ns) / 1e9 >= stopping->budget_s)
-		stopping->reason = "budget";
+	if (count >= stopping->placements) {
+		if (statistics_half_width(medians, count, &half_width) && half_width <= stopping->target)
+			stopping->reason = "converged";
+		else if (stopping->budget_s <= 0 || count >= STOPPING_PLACEMENTS_MAX)
+			stopping->reason = "placements";
+		else if ((double)(clock_raw_ns() - stopping->began_ns) / 1e9 >= stopping->budget_s)
+			stopping->reason = "budget";
+	}
+	if (!stopping->reason && count > 0 && stop_requested())
+		stopping->reason = "interrupted";
 	return stopping->reason != NULL;
 }

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,10 +22,29 @@ LONG = {
 }
 PATIENCE_S = 20
 """How long an ended process may take to be gone: no measure of speed, only short of for ever."""
+GRACE_S = 3
+"""How long a process that is told to end waits for its work, as the kernel's own constant says."""
 
 
 def arguments(subcommand: str, cpu: int) -> list[str]:
     return [subcommand, *(word.format(cpu=cpu) for word in LONG[subcommand])]
+
+
+ENDLESS = {
+    "latency": ("--at", "{cpu}@0", "--size-bytes", "1048576", "--target-half-width", "0", "--budget-s", "600",
+                "--placements", "1", "--windows", "3", "--hops", "5000000"),
+}  # fmt: skip
+"""Work that is told to end between two of its steps: each is over in a fraction of a second, all of them not before the test."""
+
+
+def begin(native: Path, words: list[str]) -> subprocess.Popen[bytes]:
+    process = subprocess.Popen([native, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    wait_for_threads(process, 3)
+    return process
+
+
+def endless(subcommand: str, cpu: int) -> list[str]:
+    return [subcommand, *(word.format(cpu=cpu) for word in ENDLESS[subcommand])]
 
 
 def wait_for_threads(process: subprocess.Popen[bytes], count: int) -> None:
@@ -39,10 +59,7 @@ def wait_for_threads(process: subprocess.Popen[bytes], count: int) -> None:
 @pytest.mark.parametrize("subcommand", LONG)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_signal_ends_it(native: Path, cpus: list[int], subcommand: str, number: signal.Signals) -> None:
-    process = subprocess.Popen(
-        [native, *arguments(subcommand, cpus[0])], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    wait_for_threads(process, 3)
+    process = begin(native, arguments(subcommand, cpus[0]))
     process.send_signal(number)
     out, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 4
@@ -61,6 +78,73 @@ def test_deadline_ends_it(probe: Probe, cpus: list[int], subcommand: str) -> Non
     assert done.document["error"]["code"] == "deadline"
     assert "--deadline-s" in done.document["error"]["message"]
     assert done.document["duration_s"] >= 0.5
+
+
+def assert_partial(document: dict[str, Any]) -> None:
+    """What was complete is there, and is called interrupted."""
+    assert document["status"] == "failed"
+    assert "what was measured" in document["error"]["message"]
+    point = document["result"]["points"][0]
+    assert point["error"] is None
+    assert point["stopped"] == "interrupted"
+    assert point["placements"]
+    assert document["clock"]["hz"] > 0
+
+
+@pytest.mark.parametrize("subcommand", ENDLESS)
+def test_a_signal_leaves_what_was_measured(native: Path, cpus: list[int], subcommand: str) -> None:
+    process = begin(native, endless(subcommand, cpus[0]))
+    time.sleep(0.5)
+    process.send_signal(signal.SIGTERM)
+    out, _ = process.communicate(timeout=PATIENCE_S)
+    document = json.loads(out)
+    assert process.returncode == 4
+    assert document["error"]["code"] == "interrupted"
+    assert_partial(document)
+
+
+@pytest.mark.parametrize("subcommand", ENDLESS)
+def test_the_deadline_leaves_what_was_measured(probe: Probe, cpus: list[int], subcommand: str) -> None:
+    done = probe(*endless(subcommand, cpus[0]), "--deadline-s", "1", timeout=PATIENCE_S)
+    assert done.code == 3
+    assert done.document["error"]["code"] == "deadline"
+    assert_partial(done.document)
+
+
+def test_a_second_signal_ends_it_without_a_result(native: Path, cpus: list[int]) -> None:
+    process = begin(native, arguments("latency", cpus[0]))
+    process.send_signal(signal.SIGTERM)
+    time.sleep(0.3)  # one window of it takes minutes: it cannot hand over anything now
+    assert process.poll() is None
+    process.send_signal(signal.SIGTERM)
+    began = time.monotonic()
+    out, _ = process.communicate(timeout=PATIENCE_S)
+    assert time.monotonic() - began < GRACE_S, "the second signal ends it before the grace time is over"
+    assert process.returncode == 4
+    assert json.loads(out)["result"] is None
+
+
+def test_the_reader_may_go_while_it_is_told_to_end(native: Path, cpus: list[int]) -> None:
+    process = begin(native, arguments("latency", cpus[0]))
+    process.send_signal(signal.SIGTERM)
+    time.sleep(0.3)
+    assert process.poll() is None
+    assert process.stdout
+    assert process.stderr
+    process.stdout.close()
+    assert process.wait(timeout=PATIENCE_S) == 4
+    assert b"reader" in process.stderr.read()
+    process.stderr.close()
+
+
+def test_selftest_names_the_cases_it_did_not_begin(probe: Probe) -> None:
+    done = probe("selftest", "--deadline-s", "0.05", timeout=PATIENCE_S)
+    assert done.code == 3
+    assert done.document["error"]["code"] == "deadline"
+    cases = done.document["result"]["cases"]
+    assert cases[0]["passed"]
+    assert not cases[-1]["passed"]
+    assert cases[-1]["error"]["code"] == "deadline"
 
 
 def test_it_ends_when_the_reader_goes(native: Path, cpus: list[int]) -> None:
