@@ -111,7 +111,7 @@ class LatencyPlacement(Placement):
 
 
 Stopped = Literal["converged", "placements", "budget", "interrupted"]
-"""Why no further placement was made; ``interrupted``: the whole command was told to end, by a signal or its deadline."""
+"""Why no further placement was made; ``interrupted``: the command was told to end, by a signal or its deadline."""
 
 
 class LatencyPoint(Model):

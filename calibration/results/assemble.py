@@ -3,16 +3,17 @@
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Literal
 
 from calibration.context import load
 from calibration.context.model import Context
 from calibration.errors import InputError
 from calibration.judge import judge
 from calibration.measurements import declaration
-from calibration.measurements.base import Parsed, Step
+from calibration.measurements.base import Missing, Step
 from calibration.results.model import (
     SCHEMA_VERSION,
     CapturedContext,
@@ -37,6 +38,12 @@ from calibration.validity import Flag, flag, validity
 
 EMULATED = re.compile(r"\bTCG\b")
 """What a processor's name has in it when software emulates it (QEMU's ``TCG CPU``)."""
+
+ENDED_EARLY = ("timed_out", "killed")
+"""Outcomes of a command that was told to end, by its deadline or by a signal: its document may hold what it had."""
+
+THE_REST = "what was left when the command ended"
+"""Names what a command that ended early has no value for; its parts may be named beside it, one by one."""
 
 
 def assemble(directory: Path, *, now: datetime, interrupted: bool = False) -> RunDocument:
@@ -84,10 +91,14 @@ def assemble(directory: Path, *, now: datetime, interrupted: bool = False) -> Ru
         try:
             measurements += _measurements(finished, context)
         except InputError as error:
-            not_measured.append(NotMeasured(kind=step.kind, what=step.title, reason=str(error), cause="failed"))
+            not_measured.append(
+                NotMeasured(kind=step.kind, what=step.title, reason=str(error), cause=_cause(finished, None))
+            )
     measurements = _completed(measurements)
     not_measured += [
-        NotMeasured(kind=each.kind, what=f"{each.title}: {gone.what}", reason=gone.reason, cause="failed")
+        NotMeasured(
+            kind=each.kind, what=f"{each.title}: {gone.what}", reason=gone.reason, cause=_cause(done[each.step], gone)
+        )
         for each in measurements
         for gone in each.missing
     ]
@@ -132,12 +143,42 @@ def _without_record(step: Step, note: str | None, *, interrupted: bool) -> NotMe
     return NotMeasured(kind=step.kind, what=step.title, reason=reason, cause="failed")
 
 
+def _ended_early(record: StepRecord) -> bool:
+    """Return whether the command of *record* was told to end and handed over what it had measured by then."""
+    return record.outcome in ENDED_EARLY and (record.document or {}).get("result") is not None
+
+
+def _cause(record: StepRecord, gone: Missing | None) -> Literal["failed", "interrupted"]:
+    """Return why *gone*, a part of what *record* should have (``None``: all of it), is not there.
+
+    A part that failed by itself before the run was ended is a failure; what the end left over is not.
+    """
+    by_the_end = gone is None or gone.what == THE_REST or gone.reason.startswith("interrupted:")
+    return "interrupted" if record.outcome == "killed" and by_the_end else "failed"
+
+
 def _measurements(record: StepRecord, context: Context) -> Iterator[Measurement]:
-    """Yield the measurements of one finished step. Raises ``InputError`` with the reason where there are none."""
-    if record.outcome != "ok" or record.document is None:
-        raise InputError(record.reason or f"the step {record.outcome.replace('_', ' ')} and gave no reason")
+    """Yield the measurements of one finished step. Raises ``InputError`` with the reason where there are none.
+
+    A step that was told to end has those that its document holds; the first of them names what is missing.
+    """
+    reason = record.reason or f"the step {record.outcome.replace('_', ' ')} and gave no reason"
+    early = _ended_early(record)
+    if record.document is None or (record.outcome != "ok" and not early):
+        raise InputError(reason)
     document = read_document(record.document)
-    for parsed in declaration(record.step.kind).parse(document, record.step, context):
+    try:
+        found = list(declaration(record.step.kind).parse(document, record.step, context))
+    except InputError as error:
+        raise InputError(f"{reason}: {error}" if early else str(error)) from error
+    if early and not found:
+        raise InputError(reason)
+    for number, parsed in enumerate(found):
+        rest = (Missing(what=THE_REST, reason=reason),) if early and number == 0 else ()
+        missing = (*rest, *parsed.missing)
+        flags = [*parsed.flags, *_missing_flags(missing), *_machine_flags(context)]
+        if early and not missing:
+            flags.append(flag("PARTIAL", f"the command ended early: {reason}"))
         yield Measurement(
             id=parsed.id,
             kind=record.step.kind,
@@ -151,8 +192,8 @@ def _measurements(record: StepRecord, context: Context) -> Iterator[Measurement]
             clock=document.clock,
             warnings=document.warnings,
             values=parsed.values,
-            missing=parsed.missing,
-            validity=validity((*parsed.flags, *_missing_flags(parsed), *_machine_flags(context))),
+            missing=missing,
+            validity=validity(flags),
         )
 
 
@@ -164,9 +205,9 @@ def _completed(measurements: list[Measurement]) -> list[Measurement]:
     ]
 
 
-def _missing_flags(parsed: Parsed) -> Iterator[Flag]:
-    if parsed.missing:
-        yield flag("PARTIAL", f"{len(parsed.missing)} parts have no value, first {parsed.missing[0].what}")
+def _missing_flags(missing: Sequence[Missing]) -> Iterator[Flag]:
+    if missing:
+        yield flag("PARTIAL", f"{len(missing)} parts have no value, first {missing[0].what}")
 
 
 def _machine_flags(context: Context) -> Iterator[Flag]:

@@ -101,6 +101,70 @@ def test_every_planned_step_is_measured_or_has_its_reason(begun: store.BegunRun)
     assert kinds == {step.kind for step in begun.plan.steps}
 
 
+def ended_early(step_id: str, code: str, keep: int) -> dict[str, Any]:
+    """Return a recorded document as it would be had its command been told to end after *keep* points."""
+    document = json.loads((FIXTURES / "sutprobe" / f"{step_id}.json").read_text(encoding="utf-8"))
+    document["status"] = "failed"
+    document["error"] = {"code": code, "message": "told to end"}
+    for point in document["result"]["points"][keep:]:
+        point.update(placements=None, stopped=None, chain_proved=False, loop_overhead_ns=None)
+        point["error"] = {"code": code, "message": "not begun"}
+    if keep:
+        last = document["result"]["points"][keep - 1]
+        last.update(stopped="interrupted", placements=last["placements"][:2])
+    return dict(document)
+
+
+@pytest.mark.parametrize(
+    ("code", "outcome", "cause", "status"),
+    [("deadline", "timed_out", "failed", "incomplete"), ("interrupted", "killed", "interrupted", "interrupted")],
+)
+def test_a_step_that_was_told_to_end_keeps_what_it_measured(
+    begun: store.BegunRun, code: str, outcome: str, cause: str, status: str
+) -> None:
+    document = ended_early("latency_ladder", code, 30)
+    finish(begun, "latency_ladder", outcome=outcome, reason="told to end", rc=3, document=document)
+    run = assemble(Path(begun.directory), now=NOW, interrupted=code == "interrupted")
+    (measured,) = run.measurements
+    assert len(measured.values.model_dump()["points"]) == 30
+    assert measured.missing[0].reason == "told to end"
+    assert len(measured.missing) == 1 + len(document["result"]["points"]) - 30
+    assert "PARTIAL" in {each.code for each in measured.validity.flags}
+    gone = [each for each in run.not_measured if each.kind == "latency_ladder"]
+    assert len(gone) == len(measured.missing)
+    assert {each.cause for each in gone} == {cause}
+    assert run.run.status == status
+
+
+def test_what_failed_by_itself_is_no_interruption(begun: store.BegunRun) -> None:
+    document = ended_early("latency_ladder", "interrupted", 30)
+    document["result"]["points"][40]["error"] = {"code": "no_memory", "message": "too large"}
+    finish(begun, "latency_ladder", outcome="killed", reason="told to end", rc=4, document=document)
+    run = assemble(Path(begun.directory), now=NOW, interrupted=True)
+    failed = [each for each in run.not_measured if each.cause == "failed"]
+    assert [each.reason for each in failed] == ["no_memory: too large"]
+
+
+@pytest.mark.parametrize("keep", [0, None])
+def test_a_step_that_ended_with_nothing_has_its_reason(begun: store.BegunRun, keep: int | None) -> None:
+    document = ended_early("latency_ladder", "deadline", keep or 0)
+    if keep is None:
+        document["result"] = None
+    finish(begun, "latency_ladder", outcome="timed_out", reason="took too long", rc=3, document=document)
+    run = assemble(Path(begun.directory), now=NOW)
+    assert run.measurements == ()
+    (gone,) = [each for each in run.not_measured if each.kind == "latency_ladder"]
+    assert gone.reason.startswith("took too long")
+    assert gone.cause == "failed"
+
+
+def test_a_failure_of_another_kind_keeps_no_figure(begun: store.BegunRun) -> None:
+    """An answer of the wrong bytes, for example, is kept in the record and is no figure, told to end or not."""
+    document = ended_early("latency_ladder", "deadline", 30)
+    finish(begun, "latency_ladder", outcome="failed", reason="not the bytes built", rc=3, document=document)
+    assert assemble(Path(begun.directory), now=NOW).measurements == ()
+
+
 def test_the_maximum_is_never_below_the_peak_of_the_same_run(begun: store.BegunRun) -> None:
     directory = Path(begun.directory)
     peak = json.loads((FIXTURES / "sutprobe" / "peak_injection_bandwidth.json").read_text(encoding="utf-8"))

@@ -75,8 +75,8 @@ KERNEL = "sutprobe"
 PREFIX = "calibration-"
 PRIVATE = 0o700
 
-END_WAIT_S = 3
-"""How long a process may take to end itself before it is killed; a kernel does it within milliseconds."""
+END_WAIT_S = 4
+"""How long a process may take to end itself before it is killed: a kernel gives its work 3 s to hand over results."""
 
 
 class Refused(Exception):
