@@ -25,7 +25,7 @@
 static struct {
 	struct word_list groups;
 	struct word_list mixes;
-	uint64_t buffer_bytes;
+	struct u64_list buffer_bytes;
 	struct u64_list streams;
 	struct u64_list prefetch_bytes;
 	const char *width;
@@ -45,8 +45,10 @@ static const struct option table[] = {
 	 "one thread per CPU, its buffers on that node; the parts of a group run together, groups one after another", NULL,
 	 NULL, 0, 0, false},
 	{"--mix", OPTION_WORDS, &options.mixes, NULL, "traffic", NULL, LOAD_MIX_CHOICES, 0, 0, false},
-	{"--buffer-bytes", OPTION_U64, &options.buffer_bytes, "B",
-	 "size of each array of each thread; a mix has up to three", NULL, NULL, 4096, 1ull << 40, false},
+	/* From one page, so that every cache level can be measured as memory is. */
+	{"--buffer-bytes", OPTION_U64_LIST, &options.buffer_bytes, "B[,B...]",
+	 "sizes of each array of each thread, one after another; a mix has up to three arrays", NULL, NULL, 4096,
+	 1ull << 40, false},
 	/* Four streams keep four times as many page-bound prefetchers busy; one is the plain figure other tools print. */
 	{"--streams", OPTION_U64_LIST, &options.streams, "S[,S...]", "places of each array worked on in turn: 1, 2, 4 or 8",
 	 "4", NULL, 1, LOAD_STREAMS_MAX, false},
@@ -92,6 +94,7 @@ struct point {
 	const char *group;
 	const struct cpu_list *cpus, *nodes;
 	size_t threads;
+	size_t buffer_bytes;
 	struct generator_shape shape;
 	bool scan;
 	uint64_t windows;
@@ -126,15 +129,17 @@ static bool prepare(struct error *error)
 		if (options.prefetch_bytes.values[i] % LOAD_LINE_BYTES)
 			return error_set(error, ERROR_USAGE, "--prefetch-bytes: expected a multiple of %u, found %llu",
 			                 LOAD_LINE_BYTES, (unsigned long long)options.prefetch_bytes.values[i]);
-	if (options.buffer_bytes % 4096)
-		return error_set(error, ERROR_USAGE, "--buffer-bytes: expected a multiple of 4096, found %llu",
-		                 (unsigned long long)options.buffer_bytes);
+	for (size_t i = 0; i < options.buffer_bytes.count; i++)
+		if (options.buffer_bytes.values[i] % 4096)
+			return error_set(error, ERROR_USAGE, "--buffer-bytes: expected a multiple of 4096, found %llu",
+			                 (unsigned long long)options.buffer_bytes.values[i]);
 	if (options.window_s <= 0)
 		return error_set(error, ERROR_USAGE, "--window-s: expected more than 0, found %g", options.window_s);
 	return true;
 }
 
-static struct point *add_point(const struct generator *generator, const struct generator_shape *shape, bool scan)
+static struct point *add_point(const struct generator *generator, const struct generator_shape *shape,
+                               size_t buffer_bytes, bool scan)
 {
 	struct point **grown = realloc(results.points, (results.count + 1) * sizeof(*grown));
 	struct point *point = calloc(1, sizeof(*point));
@@ -151,6 +156,7 @@ static struct point *add_point(const struct generator *generator, const struct g
 	point->nodes = &generator->nodes;
 	point->threads = generator->count;
 	point->shape = *shape;
+	point->buffer_bytes = buffer_bytes;
 	point->scan = scan;
 	point->windows = scan ? SCAN_WINDOWS : options.windows;
 	point->stopping = (struct stopping){.placements = scan ? 1 : options.placements,
@@ -161,7 +167,8 @@ static struct point *add_point(const struct generator *generator, const struct g
 }
 
 /* Cuts the windows out of the last run and keeps them as the next placement of the point. */
-static bool keep_run(struct point *point, struct generator *generator, double settle_s, double window_s)
+static bool keep_run(struct point *point, struct generator *generator, double settle_s, double window_s,
+                     struct error *error)
 {
 	struct placement *placement = &point->placements[point->count];
 	double window_ticks = window_s * clock_now_used.hz;
@@ -170,10 +177,9 @@ static bool keep_run(struct point *point, struct generator *generator, double se
 	placement->window_rates = calloc(point->windows, sizeof(double));
 	placement->thread_rates = calloc(generator->count, sizeof(double));
 	if (!placement->window_rates || !placement->thread_rates)
-		return error_set(&point->error, ERROR_INTERNAL, "no memory for %llu windows",
-		                 (unsigned long long)point->windows);
+		return error_set(error, ERROR_INTERNAL, "no memory for %llu windows", (unsigned long long)point->windows);
 	if (generator_first_stopped(generator) < end)
-		return error_set(&point->error, ERROR_CHECK_FAILED,
+		return error_set(error, ERROR_CHECK_FAILED,
 		                 "expected all threads running until the last window ended, "
 		                 "found one that stopped earlier; use a longer --window-s");
 	for (size_t t = 0; t < generator->count; t++) {
@@ -204,67 +210,90 @@ static bool keep_run(struct point *point, struct generator *generator, double se
 	return true;
 }
 
-static bool new_generator(struct generator *generator, const char *group, const struct generator_shape *shape,
-                          struct error *error)
+static bool new_generator(struct generator *generator, const struct point *point, struct error *error)
 {
-	*generator = (struct generator){.shape = *shape, .width = results.width, .buffer_bytes = options.buffer_bytes};
+	*generator = (struct generator){.shape = point->shape, .width = results.width, .buffer_bytes = point->buffer_bytes};
 	page_kind_parse(options.pages, &generator->page_kind);
-	return generator_parse_group(generator, group, error);
+	return generator_parse_group(generator, point->group, error);
+}
+
+/* One placement, measured and proved; false with the reason, and nothing kept of it, where that could not be. */
+static bool measure_placement(struct point *point, struct error *error)
+{
+	struct generator generator;
+	double seconds = SETTLE_S + options.window_s * (double)point->windows + TAIL_S;
+	if (stop_error(error) || !new_generator(&generator, point, error))
+		return false;
+	bool good = generator_open(&generator, error);
+	if (good) {
+		good = generator_run(&generator, seconds, error);
+		if (good) {
+			point->placements[point->count].seed = random_derive(options.seed, 0, point->count);
+			good = keep_run(point, &generator, SETTLE_S, options.window_s, error);
+		}
+		good = generator_close(&generator, error) && good;
+	}
+	generator_free(&generator);
+	return good;
 }
 
 static void measure_full(struct point *point)
 {
 	double medians[STOPPING_PLACEMENTS_MAX];
-	double seconds = SETTLE_S + options.window_s * (double)point->windows + TAIL_S;
 	stopping_begin(&point->stopping);
-	point->checked = true;
-	for (;;) {
-		struct generator generator;
-		if (!new_generator(&generator, point->group, &point->shape, &point->error))
-			return;
-		bool good = generator_open(&generator, &point->error);
-		if (good) {
-			good = generator_run(&generator, seconds, &point->error);
-			if (good) {
-				point->placements[point->count].seed = random_derive(options.seed, 0, point->count);
-				good = keep_run(point, &generator, SETTLE_S, options.window_s);
+	do {
+		struct error error = {0};
+		size_t complete = point->count;
+		point->checked = measure_placement(point, &error);
+		if (!point->checked) {
+			/* Told to stop: what was complete before is as good as ever. */
+			bool stopped = error.code == ERROR_INTERRUPTED || error.code == ERROR_DEADLINE;
+			point->count = complete;
+			if (stopped && complete > 0) {
+				point->checked = true;
+				point->stopping.reason = "interrupted";
+			} else {
+				point->error = error;
 			}
-			good = generator_close(&generator, &point->error) && good;
+			return;
 		}
-		generator_free(&generator);
-		point->checked = point->checked && good;
-		if (!good)
-			return;
 		medians[point->count - 1] = statistics_median(point->placements[point->count - 1].window_rates, point->windows);
-		if (stopping_done(&point->stopping, medians, point->count))
-			return;
-	}
+	} while (!stopping_done(&point->stopping, medians, point->count));
 }
 
 /* Looks at every setting on one set of buffers. False when the search could not be made; the points say why. */
-static bool scan(struct generator *shared, const struct generator_shape *shapes, struct point **points, size_t count)
+static bool scan(struct point **points, size_t count)
 {
 	struct generator generator;
 	struct error error = {0};
 	double seconds = SCAN_SETTLE_S + SCAN_WINDOW_S * SCAN_WINDOWS + TAIL_S;
 	size_t done = 0;
-	bool good = new_generator(&generator, shared->group, &shapes[0], &error) && generator_open(&generator, &error);
+	bool good = new_generator(&generator, points[0], &error) && generator_open(&generator, &error);
 	if (good) {
-		for (; good && done < count; done++) {
-			generator_reshape(&generator, &shapes[done]);
+		for (; good && done < count; done += good) {
+			generator_reshape(&generator, &points[done]->shape);
 			good = generator_run(&generator, seconds, &error);
 			if (good) {
 				points[done]->placements[0].seed = random_derive(options.seed, 0, 0);
-				good = keep_run(points[done], &generator, SCAN_SETTLE_S, SCAN_WINDOW_S);
+				good = keep_run(points[done], &generator, SCAN_SETTLE_S, SCAN_WINDOW_S, &error);
 			}
 			points[done]->stopping.reason = "placements";
 		}
-		good = generator_close(&generator, &error) && good;
+		/* Told to stop, the settings looked at before are as good as ever, once their work is proved. */
+		struct error wrong = {0};
+		bool proved = generator_close(&generator, &wrong), stopped = false;
+		if (!good)
+			stopped = error.code == ERROR_INTERRUPTED || error.code == ERROR_DEADLINE;
+		if (!proved)
+			error = wrong;
+		if (!proved || (!good && !stopped))
+			done = 0;
+		good = good && proved;
 	}
 	generator_free(&generator);
 	for (size_t i = 0; i < count; i++) {
-		points[i]->checked = good;
-		if (!good && points[i]->error.code == ERROR_NONE)
+		points[i]->checked = i < done;
+		if (i >= done)
 			points[i]->error = error;
 	}
 	return good;
@@ -293,7 +322,7 @@ static void choose_best(struct point *const *points, size_t count, uint64_t keep
 	}
 }
 
-static bool measure_mix(struct generator *group, enum load_mix mix, struct error *error)
+static bool measure_mix(struct generator *group, enum load_mix mix, size_t buffer_bytes, struct error *error)
 {
 	size_t count = options.streams.count * options.prefetch_bytes.count * options.delays.count;
 	struct generator_shape *shapes = calloc(count, sizeof(*shapes));
@@ -309,15 +338,15 @@ static bool measure_mix(struct generator *group, enum load_mix mix, struct error
 			.delay = options.delays.values[i % options.delays.count]};
 		chosen[i] = !search;
 		if (search)
-			good = (scanned[i] = add_point(group, &shapes[i], true)) != NULL;
+			good = (scanned[i] = add_point(group, &shapes[i], buffer_bytes, true)) != NULL;
 	}
-	bool ranked = good && search && scan(group, shapes, scanned, count);
+	bool ranked = good && search && scan(scanned, count);
 	if (ranked)
 		choose_best(scanned, count, options.keep_best, chosen);
 	for (size_t i = 0; good && i < count; i++) {
 		if (!chosen[i])
 			continue;
-		struct point *point = add_point(group, &shapes[i], false);
+		struct point *point = add_point(group, &shapes[i], buffer_bytes, false);
 		good = point != NULL;
 		if (good)
 			measure_full(point);
@@ -390,7 +419,7 @@ static void point_write(struct json *json, const struct point *point)
 	json_u64(json, "prefetch_bytes", point->shape.prefetch_bytes);
 	json_text(json, "width", results.width->name);
 	json_u64(json, "delay", point->shape.delay);
-	json_u64(json, "buffer_bytes", options.buffer_bytes);
+	json_u64(json, "buffer_bytes", point->buffer_bytes);
 	json_text(json, "phase", point->scan ? "scan" : "full");
 	json_u64(json, "threads", point->threads);
 	accounting_write(json, point->shape.mix);
@@ -462,7 +491,8 @@ static bool measure(struct json *result, struct error *error)
 		for (size_t k = 0; good && k < options.mixes.count; k++) {
 			enum load_mix mix;
 			load_mix_parse(options.mixes.words[k], &mix);
-			good = measure_mix(&groups[i], mix, error);
+			for (size_t b = 0; good && b < options.buffer_bytes.count; b++)
+				good = measure_mix(&groups[i], mix, options.buffer_bytes.values[b], error);
 		}
 	}
 	clock_finish();

@@ -9,6 +9,7 @@
 #include "clock.h"
 #include "corefreq.h"
 #include "place.h"
+#include "stopping.h"
 
 /* A chunk of a quarter to one millisecond: long enough that its clock read costs nothing (0.03 %), short enough that
  * the interpolation at a window's edges stays below 1 % of a 100 ms window. */
@@ -25,6 +26,8 @@
 /* A delay is timed so often in a row, and the shortest of some such times is its length: one would be a clock read. */
 #define DELAY_TURNS 64u
 #define DELAY_TRIES 5
+/* A look at whether to stop after so many words filled: some ten milliseconds. */
+#define FILL_WORDS (1u << 20)
 #define FACTOR 0x9e3779b97f4a7c15u
 #define POISON 0xdbdbdbdbdbdbdbdbu
 
@@ -57,20 +60,25 @@ static bool is_read(enum load_mix mix, unsigned array)
 	return !(load_mixes[mix].writes && array == load_mixes[mix].arrays - 1);
 }
 
-static void fill(struct generator_thread *thread)
+/* False when told to stop meanwhile: filling gigabytes takes longer than a caller that has given up wants to wait. */
+static bool fill(struct generator_thread *thread, struct error *error)
 {
 	const struct generator *generator = thread->generator;
 	enum load_mix mix = generator->shape.mix;
 	for (unsigned k = 0; k < load_mixes[mix].arrays; k++) {
 		uint64_t *words = (uint64_t *)(void *)thread->call.arrays[k], value = filled(k, 0);
 		bool pattern = is_read(mix, k);
-		for (size_t i = 0; i < generator->buffer_bytes / 8; i++, value += FACTOR)
+		for (size_t i = 0; i < generator->buffer_bytes / 8; i++, value += FACTOR) {
+			if (i % FILL_WORDS == 0 && stop_error(error))
+				return false;
 			words[i] = pattern ? value : POISON;
+		}
 	}
 	thread->call.stream_bytes = stream_bytes(generator->buffer_bytes, generator->streams_next);
 	thread->call.offset = 0;
 	thread->pass = 0;
 	thread->sum = 0;
+	return true;
 }
 
 /* Sum of filled(array, j) for `count` words from word `first`, modulo 2^64. */
@@ -149,12 +157,11 @@ static bool setup(struct generator_thread *thread, struct error *error)
 	for (unsigned k = 0; k < load_mixes[generator->shape.mix].arrays; k++)
 		thread->call.arrays[k] =
 			thread->region.start + k * (generator->buffer_bytes + ARRAY_SKEW_BYTES) / LOAD_LINE_BYTES * LOAD_LINE_BYTES;
-	fill(thread);
 	thread->chunk_steps = CHUNK_FIRST_STEPS;
-	return pages_read_nodes(&thread->pages, &thread->region, error);
+	return fill(thread, error) && pages_read_nodes(&thread->pages, &thread->region, error);
 }
 
-/* One chunk: so many steps of each stream, over the end of the buffers as often as it takes. */
+/* One chunk: so many steps of each stream, over the end of the buffers as often as it takes; whole passes in one call. */
 static void run_chunk(struct generator_thread *thread, load_kernel kernel)
 {
 	struct load_call *call = &thread->call;
@@ -162,13 +169,14 @@ static void run_chunk(struct generator_thread *thread, load_kernel kernel)
 	while (todo) {
 		size_t left = (call->stream_bytes - call->offset) / LOAD_LINE_BYTES;
 		call->steps = todo < left ? todo : left;
+		call->passes = call->offset == 0 && todo >= left ? todo / left : 1;
 		call->mark = thread->pass + 1;
 		thread->sum += kernel(call);
-		todo -= call->steps;
+		todo -= call->steps * call->passes;
 		call->offset += call->steps * LOAD_LINE_BYTES;
 		if (call->offset == call->stream_bytes) {
 			call->offset = 0;
-			thread->pass++;
+			thread->pass += call->passes;
 		}
 	}
 	arch_store_fence();
@@ -241,9 +249,8 @@ static void body(struct worker *worker)
 			struct thread_counts before = {0}, after = {0};
 			if (generator->refill) {
 				/* The streams of the run before end here: their work is proved before it is overwritten. */
-				if (!check(thread, &worker->error))
+				if (!check(thread, &worker->error) || !fill(thread, &worker->error))
 					break;
-				fill(thread);
 				worker_pause(worker);
 				if (!generator->again)
 					break; /* another thread found its work wrong: no run will begin */
@@ -451,15 +458,15 @@ bool generator_run_begin(struct generator *generator, double seconds, struct err
 bool generator_run_end(struct generator *generator, struct error *error)
 {
 	uint64_t target = generator_all_started(generator) + (uint64_t)(generator->run_s * clock_now_used.hz);
-	for (uint64_t now; (now = clock_stop()) < target;) {
-		double rest = (double)(target - now) / clock_now_used.hz;
-		struct timespec pause = {.tv_sec = (time_t)rest, .tv_nsec = (long)((rest - floor(rest)) * 1e9)};
-		nanosleep(&pause, NULL);
-	}
+	bool cut = false;
+	for (uint64_t now; !cut && (now = clock_stop()) < target;)
+		cut = stop_sleep_ns((uint64_t)clock_ns((double)(target - now)) + 1);
 	atomic_store(&generator->stop, true);
 	for (size_t i = 0; i < generator->count; i++)
 		worker_wait(&generator->threads[i].worker);
 	snapshot_take(&generator->after, generator->watched ? generator->watched : &generator->cpus);
+	if (cut && stop_error(error))
+		return false;
 	for (size_t i = 0; i < generator->count; i++)
 		if (generator->threads[i].logged == generator->threads[i].log_capacity)
 			return error_set(error, ERROR_INTERNAL,

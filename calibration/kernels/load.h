@@ -50,15 +50,17 @@ unsigned load_write_allocates(enum load_mix mix);
 unsigned load_program_bytes(enum load_mix mix);
 unsigned load_model_bytes(enum load_mix mix);
 
-/* One call of a compiled kernel: `steps` lines of each stream of each array, from `offset` bytes into each stream. */
+/* One call of a compiled kernel: `steps` lines of each stream of each array, from `offset` bytes into each stream, and
+ * that `passes` times. */
 struct load_call {
 	unsigned char *arrays[LOAD_ARRAYS_MAX];
 	size_t stream_bytes; /* distance of the streams of one array */
 	size_t offset;
-	size_t steps; /* per stream; a multiple of LOAD_STEPS_PER_DELAY */
+	size_t steps;    /* per stream; a multiple of LOAD_STEPS_PER_DELAY */
+	uint64_t passes; /* so many times over these steps; more than once only over whole streams */
 	size_t prefetch_bytes;
 	uint64_t delay;
-	uint64_t mark; /* number of this pass, added to what is written */
+	uint64_t mark; /* number of the first of these passes, added to what is written */
 	uint64_t carry;
 };
 

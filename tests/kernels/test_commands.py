@@ -157,8 +157,11 @@ def test_no_cell_at_all_is_a_failure(probe: Probe, cpus: list[int]) -> None:
     assert done.document["error"]["code"] == "no_memory"
 
 
-def bandwidth(probe: Probe, *arguments: str) -> dict[str, Any]:
-    done = probe("bandwidth", "--buffer-bytes", str(MIB), "--window-s", "0.01", "--windows", "2", *arguments)
+ALL_MIXES = ["reads", "3:1", "2:1", "1:1", "stream_triad", "write", "write_nt", "copy", "copy_nt", "triad"]
+
+
+def bandwidth(probe: Probe, *arguments: str, buffer_bytes: str = str(MIB)) -> dict[str, Any]:
+    done = probe("bandwidth", "--buffer-bytes", buffer_bytes, "--window-s", "0.01", "--windows", "2", *arguments)
     assert done.code == 0, done.stderr
     assert_envelope(done.document, "bandwidth")
     sutprobe.read_result(sutprobe.read_document(done.document), sutprobe.BandwidthResult)
@@ -170,10 +173,9 @@ def group_of(cpus: list[int]) -> str:
 
 
 def test_bandwidth_accounting_of_every_mix(probe: Probe, cpus: list[int]) -> None:
-    mixes = ["reads", "3:1", "2:1", "1:1", "stream_triad", "write", "write_nt", "copy", "copy_nt", "triad"]
-    document = bandwidth(probe, "--group", group_of(cpus), "--mix", ",".join(mixes), "--placements", "1")
+    document = bandwidth(probe, "--group", group_of(cpus), "--mix", ",".join(ALL_MIXES), "--placements", "1")
     points = document["result"]["points"]
-    assert [point["mix"] for point in points] == mixes
+    assert [point["mix"] for point in points] == ALL_MIXES
     for point in points:
         rule = point["accounting"]
         assert rule["program_bytes_per_step"] == 64 * (rule["reads_per_step"] + rule["writes_per_step"])
@@ -200,6 +202,23 @@ def test_bandwidth_accounting_of_every_mix(probe: Probe, cpus: list[int]) -> Non
         assert moved / named[mix]["writes_per_step"] == share
     assert named["reads"]["writes_per_step"] == 0
     assert named["write_nt"]["reads_per_step"] == named["write_nt"]["write_allocate_reads_per_step"] == 0
+
+
+@pytest.mark.parametrize("streams", ["1", "2", "4", "8"])
+def test_bandwidth_of_every_size_from_one_page_is_proved(probe: Probe, cpus: list[int], streams: str) -> None:
+    # 20480 / 8 streams leaves a part over; 1228800 / 2 streams is long enough to be staggered.
+    sizes = [4096, 20480, 1228800]
+    document = bandwidth(
+        probe, "--group", f"{cpus[0]}@0", "--mix", ",".join(ALL_MIXES), "--placements", "1", "--streams", streams,
+        buffer_bytes=",".join(map(str, sizes)),
+    )  # fmt: skip
+    points = document["result"]["points"]
+    assert [(point["mix"], point["buffer_bytes"]) for point in points] == [
+        (mix, size) for mix in ALL_MIXES for size in sizes
+    ]
+    for point in points:
+        assert point["checked"], (point["mix"], point["buffer_bytes"], point["error"])
+        assert min(point["placements"][0]["windows_mb_s"]) > 0
 
 
 def test_bandwidth_search_measures_the_best_again(probe: Probe, cpus: list[int]) -> None:
@@ -541,6 +560,8 @@ AT = ("--at", "0@0", "--size-bytes", "4096")
         (("bandwidth", "--group", "0@0+0@0", "--mix", "reads", "--buffer-bytes", "65536"), "CPU 0"),
         (("bandwidth", "--group", "0@0", "--mix", "reads", "--buffer-bytes", "65536", "--streams", "3"), "--streams"),
         (("bandwidth", "--group", "0@0", "--mix", "reads", "--buffer-bytes", "65537"), "--buffer-bytes"),
+        (("bandwidth", "--group", "0@0", "--mix", "reads", "--buffer-bytes", "65536,65537"), "65537"),
+        (("bandwidth", "--group", "0@0", "--mix", "reads", "--buffer-bytes", "0"), "--buffer-bytes"),
         (
             ("loaded", "--probe", "0@0", "--load", "0@0", "--probe-size-bytes", "4096", "--buffer-bytes", "4096"),
             "CPU 0",

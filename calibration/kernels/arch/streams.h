@@ -4,22 +4,38 @@
  *   VECTOR_TARGET     function attribute              VECTOR_LOAD(p)     aligned load
  *   VECTOR_STORE(p,v) regular aligned store           VECTOR_STREAM(p,v) non-temporal aligned store
  *   VECTOR_ADD(a,b)   64-bit lanes added              VECTOR_ALL(x)      x in every lane
- *   VECTOR_TABLE      name of the table to define
- * A file that reads one line of four streams and not four lines of one keeps more misses in flight: one stream is
- * limited by how far its prefetcher dares to run ahead. */
+ *   VECTOR_TABLE      name of the table to define, and VECTOR_TOTAL(x), the sum of all lanes, where memory cannot tell it
+ * A vector may be of a type whose size the compiler does not know (SVE): no arrays of it, no structures with it.
+ * Reading one line of four streams in turn, and not four lines of one, keeps more misses in flight: one stream is limited by
+ * how far its prefetcher dares to run ahead. */
 #include "../load.h"
 #include "arch.h"
 
 #define PER_LINE (LOAD_LINE_BYTES / VECTOR_BYTES)
 #define INLINE VECTOR_TARGET static inline __attribute__((always_inline))
 
-struct lanes {
-	/* Four sums are enough to hide the latency of an addition at two loads a clock. */
-	VECTOR sum[4];
-};
+#ifndef VECTOR_TOTAL
+#define VECTOR_TOTAL(x) total_of_words(x)
+INLINE uint64_t total_of_words(VECTOR value)
+{
+	uint64_t words[VECTOR_BYTES / 8], total = 0;
+	__builtin_memcpy(words, &value, sizeof(words));
+	for (unsigned i = 0; i < VECTOR_BYTES / 8; i++)
+		total += words[i];
+	return total;
+}
+#endif
 
-INLINE void one_line(enum load_mix mix, struct lanes *lanes, unsigned char *const *arrays, size_t at, VECTOR mark,
-                     size_t prefetch_bytes, bool prefetch)
+/* Four sums, taken in turn, hide the latency of an addition at two loads a clock, and at more on cores that add in one
+ * clock; fewer would make loads from the nearest cache wait for additions. `number` is known when this is compiled. */
+INLINE void add_to_sums(unsigned number, VECTOR *sum0, VECTOR *sum1, VECTOR *sum2, VECTOR *sum3, VECTOR value)
+{
+	VECTOR *sum = number % 4 == 0 ? sum0 : number % 4 == 1 ? sum1 : number % 4 == 2 ? sum2 : sum3;
+	*sum = VECTOR_ADD(*sum, value);
+}
+
+INLINE void one_line(enum load_mix mix, unsigned number, VECTOR *sum0, VECTOR *sum1, VECTOR *sum2, VECTOR *sum3,
+                     unsigned char *const *arrays, size_t at, VECTOR mark, size_t prefetch_bytes, bool prefetch)
 {
 	const struct load_accounting a = {
 		.summed = mix == MIX_READS || mix == MIX_2_1 ? 1
@@ -41,10 +57,11 @@ INLINE void one_line(enum load_mix mix, struct lanes *lanes, unsigned char *cons
 #pragma GCC unroll 4
 	for (unsigned v = 0; v < PER_LINE; v++) {
 		size_t place = at + v * VECTOR_BYTES;
+		unsigned loads = (number * PER_LINE + v) * a.summed;
 		if (a.summed > 0)
-			lanes->sum[v & 1] = VECTOR_ADD(lanes->sum[v & 1], VECTOR_LOAD(arrays[0] + place));
+			add_to_sums(loads, sum0, sum1, sum2, sum3, VECTOR_LOAD(arrays[0] + place));
 		if (a.summed > 1)
-			lanes->sum[2 + (v & 1)] = VECTOR_ADD(lanes->sum[2 + (v & 1)], VECTOR_LOAD(arrays[1] + place));
+			add_to_sums(loads + 1, sum0, sum1, sum2, sum3, VECTOR_LOAD(arrays[1] + place));
 		if (a.updates) {
 			unsigned char *updated = arrays[a.summed] + place;
 			VECTOR_STORE(updated, VECTOR_ADD(VECTOR_LOAD(updated), mark));
@@ -65,37 +82,36 @@ INLINE void one_line(enum load_mix mix, struct lanes *lanes, unsigned char *cons
 
 INLINE uint64_t run_steps(struct load_call *call, enum load_mix mix, unsigned streams, bool prefetch, bool delay)
 {
-	struct lanes lanes;
 	unsigned char *arrays[LOAD_ARRAYS_MAX] = {call->arrays[0], call->arrays[1], call->arrays[2]};
 	const size_t stream_bytes = call->stream_bytes, prefetch_bytes = call->prefetch_bytes;
-	const size_t end = call->offset + call->steps * LOAD_LINE_BYTES;
+	const size_t begin = call->offset, end = begin + call->steps * LOAD_LINE_BYTES;
 	/* An update adds one in every pass; a plain write stores the number of the pass. */
 	const bool updates = mix == MIX_3_1 || mix == MIX_2_1 || mix == MIX_1_1;
-	const VECTOR mark = VECTOR_ALL(updates ? 1 : call->mark);
+	VECTOR mark = VECTOR_ALL(updates ? 1 : call->mark);
+	VECTOR sum0 = VECTOR_ALL(0), sum1 = VECTOR_ALL(0), sum2 = VECTOR_ALL(0), sum3 = VECTOR_ALL(0);
 	const uint64_t units = call->delay;
 	uint64_t carry = call->carry;
-	for (unsigned i = 0; i < 4; i++)
-		lanes.sum[i] = VECTOR_ALL(0);
 	/* LOAD_STEPS_PER_DELAY lines in each turn: four of one stream, two of two, one of four, half the streams of eight. */
 	const unsigned run = streams < LOAD_STEPS_PER_DELAY ? LOAD_STEPS_PER_DELAY / streams : 1;
-	for (size_t at = call->offset; at < end; at += run * LOAD_LINE_BYTES) {
+	/* Over and over in here, so that buffers of a few KiB are not a matter of calls and returns. */
+	for (uint64_t pass = 0; pass < call->passes; pass++) {
+		__asm__ volatile("" ::: "memory"); /* what was loaded in one pass is loaded again in the next */
+		for (size_t at = begin; at < end; at += run * LOAD_LINE_BYTES) {
 #pragma GCC unroll 8
-		for (unsigned s = 0; s < streams; s++) {
+			for (unsigned s = 0; s < streams; s++) {
 #pragma GCC unroll 4
-			for (unsigned line = 0; line < run; line++)
-				one_line(mix, &lanes, arrays, s * stream_bytes + at + line * LOAD_LINE_BYTES, mark, prefetch_bytes,
-				         prefetch);
-			if (delay && (s + 1) * run % LOAD_STEPS_PER_DELAY == 0)
-				carry = arch_delay(carry, units);
+				for (unsigned line = 0; line < run; line++)
+					one_line(mix, s * run + line, &sum0, &sum1, &sum2, &sum3, arrays,
+					         s * stream_bytes + at + line * LOAD_LINE_BYTES, mark, prefetch_bytes, prefetch);
+				if (delay && (s + 1) * run % LOAD_STEPS_PER_DELAY == 0)
+					carry = arch_delay(carry, units);
+			}
 		}
+		if (!updates)
+			mark = VECTOR_ADD(mark, VECTOR_ALL(1));
 	}
 	call->carry = carry;
-	VECTOR sum = VECTOR_ADD(VECTOR_ADD(lanes.sum[0], lanes.sum[1]), VECTOR_ADD(lanes.sum[2], lanes.sum[3]));
-	uint64_t words[VECTOR_BYTES / 8], total = 0;
-	__builtin_memcpy(words, &sum, sizeof(words));
-	for (unsigned i = 0; i < VECTOR_BYTES / 8; i++)
-		total += words[i];
-	return total;
+	return VECTOR_TOTAL(VECTOR_ADD(VECTOR_ADD(sum0, sum1), VECTOR_ADD(sum2, sum3)));
 }
 
 #define KERNEL(mix, streams, prefetch, delay)                                                                          \
