@@ -63,8 +63,6 @@ const struct load_width *load_width_find(const char *name, struct error *error)
 			continue;
 		if (width->supported())
 			return width;
-		if (!automatic)
-			break;
 	}
 	error_set(error, ERROR_UNSUPPORTED, "expected a processor with %s, found none; use --width auto", name);
 	return NULL;

@@ -76,7 +76,7 @@ struct load_width {
 
 /* Widest first; ended by a row without a name. */
 extern const struct load_width load_widths[];
-#define LOAD_WIDTH_CHOICES "auto|sse2|avx2|avx512|neon"
+#define LOAD_WIDTH_CHOICES "auto|sse2|avx2|avx512|neon|sve"
 
 const struct load_width *load_width_find(const char *name, struct error *error);
 load_kernel load_kernel_find(const struct load_width *width, enum load_mix mix, unsigned streams, bool prefetch,

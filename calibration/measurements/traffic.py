@@ -52,7 +52,7 @@ class TrafficSettings(Settings):
     target_half_width: PositiveFloat = 0.01
     budget_s: NonNegativeFloat = 10.0
     minimum_buffer_bytes: PositiveInt = 100_000_000
-    width: Literal["auto", "sse2", "avx2", "avx512", "neon"] = "auto"
+    width: Literal["auto", "sse2", "avx2", "avx512", "neon", "sve"] = "auto"
 
     def options(self) -> dict[str, object]:
         """Return the kernel options that these settings stand for."""

@@ -242,7 +242,7 @@ def test_bandwidth_search_measures_the_best_again(probe: Probe, cpus: list[int])
         assert {tuple(point[name] for name in key) for point in best} <= measured
 
 
-@pytest.mark.parametrize("width", ["sse2", "avx2", "avx512", "neon"])
+@pytest.mark.parametrize("width", ["sse2", "avx2", "avx512", "neon", "sve"])
 def test_bandwidth_width_is_used_or_refused(probe: Probe, cpus: list[int], width: str) -> None:
     has = width in probe("info").document["result"]["widths"]
     done = probe(

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* Which vector widths this processor has and this kernel lets us use, by the kernel's own word. */
 #if defined(__aarch64__)
 
 #include <sys/auxv.h>
@@ -6,16 +7,50 @@
 #include "../../load.h"
 
 #define HWCAP_ASIMD_BIT 1u
+#define HWCAP_SVE_BIT 22u
 
 extern const load_kernel load_kernels_neon[MIXES][4][2][2];
+extern const load_kernel load_kernels_sve128[MIXES][4][2][2];
+extern const load_kernel load_kernels_sve256[MIXES][4][2][2];
+extern const load_kernel load_kernels_sve512[MIXES][4][2][2];
 
 static bool has_neon(void)
 {
 	return getauxval(AT_HWCAP) >> HWCAP_ASIMD_BIT & 1;
 }
 
+/* Bytes of an SVE register, 0 without SVE. The instruction is spelt out because this file is for processors without. */
+static unsigned sve_bytes(void)
+{
+	uint64_t bytes;
+	if (!(getauxval(AT_HWCAP) >> HWCAP_SVE_BIT & 1))
+		return 0;
+	__asm__(".arch_extension sve\n\trdvl %0, #1" : "=r"(bytes));
+	return (unsigned)bytes;
+}
+
+static bool has_sve512(void)
+{
+	return sve_bytes() >= 64;
+}
+
+static bool has_sve256(void)
+{
+	return sve_bytes() >= 32 && !has_sve512();
+}
+
+static bool has_sve128(void)
+{
+	return sve_bytes() >= 16 && sve_bytes() < 32;
+}
+
+/* One row of SVE fits a processor; of a register longer than a line, as much as a line is used. NEON comes before SVE of
+ * its own width, so that figures of the two kinds of processor compare. */
 const struct load_width load_widths[] = {
+	{"sve", has_sve512, load_kernels_sve512},
+	{"sve", has_sve256, load_kernels_sve256},
 	{"neon", has_neon, load_kernels_neon},
+	{"sve", has_sve128, load_kernels_sve128},
 	{0},
 };
 

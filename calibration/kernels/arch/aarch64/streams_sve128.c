@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
+#if defined(__aarch64__)
+
+#define VECTOR_BYTES 16
+#define VECTOR_TABLE load_kernels_sve128
+#include "sve.h"
+
+#endif

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every vector width on emulated processors that have it: offered, used, and its work proved."""
+
+import platform
+import shutil
+from pathlib import Path
+
+import pytest
+
+from calibration.build import BuiltKernel
+from tests.kernels.conftest import Probe
+
+SVE_BITS = (128, 256, 512, 1024, 2048)
+EVERY_MIX = "reads,3:1,2:1,1:1,stream_triad,write,write_nt,copy,copy_nt,triad"
+
+
+def emulated(architecture: str, model: str, binary: Path) -> Probe:
+    emulator = shutil.which(f"qemu-{architecture}-static") or shutil.which(f"qemu-{architecture}")
+    if not emulator:
+        pytest.skip(f"no qemu-{architecture}-static or qemu-{architecture} to show the binary other processors with")
+    return Probe(emulator, "-cpu", model, str(binary))
+
+
+def sve_of(bits: int) -> str:
+    """Name a processor whose SVE registers have so many bits and no fewer are used."""
+    shorter = ",".join(f"sve{each}=on" for each in SVE_BITS if each < bits)
+    longer = ",".join(f"sve{each}=off" for each in SVE_BITS if each > bits)
+    return ",".join(part for part in ("max", f"sve{bits}=on", shorter, longer) if part)
+
+
+@pytest.mark.parametrize("bits", SVE_BITS)
+def test_sve_of_every_length_is_proved(bits: int, built_aarch64: BuiltKernel) -> None:
+    if platform.machine() == "aarch64":
+        pytest.skip("the emulator is for other machines; here the length is the processor's own")
+    probe = emulated("aarch64", sve_of(bits), built_aarch64.path)
+    # Longer registers come first; of equal length NEON does, so that figures of both kinds of processor compare.
+    assert probe("info").document["result"]["widths"] == (["neon", "sve"] if bits == 128 else ["sve", "neon"])
+    done = probe(
+        "bandwidth", "--group", "0@0", "--mix", EVERY_MIX, "--buffer-bytes", "4096,20480", "--width", "sve",
+        "--window-s", "0.002", "--windows", "1", "--placements", "1",
+    )  # fmt: skip
+    assert done.code == 0, done.stderr
+    points = done.document["result"]["points"]
+    assert len(points) == 20
+    assert all(point["checked"] and point["width"] == "sve" for point in points)
+
+
+def test_sve_is_refused_where_there_is_none(built_aarch64: BuiltKernel) -> None:
+    if platform.machine() == "aarch64":
+        pytest.skip("the emulator is for other machines")
+    probe = emulated("aarch64", "max,sve=off", built_aarch64.path)
+    assert probe("info").document["result"]["widths"] == ["neon"]
+    done = probe("bandwidth", "--group", "0@0", "--mix", "reads", "--buffer-bytes", "4096", "--width", "sve")
+    assert done.code == 3
+    assert done.document["error"]["code"] == "unsupported"
+
+
+@pytest.mark.parametrize(("model", "widths"), [("Nehalem", ["sse2"]), ("Haswell", ["avx2", "sse2"])])
+def test_narrower_x86_processors_are_proved(model: str, widths: list[str], built_x86_64: BuiltKernel) -> None:
+    probe = emulated("x86_64", model, built_x86_64.path)
+    assert probe("info").document["result"]["widths"] == widths
+    for width in widths:
+        done = probe(
+            "bandwidth", "--group", "0@0", "--mix", EVERY_MIX, "--buffer-bytes", "4096,20480", "--width", width,
+            "--window-s", "0.002", "--windows", "1", "--placements", "1",
+        )  # fmt: skip
+        assert done.code == 0, done.stderr
+        assert all(point["checked"] and point["width"] == width for point in done.document["result"]["points"])
