@@ -30,6 +30,7 @@ SEVERITIES: dict[str, Severity] = {
     "WORK_UNPROVED": "invalid",
     "HUGEPAGE_PARTIAL": "info",
     "HUGEPAGE_NONE": "info",
+    "SLOW_CORE": "warn",
     "CLOCK_FALLBACK": "warn",
     "NOT_ISOLATED": "info",
     "RT_THROTTLE_POSSIBLE": "warn",

@@ -39,9 +39,8 @@
 #define STOPPING_GRACE_S 3
 
 static const struct subcommand *const subcommands[] = {
-	&jitter_subcommand, &latency_subcommand, &bandwidth_subcommand, &loaded_subcommand,
-	&c2c_subcommand,    &info_subcommand,    &selftest_subcommand,
-
+	&jitter_subcommand, &latency_subcommand,   &bandwidth_subcommand, &loaded_subcommand,
+	&c2c_subcommand,    &frequency_subcommand, &info_subcommand,      &selftest_subcommand,
 };
 #define SUBCOMMANDS (sizeof(subcommands) / sizeof(subcommands[0]))
 

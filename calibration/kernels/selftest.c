@@ -27,6 +27,7 @@
 #include "statistics.h"
 #include "stopping.h"
 #include "subcommand.h"
+#include "work.h"
 
 /* musl has this name for the thread a timer signals; older glibc has only the member behind it. */
 #ifndef sigev_notify_thread_id
@@ -376,6 +377,32 @@ static bool case_core_clock(struct error *error)
 	/* The real one, twice: the clock of a core may change, but not without end. */
 	double first = corefreq_settle(), second = corefreq_per_tick();
 	EXPECT(isfinite(first) && isfinite(second) && first > 0 && second > 0);
+	return true;
+}
+
+static bool case_core_work(struct error *error)
+{
+	static struct work_lanes lanes;
+	EXPECT(work_find("scalar") == &works[0] && !work_find("mmx"));
+	for (const struct work *work = works; work->name; work++) {
+		if (!work->supported())
+			continue;
+		work_begin(&lanes);
+		EXPECT(work_lanes_right(work, &lanes));
+		EXPECT(work_run(work, 3, &lanes) && work_run(work, 40, &lanes) && work_lanes_right(work, &lanes));
+		EXPECT(!work_sum_right(work->run(3, &lanes), 4));
+		/* That call was not entered into the books: every lane has done more than they say. */
+		EXPECT(!work->vector_bytes || !work_lanes_right(work, &lanes));
+		if (!work->vector_bytes)
+			continue;
+		const size_t last = WORK_ACCUMULATORS * work->vector_bytes() / sizeof(float) - 1;
+		work_begin(&lanes);
+		EXPECT(work_run(work, 1, &lanes) && lanes.lanes[0] == 1 + 1.0f / 2048 && lanes.lanes[last] == lanes.lanes[0]);
+		lanes.lanes[last] = 1;
+		EXPECT(!work_lanes_right(work, &lanes));
+		/* The lane after the last belongs to no vector, so nothing may have written there. */
+		EXPECT(work->vector_bytes() == WORK_VECTOR_BYTES_MAX || lanes.lanes[last + 1] == WORK_LANE_BEGIN);
+	}
 	return true;
 }
 
@@ -794,6 +821,7 @@ static const struct {
 	{"gap_longest", case_gap_longest},
 	{"gap_injection", case_gap_injection},
 	{"core_clock", case_core_clock},
+	{"core_work", case_core_work},
 	{"kernels", case_kernels},
 	{"accounting", case_accounting},
 	{"affinity", case_affinity},

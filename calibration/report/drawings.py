@@ -7,6 +7,7 @@ Templates decide which figure stands where and what is said about it; here is wh
 from collections.abc import Sequence
 
 from calibration.context.model import Context
+from calibration.measurements.core_frequency import CoreFrequencyValues
 from calibration.measurements.jitter import JitterValues
 from calibration.measurements.latency_ladder import LatencyLadderValues
 from calibration.measurements.loaded_latency import LoadedLatencyValues
@@ -50,6 +51,25 @@ class Drawings:
                 )
             )
         return self._keep(name, figures.histogram(series, max(thresholds), invalid=invalid_text(measurements)))
+
+    def core_frequency(self, measurement: Measurement) -> str:
+        """Draw the clock of every core under each kind of work, and return the figure's path."""
+        values = measurement.values
+        if not isinstance(values, CoreFrequencyValues):
+            raise TypeError(f"expected core frequencies, found {measurement.kind}")
+        works = list(dict.fromkeys(row.work for row in values.rows))
+        series = [
+            figures.Clocks(
+                label=row.name,
+                group=works.index(row.work),
+                filled=row.active == "all",
+                points=tuple(
+                    (point.cpu, point.frequency_hz) for point in sorted(row.points, key=lambda each: each.cpu)
+                ),
+            )
+            for row in values.rows
+        ]
+        return self._keep(measurement.id, figures.clocks(series, invalid=invalid_text([measurement])))
 
     def heat_map(
         self,

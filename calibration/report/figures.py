@@ -63,6 +63,9 @@ HEAT_LEFT, HEAT_TOP = 46, 58
 INTERVAL_CELLS = 8
 """Up to this many columns the cells have room for the interval as well."""
 
+CLOCKS_APART = 8
+"""Up to so many CPUs the clocks of one CPU are drawn side by side, beyond that above one another."""
+
 LABEL_SHARE = 0.15
 """Share of an axis's width that a label of two short lines needs."""
 
@@ -110,6 +113,16 @@ class Curve:
 
     label: str
     points: tuple[tuple[float | Estimate, Estimate], ...]
+
+
+@dataclass(frozen=True)
+class Clocks:
+    """The clocks of cores under one kind of work; series of one ``group`` share a colour."""
+
+    label: str
+    group: int
+    filled: bool
+    points: tuple[tuple[int, Estimate], ...]
 
 
 @dataclass(frozen=True)
@@ -311,6 +324,42 @@ def heat_map_px(rows: int, columns: int, *, invalid: bool = False) -> tuple[int,
     """Return the width and height in px of a heat map."""
     height = HEAT_TOP + (24 if invalid else 0) + rows * _cell_height(rows, columns) + 6
     return max(HEAT_LEFT + columns * CELL_PX + 6, HEAT_LEFT + 180), height
+
+
+def clocks(series: Sequence[Clocks], *, invalid: str = "") -> str:
+    """Return the clock of each CPU (GHz against its number), series side by side. The ordinate does not begin at 0."""
+    cpus = sorted({cpu for each in series for cpu, _ in each.points})
+    places = {cpu: place for place, cpu in enumerate(cpus)}
+    few = len(cpus) <= CLOCKS_APART
+    with _style():
+        figure, axes = _canvas(height_px=HEIGHT_PX - 60 + 20 * -(-len(series) // 2))
+        for index, each in enumerate(series):
+            aside = (index - (len(series) - 1) / 2) * (0.7 / len(series)) if few else 0.0
+            found = [estimate for _, estimate in each.points]
+            colour = COLOURS[each.group % len(COLOURS)]
+            axes.errorbar(
+                [places[cpu] + aside for cpu, _ in each.points],
+                [estimate.value / 1e9 for estimate in found],
+                yerr=_errors(found, 1e9),
+                color=colour,
+                markerfacecolor=colour if each.filled else "white",
+                marker=MARKERS[each.group % len(MARKERS)],
+                linestyle="none",
+                capsize=2.5 if few else 0,
+                elinewidth=0.9,
+                label=each.label,
+            )
+        ends = [end / 1e9 for each in series for _, one in each.points for end in one.interval or (one.value,)]
+        room = max(0.05 * (max(ends) - min(ends)), 0.02 * max(ends))
+        axes.set_ylim(min(ends) - room, max(ends) + room)
+        axes.set_xlim(-0.6, len(cpus) - 0.4)
+        step = max(1, ceil(len(cpus) / 12))
+        axes.set_xticks(range(0, len(cpus), step), [str(cpu) for cpu in cpus[::step]])
+        axes.set_xlabel("CPU")
+        axes.set_ylabel("Core clock, GHz")
+        figure.legend(loc="outside upper left", ncols=2, handlelength=1.2, columnspacing=1.0)
+        _mark_invalid(figure, invalid)
+        return _svg(figure)
 
 
 def _cell_height(rows: int, columns: int) -> int:

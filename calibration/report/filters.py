@@ -253,6 +253,8 @@ def measured(value: float | None, unit: str) -> str:
         return ABSENT
     if unit == "fraction":
         return percent(value, 3)
+    if unit == "Hz":
+        return frequency(value)
     if unit == "ns" and abs(value) >= LONG_NS:
         return time_ns(value, DIGITS)
     return f"{figure(value, unit)} {unit}"
@@ -261,9 +263,11 @@ def measured(value: float | None, unit: str) -> str:
 def readable(rows: Sequence[Sequence[Any]]) -> list[list[Any]]:
     """Return the rows of a table of estimates, each row's last item, in the unit in which all are easiest to read.
 
-    Times are told in µs or ms where every one is long; everything else stays in its unit.
+    Times are told in µs or ms where every one is long, clocks in MHz; everything else stays in its unit.
     """
     figures: list[Estimate] = [row[-1] for row in rows]
+    if figures and all(each.unit == "Hz" for each in figures):
+        return [[*row[:-1], _scaled(row[-1], 1e6, "MHz")] for row in rows]
     shortest = min((each.value for each in figures if each.unit == "ns"), default=0.0)
     scale, unit = (1e6, "ms") if shortest >= 1000 * LONG_NS else (1e3, "µs") if shortest >= LONG_NS else (1.0, "ns")
     if scale == 1.0 or any(each.unit != "ns" for each in figures):

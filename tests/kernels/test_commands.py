@@ -581,3 +581,70 @@ def test_bad_usage_is_named(probe: Probe, arguments: tuple[str, ...], named: str
     assert named in done.stderr
     assert done.document["result"] is None
     sutprobe.read_document(done.document)
+
+
+def frequency(probe: Probe, *arguments: str) -> list[dict[str, Any]]:
+    done = probe("frequency", *arguments, "--settle-s", "0.002", "--windows", "2", "--window-s", "0.002")
+    assert done.code == 0, done.stderr
+    assert_envelope(done.document, "frequency")
+    sutprobe.read_result(sutprobe.read_document(done.document), sutprobe.FrequencyResult)
+    found: list[dict[str, Any]] = done.document["result"]["points"]
+    return found
+
+
+def test_frequency_points_come_by_work_and_activity(probe: Probe, cpus: list[int]) -> None:
+    listed = ",".join(map(str, cpus[:2]))
+    points = frequency(probe, "--cpus", listed, "--work", "scalar,avx2,neon", "--alone-cpus", str(cpus[0]))
+    assert [(point["work"], point["active"], point["cpu"]) for point in points] == [
+        (work, active, cpu)
+        for work in ("scalar", "avx2", "neon")
+        for active, each in (("alone", cpus[:1]), ("all", cpus[:2]))
+        for cpu in each
+    ]
+    assert any(point["error"] for point in points), "no processor has both AVX2 and NEON"
+    for point in points:
+        if point["error"]:
+            assert point["error"]["code"] in {"unsupported", "check_failed"}
+            assert point["windows_hz"] is point["share"] is point["stopped"] is None
+            continue
+        assert point["active_cpus"] == (1 if point["active"] == "alone" else len(cpus[:2]))
+        assert point["cpu_verified"]
+        assert point["checked"]
+        assert len(point["windows_hz"]) == len(point["windows_share"]) == 2 - point["lost_windows"]
+        assert min(point["windows_hz"]) > 1e8
+        assert 0 < point["share"] <= 1
+        assert point["stopped"] == "windows"
+        assert point["chain_ratio"] is None or point["work"] != "scalar"
+
+
+def test_frequency_adds_windows_while_its_budget_lasts(probe: Probe, cpus: list[int]) -> None:
+    (point,) = frequency(
+        probe, "--cpus", str(cpus[0]), "--active", "alone", "--budget-s", "0.1", "--target-half-width", "0"
+    )
+    assert len(point["windows_hz"]) + point["lost_windows"] > 2
+    assert point["stopped"] == "budget" or len(point["windows_hz"]) + point["lost_windows"] == 62
+
+
+def test_frequency_refuses_what_makes_no_sense(probe: Probe, cpus: list[int]) -> None:
+    for arguments, words in (
+        (("--cpus", "0", "--alone-cpus", "0,1"), "--alone-cpus"),
+        (("--cpus", "0", "--work", "mmx"), "--work"),
+        (("--cpus", "0", "--active", "some"), "--active"),
+        (("--cpus", "0", "--window-s", "0"), "--window-s"),
+        (("--cpus", ""), "list of CPUs"),
+        ((), "--cpus"),
+    ):
+        done = probe("frequency", *arguments)
+        assert done.code == 2
+        assert words in done.document["error"]["message"]
+    done = probe("frequency", "--cpus", "100000")
+    assert done.code == 3
+    assert "100000" in done.document["error"]["message"]
+
+
+def test_a_cpu_that_cannot_be_used_leaves_the_others(probe: Probe, cpus: list[int]) -> None:
+    points = frequency(probe, "--cpus", f"{cpus[0]},100000")
+    by_cpu = {(point["active"], point["cpu"]): point for point in points}
+    assert by_cpu["all", cpus[0]]["active_cpus"] == 1
+    assert by_cpu["all", cpus[0]]["windows_hz"]
+    assert {by_cpu[active, 100000]["error"]["code"] for active in ("alone", "all")} == {"cpu_offline"}

@@ -22,6 +22,7 @@ CASES = {
     "gap_longest",
     "gap_injection",
     "core_clock",
+    "core_work",
     "kernels",
     "accounting",
     "affinity",

@@ -22,6 +22,17 @@ from calibration.sutprobe import read_document
 from tests.walk import estimates
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
+MEASURED = {
+    "placements",
+    "windows_hz",
+    "share",
+    "windows_share",
+    "dirty_windows",
+    "lost_windows",
+    "chain_ratio",
+    "interference",
+}
+"""What a point that could not be measured has none of."""
 RECORDED = sorted((FIXTURES / "sutprobe").glob("*.json"))
 
 
@@ -70,7 +81,8 @@ def points(raw: dict[str, Any]) -> list[dict[str, Any]]:
 
 def fail(point: dict[str, Any]) -> None:
     point["error"] = {"code": "no_memory", "message": "expected 128 MiB on node 0, found 4"}
-    point["placements"] = None
+    for name in MEASURED & point.keys():
+        point[name] = None
 
 
 def test_every_kind_has_a_recorded_document() -> None:
@@ -142,7 +154,9 @@ def test_what_could_not_be_measured_keeps_its_reason(path: Path, context: Contex
         assert [each.reason for each in parsed.missing] == ["no_memory: expected 128 MiB on node 0, found 4"]
 
 
-@pytest.mark.parametrize("path", [path for path in RECORDED if path.stem != "jitter"], ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", [path for path in RECORDED if path.stem not in ("jitter", "core_frequency")], ids=lambda path: path.stem
+)
 def test_a_page_on_the_wrong_node_makes_the_measurement_invalid(path: Path, context: Context) -> None:
     raw = read(path)
     point = points(raw)[-1]
@@ -187,6 +201,66 @@ def test_windows_that_an_interruption_hit_are_left_out_while_enough_remain(conte
     placement["dirty_windows"] = list(range(count))
     (parsed,) = parse(path, raw, context)
     assert len(next(estimates(parsed.values)).samples[0]) == count
+
+
+def frequencies(context: Context, **changes: Any) -> Parsed:
+    """Return the recorded frequencies with CPU 1 at ``factor`` times the clock of CPU 0, and fields of it changed."""
+    path = FIXTURES / "sutprobe" / "core_frequency.json"
+    raw = read(path)
+    factor = changes.pop("factor", 1.0)
+    recorded = {(each["work"], each["active"], each["cpu"]): each for each in points(raw)}
+    for (work, active, cpu), point in recorded.items():
+        if cpu == 1:
+            point["windows_hz"] = [factor * each for each in recorded[work, active, 0]["windows_hz"]]
+            point["dirty_windows"] = recorded[work, active, 0]["dirty_windows"]
+            point.update(changes)
+    (parsed,) = parse(path, raw, context)
+    return parsed
+
+
+def test_clocks_of_cores_stand_by_work_and_activity(context: Context) -> None:
+    values: Any = frequencies(context, factor=1.1).values
+    assert [(row.work, row.active) for row in values.rows] == [
+        ("scalar", "alone"),
+        ("scalar", "all"),
+        ("avx2", "alone"),
+        ("avx2", "all"),
+    ]
+    found = {metric.name: metric for metric in declaration("core_frequency").metrics(values)}
+    for row in values.rows:
+        assert [point.cpu for point in row.points] == [0, 1]
+        assert {point.active_cpus for point in row.points} == {1 if row.active == "alone" else 2}
+        low, high = (point.frequency_hz.value for point in row.points)
+        prefix = f"core_frequency.{row.work}.{row.active}"
+        assert found[f"{prefix}.lowest_hz"].value == low
+        assert found[f"{prefix}.highest_hz"].value == high
+        assert found[f"{prefix}.median_hz"].value == (low + high) / 2
+        assert found[f"{prefix}.spread"].value == pytest.approx(2 * (high - low) / (high + low))
+
+
+def test_a_core_whose_interval_lies_below_the_others_is_named(context: Context) -> None:
+    assert "SLOW_CORE" not in {each.code for each in frequencies(context).flags}
+    assert "SLOW_CORE" not in {each.code for each in frequencies(context, factor=0.99).flags}
+    slow = [each.reason for each in frequencies(context, factor=0.9).flags if each.code == "SLOW_CORE"]
+    assert len(slow) == 4
+    assert all("CPU 1" in each for each in slow)
+    assert "CPU 0" in next(each.reason for each in frequencies(context, factor=1.2).flags if each.code == "SLOW_CORE")
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"chain_ratio": 0.9}, "WORK_UNPROVED"),
+        ({"chain_ratio": 1.1}, "WORK_UNPROVED"),
+        ({"checked": False}, "WORK_UNPROVED"),
+        ({"cpu_verified": False}, "CPU_UNVERIFIED"),
+    ],
+)
+def test_a_chain_that_is_no_clock_makes_the_measurement_invalid(
+    context: Context, changes: dict[str, Any], code: str
+) -> None:
+    assert not [each for each in frequencies(context).flags if each.severity == "invalid"]
+    assert {each.code for each in frequencies(context, **changes).flags if each.severity == "invalid"} == {code}
 
 
 def flat(value: float) -> Estimate:

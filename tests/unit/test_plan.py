@@ -257,3 +257,37 @@ def test_an_unknown_profile_is_refused_with_the_known_ones(tmp_path: Path) -> No
 def test_cpu_lists_are_the_kernels() -> None:
     assert cpu_list([3, 0, 1, 2, 8]) == "0-3,8"
     assert cpu_list([]) == ""
+
+
+def test_every_core_is_measured_at_once_and_some_of_each_node_alone() -> None:
+    smt = load(FIXTURES / "x86_64-two-nodes-smt.tar.gz")
+    sut = Sut(smt)
+    step = step_of(smt, "nightly", "core_frequency")
+    measured = cpus_of(options(step, "cpus")[0])
+    assert measured == set(sut.one_per_core(sut.cpus))
+    assert cpus_of(options(step, "alone-cpus")[0]) <= measured
+    text = "title: t\nmeasurements:\n  core_frequency:\n    alone_cores: 2\n"
+    plan = make_plan(smt, parse_profile(text, "two", "test"))
+    alone = cpus_of(options(plan.steps[0], "alone-cpus")[0])
+    assert {sut.node_of(cpu) for cpu in alone} == set(sut.cpu_nodes)
+    assert len(alone) == 2
+    assert any("alone" in each.what for each in plan.not_planned if each.kind == "core_frequency")
+    works = options(plan.steps[0], "work")[0].split(",")
+    points = len(works) * (2 + 1)
+    assert plan.steps[0].expected_duration_s == pytest.approx(0.5 + points * (0.02 + 0.05 + 9 * 0.005), abs=0.06)
+
+
+def test_work_that_the_processor_lacks_is_not_asked_for() -> None:
+    machine = load(FIXTURES / "x86_64-two-nodes-smt.tar.gz")
+    for flags, works in (
+        (("fpu",), "scalar"),
+        (("avx2",), "scalar"),
+        (("avx2", "fma"), "scalar,avx2"),
+        (("avx2", "fma", "avx512f"), "scalar,avx2,avx512"),
+        ((), "scalar,avx2,avx512"),
+    ):
+        processor = machine.processor.model_copy(update={"flags": flags})
+        other = machine.model_copy(update={"processor": processor})
+        assert options(step_of(other, "quick", "core_frequency"), "work") == [works]
+    told = make_plan(load(FIXTURES / "ppc64le-two-nodes.tar.gz"), load_profile("quick")).not_planned
+    assert any(each.kind == "core_frequency" and "ppc64le" in each.reason for each in told)

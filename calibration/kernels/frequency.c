@@ -1,0 +1,571 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Core clock while a CPU does one kind of work, alone or while others do the same: licence levels, turbo by active
+ * cores, and a slow core. A chain of additions is the clock; vector instructions beside it are the load. */
+#include <math.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "affinity.h"
+#include "clock.h"
+#include "corefreq.h"
+#include "interference.h"
+#include "memory.h"
+#include "statistics.h"
+#include "stopping.h"
+#include "subcommand.h"
+#include "work.h"
+#include "worker.h"
+
+/* 400 blocks are 25,600 clocks, 4 to 15 us: 200 times the cost of a clock read, which is taken off, and short enough
+ * for an interruption to spoil few of them. */
+#define SLICE_BLOCKS 400u
+#define SLICE_CLOCKS (SLICE_BLOCKS * WORK_ADDS_PER_BLOCK)
+/* No core is faster than this, so no window has more slices than fit at this rate. */
+#define FASTEST_HZ 8e9
+/* One slice in eight is the chain alone. It lasts a hundredth of the time for which processors keep a licence after
+ * its last instruction (0.6 ms), so it runs at the clock of the work around it, and the two must agree. */
+#define BARE_EVERY 8u
+/* A slice up to 5 % longer than the shortest of its window was not interrupted: an interruption takes half a
+ * microsecond and more, 5 % of a slice, and a clock that moves less than this within a window is averaged. */
+#define UNDISTURBED 1.05
+/* More windows than this never narrow an interval enough to be worth the time. */
+#define BATCHES_MAX 31u
+
+static struct {
+	const char *cpus;
+	const char *alone_cpus;
+	struct word_list work;
+	struct word_list active;
+	uint64_t windows;
+	double window_s;
+	double settle_s;
+	double budget_s;
+	double target_half_width;
+} options;
+
+static const struct option table[] = {
+	{"--cpus", OPTION_TEXT, &options.cpus, "LIST", "CPUs to measure; one of each core, because siblings share a core",
+	 NULL, NULL, 0, 0, false},
+	{"--alone-cpus", OPTION_TEXT, &options.alone_cpus, "LIST",
+	 "those of them that are measured alone too, one after another; without it all of them", NULL, NULL, 0, 0, true},
+	/* The processor's own clock: the one work that every processor can do. */
+	{"--work", OPTION_WORDS, &options.work, NULL, "kinds of work, each in turn", "scalar", WORK_CHOICES, 0, 0, false},
+	{"--active", OPTION_WORDS, &options.active, NULL,
+	 "alone: each CPU while the others rest; all: all CPUs at the same time", "alone,all", "alone|all", 0, 0, false},
+	/* Nine give an interval that covers the median with 96 %, the two extremes left out. */
+	{"--windows", OPTION_U64, &options.windows, "N", "timed windows, at least", "9", NULL, 1, 10000, false},
+	/* 5 ms hold several steps of a processor that sets its clock every millisecond, and 300 slices and more. */
+	{"--window-s", OPTION_F64, &options.window_s, "S", "length of a window", "0.005", NULL, 0, 1, false},
+	/* 50 ms of the same work: a governor that samples every 10 ms has raised the clock, and a licence is granted. */
+	{"--settle-s", OPTION_F64, &options.settle_s, "S", "work before the first window", "0.05", NULL, 0, 60, false},
+	{"--budget-s", OPTION_F64, &options.budget_s, "S",
+	 "seconds per point during which windows beyond N are added until the target is met; 0: just N", "0", NULL, 0,
+	 1000000, false},
+	/* 1 %: a licence level is 3 % and more. */
+	{"--target-half-width", OPTION_F64, &options.target_half_width, "R",
+	 "relative half-width of the median's interval at which a point is converged", "0.01", NULL, 0, 1, false},
+};
+
+struct slices {
+	uint32_t *ticks;
+	size_t count, capacity;
+};
+
+struct window {
+	double per_tick;      /* core clocks per tick, of slices that nothing interrupted */
+	double bare_per_tick; /* the same of the chain alone; 0: none ran */
+	double share;         /* of the slices' time that this CPU got */
+	uint64_t number;      /* since the point began, lost ones counted */
+	bool dirty;           /* a context switch or a page fault hit it */
+};
+
+struct group;
+
+/* One CPU under one kind of work, alone or with others. */
+struct point {
+	struct group *group;
+	struct worker worker;
+	unsigned cpu;
+	struct error error;
+	bool started, verified;
+	struct slices loaded, bare;
+	uint64_t slices; /* since the work began: which of them are bare */
+	struct work_lanes *lanes;
+	struct window *windows;
+	size_t count, capacity;
+	uint64_t passed; /* windows, those counted in which no slice began */
+	double needed_ticks, taken_ticks;
+	struct thread_counts counts;
+};
+
+/* The points that are measured at the same time. */
+struct group {
+	const char *name;
+	const struct work *work;
+	bool together;
+	struct point *points;
+	size_t count, active;
+	struct cpu_list cpus;
+	const char *stopped;
+	struct snapshot before, after;
+	_Atomic size_t arrived;
+	_Atomic uint64_t start;
+	_Atomic bool done;
+};
+
+static bool prepare(struct error *error)
+{
+	struct cpu_list cpus = {0}, alone = {0};
+	bool good = cpu_list_parse(&cpus, options.cpus, error);
+	good = good && (!options.alone_cpus || cpu_list_parse(&alone, options.alone_cpus, error));
+	for (size_t i = 0; good && i < alone.count; i++)
+		if (!cpu_list_has(&cpus, alone.cpus[i]))
+			good = error_set(error, ERROR_USAGE, "--alone-cpus: expected CPUs of --cpus %s, found %u", options.cpus,
+			                 alone.cpus[i]);
+	cpu_list_free(&cpus);
+	cpu_list_free(&alone);
+	if (good && options.window_s < 0.001)
+		good = error_set(error, ERROR_USAGE, "--window-s: expected at least 0.001, found %g", options.window_s);
+	return good;
+}
+
+/* One slice of work, entered into the books where `slices` is not NULL; returns when it ended. */
+static uint64_t run_slice(struct point *point, const struct work *work, struct slices *slices)
+{
+	uint64_t begin = clock_start();
+	bool right = work_run(work, SLICE_BLOCKS, point->lanes);
+	uint64_t end = clock_stop(), ticks = end - begin;
+	if (!right)
+		error_set(&point->worker.error, ERROR_CHECK_FAILED,
+		          "expected the sum of %u additions, found another: the chain was not executed as written",
+		          SLICE_CLOCKS);
+	if (slices && slices->count < slices->capacity)
+		slices->ticks[slices->count++] = ticks < UINT32_MAX ? (uint32_t)ticks : UINT32_MAX;
+	return end;
+}
+
+static uint64_t run_next(struct point *point, bool keep)
+{
+	const struct work *work = point->group->work;
+	if (work->vector_bytes && point->lanes->blocks > WORK_BLOCKS_PER_CHECK - SLICE_BLOCKS) {
+		if (!work_lanes_right(work, point->lanes))
+			error_set(&point->worker.error, ERROR_CHECK_FAILED,
+			          "expected every lane of %s counted %llu blocks, found one that was not", work->name,
+			          (unsigned long long)point->lanes->blocks);
+		work_begin(point->lanes);
+	}
+	if (work->vector_bytes && ++point->slices % BARE_EVERY == 0) {
+		/* The chain alone leaves the lanes as they are. */
+		uint64_t blocks = point->lanes->blocks;
+		uint64_t end = run_slice(point, &works[0], keep ? &point->bare : NULL);
+		point->lanes->blocks = blocks;
+		return end;
+	}
+	return run_slice(point, work, keep ? &point->loaded : NULL);
+}
+
+/* Core clocks per tick of those slices that nothing interrupted; 0: there are none. */
+static double undisturbed_rate(const struct slices *slices)
+{
+	double cost = clock_now_used.read_cost_ticks, shortest = INFINITY, sum = 0;
+	size_t counted = 0;
+	/* An interruption can only make a slice longer. The shortest alone would be too fast by a step of a coarse clock. */
+	for (size_t i = 0; i < slices->count; i++)
+		shortest = slices->ticks[i] < shortest ? slices->ticks[i] : shortest;
+	for (size_t i = 0; i < slices->count; i++)
+		if (slices->ticks[i] <= UNDISTURBED * shortest) {
+			sum += slices->ticks[i] - cost;
+			counted++;
+		}
+	return counted ? (double)counted * SLICE_CLOCKS / sum : 0;
+}
+
+static double share_of(double needed, double taken)
+{
+	/* Above 1 only by rounding: the undisturbed slices are the shortest ones. */
+	return needed < taken ? needed / taken : 1;
+}
+
+/* Ticks that the slices would have taken undisturbed, and those that they took. */
+static void add_ticks(const struct slices *slices, double rate, double *needed, double *taken)
+{
+	for (size_t i = 0; i < slices->count; i++) {
+		*needed += SLICE_CLOCKS / rate;
+		*taken += slices->ticks[i] - clock_now_used.read_cost_ticks;
+	}
+}
+
+static void close_window(struct point *point, bool dirty)
+{
+	double rate = undisturbed_rate(&point->loaded), bare = undisturbed_rate(&point->bare), needed = 0, taken = 0;
+	uint64_t number = point->passed++;
+	if (point->loaded.count == 0)
+		return;
+	add_ticks(&point->loaded, rate, &needed, &taken);
+	add_ticks(&point->bare, bare, &needed, &taken);
+	point->needed_ticks += needed;
+	point->taken_ticks += taken;
+	point->windows[point->count++] = (struct window){
+		.per_tick = rate, .bare_per_tick = bare, .share = share_of(needed, taken), .number = number, .dirty = dirty};
+}
+
+/* The time from which all threads of the group count, taken by the last that arrives. */
+static uint64_t meet(struct group *group)
+{
+	uint64_t start;
+	if (atomic_fetch_add(&group->arrived, 1) + 1 == group->active)
+		atomic_store_explicit(&group->start, clock_start(), memory_order_release);
+	while ((start = atomic_load_explicit(&group->start, memory_order_acquire)) == 0)
+		arch_relax();
+	return start;
+}
+
+/* Settles and then works through the windows. They are cut by time, so they are the same for all threads. */
+static void run_batch(struct point *point)
+{
+	const uint64_t settle = (uint64_t)(options.settle_s * clock_now_used.hz);
+	const uint64_t length = (uint64_t)(options.window_s * clock_now_used.hz);
+	uint64_t from = meet(point->group) + settle, now = clock_start();
+	while (now < from && !stop_requested())
+		now = run_next(point, false);
+	for (uint64_t window = 1; window <= options.windows && !stop_requested(); window++) {
+		struct thread_counts before = {0}, after = {0};
+		point->loaded.count = point->bare.count = 0;
+		thread_counts_read(&before);
+		now = clock_start();
+		while (now < from + window * length)
+			now = run_next(point, true);
+		thread_counts_read(&after);
+		struct thread_counts counts = thread_counts_since(&after, &before);
+		thread_counts_add(&point->counts, &counts);
+		close_window(point, counts.involuntary || counts.minor_faults || counts.major_faults);
+	}
+}
+
+static void body(struct worker *worker)
+{
+	struct point *point = worker->context;
+	struct group *group = point->group;
+	work_begin(point->lanes);
+	for (;;) {
+		worker_pause(worker);
+		if (atomic_load(&group->done))
+			break;
+		run_batch(point);
+	}
+	if (!work_lanes_right(group->work, point->lanes))
+		error_set(&worker->error, ERROR_CHECK_FAILED,
+		          "expected every lane of %s counted %llu blocks, found one that was not", group->work->name,
+		          (unsigned long long)point->lanes->blocks);
+	point->verified = affinity_verify(point->cpu);
+	if (!point->verified)
+		error_set(&worker->error, ERROR_PIN_FAILED, "expected to be on CPU %u after measuring, found to be elsewhere",
+		          point->cpu);
+}
+
+static size_t slices_in_window(void)
+{
+	return (size_t)(options.window_s * FASTEST_HZ / SLICE_CLOCKS) + 2;
+}
+
+static bool open_point(struct point *point)
+{
+	point->loaded.capacity = point->bare.capacity = slices_in_window();
+	point->loaded.ticks = malloc(point->loaded.capacity * sizeof(uint32_t));
+	point->bare.ticks = malloc(point->bare.capacity * sizeof(uint32_t));
+	point->lanes = aligned_alloc(64, (sizeof(*point->lanes) + 63) / 64 * 64);
+	if (!point->loaded.ticks || !point->bare.ticks || !point->lanes)
+		return error_set(&point->error, ERROR_NO_MEMORY, "no memory for windows of %g s; use shorter ones",
+		                 options.window_s);
+	/* Touched now, so that no page fault comes into a window. */
+	memset(point->loaded.ticks, 0, point->loaded.capacity * sizeof(uint32_t));
+	memset(point->bare.ticks, 0, point->bare.capacity * sizeof(uint32_t));
+	return worker_start(&point->worker, point->cpu, body, point, &point->error);
+}
+
+static bool make_room(struct point *point)
+{
+	size_t capacity = point->count + options.windows;
+	if (capacity <= point->capacity)
+		return true;
+	struct window *grown = realloc(point->windows, capacity * sizeof(*grown));
+	if (!grown)
+		return error_set(&point->error, ERROR_NO_MEMORY, "no memory for %zu windows; ask for fewer", capacity);
+	memset(grown + point->count, 0, options.windows * sizeof(*grown));
+	point->windows = grown;
+	point->capacity = capacity;
+	return true;
+}
+
+static bool converged(const struct point *point)
+{
+	double half_width = INFINITY, *rates = malloc(point->count * sizeof(*rates));
+	for (size_t i = 0; rates && i < point->count; i++)
+		rates[i] = point->windows[i].per_tick;
+	bool narrow = rates && point->count && statistics_half_width(rates, point->count, &half_width) &&
+	              half_width <= options.target_half_width;
+	free(rates);
+	return narrow;
+}
+
+static const char *stop_reason(const struct group *group, uint64_t began_ns, unsigned batches)
+{
+	bool all = true, whole = true;
+	for (size_t i = 0; i < group->count; i++) {
+		all = all && (!group->points[i].started || converged(&group->points[i]));
+		whole = whole && (!group->points[i].started || group->points[i].passed >= options.windows);
+	}
+	if (stop_requested() && !whole)
+		return "interrupted";
+	if (all)
+		return "converged";
+	if (stop_requested()) /* now as well: more windows were wanted */
+		return "interrupted";
+	if (options.budget_s <= 0 || batches >= BATCHES_MAX)
+		return "windows";
+	return (double)(clock_raw_ns() - began_ns) / 1e9 >= options.budget_s ? "budget" : NULL;
+}
+
+/* Told to stop, one thread sees it a window before another: only windows that all have passed are common. */
+static void keep_common_windows(struct group *group)
+{
+	uint64_t common = UINT64_MAX;
+	for (size_t i = 0; i < group->count; i++)
+		if (group->points[i].started && group->points[i].passed < common)
+			common = group->points[i].passed;
+	for (size_t i = 0; i < group->count; i++) {
+		struct point *point = &group->points[i];
+		while (point->count && point->windows[point->count - 1].number >= common)
+			point->count--;
+		point->passed = common;
+	}
+}
+
+static void run_group(struct group *group)
+{
+	uint64_t began_ns = clock_raw_ns();
+	supervise_avoid(&group->cpus);
+	for (size_t i = 0; i < group->count; i++) {
+		struct point *point = &group->points[i];
+		point->group = group;
+		if (stop_error(&point->error))
+			continue;
+		if (!group->work)
+			error_set(&point->error, ERROR_UNSUPPORTED, "expected a processor with %s, found none", group->name);
+		else if (affinity_usable(point->cpu, &point->error))
+			point->started = open_point(point);
+	}
+	for (size_t i = 0; i < group->count; i++) {
+		struct point *point = &group->points[i];
+		if (point->started && !worker_wait(&point->worker)) {
+			worker_join(&point->worker);
+			point->started = false;
+			point->error = point->worker.error;
+		}
+		group->active += point->started;
+	}
+	bool good = group->active > 0;
+	if (good)
+		snapshot_take(&group->before, &group->cpus);
+	for (unsigned batches = 0; good && !group->stopped; group->stopped = stop_reason(group, began_ns, batches)) {
+		for (size_t i = 0; i < group->count; i++)
+			good = good && (!group->points[i].started || make_room(&group->points[i]));
+		if (!good)
+			break;
+		batches++;
+		atomic_store(&group->arrived, 0);
+		atomic_store(&group->start, 0);
+		for (size_t i = 0; i < group->count; i++)
+			if (group->points[i].started)
+				worker_continue(&group->points[i].worker);
+		for (size_t i = 0; i < group->count; i++)
+			if (group->points[i].started)
+				worker_wait(&group->points[i].worker);
+	}
+	if (group->active > 0) {
+		snapshot_take(&group->after, &group->cpus);
+		keep_common_windows(group);
+	}
+	atomic_store(&group->done, true);
+	for (size_t i = 0; i < group->count; i++) {
+		struct point *point = &group->points[i];
+		if (!point->started)
+			continue;
+		worker_join(&point->worker);
+		if (point->error.code == ERROR_NONE)
+			point->error = point->worker.error;
+		if (point->count == 0 && !stop_error(&point->error))
+			error_set(&point->error, ERROR_CHECK_FAILED,
+			          "expected slices of %u clocks in windows of %g s, found no window with one; use longer ones",
+			          SLICE_CLOCKS, options.window_s);
+	}
+	for (size_t i = 0; i < group->count; i++) {
+		struct point *point = &group->points[i];
+		free(point->loaded.ticks);
+		free(point->bare.ticks);
+		free(point->lanes);
+	}
+}
+
+/* The chain with vector work beside it against the chain alone: 1 where the chain is the critical path. */
+static bool chain_ratio(const struct point *point, double *ratio)
+{
+	double *ratios = malloc(point->count * sizeof(*ratios));
+	size_t count = 0;
+	for (size_t i = 0; ratios && i < point->count; i++)
+		if (point->windows[i].bare_per_tick > 0)
+			ratios[count++] = point->windows[i].per_tick / point->windows[i].bare_per_tick;
+	*ratio = count ? statistics_median(ratios, count) : NAN;
+	free(ratios);
+	return count > 0;
+}
+
+static void point_write(struct json *json, const struct group *group, const struct point *point)
+{
+	bool good = point->error.code == ERROR_NONE;
+	double ratio;
+	struct cpu_list self = {0};
+	cpu_list_add(&self, point->cpu);
+	json_object_begin(json, NULL);
+	json_u64(json, "cpu", point->cpu);
+	json_text(json, "active", group->together ? "all" : "alone");
+	json_u64(json, "active_cpus", group->active);
+	json_text(json, "work", group->name);
+	json_bool(json, "cpu_verified", point->verified);
+	json_bool(json, "checked", good);
+	json_text(json, "stopped", good ? group->stopped : NULL);
+	error_write(json, &point->error);
+	if (good) {
+		json_array_begin(json, "windows_hz");
+		for (size_t i = 0; i < point->count; i++)
+			json_f64(json, NULL, corefreq_hz(point->windows[i].per_tick));
+		json_array_end(json);
+		json_f64(json, "share", share_of(point->needed_ticks, point->taken_ticks));
+		json_array_begin(json, "windows_share");
+		for (size_t i = 0; i < point->count; i++)
+			json_f64(json, NULL, point->windows[i].share);
+		json_array_end(json);
+		json_array_begin(json, "dirty_windows");
+		for (size_t i = 0; i < point->count; i++)
+			if (point->windows[i].dirty)
+				json_u64(json, NULL, i);
+		json_array_end(json);
+		json_u64(json, "lost_windows", point->passed - point->count);
+		if (chain_ratio(point, &ratio))
+			json_f64(json, "chain_ratio", ratio);
+		else
+			json_null(json, "chain_ratio");
+		interference_write(json, "interference", &point->counts, &group->before, &group->after, &self);
+	} else {
+		json_null(json, "windows_hz");
+		json_null(json, "share");
+		json_null(json, "windows_share");
+		json_null(json, "dirty_windows");
+		json_null(json, "lost_windows");
+		json_null(json, "chain_ratio");
+		json_null(json, "interference");
+	}
+	json_object_end(json);
+	cpu_list_free(&self);
+}
+
+static void group_free(struct group *group)
+{
+	for (size_t i = 0; i < group->count; i++)
+		free(group->points[i].windows);
+	free(group->points);
+	cpu_list_free(&group->cpus);
+	snapshot_free(&group->before);
+	snapshot_free(&group->after);
+}
+
+static bool group_fill(struct group *group, const char *name, const struct cpu_list *cpus, size_t first, size_t count)
+{
+	*group = (struct group){.name = name, .work = work_find(name)};
+	group->points = calloc(count, sizeof(*group->points));
+	group->count = group->points ? count : 0;
+	bool good = group->points != NULL;
+	for (size_t i = 0; i < group->count; i++) {
+		group->points[i].cpu = cpus->cpus[first + i];
+		good = good && cpu_list_add(&group->cpus, cpus->cpus[first + i]);
+	}
+	return good;
+}
+
+struct plan {
+	struct group *groups;
+	size_t count;
+};
+
+/* Groups in the order work x active: each CPU alone is a group, all CPUs together are one. */
+static bool make_plan(struct plan *plan, const struct cpu_list *cpus, const struct cpu_list *alone)
+{
+	bool good = true;
+	size_t per_work = 0;
+	for (size_t i = 0; i < options.active.count; i++)
+		per_work += strcmp(options.active.words[i], "all") == 0 ? 1 : alone->count;
+	plan->groups = calloc(options.work.count * per_work, sizeof(*plan->groups));
+	if (!plan->groups)
+		return false;
+	for (size_t work = 0; work < options.work.count; work++)
+		for (size_t i = 0; i < options.active.count; i++) {
+			bool together = strcmp(options.active.words[i], "all") == 0;
+			const struct cpu_list *list = together ? cpus : alone;
+			for (size_t k = 0; good && k < (together ? 1 : list->count); k++) {
+				struct group *group = &plan->groups[plan->count++];
+				good = group_fill(group, options.work.words[work], list, k, together ? list->count : 1);
+				group->together = together;
+			}
+		}
+	return good;
+}
+
+static bool measure(struct json *result, struct error *error)
+{
+	struct cpu_list cpus = {0}, alone = {0};
+	struct plan plan = {0};
+	const struct error *first = NULL;
+	bool good = cpu_list_parse(&cpus, options.cpus, error) &&
+	            cpu_list_parse(&alone, options.alone_cpus ? options.alone_cpus : options.cpus, error);
+	uint64_t each = 2 * slices_in_window() * sizeof(uint32_t) + options.windows * sizeof(struct window);
+	good = good && memory_available_anywhere(cpus.count * each, error);
+	if (good && !make_plan(&plan, &cpus, &alone))
+		good = error_set(error, ERROR_INTERNAL, "no memory for points");
+	bool any = false;
+	for (size_t i = 0; good && i < plan.count; i++) {
+		run_group(&plan.groups[i]);
+		for (size_t k = 0; k < plan.groups[i].count; k++) {
+			const struct error *found = &plan.groups[i].points[k].error;
+			any = any || found->code == ERROR_NONE;
+			first = first || found->code == ERROR_NONE ? first : found;
+		}
+	}
+	clock_finish();
+	if (good) {
+		json_object_begin(result, NULL);
+		json_array_begin(result, "points");
+		for (size_t i = 0; i < plan.count; i++)
+			for (size_t k = 0; k < plan.groups[i].count; k++)
+				point_write(result, &plan.groups[i], &plan.groups[i].points[k]);
+		json_array_end(result);
+		json_object_end(result);
+		if (!any && first)
+			good = error_set(error, first->code, "no point could be measured; the first: %s", first->message);
+	}
+	for (size_t i = 0; i < plan.count; i++)
+		group_free(&plan.groups[i]);
+	free(plan.groups);
+	cpu_list_free(&alone);
+	cpu_list_free(&cpus);
+	return good;
+}
+
+const struct subcommand frequency_subcommand = {
+	.name = "frequency",
+	.summary = "core clock under scalar and vector work, each CPU alone and all at once",
+	.options = table,
+	.option_count = sizeof(table) / sizeof(table[0]),
+	.prepare = prepare,
+	.run = measure,
+};

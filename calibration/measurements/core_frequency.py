@@ -1,0 +1,329 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Core frequency: the clock of each core while it does scalar or vector work, alone and with all others."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from statistics import median
+from typing import Literal, NamedTuple
+
+from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
+
+from calibration.context.model import Context
+from calibration.errors import InputError
+from calibration.evidence import document_flags, estimate_flags, interference_flags
+from calibration.measurements.base import (
+    Declaration,
+    Metric,
+    Missing,
+    NotPlanned,
+    Parsed,
+    Settings,
+    Step,
+    Values,
+    metric_of,
+    step,
+)
+from calibration.measurements.chase import START_UP_S
+from calibration.measurements.sut import Sut, cpu_list
+from calibration.model import Model
+from calibration.statistics import Estimate, estimate
+from calibration.sutprobe import FrequencyPoint, FrequencyResult, ProbeDocument, read_result
+from calibration.validity import Flag, flag
+
+POINT_S = 0.02
+"""Threads and counters of one point, for the expected duration only."""
+
+SLOWER = 0.02
+"""A core is slow whose whole interval lies below the median of the others by more than this: turbo steps of one
+machine's cores differ by less, unless some are favoured or of another kind, which is worth a flag too."""
+
+CHAIN_TOLERANCE = 0.02
+"""The chain with vector work beside it may differ from the chain alone by this share, and still be called the clock."""
+
+Active = Literal["alone", "all"]
+
+
+class Work(NamedTuple):
+    """A kind of work, and the words in the processor's own list of features that say it can do it."""
+
+    name: str
+    features: tuple[str, ...]
+
+
+WORKS = {
+    "x86_64": (Work("scalar", ()), Work("avx2", ("avx2", "fma")), Work("avx512", ("avx512f",))),
+    "aarch64": (Work("scalar", ()), Work("neon", ("asimd",)), Work("sve", ("sve",))),
+}
+"""By architecture, lightest first."""
+
+
+class CoreFrequencySettings(Settings):
+    """Each kind of work with *windows* of *window_s* after *settle_s* of the same work.
+
+    All cores work at once; of them at most *alone_cores* are measured alone too, one after another.
+    """
+
+    alone_cores: PositiveInt = 8
+    windows: PositiveInt = 9
+    window_s: PositiveFloat = 0.005
+    settle_s: NonNegativeFloat = 0.05
+    target_half_width: PositiveFloat = 0.01
+    budget_s: NonNegativeFloat = 0.5
+
+
+class CorePoint(Model):
+    """One core under one kind of work while ``active_cpus`` CPUs do the same.
+
+    ``frequency_hz`` is the clock while nothing interrupted the CPU, ``share_fraction`` the share of the time that it
+    got. ``chain_ratio`` compares the chain with vector work beside it to the chain alone, ``None`` where there is none.
+    """
+
+    cpu: int
+    active_cpus: int
+    active: Active
+    work: str
+    frequency_hz: Estimate
+    share_fraction: float
+    chain_ratio: float | None
+
+
+class Row(NamedTuple):
+    """The cores measured under one kind of work in one way, by their clocks, slowest first."""
+
+    work: str
+    active: Active
+    points: tuple[CorePoint, ...]
+
+    @property
+    def name(self) -> str:
+        """What the row is, in words."""
+        return f"{self.work}, {'all cores at once' if self.active == 'all' else 'one core alone'}"
+
+    @property
+    def median_hz(self) -> float:
+        """The median of the clocks."""
+        return median(point.frequency_hz.value for point in self.points)
+
+    @property
+    def spread(self) -> float:
+        """Difference of the fastest and the slowest core, relative to the median."""
+        return (self.points[-1].frequency_hz.value - self.points[0].frequency_hz.value) / self.median_hz
+
+
+def rows_of(points: Iterable[CorePoint]) -> list[Row]:
+    """Return *points* by work and activity, in the order in which they come."""
+    found: dict[tuple[str, Active], list[CorePoint]] = {}
+    for point in points:
+        found.setdefault((point.work, point.active), []).append(point)
+    return [
+        Row(work, active, tuple(sorted(each, key=lambda point: (point.frequency_hz.value, point.cpu))))
+        for (work, active), each in found.items()
+    ]
+
+
+class CoreFrequencyValues(Values):
+    """Clocks of all cores, in the order work x alone or all x CPU."""
+
+    kind: Literal["core_frequency"] = "core_frequency"
+    points: tuple[CorePoint, ...]
+
+    @property
+    def rows(self) -> list[Row]:
+        """The same points by what they have in common."""
+        return rows_of(self.points)
+
+
+class CoreFrequency(Declaration[CoreFrequencySettings, CoreFrequencyValues]):
+    """A chain of additions as the clock, independent vector instructions beside it as the load."""
+
+    kind = "core_frequency"
+    title = "Core frequency"
+    question = "At which clock does each core run under scalar and vector work, alone and with all others?"
+    settings = CoreFrequencySettings
+    values = CoreFrequencyValues
+
+    def steps(self, context: Context, settings: CoreFrequencySettings) -> Iterator[Step | NotPlanned]:
+        """Yield one step with one CPU of every core."""
+        sut = Sut(context)
+        architecture = context.processor.architecture or ""
+        if architecture not in WORKS or not sut.cpus:
+            reason = "no CPU found that may be used" if not sut.cpus else f"no work is written for {architecture!r}"
+            yield NotPlanned(kind=self.kind, what=self.title, reason=reason)
+            return
+        works = []
+        known = set(context.processor.flags)
+        for work in WORKS[architecture]:
+            if known and not known.issuperset(work.features):
+                yield NotPlanned(
+                    kind=self.kind,
+                    what=f"{self.title} under {work.name} work",
+                    reason=f"the processor does not list {' and '.join(work.features)} among its features",
+                )
+            else:
+                works.append(work.name)
+        cpus = sut.one_per_core(sut.cpus)
+        alone = spread_over(sut, cpus, settings.alone_cores)
+        if len(alone) < len(cpus):
+            yield NotPlanned(
+                kind=self.kind,
+                what=f"{self.title} of {len(cpus) - len(alone)} of {len(cpus)} cores alone",
+                reason=f"each costs its own time; {len(alone)} are measured alone, spread over the nodes "
+                f"(alone_cores), and all {len(cpus)} at once",
+            )
+        active = ["alone"] if len(cpus) == 1 else ["alone", "all"]
+        points = len(works) * (len(alone) + (len(cpus) > 1))
+        yield step(
+            id=self.kind,
+            kind=self.kind,
+            title=f"{self.title}, {', '.join(works)}, {len(cpus)} core{'s' * (len(cpus) > 1)}",
+            subcommand="frequency",
+            options={
+                "cpus": cpu_list(cpus),
+                "alone-cpus": cpu_list(alone),
+                "work": ",".join(works),
+                "active": ",".join(active),
+                "windows": settings.windows,
+                "window-s": settings.window_s,
+                "settle-s": settings.settle_s,
+                "target-half-width": settings.target_half_width,
+                "budget-s": settings.budget_s,
+            },
+            cpus=tuple(cpus),
+            nodes=(),
+            expected_duration_s=START_UP_S
+            + points * (POINT_S + settings.settle_s + settings.windows * settings.window_s),
+            budget_s=points * settings.budget_s,
+        )
+
+    def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
+        """Yield all cores under all kinds of work; one without a value is named with its reason."""
+        del context
+        result = read_result(document, FrequencyResult)
+        target = document.parameters.get("target_half_width")
+        measured = [point for point in result.points if point.error is None]
+        points = tuple(_point(point, target) for point in measured)
+        if not points:
+            reasons = {point.error.message for point in result.points if point.error}
+            raise InputError(f"no core's frequency could be measured: {'; '.join(sorted(reasons))}")
+        yield Parsed(
+            id=step.id,
+            values=CoreFrequencyValues(points=points),
+            flags=(
+                *document_flags(document),
+                *_proof_flags(measured),
+                *interference_flags(
+                    [point.interference for point in measured if point.interference], f"of {len(measured)} points"
+                ),
+                *estimate_flags([(_words(point), point.frequency_hz) for point in points], target),
+                *_slow_flags(points),
+            ),
+            missing=tuple(
+                Missing(what=_words(point), reason=f"{point.error.code}: {point.error.message}")
+                for point in result.points
+                if point.error is not None
+            ),
+        )
+
+    def metrics(self, values: CoreFrequencyValues) -> Iterator[Metric]:
+        """Yield lowest, median and highest clock and their spread, for each kind of work, alone and at once."""
+        for row in rows_of(values.points):
+            prefix = f"{self.kind}.{row.work}.{row.active}"
+            title = f"{self.title}, {row.name}"
+            if len(row.points) == 1:
+                yield metric_of(f"{prefix}.lowest_hz", title, row.points[0].frequency_hz, "higher")
+                continue
+            for name, point in (("lowest", row.points[0]), ("highest", row.points[-1])):
+                yield metric_of(f"{prefix}.{name}_hz", f"{title}, {name}", point.frequency_hz, "higher")
+            yield _derived(f"{prefix}.median_hz", f"{title}, median of the cores", row.median_hz, "Hz", "higher")
+            yield _derived(f"{prefix}.spread", f"{title}, spread of the cores", row.spread, "fraction", "lower")
+
+
+def spread_over(sut: Sut, cpus: Sequence[int], most: int) -> list[int]:
+    """Return at most *most* of *cpus*, ascending: an even share of each node's, its first and its last among them."""
+    if len(cpus) <= most:
+        return list(cpus)
+    nodes = [[cpu for cpu in cpus if cpu in sut.cpus_of(node)] for node in sut.cpu_nodes]
+    shares = [most // len(nodes) + (index < most % len(nodes)) for index in range(len(nodes))]
+    return sorted(cpu for own, share in zip(nodes, shares, strict=True) for cpu in _evenly(own, share))
+
+
+def _evenly(items: Sequence[int], count: int) -> list[int]:
+    if count >= len(items):
+        return list(items)
+    if count < 2:
+        return list(items[:count])
+    return [items[round(index * (len(items) - 1) / (count - 1))] for index in range(count)]
+
+
+def _derived(name: str, title: str, value: float, unit: str, better: Literal["lower", "higher"]) -> Metric:
+    return Metric(
+        name=name,
+        title=title,
+        value=value,
+        unit=unit,
+        interval=None,
+        coverage=None,
+        estimator="derived",
+        placements=None,
+        better=better,
+    )
+
+
+def _words(point: FrequencyPoint | CorePoint) -> str:
+    return f"CPU {point.cpu}, {point.work}, {point.active}"
+
+
+def _point(point: FrequencyPoint, target_half_width: float | None) -> CorePoint:
+    """Return *point* with its estimate; windows that an interruption hit are left out while more than half remain."""
+    if not point.windows_hz or point.share is None or point.dirty_windows is None:
+        raise InputError(f"expected windows of {_words(point)}, found none and no error")
+    clean = [value for index, value in enumerate(point.windows_hz) if index not in point.dirty_windows]
+    kept = clean if 2 * len(clean) > len(point.windows_hz) else list(point.windows_hz)
+    return CorePoint(
+        cpu=point.cpu,
+        active_cpus=point.active_cpus,
+        active=point.active,
+        work=point.work,
+        frequency_hz=estimate([kept], "Hz", target_half_width=target_half_width),
+        share_fraction=point.share,
+        chain_ratio=point.chain_ratio,
+    )
+
+
+def _proof_flags(points: Sequence[FrequencyPoint]) -> Iterator[Flag]:
+    """Yield what stands against the proof that each point's chain was executed, on its CPU, and was the clock."""
+    if astray := [each for each in points if not each.cpu_verified]:
+        yield flag("CPU_UNVERIFIED", f"the thread was not on its CPU at the end: {_words(astray[0])}")
+    if wrong := [each for each in points if not each.checked]:
+        yield flag("WORK_UNPROVED", f"the count of executed instructions is not the expected one: {_words(wrong[0])}")
+    off = [each for each in points if each.chain_ratio is not None and abs(each.chain_ratio - 1) > CHAIN_TOLERANCE]
+    if off:
+        worst = max(off, key=lambda each: abs((each.chain_ratio or 1) - 1))
+        yield flag(
+            "WORK_UNPROVED",
+            f"the chain ran at {worst.chain_ratio:.3f} of its own speed beside the vector work, so it was not the "
+            f"clock in {len(off)} of {len(points)} points: {_words(worst)}",
+        )
+
+
+def _slow_flags(points: Sequence[CorePoint]) -> Iterator[Flag]:
+    """Yield a flag for each kind of work under which a core's interval lies below the other cores'."""
+    for row in rows_of(points):
+        if len(row.points) < 2:
+            continue
+        slow = []
+        for point in row.points:
+            others = median(each.frequency_hz.value for each in row.points if each is not point)
+            _, high = point.frequency_hz.interval or (0.0, point.frequency_hz.value)
+            if high < (1 - SLOWER) * others:
+                slow.append((point, others))
+        if slow:
+            worst, others = slow[0]
+            yield flag(
+                "SLOW_CORE",
+                f"{row.name}: CPU{'s' * (len(slow) > 1)} {cpu_list(point.cpu for point, _ in slow)}, "
+                f"most CPU {worst.cpu} at {worst.frequency_hz.value / 1e9:.3f} GHz where the median of the others is "
+                f"{others / 1e9:.3f} GHz",
+            )
+
+
+MEASUREMENT = CoreFrequency()
