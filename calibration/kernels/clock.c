@@ -13,8 +13,6 @@
 /* 200 ms keep the bound on the counter's frequency below 1 ppm with brackets of some 50 ns; the time is shared with
  * whatever is being measured. A shorter base line would show as a larger printed uncertainty. */
 #define CALIBRATION_NS 200000000u
-/* What the bound may be: a hundredth of what any figure here is repeatable to. */
-#define CALIBRATION_PPM 1.0
 /* Wider brackets (a clock read through a system call, a slow counter) need a longer base line; beyond two seconds the
  * wait would cost a short step more than the ppm are worth, and the bound is printed and warned of instead. */
 #define CALIBRATION_LONGEST_NS 2000000000u
@@ -24,27 +22,21 @@
 
 struct clock clock_now_used;
 
-struct bracket {
-	uint64_t ticks;
-	uint64_t width;
-	uint64_t raw_ns;
-};
-
-static struct bracket first;
+static struct clock_bracket first;
 static char reason_text[200];
 /* Whoever prints the clock may do so while the working thread, given up, still calibrates. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static bool settled;
 
-static struct bracket take_bracket(void)
+struct clock_bracket clock_bracket_take(void)
 {
-	struct bracket best = {.width = UINT64_MAX};
+	struct clock_bracket best = {.width = UINT64_MAX};
 	for (int i = 0; i < BRACKET_TRIES; i++) {
 		uint64_t before = arch_counter_start();
 		uint64_t raw = clock_raw_ns();
 		uint64_t after = arch_counter_stop();
 		if (after - before < best.width)
-			best = (struct bracket){before + (after - before) / 2, after - before, raw};
+			best = (struct clock_bracket){before + (after - before) / 2, after - before, raw};
 	}
 	return best;
 }
@@ -99,9 +91,9 @@ void clock_begin(void)
 	clock_now_used.reason = reason;
 	clock_now_used.counter = reason == NULL;
 	if (clock_now_used.counter)
-		first = take_bracket();
+		first = clock_bracket_take();
 	else
-		first = (struct bracket){.raw_ns = clock_raw_ns()};
+		first = (struct clock_bracket){.raw_ns = clock_raw_ns()};
 	clock_now_used.hz = 1e9;
 	measure_reads();
 }
@@ -122,7 +114,7 @@ static void set_hz(uint64_t base_line_ns)
 	if (!clock_now_used.counter)
 		return; /* the raw clock is the reference itself */
 	wait_since_first(base_line_ns);
-	struct bracket last = take_bracket();
+	struct clock_bracket last = clock_bracket_take();
 	double ticks = (double)(last.ticks - first.ticks);
 	pthread_mutex_lock(&lock);
 	clock_now_used.hz = ticks * 1e9 / (double)(last.raw_ns - first.raw_ns);
@@ -143,17 +135,17 @@ void clock_finish(void)
 	if (atomic_flag_test_and_set(&finished))
 		return;
 	set_hz(CALIBRATION_NS);
-	double excess = clock_now_used.hz_uncertainty_ppm / CALIBRATION_PPM;
+	double excess = clock_now_used.hz_uncertainty_ppm / CLOCK_BOUND_PPM;
 	if (excess > 1) {
 		/* The bound falls with the base line; a tenth more, because the next bracket may be wider than the last. */
 		double wanted_ns = (double)(clock_raw_ns() - first.raw_ns) * excess * 1.1;
 		set_hz(wanted_ns < CALIBRATION_LONGEST_NS ? (uint64_t)wanted_ns : CALIBRATION_LONGEST_NS);
 	}
-	if (clock_now_used.hz_uncertainty_ppm > CALIBRATION_PPM)
+	if (clock_now_used.hz_uncertainty_ppm > CLOCK_BOUND_PPM)
 		warning_add("CLOCK_UNCERTAIN",
 		            "expected the counter's frequency known to %g ppm, found %.2g ppm: the system's clock can only be "
 		            "read within %.0f ns",
-		            CALIBRATION_PPM, clock_now_used.hz_uncertainty_ppm, clock_ns((double)first.width));
+		            CLOCK_BOUND_PPM, clock_now_used.hz_uncertainty_ppm, clock_ns((double)first.width));
 }
 
 double clock_ns(double ticks)

@@ -41,11 +41,25 @@ static inline uint64_t clock_stop(void)
 	return clock_now_used.counter ? arch_counter_stop() : clock_raw_ns();
 }
 
+/* One reading of the raw clock between two of the counter: it was made within `width` ticks around `ticks`. */
+struct clock_bracket {
+	uint64_t ticks;
+	uint64_t width;
+	uint64_t raw_ns;
+};
+
+/* The narrowest of a hundred. */
+struct clock_bracket clock_bracket_take(void);
+
+/* What the bound of hz may be: a hundredth of what any figure here is repeatable to. */
+#define CLOCK_BOUND_PPM 1.0
+
 /* Chooses the source and takes the first calibration bracket: call it first in the process. */
 void clock_begin(void);
 /* A first hz, good to some 30 ppm after 2 ms: enough to plan windows and deadlines. */
 void clock_settle(void);
-/* Takes the last bracket, at least 200 ms after the first, and fixes hz and its uncertainty. */
+/* Takes the last bracket, at least 200 ms after the first, and fixes hz and its uncertainty: at most CLOCK_BOUND_PPM
+ * where up to two seconds allow that, else with a warning. */
 void clock_finish(void);
 double clock_ns(double ticks);
 /* Writes null when not even a first hz was had. */

@@ -1,74 +1,452 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What this binary finds on this machine: vector widths, page sizes, privileges. The build and the clock are in the
- * envelope of every document. */
+/* What this binary finds on this machine: instruction sets, page sizes, privileges and what each missing one costs. The
+ * build and the clock are in the envelope of every document. Nothing is measured and nothing stays changed. */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
+#include <linux/perf_event.h>
 #include <pthread.h>
 #include <sched.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "affinity.h"
+#include "arch/arch.h"
+#include "cgroup.h"
 #include "files.h"
+#include "gaps.h"
 #include "load.h"
 #include "memory.h"
 #include "subcommand.h"
 
-static bool may_be_fifo(void)
+#define THP_ENABLED "/sys/kernel/mm/transparent_hugepage/enabled"
+#define THP_DEFRAG "/sys/kernel/mm/transparent_hugepage/defrag"
+#define HUGETLB "/sys/kernel/mm/hugepages"
+#define NODES "/sys/devices/system/node"
+#define CLOCK_SOURCE "/sys/devices/system/clocksource/clocksource0/"
+#define CAP_IPC_LOCK_BIT 14
+#define SMI_COUNT_REGISTER 0x34
+/* As many of the longest gaps as jitter lists by default: what its ring needs locked. */
+#define GAPS_LISTED 20
+
+/* How a privilege was looked for and what was found, in words. */
+struct evidence {
+	char text[320];
+};
+
+static void say(struct evidence *evidence, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+static void say(struct evidence *evidence, const char *format, ...)
 {
-	struct sched_param wanted = {.sched_priority = 1}, ordinary = {0};
-	if (pthread_setschedparam(pthread_self(), SCHED_FIFO, &wanted) != 0)
-		return false;
-	return pthread_setschedparam(pthread_self(), SCHED_OTHER, &ordinary) == 0;
+	va_list arguments;
+	va_start(arguments, format);
+	vsnprintf(evidence->text, sizeof(evidence->text), format, arguments);
+	va_end(arguments);
 }
 
-static bool readable(const char *path)
+static bool real_time(struct evidence *evidence)
 {
-	return access(path, R_OK) == 0;
+	struct sched_param wanted = {.sched_priority = 1}, ordinary = {0};
+	int refused = pthread_setschedparam(pthread_self(), SCHED_FIFO, &wanted);
+	if (refused == 0)
+		refused = pthread_setschedparam(pthread_self(), SCHED_OTHER, &ordinary);
+	if (refused)
+		say(evidence, "SCHED_FIFO: %s (wants CAP_SYS_NICE, or a limit of rtprio)", strerror(refused));
+	else
+		say(evidence, "SCHED_FIFO was had and given back");
+	return refused == 0;
+}
+
+static bool real_time_unthrottled(struct evidence *evidence)
+{
+	long long runtime, period;
+	if (!file_number("/proc/sys/kernel/sched_rt_runtime_us", &runtime) ||
+	    !file_number("/proc/sys/kernel/sched_rt_period_us", &period)) {
+		say(evidence, "/proc/sys/kernel/sched_rt_runtime_us: %s", strerror(errno));
+		return false;
+	}
+	say(evidence, "sched_rt_runtime_us is %lld of %lld", runtime, period);
+	return runtime < 0 || runtime >= period;
+}
+
+static bool has_capability(unsigned bit)
+{
+	char *text = file_read("/proc/self/status");
+	const char *at = text ? strstr(text, "\nCapEff:") : NULL;
+	bool found = at && (strtoull(at + strlen("\nCapEff:"), NULL, 16) >> bit & 1);
+	free(text);
+	return found;
+}
+
+static bool locked_memory(struct evidence *evidence)
+{
+	struct rlimit locked = {0};
+	uint64_t needed = gaps_bytes(GAPS_LISTED);
+	bool any = has_capability(CAP_IPC_LOCK_BIT);
+	if (getrlimit(RLIMIT_MEMLOCK, &locked) != 0) {
+		say(evidence, "RLIMIT_MEMLOCK: %s", strerror(errno));
+		return any;
+	}
+	if (any || locked.rlim_cur == RLIM_INFINITY)
+		say(evidence, "without a limit");
+	else
+		say(evidence, "RLIMIT_MEMLOCK is %" PRIu64 " bytes, jitter locks %" PRIu64 " for each CPU",
+		    (uint64_t)locked.rlim_cur, needed);
+	return any || locked.rlim_cur >= needed;
+}
+
+static bool count_events(struct perf_event_attr *attributes, int process, int cpu, struct evidence *evidence)
+{
+	char paranoid[32];
+	attributes->size = sizeof(*attributes);
+	attributes->disabled = 1;
+	int descriptor = (int)syscall(SYS_perf_event_open, attributes, process, cpu, -1, PERF_FLAG_FD_CLOEXEC);
+	int reason = errno;
+	if (descriptor >= 0)
+		close(descriptor);
+	if (!file_line("/proc/sys/kernel/perf_event_paranoid", paranoid, sizeof(paranoid)))
+		snprintf(paranoid, sizeof(paranoid), "not there");
+	say(evidence, "perf_event_open: %s; perf_event_paranoid is %s", descriptor < 0 ? strerror(reason) : "granted",
+	    paranoid);
+	return descriptor >= 0;
+}
+
+static bool own_cycles(struct evidence *evidence)
+{
+	struct perf_event_attr cycles = {
+		.type = PERF_TYPE_HARDWARE, .config = PERF_COUNT_HW_CPU_CYCLES, .exclude_kernel = 1, .exclude_hv = 1};
+	return count_events(&cycles, 0, -1, evidence);
+}
+
+static bool machine_events(struct evidence *evidence)
+{
+	struct perf_event_attr clock = {.type = PERF_TYPE_SOFTWARE, .config = PERF_COUNT_SW_CPU_CLOCK};
+	return count_events(&clock, -1, (int)affinity_allowed()->cpus[0], evidence);
+}
+
+#if defined(__x86_64__)
+static bool model_specific_registers(struct evidence *evidence)
+{
+	char path[64];
+	uint64_t value;
+	snprintf(path, sizeof(path), "/dev/cpu/%u/msr", affinity_allowed()->cpus[0]);
+	int descriptor = open(path, O_RDONLY | O_CLOEXEC);
+	bool good = descriptor >= 0 && pread(descriptor, &value, sizeof(value), SMI_COUNT_REGISTER) == sizeof(value);
+	if (good)
+		say(evidence, "%s: register 0x%x was read", path, SMI_COUNT_REGISTER);
+	else
+		say(evidence, "%s, register 0x%x: %s", path, SMI_COUNT_REGISTER, strerror(errno));
+	if (descriptor >= 0)
+		close(descriptor);
+	return good;
+}
+#endif
+
+/* A page of our own, touched; NULL where not even that is to be had. */
+static void *own_page(struct evidence *evidence)
+{
+	void *page = mmap(NULL, memory_base_page_bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (page == MAP_FAILED) {
+		say(evidence, "mapping a page: %s", strerror(errno));
+		return NULL;
+	}
+	*(volatile unsigned char *)page = 1;
+	return page;
+}
+
+static bool pages_node(struct evidence *evidence)
+{
+	void *page = own_page(evidence);
+	int status = -1;
+	if (!page)
+		return false;
+	long result = syscall(SYS_move_pages, 0, 1ul, &page, NULL, &status, 0);
+	if (result != 0)
+		say(evidence, "move_pages on a page of its own: %s", strerror(errno));
+	else if (status < 0)
+		say(evidence, "move_pages on a page of its own: no node, %s", strerror(-status));
+	else
+		say(evidence, "move_pages says that a page of its own lies on node %d", status);
+	munmap(page, memory_base_page_bytes());
+	return result == 0 && status >= 0;
+}
+
+static bool memory_policy(struct evidence *evidence)
+{
+	void *page = own_page(evidence);
+	if (!page)
+		return false;
+	/* The default policy asks for no node, so that the call itself is what is allowed or not. */
+	long result = syscall(SYS_mbind, page, memory_base_page_bytes(), 0, NULL, 0ul, 0u);
+	say(evidence, "mbind on a page of its own: %s", result == 0 ? "granted" : strerror(errno));
+	munmap(page, memory_base_page_bytes());
+	return result == 0;
+}
+
+static bool hugetlb_pages(struct evidence *evidence)
+{
+	char *text = file_read("/proc/meminfo");
+	const char *at = text ? strstr(text, "HugePages_Free:") : NULL;
+	unsigned long pages = at ? strtoul(at + strlen("HugePages_Free:"), NULL, 10) : 0;
+	free(text);
+	say(evidence, "%lu pages of the default size are free", pages);
+	return pages > 0;
+}
+
+static bool transparent_pages(struct evidence *evidence)
+{
+	char line[128];
+	if (!file_line(THP_ENABLED, line, sizeof(line))) {
+		say(evidence, THP_ENABLED ": %s", strerror(errno));
+		return false;
+	}
+	say(evidence, THP_ENABLED ": %s", line);
+	return strstr(line, "[never]") == NULL;
+}
+
+static bool interrupt_counts(struct evidence *evidence)
+{
+	bool readable = access("/proc/interrupts", R_OK) == 0 && access("/proc/softirqs", R_OK) == 0;
+	say(evidence, "/proc/interrupts and /proc/softirqs: %s", readable ? "readable" : strerror(errno));
+	return readable;
+}
+
+static bool all_cpus(struct evidence *evidence)
+{
+	struct cpu_list online = {0};
+	struct error unread = {0};
+	size_t excluded = 0;
+	char *text = file_read("/sys/devices/system/cpu/online");
+	if (text)
+		text[strcspn(text, "\n")] = '\0';
+	bool known = text && cpu_list_parse(&online, text, &unread);
+	for (size_t i = 0; known && i < online.count; i++)
+		excluded += !cpu_list_has(affinity_allowed(), online.cpus[i]);
+	if (known)
+		say(evidence, "%zu of %zu CPUs online are outside the affinity mask", excluded, online.count);
+	else
+		say(evidence, "the CPUs online cannot be read");
+	if (known)
+		cpu_list_free(&online);
+	free(text);
+	return known && excluded == 0;
+}
+
+static bool all_memory(struct evidence *evidence)
+{
+	char where[256];
+	uint64_t room = cgroup_room("", where, sizeof(where));
+	if (room == CGROUP_NO_LIMIT)
+		say(evidence, "no control group limits it");
+	else
+		say(evidence, "%" PRIu64 " bytes are left under the limit in %.200s", room, where);
+	return room == CGROUP_NO_LIMIT;
+}
+
+static const struct {
+	const char *name;
+	bool (*present)(struct evidence *evidence);
+	const char *cost; /* of not having it */
+} privileges[] = {
+	{"real_time_priority", real_time,
+	 "jitter --fifo is refused; ordinary tasks may preempt what is measured, which the counts of context switches "
+	 "show"},
+	{"real_time_unthrottled", real_time_unthrottled,
+	 "the kernel itself stops a SCHED_FIFO thread for the rest of each period, so that jitter --fifo would measure "
+	 "that"},
+	{"locked_memory", locked_memory,
+	 "jitter cannot lock its record of gaps: paging under memory pressure could appear as gaps"},
+	{"own_cycle_counter", own_cycles,
+	 "no counter confirms the core clock, which a chain of dependent additions measures in any case"},
+	{"machine_event_counters", machine_events,
+	 "no counter confirms the bytes that memory moved: they follow from the declared model of each traffic mix"},
+#if defined(__x86_64__)
+	{"model_specific_registers", model_specific_registers,
+	 "system management interrupts are not counted: one looks like any other gap, and 'smi' is null"},
+#endif
+	{"page_nodes", pages_node,
+	 "the node of a buffer's pages cannot be read back: figures are invalid unless only one node has memory"},
+	{"memory_policy", memory_policy,
+	 "buffers cannot be bound to a node: measurements fail unless only one node has memory"},
+	{"hugetlb_pages", hugetlb_pages,
+	 "--pages hugetlb fails and auto takes transparent huge pages, of which the kernel gives what it has"},
+	{"transparent_huge_pages", transparent_pages,
+	 "without reserved pages buffers lie on base pages: latency then has the cost of translating addresses in it"},
+	{"interrupt_counts", interrupt_counts,
+	 "interrupts and softirqs of a disturbed window are not named: their counts are null"},
+	{"all_cpus", all_cpus, "the CPUs outside the mask cannot be measured, and no load can be put on them"},
+	{"all_memory", all_memory,
+	 "buffers beyond what is left are refused: a memory figure may have to stay within a cache"},
+};
+
+static void privileges_write(struct json *json)
+{
+	json_array_begin(json, "privileges");
+	for (size_t i = 0; i < sizeof(privileges) / sizeof(privileges[0]); i++) {
+		struct evidence evidence = {0};
+		bool present = privileges[i].present(&evidence);
+		json_object_begin(json, NULL);
+		json_text(json, "name", privileges[i].name);
+		json_bool(json, "present", present);
+		json_text(json, "found", evidence.text);
+		json_text(json, "cost", present ? NULL : privileges[i].cost);
+		json_object_end(json);
+	}
+	json_array_end(json);
+}
+
+/* Numbers within names such as node12 or hugepages-2048kB, ascending. */
+struct numbers {
+	unsigned long *values;
+	size_t count;
+};
+
+static int compare(const void *left, const void *right)
+{
+	unsigned long a = *(const unsigned long *)left, b = *(const unsigned long *)right;
+	return (a > b) - (a < b);
+}
+
+static void numbers_read(struct numbers *numbers, const char *directory, const char *before)
+{
+	*numbers = (struct numbers){0};
+	DIR *listing = opendir(directory);
+	for (struct dirent *entry; listing && (entry = readdir(listing)) != NULL;) {
+		const char *digits = entry->d_name + strlen(before);
+		if (strncmp(entry->d_name, before, strlen(before)) != 0 || *digits < '0' || *digits > '9')
+			continue;
+		unsigned long *grown = realloc(numbers->values, (numbers->count + 1) * sizeof(*grown));
+		if (!grown)
+			break;
+		numbers->values = grown;
+		numbers->values[numbers->count++] = strtoul(digits, NULL, 10);
+	}
+	if (listing)
+		closedir(listing);
+	if (numbers->count)
+		qsort(numbers->values, numbers->count, sizeof(numbers->values[0]), compare);
+}
+
+static void count_write(struct json *json, const char *key, const char *directory, unsigned long kib)
+{
+	char path[200];
+	long long value;
+	snprintf(path, sizeof(path), "%s/hugepages-%lukB/%s_hugepages", directory, kib, key);
+	if (file_number(path, &value) && value >= 0)
+		json_u64(json, key, (uint64_t)value);
+	else
+		json_null(json, key);
+}
+
+static void pages_of_size_write(struct json *json, unsigned long kib, const struct numbers *nodes)
+{
+	json_object_begin(json, NULL);
+	json_u64(json, "bytes", (uint64_t)kib * 1024);
+	count_write(json, "nr", HUGETLB, kib);
+	count_write(json, "free", HUGETLB, kib);
+	json_array_begin(json, "nodes");
+	for (size_t i = 0; i < nodes->count; i++) {
+		char directory[80];
+		snprintf(directory, sizeof(directory), NODES "/node%lu/hugepages", nodes->values[i]);
+		json_object_begin(json, NULL);
+		json_u64(json, "node", nodes->values[i]);
+		count_write(json, "nr", directory, kib);
+		count_write(json, "free", directory, kib);
+		json_object_end(json);
+	}
+	json_array_end(json);
+	json_object_end(json);
+}
+
+static void line_write(struct json *json, const char *key, const char *path)
+{
+	char line[256];
+	json_text(json, key, file_line(path, line, sizeof(line)) ? line : NULL);
+}
+
+/* The words of a line; an empty list where it cannot be read. */
+static void words_write(struct json *json, const char *key, const char *path)
+{
+	char line[256] = "";
+	json_array_begin(json, key);
+	if (file_line(path, line, sizeof(line))) {
+		char *rest = line;
+		for (char *word; (word = strsep(&rest, " ")) != NULL;)
+			if (*word)
+				json_text(json, NULL, word);
+	}
+	json_array_end(json);
+}
+
+static void pages_kinds_write(struct json *json)
+{
+	struct numbers sizes, nodes;
+	numbers_read(&sizes, HUGETLB, "hugepages-");
+	numbers_read(&nodes, NODES, "node");
+	json_object_begin(json, "page_kinds");
+	json_u64(json, "base_bytes", memory_base_page_bytes());
+	if (memory_thp_bytes())
+		json_u64(json, "thp_bytes", memory_thp_bytes());
+	else
+		json_null(json, "thp_bytes");
+	line_write(json, "thp_enabled", THP_ENABLED);
+	line_write(json, "thp_defrag", THP_DEFRAG);
+	json_array_begin(json, "hugetlb");
+	for (size_t i = 0; i < sizes.count; i++)
+		pages_of_size_write(json, sizes.values[i], &nodes);
+	json_array_end(json);
+	json_object_end(json);
+	free(sizes.values);
+	free(nodes.values);
+}
+
+static void features_write(struct json *json)
+{
+	const char *name;
+	bool found;
+	json_object_begin(json, "instruction_sets");
+	for (size_t i = 0; (name = arch_feature(i, &found)) != NULL; i++)
+		json_bool(json, name, found);
+	json_object_end(json);
+	if (arch_sve_bytes())
+		json_u64(json, "sve_vector_bytes", arch_sve_bytes());
+	else
+		json_null(json, "sve_vector_bytes");
+	json_array_begin(json, "widths");
+	for (const struct load_width *width = load_widths; width->name; width++)
+		if (width->supported())
+			json_text(json, NULL, width->name);
+	json_array_end(json);
 }
 
 static bool measure(struct json *result, struct error *error)
 {
-	char line[256];
-	struct rlimit locked = {0};
 	(void)error;
 	json_object_begin(result, NULL);
-	json_array_begin(result, "widths");
-	for (const struct load_width *width = load_widths; width->name; width++)
-		if (width->supported())
-			json_text(result, NULL, width->name);
-	json_array_end(result);
+	features_write(result);
 	json_array_begin(result, "allowed_cpus");
 	for (size_t i = 0; i < affinity_allowed()->count; i++)
 		json_u64(result, NULL, affinity_allowed()->cpus[i]);
 	json_array_end(result);
 	json_u64(result, "line_bytes", memory_line_bytes());
-	json_u64(result, "base_page_bytes", memory_base_page_bytes());
-	if (memory_thp_bytes())
-		json_u64(result, "thp_bytes", memory_thp_bytes());
-	else
-		json_null(result, "thp_bytes");
-	json_text(result, "thp_enabled",
-	          file_line("/sys/kernel/mm/transparent_hugepage/enabled", line, sizeof(line)) ? line : NULL);
-	json_text(result, "clocksource",
-	          file_line("/sys/devices/system/clocksource/clocksource0/current_clocksource", line, sizeof(line)) ? line
-	                                                                                                            : NULL);
-	json_object_begin(result, "privileges");
+	line_write(result, "clocksource", CLOCK_SOURCE "current_clocksource");
+	words_write(result, "clocksources", CLOCK_SOURCE "available_clocksource");
+	pages_kinds_write(result);
 	json_u64(result, "uid", geteuid());
-	json_bool(result, "fifo", may_be_fifo());
-	json_bool(result, "msr", readable("/dev/cpu/0/msr"));
-	if (getrlimit(RLIMIT_MEMLOCK, &locked) == 0 && locked.rlim_cur != RLIM_INFINITY)
-		json_u64(result, "locked_memory_bytes", locked.rlim_cur);
-	else
-		json_null(result, "locked_memory_bytes");
-	json_object_end(result);
+	privileges_write(result);
 	json_object_end(result);
 	return true;
 }
 
 const struct subcommand info_subcommand = {
 	.name = "info",
-	.summary = "build, clock, vector widths, page sizes and privileges found",
+	.summary = "build, clock, instruction sets, page sizes and privileges found, and what a missing one costs",
 	.run = measure,
 };

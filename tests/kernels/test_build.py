@@ -99,3 +99,13 @@ def test_two_builds_at_once_agree(built_x86_64: BuiltKernel) -> None:
 def test_every_source_starts_with_its_licence() -> None:
     for path in SOURCES_DIRECTORY.rglob("*.[ch]"):
         assert "SPDX-License-Identifier: Apache-2.0" in path.read_text(encoding="utf-8").splitlines()[0], path
+
+
+SIZE_LIMIT_BYTES = 2 * 1024 * 1024
+"""What a SUT is sent for each run: more would be felt over a slow link to a whole lab."""
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_the_program_is_small(target: str, request: pytest.FixtureRequest) -> None:
+    built: BuiltKernel = request.getfixturevalue(f"built_{target}")
+    assert built.path.stat().st_size <= SIZE_LIMIT_BYTES

@@ -506,7 +506,8 @@ def test_jitter_one_view_alone(probe: Probe, cpus: list[int], view: str, other: 
 
 
 def test_jitter_fifo_warns_or_is_refused(probe: Probe, cpus: list[int]) -> None:
-    may = probe("info").document["result"]["privileges"]["fifo"]
+    privileges = {each["name"]: each["present"] for each in probe("info").document["result"]["privileges"]}
+    may = privileges["real_time_priority"]
     done = probe("jitter", "--cpus", str(cpus[0]), "--view", "gaps", "--gap-s", "0.05", "--fifo", "1")
     if not may:
         assert done.code == 3
@@ -516,17 +517,6 @@ def test_jitter_fifo_warns_or_is_refused(probe: Probe, cpus: list[int]) -> None:
     runtime = int(Path("/proc/sys/kernel/sched_rt_runtime_us").read_text(encoding="ascii"))
     warned = {warning["code"] for warning in done.document["warnings"]}
     assert ("RT_THROTTLE_POSSIBLE" in warned) == (runtime >= 0)
-
-
-def test_info_names_what_was_found(probe: Probe, cpus: list[int]) -> None:
-    done = probe("info")
-    assert done.code == 0
-    assert_envelope(done.document, "info")
-    assert done.document["result"]["allowed_cpus"] == cpus
-    assert done.document["result"]["widths"]
-    clock = done.document["clock"]
-    assert clock["hz"] > 0
-    assert (clock["reason"] is None) == (clock["source"] != "monotonic_raw")
 
 
 AT = ("--at", "0@0", "--size-bytes", "4096")

@@ -9,12 +9,16 @@ from pathlib import Path
 import pytest
 
 from calibration.build import SOURCES_DIRECTORY, BuiltKernel, compile_to, sources
-from tests.kernels.conftest import Probe
+from calibration.sutprobe import SelftestCase, SelftestResult, read_document, read_result
+from tests.kernels.conftest import Finished, Probe
 
 CASES = {
     "random",
     "statistics",
     "json",
+    "csv",
+    "options",
+    "clock",
     "instructions",
     "chain",
     "gap_buckets",
@@ -37,16 +41,72 @@ SANITIZED_OPTIMISATION = "-O0"
 """The sanitizers see as much of unoptimised code, and the hundreds of kernels compile in a tenth of the time."""
 
 
+def cases_of(done: Finished) -> tuple[SelftestCase, ...]:
+    return read_result(read_document(done.document), SelftestResult).cases
+
+
 def assert_passed(probe: Probe) -> None:
     done = probe("selftest")
-    failed = [case for case in done.document["result"]["cases"] if not case["passed"]]
-    assert not failed
-    assert {case["name"] for case in done.document["result"]["cases"]} == CASES
+    cases = cases_of(done)
+    assert not [case for case in cases if not case.passed]
+    assert {case.name for case in cases} == CASES
     assert done.code == 0
 
 
 def test_native(probe: Probe) -> None:
     assert_passed(probe)
+
+
+def test_the_clock_is_known_within_a_part_in_a_million(probe: Probe) -> None:
+    """Where it cannot be, the document says so in a warning and the case is one that this machine cannot do."""
+    done = probe("selftest")
+    (case,) = [case for case in cases_of(done) if case.name == "clock"]
+    warned = {each["code"] for each in done.document["warnings"]}
+    known = done.document["clock"]["hz_uncertainty_ppm"] <= 1
+    assert known == ("CLOCK_UNCERTAIN" not in warned)
+    assert case.passed == known
+    assert case.note
+
+
+def test_what_the_machine_cannot_do_is_no_failure(native: Path) -> None:
+    """With address space for little, cases that need more cannot be asked: exit 3, and the others pass."""
+    limiter = shutil.which("prlimit")
+    if not limiter:
+        pytest.skip("no prlimit to take memory away with")
+    done = Probe(limiter, "--as=8000000", str(native))("selftest")
+    assert done.code == 3
+    assert done.document["error"]["code"] == "no_memory"
+    assert done.document["error"]["message"].startswith("case ")
+    undone = {case.name: case.error.code for case in cases_of(done) if case.error}
+    assert set(undone.values()) == {"no_memory"}
+    assert "gap_injection" in undone
+    assert "chain" not in undone
+
+
+SABOTAGE = {
+    "chain": ("chain.c", "random_below(random, i)", "random_below(random, i + 1)"),
+    "clock": ("clock.c", "clock_now_used.hz = ticks * 1e9 /", "clock_now_used.hz = 1.0001 * ticks * 1e9 /"),
+    "gap_injection": ("gaps.c", "\tgaps->count++;\n", "\tif (++gaps->count % 7 == 3)\n\t\treturn;\n"),
+    "csv": ("csv.c", "row->size_bytes / 1024", "row->size_bytes / 1000"),
+}
+"""By case: a file, what it says, and what makes it wrong: no single cycle, a wrong rate, lost gaps, wrong sizes."""
+
+
+def test_a_fault_is_found_by_its_case(tmp_path: Path) -> None:
+    copy = tmp_path / "kernels"
+    shutil.copytree(SOURCES_DIRECTORY, copy)
+    for name, right, wrong in SABOTAGE.values():
+        text = (copy / name).read_text(encoding="utf-8")
+        assert right in text, f"{name} no longer says {right!r}"
+        (copy / name).write_text(text.replace(right, wrong, 1), encoding="utf-8")
+    binary = tmp_path / "sutprobe"
+    compile_to(binary, "x86_64", (SANITIZED_OPTIMISATION,), copy)
+    done = Probe(str(binary))("selftest")
+    assert done.code == 1
+    assert done.document["error"]["code"] == "check_failed"
+    failed = {case.name for case in cases_of(done) if case.error and case.error.code == "check_failed"}
+    assert SABOTAGE.keys() <= failed
+    assert "json" not in failed
 
 
 def test_aarch64_under_emulation(built_aarch64: BuiltKernel) -> None:

@@ -35,7 +35,7 @@ ENDLESS = {
                 "--placements", "1", "--windows", "3", "--hops", "5000000"),
     "frequency": ("--cpus", "{cpu}", "--active", "alone", "--windows", "10000"),
 }  # fmt: skip
-"""Work that is told to end between two of its steps: each is over in a fraction of a second, all of them not before the test."""
+"""Work that is told to end between two of its steps: each takes a moment, all of them longer than a test."""
 
 
 def begin(native: Path, words: list[str]) -> subprocess.Popen[bytes]:

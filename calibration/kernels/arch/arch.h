@@ -21,5 +21,9 @@
 bool arch_counter_invariant(const char **reason);
 /* Whether the kernel's current clock source says that it trusts the counter too. */
 bool arch_counter_clocksource(const char *current);
+/* The name of the instruction set with this number, and whether processor and kernel have it; NULL beyond the last. */
+const char *arch_feature(size_t number, bool *found);
+/* Bytes of a scalable vector as the kernel sets it for this thread; 0 where there is none. */
+size_t arch_sve_bytes(void);
 
 #endif

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Instruction sets by CPUID; those with registers of their own count only where the kernel saves these (XGETBV). */
+#if defined(__x86_64__)
+
+#include <cpuid.h>
+#include <string.h>
+
+#include "../arch.h"
+
+#define STATE_NONE 0u
+#define STATE_AVX 0x06u    /* XMM and YMM */
+#define STATE_AVX512 0xe6u /* and opmask, ZMM */
+
+enum output { EAX, EBX, ECX, EDX };
+
+static const struct {
+	const char *name;
+	unsigned leaf;
+	enum output output;
+	unsigned bit, state;
+} features[] = {
+	{"sse2", 1, EDX, 26, STATE_NONE},       {"sse4_2", 1, ECX, 20, STATE_NONE},
+	{"avx", 1, ECX, 28, STATE_AVX},         {"fma", 1, ECX, 12, STATE_AVX},
+	{"avx2", 7, EBX, 5, STATE_AVX},         {"avx512f", 7, EBX, 16, STATE_AVX512},
+	{"avx512bw", 7, EBX, 30, STATE_AVX512}, {"avx512vl", 7, EBX, 31, STATE_AVX512},
+	{"clflushopt", 7, EBX, 23, STATE_NONE}, {"rdtscp", 0x80000001, EDX, 27, STATE_NONE},
+};
+
+static bool saved(unsigned wanted)
+{
+	unsigned registers[4], low, high;
+	if (wanted == STATE_NONE)
+		return true;
+	if (!__get_cpuid(1, &registers[EAX], &registers[EBX], &registers[ECX], &registers[EDX]) ||
+	    !(registers[ECX] >> 27 & 1)) /* OSXSAVE */
+		return false;
+	__asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+	return (low & wanted) == wanted;
+}
+
+const char *arch_feature(size_t number, bool *found)
+{
+	if (number >= sizeof(features) / sizeof(features[0]))
+		return NULL;
+	unsigned registers[4];
+	*found = __get_cpuid_count(features[number].leaf, 0, &registers[EAX], &registers[EBX], &registers[ECX],
+	                           &registers[EDX]) != 0 &&
+	         (registers[features[number].output] >> features[number].bit & 1) && saved(features[number].state);
+	return features[number].name;
+}
+
+size_t arch_sve_bytes(void)
+{
+	return 0;
+}
+
+#endif
