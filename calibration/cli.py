@@ -58,14 +58,22 @@ def _print_json(model: BaseModel) -> None:
 @click.command("plan")
 @click.argument("root", type=click.Path(path_type=Path), default=Path("/"))
 @click.option("--profile", default="quick", show_default=True, help="quick, nightly, full, or the path of a .yml file.")
+@click.option(
+    "--results",
+    type=click.Path(path_type=Path),
+    default=Path(__file__).resolve().parents[1] / "results",
+    help="Directory of results whose references the plan relies on; by default that of the checkout.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
-def plan_command(root: Path, profile: str, as_json: bool) -> None:
+def plan_command(root: Path, profile: str, results: Path, as_json: bool) -> None:
     """Print what would be measured on the machine captured in ROOT (default: this one), and what not and why."""
     from calibration.context import load  # noqa: PLC0415 - the parser is only needed here
     from calibration.plan import make_plan, plan_text  # noqa: PLC0415 - the same
     from calibration.profiles import load_profile  # noqa: PLC0415 - the same
+    from calibration.results.references import kept_shape  # noqa: PLC0415 - the same
 
-    plan = make_plan(load(root), load_profile(profile))
+    context = load(root)
+    plan = make_plan(context, load_profile(profile), kept_shape(results, context))
     if as_json:
         _print_json(plan)
     else:

@@ -9,6 +9,7 @@ from calibration.context.model import Context
 from calibration.errors import EnvironmentLacksError
 from calibration.measurements import declaration
 from calibration.measurements.base import NotPlanned, Step
+from calibration.measurements.choice import ShapeReference
 from calibration.model import Model
 from calibration.profiles import Profile
 
@@ -20,14 +21,19 @@ class Plan(Model):
     steps: tuple[Step, ...]
     not_planned: tuple[NotPlanned, ...]
     expected_duration_s: float
+    longest_duration_s: float
+    traffic_shape: ShapeReference | None
 
 
-def make_plan(context: Context, profile: Profile) -> Plan:
-    """Return the plan for the SUT of *context*. Raises ``EnvironmentLacksError`` where nothing could be measured."""
+def make_plan(context: Context, profile: Profile, kept: ShapeReference | None = None) -> Plan:
+    """Return the plan for the SUT of *context*; *kept* is the traffic shape found best on its platform before.
+
+    Raises ``EnvironmentLacksError`` where nothing could be measured.
+    """
     steps: list[Step] = []
     not_planned: list[NotPlanned] = []
     for kind, settings in profile.measurements.items():
-        for each in declaration(kind).steps(context, settings):
+        for each in declaration(kind).planned(context, settings, kept):
             if isinstance(each, Step):
                 steps.append(each)
             else:
@@ -48,22 +54,25 @@ def make_plan(context: Context, profile: Profile) -> Plan:
         steps=tuple(steps),
         not_planned=tuple(not_planned),
         expected_duration_s=round(sum(step.expected_duration_s for step in steps), 1),
+        longest_duration_s=round(sum(step.longest_duration_s for step in steps), 1),
+        traffic_shape=kept,
     )
 
 
 def plan_text(plan: Plan) -> str:
     """Return the plan as a person reads it: one line per step, then what will not be measured."""
     width = max(len(step.title) for step in plan.steps)
-    lines = [
-        f"Profile {plan.profile}: {len(plan.steps)} steps, about {plan.expected_duration_s:.0f} s of measuring",
-        "",
-    ]
+    unconverged = f"{plan.longest_duration_s:.0f} s where no figure converges"
+    times = f"about {plan.expected_duration_s:.0f} s of measuring, {unconverged}"
+    lines = [f"Profile {plan.profile}: {len(plan.steps)} steps, {times}", ""]
     for number, step in enumerate(plan.steps, 1):
         lines.append(
             f"{number:3}  {step.title:<{width}}  about {step.expected_duration_s:6.1f} s, "
-            f"at most {step.deadline_s:.0f} s"
+            f"{step.longest_duration_s:6.1f} s unconverged, ended after {step.deadline_s:.0f} s"
         )
         lines.append(f"     $ {' '.join(step.argv)}")
+    if plan.traffic_shape is not None:
+        lines += ["", f"Traffic shape: {plan.traffic_shape.words}"]
     if plan.not_planned:
         lines += ["", "Not measured:"]
         lines += [f"  {each.kind}: {each.what}: {each.reason}" for each in plan.not_planned]

@@ -4,15 +4,14 @@
 from collections.abc import Iterator
 from typing import Literal
 
-from pydantic import NonNegativeInt, PositiveInt
-
 from calibration.context.model import Context
 from calibration.errors import InputError
 from calibration.measurements.base import Declaration, Metric, NotPlanned, Parsed, Step, Values, metric_of, step
 from calibration.measurements.chase import START_UP_S
+from calibration.measurements.choice import Shape, ShapeReference
 from calibration.measurements.sut import Sut
 from calibration.measurements.traffic import (
-    DEFAULT_SHAPE,
+    Mix,
     Part,
     Setting,
     TrafficSettings,
@@ -21,21 +20,24 @@ from calibration.measurements.traffic import (
     mix_bandwidth,
     require_value,
     setting_of,
+    shape_options,
     traffic_flags,
 )
 from calibration.statistics import Estimate
 from calibration.sutprobe import BandwidthResult, ProbeDocument, read_result
 from calibration.validity import Flag, flag
 
+MIX: Mix = "reads"
+"""What all cells are loaded with: the one mix that every memory serves alike in both directions."""
+
 LOCAL_DIFFERENCE = 0.05
 """Relative difference between two nodes' local bandwidths from which a reader should look for a missing DIMM."""
 
 
 class BandwidthMatrixSettings(TrafficSettings):
-    """Read-only traffic in one shape."""
+    """Read-only traffic in one *shape*; without one in that kept for the platform, and before that in the default."""
 
-    streams: PositiveInt = DEFAULT_SHAPE.streams
-    prefetch_bytes: NonNegativeInt = DEFAULT_SHAPE.prefetch_bytes
+    shape: Shape | None = None
 
 
 class BandwidthMatrixValues(Values):
@@ -62,13 +64,19 @@ class BandwidthMatrix(Declaration[BandwidthMatrixSettings, BandwidthMatrixValues
 
     def steps(self, context: Context, settings: BandwidthMatrixSettings) -> Iterator[Step | NotPlanned]:
         """Yield one step that goes through all cells, row by row."""
+        return self.planned(context, settings, None)
+
+    def planned(
+        self, context: Context, settings: BandwidthMatrixSettings, kept: ShapeReference | None
+    ) -> Iterator[Step | NotPlanned]:
+        """Yield the same, in the shape *kept* for reads on the platform where the profile names none."""
         sut = Sut(context)
         cells = [[Part(tuple(sut.cpus_of(row)), column)] for row in sut.cpu_nodes for column in sut.memory_nodes]
         if not cells:
             yield NotPlanned(kind=self.kind, what=self.title, reason="no node with CPUs and no node with memory found")
             return
-        size_bytes = min(buffer_bytes(sut, settings, parts) for parts in cells)
-        threads = max(len(parts[0].cpus) for parts in cells)
+        size_bytes = min(buffer_bytes(sut, settings, parts, (MIX,)) for parts in cells)
+        costs_s = [settings.cost_s(size_bytes, MIX, parts) for parts in cells]
         yield step(
             id=self.kind,
             kind=self.kind,
@@ -76,17 +84,16 @@ class BandwidthMatrix(Declaration[BandwidthMatrixSettings, BandwidthMatrixValues
             subcommand="bandwidth",
             options={
                 "group": [str(parts[0]) for parts in cells],
-                "mix": "reads",
+                "mix": MIX,
                 "buffer-bytes": size_bytes,
-                "streams": settings.streams,
-                "prefetch-bytes": settings.prefetch_bytes,
                 "delay": 0,
                 **settings.options(),
+                **shape_options(settings, settings.shape, kept, MIX),
             },
             cpus=tuple(sorted(sut.cpus)),
             nodes=tuple(sut.memory_nodes),
-            expected_duration_s=START_UP_S + len(cells) * settings.cost_s(size_bytes, threads),
-            budget_s=len(cells) * settings.budget_s,
+            expected_duration_s=START_UP_S + sum(costs_s),
+            budget_s=sum(map(settings.excess_s, costs_s)),
         )
 
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:

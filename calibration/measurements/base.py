@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from calibration.context.model import Context
+from calibration.measurements.choice import ShapeReference
 from calibration.model import Model
 from calibration.statistics import Estimate, Estimator
 from calibration.sutprobe import ProbeDocument
@@ -27,7 +28,11 @@ DEADLINE_FLOOR_S = 30
 
 
 class Step(Model):
-    """One run of a kernel on the SUT: everything that is needed to run it, review it or refuse it."""
+    """One run of a kernel on the SUT: everything that is needed to run it, review it or refuse it.
+
+    ``expected_duration_s`` is how long it takes when every point meets its target with the fewest placements,
+    ``longest_duration_s`` when none does and all time budgets are spent.
+    """
 
     id: str
     kind: str
@@ -36,6 +41,7 @@ class Step(Model):
     cpus: tuple[int, ...]
     nodes: tuple[int, ...]
     expected_duration_s: float
+    longest_duration_s: float
     deadline_s: float
 
 
@@ -108,6 +114,14 @@ class Declaration(ABC, Generic[S, V]):
     def steps(self, context: Context, settings: S) -> Iterator[Step | NotPlanned]:
         """Yield the steps that answer the question on this SUT, and what cannot be answered."""
 
+    def planned(self, context: Context, settings: S, kept: ShapeReference | None) -> Iterator[Step | NotPlanned]:
+        """Yield the steps of a plan that knows *kept*, the traffic shape found best on this SUT's platform before.
+
+        For a kind whose traffic takes that shape, or that searches it; the others need nothing but the SUT.
+        """
+        del kept
+        return self.steps(context, settings)
+
     @abstractmethod
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
         """Yield what *document*, printed by *step* on the SUT of *context*, says.
@@ -142,8 +156,8 @@ def step(
 ) -> Step:
     """Return the step that runs *subcommand* with *options*; a list repeats its option.
 
-    The deadline follows from the expected duration and from *budget_s*, the time that points which have not converged
-    may take beyond it, all points together.
+    *budget_s* is the time that points which have not converged may take beyond the expected duration, all points
+    together; the longest duration and the deadline contain it.
     """
     deadline_s = float(max(DEADLINE_FLOOR_S, round(expected_duration_s * DEADLINE_FACTOR + budget_s)))
     argv = [PROBE, subcommand]
@@ -159,8 +173,18 @@ def step(
         cpus=cpus,
         nodes=nodes,
         expected_duration_s=round(expected_duration_s, 1),
+        longest_duration_s=round(expected_duration_s + budget_s, 1),
         deadline_s=deadline_s,
     )
+
+
+def excess_s(cost_s: float, placements: int, budget_s: float) -> float:
+    """Return the time in s that one point may take beyond *cost_s*, the duration of its *placements*.
+
+    The kernel looks at the time since the point began after each placement: it ends at the first placement that is
+    over when *budget_s* has passed, so a budget shorter than the placements themselves adds nothing.
+    """
+    return max(0.0, budget_s - cost_s * (placements - 1) / placements) if budget_s > 0 else 0.0
 
 
 def metric_of(name: str, title: str, figure: Estimate, better: Literal["lower", "higher"]) -> Metric:

@@ -19,6 +19,7 @@ from calibration.measurements.base import (
     Settings,
     Step,
     Values,
+    excess_s,
     metric_of,
     step,
 )
@@ -147,7 +148,8 @@ class C2cLatency(Declaration[C2cSettings, C2cLatencyValues]):
             cpus=tuple(sorted({cpu for each in transfers for cpu in (each.writer, each.reader)})),
             nodes=tuple(sorted({each.home for each in transfers})),
             expected_duration_s=START_UP_S + len(transfers) * settings.placements * per_placement_s,
-            budget_s=len(transfers) * settings.budget_s,
+            budget_s=len(transfers)
+            * excess_s(settings.placements * per_placement_s, settings.placements, settings.budget_s),
         )
 
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 
 from calibration.evidence import document_flags, placement_flags
-from calibration.measurements.base import Missing, Settings
+from calibration.measurements.base import Missing, Settings, excess_s
 from calibration.measurements.sut import Place
 from calibration.statistics import Estimate, estimate
 from calibration.sutprobe import LatencyPoint, ProbeDocument
@@ -51,6 +51,10 @@ class ChaseSettings(Settings):
         """Return the expected duration in s of one point with these settings."""
         build = size_bytes / TOUCH_BYTES_PER_S + size_bytes / stride_bytes * LINK_NS * 1e-9
         return self.placements * (build + (self.windows + 1) * self.hops * hop_ns * 1e-9)
+
+    def excess_s(self, cost_s: float) -> float:
+        """Return the time in s that a point of *cost_s* may take beyond it where it does not converge."""
+        return excess_s(cost_s, self.placements, self.budget_s)
 
 
 def latency_of(point: LatencyPoint, target_half_width: float | None) -> Estimate | None:

@@ -56,7 +56,7 @@ class IdleLatency(Declaration[ChaseSettings, IdleLatencyValues]):
                 cpus=(place.cpu,),
                 nodes=(place.node,),
                 expected_duration_s=START_UP_S + settings.cost_s(size_bytes),
-                budget_s=settings.budget_s,
+                budget_s=settings.excess_s(settings.cost_s(size_bytes)),
             )
 
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:

@@ -115,9 +115,9 @@ class LatencyLadder(Declaration[LadderSettings, LatencyLadderValues]):
                 smallest = max(settings.smallest_bytes, 2 * max(strides))
                 sizes = ladder_sizes(smallest, largest, settings.points_per_octave)
                 suffix = "" if order == "random" else f"-{order}"
-                cost_s = sum(
+                costs_s = [
                     settings.cost_s(size, stride, _expected_hop_ns(sut, size)) for size in sizes for stride in strides
-                )
+                ]
                 yield step(
                     id=f"{self.kind}{suffix}",
                     kind=self.kind,
@@ -132,8 +132,8 @@ class LatencyLadder(Declaration[LadderSettings, LatencyLadderValues]):
                     },
                     cpus=(place.cpu,),
                     nodes=(place.node,),
-                    expected_duration_s=START_UP_S + cost_s,
-                    budget_s=len(sizes) * len(strides) * settings.budget_s,
+                    expected_duration_s=START_UP_S + sum(costs_s),
+                    budget_s=sum(map(settings.excess_s, costs_s)),
                 )
 
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:

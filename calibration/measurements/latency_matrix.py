@@ -66,7 +66,7 @@ class LatencyMatrix(Declaration[ChaseSettings, LatencyMatrixValues]):
             cpus=tuple(rows),
             nodes=tuple(columns),
             expected_duration_s=START_UP_S + len(places) * settings.cost_s(size_bytes),
-            budget_s=len(places) * settings.budget_s,
+            budget_s=len(places) * settings.excess_s(settings.cost_s(size_bytes)),
         )
 
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:

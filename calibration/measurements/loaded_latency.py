@@ -21,16 +21,18 @@ from calibration.measurements.base import (
     metric_of,
     step,
 )
-from calibration.measurements.chase import START_UP_S
+from calibration.measurements.chase import LINK_NS, START_UP_S, TOUCH_BYTES_PER_S
+from calibration.measurements.choice import Shape, ShapeReference
 from calibration.measurements.sut import Place, Sut, memory_bound_bytes, size_flags
 from calibration.measurements.traffic import (
-    DEFAULT_SHAPE,
+    RUN_S,
     Mix,
     Part,
-    Shape,
     TrafficSettings,
     buffer_bytes,
+    fill_s,
     group_text,
+    shape_options,
 )
 from calibration.model import Model
 from calibration.statistics import Estimate, estimate
@@ -40,6 +42,9 @@ from calibration.validity import Flag, flag
 MLC_DELAYS = (0, 2, 8, 15, 50, 100, 200, 300, 400, 500, 700, 1000, 1300, 1700, 2500, 3500, 5000, 9000, 20000)
 """The injection delays of the published pages."""
 
+ZERO_LOADS = 3
+"""Times in a placement that the probes run without load: before the sweep, amid it and after it."""
+
 DRIFT = 0.02
 """Relative change of the unloaded latency over the sweep from which its points are not comparable."""
 
@@ -47,12 +52,13 @@ DRIFT = 0.02
 class LoadedSettings(TrafficSettings):
     """A sweep over *delays* with one *mix* in one *shape*, one latency probe per node.
 
-    *budget_s* is for the whole sweep, because all its points share their buffers.
+    Without a *shape* it is the one kept for the platform and the mix, and before there is one the default. *budget_s*
+    is for the whole sweep, because all its points share their buffers.
     """
 
     delays: tuple[NonNegativeInt, ...] = MLC_DELAYS
     mix: Mix = "reads"
-    shape: Shape = DEFAULT_SHAPE
+    shape: Shape | None = None
     placements: PositiveInt = 6
     windows: PositiveInt = 6
     window_s: PositiveFloat = 0.2
@@ -101,6 +107,12 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
 
     def steps(self, context: Context, settings: LoadedSettings) -> Iterator[Step | NotPlanned]:
         """Yield one sweep; a probe's whole core carries no load."""
+        return self.planned(context, settings, None)
+
+    def planned(
+        self, context: Context, settings: LoadedSettings, kept: ShapeReference | None
+    ) -> Iterator[Step | NotPlanned]:
+        """Yield the same, its load in the shape *kept* for the mix on the platform where the profile names none."""
         sut = Sut(context)
         probes = [Place(sut.measuring_cpu(node), sut.home(node)) for node in sut.cpu_nodes]
         busy = {sibling for place in probes for sibling in context.siblings(place.cpu)}
@@ -116,10 +128,11 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
                 reason=f"no CPU is left to load memory beside the probe's core ({len(sut.cpus)} usable CPUs)",
             )
             return
-        load_bytes = buffer_bytes(sut, settings, parts)
+        load_bytes = buffer_bytes(sut, settings, parts, (settings.mix,))
         probe_bytes = min(memory_bound_bytes(sut, place.node) for place in probes)
-        threads = max(len(part.cpus) for part in parts)
-        points = len(settings.delays) + 3
+        probe_s = probe_bytes / TOUCH_BYTES_PER_S + probe_bytes / 64 * LINK_NS * 1e-9
+        points_s = (len(settings.delays) + ZERO_LOADS) * (RUN_S + settings.windows * settings.window_s)
+        cost_s = settings.placements * (fill_s(load_bytes, settings.mix, parts) + probe_s + points_s)
         yield step(
             id=self.kind,
             kind=self.kind,
@@ -132,16 +145,13 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
                 "mix": settings.mix,
                 "probe-size-bytes": probe_bytes,
                 "buffer-bytes": load_bytes,
-                "streams": settings.shape.streams,
-                "prefetch-bytes": settings.shape.prefetch_bytes,
                 **settings.options(),
+                **shape_options(settings, settings.shape, kept, settings.mix),
             },
             cpus=tuple(sorted(sut.cpus)),
             nodes=tuple(sorted({part.node for part in parts} | {place.node for place in probes})),
-            expected_duration_s=START_UP_S
-            + settings.cost_s(load_bytes + probe_bytes, threads)
-            + points * settings.placements * settings.windows * settings.window_s,
-            budget_s=settings.budget_s,
+            expected_duration_s=START_UP_S + cost_s,
+            budget_s=settings.excess_s(cost_s),
         )
 
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:

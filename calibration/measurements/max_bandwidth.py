@@ -8,55 +8,51 @@ from pydantic import NonNegativeInt, PositiveInt
 
 from calibration.context.model import Context
 from calibration.measurements.base import Declaration, Metric, NotPlanned, Parsed, Step, Values, metric_of, step
-from calibration.measurements.chase import START_UP_S, TOUCH_BYTES_PER_S
+from calibration.measurements.chase import START_UP_S
+from calibration.measurements.choice import ShapeReference
 from calibration.measurements.peak_injection_bandwidth import PeakValues
 from calibration.measurements.sut import Sut
 from calibration.measurements.traffic import (
-    BUFFERS_PER_THREAD,
     MIXES,
+    SCAN_S,
     Mix,
     MixBandwidth,
     Part,
-    Setting,
     TrafficSettings,
+    Tried,
     all_cpus,
     buffer_bytes,
+    fill_s,
     group_text,
     missing_of,
     mix_bandwidth,
     require_value,
-    setting_of,
     traffic_flags,
+    tried,
 )
-from calibration.model import Model
-from calibration.statistics import Estimate, estimate
 from calibration.sutprobe import BandwidthPoint, BandwidthResult, ProbeDocument, read_result
 
-SCAN_WINDOWS_S = 0.25
-"""Time one setting of the search takes once its buffers exist, for the expected duration only."""
+STREAMS = (1, 4)
+"""Streams tried on a platform without a choice of its own: the plain shape's and the default's."""
+
+PREFETCH_BYTES = (0, 2048)
+"""Prefetch distances tried on a platform without a choice of its own, for the same reason."""
 
 
 class MaxSettings(TrafficSettings):
     """The search: every combination of *streams*, *prefetch_bytes* and *delays*, for all threads and one per core.
 
-    The best *keep_best* of each mix are measured again in full, so that the winner is not the luckiest of many.
+    Where the profile names neither streams nor prefetch distances, they are those of the shapes kept for the platform,
+    and before there are any ``STREAMS`` and ``PREFETCH_BYTES``. The best *keep_best* of each mix are measured again in
+    full, so that the winner is not the luckiest of many.
     """
 
     mixes: tuple[Mix, ...] = MIXES
-    streams: tuple[PositiveInt, ...] = (1, 2, 4)
-    prefetch_bytes: tuple[NonNegativeInt, ...] = (0, 1024, 2048)
+    streams: tuple[PositiveInt, ...] | None = None
+    prefetch_bytes: tuple[NonNegativeInt, ...] | None = None
     delays: tuple[NonNegativeInt, ...] = (0, 8, 15)
     keep_best: PositiveInt = 3
     one_per_core: bool = True
-
-
-class Tried(Model):
-    """One setting of the search, and the bandwidth that its few short windows showed."""
-
-    mix: str
-    group: str
-    setting: Setting
-    bandwidth_mb_s: Estimate
 
 
 class MaxValues(Values):
@@ -84,6 +80,12 @@ class MaxBandwidth(Declaration[MaxSettings, MaxValues]):
 
     def steps(self, context: Context, settings: MaxSettings) -> Iterator[Step | NotPlanned]:
         """Yield one step that searches with all CPUs and, where cores have siblings, with one CPU per core."""
+        return self.planned(context, settings, None)
+
+    def planned(
+        self, context: Context, settings: MaxSettings, kept: ShapeReference | None
+    ) -> Iterator[Step | NotPlanned]:
+        """Yield the same; the search begins at the shapes *kept* for the platform where the profile names none."""
         sut = Sut(context)
         groups = [all_cpus(sut)]
         if not groups[0]:
@@ -93,11 +95,14 @@ class MaxBandwidth(Declaration[MaxSettings, MaxValues]):
             singles = [Part(tuple(sut.one_per_core(part.cpus)), part.node) for part in groups[0]]
             if singles != groups[0]:
                 groups.append(singles)
-        size_bytes = min(buffer_bytes(sut, settings, parts) for parts in groups)
-        threads = max(len(part.cpus) for part in groups[0])
-        tries = len(settings.streams) * len(settings.prefetch_bytes) * len(settings.delays)
-        touch_s = size_bytes * BUFFERS_PER_THREAD * max(1.0, threads / 4) / TOUCH_BYTES_PER_S
-        per_mix = tries * (SCAN_WINDOWS_S + touch_s) + settings.keep_best * settings.cost_s(size_bytes, threads)
+        size_bytes = min(buffer_bytes(sut, settings, parts, settings.mixes) for parts in groups)
+        streams, prefetch_bytes, width = candidates(settings, kept)
+        tries = len(streams) * len(prefetch_bytes) * len(settings.delays)
+        full = tries if tries == 1 else min(tries, settings.keep_best + (len(settings.delays) > 1))
+        costs_s = [(settings.cost_s(size_bytes, mix, parts), mix, parts) for parts in groups for mix in settings.mixes]
+        search_s = sum(
+            tries * SCAN_S + len(streams) * fill_s(size_bytes, mix, parts) for _, mix, parts in costs_s if tries > 1
+        )
         yield step(
             id=self.kind,
             kind=self.kind,
@@ -107,16 +112,17 @@ class MaxBandwidth(Declaration[MaxSettings, MaxValues]):
                 "group": [group_text(parts) for parts in groups],
                 "mix": ",".join(settings.mixes),
                 "buffer-bytes": size_bytes,
-                "streams": ",".join(map(str, settings.streams)),
-                "prefetch-bytes": ",".join(map(str, settings.prefetch_bytes)),
+                "streams": ",".join(map(str, streams)),
+                "prefetch-bytes": ",".join(map(str, prefetch_bytes)),
                 "delay": ",".join(map(str, settings.delays)),
                 "keep-best": settings.keep_best,
                 **settings.options(),
+                "width": width,
             },
             cpus=tuple(sorted(sut.cpus)),
             nodes=tuple(sorted({part.node for part in groups[0]})),
-            expected_duration_s=START_UP_S + len(groups) * len(settings.mixes) * per_mix,
-            budget_s=len(groups) * len(settings.mixes) * settings.keep_best * settings.budget_s,
+            expected_duration_s=START_UP_S + search_s + full * sum(cost for cost, _, _ in costs_s),
+            budget_s=full * sum(settings.excess_s(cost) for cost, _, _ in costs_s),
         )
 
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
@@ -124,19 +130,8 @@ class MaxBandwidth(Declaration[MaxSettings, MaxValues]):
         points = read_result(document, BandwidthResult).points
         target = document.parameters.get("target_half_width")
         best: dict[str, tuple[MixBandwidth, BandwidthPoint]] = {}
-        search = []
         for point in points:
-            if point.phase == "scan":
-                if point.placements:
-                    search.append(
-                        Tried(
-                            mix=point.mix,
-                            group=point.group,
-                            setting=setting_of(point),
-                            bandwidth_mb_s=estimate([each.windows_mb_s for each in point.placements], "MB/s"),
-                        )
-                    )
-            elif (mix := mix_bandwidth(point, target)) is not None:
+            if point.phase == "full" and (mix := mix_bandwidth(point, target)) is not None:
                 champion = best.get(point.mix)
                 if champion is None or mix.bandwidth_mb_s.value > champion[0].bandwidth_mb_s.value:
                     best[point.mix] = (mix, point)
@@ -149,7 +144,7 @@ class MaxBandwidth(Declaration[MaxSettings, MaxValues]):
                 mixes=winners,
                 groups={name: point.group for name, (_, point) in best.items()},
                 sources=dict.fromkeys(best, step.id),
-                search=tuple(search),
+                search=tried(points),
             ),
             flags=tuple(traffic_flags(Sut(context), document, full, winners)),
             missing=tuple(gone for point in points if (gone := missing_of(point)) is not None),
@@ -172,6 +167,18 @@ class MaxBandwidth(Declaration[MaxSettings, MaxValues]):
             yield metric_of(
                 f"max_bandwidth.{name}.bandwidth_mb_s", f"Maximum bandwidth, {name}", mix.bandwidth_mb_s, "higher"
             )
+
+
+def candidates(settings: MaxSettings, kept: ShapeReference | None) -> tuple[tuple[int, ...], tuple[int, ...], str]:
+    """Return the streams and prefetch distances to try, and the width, from a profile and what is *kept*."""
+    width: str = settings.width
+    streams, prefetch_bytes = settings.streams, settings.prefetch_bytes
+    if streams is None and prefetch_bytes is None and kept is not None:
+        shapes = [kept.all_mixes, *(kept.shape_for(mix) for mix in settings.mixes)]
+        streams = tuple(sorted({shape.streams for shape in shapes}))
+        prefetch_bytes = tuple(sorted({shape.prefetch_bytes for shape in shapes}))
+        width = kept.all_mixes.width if width == "auto" else width
+    return streams or STREAMS, prefetch_bytes or PREFETCH_BYTES, width
 
 
 MEASUREMENT = MaxBandwidth()

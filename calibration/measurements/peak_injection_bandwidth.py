@@ -7,14 +7,13 @@ from typing import Literal
 from calibration.context.model import Context
 from calibration.measurements.base import Declaration, Metric, NotPlanned, Parsed, Step, Values, metric_of, step
 from calibration.measurements.chase import START_UP_S
+from calibration.measurements.choice import Shape, ShapeReference
 from calibration.measurements.sut import Sut
 from calibration.measurements.traffic import (
-    DEFAULT_SHAPE,
     MIXES,
     PLAIN,
     Mix,
     MixBandwidth,
-    Shape,
     TrafficSettings,
     all_cpus,
     buffer_bytes,
@@ -22,16 +21,20 @@ from calibration.measurements.traffic import (
     missing_of,
     mix_bandwidth,
     require_value,
+    shape_options,
     traffic_flags,
 )
 from calibration.sutprobe import BandwidthResult, ProbeDocument, read_result
 
 
 class PeakSettings(TrafficSettings):
-    """*mixes* in the tuned *shape*, and *plain_mixes* in one plain stream as well."""
+    """*mixes* in the tuned *shape*, and *plain_mixes* in one plain stream as well.
+
+    Without a *shape* it is the one kept for the platform, and before there is one the default.
+    """
 
     mixes: tuple[Mix, ...] = MIXES
-    shape: Shape = DEFAULT_SHAPE
+    shape: Shape | None = None
     plain_mixes: tuple[Mix, ...] = MIXES
 
 
@@ -55,16 +58,23 @@ class PeakInjectionBandwidth(Declaration[PeakSettings, PeakValues]):
 
     def steps(self, context: Context, settings: PeakSettings) -> Iterator[Step | NotPlanned]:
         """Yield one step in the tuned shape, and one in the plain shape for comparison with other tools."""
+        return self.planned(context, settings, None)
+
+    def planned(
+        self, context: Context, settings: PeakSettings, kept: ShapeReference | None
+    ) -> Iterator[Step | NotPlanned]:
+        """Yield the same, the tuned shape being that *kept* for the platform where the profile names none."""
         sut = Sut(context)
         parts = all_cpus(sut)
         if not parts:
             yield NotPlanned(kind=self.kind, what=self.title, reason="no CPU found that may be used")
             return
-        size_bytes = buffer_bytes(sut, settings, parts)
-        threads = max(len(part.cpus) for part in parts)
-        for suffix, shape, mixes in (("", settings.shape, settings.mixes), ("-plain", PLAIN, settings.plain_mixes)):
+        size_bytes = buffer_bytes(sut, settings, parts, (*settings.mixes, *settings.plain_mixes))
+        tuned, plain = shape_options(settings, settings.shape, kept), shape_options(settings, PLAIN, None)
+        for suffix, shape, mixes in (("", tuned, settings.mixes), ("-plain", plain, settings.plain_mixes)):
             if not mixes:
                 continue
+            costs_s = [settings.cost_s(size_bytes, mix, parts) for mix in mixes]
             yield step(
                 id=f"{self.kind}{suffix}",
                 kind=self.kind,
@@ -74,15 +84,14 @@ class PeakInjectionBandwidth(Declaration[PeakSettings, PeakValues]):
                     "group": group_text(parts),
                     "mix": ",".join(mixes),
                     "buffer-bytes": size_bytes,
-                    "streams": shape.streams,
-                    "prefetch-bytes": shape.prefetch_bytes,
                     "delay": 0,
                     **settings.options(),
+                    **shape,
                 },
                 cpus=tuple(sorted(sut.cpus)),
                 nodes=tuple(sorted({part.node for part in parts})),
-                expected_duration_s=START_UP_S + len(mixes) * settings.cost_s(size_bytes, threads),
-                budget_s=len(mixes) * settings.budget_s,
+                expected_duration_s=START_UP_S + sum(costs_s),
+                budget_s=sum(map(settings.excess_s, costs_s)),
             )
 
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the bandwidth kinds share: settings, groups of threads, cost, and the reading of ``sutprobe bandwidth``."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 
+from calibration.context.cpulists import parse_cpulist
 from calibration.errors import InputError
 from calibration.evidence import document_flags, estimate_flags, placement_flags
-from calibration.measurements.base import Missing, Settings
-from calibration.measurements.chase import TOUCH_BYTES_PER_S
+from calibration.measurements.base import Missing, Settings, excess_s
+from calibration.measurements.choice import Shape, ShapeReference
 from calibration.measurements.sut import ASSUMED_LLC_BYTES, LLC_MULTIPLE, Sut, capped_bytes, cpu_list, size_flags
 from calibration.model import Model
 from calibration.statistics import Estimate, estimate
@@ -22,22 +23,49 @@ Mix = Literal["reads", "3:1", "2:1", "1:1", "stream_triad", "write", "write_nt",
 MIXES: tuple[Mix, ...] = ("reads", "3:1", "2:1", "1:1", "stream_triad")
 """The mixes of the published pages, in their order."""
 
-BUFFERS_PER_THREAD = 3
-"""The mix with most buffers (stream_triad) has two to read and one to write."""
+BUFFERS: dict[str, int] = {
+    "reads": 1,
+    "3:1": 3,
+    "2:1": 2,
+    "1:1": 1,
+    "stream_triad": 3,
+    "write": 1,
+    "write_nt": 1,
+    "copy": 2,
+    "copy_nt": 2,
+    "triad": 3,
+}
+"""How many buffers a thread of each mix has."""
 
 
-class Shape(Model):
-    """How a kernel walks its buffers: parallel streams, and how many bytes ahead it prefetches (0: not at all)."""
+def buffers_of(mix: str) -> int:
+    """Return how many buffers a thread of *mix* has. Raises ``InputError`` for a mix that does not exist."""
+    try:
+        return BUFFERS[mix]
+    except KeyError:
+        raise InputError(f"expected one of the mixes {', '.join(BUFFERS)}, found {mix!r}") from None
 
-    streams: PositiveInt
-    prefetch_bytes: NonNegativeInt
+
+THREAD_FILL_BYTES_PER_S = 1.0e9
+"""Rate at which a thread clears, fills and checks its own buffers, all three together, for the expected duration."""
+
+NODE_FILL_BYTES_PER_S = 16.0e9
+"""The most that all threads of a node clear, fill and check together: a fifth of a small server's bandwidth, because
+every byte is written twice and read twice and more. For the expected duration only."""
+
+SCAN_S = 0.12
+"""Time that a search gives to one setting once its buffers exist: ten milliseconds to settle, three windows of 30, and
+the change from one to the next. For the expected duration only."""
+
+RUN_S = 0.04
+"""A placement's start, settling time and end beside its windows, for the expected duration only."""
 
 
 PLAIN = Shape(streams=1, prefetch_bytes=0)
 """One forward stream without software prefetch: what most tools measure, shown beside the tuned shape."""
 
 DEFAULT_SHAPE = Shape(streams=4, prefetch_bytes=2048)
-"""Good on every machine tried; the maximum's search shows per platform whether another one is better."""
+"""Good on every machine tried; until a platform's own search has found another one."""
 
 
 class TrafficSettings(Settings):
@@ -65,13 +93,39 @@ class TrafficSettings(Settings):
             "budget-s": self.budget_s,
         }
 
-    def cost_s(self, size_bytes: int, threads_per_node: int) -> float:
-        """Return the expected duration in s of one point with these settings.
+    def cost_s(self, size_bytes: int, mix: Mix, parts: Sequence["Part"]) -> float:
+        """Return the expected duration in s of one point of *mix* on *parts* with these settings, budget apart."""
+        return self.placements * (fill_s(size_bytes, mix, parts) + RUN_S + self.windows * self.window_s)
 
-        Pages are cleared at a rate that the threads of one node share.
-        """
-        touch = size_bytes * BUFFERS_PER_THREAD * max(1.0, threads_per_node / 4) / TOUCH_BYTES_PER_S
-        return self.placements * (touch + (self.windows + 1) * self.window_s)
+    def excess_s(self, cost_s: float) -> float:
+        """Return the time in s that a point of *cost_s* may take beyond it where it does not converge."""
+        return excess_s(cost_s, self.placements, self.budget_s)
+
+
+def fill_s(size_bytes: int, mix: Mix, parts: Sequence["Part"]) -> float:
+    """Return how long the threads of *parts* need for buffers of *size_bytes* before and after they are used, in s."""
+    each = size_bytes * BUFFERS[mix]
+    threads: dict[int, int] = {}
+    for part in parts:
+        threads[part.node] = threads.get(part.node, 0) + len(part.cpus)
+    return each * max(1 / THREAD_FILL_BYTES_PER_S, max(threads.values()) / NODE_FILL_BYTES_PER_S)
+
+
+def shape_options(
+    settings: TrafficSettings, shape: Shape | None, kept: ShapeReference | None, mix: Mix | None = None
+) -> dict[str, object]:
+    """Return the kernel options for how traffic walks its buffers.
+
+    *shape* is what the profile says. Where it says nothing, the shape *kept* for the platform is taken: that for *mix*
+    alone where only it is measured, else that for all mixes; and where none is kept yet, the default.
+    """
+    width: str = settings.width
+    if shape is None:
+        shape = DEFAULT_SHAPE
+        if kept is not None:
+            shape = chosen = kept.all_mixes if mix is None else kept.shape_for(mix)
+            width = chosen.width if width == "auto" else width
+    return {"streams": shape.streams, "prefetch-bytes": shape.prefetch_bytes, "width": width}
 
 
 class Part(NamedTuple):
@@ -89,12 +143,24 @@ def group_text(parts: Sequence[Part]) -> str:
     return "+".join(map(str, parts))
 
 
+def read_group(text: str) -> list[Part]:
+    """Return the parts that ``group_text`` made *text* of. Raises ``InputError`` for another text."""
+    parts = []
+    for each in text.split("+"):
+        cpus, _, node = each.partition("@")
+        try:
+            parts.append(Part(parse_cpulist(cpus), int(node)))
+        except ValueError as error:
+            raise InputError(f"expected CPULIST@NODE[+CPULIST@NODE...] as a group, found {text!r}") from error
+    return parts
+
+
 def all_cpus(sut: Sut) -> list[Part]:
     """Return every usable CPU, each working on the memory nearest to it."""
     return [Part(tuple(sut.cpus_of(node)), sut.home(node)) for node in sut.cpu_nodes]
 
 
-def buffer_bytes(sut: Sut, settings: TrafficSettings, parts: Sequence[Part]) -> int:
+def buffer_bytes(sut: Sut, settings: TrafficSettings, parts: Sequence[Part], mixes: Iterable[Mix]) -> int:
     """Return the size in bytes of one buffer of one thread: beyond the caches, within every node's memory.
 
     All threads that share a last-level cache must together hold ``LLC_MULTIPLE`` times its size.
@@ -102,10 +168,16 @@ def buffer_bytes(sut: Sut, settings: TrafficSettings, parts: Sequence[Part]) -> 
     llc = sut.llc_bytes or ASSUMED_LLC_BYTES
     sharers = sut.fewest_per_llc(cpu for part in parts for cpu in part.cpus)
     wanted = max(settings.minimum_buffer_bytes, LLC_MULTIPLE * llc // sharers)
+    return capped_buffer_bytes(sut, wanted, parts, mixes)
+
+
+def capped_buffer_bytes(sut: Sut, wanted_bytes: int, parts: Sequence[Part], mixes: Iterable[Mix]) -> int:
+    """Return *wanted_bytes*, or what each buffer of the threads of *parts* may have at most, whatever the mix."""
+    buffers = max(BUFFERS[mix] for mix in mixes)
     threads: dict[int, int] = {}
     for part in parts:
         threads[part.node] = threads.get(part.node, 0) + len(part.cpus)
-    return min(capped_bytes(sut, node, wanted, buffers=count * BUFFERS_PER_THREAD) for node, count in threads.items())
+    return min(capped_bytes(sut, node, wanted_bytes, buffers=count * buffers) for node, count in threads.items())
 
 
 class Setting(Model):
@@ -117,6 +189,15 @@ class Setting(Model):
     width: str
     delay: int
     buffer_bytes: int
+
+
+class Tried(Model):
+    """One setting of a search, and the bandwidth that its few short windows showed."""
+
+    mix: str
+    group: str
+    setting: Setting
+    bandwidth_mb_s: Estimate
 
 
 def setting_of(point: BandwidthPoint) -> Setting:
@@ -158,6 +239,20 @@ def mix_bandwidth(point: BandwidthPoint, target_half_width: float | None) -> Mix
         per_thread_mb_s=tuple(sum(column) / len(column) for column in zip(*per_thread, strict=True)),
         accounting=point.accounting,
         setting=setting_of(point),
+    )
+
+
+def tried(points: Sequence[BandwidthPoint]) -> tuple[Tried, ...]:
+    """Return what the search among *points* tried and saw; a setting that could not be tried is left to ``missing``."""
+    return tuple(
+        Tried(
+            mix=point.mix,
+            group=point.group,
+            setting=setting_of(point),
+            bandwidth_mb_s=estimate([each.windows_mb_s for each in point.placements], "MB/s"),
+        )
+        for point in points
+        if point.phase == "scan" and point.placements
     )
 
 

@@ -7,6 +7,8 @@ Templates decide which figure stands where and what is said about it; here is wh
 from collections.abc import Sequence
 
 from calibration.context.model import Context
+from calibration.measurements.bandwidth_ladder import BandwidthLadderValues
+from calibration.measurements.bandwidth_scaling import BandwidthScalingValues
 from calibration.measurements.core_frequency import CoreFrequencyValues
 from calibration.measurements.jitter import JitterValues
 from calibration.measurements.latency_ladder import LatencyLadderValues
@@ -146,6 +148,42 @@ class Drawings:
         curves = [figures.Curve(label=label, points=tuple(points)) for label, points in lines.items()]
         svg = figures.size_curve(curves, caches, plateaus, invalid=invalid_text(measurements))
         return self._keep(name, svg)
+
+    def bandwidth_ladder(self, measurement: Measurement) -> str:
+        """Draw bandwidth against the size of a thread's buffer, one curve per mix, and return the figure's path."""
+        values = measurement.values
+        if not isinstance(values, BandwidthLadderValues):
+            raise TypeError(f"expected a bandwidth ladder, found {measurement.kind}")
+        lines: dict[str, list[tuple[float | Estimate, Estimate]]] = {}
+        for point in values.points:
+            lines.setdefault(point.mix, []).append((float(point.size_bytes), point.program_mb_s))
+        caches = [
+            figures.Mark(float(each.share_bytes), f"L{each.level}\n{filters.size(each.share_bytes)}")
+            for each in values.caches
+        ]
+        curves = [figures.Curve(label=mix, points=tuple(points)) for mix, points in lines.items()]
+        return self._keep(measurement.id, figures.bandwidth_sizes(curves, caches, invalid=invalid_text([measurement])))
+
+    def bandwidth_scaling(self, measurements: Sequence[Measurement], name: str) -> str:
+        """Draw bandwidth against the number of threads, one curve per order, and return the figure's path."""
+        curves = []
+        enough = []
+        for measurement in measurements:
+            values = measurement.values
+            if not isinstance(values, BandwidthScalingValues):
+                raise TypeError(f"expected a bandwidth by number of threads, found {measurement.kind}")
+            how = ORDERS[values.order]
+            points = tuple((float(point.threads), point.bandwidth_mb_s) for point in values.points)
+            curves.append(figures.Curve(label=f"{values.mix}, {how}", points=points))
+            share = filters.exact_percent(values.enough_fraction)
+            enough.append(
+                figures.Mark(float(values.enough_threads), f"{values.enough_threads} reach {share} of the best, {how}")
+            )
+        return self._keep(name, figures.thread_curve(curves, enough, invalid=invalid_text(measurements)))
+
+
+ORDERS = {"fill": "node after node", "spread": "spread over the nodes"}
+"""How threads were added, in words."""
 
 
 def _plateaus(values: LatencyLadderValues) -> list[figures.Plateau]:

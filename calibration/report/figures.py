@@ -66,6 +66,9 @@ INTERVAL_CELLS = 8
 CLOCKS_APART = 8
 """Up to so many CPUs the clocks of one CPU are drawn side by side, beyond that above one another."""
 
+COUNT_SHARE = 0.07
+"""Share of an axis's width that a number of up to four digits needs."""
+
 LABEL_SHARE = 0.15
 """Share of an axis's width that a label of two short lines needs."""
 
@@ -392,6 +395,33 @@ def _errors(points: Sequence[Estimate], scale: float = 1.0) -> list[list[float]]
     return [low, high]
 
 
+def _sizes_axis(axes: Axes, sizes: Sequence[float], caches: Sequence[Mark]) -> None:
+    """Make x a logarithmic axis of *sizes* in bytes, with *caches* as labelled vertical lines."""
+    low, high = min(sizes), max(sizes)
+    axes.set_xscale("log", base=2)
+    axes.set_xlim(low / 1.3, high * 1.6)
+    exponents = range(ceil(log2(low)), floor(log2(high)) + 1)
+    step = max(1, -(-len(exponents) // 7))
+    axes.xaxis.set_major_locator(FixedLocator([2.0**each for each in exponents if each % step == 0]))
+    axes.xaxis.set_major_formatter(FuncFormatter(_size_axis))
+    axes.xaxis.set_minor_locator(NullLocator())
+    for label in axes.get_xticklabels():
+        label.set(rotation=35, ha="right", rotation_mode="anchor")
+    for mark, tier in zip(caches, _tiers([mark.position for mark in caches], low / 1.3, high * 1.6), strict=True):
+        axes.axvline(mark.position, color=GREY, linewidth=0.9, linestyle="--")
+        axes.annotate(
+            mark.label,
+            (mark.position, 1),
+            xycoords=("data", "axes fraction"),
+            xytext=(0, 2 + 24 * tier),
+            textcoords="offset points",
+            ha="center",
+            va="bottom",
+            fontsize=11.5 * PT,
+            color=GREY,
+        )
+
+
 def load_curve(
     curves: Sequence[Curve],
     labels: Sequence[Sequence[str]],
@@ -487,39 +517,17 @@ def size_curve(
                 elinewidth=0.8,
                 label=curve.label,
             )
-        axes.set_xscale("log", base=2)
         axes.set_yscale("log")
         sizes = [float(x) for curve in curves for x, _ in curve.points if not isinstance(x, Estimate)]
-        low, high = min(sizes), max(sizes)
-        axes.set_xlim(low / 1.3, high * 1.6)
         spread = [each for curve in curves for _, each in curve.points]
         floor_ns = min(each.value if each.interval is None else each.interval[0] for each in spread)
         ceiling_ns = max(each.value if each.interval is None else each.interval[1] for each in spread)
         axes.set_ylim(floor_ns / 1.35, ceiling_ns * 2.6)
-        exponents = range(ceil(log2(low)), floor(log2(high)) + 1)
-        step = max(1, -(-len(exponents) // 7))
-        axes.xaxis.set_major_locator(FixedLocator([2.0**each for each in exponents if each % step == 0]))
-        axes.xaxis.set_major_formatter(FuncFormatter(_size_axis))
-        axes.xaxis.set_minor_locator(NullLocator())
-        for label in axes.get_xticklabels():
-            label.set(rotation=35, ha="right", rotation_mode="anchor")
         decades = range(floor(log10(floor_ns / 1.35)), ceil(log10(ceiling_ns * 2.6)) + 1)
         axes.yaxis.set_major_locator(FixedLocator([step * 10.0**each for each in decades for step in (1, 2, 5)]))
         axes.yaxis.set_minor_locator(NullLocator())
         axes.yaxis.set_major_formatter(FuncFormatter(_plain))
-        for mark, tier in zip(caches, _tiers([mark.position for mark in caches], low / 1.3, high * 1.6), strict=True):
-            axes.axvline(mark.position, color=GREY, linewidth=0.9, linestyle="--")
-            axes.annotate(
-                mark.label,
-                (mark.position, 1),
-                xycoords=("data", "axes fraction"),
-                xytext=(0, 2 + 24 * tier),
-                textcoords="offset points",
-                ha="center",
-                va="bottom",
-                fontsize=11.5 * PT,
-                color=GREY,
-            )
+        _sizes_axis(axes, sizes, caches)
         for plateau in plateaus:
             axes.plot(
                 [plateau.start, plateau.end],
@@ -547,3 +555,104 @@ def size_curve(
             axes.legend(loc="lower right")
         _mark_invalid(figure, invalid)
         return _svg(figure)
+
+
+def bandwidth_sizes(curves: Sequence[Curve], caches: Sequence[Mark], *, invalid: str = "") -> str:
+    """Return bandwidth (MB/s, drawn in GB/s) against the size of a thread's buffer, both axes logarithmic.
+
+    *caches* are drawn as vertical lines.
+    """
+    with _style():
+        figure, axes = _canvas(height_px=HEIGHT_PX + 30)
+        for place, curve in enumerate(curves):
+            up = [each for _, each in curve.points]
+            axes.errorbar(
+                [float(each) for each, _ in curve.points if not isinstance(each, Estimate)],
+                [each.value / 1000 for each in up],
+                yerr=_errors(up, 1000),
+                color=COLOURS[place % len(COLOURS)],
+                marker=MARKERS[place % len(MARKERS)],
+                capsize=2,
+                elinewidth=0.8,
+                label=curve.label,
+            )
+        axes.set_yscale("log")
+        sizes = [float(x) for curve in curves for x, _ in curve.points if not isinstance(x, Estimate)]
+        ends = [end / 1000 for curve in curves for _, each in curve.points for end in each.interval or (each.value,)]
+        low, high = min(ends) / 1.3, max(ends) * 1.3
+        axes.set_ylim(low, high)
+        decades = range(floor(log10(low)), ceil(log10(high)) + 1)
+        axes.yaxis.set_major_locator(FixedLocator([step * 10.0**each for each in decades for step in (1, 2, 5)]))
+        axes.yaxis.set_minor_locator(NullLocator())
+        axes.yaxis.set_major_formatter(FuncFormatter(_plain))
+        _sizes_axis(axes, sizes, caches)
+        axes.set_xlabel("Buffer of one thread")
+        axes.set_ylabel("Bandwidth, GB/s (10⁹ program bytes/s)")
+        axes.legend(loc="lower left")
+        _mark_invalid(figure, invalid)
+        return _svg(figure)
+
+
+def thread_curve(curves: Sequence[Curve], enough: Sequence[Mark], *, invalid: str = "") -> str:
+    """Return bandwidth (MB/s, drawn in GB/s) against the number of threads, and below it the share of one thread.
+
+    *enough* are numbers of threads, each drawn as a vertical line in the colour of the curve at the same place.
+    """
+    with _style():
+        figure = Figure(figsize=(WIDTH_PX * PX, (HEIGHT_PX + 120) * PX), layout="constrained")
+        total, share = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
+        counts = sorted({float(x) for curve in curves for x, _ in curve.points if not isinstance(x, Estimate)})
+        for place, curve in enumerate(curves):
+            across = [float(each) for each, _ in curve.points if not isinstance(each, Estimate)]
+            up = [each for _, each in curve.points]
+            look: Any = {"color": COLOURS[place % len(COLOURS)], "marker": MARKERS[place % len(MARKERS)]}
+            total.errorbar(
+                across,
+                [each.value / 1000 for each in up],
+                yerr=_errors(up, 1000),
+                capsize=2.5,
+                elinewidth=0.9,
+                label=curve.label,
+                linestyle=("-", "--")[place % 2],
+                **look,
+            )
+            share.plot(
+                across,
+                [each.value / 1000 / count for count, each in zip(across, up, strict=True)],
+                linestyle=("-", "--")[place % 2],
+                **look,
+            )
+        for place, mark in enumerate(enough):
+            for axes in (total, share):
+                axes.axvline(
+                    mark.position,
+                    color=COLOURS[place % len(COLOURS)],
+                    linewidth=0.9,
+                    linestyle=":",
+                    label=mark.label if axes is total else None,
+                )
+        share.set_xscale("log", base=2)
+        share.set_xlim(counts[0] / 1.15, counts[-1] * 1.15)
+        share.xaxis.set_major_locator(FixedLocator(_readable_counts(counts)))
+        share.xaxis.set_major_formatter(FuncFormatter(_plain))
+        share.xaxis.set_minor_locator(NullLocator())
+        for axes in (total, share):
+            axes.set_ylim(bottom=0)
+        total.set_ylabel("All threads, GB/s")
+        share.set_ylabel("One thread, GB/s")
+        share.set_xlabel("Threads")
+        handles, names = total.get_legend_handles_labels()
+        order = [*range(len(enough), len(handles)), *range(len(enough))]
+        figure.legend([handles[each] for each in order], [names[each] for each in order], loc="outside upper left")
+        _mark_invalid(figure, invalid)
+        return _svg(figure)
+
+
+def _readable_counts(counts: Sequence[float]) -> list[float]:
+    """Return those of *counts*, the largest first, whose labels stand free of each other on a logarithmic axis."""
+    room = log2(counts[-1] / counts[0]) * COUNT_SHARE
+    kept: list[float] = []
+    for count in reversed(counts):
+        if not kept or log2(kept[-1] / count) >= room:
+            kept.append(count)
+    return kept[::-1]

@@ -8,11 +8,15 @@ import hashlib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
 from calibration.context.model import Context
 from calibration.measurements import registry
 from calibration.measurements.base import Metric
+from calibration.measurements.choice import ShapeReference
+from calibration.measurements.max_bandwidth import PREFETCH_BYTES, STREAMS
+from calibration.measurements.traffic import DEFAULT_SHAPE
 from calibration.report import filters
 from calibration.report.drawings import Drawings
 from calibration.report.environment import environment, kind_module
@@ -111,7 +115,12 @@ def _tidy(text: str) -> str:
 
 def parts(document: RunDocument, drawings: Drawings) -> Iterator[Part]:
     """Yield what the page says about each kind there is, by section and then by the position its macro file names."""
-    names = {"drawings": drawings, "context": document.context.parsed}
+    names = {
+        "drawings": drawings,
+        "context": document.context.parsed,
+        "kept": document.plan.traffic_shape,
+        "shape_origin": partial(shape_origin, document.plan.traffic_shape),
+    }
     modules = {kind: kind_module(kind, names) for kind in registry()}
     for kind, module in modules.items():
         if module.section not in SECTIONS:
@@ -135,6 +144,30 @@ def parts(document: RunDocument, drawings: Drawings) -> Iterator[Part]:
             text=str(modules[kind].render(measured)) if measured else "",
             not_measured=missing,
         )
+
+
+def shape_origin(kept: ShapeReference | None, measurement: Measurement) -> Literal["kept", "default", "profile"]:
+    """Return where the shape of *measurement*'s traffic comes from: the choice *kept*, the default, or the profile."""
+
+    def given(name: str) -> set[Any]:
+        value = measurement.parameters[name]
+        return set(value) if isinstance(value, list | tuple) else {value}
+
+    streams, prefetch_bytes, width = given("streams"), given("prefetch_bytes"), given("width")
+    if kept is not None:
+        shapes = (kept.all_mixes, *kept.mixes.values())
+        if (
+            streams <= {each.streams for each in shapes}
+            and prefetch_bytes <= {each.prefetch_bytes for each in shapes}
+            and width <= {each.width for each in shapes}
+        ):
+            return "kept"
+    elif streams <= {*STREAMS, DEFAULT_SHAPE.streams} and prefetch_bytes <= {
+        *PREFETCH_BYTES,
+        DEFAULT_SHAPE.prefetch_bytes,
+    }:
+        return "default"
+    return "profile"
 
 
 def headlines(document: RunDocument) -> list[Headline]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The store of run documents: ``<results>/<testbed>/<sut>/<run-id>/``.
+"""The store of run documents: ``<results>/<testbed>/<sut>/<run-id>/``; beside them ``<results>/references/``.
 
 A run's directory holds ``context.tar.gz`` (the raw capture), ``records.jsonl`` (what happened, appended step by step,
 so that nothing measured is lost to a crash) and, once assembled, ``run.json``. A run document appears whole or not at
@@ -29,6 +29,7 @@ from calibration.model import Model, UtcTime
 from calibration.plan import Plan, make_plan
 from calibration.profiles import load_profile
 from calibration.results.model import Kernels, RunDocument
+from calibration.results.references import FOLDER, kept_shape
 
 CAPTURE = "context.tar.gz"
 RECORDS = "records.jsonl"
@@ -107,6 +108,8 @@ def run_directory(results: Path, testbed: str, sut: str, run_id: str) -> Path:
             raise InputError(
                 f"expected a {what} name of letters, digits, '.', '_' and '-', at most 128 long, found {name!r}"
             )
+    if testbed == FOLDER:
+        raise InputError(f"expected another testbed name than {FOLDER!r}, which is what runs found once")
     return results / testbed / sut / run_id
 
 
@@ -115,8 +118,8 @@ def begin(
 ) -> BegunRun:
     """Create a run's directory with the raw *capture* (a ``.tar.gz``), make its plan and record its start.
 
-    Nothing is left behind where the capture or the profile cannot be used (``InputError``), nothing can be measured or
-    the directory cannot be written (``EnvironmentLacksError``).
+    Nothing is left behind where the capture, the profile or a reference that the plan relies on cannot be used
+    (``InputError``), nothing can be measured or the directory cannot be written (``EnvironmentLacksError``).
     """
     directory = run_directory(results, testbed, sut, run_id)
     wanted = load_profile(profile)
@@ -125,6 +128,7 @@ def begin(
         directory.mkdir(parents=True)
         created = True
         _write(directory / CAPTURE, capture)
+        context = load(directory / CAPTURE)
         start = StartRecord(
             id=run_id,
             testbed=testbed,
@@ -133,7 +137,7 @@ def begin(
             started_at=now,
             harness_version=__version__,
             capture_sha256=hashlib.sha256(capture).hexdigest(),
-            plan=make_plan(load(directory / CAPTURE), wanted),
+            plan=make_plan(context, wanted, kept_shape(results, context)),
         )
         _append(directory, start)
     except BaseException as error:

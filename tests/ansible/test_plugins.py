@@ -76,6 +76,7 @@ def step(deadline_s: float = 30.0) -> Step:
         cpus=(),
         nodes=(),
         expected_duration_s=1.0,
+        longest_duration_s=2.0,
         deadline_s=deadline_s,
     )
 

@@ -44,6 +44,7 @@ def measurements_of(name: str, machine: str) -> list[Measurement]:
         cpus=(1,),
         nodes=(0,),
         expected_duration_s=1.0,
+        longest_duration_s=2.0,
         deadline_s=30.0,
     )
     context = load(FIXTURES / "context" / f"{machine}.tar.gz")
@@ -90,12 +91,23 @@ def run_document(machine: str = MACHINE, names: tuple[str, ...] | None = None, *
         "status": "complete",
     }
     found = [each for name in (RECORDED if names is None else names) for each in measurements_of(name, machine)]
+    run_values = {each.id: each.values for each in found}
     return RunDocument(
         schema_version="run/1",
         run=Run(**{**fields, **run}),
         context=CapturedContext(parsed=load(capture), capture="context.tar.gz", capture_sha256="ab" * 32),
-        plan=Plan(profile="quick", steps=(), not_planned=(), expected_duration_s=60.0),
-        measurements=tuple(found),
+        plan=Plan(
+            profile="quick",
+            steps=(),
+            not_planned=(),
+            expected_duration_s=60.0,
+            longest_duration_s=60.0,
+            traffic_shape=None,
+        ),
+        measurements=tuple(
+            each.model_copy(update={"values": declaration(each.kind).completed(each.values, run_values)})
+            for each in found
+        ),
         not_measured=(
             NotMeasured(
                 kind="jitter",

@@ -57,6 +57,7 @@ def parse(path: Path, raw: dict[str, Any], context: Context) -> list[Parsed]:
         cpus=(1,),
         nodes=(0,),
         expected_duration_s=1.0,
+        longest_duration_s=2.0,
         deadline_s=30.0,
     )
     return list(declaration(kind).parse(read_document(raw), step, context))

@@ -11,6 +11,7 @@ from calibration.errors import EnvironmentLacksError, InputError
 from calibration.measurements import registry
 from calibration.measurements.base import Step
 from calibration.measurements.sut import Sut, cpu_list
+from calibration.measurements.traffic import BUFFERS
 from calibration.plan import make_plan, plan_text
 from calibration.profiles import load_profile, parse_profile, profile_names
 
@@ -70,11 +71,13 @@ def test_a_plan_leaves_half_of_each_nodes_free_memory_alone(machine: Context, pr
     for step in make_plan(machine, load_profile(profile)).steps:
         if not (sizes := options(step, "buffer-bytes")):
             continue
+        largest = max(int(each) for each in sizes[0].split(","))
+        each_thread = largest * max(BUFFERS[mix] for mix in options(step, "mix")[0].split(","))
         for group in options(step, "group") or options(step, "load"):
             wanted: dict[int, int] = {}
             for part in group.split("+"):
                 cpus, _, node = part.partition("@")
-                wanted[int(node)] = wanted.get(int(node), 0) + 3 * int(sizes[0]) * len(cpus_of(cpus))
+                wanted[int(node)] = wanted.get(int(node), 0) + each_thread * len(cpus_of(cpus))
             for node_id, wanted_bytes in wanted.items():
                 free = machine.node(node_id).free_bytes
                 assert free is None or wanted_bytes <= max(free / 2, 3 * 2**21 * len(machine.online_cpus))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Assembles a SUT's run document from the records of its run.
+"""Assembles a SUT's run document from the records of its run, and keeps the traffic shape that it chose, if it did.
 
 Arguments: ``results``, ``testbed``, ``sut``, ``run_id``, and ``interrupted`` (whether the run was ended from outside).
 A run that ended before it had begun leaves a directory without a start: with ``interrupted`` it is removed.
@@ -19,6 +19,7 @@ from calibration_plugins import CalibrationAction
 
 from calibration.results import store
 from calibration.results.assemble import assemble
+from calibration.results.references import keep_shape
 
 
 def has_begun(directory):
@@ -88,4 +89,5 @@ class ActionModule(CalibrationAction):
                 # The interruption came after the run document was complete: it stays as it is.
                 return {"run": summary(directory, store.read_run(directory))}
         document = assemble(directory, now=datetime.now(UTC), interrupted=interrupted)
+        keep_shape(Path(arguments["results"]), document)
         return {"changed": True, "run": summary(directory, document)}

@@ -21,16 +21,18 @@ from calibration.context import load
 from calibration.plan import make_plan
 from calibration.profiles import load_profile
 from calibration.results import store
+from calibration.results.references import kept_shape
 
 ARGUMENTS = ("capture", "results", "testbed", "sut", "run_id", "profile")
 
 
-def plan_only(capture, profile):
-    """Return the plan for *capture* without keeping anything."""
+def plan_only(capture, profile, results):
+    """Return the plan for *capture*, with the references in *results*, without keeping anything."""
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory, store.CAPTURE)
         path.write_bytes(capture)
-        return make_plan(load(path), load_profile(profile))
+        context = load(path)
+        return make_plan(context, load_profile(profile), kept_shape(results, context))
 
 
 class ActionModule(CalibrationAction):
@@ -42,7 +44,7 @@ class ActionModule(CalibrationAction):
         """Return ``directory`` (null in check mode) and ``plan``."""
         capture = store.decode_capture(arguments["capture"])
         if self._task.check_mode:
-            plan = plan_only(capture, arguments["profile"])
+            plan = plan_only(capture, arguments["profile"], Path(arguments["results"]))
             return {"directory": None, "plan": plan.model_dump(mode="json")}
         begun = store.begin(
             Path(arguments["results"]),

@@ -1,0 +1,271 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bandwidth ladder: what one CPU and all CPUs move at each level of the memory hierarchy."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal
+
+from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
+
+from calibration.context.model import Context
+from calibration.evidence import document_flags, estimate_flags, placement_flags
+from calibration.measurements.base import Declaration, Metric, NotPlanned, Parsed, Step, Values, metric_of, step
+from calibration.measurements.chase import START_UP_S
+from calibration.measurements.choice import Shape
+from calibration.measurements.sut import Place, Sut
+from calibration.measurements.traffic import (
+    Mix,
+    Part,
+    Setting,
+    TrafficSettings,
+    all_cpus,
+    buffers_of,
+    group_text,
+    missing_of,
+    mix_bandwidth,
+    read_group,
+    require_value,
+    setting_of,
+)
+from calibration.model import Model
+from calibration.statistics import Estimate
+from calibration.sutprobe import BandwidthResult, ProbeDocument, read_result
+
+PAGE_BYTES = 4096
+"""Buffers are whole pages of this size; the kernel asks for it."""
+
+STEPS = (
+    (1, 1, 2),
+    (1, 2, 1),
+    (2, 1, 2),
+    (2, 1, 1),
+    (2, 2, 1),
+    (3, 1, 4),
+    (3, 1, 2),
+    (3, 1, 1),
+    (3, 2, 1),
+    (3, 4, 1),
+)
+"""Level, and the fraction of its size that a buffer has: sc-membench's table, from half a level to well beyond it."""
+
+
+LEVELS = {"L1/2": "L1", "L2/2": "L2", "L3/2": "L3", "4 x L3": "memory"}
+"""The sizes whose figures stand for a level; the others show where one level gives way to the next."""
+
+CACHED_SHAPE = Shape(streams=4, prefetch_bytes=0)
+"""Several streams, as beyond the caches one alone is slower, and no software prefetch: within them it only costs
+instructions. The shape kept for the platform is that of memory, and of no use here."""
+
+
+class BandwidthLadderSettings(TrafficSettings):
+    """Each of *mixes* at each size, by one CPU and, with *all_cpus*, by all, in one *shape*."""
+
+    placements: PositiveInt = 6
+    windows: PositiveInt = 3
+    window_s: PositiveFloat = 0.01
+    target_half_width: PositiveFloat = 0.03
+    budget_s: NonNegativeFloat = 0.0
+    mixes: tuple[Mix, ...] = ("reads", "write", "copy")
+    shape: Shape = CACHED_SHAPE
+    all_cpus: bool = True
+
+
+class CacheShare(Model):
+    """A cache by the kernel's report, the threads here that share it, and what each of them has of it."""
+
+    level: int
+    reported_bytes: int
+    threads: int
+    share_bytes: int
+
+
+class BandwidthLadderPoint(Model):
+    """Bandwidth of one mix with one size of buffer, in MB/s of program bytes: what the instructions ask for.
+
+    ``size_bytes`` is one buffer of one thread, ``working_set_bytes`` all buffers of one thread; ``names`` says what the
+    size is a fraction of, by the caches that the kernel reports.
+    """
+
+    names: tuple[str, ...]
+    mix: str
+    size_bytes: int
+    working_set_bytes: int
+    program_mb_s: Estimate
+    setting: Setting
+
+
+class BandwidthLadderValues(Values):
+    """The curves of one CPU, or of all CPUs at once (``group``), each ``threads`` together."""
+
+    kind: Literal["bandwidth_ladder"] = "bandwidth_ladder"
+    group: str
+    threads: int
+    caches: tuple[CacheShare, ...]
+    points: tuple[BandwidthLadderPoint, ...]
+
+
+class BandwidthLadder(Declaration[BandwidthLadderSettings, BandwidthLadderValues]):
+    """Traffic in buffers from half the first-level cache to well beyond the last."""
+
+    kind = "bandwidth_ladder"
+    title = "Bandwidth ladder"
+    question = "What do one CPU and all CPUs move at each level of the memory hierarchy?"
+    settings = BandwidthLadderSettings
+    values = BandwidthLadderValues
+
+    def steps(self, context: Context, settings: BandwidthLadderSettings) -> Iterator[Step | NotPlanned]:
+        """Yield one step with the measuring CPU of the first node, and one with all CPUs."""
+        sut = Sut(context)
+        if not sut.cpus:
+            yield NotPlanned(kind=self.kind, what=self.title, reason="no CPU found that may be used")
+            return
+        place = Place(sut.measuring_cpu(sut.cpu_nodes[0]), sut.home(sut.cpu_nodes[0]))
+        groups = [("", [Part((place.cpu,), place.node)], f"CPU {place.cpu}")]
+        if settings.all_cpus and len(sut.cpus) > 1:
+            groups.append(("-all", all_cpus(sut), f"all {len(sut.cpus)} CPUs"))
+        for suffix, parts, who in groups:
+            sizes = sorted(ladder(sut, parts, settings.mixes))
+            if not sizes:
+                yield NotPlanned(
+                    kind=self.kind, what=self.title, reason="the kernel reports no cache whose size it knows"
+                )
+                return
+            costs_s = [settings.cost_s(size, mix, parts) for size in sizes for mix in settings.mixes]
+            yield step(
+                id=f"{self.kind}{suffix}",
+                kind=self.kind,
+                title=f"{self.title}, {who}, {len(sizes)} sizes x {len(settings.mixes)} mixes",
+                subcommand="bandwidth",
+                options={
+                    "group": group_text(parts),
+                    "mix": ",".join(settings.mixes),
+                    "buffer-bytes": ",".join(map(str, sizes)),
+                    "delay": 0,
+                    **settings.options(),
+                    "streams": settings.shape.streams,
+                    "prefetch-bytes": settings.shape.prefetch_bytes,
+                },
+                cpus=tuple(sorted(cpu for part in parts for cpu in part.cpus)),
+                nodes=tuple(sorted({part.node for part in parts})),
+                expected_duration_s=START_UP_S + sum(costs_s),
+                budget_s=sum(map(settings.excess_s, costs_s)),
+            )
+
+    def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
+        """Yield the curves; a size that could not be measured is named as missing."""
+        points = read_result(document, BandwidthResult).points
+        sut = Sut(context)
+        target = document.parameters.get("target_half_width")
+        found = [(point, mix) for point in points if (mix := mix_bandwidth(point, target)) is not None]
+        require_value(points, len(found))
+        first = points[0]
+        parts = read_group(first.group)
+        names = ladder(sut, parts, tuple(dict.fromkeys(point.mix for point in points)))
+        placements = [placement for point, _ in found for placement in point.placements or ()]
+        # both accountings of a mix are the same windows times a constant, so they meet the target together
+        figures = [
+            (
+                f"{point.mix} at {point.buffer_bytes} bytes",
+                mix.program_mb_s.model_copy(update={"converged": mix.bandwidth_mb_s.converged}),
+            )
+            for point, mix in found
+        ]
+        yield Parsed(
+            id=step.id,
+            values=BandwidthLadderValues(
+                group=first.group,
+                threads=first.threads,
+                caches=tuple(shares(sut, parts)),
+                points=tuple(
+                    BandwidthLadderPoint(
+                        names=names.get(point.buffer_bytes, ()),
+                        mix=point.mix,
+                        size_bytes=point.buffer_bytes,
+                        working_set_bytes=point.buffer_bytes * buffers_of(point.mix),
+                        program_mb_s=figure,
+                        setting=setting_of(point),
+                    )
+                    for (point, _), (_, figure) in zip(found, figures, strict=True)
+                ),
+            ),
+            flags=(
+                *document_flags(document),
+                *placement_flags(document, placements, proved=all(point.checked for point, _ in found)),
+                *estimate_flags(figures, target),
+            ),
+            missing=tuple(
+                gone.model_copy(update={"what": f"{gone.what}, {point.buffer_bytes} bytes"})
+                for point in points
+                if (gone := missing_of(point)) is not None
+            ),
+        )
+
+    def metrics(self, values: BandwidthLadderValues) -> Iterator[Metric]:
+        """Yield what each level moves, from the buffers that are sure to live in it."""
+        who = "one CPU" if values.threads == 1 else "all CPUs"
+        for point in values.points:
+            for level in (LEVELS[name] for name in point.names if name in LEVELS):
+                yield metric_of(
+                    f"bandwidth_ladder.{who.replace(' ', '_')}.{point.mix}.{level}.program_mb_s",
+                    f"{level} bandwidth of {who}, {point.mix}",
+                    point.program_mb_s,
+                    "higher",
+                )
+
+
+def ladder(sut: Sut, parts: Sequence[Part], mixes: Iterable[str]) -> dict[int, tuple[str, ...]]:
+    """Return the sizes in bytes of one buffer of one thread of *parts*, and what each is a fraction of.
+
+    A cache that several of the threads share is divided among them, so that "L3/2" is half of it together, whoever
+    takes part; a thread alone has all of it. Sizes are whole pages; equal ones are measured once under all their
+    names; and what the memory does not hold for all threads at once is left out.
+
+    Fractions of a cache whose share is smaller than that of the level below are left out too: they would be served from
+    there, whatever their name.
+    """
+    share = {each.level: each.share_bytes for each in shares(sut, parts)}
+    threads: dict[int, int] = {}
+    for part in parts:
+        threads[part.node] = threads.get(part.node, 0) + len(part.cpus)
+    buffers = max(map(buffers_of, mixes))
+    room = [
+        usable // (count * buffers) for node, count in threads.items() if (usable := sut.usable_bytes(node)) is not None
+    ]
+    found: dict[int, tuple[str, ...]] = {}
+    for level, times, divisor in STEPS:
+        if level not in share:
+            continue
+        size = share[level] * times // divisor // PAGE_BYTES * PAGE_BYTES
+        if size < PAGE_BYTES or size > min(room, default=size) or size <= share.get(level - 1, 0):
+            continue
+        name = f"{f'{times} x ' if times > 1 else ''}L{level}{f'/{divisor}' if divisor > 1 else ''}"
+        found[size] = (*found.get(size, ()), name)
+    return dict(sorted(found.items()))
+
+
+def shares(sut: Sut, parts: Sequence[Part]) -> Iterator[CacheShare]:
+    """Yield what each thread of *parts* has of each cache whose size is known, smallest level first."""
+    cpus = frozenset(cpu for part in parts for cpu in part.cpus)
+    for cache in sorted(sut.context.caches, key=lambda each: each.level):
+        if cache.type != "Instruction" and cache.size_bytes is not None:
+            threads = _sharers(sut, cache.shared_cpus, cache.level, cpus)
+            yield CacheShare(
+                level=cache.level,
+                reported_bytes=cache.size_bytes,
+                threads=threads,
+                share_bytes=cache.size_bytes // threads,
+            )
+
+
+def _sharers(sut: Sut, shared: Sequence[int] | None, level: int, cpus: frozenset[int]) -> int:
+    """Return how many of *cpus* share a cache of *level*, which CPUs *shared* have in common.
+
+    The context has the caches of one CPU; those of the others are taken to be shared by as many.
+    """
+    if not shared:
+        return 1
+    if level == max(cache.level for cache in sut.context.caches):
+        return sut.fewest_per_llc(cpus)
+    return len(cpus & frozenset(shared)) or min(len(shared), len(cpus))
+
+
+MEASUREMENT = BandwidthLadder()

@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bandwidth scaling: how many threads it takes to load the memory fully, and what each adds."""
+
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
+
+from calibration.context.model import Context
+from calibration.measurements.base import Declaration, Metric, NotPlanned, Parsed, Step, Values, metric_of, step
+from calibration.measurements.chase import START_UP_S
+from calibration.measurements.choice import Shape, ShapeReference
+from calibration.measurements.sut import ASSUMED_LLC_BYTES, LLC_MULTIPLE, Sut
+from calibration.measurements.traffic import (
+    Mix,
+    Part,
+    Setting,
+    TrafficSettings,
+    capped_buffer_bytes,
+    group_text,
+    missing_of,
+    mix_bandwidth,
+    require_value,
+    setting_of,
+    shape_options,
+    traffic_flags,
+)
+from calibration.model import Model
+from calibration.statistics import Estimate
+from calibration.sutprobe import BandwidthPoint, BandwidthResult, ProbeDocument, read_result
+
+ENOUGH = 0.95
+"""A number of threads is enough from this share of the best bandwidth on: what lies between is within the figures'
+own spread on most machines."""
+
+Order = Literal["fill", "spread"]
+
+
+class ScalingSettings(TrafficSettings):
+    """One *mix* by 1, 2, 4 ... and all CPUs, in one *shape*; without one in that kept for the platform."""
+
+    placements: PositiveInt = 6
+    windows: PositiveInt = 5
+    window_s: PositiveFloat = 0.03
+    target_half_width: PositiveFloat = 0.02
+    budget_s: NonNegativeFloat = 0.0
+    minimum_buffer_bytes: PositiveInt = 67_108_864
+    mix: Mix = "reads"
+    shape: Shape | None = None
+
+
+class ScalingPoint(Model):
+    """Bandwidth of ``threads`` CPUs on ``cores`` cores of ``nodes``, in MB/s by the rule for memory's bytes.
+
+    ``per_thread_mb_s`` is the bandwidth divided by the threads; ``slowest_mb_s`` and ``fastest_mb_s`` are the least and
+    the most that one of them moved, mean over the windows.
+    """
+
+    threads: int
+    cores: int
+    nodes: tuple[int, ...]
+    group: str
+    setting: Setting
+    bandwidth_mb_s: Estimate
+    per_thread_mb_s: float
+    slowest_mb_s: float
+    fastest_mb_s: float
+
+
+class BandwidthScalingValues(Values):
+    """The curve of one order: ``fill`` takes the cores of one node before those of the next, ``spread`` takes turns.
+
+    ``best_threads`` moved most; ``enough_threads`` is the smallest number that reached ``enough_fraction`` of that.
+    """
+
+    kind: Literal["bandwidth_scaling"] = "bandwidth_scaling"
+    order: Order
+    mix: str
+    points: tuple[ScalingPoint, ...]
+    best_threads: int
+    enough_threads: int
+    enough_fraction: float
+
+
+class BandwidthScaling(Declaration[ScalingSettings, BandwidthScalingValues]):
+    """The same traffic by more and more CPUs: one per core first, then the cores' other threads."""
+
+    kind = "bandwidth_scaling"
+    title = "Bandwidth by number of threads"
+    question = "How many threads does it take to load the memory fully, and what does each of them add?"
+    settings = ScalingSettings
+    values = BandwidthScalingValues
+
+    def steps(self, context: Context, settings: ScalingSettings) -> Iterator[Step | NotPlanned]:
+        """Yield one step that fills node after node, and one that spreads over the nodes where there are several."""
+        return self.planned(context, settings, None)
+
+    def planned(
+        self, context: Context, settings: ScalingSettings, kept: ShapeReference | None
+    ) -> Iterator[Step | NotPlanned]:
+        """Yield the same, in the shape *kept* for the mix on the platform where the profile names none."""
+        sut = Sut(context)
+        if not sut.cpus:
+            yield NotPlanned(kind=self.kind, what=self.title, reason="no CPU found that may be used")
+            return
+        orders: list[Order] = ["fill", "spread"]
+        if len(sut.cpu_nodes) == 1:
+            orders = ["fill"]
+            yield NotPlanned(
+                kind=self.kind, what="Threads spread over the nodes", reason="all CPUs that may be used are in one node"
+            )
+        shape = shape_options(settings, settings.shape, kept, settings.mix)
+        # a single thread has a last-level cache to itself, and all threads of a step have buffers of the same size
+        wanted = max(settings.minimum_buffer_bytes, LLC_MULTIPLE * (sut.llc_bytes or ASSUMED_LLC_BYTES))
+        for order in orders:
+            groups = [parts_of(sut, cpus) for cpus in counted(sut, order)]
+            size_bytes = capped_buffer_bytes(sut, wanted, groups[-1], (settings.mix,))
+            costs_s = [settings.cost_s(size_bytes, settings.mix, parts) for parts in groups]
+            how = "node after node" if order == "fill" else "spread over the nodes"
+            yield step(
+                id=self.kind if order == "fill" else f"{self.kind}-{order}",
+                kind=self.kind,
+                title=f"{self.title}, {how if len(orders) > 1 else 'one node'}, {len(groups)} counts",
+                subcommand="bandwidth",
+                options={
+                    "group": [group_text(parts) for parts in groups],
+                    "mix": settings.mix,
+                    "buffer-bytes": size_bytes,
+                    "delay": 0,
+                    **settings.options(),
+                    **shape,
+                },
+                cpus=tuple(sorted(sut.cpus)),
+                nodes=tuple(sorted({part.node for part in groups[-1]})),
+                expected_duration_s=START_UP_S + sum(costs_s),
+                budget_s=sum(map(settings.excess_s, costs_s)),
+            )
+
+    def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
+        """Yield the curve; a number of threads that could not be measured is named as missing."""
+        points = read_result(document, BandwidthResult).points
+        sut = Sut(context)
+        target = document.parameters.get("target_half_width")
+        found = [(point, mix) for point in points if (mix := mix_bandwidth(point, target)) is not None]
+        require_value(points, len(found))
+        values = tuple(
+            ScalingPoint(
+                threads=point.threads,
+                cores=_cores(sut, point),
+                nodes=tuple(sorted(set(point.nodes))),
+                group=point.group,
+                setting=setting_of(point),
+                bandwidth_mb_s=mix.bandwidth_mb_s,
+                per_thread_mb_s=mix.bandwidth_mb_s.value / point.threads,
+                slowest_mb_s=min(mix.per_thread_mb_s),
+                fastest_mb_s=max(mix.per_thread_mb_s),
+            )
+            for point, mix in found
+        )
+        best = max(values, key=lambda point: point.bandwidth_mb_s.value)
+        enough = [each for each in values if each.bandwidth_mb_s.value >= ENOUGH * best.bandwidth_mb_s.value]
+        measured = {f"{point.threads} threads": mix for point, mix in found}
+        yield Parsed(
+            id=step.id,
+            values=BandwidthScalingValues(
+                order="spread" if step.id.endswith("-spread") else "fill",
+                mix=points[0].mix,
+                points=values,
+                best_threads=best.threads,
+                enough_threads=min(each.threads for each in enough),
+                enough_fraction=ENOUGH,
+            ),
+            flags=tuple(traffic_flags(sut, document, points, measured)),
+            missing=tuple(gone for point in points if (gone := missing_of(point)) is not None),
+        )
+
+    def metrics(self, values: BandwidthScalingValues) -> Iterator[Metric]:
+        """Yield the bandwidth of each number of threads."""
+        how = "" if values.order == "fill" else ", spread over the nodes"
+        for point in values.points:
+            yield metric_of(
+                f"bandwidth_scaling.{values.order}.{point.threads}.bandwidth_mb_s",
+                f"Bandwidth of {point.threads} thread{'s' * (point.threads > 1)}, {values.mix}{how}",
+                point.bandwidth_mb_s,
+                "higher",
+            )
+
+
+def in_order(sut: Sut, order: Order) -> list[int]:
+    """Return all CPUs in the order in which threads are added: a first thread for every core, then the others.
+
+    ``fill`` goes through the nodes one after another, ``spread`` takes one CPU of each in turn.
+    """
+    firsts = {node: sut.one_per_core(sut.cpus_of(node)) for node in sut.cpu_nodes}
+    others = {node: [cpu for cpu in sut.cpus_of(node) if cpu not in firsts[node]] for node in sut.cpu_nodes}
+    found: list[int] = []
+    for by_node in (firsts, others):
+        lists = list(by_node.values())
+        if order == "fill":
+            found += [cpu for cpus in lists for cpu in cpus]
+        else:
+            longest = max(map(len, lists))
+            found += [cpus[turn] for turn in range(longest) for cpus in lists if turn < len(cpus)]
+    return found
+
+
+def counted(sut: Sut, order: Order) -> list[list[int]]:
+    """Return the CPUs of each number of threads that is measured.
+
+    The numbers are the powers of two, the cores of the first node where nodes are filled, all cores, and all CPUs:
+    where a curve bends.
+    """
+    cpus = in_order(sut, order)
+    cores = len(sut.one_per_core(cpus))
+    counts = {len(cpus), cores}
+    if order == "fill":
+        counts.add(len(sut.one_per_core(sut.cpus_of(sut.cpu_nodes[0]))))
+    counts |= {1 << power for power in range(len(cpus).bit_length()) if 1 << power <= len(cpus)}
+    return [cpus[:count] for count in sorted(counts)]
+
+
+def parts_of(sut: Sut, cpus: Sequence[int]) -> list[Part]:
+    """Return *cpus* by node, each working on the memory nearest to it."""
+    nodes = sorted({sut.node_of(cpu) for cpu in cpus})
+    return [Part(tuple(sorted(cpu for cpu in cpus if sut.node_of(cpu) == node)), sut.home(node)) for node in nodes]
+
+
+def _cores(sut: Sut, point: BandwidthPoint) -> int:
+    return len({sut.context.siblings(cpu) for cpu in point.cpus})
+
+
+MEASUREMENT = BandwidthScaling()

@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Traffic shape: the streams, prefetch distance and vector width that move most, searched once per platform."""
+
+from collections.abc import Iterator, Mapping
+from math import exp, log
+from typing import Literal
+
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+
+from calibration.context.model import Context
+from calibration.measurements.base import Declaration, Metric, NotPlanned, Parsed, Step, Values, metric_of, step
+from calibration.measurements.chase import START_UP_S
+from calibration.measurements.choice import ChosenShape, ShapeReference
+from calibration.measurements.sut import Sut
+from calibration.measurements.traffic import (
+    DEFAULT_SHAPE,
+    PLAIN,
+    SCAN_S,
+    Mix,
+    MixBandwidth,
+    TrafficSettings,
+    Tried,
+    all_cpus,
+    buffer_bytes,
+    fill_s,
+    group_text,
+    missing_of,
+    mix_bandwidth,
+    require_value,
+    traffic_flags,
+    tried,
+)
+from calibration.sutprobe import BandwidthPoint, BandwidthResult, ProbeDocument, read_result
+
+KIND = "traffic_shape"
+
+ALIKE = 0.03
+"""Settings whose short looks differ by less than this are alike: three windows of 30 ms in one placement rank no finer.
+Of those the one nearest to the default is chosen, so that equal machines get equal settings."""
+
+WIDTH_FLAGS = (
+    ("avx512", "avx512f"),
+    ("avx2", "avx2"),
+    ("sse2", "sse2"),
+    ("neon", "asimd"),
+)
+"""The kernel's vector widths, widest first, and the processor's flag that each needs."""
+
+WIDTHS = 2
+"""So many of the widest are tried: on some cores the widest lowers the clock and the next moves more; a third never
+did."""
+
+
+class ShapeSettings(TrafficSettings):
+    """Every combination of *streams* and *prefetch_bytes* with each of the widths, for each of *mixes*.
+
+    *width* ``auto`` tries the two widest the processor has. What *placements*, *windows* and *budget_s* say is about
+    the best of each mix and width, which is measured once more.
+    """
+
+    placements: PositiveInt = 1
+    windows: PositiveInt = 3
+    window_s: PositiveFloat = 0.03
+    budget_s: NonNegativeFloat = 0.0
+    minimum_buffer_bytes: PositiveInt = 67_108_864
+    mixes: tuple[Mix, ...] = ("reads", "1:1", "stream_triad")
+    streams: tuple[PositiveInt, ...] = (1, 2, 4, 8)
+    prefetch_bytes: tuple[NonNegativeInt, ...] = (0, 512, 2048)
+
+
+class TrafficShapeValues(Values):
+    """What the search with one vector ``width`` tried, and the best of each mix measured again.
+
+    ``all_mixes`` and ``mixes`` are the choice over all widths of the run: the shape that is best for the mixes
+    together, and for each alone. ``plain`` is what one stream without software prefetch showed in the same search.
+    Looks that differ by less than ``alike_fraction`` counted as alike.
+    """
+
+    kind: Literal["traffic_shape"] = "traffic_shape"
+    width: str
+    group: str
+    tried: tuple[Tried, ...]
+    plain: dict[str, float]
+    best: dict[str, MixBandwidth]
+    all_mixes: ChosenShape | None
+    mixes: dict[str, ChosenShape]
+    alike_fraction: float
+
+
+class TrafficShape(Declaration[ShapeSettings, TrafficShapeValues]):
+    """All CPUs, no delay, every shape briefly."""
+
+    kind = KIND
+    title = "Traffic shape"
+    question = "With how many streams, which software prefetch and which vector width does this platform move most?"
+    settings = ShapeSettings
+    values = TrafficShapeValues
+
+    def steps(self, context: Context, settings: ShapeSettings) -> Iterator[Step | NotPlanned]:
+        """Yield one step per vector width."""
+        sut = Sut(context)
+        parts = all_cpus(sut)
+        if not parts:
+            yield NotPlanned(kind=self.kind, what=self.title, reason="no CPU found that may be used")
+            return
+        size_bytes = buffer_bytes(sut, settings, parts, settings.mixes)
+        tries = len(settings.streams) * len(settings.prefetch_bytes)
+        for width in widths(context, settings):
+            costs_s = [settings.cost_s(size_bytes, mix, parts) for mix in settings.mixes]
+            search_s = sum(
+                tries * SCAN_S + len(settings.streams) * fill_s(size_bytes, mix, parts) for mix in settings.mixes
+            )
+            yield step(
+                id=f"{self.kind}-{width}",
+                kind=self.kind,
+                title=f"{self.title}, {width}, {tries} settings x {len(settings.mixes)} mixes",
+                subcommand="bandwidth",
+                options={
+                    "group": group_text(parts),
+                    "mix": ",".join(settings.mixes),
+                    "buffer-bytes": size_bytes,
+                    "streams": ",".join(map(str, settings.streams)),
+                    "prefetch-bytes": ",".join(map(str, settings.prefetch_bytes)),
+                    "delay": 0,
+                    "keep-best": 1,
+                    **settings.options(),
+                    "width": width,
+                },
+                cpus=tuple(sorted(sut.cpus)),
+                nodes=tuple(sorted({part.node for part in parts})),
+                expected_duration_s=START_UP_S + search_s + sum(costs_s),
+                budget_s=sum(map(settings.excess_s, costs_s)),
+            )
+
+    def planned(
+        self, context: Context, settings: ShapeSettings, kept: ShapeReference | None
+    ) -> Iterator[Step | NotPlanned]:
+        """Yield the search, or why none is needed where a choice is *kept* for the platform."""
+        if kept is None:
+            yield from self.steps(context, settings)
+            return
+        yield NotPlanned(
+            kind=self.kind, what=f"{self.title}, search", reason=f"searched once per platform: {kept.words}"
+        )
+
+    def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
+        """Yield the search with one width."""
+        points = read_result(document, BandwidthResult).points
+        target = document.parameters.get("target_half_width")
+        full = [point for point in points if point.phase == "full"]
+        best: dict[str, tuple[MixBandwidth, BandwidthPoint]] = {}
+        for point in full:
+            mix = mix_bandwidth(point, target)
+            if mix is None:
+                continue
+            champion = best.get(point.mix)
+            if champion is None or mix.bandwidth_mb_s.value > champion[0].bandwidth_mb_s.value:
+                best[point.mix] = (mix, point)
+        require_value(points, len(best))
+        looks = tried(points)
+        bandwidths = {name: mix for name, (mix, _) in best.items()}
+        yield Parsed(
+            id=step.id,
+            values=TrafficShapeValues(
+                width=points[0].width,
+                group=points[0].group,
+                tried=looks,
+                plain={
+                    each.mix: each.bandwidth_mb_s.value
+                    for each in looks
+                    if (each.setting.streams, each.setting.prefetch_bytes) == (PLAIN.streams, PLAIN.prefetch_bytes)
+                },
+                best=bandwidths,
+                all_mixes=None,
+                mixes={},
+                alike_fraction=ALIKE,
+            ),
+            flags=tuple(traffic_flags(Sut(context), document, [point for _, point in best.values()], bandwidths)),
+            missing=tuple(gone for point in points if (gone := missing_of(point)) is not None),
+        )
+
+    def completed(self, values: TrafficShapeValues, run: Mapping[str, Values]) -> TrafficShapeValues:
+        """Return *values* with the choice that all widths of the run together lead to."""
+        looks = [look for other in run.values() if isinstance(other, TrafficShapeValues) for look in other.tried]
+        mixes = tuple(dict.fromkeys(look.mix for look in looks))
+        return values.model_copy(
+            update={"all_mixes": choose(looks, mixes), "mixes": {mix: choose(looks, (mix,)) for mix in mixes}}
+        )
+
+    def metrics(self, values: TrafficShapeValues) -> Iterator[Metric]:
+        """Yield the best of each mix with this width."""
+        for name, mix in values.best.items():
+            yield metric_of(
+                f"traffic_shape.{values.width}.{name}.bandwidth_mb_s",
+                f"Best shape of {values.width}, {name}",
+                mix.bandwidth_mb_s,
+                "higher",
+            )
+
+
+def widths(context: Context, settings: ShapeSettings) -> tuple[str, ...]:
+    """Return the vector widths to try: those the processor's flags promise, or what the kernel finds itself."""
+    if settings.width != "auto":
+        return (settings.width,)
+    known = tuple(width for width, flag in WIDTH_FLAGS if flag in context.processor.flags)
+    return known[:WIDTHS] or ("auto",)
+
+
+def choose(looks: list[Tried], mixes: tuple[str, ...]) -> ChosenShape | None:
+    """Return the shape that moves most of *mixes* together among *looks*; ``None`` where none was tried with all.
+
+    Each mix counts alike: what is compared is the geometric mean of the shares of the mix's best. Among those alike
+    the default comes first, then the fewer streams, the shorter prefetch and the width that was tried first.
+    """
+    seen: dict[ChosenShape, dict[str, float]] = {}
+    for look in looks:
+        shape = ChosenShape(
+            streams=look.setting.streams, prefetch_bytes=look.setting.prefetch_bytes, width=look.setting.width
+        )
+        seen.setdefault(shape, {})[look.mix] = look.bandwidth_mb_s.value
+    whole = {shape: found for shape, found in seen.items() if all(found.get(mix, 0) > 0 for mix in mixes)}
+    if not whole or not mixes:
+        return None
+    most = {mix: max(found[mix] for found in whole.values()) for mix in mixes}
+    scores = {
+        shape: exp(sum(log(found[mix] / most[mix]) for mix in mixes) / len(mixes)) for shape, found in whole.items()
+    }
+    enough = max(scores.values()) * (1 - ALIKE)
+    alike = [shape for shape, score in scores.items() if score >= enough]
+    order = {width: place for place, width in enumerate(dict.fromkeys(shape.width for shape in seen))}
+
+    def distance(shape: ChosenShape) -> tuple[bool, int, int, int]:
+        default = (shape.streams, shape.prefetch_bytes) == (DEFAULT_SHAPE.streams, DEFAULT_SHAPE.prefetch_bytes)
+        return (not default, shape.streams, shape.prefetch_bytes, order[shape.width])
+
+    return min(alike, key=distance)
+
+
+MEASUREMENT = TrafficShape()
