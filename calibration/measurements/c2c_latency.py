@@ -215,6 +215,8 @@ def _local_pair(sut: Sut) -> tuple[int, int] | None:
 
 
 def _transfer(pair: C2cPair) -> Transfer:
+    if pair.method != "transfer" or pair.home is None or pair.state is None:
+        raise InputError(f"expected loads of lines with a home and a state, found {pair.method} of CPU {pair.writer}")
     return Transfer(pair.writer, pair.reader, pair.home, pair.state)
 
 

@@ -320,7 +320,7 @@ def test_c2c_moves_every_line(probe: Probe, cpus: list[int], state: str) -> None
         pytest.skip("one CPU has no other's cache to load from")
     first, second = cpus[:2]
     done = probe(
-        "c2c", "--pair", f"{first}@{second}", "--pair", f"{second}@{first}", "--pair", f"{first}@100000", "--home", "0",
+        "c2c", "--pair", f"{first}@{second}", "--pair", f"{second}@{first}", "--pair", f"{first}@100000",
         "--state", state, "--lines", "256", "--placements", "2", "--windows", "3",
     )  # fmt: skip
     assert done.code == 0, done.stderr
@@ -370,6 +370,111 @@ def test_a_c2c_pair_with_a_fault_is_refused_by_name(probe: Probe, cpus: list[int
     done = probe("c2c", "--pair", pair)
     assert done.code == 2
     assert f"'{pair}'" in done.document["error"]["message"]
+
+
+@pytest.mark.parametrize("method", ["transfer", "pingpong"])
+def test_a_matrix_has_every_ordered_pair_and_says_how_long_it_takes(
+    probe: Probe, cpus: list[int], method: str
+) -> None:
+    if len(cpus) < 2:
+        pytest.skip("one CPU has no other's cache to load from")
+    first, second = cpus[:2]
+    done = probe(
+        "c2c", "--all-pairs", f"{first},{second}", "--all-pairs", f"{first}@100000", "--method", method,
+        "--placements", "2", "--windows", "3", "--hops", "200",
+    )  # fmt: skip
+    assert done.code == 0, done.stderr
+    result = sutprobe.read_result(sutprobe.read_document(done.document), sutprobe.C2cResult)
+    assert result.pairs == result.not_measured == ()
+    assert [(cell.writer, cell.reader) for cell in result.cells] == [(first, second), (first, 100000), (second, first)]
+    for cell in (result.cells[0], result.cells[2]):
+        assert cell.error is None
+        assert cell.checked
+        assert cell.method == method
+        assert cell.state == ("hitm" if method == "transfer" else None)
+        assert cell.placements is not None
+        assert [len(windows) for windows in cell.placements] == [3, 3]
+        assert min(map(min, cell.placements)) > 0
+        assert cell.evidence is not None
+        assert cell.evidence.cpus_verified
+        assert cell.evidence.pages.on_node == cell.evidence.pages.checked > 0
+    absent = result.cells[1]
+    assert absent.error is not None
+    assert absent.error.code == "cpu_offline"
+    assert absent.home is absent.evidence is absent.placements is None
+    estimate = result.estimate
+    assert estimate is not None
+    assert (estimate.pairs, estimate.chosen, estimate.budget_s) == (3, 3, 0)
+    assert estimate.expected_s == pytest.approx(estimate.pairs * estimate.pair_s)
+    assert f"3 pairs, {estimate.pair_s:.4f} s each" in done.stderr
+    assert result.interference is not None
+    assert result.interference.softirqs is not None
+
+
+def test_pairs_of_a_matrix_beyond_its_budget_are_listed_with_the_reason(probe: Probe, cpus: list[int]) -> None:
+    if len(cpus) < 2:
+        pytest.skip("one CPU has no other's cache to load from")
+    first, second = cpus[:2]
+    done = probe("c2c", "--all-pairs", f"{first},{second}", "--placements", "1", "--matrix-budget-s", "0.000001")
+    assert done.code == 0, done.stderr
+    result = sutprobe.read_result(sutprobe.read_document(done.document), sutprobe.C2cResult)
+    (cell,), (left,) = result.cells, result.not_measured
+    assert (left.code, left.pairs) == ("sampled", (f"{cell.reader}@{cell.writer}",))
+    assert "--matrix-budget-s 1e-06" in left.message
+    assert result.estimate is not None
+    assert result.estimate.chosen == 1
+
+
+def test_a_sample_of_a_matrix_is_balanced_seeded_and_complete(probe: Probe) -> None:
+    # CPUs that no machine has: no time is spent on them, and what is chosen shows all the same
+    names = range(900000, 900040)
+
+    def sample(*more: str) -> tuple[list[tuple[int, int]], list[str]]:
+        done = probe("c2c", "--all-pairs", "900000-900039", *more)
+        assert done.code == 3
+        assert done.document["error"]["code"] == "cpu_offline"
+        result = sutprobe.read_result(sutprobe.read_document(done.document), sutprobe.C2cResult)
+        return [(cell.writer, cell.reader) for cell in result.cells], [
+            pair for left in result.not_measured for pair in left.pairs
+        ]
+
+    chosen, left = sample("--matrix-budget-s", "0.01")
+    taken = set(chosen)
+    assert len(taken) == len(chosen) < 40 * 39
+    wrote = [sum(writer == cpu for writer, _ in chosen) for cpu in names]
+    read = [sum(reader == cpu for _, reader in chosen) for cpu in names]
+    assert max(wrote) - min(wrote) <= 3
+    assert max(read) - min(read) <= 3
+    assert sum((reader, writer) not in taken for writer, reader in chosen) <= 1
+    for text in left:
+        writer, _, readers = text.partition("@")
+        for each in readers.split(","):
+            low, _, high = each.partition("-")
+            taken |= {(int(writer), reader) for reader in range(int(low), int(high or low) + 1)}
+    assert taken == {(writer, reader) for writer in names for reader in names if writer != reader}
+    everything, nothing = sample()
+    assert len(everything) == 40 * 39
+    assert nothing == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ((), "neither"),
+        (("--all-pairs", "5"), "two CPUs"),
+        (("--all-pairs", "0-1:2000"), "as the home"),
+        (("--all-pairs", "0-1:writer:dirty"), "hit or hitm"),
+        (("--all-pairs", "0-1", "--home", "me"), "--home"),
+        (("--all-pairs", "0-1:0:hit", "--method", "pingpong"), "no state"),
+        (("--all-pairs", "0-1:0", "--all-pairs", "0@1:1"), "CPUs 0 and 1 with two"),
+        (("--pair", "0-1@2"), "one CPU on each side"),
+        (("--pair", "1"), "two CPUs"),
+    ],
+)
+def test_a_matrix_with_a_fault_is_refused(probe: Probe, arguments: tuple[str, ...], told: str) -> None:
+    done = probe("c2c", *arguments)
+    assert done.code == 2
+    assert told in done.document["error"]["message"]
 
 
 def test_jitter_columns_keep_their_identities(probe: Probe, cpus: list[int]) -> None:
