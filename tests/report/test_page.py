@@ -152,7 +152,7 @@ def test_numbers_are_laid_out_as_readers_of_mlc_and_pma_jitter_know_them(documen
         rf"^     00000 +{number}\d +{number}$",
         rf"^                    Numa node\n    Numa node            0       1\n           0 +{number} +{number}$",
         rf"^    Local Socket L2->L2 HIT  latency {{4,}}{number}$",
-        rf"^    Local Socket L2->L2 HITM latency        {number}$",
+        rf"^    Local Socket L2->L2 HITM latency {{4,}}{number}$",
         r"^    Remote Socket L2->L2 HITM latency \(data address homed in writer socket\)$",
         r"^    Remote Socket L2->L2 HITM latency \(data address homed in reader socket\)$",
         r"^                            Reader Numa Node\n    Writer Numa Node     0       1$",
