@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the peers printed, captured from real starts, and what it is read as."""
+
+from pathlib import Path
+
+import pytest
+
+from bench import outputs
+from bench.outputs import MIB, NotComparedError
+
+FIXTURES = Path(__file__).parents[1] / "fixtures" / "peers"
+
+READERS = [
+    ("likwid-bench", outputs.likwid_bench, 20048.32),
+    ("bw_mem", outputs.bw_mem, 15926.77),
+    ("membench-read", outputs.membench_bandwidth, 15336.62 * MIB),
+    ("membench-latency", outputs.membench_latency, 32.96),
+    ("multiload", outputs.multiload, 14350 * MIB),
+    ("mbw", outputs.mbw, 7399.058 * MIB),
+    ("multichase", outputs.multichase, 309.0),
+    ("lat_mem_rd", outputs.lat_mem_rd, 169.452),
+    ("core-to-core-latency", outputs.core_to_core, 27.03617),
+    ("pingpong", outputs.pingpong, 41.8),
+    ("oslat", outputs.oslat_resolution_ns, 1000.0),
+    ("pma-jitter", outputs.pma_block_ticks, 120589),
+]
+
+
+def captured(name: str) -> str:
+    return (FIXTURES / f"{name}.txt").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(("name", "reader", "figure"), READERS, ids=[name for name, _reader, _figure in READERS])
+def test_a_captured_output_is_read_in_our_units(name: str, reader: outputs.Reader, figure: float) -> None:
+    assert reader(captured(name)) == pytest.approx(figure)
+
+
+ALL = [
+    *[reader for _name, reader, _figure in READERS],
+    outputs.stress_ng_read,
+    outputs.mlc_reads,
+    outputs.mlc_idle,
+    lambda output: outputs.oslat_rate(output, 2),
+]
+
+
+@pytest.mark.parametrize("reader", ALL)
+@pytest.mark.parametrize(
+    "garbage", ["", "Segmentation fault", "nan\nnan", "0 0 0\n-1", "size_kb,operation\n,,,,,,,,,,,\n"]
+)
+def test_nonsense_never_becomes_a_figure(reader: outputs.Reader, garbage: str) -> None:
+    with pytest.raises(NotComparedError):
+        reader(garbage)
+
+
+@pytest.mark.parametrize(
+    ("name", "reader", "true", "false"),
+    [
+        ("likwid-bench", outputs.likwid_bench, "20048.32", "inf"),
+        ("bw_mem", outputs.bw_mem, "15926.77", "-1.00"),
+        ("membench-read", outputs.membench_bandwidth, "15336.62", "0"),
+        ("multiload", outputs.multiload, "14350 ", "nan "),
+        ("mbw", outputs.mbw, "7399.058", "0.000"),
+        ("multichase", outputs.multichase, "309.0", "nan"),
+    ],
+)
+def test_a_figure_that_is_none_is_refused(name: str, reader: outputs.Reader, true: str, false: str) -> None:
+    assert true in captured(name)
+    with pytest.raises(NotComparedError, match="number above zero"):
+        reader(captured(name).replace(true, false))
+
+
+def test_a_line_that_lost_its_figure_is_refused() -> None:
+    cut = captured("likwid-bench").replace("MByte/s:", "MFlop/s:")
+    with pytest.raises(NotComparedError, match="MByte/s"):
+        outputs.likwid_bench(cut)
+
+
+def test_stress_ng_is_read_as_its_best_read_kernel_times_its_instances() -> None:
+    output = captured("stress-ng-memrate")
+    best = max(
+        float(line.split()[4])
+        for line in output.splitlines()
+        if "mean of 2 instances" in line and " read" in line and "MB per sec" in line
+    )
+    assert outputs.stress_ng_read(output) == pytest.approx(best * 2 * MIB)
+
+
+def test_oslat_counts_from_the_bucket_that_begins_at_the_threshold() -> None:
+    output = captured("oslat")
+    counts = {
+        int(line.split()[0]): int(line.split()[2])
+        for line in output.splitlines()
+        if "(us):\t" in line and line.split()[0].isdigit()
+    }
+    assert outputs.oslat_rate(output, 2) == pytest.approx(sum(n for label, n in counts.items() if label >= 3) / 2.0)
+    assert outputs.oslat_rate(output, 2) < outputs.oslat_rate(output, 1)
+
+
+def test_mlc_is_read_from_what_it_is_known_to_print() -> None:
+    reads = "    ALL Reads        :      115474.0\n    3:1 Reads-Writes :      106140.0\n"
+    assert outputs.mlc_reads(reads) == pytest.approx(115474.0)
+    assert outputs.mlc_idle("Each iteration took 221.8 core clocks ( 96.7    ns)") == pytest.approx(96.7)
+
+
+def test_scaled_multiplies_and_passes_refusals_on() -> None:
+    doubled = outputs.scaled(outputs.multichase, 2.0)
+    assert doubled(captured("multichase")) == pytest.approx(618.0)
+    with pytest.raises(NotComparedError):
+        doubled("")
