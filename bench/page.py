@@ -24,7 +24,7 @@ TITLES: Mapping[str, str] = {
     "latency_time": "Time for one latency",
     "gap_step_ns": "Finest interruption told",
     "latency_base_pages": "Random latency, base pages",
-    "latency_half_width": "Half-width of its interval",
+    "latency_half_width": "Half-width of ours",
     "gap_coverage": "Time observed for gaps",
     "interruptions_per_s": "Interruptions above 2 µs",
     "l1_cycles": "L1 load to use",
