@@ -255,6 +255,7 @@ class PmaView(Model):
     executions: int
     tick_hz: float
     blind_fraction: float
+    stopped: Literal["intervals", "budget", "interrupted"]
     intervals: tuple[PmaInterval, ...]
 
 
@@ -288,11 +289,46 @@ class LongGap(Model):
 
 
 class Period(Model):
-    """A period found in the gaps' time stamps."""
+    """Gaps at equal distances in time.
+
+    ``gaps`` belong to it, of ``cycles`` in which one could be seen; they begin within ``window_ns`` of their time, before
+    or after, and their lengths have the median ``median_ns`` and the sum ``lost_ns``.
+    """
 
     period_ns: float
-    share_of_gaps: float
     hz: float
+    share_of_gaps: float
+    gaps: int
+    cycles: int
+    median_ns: float
+    lost_ns: float
+    window_ns: float
+
+
+class GapSource(Model):
+    """What may have made gaps: how often it came, and the gaps and lost time it explains, ``None`` with a ``reason``."""
+
+    source: str
+    kind: Literal["interrupt", "softirq", "switch", "steal", "smi"]
+    count: float
+    rate_per_s: float
+    explained_gaps: float | None
+    explained_lost_ns: float | None
+    reason: str | None
+
+
+class Attribution(Model):
+    """What the gaps were, from counters read in ``slices``; shares are ``None`` where there were no gaps."""
+
+    slices: int
+    slice_s: float
+    gaps: int
+    lost_ns: float
+    sources: tuple[GapSource, ...]
+    unattributed_gaps: float
+    unattributed_lost_ns: float
+    unattributed_share: float | None
+    unattributed_lost_share: float | None
 
 
 class TurnTime(Model):
@@ -305,11 +341,14 @@ class TurnTime(Model):
 class GapView(Model):
     """Every interruption of one CPU that is longer than the threshold; nothing is unobserved between the turns."""
 
+    stopped: Literal["time", "budget", "converged", "interrupted"]
+    rate_half_width: float | None
     wall_s: float
     turns: int
     turn_ns: TurnTime
     threshold_ns: float
     coverage_fraction: float
+    backward_steps: int
     count: int
     max_ns: float
     lost_ns: float
@@ -319,7 +358,8 @@ class GapView(Model):
     quantiles: tuple[TimeQuantile, ...]
     longest: tuple[LongGap, ...]
     ring_full: bool
-    period: Period | None
+    periods: tuple[Period, ...]
+    attribution: Attribution | None
     core_hz_before: float
     core_hz_after: float
     interference: Interference
@@ -507,10 +547,33 @@ class SelftestCase(Model):
     note: str | None
 
 
+class InjectedTrain(Model):
+    """Interruptions made on purpose, every ``period_ns`` for ``busy_ns``, and what the gap loop made of them.
+
+    ``in_gaps`` lie inside a recorded gap, ``alone`` without another; the cost of an empty one is subtracted from
+    ``found_median_ns``. 0 where nothing was found; ``reason`` says why a train was not found or not judged.
+    """
+
+    mechanism: str
+    busy_ns: float
+    period_ns: float
+    injected: int
+    in_gaps: int
+    alone: int
+    found_median_ns: float
+    overhead_ns: float
+    overhead_spread_ns: float
+    found_period_ns: float
+    found_period_gaps: int
+    verdict: Literal["found", "inconclusive", "missed"]
+    reason: str | None
+
+
 class SelftestResult(Model):
     """Result of ``sutprobe selftest``, in the order the cases ran in."""
 
     cases: tuple[SelftestCase, ...]
+    injections: tuple[InjectedTrain, ...]
 
 
 class ProbeDocument(Model):

@@ -139,7 +139,15 @@ bool affinity_usable(unsigned cpu, struct error *error)
 			                 "expected CPU %u online, found %s online; choose another CPU or bring it online", cpu,
 			                 line);
 	}
-	if (!cpu_list_has(&allowed, cpu))
+	/* The kernel starts every process outside the CPUs that isolcpus= isolates, but lets it go there when asked by number;
+	 * whether a cpuset forbids it shows when it is pinned. */
+	bool isolated = false;
+	if (!cpu_list_has(&allowed, cpu) && file_line("/sys/devices/system/cpu/isolated", line, sizeof(line)) &&
+	    cpu_list_parse(&online, line, &ignored)) {
+		isolated = cpu_list_has(&online, cpu);
+		cpu_list_free(&online);
+	}
+	if (!isolated && !cpu_list_has(&allowed, cpu))
 		return error_set(error, ERROR_PIN_FAILED,
 		                 "expected CPU %u in this process's affinity mask, found it excluded; "
 		                 "start sutprobe with a wider mask (taskset, cpuset)",

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -12,22 +13,11 @@
 #include "warning.h"
 
 #define TURN_TRIES 20000u
-/* Lags looked at when a period is sought: with others between, a gap's partner is rarely more than so many away. */
-#define PERIOD_LAGS 32u
-#define PERIOD_BINS 4096u
-/* Bins of a differences' histogram, each 0.5 % wide: wider merges neighbours, narrower splits a jittering timer. */
-#define PERIOD_BIN_RATIO 1.005
-#define PERIOD_CANDIDATES 12u
-/* A quarter of the gaps looked at must keep a period, three times what chance would give; less is found in noise. */
-#define PERIOD_SHARE_MIN 0.25
-#define PERIOD_GAPS_MIN 16u
-/* Gaps looked at: enough for any statistics, and the search stays below 0.1 s. */
-#define PERIOD_GAPS_MAX 50000u
+/* Seconds between two looks at whether to stop: soon enough for anyone who waits, and one look in a million turns. */
+#define LOOK_S 0.01
 
 static const double rate_thresholds_ns[] = {200,    500,    1000,   2000,    5000,    10000,   20000,    50000,
                                             100000, 200000, 500000, 1000000, 2000000, 5000000, 10000000, 100000000};
-/* A tick is lost among thousands of short gaps, so it is looked for among the longer ones too. */
-static const double period_floors_ns[] = {0, 1000, 2000, 5000, 10000, 20000, 50000};
 static const double quantile_fractions[] = {0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999, 0.999999, 0.9999999};
 
 size_t gaps_bytes(size_t longest)
@@ -154,31 +144,42 @@ void gaps_record(struct gaps *gaps, uint64_t at, uint64_t ticks)
 	keep_if_long(gaps, (struct gap){at, ticks});
 }
 
-/* Compiled once for each clock, so that a turn has no branch but its own two. */
+/* Compiled once for each clock, so that a turn has no branch but its own two. Between two looks nothing but the clock is
+ * read; a look is part of a turn like any other, so that its time is not lost. */
 static inline __attribute__((always_inline)) void observe(struct gaps *gaps, uint64_t ticks, bool counter)
 {
-	const uint64_t threshold = gaps->threshold_ticks;
+	const uint64_t threshold = gaps->threshold_ticks, look = (uint64_t)(LOOK_S * clock_now_used.hz);
 	uint64_t turns = 0, previous = read_clock(counter), end = previous + ticks;
 	gaps->begin = previous;
-	while (previous < end) {
-		uint64_t now = read_clock(counter), step = now - previous;
-		turns++;
-		if (__builtin_expect(step >= threshold, 0)) {
-			gaps_record(gaps, previous, step);
-			/* The time of recording is accounted for apart; an interruption during it is a gap like any other. With a
-			 * threshold shorter than a turn everything is one, so this loop ends with the time too. */
-			uint64_t after = read_clock(counter);
-			while (after - now >= threshold) {
-				gaps_record(gaps, now, after - now);
+	while (previous < end && !(gaps->stop && atomic_load_explicit(gaps->stop, memory_order_relaxed))) {
+		uint64_t stretch = end - previous < look ? end : previous + look;
+		while (previous < stretch) {
+			uint64_t now = read_clock(counter), step = now - previous;
+			turns++;
+			if (__builtin_expect(step >= threshold, 0)) {
+				if ((int64_t)step < 0) {
+					gaps->backward++;
+					continue;
+				}
+				gaps_record(gaps, previous, step);
+				/* The time of recording is accounted for apart; an interruption during it is a gap like any other. With
+				 * a threshold shorter than a turn everything is one, so this loop ends with the stretch too. */
+				uint64_t after = read_clock(counter);
+				while (after >= now && after - now >= threshold) {
+					gaps_record(gaps, now, after - now);
+					now = after;
+					if (now >= stretch)
+						break;
+					after = read_clock(counter);
+				}
+				after = after > now ? after : now;
+				gaps->recording_ticks += after - now;
 				now = after;
-				if (now >= end)
-					break;
-				after = read_clock(counter);
 			}
-			gaps->recording_ticks += after - now;
-			now = after;
+			previous = now;
 		}
-		previous = now;
+		atomic_store_explicit(&gaps->watched_at, previous, memory_order_relaxed);
+		atomic_store_explicit(&gaps->watched_count, gaps->count, memory_order_release);
 	}
 	gaps->turns = turns;
 	gaps->end = previous;
@@ -190,134 +191,6 @@ void gaps_run(struct gaps *gaps, uint64_t ticks)
 		observe(gaps, ticks, true);
 	else
 		observe(gaps, ticks, false);
-}
-
-/* Gaps that have another one `period` ticks later, give or take `slack`; and the mean of the distances found. */
-static double share_at(const struct gap *ring, size_t count, double period, double slack, double *mean)
-{
-	size_t later = 0, matched = 0, asked = 0;
-	double sum = 0;
-	for (size_t i = 0; i < count; i++) {
-		double low = (double)ring[i].at + period - slack, high = (double)ring[i].at + period + slack;
-		if ((double)ring[count - 1].at < high)
-			break;
-		asked++;
-		while (later < count && (double)ring[later].at < low)
-			later++;
-		double best = INFINITY;
-		for (size_t k = later; k < count && (double)ring[k].at <= high; k++) {
-			double distance = (double)(ring[k].at - ring[i].at);
-			if (fabs(distance - period) < fabs(best - period))
-				best = distance;
-		}
-		if (isfinite(best)) {
-			matched++;
-			sum += best;
-		}
-	}
-	*mean = matched ? sum / (double)matched : period;
-	return asked ? (double)matched / (double)asked : 0;
-}
-
-/* Sharpens a period by looking for partners twice, four times, ... as many periods away. */
-static double refine(const struct gap *ring, size_t count, double period, double slack)
-{
-	double span = (double)(ring[count - 1].at - ring[0].at), mean;
-	for (double multiple = 1; multiple * period < span / 4; multiple *= 2) {
-		double share = share_at(ring, count, multiple * period, slack, &mean);
-		if (share < PERIOD_SHARE_MIN)
-			break;
-		period = mean / multiple;
-	}
-	return period;
-}
-
-static double slack_of(double period)
-{
-	/* A timer's interruptions come within a microsecond or so of their time, on a busy machine within 0.5 %. */
-	double microseconds = 2e-6 * clock_now_used.hz;
-	return fmax(0.005 * period, fmin(microseconds, 0.05 * period));
-}
-
-/* A period sharpened, with its share; share 0 where too few gaps keep it, or no more than chance would make. */
-static struct gap_period judge(const struct gap *ring, size_t count, double guess)
-{
-	double span = (double)(ring[count - 1].at - ring[0].at), density = (double)count / span, mean;
-	double period = refine(ring, count, guess, slack_of(guess));
-	double share = share_at(ring, count, period, slack_of(period), &mean);
-	double chance = 1 - exp(-2 * slack_of(period) * density);
-	bool enough = share >= PERIOD_SHARE_MIN && share >= 3 * chance && period < span / 8;
-	return (struct gap_period){period, enough ? share : 0};
-}
-
-/* The period that most gaps of the ring keep, with their share of these gaps; false when there is none. */
-static bool find_period(const struct gap *ring, size_t count, struct gap_period *period)
-{
-	if (count < PERIOD_GAPS_MIN)
-		return false;
-	uint32_t *bins = calloc(PERIOD_BINS, sizeof(*bins));
-	if (!bins)
-		return false;
-	double step = log(PERIOD_BIN_RATIO);
-	for (size_t i = 0; i < count; i++)
-		for (size_t lag = 1; lag <= PERIOD_LAGS && i + lag < count; lag++) {
-			double bin = log((double)(ring[i + lag].at - ring[i].at)) / step;
-			if (bin >= 0 && bin < PERIOD_BINS)
-				bins[(size_t)bin]++;
-		}
-	struct gap_period best = {0};
-	for (size_t found = 0; found < PERIOD_CANDIDATES; found++) {
-		size_t top = 0;
-		for (size_t i = 0; i < PERIOD_BINS; i++)
-			if (bins[i] > bins[top])
-				top = i;
-		/* Fewer than this many equal distances cannot carry the share asked for. */
-		if (bins[top] < PERIOD_GAPS_MIN / 2)
-			break;
-		double guess = exp(((double)top + 0.5) * step), mean;
-		for (size_t i = top > 2 ? top - 2 : 0; i <= top + 2 && i < PERIOD_BINS; i++)
-			bins[i] = 0;
-		share_at(ring, count, guess, 2 * slack_of(guess), &mean);
-		struct gap_period candidate = judge(ring, count, mean);
-		if (candidate.share > best.share)
-			best = candidate;
-	}
-	free(bins);
-	/* Every multiple of a period is kept as well as the period itself; the shortest that is nearly as good is the cause. */
-	double longest = best.ticks, share = best.share;
-	for (unsigned divisor = PERIOD_LAGS; share > 0 && divisor > 1; divisor--) {
-		struct gap_period shorter = judge(ring, count, longest / divisor);
-		if (shorter.share >= 0.8 * share) {
-			best = shorter;
-			break;
-		}
-	}
-	*period = best;
-	return best.share > 0;
-}
-
-bool gaps_period(const struct gaps *gaps, struct gap_period *period)
-{
-	struct gap *long_ones =
-		malloc((gaps->kept < PERIOD_GAPS_MAX ? gaps->kept + 1 : PERIOD_GAPS_MAX) * sizeof(*long_ones));
-	struct gap_period best = {0};
-	for (size_t f = 0; long_ones && f < sizeof(period_floors_ns) / sizeof(period_floors_ns[0]); f++) {
-		uint64_t floor_ticks = (uint64_t)(period_floors_ns[f] * clock_now_used.hz / 1e9);
-		struct gap_period found;
-		size_t count = 0, scanned = 0;
-		for (; scanned < gaps->kept && count < PERIOD_GAPS_MAX; scanned++)
-			if (gaps->ring[scanned].ticks >= floor_ticks)
-				long_ones[count++] = gaps->ring[scanned];
-		if (find_period(long_ones, count, &found)) {
-			/* Of all gaps looked at, not only of the long ones: the timer that explains most gaps is reported. */
-			found.share *= (double)count / (double)scanned;
-			if (found.share > best.share)
-				best = found;
-		}
-	}
-	free(long_ones);
-	*period = best;
-	return best.share > 0;
 }
 
 static int compare_longest(const void *left, const void *right)
@@ -396,7 +269,6 @@ static void quantiles_write(struct json *json, const struct gaps *gaps)
 void gaps_write(struct json *json, struct gaps *gaps, const struct gap_turns *turns)
 {
 	double wall = (double)(gaps->end - gaps->begin), wall_s = clock_ns(wall) / 1e9;
-	struct gap_period period;
 	json_f64(json, "wall_s", wall_s);
 	json_u64(json, "turns", gaps->turns);
 	json_object_begin(json, "turn_ns");
@@ -405,6 +277,7 @@ void gaps_write(struct json *json, struct gaps *gaps, const struct gap_turns *tu
 	json_object_end(json);
 	json_f64(json, "threshold_ns", clock_ns((double)gaps->threshold_ticks));
 	json_f64(json, "coverage_fraction", (wall - (double)gaps->recording_ticks) / wall);
+	json_u64(json, "backward_steps", gaps->backward);
 	json_u64(json, "count", gaps->count);
 	json_f64(json, "max_ns", clock_ns((double)gaps->max_ticks));
 	json_f64(json, "lost_ns", clock_ns((double)gaps->lost_ticks));
@@ -425,13 +298,4 @@ void gaps_write(struct json *json, struct gaps *gaps, const struct gap_turns *tu
 	gaps_sort_longest(gaps);
 	longest_write(json, gaps);
 	json_bool(json, "ring_full", gaps->kept < gaps->count);
-	if (gaps_period(gaps, &period)) {
-		json_object_begin(json, "period");
-		json_f64(json, "period_ns", clock_ns(period.ticks));
-		json_f64(json, "share_of_gaps", period.share);
-		json_f64(json, "hz", clock_now_used.hz / period.ticks);
-		json_object_end(json);
-	} else {
-		json_null(json, "period");
-	}
 }

@@ -30,6 +30,9 @@ struct gaps {
 	struct gap *ring;    /* GAP_RING entries, every page touched */
 	struct gap *longest; /* a heap of the longest so far, the shortest of them first */
 	size_t longest_wanted;
+	const _Atomic bool *stop; /* looked at every 10 ms; NULL: nobody will */
+	/* for another thread to watch, renewed every 10 ms: gaps counted until a time in ticks */
+	_Atomic uint64_t watched_count, watched_at;
 	/* results */
 	uint64_t begin, end; /* ticks */
 	uint64_t turns;
@@ -37,6 +40,7 @@ struct gaps {
 	uint64_t lost_ticks;
 	uint64_t max_ticks;
 	uint64_t recording_ticks;
+	uint64_t backward; /* reads that came before the one before; the step was then taken again */
 	uint64_t bucket_count[GAP_BUCKETS];
 	uint64_t bucket_ticks[GAP_BUCKETS];
 	size_t kept;
@@ -45,11 +49,6 @@ struct gaps {
 
 struct gap_turns {
 	double minimum, median; /* ticks */
-};
-
-struct gap_period {
-	double ticks;
-	double share; /* of all gaps: those that have another one period later */
 };
 
 /* Bytes that gaps_open takes for one CPU. */
@@ -63,14 +62,12 @@ struct gap_turns gaps_turns(void);
 void gaps_record(struct gaps *gaps, uint64_t at, uint64_t ticks);
 /* Puts the longest gaps into order, the longest first; ends the recording. */
 void gaps_sort_longest(struct gaps *gaps);
-/* Observes for so many ticks. */
+/* Observes for so many ticks, or until told to stop. */
 void gaps_run(struct gaps *gaps, uint64_t ticks);
-/* Finds the shortest period that many gaps keep; false when there is none. */
-bool gaps_period(const struct gaps *gaps, struct gap_period *period);
 unsigned gaps_bucket(uint64_t ticks);
 /* First length that falls into a bucket. */
 uint64_t gaps_bucket_from(unsigned bucket);
-/* Writes wall_s ... period; the rest of the object is the caller's. */
+/* Writes wall_s ... ring_full; the rest of the object is the caller's. */
 void gaps_write(struct json *json, struct gaps *gaps, const struct gap_turns *turns);
 
 #endif

@@ -95,6 +95,7 @@ static void table_read(struct counter_table *table, const char *path, const stru
 				row.values[slot[column]] = value;
 			at = end;
 		}
+		row.timer = strstr(at, "timer") != NULL;
 		table->rows[table->count++] = row;
 	}
 	free(slot);
@@ -167,12 +168,17 @@ static int64_t throttle_read(unsigned cpu, const char *which)
 	return file_number(path, &value) ? (int64_t)value : -1;
 }
 
-void snapshot_take(struct snapshot *snapshot, const struct cpu_list *cpus)
+void snapshot_take_tables(struct snapshot *snapshot, const struct cpu_list *cpus)
 {
-	size_t count = cpus->count;
 	*snapshot = (struct snapshot){.cpus = cpus, .pages_migrated = -1};
 	table_read(&snapshot->interrupts, "/proc/interrupts", cpus);
 	table_read(&snapshot->softirqs, "/proc/softirqs", cpus);
+}
+
+void snapshot_take_quietly(struct snapshot *snapshot, const struct cpu_list *cpus)
+{
+	size_t count = cpus->count;
+	snapshot_take_tables(snapshot, cpus);
 	int64_t *values = malloc(4 * (count ? count : 1) * sizeof(*values));
 	if (!values) {
 		warning_add("INTERFERENCE_UNREADABLE", "no memory for the counters of %zu CPUs", count);
@@ -185,7 +191,6 @@ void snapshot_take(struct snapshot *snapshot, const struct cpu_list *cpus)
 	snapshot->core_throttle = values + 2 * count;
 	snapshot->package_throttle = values + 3 * count;
 	steal_read(snapshot);
-	smi_read(snapshot);
 	for (size_t i = 0; i < count; i++) {
 		snapshot->core_throttle[i] = throttle_read(cpus->cpus[i], "core");
 		snapshot->package_throttle[i] = throttle_read(cpus->cpus[i], "package");
@@ -199,6 +204,13 @@ void snapshot_take(struct snapshot *snapshot, const struct cpu_list *cpus)
 	else
 		warning_add("INTERFERENCE_UNREADABLE", "/proc/vmstat has no numa_pages_migrated");
 	free(text);
+}
+
+void snapshot_take(struct snapshot *snapshot, const struct cpu_list *cpus)
+{
+	snapshot_take_quietly(snapshot, cpus);
+	if (snapshot->smi)
+		smi_read(snapshot);
 }
 
 void snapshot_free(struct snapshot *snapshot)
@@ -269,6 +281,15 @@ static void optional_write(struct json *json, const char *key, bool known, int64
 		json_i64(json, key, value);
 	else
 		json_null(json, key);
+}
+
+void interference_sums(const struct snapshot *before, const struct snapshot *after, const struct cpu_list *some,
+                       double *steal_ms, int64_t *smi)
+{
+	int64_t sum;
+	bool known = sum_known(before->steal, after->steal, after->cpus, some, &sum);
+	*steal_ms = known ? (double)sum * 1000 / (double)sysconf(_SC_CLK_TCK) : -1;
+	*smi = sum_known(before->smi, after->smi, after->cpus, some, &sum) ? sum : -1;
 }
 
 void interference_write(struct json *json, const char *key, const struct thread_counts *thread,

@@ -21,6 +21,7 @@ struct thread_counts {
 
 struct counter_row {
 	char label[24];
+	bool timer;       /* the row's own words call it a timer's */
 	uint64_t *values; /* one per CPU of the list */
 };
 
@@ -54,11 +55,18 @@ struct thread_counts thread_counts_since(const struct thread_counts *now, const 
 void thread_counts_add(struct thread_counts *sum, const struct thread_counts *more);
 
 void snapshot_take(struct snapshot *snapshot, const struct cpu_list *cpus);
+/* The same without the SMI count, whose register is read by an interrupt on its CPU: for use while that CPU is measured. */
+void snapshot_take_quietly(struct snapshot *snapshot, const struct cpu_list *cpus);
+/* Only the counts of interrupts and softirqs, for use many times in a run. */
+void snapshot_take_tables(struct snapshot *snapshot, const struct cpu_list *cpus);
 void snapshot_free(struct snapshot *snapshot);
 
 /* Writes the differences, summed over the CPUs of `some`, which are among those of the snapshots. */
 void interference_write(struct json *json, const char *key, const struct thread_counts *thread,
                         const struct snapshot *before, const struct snapshot *after, const struct cpu_list *some);
+/* Two of these sums, for those who need numbers; negative where unknown. */
+void interference_sums(const struct snapshot *before, const struct snapshot *after, const struct cpu_list *some,
+                       double *steal_ms, int64_t *smi);
 void interference_free(struct interference *interference);
 
 #endif

@@ -5,16 +5,23 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
+#include "attribution.h"
 #include "clock.h"
 #include "corefreq.h"
 #include "files.h"
 #include "gaps.h"
 #include "interference.h"
 #include "memory.h"
+#include "periods.h"
+#include "statistics.h"
+#include "stopping.h"
 #include "subcommand.h"
 #include "warning.h"
 #include "worker.h"
@@ -28,6 +35,12 @@
 #define THRESHOLD_MIN_NS 200.0
 #define THRESHOLD_TURNS 4.0
 #define COARSE_TICKS_MIN 3.0
+/* Counters are read so often that causes which come and go are told apart, and no more often than keeps the reading CPU
+ * 95 % idle; more slices than this add memory and no knowledge. */
+#define SLICE_MIN_S 0.1
+#define SLICE_COST 20.0
+#define SLICES_MAX 600u
+#define ISOLATED "/sys/devices/system/cpu/isolated"
 
 static struct {
 	const char *cpus;
@@ -39,10 +52,13 @@ static struct {
 	const char *threshold_ns;
 	uint64_t longest;
 	uint64_t fifo;
+	double budget_s;
+	double target;
 } options;
 
 static const struct option table[] = {
-	{"--cpus", OPTION_TEXT, &options.cpus, "LIST", "CPUs to observe, all at once", NULL, NULL, 0, 0, false},
+	{"--cpus", OPTION_TEXT, &options.cpus, "LIST|isolated",
+	 "CPUs to observe, all at once; isolated: those the kernel isolates", NULL, NULL, 0, 0, false},
 	{"--view", OPTION_WORD, &options.view, NULL, "what to measure", "both", "pma|gaps|both", 0, 0, false},
 	/* 80,000 turns and 20,000 executions are those of the published pages; other numbers cannot be compared. */
 	{"--loops", OPTION_U64, &options.loops, "N", "turns of the fixed work", "80000", NULL, 1, UINT32_MAX, false},
@@ -51,7 +67,7 @@ static const struct option table[] = {
 	/* The published pages show 20 to 30 intervals of about a second. */
 	{"--intervals", OPTION_U64, &options.intervals, "N", "intervals to report", "20", NULL, 1, 1000000, false},
 	/* Ten seconds see what comes once a second ten times; rarer events need a longer look. */
-	{"--gap-s", OPTION_F64, &options.gap_s, "S", "seconds to look for gaps", "10", NULL, 0, 86400, false},
+	{"--gap-s", OPTION_F64, &options.gap_s, "S", "seconds to look for gaps, at most", "10", NULL, 0, 86400, false},
 	{"--threshold-ns", OPTION_TEXT, &options.threshold_ns, "N|auto",
 	 "steps at least so long are gaps; auto: 200, or four turns of the loop", "auto", NULL, 0, 0, false},
 	{"--longest", OPTION_U64, &options.longest, "N", "longest gaps to list with their time", "20", NULL, 0, 1000000,
@@ -59,6 +75,12 @@ static const struct option table[] = {
 	/* 0, an ordinary thread, is how the published figures were made. */
 	{"--fifo", OPTION_U64, &options.fifo, "PRIO", "run under SCHED_FIFO with this priority; 0: as an ordinary thread",
 	 "0", NULL, 0, 99, false},
+	/* No budget: the time asked for is the time taken, so that two runs can be compared. */
+	{"--budget-s", OPTION_F64, &options.budget_s, "S",
+	 "seconds for both views, the first taking half at most; 0: as long as they take", "0", NULL, 0, 86400, false},
+	/* 0: a rate that is known well says nothing of what is rare, so the look is not cut short unless asked. */
+	{"--target-half-width", OPTION_F64, &options.target, "R",
+	 "stop looking when the rate of gaps is known to this share; 0: look for all of --gap-s", "0", NULL, 0, 1, false},
 };
 
 struct interval {
@@ -66,16 +88,18 @@ struct interval {
 	uint32_t tmp;
 	uint64_t ticks;
 	struct thread_counts counts;
+	uint64_t worked; /* ticks inside the timed work */
 };
 
 struct station {
 	struct worker worker;
 	unsigned cpu;
+	int thread;
 	bool verified;
 	/* PMA view */
 	struct interval *intervals;
-	uint64_t worked_ticks;
 	_Atomic uint64_t finished; /* intervals, the discarded one counted */
+	_Atomic bool pma_over;
 	/* gap view */
 	struct gaps gaps;
 	struct gap_turns turns;
@@ -87,17 +111,44 @@ static struct {
 	struct cpu_list cpus;
 	struct station *stations;
 	bool pma, gaps;
+	bool watched;        /* the second view was begun */
 	double threshold_ns; /* 0: automatic */
+	uint64_t began;      /* ticks, when measuring began */
+	uint64_t reported;   /* intervals that all CPUs completed */
+	const char *pma_stopped, *gaps_stopped;
+	_Atomic bool stop_gaps;
+	uint64_t gap_ticks; /* at most */
+	struct readings readings;
+	double half_width; /* of the rate of gaps, the widest of all CPUs; negative: not known */
 	_Atomic size_t arrived[2];
 	struct snapshot *snapshots; /* one more than intervals reported */
 	struct snapshot gap_before, gap_after;
 } run_state;
 
+static bool cpus_asked(struct cpu_list *cpus, struct error *error)
+{
+	char line[4096] = "";
+	if (strcmp(options.cpus, "isolated") != 0)
+		return cpu_list_parse(cpus, options.cpus, error);
+	if (!file_line(ISOLATED, line, sizeof(line)))
+		return error_set(error, ERROR_UNSUPPORTED,
+		                 "--cpus isolated: expected the isolated CPUs in " ISOLATED
+		                 ", found it unreadable (%s); name the "
+		                 "CPUs",
+		                 strerror(errno));
+	if (!line[0])
+		return error_set(error, ERROR_UNSUPPORTED,
+		                 "--cpus isolated: expected isolated CPUs, found none in " ISOLATED
+		                 "; boot with isolcpus=, or name "
+		                 "the CPUs");
+	return cpu_list_parse(cpus, line, error);
+}
+
 static bool prepare(struct error *error)
 {
 	struct cpu_list cpus;
 	uint64_t threshold = 0;
-	if (!cpu_list_parse(&cpus, options.cpus, error))
+	if (!cpus_asked(&cpus, error))
 		return false;
 	cpu_list_free(&cpus);
 	if (strcmp(options.threshold_ns, "auto") != 0 &&
@@ -112,17 +163,42 @@ static bool prepare(struct error *error)
 	return true;
 }
 
-static void warn_of_throttling(void)
+/* Whether the kernel would take the CPU from a real-time thread that never sleeps, and so show gaps of its own making. */
+static bool refuse_throttling(struct error *error)
 {
-	long long runtime = 0, period = 1000000;
+	long long runtime = 0, period = 1000000, fair = 0;
+	char path[96];
 	bool known = file_number("/proc/sys/kernel/sched_rt_runtime_us", &runtime);
 	(void)file_number("/proc/sys/kernel/sched_rt_period_us", &period);
-	if (!known || (runtime >= 0 && runtime < period))
+	if (known && runtime != -1 && runtime < period)
+		return error_set(
+			error, ERROR_UNSUPPORTED,
+			"--fifo: expected real-time threads unthrottled, found sched_rt_runtime_us %lld of %lld: the kernel would "
+			"stop the measuring thread for %lld us each period, and that would be measured; write -1 to "
+			"/proc/sys/kernel/sched_rt_runtime_us, or leave --fifo out",
+			runtime, period, period - runtime);
+	bool seen = known;
+	for (size_t i = 0; i < run_state.cpus.count; i++) {
+		snprintf(path, sizeof(path), "/sys/kernel/debug/sched/fair_server/cpu%u/runtime", run_state.cpus.cpus[i]);
+		if (!file_number(path, &fair)) {
+			seen = seen && errno == ENOENT && access("/sys/kernel/debug/sched", F_OK) == 0;
+			continue;
+		}
+		if (fair > 0)
+			return error_set(
+				error, ERROR_UNSUPPORTED,
+				"--fifo: expected no deadline server for ordinary threads on CPU %u, found %lld ns of each "
+				"period in %s: it would take the CPU from the measuring thread when an ordinary one waits; "
+				"write 0 to it, or leave --fifo out",
+				run_state.cpus.cpus[i], fair, path);
+	}
+	if (!seen)
 		warning_add(
 			"RT_THROTTLE_POSSIBLE",
-			"real-time threads may run %lld of every %lld us (sched_rt_runtime_us): the kernel itself may stop "
-			"the measuring thread for %lld us each period when an ordinary one waits; set it to -1 to exclude that",
-			runtime, period, period - runtime);
+			"whether the kernel may stop a real-time thread could not be seen everywhere (sched_rt_runtime_us %s, "
+			"/sys/kernel/debug/sched/fair_server not readable): gaps of some 50 ms may be of its own making",
+			known ? "allows it to run" : "not readable");
+	return true;
 }
 
 static bool become_fifo(struct error *error)
@@ -159,10 +235,15 @@ static void run_pma(struct station *station)
 		tmp += arch_pma_work(loops, seed);
 	meet(0);
 	last_end = clock_start();
+	const uint64_t half = (uint64_t)(options.budget_s / (run_state.gaps ? 2 : 1) * clock_now_used.hz);
 	for (uint64_t number = 0; number <= options.intervals; number++) {
+		/* One interval is made however small the budget is. */
+		if (options.budget_s > 0 && number > 1 && last_end - run_state.began > half)
+			break;
 		uint64_t least = UINT64_MAX, most = 0, last = 0, worked = 0, end = last_end;
-		uint64_t executions = options.executions + (number == 0 ? PMA_DISCARDED_EXTRA : 0);
-		for (uint64_t i = 0; i < executions; i++) {
+		uint64_t executions = options.executions + (number == 0 ? PMA_DISCARDED_EXTRA : 0), i = 0;
+		/* Told to stop, an interval is left where it is, and is not reported. */
+		for (; i < executions && !stop_requested(); i++) {
 			uint64_t begin = clock_start();
 			tmp += arch_pma_work(loops, seed);
 			end = clock_stop();
@@ -171,19 +252,28 @@ static void run_pma(struct station *station)
 			least = last < least ? last : least;
 			most = last > most ? last : most;
 		}
+		if (i < executions)
+			break;
 		thread_counts_read(&after);
 		if (number > 0) {
 			absolute_least = least < absolute_least ? least : absolute_least;
 			absolute_most = most > absolute_most ? most : absolute_most;
-			station->intervals[number - 1] =
-				(struct interval){least,         most, last,           absolute_least,
-				                  absolute_most, tmp,  end - last_end, thread_counts_since(&after, &before)};
-			station->worked_ticks += worked;
+			station->intervals[number - 1] = (struct interval){least,
+			                                                   most,
+			                                                   last,
+			                                                   absolute_least,
+			                                                   absolute_most,
+			                                                   tmp,
+			                                                   end - last_end,
+			                                                   thread_counts_since(&after, &before),
+			                                                   0};
+			station->intervals[number - 1].worked = worked;
 		}
 		before = after;
 		last_end = end;
 		atomic_store_explicit(&station->finished, number + 1, memory_order_release);
 	}
+	atomic_store_explicit(&station->pma_over, true, memory_order_release);
 }
 
 static bool setup_gaps(struct station *station, struct error *error)
@@ -209,6 +299,8 @@ static void body(struct worker *worker)
 	struct thread_counts before = {0}, after = {0};
 	if (!become_fifo(&worker->error) || (run_state.gaps && !setup_gaps(station, &worker->error)))
 		return;
+	station->thread = (int)syscall(SYS_gettid);
+	station->gaps.stop = &run_state.stop_gaps;
 	/* Before the first view, and after the last, so that a change of the clock over the whole step is seen. */
 	station->core_before = corefreq_settle();
 	worker_pause(worker);
@@ -219,7 +311,7 @@ static void body(struct worker *worker)
 	if (run_state.gaps) {
 		meet(1);
 		thread_counts_read(&before);
-		gaps_run(&station->gaps, (uint64_t)(options.gap_s * clock_now_used.hz));
+		gaps_run(&station->gaps, run_state.gap_ticks);
 		thread_counts_read(&after);
 		station->gap_counts = thread_counts_since(&after, &before);
 		station->core_after = corefreq_per_tick();
@@ -229,6 +321,18 @@ static void body(struct worker *worker)
 	if (!station->verified)
 		error_set(&worker->error, ERROR_PIN_FAILED, "expected to be on CPU %u after measuring, found to be elsewhere",
 		          station->cpu);
+}
+
+static void continue_all(void)
+{
+	for (size_t i = 0; i < run_state.cpus.count; i++)
+		worker_continue(&run_state.stations[i].worker);
+}
+
+static void wait_all(void)
+{
+	for (size_t i = 0; i < run_state.cpus.count; i++)
+		worker_wait(&run_state.stations[i].worker);
 }
 
 static void sleep_ns(uint64_t ns)
@@ -241,18 +345,151 @@ static void sleep_ns(uint64_t ns)
  * again and again, because on a small machine asking would be the interference. */
 static void watch_intervals(void)
 {
-	uint64_t last_ns = clock_raw_ns(), length_ns = 0;
-	for (uint64_t number = 0; number <= options.intervals; number++) {
-		for (size_t i = 0; i < run_state.cpus.count; i++)
-			while (atomic_load_explicit(&run_state.stations[i].finished, memory_order_acquire) <= number) {
+	uint64_t last_ns = clock_raw_ns(), length_ns = 0, number = 0;
+	for (bool over = false; !over && number <= options.intervals; number += !over) {
+		for (size_t i = 0; !over && i < run_state.cpus.count; i++) {
+			struct station *station = &run_state.stations[i];
+			while (!over && atomic_load_explicit(&station->finished, memory_order_acquire) <= number) {
 				uint64_t passed = clock_raw_ns() - last_ns;
-				sleep_ns(passed < length_ns ? length_ns - passed + 1000000 : 2000000 + length_ns / 200);
+				/* Over, unless the interval was finished between the two looks. */
+				over = atomic_load_explicit(&station->pma_over, memory_order_acquire) &&
+				       atomic_load_explicit(&station->finished, memory_order_acquire) <= number;
+				uint64_t wait_ns = passed < length_ns ? length_ns - passed + 1000000 : 2000000 + length_ns / 200;
+				if (!over && stop_sleep_ns(wait_ns))
+					sleep_ns(1000000);
 			}
-		snapshot_take(&run_state.snapshots[number], &run_state.cpus);
+		}
+		if (over)
+			break;
+		snapshot_take_quietly(&run_state.snapshots[number], &run_state.cpus);
 		uint64_t now = clock_raw_ns();
 		length_ns = now - last_ns;
 		last_ns = now;
 	}
+	run_state.reported = number > 0 ? number - 1 : 0;
+	run_state.pma_stopped = number > options.intervals ? "intervals" : stop_requested() ? "interrupted" : "budget";
+}
+
+static double seconds_since(uint64_t ticks)
+{
+	return (double)(clock_stop() - ticks) / clock_now_used.hz;
+}
+
+/* The rates of gaps on each CPU in every slice so far: what the stopping rule looks at. */
+struct rates {
+	double *each; /* by CPU, then slice */
+	uint64_t *count, *at;
+	size_t slices;
+};
+
+static void rates_add(struct rates *rates)
+{
+	bool whole = true;
+	for (size_t i = 0; i < run_state.cpus.count; i++) {
+		struct gaps *gaps = &run_state.stations[i].gaps;
+		uint64_t count = atomic_load_explicit(&gaps->watched_count, memory_order_acquire);
+		uint64_t at = atomic_load_explicit(&gaps->watched_at, memory_order_relaxed);
+		whole = whole && rates->at[i] && at > rates->at[i];
+		if (whole)
+			rates->each[i * SLICES_MAX + rates->slices] =
+				(double)(count - rates->count[i]) / ((double)(at - rates->at[i]) / clock_now_used.hz);
+		rates->count[i] = count;
+		rates->at[i] = at;
+	}
+	rates->slices += whole && rates->slices < SLICES_MAX;
+}
+
+/* The widest relative half-width of the rate over slices of any CPU; negative where one is not known. */
+static double rates_half_width(const struct rates *rates)
+{
+	double widest = -1, width;
+	for (size_t i = 0; i < run_state.cpus.count; i++) {
+		if (!statistics_half_width(rates->each + i * SLICES_MAX, rates->slices, &width))
+			return -1;
+		widest = width > widest ? width : widest;
+	}
+	return widest;
+}
+
+/* Whether the affinity mask has a CPU that is not measured, from which counters can be read meanwhile. */
+static bool cpu_to_spare(void)
+{
+	const struct cpu_list *allowed = affinity_allowed();
+	for (size_t i = 0; i < allowed->count; i++)
+		if (!cpu_list_has(&run_state.cpus, allowed->cpus[i]))
+			return true;
+	return false;
+}
+
+/* Reads counters in slices while the gaps are watched, and ends the watching early where that is asked for. */
+static bool watch_gaps(struct error *error)
+{
+	size_t cpus = run_state.cpus.count;
+	struct rates rates = {calloc(cpus * SLICES_MAX, sizeof(double)), calloc(cpus, sizeof(uint64_t)),
+	                      calloc(cpus, sizeof(uint64_t)), 0};
+	int *threads = calloc(cpus, sizeof(*threads));
+	for (size_t i = 0; threads && i < cpus; i++)
+		threads[i] = run_state.stations[i].thread;
+	bool good = rates.each && rates.count && rates.at && threads &&
+	            readings_open(&run_state.readings, &run_state.cpus, threads, SLICES_MAX + 2);
+	double left = options.gap_s;
+	run_state.gaps_stopped = "time";
+	if (options.budget_s > 0) {
+		double rest = options.budget_s - seconds_since(run_state.began);
+		/* Something is watched however small the budget is: a slice. */
+		rest = rest > SLICE_MIN_S ? rest : SLICE_MIN_S;
+		if (rest < left) {
+			left = rest;
+			run_state.gaps_stopped = "budget";
+		}
+	}
+	run_state.gap_ticks = (uint64_t)(left * clock_now_used.hz);
+	snapshot_take(&run_state.gap_before, &run_state.cpus);
+	/* The first readings tell what one costs. */
+	double cost = 0;
+	for (unsigned i = 0; good && i < 2; i++) {
+		uint64_t before = clock_start();
+		readings_take(&run_state.readings);
+		cost = seconds_since(before);
+		if (i == 0)
+			run_state.readings.count = 0;
+	}
+	continue_all();
+	bool spare = cpu_to_spare();
+	double slice = SLICE_COST * cost;
+	slice = slice > SLICE_MIN_S ? slice : SLICE_MIN_S;
+	slice = slice > left / SLICES_MAX ? slice : left / SLICES_MAX;
+	/* Where all CPUs are measured a look interrupts one of them, so it is taken only to honour a target. */
+	slice = spare ? slice : options.target > 0 ? 1 : left;
+	for (uint64_t began = clock_stop(); good;) {
+		double passed = seconds_since(began);
+		if (passed >= left || stop_sleep_ns((uint64_t)((passed + slice < left ? slice : left - passed) * 1e9)))
+			break;
+		if (seconds_since(began) >= left)
+			break;
+		if (spare)
+			readings_take(&run_state.readings);
+		rates_add(&rates);
+		run_state.half_width = rates_half_width(&rates);
+		if (options.target > 0 && run_state.half_width >= 0 && run_state.half_width <= options.target) {
+			run_state.gaps_stopped = "converged";
+			break;
+		}
+	}
+	if (stop_requested())
+		run_state.gaps_stopped = "interrupted";
+	if (!good || stop_requested() || !strcmp(run_state.gaps_stopped, "converged"))
+		atomic_store(&run_state.stop_gaps, true);
+	wait_all();
+	if (good)
+		readings_take(&run_state.readings);
+	snapshot_take(&run_state.gap_after, &run_state.cpus);
+	free(rates.each);
+	free(rates.count);
+	free(rates.at);
+	run_state.readings.threads = NULL;
+	free(threads);
+	return good || error_set(error, ERROR_NO_MEMORY, "no memory for the counters of %zu CPUs", cpus);
 }
 
 static bool start_all(struct error *error)
@@ -274,30 +511,21 @@ static bool start_all(struct error *error)
 	return error->code == ERROR_NONE;
 }
 
-static void continue_all(void)
-{
-	for (size_t i = 0; i < run_state.cpus.count; i++)
-		worker_continue(&run_state.stations[i].worker);
-}
-
-static void wait_all(void)
-{
-	for (size_t i = 0; i < run_state.cpus.count; i++)
-		worker_wait(&run_state.stations[i].worker);
-}
-
 static void pma_write(struct json *json, const struct station *station, const struct cpu_list *self)
 {
-	uint64_t total = 0;
-	for (uint64_t i = 0; i < options.intervals; i++)
+	uint64_t total = 0, worked = 0;
+	for (uint64_t i = 0; i < run_state.reported; i++) {
 		total += station->intervals[i].ticks;
+		worked += station->intervals[i].worked;
+	}
 	json_object_begin(json, "pma");
 	json_u64(json, "loops", options.loops);
 	json_u64(json, "executions", options.executions);
 	json_f64(json, "tick_hz", clock_now_used.hz);
-	json_f64(json, "blind_fraction", 1 - (double)station->worked_ticks / (double)total);
+	json_f64(json, "blind_fraction", 1 - (double)worked / (double)total);
+	json_text(json, "stopped", run_state.pma_stopped);
 	json_array_begin(json, "intervals");
-	for (uint64_t i = 0; i < options.intervals; i++) {
+	for (uint64_t i = 0; i < run_state.reported; i++) {
 		const struct interval *interval = &station->intervals[i];
 		json_object_begin(json, NULL);
 		json_u64(json, "inst_min_cycles", interval->least);
@@ -317,36 +545,82 @@ static void pma_write(struct json *json, const struct station *station, const st
 	json_object_end(json);
 }
 
-static void station_write(struct json *json, struct station *station)
+static void periods_write(struct json *json, const struct gaps *gaps, const struct period *periods, size_t count)
 {
+	json_array_begin(json, "periods");
+	for (size_t i = 0; i < count; i++) {
+		json_object_begin(json, NULL);
+		json_f64(json, "period_ns", clock_ns(periods[i].ticks));
+		json_f64(json, "hz", clock_now_used.hz / periods[i].ticks);
+		json_f64(json, "share_of_gaps", (double)periods[i].gaps / (double)gaps->kept);
+		json_u64(json, "gaps", periods[i].gaps);
+		json_u64(json, "cycles", periods[i].cycles);
+		json_f64(json, "median_ns", clock_ns(periods[i].median_ticks));
+		json_f64(json, "lost_ns", clock_ns((double)periods[i].lost_ticks));
+		json_f64(json, "window_ns", clock_ns(periods[i].window_ticks));
+		json_object_end(json);
+	}
+	json_array_end(json);
+}
+
+static void gap_view_write(struct json *json, struct station *station, size_t number, const struct cpu_list *self)
+{
+	struct gaps *gaps = &station->gaps;
+	struct period periods[PERIODS_MAX];
+	struct attribution attribution;
+	uint8_t *owner = malloc(gaps->kept + 1);
+	size_t count = owner ? periods_find(gaps->ring, gaps->kept, clock_now_used.hz / 1e6, periods, owner) : 0;
+	double steal_ms;
+	int64_t smi;
+	interference_sums(&run_state.gap_before, &run_state.gap_after, self, &steal_ms, &smi);
+	json_object_begin(json, "gaps");
+	json_text(json, "stopped", run_state.gaps_stopped);
+	if (run_state.half_width >= 0)
+		json_f64(json, "rate_half_width", run_state.half_width);
+	else
+		json_null(json, "rate_half_width");
+	gaps_write(json, gaps, &station->turns);
+	periods_write(json, gaps, periods, count);
+	if (owner && attribution_make(&attribution, &run_state.readings, number, gaps, periods, count, owner))
+		attribution_write(json, "attribution", &attribution, steal_ms, smi);
+	else
+		json_null(json, "attribution");
+	attribution_free(&attribution);
+	json_f64(json, "core_hz_before", corefreq_hz(station->core_before));
+	json_f64(json, "core_hz_after", corefreq_hz(station->core_after));
+	interference_write(json, "interference", &station->gap_counts, &run_state.gap_before, &run_state.gap_after, self);
+	json_object_end(json);
+	free(owner);
+}
+
+static void station_write(struct json *json, size_t number)
+{
+	struct station *station = &run_state.stations[number];
 	struct cpu_list self = {0};
 	cpu_list_add(&self, station->cpu);
 	json_object_begin(json, NULL);
 	json_u64(json, "cpu", station->cpu);
 	json_bool(json, "cpu_verified", station->verified);
-	if (run_state.pma)
+	/* A view that a request to stop left without anything complete is not there. */
+	if (run_state.pma && run_state.reported > 0)
 		pma_write(json, station, &self);
 	else
 		json_null(json, "pma");
-	if (run_state.gaps) {
-		json_object_begin(json, "gaps");
-		gaps_write(json, &station->gaps, &station->turns);
-		json_f64(json, "core_hz_before", corefreq_hz(station->core_before));
-		json_f64(json, "core_hz_after", corefreq_hz(station->core_after));
-		interference_write(json, "interference", &station->gap_counts, &run_state.gap_before, &run_state.gap_after,
-		                   &self);
-		json_object_end(json);
-	} else {
+	if (run_state.gaps && run_state.watched)
+		gap_view_write(json, station, number, &self);
+	else
 		json_null(json, "gaps");
-	}
 	json_object_end(json);
 	cpu_list_free(&self);
 }
 
 static bool setup(struct error *error)
 {
-	if (!cpu_list_parse(&run_state.cpus, options.cpus, error))
+	if (!cpus_asked(&run_state.cpus, error))
 		return false;
+	if (options.fifo && !refuse_throttling(error))
+		return false;
+	run_state.half_width = -1;
 	/* Asked for the sum of all CPUs before any takes its part: what the kernel has not got it kills for. */
 	uint64_t each = options.intervals * sizeof(struct interval) + (run_state.gaps ? gaps_bytes(options.longest) : 0);
 	if (!memory_available_anywhere(run_state.cpus.count * each, error))
@@ -372,6 +646,7 @@ static void teardown(void)
 	}
 	for (uint64_t i = 0; i <= options.intervals; i++)
 		snapshot_free(&run_state.snapshots[i]);
+	readings_free(&run_state.readings);
 	snapshot_free(&run_state.gap_before);
 	snapshot_free(&run_state.gap_after);
 	free(run_state.snapshots);
@@ -383,21 +658,23 @@ static bool measure(struct json *result, struct error *error)
 {
 	if (!setup(error))
 		return false;
-	if (options.fifo)
-		warn_of_throttling();
 	supervise_avoid(&run_state.cpus);
 	if (!start_all(error))
 		return false;
+	run_state.began = clock_start();
 	if (run_state.pma) {
 		continue_all();
 		watch_intervals();
 		wait_all();
 	}
-	if (run_state.gaps) {
-		snapshot_take(&run_state.gap_before, &run_state.cpus);
+	/* Told to stop already, the second view is not begun: its threads go through it together, at once. */
+	run_state.watched = run_state.gaps && !stop_requested();
+	if (run_state.watched) {
+		watch_gaps(error);
+	} else if (run_state.gaps) {
+		atomic_store(&run_state.stop_gaps, true);
 		continue_all();
 		wait_all();
-		snapshot_take(&run_state.gap_after, &run_state.cpus);
 	}
 	for (size_t i = 0; i < run_state.cpus.count; i++) {
 		worker_join(&run_state.stations[i].worker);
@@ -405,11 +682,14 @@ static bool measure(struct json *result, struct error *error)
 			*error = run_state.stations[i].worker.error;
 	}
 	clock_finish();
-	if (error->code == ERROR_NONE) {
+	bool any = run_state.reported > 0 || run_state.watched;
+	if (error->code == ERROR_NONE && !any)
+		stop_error(error);
+	if (error->code == ERROR_NONE && any) {
 		json_object_begin(result, NULL);
 		json_array_begin(result, "cpus");
 		for (size_t i = 0; i < run_state.cpus.count; i++)
-			station_write(result, &run_state.stations[i]);
+			station_write(result, i);
 		json_array_end(result);
 		json_object_end(result);
 	}

@@ -25,6 +25,7 @@ from calibration.measurements.sut import Sut, cpu_list
 from calibration.model import Model
 from calibration.statistics import Estimate, estimate
 from calibration.sutprobe import (
+    Attribution,
     GapBin,
     GapRate,
     GapView,
@@ -56,14 +57,19 @@ class JitterSettings(Settings):
     loops: PositiveInt = 80_000
     executions: PositiveInt = 20_000
     intervals: PositiveInt = 20
-    gap_s: PositiveFloat = 60.0
+    gap_s: PositiveFloat = 30.0
     isolated: NonNegativeInt | None = None
     housekeeping: bool = True
 
 
 class Gaps(Model):
-    """Every interruption longer than ``threshold_ns``; nothing between the turns of the loop is unobserved."""
+    """Every interruption longer than ``threshold_ns``; nothing between the turns of the loop is unobserved.
 
+    ``rate_half_width`` is the relative half-width of the interval of the rate of gaps over slices of the time watched.
+    """
+
+    stopped: str
+    rate_half_width: float | None
     wall_s: float
     threshold_ns: float
     turn_min_ns: float
@@ -76,7 +82,8 @@ class Gaps(Model):
     rates_per_s: tuple[GapRate, ...]
     quantiles: tuple[TimeQuantile, ...]
     longest: tuple[LongGap, ...]
-    period: Period | None
+    periods: tuple[Period, ...]
+    attribution: Attribution | None
     interrupts: dict[str, int] | None
     softirqs: dict[str, int] | None
     involuntary_switches: int
@@ -88,6 +95,7 @@ class JitterValues(Values):
 
     ``inst_jitter_ns`` is the spread of the timed work's duration (maximum - minimum) over the intervals.
     ``blind_fraction`` is the share of time between executions, in which the PMA-compatible view sees nothing.
+    ``guest`` says whether a hypervisor may take the CPU without any counter of the guest telling.
     """
 
     kind: Literal["jitter"] = "jitter"
@@ -99,6 +107,7 @@ class JitterValues(Values):
     tick_hz: float
     blind_fraction: float
     core_hz: float
+    guest: bool | None
     intervals: tuple[JitterInterval, ...]
     inst_jitter_ns: Estimate
     gaps: Gaps
@@ -157,6 +166,8 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
             raise InputError("expected the clock that timed the jitter, found none")
         for each in read_result(document, JitterResult).cpus:
             if each.pma is None or each.gaps is None:
+                if document.error is not None:
+                    continue  # told to end before this CPU had both; the step's own error says so
                 raise InputError(f"expected both views of CPU {each.cpu}, found one or none")
             tick_ns = 1e9 / each.pma.tick_hz
             yield Parsed(
@@ -170,6 +181,7 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
                     tick_hz=each.pma.tick_hz,
                     blind_fraction=each.pma.blind_fraction,
                     core_hz=each.gaps.core_hz_after,
+                    guest=context.virtualization.guest,
                     intervals=tuple(
                         JitterInterval.model_validate(interval.model_dump(exclude={"interference"}))
                         for interval in each.pma.intervals
@@ -214,6 +226,8 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
 
 def _gaps(view: GapView) -> Gaps:
     return Gaps(
+        stopped=view.stopped,
+        rate_half_width=view.rate_half_width,
         wall_s=view.wall_s,
         threshold_ns=view.threshold_ns,
         turn_min_ns=view.turn_ns.min,
@@ -226,7 +240,8 @@ def _gaps(view: GapView) -> Gaps:
         rates_per_s=view.rates_per_s,
         quantiles=view.quantiles,
         longest=view.longest,
-        period=view.period,
+        periods=view.periods,
+        attribution=view.attribution,
         interrupts=view.interference.interrupts,
         softirqs=view.interference.softirqs,
         involuntary_switches=view.interference.involuntary_switches,

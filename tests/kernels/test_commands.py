@@ -3,6 +3,7 @@
 
 import json
 import resource
+import signal
 import statistics
 import subprocess
 import time
@@ -610,18 +611,144 @@ def test_jitter_one_view_alone(probe: Probe, cpus: list[int], view: str, other: 
     assert cpu[other] is None
 
 
-def test_jitter_fifo_warns_or_is_refused(probe: Probe, cpus: list[int]) -> None:
-    privileges = {each["name"]: each["present"] for each in probe("info").document["result"]["privileges"]}
-    may = privileges["real_time_priority"]
+def throttled(cpu: int) -> str | None:
+    """What of this kernel would stop a real-time thread that never sleeps; ``None`` when nothing that can be seen."""
+    runtime = int(Path("/proc/sys/kernel/sched_rt_runtime_us").read_text(encoding="ascii"))
+    if runtime != -1 and runtime < int(Path("/proc/sys/kernel/sched_rt_period_us").read_text(encoding="ascii")):
+        return "sched_rt_runtime_us"
+    with suppress(OSError):
+        server = Path(f"/sys/kernel/debug/sched/fair_server/cpu{cpu}/runtime")
+        if int(server.read_text(encoding="ascii")) > 0:
+            return "fair_server"
+    return None
+
+
+def test_jitter_fifo_is_refused_where_it_would_mislead(probe: Probe, cpus: list[int]) -> None:
+    cause = throttled(cpus[0])
     done = probe("jitter", "--cpus", str(cpus[0]), "--view", "gaps", "--gap-s", "0.05", "--fifo", "1")
-    if not may:
+    if cause is not None:
+        assert done.code == 3
+        assert done.document["error"]["code"] == "unsupported"
+        assert cause in done.document["error"]["message"]
+        return
+    privileges = {each["name"]: each["present"] for each in probe("info").document["result"]["privileges"]}
+    if not privileges["real_time_priority"]:
         assert done.code == 3
         assert done.document["error"]["code"] == "no_permission"
         return
     assert done.code == 0, done.stderr
-    runtime = int(Path("/proc/sys/kernel/sched_rt_runtime_us").read_text(encoding="ascii"))
+    assert done.document["result"]["cpus"][0]["gaps"] is not None
+
+
+def test_jitter_fifo_runs_where_nothing_throttles_it(probe: Probe, cpus: list[int]) -> None:
+    runtime = Path("/proc/sys/kernel/sched_rt_runtime_us")
+    before = runtime.read_text(encoding="ascii")
+    try:
+        runtime.write_text("-1", encoding="ascii")
+    except OSError as reason:
+        pytest.skip(f"real-time throttling cannot be switched off here: {reason}")
+    try:
+        cause = throttled(cpus[0])
+        done = probe("jitter", "--cpus", str(cpus[0]), "--view", "gaps", "--gap-s", "0.05", "--fifo", "1")
+    finally:
+        runtime.write_text(before, encoding="ascii")
+    if cause is not None:
+        assert done.document["error"]["code"] == "unsupported"
+        assert cause in done.document["error"]["message"]
+        return
+    assert done.code == 0, done.stderr
+    seen = Path(f"/sys/kernel/debug/sched/fair_server/cpu{cpus[0]}/runtime").exists()
     warned = {warning["code"] for warning in done.document["warnings"]}
-    assert ("RT_THROTTLE_POSSIBLE" in warned) == (runtime >= 0)
+    assert ("RT_THROTTLE_POSSIBLE" in warned) == (not seen and not Path("/sys/kernel/debug/sched").exists())
+
+
+def test_jitter_on_all_isolated_cpus_or_a_clear_error(probe: Probe) -> None:
+    isolated = Path("/sys/devices/system/cpu/isolated").read_text(encoding="ascii").strip()
+    done = probe("jitter", "--cpus", "isolated", "--view", "gaps", "--gap-s", "0.05")
+    if not isolated:
+        assert done.code == 3
+        assert done.document["error"]["code"] == "unsupported"
+        assert "expected isolated CPUs, found none" in done.document["error"]["message"]
+        return
+    assert done.code == 0, done.stderr
+    assert ",".join(str(cpu["cpu"]) for cpu in done.document["result"]["cpus"])
+
+
+def gap_view(done: Any) -> dict[str, Any]:
+    assert done.document["result"] is not None, done.stderr
+    sutprobe.read_document(done.document)
+    (cpu,) = done.document["result"]["cpus"]
+    gaps: dict[str, Any] = cpu["gaps"]
+    return gaps
+
+
+def test_jitter_stops_looking_when_its_budget_is_spent(probe: Probe, cpus: list[int]) -> None:
+    done = probe(
+        "jitter", "--cpus", str(cpus[0]), "--loops", "1000", "--executions", "1000", "--intervals", "1000000",
+        "--gap-s", "80000", "--budget-s", "1",
+    )  # fmt: skip
+    assert done.code == 0, done.stderr
+    (cpu,) = done.document["result"]["cpus"]
+    assert cpu["pma"]["stopped"] == cpu["gaps"]["stopped"] == "budget"
+    assert 1 <= len(cpu["pma"]["intervals"]) < 1000000
+
+
+def test_jitter_stops_looking_when_the_rate_is_known(probe: Probe, cpus: list[int]) -> None:
+    # Any six slices agree to within 100 % unless the machine is beyond measuring; a target of nearly 0 is never met.
+    words = ("jitter", "--cpus", str(cpus[0]), "--view", "gaps", "--threshold-ns", "1")
+    met = gap_view(probe(*words, "--gap-s", "60", "--target-half-width", "1"))
+    assert met["stopped"] == "converged"
+    assert met["rate_half_width"] <= 1
+    assert met["wall_s"] < 60
+    missed = gap_view(probe(*words, "--gap-s", "1.5", "--target-half-width", "0.0000001"))
+    assert missed["stopped"] == "time"
+
+
+def test_jitter_told_to_end_keeps_what_it_has(native: Path, cpus: list[int]) -> None:
+    running = subprocess.Popen(
+        [native, "jitter", "--cpus", str(cpus[0]), "--view", "gaps", "--gap-s", "600"],
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+    )  # fmt: skip
+    time.sleep(2)
+    running.send_signal(signal.SIGTERM)
+    text, _ = running.communicate(timeout=60)
+    assert running.returncode == 4
+    document = json.loads(text)
+    assert document["error"]["code"] == "interrupted"
+    result = sutprobe.read_result(sutprobe.read_document(document), sutprobe.JitterResult)
+    gaps = result.cpus[0].gaps
+    assert gaps is not None
+    assert gaps.stopped == "interrupted"
+    assert 0 < gaps.wall_s < 60
+    assert sum(each.count for each in gaps.histogram) == gaps.count
+
+
+def test_jitter_attributes_gaps_without_counting_any_twice(probe: Probe, cpus: list[int]) -> None:
+    gaps = gap_view(probe("jitter", "--cpus", str(cpus[-1]), "--view", "gaps", "--gap-s", "2.5"))
+    told = gaps["attribution"]
+    explained = sum(each["explained_gaps"] or 0 for each in told["sources"])
+    assert explained + told["unattributed_gaps"] == pytest.approx(told["gaps"])
+    assert told["unattributed_gaps"] >= 0
+    lost = sum(each["explained_lost_ns"] or 0 for each in told["sources"])
+    assert lost + told["unattributed_lost_ns"] == pytest.approx(told["lost_ns"])
+    assert told["gaps"] <= gaps["count"]
+    for each in told["sources"]:
+        assert (each["reason"] is None) == (each["explained_gaps"] is not None and each["explained_lost_ns"] is not None)
+        if each["kind"] == "interrupt":
+            assert (each["explained_gaps"] or 0) <= each["count"] * 1.01
+    kinds = {each["kind"] for each in told["sources"]}
+    assert "switch" in kinds
+    assert (told["slices"] > 1) == (len(cpus) > 1), "slices need a CPU that is not measured"
+
+
+def test_jitter_periods_agree_with_the_gaps(probe: Probe, cpus: list[int]) -> None:
+    gaps = gap_view(probe("jitter", "--cpus", str(cpus[-1]), "--view", "gaps", "--gap-s", "2"))
+    assert sum(each["gaps"] for each in gaps["periods"]) <= gaps["count"]
+    assert sum(each["lost_ns"] for each in gaps["periods"]) <= gaps["lost_ns"] * (1 + 1e-9)
+    for each in gaps["periods"]:
+        assert each["hz"] == pytest.approx(1e9 / each["period_ns"])
+        assert 0.5 * each["cycles"] < each["gaps"] <= each["cycles"]
+        assert each["cycles"] <= gaps["wall_s"] * each["hz"] + 2
 
 
 AT = ("--at", "0@0", "--size-bytes", "4096")

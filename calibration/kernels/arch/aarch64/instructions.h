@@ -23,6 +23,8 @@ static inline uint64_t arch_counter_stop(void)
 	return ticks;
 }
 
+/* One read of a loop that reads nothing else. The barrier stays: the architecture lets reads of the counter pass each
+ * other without it. */
 static inline uint64_t arch_counter_read(void)
 {
 	uint64_t ticks;

@@ -1,0 +1,588 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "attribution.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "clock.h"
+#include "files.h"
+#include "interference.h"
+#include "json.h"
+
+/* Fewer slices than this cannot carry a regression on several sources. */
+#define SLICES_MIN 12u
+/* Sources of one regression; with more, chance chooses among them. */
+#define ACTIVE_MAX 6u
+/* A coefficient must be four times its standard error: with some 20 sources tried, chance does that once in 1000 runs. */
+#define T_MIN 4.0
+/* How well "explains nothing" must be known to be said: the standard error of gaps per event. */
+#define ERROR_MAX 0.125
+/* The same for time: the share of all lost time that the standard error may stand for. */
+#define LOST_ERROR_MAX 0.02
+/* A timer fires at least so often, relative to the period found, in nine of ten slices. */
+#define TIMER_RATE_MIN 0.9
+
+struct label {
+	char text[24];
+	enum source_class class;
+	bool timer;
+};
+
+struct reading {
+	uint64_t *counts; /* by label, then CPU; only as many labels as were known then */
+	size_t labels;
+	int64_t *switches; /* involuntary, by CPU; -1: unknown */
+	int64_t *waited;   /* ns, by CPU; -1: unknown */
+};
+
+bool readings_open(struct readings *readings, const struct cpu_list *cpus, const int *threads, size_t capacity)
+{
+	*readings = (struct readings){.cpus = cpus, .threads = threads, .capacity = capacity};
+	readings->at = calloc(capacity, sizeof(*readings->at));
+	readings->each = calloc(capacity, sizeof(*readings->each));
+	return readings->at && readings->each;
+}
+
+static void reading_free(struct reading *reading)
+{
+	free(reading->counts);
+	free(reading->switches);
+	*reading = (struct reading){0};
+}
+
+void readings_free(struct readings *readings)
+{
+	for (size_t i = 0; readings->each && i < readings->count; i++)
+		reading_free(&readings->each[i]);
+	free(readings->at);
+	free(readings->each);
+	free(readings->labels);
+	*readings = (struct readings){0};
+}
+
+static size_t label_place(struct readings *readings, const struct counter_row *row, enum source_class class)
+{
+	for (size_t i = 0; i < readings->label_count; i++)
+		if (readings->labels[i].class == class && !strcmp(readings->labels[i].text, row->label))
+			return i;
+	struct label *grown = realloc(readings->labels, (readings->label_count + 1) * sizeof(*grown));
+	if (!grown)
+		return SIZE_MAX;
+	readings->labels = grown;
+	struct label *added = &grown[readings->label_count];
+	*added = (struct label){.class = class, .timer = row->timer};
+	snprintf(added->text, sizeof(added->text), "%s", row->label);
+	return readings->label_count++;
+}
+
+/* The number after a word at the start of a line of a file such as /proc/self/task/N/status; -1 when there is none. */
+static int64_t number_after(const char *text, const char *word)
+{
+	const char *at = text ? strstr(text, word) : NULL;
+	return at ? (int64_t)strtoull(at + strlen(word), NULL, 10) : -1;
+}
+
+static void thread_read(int thread, int64_t *switches, int64_t *waited)
+{
+	char path[64];
+	snprintf(path, sizeof(path), "/proc/self/task/%d/status", thread);
+	char *text = file_read(path);
+	*switches = number_after(text, "\nnonvoluntary_ctxt_switches:");
+	free(text);
+	/* Time run, time waited for a CPU, time slices. */
+	snprintf(path, sizeof(path), "/proc/self/task/%d/schedstat", thread);
+	text = file_read(path);
+	*waited = number_after(text, " ");
+	free(text);
+}
+
+void readings_take(struct readings *readings)
+{
+	struct snapshot snapshot;
+	size_t cpus = readings->cpus->count;
+	if (readings->count == readings->capacity)
+		reading_free(&readings->each[--readings->count]);
+	struct reading *reading = &readings->each[readings->count];
+	uint64_t before = clock_stop();
+	snapshot_take_tables(&snapshot, readings->cpus);
+	const struct counter_table *tables[] = {&snapshot.interrupts, &snapshot.softirqs};
+	size_t most = readings->label_count + snapshot.interrupts.count + snapshot.softirqs.count;
+	reading->switches = calloc(2 * cpus, sizeof(*reading->switches));
+	reading->waited = reading->switches ? reading->switches + cpus : NULL;
+	for (size_t i = 0; reading->switches && i < cpus; i++)
+		thread_read(readings->threads[i], &reading->switches[i], &reading->waited[i]);
+	uint64_t after = clock_stop();
+	reading->counts = calloc(most * cpus + 1, sizeof(*reading->counts));
+	bool good = reading->counts && reading->switches;
+	for (unsigned t = 0; good && t < 2; t++)
+		for (size_t r = 0; good && r < tables[t]->count; r++) {
+			/* Most devices never interrupt a measured CPU. */
+			bool any = false;
+			for (size_t i = 0; !any && i < cpus; i++)
+				any = tables[t]->rows[r].values[i] != 0;
+			if (!any)
+				continue;
+			size_t place = label_place(readings, &tables[t]->rows[r], t ? SOURCE_SOFTIRQ : SOURCE_INTERRUPT);
+			good = place < most;
+			if (good)
+				memcpy(reading->counts + place * cpus, tables[t]->rows[r].values, cpus * sizeof(uint64_t));
+		}
+	reading->labels = readings->label_count;
+	snapshot_free(&snapshot);
+	if (!good) {
+		/* A reading less makes a slice longer. */
+		reading_free(reading);
+		return;
+	}
+	readings->at[readings->count++] = before + (after - before) / 2;
+}
+
+/* Ordinary least squares of y on the columns, with the error of each coefficient. The normal equations are small and
+ * their columns scaled; false when they are singular. */
+static bool least_squares(const double *const *columns, size_t count, const double *y, size_t rows, double *solution,
+                          double *errors)
+{
+	double matrix[ACTIVE_MAX + 2][2 * (ACTIVE_MAX + 2)] = {{0}}, right[ACTIVE_MAX + 2] = {0}, scale[ACTIVE_MAX + 2];
+	for (size_t i = 0; i < count; i++) {
+		scale[i] = 0;
+		for (size_t r = 0; r < rows; r++)
+			scale[i] += columns[i][r] * columns[i][r];
+		scale[i] = sqrt(scale[i]);
+		if (scale[i] <= 0)
+			return false;
+	}
+	for (size_t i = 0; i < count; i++) {
+		for (size_t k = 0; k < count; k++) {
+			for (size_t r = 0; r < rows; r++)
+				matrix[i][k] += columns[i][r] * columns[k][r];
+			matrix[i][k] /= scale[i] * scale[k];
+		}
+		for (size_t r = 0; r < rows; r++)
+			right[i] += columns[i][r] * y[r] / scale[i];
+		matrix[i][count + i] = 1;
+	}
+	for (size_t i = 0; i < count; i++) {
+		double pivot = matrix[i][i]; /* positive definite: no exchange is needed */
+		if (pivot < 1e-9)
+			return false;
+		for (size_t k = 0; k < 2 * count; k++)
+			matrix[i][k] /= pivot;
+		for (size_t other = 0; other < count; other++) {
+			double factor = matrix[other][i];
+			for (size_t k = 0; other != i && k < 2 * count; k++)
+				matrix[other][k] -= factor * matrix[i][k];
+		}
+	}
+	double squares = 0;
+	for (size_t i = 0; i < count; i++) {
+		solution[i] = 0;
+		for (size_t k = 0; k < count; k++)
+			solution[i] += matrix[i][count + k] * right[k];
+		solution[i] /= scale[i];
+	}
+	for (size_t r = 0; r < rows; r++) {
+		double rest = y[r];
+		for (size_t i = 0; i < count; i++)
+			rest -= solution[i] * columns[i][r];
+		squares += rest * rest;
+	}
+	/* Counts are never known better than to the rounding of a slice's edges. */
+	double variance = fmax(squares / (double)(rows - count), 1e-12);
+	for (size_t i = 0; i < count; i++)
+		errors[i] = sqrt(variance * matrix[i][count + i]) / scale[i];
+	return true;
+}
+
+struct fit {
+	size_t active[ACTIVE_MAX];
+	size_t count;
+	double coefficients[ACTIVE_MAX];
+};
+
+static void gather(const struct attribution *attribution, const struct fit *fit, const double *steady,
+                   const double **columns)
+{
+	columns[0] = steady;
+	for (size_t i = 0; i < fit->count; i++)
+		columns[1 + i] = attribution->sources[fit->active[i]].slices;
+}
+
+static bool is_active(const struct fit *fit, size_t source)
+{
+	for (size_t i = 0; i < fit->count; i++)
+		if (fit->active[i] == source)
+			return true;
+	return false;
+}
+
+/* Adds the source with the most significant coefficient above zero, as long as there is one. */
+static void select_sources(const struct attribution *attribution, struct fit *fit, const bool *candidate,
+                           const double *steady, const double *y)
+{
+	const double *columns[ACTIVE_MAX + 2];
+	double solution[ACTIVE_MAX + 2], errors[ACTIVE_MAX + 2];
+	while (fit->count < ACTIVE_MAX) {
+		double best = T_MIN;
+		size_t chosen = SIZE_MAX;
+		gather(attribution, fit, steady, columns);
+		for (size_t s = 0; s < attribution->source_count; s++) {
+			if (!candidate[s] || is_active(fit, s))
+				continue;
+			columns[1 + fit->count] = attribution->sources[s].slices;
+			if (!least_squares(columns, fit->count + 2, y, attribution->slices, solution, errors))
+				continue;
+			double significance = solution[1 + fit->count] / errors[1 + fit->count];
+			if (significance > best) {
+				best = significance;
+				chosen = s;
+			}
+		}
+		if (chosen == SIZE_MAX)
+			break;
+		fit->active[fit->count++] = chosen;
+	}
+}
+
+/* Least squares within bounds, by turns: the function is convex, so this ends at its one minimum. */
+static void bounded(const struct attribution *attribution, struct fit *fit, const double *steady, const double *y,
+                    double most)
+{
+	const double *columns[ACTIVE_MAX + 2];
+	double values[ACTIVE_MAX + 2] = {0};
+	gather(attribution, fit, steady, columns);
+	for (unsigned turn = 0; turn < 500; turn++)
+		for (size_t i = 0; i <= fit->count; i++) {
+			double product = 0, square = 0;
+			for (size_t r = 0; r < attribution->slices; r++) {
+				double rest = y[r];
+				for (size_t k = 0; k <= fit->count; k++)
+					rest -= k == i ? 0 : values[k] * columns[k][r];
+				product += columns[i][r] * rest;
+				square += columns[i][r] * columns[i][r];
+			}
+			values[i] = square > 0 ? fmax(product / square, 0) : 0;
+			if (i > 0)
+				values[i] = fmin(values[i], most);
+		}
+	memcpy(fit->coefficients, values + 1, fit->count * sizeof(*values));
+}
+
+/* The standard error a source's coefficient would have; infinite where it cannot be told from the others. */
+static double error_of(const struct attribution *attribution, const struct fit *fit, size_t source,
+                       const double *steady, const double *y)
+{
+	const double *columns[ACTIVE_MAX + 2];
+	double solution[ACTIVE_MAX + 2], errors[ACTIVE_MAX + 2];
+	gather(attribution, fit, steady, columns);
+	columns[1 + fit->count] = attribution->sources[source].slices;
+	if (!least_squares(columns, fit->count + 2, y, attribution->slices, solution, errors))
+		return INFINITY;
+	return errors[1 + fit->count];
+}
+
+static const char too_even[] = "too few, too even or too much together with others to be told from the rest";
+static const char too_few[] =
+	"no slices to compare: no CPU was free to read counters meanwhile, or the time was too short";
+static const char within[] = "run at the end of an interrupt or in a thread, within a gap of theirs";
+
+bool attribution_solve(struct attribution *attribution, double *counts, double *lost)
+{
+	size_t rows = attribution->slices, sources = attribution->source_count;
+	bool *for_counts = calloc(2 * sources + 1, sizeof(bool)), *for_lost = for_counts ? for_counts + sources : NULL;
+	double *steady = calloc(rows + 1, sizeof(*steady));
+	struct fit fit = {0};
+	if (!for_counts || !steady) {
+		free(for_counts);
+		free(steady);
+		return false;
+	}
+	double all_lost = 0;
+	for (size_t r = 0; r < rows; r++) {
+		steady[r] = (double)(attribution->bounds[r + 1] - attribution->bounds[r]) / clock_now_used.hz;
+		all_lost += lost[r];
+	}
+	for (size_t s = 0; s < sources; s++) {
+		struct source *source = &attribution->sources[s];
+		if (source->class == SOURCE_SOFTIRQ)
+			source->reason = within;
+		if (source->class != SOURCE_INTERRUPT && source->class != SOURCE_SOFTIRQ)
+			continue;
+		double left = 0;
+		for (size_t r = 0; source->slices && r < rows; r++)
+			left += source->slices[r];
+		bool compared = source->slices && rows >= SLICES_MIN;
+		for_lost[s] = compared && left > 0;
+		for_counts[s] = for_lost[s] && source->class == SOURCE_INTERRUPT;
+		if (!compared && !source->gaps_told && source->class == SOURCE_INTERRUPT)
+			source->reason = too_few;
+	}
+	if (rows >= SLICES_MIN) {
+		select_sources(attribution, &fit, for_counts, steady, counts);
+		bounded(attribution, &fit, steady, counts, 1); /* an interrupt makes one gap at most */
+		for (size_t i = 0; i < fit.count; i++) {
+			struct source *source = &attribution->sources[fit.active[i]];
+			for (size_t r = 0; r < rows; r++)
+				source->gaps += fit.coefficients[i] * source->slices[r];
+			source->gaps_told = true;
+		}
+		for (size_t s = 0; s < sources; s++) {
+			struct source *source = &attribution->sources[s];
+			if (!for_counts[s] || is_active(&fit, s))
+				continue;
+			if (fit.count == ACTIVE_MAX || error_of(attribution, &fit, s, steady, counts) > ERROR_MAX)
+				source->reason = source->gaps_told ? NULL : too_even;
+			else
+				source->gaps_told = true;
+		}
+		fit = (struct fit){0};
+		select_sources(attribution, &fit, for_lost, steady, lost);
+		bounded(attribution, &fit, steady, lost, INFINITY);
+		for (size_t i = 0; i < fit.count; i++) {
+			struct source *source = &attribution->sources[fit.active[i]];
+			for (size_t r = 0; r < rows; r++)
+				source->lost_ticks += fit.coefficients[i] * source->slices[r];
+			source->lost_told = true;
+		}
+		for (size_t s = 0; s < sources; s++) {
+			struct source *source = &attribution->sources[s];
+			double left = 0;
+			for (size_t r = 0; for_lost[s] && r < rows; r++)
+				left += source->slices[r];
+			if (for_lost[s] && !is_active(&fit, s) && fit.count < ACTIVE_MAX &&
+			    error_of(attribution, &fit, s, steady, lost) * left <= LOST_ERROR_MAX * all_lost)
+				source->lost_told = true;
+		}
+	}
+	attribution->unattributed_gaps = (double)attribution->gaps;
+	attribution->unattributed_lost = (double)attribution->lost_ticks;
+	for (size_t s = 0; s < sources; s++) {
+		struct source *source = &attribution->sources[s];
+		/* No more than there are: a regression may overshoot by its error. */
+		source->gaps = fmin(source->gaps, attribution->unattributed_gaps);
+		source->lost_ticks = fmin(source->lost_ticks, attribution->unattributed_lost);
+		attribution->unattributed_gaps -= source->gaps_told ? source->gaps : 0;
+		attribution->unattributed_lost -= source->lost_told ? source->lost_ticks : 0;
+	}
+	free(for_counts);
+	free(steady);
+	return true;
+}
+
+static int compare_double(const void *left, const void *right)
+{
+	double a = *(const double *)left, b = *(const double *)right;
+	return (a > b) - (a < b);
+}
+
+/* Whether a timer's interrupts are frequent enough, in nine of ten slices, to be the cause of a period. */
+static bool keeps_up(const struct source *source, const uint64_t *bounds, size_t slices, double period)
+{
+	double *ratios = malloc((slices + 1) * sizeof(*ratios));
+	for (size_t r = 0; ratios && r < slices; r++)
+		/* One more: a slice's edges may cut off one of them. */
+		ratios[r] = (source->slices[r] + 1) / ((double)(bounds[r + 1] - bounds[r]) / period);
+	if (ratios)
+		qsort(ratios, slices, sizeof(*ratios), compare_double);
+	double left = 0;
+	for (size_t r = 0; r < slices; r++)
+		left += source->slices[r];
+	double cycles = (double)(bounds[slices] - bounds[0]) / period;
+	bool good = ratios && slices > 0 && ratios[slices / 10] >= TIMER_RATE_MIN && left >= TIMER_RATE_MIN * cycles;
+	free(ratios);
+	return good;
+}
+
+static size_t slice_of(const uint64_t *bounds, size_t slices, uint64_t at, size_t from)
+{
+	while (from < slices && at >= bounds[from + 1])
+		from++;
+	return from;
+}
+
+/* Gives a timer the gaps of every period that its interrupts can have caused, and takes both out of the slices. */
+static void claim_periods(struct attribution *attribution, const struct gaps *gaps, const struct period *periods,
+                          size_t period_count, const uint8_t *owner, double *counts, double *lost)
+{
+	for (size_t s = 0; s < attribution->source_count; s++) {
+		struct source *source = &attribution->sources[s];
+		for (size_t p = 0; source->timer && source->slices && p < period_count; p++) {
+			if (!keeps_up(source, attribution->bounds, attribution->slices, periods[p].ticks))
+				continue;
+			size_t slice = 0;
+			for (size_t i = 0; i < gaps->kept; i++) {
+				if (owner[i] != p || gaps->ring[i].at < attribution->bounds[0])
+					continue;
+				slice = slice_of(attribution->bounds, attribution->slices, gaps->ring[i].at, slice);
+				if (slice == attribution->slices)
+					break;
+				double ticks = (double)gaps->ring[i].ticks;
+				counts[slice]--;
+				lost[slice] -= ticks;
+				source->slices[slice] = fmax(source->slices[slice] - 1, 0);
+				source->gaps++;
+				source->lost_ticks += ticks;
+			}
+			source->gaps_told = source->lost_told = true;
+		}
+	}
+}
+
+static bool sources_make(struct attribution *attribution, const struct readings *readings, size_t cpu)
+{
+	size_t cpus = readings->cpus->count, slices = attribution->slices;
+	attribution->sources = calloc(readings->label_count + 1, sizeof(*attribution->sources));
+	if (!attribution->sources)
+		return false;
+	for (size_t l = 0; l < readings->label_count; l++) {
+		struct source source = {.class = readings->labels[l].class, .timer = readings->labels[l].timer};
+		snprintf(source.label, sizeof(source.label), "%s", readings->labels[l].text);
+		source.slices = calloc(slices + 1, sizeof(*source.slices));
+		if (!source.slices)
+			return false;
+		for (size_t r = 0; r < slices; r++) {
+			const struct reading *old = &readings->each[r], *new = &readings->each[r + 1];
+			uint64_t from = l < old->labels ? old->counts[l * cpus + cpu] : 0;
+			uint64_t to = l < new->labels ? new->counts[l * cpus + cpu] : from;
+			source.slices[r] = to > from ? (double)(to - from) : 0;
+			source.count += source.slices[r];
+		}
+		if (source.count > 0)
+			attribution->sources[attribution->source_count++] = source;
+		else
+			free(source.slices);
+	}
+	struct source switches = {.label = "involuntary switches", .class = SOURCE_SWITCHES};
+	const struct reading *first = &readings->each[0], *last = &readings->each[slices];
+	if (slices > 0 && first->switches[cpu] >= 0 && last->switches[cpu] >= 0) {
+		switches.count = (double)(last->switches[cpu] - first->switches[cpu]);
+		switches.gaps_told = true;
+		switches.gaps = switches.count; /* the CPU is taken and given back: one gap each */
+		switches.lost_told = first->waited[cpu] >= 0 && last->waited[cpu] >= 0;
+		if (switches.lost_told)
+			switches.lost_ticks = (double)(last->waited[cpu] - first->waited[cpu]) * clock_now_used.hz / 1e9;
+		else
+			switches.reason = "the kernel does not tell how long a thread waited (no schedstat)";
+		attribution->sources[attribution->source_count++] = switches;
+	}
+	return true;
+}
+
+bool attribution_make(struct attribution *attribution, const struct readings *readings, size_t cpu,
+                      const struct gaps *gaps, const struct period *periods, size_t period_count, const uint8_t *owner)
+{
+	*attribution = (struct attribution){.bounds = readings->at};
+	/* Where the ring is full nothing is known of the later gaps' times. */
+	uint64_t known = gaps->kept < gaps->count ? gaps->ring[gaps->kept - 1].at : UINT64_MAX;
+	while (attribution->slices + 1 < readings->count && readings->at[attribution->slices + 1] <= known)
+		attribution->slices++;
+	size_t slices = attribution->slices;
+	double *counts = calloc(2 * slices + 1, sizeof(*counts)), *lost = counts ? counts + slices : NULL;
+	bool good = counts && sources_make(attribution, readings, cpu);
+	size_t slice = 0;
+	for (size_t i = 0; good && i < gaps->kept; i++) {
+		if (slices == 0 || gaps->ring[i].at < attribution->bounds[0])
+			continue;
+		slice = slice_of(attribution->bounds, slices, gaps->ring[i].at, slice);
+		if (slice == slices)
+			break;
+		counts[slice]++;
+		lost[slice] += (double)gaps->ring[i].ticks;
+		attribution->gaps++;
+		attribution->lost_ticks += gaps->ring[i].ticks;
+	}
+	for (size_t r = 0; good && r < slices; r++) {
+		const struct reading *old = &readings->each[r], *new = &readings->each[r + 1];
+		if (old->switches[cpu] >= 0 && new->switches[cpu] >= 0)
+			counts[r] -= (double)(new->switches[cpu] - old->switches[cpu]);
+		if (old->waited[cpu] >= 0 && new->waited[cpu] >= 0)
+			lost[r] -= (double)(new->waited[cpu] - old->waited[cpu]) * clock_now_used.hz / 1e9;
+	}
+	if (good) {
+		claim_periods(attribution, gaps, periods, period_count, owner, counts, lost);
+		good = attribution_solve(attribution, counts, lost);
+	}
+	free(counts);
+	return good;
+}
+
+void attribution_free(struct attribution *attribution)
+{
+	for (size_t s = 0; s < attribution->source_count; s++)
+		free(attribution->sources[s].slices);
+	free(attribution->sources);
+	*attribution = (struct attribution){0};
+}
+
+static const char *const class_names[] = {"interrupt", "softirq", "switch", "steal", "smi"};
+
+static void source_write(struct json *json, const struct source *source, double seconds)
+{
+	json_object_begin(json, NULL);
+	json_text(json, "source", source->label);
+	json_text(json, "kind", class_names[source->class]);
+	json_f64(json, "count", source->count);
+	json_f64(json, "rate_per_s", source->count / seconds);
+	if (source->gaps_told)
+		json_f64(json, "explained_gaps", source->gaps);
+	else
+		json_null(json, "explained_gaps");
+	if (source->lost_told)
+		json_f64(json, "explained_lost_ns", clock_ns(source->lost_ticks));
+	else
+		json_null(json, "explained_lost_ns");
+	json_text(json, "reason",
+	          source->gaps_told && source->lost_told ? NULL
+	          : source->reason                       ? source->reason
+	                                                 : too_even);
+	json_object_end(json);
+}
+
+void attribution_write(struct json *json, const char *key, const struct attribution *attribution, double steal_ms,
+                       int64_t smi)
+{
+	size_t slices = attribution->slices;
+	if (slices == 0) {
+		json_null(json, key);
+		return;
+	}
+	double seconds = clock_ns((double)(attribution->bounds[slices] - attribution->bounds[0])) / 1e9;
+	json_object_begin(json, key);
+	json_u64(json, "slices", slices);
+	json_f64(json, "slice_s", seconds / (double)slices);
+	json_u64(json, "gaps", attribution->gaps);
+	json_f64(json, "lost_ns", clock_ns((double)attribution->lost_ticks));
+	json_array_begin(json, "sources");
+	for (size_t s = 0; s < attribution->source_count; s++)
+		source_write(json, &attribution->sources[s], seconds);
+	if (steal_ms >= 0) {
+		/* Stolen time is part of the unattributed: the kernel's own account of it is shown beside, in steps of 10 ms. */
+		struct source steal = {.label = "steal",
+		                       .class = SOURCE_STEAL,
+		                       .count = steal_ms,
+		                       .reason = "counted in ms by the kernel, in steps of its clock, not in gaps"};
+		source_write(json, &steal, seconds);
+	}
+	if (smi >= 0) {
+		struct source interrupts = {.label = "SMI",
+		                            .class = SOURCE_SMI,
+		                            .count = (double)smi,
+		                            .gaps_told = smi == 0,
+		                            .lost_told = smi == 0,
+		                            .reason = "read before and after only, because reading interrupts the CPU"};
+		source_write(json, &interrupts, seconds);
+	}
+	json_array_end(json);
+	json_f64(json, "unattributed_gaps", attribution->unattributed_gaps);
+	json_f64(json, "unattributed_lost_ns", clock_ns(attribution->unattributed_lost));
+	if (attribution->gaps)
+		json_f64(json, "unattributed_share", attribution->unattributed_gaps / (double)attribution->gaps);
+	else
+		json_null(json, "unattributed_share");
+	if (attribution->lost_ticks)
+		json_f64(json, "unattributed_lost_share", attribution->unattributed_lost / (double)attribution->lost_ticks);
+	else
+		json_null(json, "unattributed_lost_share");
+	json_object_end(json);
+}

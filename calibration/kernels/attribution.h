@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the gaps were, as far as counters tell: counts of interrupts, softirqs and context switches are read from another
+ * CPU in slices of the observation, and the gaps of each slice are regressed on them. What no count explains stays
+ * unattributed; what comes too evenly to be told from a steady rest is not told, unless it is a timer whose gaps are
+ * known by their period. */
+#ifndef SUTPROBE_ATTRIBUTION_H
+#define SUTPROBE_ATTRIBUTION_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "affinity.h"
+#include "gaps.h"
+#include "periods.h"
+
+struct json;
+
+enum source_class { SOURCE_INTERRUPT, SOURCE_SOFTIRQ, SOURCE_SWITCHES, SOURCE_STEAL, SOURCE_SMI };
+
+struct source {
+	char label[24];
+	enum source_class class;
+	bool timer;
+	double *slices; /* events in each slice; NULL where only the sum is known */
+	double count;
+	bool gaps_told, lost_told;
+	double gaps;       /* explained */
+	double lost_ticks; /* explained */
+	const char *reason;
+};
+
+/* The observation of one CPU. The first `slices` + 1 readings bound the slices. */
+struct attribution {
+	size_t slices;
+	const uint64_t *bounds; /* ticks */
+	struct source *sources;
+	size_t source_count;
+	double
+		*switch_lost; /* ticks that the thread waited for its CPU in each slice; NULL where the kernel does not tell */
+	/* results, of the gaps within the bounds */
+	uint64_t gaps;
+	uint64_t lost_ticks;
+	double unattributed_gaps, unattributed_lost;
+};
+
+/* Readings of one observation, for all CPUs of a list. */
+struct readings {
+	const struct cpu_list *cpus;
+	const int *threads; /* the measuring thread of each CPU */
+	size_t count, capacity;
+	uint64_t *at; /* ticks */
+	struct reading *each;
+	struct label *labels;
+	size_t label_count;
+};
+
+bool readings_open(struct readings *readings, const struct cpu_list *cpus, const int *threads, size_t capacity);
+/* Reads all counters once; beyond the capacity, in place of the last. */
+void readings_take(struct readings *readings);
+void readings_free(struct readings *readings);
+
+/* Tells the gaps of one CPU from the readings and the periods found; owner as periods_find leaves it. False when memory
+ * runs out. To be freed. */
+bool attribution_make(struct attribution *attribution, const struct readings *readings, size_t cpu,
+                      const struct gaps *gaps, const struct period *periods, size_t period_count, const uint8_t *owner);
+void attribution_free(struct attribution *attribution);
+/* The arithmetic alone: sources with their slices, gap counts and lost ticks of each slice. */
+bool attribution_solve(struct attribution *attribution, double *counts, double *lost);
+/* `steal_ms` and `smi` are sums over the observation, negative where unknown. */
+void attribution_write(struct json *json, const char *key, const struct attribution *attribution, double steal_ms,
+                       int64_t smi);
+
+#endif

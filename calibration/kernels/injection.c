@@ -1,0 +1,547 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What is judged and what is not. Whether an interruption lies inside a recorded gap does not depend on the machine's own
+ * noise, so that missing more than 1 % of them is always wrong. Its length can be told only as well as the cost of an
+ * interruption that does nothing is known, and its period only as well as the injector kept it: both are measured, and where
+ * they do not suffice the verdict is "inconclusive" and says why. */
+#include "injection.h"
+
+#include <errno.h>
+#include <math.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "affinity.h"
+#include "clock.h"
+#include "gaps.h"
+#include "periods.h"
+#include "statistics.h"
+#include "stopping.h"
+
+/* musl has this name for the thread a timer signals; older glibc has only the member behind it. */
+#ifndef sigev_notify_thread_id
+#define sigev_notify_thread_id _sigev_un._tid
+#endif
+
+#define TRAINS 3u
+#define EMPTY TRAINS /* one more, which does nothing: what an interruption costs by itself, at that very time */
+#define ALL (TRAINS + 1u)
+/* Another try has another phase against the machine's own timers, which may have hidden a train. */
+#define TRIES 2u
+/* How far the number, the length and the period found may be from the truth. */
+#define COUNT_TOLERANCE 0.01
+#define LENGTH_TOLERANCE 0.05
+#define PERIOD_TOLERANCE 0.01
+/* A gap that began so long before the injection has something else in it as well. */
+#define MERGED_US 3.0
+/* The first ones pay for pages and caches that have not been touched yet. */
+#define WARM_UP 3u
+
+static const struct {
+	double busy_ns, period_ns, offset_ns;
+} trains[ALL] = {
+	/* Offsets that keep trains, whose periods divide one another, out of each other's way. */
+	{5e3, 1e6, 0},
+	{20e3, 4e6, 250e3},
+	{200e3, 100e6, 400e3},
+	{0, 1e6, 800e3},
+};
+
+struct injected {
+	uint64_t begin, end;
+};
+
+struct log {
+	struct injected *each;
+	size_t capacity;
+	_Atomic size_t count;
+	uint64_t busy; /* ticks */
+};
+
+enum verdict { VERDICT_FOUND, VERDICT_INCONCLUSIVE, VERDICT_MISSED };
+
+struct outcome {
+	const char *mechanism;
+	unsigned train;
+	size_t injected, in_gaps, alone;
+	double length_ns, overhead_ns, overhead_spread_ns, period_ns;
+	uint64_t period_gaps;
+	enum verdict verdict;
+	bool hidden; /* another phase may show it */
+	char reason[200];
+};
+
+double injection_s = 2;
+static struct outcome outcomes[2 * TRAINS];
+static size_t outcome_count;
+static struct log logs[ALL];
+
+static void steal(struct log *log)
+{
+	size_t slot = atomic_load_explicit(&log->count, memory_order_relaxed);
+	uint64_t begin = clock_start(), end = begin;
+	while (end - begin < log->busy)
+		end = clock_stop();
+	if (slot < log->capacity) {
+		log->each[slot] = (struct injected){begin, end};
+		atomic_store_explicit(&log->count, slot + 1, memory_order_release);
+	}
+}
+
+static void handle(int number)
+{
+	steal(&logs[number - SIGRTMIN]);
+}
+
+/* One measured thread and what interrupts it. */
+struct scene {
+	bool rival;
+	unsigned cpu;
+	double seconds;
+	struct gaps gaps;
+	timer_t timers[ALL];
+	size_t timer_count;
+	pthread_t rivals[ALL];
+	size_t rival_count;
+	bool real_time;
+	struct timespec from;
+	_Atomic bool over;
+	struct error error;
+};
+
+static struct scene *stage; /* the rivals' way to their scene */
+
+static struct timespec later(struct timespec from, double ns)
+{
+	uint64_t sum = (uint64_t)from.tv_sec * 1000000000u + (uint64_t)from.tv_nsec + (uint64_t)ns;
+	return (struct timespec){.tv_sec = (time_t)(sum / 1000000000u), .tv_nsec = (long)(sum % 1000000000u)};
+}
+
+static void *rival(void *argument)
+{
+	unsigned train = (unsigned)(uintptr_t)argument;
+	struct sched_param priority = {.sched_priority = 1};
+	struct error ignored = {0};
+	if (!affinity_pin(stage->cpu, &ignored) ||
+	    (stage->real_time && pthread_setschedparam(pthread_self(), SCHED_FIFO, &priority) != 0))
+		return NULL;
+	for (uint64_t cycle = 1; !atomic_load(&stage->over); cycle++) {
+		struct timespec at = later(stage->from, trains[train].offset_ns + (double)cycle * trains[train].period_ns);
+		while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL) == EINTR)
+			continue;
+		if (!atomic_load(&stage->over))
+			steal(&logs[train]);
+	}
+	return NULL;
+}
+
+static bool start_timers(struct scene *scene)
+{
+	for (unsigned i = 0; i < ALL; i++) {
+		struct sigaction action = {.sa_handler = handle};
+		struct sigevent event = {.sigev_notify = SIGEV_THREAD_ID, .sigev_signo = SIGRTMIN + (int)i};
+		struct itimerspec every = {.it_interval = later((struct timespec){0}, trains[i].period_ns),
+		                           .it_value = later(scene->from, trains[i].offset_ns + trains[i].period_ns)};
+		/* One at a time: a handler inside another's would be counted in both. */
+		sigfillset(&action.sa_mask);
+		event.sigev_notify_thread_id = (pid_t)syscall(SYS_gettid);
+		if (sigaction(event.sigev_signo, &action, NULL) != 0 ||
+		    timer_create(CLOCK_MONOTONIC, &event, &scene->timers[i]) != 0)
+			return error_set(&scene->error, ERROR_INTERNAL, "a timer: %s", strerror(errno));
+		scene->timer_count++;
+		if (timer_settime(scene->timers[i], TIMER_ABSTIME, &every, NULL) != 0)
+			return error_set(&scene->error, ERROR_INTERNAL, "a timer: %s", strerror(errno));
+	}
+	return true;
+}
+
+static bool start_rivals(struct scene *scene)
+{
+	struct sched_param idle = {0};
+	stage = scene;
+	/* Any ordinary thread takes the CPU from an idle-class one at once, which an ordinary one it need not. */
+	if (!scene->real_time && pthread_setschedparam(pthread_self(), SCHED_IDLE, &idle) != 0)
+		return error_set(&scene->error, ERROR_UNSUPPORTED, "neither real-time nor idle-class threads are permitted");
+	for (unsigned i = 0; i < ALL; i++, scene->rival_count++) {
+		int reason = pthread_create(&scene->rivals[i], NULL, rival, (void *)(uintptr_t)i);
+		if (reason)
+			return error_set(&scene->error, ERROR_INTERNAL, "a rival thread: %s", strerror(reason));
+	}
+	return true;
+}
+
+static void *act(void *argument)
+{
+	struct scene *scene = argument;
+	if (!affinity_pin(scene->cpu, &scene->error))
+		return NULL;
+	clock_gettime(CLOCK_MONOTONIC, &scene->from);
+	if (scene->rival ? start_rivals(scene) : start_timers(scene))
+		gaps_run(&scene->gaps, (uint64_t)(scene->seconds * clock_now_used.hz));
+	for (size_t i = 0; i < scene->timer_count; i++)
+		timer_delete(scene->timers[i]);
+	atomic_store(&scene->over, true);
+	for (size_t i = 0; i < scene->rival_count; i++)
+		pthread_join(scene->rivals[i], NULL);
+	return NULL;
+}
+
+static bool real_time_permitted(void)
+{
+	struct sched_param priority = {.sched_priority = 1}, ordinary = {0};
+	if (pthread_setschedparam(pthread_self(), SCHED_FIFO, &priority) != 0)
+		return false;
+	return pthread_setschedparam(pthread_self(), SCHED_OTHER, &ordinary) == 0;
+}
+
+static void *ask_real_time(void *answer)
+{
+	*(bool *)answer = real_time_permitted();
+	return NULL;
+}
+
+static bool play(struct scene *scene, struct error *error)
+{
+	const struct cpu_list *allowed = affinity_allowed();
+	pthread_t thread;
+	scene->cpu = allowed->cpus[allowed->count - 1];
+	if (!gaps_open(&scene->gaps, 0, error))
+		return false;
+	/* Half of the shortest injection, and well above a turn. */
+	scene->gaps.threshold_ticks = (uint64_t)(1e-6 * clock_now_used.hz);
+	for (unsigned i = 0; i < ALL; i++) {
+		logs[i].busy = (uint64_t)(trains[i].busy_ns * clock_now_used.hz / 1e9);
+		logs[i].capacity = (size_t)(scene->seconds * 1e9 / trains[i].period_ns * 1.1) + 16;
+		logs[i].each = calloc(logs[i].capacity, sizeof(*logs[i].each));
+		atomic_store(&logs[i].count, 0);
+		if (!logs[i].each)
+			return error_set(error, ERROR_NO_MEMORY, "no memory for a log of injections");
+		memset(logs[i].each, 0, logs[i].capacity * sizeof(*logs[i].each));
+	}
+	int reason = 0;
+	if (scene->rival && (reason = pthread_create(&thread, NULL, ask_real_time, &scene->real_time)) == 0)
+		pthread_join(thread, NULL);
+	if (reason == 0 && (reason = pthread_create(&thread, NULL, act, scene)) == 0)
+		pthread_join(thread, NULL);
+	if (reason)
+		return error_set(error, ERROR_INTERNAL, "a thread: %s", strerror(reason));
+	if (scene->error.code != ERROR_NONE)
+		*error = scene->error;
+	return error->code == ERROR_NONE;
+}
+
+static void scene_free(struct scene *scene)
+{
+	gaps_free(&scene->gaps);
+	for (unsigned i = 0; i < ALL; i++) {
+		free(logs[i].each);
+		logs[i].each = NULL;
+	}
+}
+
+/* The gap that an injection lies in; NULL when there is none. */
+static const struct gap *gap_of(const struct gaps *gaps, const struct injected *injected)
+{
+	size_t low = 0, high = gaps->kept;
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+		if (gaps->ring[middle].at <= injected->begin)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	if (low == 0)
+		return NULL;
+	const struct gap *gap = &gaps->ring[low - 1];
+	return injected->end <= gap->at + gap->ticks ? gap : NULL;
+}
+
+static unsigned injections_in(const struct gap *gap)
+{
+	unsigned sum = 0;
+	for (unsigned t = 0; t < ALL; t++)
+		for (size_t i = 0; i < logs[t].count; i++)
+			sum += logs[t].each[i].begin >= gap->at && logs[t].each[i].end <= gap->at + gap->ticks;
+	return sum;
+}
+
+/* Gap lengths less the time that the injector itself was busy, in ticks, of gaps with this one injection in them; returns
+ * how many. `beside` and `lengths` may be NULL. */
+static size_t beside_of(const struct scene *scene, const struct log *log, double *beside, struct outcome *outcome)
+{
+	size_t alone = 0, count = atomic_load(&log->count);
+	for (size_t i = WARM_UP; i < count; i++) {
+		const struct injected *each = &log->each[i];
+		if (each->begin < scene->gaps.begin || each->end > scene->gaps.end)
+			continue;
+		const struct gap *gap = gap_of(&scene->gaps, each);
+		if (outcome) {
+			outcome->injected++;
+			outcome->in_gaps += gap != NULL;
+		}
+		if (gap && injections_in(gap) == 1)
+			beside[alone++] = (double)gap->ticks - (double)(each->end - each->begin);
+	}
+	return alone;
+}
+
+static int compare_double(const void *left, const void *right)
+{
+	double a = *(const double *)left, b = *(const double *)right;
+	return (a > b) - (a < b);
+}
+
+/* What an interruption that does nothing costs, and the spread of that between its quartiles, in ticks. */
+static bool calibrate(const struct scene *scene, double *overhead, double *spread, struct error *error)
+{
+	double *beside = calloc(logs[EMPTY].count + 1, sizeof(*beside));
+	if (!beside)
+		return error_set(error, ERROR_NO_MEMORY, "no memory for %zu injections", (size_t)logs[EMPTY].count);
+	size_t count = beside_of(scene, &logs[EMPTY], beside, NULL);
+	if (count) {
+		qsort(beside, count, sizeof(*beside), compare_double);
+		*overhead = beside[count / 2];
+		*spread = beside[3 * count / 4] - beside[count / 4];
+	}
+	free(beside);
+	/* A thread that was hardly given its CPU knows no cost, and then no length is judged. */
+	if (count == 0)
+		*spread = clock_now_used.hz;
+	return true;
+}
+
+/* The period among those found that is nearest to the one made, when it is near enough. */
+static const struct period *matching(const struct period *found, size_t count, double ticks)
+{
+	for (size_t i = 0; i < count; i++)
+		if (fabs(found[i].ticks / ticks - 1) <= PERIOD_TOLERANCE)
+			return &found[i];
+	return NULL;
+}
+
+/* The same train as one of those found, of several with like periods (the machine's own tick may be one): that whose gaps
+ * hold most of the injections. */
+static const struct period *matching_gaps(const struct scene *scene, unsigned train, const struct period *found,
+                                          size_t count, const uint8_t *owner)
+{
+	size_t hits[PERIODS_MAX] = {0}, best = 0;
+	for (size_t i = WARM_UP; i < logs[train].count; i++) {
+		const struct gap *gap = gap_of(&scene->gaps, &logs[train].each[i]);
+		if (gap && owner[gap - scene->gaps.ring] != PERIODS_NONE)
+			hits[owner[gap - scene->gaps.ring]]++;
+	}
+	for (size_t i = 1; i < count; i++)
+		if (hits[i] > hits[best])
+			best = i;
+	return count && 2 * hits[best] > logs[train].count ? &found[best] : NULL;
+}
+
+static void judge(struct outcome *outcome, enum verdict verdict, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+
+static void judge(struct outcome *outcome, enum verdict verdict, const char *format, ...)
+{
+	va_list arguments;
+	if (verdict <= outcome->verdict)
+		return;
+	outcome->verdict = verdict;
+	va_start(arguments, format);
+	vsnprintf(outcome->reason, sizeof(outcome->reason), format, arguments);
+	va_end(arguments);
+}
+
+/* Injections that could not keep their own place in time: what else is in their gap began before them. */
+static size_t merged(const struct scene *scene, unsigned train, double overhead)
+{
+	size_t sum = 0;
+	double early = overhead + MERGED_US * clock_now_used.hz / 1e6;
+	for (size_t i = WARM_UP; i < logs[train].count; i++) {
+		const struct gap *gap = gap_of(&scene->gaps, &logs[train].each[i]);
+		sum += gap && ((double)(logs[train].each[i].begin - gap->at) > early || injections_in(gap) > 1);
+	}
+	return sum;
+}
+
+/* Whether the injector kept its period: the detector on the injections themselves, without anything else. */
+static bool kept_time(const struct log *log, double ticks, struct error *error)
+{
+	size_t count = atomic_load(&log->count);
+	struct gap *alone = calloc(count + 1, sizeof(*alone));
+	uint8_t *owner = malloc(count + 1);
+	struct period found[PERIODS_MAX];
+	bool kept = false;
+	if (!alone || !owner) {
+		error_set(error, ERROR_NO_MEMORY, "no memory for %zu injections", count);
+	} else {
+		for (size_t i = 0; i < count; i++)
+			alone[i] = (struct gap){log->each[i].begin, log->each[i].end - log->each[i].begin};
+		size_t periods = periods_find(alone, count, clock_now_used.hz / 1e6, found, owner);
+		const struct period *period = matching(found, periods, ticks);
+		kept = period && (double)period->gaps >= 0.9 * (double)count;
+	}
+	free(alone);
+	free(owner);
+	return kept;
+}
+
+static void judge_period(struct outcome *outcome, const struct scene *scene, const struct period *found, size_t count,
+                         const uint8_t *owner, double overhead, struct error *error)
+{
+	double ticks = trains[outcome->train].period_ns * clock_now_used.hz / 1e9;
+	const struct period *period = matching_gaps(scene, outcome->train, found, count, owner);
+	bool kept = kept_time(&logs[outcome->train], ticks, error);
+	if (period) {
+		outcome->period_ns = clock_ns(period->ticks);
+		outcome->period_gaps = period->gaps;
+	}
+	if (!kept) {
+		judge(outcome, VERDICT_INCONCLUSIVE, "the injector did not keep its period: its own times show none");
+		return;
+	}
+	size_t hidden = merged(scene, outcome->train, overhead);
+	outcome->hidden = hidden * 20 > outcome->injected;
+	if (!period || fabs(period->ticks / ticks - 1) > PERIOD_TOLERANCE) {
+		judge(outcome, hidden * 5 > outcome->injected ? VERDICT_INCONCLUSIVE : VERDICT_MISSED,
+		      "expected a period of %.0f ns, found %.0f; %zu of %zu injections shared their gap with something earlier",
+		      trains[outcome->train].period_ns, outcome->period_ns, hidden, outcome->injected);
+		return;
+	}
+	double others = (double)(scene->gaps.kept - (size_t)period->gaps) / (double)(scene->gaps.end - scene->gaps.begin);
+	double chance = 2 * period->window_ticks * others * (double)period->cycles;
+	double injected = (double)outcome->injected, gaps = (double)period->gaps;
+	double margin = COUNT_TOLERANCE * injected + WARM_UP + 1;
+	if (fabs(gaps - injected) <= margin)
+		return;
+	bool explained = gaps >= injected - margin - (double)hidden && gaps <= injected + margin + 3 * chance;
+	judge(
+		outcome, explained ? VERDICT_INCONCLUSIVE : VERDICT_MISSED,
+		"expected %zu gaps of the period, found %llu; %zu shared their gap with something earlier, %.0f may be chance",
+		outcome->injected, (unsigned long long)period->gaps, hidden, chance);
+}
+
+static void judge_train(struct outcome *outcome, const struct scene *scene, const struct period *found, size_t count,
+                        const uint8_t *owner, double overhead, double spread, struct error *error)
+{
+	const struct log *log = &logs[outcome->train];
+	double busy = trains[outcome->train].busy_ns * clock_now_used.hz / 1e9;
+	double *beside = calloc(log->count + 1, sizeof(*beside));
+	if (!beside) {
+		error_set(error, ERROR_NO_MEMORY, "no memory for %zu injections", (size_t)log->count);
+		return;
+	}
+	outcome->overhead_ns = clock_ns(overhead);
+	outcome->overhead_spread_ns = clock_ns(spread);
+	outcome->alone = beside_of(scene, log, beside, outcome);
+	if (outcome->injected < 5)
+		judge(outcome, VERDICT_INCONCLUSIVE, "expected at least 5 injections in the time watched, found %zu",
+		      outcome->injected);
+	if ((double)outcome->in_gaps < (1 - COUNT_TOLERANCE) * (double)outcome->injected)
+		judge(outcome, VERDICT_MISSED, "expected each of %zu injections inside a gap, found %zu", outcome->injected,
+		      outcome->in_gaps);
+	if (outcome->alone * 2 < outcome->injected) {
+		judge(outcome, VERDICT_INCONCLUSIVE,
+		      "%zu of %zu injections had a gap to themselves: too few to tell their length", outcome->alone,
+		      outcome->injected);
+	} else if (outcome->alone) {
+		double extra = statistics_median(beside, outcome->alone) - overhead;
+		outcome->length_ns = clock_ns(busy + extra);
+		if (fabs(extra) > LENGTH_TOLERANCE * busy)
+			judge(outcome, fabs(extra) <= LENGTH_TOLERANCE * busy + spread ? VERDICT_INCONCLUSIVE : VERDICT_MISSED,
+			      "expected a median length of %.0f ns, found %.0f; an empty interruption's cost spreads by %.0f ns",
+			      trains[outcome->train].busy_ns, outcome->length_ns, outcome->overhead_spread_ns);
+	}
+	free(beside);
+	judge_period(outcome, scene, found, count, owner, overhead, error);
+}
+
+static bool attempt(bool by_rival, struct outcome *made, struct error *error)
+{
+	double overhead = 0, spread = 0;
+	struct scene scene = {.rival = by_rival, .seconds = injection_s};
+	bool good = play(&scene, error) && calibrate(&scene, &overhead, &spread, error);
+	struct period found[PERIODS_MAX];
+	uint8_t *owner = good ? malloc(scene.gaps.kept + 1) : NULL;
+	if (owner) {
+		size_t count = periods_find(scene.gaps.ring, scene.gaps.kept, clock_now_used.hz / 1e6, found, owner);
+		for (unsigned t = 0; t < TRAINS; t++) {
+			made[t] = (struct outcome){.mechanism = !by_rival         ? "signal"
+			                                        : scene.real_time ? "rival, real-time"
+			                                                          : "rival, over idle class",
+			                           .train = t};
+			judge_train(&made[t], &scene, found, count, owner, overhead, spread, error);
+		}
+	} else if (good) {
+		error_set(error, ERROR_NO_MEMORY, "no memory for %zu gaps", scene.gaps.kept);
+	}
+	free(owner);
+	scene_free(&scene);
+	return error->code == ERROR_NONE;
+}
+
+static bool inject(bool by_rival, struct error *error)
+{
+	struct outcome made[TRAINS];
+	bool again = true;
+	for (unsigned number = 0; again && number < TRIES && !stop_error(error); number++) {
+		if (!attempt(by_rival, made, error))
+			return false;
+		again = false;
+		for (unsigned t = 0; t < TRAINS; t++)
+			again = again || made[t].hidden;
+		for (unsigned t = 0; t < TRAINS; t++)
+			if (made[t].verdict == VERDICT_MISSED) {
+				again = false;
+				error_set(error, ERROR_CHECK_FAILED, "%s, %.0f us at %.0f Hz: %s", made[t].mechanism,
+				          trains[t].busy_ns / 1e3, 1e9 / trains[t].period_ns, made[t].reason);
+			}
+	}
+	if (error->code != ERROR_NONE && error->code != ERROR_CHECK_FAILED)
+		return false;
+	memcpy(outcomes + outcome_count, made, sizeof(made));
+	outcome_count += TRAINS;
+	return error->code == ERROR_NONE;
+}
+
+bool injection_by_signal(struct error *error)
+{
+	return inject(false, error);
+}
+
+bool injection_by_rival(struct error *error)
+{
+	return inject(true, error);
+}
+
+void injection_write(struct json *json)
+{
+	static const char *const verdicts[] = {"found", "inconclusive", "missed"};
+	json_array_begin(json, "injections");
+	for (size_t i = 0; i < outcome_count; i++) {
+		const struct outcome *outcome = &outcomes[i];
+		json_object_begin(json, NULL);
+		json_text(json, "mechanism", outcome->mechanism);
+		json_f64(json, "busy_ns", trains[outcome->train].busy_ns);
+		json_f64(json, "period_ns", trains[outcome->train].period_ns);
+		json_u64(json, "injected", outcome->injected);
+		json_u64(json, "in_gaps", outcome->in_gaps);
+		json_u64(json, "alone", outcome->alone);
+		json_f64(json, "found_median_ns", outcome->length_ns);
+		json_f64(json, "overhead_ns", outcome->overhead_ns);
+		json_f64(json, "overhead_spread_ns", outcome->overhead_spread_ns);
+		json_f64(json, "found_period_ns", outcome->period_ns);
+		json_u64(json, "found_period_gaps", outcome->period_gaps);
+		json_text(json, "verdict", verdicts[outcome->verdict]);
+		json_text(json, "reason", outcome->verdict == VERDICT_FOUND ? NULL : outcome->reason);
+		json_object_end(json);
+	}
+	json_array_end(json);
+}

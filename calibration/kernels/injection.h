@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Known answers for the gap loop: interruptions of known number, length and period are made on the measured CPU, and each
+ * must be found, on top of whatever else disturbs the machine. */
+#ifndef SUTPROBE_INJECTION_H
+#define SUTPROBE_INJECTION_H
+
+#include <stdbool.h>
+
+#include "error.h"
+#include "json.h"
+
+/* Seconds that each mechanism is watched for. */
+extern double injection_s;
+
+/* 5 us at 1 kHz, 20 us at 250 Hz and 200 us at 10 Hz at the same time: by timer signals on the measuring thread, and by
+ * rival threads on its CPU. False when something was missed that this machine let be found. */
+bool injection_by_signal(struct error *error);
+bool injection_by_rival(struct error *error);
+/* What was found of each train so far, as a member "injections". */
+void injection_write(struct json *json);
+
+#endif
