@@ -291,8 +291,8 @@ class LongGap(Model):
 class Period(Model):
     """Gaps at equal distances in time.
 
-    ``gaps`` belong to it, of ``cycles`` in which one could be seen; they begin within ``window_ns`` of their time, before
-    or after, and their lengths have the median ``median_ns`` and the sum ``lost_ns``.
+    ``gaps`` belong to it, of ``cycles`` in which one could be seen; they begin within ``window_ns`` of their time,
+    before or after, and their lengths have the median ``median_ns`` and the sum ``lost_ns``.
     """
 
     period_ns: float
@@ -306,7 +306,7 @@ class Period(Model):
 
 
 class GapSource(Model):
-    """What may have made gaps: how often it came, and the gaps and lost time it explains, ``None`` with a ``reason``."""
+    """What may have made gaps: its number, the gaps and lost time it explains, ``None`` with a ``reason``."""
 
     source: str
     kind: Literal["interrupt", "softirq", "switch", "steal", "smi"]

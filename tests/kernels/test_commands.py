@@ -374,9 +374,7 @@ def test_a_c2c_pair_with_a_fault_is_refused_by_name(probe: Probe, cpus: list[int
 
 
 @pytest.mark.parametrize("method", ["transfer", "pingpong"])
-def test_a_matrix_has_every_ordered_pair_and_says_how_long_it_takes(
-    probe: Probe, cpus: list[int], method: str
-) -> None:
+def test_a_matrix_has_every_ordered_pair_and_says_how_long_it_takes(probe: Probe, cpus: list[int], method: str) -> None:
     if len(cpus) < 2:
         pytest.skip("one CPU has no other's cache to load from")
     first, second = cpus[:2]
@@ -733,7 +731,9 @@ def test_jitter_attributes_gaps_without_counting_any_twice(probe: Probe, cpus: l
     assert lost + told["unattributed_lost_ns"] == pytest.approx(told["lost_ns"])
     assert told["gaps"] <= gaps["count"]
     for each in told["sources"]:
-        assert (each["reason"] is None) == (each["explained_gaps"] is not None and each["explained_lost_ns"] is not None)
+        assert (each["reason"] is None) == (
+            each["explained_gaps"] is not None and each["explained_lost_ns"] is not None
+        )
         if each["kind"] == "interrupt":
             assert (each["explained_gaps"] or 0) <= each["count"] * 1.01
     kinds = {each["kind"] for each in told["sources"]}
