@@ -5,6 +5,7 @@
 
 #include "clock.h"
 #include "corefreq.h"
+#include "csv.h"
 #include "generator.h"
 #include "load.h"
 #include "memory.h"
@@ -38,6 +39,7 @@ static struct {
 	double budget_s;
 	double target_half_width;
 	uint64_t keep_best;
+	bool csv;
 } options;
 
 static const struct option table[] = {
@@ -77,6 +79,9 @@ static const struct option table[] = {
 	{"--keep-best", OPTION_U64, &options.keep_best, "M",
 	 "look at every setting briefly, then measure the best M and the best without delay; 0: measure every one", "0",
 	 NULL, 0, 1000, false},
+	{"--csv", OPTION_FLAG, &options.csv, NULL,
+	 "print rows in sc-membench's columns, one for each point measured in full, in place of the document", NULL, NULL,
+	 0, 0, false},
 };
 
 struct placement {
@@ -442,6 +447,49 @@ static void point_write(struct json *json, const struct point *point)
 	json_object_end(json);
 }
 
+/* sc-membench's names where it measures the same; ours for the others. */
+static const char *operation_name(enum load_mix mix)
+{
+	return mix == MIX_READS ? "read" : load_mixes[mix].name;
+}
+
+/* Program bytes, a copy counted once, as sc-membench counts them; the median over all windows of all placements. */
+static bool row_add(const struct point *point)
+{
+	enum load_mix mix = point->shape.mix;
+	size_t windows = point->count * point->windows;
+	double *rates = calloc(windows, sizeof(*rates)), lines = 0;
+	if (!rates)
+		return false;
+	for (size_t i = 0; i < windows; i++) {
+		rates[i] = point->placements[i / point->windows].window_rates[i % point->windows];
+		lines += rates[i] * options.window_s * clock_now_used.hz;
+	}
+	unsigned bytes = load_program_bytes(mix) / (mix == MIX_COPY || mix == MIX_COPY_NT ? 2 : 1);
+	csv_add(&(struct csv_row){
+		.size_bytes = point->buffer_bytes,
+		.operation = operation_name(mix),
+		.bandwidth_mb_s = mb_s(statistics_median(rates, windows), bytes),
+		.threads = point->threads,
+		.iterations = (uint64_t)(lines * LOAD_LINE_BYTES / (double)(point->threads * point->buffer_bytes)),
+		.elapsed_s = options.window_s * (double)windows,
+	});
+	free(rates);
+	return true;
+}
+
+static bool write_rows(struct error *error)
+{
+	for (size_t i = 0; i < results.count; i++) {
+		const struct point *point = results.points[i];
+		if (point->error.code != ERROR_NONE)
+			csv_lost(operation_name(point->shape.mix), &point->error);
+		else if (!point->scan && !row_add(point))
+			return error_set(error, ERROR_INTERNAL, "no memory for rows");
+	}
+	return true;
+}
+
 static bool write_results(struct json *result, struct error *error)
 {
 	size_t failed = 0;
@@ -496,7 +544,7 @@ static bool measure(struct json *result, struct error *error)
 		}
 	}
 	clock_finish();
-	good = good && write_results(result, error);
+	good = good && write_results(result, error) && (!options.csv || write_rows(error));
 	teardown(groups);
 	return good;
 }
@@ -508,4 +556,5 @@ const struct subcommand bandwidth_subcommand = {
 	.option_count = sizeof(table) / sizeof(table[0]),
 	.prepare = prepare,
 	.run = measure,
+	.csv = &options.csv,
 };

@@ -210,7 +210,7 @@ static void run(struct generator_thread *thread)
 	}
 }
 
-static double measure_delay(uint64_t units)
+double generator_delay_ticks(uint64_t units)
 {
 	double best = 0;
 	if (units == 0)
@@ -231,7 +231,7 @@ static double measure_delay(uint64_t units)
 static void measure_delays(const struct generator *generator)
 {
 	for (size_t i = 0; i < generator->delay_count; i++) {
-		double ticks = measure_delay(generator->delays[i]), *known = &generator->delay_ticks[i];
+		double ticks = generator_delay_ticks(generator->delays[i]), *known = &generator->delay_ticks[i];
 		*known = *known > 0 && *known < ticks ? *known : ticks;
 	}
 }

@@ -4,7 +4,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "clock.h"
 #include "corefreq.h"
@@ -16,14 +15,18 @@
 #include "stopping.h"
 #include "subcommand.h"
 
-/* Longer than for bandwidth alone: the probe's own lines must have left the caches the load now fills. */
-#define SETTLE_S 0.05
 #define TAIL_S 0.005
+/* The delay that tells how long one addition is: far longer than a clock read and than what ends a loop, short enough
+ * that of so many tries some are not interrupted. */
+#define DELAY_KNOWN 5000u
+#define DELAY_REPEATS 10
+#define DELAY_MAX 1000000u
 
 static struct {
 	struct word_list probes;
 	const char *load;
 	struct u64_list delays;
+	struct u64_list delays_ns;
 	const char *mix;
 	uint64_t probe_size_bytes;
 	uint64_t stride_bytes;
@@ -36,6 +39,7 @@ static struct {
 	uint64_t placements;
 	uint64_t windows;
 	double window_s;
+	double settle_s;
 	const char *pages;
 	uint64_t seed;
 	double budget_s;
@@ -47,9 +51,12 @@ static const struct option table[] = {
 	 NULL, 0, 0, false},
 	{"--load", OPTION_TEXT, &options.load, "CPULIST@NODE[+...]", "CPUs that load memory, as --group of bandwidth", NULL,
 	 NULL, 0, 0, false},
-	/* The list Intel MLC prints by default, so that the curves can be laid over each other. */
-	{"--delay", OPTION_U64_LIST, &options.delays, "D[,D...]", "dependent additions after every four lines",
-	 "0,2,8,15,50,100,200,300,400,500,700,1000,1300,1700,2500,3500,5000,9000,20000", NULL, 0, 1000000, false},
+	{"--delay", OPTION_U64_LIST, &options.delays, "D[,D...]",
+	 "dependent additions after every four lines (default, without --delay-ns: the nineteen of Intel MLC, 0 to 20000)",
+	 NULL, NULL, 0, DELAY_MAX, true},
+	{"--delay-ns", OPTION_U64_LIST, &options.delays_ns, "T[,T...]",
+	 "in place of --delay: the same in ns, turned into additions by timing some on the first CPU that loads", NULL,
+	 NULL, 0, DELAY_MAX, true},
 	{"--mix", OPTION_WORD, &options.mix, NULL, "traffic of the load", "reads", LOAD_MIX_CHOICES, 0, 0, false},
 	{"--probe-size-bytes", OPTION_U64, &options.probe_size_bytes, "B", "size of each probe's chain", NULL, NULL, 64,
 	 1ull << 40, false},
@@ -72,6 +79,9 @@ static const struct option table[] = {
 	 10000, false},
 	/* 50 ms hold some 300,000 hops of an idle probe: as many as a window of idle latency. */
 	{"--window-s", OPTION_F64, &options.window_s, "S", "length of a window", "0.05", NULL, 0, 3600, false},
+	/* Longer than bandwidth alone takes: the probe's own lines must have left the caches the load now fills. */
+	{"--settle-s", OPTION_F64, &options.settle_s, "S", "time under load before the first window of each delay", "0.05",
+	 NULL, 0, 60, false},
 	{"--pages", OPTION_WORD, &options.pages, NULL, "pages wanted", "auto", MEMORY_PAGE_CHOICES, 0, 0, false},
 	{"--seed", OPTION_U64, &options.seed, "S", "seed of the permutations and of the order of delays", "1", NULL, 0,
 	 1ull << 53, false},
@@ -126,8 +136,17 @@ static struct {
 	double *delay_ticks;
 } sweep;
 
+/* The list Intel MLC prints by default, so that the curves can be laid over each other. */
+static uint64_t default_delays[] = {0,   2,    8,    15,   50,   100,  200,  300,  400,  500,
+                                    700, 1000, 1300, 1700, 2500, 3500, 5000, 9000, 20000};
+
 static bool prepare(struct error *error)
 {
+	if (options.delays.count && options.delays_ns.count)
+		return error_set(error, ERROR_USAGE, "--delay and --delay-ns: expected one of them, found both");
+	if (!options.delays.count && !options.delays_ns.count)
+		options.delays =
+			(struct u64_list){.values = default_delays, .count = sizeof(default_delays) / sizeof(default_delays[0])};
 	struct generator generator = {0};
 	bool good = generator_parse_group(&generator, options.load, error);
 	struct cpu_list seen = {0};
@@ -164,8 +183,53 @@ static bool prepare(struct error *error)
 	return true;
 }
 
+static void measure_addition(struct worker *worker)
+{
+	double *ticks = worker->context;
+	corefreq_settle();
+	for (int i = 0; i < DELAY_REPEATS; i++) {
+		double each = generator_delay_ticks(DELAY_KNOWN) / DELAY_KNOWN;
+		*ticks = i == 0 ? each : fmin(*ticks, each);
+	}
+}
+
+/* Turns --delay-ns into additions, by the CPU that loads first; the points say how long each then really was. */
+static bool delays_from_ns(unsigned cpu, struct error *error)
+{
+	double ticks_each = 0;
+	struct worker worker;
+	if (!worker_start(&worker, cpu, measure_addition, &ticks_each, error))
+		return false;
+	worker_wait(&worker);
+	worker_join(&worker);
+	if (worker.error.code != ERROR_NONE) {
+		*error = worker.error;
+		return false;
+	}
+	if (ticks_each <= 0)
+		return error_set(error, ERROR_CHECK_FAILED,
+		                 "expected %u additions to take some time, found none by this clock; use --delay", DELAY_KNOWN);
+	options.delays.values = calloc(options.delays_ns.count, sizeof(*options.delays.values));
+	if (!options.delays.values)
+		return error_set(error, ERROR_INTERNAL, "no memory for %zu delays", options.delays_ns.count);
+	options.delays.count = options.delays_ns.count;
+	for (size_t i = 0; i < options.delays.count; i++) {
+		double units = round((double)options.delays_ns.values[i] / clock_ns(ticks_each));
+		if (units > DELAY_MAX)
+			return error_set(error, ERROR_USAGE, "--delay-ns: expected at most %.0f ns on this CPU, found %llu",
+			                 DELAY_MAX * clock_ns(ticks_each), (unsigned long long)options.delays_ns.values[i]);
+		options.delays.values[i] = options.delays_ns.values[i] == 0 ? 0 : units < 1 ? 1 : (uint64_t)units;
+	}
+	return true;
+}
+
 static bool setup(struct error *error)
 {
+	struct generator *generator = &sweep.generator;
+	if (!generator_parse_group(generator, options.load, error))
+		return false;
+	if (options.delays_ns.count && !delays_from_ns(generator->threads[0].cpu, error))
+		return false;
 	size_t probes = options.probes.count;
 	sweep.probes = calloc(probes, sizeof(*sweep.probes));
 	sweep.zero = calloc(probes, sizeof(*sweep.zero));
@@ -179,14 +243,13 @@ static bool setup(struct error *error)
 		sweep.points[i].delay = options.delays.values[i];
 	if (!good)
 		return error_set(error, ERROR_INTERNAL, "no memory for %zu points", options.delays.count);
-	struct generator *generator = &sweep.generator;
 	generator->shape =
 		(struct generator_shape){.streams = (unsigned)options.streams, .prefetch_bytes = options.prefetch_bytes};
 	load_mix_parse(options.mix, &generator->shape.mix);
 	generator->buffer_bytes = options.buffer_bytes;
 	page_kind_parse(options.pages, &generator->page_kind);
 	generator->width = load_width_find(options.width, error);
-	if (!generator->width || !generator_parse_group(generator, options.load, error))
+	if (!generator->width)
 		return false;
 	for (size_t i = 0; i < generator->count; i++)
 		good = good && cpu_list_add(&sweep.cpus, generator->threads[i].cpu);
@@ -257,16 +320,15 @@ static bool end_probes(struct error *error)
 
 static bool measure_zero(enum moment moment, struct error *error)
 {
-	double seconds = SETTLE_S + options.window_s * (double)options.windows + TAIL_S, ignored;
+	double seconds = options.settle_s + options.window_s * (double)options.windows + TAIL_S, ignored;
 	if (!begin_probes(seconds, error))
 		return false;
-	struct timespec pause = {.tv_sec = (time_t)seconds, .tv_nsec = (long)((seconds - floor(seconds)) * 1e9)};
-	nanosleep(&pause, NULL);
-	if (!end_probes(error))
+	bool stopped = stop_sleep_ns((uint64_t)(seconds * 1e9));
+	if (!end_probes(error) || (stopped && stop_error(error)))
 		return false;
 	for (size_t i = 0; i < options.probes.count; i++) {
 		struct zero_load *zero = &sweep.zero[i];
-		uint64_t begin = sweep.probes[i].started + (uint64_t)(SETTLE_S * clock_now_used.hz);
+		uint64_t begin = sweep.probes[i].started + (uint64_t)(options.settle_s * clock_now_used.hz);
 		if (!cut_windows(&sweep.probes[i], begin, options.window_s * clock_now_used.hz,
 		                 zero->ticks[moment] + zero->count[moment], &ignored))
 			return error_set(error, ERROR_CHECK_FAILED,
@@ -298,7 +360,7 @@ static bool keep_run(struct point *point, uint64_t seed, struct error *error)
 	struct generator *generator = &sweep.generator;
 	struct placement *placement = &point->placements[point->count];
 	double window_ticks = options.window_s * clock_now_used.hz;
-	uint64_t begin = generator_all_started(generator) + (uint64_t)(SETTLE_S * clock_now_used.hz);
+	uint64_t begin = generator_all_started(generator) + (uint64_t)(options.settle_s * clock_now_used.hz);
 	uint64_t end = begin + (uint64_t)(window_ticks * (double)options.windows);
 	placement->window_rates = calloc(options.windows, sizeof(double));
 	placement->thread_rates = calloc(generator->count, sizeof(double));
@@ -357,6 +419,12 @@ static bool keep_run(struct point *point, uint64_t seed, struct error *error)
 	return true;
 }
 
+/* Whether it was told to stop, rather than failed. */
+static bool stopped_by(const struct error *error)
+{
+	return error->code == ERROR_INTERRUPTED || error->code == ERROR_DEADLINE;
+}
+
 /* Whether another point can still be measured with these threads. */
 static bool all_alive(void)
 {
@@ -371,7 +439,7 @@ static bool measure_point(struct point *point, uint64_t seed, struct error *erro
 {
 	struct generator *generator = &sweep.generator;
 	struct error found = {0};
-	double seconds = SETTLE_S + options.window_s * (double)options.windows + TAIL_S;
+	double seconds = options.settle_s + options.window_s * (double)options.windows + TAIL_S;
 	struct generator_shape shape = generator->shape;
 	shape.delay = point->delay;
 	generator_reshape(generator, &shape);
@@ -381,7 +449,7 @@ static bool measure_point(struct point *point, uint64_t seed, struct error *erro
 	good = end_probes(&found) && good;
 	if (good && keep_run(point, seed, &found))
 		return true;
-	if (!all_alive()) {
+	if (!all_alive() || stopped_by(&found)) {
 		*error = found;
 		return false;
 	}
@@ -410,17 +478,23 @@ static bool measure_placement(uint64_t number, struct error *error)
 		generator_close(&sweep.generator, error);
 		good = false;
 	} else if (good) {
+		struct error wrong = {0};
 		good = measure_zero(START, error);
 		for (size_t i = 0; good && i < count; i++) {
 			if (i == count / 2)
 				good = measure_zero(MIDDLE, error);
 			struct point *point = &sweep.points[order[i]];
+			good = good && !stop_error(error);
 			good = good && (point->error.code != ERROR_NONE || measure_point(point, seed, error));
 		}
 		good = good && measure_zero(END, error);
 		for (size_t i = 0; i < options.probes.count; i++)
-			good = probe_close(&sweep.probes[i], error) && good;
-		good = generator_close(&sweep.generator, error) && good;
+			probe_close(&sweep.probes[i], &wrong);
+		/* Work that proves wrong says more than that it was told to stop. */
+		if (!generator_close(&sweep.generator, &wrong) || wrong.code != ERROR_NONE) {
+			*error = wrong;
+			good = false;
+		}
 	}
 	free(order);
 	return good;
@@ -439,6 +513,23 @@ static bool all_stopped(struct stopping *stopping)
 		stopped = stopped && done;
 	}
 	return stopped;
+}
+
+/* Told to stop: each point keeps what it has, and where it has nothing it says why. False when none has anything. */
+static bool keep_complete(void)
+{
+	bool any = false;
+	for (size_t i = 0; i < options.delays.count; i++) {
+		struct point *point = &sweep.points[i];
+		if (point->error.code != ERROR_NONE)
+			continue;
+		if (point->count > 0)
+			point->stopped = "interrupted";
+		else
+			stop_error(&point->error);
+		any = any || point->count > 0;
+	}
+	return any;
 }
 
 static void ns_write(struct json *json, const char *key, const double *ticks, size_t count)
@@ -538,6 +629,10 @@ static void teardown(void)
 	for (size_t i = 0; sweep.zero && i < options.probes.count; i++)
 		for (int m = 0; m < MOMENTS; m++)
 			free(sweep.zero[i].ticks[m]);
+	if (options.delays_ns.count) {
+		free(options.delays.values);
+		options.delays = (struct u64_list){0};
+	}
 	free(sweep.points);
 	free(sweep.zero);
 	free(sweep.probes);
@@ -558,6 +653,10 @@ static bool measure(struct json *result, struct error *error)
 		good = measure_placement(number, error);
 		if (good && all_stopped(&stopping))
 			break;
+	}
+	if (!good && stopped_by(error) && keep_complete()) {
+		*error = (struct error){0};
+		good = true;
 	}
 	clock_finish();
 	good = good && write_results(result, error);

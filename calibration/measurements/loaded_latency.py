@@ -52,11 +52,13 @@ DRIFT = 0.02
 class LoadedSettings(TrafficSettings):
     """A sweep over *delays* with one *mix* in one *shape*, one latency probe per node.
 
+    *delays* are numbers of additions; *delays_ns*, where given, are used in their place and converted on the SUT.
     Without a *shape* it is the one kept for the platform and the mix, and before there is one the default. *budget_s*
     is for the whole sweep, because all its points share their buffers.
     """
 
     delays: tuple[NonNegativeInt, ...] = MLC_DELAYS
+    delays_ns: tuple[NonNegativeInt, ...] | None = None
     mix: Mix = "reads"
     shape: Shape | None = None
     placements: PositiveInt = 6
@@ -130,18 +132,19 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
             return
         load_bytes = buffer_bytes(sut, settings, parts, (settings.mix,))
         probe_bytes = min(memory_bound_bytes(sut, place.node) for place in probes)
+        delays = settings.delays if settings.delays_ns is None else settings.delays_ns
         probe_s = probe_bytes / TOUCH_BYTES_PER_S + probe_bytes / 64 * LINK_NS * 1e-9
-        points_s = (len(settings.delays) + ZERO_LOADS) * (RUN_S + settings.windows * settings.window_s)
+        points_s = (len(delays) + ZERO_LOADS) * (RUN_S + settings.windows * settings.window_s)
         cost_s = settings.placements * (fill_s(load_bytes, settings.mix, parts) + probe_s + points_s)
         yield step(
             id=self.kind,
             kind=self.kind,
-            title=f"{self.title}, {len(settings.delays)} delays, {len(probes)} probe{'s' * (len(probes) > 1)}",
+            title=f"{self.title}, {len(delays)} delays, {len(probes)} probe{'s' * (len(probes) > 1)}",
             subcommand="loaded",
             options={
                 "probe": probes,
                 "load": group_text(parts),
-                "delay": ",".join(map(str, settings.delays)),
+                "delay" if settings.delays_ns is None else "delay-ns": ",".join(map(str, delays)),
                 "mix": settings.mix,
                 "probe-size-bytes": probe_bytes,
                 "buffer-bytes": load_bytes,
@@ -233,9 +236,9 @@ def _probes(placements: tuple[LoadedPlacement, ...], target: float | None) -> tu
 
 def _drift(zero_load: tuple[ZeroLoad, ...]) -> Iterator[Flag]:
     for each in zero_load:
-        phases = [median(windows) for windows in (each.windows_ns_start, each.windows_ns_middle, each.windows_ns_end)]
-        change = max(phases) / min(phases) - 1
-        if change > DRIFT:
+        moments = (each.windows_ns_start, each.windows_ns_middle, each.windows_ns_end)
+        phases = [median(windows) for windows in moments if windows]  # a sweep that was cut short lacks some
+        if len(phases) > 1 and (change := max(phases) / min(phases) - 1) > DRIFT:
             yield flag("DRIFT", f"CPU {each.cpu}: latency without load moved by {change:.1%} during the sweep")
 
 

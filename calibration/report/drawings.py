@@ -118,9 +118,9 @@ class Drawings:
             for each in values.zero_load
         }
         marks = [
-            figures.Mark(zero[probe], f"CPU {probe[0]} without load: {filters.figure(zero[probe], 'ns')} ns")
+            figures.Mark(latency, f"CPU {probe[0]} without load: {filters.figure(latency, 'ns')} ns")
             for probe in probes
-            if probe in zero
+            if (latency := zero.get(probe)) is not None
         ]
         svg = figures.load_curve(curves, labels, marks, invalid=invalid_text([measurement]))
         return self._keep(measurement.id, svg)

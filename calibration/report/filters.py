@@ -301,9 +301,9 @@ def level(name: str, ends_at_bytes: int | None) -> str:
     return f"to {size(ends_at_bytes)}" if name.startswith("plateau-") else name
 
 
-def middle(samples: Sequence[float]) -> float:
-    """Return the median of *samples*. Raises ``statistics.StatisticsError`` where there is none."""
-    return median(samples)
+def middle(samples: Sequence[float]) -> float | None:
+    """Return the median of *samples*, ``None`` where there is none."""
+    return median(samples) if samples else None
 
 
 def slug(text: str) -> str:

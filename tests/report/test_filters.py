@@ -24,6 +24,11 @@ def shown(text: str) -> str:
     return " ".join(filters.visible(text).split()) or "-"
 
 
+def test_the_middle_of_nothing_is_absent() -> None:
+    assert filters.figure(filters.middle([3.0, 1.0, 2.0]), "ns") == "2.000"
+    assert filters.figure(filters.middle([]), "ns") == filters.ABSENT
+
+
 HOSTILE = [
     "",
     "- item",

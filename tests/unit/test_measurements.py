@@ -388,3 +388,35 @@ def test_ladder_sizes_are_whole_lines_and_reach_both_ends() -> None:
     assert sizes[-1] == 100 << 20
     assert sizes == sorted(set(sizes))
     assert all(size % 64 == 0 for size in sizes)
+
+
+def test_a_sweep_that_was_cut_short_keeps_its_points_and_claims_no_drift(context: Context) -> None:
+    path = FIXTURES / "sutprobe" / "loaded_latency.json"
+    raw = read(path)
+    (whole,) = parse(path, raw, context)
+    for zero in raw["result"]["zero_load"]:
+        zero["windows_ns_start"] = [100.0]
+        zero["windows_ns_middle"] = [110.0]
+        zero["windows_ns_end"] = []
+    (drifted,) = parse(path, raw, context)
+    assert "DRIFT" in {each.code for each in drifted.flags}
+    for zero in raw["result"]["zero_load"]:
+        zero["windows_ns_middle"] = []
+    fail(raw["result"]["points"][-1])
+    (cut,) = parse(path, raw, context)
+    assert "DRIFT" not in {each.code for each in cut.flags}
+    assert len(cut.missing) == 1
+    assert cut.values.model_dump()["points"] == whole.values.model_dump()["points"][:-1]
+
+
+def test_delays_in_ns_are_asked_of_the_kernel_in_their_place(context: Context) -> None:
+    loaded = declaration("loaded_latency")
+    (step,) = loaded.steps(context, loaded.settings(delays_ns=(0, 50, 500)))
+    assert isinstance(step, Step)
+    assert step.argv[step.argv.index("--delay-ns") + 1] == "0,50,500"
+    assert "--delay" not in step.argv
+    assert "3 delays" in step.title
+    (usual,) = loaded.steps(context, loaded.settings())
+    assert isinstance(usual, Step)
+    assert "--delay" in usual.argv
+    assert "--delay-ns" not in usual.argv
