@@ -191,7 +191,7 @@ class CoreFrequency(Declaration[CoreFrequencySettings, CoreFrequencyValues]):
             nodes=(),
             expected_duration_s=START_UP_S
             + points * (POINT_S + settings.settle_s + settings.windows * settings.window_s),
-            budget_s=points * settings.budget_s,
+            budget_s=points * max(0.0, settings.budget_s - settings.settle_s - settings.windows * settings.window_s),
         )
 
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:

@@ -46,8 +46,9 @@ def buffers_of(mix: str) -> int:
         raise InputError(f"expected one of the mixes {', '.join(BUFFERS)}, found {mix!r}") from None
 
 
-THREAD_FILL_BYTES_PER_S = 1.0e9
-"""Rate at which a thread clears, fills and checks its own buffers, all three together, for the expected duration."""
+THREAD_FILL_BYTES_PER_S = 0.7e9
+"""Rate at which a thread clears, fills and checks its own buffers, all three together, for the expected duration: seen
+on two busy threads of a virtual machine, where clearing a page costs most."""
 
 NODE_FILL_BYTES_PER_S = 16.0e9
 """The most that all threads of a node clear, fill and check together: a fifth of a small server's bandwidth, because

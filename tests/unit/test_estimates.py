@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a plan costs: the profiles keep to the time they promise, on a small machine and on a large one."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from calibration.context import load
+from calibration.context.model import Cache, Context, Core, Node
+from calibration.errors import InputError
+from calibration.measurements.bandwidth_ladder import ladder
+from calibration.measurements.bandwidth_scaling import counted, in_order
+from calibration.measurements.base import excess_s
+from calibration.measurements.sut import Sut
+from calibration.measurements.traffic import (
+    BUFFERS,
+    NODE_FILL_BYTES_PER_S,
+    THREAD_FILL_BYTES_PER_S,
+    Part,
+    TrafficSettings,
+    all_cpus,
+    fill_s,
+    group_text,
+    read_group,
+)
+from calibration.plan import make_plan, plan_text
+from calibration.profiles import load_profile
+
+ROOT = Path(__file__).parents[2]
+FIXTURES = ROOT / "tests" / "fixtures" / "context"
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+
+
+def grown(nodes: int, cores: int, threads: int, *, memory_bytes: int, llc_bytes: int) -> Context:
+    """Return the captured two-node machine with so many nodes, cores per node and threads per core.
+
+    CPUs are numbered as Linux does on x86_64: first threads of all cores, then second ones.
+    """
+    captured = load(FIXTURES / "x86_64-two-nodes-smt.tar.gz")
+    count = nodes * cores
+    cpus_of = [
+        tuple(core + count * thread for thread in range(threads) for core in range(node * cores, (node + 1) * cores))
+        for node in range(nodes)
+    ]
+    online = tuple(range(count * threads))
+    siblings = tuple(tuple(core + count * thread for thread in range(threads)) for core in range(count))
+    caches = tuple(
+        Cache(level=level, type=kind, size_bytes=size, line_bytes=64, shared_cpus=shared)
+        for level, kind, size, shared in (
+            (1, "Data", 48 * KIB, siblings[0]),
+            (1, "Instruction", 32 * KIB, siblings[0]),
+            (2, "Unified", 2 * MIB, siblings[0]),
+            (3, "Unified", llc_bytes, cpus_of[0]),
+        )
+    )
+    return captured.model_copy(
+        update={
+            "cpus": captured.cpus.model_copy(
+                update={"possible": online, "present": online, "online": online, "offline": (), "allowed": online}
+            ),
+            "topology": captured.topology.model_copy(
+                update={
+                    "threads_per_core": threads,
+                    "cores": tuple(
+                        Core(cpus=each, core_id=core % cores, cluster_id=None, die_id=None, package_id=core // cores)
+                        for core, each in enumerate(siblings)
+                    ),
+                    "packages": nodes,
+                    "last_level_cache_domains": tuple(cpus_of),
+                }
+            ),
+            "nodes": tuple(
+                Node(
+                    id=node,
+                    cpus=cpus_of[node],
+                    memory_bytes=memory_bytes,
+                    free_bytes=memory_bytes,
+                    available_bytes=memory_bytes,
+                    hugepages=(),
+                    memory_tier=None,
+                )
+                for node in range(nodes)
+            ),
+            "distances": tuple(tuple(10 if row == column else 21 for column in range(nodes)) for row in range(nodes)),
+            "caches": caches,
+            "processor": captured.processor.model_copy(update={"flags": ("sse2", "avx2", "avx512f")}),
+        }
+    )
+
+
+def server(threads: int) -> Context:
+    """Return two sockets of 32 cores with 60 MiB of last-level cache and 256 GiB each."""
+    return grown(2, 32, threads, memory_bytes=256 * GIB, llc_bytes=60 * MIB)
+
+
+def small() -> Context:
+    """Return one socket with two cores, 32 MiB of last-level cache and 16 GiB."""
+    return grown(1, 2, 1, memory_bytes=16 * GIB, llc_bytes=32 * MIB)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_night_on_two_sockets_of_32_cores_takes_at_most_ten_minutes(threads: int) -> None:
+    plan = make_plan(server(threads), load_profile("nightly"))
+    assert plan.longest_duration_s <= 600, plan_text(plan)
+
+
+def test_all_of_one_socket_with_two_cores_takes_at_most_three_minutes() -> None:
+    plan = make_plan(small(), load_profile("full"))
+    assert plan.longest_duration_s <= 180, plan_text(plan)
+
+
+def test_a_first_look_takes_about_a_minute_once_the_shape_is_known() -> None:
+    plan = make_plan(small(), load_profile("quick"))
+    search_s = sum(step.expected_duration_s for step in plan.steps if step.kind == "traffic_shape")
+    assert plan.longest_duration_s - search_s <= 75, plan_text(plan)
+    assert search_s <= 25, plan_text(plan)
+
+
+def test_a_wider_machine_and_a_longer_profile_cost_more() -> None:
+    machines = [small(), server(1), server(2)]
+    for profile in ("quick", "nightly", "full"):
+        costs = [make_plan(each, load_profile(profile)).expected_duration_s for each in machines]
+        assert costs == sorted(costs)
+        assert costs[0] < costs[-1]
+    nightly, quick = (make_plan(small(), load_profile(name)).expected_duration_s for name in ("nightly", "quick"))
+    assert nightly > quick
+
+
+def test_a_plan_lasts_no_longer_than_its_steps_and_no_shorter() -> None:
+    plan = make_plan(small(), load_profile("nightly"))
+    assert plan.expected_duration_s == pytest.approx(sum(step.expected_duration_s for step in plan.steps), abs=0.1)
+    assert plan.longest_duration_s == pytest.approx(sum(step.longest_duration_s for step in plan.steps), abs=0.1)
+    assert plan.longest_duration_s > plan.expected_duration_s
+    for step in plan.steps:
+        assert step.expected_duration_s <= step.longest_duration_s < step.deadline_s
+
+
+def test_a_budget_adds_what_the_placements_leave_of_it() -> None:
+    assert excess_s(6.0, 6, 0.0) == 0
+    assert excess_s(6.0, 6, 4.0) == 0  # spent before the last of the placements asked for is over
+    assert excess_s(6.0, 6, 10.0) == 5.0  # ten seconds pass, and the placement that is then under way ends
+
+
+def test_buffers_take_the_slower_of_a_thread_and_a_node() -> None:
+    size = 100_000_000
+    assert fill_s(size, "reads", [Part((0,), 0)]) == size / THREAD_FILL_BYTES_PER_S
+    assert fill_s(size, "stream_triad", [Part((0,), 0)]) == pytest.approx(3 * size / THREAD_FILL_BYTES_PER_S)
+    many = Part(tuple(range(64)), 0)
+    assert fill_s(size, "reads", [many]) == 64 * size / NODE_FILL_BYTES_PER_S
+    apart = [Part(tuple(range(32)), 0), Part(tuple(range(32, 64)), 1)]
+    assert fill_s(size, "reads", apart) == fill_s(size, "reads", [many]) / 2
+    settings = TrafficSettings(placements=2, windows=3, window_s=0.1)
+    assert settings.cost_s(size, "reads", apart) > 2 * (fill_s(size, "reads", apart) + 0.3)
+
+
+def test_the_buffers_of_each_mix_are_those_of_the_kernel() -> None:
+    source = (ROOT / "calibration" / "kernels" / "load.c").read_text(encoding="utf-8")
+    rows = re.findall(r'\[MIX_\w+\]\s*=\s*\{"([^"]+)",\s*(\d),', source)
+    assert {name: int(arrays) for name, arrays in rows} == BUFFERS
+
+
+# What the new kinds ask for on such machines
+
+
+def test_threads_fill_cores_before_siblings_and_nodes_in_both_orders() -> None:
+    sut = Sut(server(2))
+    fill, spread = in_order(sut, "fill"), in_order(sut, "spread")
+    assert fill == list(range(128))
+    assert spread[:4] == [0, 32, 1, 33]
+    assert set(spread[:64]) == set(range(64))
+    assert sorted(spread) == fill
+    assert [len(each) for each in counted(sut, "fill")] == [1, 2, 4, 8, 16, 32, 64, 128]
+    uneven = Sut(grown(2, 3, 2, memory_bytes=16 * GIB, llc_bytes=32 * MIB))
+    assert [len(each) for each in counted(uneven, "fill")] == [1, 2, 3, 4, 6, 8, 12]
+    assert [len(each) for each in counted(uneven, "spread")] == [1, 2, 4, 6, 8, 12]
+
+
+def test_a_cache_is_divided_among_the_threads_that_share_it() -> None:
+    sut = Sut(server(2))
+    alone = ladder(sut, [Part((0,), 0)], ("reads",))
+    assert alone[24 * KIB] == ("L1/2",)
+    assert alone[1 * MIB] == ("L2/2",)
+    assert alone[240 * MIB] == ("4 x L3",)
+    together = ladder(sut, all_cpus(sut), ("reads", "copy"))
+    assert together[12 * KIB] == ("L1/2",)
+    assert together[512 * KIB] == ("L2/2",)
+    # 64 threads share 60 MiB: less than a thread has of the second level, which would serve those sizes
+    assert not [name for names in together.values() for name in names if name in {"L3/4", "L3/2", "L3"}]
+    assert max(together) == 4 * 60 * MIB // 64
+
+
+def test_ladder_sizes_that_are_equal_are_measured_once_and_those_beyond_memory_are_left_out() -> None:
+    roomy = Sut(grown(1, 2, 1, memory_bytes=16 * GIB, llc_bytes=8 * MIB))
+    assert ladder(roomy, [Part((0,), 0)], ("reads",))[4 * MIB] == ("2 x L2", "L3/2")
+    tight = Sut(grown(1, 2, 1, memory_bytes=24 * MIB, llc_bytes=8 * MIB))
+    assert max(ladder(tight, [Part((0,), 0)], ("reads",))) == 8 * MIB
+    assert max(ladder(tight, [Part((0,), 0)], ("reads", "copy"))) == 4 * MIB
+    unknown = small().model_copy(update={"caches": ()})
+    assert ladder(Sut(unknown), [Part((0,), 0)], ("reads",)) == {}
+    plan = make_plan(unknown, load_profile("quick"))
+    assert any(each.kind == "bandwidth_ladder" and "no cache" in each.reason for each in plan.not_planned)
+
+
+def test_a_group_is_read_as_it_was_written() -> None:
+    parts = [Part((0, 1, 4), 0), Part((8,), 1)]
+    assert read_group(group_text(parts)) == parts
+    for wrong in ("0-1", "a@0", "0@b", ""):
+        with pytest.raises(InputError, match="as a group"):
+            read_group(wrong)
