@@ -16,7 +16,7 @@ from calibration.errors import EnvironmentLacksError, InputError
 from calibration.measurements import declaration
 from calibration.measurements.base import Missing, Step
 from calibration.measurements.choice import ChosenShape, ShapeReference, platform_of, traffic_sha256
-from calibration.measurements.traffic import Setting, Tried
+from calibration.measurements.traffic import DEFAULT_SHAPE, Setting, Tried
 from calibration.measurements.traffic_shape import choose
 from calibration.plan import Plan, make_plan, plan_text
 from calibration.profiles import load_profile
@@ -154,7 +154,8 @@ def test_every_kind_of_traffic_takes_the_shape_that_is_kept_for_it(sut: Context)
         assert shape(steps[alone]) == ("8", "0", "sse2"), alone
     assert shape(steps["max_bandwidth"]) == ("2,8", "0,512", "avx2")
     before = {step.id: step for step in make_plan(sut, load_profile("nightly")).steps}
-    assert shape(before["peak_injection_bandwidth"]) == ("4", "2048", "auto")
+    default = (str(DEFAULT_SHAPE.streams), str(DEFAULT_SHAPE.prefetch_bytes), "auto")
+    assert shape(before["peak_injection_bandwidth"]) == default
 
 
 def test_what_a_profile_names_goes_before_what_is_kept(sut: Context) -> None:
@@ -343,7 +344,7 @@ def test_of_shapes_that_are_alike_the_one_nearest_to_the_default_is_chosen() -> 
         look("reads", 8, 0, "avx512", 40_000.0),
         look("reads", 2, 512, "avx512", 39_900.0),
         look("reads", 2, 512, "avx2", 39_950.0),
-        look("reads", 4, 2048, "avx2", 39_000.0),
+        look("reads", DEFAULT_SHAPE.streams, DEFAULT_SHAPE.prefetch_bytes, "avx2", 39_000.0),
     ]
-    assert choose(alike, ("reads",)) == ChosenShape(streams=4, prefetch_bytes=2048, width="avx2")
+    assert choose(alike, ("reads",)) == ChosenShape(**DEFAULT_SHAPE.model_dump(), width="avx2")
     assert choose(alike[:3], ("reads",)) == ChosenShape(streams=2, prefetch_bytes=512, width="avx512")
