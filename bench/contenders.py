@@ -410,7 +410,8 @@ def bandwidth_peers(machine: Machine, quantity: str, found: Mapping[str, str]) -
         add("sc-membench", "read", outputs.membench_bandwidth, ("-s", size, "-o", "read", "-p", str(threads), *huge))
         arguments = ("-l", "stream-sum", "-t", str(threads), "-m", str(each), "-n", "3", *huge)
         add("multiload", "stream-sum", outputs.multiload, arguments)
-        arguments = ("--memrate", str(threads), "--memrate-bytes", str(each), "-t", "4", "--metrics")
+        # It goes through two dozen kernels in turn, and prints only those it came to the end of.
+        arguments = ("--memrate", str(threads), "--memrate-bytes", str(each), "-t", "8", "--metrics")
         add("stress-ng", "memrate", outputs.stress_ng_read, arguments)
         add("mlc", "peak injection", outputs.mlc_reads, ("--peak_injection_bandwidth",))
     elif quantity == "copy_bus":

@@ -557,7 +557,8 @@ def peers_command(
         session = Session(machine, program, found, alternations, Locks(locks), lambda text: click.echo(text, err=True))
         for peer, reason in absent.items():
             session.refuse(peer, None, reason)
-        signal.signal(signal.SIGTERM, _as_interrupt)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, _as_interrupt)  # SIGINT too: a shell starts background jobs with it ignored
         sys.exit(_run(session, chosen, json_file))
     except NotComparedError as error:
         click.echo(f"error: {error}", err=True)
