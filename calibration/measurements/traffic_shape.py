@@ -42,9 +42,11 @@ WIDTH_FLAGS = (
     ("avx512", "avx512f"),
     ("avx2", "avx2"),
     ("sse2", "sse2"),
+    ("auto", "sve"),
     ("neon", "asimd"),
 )
-"""The kernel's vector widths, widest first, and the processor's flag that each needs."""
+"""The kernel's vector widths, widest first, and the processor's flag that each needs. The flag of SVE does not say how
+long its registers are; the kernel looks, and takes SVE where they are longer than NEON's."""
 
 WIDTHS = 2
 """So many of the widest are tried: on some cores the widest lowers the clock and the next moves more; a third never

@@ -17,7 +17,7 @@ from calibration.measurements import declaration
 from calibration.measurements.base import Missing, Step
 from calibration.measurements.choice import ChosenShape, ShapeReference, platform_of, traffic_sha256
 from calibration.measurements.traffic import DEFAULT_SHAPE, Setting, Tried
-from calibration.measurements.traffic_shape import choose
+from calibration.measurements.traffic_shape import ShapeSettings, choose, widths
 from calibration.plan import Plan, make_plan, plan_text
 from calibration.profiles import load_profile
 from calibration.results import store
@@ -348,3 +348,21 @@ def test_of_shapes_that_are_alike_the_one_nearest_to_the_default_is_chosen() -> 
     ]
     assert choose(alike, ("reads",)) == ChosenShape(**DEFAULT_SHAPE.model_dump(), width="avx2")
     assert choose(alike[:3], ("reads",)) == ChosenShape(streams=2, prefetch_bytes=512, width="avx512")
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (("sse2", "avx2", "avx512f"), ("avx512", "avx2")),
+        (("sse2",), ("sse2",)),
+        (("asimd", "sve"), ("auto", "neon")),
+        (("asimd",), ("neon",)),
+        ((), ("auto",)),
+    ],
+)
+def test_the_two_widest_vectors_of_the_processor_are_tried(
+    sut: Context, flags: tuple[str, ...], expected: tuple[str, ...]
+) -> None:
+    machine = sut.model_copy(update={"processor": sut.processor.model_copy(update={"flags": flags})})
+    assert widths(machine, ShapeSettings()) == expected
+    assert widths(machine, ShapeSettings(width="sse2")) == ("sse2",)
