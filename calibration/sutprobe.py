@@ -108,6 +108,32 @@ class LatencyPlacement(Placement):
 
     windows_ns: tuple[float, ...]
     dirty_windows: tuple[int, ...]
+    pages_by_node: tuple[int, ...]
+
+
+class OrderLimits(Model):
+    """What chance alone stays below for a random order."""
+
+    repeated_stride_share: float
+    adjacent_line_share: float
+    recent_page_share: float
+    chi_square: float
+
+
+class OrderCheck(Model):
+    """What a prefetcher could learn from an order of visits, as shares of its ``jumps``; the worst of all placements.
+
+    ``chi_square`` is that of the jumps' lengths over 16 classes. ``limits`` and ``passed`` are ``None`` where the order
+    is not random over the whole buffer, or the chain too short to tell.
+    """
+
+    jumps: int
+    repeated_stride_share: float
+    adjacent_line_share: float
+    recent_page_share: float
+    chi_square: float | None
+    limits: OrderLimits | None
+    passed: bool | None
 
 
 Stopped = Literal["converged", "placements", "budget", "interrupted"]
@@ -115,17 +141,23 @@ Stopped = Literal["converged", "placements", "budget", "interrupted"]
 
 
 class LatencyPoint(Model):
-    """One pointer chase: where, how large, in which order, and its placements."""
+    """One pointer chase: where, how large, in which order, and its placements.
+
+    Pages are interleaved over ``nodes`` where there are several; ``copies`` chases ran at the same time.
+    """
 
     cpu: int
-    node: int
+    nodes: tuple[int, ...]
+    copies: int
     size_bytes: int
     stride_bytes: int
+    line_bytes: int
     order: str
     chain_nodes: int
     touched_bytes: int
     chain_proved: bool
     hops_per_window: int
+    order_check: OrderCheck | None
     loop_overhead_ns: float | None
     stopped: Stopped | None
     error: ProbeError | None
@@ -133,7 +165,7 @@ class LatencyPoint(Model):
 
 
 class LatencyResult(Model):
-    """Result of ``sutprobe latency``: one point per place x size x stride, in that order."""
+    """Result of ``sutprobe latency``: one point per place x order x size x stride that fits, in that order."""
 
     points: tuple[LatencyPoint, ...]
 

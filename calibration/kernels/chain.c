@@ -2,6 +2,7 @@
 #include "chain.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -11,6 +12,18 @@
 
 /* Nodes ahead to prefetch while linking: some 20 misses in flight are what a core can have. */
 #define AHEAD 24
+
+/* Classes that a large shuffle is dealt into first, and from this many nodes on. 256 streams of writes are what caches and
+ * TLB keep open; each class of up to 2^26 nodes is then shuffled within 1 MiB, in a second-level cache. */
+#define DEALT 256u
+#define DEALT_NODES_MIN (1u << 16)
+/* No hardware prefetcher runs beyond the 4 KiB page it was trained in, because the next one may be any. */
+#define PREFETCH_PAGE_BYTES 4096u
+/* Visits back to look for the same page: prefetchers follow up to 32 streams at once, each in a page of its own. */
+#define RECENT_VISITS 32u
+/* Pages kept for that, a slot each: two of the last 32 in one slot are rare, and hide a visit rather than invent one. */
+#define RECENT_PAGES 256u
+#define JUMP_CLASSES 16u
 
 static const char *const order_names[] = {"random", "window", "forward", "backward"};
 
@@ -58,6 +71,38 @@ static void shuffle(uint32_t *order, size_t count, struct random *random)
 	}
 }
 
+/* A uniform permutation of 0 .. count-1. Exchanging over the whole of a large array misses the cache with every step, so
+ * the nodes are dealt at random into classes, and each class is shuffled: as uniform, in a third of the time (Rao 1961,
+ * Sandelius 1962). The same random stream is drawn twice, first to count. */
+static void shuffle_all(uint32_t *order, size_t count, struct random *random)
+{
+	size_t begin[DEALT + 1] = {0}, at[DEALT];
+	if (count < DEALT_NODES_MIN) {
+		for (size_t i = 0; i < count; i++)
+			order[i] = (uint32_t)i;
+		shuffle(order, count, random);
+		return;
+	}
+	struct random again = *random;
+	uint64_t drawn = 0;
+	for (size_t i = 0; i < count; i++, drawn >>= 8) {
+		if (i % 8 == 0)
+			drawn = random_next(random);
+		begin[(drawn & 0xff) + 1]++;
+	}
+	for (size_t k = 0; k < DEALT; k++) {
+		at[k] = begin[k];
+		begin[k + 1] += begin[k];
+	}
+	for (size_t i = 0; i < count; i++, drawn >>= 8) {
+		if (i % 8 == 0)
+			drawn = random_next(&again);
+		order[at[drawn & 0xff]++] = (uint32_t)i;
+	}
+	for (size_t k = 0; k < DEALT; k++)
+		shuffle(order + begin[k], begin[k + 1] - begin[k], random);
+}
+
 /* Random inside each window, windows in random order: TLB-friendly, and no order for a prefetcher to follow. */
 static bool fill_windows(const struct chain *chain, uint32_t *order, struct random *random)
 {
@@ -87,12 +132,14 @@ static bool fill_order(const struct chain *chain, uint32_t *order)
 	random_seed(&random, chain->seed);
 	if (chain->order == CHAIN_WINDOW)
 		return fill_windows(chain, order, &random);
-	for (size_t i = 0; i < chain->nodes; i++)
-		order[i] = (uint32_t)(chain->order == CHAIN_BACKWARD ? chain->nodes - 1 - i : i);
-	if (chain->order == CHAIN_RANDOM)
+	if (chain->order == CHAIN_RANDOM) {
 		/* A uniform permutation taken as the order of visits is a uniform single cycle: the distribution of Sattolo's
 		 * algorithm, in the form that can be proved without a dependent walk. */
-		shuffle(order, chain->nodes, &random);
+		shuffle_all(order, chain->nodes, &random);
+		return true;
+	}
+	for (size_t i = 0; i < chain->nodes; i++)
+		order[i] = (uint32_t)(chain->order == CHAIN_BACKWARD ? chain->nodes - 1 - i : i);
 	return true;
 }
 
@@ -134,6 +181,96 @@ bool chain_prove(const struct chain *chain, const uint32_t *order, unsigned char
 	return wrong == 0;
 }
 
+/* Chance gives a count of mean `mean` a Poisson distribution: eight of its deviations, and a floor for means near 0. */
+static double limit(double mean, double jumps)
+{
+	double most = mean + 8 * sqrt(mean) + 16;
+	return most < jumps ? most / jumps : 1;
+}
+
+bool chain_check_order(const struct chain *chain, const uint32_t *order, struct order_check *check)
+{
+	size_t nodes = chain->nodes;
+	uint64_t repeated = 0, adjacent = 0, recent_page = 0, classes[JUMP_CLASSES] = {0};
+	size_t last = 0, last_but_one = 0, position = chain_position(chain, order[0]);
+	unsigned line_shift = (unsigned)__builtin_ctzll(chain->line_bytes);
+	struct {
+		size_t page, visit;
+	} recent[RECENT_PAGES] = {{0, 0}};
+	double scale = (double)JUMP_CLASSES / (double)nodes, chi_square = 0;
+	for (size_t i = 0; i + 1 < nodes; i++) {
+		size_t jump = order[i + 1] >= order[i] ? order[i + 1] - order[i] : order[i + 1] + nodes - order[i];
+		size_t next = chain_position(chain, order[i + 1]);
+		repeated += jump == last || jump == last_but_one;
+		adjacent += (next >> line_shift) - (position >> line_shift) + 1 <= 2;
+		/* Pages and visits count from 1 here, so that 0 is neither. */
+		size_t left = position / PREFETCH_PAGE_BYTES + 1, page = next / PREFETCH_PAGE_BYTES + 1;
+		recent[left % RECENT_PAGES].page = left;
+		recent[left % RECENT_PAGES].visit = i + 1;
+		recent_page +=
+			recent[page % RECENT_PAGES].page == page && i + 2 - recent[page % RECENT_PAGES].visit <= RECENT_VISITS;
+		classes[(size_t)((double)jump * scale)]++;
+		last_but_one = last;
+		last = jump;
+		position = next;
+	}
+	double jumps = (double)(nodes - 1), others = jumps > 0 ? jumps : 1;
+	for (size_t k = 0; k < JUMP_CLASSES && nodes >= ORDER_CHECK_NODES_MIN; k++) {
+		/* Lengths from 1 to nodes-1 are equally likely; the first class lacks 0. */
+		double from = ceil((double)k / scale), to = ceil((double)(k + 1) / scale);
+		double expected = to - (from > 1 ? from : 1);
+		chi_square += ((double)classes[k] - expected) * ((double)classes[k] - expected) / expected;
+	}
+	double in_line =
+		chain->stride_bytes < chain->line_bytes ? (double)chain->line_bytes / (double)chain->stride_bytes : 1;
+	double in_page = PREFETCH_PAGE_BYTES > chain->stride_bytes ? PREFETCH_PAGE_BYTES / (double)chain->stride_bytes : 1;
+	*check = (struct order_check){
+		.jumps = nodes - 1,
+		.repeated_share = (double)repeated / others,
+		.adjacent_share = (double)adjacent / others,
+		.recent_page_share = (double)recent_page / others,
+		.chi_square = chi_square,
+		.repeated_limit = limit(2, others),
+		.adjacent_limit = limit(3 * in_line - 1, others),
+		.recent_page_limit = limit(RECENT_VISITS * (in_page - 1), others),
+		.judged = chain->order == CHAIN_RANDOM && nodes >= ORDER_CHECK_NODES_MIN,
+	};
+	check->passed = check->repeated_share <= check->repeated_limit && check->adjacent_share <= check->adjacent_limit &&
+	                check->recent_page_share <= check->recent_page_limit && chi_square <= ORDER_CHECK_CHI_SQUARE_LIMIT;
+	return check->passed || !check->judged;
+}
+
+static void shares_write(struct json *json, double repeated, double adjacent, double recent_page, double chi_square,
+                         bool classed)
+{
+	json_f64(json, "repeated_stride_share", repeated);
+	json_f64(json, "adjacent_line_share", adjacent);
+	json_f64(json, "recent_page_share", recent_page);
+	if (classed)
+		json_f64(json, "chi_square", chi_square);
+	else
+		json_null(json, "chi_square");
+}
+
+void order_check_write(struct json *json, const char *key, const struct order_check *check)
+{
+	json_object_begin(json, key);
+	json_u64(json, "jumps", check->jumps);
+	shares_write(json, check->repeated_share, check->adjacent_share, check->recent_page_share, check->chi_square,
+	             check->jumps + 1 >= ORDER_CHECK_NODES_MIN);
+	if (check->judged) {
+		json_object_begin(json, "limits");
+		shares_write(json, check->repeated_limit, check->adjacent_limit, check->recent_page_limit,
+		             ORDER_CHECK_CHI_SQUARE_LIMIT, true);
+		json_object_end(json);
+		json_bool(json, "passed", check->passed);
+	} else {
+		json_null(json, "limits");
+		json_null(json, "passed");
+	}
+	json_object_end(json);
+}
+
 bool chain_build(struct chain *chain, struct error *error)
 {
 	chain->nodes = chain_nodes(chain->size_bytes, chain->stride_bytes);
@@ -148,8 +285,9 @@ bool chain_build(struct chain *chain, struct error *error)
 		return error_set(error, ERROR_NO_MEMORY, "%zu bytes to build a chain: %s; use a smaller size", bytes,
 		                 strerror(errno));
 	(void)madvise(order, bytes, MADV_HUGEPAGE); /* only speeds the shuffle up */
-	bool filled = fill_order(chain, order);
+	bool filled = fill_order(chain, order), unordered = true;
 	if (filled) {
+		unordered = chain_check_order(chain, order, &chain->check);
 		chain_link(chain, order);
 		chain->proved = chain_prove(chain, order, (unsigned char *)(order + chain->nodes));
 		chain->at = chain_position(chain, order[0]);
@@ -157,8 +295,16 @@ bool chain_build(struct chain *chain, struct error *error)
 	munmap(order, bytes);
 	if (!filled)
 		return error_set(error, ERROR_NO_MEMORY, "no memory for the order of windows");
-	return chain->proved || error_set(error, ERROR_CHECK_FAILED,
-	                                  "expected one cycle over %zu nodes, found links that are not", chain->nodes);
+	if (!chain->proved)
+		return error_set(error, ERROR_CHECK_FAILED, "expected one cycle over %zu nodes, found links that are not",
+		                 chain->nodes);
+	return unordered ||
+	       error_set(
+			   error, ERROR_CHECK_FAILED,
+			   "expected an order that no prefetcher can follow, found %.3g of the jumps as long as one just before, "
+			   "%.3g to a line beside, %.3g within a page of just before, chi-square %.3g of their lengths",
+			   chain->check.repeated_share, chain->check.adjacent_share, chain->check.recent_page_share,
+			   chain->check.chi_square);
 }
 
 void chain_walk(struct chain *chain, uint64_t blocks)

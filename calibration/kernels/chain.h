@@ -8,9 +8,28 @@
 #include <stdint.h>
 
 #include "error.h"
+#include "json.h"
+
+/* Fewer nodes are no more than 16 KiB of lines, and chance alone may give them any pattern. */
+#define ORDER_CHECK_NODES_MIN 256u
+/* Chi-square of 16 classes, 15 degrees of freedom: above this but once in 10^9. */
+#define ORDER_CHECK_CHI_SQUARE_LIMIT 75.0
 
 enum chain_order { CHAIN_RANDOM, CHAIN_WINDOW, CHAIN_FORWARD, CHAIN_BACKWARD };
 #define CHAIN_ORDER_CHOICES "random|window|forward|backward"
+
+/* What a prefetcher could learn from the order in which lines are visited, as shares of all jumps from a node to the
+ * next. Limits are what chance alone stays below but once in some 10^9 chains. */
+struct order_check {
+	uint64_t jumps;
+	double repeated_share;    /* as long as one of the two jumps before it */
+	double adjacent_share;    /* to the same line or one beside it */
+	double recent_page_share; /* within a 4 KiB page that one of the 32 visits before was in */
+	double chi_square;        /* of the jumps' lengths, modulo the buffer, over 16 equal classes */
+	double repeated_limit, adjacent_limit, recent_page_limit;
+	bool judged; /* random over the whole buffer, and nodes enough for limits to tell anything */
+	bool passed; /* where judged */
+};
 
 struct chain {
 	/* to be set before chain_build */
@@ -25,6 +44,7 @@ struct chain {
 	size_t nodes;
 	bool offsets; /* links are offsets from base, else addresses */
 	bool proved;
+	struct order_check check;
 	uint64_t at; /* where the walk stands: offset of a node */
 };
 
@@ -42,6 +62,9 @@ bool chain_build(struct chain *chain, struct error *error);
  * bitmap has one bit for each node, all clear. */
 void chain_link(const struct chain *chain, const uint32_t *order);
 bool chain_prove(const struct chain *chain, const uint32_t *order, unsigned char *visited);
+/* Looks for anything in an order of visits that could be followed; false where it is judged and does not pass. */
+bool chain_check_order(const struct chain *chain, const uint32_t *order, struct order_check *check);
+void order_check_write(struct json *json, const char *key, const struct order_check *check);
 /* Offset of a node from the base. */
 size_t chain_position(const struct chain *chain, size_t node);
 /* Walks blocks x 64 links from where the last walk ended. */

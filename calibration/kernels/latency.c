@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Idle latency: the time of one load that waits for the one before, at any size, stride and order. */
+/* Latency: the time of one load that waits for the one before, at any sizes, strides and orders, of one copy or of several
+ * at the same time. Each round maps fresh memory once and measures one placement of every point that wants one more. */
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "affinity.h"
 #include "chain.h"
+#include "chase.h"
 #include "clock.h"
 #include "corefreq.h"
+#include "csv.h"
 #include "interference.h"
 #include "memory.h"
 #include "place.h"
@@ -14,22 +19,18 @@
 #include "statistics.h"
 #include "stopping.h"
 #include "subcommand.h"
-#include "worker.h"
 
 /* 200,000 hops are 25 ms from memory and 0.25 ms from L1: clock reads stay below 0.1 % of a window, and a window is
  * short enough that most windows of an idle machine see no interruption. Fewer makes DRAM medians wander. */
 #define HOPS_DEFAULT 200000u
-/* A walk over the whole buffer before the first window, for buffers that a cache might hold: up to 64 MiB of lines.
- * Larger ones were walked by the proof just before, and a lap would cost more than all windows together. */
-#define WARM_LAP_NODES (1u << 20)
-#define WARM_HOPS 50000u
-#define OVERHEAD_HOPS 64000u
-
 static struct {
 	struct word_list at;
 	struct u64_list sizes;
 	struct u64_list strides;
-	const char *order;
+	struct word_list orders;
+	bool together;
+	bool csv;
+	uint64_t line_bytes;
 	uint64_t window_bytes;
 	const char *pages;
 	uint64_t placements;
@@ -42,14 +43,22 @@ static struct {
 } options;
 
 static const struct option table[] = {
-	{"--at", OPTION_REPEATED, &options.at, "CPU@NODE", "measure from this CPU to memory of this node", NULL, NULL, 0, 0,
-	 false},
+	{"--at", OPTION_REPEATED, &options.at, "CPU@NODE[+NODE...][:BYTES]",
+	 "measure from this CPU to memory of this node, or with pages interleaved over these nodes, at a size of its own",
+	 NULL, NULL, 0, 0, false},
+	/* One after another is idle latency; together is what copies cost one another. */
+	{"--together", OPTION_FLAG, &options.together, NULL, "measure all --at at the same time, one copy on each CPU",
+	 NULL, NULL, 0, 0, false},
 	{"--size-bytes", OPTION_U64_LIST, &options.sizes, "B[,B...]", "buffer sizes", NULL, NULL, 64, 1ull << 40, false},
-	/* One node per line: several nodes in a line would make part of the loads cache hits. */
+	/* One node per line: several nodes in a line make part of the loads cache hits. Sizes are combined with the strides
+	 * that fit into them. */
 	{"--stride-bytes", OPTION_U64_LIST, &options.strides, "B[,B...]", "distance of nodes", "64", NULL, 8, 1ull << 30,
 	 false},
 	/* Random over the whole buffer is the only order that no prefetcher and no TLB makes faster than memory is. */
-	{"--order", OPTION_WORD, &options.order, NULL, "order of visits", "random", CHAIN_ORDER_CHOICES, 0, 0, false},
+	{"--order", OPTION_WORDS, &options.orders, NULL, "orders of visits", "random", CHAIN_ORDER_CHOICES, 0, 0, false},
+	/* What the kernel reports decides; a hypervisor may not say, or a prefetcher may fetch lines in pairs. */
+	{"--line-bytes", OPTION_U64, &options.line_bytes, "B", "size of a cache line; 0: as the kernel reports, else 64",
+	 "0", NULL, 0, 4096, false},
 	/* 64 base pages: what a second-level TLB holds many times over, so that translation costs nothing. */
 	{"--window-bytes", OPTION_U64, &options.window_bytes, "B", "extent of each window of order window", "262144", NULL,
 	 64, 1ull << 40, false},
@@ -72,85 +81,147 @@ static const struct option table[] = {
 	 "relative half-width of the median's interval at which a point is converged", "0.01", NULL, 0, 1, false},
 	{"--payload-bytes", OPTION_U64, &options.payload_bytes, "P", "bytes of each node read besides its link", "0", NULL,
 	 0, 4096, false},
-};
-
-struct placement {
-	uint64_t seed;
-	struct pages pages;
-	bool cpu_verified;
-	double *window_ticks; /* per hop */
-	bool *dirty;
-	double core_before, core_after; /* per tick */
-	struct interference interference;
+	{"--csv", OPTION_FLAG, &options.csv, NULL, "print rows in sc-membench's columns in place of the document", NULL,
+	 NULL, 0, 0, false},
 };
 
 struct point {
-	unsigned cpu, node;
+	size_t place; /* of the --at given */
 	size_t size_bytes, stride_bytes;
+	enum chain_order order;
+	const char *order_name;
 	size_t nodes, touched_bytes;
-	bool proved;
 	uint64_t hops;
-	double overhead_ticks;
 	struct stopping stopping;
+	uint64_t spent_ns;
 	struct error error;
-	struct placement *placements;
+	struct chase_sample *samples;
 	size_t count;
-	/* of the placement in hand */
-	struct chain chain;
-	struct region region;
-	enum page_kind pages;
-	struct cpu_list cpus;
+	double medians[STOPPING_PLACEMENTS_MAX];
 };
 
-static bool prepare(struct error *error)
+/* One --at. */
+struct place {
+	unsigned cpu;
+	struct cpu_list nodes;
+	struct cpu_list alone; /* its CPU, as a list */
+	uint64_t size_bytes;   /* its own, or 0 */
+};
+
+static struct {
+	struct place *places;
+	struct point *points; /* all combinations of the first place, then those of the next */
+	size_t count, per_place;
+	struct cpu_list cpus; /* of all places */
+} work;
+
+static size_t line_bytes(void)
 {
-	enum chain_order order;
-	unsigned cpu, node;
-	size_t line = memory_line_bytes();
-	chain_order_parse(options.order, &order);
-	bool shuffled = order == CHAIN_RANDOM || order == CHAIN_WINDOW;
-	for (size_t i = 0; i < options.at.count; i++)
-		if (!place_parse_one(options.at.words[i], &cpu, &node, error))
-			return false;
-	for (size_t k = 0; k < options.strides.count; k++) {
-		uint64_t stride = options.strides.values[k];
-		if (stride % 8 || (shuffled && stride % line))
-			return error_set(error, ERROR_USAGE, "--stride-bytes: expected a multiple of %zu for order %s, found %llu",
-			                 shuffled ? line : (size_t)8, options.order, (unsigned long long)stride);
-		if (options.payload_bytes % 8 || options.payload_bytes + 8 > (stride < line ? stride : line))
+	return options.line_bytes ? options.line_bytes : memory_line_bytes();
+}
+
+static bool shuffled(enum chain_order order)
+{
+	return order == CHAIN_RANDOM || order == CHAIN_WINDOW;
+}
+
+static bool prepare_stride(uint64_t stride, struct error *error)
+{
+	size_t line = line_bytes();
+	uint64_t room = stride < line ? stride : line;
+	for (size_t i = 0; i < options.orders.count; i++) {
+		enum chain_order order;
+		chain_order_parse(options.orders.words[i], &order);
+		if (stride % 8 || (shuffled(order) && stride % line && line % stride))
 			return error_set(error, ERROR_USAGE,
-			                 "--payload-bytes: expected a multiple of 8 that fits beside the link in "
-			                 "%llu bytes, found %llu",
-			                 (unsigned long long)(stride < line ? stride : line),
-			                 (unsigned long long)options.payload_bytes);
+			                 "--stride-bytes: expected a multiple of %zu for order %s, or that divides it, found %llu",
+			                 shuffled(order) ? line : (size_t)8, options.orders.words[i], (unsigned long long)stride);
 		if (order == CHAIN_WINDOW && (options.window_bytes < stride || options.window_bytes % stride))
 			return error_set(error, ERROR_USAGE, "--window-bytes: expected a multiple of the stride %llu, found %llu",
 			                 (unsigned long long)stride, (unsigned long long)options.window_bytes);
-		for (size_t i = 0; i < options.sizes.count; i++) {
-			uint64_t size = options.sizes.values[i];
-			if (size < stride || size / stride > UINT32_MAX)
-				return error_set(error, ERROR_USAGE,
-				                 "--size-bytes: expected from one to 2^32-1 strides of %llu, found %llu",
-				                 (unsigned long long)stride, (unsigned long long)size);
-		}
 	}
+	if (options.payload_bytes % 8 || options.payload_bytes + 8 > room)
+		return error_set(
+			error, ERROR_USAGE,
+			"--payload-bytes: expected a multiple of 8 that fits beside the link in %llu bytes, found %llu",
+			(unsigned long long)room, (unsigned long long)options.payload_bytes);
 	return true;
 }
 
-/* One line that links to itself: what is left is the load from L1 and the loop around it. */
-static double measure_overhead(void *line)
+static bool parse_place(const char *text, struct place *place, struct error *error)
 {
-	double best = 0;
-	*(void **)line = line;
-	for (int i = 0; i < 3; i++) {
-		uint64_t before = clock_start();
-		(void)arch_chase_pointers(line, OVERHEAD_HOPS / 64);
-		uint64_t after = clock_stop();
-		double ticks = (double)(after - before) / OVERHEAD_HOPS;
-		if (i == 0 || ticks < best)
-			best = ticks;
+	size_t length = strcspn(text, ":");
+	char *copy = strndup(text, length);
+	*place = (struct place){0};
+	if (!copy)
+		return error_set(error, ERROR_INTERNAL, "no memory for a place");
+	bool good = place_parse_nodes(copy, &place->cpu, &place->nodes, error);
+	free(copy);
+	if (good && text[length] && (!options_u64(text + length + 1, &place->size_bytes) || place->size_bytes == 0))
+		good = error_set(error, ERROR_USAGE, "--at: expected bytes after the colon, found '%s'", text);
+	return good;
+}
+
+static bool prepare_size(uint64_t size, uint64_t least, struct error *error)
+{
+	if (size < least)
+		return error_set(error, ERROR_USAGE, "--size-bytes: expected one stride of %llu at least, found %llu",
+		                 (unsigned long long)least, (unsigned long long)size);
+	for (size_t k = 0; k < options.strides.count; k++)
+		if (size / options.strides.values[k] > UINT32_MAX)
+			return error_set(error, ERROR_USAGE, "--size-bytes: expected at most 2^32-1 strides of %llu, found %llu",
+			                 (unsigned long long)options.strides.values[k], (unsigned long long)size);
+	return true;
+}
+
+static bool prepare_place(const struct place *place, uint64_t longest, struct error *error)
+{
+	if (!place->size_bytes)
+		return true;
+	if (options.together || options.sizes.count != 1 || options.sizes.values[0] < longest)
+		return error_set(error, ERROR_USAGE,
+		                 "--at: expected a size of its own without --together, and beside one --size-bytes that holds "
+		                 "every stride, found %llu",
+		                 (unsigned long long)place->size_bytes);
+	return prepare_size(place->size_bytes, longest, error);
+}
+
+static bool prepare_places(uint64_t longest, struct error *error)
+{
+	struct cpu_list cpus = {0};
+	bool good = true;
+	for (size_t i = 0; good && i < options.at.count; i++) {
+		struct place place;
+		good = parse_place(options.at.words[i], &place, error) && prepare_place(&place, longest, error);
+		cpu_list_free(&place.nodes);
+		if (good && options.together && cpu_list_has(&cpus, place.cpu))
+			good = error_set(error, ERROR_USAGE, "--at: expected each CPU once with --together, found CPU %u twice",
+			                 place.cpu);
+		if (good && !cpu_list_add(&cpus, place.cpu))
+			good = error_set(error, ERROR_INTERNAL, "no memory for a place");
 	}
-	return best;
+	cpu_list_free(&cpus);
+	return good;
+}
+
+static bool prepare(struct error *error)
+{
+	size_t line = line_bytes();
+	uint64_t shortest = UINT64_MAX, longest = 0;
+	if (line < 16 || line & (line - 1))
+		return error_set(error, ERROR_USAGE, "--line-bytes: expected a power of two from 16 to 4096, found %llu",
+		                 (unsigned long long)options.line_bytes);
+	for (size_t k = 0; k < options.strides.count; k++) {
+		uint64_t stride = options.strides.values[k];
+		if (!prepare_stride(stride, error))
+			return false;
+		shortest = stride < shortest ? stride : shortest;
+		longest = stride > longest ? stride : longest;
+	}
+	for (size_t i = 0; i < options.sizes.count; i++)
+		if (!prepare_size(options.sizes.values[i], shortest, error))
+			return false;
+	return prepare_places(longest, error);
 }
 
 static uint64_t choose_hops(size_t nodes)
@@ -161,173 +232,264 @@ static uint64_t choose_hops(size_t nodes)
 	return (hops + 63) / 64 * 64;
 }
 
-static bool setup(struct point *point, struct placement *placement, struct error *error)
+/* The points of one place: those combinations whose size holds a stride. */
+static void list_points(size_t place, struct point *points)
 {
-	struct chain *chain = &point->chain;
-	placement->core_before = corefreq_settle();
-	if (!region_map(&point->region, point->size_bytes, point->node, point->pages, error))
-		return false;
-	point->overhead_ticks = measure_overhead(point->region.start);
-	*chain = (struct chain){.base = point->region.start,
-	                        .size_bytes = point->size_bytes,
-	                        .stride_bytes = point->stride_bytes,
-	                        .line_bytes = memory_line_bytes(),
-	                        .window_bytes = options.window_bytes,
-	                        .seed = placement->seed};
-	chain_order_parse(options.order, &chain->order);
-	if (!chain_build(chain, error))
-		return false;
-	point->proved = chain->proved;
-	return pages_read_back(&placement->pages, &point->region, 1, point->pages, error);
+	for (size_t o = 0; o < options.orders.count; o++)
+		for (size_t s = 0; s < options.sizes.count; s++)
+			for (size_t k = 0; k < options.strides.count; k++) {
+				uint64_t size = options.sizes.values[s], stride = options.strides.values[k];
+				if (size < stride)
+					continue;
+				if (work.places[place].size_bytes)
+					size = work.places[place].size_bytes;
+				struct point *point = points++;
+				*point = (struct point){.place = place,
+				                        .size_bytes = size,
+				                        .stride_bytes = stride,
+				                        .order_name = options.orders.words[o],
+				                        .nodes = chain_nodes(size, stride),
+				                        .stopping = {.placements = options.placements,
+				                                     .budget_s = options.budget_s,
+				                                     .target = options.target_half_width}};
+				chain_order_parse(point->order_name, &point->order);
+				point->touched_bytes = chain_touched_bytes(point->nodes, stride, line_bytes());
+				point->hops = choose_hops(point->nodes);
+			}
 }
 
-static void walk(struct chain *chain, uint64_t hops, size_t words)
+static bool set_up(struct error *error)
 {
-	if (words)
-		chain_walk_payload(chain, hops, words);
-	else
-		chain_walk(chain, hops / 64);
-}
-
-/* No allocation, no input or output; the thread's own counts are read between windows, not in them. */
-static void run(struct point *point, struct placement *placement)
-{
-	struct chain *chain = &point->chain;
-	size_t words = options.payload_bytes / 8;
-	struct thread_counts first, before, after = {0};
-	uint64_t warm = chain->nodes <= WARM_LAP_NODES ? chain->nodes : WARM_HOPS;
-	walk(chain, (warm + 63) / 64 * 64, words);
-	placement->core_before = corefreq_per_tick();
-	thread_counts_read(&first);
-	before = first;
-	for (uint64_t i = 0; i < options.windows; i++) {
-		uint64_t start = clock_start();
-		walk(chain, point->hops, words);
-		uint64_t stop = clock_stop();
-		thread_counts_read(&after);
-		struct thread_counts during = thread_counts_since(&after, &before);
-		placement->window_ticks[i] = (double)(stop - start) / (double)point->hops;
-		placement->dirty[i] = during.involuntary || during.voluntary || during.minor_faults || during.major_faults;
-		before = after;
+	for (size_t s = 0; s < options.sizes.count; s++)
+		for (size_t k = 0; k < options.strides.count; k++)
+			work.per_place += options.sizes.values[s] >= options.strides.values[k] ? options.orders.count : 0;
+	work.count = work.per_place * options.at.count;
+	work.places = calloc(options.at.count, sizeof(*work.places));
+	work.points = calloc(work.count, sizeof(*work.points));
+	if (!work.places || !work.points)
+		return error_set(error, ERROR_INTERNAL, "no memory for %zu points", work.count);
+	for (size_t i = 0; i < options.at.count; i++) {
+		struct place *place = &work.places[i];
+		if (!parse_place(options.at.words[i], place, error) || !cpu_list_add(&place->alone, place->cpu) ||
+		    !cpu_list_add(&work.cpus, place->cpu))
+			return error_set(error, ERROR_INTERNAL, "no memory for a place");
+		list_points(i, &work.points[i * work.per_place]);
 	}
-	placement->interference.thread = thread_counts_since(&after, &first);
-	placement->core_after = corefreq_per_tick();
-}
-
-static bool check(struct point *point, struct placement *placement, struct error *error)
-{
-	placement->cpu_verified = affinity_verify(point->cpu);
-	if (!placement->cpu_verified)
-		return error_set(error, ERROR_PIN_FAILED, "expected to be on CPU %u after measuring, found to be elsewhere",
-		                 point->cpu);
-	struct pages again;
-	return pages_read_back(&again, &point->region, 1, point->pages, error);
-}
-
-static void body(struct worker *worker)
-{
-	struct point *point = worker->context;
-	struct placement *placement = &point->placements[point->count];
-	if (setup(point, placement, &worker->error)) {
-		worker_pause(worker);
-		run(point, placement);
-		worker_pause(worker);
-		check(point, placement, &worker->error);
+	for (size_t i = 0; i < work.count; i++) {
+		work.points[i].samples = calloc(STOPPING_PLACEMENTS_MAX, sizeof(*work.points[i].samples));
+		if (!work.points[i].samples)
+			return error_set(error, ERROR_INTERNAL, "no memory for placements");
 	}
-	region_unmap(&point->region);
+	return true;
 }
 
-static bool measure_placement(struct point *point, uint64_t seed)
+/* The same combination in the place `copy` of the group that begins with `first`. */
+static struct point *point_of(size_t first, size_t copy, size_t combination)
 {
-	struct placement *placement = &point->placements[point->count];
-	*placement = (struct placement){.seed = seed};
-	placement->window_ticks = calloc(options.windows, sizeof(double));
-	placement->dirty = calloc(options.windows, sizeof(bool));
-	struct worker worker;
-	if (!placement->window_ticks || !placement->dirty)
-		return error_set(&point->error, ERROR_INTERNAL, "no memory for %llu windows",
-		                 (unsigned long long)options.windows);
-	if (!worker_start(&worker, point->cpu, body, point, &point->error))
-		return false;
-	if (worker_wait(&worker)) {
-		snapshot_take(&placement->interference.before, &point->cpus);
-		worker_continue(&worker);
-		worker_wait(&worker);
-		snapshot_take(&placement->interference.after, &point->cpus);
+	return &work.points[(first + copy) * work.per_place + combination];
+}
+
+static bool wants_more(size_t first, const struct chase_group *group, size_t combination)
+{
+	const struct point *point = point_of(first, 0, combination);
+	bool more = false;
+	for (size_t i = 0; i < group->count; i++)
+		more = more || !point_of(first, i, combination)->stopping.reason;
+	return more && point->error.code == ERROR_NONE && point->count < STOPPING_PLACEMENTS_MAX;
+}
+
+static void fail(size_t first, const struct chase_group *group, size_t combination, const struct error *error)
+{
+	for (size_t i = 0; i < group->count; i++)
+		point_of(first, i, combination)->error = *error;
+}
+
+static void measure_placement(size_t first, struct chase_group *group, size_t combination,
+                              struct chase_sample **samples)
+{
+	const struct point *point = point_of(first, 0, combination);
+	const struct chase_task task = {.size_bytes = point->size_bytes,
+	                                .stride_bytes = point->stride_bytes,
+	                                .line_bytes = line_bytes(),
+	                                .window_bytes = options.window_bytes,
+	                                .order = point->order,
+	                                .windows = options.windows,
+	                                .hops = point->hops,
+	                                .payload_words = options.payload_bytes / 8};
+	struct error error = {0};
+	uint64_t began_ns = clock_raw_ns();
+	for (size_t i = 0; i < group->count; i++) {
+		size_t number = (first + i) * work.per_place + combination;
+		samples[i] = &work.points[number].samples[point->count];
+		*samples[i] = (struct chase_sample){.seed = random_derive(options.seed, number, point->count)};
 	}
-	worker_join(&worker);
-	if (worker.error.code != ERROR_NONE)
-		point->error = worker.error;
-	return worker.error.code == ERROR_NONE;
-}
-
-static void measure_point(struct point *point, uint64_t number)
-{
-	double medians[STOPPING_PLACEMENTS_MAX];
-	point->placements = calloc(STOPPING_PLACEMENTS_MAX, sizeof(*point->placements));
-	if (!point->placements) {
-		error_set(&point->error, ERROR_INTERNAL, "no memory for placements");
+	if (!chase_spreads(group, point->size_bytes, &error) || !chase_measure(group, &task, samples, &error)) {
+		if (!stop_requested())
+			fail(first, group, combination, &error);
 		return;
 	}
-	point->nodes = chain_nodes(point->size_bytes, point->stride_bytes);
-	point->touched_bytes = chain_touched_bytes(point->nodes, point->stride_bytes, memory_line_bytes());
-	point->hops = choose_hops(point->nodes);
-	page_kind_parse(options.pages, &point->pages);
-	supervise_avoid(&point->cpus);
-	stopping_begin(&point->stopping);
-	while (measure_placement(point, random_derive(options.seed, number, point->count))) {
-		medians[point->count] = statistics_median(point->placements[point->count].window_ticks, options.windows);
-		point->count++;
-		if (stopping_done(&point->stopping, medians, point->count))
-			return;
+	uint64_t now_ns = clock_raw_ns();
+	for (size_t i = 0; i < group->count; i++) {
+		struct point *each = point_of(first, i, combination);
+		each->medians[each->count] = statistics_median(samples[i]->window_ticks, options.windows);
+		each->count++;
+		each->spent_ns += now_ns - began_ns;
+		/* The budget is the point's own time; other points have theirs between its placements. */
+		each->stopping.began_ns = now_ns - each->spent_ns;
+		each->stopping.reason = NULL;
+		stopping_done(&each->stopping, each->medians, each->count);
 	}
 }
 
-static void placement_write(struct json *json, const struct point *point, const struct placement *placement)
+/* One placement more of each combination that wants one. False when none did, or nothing can go on. */
+static bool measure_round(size_t first, struct chase_group *group, struct chase_sample **samples)
 {
+	size_t largest = 0;
+	struct error error = {0};
+	for (size_t c = 0; c < work.per_place; c++)
+		if (wants_more(first, group, c) && point_of(first, 0, c)->size_bytes > largest)
+			largest = point_of(first, 0, c)->size_bytes;
+	if (!largest || stop_requested())
+		return false;
+	if (!chase_open(group, largest, &error)) {
+		/* What could not be mapped takes the largest sizes with it; smaller ones may still fit. */
+		for (size_t c = 0; c < work.per_place; c++)
+			if (wants_more(first, group, c) && point_of(first, 0, c)->size_bytes == largest)
+				fail(first, group, c, &error);
+		return true;
+	}
+	bool *measured = calloc(work.per_place, sizeof(*measured));
+	for (size_t c = 0; measured && c < work.per_place && !stop_requested(); c++)
+		if (wants_more(first, group, c)) {
+			measure_placement(first, group, c, samples);
+			measured[c] = true;
+		}
+	if (!measured)
+		error_set(&error, ERROR_INTERNAL, "no memory for a round");
+	/* Pages that moved meanwhile may have moved under any of them. */
+	if (!chase_close(group, &error))
+		for (size_t c = 0; c < work.per_place; c++)
+			if (!measured || measured[c])
+				fail(first, group, c, &error);
+	free(measured);
+	return true;
+}
+
+/* What was told to end keeps its placements, or says why it has none. */
+static void settle(struct point *point)
+{
+	if (point->error.code != ERROR_NONE || point->stopping.reason)
+		return;
+	if (point->count)
+		stopping_done(&point->stopping, point->medians, point->count);
+	else
+		stop_error(&point->error);
+	if (!point->stopping.reason && point->error.code == ERROR_NONE)
+		error_set(&point->error, ERROR_INTERNAL, "expected a reason to stop, found none");
+}
+
+static bool measure_group(size_t first, size_t count, struct error *error)
+{
+	struct chase_group group = {.count = count};
+	struct chase_sample **samples = calloc(count, sizeof(*samples));
+	group.copies = calloc(count, sizeof(*group.copies));
+	bool good = samples && group.copies;
+	page_kind_parse(options.pages, &group.pages);
+	group.cpus = count > 1 ? &work.cpus : &work.places[first].alone;
+	for (size_t i = 0; good && i < count; i++) {
+		group.copies[i].cpu = work.places[first + i].cpu;
+		group.copies[i].nodes = &work.places[first + i].nodes;
+	}
+	if (good) {
+		supervise_avoid(group.cpus);
+		while (measure_round(first, &group, samples))
+			continue;
+		for (size_t i = 0; i < count * work.per_place; i++)
+			settle(&work.points[first * work.per_place + i]);
+	}
+	free(group.copies);
+	free(samples);
+	return good || error_set(error, ERROR_INTERNAL, "no memory for %zu copies", count);
+}
+
+static void placement_write(struct json *json, const struct point *point, size_t number)
+{
+	const struct chase_sample *sample = &point->samples[number];
+	const struct place *place = &work.places[point->place];
+	/* Of copies measured together the first one's sample has the counters of all. */
+	const struct chase_sample *counters =
+		options.together ? &work.points[(size_t)(point - work.points) % work.per_place].samples[number] : sample;
 	json_object_begin(json, NULL);
-	json_u64(json, "seed", placement->seed);
-	pages_write(json, "pages", &placement->pages);
-	json_bool(json, "cpu_verified", placement->cpu_verified);
+	json_u64(json, "seed", sample->seed);
+	pages_write(json, "pages", &sample->pages);
+	json_array_begin(json, "pages_by_node");
+	for (size_t i = 0; i < place->nodes.count; i++)
+		json_u64(json, NULL, sample->shares ? sample->shares[i] : sample->pages.on_node);
+	json_array_end(json);
+	json_bool(json, "cpu_verified", sample->cpu_verified);
 	json_array_begin(json, "windows_ns");
 	for (uint64_t i = 0; i < options.windows; i++)
-		json_f64(json, NULL, clock_ns(placement->window_ticks[i]));
+		json_f64(json, NULL, clock_ns(sample->window_ticks[i]));
 	json_array_end(json);
-	json_f64(json, "core_hz_before", corefreq_hz(placement->core_before));
-	json_f64(json, "core_hz_after", corefreq_hz(placement->core_after));
+	json_f64(json, "core_hz_before", corefreq_hz(sample->core_before));
+	json_f64(json, "core_hz_after", corefreq_hz(sample->core_after));
 	json_array_begin(json, "dirty_windows");
 	for (uint64_t i = 0; i < options.windows; i++)
-		if (placement->dirty[i])
+		if (sample->dirty[i])
 			json_u64(json, NULL, i);
 	json_array_end(json);
-	interference_write(json, "interference", &placement->interference.thread, &placement->interference.before,
-	                   &placement->interference.after, &point->cpus);
+	interference_write(json, "interference", &sample->counts, &counters->before, &counters->after, &place->alone);
 	json_object_end(json);
+}
+
+/* The most that any placement's order showed. */
+static struct order_check worst_order(const struct point *point)
+{
+	struct order_check worst = point->samples[0].order;
+	for (size_t i = 1; i < point->count; i++) {
+		const struct order_check *each = &point->samples[i].order;
+		worst.repeated_share = fmax(worst.repeated_share, each->repeated_share);
+		worst.adjacent_share = fmax(worst.adjacent_share, each->adjacent_share);
+		worst.recent_page_share = fmax(worst.recent_page_share, each->recent_page_share);
+		worst.chi_square = fmax(worst.chi_square, each->chi_square);
+		worst.passed = worst.passed && each->passed;
+	}
+	return worst;
 }
 
 static void point_write(struct json *json, const struct point *point)
 {
 	bool good = point->error.code == ERROR_NONE;
+	const struct place *place = &work.places[point->place];
 	json_object_begin(json, NULL);
-	json_u64(json, "cpu", point->cpu);
-	json_u64(json, "node", point->node);
+	json_u64(json, "cpu", place->cpu);
+	json_array_begin(json, "nodes");
+	for (size_t i = 0; i < place->nodes.count; i++)
+		json_u64(json, NULL, place->nodes.cpus[i]);
+	json_array_end(json);
+	json_u64(json, "copies", options.together ? options.at.count : 1);
 	json_u64(json, "size_bytes", point->size_bytes);
 	json_u64(json, "stride_bytes", point->stride_bytes);
-	json_text(json, "order", options.order);
+	json_u64(json, "line_bytes", line_bytes());
+	json_text(json, "order", point->order_name);
 	json_u64(json, "chain_nodes", point->nodes);
 	json_u64(json, "touched_bytes", point->touched_bytes);
-	json_bool(json, "chain_proved", good && point->proved);
+	json_bool(json, "chain_proved", good); /* no chain is timed without the proof */
 	json_u64(json, "hops_per_window", point->hops);
-	if (good)
-		json_f64(json, "loop_overhead_ns", clock_ns(point->overhead_ticks));
-	else
+	if (good) {
+		struct order_check order = worst_order(point);
+		order_check_write(json, "order_check", &order);
+		json_f64(json, "loop_overhead_ns", clock_ns(point->samples[0].overhead_ticks));
+	} else {
+		json_null(json, "order_check");
 		json_null(json, "loop_overhead_ns");
+	}
 	json_text(json, "stopped", good ? point->stopping.reason : NULL);
 	if (good) {
 		json_null(json, "error");
 		json_array_begin(json, "placements");
 		for (size_t i = 0; i < point->count; i++)
-			placement_write(json, point, &point->placements[i]);
+			placement_write(json, point, i);
 		json_array_end(json);
 	} else {
 		error_write(json, &point->error);
@@ -336,47 +498,80 @@ static void point_write(struct json *json, const struct point *point)
 	json_object_end(json);
 }
 
+/* One row for each point. The original knows one order, random, in nodes of its own; others are named apart. */
+static void row_add(const struct point *point)
+{
+	char name[80];
+	bool plain = point->order == CHAIN_RANDOM && point->stride_bytes == line_bytes();
+	snprintf(name, sizeof(name), plain ? "latency" : "latency_%s_%zu", point->order_name, point->stride_bytes);
+	if (point->error.code != ERROR_NONE) {
+		csv_lost(name, &point->error);
+		return;
+	}
+	double sum = 0, squares = 0, elapsed = 0, count = (double)(point->count * options.windows);
+	double middles[STOPPING_PLACEMENTS_MAX];
+	for (size_t i = 0; i < point->count; i++) {
+		middles[i] = clock_ns(statistics_median(point->samples[i].window_ticks, options.windows));
+		for (uint64_t k = 0; k < options.windows; k++)
+			sum += clock_ns(point->samples[i].window_ticks[k]);
+	}
+	for (size_t i = 0; i < point->count; i++)
+		for (uint64_t k = 0; k < options.windows; k++) {
+			double ns = clock_ns(point->samples[i].window_ticks[k]);
+			squares += (ns - sum / count) * (ns - sum / count);
+			elapsed += ns * (double)point->hops * 1e-9;
+		}
+	csv_add(&(struct csv_row){.size_bytes = point->size_bytes,
+	                          .operation = name,
+	                          .latency_ns = statistics_median(middles, point->count),
+	                          .latency_stddev_ns = count > 1 ? sqrt(squares / (count - 1)) : 0,
+	                          .latency_samples = (uint64_t)count,
+	                          .threads = options.together ? options.at.count : 1,
+	                          .iterations = (uint64_t)count,
+	                          .elapsed_s = elapsed});
+}
+
+static void tear_down(void)
+{
+	for (size_t i = 0; work.points && i < work.count; i++) {
+		for (size_t k = 0; work.points[i].samples && k < STOPPING_PLACEMENTS_MAX; k++)
+			chase_sample_free(&work.points[i].samples[k]);
+		free(work.points[i].samples);
+	}
+	for (size_t i = 0; work.places && i < options.at.count; i++) {
+		cpu_list_free(&work.places[i].nodes);
+		cpu_list_free(&work.places[i].alone);
+	}
+	cpu_list_free(&work.cpus);
+	free(work.points);
+	free(work.places);
+}
+
 static bool measure(struct json *result, struct error *error)
 {
-	size_t per_place = options.sizes.count * options.strides.count;
-	size_t count = options.at.count * per_place;
-	struct point *points = calloc(count, sizeof(*points));
-	if (!points)
-		return error_set(error, ERROR_INTERNAL, "no memory for %zu points", count);
-	size_t failed = 0;
-	for (size_t i = 0; i < count; i++) {
-		struct point *point = &points[i];
-		*point = (struct point){.size_bytes = options.sizes.values[i % per_place / options.strides.count],
-		                        .stride_bytes = options.strides.values[i % options.strides.count],
-		                        .stopping = {.placements = options.placements,
-		                                     .budget_s = options.budget_s,
-		                                     .target = options.target_half_width}};
-		if (!place_parse_one(options.at.words[i / per_place], &point->cpu, &point->node, error) ||
-		    !cpu_list_add(&point->cpus, point->cpu))
-			return error_set(error, ERROR_INTERNAL, "no memory for a point");
-		measure_point(point, i);
-		failed += point->error.code != ERROR_NONE;
-	}
-	clock_finish();
-	json_object_begin(result, NULL);
-	json_array_begin(result, "points");
-	for (size_t i = 0; i < count; i++)
-		point_write(result, &points[i]);
-	json_array_end(result);
-	json_object_end(result);
-	if (failed == count)
-		error_set(error, points[0].error.code, "no point could be measured; the first: %s", points[0].error.message);
-	for (size_t i = 0; i < count; i++) {
-		for (size_t k = 0; points[i].placements && k <= points[i].count && k < STOPPING_PLACEMENTS_MAX; k++) {
-			free(points[i].placements[k].window_ticks);
-			free(points[i].placements[k].dirty);
-			interference_free(&points[i].placements[k].interference);
+	bool good = set_up(error);
+	size_t failed = 0, copies = options.together ? options.at.count : 1;
+	for (size_t first = 0; good && first < options.at.count; first += copies)
+		good = measure_group(first, copies, error);
+	for (size_t i = 0; good && i < work.count; i++)
+		failed += work.points[i].error.code != ERROR_NONE;
+	if (good) {
+		clock_finish();
+		json_object_begin(result, NULL);
+		json_array_begin(result, "points");
+		for (size_t i = 0; i < work.count; i++) {
+			point_write(result, &work.points[i]);
+			if (options.csv)
+				row_add(&work.points[i]);
 		}
-		free(points[i].placements);
-		cpu_list_free(&points[i].cpus);
+		json_array_end(result);
+		json_object_end(result);
+		if (failed == work.count)
+			good = error_set(error, work.points[0].error.code, "no point could be measured; the first: %s",
+			                 work.points[0].error.message);
 	}
-	free(points);
-	return failed < count;
+	tear_down();
+	return good;
 }
 
 const struct subcommand latency_subcommand = {
@@ -386,4 +581,5 @@ const struct subcommand latency_subcommand = {
 	.option_count = sizeof(table) / sizeof(table[0]),
 	.prepare = prepare,
 	.run = measure,
+	.csv = &options.csv,
 };

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +16,7 @@
 #include "cgroup.h"
 #include "files.h"
 #include "json.h"
+#include "random.h"
 #include "warning.h"
 
 #ifndef MADV_POPULATE_WRITE
@@ -28,6 +30,7 @@
 #endif
 
 #define POLICY_BIND 2
+#define POLICY_INTERLEAVE 3
 #define BIND_STRICT_AND_MOVE 3 /* MPOL_MF_STRICT | MPOL_MF_MOVE */
 #define BITS (sizeof(unsigned long) * CHAR_BIT)
 /* The kernel's largest possible node id is below this (MAX_NUMNODES with NODES_SHIFT = 10); a mask, not an array. */
@@ -198,6 +201,26 @@ bool memory_available(unsigned node, uint64_t bytes, struct error *error)
 	return node_can_take(node, bytes, error) && allowed_by_groups(bytes, error);
 }
 
+static size_t region_nodes(const struct region *region)
+{
+	return region->nodes ? region->nodes->count : 1;
+}
+
+static unsigned region_node(const struct region *region, size_t index)
+{
+	return region->nodes ? region->nodes->cpus[index] : region->node;
+}
+
+/* Whether the nodes of a region can take so many bytes between them. */
+static bool region_available(const struct region *region, uint64_t bytes, struct error *error)
+{
+	size_t count = region_nodes(region);
+	for (size_t i = 0; i < count; i++)
+		if (!node_can_take(region_node(region, i), (bytes + count - 1) / count, error))
+			return false;
+	return allowed_by_groups(bytes, error);
+}
+
 size_t memory_ordinary_regions(size_t bytes, size_t count, enum page_kind wanted, uint64_t free_pages,
                                size_t page_bytes)
 {
@@ -236,24 +259,30 @@ bool memory_available_anywhere(uint64_t bytes, struct error *error)
 	return allowed_by_groups(bytes, error);
 }
 
-static bool bind_to_node(const struct region *region, struct error *error)
+static bool bind_to_nodes(const struct region *region, struct error *error)
 {
 	unsigned long mask[NODE_LIMIT / BITS] = {0};
-	if (region->node >= NODE_LIMIT)
-		return error_set(error, ERROR_BIND_FAILED, "expected a node below %u, found %u", NODE_LIMIT, region->node);
-	mask[region->node / BITS] = 1ul << (region->node % BITS);
+	size_t count = region_nodes(region);
+	for (size_t i = 0; i < count; i++) {
+		unsigned node = region_node(region, i);
+		if (node >= NODE_LIMIT)
+			return error_set(error, ERROR_BIND_FAILED, "expected a node below %u, found %u", NODE_LIMIT, node);
+		mask[node / BITS] |= 1ul << (node % BITS);
+	}
 	/* The kernel's maxnode counts one bit too many, so the number of bits + 1 makes it read them all. */
-	if (syscall(SYS_mbind, region->start, region->bytes, POLICY_BIND, mask, NODE_LIMIT + 1, BIND_STRICT_AND_MOVE) == 0)
+	if (syscall(SYS_mbind, region->start, region->bytes, count > 1 ? POLICY_INTERLEAVE : POLICY_BIND, mask,
+	            NODE_LIMIT + 1, BIND_STRICT_AND_MOVE) == 0)
 		return true;
 	int reason = errno;
-	if ((reason == ENOSYS || reason == EPERM) && only_node_with_memory(region->node)) {
+	if (count == 1 && (reason == ENOSYS || reason == EPERM) && only_node_with_memory(region->node)) {
 		warning_add("BOUND_BY_TOPOLOGY", "mbind: %s; node %u is the only one with memory, so nothing can lie elsewhere",
 		            strerror(reason), region->node);
 		return true;
 	}
 	return error_set(error, reason == EPERM ? ERROR_NO_PERMISSION : ERROR_BIND_FAILED,
-	                 "binding %zu bytes to node %u: %s; choose a node with memory that this process may use",
-	                 region->bytes, region->node, strerror(reason));
+	                 "%s %zu bytes to node %u%s: %s; choose nodes with memory that this process may use",
+	                 count > 1 ? "interleaving" : "binding", region->bytes, region->node,
+	                 count > 1 ? " and others" : "", strerror(reason));
 }
 
 /* Writes to every page, so that each is there, is our own, and lies where the policy says. */
@@ -312,22 +341,32 @@ static void hugetlb_touched(unsigned node)
 	pthread_mutex_unlock(&hugetlb.lock);
 }
 
+static void hugetlb_touched_on(const struct region *region, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		hugetlb_touched(region_node(region, i));
+}
+
 static bool map_hugetlb(struct region *region, size_t bytes, size_t page_bytes, struct error *error)
 {
 	uint64_t free_pages = 0;
-	size_t rounded = page_bytes ? round_up(bytes, page_bytes) : 0;
-	if (!hugetlb_promise(region->node, page_bytes, page_bytes ? rounded / page_bytes : 0, &free_pages))
-		return error_set(error, ERROR_NO_MEMORY,
-		                 "expected %zu free hugetlb pages of %zu bytes on node %u, found %" PRIu64
-		                 "; reserve them or use "
-		                 "--pages auto",
-		                 page_bytes ? rounded / page_bytes : 0, page_bytes, region->node, free_pages);
+	size_t rounded = page_bytes ? round_up(bytes, page_bytes) : 0, count = region_nodes(region);
+	uint64_t each = page_bytes ? (rounded / page_bytes + count - 1) / count : 0;
+	for (size_t i = 0; i < count; i++)
+		if (!hugetlb_promise(region_node(region, i), page_bytes, each, &free_pages)) {
+			hugetlb_touched_on(region, i);
+			return error_set(error, ERROR_NO_MEMORY,
+			                 "expected %" PRIu64 " free hugetlb pages of %zu bytes on node %u, found %" PRIu64
+			                 "; reserve them or use "
+			                 "--pages auto",
+			                 each, page_bytes, region_node(region, i), free_pages);
+		}
 	int shift = __builtin_ctzll(page_bytes);
 	void *start = mmap(NULL, rounded, PROT_READ | PROT_WRITE,
 	                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB | (shift << MAP_HUGE_SHIFT), -1, 0);
 	if (start == MAP_FAILED) {
 		int reason = errno;
-		hugetlb_touched(region->node);
+		hugetlb_touched_on(region, count);
 		return error_set(error, ERROR_NO_MEMORY,
 		                 "mapping %zu bytes of hugetlb pages: %s; reserve more or use --pages auto", rounded,
 		                 strerror(reason));
@@ -369,16 +408,16 @@ static bool region_of_hugetlb(struct region *region, size_t bytes, struct error 
 {
 	if (!map_hugetlb(region, bytes, hugetlb_page_bytes(), error))
 		return false;
-	bool good = bind_to_node(region, error) && populate(region, error);
-	hugetlb_touched(region->node);
+	bool good = bind_to_nodes(region, error) && populate(region, error);
+	hugetlb_touched_on(region, region_nodes(region));
 	if (!good)
 		region_unmap(region);
 	return good;
 }
 
-bool region_map(struct region *region, size_t bytes, unsigned node, enum page_kind wanted, struct error *error)
+static bool region_map_anywhere(struct region *region, size_t bytes, enum page_kind wanted, struct error *error)
 {
-	*region = (struct region){.node = node};
+	const struct region empty = *region;
 	if (wanted == PAGES_AUTO || wanted == PAGES_HUGETLB) {
 		/* Where a choice is left, pages that another process took meanwhile are no failure. */
 		struct error refused = {0};
@@ -386,12 +425,12 @@ bool region_map(struct region *region, size_t bytes, unsigned node, enum page_ki
 			return true;
 		if (wanted == PAGES_HUGETLB)
 			return error_set(error, refused.code, "%s", refused.message);
-		*region = (struct region){.node = node};
+		*region = empty;
 	}
-	if (!memory_available(node, bytes, error) ||
+	if (!region_available(region, bytes, error) ||
 	    !map_ordinary(region, bytes, wanted == PAGES_BASE ? PAGES_BASE : PAGES_THP, error))
 		return false;
-	if (bind_to_node(region, error) && populate(region, error)) {
+	if (bind_to_nodes(region, error) && populate(region, error)) {
 		if (region->kind == PAGES_THP && memory_thp_bytes())
 			/* Makes huge pages of what was given as small ones (6.1 and later); refusal shows in the read-back. */
 			(void)madvise(region->start, region->bytes, MADV_COLLAPSE);
@@ -401,6 +440,27 @@ bool region_map(struct region *region, size_t bytes, unsigned node, enum page_ki
 	return false;
 }
 
+bool region_map(struct region *region, size_t bytes, unsigned node, enum page_kind wanted, struct error *error)
+{
+	*region = (struct region){.node = node};
+	return region_map_anywhere(region, bytes, wanted, error);
+}
+
+bool region_map_over(struct region *region, size_t bytes, const struct cpu_list *nodes, enum page_kind wanted,
+                     struct error *error)
+{
+	*region = (struct region){.node = nodes->cpus[0], .nodes = nodes->count > 1 ? nodes : NULL};
+	return region_map_anywhere(region, bytes, wanted, error);
+}
+
+size_t region_page_bytes(const struct region *region)
+{
+	if (region->kind == PAGES_HUGETLB)
+		return region->hugetlb_bytes;
+	size_t huge = region->kind == PAGES_THP ? memory_thp_bytes() : 0;
+	return huge ? huge : memory_base_page_bytes();
+}
+
 void region_unmap(struct region *region)
 {
 	if (region->start)
@@ -408,9 +468,44 @@ void region_unmap(struct region *region)
 	region->start = NULL;
 }
 
-bool pages_read_nodes(struct pages *pages, const struct region *region, struct error *error)
+bool shares_even(const uint64_t *shares, size_t count, uint64_t grain, bool sampled)
 {
-	size_t page = memory_base_page_bytes(), total = region->bytes / page;
+	uint64_t total = 0;
+	for (size_t i = 0; i < count; i++)
+		total += shares[i];
+	double fair = (double)total / (double)count;
+	double allowed = 2 * (double)grain + fair / 20 + (sampled ? 4 * sqrt(fair) : 0);
+	for (size_t i = 0; i < count; i++)
+		if (!shares[i] || fabs((double)shares[i] - fair) > allowed)
+			return false;
+	return true;
+}
+
+/* The page to look at of those from `first` up to `end`. Interleaved pages alternate, so that every n-th page may lie
+ * on one node: there the choice is scattered. */
+static size_t page_of(const struct region *region, size_t first, size_t end, size_t sample)
+{
+	if (!region->nodes || end - first < 2)
+		return first;
+	uint64_t state = sample;
+	return first + (size_t)(random_mix(&state) % (end - first));
+}
+
+static void count_page(struct pages *pages, const struct region *region, uint64_t *shares, int status)
+{
+	pages->checked++;
+	for (size_t i = 0; i < region_nodes(region); i++)
+		if (status == (int)region_node(region, i)) {
+			pages->on_node++;
+			shares[i]++;
+			return;
+		}
+	pages->elsewhere++;
+}
+
+static bool read_nodes(struct pages *pages, const struct region *region, uint64_t *shares, struct error *error)
+{
+	size_t page = memory_base_page_bytes(), total = region->bytes / page, count = region_nodes(region);
 	size_t wanted = total < CHECK_PAGES ? total : CHECK_PAGES;
 	if (region->bytes / CHECK_BYTES > wanted)
 		wanted = region->bytes / CHECK_BYTES;
@@ -418,11 +513,14 @@ bool pages_read_nodes(struct pages *pages, const struct region *region, struct e
 	int status[CHECK_BATCH];
 	for (size_t done = 0; done < wanted;) {
 		size_t batch = wanted - done < CHECK_BATCH ? wanted - done : CHECK_BATCH;
-		for (size_t i = 0; i < batch; i++)
-			addresses[i] = region->start + (size_t)((unsigned __int128)(done + i) * total / wanted) * page;
+		for (size_t i = 0; i < batch; i++) {
+			size_t first = (size_t)((unsigned __int128)(done + i) * total / wanted);
+			size_t end = (size_t)((unsigned __int128)(done + i + 1) * total / wanted);
+			addresses[i] = region->start + page_of(region, first, end, done + i) * page;
+		}
 		if (syscall(SYS_move_pages, 0, batch, addresses, NULL, status, 0) != 0) {
 			int reason = errno;
-			if (only_node_with_memory(region->node)) {
+			if (count == 1 && only_node_with_memory(region->node)) {
 				warning_add("PLACEMENT_BY_TOPOLOGY", "move_pages: %s; node %u is the only one with memory",
 				            strerror(reason), region->node);
 				return true; /* nothing checked, and the document says so: checked = 0 */
@@ -430,21 +528,36 @@ bool pages_read_nodes(struct pages *pages, const struct region *region, struct e
 			return error_set(error, reason == EPERM ? ERROR_NO_PERMISSION : ERROR_PLACEMENT_WRONG,
 			                 "reading page placement back: %s", strerror(reason));
 		}
-		for (size_t i = 0; i < batch; i++) {
-			pages->checked++;
-			if (status[i] == (int)region->node)
-				pages->on_node++;
-			else
-				pages->elsewhere++;
-		}
+		for (size_t i = 0; i < batch; i++)
+			count_page(pages, region, shares, status[i]);
 		done += batch;
 	}
 	if (pages->elsewhere)
 		return error_set(error, ERROR_PLACEMENT_WRONG,
-		                 "expected all pages checked on node %u, found %" PRIu64 " of %" PRIu64
+		                 "expected all pages checked on node %u%s, found %" PRIu64 " of %" PRIu64
 		                 " elsewhere; free memory on the node, or stop what migrates pages",
-		                 region->node, pages->elsewhere, pages->checked);
+		                 region->node, count > 1 ? " and the others given" : "", pages->elsewhere, pages->checked);
+	uint64_t grain = (region_page_bytes(region) * wanted + region->bytes - 1) / region->bytes;
+	if (count > 1 && !shares_even(shares, count, grain, wanted < total))
+		return error_set(error, ERROR_PLACEMENT_WRONG,
+		                 "expected even shares of %" PRIu64 " pages checked on %zu nodes, found %" PRIu64
+		                 " on node %u and %" PRIu64
+		                 " on node %u among them; use a larger size or --pages base, or free memory on the nodes",
+		                 pages->checked, count, shares[0], region_node(region, 0), shares[count - 1],
+		                 region_node(region, count - 1));
 	return true;
+}
+
+bool pages_read_nodes(struct pages *pages, const struct region *region, struct error *error)
+{
+	uint64_t *shares = calloc(region_nodes(region), sizeof(*shares));
+	if (!shares)
+		return error_set(error, ERROR_INTERNAL, "no memory for a count of pages by node");
+	bool good = read_nodes(pages, region, shares, error);
+	for (size_t i = 0; pages->shares && i < region_nodes(region); i++)
+		pages->shares[i] += shares[i];
+	free(shares);
+	return good;
 }
 
 /* Sums the huge pages of all mappings that overlap the regions; mappings of equal kind may have been merged. */

@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "affinity.h"
 #include "error.h"
 
 struct json;
@@ -16,9 +17,10 @@ enum page_kind { PAGES_AUTO, PAGES_THP, PAGES_BASE, PAGES_HUGETLB };
 
 struct region {
 	unsigned char *start;
-	size_t bytes; /* as mapped: whole huge pages unless base pages were wanted */
-	unsigned node;
-	enum page_kind kind; /* what was asked of the kernel, never PAGES_AUTO */
+	size_t bytes;                 /* as mapped: whole huge pages unless base pages were wanted */
+	unsigned node;                /* the first, where pages are spread over several */
+	const struct cpu_list *nodes; /* pages are interleaved over these; NULL: all on `node` */
+	enum page_kind kind;          /* what was asked of the kernel, never PAGES_AUTO */
 	size_t hugetlb_bytes;
 };
 
@@ -31,11 +33,15 @@ struct pages {
 	uint64_t checked;
 	uint64_t on_node;
 	uint64_t elsewhere;
+	uint64_t *shares; /* NULL, or where to count what lies on each of the nodes that a region is interleaved over */
 };
 
 bool page_kind_parse(const char *word, enum page_kind *kind);
 /* Maps, binds and touches `bytes` on a node, from the calling thread, which must be pinned already. */
 bool region_map(struct region *region, size_t bytes, unsigned node, enum page_kind wanted, struct error *error);
+/* The same with the pages interleaved over several nodes, which must outlive the region; over one it is region_map. */
+bool region_map_over(struct region *region, size_t bytes, const struct cpu_list *nodes, enum page_kind wanted,
+                     struct error *error);
 void region_unmap(struct region *region);
 /* Reads back the node and the page size of what several regions were given; an error where pages lie elsewhere. */
 bool pages_read_back(struct pages *pages, const struct region *regions, size_t count, enum page_kind wanted,
@@ -43,6 +49,11 @@ bool pages_read_back(struct pages *pages, const struct region *regions, size_t c
 /* The two halves of it: the nodes of one region, counted into `pages`, by any thread; the page sizes of all regions. */
 bool pages_read_nodes(struct pages *pages, const struct region *region, struct error *error);
 void pages_read_sizes(struct pages *pages, const struct region *regions, size_t count);
+/* Whether pages counted on each of several nodes are spread evenly: each node has its fair share, give or take two
+ * grains (the pages counted of one huge page), 5 % and, for `sampled` pages, four standard deviations of the count. */
+bool shares_even(const uint64_t *shares, size_t count, uint64_t grain, bool sampled);
+/* The size of the pages that a region was mapped for: what interleaving steps by. */
+size_t region_page_bytes(const struct region *region);
 /* The word for what was obtained. */
 const char *pages_obtained(const struct pages *pages);
 void pages_write(struct json *json, const char *key, const struct pages *pages);

@@ -39,3 +39,30 @@ bool place_parse_one(const char *text, unsigned *cpu, unsigned *node, struct err
 	cpu_list_free(&cpus);
 	return one || error_set(error, ERROR_USAGE, "expected one CPU in CPU@NODE, found '%s'", text);
 }
+
+bool place_parse_nodes(const char *text, unsigned *cpu, struct cpu_list *nodes, struct error *error)
+{
+	char *copy = strdup(text);
+	if (!copy)
+		return error_set(error, ERROR_INTERNAL, "no memory for a place");
+	*nodes = (struct cpu_list){0};
+	char *plus = strchr(copy, '+');
+	if (plus)
+		*plus++ = '\0';
+	unsigned node;
+	bool good = place_parse_one(copy, cpu, &node, error) && cpu_list_add(nodes, node);
+	while (good && plus) {
+		char *next = strchr(plus, '+');
+		if (next)
+			*next++ = '\0';
+		uint64_t value;
+		good = options_u64(plus, &value) && value < NODE_LIMIT && !cpu_list_has(nodes, (unsigned)value) &&
+		       cpu_list_add(nodes, (unsigned)value);
+		plus = next;
+	}
+	free(copy);
+	if (good)
+		return true;
+	cpu_list_free(nodes);
+	return error_set(error, ERROR_USAGE, "expected CPU@NODE[+NODE...] such as 0@0+1, each node once, found '%s'", text);
+}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads the "CPU@NODE" and "CPULIST@NODE" notation. */
+/* Reads the "CPU@NODE", "CPU@NODE+NODE" and "CPULIST@NODE" notation. */
 #ifndef SUTPROBE_PLACE_H
 #define SUTPROBE_PLACE_H
 
@@ -9,6 +9,8 @@
 #include "error.h"
 
 bool place_parse_one(const char *text, unsigned *cpu, unsigned *node, struct error *error);
+/* CPU@NODE[+NODE...]: memory of one node, or interleaved over several, each named once. */
+bool place_parse_nodes(const char *text, unsigned *cpu, struct cpu_list *nodes, struct error *error);
 bool place_parse_list(const char *text, size_t length, struct cpu_list *cpus, unsigned *node, struct error *error);
 
 #endif

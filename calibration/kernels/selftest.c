@@ -312,6 +312,111 @@ static bool case_chain(struct error *error)
 	return true;
 }
 
+/* An order of visits as a fault in the shuffle might give it, and whether the check lets it pass. */
+static bool order_passes(const struct chain *chain, uint32_t *order, unsigned fault)
+{
+	struct order_check check;
+	struct random random;
+	random_seed(&random, 3);
+	for (size_t i = 0; i < chain->nodes; i++) {
+		size_t page = i / 64 * 64;
+		switch (fault) {
+		case 0: /* none: a shuffle, below */
+		case 1: /* forward */
+			order[i] = (uint32_t)i;
+			break;
+		case 2: /* a constant jump that visits every node */
+			order[i] = (uint32_t)(i * 4099 % chain->nodes);
+			break;
+		case 3: /* two jumps in turn, backward and forward */
+			order[i] = (uint32_t)(i % 2 ? chain->nodes - 1 - i / 2 : i / 2);
+			break;
+		case 4:  /* pages in a random order, lines inside each forward */
+		default: /* pages in order, lines inside each at random */
+			order[i] = (uint32_t)(fault == 4 ? page * 67 % chain->nodes + i % 64 : page + (i * 37 + 11) % 64);
+			break;
+		}
+	}
+	for (size_t i = chain->nodes; fault == 0 && i > 1; i--) {
+		uint32_t k = random_below(&random, i), kept = order[i - 1];
+		order[i - 1] = order[k];
+		order[k] = kept;
+	}
+	return chain_check_order(chain, order, &check) && check.judged && check.passed;
+}
+
+static bool case_order(struct error *error)
+{
+	struct chain chain = {.stride_bytes = 64, .line_bytes = 64, .nodes = 1u << 14};
+	uint32_t *order = malloc(chain.nodes * sizeof(*order));
+	if (!order)
+		return error_set(error, ERROR_INTERNAL, "no memory for an order");
+	unsigned passed = 0, unjudged = 0;
+	for (unsigned fault = 0; fault < 6; fault++)
+		passed |= (unsigned)order_passes(&chain, order, fault) << fault;
+	/* A window is no promise of randomness over the buffer, and few nodes tell nothing: reported, not judged. */
+	for (unsigned i = 0; i < 2; i++) {
+		struct order_check check;
+		chain.order = i ? CHAIN_RANDOM : CHAIN_WINDOW;
+		chain.nodes = i ? ORDER_CHECK_NODES_MIN - 1 : 1u << 14;
+		for (uint32_t k = 0; k < chain.nodes; k++)
+			order[k] = k;
+		unjudged += chain_check_order(&chain, order, &check) && !check.judged && check.repeated_share > 0.9 &&
+		            check.adjacent_share == 1;
+	}
+	free(order);
+	EXPECT(passed == 1 && unjudged == 2);
+	return true;
+}
+
+/* Large shuffles, dealt into classes first, are permutations too, and their chains pass the check. */
+static bool case_large_chain(struct error *error)
+{
+	struct region region;
+	if (!region_map(&region, 16u << 20, 0, PAGES_AUTO, error))
+		return false;
+	bool good = true;
+	for (size_t nodes = (1u << 16) - 1; good && nodes <= 1u << 18; nodes += (1u << 17) - 37) {
+		struct chain chain = {
+			.base = region.start, .size_bytes = nodes * 64, .stride_bytes = 64, .line_bytes = 64, .seed = nodes};
+		good =
+			chain_build(&chain, error) && chain.check.judged && chain.check.passed && lap(&chain, 2 * nodes) == nodes;
+	}
+	region_unmap(&region);
+	if (error->code != ERROR_NONE)
+		return false;
+	EXPECT(good);
+	return true;
+}
+
+/* Even and uneven shares, and a buffer on one node that is claimed to be spread over two. */
+static bool case_interleave(struct error *error)
+{
+	const uint64_t even[] = {8250, 8134}, full[] = {33, 31}, uneven[] = {9000, 7384}, lopsided[] = {64, 0},
+				   three[] = {40, 41, 39}, half[] = {48, 16};
+	EXPECT(shares_even(even, 2, 1, true) && shares_even(full, 2, 1, false) && shares_even(three, 3, 1, false));
+	EXPECT(!shares_even(uneven, 2, 1, true) && !shares_even(lopsided, 2, 1, false) && !shares_even(half, 2, 1, false));
+	/* Two huge pages of 512 counted pages each on one node, one on the other: no closer to even can be. */
+	const uint64_t odd[] = {1024, 512};
+	EXPECT(shares_even(odd, 2, 512, false));
+	struct cpu_list both = {0};
+	struct region region;
+	struct pages pages = {0};
+	struct error wrong = {0}, refused = {0};
+	if (!cpu_list_add(&both, 0) || !cpu_list_add(&both, 1023) || !region_map(&region, 4u << 20, 0, PAGES_BASE, error)) {
+		cpu_list_free(&both);
+		return false;
+	}
+	region.nodes = &both;
+	bool fooled = pages_read_nodes(&pages, &region, &wrong);
+	region_unmap(&region);
+	bool mapped = region_map_over(&region, 4u << 20, &both, PAGES_BASE, &refused);
+	cpu_list_free(&both);
+	EXPECT(!fooled && wrong.code == ERROR_PLACEMENT_WRONG && strstr(wrong.message, "even shares"));
+	EXPECT(!mapped && refused.code == ERROR_BIND_FAILED);
+	return true;
+}
+
 static bool case_instructions(struct error *error)
 {
 	EXPECT(arch_dependent_adds(10) == 641);
@@ -1001,6 +1106,9 @@ static const struct {
 	{"clock", case_clock},
 	{"instructions", case_instructions},
 	{"chain", case_chain},
+	{"large_chain", case_large_chain},
+	{"order", case_order},
+	{"interleave", case_interleave},
 	{"gap_buckets", case_gap_buckets},
 	{"gap_books", case_gap_books},
 	{"gap_period", case_gap_period},

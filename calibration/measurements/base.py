@@ -153,8 +153,9 @@ def step(
     nodes: tuple[int, ...],
     expected_duration_s: float,
     budget_s: float = 0.0,
+    flags: tuple[str, ...] = (),
 ) -> Step:
-    """Return the step that runs *subcommand* with *options*; a list repeats its option.
+    """Return the step that runs *subcommand* with *options*; a list repeats its option, *flags* take no value.
 
     *budget_s* is the time that points which have not converged may take beyond the expected duration, all points
     together; the longest duration and the deadline contain it.
@@ -164,6 +165,7 @@ def step(
     for name, value in options.items():
         for each in value if isinstance(value, list) else (value,):
             argv += [f"--{name}", str(each)]
+    argv += [f"--{name}" for name in flags]
     argv += ["--deadline-s", f"{deadline_s:g}"]
     return Step(
         id=id,

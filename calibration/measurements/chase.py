@@ -2,18 +2,21 @@
 """What the pointer-chase kinds share: their settings, their cost, and the reading of ``sutprobe latency``."""
 
 from collections.abc import Iterator, Sequence
+from statistics import median
 
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 
 from calibration.evidence import document_flags, placement_flags
 from calibration.measurements.base import Missing, Settings, excess_s
-from calibration.measurements.sut import Place
 from calibration.statistics import Estimate, estimate
 from calibration.sutprobe import LatencyPoint, ProbeDocument
 from calibration.validity import Flag
 
-LINK_NS = 60.0
-"""Cost of linking one node of a chain, for the expected duration only."""
+LINK_NS = 40.0
+"""Cost of shuffling, linking and proving one node of a chain, for the expected duration only."""
+
+PLACEMENT_S = 0.002
+"""Core clock before and after, counters and system calls of one placement, for the expected duration only."""
 
 HOP_NS = 150.0
 """Cost of one hop in memory, for the expected duration only."""
@@ -47,10 +50,18 @@ class ChaseSettings(Settings):
             "budget-s": self.budget_s,
         }
 
-    def cost_s(self, size_bytes: int, stride_bytes: int = 64, hop_ns: float = HOP_NS) -> float:
-        """Return the expected duration in s of one point with these settings."""
-        build = size_bytes / TOUCH_BYTES_PER_S + size_bytes / stride_bytes * LINK_NS * 1e-9
+    def touch_s(self, size_bytes: int) -> float:
+        """Return the expected time in s to map fresh memory for all placements: once in each, for the largest size."""
+        return self.placements * size_bytes / TOUCH_BYTES_PER_S
+
+    def chase_s(self, size_bytes: int, stride_bytes: int = 64, hop_ns: float = HOP_NS) -> float:
+        """Return the expected time in s to build and measure one point's chains in memory that is there."""
+        build = PLACEMENT_S + size_bytes / stride_bytes * LINK_NS * 1e-9
         return self.placements * (build + (self.windows + 1) * self.hops * hop_ns * 1e-9)
+
+    def cost_s(self, size_bytes: int) -> float:
+        """Return the expected duration in s of a point measured by itself: touching, building and chasing."""
+        return self.touch_s(size_bytes) + self.chase_s(size_bytes)
 
     def excess_s(self, cost_s: float) -> float:
         """Return the time in s that a point of *cost_s* may take beyond it where it does not converge."""
@@ -72,11 +83,16 @@ def latency_of(point: LatencyPoint, target_half_width: float | None) -> Estimate
     return estimate(samples, "ns", target_half_width=target_half_width)
 
 
+def at(cpu: int, nodes: Sequence[int]) -> str:
+    """Return the kernel's form of a place: memory of one node, or interleaved over several."""
+    return f"{cpu}@{'+'.join(map(str, nodes))}"
+
+
 def missing_of(point: LatencyPoint) -> Missing | None:
     """Return why *point* has no value, or ``None`` if it has one."""
     if point.error is None:
         return None
-    return Missing(what=str(Place(point.cpu, point.node)), reason=f"{point.error.code}: {point.error.message}")
+    return Missing(what=at(point.cpu, point.nodes), reason=f"{point.error.code}: {point.error.message}")
 
 
 def chase_flags(document: ProbeDocument, points: Sequence[LatencyPoint]) -> Iterator[Flag]:
@@ -84,5 +100,20 @@ def chase_flags(document: ProbeDocument, points: Sequence[LatencyPoint]) -> Iter
     yield from document_flags(document)
     placements = [placement for point in points for placement in point.placements or ()]
     yield from placement_flags(
-        document, placements, proved=all(point.chain_proved for point in points if point.error is None)
+        document, placements, proved=all(_proved(point) for point in points if point.error is None)
     )
+
+
+def _proved(point: LatencyPoint) -> bool:
+    return point.chain_proved and (point.order_check is None or point.order_check.passed is not False)
+
+
+def core_hz_of(points: Sequence[LatencyPoint]) -> float | None:
+    """Return the core clock in Hz beside *points*: the median of what was measured before and after each placement."""
+    measured = [
+        hz
+        for point in points
+        for placement in point.placements or ()
+        for hz in (placement.core_hz_before, placement.core_hz_after)
+    ]
+    return median(measured) if measured else None

@@ -8,7 +8,7 @@ from calibration.context.model import Context
 from calibration.errors import InputError
 from calibration.evidence import estimate_flags
 from calibration.measurements.base import Declaration, Metric, NotPlanned, Parsed, Step, Values, metric_of, step
-from calibration.measurements.chase import START_UP_S, ChaseSettings, chase_flags, latency_of
+from calibration.measurements.chase import START_UP_S, ChaseSettings, chase_flags, core_hz_of, latency_of
 from calibration.measurements.sut import Place, Sut, memory_bound_bytes, size_flags
 from calibration.statistics import Estimate
 from calibration.sutprobe import LatencyResult, ProbeDocument, read_result
@@ -67,16 +67,17 @@ class IdleLatency(Declaration[ChaseSettings, IdleLatencyValues]):
         point = result.points[0]
         target = document.parameters.get("target_half_width")
         figure = latency_of(point, target)
-        if figure is None or not point.placements:
+        core_hz = core_hz_of([point])
+        if figure is None or not point.placements or core_hz is None:
             raise InputError(f"{point.error.code}: {point.error.message}" if point.error else "no placement measured")
         yield Parsed(
             id=step.id,
             values=IdleLatencyValues(
                 cpu=point.cpu,
-                node=point.node,
+                node=point.nodes[0],
                 size_bytes=point.size_bytes,
                 page=point.placements[0].pages.obtained,
-                core_hz=point.placements[-1].core_hz_after,
+                core_hz=core_hz,
                 latency_ns=figure,
             ),
             flags=(

@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Latency ladder: latency against working-set size, and the cache levels that the curve shows."""
+"""Latency ladder: latency against working-set size, and the cache levels that the curve shows.
+
+Besides the random chase of one CPU on its own memory, which is where levels are recognised, there are the curves
+known from lmbench and from the POWER7+ article: fixed strides, which prefetchers follow; memory interleaved over all
+nodes; and several copies at the same time.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import log2
@@ -8,7 +13,7 @@ from typing import Literal
 
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 
-from calibration.context.model import Context
+from calibration.context.model import Cache, Context, Virtualization
 from calibration.errors import InputError
 from calibration.evidence import estimate_flags
 from calibration.measurements.base import (
@@ -22,8 +27,17 @@ from calibration.measurements.base import (
     metric_of,
     step,
 )
-from calibration.measurements.chase import HOP_NS, START_UP_S, ChaseSettings, chase_flags, latency_of, missing_of
-from calibration.measurements.sut import Place, Sut, memory_bound_bytes
+from calibration.measurements.chase import (
+    HOP_NS,
+    START_UP_S,
+    ChaseSettings,
+    at,
+    chase_flags,
+    core_hz_of,
+    latency_of,
+    missing_of,
+)
+from calibration.measurements.sut import MIB, Place, Sut, cpu_list, memory_bound_bytes
 from calibration.model import Model
 from calibration.statistics import Estimate, estimate
 from calibration.sutprobe import LatencyPoint, LatencyResult, ProbeDocument, read_result
@@ -46,50 +60,92 @@ CACHE_EXCESS = 1.3
 before its reported size (a share of it is what one CPU gets), hardly ever after it."""
 
 
-class LadderSettings(ChaseSettings):
-    """A chase at *points_per_octave* sizes from *smallest_bytes* on, for each of *strides_bytes* and *orders*.
+HUGE_BYTES = 2 * MIB
+"""Interleaving steps by the page: sizes are whole pages of this size on each node, whatever pages are obtained."""
 
-    Fewer hops are enough per window than for a single latency, because neighbouring points support each other.
+AGREEMENT = 1.3
+"""A curve that leaves a cache within this factor of its reported size agrees with it: sizes lie up to a third of an
+octave apart, and the last part of a cache is shared with what is not the chase."""
+
+Series = Literal["random", "prefetched", "interleaved", "copies"]
+
+
+class LadderSettings(ChaseSettings):
+    """Chases at *points_per_octave* sizes from *smallest_bytes* on.
+
+    The random ladder has *strides_bytes*; *prefetched_strides_bytes* x *prefetched_orders* are the curves of fixed
+    strides.
+    *interleaved* adds memory interleaved over all nodes, *copies* so many copies at the same time on one CPU of as many
+    cores. All but the random ladder have *sparse_points_per_octave*. Fewer hops are enough per window than for a single
+    latency, because neighbouring points support each other.
     """
 
-    hops: PositiveInt = 50_000
-    budget_s: NonNegativeFloat = 0.5
+    placements: PositiveInt = 6
+    windows: PositiveInt = 5
+    hops: PositiveInt = 20_000
+    budget_s: NonNegativeFloat = 0.0
     smallest_bytes: PositiveInt = 1024
     points_per_octave: PositiveInt = 4
+    sparse_points_per_octave: PositiveInt = 2
     strides_bytes: tuple[PositiveInt, ...] = (64,)
-    forward_strides_bytes: tuple[PositiveInt, ...] = ()
+    prefetched_strides_bytes: tuple[PositiveInt, ...] = ()
+    prefetched_orders: tuple[Literal["forward", "backward"], ...] = ("forward",)
+    interleaved: bool = False
+    copies: tuple[PositiveInt, ...] = ()
     target_half_width: PositiveFloat = 0.03
 
 
 class LadderPoint(Model):
-    """Latency in ns per load at one working-set size (bytes the chase touches), stride and order."""
+    """Latency in ns per load at one working-set size (bytes the chase spans), stride and order, over all copies.
+
+    ``core_hz`` is the core clock measured beside it.
+    """
 
     size_bytes: int
     stride_bytes: int
     order: str
     latency_ns: Estimate
+    core_hz: float
 
 
 class Level(Model):
     """A level of the memory hierarchy as the curve shows it.
 
     ``size_bytes`` is the largest size on its plateau, ``None`` for memory; ``reported_bytes`` is what the kernel says.
+    ``core_hz`` is the core clock measured beside its points.
     """
 
     name: str
     size_bytes: int | None
     reported_bytes: int | None
     latency_ns: Estimate
+    core_hz: float | None = None
+
+
+class Comparison(Model):
+    """A cache that the kernel reports beside what the curve shows of it, and what explains a difference."""
+
+    name: str
+    reported_bytes: int
+    found_bytes: int | None
+    agrees: bool
+    explanation: str
 
 
 class LatencyLadderValues(Values):
-    """The curve of ``cpu`` on memory of ``node``, and the levels recognised on its random-order points."""
+    """The curves of one series, and, of the random one, its levels beside what the kernel reports.
+
+    ``cpus`` measured at the same time, each on memory of ``nodes`` (interleaved where there are several) and a buffer
+    of its own.
+    """
 
     kind: Literal["latency_ladder"] = "latency_ladder"
-    cpu: int
-    node: int
+    series: Series
+    cpus: tuple[int, ...]
+    nodes: tuple[int, ...]
     points: tuple[LadderPoint, ...]
     levels: tuple[Level, ...]
+    comparisons: tuple[Comparison, ...]
 
 
 class LatencyLadder(Declaration[LadderSettings, LatencyLadderValues]):
@@ -102,92 +158,245 @@ class LatencyLadder(Declaration[LadderSettings, LatencyLadderValues]):
     values = LatencyLadderValues
 
     def steps(self, context: Context, settings: LadderSettings) -> Iterator[Step | NotPlanned]:
-        """Yield one random ladder, and one forward ladder per stride asked for, on the first node that has CPUs."""
+        """Yield the random ladder of the first node that has CPUs, and one step for each other series asked for."""
         sut = Sut(context)
         for node in sut.cpu_nodes[:1]:
-            place = Place(sut.measuring_cpu(node), sut.home(node))
-            largest = memory_bound_bytes(sut, place.node)
-            orders = [("random", settings.strides_bytes), ("forward", settings.forward_strides_bytes)]
-            for order, strides in orders:
-                if not strides:
-                    continue
-                # a chain needs two nodes at least, also at the longest stride
-                smallest = max(settings.smallest_bytes, 2 * max(strides))
-                sizes = ladder_sizes(smallest, largest, settings.points_per_octave)
-                suffix = "" if order == "random" else f"-{order}"
-                costs_s = [
-                    settings.cost_s(size, stride, _expected_hop_ns(sut, size)) for size in sizes for stride in strides
-                ]
-                yield step(
-                    id=f"{self.kind}{suffix}",
-                    kind=self.kind,
-                    title=f"{self.title}, {order} order, CPU {place.cpu}, {len(sizes) * len(strides)} points",
-                    subcommand="latency",
-                    options={
-                        "at": place,
-                        "size-bytes": ",".join(map(str, sizes)),
-                        "stride-bytes": ",".join(map(str, strides)),
-                        "order": order,
-                        **settings.options(),
-                    },
-                    cpus=(place.cpu,),
-                    nodes=(place.node,),
-                    expected_duration_s=START_UP_S + sum(costs_s),
-                    budget_s=sum(map(settings.excess_s, costs_s)),
+            cpu, home = sut.measuring_cpu(node), sut.home(node)
+            here = str(Place(cpu, home))
+            yield _series(
+                sut, settings, "random", [here], nodes=[home], strides=settings.strides_bytes, orders=("random",)
+            )
+            if settings.prefetched_strides_bytes and settings.prefetched_orders:
+                strides, orders = settings.prefetched_strides_bytes, settings.prefetched_orders
+                yield _series(sut, settings, "prefetched", [here], nodes=[home], strides=strides, orders=orders)
+            if settings.interleaved and len(sut.memory_nodes) > 1:
+                places = [at(cpu, sut.memory_nodes)]
+                yield _series(
+                    sut, settings, "interleaved", places, nodes=sut.memory_nodes, strides=(64,), orders=("random",)
                 )
+            elif settings.interleaved:
+                yield NotPlanned(
+                    kind=self.kind, what="Memory interleaved over nodes", reason="only one node has memory"
+                )
+            cores = sut.one_per_core(sut.cpus_of(node))
+            chosen = [cpu, *(each for each in cores if each not in sut.context.siblings(cpu))]
+            for copies in settings.copies:
+                if copies > len(chosen):
+                    yield NotPlanned(
+                        kind=self.kind,
+                        what=f"{copies} copies at the same time",
+                        reason=f"node {node} has {len(chosen)} cores to measure with",
+                    )
+                    continue
+                places = [str(Place(each, home)) for each in chosen[:copies]]
+                yield _series(sut, settings, "copies", places, nodes=[home], strides=(64,), orders=("random",))
 
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
-        """Yield the curve and its levels."""
+        """Yield the curves and their levels."""
         result = read_result(document, LatencyResult)
         target = document.parameters.get("target_half_width")
+        combinations: dict[tuple[str, int, int], list[LatencyPoint]] = {}
+        for each in result.points:
+            combinations.setdefault((each.order, each.size_bytes, each.stride_bytes), []).append(each)
         points: list[LadderPoint] = []
-        random: list[tuple[LatencyPoint, Estimate]] = []
-        for point in result.points:
-            if (figure := latency_of(point, target)) is None:
+        for (order, size_bytes, stride_bytes), copies in combinations.items():
+            figures = [figure for point in copies if (figure := latency_of(point, target)) is not None]
+            core_hz = core_hz_of(copies)
+            if len(figures) < len(copies) or core_hz is None:
                 continue
             points.append(
                 LadderPoint(
-                    size_bytes=point.size_bytes,
-                    stride_bytes=point.stride_bytes,
-                    order=point.order,
-                    latency_ns=figure,
+                    size_bytes=size_bytes,
+                    stride_bytes=stride_bytes,
+                    order=order,
+                    latency_ns=_over_copies(figures, target),
+                    core_hz=core_hz,
                 )
             )
-            if point.order == "random" and point.stride_bytes == result.points[0].stride_bytes:
-                random.append((point, figure))
         if not points:
             reasons = {point.error.message for point in result.points if point.error}
             raise InputError(f"no point of the ladder could be measured: {'; '.join(sorted(reasons))}")
+        first = result.points[0]
+        series = _series_of(first)
+        cpus = tuple(dict.fromkeys(point.cpu for point in result.points))
+        random = [each for each in points if series == "random" and each.stride_bytes == first.stride_bytes]
         reported = {
             cache.level: cache.size_bytes
             for cache in context.caches
             if cache.type != "Instruction" and cache.size_bytes is not None
         }
-        levels = recognise_levels([(point.size_bytes, figure) for point, figure in random], reported)
+        levels = recognise_levels([(each.size_bytes, each.latency_ns) for each in random], reported)
         yield Parsed(
             id=step.id,
             values=LatencyLadderValues(
-                cpu=result.points[0].cpu, node=result.points[0].node, points=tuple(points), levels=levels
+                series=series,
+                cpus=cpus,
+                nodes=first.nodes,
+                points=tuple(points),
+                levels=tuple(_clocked(level, random) for level in levels),
+                comparisons=compare_levels(levels, [each.size_bytes for each in random], context),
             ),
             flags=(
                 *chase_flags(document, result.points),
-                *estimate_flags([(f"{each.size_bytes} bytes", each.latency_ns) for each in points], target),
+                *estimate_flags([(_named(each), each.latency_ns) for each in points], target),
             ),
             missing=tuple(
-                Missing(what=f"{point.size_bytes} bytes, stride {point.stride_bytes}, {gone.what}", reason=gone.reason)
+                Missing(
+                    what=f"{point.size_bytes} bytes, stride {point.stride_bytes}, {point.order}, {gone.what}",
+                    reason=gone.reason,
+                )
                 for point in result.points
                 if (gone := missing_of(point)) is not None
             ),
         )
 
     def metrics(self, values: LatencyLadderValues) -> Iterator[Metric]:
-        """Yield the latency of each level."""
+        """Yield the latency of each level, and of the other series that of each curve's largest size."""
         for level in values.levels:
             if level.name.startswith(UNNAMED):
                 continue  # its name changes with its size from run to run, so nothing could be compared with it
             yield metric_of(
                 f"latency_ladder.{level.name}.latency_ns", f"{level.name} latency", level.latency_ns, "lower"
             )
+        if values.series == "random":
+            return
+        last = {
+            (each.order, each.stride_bytes): each for each in sorted(values.points, key=lambda each: each.size_bytes)
+        }
+        for (order, stride_bytes), point in last.items():
+            name, title = {
+                "prefetched": (f"{order}_{stride_bytes}", f"{order} stride of {stride_bytes} bytes"),
+                "interleaved": ("interleaved", "memory interleaved over nodes"),
+                "copies": (f"copies_{len(values.cpus)}", f"{len(values.cpus)} copies at the same time"),
+            }[values.series]
+            yield metric_of(f"latency_ladder.{name}.latency_ns", f"Latency, {title}", point.latency_ns, "lower")
+
+
+def _series(
+    sut: Sut,
+    settings: LadderSettings,
+    series: Series,
+    places: Sequence[str],
+    *,
+    nodes: Sequence[int],
+    strides: Sequence[int],
+    orders: Sequence[str],
+) -> Step:
+    """Return the step that measures *series*: sizes x strides x orders in one process."""
+    copies = len(places) if series == "copies" else 1
+    largest = min(memory_bound_bytes(sut, node, buffers=copies) for node in nodes)
+    per_octave = settings.points_per_octave if series == "random" else settings.sparse_points_per_octave
+    sizes = ladder_sizes(settings.smallest_bytes, largest, per_octave)
+    if series == "interleaved":
+        grain = len(nodes) * HUGE_BYTES
+        sizes = sorted({max(1, size // grain) * grain for size in sizes if size >= grain} or {grain})
+    sizes = [size for size in sizes if size >= 2 * min(strides)]
+    chases = [(size, stride, _expected_hop_ns(sut, size)) for size in sizes for stride in strides if stride <= size]
+    costs_s = [settings.chase_s(*each) for each in chases] * len(orders)
+    suffix = {"random": "", "copies": f"-copies-{len(places)}"}.get(series, f"-{series}")
+    title = {
+        "random": "random order",
+        "prefetched": "prefetched strides",
+        "interleaved": f"interleaved over nodes {', '.join(map(str, nodes))}",
+        "copies": f"{len(places)} copies at the same time",
+    }[series]
+    cpus = tuple(int(place.partition("@")[0]) for place in places)
+    return step(
+        id=f"latency_ladder{suffix}",
+        kind="latency_ladder",
+        title=f"Latency ladder, {title}, CPU {cpu_list(cpus)}, {len(chases) * len(orders)} points",
+        subcommand="latency",
+        options={
+            "at": list(places),
+            "size-bytes": ",".join(map(str, sizes)),
+            "stride-bytes": ",".join(map(str, strides)),
+            "order": ",".join(orders),
+            **settings.options(),
+        },
+        flags=("together",) if series == "copies" else (),
+        cpus=cpus,
+        nodes=tuple(nodes),
+        expected_duration_s=START_UP_S + settings.touch_s(sizes[-1]) + sum(costs_s),
+        budget_s=sum(map(settings.excess_s, costs_s)),
+    )
+
+
+def _series_of(point: LatencyPoint) -> Series:
+    if point.copies > 1:
+        return "copies"
+    if len(point.nodes) > 1:
+        return "interleaved"
+    return "random" if point.order in {"random", "window"} else "prefetched"
+
+
+def _named(point: LadderPoint) -> str:
+    return f"{point.order}, {point.size_bytes} bytes, stride {point.stride_bytes}"
+
+
+def _over_copies(figures: Sequence[Estimate], target: float | None) -> Estimate:
+    """Return one estimate over copies that ran at the same time: each placement has the windows of all of them."""
+    if len(figures) == 1:
+        return figures[0]
+    placements = zip(*(figure.samples for figure in figures), strict=True)
+    samples = [[window for windows in placement for window in windows] for placement in placements]
+    return estimate(samples, "ns", target_half_width=target)
+
+
+def _clocked(level: Level, points: Sequence[LadderPoint]) -> Level:
+    """Return *level* with the core clock of the points whose latency it was made of."""
+    nearest = sorted(points, key=lambda each: abs(each.latency_ns.value - level.latency_ns.value))
+    return level.model_copy(update={"core_hz": nearest[0].core_hz})
+
+
+def compare_levels(levels: Sequence[Level], sizes: Sequence[int], context: Context) -> tuple[Comparison, ...]:
+    """Return each cache that the kernel reports beside the curve over *sizes*, with what explains a difference."""
+    if not sizes:
+        return ()
+    found = {level.name: level.size_bytes for level in levels}
+    caches = sorted(
+        (cache for cache in context.caches if cache.type != "Instruction" and cache.size_bytes),
+        key=lambda each: each.level,
+    )
+    return tuple(
+        _comparison(cache, found.get(f"L{cache.level}"), caches, max(sizes), context.virtualization) for cache in caches
+    )
+
+
+def _comparison(
+    cache: Cache, found_bytes: int | None, caches: Sequence[Cache], largest: int, virtualization: Virtualization
+) -> Comparison:
+    reported = cache.size_bytes or 0
+    sharers = cache.shared_cpus or ()
+    last = cache.level == caches[-1].level
+    below = max((each.size_bytes or 0 for each in caches if each.level < cache.level), default=0)
+    agrees = found_bytes is not None and 1 / AGREEMENT <= found_bytes / reported <= AGREEMENT
+    if agrees:
+        explanation = "the curve leaves it where the kernel says it ends"
+    elif found_bytes is None and largest < reported * CACHE_EXCESS:
+        explanation = f"the ladder ends at {largest} bytes, before this cache does"
+    elif found_bytes is None and below and log2(reported / below) < PLATEAU_OCTAVES:
+        explanation = f"only {reported / below:.2g} times the cache before it: too few sizes between them for a plateau"
+    elif last and virtualization.guest:
+        part = "" if found_bytes is None else f"; this CPU had {found_bytes / reported:.0%} of it while it was measured"
+        explanation = (
+            f"a virtual machine ({virtualization.vendor or 'hypervisor unknown'}): the cache is the host's, which "
+            f"shares it among its guests and may report more than it gives{part}"
+        )
+    elif last and len(sharers) > 1:
+        explanation = (
+            f"shared by CPUs {cpu_list(sharers)}: what other CPUs, or a partition set by the firmware or the kernel, "
+            "held of it was not there for this one"
+        )
+    elif found_bytes is None:
+        explanation = "the latency climbs through it without a plateau"
+    else:
+        explanation = (
+            "private to its core: pages that fall into the same sets, a sibling thread or a hypervisor's use of the "
+            "core leave less of it than there is"
+        )
+    return Comparison(
+        name=f"L{cache.level}", reported_bytes=reported, found_bytes=found_bytes, agrees=agrees, explanation=explanation
+    )
 
 
 def ladder_sizes(smallest_bytes: int, largest_bytes: int, per_octave: int) -> list[int]:

@@ -21,14 +21,15 @@ ASYMMETRY = 0.05
 class LatencyMatrixValues(Values):
     """Latency in ns per load from the CPUs of ``cpu_nodes`` (rows) to the memory of ``memory_nodes`` (columns).
 
-    ``cpus`` holds the CPU that measured each row. A cell without a value is ``None`` and named in ``missing``.
+    ``cpus`` holds the CPU that measured each row, ``sizes_bytes`` the size of each column's chains. A cell without a
+    value is ``None`` and named in ``missing``.
     """
 
     kind: Literal["latency_matrix"] = "latency_matrix"
     cpu_nodes: tuple[int, ...]
     memory_nodes: tuple[int, ...]
     cpus: tuple[int, ...]
-    size_bytes: int
+    sizes_bytes: tuple[int, ...]
     latency_ns: tuple[tuple[Estimate | None, ...], ...]
 
 
@@ -49,8 +50,12 @@ class LatencyMatrix(Declaration[ChaseSettings, LatencyMatrixValues]):
         if not rows or not columns:
             yield NotPlanned(kind=self.kind, what=self.title, reason="no node with CPUs and no node with memory found")
             return
-        size_bytes = min(memory_bound_bytes(sut, node) for node in columns)
-        places = [Place(cpu, node) for cpu in rows for node in columns]
+        sizes = {node: memory_bound_bytes(sut, node) for node in columns}
+        largest = max(sizes.values())
+        # a node that cannot take the size of the others has one of its own, which makes no other column smaller
+        own = {node: "" if size == largest else f":{size}" for node, size in sizes.items()}
+        costs_s = [settings.cost_s(size) for size in sizes.values()]
+        places = [f"{Place(cpu, node)}{own[node]}" for cpu in rows for node in columns]
         yield step(
             id=self.kind,
             kind=self.kind,
@@ -58,15 +63,15 @@ class LatencyMatrix(Declaration[ChaseSettings, LatencyMatrixValues]):
             subcommand="latency",
             options={
                 "at": places,
-                "size-bytes": size_bytes,
+                "size-bytes": largest,
                 "stride-bytes": 64,
                 "order": "random",
                 **settings.options(),
             },
             cpus=tuple(rows),
             nodes=tuple(columns),
-            expected_duration_s=START_UP_S + len(places) * settings.cost_s(size_bytes),
-            budget_s=len(places) * settings.excess_s(settings.cost_s(size_bytes)),
+            expected_duration_s=START_UP_S + len(rows) * sum(costs_s),
+            budget_s=len(rows) * sum(map(settings.excess_s, costs_s)),
         )
 
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
@@ -74,11 +79,12 @@ class LatencyMatrix(Declaration[ChaseSettings, LatencyMatrixValues]):
         result = read_result(document, LatencyResult)
         sut = Sut(context)
         cpus = list(dict.fromkeys(point.cpu for point in result.points))
-        columns = list(dict.fromkeys(point.node for point in result.points))
+        columns = list(dict.fromkeys(point.nodes[0] for point in result.points))
         if len(cpus) * len(columns) != len(result.points):
             raise InputError(f"expected {len(cpus)} x {len(columns)} cells, found {len(result.points)}")
         target = document.parameters.get("target_half_width")
-        cells = {(point.cpu, point.node): latency_of(point, target) for point in result.points}
+        cells = {(point.cpu, point.nodes[0]): latency_of(point, target) for point in result.points}
+        sizes = {point.nodes[0]: point.size_bytes for point in result.points}
         if not any(cells.values()):
             reasons = {point.error.message for point in result.points if point.error}
             raise InputError(f"no cell could be measured: {'; '.join(sorted(reasons))}")
@@ -86,7 +92,7 @@ class LatencyMatrix(Declaration[ChaseSettings, LatencyMatrixValues]):
             cpu_nodes=tuple(sut.node_of(cpu) for cpu in cpus),
             memory_nodes=tuple(columns),
             cpus=tuple(cpus),
-            size_bytes=result.points[0].size_bytes,
+            sizes_bytes=tuple(sizes[node] for node in columns),
             latency_ns=tuple(tuple(cells[cpu, node] for node in columns) for cpu in cpus),
         )
         named = [(f"CPU {cpu} to node {node}", cell) for (cpu, node), cell in cells.items() if cell is not None]
@@ -95,7 +101,7 @@ class LatencyMatrix(Declaration[ChaseSettings, LatencyMatrixValues]):
             values=values,
             flags=(
                 *chase_flags(document, result.points),
-                *size_flags(sut, result.points[0].touched_bytes),
+                *size_flags(sut, min(point.touched_bytes for point in result.points)),
                 *estimate_flags(named, target),
                 *_asymmetry(values),
             ),

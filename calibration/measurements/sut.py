@@ -129,14 +129,15 @@ class Sut:
         return min(shared, default=1) if wanted <= covered else 1
 
 
-def memory_bound_bytes(sut: Sut, node: int, *, minimum_bytes: int = 64 * MIB) -> int:
+def memory_bound_bytes(sut: Sut, node: int, *, minimum_bytes: int = 64 * MIB, buffers: int = 1) -> int:
     """Return the size of a chase that is sure to live in memory, for one CPU on memory of *node*.
 
     ``LLC_MULTIPLE`` times the last-level cache the kernel reports, rounded up to 2 MiB: one core's effective share is
-    at most that, so the chase is beyond the cache as its curve shows it too. Capped by what the node has free.
+    at most that, so the chase is beyond the cache as its curve shows it too. Capped by what the node has free for
+    each of *buffers* at the same time.
     """
     llc = sut.llc_bytes or ASSUMED_LLC_BYTES
-    return capped_bytes(sut, node, max(minimum_bytes, LLC_MULTIPLE * llc))
+    return capped_bytes(sut, node, max(minimum_bytes, LLC_MULTIPLE * llc), buffers=buffers)
 
 
 def capped_bytes(sut: Sut, node: int, wanted_bytes: int, *, buffers: int = 1) -> int:

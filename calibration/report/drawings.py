@@ -134,7 +134,9 @@ class Drawings:
             if not isinstance(values, LatencyLadderValues):
                 raise TypeError(f"expected a latency ladder, found {measurement.kind}")
             for point in values.points:
-                label = f"{point.order}, stride {filters.size(point.stride_bytes)}"
+                label = f"{SERIES[values.series]}{point.order}, stride {filters.size(point.stride_bytes)}"
+                if values.series == "copies":
+                    label = f"{len(values.cpus)} copies, {label}"
                 lines.setdefault(label, []).append((float(point.size_bytes), point.latency_ns))
             plateaus += _plateaus(values)
         caches = [
@@ -186,9 +188,13 @@ ORDERS = {"fill": "node after node", "spread": "spread over the nodes"}
 """How threads were added, in words."""
 
 
+SERIES = {"random": "", "prefetched": "prefetched: ", "interleaved": "interleaved: ", "copies": ""}
+"""What the name of a curve begins with."""
+
+
 def _plateaus(values: LatencyLadderValues) -> list[figures.Plateau]:
     """Return the recognised levels as stretches: each from half the size where it ends down to the level before."""
-    sizes = sorted(point.size_bytes for point in values.points if point.order == "random")
+    sizes = sorted(point.size_bytes for point in values.points)
     found = []
     start = sizes[0] if sizes else 0
     for level in values.levels:

@@ -105,14 +105,120 @@ def test_latency_orders_and_payload(probe: Probe, cpus: list[int], order: str, p
     assert point["stopped"] == "placements"
 
 
-def test_latency_word_strides_only_where_no_shuffle(probe: Probe, cpus: list[int]) -> None:
+def test_latency_strides_below_a_line_put_several_nodes_in_each(probe: Probe, cpus: list[int]) -> None:
     document = latency(
-        probe, "--at", f"{cpus[0]}@0", "--size-bytes", "4096", "--stride-bytes", "8", "--order", "forward",
+        probe, "--at", f"{cpus[0]}@0", "--size-bytes", "65536", "--stride-bytes", "8", "--order", "forward,random",
         "--placements", "1", "--windows", "1", "--hops", "640",
     )  # fmt: skip
-    assert document["result"]["points"][0]["chain_nodes"] == 512
-    done = probe("latency", "--at", f"{cpus[0]}@0", "--size-bytes", "4096", "--stride-bytes", "8")
-    assert done.code == 2
+    forward, random = document["result"]["points"]
+    assert forward["chain_nodes"] == random["chain_nodes"] == 8192
+    assert forward["touched_bytes"] == random["touched_bytes"] == 65536
+    assert random["order_check"]["passed"]
+    for stride, line in (("96", "64"), ("12", "64"), ("64", "48")):
+        done = probe("latency", "--at", f"{cpus[0]}@0", "--size-bytes", "4096", "--stride-bytes", stride,
+                     "--line-bytes", line)  # fmt: skip
+        assert done.code == 2
+
+
+def test_a_ladder_is_every_order_size_and_stride_that_fits(probe: Probe, cpus: list[int]) -> None:
+    document = latency(
+        probe, "--at", f"{cpus[0]}@0", "--size-bytes", f"1024,65536,{3 * MIB}", "--stride-bytes", "64,4096", "--order",
+        "random,backward", "--placements", "2", "--windows", "2", "--hops", "640",
+    )  # fmt: skip
+    points = document["result"]["points"]
+    assert [(point["order"], point["size_bytes"], point["stride_bytes"]) for point in points] == [
+        (order, size, stride)
+        for order in ("random", "backward")
+        for size in (1024, 65536, 3 * MIB)
+        for stride in (64, 4096)
+        if stride <= size
+    ]
+    assert all(len(point["placements"]) == 2 and point["chain_proved"] for point in points)
+    # each round has one mapping for all, and each point its own chain in it
+    seeds = [placement["seed"] for point in points for placement in point["placements"]]
+    assert len(set(seeds)) == len(seeds)
+
+
+def test_a_random_order_is_proved_to_have_nothing_to_follow(probe: Probe, cpus: list[int]) -> None:
+    document = latency(
+        probe, "--at", f"{cpus[0]}@0", "--size-bytes", f"4096,{2 * MIB}", "--order", "random,window,forward",
+        "--window-bytes", "65536", "--placements", "1", "--windows", "1", "--hops", "640",
+    )  # fmt: skip
+    checks = {(point["order"], point["size_bytes"]): point["order_check"] for point in document["result"]["points"]}
+    random = checks["random", 2 * MIB]
+    assert random["passed"]
+    assert random["jumps"] == 2 * MIB // 64 - 1
+    for name, limit in random["limits"].items():
+        assert 0 <= random[name] <= limit < (100 if name == "chi_square" else 0.5)
+    # the same measures find what they are for, where nothing was promised
+    forward, window = checks["forward", 2 * MIB], checks["window", 2 * MIB]
+    assert forward["passed"] is window["passed"] is forward["limits"] is None
+    for name, limit in random["limits"].items():
+        assert forward[name] > limit
+    assert window["chi_square"] > random["limits"]["chi_square"]
+    assert checks["random", 4096]["passed"] is checks["random", 4096]["chi_square"] is None
+
+
+def test_copies_run_at_the_same_time_each_on_its_own_memory(probe: Probe, cpus: list[int]) -> None:
+    if len(cpus) < 2:
+        pytest.skip("one CPU holds one copy")
+    document = latency(
+        probe, "--at", f"{cpus[0]}@0", "--at", f"{cpus[1]}@0", "--together", "--size-bytes", f"65536,{4 * MIB}",
+        "--placements", "2", "--windows", "3", "--hops", "64000",
+    )  # fmt: skip
+    points = document["result"]["points"]
+    assert [(point["cpu"], point["size_bytes"], point["copies"]) for point in points] == [
+        (cpu, size, 2) for cpu in cpus[:2] for size in (65536, 4 * MIB)
+    ]
+    for first, second in zip(points[:2], points[2:], strict=True):
+        assert len(first["placements"]) == len(second["placements"]) == 2
+        for one, other in zip(first["placements"], second["placements"], strict=True):
+            assert one["seed"] != other["seed"]
+            assert len(one["windows_ns"]) == len(other["windows_ns"]) == 3
+            assert min(*one["windows_ns"], *other["windows_ns"]) > 0
+            assert one["cpu_verified"]
+            assert other["cpu_verified"]
+            assert other["interference"]["interrupts"] is not None
+
+
+def test_a_place_may_have_a_size_of_its_own(probe: Probe, cpus: list[int]) -> None:
+    document = latency(
+        probe, "--at", f"{cpus[0]}@0:8192", "--at", f"{cpus[0]}@0", "--size-bytes", "65536", "--placements", "1",
+        "--windows", "1", "--hops", "640",
+    )  # fmt: skip
+    assert [point["size_bytes"] for point in document["result"]["points"]] == [8192, 65536]
+
+
+def test_nodes_to_interleave_over_must_exist(probe: Probe, cpus: list[int]) -> None:
+    document = latency(
+        probe, "--at", f"{cpus[0]}@0+1000", "--at", f"{cpus[0]}@0", "--size-bytes", str(4 * MIB), "--placements", "1",
+        "--windows", "1", "--hops", "640",
+    )  # fmt: skip
+    absent, good = document["result"]["points"]
+    assert absent["nodes"] == [0, 1000]
+    assert absent["error"]["code"] == "bind_failed"
+    assert absent["order_check"] is absent["placements"] is None
+    assert good["nodes"] == [0]
+    placement = good["placements"][0]
+    assert placement["pages_by_node"] == [placement["pages"]["checked"]]
+
+
+def test_latency_rows_are_those_of_the_points(native: Path, cpus: list[int]) -> None:
+    done = subprocess.run(
+        [native, "latency", "--at", f"{cpus[0]}@0", "--size-bytes", "16384,1024", "--order", "random,forward",
+         "--placements", "2", "--windows", "3", "--hops", "640", "--csv"],
+        capture_output=True, text=True, check=True, timeout=100,
+    )  # fmt: skip
+    header, *rows = [line.split(",") for line in done.stdout.splitlines()]
+    assert header[:4] == ["size_kb", "operation", "bandwidth_mb_s", "latency_ns"]
+    assert [(row[0], row[1]) for row in rows] == [
+        ("16", "latency"), ("1", "latency"), ("16", "latency_forward_64"), ("1", "latency_forward_64"),
+    ]  # fmt: skip
+    for row in rows:
+        named = dict(zip(header, row, strict=True))
+        assert float(named["latency_ns"]) > 0
+        assert named["latency_samples"] == named["iterations"] == "6"
+        assert named["threads"] == "1"
 
 
 def test_more_placements_until_the_budget_is_spent(probe: Probe, cpus: list[int]) -> None:
@@ -775,6 +881,15 @@ AT = ("--at", "0@0", "--size-bytes", "4096")
         (("latency", *AT, "--deadline-s", "nan"), "--deadline-s"),
         (("latency", "--at", "0", "--size-bytes", "4096"), "CPUS@NODE"),
         (("latency", "--at", "0-1@0", "--size-bytes", "4096"), "CPU@NODE"),
+        (("latency", "--at", "0@0+0", "--size-bytes", "4096"), "0@0+0"),
+        (("latency", "--at", "0@0+", "--size-bytes", "4096"), "0@0+"),
+        (("latency", "--at", "0@0:", "--size-bytes", "4096"), "0@0:"),
+        (("latency", "--at", "0@0:32", "--size-bytes", "4096"), "--size-bytes"),
+        (("latency", "--at", "0@0:4096", "--size-bytes", "4096,8192"), "--at"),
+        (("latency", "--at", "0@0:4096", "--size-bytes", "4096", "--together"), "--at"),
+        (("latency", "--at", "0@0", "--at", "0@0", "--size-bytes", "4096", "--together"), "CPU 0"),
+        (("latency", *AT, "--line-bytes", "48"), "--line-bytes"),
+        (("latency", *AT, "--order", "random,sideways"), "--order"),
         (("latency", "--at", "0@0", "--size-bytes", "4096,"), "--size-bytes"),
         (("latency", "--at", "0@0", "--size-bytes", "99999999999999999999"), "--size-bytes"),
         (("latency", "--at", "0@0", "--size-bytes", "64", "--stride-bytes", "128"), "--size-bytes"),

@@ -192,7 +192,7 @@ def with_nodes(document: RunDocument, count: int) -> RunDocument:
             "cpu_nodes": nodes,
             "memory_nodes": nodes,
             cells_name: tuple(map(tuple, cells)),
-            **({"cpus": nodes} if kind == "latency_matrix" else {}),
+            **({"cpus": nodes, "sizes_bytes": (128 << 20,) * count} if kind == "latency_matrix" else {}),
         }
         document = replace(
             document,

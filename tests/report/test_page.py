@@ -545,7 +545,9 @@ def test_a_synthetic_shape_of_many_cpus_shows_those_with_the_longest_gaps(docume
     page = page_of(with_cpus(document, 12))
     part = section(parsed(page), "System-level core jitter")
     first_lines = [block.astext().split("\n")[1] for block in part.findall(nodes.literal_block)]
-    assert [line for line in first_lines if line.startswith("CPU")] == [f"CPU {cpu}, not isolated" for cpu in (8, 9, 10, 11)]
+    assert [line for line in first_lines if line.startswith("CPU")] == [
+        f"CPU {cpu}, not isolated" for cpu in (8, 9, 10, 11)
+    ]
     for cpu in range(12):
         assert f"Inst_jitter, CPU {cpu}" in part.astext()
     summary = section(parsed(page), "Summary").astext()

@@ -30,6 +30,12 @@ def cpus_of(text: str) -> set[int]:
     return found
 
 
+def chase_place(text: str) -> tuple[int, set[int], int | None]:
+    place, _, size = text.partition(":")
+    cpu, nodes = place.split("@")
+    return int(cpu), {int(node) for node in nodes.split("+")}, int(size) if size else None
+
+
 def transfer(text: str) -> tuple[int, int, int, str]:
     cpus, home, state = text.split(":")
     writer, reader = cpus.split("@")
@@ -53,7 +59,11 @@ def test_a_plan_uses_only_cpus_and_nodes_that_the_machine_has(machine: Context, 
         assert all(isinstance(word, str) and word for word in step.argv)
         assert 0 < step.expected_duration_s < step.deadline_s
         assert options(step, "deadline-s") == [f"{step.deadline_s:g}"]
-        for name in ("at", "probe", "group", "load"):
+        for cpu, where, size in map(chase_place, options(step, "at")):
+            assert cpu in machine.online_cpus
+            assert where <= nodes
+            assert size is None or size > 0
+        for name in ("probe", "group", "load"):
             for part in (part for text in options(step, name) for part in text.split("+")):
                 cpus, _, node = part.partition("@")
                 assert cpus_of(cpus) <= set(machine.online_cpus)
@@ -89,12 +99,74 @@ def test_memory_only_nodes_are_columns_and_cpu_only_nodes_are_rows() -> None:
     (column,) = memory_only.memory_only_nodes
     (row,) = cpu_only.cpu_only_nodes
     for step_id, option in (("latency_matrix", "at"), ("bandwidth_matrix", "group")):
-        targets = [text.split("@") for text in options(step_of(memory_only, "quick", step_id), option)]
+        targets = [
+            text.partition(":")[0].split("@") for text in options(step_of(memory_only, "quick", step_id), option)
+        ]
         assert str(column) in {node for _, node in targets}
         assert not any(set(machine_cpus(memory_only, column)) & cpus_of(cpus) for cpus, _ in targets)
-        targets = [text.split("@") for text in options(step_of(cpu_only, "quick", step_id), option)]
+        targets = [text.partition(":")[0].split("@") for text in options(step_of(cpu_only, "quick", step_id), option)]
         assert str(row) not in {node for _, node in targets}
         assert any(cpus_of(cpus) <= set(machine_cpus(cpu_only, row)) for cpus, _ in targets)
+
+
+def short_of_memory(context: Context, node: int, available_bytes: int) -> Context:
+    nodes = tuple(
+        each.model_copy(update={"available_bytes": available_bytes if each.id == node else 64 << 30})
+        for each in context.nodes
+    )
+    return context.model_copy(update={"nodes": nodes})
+
+
+def test_a_node_short_of_memory_makes_only_its_own_column_small() -> None:
+    smt = load(FIXTURES / "x86_64-two-nodes-smt.tar.gz")
+    step = step_of(short_of_memory(smt, 1, 40 << 20), "quick", "latency_matrix")
+    (largest,) = map(int, options(step, "size-bytes"))
+    assert largest >= 64 << 20
+    places = [chase_place(text) for text in options(step, "at")]
+    assert {(next(iter(nodes)), size) for _, nodes, size in places} == {(0, None), (1, 20 << 20)}
+    even = step_of(short_of_memory(smt, 1, 64 << 30), "quick", "latency_matrix")
+    assert {size for _, _, size in map(chase_place, options(even, "at"))} == {None}
+
+
+def test_interleaved_ladders_cover_every_node_in_whole_pages_where_there_are_several() -> None:
+    four = load(FIXTURES / "aarch64-four-nodes.tar.gz")
+    for profile in ("nightly", "full"):
+        step = step_of(four, profile, "latency_ladder-interleaved")
+        ((_, nodes, _),) = map(chase_place, options(step, "at"))
+        assert nodes == set(Sut(four).memory_nodes)
+        sizes = list(map(int, options(step, "size-bytes")[0].split(",")))
+        assert sizes == sorted(set(sizes))
+        assert all(size % (len(nodes) << 21) == 0 for size in sizes)
+        one = load(FIXTURES / "x86_64-smt-off.tar.gz")
+        plan = make_plan(one, load_profile(profile))
+        assert "latency_ladder-interleaved" not in {each.id for each in plan.steps}
+        assert "only one node has memory" in {each.reason for each in plan.not_planned}
+
+
+def test_copies_run_on_cores_of_their_own_and_share_the_nodes_memory() -> None:
+    smt = load(FIXTURES / "x86_64-two-nodes-smt.tar.gz")
+    step = step_of(smt, "nightly", "latency_ladder-copies-2")
+    assert "--together" in step.argv
+    places = [chase_place(text) for text in options(step, "at")]
+    cpus = [cpu for cpu, _, _ in places]
+    assert len(set(cpus)) == len(cpus) == 2
+    assert not set(smt.siblings(cpus[0])) & {cpus[1]}
+    assert cpus[0] == Sut(smt).measuring_cpu(0)
+    assert {frozenset(nodes) for _, nodes, _ in places} == {frozenset({0})}
+    plan = make_plan(smt, load_profile("nightly"))
+    assert "4 copies at the same time" in {each.what for each in plan.not_planned}
+
+
+def test_prefetched_strides_are_one_process_of_strides_by_orders() -> None:
+    smt = load(FIXTURES / "x86_64-two-nodes-smt.tar.gz")
+    profile = parse_profile(
+        "title: x\nmeasurements: {latency_ladder: {prefetched_strides_bytes: [16, 4096], prefetched_orders: "
+        "[forward, backward]}}", "mine", "mine.yml",
+    )  # fmt: skip
+    ladders = [step for step in make_plan(smt, profile).steps if step.kind == "latency_ladder"]
+    assert [step.id for step in ladders] == ["latency_ladder", "latency_ladder-prefetched"]
+    assert options(ladders[1], "stride-bytes") == ["16,4096"]
+    assert options(ladders[1], "order") == ["forward,backward"]
 
 
 def test_transfers_between_nodes_are_homed_with_the_writer_and_with_the_reader() -> None:
