@@ -112,8 +112,17 @@ def _run(command: list[str], directory: Path | None = None) -> str:
     return done.stdout
 
 
-def compile_to(output: Path, target: Target, extra: tuple[str, ...] = (), directory: Path = SOURCES_DIRECTORY) -> None:
+def compile_to(
+    output: Path,
+    target: Target,
+    extra: tuple[str, ...] = (),
+    directory: Path = SOURCES_DIRECTORY,
+    *,
+    names: bool = False,
+) -> None:
     """Compile all sources into ``output`` for ``target``; ``extra`` flags come last and win.
+
+    With ``names`` the same bytes come with the table of symbols that a SUT has no need of.
 
     Raises:
         EnvironmentLacksError: the compiler refused, with all it said.
@@ -128,9 +137,10 @@ def compile_to(output: Path, target: Target, extra: tuple[str, ...] = (), direct
         "SUTPROBE_SOURCE_SHA256": source_sha256(directory),
     }
     defines = [f'-D{name}="{value}"' for name, value in described.items()]
+    passed = tuple(flag for flag in flags if flag != "-s") if names else flags
     files = [path.as_posix() for path in sources(directory)]
     _run(
-        [*compiler_command(), "-target", f"{target}-linux-musl", *flags, *defines, "-o", str(output), *files, "-lm"],
+        [*compiler_command(), "-target", f"{target}-linux-musl", *passed, *defines, "-o", str(output), *files, "-lm"],
         directory,
     )
 

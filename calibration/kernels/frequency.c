@@ -300,7 +300,7 @@ static bool make_room(struct point *point)
 
 static bool converged(const struct point *point)
 {
-	double half_width = INFINITY, *rates = malloc(point->count * sizeof(*rates));
+	double half_width = INFINITY, *rates = malloc((point->count + 1) * sizeof(*rates));
 	for (size_t i = 0; rates && i < point->count; i++)
 		rates[i] = point->windows[i].per_tick;
 	bool narrow = rates && point->count && statistics_half_width(rates, point->count, &half_width) &&
@@ -411,7 +411,7 @@ static void run_group(struct group *group)
 /* The chain with vector work beside it against the chain alone: 1 where the chain is the critical path. */
 static bool chain_ratio(const struct point *point, double *ratio)
 {
-	double *ratios = malloc(point->count * sizeof(*ratios));
+	double *ratios = malloc((point->count + 1) * sizeof(*ratios));
 	size_t count = 0;
 	for (size_t i = 0; ratios && i < point->count; i++)
 		if (point->windows[i].bare_per_tick > 0)
@@ -505,7 +505,8 @@ static bool make_plan(struct plan *plan, const struct cpu_list *cpus, const stru
 	size_t per_work = 0;
 	for (size_t i = 0; i < options.active.count; i++)
 		per_work += strcmp(options.active.words[i], "all") == 0 ? 1 : alone->count;
-	plan->groups = calloc(options.work.count * per_work, sizeof(*plan->groups));
+	size_t groups = options.work.count * per_work;
+	plan->groups = calloc(groups ? groups : 1, sizeof(*plan->groups));
 	if (!plan->groups)
 		return false;
 	for (size_t work = 0; work < options.work.count; work++)

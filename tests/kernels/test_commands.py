@@ -962,7 +962,7 @@ def test_frequency_adds_windows_while_its_budget_lasts(probe: Probe, cpus: list[
     assert point["stopped"] == "budget" or len(point["windows_hz"]) + point["lost_windows"] == 62
 
 
-def test_frequency_refuses_what_makes_no_sense(probe: Probe, cpus: list[int]) -> None:
+def test_frequency_refuses_what_makes_no_sense(probe: Probe) -> None:
     for arguments, words in (
         (("--cpus", "0", "--alone-cpus", "0,1"), "--alone-cpus"),
         (("--cpus", "0", "--work", "mmx"), "--work"),

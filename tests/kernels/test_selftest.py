@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Known answers, natively, on the other architecture, and under the sanitizers."""
 
-import platform
 import shutil
-import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from calibration.build import SOURCES_DIRECTORY, BuiltKernel, compile_to, sources
+from calibration.build import SOURCES_DIRECTORY, BuiltKernel, compile_to
 from calibration.sutprobe import SelftestCase, SelftestResult, read_document, read_result
-from tests.kernels.conftest import Finished, Probe
+from tests.kernels.conftest import SANITIZED_OPTIMISATION, SANITIZERS, Finished, Probe, Sanitizer
 
 CASES = {
     "random",
@@ -41,10 +40,6 @@ CASES = {
     "control_groups",
     "generator",
 }
-
-
-SANITIZED_OPTIMISATION = "-O0"
-"""The sanitizers see as much of unoptimised code, and the hundreds of kernels compile in a tenth of the time."""
 
 
 def cases_of(done: Finished) -> tuple[SelftestCase, ...]:
@@ -138,13 +133,8 @@ def test_injected_gaps_are_found(probe: Probe) -> None:
         pytest.skip("this machine lets nothing be told: " + "; ".join(unclear))
 
 
-def test_aarch64_under_emulation(built_aarch64: BuiltKernel) -> None:
-    emulator = shutil.which("qemu-aarch64-static") or shutil.which("qemu-aarch64")
-    if platform.machine() == "aarch64":
-        pytest.skip("aarch64 is native here and tested as such")
-    if not emulator:
-        pytest.skip("no qemu-aarch64-static or qemu-aarch64 to run the aarch64 binary with")
-    assert_passed(Probe(emulator, str(built_aarch64.path)))
+def test_aarch64_under_emulation(emulated_aarch64: Probe) -> None:
+    assert_passed(emulated_aarch64)
 
 
 @pytest.mark.parametrize("model", ["Nehalem", "Haswell", "max"])
@@ -159,46 +149,13 @@ def test_widths_of_other_processors(model: str, built_x86_64: BuiltKernel) -> No
         assert widths == ["sse2"], "a processor without AVX must not be given AVX2"
 
 
-def test_undefined_behaviour(tmp_path: Path) -> None:
-    binary = tmp_path / "sutprobe"
-    compile_to(binary, "x86_64", (SANITIZED_OPTIMISATION, "-fsanitize=undefined", "-fno-sanitize-recover=undefined"))
-    assert_passed(Probe(str(binary)))
-
-
-@pytest.mark.parametrize("sanitizer", ["address", "thread"])
-def test_sanitized_by_the_system_compiler(sanitizer: str, tmp_path: Path) -> None:
-    compiler = shutil.which("cc")
-    if not compiler:
-        pytest.skip("no system compiler; the pinned wheel has no address or thread sanitizer for static binaries")
-    binary = tmp_path / "sutprobe"
-    described = ("VERSION", "TARGET", "COMPILER", "FLAGS", "SOURCE_SHA256")
-    built = subprocess.run(
-        [
-            compiler,
-            "-std=gnu11",
-            SANITIZED_OPTIMISATION,
-            "-pthread",
-            "-D_GNU_SOURCE",
-            "-fno-strict-aliasing",
-            f"-fsanitize={sanitizer}",
-            *(f'-DSUTPROBE_{name}="sanitized"' for name in described),
-            "-o",
-            str(binary),
-            *(str(path) for path in sources()),
-            "-lm",
-        ],
-        cwd=SOURCES_DIRECTORY,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if built.returncode != 0 and f"lib{sanitizer[0]}san" in built.stderr:
-        pytest.skip(f"the system compiler has no {sanitizer} sanitizer: {built.stderr.splitlines()[-1]}")
-    assert built.returncode == 0, built.stderr
-    if sanitizer == "address":
-        assert_passed(Probe(str(binary)))
+@pytest.mark.parametrize("sanitizer", SANITIZERS)
+def test_sanitized(sanitizer: Sanitizer, sanitized: Callable[[Sanitizer], Probe]) -> None:
+    probe = sanitized(sanitizer)
+    if sanitizer != "thread":
+        assert_passed(probe)
         return
-    done = Probe(str(binary))("selftest")
+    done = probe("selftest")
     failed = {case["name"] for case in done.document["result"]["cases"] if not case["passed"]}
     # This sanitizer holds signals back until the thread makes a call, so none arrives in a loop that makes no call.
     assert failed <= {"gap_injection", "gap_rival"}

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs one bandwidth kernel of a built binary on an emulated processor, and counts what it does with its arrays."""
+
+import struct
+from dataclasses import dataclass
+
+import unicorn
+from unicorn import arm64_const, x86_const
+
+from tests.kernels.binary import X86_64, Elf, Function
+
+PAGE = 4096
+STACK, STACK_BYTES = 0x7000_0000, 1 << 16
+CALL = 0x7100_0000
+ARRAYS, ARRAY_APART = 0x7200_0000, 1 << 20
+END = 0x7300_0000
+"""Where the kernel returns to: nothing is ever executed there."""
+
+SIMD_ALLOWED = 3 << 20
+"""CPACR_EL1.FPEN: no trap for vector instructions."""
+
+
+@dataclass
+class Counted:
+    """Bytes that loads and stores moved, and how many different bytes of the arrays they touched."""
+
+    read_bytes: int = 0
+    written_bytes: int = 0
+    touched_bytes: int = 0
+
+
+def emulate(
+    elf: Elf, function: Function, *, arrays: int, steps: int, passes: int, prefetch_bytes: int, delay: int
+) -> Counted:
+    """Return what *function* does in *passes* of *steps* lines in each stream of its *arrays* arrays."""
+    x86 = elf.machine == X86_64
+    if x86:
+        engine = unicorn.Uc(unicorn.UC_ARCH_X86, unicorn.UC_MODE_64)
+    else:
+        engine = unicorn.Uc(unicorn.UC_ARCH_ARM64, unicorn.UC_MODE_ARM)
+        engine.reg_write(arm64_const.UC_ARM64_REG_CPACR_EL1, SIMD_ALLOWED)
+    for address, offset, stored, held in elf.segments():
+        first, last = address // PAGE * PAGE, -(-(address + held) // PAGE) * PAGE
+        engine.mem_map(first, last - first)
+        engine.mem_write(address, elf.data[offset : offset + stored])
+    for start, size in ((STACK, STACK_BYTES), (CALL, PAGE), (ARRAYS, 4 * ARRAY_APART), (END, PAGE)):
+        engine.mem_map(start, size)
+    # struct load_call: arrays, stream_bytes, offset, steps, passes, prefetch_bytes, delay, mark, carry
+    places = [ARRAYS + index * ARRAY_APART for index in range(3)]
+    call = struct.pack("<11Q", *places, steps * 64, 0, steps, passes, prefetch_bytes, delay, 1, 0)
+    engine.mem_write(CALL, call)
+    counted = Counted()
+    touched: set[int] = set()
+
+    def count(_engine: object, kind: int, address: int, size: int, _value: int, _data: object) -> None:
+        if not ARRAYS <= address < ARRAYS + 4 * ARRAY_APART:
+            return
+        touched.update(range(address, address + size))
+        if kind == unicorn.UC_MEM_WRITE:
+            counted.written_bytes += size
+        else:
+            counted.read_bytes += size
+
+    engine.hook_add(unicorn.UC_HOOK_MEM_READ | unicorn.UC_HOOK_MEM_WRITE, count)
+    top = STACK + STACK_BYTES - PAGE
+    if x86:
+        engine.mem_write(top - 8, struct.pack("<Q", END))
+        engine.reg_write(x86_const.UC_X86_REG_RSP, top - 8)
+        engine.reg_write(x86_const.UC_X86_REG_RDI, CALL)
+    else:
+        engine.reg_write(arm64_const.UC_ARM64_REG_SP, top)
+        engine.reg_write(arm64_const.UC_ARM64_REG_X30, END)
+        engine.reg_write(arm64_const.UC_ARM64_REG_X0, CALL)
+    engine.emu_start(function.address, END)
+    counted.touched_bytes = len({byte for byte in touched if (byte - ARRAYS) // ARRAY_APART < arrays})
+    assert counted.touched_bytes == len(touched), f"{function.name} touched memory beyond its {arrays} arrays"
+    return counted

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every subcommand, with small parameters, natively, on the other architecture, and under each sanitizer."""
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from calibration import sutprobe
+from calibration.build import SOURCES_DIRECTORY
+from tests.kernels.conftest import SANITIZERS, Probe, Sanitizer
+
+SMALL_PLACEMENTS = ("--placements", "2", "--windows", "2")
+COMMANDS = {
+    "latency": [
+        ("--at", "{one}@0", "--size-bytes", "4096,2097152", "--hops", "640", "--payload-bytes", "8", *SMALL_PLACEMENTS),
+        ("--at", "{one}@0", "--size-bytes", "65536", "--order", "window", "--hops", "640", *SMALL_PLACEMENTS),
+    ],
+    "bandwidth": [
+        ("--group", "{both}@0", "--mix", "reads,3:1,copy_nt,triad", "--buffer-bytes", "262144", "--streams", "1,4",
+         "--prefetch-bytes", "0,512", "--delay", "0,4", "--window-s", "0.002", "--keep-best", "1", *SMALL_PLACEMENTS),
+    ],
+    "loaded": [
+        ("--probe", "{one}@0", "--load", "{other}@0", "--delay", "0,100", "--mix", "2:1",
+         "--probe-size-bytes", "262144", "--buffer-bytes", "262144", "--window-s", "0.005", *SMALL_PLACEMENTS),
+    ],
+    "jitter": [
+        ("--cpus", "{both}", "--view", "both", "--loops", "1000", "--executions", "20", "--intervals", "2",
+         "--gap-s", "0.05"),
+    ],
+    "c2c": [
+        ("--pair", "{one}@{other}:0:hitm", "--pair", "{one}@{other}:0:hit", "--lines", "64", "--placements", "2",
+         "--windows", "1"),
+    ],
+    "frequency": [
+        ("--cpus", "{both}", "--work", "scalar,avx2,neon,sve", "--settle-s", "0.001", "--windows", "2",
+         "--window-s", "0.02"),
+    ],
+    "info": [()],
+}  # fmt: skip
+"""For each subcommand what runs most of its code in a second or two."""
+
+
+def assert_good(probe: Probe, subcommand: str, cpus: list[int]) -> None:
+    """Run *subcommand*: it ends well, its document has the form that is read, and nothing went wrong on the way."""
+    if subcommand in {"loaded", "c2c"} and len(cpus) < 2:
+        pytest.skip(f"{subcommand} needs two CPUs")
+    names = {"one": cpus[0], "other": cpus[-1], "both": ",".join(map(str, sorted({cpus[0], cpus[-1]})))}
+    for arguments in COMMANDS[subcommand]:
+        done = probe(subcommand, *(word.format(**names) for word in arguments))
+        assert done.code == 0, done.stderr
+        assert "Sanitizer" not in done.stderr
+        assert "runtime error" not in done.stderr
+        assert sutprobe.read_document(done.document).result
+        assert done.document["warnings"] is not None
+
+
+def test_every_subcommand_is_among_them() -> None:
+    source = (SOURCES_DIRECTORY / "subcommand.h").read_text(encoding="utf-8")
+    there = set(re.findall(r"extern const struct subcommand (\w+)_subcommand;", source))
+    assert there == {*COMMANDS, "selftest"}, "selftest is run on all builds by its own tests"
+
+
+@pytest.mark.parametrize("subcommand", COMMANDS)
+def test_native(probe: Probe, cpus: list[int], subcommand: str) -> None:
+    assert_good(probe, subcommand, cpus)
+
+
+@pytest.mark.parametrize("subcommand", COMMANDS)
+def test_aarch64_under_emulation(emulated_aarch64: Probe, cpus: list[int], subcommand: str) -> None:
+    assert_good(emulated_aarch64, subcommand, cpus)
+
+
+@pytest.mark.parametrize("subcommand", COMMANDS)
+@pytest.mark.parametrize("sanitizer", SANITIZERS)
+def test_sanitized(
+    sanitizer: Sanitizer, sanitized: Callable[[Sanitizer], Probe], cpus: list[int], subcommand: str
+) -> None:
+    assert_good(sanitized(sanitizer), subcommand, cpus)

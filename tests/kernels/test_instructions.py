@@ -1,0 +1,294 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The instructions of every loop that is timed, read from the bytes that are shipped.
+
+Time cannot show what a loop is made of: a compiler that splits a load, spills a sum or drops a store moves a figure by
+a few per cent. So each loop is disassembled and its loads, stores and their widths are compared with what is declared,
+and kernels are run on an emulated processor that counts the bytes.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from calibration.build import TARGETS, Target, build, compile_to
+from tests.kernels.binary import Access, Elf, Function, Instruction, disassemble, loops
+from tests.kernels.emulation import emulate
+
+LINE_BYTES = 64
+STEPS_PER_DELAY = 4
+READS = {"READS": 1, "3_1": 3, "2_1": 2, "1_1": 1, "STREAM_TRIAD": 2, "WRITE": 0, "WRITE_NT": 0, "COPY": 1,
+         "COPY_NT": 1, "TRIAD": 2}  # fmt: skip
+"""Lines that a step of each mix reads, as the declared accounting says."""
+WRITES = {mix: int(mix != "READS") for mix in READS}
+NON_TEMPORAL = {"STREAM_TRIAD", "WRITE_NT", "COPY_NT"}
+UPDATES = {"3_1", "2_1", "1_1"}
+"""Mixes whose written line is one of those read."""
+OWNED_UNREAD = {"WRITE", "COPY", "TRIAD"}
+"""Mixes whose written line is prefetched although it is not read."""
+WIDTHS: dict[Target, dict[str, tuple[int, ...]]] = {
+    "x86_64": {"sse2": (16,), "avx2": (32,), "avx512": (64,)},
+    # Two registers make one NEON vector, moved one by one or as a pair.
+    "aarch64": {"neon": (16, 32)},
+}
+STORES_PAST_THE_CACHE = re.compile(r"v?movnt(dq|ps|pd)|stnp|stnt1[bhwd]")
+PREFETCHES = re.compile(r"prefetch\w*|prfu?m")
+CLOCKS: dict[Target, tuple[str, str]] = {"x86_64": ("rdtsc", ""), "aarch64": ("mrs", "cntvct_el0")}
+ADDRESSES_HELD = 9
+"""So many addresses stay in general registers on both architectures, beside counters and the distance of prefetches."""
+SPILLED = {("aarch64", "2_1", 8), ("aarch64", "3_1", 8)}
+"""Kernels, with prefetch, in which the compiler also keeps sums on the stack; nothing else may."""
+CALLS = {"call", "bl", "blr", "syscall", "svc"}
+STACK = {"rsp", "rbp", "sp", "x29", "fp"}
+
+
+@pytest.fixture(scope="session")
+def named(tmp_path_factory: pytest.TempPathFactory) -> dict[Target, Path]:
+    """The kernels with their symbols."""
+    directory = tmp_path_factory.mktemp("named")
+    paths: dict[Target, Path] = {}
+    for target in TARGETS:
+        paths[target] = directory / target
+        compile_to(paths[target], target, names=True)
+    return paths
+
+
+@cache
+def functions_of(path: Path) -> tuple[int, tuple[Function, ...]]:
+    elf = Elf(path)
+    return elf.machine, tuple(elf.functions())
+
+
+def code_of(named: dict[Target, Path], target: Target, name: str, file: str = "") -> list[Instruction]:
+    machine, functions = functions_of(named[target])
+    (function,) = (each for each in functions if each.name == name and each.file == file)
+    return disassemble(function, machine)
+
+
+def on_stack(each: Instruction) -> bool:
+    return bool(STACK & set(each.access.registers))
+
+
+def vector_loop(body: Sequence[Instruction], widths: tuple[int, ...]) -> bool:
+    return any(max(each.access.read_bytes, each.access.written_bytes) in widths and not on_stack(each) for each in body)
+
+
+def hot_loop(instructions: Sequence[Instruction], widths: tuple[int, ...]) -> list[Instruction]:
+    """Return the shortest loop that moves vectors."""
+    return min((body for body in loops(instructions) if vector_loop(body, widths)), key=len)
+
+
+def arrays(mix: str) -> int:
+    return READS[mix] + WRITES[mix] - (mix in UPDATES)
+
+
+def fetched(mix: str) -> int:
+    """Return how many lines of a step are prefetched: all that the core must own before it can go on."""
+    return READS[mix] + (mix in OWNED_UNREAD)
+
+
+def faults(
+    body: Sequence[Instruction],
+    mix: str,
+    streams: int,
+    prefetch: bool,
+    widths: tuple[int, ...],
+    *,
+    spilled: bool = False,
+) -> list[str]:
+    """Say what the loop of a kernel does that its mix does not declare, or does not that it does."""
+    addresses = streams * (arrays(mix) + (fetched(mix) if prefetch else 0))
+    found = []
+    accesses = [each for each in body if each.access != Access(0, 0, ())]
+    for each in (each for each in accesses if on_stack(each)):
+        vector = re.search(r"\b([xyz]mm|[qvz])\d", each.operands)
+        if addresses <= ADDRESSES_HELD or (vector and not spilled):
+            found.append(f"stack: {each}")
+    moves = [each for each in accesses if not on_stack(each)]
+    found += [
+        f"width: {each}" for each in moves if {each.access.read_bytes, each.access.written_bytes} - {0} - set(widths)
+    ]
+    read = sum(each.access.read_bytes for each in moves)
+    written = sum(each.access.written_bytes for each in moves)
+    lines = max(STEPS_PER_DELAY, streams)
+    for what, moved, declared in (("read", read, READS[mix]), ("written", written, WRITES[mix])):
+        if moved != declared * LINE_BYTES * lines:
+            found.append(f"{moved} bytes are {what} in {lines} steps, {declared * LINE_BYTES * lines} are declared")
+    past = [bool(STORES_PAST_THE_CACHE.fullmatch(each.mnemonic)) for each in moves if each.access.written_bytes]
+    if set(past) - {mix in NON_TEMPORAL}:
+        found.append(f"{sum(past)} of {len(past)} stores are non-temporal")
+    asked = sum(bool(PREFETCHES.fullmatch(each.mnemonic)) for each in body)
+    wanted = lines * fetched(mix) if prefetch else 0
+    if asked != wanted:
+        found.append(f"{asked} lines are prefetched, {wanted} are wanted")
+    return found
+
+
+def kernels(path: Path, width: str) -> list[tuple[Function, str, int, bool, bool]]:
+    """Return the kernels of a width with what their names say: mix, streams, prefetch and delay."""
+    found = []
+    for function in functions_of(path)[1]:
+        parts = re.fullmatch(r"MIX_(\w+?)_([1248])_([01])_([01])", function.name)
+        if parts and function.file == f"streams_{width}.c":
+            mix, streams, prefetch, delay = parts.groups()
+            found.append((function, mix, int(streams), prefetch == "1", delay == "1"))
+    return found
+
+
+SHAPES = [(target, width) for target in TARGETS for width in WIDTHS[target]]
+
+
+def bytes_of(function: Function, body: Sequence[Instruction]) -> bytes:
+    """Return the bytes of a loop without its last instruction's: they are the same wherever the loop lies."""
+    return function.code[body[0].address - function.address : body[-1].address - function.address]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_the_loops_that_are_read_here_are_those_that_are_shipped(named: dict[Target, Path], target: Target) -> None:
+    shipped = build(target).path.read_bytes()
+    machine, functions = functions_of(named[target])
+    kernel = re.compile(r"MIX_\w+|run_(avx2|avx512|neon|sve)")
+    checked = [each for each in functions if kernel.fullmatch(each.name)]
+    assert len(checked) >= 160 * len(WIDTHS[target]) + 2
+    for function in checked:
+        assert function.code in shipped, function.name
+    for function in (each for each in functions if each.name in {"chain_walk", "gaps_run", "corefreq_per_tick"}):
+        bodies = [body for body in loops(disassemble(function, machine)) if not any(e.mnemonic in CALLS for e in body)]
+        assert bodies
+        for body in bodies:
+            assert bytes_of(function, body) in shipped, function.name
+
+
+@pytest.mark.parametrize(("target", "width"), SHAPES)
+def test_bandwidth_loops_move_what_is_declared(named: dict[Target, Path], target: Target, width: str) -> None:
+    machine = functions_of(named[target])[0]
+    found = kernels(named[target], width)
+    assert Counter(mix for _, mix, _, _, _ in found) == dict.fromkeys(READS, 16)
+    wrong = {}
+    for function, mix, streams, prefetch, delay in found:
+        body = hot_loop(disassemble(function, machine), WIDTHS[target][width])
+        spilled = prefetch and (target, mix, streams) in SPILLED
+        if bad := faults(body, mix, streams, prefetch, WIDTHS[target][width], spilled=spilled):
+            wrong[function.name] = bad
+        inner = [each for each in loops(body) if len(each) < len(body)]
+        assert len(inner) == (max(STEPS_PER_DELAY, streams) // STEPS_PER_DELAY if delay else 0), function.name
+        assert all(len(each) == 3 and not vector_loop(each, WIDTHS[target][width]) for each in inner)
+    assert wrong == {}
+
+
+def test_a_loop_that_is_not_as_declared_would_be_found(named: dict[Target, Path]) -> None:
+    width = WIDTHS["x86_64"]["avx2"]
+    body = hot_loop(code_of(named, "x86_64", "MIX_COPY_NT_4_1_0", "streams_avx2.c"), width)
+    assert faults(body, "COPY_NT", 4, True, width) == []
+    load = next(index for index, each in enumerate(body) if each.access.read_bytes)
+    store = next(index for index, each in enumerate(body) if each.access.written_bytes)
+    fetch = next(index for index, each in enumerate(body) if PREFETCHES.fullmatch(each.mnemonic))
+    for index, change, words in (
+        (load, {"access": Access(32, 0, ("rsp",)), "operands": "ymm0, ymmword ptr [rsp]"}, "stack"),
+        (load, {"access": Access(16, 0, ("rax",))}, "width"),
+        (load, {"access": Access(0, 0, ())}, "are read"),
+        (store, {"access": Access(0, 0, ())}, "are written"),
+        (store, {"mnemonic": "vmovdqa"}, "non-temporal"),
+        (fetch, {"mnemonic": "nop"}, "prefetched"),
+    ):
+        spoilt = list(body)
+        spoilt[index] = replace(body[index], **change)
+        assert any(words in each for each in faults(spoilt, "COPY_NT", 4, True, width)), words
+    assert faults(body, "COPY", 4, True, width)
+    assert faults(body, "COPY_NT", 8, True, width)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_chase_is_64_loads_that_wait_for_one_another(named: dict[Target, Path], target: Target) -> None:
+    chases = [body for body in loops(code_of(named, target, "chain_walk")) if any(e.access.read_bytes for e in body)]
+    assert len(chases) == 2, "one over addresses, one over offsets"
+    for body in chases:
+        loads = [each for each in body if each.access.read_bytes]
+        assert len(loads) == 64
+        assert len(body) == 66, "what is not a load counts blocks"
+        assert len({str(each).partition(": ")[2] for each in loads}) == 1
+        assert all(each.access == Access(8, 0, each.access.registers) for each in loads)
+        target_register = loads[0].operands.split(",")[0]
+        assert target_register in loads[0].access.registers, "the address is what the load before gave"
+        assert not STACK & set(loads[0].access.registers)
+    assert sorted(len(body[1].access.registers) for body in chases) == [1, 2]
+
+
+def additions(body: Sequence[Instruction]) -> list[Instruction]:
+    """Return the additions of registers of which each waits for the one before."""
+    sums = [each for each in body if each.mnemonic == "add" and "#" not in each.operands and "[" not in each.operands]
+    for each in sums:
+        words = [word.strip() for word in each.operands.split(",")]
+        assert not words[-1].isdigit()
+        assert words[0] == words[-2] or len(words) == 2
+    assert len({each.operands for each in sums}) <= 1, "one register only, or they do not wait"
+    return sums
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_the_core_clock_is_64_additions_that_wait_for_one_another(named: dict[Target, Path], target: Target) -> None:
+    (body,) = (
+        body
+        for body in loops(code_of(named, target, "corefreq_per_tick"))
+        if len(body) == 66 and len(additions(body)) == 64
+    )
+    assert not [each for each in body if each.access != Access(0, 0, ())]
+
+
+@pytest.mark.parametrize(
+    ("target", "work", "letter"),
+    [("x86_64", "avx2", "ymm"), ("x86_64", "avx512", "zmm"), ("aarch64", "neon", "v"), ("aarch64", "sve", "z")],
+)
+def test_vector_work_is_the_same_chain_with_vectors_beside_it(
+    named: dict[Target, Path], target: Target, work: str, letter: str
+) -> None:
+    body = max(loops(code_of(named, target, f"run_{work}", "work.c")), key=len)
+    vectors = [each for each in body if re.fullmatch(r"vfn?madd231ps|fml[as]", each.mnemonic)]
+    assert len(additions(body)) == 64
+    assert len(vectors) == 48
+    assert len(body) == 64 + 48 + 2
+    assert not [each for each in body if each.access != Access(0, 0, ())]
+    index = -1 if target == "x86_64" else 0
+    accumulators = Counter(each.operands.split(",")[0 if target == "x86_64" else index].strip() for each in vectors)
+    assert len(accumulators) == 12
+    assert set(accumulators.values()) == {4}
+    assert all(name.startswith(letter) for name in accumulators)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_the_gap_loop_reads_the_clock_and_nothing_else(named: dict[Target, Path], target: Target) -> None:
+    mnemonic, operand = CLOCKS[target]
+
+    def clock_reads(body: Sequence[Instruction]) -> int:
+        return sum(each.mnemonic == mnemonic and operand in each.operands for each in body)
+
+    quiet = min((body for body in loops(code_of(named, target, "gaps_run")) if clock_reads(body)), key=len)
+    assert clock_reads(quiet) == 1
+    assert not [str(each) for each in quiet if each.access != Access(0, 0, ())]
+    assert not [str(each) for each in quiet if each.mnemonic in CALLS]
+    assert len(quiet) <= 16, "a longer turn sees shorter gaps less well"
+
+
+@pytest.mark.parametrize(("target", "width"), [("x86_64", "sse2"), ("aarch64", "neon")])
+def test_an_emulated_processor_counts_the_declared_bytes(named: dict[Target, Path], target: Target, width: str) -> None:
+    steps, passes = 8, 3
+    elf = Elf(named[target])
+    for function, mix, streams, prefetch, delay in kernels(named[target], width):
+        stream_bytes = steps * LINE_BYTES
+        counted = emulate(
+            elf,
+            function,
+            arrays=arrays(mix),
+            steps=steps,
+            passes=passes,
+            prefetch_bytes=512 * prefetch,
+            delay=int(delay),
+        )
+        lines = streams * steps * passes
+        assert counted.read_bytes == READS[mix] * LINE_BYTES * lines, function.name
+        assert counted.written_bytes == WRITES[mix] * LINE_BYTES * lines, function.name
+        assert counted.touched_bytes == arrays(mix) * streams * stream_bytes, function.name
