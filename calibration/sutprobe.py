@@ -492,7 +492,7 @@ class FrequencyPoint(Model):
     """The clock of one CPU under one kind of work, alone or while ``active_cpus`` CPUs do the same.
 
     ``windows_hz`` are core clocks per second while nothing interrupted the CPU, ``share`` is the share of the time that
-    it got (``windows_share``: in each window). ``lost_windows`` passed while it got none. ``chain_ratio`` compares the
+    it got (``windows_share``: in each window). ``lost_windows`` show no clock. ``chain_ratio`` compares the
     chain with vector work beside it to the chain alone.
     """
 

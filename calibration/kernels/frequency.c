@@ -29,6 +29,8 @@
 /* A slice up to 5 % longer than the shortest of its window was not interrupted: an interruption takes half a
  * microsecond and more, 5 % of a slice, and a clock that moves less than this within a window is averaged. */
 #define UNDISTURBED 1.05
+/* So many slices must agree: two interrupted ones take the same time now and then, three do not. */
+#define AGREEING 3u
 /* More windows than this never narrow an interval enough to be worth the time. */
 #define BATCHES_MAX 31u
 
@@ -94,7 +96,7 @@ struct point {
 	struct work_lanes *lanes;
 	struct window *windows;
 	size_t count, capacity;
-	uint64_t passed; /* windows, those counted in which no slice began */
+	uint64_t passed; /* windows, those counted that show no clock */
 	double needed_ticks, taken_ticks;
 	struct thread_counts counts;
 };
@@ -165,7 +167,7 @@ static uint64_t run_next(struct point *point, bool keep)
 	return run_slice(point, work, keep ? &point->loaded : NULL);
 }
 
-/* Core clocks per tick of those slices that nothing interrupted; 0: there are none. */
+/* Core clocks per tick of those slices that nothing interrupted; 0: too few agree to tell. */
 static double undisturbed_rate(const struct slices *slices)
 {
 	double cost = clock_now_used.read_cost_ticks, shortest = INFINITY, sum = 0;
@@ -178,7 +180,7 @@ static double undisturbed_rate(const struct slices *slices)
 			sum += slices->ticks[i] - cost;
 			counted++;
 		}
-	return counted ? (double)counted * SLICE_CLOCKS / sum : 0;
+	return counted >= AGREEING ? (double)counted * SLICE_CLOCKS / sum : 0;
 }
 
 static double share_of(double needed, double taken)
@@ -200,10 +202,11 @@ static void close_window(struct point *point, bool dirty)
 {
 	double rate = undisturbed_rate(&point->loaded), bare = undisturbed_rate(&point->bare), needed = 0, taken = 0;
 	uint64_t number = point->passed++;
-	if (point->loaded.count == 0)
+	if (rate == 0)
 		return;
 	add_ticks(&point->loaded, rate, &needed, &taken);
-	add_ticks(&point->bare, bare, &needed, &taken);
+	if (bare > 0)
+		add_ticks(&point->bare, bare, &needed, &taken);
 	point->needed_ticks += needed;
 	point->taken_ticks += taken;
 	point->windows[point->count++] = (struct window){
@@ -397,7 +400,8 @@ static void run_group(struct group *group)
 			point->error = point->worker.error;
 		if (point->count == 0 && !stop_error(&point->error))
 			error_set(&point->error, ERROR_CHECK_FAILED,
-			          "expected slices of %u clocks in windows of %g s, found no window with one; use longer ones",
+			          "expected slices of %u clocks in windows of %g s that agree, found no window with three; use "
+			          "longer ones",
 			          SLICE_CLOCKS, options.window_s);
 	}
 	for (size_t i = 0; i < group->count; i++) {

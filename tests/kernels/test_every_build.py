@@ -34,7 +34,7 @@ COMMANDS = {
     ],
     "frequency": [
         ("--cpus", "{both}", "--work", "scalar,avx2,neon,sve", "--settle-s", "0.001", "--windows", "2",
-         "--window-s", "0.02"),
+         "--window-s", "0.05"),
     ],
     "info": [()],
 }  # fmt: skip
