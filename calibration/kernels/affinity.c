@@ -126,28 +126,41 @@ const struct cpu_list *affinity_allowed(void)
 	return &allowed;
 }
 
+/* The CPUs that a file of the kernel lists; false where it cannot be read. Whole, whatever its length: thousands of CPUs
+ * of which every other is offline make a long line. The text is to be freed. */
+static bool listed(const char *path, struct cpu_list *cpus, char **text)
+{
+	struct error ignored = {0};
+	*cpus = (struct cpu_list){0};
+	*text = file_read(path);
+	if (*text)
+		(*text)[strcspn(*text, "\n")] = '\0';
+	return *text && **text && cpu_list_parse(cpus, *text, &ignored);
+}
+
 bool affinity_usable(unsigned cpu, struct error *error)
 {
-	char line[4096];
-	struct cpu_list online;
-	struct error ignored = {0};
-	if (file_line("/sys/devices/system/cpu/online", line, sizeof(line)) && cpu_list_parse(&online, line, &ignored)) {
-		bool found = cpu_list_has(&online, cpu);
-		cpu_list_free(&online);
-		if (!found)
-			return error_set(error, ERROR_CPU_OFFLINE,
-			                 "expected CPU %u online, found %s online; choose another CPU or bring it online", cpu,
-			                 line);
-	}
+	struct cpu_list online, isolated;
+	char *online_text, *isolated_text;
+	bool offline = listed("/sys/devices/system/cpu/online", &online, &online_text) && !cpu_list_has(&online, cpu);
 	/* The kernel starts every process outside the CPUs that isolcpus= isolates, but lets it go there when asked by number;
 	 * whether a cpuset forbids it shows when it is pinned. */
-	bool isolated = false;
-	if (!cpu_list_has(&allowed, cpu) && file_line("/sys/devices/system/cpu/isolated", line, sizeof(line)) &&
-	    cpu_list_parse(&online, line, &ignored)) {
-		isolated = cpu_list_has(&online, cpu);
-		cpu_list_free(&online);
+	bool reachable =
+		cpu_list_has(&allowed, cpu) ||
+		(listed("/sys/devices/system/cpu/isolated", &isolated, &isolated_text) && cpu_list_has(&isolated, cpu));
+	if (!cpu_list_has(&allowed, cpu)) {
+		cpu_list_free(&isolated);
+		free(isolated_text);
 	}
-	if (!isolated && !cpu_list_has(&allowed, cpu))
+	if (offline)
+		error_set(error, ERROR_CPU_OFFLINE,
+		          "expected CPU %u online, found %.200s%s online; choose another CPU or bring it online", cpu,
+		          online_text, strlen(online_text) > 200 ? "..." : "");
+	cpu_list_free(&online);
+	free(online_text);
+	if (offline)
+		return false;
+	if (!reachable)
 		return error_set(error, ERROR_PIN_FAILED,
 		                 "expected CPU %u in this process's affinity mask, found it excluded; "
 		                 "start sutprobe with a wider mask (taskset, cpuset)",

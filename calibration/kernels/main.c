@@ -103,7 +103,8 @@ static void compose(struct json *json, int argc, char **argv, uint64_t started_u
 {
 	struct utsname host = {0};
 	(void)uname(&host);
-	if (!state.given_up)
+	/* Not while the work may still be at it, and not for a command that was not understood: it timed nothing. */
+	if (!state.given_up && state.error.code != ERROR_USAGE)
 		clock_finish();
 	json_object_begin(json, NULL);
 	json_text(json, "schema", "sutprobe/1");

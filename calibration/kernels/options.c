@@ -22,7 +22,7 @@ bool options_u64(const char *text, uint64_t *value)
 static bool parse_f64(const char *text, double *value)
 {
 	char *end;
-	if (*text == '\0' || strspn(text, "0123456789.eE-+") != strlen(text))
+	if (*text == '\0' || *text == '+' || strspn(text, "0123456789.eE-+") != strlen(text))
 		return false;
 	errno = 0;
 	*value = strtod(text, &end);

@@ -902,7 +902,7 @@ static bool case_generator(struct error *error)
 			generator_reshape(&generator, &eight);
 			good = good && generator_run(&generator, 0.005, error);
 			bool spoil = i & 1;
-			if (spoil) {
+			if (good && spoil) { /* a run that was told to end has given its buffers back */
 				const struct generator_thread *last = &generator.threads[generator.count - 1];
 				const struct load_accounting *a = &load_mixes[generator.shape.mix];
 				/* A read array is proved by the sum of what was read, so that sum is spoilt; a written one by its words. */

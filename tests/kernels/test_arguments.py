@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arguments are understood whole before anything is touched, on machines of any size."""
+
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.kernels.conftest import Finished, Probe
+
+REQUIRED = {
+    "latency": {"--at": "0@0", "--size-bytes": "4096"},
+    "bandwidth": {"--group": "0@0", "--mix": "reads", "--buffer-bytes": "65536"},
+    "loaded": {
+        "--probe": "0@0",
+        "--load": "1@0",
+        "--probe-size-bytes": "65536",
+        "--buffer-bytes": "65536",
+    },
+    "c2c": {"--pair": "0@1"},
+    "jitter": {"--cpus": "0"},
+    "frequency": {"--cpus": "0"},
+    "info": {},
+    "selftest": {},
+}
+"""For each subcommand a command line that is understood."""
+
+NONSENSE = ("", "-1", "x", "nan", "1,,2", "9" * 5000)
+"""Values that no option takes."""
+
+LITTLE_MEMORY = "--as=8000000"
+"""Address space in which the program starts, and no buffer of any size can be made."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option as ``--help`` lists it."""
+
+    name: str
+    takes_value: bool
+    may_repeat: bool
+
+
+def options_of(native: Path, subcommand: str) -> list[Option]:
+    said = subprocess.run([native, subcommand, "--help"], capture_output=True, text=True, check=True, timeout=20).stderr
+    found = re.findall(r"^  (--\S+)(.*)$", said, flags=re.MULTILINE)
+    return [Option(name, bool(rest.strip()), "several times" in rest) for name, rest in found]
+
+
+def words(options: dict[str, str]) -> list[str]:
+    return [word for pair in options.items() for word in pair]
+
+
+def assert_refused(done: Finished, *named: str) -> None:
+    assert done.code == 2, (done.stderr, named)
+    assert done.document["error"]["code"] == "usage"
+    assert any(each in done.document["error"]["message"] for each in named), (done.stderr, named)
+    assert done.document["result"] is None
+
+
+@pytest.fixture
+def confined(native: Path) -> Probe:
+    """The program where it cannot have a buffer: what it refuses there it refused without one."""
+    limiter = shutil.which("prlimit")
+    if not limiter:
+        pytest.skip("no prlimit to take memory away with")
+    return Probe(limiter, LITTLE_MEMORY, str(native))
+
+
+def test_every_subcommand_is_here(native: Path) -> None:
+    said = subprocess.run([native, "--help"], capture_output=True, text=True, check=True, timeout=20).stderr
+    listed = re.findall(r"^  (\S+) ", said.split("SUBCOMMAND OPTIONS", 1)[1], flags=re.MULTILINE)
+    assert set(listed) == REQUIRED.keys()
+
+
+@pytest.mark.parametrize("subcommand", REQUIRED)
+def test_nonsense_is_refused_by_name(native: Path, confined: Probe, subcommand: str) -> None:
+    options = options_of(native, subcommand)
+    assert {"--deadline-s", *REQUIRED[subcommand]} <= {each.name for each in options}
+    for option in options:
+        others = words({name: value for name, value in REQUIRED[subcommand].items() if name != option.name})
+        if not option.takes_value:
+            assert_refused(confined(subcommand, *others, option.name, "true"), "'true'")
+            continue
+        for value in NONSENSE:
+            assert_refused(confined(subcommand, *others, option.name, value), option.name, f"'{value[:20]}", "@")
+
+
+@pytest.mark.parametrize("subcommand", REQUIRED)
+def test_every_option_is_exact_given_once_and_with_its_value(native: Path, confined: Probe, subcommand: str) -> None:
+    whole = words(REQUIRED[subcommand])
+    for option in options_of(native, subcommand):
+        short = option.name[:-1]
+        assert_refused(confined(subcommand, *whole, short, "1"), f"'{short}'")
+        if option.takes_value:
+            others = words({name: value for name, value in REQUIRED[subcommand].items() if name != option.name})
+            assert_refused(confined(subcommand, *others, option.name), option.name)
+        if not option.may_repeat:
+            value = [REQUIRED[subcommand].get(option.name, "1")] if option.takes_value else []
+            # a value that is wrong is found first, under the same name
+            assert_refused(confined(subcommand, *whole, option.name, *value, option.name, *value), option.name)
+    for name in REQUIRED[subcommand]:
+        others = words({other: value for other, value in REQUIRED[subcommand].items() if other != name})
+        assert_refused(confined(subcommand, *others), name)
+
+
+EVERY_OTHER = ",".join(str(cpu) for cpu in range(1, 4096, 2))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("latency", "--at", "4095@1023", "--size-bytes", "4096"), "cpu_offline"),
+        (("latency", "--at", "{cpu}@1023", "--size-bytes", "4096"), "bind_failed"),
+        (("bandwidth", "--group", "0-4095@1023", "--mix", "reads", "--buffer-bytes", "65536"), "bind_failed"),
+        (("bandwidth", "--group", f"{EVERY_OTHER}@1023", "--mix", "reads", "--buffer-bytes", "65536"), "bind_failed"),
+        (("bandwidth", "--group", "{cpu}@{node}+4000-4095@{node}", "--mix", "reads", "--buffer-bytes", "65536"),
+         "cpu_offline"),
+        (("loaded", "--probe", "4095@1023", "--load", "0-4094@1022", "--mix", "reads", "--delay", "0",
+          "--probe-size-bytes", "65536", "--buffer-bytes", "65536"), "bind_failed"),
+        (("c2c", "--pair", "4094@4095", "--home", "1023"), "cpu_offline"),
+        (("c2c", "--pair", "{cpu}@4095", "--home", "1023"), "cpu_offline"),
+        (("jitter", "--cpus", "4000-4095"), "cpu_offline"),
+        (("frequency", "--cpus", "4000-4095"), "cpu_offline"),
+        (("frequency", "--cpus", EVERY_OTHER.removeprefix("1,")), "cpu_offline"),
+    ],
+)  # fmt: skip
+def test_large_machines_are_understood(probe: Probe, cpus: list[int], arguments: tuple[str, ...], code: str) -> None:
+    """4096 CPUs and 1024 nodes are no usage error: what this machine has not is said to be missing here."""
+    if cpus[-1] >= 3000:
+        pytest.skip("a machine with thousands of CPUs has those that are asked for")
+    node = next(path.name.removeprefix("node") for path in Path("/sys/devices/system/node").glob("node[0-9]*"))
+    done = probe(*(word.format(cpu=cpus[0], node=node) for word in arguments))
+    assert done.code == 3, done.stderr
+    assert done.document["error"]["code"] == code, done.stderr
+    assert {"4095", "1023"} & set(re.findall(r"\d+", str(done.document["parameters"])))
+
+
+def everywhere(lines: dict[str, str], directory: Path) -> Iterator[str]:
+    """Yield shell commands that lay files of these contents over those of the machine, for one process alone."""
+    for number, (path, line) in enumerate(lines.items()):
+        file = directory / f"line{number}"
+        file.write_text(line + "\n", encoding="ascii")
+        yield f"mount --bind {file} {path}"
+
+
+@pytest.mark.parametrize(("asked", "code"), [("4095", "pin_failed"), ("4094", "cpu_offline")])
+def test_a_long_list_of_cpus_is_read_whole(
+    native: Path, tmp_path: Path, cpus: list[int], asked: str, code: str
+) -> None:
+    """A machine of 4096 CPUs, every other offline, lists them in ten thousand characters; the last one counts too."""
+    if not shutil.which("unshare"):
+        pytest.skip("no unshare to show one process another machine")
+    if cpus[-1] >= 3000:
+        pytest.skip("a machine with thousands of CPUs has those that are asked for")
+    laid = " && ".join(everywhere({"/sys/devices/system/cpu/online": f"0,{EVERY_OTHER}"}, tmp_path))
+    command = ["unshare", "--mount", "--map-root-user", "/bin/sh", "-c"]
+    if subprocess.run([*command, laid], capture_output=True, check=False, timeout=20).returncode != 0:
+        pytest.skip("this login may not show one process another machine")
+    done = Probe(*command, f'{laid} && exec "$0" "$@"', str(native))("jitter", "--cpus", asked, "--gap-s", "0.1")
+    assert done.code == 3
+    assert done.document["error"]["code"] == code
+    assert asked in done.document["error"]["message"]
+
+
+TOO_MUCH = str(1 << 37)
+
+
+@pytest.mark.parametrize("pages", ["auto", "thp", "base", "hugetlb"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("latency", "--at", "{cpu}@{node}", "--size-bytes", TOO_MUCH, "--stride-bytes", "512"),
+        ("bandwidth", "--group", "{cpu}@{node}", "--mix", "triad", "--buffer-bytes", TOO_MUCH),
+        ("loaded", "--probe", "{cpu}@{node}", "--load", "{other}@{node}", "--mix", "reads", "--delay", "0",
+         "--probe-size-bytes", TOO_MUCH, "--buffer-bytes", "65536"),
+        ("loaded", "--probe", "{cpu}@{node}", "--load", "{other}@{node}", "--mix", "reads", "--delay", "0",
+         "--probe-size-bytes", "65536", "--buffer-bytes", TOO_MUCH),
+    ],
+    ids=["latency", "bandwidth", "loaded-probe", "loaded-load"],
+)  # fmt: skip
+def test_memory_is_asked_for_before_it_is_taken(
+    probe: Probe, cpus: list[int], arguments: tuple[str, ...], pages: str
+) -> None:
+    """What no node holds is refused with what was asked and what there is, not tried until the process is killed."""
+    if arguments[0] == "loaded" and len(cpus) < 2:
+        pytest.skip("a loaded latency needs two CPUs")
+    node = next(path.name.removeprefix("node") for path in Path("/sys/devices/system/node").glob("node[0-9]*"))
+    names = {"cpu": cpus[0], "other": cpus[-1], "node": node}
+    done = probe(*(word.format(**names) for word in arguments), "--pages", pages)
+    assert done.code == 3, done.stderr
+    error = done.document["error"]
+    assert error["code"] == "no_memory"
+    numbers = [int(number) for number in re.findall(r"\d+", error["message"])]
+    asked = [number for number in numbers if number >= 1 << 18]
+    assert asked, error["message"]
+    assert "found" in error["message"]
