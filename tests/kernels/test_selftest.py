@@ -91,7 +91,7 @@ SABOTAGE = {
     "gap_rival": ("gaps.c", "gaps_record(gaps, previous, step);", "gaps_record(gaps, previous, step - step / 3);"),
     "csv": ("csv.c", "row->size_bytes / 1024", "row->size_bytes / 1000"),
 }
-"""By case: a file, what it says, and what makes it wrong: a split cycle, a wrong rate, lost or short gaps, wrong sizes."""
+"""By case: a file, what it says, and a fault: a split cycle, a wrong rate, lost or short gaps, wrong sizes."""
 
 
 def test_a_fault_is_found_by_its_case(tmp_path: Path) -> None:
