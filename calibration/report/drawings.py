@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from calibration.context.model import Context
 from calibration.measurements.bandwidth_ladder import BandwidthLadderValues
 from calibration.measurements.bandwidth_scaling import BandwidthScalingValues
+from calibration.measurements.c2c_matrix import C2cMatrixValues
 from calibration.measurements.core_frequency import CoreFrequencyValues
 from calibration.measurements.jitter import JitterValues
 from calibration.measurements.latency_ladder import LatencyLadderValues
@@ -87,6 +88,16 @@ class Drawings:
         """Draw a node matrix of *what*, its values divided by *scale* to be in *unit*, and return the figure's path."""
         svg = figures.heat_map(
             rows, columns, cells, what=what, unit=unit, scale=scale, invalid=invalid_text([measurement])
+        )
+        return self._keep(measurement.id, svg)
+
+    def core_matrix(self, measurement: Measurement, what: str) -> str:
+        """Draw *what* from each CPU to each other, and return the figure's path."""
+        values = measurement.values
+        if not isinstance(values, C2cMatrixValues):
+            raise TypeError(f"expected a core-to-core matrix, found {measurement.kind}")
+        svg = figures.core_map(
+            values.cpus, values.nodes, filters.values(values.latency_ns), what=what, invalid=invalid_text([measurement])
         )
         return self._keep(measurement.id, svg)
 

@@ -323,6 +323,60 @@ def heat_map(
         return _svg(figure)
 
 
+def core_map(
+    cpus: Sequence[int],
+    nodes: Sequence[int],
+    cells: Sequence[Sequence[float | None]],
+    *,
+    what: str,
+    invalid: str = "",
+) -> str:
+    """Return ns from each of *cpus* (rows) to each other (columns) as a map of one width, whatever their number.
+
+    *nodes* are those of the CPUs, which stand node by node; lines part them. Up to ``NUMBERED_CPUS`` each cell has its
+    number, and beyond ``LABELLED_CPUS`` only some CPUs have theirs. What was not measured is grey.
+    """
+    count = len(cpus)
+    with _style():
+        figure, axes = _canvas(height_px=WIDTH_PX - 10 + (24 if invalid else 0))
+        axes.grid(visible=False)
+        colours = mpl.colormaps["cividis"].with_extremes(bad="#E4E4E4")
+        shades = [[float("nan") if cell is None else cell for cell in row] for row in cells]
+        image = axes.imshow(shades, cmap=colours, interpolation="nearest", aspect="equal")
+        step = -(-count // LABELLED_CPUS)
+        ticks = range(0, count, step)
+        axes.xaxis.tick_top()
+        axes.xaxis.set_label_position("top")
+        axes.set_xticks(list(ticks), [str(cpus[each]) for each in ticks])
+        axes.set_yticks(list(ticks), [str(cpus[each]) for each in ticks])
+        if count > LABELLED_CPUS // 2:
+            axes.tick_params(axis="x", labelrotation=90)
+        axes.tick_params(length=0)
+        axes.set_xlabel("reader, CPU")
+        axes.set_ylabel("writer, CPU")
+        for edge in (each for each in range(1, count) if nodes[each] != nodes[each - 1]):
+            axes.axhline(edge - 0.5, color="white", linewidth=1.5)
+            axes.axvline(edge - 0.5, color="white", linewidth=1.5)
+        known = [cell for row in cells for cell in row if cell is not None]
+        low, high = min(known, default=0.0), max(known, default=1.0)
+        for row, line in enumerate(cells if count <= NUMBERED_CPUS else ()):
+            for column, cell in enumerate(line):
+                share = 0.5 if cell is None or high == low else (cell - low) / (high - low)
+                ink = "black" if cell is None or _luminance(colours(share)) > EVEN_LUMINANCE else "white"
+                text = filters.ABSENT if cell is None else filters.significant(cell, 3)
+                axes.text(column, row, text, ha="center", va="center", color=ink)
+        figure.colorbar(image, ax=axes, label=f"{what}, ns", shrink=0.8)
+        _mark_invalid(figure, invalid)
+        return _svg(figure)
+
+
+NUMBERED_CPUS = 8
+"""Up to this many columns of a core map the cells have room for their numbers."""
+
+LABELLED_CPUS = 24
+"""So many CPUs have room for their labels beside a core map."""
+
+
 def heat_map_px(rows: int, columns: int, *, invalid: bool = False) -> tuple[int, int]:
     """Return the width and height in px of a heat map."""
     height = HEAT_TOP + (24 if invalid else 0) + rows * _cell_height(rows, columns) + 6

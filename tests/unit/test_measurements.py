@@ -75,12 +75,14 @@ def numbers(value: Any) -> Iterator[float]:
 
 
 def points(raw: dict[str, Any]) -> list[dict[str, Any]]:
-    (found,) = (raw["result"][name] for name in ("points", "pairs", "cpus") if name in raw["result"])
+    (found,) = (each for name in ("points", "pairs", "cells", "cpus") if (each := raw["result"].get(name)))
     assert isinstance(found, list)
     return found
 
 
 def fail(point: dict[str, Any]) -> None:
+    if "evidence" in point:
+        point["evidence"] = None
     point["error"] = {"code": "no_memory", "message": "expected 128 MiB on node 0, found 4"}
     for name in MEASURED & point.keys():
         point[name] = None
@@ -161,8 +163,9 @@ def test_what_could_not_be_measured_keeps_its_reason(path: Path, context: Contex
 def test_a_page_on_the_wrong_node_makes_the_measurement_invalid(path: Path, context: Context) -> None:
     raw = read(path)
     point = points(raw)[-1]
-    point["placements"][0]["pages"]["elsewhere"] += 1
-    point["placements"][0]["pages"]["on_node"] -= 1
+    pages = (point.get("evidence") or point["placements"][0])["pages"]
+    pages["elsewhere"] += 1
+    pages["on_node"] -= 1
     flags = [each for parsed in parse(path, raw, context) for each in parsed.flags]
     assert {each.code for each in flags if each.severity == "invalid"} == {"PLACEMENT_WRONG"}
 
@@ -183,6 +186,7 @@ def test_work_that_was_not_proved_makes_the_measurement_invalid(context: Context
         ("idle_latency", "chain_proved"),
         ("peak_injection_bandwidth", "checked"),
         ("c2c_latency", "checked"),
+        ("c2c_matrix", "checked"),
     ):
         path = FIXTURES / "sutprobe" / f"{name}.json"
         raw = read(path)
@@ -380,6 +384,39 @@ def test_transfers_that_were_not_asked_for_are_refused(
     points(raw)[index].update(change)
     with pytest.raises(InputError, match=message):
         parse(FIXTURES / "sutprobe" / "c2c_latency.json", raw, context)
+
+
+def test_a_core_matrix_sums_up_each_class_and_names_its_extremes(context: Context) -> None:
+    path = FIXTURES / "sutprobe" / "c2c_matrix.json"
+    raw = read(path)
+    recorded = points(raw)[0]
+    # CPUs 0 and 1 are threads of one core, 2 is on their node, 4 on the other
+    factors = {(0, 1): 1, (1, 0): 2, (0, 2): 3, (2, 0): 4, (1, 2): 5, (0, 4): 6}
+    raw["result"]["cells"] = [
+        copy.deepcopy(recorded)
+        | {
+            "writer": writer,
+            "reader": reader,
+            "placements": [[100.0 * factor] * 3] * 6,
+        }
+        for (writer, reader), factor in factors.items()
+    ]
+    raw["result"]["not_measured"] = [{"code": "sampled", "message": "left out", "pairs": ["2@1"]}]
+    (parsed,) = parse(path, raw, context)
+    values: Any = parsed.values
+    assert (values.cpus, values.nodes) == ((0, 1, 2, 4), (0, 0, 0, 1))
+    assert values.latency_ns[0][3].value == 600
+    assert values.latency_ns[3][0] is values.latency_ns[1][1] is None
+    found = {each.name: each for each in values.classes}
+    near, far = found["smt_siblings"], found["other_package"]
+    assert (near.pairs, near.measured, near.median_ns, near.interval_ns) == (2, 2, 150, (100, 200))
+    assert (near.minimum_pair, near.maximum_pair) == ((0, 1), (1, 0))
+    assert (far.pairs, far.measured, far.median_ns, far.interval_ns) == (6, 1, 600, None)
+    assert sum(each.pairs for each in values.classes) == 4 * 3
+    assert [(each.what, each.reason) for each in parsed.missing] == [("Pairs 2@1", "sampled: left out")]
+    (told,) = (each.reason for each in parsed.flags if each.code == "ASYMMETRIC")
+    assert "2 pairs" in told
+    assert "CPUs 0 and 1: by 100%" in told
 
 
 def test_ladder_sizes_are_whole_lines_and_reach_both_ends() -> None:

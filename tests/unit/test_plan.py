@@ -10,6 +10,7 @@ from calibration.context.model import Context
 from calibration.errors import EnvironmentLacksError, InputError
 from calibration.measurements import registry
 from calibration.measurements.base import Step
+from calibration.measurements.c2c_matrix import pairs_by_class, sample_of
 from calibration.measurements.sut import Sut, cpu_list
 from calibration.measurements.traffic import BUFFERS
 from calibration.plan import make_plan, plan_text
@@ -178,6 +179,60 @@ def test_transfers_between_nodes_are_homed_with_the_writer_and_with_the_reader()
         (local if nodes[0] == nodes[1] else remote).append((nodes, home, state))
     assert local == [((0, 0), 0, "hit"), ((0, 0), 0, "hitm")]
     assert remote == [(nodes, home, "hitm") for nodes in ((0, 1), (1, 0)) for home in nodes]
+
+
+def block(text: str) -> set[tuple[int, int]]:
+    cpus, _, _ = text.partition(":")
+    writers, _, readers = cpus.partition("@")
+    pairs = {(writer, reader) for writer in cpus_of(writers) for reader in cpus_of(readers or writers)}
+    return {pair for pair in pairs if len(set(pair)) == 2}
+
+
+def test_a_core_matrix_is_full_where_it_is_small_and_a_balanced_sample_by_class_where_it_is_not() -> None:
+    smt = load(FIXTURES / "x86_64-two-nodes-smt.tar.gz")
+    declared = registry()["c2c_matrix"]
+    cpus = sorted(smt.online_cpus)
+    full, other = declared.steps(smt, declared.settings())
+    assert options(full, "all-pairs") == [cpu_list(cpus)]
+    assert (options(full, "method"), options(other, "method")) == (["transfer"], ["pingpong"])
+    few = declared.settings(full_pairs=0, pairs_per_class=1, methods=("transfer",))
+    *gone, sampled = declared.steps(smt, few)
+    classes = pairs_by_class(smt, cpus)
+    assert sum(map(len, classes.values())) == len(cpus) * (len(cpus) - 1) // 2
+    assert set(classes) >= {"smt_siblings", "other_package"}
+    pairs = [pair for text in options(sampled, "all-pairs") for pair in block(text)]
+    assert len(pairs) == len(set(pairs)) == 2 * len(classes)
+    assert {(reader, writer) for writer, reader in pairs} == set(pairs)
+    assert len(gone) == sum(len(each) > 1 for each in classes.values())
+    assert all("stands for the class" in each.reason for each in gone)
+    assert sampled.expected_duration_s < full.expected_duration_s
+    assert list(declared.steps(smt, few)) == [*gone, sampled]
+
+
+def test_a_sample_of_pairs_is_balanced_over_nodes_and_cpus() -> None:
+    guest = load(FIXTURES / "aarch64-four-nodes.tar.gz")
+    sut = Sut(guest)
+    classes = pairs_by_class(guest, sorted(sut.cpus))
+    for pairs in classes.values():
+        combinations = {frozenset(map(sut.node_of, pair)) for pair in pairs}
+        sample = sample_of(sut, pairs, len(combinations))
+        assert {frozenset(map(sut.node_of, pair)) for pair in sample} == combinations
+        assert sorted(sample_of(sut, pairs, 10000)) == sorted(pairs)
+    assert any(len({frozenset(map(sut.node_of, pair)) for pair in pairs}) > 1 for pairs in classes.values())
+
+
+def test_isolated_cpus_get_their_rows_of_a_core_matrix_as_far_as_they_are_allowed() -> None:
+    machine = load(FIXTURES / "x86_64-isolated.tar.gz")
+    isolated, cpus = sorted(Sut(machine).isolated), sorted(Sut(machine).cpus)
+    declared = registry()["c2c_matrix"]
+    rows = declared.settings(full_pairs=0, pairs_per_class=1, methods=("transfer",))
+    *_, step = declared.steps(machine, rows)
+    found = {pair for text in options(step, "all-pairs") for pair in block(text)}
+    assert found >= {(cpu, other) for cpu in isolated for other in cpus if cpu != other}
+    *gone, step = declared.steps(machine, rows.model_copy(update={"row_pairs": len(cpus) - 1}))
+    found = {pair for text in options(step, "all-pairs") for pair in block(text)}
+    assert found >= {(isolated[0], other) for other in cpus if other != isolated[0]}
+    assert any("(row_pairs)" in each.reason and cpu_list(isolated[1:]) in each.what for each in gone)
 
 
 def test_local_transfers_are_between_two_cores_and_between_isolated_cpus_where_there_are_two() -> None:

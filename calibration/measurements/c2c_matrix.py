@@ -1,0 +1,352 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Core-to-core matrix: the cache-to-cache latency between single CPUs, by their places in the machine."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import permutations
+from random import Random
+from statistics import median
+from typing import Literal, get_args
+
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
+
+from calibration.context.model import Context
+from calibration.errors import InputError
+from calibration.evidence import document_flags, estimate_flags, interference_flags, placement_flags
+from calibration.measurements.base import Declaration, Metric, Missing, NotPlanned, Parsed, Settings, Step, Values, step
+from calibration.measurements.chase import START_UP_S
+from calibration.measurements.sut import Sut, cpu_list
+from calibration.model import Model
+from calibration.statistics import Estimate, estimate, median_ranks
+from calibration.sutprobe import C2cCell, C2cEstimate, C2cResult, ProbeDocument, read_result
+from calibration.validity import Flag, flag
+
+Method = Literal["transfer", "pingpong"]
+Class = Literal["smt_siblings", "same_cluster", "same_llc", "same_node", "same_package", "other_package"]
+
+CLASSES: tuple[Class, ...] = get_args(Class)
+"""Where two CPUs lie to each other, nearest first; a pair is of the first class that fits."""
+
+ASYMMETRY = 0.05
+"""Relative difference between the two directions of a pair from which a reader should ask why."""
+
+PAIR_S = 0.006
+"""Threads, settling of the core clock and the mapping of memory for one pair, for the expected duration only."""
+
+PLACEMENT_S = 0.0015
+"""One placement: some 16,000 lines prepared and loaded in windows and warm-up, for the expected duration only."""
+
+BUDGET_FACTOR = 3
+"""The kernel samples a matrix that would take this many times the expected duration, long before the deadline."""
+
+BUDGET_FLOOR_S = 10
+"""Below this no matrix is sampled by the kernel: a busy machine may be slow."""
+
+SEED = 1
+"""Of the choice of pairs: the same machine gets the same sample every night."""
+
+
+class C2cMatrixSettings(Settings):
+    """How many pairs are measured and how often: *placements* sets of lines with *windows* in each.
+
+    All ordered pairs where they are at most *full_pairs*; else *pairs_per_class* pairs of each class in both
+    directions, and the rows of as many isolated CPUs as *row_pairs* hold.
+    """
+
+    placements: PositiveInt = 6
+    windows: PositiveInt = 3
+    target_half_width: PositiveFloat = 0.05
+    methods: tuple[Method, ...] = ("transfer", "pingpong")
+    full_pairs: NonNegativeInt = 992
+    pairs_per_class: PositiveInt = 8
+    row_pairs: NonNegativeInt = 512
+
+
+class C2cClass(Model):
+    """The pairs of one class: how many there are and have a value, and what their figures are, in ns.
+
+    The median is that of the pairs' figures, with its interval; the extremes are told with their pairs.
+    """
+
+    name: Class
+    pairs: int
+    measured: int
+    median_ns: float | None
+    interval_ns: tuple[float, float] | None
+    coverage: float | None
+    minimum_ns: float | None
+    minimum_pair: tuple[int, int] | None
+    maximum_ns: float | None
+    maximum_pair: tuple[int, int] | None
+
+
+class C2cMatrixValues(Values):
+    """Latency in ns from each writer (rows) to each reader (columns), both ``cpus``; ``nodes`` are the CPUs' own.
+
+    ``transfer`` is one load of a modified line in the writer's cache, ``pingpong`` half the round trip of a hand-shake;
+    memory is the writer's node's. A cell without a value is ``None``: the diagonal, what was not planned, and what is
+    named in ``missing``.
+    """
+
+    kind: Literal["c2c_matrix"] = "c2c_matrix"
+    method: Method
+    cpus: tuple[int, ...]
+    nodes: tuple[int, ...]
+    lines: tuple[int, ...]
+    latency_ns: tuple[tuple[Estimate | None, ...], ...]
+    classes: tuple[C2cClass, ...]
+    estimate: C2cEstimate | None
+
+
+class C2cMatrix(Declaration[C2cMatrixSettings, C2cMatrixValues]):
+    """The cache-to-cache chase, or the hand-shake, between pairs of CPUs."""
+
+    kind = "c2c_matrix"
+    title = "Core-to-core matrix"
+    question = "How far apart are the CPUs of the machine, from cache to cache?"
+    settings = C2cMatrixSettings
+    values = C2cMatrixValues
+
+    def steps(self, context: Context, settings: C2cMatrixSettings) -> Iterator[Step | NotPlanned]:
+        """Yield one step for each method: the full matrix of a small machine, a sample by class of a large one."""
+        sut = Sut(context)
+        cpus = [cpu for node in sut.cpu_nodes for cpu in sut.cpus_of(node)]
+        if len(cpus) < 2:
+            yield NotPlanned(kind=self.kind, what=self.title, reason="there are no two CPUs that may be used")
+            return
+        all_pairs = len(cpus) * (len(cpus) - 1)
+        full = all_pairs <= settings.full_pairs
+        chosen: dict[tuple[int, int], None] = dict.fromkeys(permutations(cpus, 2)) if full else {}
+        blocks = [_block(sut, node, cpu_list(sut.cpus_of(node)), cpu_list(cpus)) for node in sut.cpu_nodes]
+        if full and all(sut.home(node) == node for node in sut.cpu_nodes):
+            blocks = [cpu_list(cpus)]
+        if not full:
+            blocks = []
+            by_class = pairs_by_class(context, cpus)
+            for name, pairs in by_class.items():
+                sample = sample_of(sut, pairs, settings.pairs_per_class)
+                chosen |= dict.fromkeys(each for pair in sample for each in (pair, pair[::-1]))
+                if len(sample) < len(pairs):
+                    yield NotPlanned(
+                        kind=self.kind,
+                        what=f"{2 * (len(pairs) - len(sample))} of {2 * len(pairs)} pairs of {words(name)}",
+                        reason=f"a sample of {settings.pairs_per_class} pairs in both directions stands for the class",
+                    )
+            isolated = [cpu for cpu in cpus if cpu in sut.isolated]
+            rows = isolated[: settings.row_pairs // (len(cpus) - 1)]
+            if rows != isolated:
+                yield NotPlanned(
+                    kind=self.kind,
+                    what=f"Rows of the isolated CPUs {cpu_list(set(isolated) - set(rows))}",
+                    reason=f"more than {settings.row_pairs} pairs (row_pairs)",
+                )
+            blocks += [_block(sut, sut.node_of(cpu), str(cpu), cpu_list(cpus)) for cpu in rows]
+            blocks += [_block(sut, sut.node_of(a), str(a), str(b)) for a, b in sorted(chosen) if a not in rows]
+            chosen |= dict.fromkeys((cpu, other) for cpu in rows for other in cpus if cpu != other)
+        cost_s = START_UP_S + len(chosen) * (PAIR_S + settings.placements * PLACEMENT_S)
+        for method in settings.methods:
+            yield step(
+                id=self.kind if method == "transfer" else f"{self.kind}-{method}",
+                kind=self.kind,
+                title=f"{self.title}, {method}, {len(chosen)} of {all_pairs} pairs of {len(cpus)} CPUs",
+                subcommand="c2c",
+                options={
+                    "all-pairs": blocks,
+                    "method": method,
+                    "placements": settings.placements,
+                    "windows": settings.windows,
+                    "target-half-width": settings.target_half_width,
+                    "matrix-budget-s": max(BUDGET_FLOOR_S, round(BUDGET_FACTOR * cost_s)),
+                },
+                cpus=tuple(sorted({cpu for pair in chosen for cpu in pair})),
+                nodes=tuple(sorted({sut.home(node) for node in sut.cpu_nodes})),
+                expected_duration_s=cost_s,
+            )
+
+    def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
+        """Yield the matrix; a pair that was asked for and has no value is named with its reason."""
+        result = read_result(document, C2cResult)
+        sut = Sut(context)
+        target = document.parameters.get("target_half_width")
+        methods = {cell.method for cell in result.cells}
+        if len(methods) != 1:
+            raise InputError(f"expected a matrix of one method, found {', '.join(sorted(methods)) or 'none'}")
+        figures = {(cell.writer, cell.reader): _latency_of(cell, target) for cell in result.cells}
+        if not any(figures.values()):
+            reasons = {cell.error.message for cell in result.cells if cell.error}
+            raise InputError(f"no pair could be measured: {'; '.join(sorted(reasons))}")
+        cpus = sorted({cpu for pair in figures for cpu in pair}, key=lambda cpu: (sut.node_of(cpu), cpu))
+        found = {pair: figure for pair, figure in figures.items() if figure is not None}
+        values = C2cMatrixValues(
+            method=methods.pop(),
+            cpus=tuple(cpus),
+            nodes=tuple(sut.node_of(cpu) for cpu in cpus),
+            lines=tuple(sorted({cell.lines for cell in result.cells})),
+            latency_ns=tuple(tuple(found.get((writer, reader)) for reader in cpus) for writer in cpus),
+            classes=tuple(_classes(context, cpus, found)),
+            estimate=result.estimate,
+        )
+        evidence = [cell.evidence for cell in result.cells if cell.evidence is not None]
+        named = [(f"CPU {writer} to CPU {reader}", figure) for (writer, reader), figure in found.items()]
+        proved = all(cell.checked for cell in result.cells if cell.error is None)
+        machine = () if result.interference is None else (result.interference,)
+        yield Parsed(
+            id=step.id,
+            values=values,
+            flags=(
+                *document_flags(document),
+                *placement_flags(document, evidence, proved=proved),
+                *(
+                    each
+                    for each in interference_flags(machine, "of 1 matrix")
+                    if each.code not in {"PREEMPTED", "FAULTED"}
+                ),
+                *estimate_flags(named, target),
+                *_asymmetry(found),
+            ),
+            missing=(
+                *(
+                    Missing(
+                        what=f"CPU {cell.writer} to CPU {cell.reader}",
+                        reason=f"{cell.error.code}: {cell.error.message}",
+                    )
+                    for cell in result.cells
+                    if cell.error is not None
+                ),
+                *(
+                    Missing(what=f"Pairs {' '.join(left.pairs)}", reason=f"{left.code}: {left.message}")
+                    for left in result.not_measured
+                ),
+            ),
+        )
+
+    def metrics(self, values: C2cMatrixValues) -> Iterator[Metric]:
+        """Yield the median of each class that has a value."""
+        for each in values.classes:
+            if each.median_ns is not None:
+                yield Metric(
+                    name=f"c2c_matrix.{values.method}.{each.name}_ns",
+                    title=f"{self.title}, {values.method}, median of {words(each.name)}",
+                    value=each.median_ns,
+                    unit="ns",
+                    interval=each.interval_ns,
+                    coverage=each.coverage,
+                    estimator="derived",
+                    placements=None,
+                    better="lower",
+                )
+
+
+def words(name: Class) -> str:
+    """Return what the pairs of a class are, for people."""
+    return {
+        "smt_siblings": "threads of one core",
+        "same_cluster": "cores of one cluster",
+        "same_llc": "cores behind one last-level cache",
+        "same_node": "cores of one node behind different last-level caches",
+        "same_package": "nodes of one package",
+        "other_package": "different packages",
+    }[name]
+
+
+def pairs_by_class(context: Context, cpus: Sequence[int]) -> dict[Class, list[tuple[int, int]]]:
+    """Return the unordered pairs of *cpus* by class, nearest class first; a class without pairs is left out."""
+    places = {core_cpu: core for core in context.topology.cores for core_cpu in core.cpus}
+    domains = {cpu: number for number, each in enumerate(context.topology.last_level_cache_domains) for cpu in each}
+    nodes = {cpu: context.node_of(cpu) for cpu in cpus}
+    found: dict[Class, list[tuple[int, int]]] = {name: [] for name in CLASSES}
+    for place, one in enumerate(cpus):
+        for two in cpus[place + 1 :]:
+            a, b = places.get(one), places.get(two)
+            package = a is not None and b is not None and a.package_id == b.package_id
+            if a is not None and a is b:
+                name: Class = "smt_siblings"
+            elif (
+                package
+                and a is not None
+                and b is not None
+                and a.cluster_id is not None
+                and a.cluster_id == b.cluster_id
+            ):
+                name = "same_cluster"
+            elif one in domains and domains[one] == domains.get(two):
+                name = "same_llc"
+            elif nodes[one] == nodes[two]:
+                name = "same_node"
+            else:
+                name = "same_package" if package else "other_package"
+            found[name].append((one, two))
+    return {name: pairs for name, pairs in found.items() if pairs}
+
+
+def sample_of(sut: Sut, pairs: Sequence[tuple[int, int]], wanted: int) -> list[tuple[int, int]]:
+    """Return *wanted* of *pairs*: seeded, every combination of nodes and every CPU as evenly as it goes."""
+    shuffled = list(pairs)
+    Random(SEED).shuffle(shuffled)  # noqa: S311 - a choice of pairs, no secret
+    nodes: Counter[tuple[int, int]] = Counter()
+    used: Counter[int] = Counter()
+    chosen: list[tuple[int, int]] = []
+    node_of = {cpu: sut.node_of(cpu) for pair in pairs for cpu in pair}
+    while shuffled and len(chosen) < wanted:
+        one, two = min(
+            shuffled, key=lambda each: (nodes[node_of[each[0]], node_of[each[1]]], used[each[0]] + used[each[1]])
+        )
+        shuffled.remove((one, two))
+        chosen.append((one, two))
+        nodes[node_of[one], node_of[two]] += 1
+        used.update((one, two))
+    return chosen
+
+
+def _block(sut: Sut, node: int, writers: str, readers: str) -> str:
+    home = sut.home(node)
+    return f"{writers}@{readers}" + ("" if home == node else f":{home}")
+
+
+def _latency_of(cell: C2cCell, target_half_width: float | None) -> Estimate | None:
+    return estimate(cell.placements, "ns", target_half_width=target_half_width) if cell.placements else None
+
+
+def _classes(context: Context, cpus: Sequence[int], found: Mapping[tuple[int, int], Estimate]) -> Iterator[C2cClass]:
+    for name, pairs in pairs_by_class(context, cpus).items():
+        ordered = [each for pair in pairs for each in (pair, pair[::-1])]
+        values = sorted((found[pair].value, pair) for pair in ordered if pair in found)
+        low, high, coverage = median_ranks(len(values)) if values else (0, 0, 0.0)
+        yield C2cClass(
+            name=name,
+            pairs=len(ordered),
+            measured=len(values),
+            median_ns=median(value for value, _ in values) if values else None,
+            interval_ns=(values[low - 1][0], values[high - 1][0]) if len(values) > 1 else None,
+            coverage=coverage if len(values) > 1 else None,
+            minimum_ns=values[0][0] if values else None,
+            minimum_pair=values[0][1] if values else None,
+            maximum_ns=values[-1][0] if values else None,
+            maximum_pair=values[-1][1] if values else None,
+        )
+
+
+def _asymmetry(found: Mapping[tuple[int, int], Estimate]) -> Iterator[Flag]:
+    """Yield one flag for all pairs whose directions differ by more than their intervals explain."""
+    apart = [
+        (abs(there.value - back.value) / min(there.value, back.value), pair)
+        for pair, there in found.items()
+        if pair[0] < pair[1] and (back := found.get(pair[::-1])) is not None and _distinct(there, back)
+    ]
+    apart = [each for each in apart if each[0] > ASYMMETRY]
+    if apart:
+        most, (one, two) = max(apart)
+        yield flag(
+            "ASYMMETRIC",
+            f"the two directions of {len(apart)} pairs differ by more than {ASYMMETRY:.0%}, "
+            f"most CPUs {one} and {two}: by {most:.0%}",
+        )
+
+
+def _distinct(one: Estimate, two: Estimate) -> bool:
+    if one.interval is None or two.interval is None:
+        return True
+    return one.interval[1] < two.interval[0] or two.interval[1] < one.interval[0]
+
+
+MEASUREMENT = C2cMatrix()
