@@ -52,6 +52,12 @@ static void reading_free(struct reading *reading)
 	*reading = (struct reading){0};
 }
 
+void readings_forget(struct readings *readings)
+{
+	while (readings->count > 0)
+		reading_free(&readings->each[--readings->count]);
+}
+
 void readings_free(struct readings *readings)
 {
 	for (size_t i = 0; readings->each && i < readings->count; i++)

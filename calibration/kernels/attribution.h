@@ -58,6 +58,8 @@ struct readings {
 bool readings_open(struct readings *readings, const struct cpu_list *cpus, const int *threads, size_t capacity);
 /* Reads all counters once; beyond the capacity, in place of the last. */
 void readings_take(struct readings *readings);
+/* Lets go of the readings taken so far; the next is the first again. */
+void readings_forget(struct readings *readings);
 void readings_free(struct readings *readings);
 
 /* Tells the gaps of one CPU from the readings and the periods found; owner as periods_find leaves it. False when memory

@@ -452,7 +452,7 @@ static bool watch_gaps(struct error *error)
 		readings_take(&run_state.readings);
 		cost = seconds_since(before);
 		if (i == 0)
-			run_state.readings.count = 0;
+			readings_forget(&run_state.readings);
 	}
 	continue_all();
 	bool spare = cpu_to_spare();
