@@ -37,6 +37,9 @@
 /* How long work that was told to end may take to hand over what it has: a placement of a large buffer is made and walked
  * within a second or two. Longer than the controller waits before it kills would lose the document. */
 #define STOPPING_GRACE_S 3
+/* timeout(1) sends its signal to the process and again to its whole group, and a shell passes on what a terminal sends as
+ * well: what comes so soon after the first signal is the same request. Nobody presses a key twice within that time. */
+#define ONE_REQUEST_NS 200000000u
 
 static const struct subcommand *const subcommands[] = {
 	&jitter_subcommand, &latency_subcommand,   &bandwidth_subcommand, &loaded_subcommand,
@@ -57,8 +60,9 @@ static struct {
 	struct json result;
 	struct error error;
 	const struct subcommand *subcommand;
-	bool given_up; /* the working thread was not waited for, and may still be at work */
-	int finished;  /* eventfd */
+	bool given_up;      /* the working thread was not waited for, and may still be at work */
+	uint64_t signal_ns; /* when the first signal was seen, 0 before */
+	int finished;       /* eventfd */
 	int signals;
 	int deadline;
 } state;
@@ -143,6 +147,24 @@ static void compose(struct json *json, int argc, char **argv, uint64_t started_u
 
 enum event { EVENT_NONE, EVENT_FINISHED, EVENT_SIGNAL, EVENT_DEADLINE, EVENT_READER_GONE, EVENT_WRITABLE };
 
+static void take_signal(void)
+{
+	struct signalfd_siginfo taken;
+	(void)!read(state.signals, &taken, sizeof(taken));
+}
+
+/* Whether a signal that is there to be read is the first, or one that asks again. */
+static bool another_request(void)
+{
+	uint64_t now_ns = clock_raw_ns();
+	if (state.signal_ns && now_ns - state.signal_ns < ONE_REQUEST_NS) {
+		take_signal();
+		return false;
+	}
+	state.signal_ns = now_ns;
+	return true;
+}
+
 /* Waits for the first thing that matters. `write` asks for room in stdout instead of for the end of the work. */
 static enum event wait_event(bool write)
 {
@@ -160,7 +182,7 @@ static enum event wait_event(bool write)
 		}
 		if (polled[0].revents & (POLLERR | POLLNVAL | POLLHUP))
 			return EVENT_READER_GONE;
-		if (polled[1].revents)
+		if (polled[1].revents && another_request())
 			return EVENT_SIGNAL;
 		if (polled[2].revents)
 			return EVENT_DEADLINE;
@@ -295,10 +317,9 @@ static bool parse(int argc, char **argv, struct error *error)
 /* The signal or the deadline is taken note of, and there are so many seconds for what comes next. */
 static void allow(enum event event, time_t seconds)
 {
-	struct signalfd_siginfo taken;
 	struct itimerspec grace = {.it_value = {.tv_sec = seconds}};
 	if (event == EVENT_SIGNAL)
-		(void)!read(state.signals, &taken, sizeof(taken));
+		take_signal();
 	(void)timerfd_settime(state.deadline, 0, &grace, NULL);
 }
 

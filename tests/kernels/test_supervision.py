@@ -125,6 +125,12 @@ def test_a_second_signal_ends_it_without_a_result(native: Path, cpus: list[int])
     assert json.loads(out)["result"] is None
 
 
+def test_a_signal_sent_twice_at_once_is_one_request(native: Path, cpus: list[int]) -> None:
+    command = ["timeout", "-s", "INT", "3", native, *endless("latency", cpus[0])]
+    done = subprocess.run(command, capture_output=True, check=False, timeout=PATIENCE_S)
+    assert_partial(json.loads(done.stdout))
+
+
 def test_the_reader_may_go_while_it_is_told_to_end(native: Path, cpus: list[int]) -> None:
     process = begin(native, arguments("latency", cpus[0]))
     process.send_signal(signal.SIGTERM)
