@@ -43,13 +43,20 @@ def cpu_list(cpus: Iterable[int]) -> str:
 
 
 class Sut:
-    """A reading of *context* for placing measurements: only CPUs that are online and that the login may use."""
+    """A reading of *context* for placing measurements: only CPUs that are online and that the login may use.
+
+    The kernel starts every process outside the CPUs that ``isolcpus=`` isolates, but lets it go there when asked by
+    number. So a login whose CPUs are exactly the others may use the isolated ones too; any other set is a restriction
+    that somebody made, and is kept.
+    """
 
     def __init__(self, context: Context) -> None:
         self.context = context
-        allowed = context.cpus.allowed
-        self.cpus = frozenset(context.online_cpus) & frozenset(context.online_cpus if allowed is None else allowed)
-        self.isolated = frozenset(context.isolated_cpus) & self.cpus
+        online = frozenset(context.online_cpus)
+        isolated = frozenset(context.isolated_cpus) & online
+        allowed = online if context.cpus.allowed is None else frozenset(context.cpus.allowed) & online
+        self.cpus = online if allowed == online - isolated else allowed
+        self.isolated = isolated & self.cpus
         self._node_cpus = {node.id: sorted(self.cpus & set(node.cpus)) for node in context.nodes}
 
     @property

@@ -311,6 +311,15 @@ def test_isolated_cpus_are_measured_beside_one_that_is_not() -> None:
     assert len(quick & set(isolated.isolated_cpus)) == 1
 
 
+def test_isolated_cpus_are_used_by_a_login_that_the_kernel_started_outside_of_them() -> None:
+    machine = load(FIXTURES / "x86_64-isolated.tar.gz")
+    others = tuple(cpu for cpu in machine.online_cpus if cpu not in machine.isolated_cpus)
+    outside = machine.model_copy(update={"cpus": machine.cpus.model_copy(update={"allowed": others})})
+    assert Sut(outside).isolated == set(machine.isolated_cpus)
+    restricted = machine.model_copy(update={"cpus": machine.cpus.model_copy(update={"allowed": others[:-1]})})
+    assert Sut(restricted).cpus == set(others[:-1])
+
+
 def test_a_machine_without_isolated_cpus_is_told_so() -> None:
     plain = load(FIXTURES / "x86_64-two-nodes-smt.tar.gz")
     plan = make_plan(plain, load_profile("quick"))
