@@ -49,7 +49,7 @@ bool place_parse_nodes(const char *text, unsigned *cpu, struct cpu_list *nodes, 
 	char *plus = strchr(copy, '+');
 	if (plus)
 		*plus++ = '\0';
-	unsigned node;
+	unsigned node = 0;
 	bool good = place_parse_one(copy, cpu, &node, error) && cpu_list_add(nodes, node);
 	while (good && plus) {
 		char *next = strchr(plus, '+');
