@@ -55,6 +55,8 @@
 #define ESTIMATE_PAIRS 3u
 #define PROGRESS_NS 10000000000u
 
+#define TURN_NONE UINT64_MAX
+
 enum method { METHOD_TRANSFER, METHOD_PINGPONG };
 static const char *const method_names[] = {"transfer", "pingpong"};
 
@@ -181,7 +183,7 @@ struct pair {
 	struct thread_counts counts[2];
 	bool verified[2];
 	double core_now; /* core clocks per tick, as last measured by the thread that was told to */
-	/* Whose turn it is, on a line of its own: 2*round: the writer's, 2*round+1: the reader's. */
+	/* Whose turn it is, on a line of its own: 2*round: the writer's, 2*round+1: the reader's, or TURN_NONE. */
 	_Alignas(256) _Atomic uint64_t turn;
 };
 
@@ -387,10 +389,14 @@ static void place(struct pair *pair, struct error *error)
 		*node_word(pair, node, 1) = *node_word(pair, node, 2) = 0;
 }
 
-static void wait_turn(struct pair *pair, uint64_t turn)
+/* False when there will be no such turn, because the work was told to stop. */
+static bool wait_turn(struct pair *pair, uint64_t turn)
 {
-	while (atomic_load_explicit(&pair->turn, memory_order_acquire) != turn)
-		continue; /* no pause: its length differs between processors by a factor of four */
+	uint64_t now;
+	do
+		now = atomic_load_explicit(&pair->turn, memory_order_acquire);
+	while (now != turn && now != TURN_NONE); /* no pause: its length differs between processors by a factor of four */
+	return now == turn;
 }
 
 /* Puts every line into the wanted state in this core's caches. The first word is the link, the second is free. */
@@ -425,11 +431,15 @@ static void write_lines(struct pair *pair, struct error *error)
 	struct thread_counts before = {0};
 	thread_counts_read(&before);
 	for (uint64_t round = 0; round < pair->rounds; round++) {
-		wait_turn(pair, 2 * round);
+		(void)wait_turn(pair, 2 * round);
+		if (stop_requested()) {
+			atomic_store_explicit(&pair->turn, TURN_NONE, memory_order_release);
+			break;
+		}
 		prepare_lines(pair);
 		atomic_store_explicit(&pair->turn, 2 * round + 1, memory_order_release);
 	}
-	wait_turn(pair, 2 * pair->rounds);
+	(void)wait_turn(pair, 2 * pair->rounds);
 	counts_end(pair, 0, &before);
 }
 
@@ -439,8 +449,7 @@ static void read_lines(struct pair *pair, struct error *error)
 	struct thread_counts before = {0};
 	thread_counts_read(&before);
 	uint64_t window_ticks = 0, in_window = 0, window = 0;
-	for (uint64_t round = 0; round < pair->rounds; round++) {
-		wait_turn(pair, 2 * round + 1);
+	for (uint64_t round = 0; round < pair->rounds && wait_turn(pair, 2 * round + 1); round++) {
 		uint64_t first = pair->chain.at;
 		uint64_t start = clock_start();
 		chain_walk(&pair->chain, pair->lines / 64);
@@ -479,6 +488,12 @@ static void shake(struct pair *pair, struct error *error)
 	for (uint64_t window = 0; window < pair->extent.windows; window++) {
 		_Atomic uint64_t *mine = shaken(pair, window, false), *theirs = shaken(pair, window, true);
 		uint64_t first = atomic_load_explicit(mine, memory_order_relaxed), start = 0;
+		if (stop_requested()) {
+			/* The other side waits for the first of these hand-shakes, and looks at the turn then. */
+			atomic_store_explicit(&pair->turn, TURN_NONE, memory_order_relaxed);
+			atomic_store_explicit(mine, first + 1, memory_order_release);
+			break;
+		}
 		for (uint64_t trip = 0; trip < warm + trips; trip++) {
 			if (trip == warm)
 				start = clock_start();
@@ -504,9 +519,12 @@ static void shake_back(struct pair *pair, struct error *error)
 		for (uint64_t trip = 0; trip < warm + trips; trip++) {
 			while (atomic_load_explicit(theirs, memory_order_acquire) != first + trip + 1)
 				continue;
+			if (trip == 0 && atomic_load_explicit(&pair->turn, memory_order_relaxed) == TURN_NONE)
+				goto done;
 			atomic_store_explicit(mine, first + trip + 1, memory_order_release);
 		}
 	}
+done:
 	counts_end(pair, 1, &before);
 }
 
@@ -576,6 +594,8 @@ static bool run_placement(struct pair *pair)
 		return false;
 	if (!brief)
 		snapshot_take(&placement->after, &pair->cpus);
+	if (atomic_load(&pair->turn) == TURN_NONE)
+		return false; /* told to stop within the placement, which is then not complete */
 	if ((!brief && !act_alone(pair, 1, clock_core)) || !check_lines(pair))
 		return false;
 	placement->core_after = pair->core_now;
@@ -616,12 +636,17 @@ static void measure_placements(struct pair *pair, uint64_t number)
 	do {
 		if (pair->count == 0 && stop_error(&pair->error))
 			return;
-		if (!measure_placement(pair, random_derive(options.seed, number, pair->count)))
-			return;
+		if (!measure_placement(pair, random_derive(options.seed, number, pair->count))) {
+			if (pair->count && stop_requested() && pair->error.code == ERROR_NONE)
+				pair->stopping.reason = "interrupted";
+			else
+				stop_error(&pair->error);
+			break;
+		}
 		medians[pair->count] = statistics_median(pair->placements[pair->count].window_ticks, pair->extent.windows);
 		pair->count++;
 	} while (!stopping_done(&pair->stopping, medians, pair->count));
-	if (pair->extent.brief && act_alone(pair, 1, clock_core))
+	if (pair->extent.brief && pair->count && act_alone(pair, 1, clock_core))
 		pair->placements[pair->count - 1].core_after = pair->core_now;
 }
 

@@ -2,10 +2,13 @@
 """What every subcommand prints, and what it refuses."""
 
 import json
+import os
+import re
 import resource
 import signal
 import statistics
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -16,6 +19,7 @@ from typing import Any
 import pytest
 
 from calibration import sutprobe
+from calibration.build import COMMON_FLAGS, SOURCES_DIRECTORY
 from tests.kernels.conftest import Probe
 
 MIB = 1 << 20
@@ -490,7 +494,8 @@ def test_a_matrix_has_every_ordered_pair_and_says_how_long_it_takes(probe: Probe
     )  # fmt: skip
     assert done.code == 0, done.stderr
     result = sutprobe.read_result(sutprobe.read_document(done.document), sutprobe.C2cResult)
-    assert result.pairs == result.not_measured == ()
+    assert result.pairs == ()
+    assert result.not_measured == ()
     assert [(cell.writer, cell.reader) for cell in result.cells] == [(first, second), (first, 100000), (second, first)]
     for cell in (result.cells[0], result.cells[2]):
         assert cell.error is None
@@ -506,7 +511,9 @@ def test_a_matrix_has_every_ordered_pair_and_says_how_long_it_takes(probe: Probe
     absent = result.cells[1]
     assert absent.error is not None
     assert absent.error.code == "cpu_offline"
-    assert absent.home is absent.evidence is absent.placements is None
+    assert absent.home is None
+    assert absent.evidence is None
+    assert absent.placements is None
     estimate = result.estimate
     assert estimate is not None
     assert (estimate.pairs, estimate.chosen, estimate.budget_s) == (3, 3, 0)
@@ -580,6 +587,58 @@ def test_a_matrix_with_a_fault_is_refused(probe: Probe, arguments: tuple[str, ..
     done = probe("c2c", *arguments)
     assert done.code == 2
     assert told in done.document["error"]["message"]
+
+
+@pytest.mark.parametrize("method", ["transfer", "pingpong"])
+def test_a_signal_within_a_placement_leaves_those_before(
+    native: Path, probe: Probe, cpus: list[int], method: str
+) -> None:
+    if len(cpus) < 2:
+        pytest.skip("one CPU has no other's cache to load from")
+    first, second = cpus[:2]
+    endless = ("--method", method, "--placements", "1", "--budget-s", "600", "--target-half-width", "0")
+    pair = ("--pair", f"{first}@{second}")
+    done = probe("c2c", *pair * 200, *endless, "--windows", "1", "--deadline-s", "2")
+    assert done.code == 3
+    result = sutprobe.read_result(sutprobe.read_document(done.document), sutprobe.C2cResult)
+    assert result.pairs[0].placements
+    ends = [each.stopped if each.error is None else each.error.code for each in result.pairs]
+    assert ends[-1] == "deadline"
+    assert set(ends) <= {"placements", "interrupted", "deadline"}
+    complete = ends.count("placements")
+    assert set(ends[:complete]) <= {"placements"}
+    assert set(ends[complete + 1 :]) == {"deadline"}
+    # one placement that lasts for ever ends too: without a result, and long before the time that is granted
+    process = subprocess.Popen(
+        [native, "c2c", *pair, *endless, "--windows", "10000", "--hops", "100000"], stdout=subprocess.PIPE
+    )
+    time.sleep(0.5)
+    process.terminate()
+    out, _ = process.communicate(timeout=20)
+    assert process.returncode == 4
+    document = json.loads(out)
+    assert document["error"]["code"] == "interrupted"
+    assert "nothing was measured" in document["error"]["message"]
+
+
+@pytest.mark.parametrize("target", ["x86_64", "aarch64"])
+def test_c2c_waits_and_hands_over_with_plain_loads_and_stores(tmp_path: Path, target: str) -> None:
+    """No compare-and-swap, locked exchange or exclusive pair: nothing depends on which of them a processor has."""
+    compiled = tmp_path / "c2c.s"
+    subprocess.run(
+        [sys.executable, "-m", "ziglang", "cc", "-target", f"{target}-linux-musl", *COMMON_FLAGS,
+         "-Wno-unused-command-line-argument", "-S", "-o", compiled, SOURCES_DIRECTORY / "c2c.c"],
+        check=True, env=os.environ | dict.fromkeys(("ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR"), str(tmp_path)),
+        capture_output=True,
+    )  # fmt: skip
+    functions = re.split(r"^(\w+):", compiled.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    bodies = dict(zip(functions[1::2], functions[2::2], strict=True))
+    forbidden = r"^\s*(lock\b|cmpxchg|xchg|xadd|pause|lda?x[rp]|stl?x[rp]|cas|swp|ldadd|yield|wfe)"
+    for name in ("write_lines", "read_lines", "shake", "shake_back"):
+        assert not re.search(forbidden, bodies[name], re.MULTILINE), name
+        if target == "aarch64":
+            assert re.search(r"^\s*ldar\b", bodies[name], re.MULTILINE)
+            assert re.search(r"^\s*stlr\b", bodies[name], re.MULTILINE)
 
 
 def test_jitter_columns_keep_their_identities(probe: Probe, cpus: list[int]) -> None:
