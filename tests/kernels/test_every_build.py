@@ -31,6 +31,9 @@ COMMANDS = {
     "c2c": [
         ("--pair", "{one}@{other}:0:hitm", "--pair", "{one}@{other}:0:hit", "--lines", "64", "--placements", "2",
          "--windows", "1"),
+        ("--all-pairs", "{one}@{other}", "--all-pairs", "{other}@{one}:0", "--hops", "256", "--placements", "2"),
+        ("--all-pairs", "{both}", "--method", "pingpong", "--hops", "20", "--placements", "1", "--matrix-budget-s",
+         "0.000001"),
     ],
     "frequency": [
         ("--cpus", "{both}", "--work", "scalar,avx2,neon,sve", "--settle-s", "0.001", "--windows", "2",
