@@ -140,18 +140,16 @@ static bool listed(const char *path, struct cpu_list *cpus, char **text)
 
 bool affinity_usable(unsigned cpu, struct error *error)
 {
-	struct cpu_list online, isolated;
-	char *online_text, *isolated_text;
+	struct cpu_list online, isolated = {0};
+	char *online_text, *isolated_text = NULL;
 	bool offline = listed("/sys/devices/system/cpu/online", &online, &online_text) && !cpu_list_has(&online, cpu);
 	/* The kernel starts every process outside the CPUs that isolcpus= isolates, but lets it go there when asked by number;
 	 * whether a cpuset forbids it shows when it is pinned. */
 	bool reachable =
 		cpu_list_has(&allowed, cpu) ||
 		(listed("/sys/devices/system/cpu/isolated", &isolated, &isolated_text) && cpu_list_has(&isolated, cpu));
-	if (!cpu_list_has(&allowed, cpu)) {
-		cpu_list_free(&isolated);
-		free(isolated_text);
-	}
+	cpu_list_free(&isolated);
+	free(isolated_text);
 	if (offline)
 		error_set(error, ERROR_CPU_OFFLINE,
 		          "expected CPU %u online, found %.200s%s online; choose another CPU or bring it online", cpu,

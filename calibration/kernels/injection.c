@@ -489,7 +489,7 @@ static bool attempt(bool by_rival, struct outcome *made, struct error *error)
 
 static bool inject(bool by_rival, struct error *error)
 {
-	struct outcome made[TRAINS];
+	struct outcome made[TRAINS] = {0};
 	bool again = true;
 	for (unsigned number = 0; again && number < TRIES && !stop_error(error); number++) {
 		if (!attempt(by_rival, made, error))

@@ -509,10 +509,10 @@ static bool mixed_periods(struct gaps *gaps, uint8_t *owner)
 	random_seed(&random, 17);
 	gaps->kept = 0;
 	for (unsigned t = 0; t < 3; t++)
-		for (double at = 370.0 * t; at < 20e6; at += timers[t].period_us)
-			gaps->ring[gaps->kept++] =
-				(struct gap){(uint64_t)((at + timers[t].late_us * random_below(&random, 1000) / 1e3) * us),
-				             (uint64_t)(timers[t].length_us * us)};
+		for (unsigned i = 0; 370.0 * t + i * timers[t].period_us < 20e6; i++) {
+			double at_us = 370.0 * t + i * timers[t].period_us + timers[t].late_us * random_below(&random, 1000) / 1e3;
+			gaps->ring[gaps->kept++] = (struct gap){(uint64_t)(at_us * us), (uint64_t)(timers[t].length_us * us)};
+		}
 	for (unsigned i = 0; i < 40000; i++)
 		gaps->ring[gaps->kept++] = (struct gap){(uint64_t)(20e3 * random_below(&random, 1000000) / 1e3 * us),
 		                                        (uint64_t)((0.3 + 1e-3 * random_below(&random, 3000)) * us)};
