@@ -35,8 +35,9 @@
 #define TRAINS 3u
 #define EMPTY TRAINS /* one more, which does nothing: what an interruption costs by itself, at that very time */
 #define ALL (TRAINS + 1u)
-/* Another try has another phase against the machine's own timers, which may have hidden a train. */
-#define TRIES 2u
+/* Another try has another phase against the machine's own timers, which may have hidden a train, and other neighbours on a
+ * busy machine. One fewer let load that came and went look like a fault of the loop. */
+#define TRIES 3u
 /* How far the number, the length and the period found may be from the truth. */
 #define COUNT_TOLERANCE 0.01
 #define LENGTH_TOLERANCE 0.05
@@ -496,14 +497,13 @@ static bool inject(bool by_rival, struct error *error)
 			return false;
 		again = false;
 		for (unsigned t = 0; t < TRAINS; t++)
-			again = again || made[t].hidden;
-		for (unsigned t = 0; t < TRAINS; t++)
-			if (made[t].verdict == VERDICT_MISSED) {
-				again = false;
-				error_set(error, ERROR_CHECK_FAILED, "%s, %.0f us at %.0f Hz: %s", made[t].mechanism,
-				          trains[t].busy_ns / 1e3, 1e9 / trains[t].period_ns, made[t].reason);
-			}
+			again = again || made[t].hidden || made[t].verdict == VERDICT_MISSED;
 	}
+	/* What the loop does wrong it does in every try; a busy machine's other threads do not hit the same train each time. */
+	for (unsigned t = 0; t < TRAINS; t++)
+		if (made[t].verdict == VERDICT_MISSED)
+			error_set(error, ERROR_CHECK_FAILED, "%s, %.0f us at %.0f Hz, in the last of %u tries: %s",
+			          made[t].mechanism, trains[t].busy_ns / 1e3, 1e9 / trains[t].period_ns, TRIES, made[t].reason);
 	if (error->code != ERROR_NONE && error->code != ERROR_CHECK_FAILED)
 		return false;
 	memcpy(outcomes + outcome_count, made, sizeof(made));
