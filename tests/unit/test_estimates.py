@@ -110,21 +110,29 @@ def test_all_of_one_socket_with_two_cores_takes_at_most_three_minutes() -> None:
     assert plan.longest_duration_s <= 180, plan_text(plan)
 
 
-def test_a_first_look_takes_about_a_minute_once_the_shape_is_known() -> None:
+def test_a_first_look_takes_about_a_minute() -> None:
     plan = make_plan(small(), load_profile("quick"))
-    search_s = sum(step.expected_duration_s for step in plan.steps if step.kind == "traffic_shape")
-    assert plan.longest_duration_s - search_s <= 75, plan_text(plan)
-    assert search_s <= 25, plan_text(plan)
+    assert plan.longest_duration_s <= 75, plan_text(plan)
 
 
-def test_a_wider_machine_and_a_longer_profile_cost_more() -> None:
-    machines = [small(), server(1), server(2)]
-    for profile in ("quick", "nightly", "full"):
-        costs = [make_plan(each, load_profile(profile)).expected_duration_s for each in machines]
-        assert costs == sorted(costs)
-        assert costs[0] < costs[-1]
-    nightly, quick = (make_plan(small(), load_profile(name)).expected_duration_s for name in ("nightly", "quick"))
-    assert nightly > quick
+def growing_s(machine: Context, profile: str) -> float:
+    """Return the cost of all kinds but the core-to-core matrix, which is a sample from some number of CPUs on."""
+    steps = make_plan(machine, load_profile(profile)).steps
+    return sum(step.expected_duration_s for step in steps if step.kind != "c2c_matrix")
+
+
+@pytest.mark.parametrize("profile", ["quick", "nightly", "full"])
+def test_a_wider_machine_costs_more(profile: str) -> None:
+    costs = [growing_s(each, profile) for each in (small(), server(1), server(2))]
+    assert costs == sorted(costs)
+    assert costs[0] < costs[-1]
+
+
+@pytest.mark.parametrize("machine", [small(), server(1), server(2)], ids=["small", "server", "server-smt"])
+def test_a_longer_profile_costs_more(machine: Context) -> None:
+    plans = [make_plan(machine, load_profile(profile)) for profile in ("quick", "nightly", "full")]
+    costs = [plan.longest_duration_s for plan in plans]
+    assert costs == sorted(set(costs))
 
 
 def test_a_plan_lasts_no_longer_than_its_steps_and_no_shorter() -> None:
