@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from calibration.context import load
-from calibration.context.model import Context
+from calibration.context.model import Cache, Context, Virtualization
 from calibration.errors import InputError
 from calibration.measurements import declaration, registry
 from calibration.measurements.base import Parsed, Step
-from calibration.measurements.latency_ladder import ladder_sizes, recognise_levels
+from calibration.measurements.latency_ladder import Comparison, Level, compare_levels, ladder_sizes, recognise_levels
 from calibration.statistics import Estimate, estimate
 from calibration.sutprobe import read_document
 from tests.walk import estimates
@@ -417,6 +417,69 @@ def test_a_core_matrix_sums_up_each_class_and_names_its_extremes(context: Contex
     (told,) = (each.reason for each in parsed.flags if each.code == "ASYMMETRIC")
     assert "2 pairs" in told
     assert "CPUs 0 and 1: by 100%" in told
+
+
+def compared(
+    found: dict[str, int], *, guest: bool | None = False, largest: int = 256 << 20, l3_cpus: tuple[int, ...] = (0, 1)
+) -> dict[str, Comparison]:
+    """Compare levels *found* (bytes each) with a machine of 48 KiB, 1 MiB and 32 MiB, the last shared by *l3_cpus*."""
+    context = load(FIXTURES / "context" / "x86_64-two-nodes-smt.tar.gz")
+    reported = ((1, "Data", 48 << 10, (0,)), (1, "Instruction", 32 << 10, (0,)), (2, "Unified", 1 << 20, (0,)))
+    caches = tuple(
+        Cache(level=level, type=kind, size_bytes=size, line_bytes=64, shared_cpus=cpus)
+        for level, kind, size, cpus in (*reported, (3, "Unified", 32 << 20, l3_cpus))
+    )
+    seen = Virtualization(guest=guest, vendor="KVM" if guest else None, type=None, evidence=())
+    context = context.model_copy(update={"caches": caches, "virtualization": seen})
+    latency = estimate([[1.0, 1.0], [1.0, 1.0], [1.0, 1.0]], "ns")
+    levels = [
+        Level(name=name, size_bytes=size, reported_bytes=None, latency_ns=latency) for name, size in found.items()
+    ]
+    return {each.name: each for each in compare_levels(levels, [1024, largest], context)}
+
+
+def test_levels_that_end_where_the_kernel_says_agree() -> None:
+    found = compared({"L1": 48 << 10, "L2": 1 << 20, "L3": 32 << 20})
+    assert [(each.name, each.reported_bytes, each.agrees) for each in found.values()] == [
+        ("L1", 48 << 10, True),
+        ("L2", 1 << 20, True),
+        ("L3", 32 << 20, True),
+    ]
+    assert {each.explanation for each in found.values()} == {"the curve leaves it where the kernel says it ends"}
+    assert compared({"L3": 25 << 20})["L3"].agrees  # within the distance of neighbouring sizes
+    assert not compared({"L3": 24 << 20})["L3"].agrees
+
+
+def test_a_last_level_smaller_than_reported_is_explained_by_the_machine_it_is_on() -> None:
+    virtual = compared({"L3": 8 << 20}, guest=True)["L3"]
+    assert (virtual.found_bytes, virtual.agrees) == (8 << 20, False)
+    assert virtual.explanation.startswith("a virtual machine (KVM)")
+    assert "this CPU had 25% of it" in virtual.explanation
+    for guest in (False, None):  # not known to be a guest is no evidence of one
+        shared = compared({"L3": 8 << 20}, guest=guest)["L3"]
+        assert not shared.agrees
+        assert shared.explanation.startswith("shared by CPUs 0-1")
+    assert compared({"L3": 8 << 20}, l3_cpus=(0,))["L3"].explanation.startswith("private to its core")
+    assert compared({"L2": 256 << 10}, guest=True)["L2"].explanation.startswith("private to its core")
+
+
+def test_a_level_that_the_curve_does_not_show_is_said_to_be_missing() -> None:
+    found = compared({"L1": 48 << 10})
+    assert (found["L2"].found_bytes, found["L2"].agrees) == (None, False)
+    assert found["L2"].explanation == "the latency climbs through it without a plateau"
+    assert found["L3"].explanation.startswith("shared by CPUs 0-1")
+    virtual = compared({"L1": 48 << 10}, guest=True)["L3"]
+    assert virtual.explanation.startswith("a virtual machine")
+    assert "this CPU had" not in virtual.explanation
+    assert (
+        compared({}, largest=16 << 20)["L3"].explanation == "the ladder ends at 16777216 bytes, before this cache does"
+    )
+
+
+def test_a_plateau_that_no_cache_explains_is_compared_with_none() -> None:
+    levels = {"L1": 48 << 10, "L2": 1 << 20, "L3": 32 << 20}
+    assert compared({**levels, "plateau-4194304": 4 << 20}) == compared(levels)
+    assert not compared({"plateau-33554432": 32 << 20})["L3"].agrees  # by name, never by a size that happens to fit
 
 
 def test_ladder_sizes_are_whole_lines_and_reach_both_ends() -> None:
