@@ -18,6 +18,7 @@ from calibration.measurements.c2c_latency import C2cLatencyValues
 from calibration.measurements.jitter import JitterValues
 from calibration.measurements.latency_matrix import LatencyMatrixValues
 from calibration.plan import Plan
+from calibration.report.page import render
 from calibration.results.model import CapturedContext, Kernels, Measurement, NotMeasured, Run, RunDocument
 from calibration.results.store import RUN
 from calibration.statistics import Estimate
@@ -122,6 +123,11 @@ def run_document(machine: str = MACHINE, names: tuple[str, ...] | None = None, *
 
 def as_bytes(document: RunDocument) -> bytes:
     return document.model_dump_json(indent=1).encode() + b"\n"
+
+
+def figure_count(document: RunDocument) -> int:
+    """Return how many figures the page of *document* has, by its text."""
+    return render(as_bytes(document)).text.count(".. figure::")
 
 
 def guide(folder: Path) -> Path:

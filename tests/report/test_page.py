@@ -283,8 +283,9 @@ def known_of(document: RunDocument) -> Known:
         found |= {metric.value for metric in registry()[measurement.kind].metrics(measurement.values)}
         values = measurement.values.model_dump()
         found |= {float(len(each)) for each in values.values() if isinstance(each, tuple | list | dict)}
-        if measurement.kind == "idle_latency":
-            found.add(values["latency_ns"]["value"] * values["core_hz"] / 1e9)
+        for timed in (values, *values.get("points", ()), *values.get("levels", ())):
+            if timed.get("core_hz") is not None and "latency_ns" in timed:
+                found.add(timed["latency_ns"]["value"] * timed["core_hz"] / 1e9)
         for probe in values.get("zero_load", ()):
             found |= {float(median(windows)) for name, windows in probe.items() if name.startswith("windows_ns")}
     for value in found:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from report_documents import guide, run_document, store
+from report_documents import figure_count, guide, run_document, store
 
 from calibration.errors import EnvironmentLacksError, InputError
 from calibration.report import build_site, site
@@ -61,7 +61,7 @@ def test_the_project_s_own_guide_builds_with_a_run(tmp_path: Path) -> None:
     store(run_document(), results)
     build_site(results, DOCS, tmp_path / "html")
     page = html(tmp_path / "html" / "calibration" / "example-lab" / "t3-sut2" / "index.html")
-    assert page.count("<figure") == 5
+    assert page.count("<figure") == figure_count(run_document()) > 5
 
 
 def test_names_that_become_the_same_keep_their_own_pages(tmp_path: Path, docs: Path) -> None:
