@@ -75,7 +75,8 @@ def test_an_interruption_before_anything_was_begun_leaves_nothing(lab: Lab) -> N
         wait_for(log, "Checking the controller", process)
         os.killpg(process.pid, signal.SIGINT)
         code = process.wait(PATIENCE_S)
-    assert code == 99
+    # Ansible's own code: 250 where the interruption finds it between two tasks with no handler of its own for it.
+    assert code in {99, 250}, log.read_text(encoding="utf-8")
     assert lab.leftovers() == []
     assert [read_run(run).run.status for run in lab.runs()] in ([], ["interrupted"])
 
