@@ -242,7 +242,10 @@ def _shared_cpus(tree: Tree, directory: str, online: frozenset[int]) -> tuple[in
 
 
 def _last_level_domains(tree: Tree, online: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
-    """Return the groups of online CPUs that share a last-level cache (the highest but instruction caches)."""
+    """Return the groups of online CPUs that share a last-level cache (the highest but instruction caches).
+
+    A first-level cache is nobody's last: a machine that lists no other (some guests) does not say.
+    """
     running = frozenset(online)
     domains: set[tuple[int, ...]] = set()
     seen: set[int] = set()
@@ -253,7 +256,7 @@ def _last_level_domains(tree: Tree, online: tuple[int, ...]) -> tuple[tuple[int,
         for index in tree.numbered(f"{CPU}/cpu{cpu}/cache", "index"):
             directory = f"{CPU}/cpu{cpu}/cache/index{index}"
             level = tree.parse(f"{directory}/level", count)
-            if level is not None and tree.word(f"{directory}/type") != "Instruction" and (not best or level > best[0]):
+            if level is not None and tree.word(f"{directory}/type") != "Instruction" and level > (best or (1,))[0]:
                 best = (level, directory)
         if best is None:
             continue

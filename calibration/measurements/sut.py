@@ -119,11 +119,14 @@ class Sut:
 
     @property
     def llc_bytes(self) -> int | None:
-        """Size of the last-level cache that one CPU reaches, as the kernel reports it; ``None`` if it does not."""
+        """Size of the last-level cache that one CPU reaches, as the kernel reports it; ``None`` if it does not.
+
+        A first-level cache is nobody's last: a machine that lists no other (some guests) does not say.
+        """
         sized = [
             (each.level, each.size_bytes)
             for each in self.context.caches
-            if each.type != "Instruction" and each.size_bytes is not None
+            if each.type != "Instruction" and each.size_bytes is not None and each.level > 1
         ]
         return max(sized)[1] if sized else None
 
