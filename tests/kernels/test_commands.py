@@ -627,7 +627,7 @@ def test_c2c_waits_and_hands_over_with_plain_loads_and_stores(tmp_path: Path, ta
     compiled = tmp_path / "c2c.s"
     subprocess.run(
         [sys.executable, "-m", "ziglang", "cc", "-target", f"{target}-linux-musl", *COMMON_FLAGS,
-         "-Wno-unused-command-line-argument", "-S", "-o", compiled, SOURCES_DIRECTORY / "c2c.c"],
+         "-Wno-unused-command-line-argument", "-S", "-o", compiled, SOURCES_DIRECTORY / "transfer.c"],
         check=True, env=os.environ | dict.fromkeys(("ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR"), str(tmp_path)),
         capture_output=True,
     )  # fmt: skip

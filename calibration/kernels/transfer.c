@@ -1,0 +1,477 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transfer.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "clock.h"
+#include "corefreq.h"
+#include "files.h"
+#include "random.h"
+#include "statistics.h"
+#include "subcommand.h"
+
+/* Loads in a window of --pair: some 1 ms at 100 ns, of many rounds, so that one late hand-over does not make a window. */
+#define WINDOW_HOPS 16384u
+/* The same in a matrix: two rounds of its lines. What a pair costs decides there how many are measured. */
+#define WINDOW_HOPS_OF_MATRIX 2048u
+/* Round trips in a window: some 1 ms; fewer would leave a window to a single interruption. */
+#define WINDOW_TRIPS 10000u
+#define WINDOW_TRIPS_OF_MATRIX 1000u
+#define WINDOWS 9u
+/* With six placements these are 18 samples, the fewest that can tell two levels from one. */
+#define WINDOWS_OF_MATRIX 3u
+/* Of the second-level cache an eighth: half of it is too much. Lines are spread over its sets at random and a neighbouring
+ * thread takes its share, so that some are pushed out and found in the third level: 25 ns instead of 32 on one machine. */
+#define L2_SHARE 8u
+/* Of larger caches no more than this, which is soon read; 256 to 1024 lines gave the same figure. */
+#define LINES_OF_MATRIX 1024u
+#define WARM_ROUNDS 8u
+/* Both cores have just settled, and the lines of a matrix are few: the second round finds them where the first left them. */
+#define WARM_ROUNDS_OF_MATRIX 2u
+/* A tenth of a window more, not counted: the two threads are in step by then. */
+#define WARM_TRIPS_PER_WINDOW 10u
+/* One line used of every four, at random among them: a prefetcher that fetches the other half of a line pair, or the next
+ * line, then never fetches one that is still to be loaded. */
+#define SPACING_LINES 4u
+/* A pair of a matrix may wait so long for its cores to settle; 50 ms, as elsewhere, would be three times its own cost. */
+#define SETTLE_NS_OF_MATRIX 3000000u
+
+#define TURN_NONE UINT64_MAX
+
+/* An eighth of the writer's L2 cache; 32 KiB of lines where the kernel does not say. */
+static uint64_t choose_lines(unsigned cpu, uint64_t most)
+{
+	char path[128], size[32];
+	uint64_t bytes = 256u << 10;
+	snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%u/cache/index2/size", cpu);
+	if (file_line(path, size, sizeof(size))) {
+		char *unit;
+		uint64_t value = strtoull(size, &unit, 10);
+		if (value && *unit == 'K')
+			bytes = value << 10;
+		else if (value && *unit == 'M')
+			bytes = value << 20;
+	}
+	uint64_t lines = bytes / L2_SHARE / memory_line_bytes();
+	lines = lines > most ? most : lines;
+	return lines < TRANSFER_LINES_MIN ? TRANSFER_LINES_MIN : lines / 64 * 64;
+}
+
+/* -- what the two threads of a pair do, one act at a time -- */
+
+/* The body of both threads: acts as it is told, and sleeps between. */
+static void serve(struct worker *worker)
+{
+	struct role *role = worker->context;
+	for (;;) {
+		worker_pause(worker);
+		if (!role->act)
+			return;
+		role->act(role->pair, &worker->error);
+	}
+}
+
+static void settle(struct pair *pair, struct error *error)
+{
+	(void)error;
+	if (!pair->extent.brief) {
+		corefreq_settle();
+		return;
+	}
+	uint64_t begin = clock_raw_ns();
+	for (double last = 0; clock_raw_ns() - begin < SETTLE_NS_OF_MATRIX;) {
+		double now = corefreq_per_tick();
+		if (now < 1.003 * last && last < 1.003 * now)
+			return;
+		last = now;
+	}
+}
+
+static void clock_core(struct pair *pair, struct error *error)
+{
+	(void)error;
+	pair->core_now = corefreq_per_tick();
+}
+
+static uint64_t *node_word(const struct pair *pair, uint64_t node, unsigned word)
+{
+	return (uint64_t *)(void *)(pair->chain.base + chain_position(&pair->chain, node)) + word;
+}
+
+/* In the writer's thread, so that what the kernel needs beside the lines lies near it too. A pair of a matrix maps memory
+ * for all its placements at once: each has lines of its own as well, and mapping them one by one took most of the time. */
+static void place(struct pair *pair, struct error *error)
+{
+	struct placement *placement = &pair->placements[pair->count];
+	size_t stride = SPACING_LINES * memory_line_bytes(), bytes = pair->lines * stride;
+	size_t shares = pair->extent.brief ? pair->settings->placements : 1;
+	if (!pair->region.start) {
+		if (!region_map(&pair->region, shares * bytes, pair->transfer.node, placement->pages.wanted, error) ||
+		    !pages_read_back(&placement->pages, &pair->region, 1, placement->pages.wanted, error))
+			return;
+	}
+	pair->chain = (struct chain){.base = pair->region.start + pair->count % shares * bytes,
+	                             .size_bytes = bytes,
+	                             .stride_bytes = stride,
+	                             .line_bytes = memory_line_bytes(),
+	                             .order = CHAIN_RANDOM,
+	                             .seed = placement->seed};
+	if (!chain_build(&pair->chain, error))
+		return;
+	for (uint64_t node = 0; node < pair->lines; node++)
+		*node_word(pair, node, 1) = *node_word(pair, node, 2) = 0;
+}
+
+/* False when there will be no such turn, because the work was told to stop. */
+static bool wait_turn(struct pair *pair, uint64_t turn)
+{
+	uint64_t now;
+	do
+		now = atomic_load_explicit(&pair->turn, memory_order_acquire);
+	while (now != turn && now != TURN_NONE); /* no pause: its length differs between processors by a factor of four */
+	return now == turn;
+}
+
+/* Puts every line into the wanted state in this core's caches. The first word is the link, the second is free. */
+static void prepare_lines(const struct pair *pair)
+{
+	if (!pair->transfer.dirty) {
+		for (uint64_t node = 0; node < pair->lines; node++)
+			arch_flush_line(node_word(pair, node, 0));
+		arch_full_fence();
+	}
+	for (uint64_t node = 0; node < pair->lines; node++) {
+		volatile uint64_t *word = node_word(pair, node, 1);
+		if (pair->transfer.dirty)
+			*word = *word + 1;
+		else
+			(void)*word;
+	}
+	arch_full_fence();
+}
+
+static void counts_end(struct pair *pair, unsigned side, const struct thread_counts *before)
+{
+	struct thread_counts after = {0};
+	thread_counts_read(&after);
+	pair->counts[side] = thread_counts_since(&after, before);
+	pair->verified[side] = affinity_verify(side ? pair->transfer.reader : pair->transfer.writer);
+}
+
+static void write_lines(struct pair *pair, struct error *error)
+{
+	(void)error;
+	struct thread_counts before = {0};
+	thread_counts_read(&before);
+	for (uint64_t round = 0; round < pair->rounds; round++) {
+		(void)wait_turn(pair, 2 * round);
+		if (stop_requested()) {
+			atomic_store_explicit(&pair->turn, TURN_NONE, memory_order_release);
+			break;
+		}
+		prepare_lines(pair);
+		atomic_store_explicit(&pair->turn, 2 * round + 1, memory_order_release);
+	}
+	(void)wait_turn(pair, 2 * pair->rounds);
+	counts_end(pair, 0, &before);
+}
+
+static void read_lines(struct pair *pair, struct error *error)
+{
+	struct placement *placement = &pair->placements[pair->count];
+	struct thread_counts before = {0};
+	thread_counts_read(&before);
+	uint64_t window_ticks = 0, in_window = 0, window = 0;
+	for (uint64_t round = 0; round < pair->rounds && wait_turn(pair, 2 * round + 1); round++) {
+		uint64_t first = pair->chain.at;
+		uint64_t start = clock_start();
+		chain_walk(&pair->chain, pair->lines / 64);
+		uint64_t stop = clock_stop();
+		if (pair->chain.at != first)
+			error_set(error, ERROR_CHECK_FAILED, "expected a walk over all lines to end where it began");
+		if (round >= pair->extent.warm_rounds) {
+			/* A round is short, so the clock's own cost, known from the start, is taken off. */
+			window_ticks += stop - start;
+			if (++in_window == pair->rounds_per_window) {
+				double net = (double)window_ticks - (double)in_window * clock_now_used.read_cost_ticks;
+				placement->window_ticks[window++] = net / (double)(in_window * pair->lines);
+				window_ticks = in_window = 0;
+			}
+		}
+		atomic_store_explicit(&pair->turn, 2 * round + 2, memory_order_release);
+	}
+	counts_end(pair, 1, &before);
+}
+
+/* The two lines of a window, half the lines apart: another two in each, so that no one home agent speaks for all. */
+static _Atomic uint64_t *shaken(const struct pair *pair, uint64_t window, bool answer)
+{
+	uint64_t half = pair->lines / 2, step = half / pair->extent.windows;
+	uint64_t node = window * (step ? step : 1) % half;
+	return (_Atomic uint64_t *)node_word(pair, answer ? node + half : node, 2);
+}
+
+static void shake(struct pair *pair, struct error *error)
+{
+	(void)error;
+	struct placement *placement = &pair->placements[pair->count];
+	struct thread_counts before = {0};
+	thread_counts_read(&before);
+	uint64_t trips = pair->extent.hops, warm = (trips + WARM_TRIPS_PER_WINDOW - 1) / WARM_TRIPS_PER_WINDOW;
+	for (uint64_t window = 0; window < pair->extent.windows; window++) {
+		_Atomic uint64_t *mine = shaken(pair, window, false), *theirs = shaken(pair, window, true);
+		uint64_t first = atomic_load_explicit(mine, memory_order_relaxed), start = 0;
+		if (stop_requested()) {
+			/* The other side waits for the first of these hand-shakes, and looks at the turn then. */
+			atomic_store_explicit(&pair->turn, TURN_NONE, memory_order_relaxed);
+			atomic_store_explicit(mine, first + 1, memory_order_release);
+			break;
+		}
+		for (uint64_t trip = 0; trip < warm + trips; trip++) {
+			if (trip == warm)
+				start = clock_start();
+			atomic_store_explicit(mine, first + trip + 1, memory_order_release);
+			while (atomic_load_explicit(theirs, memory_order_acquire) != first + trip + 1)
+				continue;
+		}
+		double net = (double)(clock_stop() - start) - clock_now_used.read_cost_ticks;
+		placement->window_ticks[window] = net / (double)(2 * trips);
+	}
+	counts_end(pair, 0, &before);
+}
+
+static void shake_back(struct pair *pair, struct error *error)
+{
+	(void)error;
+	struct thread_counts before = {0};
+	thread_counts_read(&before);
+	uint64_t trips = pair->extent.hops, warm = (trips + WARM_TRIPS_PER_WINDOW - 1) / WARM_TRIPS_PER_WINDOW;
+	for (uint64_t window = 0; window < pair->extent.windows; window++) {
+		_Atomic uint64_t *mine = shaken(pair, window, true), *theirs = shaken(pair, window, false);
+		uint64_t first = atomic_load_explicit(mine, memory_order_relaxed);
+		for (uint64_t trip = 0; trip < warm + trips; trip++) {
+			while (atomic_load_explicit(theirs, memory_order_acquire) != first + trip + 1)
+				continue;
+			if (trip == 0 && atomic_load_explicit(&pair->turn, memory_order_relaxed) == TURN_NONE)
+				goto done;
+			atomic_store_explicit(mine, first + trip + 1, memory_order_release);
+		}
+	}
+done:
+	counts_end(pair, 1, &before);
+}
+
+/* -- what the supervising thread makes of them -- */
+
+static void act(struct pair *pair, unsigned side, void (*what)(struct pair *pair, struct error *error))
+{
+	pair->roles[side].act = what;
+	worker_continue(&pair->workers[side]);
+}
+
+static bool acted(struct pair *pair, unsigned side)
+{
+	if (worker_wait(&pair->workers[side]))
+		return true;
+	if (pair->error.code == ERROR_NONE)
+		pair->error = pair->workers[side].error;
+	return false;
+}
+
+/* One thread alone, while the other sleeps. */
+static bool act_alone(struct pair *pair, unsigned side, void (*what)(struct pair *pair, struct error *error))
+{
+	act(pair, side, what);
+	return acted(pair, side);
+}
+
+static bool act_both(struct pair *pair, void (*writer)(struct pair *pair, struct error *error),
+                     void (*reader)(struct pair *pair, struct error *error))
+{
+	act(pair, 0, writer);
+	act(pair, 1, reader);
+	bool first = acted(pair, 0);
+	return acted(pair, 1) && first;
+}
+
+/* Every line was written once a round, or never; or as often as hands were shaken over it. */
+static bool check_lines(struct pair *pair)
+{
+	uint64_t shaken_lines = 0, warm = (pair->extent.hops + WARM_TRIPS_PER_WINDOW - 1) / WARM_TRIPS_PER_WINDOW;
+	bool pingpong = pair->settings->method == METHOD_PINGPONG;
+	uint64_t expected = !pingpong && pair->transfer.dirty ? pair->rounds : 0, shakes = 0;
+	for (uint64_t node = 0; node < pair->lines; node++) {
+		if (*node_word(pair, node, 1) != expected)
+			return error_set(&pair->error, ERROR_CHECK_FAILED, "expected every line written %llu times, found %llu",
+			                 (unsigned long long)expected, (unsigned long long)*node_word(pair, node, 1));
+		shakes += *node_word(pair, node, 2);
+		shaken_lines += *node_word(pair, node, 2) > 0;
+	}
+	uint64_t wanted = pingpong ? 2 * pair->extent.windows * (warm + pair->extent.hops) : 0;
+	return shakes == wanted ||
+	       error_set(&pair->error, ERROR_CHECK_FAILED, "expected %llu stores of a hand-shake, found %llu on %llu lines",
+	                 (unsigned long long)wanted, (unsigned long long)shakes, (unsigned long long)shaken_lines);
+}
+
+static bool run_placement(struct pair *pair)
+{
+	struct placement *placement = &pair->placements[pair->count];
+	bool pingpong = pair->settings->method == METHOD_PINGPONG, brief = pair->extent.brief;
+	if (!act_alone(pair, 0, place) || ((!brief || pair->count == 0) && !act_alone(pair, 1, clock_core)))
+		return false;
+	placement->core_before = pair->core_now;
+	atomic_store(&pair->turn, 0);
+	if (!brief)
+		snapshot_take(&placement->before, &pair->cpus);
+	if (!act_both(pair, pingpong ? shake : write_lines, pingpong ? shake_back : read_lines))
+		return false;
+	if (!brief)
+		snapshot_take(&placement->after, &pair->cpus);
+	if (atomic_load(&pair->turn) == TURN_NONE)
+		return false; /* told to stop within the placement, which is then not complete */
+	if ((!brief && !act_alone(pair, 1, clock_core)) || !check_lines(pair))
+		return false;
+	placement->core_after = pair->core_now;
+	placement->counts = pair->counts[0];
+	thread_counts_add(&placement->counts, &pair->counts[1]);
+	placement->verified = pair->verified[0] && pair->verified[1];
+	return placement->verified ||
+	       error_set(&pair->error, ERROR_PIN_FAILED, "expected CPUs %u and %u after measuring, found others",
+	                 pair->transfer.writer, pair->transfer.reader);
+}
+
+/* The pages must still lie where they were found before. */
+static bool leave(struct pair *pair)
+{
+	struct pages again = {0};
+	bool good = !pair->region.start || pages_read_nodes(&again, &pair->region, &pair->error);
+	region_unmap(&pair->region);
+	return good;
+}
+
+static bool measure_placement(struct pair *pair, uint64_t seed)
+{
+	struct placement *placement = &pair->placements[pair->count];
+	*placement = (struct placement){.seed = seed, .pages = {.wanted = pair->settings->pages}};
+	placement->window_ticks = calloc(pair->extent.windows, sizeof(double));
+	if (!placement->window_ticks)
+		return error_set(&pair->error, ERROR_INTERNAL, "no memory for windows");
+	bool good = run_placement(pair);
+	return (pair->extent.brief || leave(pair)) && good;
+}
+
+static void measure_placements(struct pair *pair, uint64_t number)
+{
+	double medians[STOPPING_PLACEMENTS_MAX];
+	stopping_begin(&pair->stopping);
+	do {
+		if (pair->count == 0 && stop_error(&pair->error))
+			return;
+		if (!measure_placement(pair, random_derive(pair->settings->seed, number, pair->count))) {
+			if (pair->count && stop_requested() && pair->error.code == ERROR_NONE)
+				pair->stopping.reason = "interrupted";
+			else
+				stop_error(&pair->error);
+			break;
+		}
+		medians[pair->count] = statistics_median(pair->placements[pair->count].window_ticks, pair->extent.windows);
+		pair->count++;
+	} while (!stopping_done(&pair->stopping, medians, pair->count));
+	if (pair->extent.brief && pair->count && act_alone(pair, 1, clock_core))
+		pair->placements[pair->count - 1].core_after = pair->core_now;
+}
+
+static bool start_threads(struct pair *pair, unsigned *started)
+{
+	unsigned cpus[2] = {pair->transfer.writer, pair->transfer.reader};
+	for (*started = 0; *started < 2; (*started)++) {
+		unsigned side = *started;
+		pair->roles[side] = (struct role){.pair = pair};
+		if (!worker_start(&pair->workers[side], cpus[side], serve, &pair->roles[side], &pair->error))
+			return false;
+	}
+	bool first = acted(pair, 0);
+	return acted(pair, 1) && first;
+}
+
+/* The node of a CPU is that of the thread that is pinned to it. */
+static void find_home(struct pair *pair, struct error *error)
+{
+	unsigned cpu, node;
+	if (syscall(SYS_getcpu, &cpu, &node, NULL) != 0)
+		error_set(error, ERROR_INTERNAL, "expected the kernel to tell the node of this CPU, found that it does not");
+	else
+		pair->transfer.node = node;
+}
+
+void pair_measure(struct pair *pair, uint64_t number)
+{
+	struct extent *extent = &pair->extent;
+	unsigned started = 0;
+	pair->lines = pair->settings->lines ? (pair->settings->lines + 63) / 64 * 64
+	                                    : choose_lines(pair->transfer.writer, extent->lines_max);
+	pair->rounds_per_window = (extent->hops + pair->lines - 1) / pair->lines;
+	pair->rounds = extent->warm_rounds + pair->rounds_per_window * extent->windows;
+	pair->stopping = (struct stopping){.placements = pair->settings->placements,
+	                                   .budget_s = pair->settings->budget_s,
+	                                   .target = pair->settings->target_half_width};
+	if (stop_error(&pair->error) || !affinity_usable(pair->transfer.writer, &pair->error) ||
+	    !affinity_usable(pair->transfer.reader, &pair->error))
+		return;
+	supervise_avoid(&pair->cpus);
+	bool good = start_threads(pair, &started);
+	if (good && pair->transfer.home != HOME_NODE)
+		good = act_alone(pair, pair->transfer.home == HOME_READER, find_home);
+	if (good && act_both(pair, settle, settle))
+		measure_placements(pair, number);
+	leave(pair);
+	for (unsigned side = 0; side < started; side++) {
+		pair->roles[side].act = NULL;
+		worker_join(&pair->workers[side]);
+	}
+}
+
+struct pair *pair_new(const struct transfer_settings *settings, const struct transfer *transfer, bool brief)
+{
+	bool pingpong = settings->method == METHOD_PINGPONG;
+	struct pair *pair = aligned_alloc(256, (sizeof(*pair) + 255) / 256 * 256);
+	if (!pair)
+		return NULL;
+	memset(pair, 0, sizeof(*pair));
+	pair->settings = settings;
+	pair->transfer = *transfer;
+	uint64_t hops =
+		pingpong ? (brief ? WINDOW_TRIPS_OF_MATRIX : WINDOW_TRIPS) : (brief ? WINDOW_HOPS_OF_MATRIX : WINDOW_HOPS);
+	pair->extent = (struct extent){
+		.brief = brief,
+		.windows = settings->windows ? settings->windows
+		           : brief           ? WINDOWS_OF_MATRIX
+		                             : WINDOWS,
+		.hops = settings->hops ? settings->hops : hops,
+		.lines_max = brief ? LINES_OF_MATRIX : TRANSFER_LINES_MAX,
+		.warm_rounds = brief ? WARM_ROUNDS_OF_MATRIX : WARM_ROUNDS,
+	};
+	pair->placements = calloc(STOPPING_PLACEMENTS_MAX, sizeof(*pair->placements));
+	if (pair->placements && cpu_list_add(&pair->cpus, transfer->writer) && cpu_list_add(&pair->cpus, transfer->reader))
+		return pair;
+	free(pair->placements);
+	cpu_list_free(&pair->cpus);
+	free(pair);
+	return NULL;
+}
+
+void pair_free(struct pair *pair)
+{
+	for (size_t k = 0; k < STOPPING_PLACEMENTS_MAX; k++) {
+		free(pair->placements[k].window_ticks);
+		snapshot_free(&pair->placements[k].before);
+		snapshot_free(&pair->placements[k].after);
+	}
+	free(pair->placements);
+	cpu_list_free(&pair->cpus);
+	free(pair);
+}

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One pair of CPUs: a thread on each, the lines between them in the wanted state, and the windows timed over them. The
+ * two threads do one act at a time, as the supervising thread tells them, and sleep between. */
+#ifndef SUTPROBE_TRANSFER_H
+#define SUTPROBE_TRANSFER_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "affinity.h"
+#include "chain.h"
+#include "error.h"
+#include "interference.h"
+#include "memory.h"
+#include "pairs.h"
+#include "stopping.h"
+#include "worker.h"
+
+#define TRANSFER_LINES_MIN 64u
+#define TRANSFER_LINES_MAX (1u << 20)
+
+enum method { METHOD_TRANSFER, METHOD_PINGPONG };
+
+/* What is asked of all pairs alike; 0 as a number of lines, hops or windows: the default. */
+struct transfer_settings {
+	enum method method;
+	uint64_t lines;
+	uint64_t hops;
+	uint64_t windows;
+	uint64_t placements;
+	enum page_kind pages;
+	uint64_t seed;
+	double budget_s;
+	double target_half_width;
+};
+
+struct placement {
+	uint64_t seed;
+	struct pages pages;
+	bool verified;
+	double *window_ticks; /* per load, or per half round trip */
+	double core_before, core_after;
+	struct thread_counts counts;
+	struct snapshot before, after;
+};
+
+struct role {
+	struct pair *pair;
+	void (*act)(struct pair *pair, struct error *error); /* NULL: there is nothing more to do */
+};
+
+/* How much is done with each pair. */
+struct extent {
+	bool brief; /* of a matrix: counters of the machine are read for all pairs together, the core clock once a pair */
+	uint64_t windows;
+	uint64_t hops;
+	uint64_t lines_max;
+	uint64_t warm_rounds;
+};
+
+struct pair {
+	const struct transfer_settings *settings;
+	struct transfer transfer;
+	struct extent extent;
+	uint64_t lines;
+	struct cpu_list cpus;
+	struct stopping stopping;
+	struct error error;
+	struct placement *placements;
+	size_t count;
+	struct worker workers[2];
+	struct role roles[2];
+	/* of the placement in hand */
+	struct region region;
+	struct chain chain;
+	uint64_t rounds; /* in all: warm-up and windows */
+	uint64_t rounds_per_window;
+	struct thread_counts counts[2];
+	bool verified[2];
+	double core_now; /* core clocks per tick, as last measured by the thread that was told to */
+	/* Whose turn it is, on a line of its own: 2*round: the writer's, 2*round+1: the reader's, or TURN_NONE. */
+	_Alignas(256) _Atomic uint64_t turn;
+};
+
+/* NULL: no memory. `brief`: of a matrix. The settings must outlive the pair. */
+struct pair *pair_new(const struct transfer_settings *settings, const struct transfer *transfer, bool brief);
+/* Measures all placements; `number` tells the seeds of one pair from those of another. An error is left in the pair. */
+void pair_measure(struct pair *pair, uint64_t number);
+void pair_free(struct pair *pair);
+
+#endif
