@@ -20,10 +20,9 @@ from calibration.measurements.traffic import (
     all_cpus,
     buffers_of,
     group_text,
+    measured_points,
     missing_of,
-    mix_bandwidth,
     read_group,
-    require_value,
     setting_of,
 )
 from calibration.model import Model
@@ -155,8 +154,7 @@ class BandwidthLadder(Declaration[BandwidthLadderSettings, BandwidthLadderValues
         points = read_result(document, BandwidthResult).points
         sut = Sut(context)
         target = document.parameters.get("target_half_width")
-        found = [(point, mix) for point in points if (mix := mix_bandwidth(point, target)) is not None]
-        require_value(points, len(found))
+        found = measured_points(points, target)
         first = points[0]
         parts = read_group(first.group)
         names = ladder(sut, parts, tuple(dict.fromkeys(point.mix for point in points)))

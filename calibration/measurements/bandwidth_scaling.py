@@ -18,9 +18,8 @@ from calibration.measurements.traffic import (
     TrafficSettings,
     capped_buffer_bytes,
     group_text,
+    measured_points,
     missing_of,
-    mix_bandwidth,
-    require_value,
     setting_of,
     shape_options,
     traffic_flags,
@@ -141,8 +140,7 @@ class BandwidthScaling(Declaration[ScalingSettings, BandwidthScalingValues]):
         points = read_result(document, BandwidthResult).points
         sut = Sut(context)
         target = document.parameters.get("target_half_width")
-        found = [(point, mix) for point in points if (mix := mix_bandwidth(point, target)) is not None]
-        require_value(points, len(found))
+        found = measured_points(points, target)
         values = tuple(
             ScalingPoint(
                 threads=point.threads,

@@ -18,9 +18,8 @@ from calibration.measurements.traffic import (
     all_cpus,
     buffer_bytes,
     group_text,
+    measured_points,
     missing_of,
-    mix_bandwidth,
-    require_value,
     shape_options,
     traffic_flags,
 )
@@ -98,8 +97,7 @@ class PeakInjectionBandwidth(Declaration[PeakSettings, PeakValues]):
         """Yield the bandwidth of each mix."""
         points = read_result(document, BandwidthResult).points
         target = document.parameters.get("target_half_width")
-        mixes = {point.mix: mix for point in points if (mix := mix_bandwidth(point, target)) is not None}
-        require_value(points, len(mixes))
+        mixes = {point.mix: mix for point, mix in measured_points(points, target)}
         yield Parsed(
             id=step.id,
             values=PeakValues(

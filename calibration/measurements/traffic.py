@@ -282,6 +282,15 @@ def traffic_flags(
     yield from estimate_flags([(name, mix.bandwidth_mb_s) for name, mix in measured.items()], target)
 
 
+def measured_points(
+    points: Sequence[BandwidthPoint], target_half_width: float | None
+) -> list[tuple[BandwidthPoint, MixBandwidth]]:
+    """Return those of *points* that have a bandwidth, each with it. Raises ``InputError`` where none has."""
+    found = [(point, mix) for point in points if (mix := mix_bandwidth(point, target_half_width)) is not None]
+    require_value(points, len(found))
+    return found
+
+
 def require_value(points: Sequence[BandwidthPoint], found: int) -> None:
     """Raise ``InputError`` with the kernel's own reasons unless at least one point has a value."""
     if not found:
