@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Real runs on this machine: what works, and what each kind of bad input and misfortune leads to."""
 
+import hashlib
 import json
 import os
+import platform
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +12,7 @@ from pathlib import Path
 import pytest
 from support import BROKEN, ROOT, SLOW, TINY, Ended, Lab
 
+from calibration.build import build
 from calibration.results.store import read_run, records
 
 SITE = ROOT / ".cache" / "tests" / "site"
@@ -166,42 +169,31 @@ def test_a_remote_directory_of_another_kind_is_not_used(lab: Lab) -> None:
     (lab.remote / "calibration-20261121T000000Z-0000-localhost").write_text("not a directory")
     ended = lab.run("calibrate.yml", "-e", "calibration_run_id=20261121T000000Z-0000")
     assert ended.rc == 2
-    assert "found another kind of file" in ended.text
+    assert "expected the run's directory" in ended.text
+    assert "localhost on the SUT: exit code" in ended.text
     (run,) = lab.runs()
     assert read_run(run).run.status == "incomplete"
 
 
-TAMPER = """
-- hosts: all
-  gather_facts: false
-  tasks:
-    - ansible.builtin.import_role: {name: settings}
-    - ansible.builtin.import_role: {name: preflight}
-    - ansible.builtin.import_role: {name: context}
-    - block:
-        - ansible.builtin.import_role: {name: kernels}
-        - ansible.builtin.copy: {dest: "{{ calibration_remote_dir }}/sutprobe", content: other bytes, mode: "0700"}
-        - ansible.builtin.import_role: {name: kernels, tasks_from: verify}
-        - ansible.builtin.import_role: {name: measure}
-      rescue:
-        - ansible.builtin.import_role: {name: collect, tasks_from: reason}
-      always:
-        - ansible.builtin.import_role: {name: cleanup}
-        - ansible.builtin.import_role: {name: collect}
-        - ansible.builtin.import_role: {name: verdict}
+TAMPER = """#!/bin/sh
+case "$*" in *sutprobe.partial*) echo "other bytes" > ./sutprobe; rm -f ./sutprobe.partial;; *) exec /bin/mv "$@";; esac
 """
+"""A SUT whose disk gives back other bytes than were written."""
 
 
 def test_other_bytes_on_the_sut_are_found_and_nothing_is_measured_with_them(lab: Lab) -> None:
-    play = lab.directory / "tamper.yml"
-    play.write_text(TAMPER)
-    ended = lab.run(play)
+    tools = lab.directory / "tools"
+    tools.mkdir()
+    (tools / "mv").write_text(TAMPER)
+    (tools / "mv").chmod(0o755)
+    ended = lab.run("calibrate.yml", PATH=f"{tools}:{os.environ['PATH']}")
     assert ended.rc == 2
     (run,) = lab.runs()
     document = read_run(run)
-    assert document.run.kernels is not None
-    expected = f"Expected the kernel with sha256 {document.run.kernels.sha256} on the SUT, found "
+    other = hashlib.sha256(b"other bytes\n").hexdigest()
+    expected = f"Expected the kernel with sha256 {build(platform.machine()).sha256} on the SUT, found {other}"
     assert expected in ended.text
+    assert document.run.kernels is None
     assert document.measurements == ()
     assert all(each.reason.startswith(expected) for each in document.not_measured if each.cause == "failed")
     assert "step 1" not in ended.text

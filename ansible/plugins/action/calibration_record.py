@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Records in a SUT's run which kernel bytes measure, or why nothing more can be measured.
 
-Arguments: ``directory`` of the run, and one of ``kernels`` (what calibration_build returned) and ``note`` (a sentence).
+Arguments: ``directory`` of the run, and one of ``kernels`` (how it was made) and ``note`` (a sentence).
 """
 
 from __future__ import annotations

@@ -22,10 +22,16 @@ from ansible.errors import AnsibleConnectionFailure, AnsibleError
 
 sys.path.append(os.path.abspath(__file__ + "/../../plugin_utils"))
 
-from calibration_plugins import CalibrationAction, end_with_controller
+from calibration_plugins import AnswerTooLongError, SutAction, bounded_memory, end_children, end_with_controller
 
 from calibration.measurements.base import Step
 from calibration.results import store
+
+ANSWER_BYTES = 16 << 20
+"""Most characters that a step may print: the longest document of a machine with 1024 CPUs has a quarter of that."""
+
+DOCUMENT_LEVELS = 32
+"""Levels of objects and lists that a document may have; the deepest of the kernel's has about ten."""
 
 STDERR_KEPT = 20000
 """Characters of the kernel's standard error that are kept: the end of it, where the reason stands."""
@@ -58,31 +64,42 @@ def backstop(seconds):
         signal.signal(signal.SIGALRM, previous)
 
 
-def end_children():
-    """End this process's own children: the client of a connection whose step was given up."""
-    own = f"/proc/{os.getpid()}/task/{os.getpid()}/children"
-    try:
-        with open(own) as stream:
-            children = [int(child) for child in stream.read().split()]
-    except OSError:
-        return  # a controller without this file: the client ends when the pipes it holds are closed
-    for child in children:
-        with contextlib.suppress(OSError):  # ended by itself, or another user's since it became one
-            os.kill(child, signal.SIGTERM)
-
-
 def refuse_constant(name):
     """Refuse what JSON does not know."""
     raise ValueError(f"{name} is no figure")
 
 
+def nested(value, levels):
+    """Return whether *value* has more than *levels* levels."""
+    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return levels < 0 or any(nested(each, levels - 1) for each in inside)
+
+
 def read_answer(stdout):
     """Return the one JSON document in *stdout*. Raises ValueError where there is anything else."""
-    document = json.loads(stdout, parse_constant=refuse_constant)
+    try:
+        with bounded_memory(ANSWER_BYTES):
+            document = json.loads(stdout, parse_constant=refuse_constant)
+            json.dumps(document, allow_nan=False, ensure_ascii=False).encode()  # what is read must be fit to be written
+            deep = nested(document, DOCUMENT_LEVELS)
+    except RecursionError:
+        deep = True
+    except MemoryError:
+        fault = "it has too many parts"
+        raise ValueError(fault) from None
+    if deep:
+        fault = f"it has more than {DOCUMENT_LEVELS} levels"
+        raise ValueError(fault)
     if not isinstance(document, dict):
         fault = f"expected one JSON object, found {type(document).__name__}"
         raise ValueError(fault)  # noqa: TRY004 - what the kernel printed is wrong, not an argument's type
     return document
+
+
+def part(document, name):
+    """Return the object *name* of *document*, or an empty one where there is none."""
+    found = document.get(name)
+    return found if isinstance(found, dict) else {}
 
 
 def signal_name(number):
@@ -95,7 +112,7 @@ def signal_name(number):
 
 def judge_answer(answer, source_sha256):
     """Return (outcome, reason, document) for what a command on the SUT gave back."""
-    code, stderr = answer["rc"], answer["stderr"].strip()
+    code, stderr = answer["rc"], answer["stderr"].strip()[-STDERR_KEPT:]
     said = f"; it said: {stderr}" if stderr else ""
     try:
         document = read_answer(answer["stdout"])
@@ -106,23 +123,22 @@ def judge_answer(answer, source_sha256):
         found = "nothing" if not answer["stdout"].strip() else repr(answer["stdout"].strip()[:200])
         reason = f"expected one JSON document from the kernel, found {found} ({error}); exit code {code}{said}"
         return "failed", reason, None
-    built = (document.get("build") or {}).get("source_sha256")
+    built = part(document, "build").get("source_sha256")
     if built != source_sha256:
         reason = f"expected an answer of the kernel made from sources {source_sha256}, found one made from {built}"
         return "failed", reason, document
     if code == 0 and document.get("status") == "ok":
         return "ok", None, document
-    error = document.get("error") or {}
-    reason = error.get("message") or f"the kernel gave no reason; exit code {code}{said}"
-    outcome = {"deadline": "timed_out", "interrupted": "killed"}.get(error.get("code"), "failed")
+    error = part(document, "error")
+    reason = str(error.get("message") or f"the kernel gave no reason; exit code {code}{said}")
+    outcome = {"deadline": "timed_out", "interrupted": "killed"}.get(str(error.get("code")), "failed")
     return outcome, reason, document
 
 
-class ActionModule(CalibrationAction):
+class ActionModule(SutAction):
     """Run one step."""
 
-    _requires_connection = True
-    ORDERLY = False
+    ANSWER_BYTES = ANSWER_BYTES
     SPEC = {
         "argument_spec": {
             "step": {"type": "dict", "required": True},
@@ -169,6 +185,8 @@ class ActionModule(CalibrationAction):
                 self._connection.close()  # the next step connects anew
             reason = f"expected an end within {step.deadline_s:g} s, given up after {limit_s:g} s without any answer"
             return "timed_out", reason, None, None, ""
+        except AnswerTooLongError as error:
+            return "failed", f"the kernel did not answer as one does: {error}", None, None, ""
         except AnsibleConnectionFailure as error:
             lost[run] = lost.get(run, 0) + 1
             return "failed", f"the connection to the SUT was lost: {error}", None, None, ""

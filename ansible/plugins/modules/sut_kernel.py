@@ -10,23 +10,28 @@ short_description: Puts the measurement kernel on a SUT, or removes it with ever
 description:
   - C(present) makes a private directory (mode 0700) and writes the kernel into it. A directory that exists is used
     only when it belongs to the same user and is private.
-  - C(absent) ends every process that was started from the directory, then removes the directory.
-  - The file travels inside the module's arguments, so that no temporary file is made on the SUT.
+  - C(ended) ends every process that was started from the directory, and removes nothing.
+  - C(absent) does the same, then removes the directory.
+  - For C(present) the action plugin of the same name sends the bytes without this module where the connection can carry
+    them; where it cannot, they travel inside the module's arguments, so that no temporary file is made on the SUT.
 options:
   path:
     description: The run's private directory. Its name must begin with C(calibration-).
     type: path
     required: true
-  src:
-    description: The kernel's path on the controller. Required for C(present); read by the action plugin.
-    type: path
   content:
-    description: The kernel's bytes in base64. Set by the action plugin from O(src).
+    description: The kernel's bytes in base64. Set by the action plugin, for C(present).
     type: str
+  target:
+    description: The SUT's architecture, for C(present). Read by the action plugin, which builds the kernel.
+    type: str
+  run:
+    description: The run's directory on the controller, where the action plugin records the verified bytes.
+    type: path
   state:
-    description: Whether the kernel shall be there.
+    description: Whether the kernel shall be there, shall be there and not run, or shall be gone.
     type: str
-    choices: [present, absent]
+    choices: [present, ended, absent]
     default: present
 attributes:
   check_mode:
@@ -39,12 +44,17 @@ author: The calibration harness contributors
 EXAMPLES = r"""
 - name: Put the kernel on the SUT
   sut_kernel:
-    path: /var/tmp/calibration-20261121T032712Z-3f2a-sut1
-    src: .cache/kernels/x86_64/0123abcd/sutprobe
+    path: /var/tmp/calibration-20261121T032712Z-3f2a-Xq81mzs0
+    target: x86_64
+
+- name: End what runs from the directory
+  sut_kernel:
+    path: /var/tmp/calibration-20261121T032712Z-3f2a-Xq81mzs0
+    state: ended
 
 - name: Remove it, and what still runs from it
   sut_kernel:
-    path: /var/tmp/calibration-20261121T032712Z-3f2a-sut1
+    path: /var/tmp/calibration-20261121T032712Z-3f2a-Xq81mzs0
     state: absent
 """
 
@@ -53,9 +63,17 @@ path:
   description: The kernel's path on the SUT.
   returned: always
   type: str
+sha256:
+  description: SHA-256 of the kernel as it was read back after it had been written. Not in check mode.
+  returned: when I(state=present)
+  type: str
+kernel:
+  description: How the kernel was made (C(sha256), C(target), C(version), C(compiler), C(flags), C(source_sha256)).
+  returned: by the action plugin, when I(state=present)
+  type: dict
 ended:
   description: Processes that were ended because they had been started from the directory.
-  returned: when I(state=absent)
+  returned: when I(state=absent) or I(state=ended)
   type: list
   elements: int
 """
@@ -190,9 +208,8 @@ def main():
     module = AnsibleModule(
         argument_spec={
             "path": {"type": "path", "required": True},
-            "src": {"type": "path"},
             "content": {"type": "str", "no_log": True},
-            "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+            "state": {"type": "str", "choices": ["present", "ended", "absent"], "default": "present"},
         },
         required_if=[("state", "present", ["content"])],
         supports_check_mode=True,
@@ -205,8 +222,12 @@ def main():
         if module.params["state"] == "absent":
             changed, ended = remove(directory, module.check_mode)
             module.exit_json(changed=changed, path=path, ended=ended)
+        if module.params["state"] == "ended":
+            ended = started_from(directory) if module.check_mode else end_processes(directory)
+            module.exit_json(changed=bool(ended), path=path, ended=ended)
         content = base64.b64decode(module.params["content"])
-        module.exit_json(changed=install(directory, content, module.check_mode), path=path)
+        changed = install(directory, content, module.check_mode)
+        module.exit_json(changed=changed, path=path, sha256=None if module.check_mode else sha256_of(path))
     except (Refused, OSError) as error:
         module.fail_json(msg="the run's directory on the SUT: %s" % error)
 

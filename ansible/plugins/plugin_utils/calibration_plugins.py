@@ -9,8 +9,11 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import resource
 import signal
 import sys
+
+from ansible.errors import AnsibleError
 
 from ansible.plugins.action import ActionBase
 
@@ -18,7 +21,7 @@ ROOT = os.path.abspath(__file__ + "/../../../..")
 if ROOT not in sys.path:
     sys.path.insert(0, ROOT)
 
-from calibration.errors import CalibrationError
+from calibration.errors import CalibrationError, EnvironmentLacksError
 
 
 @contextlib.contextmanager
@@ -76,9 +79,166 @@ class CalibrationAction(ActionBase):
     def run(self, tmp=None, task_vars=None):
         """Return the task's result."""
         result = super().run(tmp, task_vars)
+        self.task_vars = task_vars
         _, arguments = self.validate_argument_spec(**self.SPEC)
         try:
             with orderly_end() if self.ORDERLY else contextlib.nullcontext():
                 return {**result, "changed": False, **self.act(arguments)}
         except CalibrationError as error:
             return {**result, "failed": True, "msg": str(error), "exit_code": error.exit_code}
+
+
+ANSWER_BYTES = 1 << 20
+"""Most characters that a SUT may answer with where an action says nothing else; an ordinary one has a few thousand."""
+
+SAID_CHARACTERS = 20_000
+"""Characters kept of what a program on a SUT wrote for people: the end of it, where the reason stands."""
+
+MEMORY_FACTOR = 10
+"""Reading an answer takes up to so many times its size: in pieces, joined, as text, as objects."""
+
+MEMORY_SPARE_BYTES = 32 << 20
+"""What a worker may take besides."""
+
+NETWORKED = ("ssh", "paramiko", "paramiko_ssh", "libssh")
+"""Connections whose command runs on another machine, so that a limit put on the client does not limit the command."""
+
+
+class AnswerTooLongError(EnvironmentLacksError):
+    """A SUT answered with more than any honest one would."""
+
+
+def taken_bytes():
+    """Return the bytes of memory that count against this process's limit on data, or None where nobody can tell."""
+    try:
+        with open("/proc/self/status") as stream:
+            rows = dict(line.split(":", 1) for line in stream)
+        return int(rows["VmData"].split()[0]) * 1024
+    except (OSError, KeyError, ValueError):
+        return None  # a controller without this file: the size of an answer is still checked once it is there
+
+
+@contextlib.contextmanager
+def bounded_memory(answer_bytes):
+    """Have a ``MemoryError`` raised in the block before an answer much larger than *answer_bytes* fills the memory.
+
+    Connection plugins gather what a SUT prints until it ends, however much that is; the limit is the kernel's, so that
+    it holds for every one of them, and for what is made of the answer.
+    """
+    taken = taken_bytes()
+    if taken is None:
+        yield
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    wanted = taken + answer_bytes * MEMORY_FACTOR + MEMORY_SPARE_BYTES
+    known = [each for each in (soft, hard, wanted) if each != resource.RLIM_INFINITY]
+    resource.setrlimit(resource.RLIMIT_DATA, (min(known), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+
+def end_children():
+    """End this process's own children: the client of a connection whose command was given up."""
+    own = f"/proc/{os.getpid()}/task/{os.getpid()}/children"
+    try:
+        with open(own) as stream:
+            children = [int(child) for child in stream.read().split()]
+    except OSError:
+        return  # a controller without this file: the client ends when the pipes it holds are closed
+    for child in children:
+        with contextlib.suppress(OSError):  # ended by itself, or another user's since it became one
+            os.kill(child, signal.SIGTERM)
+
+
+def of_kind(value, kind):
+    """Return whether *value* is a plain *kind*; a truth value is no number."""
+    return isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
+
+
+def encodable(value):
+    """Return *value* with every text in it such that it can be written: half a character is shown as its escape."""
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode("utf-8", "backslashreplace").decode("utf-8")
+    if isinstance(value, dict):
+        return {encodable(key): encodable(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [encodable(each) for each in value]
+    return value
+
+
+def trimmed(result, returns):
+    """Return what of a module's *result* is known and of the kind that *returns* names.
+
+    A module's answer is the SUT's. Ansible itself acts on some keys of it: facts become variables, and outrank those of
+    the inventory. The interpreter that Ansible found is kept; it is used on the same SUT alone.
+    """
+    kept = {key: encodable(result[key]) for key, kind in returns.items() if of_kind(result.get(key), kind)}
+    for key in ("failed", "unreachable"):
+        if result.get(key):
+            kept[key] = True
+    for key in ("msg", "module_stderr", "module_stdout"):
+        if result.get(key):
+            kept[key] = encodable(str(result[key])[-SAID_CHARACTERS:])
+    facts = result.get("ansible_facts")
+    found = {
+        key: value
+        for key, value in (facts if isinstance(facts, dict) else {}).items()
+        if key.startswith("discovered_interpreter_") and isinstance(value, str)
+    }
+    return {**kept, "ansible_facts": found} if found else kept
+
+
+class SutAction(CalibrationAction):
+    """An action that asks something of the SUT. What comes back is bounded, and only what is known of it is kept."""
+
+    _requires_connection = True
+    ORDERLY = False
+    ANSWER_BYTES = ANSWER_BYTES
+
+    @contextlib.contextmanager
+    def bounded(self):
+        """Raise AnswerTooLongError where the block, which asks the SUT, would fill the controller's memory."""
+        # A limit on a client that is itself the parent of the measuring process would limit what is measured.
+        networked = self._connection.transport.rsplit(".", 1)[-1] in NETWORKED
+        try:
+            with bounded_memory(self.ANSWER_BYTES) if networked else contextlib.nullcontext():
+                yield
+        except MemoryError:
+            ended = False
+        else:
+            ended = True
+        if not ended:
+            end_children()
+            with contextlib.suppress(AnsibleError, OSError):
+                self._connection.close()
+            raise self.too_long("one that does not end")
+
+    def too_long(self, found):
+        """Return the error of an answer that is too long."""
+        return AnswerTooLongError(
+            f"expected an answer of at most {self.ANSWER_BYTES} bytes from the SUT, found {found}; "
+            "find out what prints so much there"
+        )
+
+    def _low_level_execute_command(self, *positional, **named):
+        """Run a command on the SUT. Raises AnswerTooLongError where it prints more than ``ANSWER_BYTES``."""
+        with self.bounded():
+            answer = super()._low_level_execute_command(*positional, **named)
+            size = len(answer["stdout"]) + len(answer["stderr"])
+        if size > self.ANSWER_BYTES:
+            raise self.too_long(f"one of {size}")
+        return encodable(answer)
+
+    def ask(self, module, arguments, returns):
+        """Return what *module* answers on the SUT, without anything that *returns* does not name."""
+        with self.bounded():
+            answer = self._execute_module(module_name=module, module_args=arguments, task_vars=self.task_vars)
+        return trimmed(answer, returns)
+
+    @staticmethod
+    def said(answer):
+        """Return in one sentence how a command on the SUT ended and what it said."""
+        text = (answer["stderr"].strip() or answer["stdout"].strip())[-SAID_CHARACTERS:]
+        return f"exit code {answer['rc']}" + (f"; it said: {text}" if text else "")
