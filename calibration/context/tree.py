@@ -8,7 +8,7 @@ directory never makes this machine's own files part of another machine's descrip
 from __future__ import annotations
 
 import errno
-import lzma
+import gzip
 import os
 import posixpath
 import re
@@ -17,7 +17,7 @@ import tarfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import IO, BinaryIO, Protocol, Self, TypeVar, cast
 
 from calibration.context.errors import ContextError
 
@@ -29,11 +29,21 @@ MAX_FILE_BYTES = 32 * 1024 * 1024
 ``/proc/interrupts`` of 448 CPUs and 4000 lines is about 20 MB; nothing of use is larger.
 """
 
-MAX_ARCHIVE_BYTES = 1024 * 1024 * 1024
-"""Most bytes unpacked from one archive, so that a damaged or hostile one cannot eat the controller's memory.
-"""
+MAX_CONTENT_BYTES = 160 * 1024 * 1024
+"""Most bytes of files kept from one archive: a SUT's own capture stops at 128 MiB (module_utils/sut_context.py)."""
 
-MAX_ARCHIVE_MEMBERS = 2_000_000
+MAX_ARCHIVE_MEMBERS = 310_000
+"""Most members of one archive: a SUT's own capture stops at 300000."""
+
+MAX_ARCHIVE_BYTES = 448 * 1024 * 1024
+"""Most bytes unpacked from one archive: the content, and a header and a remainder of 512 bytes for each member."""
+
+MAX_PATH = 4096
+"""Longest path of a member, as Linux has it."""
+
+MAX_HEADER_BYTES = 64 * 1024
+"""Longest header of its own that tells a member's name or times; an ordinary one fits into a block of 512 bytes."""
+
 MAX_LINKS = 40
 """Symbolic links followed for one path, as many as the kernel follows."""
 
@@ -150,35 +160,95 @@ class _Directory:
             return None
 
 
+class _Unpacked:
+    """What a ``.tar.gz`` or ``.tar`` unpacks to, read once from its beginning, and never more than is bearable.
+
+    Other compressions are not unpacked: they may ask for gigabytes of memory before they give a byte.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._raw = path.open("rb")
+        compressed = self._raw.read(2) == b"\x1f\x8b"
+        self._raw.seek(0)
+        self._file: BinaryIO = cast("BinaryIO", gzip.GzipFile(fileobj=self._raw)) if compressed else self._raw
+        self._left = MAX_ARCHIVE_BYTES
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+        self._raw.close()
+
+    def read(self, size: int) -> bytes:
+        """Return the next *size* bytes. Raises ``_TooLargeError`` beyond what is bearable."""
+        if size > self._left:
+            raise _TooLargeError
+        self._left -= size
+        return self._file.read(size)
+
+
+class _TooLargeError(Exception):
+    """An archive holds more than a capture can."""
+
+
+class _Member(tarfile.TarInfo):
+    """A member whose headers are no longer than is bearable: tarfile reads them whole, and a map of holes as well."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        """Return the member that a header describes. Raises ``_TooLargeError`` for one that no capture has."""
+        member = super().frombuf(buf, encoding, errors)
+        heads = (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.XHDTYPE, tarfile.XGLTYPE, b"X")
+        if member.type == tarfile.GNUTYPE_SPARSE or (member.type in heads and member.size > MAX_HEADER_BYTES):
+            raise _TooLargeError
+        return member
+
+
 class _Archive:
     def __init__(self, path: Path) -> None:
-        self._files: dict[str, bytes] = {}
+        self._files: dict[str, bytes | None] = {}
         self._links: dict[str, str] = {}
         self._children: dict[str, set[str]] = {"/": set()}
-        total = 0
         try:
-            with tarfile.open(path, "r:*") as archive:
-                for count, member in enumerate(archive):
-                    name = posixpath.normpath("/" + member.name)
-                    total += member.size if member.isreg() else 0
-                    if total > MAX_ARCHIVE_BYTES or count >= MAX_ARCHIVE_MEMBERS:
-                        raise ContextError(
-                            f"{path}: expected a capture of at most {MAX_ARCHIVE_BYTES} bytes, found a larger archive; "
-                            "capture the machine again"
-                        )
-                    if member.issym():
-                        self._links[name] = member.linkname
-                    elif member.isreg():
-                        content = archive.extractfile(member)
-                        self._files[name] = content.read() if content is not None else b""
-                    elif not member.isdir():
-                        continue
-                    self._add(name, member.isdir())
-        except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, OSError, ValueError) as error:
+            with _Unpacked(path) as unpacked:
+                stream = cast("IO[bytes]", unpacked)  # of which tarfile uses no more than reading
+                with tarfile.open(fileobj=stream, mode="r|", tarinfo=_Member) as archive:
+                    self._read(archive)
+        except _TooLargeError as error:
+            raise ContextError(
+                f"{path}: expected a capture of at most {MAX_CONTENT_BYTES} bytes in {MAX_ARCHIVE_MEMBERS} files, "
+                "found a larger archive; capture the machine again"
+            ) from error
+        except (tarfile.TarError, EOFError, zlib.error, OSError, ValueError, RecursionError) as error:
             raise ContextError(
                 f"{path}: expected a captured root (a directory or a tar.gz archive), found a file that cannot be "
-                f"unpacked ({error}); capture the machine again"
+                f"unpacked ({printable(str(error))[:200]}); capture the machine again"
             ) from error
+
+    def _read(self, archive: tarfile.TarFile) -> None:
+        """Keep the files and links of *archive*; everything else that a tar can hold describes no machine."""
+        kept_bytes = 0
+        for count, member in enumerate(archive):
+            archive.members = []  # type: ignore[attr-defined]  # remembered for seeking, and nothing here seeks
+            if count >= MAX_ARCHIVE_MEMBERS:
+                raise _TooLargeError
+            if len(member.name) > MAX_PATH or len(member.linkname) > MAX_PATH:
+                continue
+            name = posixpath.normpath("/" + member.name.lstrip("/"))
+            if member.issym():
+                self._links[name] = member.linkname
+            elif member.isreg():
+                self._files[name] = None
+                if member.size <= MAX_FILE_BYTES:
+                    kept_bytes += member.size
+                    if kept_bytes > MAX_CONTENT_BYTES:
+                        raise _TooLargeError
+                    content = archive.extractfile(member)
+                    self._files[name] = content.read() if content is not None else b""
+            elif not member.isdir():
+                continue
+            self._add(name, member.isdir())
 
     def _add(self, name: str, is_directory: bool) -> None:
         if is_directory:
@@ -197,8 +267,9 @@ class _Archive:
         return follow(path, self._links.get)
 
     def read(self, path: str) -> bytes | None:
-        content = self._files.get(self._resolve(path))
-        if content is not None and len(content) > MAX_FILE_BYTES:
+        resolved = self._resolve(path)
+        content = self._files.get(resolved)
+        if content is None and resolved in self._files:
             raise _UnreadableError(f"larger than {MAX_FILE_BYTES} bytes")
         return content
 

@@ -17,6 +17,7 @@ from docutils.utils import column_width
 
 from calibration.model import format_time
 from calibration.statistics import Estimate
+from calibration.text import shown, visible
 
 EXACT = 10_000
 """A size is given exactly in a unit of which it is fewer than this many."""
@@ -32,23 +33,6 @@ LONG_NS = 10_000
 
 DIGITS = 4
 """Significant digits of a figure: one more than the best intervals justify, so that rounding never decides."""
-
-
-def visible(text: str) -> str:
-    r"""Return *text* as one line in which control, line-breaking, private and direction-changing characters show.
-
-    Docutils splits its input at more characters than a newline, and directional overrides make a line read otherwise
-    than it is; both are shown as escapes such as ``\x1b`` or ``\u2028``.
-    """
-    return "".join(_shown(character) for character in text)
-
-
-def _shown(character: str) -> str:
-    if character == "\t":
-        return " "
-    if unicodedata.category(character) in {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}:
-        return character.encode("unicode_escape").decode("ascii")
-    return " " if unicodedata.category(character) == "Zs" else character
 
 
 def inline(text: object) -> str:
@@ -86,7 +70,7 @@ def literal(text: str, indent: int = 4) -> str:
 
 
 def _literal_line(line: str) -> str:
-    return "".join(character if character == " " else _shown(character) for character in line.rstrip()).rstrip()
+    return "".join(character if character == " " else shown(character) for character in line.rstrip()).rstrip()
 
 
 def option(text: str) -> str:

@@ -49,9 +49,6 @@ sha256sum {kernel} || {{ code=$?; rm -f -- {partial}; exit $code; }}
 """
 """Writes standard input to the kernel's place, and prints the hash of what is there then."""
 
-RETURNS = {"changed": bool, "path": str, "sha256": str, "ended": list}
-"""What of the module's answer is looked at."""
-
 
 def script(template, directory):
     """Return *template* as a command for a shell on the SUT."""
@@ -105,7 +102,7 @@ class ActionModule(SutAction):
             message = f"expected an absolute path of a directory whose name begins with {PREFIX}, found {directory}"
             raise InputError(message)
         if arguments["state"] != "present":
-            return self.ask("sut_kernel", {"path": directory, "state": arguments["state"]}, RETURNS)
+            return self.ask("sut_kernel", {"path": directory, "state": arguments["state"]})
         built = build(arguments["target"])
         try:
             changed, found = self.present(directory, built)
@@ -154,7 +151,7 @@ class ActionModule(SutAction):
     def present_by_module(self, directory, built):
         """Do the same with the bytes inside a module's arguments."""
         content = base64.b64encode(built.path.read_bytes()).decode("ascii")
-        result = self.ask("sut_kernel", {"path": directory, "content": content}, RETURNS)
+        result = self.ask("sut_kernel", {"path": directory, "content": content})
         if result.get("failed"):
             raise EnvironmentLacksError(result["msg"])
         return result["changed"], result.get("sha256")

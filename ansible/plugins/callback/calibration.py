@@ -44,6 +44,7 @@ from calibration.errors import BAD_INPUT, ENVIRONMENT, VERDICT_FAILED
 # there.
 from calibration.results import assemble, store  # noqa: F401
 from calibration.run import note_failure
+from calibration.text import HarmlessStream, message, visible
 
 REFRESH_S = 1.0
 """The live block is drawn anew this often. It is drawn by the controller; the SUTs notice nothing."""
@@ -89,7 +90,7 @@ def duration(seconds):
 
 def one_line(text, width):
     """Return *text* on one line of at most *width* columns."""
-    flat = " ".join(str(text).split())
+    flat = " ".join(visible(str(text)).split())
     return flat if len(flat) <= width else flat[: max(0, width - 1)] + "…"
 
 
@@ -151,10 +152,10 @@ class Screen:
         return f"{colour}{text}{PLAIN}" if self.colour and colour else text
 
     def message(self, text, colour=None):
-        """Show *text* for good."""
+        """Show *text* for good, as one message: what a SUT said can neither move the cursor nor begin a line."""
         with self.lock:
             self.clear()
-            self.stream.write(self.painted(text, colour) + "\n")
+            self.stream.write(self.painted(message(text), colour) + "\n")
             self.stream.flush()
 
     def clear(self):
@@ -259,6 +260,8 @@ class CallbackModule(CallbackBase):
 
     def v2_playbook_on_start(self, playbook):
         """Make sure that however the command ends, the SUTs are left clean."""
+        # Ansible's own warnings quote what SUTs say as it came.
+        sys.stdout, sys.stderr = HarmlessStream(sys.stdout), HarmlessStream(sys.stderr)
         for number in (signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) is not signal.SIG_IGN:  # nohup's choice is kept
                 signal.signal(number, self.ended_from_outside)

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import os
+import re
 import resource
 import signal
 import sys
 
+import yaml
 from ansible.errors import AnsibleError
 
 from ansible.plugins.action import ActionBase
@@ -152,9 +155,22 @@ def end_children():
             os.kill(child, signal.SIGTERM)
 
 
+KINDS = {"bool": bool, "dict": dict, "float": (int, float), "int": int, "list": list, "path": str, "str": str}
+"""Types in Python of the types that a module's documentation names."""
+
+
+@functools.cache
+def documented(module):
+    """Return what the documentation of one of this project's modules says that it returns: names and types."""
+    with open(os.path.join(ROOT, "ansible", "plugins", "modules", f"{module}.py")) as stream:
+        text = re.search(r'^RETURN = r"""\n(.*?)^"""', stream.read(), re.MULTILINE | re.DOTALL).group(1)
+    fields = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - the fast form of the safe one
+    return {"changed": bool, **{name: KINDS[field["type"]] for name, field in fields.items()}}
+
+
 def of_kind(value, kind):
-    """Return whether *value* is a plain *kind*; a truth value is no number."""
-    return isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
+    """Return whether *value* is a plain *kind*, or not known; a truth value is no number."""
+    return value is None or (isinstance(value, kind) and (kind is bool or not isinstance(value, bool)))
 
 
 def encodable(value):
@@ -174,7 +190,9 @@ def trimmed(result, returns):
     A module's answer is the SUT's. Ansible itself acts on some keys of it: facts become variables, and outrank those of
     the inventory. The interpreter that Ansible found is kept; it is used on the same SUT alone.
     """
-    kept = {key: encodable(result[key]) for key, kind in returns.items() if of_kind(result.get(key), kind)}
+    kept = {
+        key: encodable(result[key]) for key, kind in returns.items() if key in result and of_kind(result[key], kind)
+    }
     for key in ("failed", "unreachable"):
         if result.get(key):
             kept[key] = True
@@ -231,11 +249,11 @@ class SutAction(CalibrationAction):
             raise self.too_long(f"one of {size}")
         return encodable(answer)
 
-    def ask(self, module, arguments, returns):
-        """Return what *module* answers on the SUT, without anything that *returns* does not name."""
+    def ask(self, module, arguments):
+        """Return what *module* of this project answers on the SUT, without anything that is not documented."""
         with self.bounded():
             answer = self._execute_module(module_name=module, module_args=arguments, task_vars=self.task_vars)
-        return trimmed(answer, returns)
+        return trimmed(answer, documented(module))
 
     @staticmethod
     def said(answer):

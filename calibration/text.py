@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+r"""Text of others, made harmless to look at.
+
+A terminal obeys control characters, and a reader obeys the direction in which a line runs: both are shown as escapes
+such as ``\x1b`` or ``\u202e``. What reStructuredText needs besides stands in ``calibration.report.filters``.
+"""
+
+import re
+import unicodedata
+from typing import IO, Any
+
+HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+"""Categories of characters that show nothing of themselves, or change how others show."""
+
+COLOUR = re.compile(r"(\x1b\[(?:0|[01];3[0-7]|3[0-7])m)")
+"""The colours that Ansible paints its own messages with. Nothing hides or moves with these."""
+
+
+def visible(text: str) -> str:
+    r"""Return *text* as one line in which control, line-breaking, private and direction-changing characters show.
+
+    Docutils splits its input at more characters than a newline, and directional overrides make a line read otherwise
+    than it is; both are shown as escapes such as ``\x1b`` or ``\u2028``.
+    """
+    return text if text.isascii() and text.isprintable() else "".join(map(shown, text))
+
+
+def shown(character: str) -> str:
+    """Return *character*, or its escape; any space becomes an ordinary one."""
+    if character == "\t":
+        return " "
+    category = unicodedata.category(character)
+    if category in HIDDEN:
+        return character.encode("unicode_escape").decode("ascii")
+    return " " if category == "Zs" else character
+
+
+def message(text: str) -> str:
+    """Return *text* for a terminal or a log: lines after the first are indented, so that none passes for another's."""
+    first, *rest = (visible(line) for line in text.split("\n"))
+    return "\n".join([first, *(f"  {line}" for line in rest)])
+
+
+class HarmlessStream:
+    """A stream for people, to which programs write that show text of others as it came: what a terminal obeys shows.
+
+    Everything but ``write`` is the stream's own. Line ends and Ansible's own colours stay.
+    """
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write *text*, made harmless, and return how long it was."""
+        parts = COLOUR.split(text)
+        parts[::2] = ["\n".join(map(visible, part.split("\n"))) for part in parts[::2]]
+        self._stream.write("".join(parts))
+        return len(text)
+
+    def writelines(self, lines: list[str]) -> None:
+        """Write all *lines*, made harmless."""
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)

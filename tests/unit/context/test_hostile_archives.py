@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Captures that no honest SUT makes: refused or read, within bounds, and never a path of this machine."""
+
+import gzip
+import io
+import lzma
+import os
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from calibration.context import ContextError, load
+from calibration.context import tree as tree_module
+from calibration.context.tree import Tree
+
+ONLINE = "sys/devices/system/cpu/online"
+
+
+def member(name: str, content: bytes = b"", **fields: object) -> tuple[tarfile.TarInfo, bytes]:
+    described = tarfile.TarInfo(name)
+    described.size = len(content)
+    for field, value in fields.items():
+        setattr(described, field, value)
+    return described, content
+
+
+def archive(path: Path, *members: tuple[tarfile.TarInfo, bytes], form: int = tarfile.GNU_FORMAT) -> Path:
+    with tarfile.open(path, "w:gz", format=form) as opened:
+        for described, content in [member(ONLINE, b"0-1\n"), *members]:
+            opened.addfile(described, io.BytesIO(content))
+    return path
+
+
+@pytest.mark.parametrize(
+    "name", ["/etc/shadow", "../../etc/shadow", "a/../../../etc/shadow", "./../etc/shadow", "//etc//shadow"]
+)
+def test_a_path_that_leads_out_lies_inside(name: str, tmp_path: Path) -> None:
+    tree = Tree(archive(tmp_path / "a.tar.gz", member(name, b"of the SUT")))
+    assert tree.text("/etc/shadow") == "of the SUT"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.tar.gz"]
+
+
+@pytest.mark.parametrize("target", ["/etc/passwd", "../../../../etc/passwd", "/proc/self/environ"])
+def test_a_link_that_leads_out_leads_nowhere(target: str, tmp_path: Path) -> None:
+    link = member("proc/meminfo", type=tarfile.SYMTYPE, linkname=target)
+    context = load(archive(tmp_path / "a.tar.gz", link))
+    assert context.memory.total_bytes is None
+    assert Tree(tmp_path / "a.tar.gz").text("/proc/meminfo") is None
+
+
+def test_a_link_to_a_directory_outside_shows_nothing_of_it(tmp_path: Path) -> None:
+    tree = Tree(archive(tmp_path / "a.tar.gz", member("proc", type=tarfile.SYMTYPE, linkname="/proc")))
+    assert tree.names("/proc") == ()
+    assert tree.text("/proc/cmdline") is None
+
+
+@pytest.mark.parametrize("kind", [tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE, tarfile.LNKTYPE])
+def test_what_is_no_file_is_not_opened(kind: bytes, tmp_path: Path) -> None:
+    odd = member("proc/cmdline", type=kind, linkname="/etc/passwd", devmajor=1, devminor=5)
+    assert load(archive(tmp_path / "a.tar.gz", odd)).cmdline is None
+
+
+def test_a_file_of_zeros_without_end_is_refused_by_its_header(tmp_path: Path) -> None:
+    path = tmp_path / "a.tar"
+    described = tarfile.TarInfo("proc/cmdline")
+    described.size = 1 << 50
+    path.write_bytes(described.tobuf(tarfile.GNU_FORMAT) + b"\0" * 10240)
+    with pytest.raises(ContextError, match=r"cannot be unpacked|larger archive"):
+        load(path)
+
+
+def test_a_map_of_holes_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.tar.gz"
+    described = tarfile.TarInfo("proc/cmdline")
+    described.type, described.size = tarfile.GNUTYPE_SPARSE, 512
+    with gzip.open(path, "wb") as stream:
+        stream.write(described.tobuf(tarfile.GNU_FORMAT) + b"\0" * 2048)
+    with pytest.raises(ContextError, match="larger archive"):
+        load(path)
+
+
+@pytest.mark.parametrize("kind", [tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.XHDTYPE, tarfile.XGLTYPE])
+def test_a_name_of_gigabytes_is_refused_before_it_is_read(kind: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "a.tar.gz"
+    described = tarfile.TarInfo("././@LongLink")
+    described.type, described.size = kind, 4 << 30
+    with gzip.open(path, "wb") as stream:
+        stream.write(described.tobuf(tarfile.GNU_FORMAT) + b"x" * 2048)
+    with pytest.raises(ContextError, match="larger archive"):
+        load(path)
+
+
+def test_a_path_longer_than_any_path_is_left_out(tmp_path: Path) -> None:
+    deep = member("a/" * 5000 + "b", b"x")
+    tree = Tree(archive(tmp_path / "a.tar.gz", deep))
+    assert tree.names("/") == ("sys",)
+
+
+def test_another_compression_is_not_unpacked(tmp_path: Path) -> None:
+    inner = archive(tmp_path / "inner.tar.gz")
+    path = tmp_path / "a.tar.xz"
+    path.write_bytes(lzma.compress(gzip.decompress(inner.read_bytes())))
+    with pytest.raises(ContextError, match="cannot be unpacked"):
+        load(path)
+
+
+def test_more_members_than_any_capture_has_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = archive(tmp_path / "a.tar.gz", *(member(f"proc/{number}") for number in range(20)))
+    monkeypatch.setattr(tree_module, "MAX_ARCHIVE_MEMBERS", 21)
+    assert load(path).online_cpus == (0, 1)
+    monkeypatch.setattr(tree_module, "MAX_ARCHIVE_MEMBERS", 20)
+    with pytest.raises(ContextError, match="in 20 files, found a larger archive"):
+        load(path)
+
+
+def test_more_content_than_any_capture_has_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = archive(tmp_path / "a.tar.gz", member("proc/a", b"x" * 600), member("proc/b", b"x" * 600))
+    monkeypatch.setattr(tree_module, "MAX_CONTENT_BYTES", 1204)
+    assert load(path).online_cpus == (0, 1)
+    monkeypatch.setattr(tree_module, "MAX_CONTENT_BYTES", 1203)
+    with pytest.raises(ContextError, match="at most 1203 bytes"):
+        load(path)
+
+
+def test_a_file_too_large_is_listed_and_the_rest_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tree_module, "MAX_FILE_BYTES", 100)
+    context = load(archive(tmp_path / "a.tar.gz", member("proc/cmdline", b"x" * 101)))
+    assert context.online_cpus == (0, 1)
+    assert [(each.path, each.reason) for each in context.unreadable] == [("/proc/cmdline", "larger than 100 bytes")]
+
+
+BOMB = """
+import resource, sys
+from pathlib import Path
+from calibration.context import ContextError, load
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+try:
+    load(Path(sys.argv[1]))
+except ContextError as error:
+    assert "larger archive" in str(error), error
+    print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+"""
+
+
+@pytest.mark.parametrize("kind", ["one file", "many files", "nothing but zeros"])
+def test_a_small_archive_that_unpacks_to_gigabytes_takes_little_memory(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "bomb.tar.gz"
+    block = gzip.compress(b"\0" * (1 << 20))
+    with path.open("wb") as stream:
+        if kind == "one file":
+            for _ in range(8):
+                described = tarfile.TarInfo("proc/cmdline")
+                described.size = 1 << 30
+                stream.write(gzip.compress(described.tobuf(tarfile.GNU_FORMAT)) + block * 1024)
+        elif kind == "many files":
+            described = tarfile.TarInfo("proc/cmdline")
+            described.size = 16 << 20
+            stream.write((gzip.compress(described.tobuf(tarfile.GNU_FORMAT)) + block * 16) * 100)
+        else:
+            described = tarfile.TarInfo("proc/cmdline")
+            described.size = 40 << 20
+            stream.write((gzip.compress(described.tobuf(tarfile.GNU_FORMAT)) + block * 40) * 20)
+    done = subprocess.run(
+        [sys.executable, "-c", BOMB, str(path)],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[3])},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert int(done.stdout) < 2 * tree_module.MAX_CONTENT_BYTES >> 20
+
+
+NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=30) | st.sampled_from(
+    ["..", "../..", "/", ".", "proc/cpuinfo", "proc/cmdline", "capture.json", "sys/../proc", "a/" * 60, "\x1b[2J"]
+)
+KINDS = st.sampled_from(
+    [tarfile.REGTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE, b"Z"]
+)
+
+
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(NAMES, KINDS, NAMES, st.binary(max_size=40)), max_size=12), st.booleans())
+def test_any_archive_is_read_or_refused_and_writes_nothing(
+    tmp_path: Path, members: list[tuple[str, bytes, str, bytes]], pax: bool
+) -> None:
+    path = tmp_path / "a.tar.gz"
+    made = [
+        member(name, content if kind == tarfile.REGTYPE else b"", type=kind, linkname=target)
+        for name, kind, target, content in members
+    ]
+    archive(path, *made, form=tarfile.PAX_FORMAT if pax else tarfile.GNU_FORMAT)
+    try:
+        context = load(path)
+    except ContextError:
+        pass
+    else:
+        assert all(each.path.isprintable() and each.reason.isprintable() for each in context.unreadable)
+    assert [each.name for each in tmp_path.iterdir()] == ["a.tar.gz"]
+
+
+@settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.binary(max_size=3000), st.booleans())
+def test_any_bytes_are_read_or_refused(tmp_path: Path, content: bytes, compressed: bool) -> None:
+    path = tmp_path / "a.tar.gz"
+    path.write_bytes(gzip.compress(content) if compressed else content)
+    with pytest.raises(ContextError):
+        load(path)
