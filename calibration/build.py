@@ -20,13 +20,17 @@ from pathlib import Path
 from typing import Final, Literal, get_args
 
 from calibration import __version__
-from calibration.errors import EnvironmentLacksError
+from calibration.errors import EnvironmentLacksError, InputError
 
 Target = Literal["x86_64", "aarch64"]
 TARGETS: Final[tuple[Target, ...]] = get_args(Target)
 
 SOURCES_DIRECTORY: Final = Path(__file__).parent / "kernels"
 CACHE_DIRECTORY: Final = Path(__file__).parent.parent / ".cache"
+
+PROGRAM: Final = "sutprobe"
+RECORD: Final = "build.json"
+"""The two files of a built kernel: the program, and what it was made from."""
 
 COMMON_FLAGS: Final = (
     "-std=gnu11",
@@ -55,6 +59,7 @@ class BuiltKernel:
     path: Path
     sha256: str
     target: Target
+    version: str
     compiler: str
     flags: tuple[str, ...]
     source_sha256: str
@@ -178,30 +183,81 @@ def build(target: Target, cache_directory: Path | None = None) -> BuiltKernel:
         with tempfile.TemporaryDirectory(dir=root, prefix=".building-") as name:
             work = Path(name) / "kernel"
             work.mkdir()
-            binary = work / "sutprobe"
+            binary = work / PROGRAM
             compile_to(binary, target)
             built = BuiltKernel(
-                path=final / "sutprobe",
+                path=final / PROGRAM,
                 sha256=hashlib.sha256(binary.read_bytes()).hexdigest(),
                 target=target,
+                version=__version__,
                 compiler=compiler,
                 flags=flags,
                 source_sha256=source,
             )
-            record = {**asdict(built), "path": "sutprobe"}
-            (work / "build.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+            record = {**asdict(built), "path": PROGRAM}
+            (work / RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
             work.rename(final)
     return built
 
 
 def _load(final: Path, target: Target, compiler: str, flags: tuple[str, ...], source: str) -> BuiltKernel | None:
     """Give the cached kernel, or None where it is absent or not what its record says."""
-    binary = final / "sutprobe"
+    binary = final / PROGRAM
     try:
-        recorded = json.loads((final / "build.json").read_text(encoding="utf-8"))["sha256"]
+        recorded = json.loads((final / RECORD).read_text(encoding="utf-8"))["sha256"]
         found = hashlib.sha256(binary.read_bytes()).hexdigest()
     except (OSError, ValueError, KeyError, TypeError):
         return None
     if found != recorded:
         return None
-    return BuiltKernel(path=binary, sha256=found, target=target, compiler=compiler, flags=flags, source_sha256=source)
+    return BuiltKernel(
+        path=binary,
+        sha256=found,
+        target=target,
+        version=__version__,
+        compiler=compiler,
+        flags=flags,
+        source_sha256=source,
+    )
+
+
+def prebuilt(directory: Path, target: Target) -> BuiltKernel:
+    """Give the kernel for ``target`` that was built elsewhere: ``<directory>/<target>/`` as the cache keeps one.
+
+    For a controller on which the compiler wheel does not run, and for kernels that a lab has approved. The record says
+    what the bytes were made from, and the run document repeats it.
+
+    Raises:
+        InputError: a file is missing, the record is not one, or the bytes are not those it describes.
+
+    """
+    place = directory / target
+    try:
+        recorded = json.loads((place / RECORD).read_bytes())
+        found = hashlib.sha256((place / PROGRAM).read_bytes()).hexdigest()
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"expected a prebuilt kernel for {target} in {place}, {PROGRAM} with its {RECORD}; found: {error}"
+        ) from error
+    texts = ("sha256", "target", "version", "compiler", "source_sha256")
+    if (
+        not isinstance(recorded, dict)
+        or any(not isinstance(recorded.get(name), str) for name in texts)
+        or not isinstance(recorded.get("flags"), list)
+    ):
+        raise InputError(f"expected {', '.join(texts)} and a list of flags in {place / RECORD}; build the kernel anew")
+    for name, value in (("sha256", found), ("target", target)):
+        if recorded[name] != value:
+            raise InputError(
+                f"expected the {name} {recorded[name]} that {place / RECORD} states, found {value}; "
+                "put the kernel there together with the record of its build"
+            )
+    return BuiltKernel(
+        path=place / PROGRAM,
+        sha256=found,
+        target=target,
+        version=recorded["version"],
+        compiler=recorded["compiler"],
+        flags=tuple(map(str, recorded["flags"])),
+        source_sha256=recorded["source_sha256"],
+    )

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Puts the measurement kernel into the run's directory on the SUT and proves its bytes, or ends what runs there.
 
-Arguments: ``path`` (of the directory), ``state``. For ``present`` also ``target`` (its architecture), ``run`` (the
-run's directory on the controller, where the verified bytes are recorded; none in check mode).
+Arguments: ``path`` (of the directory), ``state``. For ``present`` also ``target`` (its architecture), ``prebuilt`` (a
+directory with kernels that were built elsewhere; without it the kernel is built), ``run`` (the run's directory on the
+controller, where the verified bytes are recorded; none in check mode).
 
 For ``present`` the SUT is asked for the hash of what is there, and only where that is another one the bytes follow, on
 the standard input of one command, which reads the file back from the disk and prints its hash. Nothing of this starts a
@@ -24,8 +25,7 @@ sys.path.append(os.path.abspath(__file__ + "/../../plugin_utils"))
 
 from calibration_plugins import SutAction
 
-from calibration import __version__
-from calibration.build import TARGETS, build
+from calibration.build import TARGETS, build, prebuilt
 from calibration.errors import EnvironmentLacksError, InputError
 from calibration.results import store
 from calibration.results.model import Kernels
@@ -90,6 +90,7 @@ class ActionModule(SutAction):
             "path": {"type": "str", "required": True},
             "state": {"type": "str", "choices": ["present", "ended", "absent"], "default": "present"},
             "target": {"type": "str", "choices": list(TARGETS)},
+            "prebuilt": {"type": "path"},
             "run": {"type": "path"},
         },
         "required_if": [("state", "present", ["target"])],
@@ -103,7 +104,8 @@ class ActionModule(SutAction):
             raise InputError(message)
         if arguments["state"] != "present":
             return self.ask("sut_kernel", {"path": directory, "state": arguments["state"]})
-        built = build(arguments["target"])
+        elsewhere = arguments["prebuilt"]
+        built = prebuilt(Path(elsewhere), arguments["target"]) if elsewhere else build(arguments["target"])
         try:
             changed, found = self.present(directory, built)
         except AnsibleConnectionFailure as error:
@@ -118,7 +120,7 @@ class ActionModule(SutAction):
         kernel = Kernels(
             sha256=built.sha256,
             target=built.target,
-            version=__version__,
+            version=built.version,
             compiler=built.compiler,
             flags=" ".join(built.flags),
             source_sha256=built.source_sha256,

@@ -1,0 +1,303 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Simulated SUTs: one sshd per SUT on a loopback address, and a stand-in that answers for ``sutprobe``.
+
+Everything between the controller and the program is real: connections, keys of hosts and of the login, modules, files.
+The program answers each command of the plan with a recorded document after a short while, and measures nothing. All
+SUTs are this machine, so that they have one plan.
+"""
+
+import hashlib
+import json
+import os
+import pwd
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from calibration import __version__
+from calibration.build import Target, source_sha256
+from calibration.errors import EnvironmentLacksError
+from calibration.measurements.base import Step
+
+RECORDED = Path(__file__).resolve().parents[1] / "tests" / "fixtures" / "sutprobe"
+"""Documents that ``sutprobe`` printed on a real machine."""
+
+KERNEL_BYTES = 450_000
+"""The stand-in is filled up to about the size of ``sutprobe`` for x86_64: its way to the SUTs costs as much."""
+
+DELAY_VARIABLE = "CALIBRATION_STAND_IN_S"
+"""Variable on a SUT with the seconds that its stand-in takes for an answer."""
+
+SSHD_PLACES = ("/usr/sbin", "/usr/local/sbin", "/sbin")
+"""Where sshd is besides PATH, which does not have these for everybody."""
+
+START_S = 20.0
+"""How long all servers may take until they listen."""
+
+
+@dataclass(frozen=True)
+class Sut:
+    """One simulated SUT: its name in the inventory, its address, and the seconds that its program takes."""
+
+    name: str
+    address: str
+    delay_s: float
+    dead: bool = False
+
+
+def fleet(count: int, delay_s: float) -> tuple[Sut, ...]:
+    """Return *count* SUTs on loopback addresses of their own."""
+    return tuple(
+        Sut(f"sut{number:03}", f"127.83.{number // 250}.{number % 250 + 1}", delay_s) for number in range(count)
+    )
+
+
+def sshd_program() -> str:
+    """Return the path of sshd. Raises ``EnvironmentLacksError`` where there is none."""
+    path = os.pathsep.join((os.environ.get("PATH", ""), *SSHD_PLACES))
+    for name in ("sshd", "ssh", "ssh-keygen"):
+        if shutil.which(name, path=path) is None:
+            raise EnvironmentLacksError(f"expected {name} to be installed, found none; install an OpenSSH server")
+    return str(shutil.which("sshd", path=path))
+
+
+def answer_for(step: Step, recorded: Mapping[str, Sequence[str]]) -> str:
+    """Return the name of the recorded document of the step's kind that was made by the most similar command.
+
+    *recorded* has the arguments of each. Raises ``EnvironmentLacksError`` where the kind has no recorded document.
+    """
+    wanted = set(step.argv)
+    alike = {name: len(wanted & set(argv)) for name, argv in recorded.items() if name.partition("-")[0] == step.kind}
+    if not alike:
+        raise EnvironmentLacksError(f"expected a recorded document of the kind {step.kind} in {RECORDED}, found none")
+    return max(sorted(alike), key=lambda name: alike[name])
+
+
+def pattern_of(argv: Sequence[str]) -> str:
+    """Return a shell pattern for the arguments of a command: sizes, which depend on what memory is free, may differ."""
+    words = ["*" if before.endswith("-bytes") else shlex.quote(word) for before, word in pairwise(argv)]
+    return "' '".join(words)
+
+
+def stand_in(steps: Sequence[Step], folder: Path, source: str) -> bytes:
+    """Return a program that answers each of *steps* with a recorded document kept in *folder*.
+
+    The documents say that they were made from the sources with the hash *source*, as those of the real program would.
+    """
+    documents = {path.stem: json.loads(path.read_bytes()) for path in sorted(RECORDED.glob("*.json"))}
+    argvs = {name: document["argv"] for name, document in documents.items()}
+    folder.mkdir(parents=True)
+    cases = []
+    for number, step in enumerate(steps):
+        document = documents[answer_for(step, argvs)]
+        answer = {**document, "argv": list(step.argv), "build": {**document["build"], "source_sha256": source}}
+        path = folder / f"{number}.json"
+        path.write_text(json.dumps(answer) + "\n", encoding="utf-8")
+        cases.append(f"{pattern_of(step.argv)}) answer={shlex.quote(str(path))} ;;")
+    lines = [
+        "#!/bin/sh",
+        "# Stands in for sutprobe: prints what it printed elsewhere.",
+        'case "$*" in',
+        *cases,
+        '*) echo "expected a command of the plan, found: $*" >&2; exit 2 ;;',
+        "esac",
+        f'sleep "${{{DELAY_VARIABLE}:-0}}"',
+        'exec cat "$answer"',
+        "exit",
+        "",
+    ]
+    text = "\n".join(lines).encode()
+    filler = hashlib.shake_256(b"filler").hexdigest(max(0, KERNEL_BYTES - len(text)) // 2)
+    return text + b"# " + filler.encode() + b"\n"
+
+
+def keep_kernel(folder: Path, target: Target, program: bytes, source: str) -> str:
+    """Write *program* with its build record into *folder*, as a prebuilt kernel for *target*; return its sha256."""
+    place = folder / target
+    place.mkdir(parents=True)
+    (place / "sutprobe").write_bytes(program)
+    (place / "sutprobe").chmod(0o755)
+    record: dict[str, Any] = {
+        "path": "sutprobe",
+        "sha256": hashlib.sha256(program).hexdigest(),
+        "target": target,
+        "version": __version__,
+        "compiler": "none: recorded documents",
+        "flags": [],
+        "source_sha256": source,
+    }
+    (place / "build.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    return str(record["sha256"])
+
+
+class Servers(AbstractContextManager["Servers"]):
+    """The sshd of each SUT, running while the context lasts; *folder* must be private."""
+
+    def __init__(self, suts: Sequence[Sut], folder: Path) -> None:
+        self.suts = tuple(suts)
+        self.folder = folder
+        self.port = 0
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    @property
+    def key(self) -> Path:
+        """The login's private key."""
+        return self.folder / "login"
+
+    @property
+    def known_hosts(self) -> Path:
+        """The host keys of all SUTs."""
+        return self.folder / "known_hosts"
+
+    def remote_base(self, sut: Sut) -> Path:
+        """Return the directory of *sut* in which runs make theirs."""
+        return self.folder / "remote" / sut.name
+
+    def __enter__(self) -> Self:
+        """Make the keys, start the servers and wait until each listens."""
+        program = sshd_program()
+        if os.geteuid() == 0:  # as root sshd wants this directory, which the system makes when it starts its own
+            Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
+        self.folder.mkdir(mode=0o700, exist_ok=True)
+        self.port = _free_port([sut.address for sut in self.suts])
+        _make_key(self.key)
+        shutil.copyfile(self.key.with_suffix(".pub"), self.folder / "authorized_keys")
+        known = []
+        for sut in self.suts:
+            self.remote_base(sut).mkdir(parents=True)
+            host_key = self.folder / f"{sut.name}.key"
+            _make_key(host_key)
+            words = host_key.with_suffix(".key.pub").read_text(encoding="ascii").split()[:2]
+            known.append(f"[{sut.address}]:{self.port} {' '.join(words)}\n")
+        self.known_hosts.write_text("".join(known), encoding="ascii")
+        try:
+            for sut in self.suts:
+                if not sut.dead:
+                    self._start(program, sut)
+            self._await()
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End the servers."""
+        self._end()
+
+    def _start(self, program: str, sut: Sut) -> None:
+        home = self.folder / "home" / sut.name  # empty: what the login's shell reads at its start is not measured
+        home.mkdir(parents=True)
+        config = self.folder / f"{sut.name}.conf"
+        config.write_text(
+            "\n".join(
+                [
+                    f"ListenAddress {sut.address}:{self.port}",
+                    f"HostKey {self.folder / sut.name}.key",
+                    f"AuthorizedKeysFile {self.folder / 'authorized_keys'}",
+                    f"AllowUsers {user()}",
+                    f"SetEnv {DELAY_VARIABLE}={sut.delay_s:g} HOME={home}",
+                    "AuthenticationMethods publickey",
+                    "PermitRootLogin prohibit-password",
+                    "StrictModes no",  # the folder is private, those above it are not asked
+                    "PidFile none",
+                    "UsePAM no",
+                    "UseDNS no",
+                    "LogLevel ERROR",
+                    "",
+                ]
+            ),
+            encoding="utf-8",
+        )
+        with (self.folder / f"{sut.name}.log").open("wb") as log:
+            self._processes[sut.name] = subprocess.Popen(
+                [program, "-D", "-e", "-f", str(config)], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+
+    def _await(self) -> None:
+        """Wait until each server answers. Raises ``EnvironmentLacksError`` with what one said that does not."""
+        until = time.monotonic() + START_S
+        for sut in self.suts:
+            while not sut.dead and not _listens(sut.address, self.port):
+                if self._processes[sut.name].poll() is not None or time.monotonic() > until:
+                    said = (self.folder / f"{sut.name}.log").read_text(errors="replace").strip()
+                    raise EnvironmentLacksError(
+                        f"expected sshd to listen on {sut.address}:{self.port}, it said: {said}"
+                    )
+                time.sleep(0.01)
+
+    def _end(self) -> None:
+        for process in self._processes.values():
+            process.terminate()
+        for process in self._processes.values():
+            process.wait()
+
+    def inventory(self, **variables: Any) -> dict[str, Any]:
+        """Return an Ansible inventory of the SUTs, with *variables* for all of them."""
+        options = ["-F", "none", "-o", f"UserKnownHostsFile={self.known_hosts}", "-o", "IdentitiesOnly=yes"]
+        hosts = {
+            sut.name: {"ansible_host": sut.address, "calibration_remote_base": str(self.remote_base(sut))}
+            for sut in self.suts
+        }
+        return {
+            "all": {
+                "hosts": hosts,
+                "vars": {
+                    "ansible_user": user(),
+                    "ansible_port": self.port,
+                    "ansible_ssh_private_key_file": str(self.key),
+                    "ansible_ssh_common_args": shlex.join(options),
+                    "ansible_become": False,
+                    "ansible_python_interpreter": sut_python(),
+                    **variables,
+                },
+            }
+        }
+
+
+def user() -> str:
+    """Return the name of the login that runs this."""
+    return pwd.getpwuid(os.geteuid()).pw_name
+
+
+def sut_python() -> str:
+    """Return the Python that the modules run with: the system's, as on a SUT, or the one that runs this."""
+    system = Path("/usr/bin/python3")
+    return str(system if system.exists() else sys.executable)
+
+
+def kernel_source() -> str:
+    """Return the hash of the sources whose program is stood in for."""
+    return source_sha256()
+
+
+def _make_key(path: Path) -> None:
+    command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", path.name, "-f", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise EnvironmentLacksError(f"expected ssh-keygen to make {path}, it said: {done.stderr.strip()}")
+
+
+def _free_port(addresses: Sequence[str]) -> int:
+    """Return a port that is free on the first of *addresses*, and so most likely on all: nobody else uses them."""
+    with socket.socket() as probe:
+        probe.bind((addresses[0], 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _listens(address: str, port: int) -> bool:
+    with socket.socket() as probe:
+        probe.settimeout(1.0)
+        return probe.connect_ex((address, port)) == 0

@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The benchmark of a fleet, small: real connections to simulated SUTs, its figures, and what it refuses to accept."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from bench import fleet, meter, suts
+from calibration.errors import EnvironmentLacksError, InputError
+
+ROOT = Path(__file__).resolve().parents[2]
+TINY = ROOT / "tests" / "ansible" / "profiles" / "tiny.yml"
+
+
+@pytest.fixture
+def sshd() -> None:
+    """Skip where there is no OpenSSH server; where the suite is run in full there is one."""
+    try:
+        suts.sshd_program()
+    except EnvironmentLacksError as error:
+        if os.environ.get("CALIBRATION_REQUIRE_SSHD"):
+            raise
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def setting(tmp_path: Path) -> Iterator[fleet.Setting]:
+    with fleet.prepared(tmp_path, str(TINY), forks=5, site=False) as prepared:
+        yield prepared
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    path = tmp_path / "fleet"
+    path.mkdir()
+    yield path
+    left = [each for each in _commands() if str(path) in each]
+    assert not left, left
+
+
+def _commands() -> list[str]:
+    found = []
+    for each in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            found.append(each.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+        except OSError:
+            continue  # it has ended
+    return found
+
+
+@pytest.mark.usefixtures("sshd")
+def test_a_small_fleet_has_all_figures(tmp_path: Path) -> None:
+    target = tmp_path / "fleet.json"
+    arguments = ["--suts", "2", "--no-slow", "--no-site", "--profile", str(TINY), "--json", str(target)]
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "bench" / "fleet.py"), *arguments], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    document = json.loads(target.read_bytes())
+    assert document["schema"] == fleet.SCHEMA
+    assert [each["suts"] for each in document["fleets"]] == [2]
+    for figures in (document, *document["fleets"]):
+        for name in ("wall_s", "controller_cpu_s_per_sut", "controller_peak_rss_mib", "plain_ansible_cpu_s_per_sut"):
+            assert figures[name] > 0, name
+    assert document["wall_s"] == document["fleets"][-1]["wall_s"]
+    for each in document["fleets"]:
+        assert 0 < each["first_stored_s"] <= each["median_stored_s"] <= each["last_stored_s"] <= each["wall_s"]
+        assert each["plain_ansible_calls"] == document["steps"] + 3
+    assert {each["met"] for each in document["targets"].values()} == {None}, "only the largest fleet is judged"
+
+
+@pytest.mark.usefixtures("sshd")
+def test_another_program_than_the_one_in_the_record_is_told(setting: fleet.Setting, folder: Path) -> None:
+    program = setting.kernels / setting.target / "sutprobe"
+    program.write_bytes(program.read_bytes() + b"# changed\n")
+    with (
+        suts.Servers(suts.fleet(1, 0.0), folder / "suts") as servers,
+        pytest.raises(EnvironmentLacksError, match=r"expected the sha256 [0-9a-f]{64} that \S+build\.json states"),
+    ):
+        fleet.calibrate(setting, servers, folder)
+
+
+@pytest.mark.usefixtures("sshd")
+def test_a_dead_sut_is_told_and_the_others_are_served(setting: fleet.Setting, folder: Path) -> None:
+    alive, dead = suts.fleet(2, 0.0)
+    with suts.Servers((alive, replace(dead, dead=True)), folder / "suts") as servers:
+        with pytest.raises(EnvironmentLacksError) as told:
+            fleet.calibrate(setting, servers, folder)
+        assert fleet.faults_of(folder / "results", (alive,), setting) == []
+    assert f"{dead.name}: " in str(told.value)
+
+
+@pytest.mark.usefixtures("sshd")
+def test_a_host_key_that_is_not_the_known_one_is_told(setting: fleet.Setting, folder: Path) -> None:
+    with suts.Servers(suts.fleet(1, 0.0), folder / "suts") as servers:
+        known = servers.known_hosts.read_text(encoding="ascii").split()
+        other = servers.key.with_suffix(".pub").read_text(encoding="ascii").split()
+        servers.known_hosts.write_text(f"{known[0]} {other[0]} {other[1]}\n", encoding="ascii")
+        with pytest.raises(EnvironmentLacksError, match="Host key verification failed"):
+            fleet.calibrate(setting, servers, folder)
+
+
+def test_the_stand_in_answers_the_plan_and_nothing_else(setting: fleet.Setting) -> None:
+    program = setting.kernels / setting.target / "sutprobe"
+    assert len(program.read_bytes()) >= suts.KERNEL_BYTES - 1
+    for step in setting.steps:
+        done = subprocess.run([str(program), *step.argv[1:]], capture_output=True, text=True, check=True)
+        answer = json.loads(done.stdout)
+        assert answer["argv"] == list(step.argv)
+        assert answer["build"]["source_sha256"] == suts.kernel_source()
+    refused = subprocess.run([str(program), "latency", "--help"], capture_output=True, text=True, check=False)
+    assert refused.returncode == 2
+    assert "expected a command of the plan, found: latency --help" in refused.stderr
+
+
+def test_sizes_of_the_plan_may_differ_on_a_sut_with_less_free_memory(setting: fleet.Setting) -> None:
+    argv = list(setting.steps[0].argv)
+    argv[argv.index("--size-bytes") + 1] = "4096"
+    program = setting.kernels / setting.target / "sutprobe"
+    subprocess.run([str(program), *argv[1:]], capture_output=True, check=True)
+
+
+def test_the_meter_counts_processes_that_became_independent(tmp_path: Path) -> None:
+    """The child forks twice and starts a session, as the master of an ssh connection does, and works then."""
+    script = (
+        "import os, time\n"
+        "if os.fork() == 0:\n"
+        "    os.setsid()\n"
+        "    if os.fork() == 0:\n"
+        "        kept = bytearray(64 << 20)\n"
+        "        until = time.process_time() + 1.0\n"
+        "        while time.process_time() < until: pass\n"
+        f"        open({str(tmp_path / 'worked')!r}, 'w').close()\n"
+        "        time.sleep(600)\n"
+        "    os._exit(0)\n"
+        "os.wait()\n"
+        f"while not os.path.exists({str(tmp_path / 'worked')!r}): time.sleep(0.01)\n"
+    )
+    usage = fleet.metered([sys.executable, "-c", script], os.environ, tmp_path / "log")
+    assert usage.exit_code == 0
+    assert usage.cpu_s >= 1.0
+    assert usage.peak_pss_bytes >= 64 << 20
+    assert usage.peak_rss_bytes >= usage.peak_pss_bytes
+    assert str(tmp_path / "worked") not in " ".join(_commands()), "what the command left running is ended"
+
+
+def test_descendants_are_found_below_their_ancestors_only() -> None:
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as child:
+        until = time.monotonic() + 60
+        while child.pid not in meter.descendants(os.getpid()) and time.monotonic() < until:
+            time.sleep(0.01)
+        assert child.pid in meter.descendants(os.getpid())
+        assert child.pid not in meter.descendants(child.pid)
+        child.terminate()
+
+
+def test_a_command_that_fails_keeps_its_exit_code(tmp_path: Path) -> None:
+    assert fleet.metered([sys.executable, "-c", "raise SystemExit(3)"], os.environ, tmp_path / "log").exit_code == 3
+
+
+@pytest.mark.parametrize("text", ["", "0", "ten", "1,,2", "10001", "-1"])
+def test_numbers_of_suts_that_are_none_are_refused(text: str) -> None:
+    with pytest.raises(InputError, match="expected --suts with numbers"):
+        fleet.counts_of(text)
+
+
+def test_bad_usage_has_its_exit_code(tmp_path: Path) -> None:
+    for options in (["--suts", "0"], ["--json", str(tmp_path / "no" / "where.json")]):
+        done = CliRunner().invoke(fleet.fleet_command, options)
+        assert done.exit_code == InputError.exit_code, done.output
+
+
+def test_a_target_is_judged_at_the_largest_fleet_and_can_be_missed(setting: fleet.Setting) -> None:
+    figures: dict[str, Any] = dict(fleet.TARGETS_OF)
+    met = fleet.document_of(setting, [{"suts": fleet.LARGEST, **figures}], None)["targets"]
+    assert {each["met"] for each in met.values()} == {True}
+    missed = {name: limit * 1.01 for name, limit in figures.items()}
+    assert {
+        each["met"]
+        for each in fleet.document_of(setting, [{"suts": fleet.LARGEST, **missed}], None)["targets"].values()
+    } == {False}
