@@ -58,15 +58,18 @@ def script(template, directory):
 
 
 def hash_in(text):
-    """Return the hash that ``sha256sum`` printed for the kernel, or None: a login may print lines of its own."""
-    found = re.search(rf"^([0-9a-f]{{64}}) [ *]\./{KERNEL}$", text, re.MULTILINE)
+    """Return the hash that ``sha256sum`` printed for the kernel, or None: a login may print lines of its own.
+
+    Over ssh a command has a terminal, which ends lines with a carriage return too.
+    """
+    found = re.search(rf"^([0-9a-f]{{64}}) [ *]\./{KERNEL}\r?$", text, re.MULTILINE)
     return found.group(1) if found else None
 
 
 def check_directory(directory, said):
     """Raise InputError where the directory that ``LOOK`` described is not a private one of the user that asked."""
-    found = re.search(r"^directory ([0-9a-f]{1,8}) ([0-9]{1,10})$", said, re.MULTILINE)
-    user = re.search(r"^user ([0-9]{1,10})$", said, re.MULTILINE)
+    found = re.search(r"^directory ([0-9a-f]{1,8}) ([0-9]{1,10})\r?$", said, re.MULTILINE)
+    user = re.search(r"^user ([0-9]{1,10})\r?$", said, re.MULTILINE)
     if not found or not user:
         message = f"expected the mode and owner of {directory} on the SUT, found {said.strip()[:200]!r}"
         raise EnvironmentLacksError(message)
