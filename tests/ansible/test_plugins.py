@@ -89,7 +89,8 @@ class Sut(STEP_PLUGIN.ActionModule):  # type: ignore[misc,name-defined]
         self.commands: list[str] = []
         self._connection = SimpleNamespace(close=lambda: None)
 
-    def _low_level_execute_command(self, command: str) -> dict[str, Any]:  # type: ignore[override]
+    def _low_level_execute_command(self, command: str, in_data: bytes) -> dict[str, Any]:  # type: ignore[override]
+        assert in_data  # without any input Ansible may ask for a terminal, which mixes both outputs
         self.commands.append(command)
         answer = self.answers.pop(0)
         if isinstance(answer, BaseException):

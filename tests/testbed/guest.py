@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.testbed.image import ARCHITECTURES, CHECKOUT, LOGINS, Image, TestbedError, build, run, say
+from tests.testbed.image import ARCHITECTURES, CHECKOUT, LOGINS, Image, TestbedError, build, need, run, say
 from tests.testbed.shapes import Shape, shapes
 
 STATE = CHECKOUT / ".cache" / "testbed" / "state"
@@ -132,9 +132,9 @@ class Sut:
     def launch(self, shape_name: str, shape: Shape, image: Image, *, bound: bool) -> None:
         """Start QEMU; the guest boots meanwhile. *bound*: it ends when the calling thread's process does."""
         program = ARCHITECTURES[shape.architecture].qemu
-        if shutil.which(program) is None:
-            msg = f"expected the program {program} to start guests, found none. Install it: apt-get install qemu-system"
-            raise TestbedError(msg)
+        need(program, ARCHITECTURES[shape.architecture].package)
+        need("ssh-keygen", "openssh-client")
+        need("setpriv", "util-linux")
         shutil.rmtree(self.directory, ignore_errors=True)
         self.directory.mkdir(parents=True)
         self.directory.chmod(0o700)

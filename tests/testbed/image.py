@@ -31,6 +31,12 @@ class TestbedError(Exception):
     __test__ = False
 
 
+class MissingProgramError(TestbedError):
+    """A program is not installed that the testbed is made with."""
+
+    __test__ = False
+
+
 @dataclass(frozen=True)
 class Architecture:
     """What differs between the architectures that guests are made for."""
@@ -38,11 +44,12 @@ class Architecture:
     debian: str
     kernel: str
     qemu: str
+    package: str
 
 
 ARCHITECTURES = {
-    "x86_64": Architecture("amd64", "linux-image-cloud-amd64", "qemu-system-x86_64"),
-    "aarch64": Architecture("arm64", "linux-image-cloud-arm64", "qemu-system-aarch64"),
+    "x86_64": Architecture("amd64", "linux-image-cloud-amd64", "qemu-system-x86_64", "qemu-system-x86"),
+    "aarch64": Architecture("arm64", "linux-image-cloud-arm64", "qemu-system-aarch64", "qemu-system-arm"),
 }
 
 PACKAGES = (
@@ -181,6 +188,7 @@ def command_of(architecture: str) -> list[str]:
 
 def build(architecture: str = "x86_64") -> Image:
     """Return the image of this recipe, after building it if there is none."""
+    need("apt-get", "apt")
     archive = sources()
     made = recipe(architecture, archive)
     text = json.dumps(made, indent=1, sort_keys=True) + "\n"
@@ -202,10 +210,8 @@ def build(architecture: str = "x86_64") -> Image:
 
 def write(scratch: Path, architecture: str, archive: str) -> None:
     """Make the image's files in *scratch*/image."""
-    for program in ("mmdebstrap", "mke2fs"):
-        if shutil.which(program) is None:
-            msg = f"expected the program {program}, found none. Install it: apt-get install mmdebstrap e2fsprogs"
-            raise TestbedError(msg)
+    need("mmdebstrap", "mmdebstrap")
+    need("mke2fs", "e2fsprogs")
     if os.geteuid() != 0 and not namespaces():
         msg = (
             "expected root, or a kernel that lets this user make user namespaces (with entries in /etc/subuid "
@@ -235,6 +241,13 @@ def write(scratch: Path, architecture: str, archive: str) -> None:
         scratch.chmod(0o777)  # the namespace's root is another user here
         done.chmod(0o777)
     run([*outer, "sh", "-c", script, "sh", str(scratch), str(FREE_MIB)], "write the file system into an image")
+
+
+def need(program: str, package: str) -> None:
+    """Prove that a program is installed."""
+    if shutil.which(program) is None:
+        msg = f"expected the program {program}, found none. Install it: apt-get install {package}"
+        raise MissingProgramError(msg)
 
 
 def namespaces() -> bool:

@@ -1,15 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """The testbed as tests see it: SUTs that start when a test first asks for them, and labs that calibrate them."""
 
+import contextlib
 import json
-from collections.abc import Mapping, Sequence
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
 import yaml
 
+from calibration.results.model import RunDocument
+from calibration.results.store import read_run
 from tests.ansible import support
 from tests.testbed.guest import STATE, Sut, start
+from tests.testbed.image import MissingProgramError
+
+PATIENCE_S = 900
+"""A calibration that takes longer hangs. The slowest here has a step that is given up, on a busy machine."""
 
 
 class Testbed:
@@ -31,7 +43,12 @@ class Testbed:
     def suts(self, *wanted: tuple[str, str]) -> list[Sut]:
         """Return several SUTs, given as pairs of shape and name; those that do not run boot at the same time."""
         were = {name for _, name in wanted if Sut(name, self.state).pid is not None}
-        found = start([(shape, name) for shape, name in wanted], bound=True, state=self.state)
+        try:
+            found = start(wanted, bound=True, state=self.state)
+        except MissingProgramError as error:
+            if os.environ.get("CALIBRATION_REQUIRE_TESTBED"):
+                raise
+            pytest.skip(str(error))
         for sut in found:
             # The same object for the same guest, as long as it lives: only that one can wait for QEMU's end.
             known = self.used.setdefault(sut.name, sut)
@@ -69,6 +86,12 @@ class Testbed:
                 continue
             sut.link(up=True)
 
+    def stop(self, sut: Sut) -> None:
+        """End a guest that no later test is expected to use, unless it was running before."""
+        if self.started.pop(sut.name, None):
+            self.used.pop(sut.name, None)
+            sut.stop()
+
     def close(self) -> None:
         """End the guests that were started here."""
         for sut in self.started.values():
@@ -89,14 +112,91 @@ class Lab(support.Lab):
         self.home.mkdir(parents=True)
         return self
 
-    def calibrate(self, inventory: Path, *options: str, **extra: str) -> support.Ended:
-        """Run playbooks/calibrate.yml on an inventory."""
-        return self.run("calibrate.yml", "-i", str(inventory), *options, **extra)
+    def calibration_command(self, inventory: Path, *options: str, profile: Path = support.TINY) -> list[str]:
+        """Return the command that calibrates the SUTs of an inventory, with this project's exit codes."""
+        return [
+            *(sys.executable, "-m", "calibration.cli", "run", "-i", str(inventory)),
+            *("-e", f"calibration_results_dir={self.results}", "-e", f"calibration_profile={profile}"),
+            *("-e", json.dumps({"report_site": False})),
+            *options,
+        ]
 
-    def documents(self) -> dict[str, dict[str, object]]:
-        """Return the run documents by SUT; of several runs of a SUT the newest."""
-        return {
-            run.parent.name: json.loads((run / "run.json").read_text())
-            for run in self.runs()
-            if (run / "run.json").exists()
-        }
+    def calibrate(self, inventory: Path, *options: str, profile: Path = support.TINY, **extra: str) -> support.Ended:
+        """Calibrate the SUTs of an inventory."""
+        with self.calibrating(inventory, *options, profile=profile, **extra) as running:
+            return running.end()
+
+    @contextlib.contextmanager
+    def calibrating(
+        self, inventory: Path, *options: str, profile: Path = support.TINY, **extra: str
+    ) -> Iterator["Running"]:
+        """Calibrate the SUTs of an inventory while the block does something to them."""
+        command = self.calibration_command(inventory, *options, profile=profile)
+        log = self.directory / f"log-{len(list(self.directory.glob('log-*')))}"
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                command,
+                cwd=support.ROOT,
+                env=self.environment(**extra),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+        try:
+            yield Running(process, log)
+        finally:
+            if process.poll() is None:
+                process.terminate()
+                process.wait()
+
+    def newest(self, sut: Sut) -> Path:
+        """Return the directory of a SUT's newest run."""
+        found = [path for path in self.runs() if path.parent.name == sut.name]
+        assert found, f"no run of {sut.name} below {self.results}"
+        return found[-1]
+
+    def document(self, sut: Sut) -> RunDocument:
+        """Return the document of a SUT's newest run, which must be a valid one."""
+        return read_run(self.newest(sut))
+
+    def page(self, sut: Sut) -> str:
+        """Return the page of a SUT's newest run."""
+        return (self.newest(sut) / "report" / "page.rst").read_text(encoding="utf-8")
+
+
+@dataclass(frozen=True)
+class Running:
+    """A calibration that goes on."""
+
+    process: "subprocess.Popen[bytes]"
+    log: Path
+
+    @property
+    def text(self) -> str:
+        """All that it has written so far."""
+        return self.log.read_text(encoding="utf-8", errors="replace")
+
+    def until(self, what: str, seen: Callable[[], bool]) -> None:
+        """Wait until something is *seen*; fails when the calibration ends before."""
+        end = time.monotonic() + PATIENCE_S
+        while not seen():
+            assert self.process.poll() is None, f"expected {what} before the calibration ended:\n{self.text}"
+            assert time.monotonic() < end, f"expected {what} within {PATIENCE_S} s:\n{self.text}"
+            time.sleep(0.5)
+
+    def until_step(self, sut: Sut, subcommand: str) -> int:
+        """Wait until a step's kernel runs on a SUT; return its process there."""
+        found: list[str] = []
+
+        def seen() -> bool:
+            # the kernel itself, and neither sudo nor a shell that has the same words in its command line
+            found[:] = sut.ssh(f"pgrep -f '^[^ ]*/sutprobe {subcommand} '").stdout.split()
+            return bool(found)
+
+        self.until(f"the step {subcommand} on {sut.name}", seen)
+        return int(found[0])
+
+    def end(self) -> support.Ended:
+        """Wait for its end."""
+        self.process.wait(PATIENCE_S)
+        return support.Ended(self.process.returncode, self.text)

@@ -39,6 +39,9 @@ STDERR_KEPT = 20000
 LOST_TWICE = 2
 """After so many lost connections in a row the steps that follow are not tried: each try costs a connection timeout."""
 
+NO_TERMINAL = b"\n"
+"""Any input makes Ansible ask for no terminal on the SUT: through one, with become, both outputs arrive as one."""
+
 lost = {}
 """Lost connections in a row, by run directory. One worker process, which this belongs to, runs all steps of a SUT."""
 
@@ -178,7 +181,7 @@ class ActionModule(SutAction):
         limit_s = step.deadline_s + arguments["grace_s"]
         try:
             with backstop(limit_s):
-                answer = self._low_level_execute_command(command)
+                answer = self._low_level_execute_command(command, in_data=NO_TERMINAL)
         except GivenUp:
             end_children()
             with contextlib.suppress(AnsibleError, OSError):

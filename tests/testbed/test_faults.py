@@ -1,0 +1,362 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Faults on running SUTs: nothing that was measured is lost, the other SUTs finish, and all of it is told.
+
+Each test adds its row to the table when it has found everything that the row says. On emulated SUTs no verdict is good,
+so that a run without a fault ends with 1, a failed verdict; a lacking environment (3) outranks it.
+"""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from calibration.errors import ENVIRONMENT, VERDICT_FAILED
+from calibration.results.model import RunDocument
+from calibration.results.store import StepRecord, records
+from tests.testbed.guest import Sut
+from tests.testbed.support import Lab, Testbed
+
+THREE = Path(__file__).parent / "profiles" / "three.yml"
+STEPS = ("idle_latency", "jitter", "latency_matrix")
+"""The steps of that profile. The middle one is long: faults happen to it."""
+
+LONG = "jitter"
+LAST = "latency"
+
+PROGRAM = "$(ls -d /var/tmp/calibration-*/sutprobe)"
+
+Scenario = Callable[[str, str, str, str], None]
+
+
+@pytest.fixture
+def sut(testbed: Testbed) -> Sut:
+    return testbed.sut("small", "fault-1")
+
+
+@pytest.fixture
+def other(testbed: Testbed) -> Sut:
+    return testbed.sut("small", "fault-2")
+
+
+def outcomes(lab: Lab, sut: Sut) -> list[tuple[str, str]]:
+    """Return step and outcome of all records of a SUT's newest run, in their order."""
+    found = (each for each in records(lab.newest(sut)) if isinstance(each, StepRecord))
+    return [(each.step.id, each.outcome) for each in found]
+
+
+def measured(document: RunDocument) -> set[str]:
+    return {each.kind for each in document.measurements}
+
+
+def reasons(document: RunDocument) -> dict[str, str]:
+    """Return why what was not measured was not."""
+    return {each.kind: each.reason for each in document.not_measured}
+
+
+def assert_nothing_is_left(sut: Sut) -> None:
+    assert sut.read("find /var/tmp /tmp -name 'calibration-*'") == ""
+    assert sut.ssh("pgrep -f '/sutprobe '").returncode == 1
+
+
+@contextmanager
+def undone(sut: Sut, command: str) -> Iterator[None]:
+    """Run a command on a SUT when the block is over, however."""
+    try:
+        yield
+    finally:
+        sut.read(command)
+
+
+def test_a_sut_that_is_unreachable_at_the_start_is_told_of(
+    testbed: Testbed, lab: Lab, sut: Sut, other: Sut, scenario: Scenario
+) -> None:
+    sut.link(up=False)
+    ended = lab.calibrate(testbed.inventory({"suts": [sut, other]}))
+    assert ended.rc == ENVIRONMENT, ended.text
+    assert lab.document(other).run.status == "complete"
+    document = lab.document(sut)
+    assert document.run.status == "not_begun"
+    assert "unreachable" in document.not_measured[0].reason.lower()
+    assert document.not_measured[0].reason in lab.page(sut).replace("\n", " ")
+    scenario(
+        "unreachable",
+        "network cable pulled before the start",
+        "the other SUT's run, complete",
+        "status not_begun with the reason, exit 3",
+    )
+
+
+def test_a_link_that_is_cut_and_comes_back_costs_one_try(
+    testbed: Testbed, lab: Lab, sut: Sut, scenario: Scenario
+) -> None:
+    with lab.calibrating(testbed.inventory({"suts": [sut]}), profile=THREE) as running:
+        running.until_step(sut, LONG)
+        sut.link(up=False)
+        running.until("the lost connection in the records", lambda: (LONG, "failed") in outcomes(lab, sut))
+        sut.link(up=True)
+        ended = running.end()
+    document = lab.document(sut)
+    assert measured(document) == set(STEPS), ended.text
+    assert document.run.status == "complete"
+    assert [outcome for step, outcome in outcomes(lab, sut) if step == LONG] == ["failed", "ok"]
+    assert ended.rc == VERDICT_FAILED
+    assert_nothing_is_left(sut)
+    scenario(
+        "link cut and back",
+        "cable pulled in the long step",
+        "every step; the lost one was measured again",
+        "both tries in the records, status complete",
+    )
+
+
+def test_a_reboot_ends_the_run_with_that_reason(testbed: Testbed, lab: Lab, sut: Sut, scenario: Scenario) -> None:
+    with lab.calibrating(testbed.inventory({"suts": [sut]}), profile=THREE) as running:
+        running.until_step(sut, LONG)
+        sut.reboot()
+        ended = running.end()
+    document = lab.document(sut)
+    assert measured(document) == {"idle_latency"}, ended.text
+    assert document.run.status == "incomplete"
+    assert all("rebooted" in reason for reason in reasons(document).values()), reasons(document)
+    assert set(reasons(document)) == {"jitter", "latency_matrix"}
+    assert ended.rc in {VERDICT_FAILED, ENVIRONMENT}
+    assert_nothing_is_left(sut)
+    scenario(
+        "rebooted", "reset button in the long step", "the step before it", "both later steps: the SUT was rebooted"
+    )
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        ("kernel crashes", "SIGSEGV to sutprobe", "kill -SEGV {pid}", "killed", "SIGSEGV"),
+        (
+            "kernel is OOM-killed",
+            "the OOM killer, told to begin with sutprobe",
+            "echo 1000 > /proc/{pid}/oom_score_adj; echo f > /proc/sysrq-trigger",
+            "killed",
+            "SIGKILL",
+        ),
+        ("kernel hangs", "SIGSTOP to sutprobe", "kill -STOP {pid}", "timed_out", "given up"),
+    ],
+    ids=lambda fault: fault[0],
+)
+def test_a_step_that_ends_badly_costs_that_step(
+    fault: tuple[str, str, str, str, str], testbed: Testbed, lab: Lab, sut: Sut, scenario: Scenario
+) -> None:
+    name, injected, command, outcome, said = fault
+    with lab.calibrating(testbed.inventory({"suts": [sut]}), profile=THREE) as running:
+        pid = running.until_step(sut, LONG)
+        sut.read(command.format(pid=pid))
+        ended = running.end()
+    document = lab.document(sut)
+    assert measured(document) == {"idle_latency", "latency_matrix"}, ended.text
+    assert ("jitter", outcome) in outcomes(lab, sut)
+    assert said in reasons(document)["jitter"]
+    assert document.run.status == "incomplete"
+    assert said in lab.page(sut)
+    assert ended.rc == VERDICT_FAILED
+    assert_nothing_is_left(sut)
+    scenario(name, injected, "the steps before and after it", f"the step: {said}; status incomplete")
+
+
+def test_a_kernel_that_prints_garbage_is_no_answer(testbed: Testbed, lab: Lab, sut: Sut, scenario: Scenario) -> None:
+    garbage = (
+        r"printf '#!/bin/sh\nprintf \"{\\\\033[2J\\\\000 nonsense\"\n' > /var/tmp/garbage; chmod 755 /var/tmp/garbage"
+    )
+    with (
+        undone(sut, "rm -f /var/tmp/garbage"),
+        lab.calibrating(testbed.inventory({"suts": [sut]}), profile=THREE) as running,
+    ):
+        running.until_step(sut, LONG)
+        # a rename keeps the program that runs as it is; the next step finds the other one
+        sut.read(f"{garbage}; mv /var/tmp/garbage {PROGRAM}")
+        ended = running.end()
+    document = lab.document(sut)
+    assert measured(document) == {"idle_latency", "jitter"}, ended.text
+    assert ("latency_matrix", "failed") in outcomes(lab, sut)
+    assert document.run.status == "incomplete"
+    assert "\x1b" not in ended.text
+    assert "\x1b" not in lab.page(sut)
+    assert_nothing_is_left(sut)
+    scenario(
+        "garbage",
+        "another program in sutprobe's place",
+        "the steps before it",
+        f"{reasons(document)['latency_matrix'][:60]}...",
+    )
+
+
+def test_a_full_disk_on_the_sut_is_found_before_anything_is_measured(
+    testbed: Testbed, lab: Lab, sut: Sut, other: Sut, scenario: Scenario
+) -> None:
+    fill = "fallocate -l $(($(df --output=avail -B1 /var/tmp | tail -1) - 1048576)) /var/tmp/filler"
+    sut.read(fill)
+    with undone(sut, "rm -f /var/tmp/filler"):
+        ended = lab.calibrate(testbed.inventory({"suts": [sut, other]}))
+    assert ended.rc == ENVIRONMENT, ended.text
+    assert lab.document(other).run.status == "complete"
+    document = lab.document(sut)
+    assert document.run.status == "not_begun"
+    assert "free" in document.not_measured[0].reason
+    assert_nothing_is_left(sut)
+    scenario(
+        "SUT's disk full",
+        "1 MiB left on the SUT",
+        "the other SUT's run, complete",
+        "status not_begun: expected and found free space, exit 3",
+    )
+
+
+def test_a_clock_that_jumps_moves_no_figure_and_ends_no_step(
+    testbed: Testbed, lab: Lab, sut: Sut, scenario: Scenario
+) -> None:
+    with (
+        undone(sut, "date -s @$(($(date +%s) - 86400))"),
+        lab.calibrating(testbed.inventory({"suts": [sut]}), profile=THREE) as running,
+    ):
+        running.until_step(sut, LONG)
+        sut.read("date -s @$(($(date +%s) + 86400))")
+        ended = running.end()
+    document = lab.document(sut)
+    assert document.run.status == "complete", ended.text
+    assert measured(document) == set(STEPS)
+    starts = [each.started_at for each in records(lab.newest(sut)) if isinstance(each, StepRecord)]
+    assert starts == sorted(starts)
+    assert all((each.duration_s or 0) < 3600 for each in document.measurements)
+    assert_nothing_is_left(sut)
+    scenario("clock jumps", "a day ahead in the long step", "every step, with its true duration", "status complete")
+
+
+def test_a_sut_without_python_or_with_an_old_one_is_told_of(
+    testbed: Testbed, lab: Lab, sut: Sut, other: Sut, scenario: Scenario
+) -> None:
+    old = "/usr/local/bin/python3.5"
+    stand_in = (
+        "#!/bin/sh\\n# says what it is, as an old interpreter does, whatever it is asked\\n"
+        'case "$*" in *-V*|*--version*) echo Python 3.5.3;; *) exec /usr/bin/python3 -c '
+        "'import sys; sys.version_info = (3, 5, 3, \\\"final\\\", 0); exec(sys.stdin.read())' ;; esac\\n"
+    )
+    sut.read(f"printf '{stand_in}' > {old}; chmod 755 {old}")
+    hosts = {
+        sut.name: {"ansible_python_interpreter": old},
+        other.name: {"ansible_python_interpreter": "/usr/bin/no-python"},
+    }
+    with undone(sut, f"rm -f {old}"):
+        ended = lab.calibrate(testbed.inventory({"suts": [sut, other]}, hosts=hosts))
+    assert ended.rc == ENVIRONMENT, ended.text
+    for each in (sut, other):
+        document = lab.document(each)
+        assert document.run.status == "not_begun"
+        assert "Python" in document.not_measured[0].reason
+        assert_nothing_is_left(each)
+    scenario(
+        "Python old or missing",
+        "an interpreter that says 3.5; none at all",
+        "nothing was begun",
+        "status not_begun: the wanted Python and what was found, exit 3",
+    )
+
+
+def test_a_wrong_become_password_is_told_of_and_the_right_one_works(
+    testbed: Testbed, lab: Lab, sut: Sut, other: Sut, scenario: Scenario
+) -> None:
+    secrets = lab.directory / "secrets.yml"
+    become = {"ansible_user": "withpassword", "ansible_become": True}
+    hosts = {sut.name: become | {"ansible_become_password": "wrong"}, other.name: become}
+    secrets.write_text(f"ansible_become_password: {other.login.password}\n")
+    inventory = testbed.inventory({"suts": [sut, other]}, {"calibration_testbed": "passwords"}, hosts)
+    (inventory.parent / "host_vars").mkdir(exist_ok=True)
+    (inventory.parent / "host_vars" / f"{other.name}.yml").write_text(secrets.read_text())
+    try:
+        ended = lab.calibrate(inventory)
+    finally:
+        shutil.rmtree(inventory.parent / "host_vars")
+    assert ended.rc == ENVIRONMENT, ended.text
+    assert lab.document(other).run.status == "complete"
+    document = lab.document(sut)
+    assert document.run.status == "not_begun"
+    assert "password" in document.not_measured[0].reason.lower()
+    for path in lab.results.rglob("*"):
+        assert not path.is_file() or other.login.password.encode() not in path.read_bytes()
+    assert other.login.password not in ended.text
+    scenario(
+        "wrong sudo password",
+        "a password that is not the login's",
+        "the other SUT's run, complete",
+        "status not_begun: the password, exit 3; no password in any file",
+    )
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small file system for the controller's results")
+def test_a_full_disk_on_the_controller_keeps_what_was_recorded(
+    testbed: Testbed, lab: Lab, sut: Sut, scenario: Scenario
+) -> None:
+    lab.results.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "testbed", str(lab.results)], check=True)
+    filler = lab.results / "filler"
+    inventory = testbed.inventory({"suts": [sut]}, {"preflight_results_free_bytes": 0})
+    try:
+        with lab.calibrating(inventory, profile=THREE) as running:
+            running.until_step(sut, LONG)
+            # ends with an error when there is no space left
+            subprocess.run(["dd", "if=/dev/zero", f"of={filler}", "bs=4k"], capture_output=True, check=False)
+            assert shutil.disk_usage(lab.results).free == 0
+            ended = running.end()
+        assert ended.rc == ENVIRONMENT, ended.text
+        assert "No space left" in ended.text
+        assert outcomes(lab, sut)[0] == ("idle_latency", "ok")
+        assert_nothing_is_left(sut)
+        filler.unlink()
+        again = lab.calibrate(inventory, "--resume", profile=THREE)
+        assert again.rc == VERDICT_FAILED, again.text
+        document = lab.document(sut)
+        assert document.run.status == "complete"
+        assert len(document.run.attempts) == 2
+        assert [outcome for step, outcome in outcomes(lab, sut) if step == "idle_latency"] == ["ok"]
+    finally:
+        subprocess.run(["umount", "--lazy", str(lab.results)], check=True)
+    scenario(
+        "controller's disk full",
+        "results on a full file system in the long step",
+        "the step before; --resume measured the others",
+        "no space left, exit 3",
+    )
+
+
+def test_two_of_five_suts_fail_and_resume_finishes_what_is_missing(
+    testbed: Testbed, lab: Lab, scenario: Scenario
+) -> None:
+    suts = testbed.suts(*(("small", f"fault-{number}") for number in range(1, 6)))
+    inventory = testbed.inventory({"suts": suts})
+    unreachable, crashing, *good = suts
+    unreachable.link(up=False)
+    with lab.calibrating(inventory, profile=THREE) as running:
+        crashing.read(f"kill -SEGV {running.until_step(crashing, LONG)}")
+        ended = running.end()
+    assert ended.rc == ENVIRONMENT, ended.text
+    for each in good:
+        assert lab.document(each).run.status == "complete"
+    assert measured(lab.document(crashing)) == {"idle_latency", "latency_matrix"}
+    assert lab.document(unreachable).run.status == "not_begun"
+    kept = {each.name: (lab.newest(each) / "records.jsonl").read_bytes() for each in suts}
+    unreachable.link(up=True)
+    again = lab.calibrate(inventory, "--resume", profile=THREE)
+    assert again.rc == VERDICT_FAILED, again.text
+    for each in suts:
+        assert lab.document(each).run.status == "complete"
+        assert measured(lab.document(each)) == set(STEPS)
+        content = (lab.newest(each) / "records.jsonl").read_bytes()
+        assert content.startswith(kept[each.name])
+        assert (content == kept[each.name]) == (each in good), each.name
+    assert [step for step, _ in outcomes(lab, crashing)] == [*STEPS, LONG]
+    scenario(
+        "two of five fail",
+        "one unreachable, one kernel crashes",
+        "three complete runs, and two of three steps of a fourth",
+        "exit 3; --resume measured four steps and no other",
+    )
