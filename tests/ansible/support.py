@@ -133,7 +133,8 @@ def processes_of(directory: Path) -> list[str]:
 
 def load_plugin(kind: str, name: str) -> ModuleType:
     """Import a plugin from its file, as Ansible does."""
-    path = ROOT / "ansible" / "plugins" / kind / f"{name}.py"
+    places = (ROOT / "ansible" / "plugins" / kind, ROOT / "playbooks" / f"{kind}_plugins")
+    (path,) = (place / f"{name}.py" for place in places if (place / f"{name}.py").is_file())
     spec = importlib.util.spec_from_file_location(f"tested_{kind}_{name}", path)
     assert spec is not None
     assert spec.loader is not None

@@ -4,27 +4,43 @@
 import os
 import signal
 import subprocess
+import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from support import PATIENCE_S, ROOT, SLOW, Lab, processes_of
+from support import PATIENCE_S, ROOT, SLOW, TINY, Lab, load_plugin, processes_of, run
 
 from calibration.results.store import read_run
 
+END = load_plugin("callback", "calibration_end")
 
-def start(lab: Lab, log: Path) -> subprocess.Popen[bytes]:
-    """Start a run in a process group of its own, as a shell does."""
-    with log.open("wb") as stream:
-        return subprocess.Popen(
+
+ANOTHER_DISPLAY = {"ANSIBLE_STDOUT_CALLBACK": "default", "ANSIBLE_CALLBACK_PLUGINS": "/nonexistent"}
+"""What ansible-runner and AWX do: a callback of their own shows the run, and ansible.cfg's directories are left out."""
+
+
+@contextmanager
+def start(lab: Lab, log: Path, **extra: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Start a run in a process group of its own, as a shell does; a test that fails does not wait for it."""
+    with (
+        log.open("wb") as stream,
+        subprocess.Popen(
             lab.command("calibrate.yml", profile=SLOW),
             cwd=ROOT,
-            env=lab.environment(),
+            env=lab.environment(**extra),
             stdin=subprocess.DEVNULL,
             stdout=stream,
             stderr=subprocess.STDOUT,
             process_group=0,
-        )
+        ) as process,
+    ):
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def wait_for(log: Path, text: str, process: subprocess.Popen[bytes]) -> None:
@@ -32,6 +48,15 @@ def wait_for(log: Path, text: str, process: subprocess.Popen[bytes]) -> None:
     while text not in log.read_text(encoding="utf-8"):
         assert process.poll() is None, log.read_text(encoding="utf-8")
         assert time.monotonic() < until, log.read_text(encoding="utf-8")
+        time.sleep(0.1)
+
+
+def wait_for_step(lab: Lab, process: subprocess.Popen[bytes]) -> None:
+    """Wait until the first step is recorded, whatever is shown."""
+    until = time.monotonic() + PATIENCE_S
+    while not any('"record":"step"' in path.read_text(encoding="utf-8") for path in lab.results.rglob("records.jsonl")):
+        assert process.poll() is None
+        assert time.monotonic() < until
         time.sleep(0.1)
 
 
@@ -69,6 +94,49 @@ def test_an_interrupted_step_leaves_nothing_but_what_was_measured(lab: Lab, numb
     assert str(run / "run.json") in text
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda each: each.name)
+def test_an_interrupted_run_is_tidied_up_whatever_shows_it(lab: Lab, number: signal.Signals) -> None:
+    log = lab.directory / "log"
+    with start(lab, log, **ANOTHER_DISPLAY) as process:
+        wait_for_step(lab, process)
+        wait_for_kernel(lab)
+        os.killpg(process.pid, number)
+        code = process.wait(PATIENCE_S)
+    text = log.read_text(encoding="utf-8")
+    assert code == 99, text
+    assert "TASK [" in text
+    assert lab.leftovers() == []
+    (run,) = lab.runs()
+    document = read_run(run)
+    assert document.run.status == "interrupted"
+    assert [each.kind for each in document.measurements] == ["idle_latency"]
+    assert "localhost: interrupted, 1 measured, 1 not" in text
+
+
+def test_a_lab_without_a_sut_is_an_error_whatever_shows_it(lab: Lab) -> None:
+    inventory = lab.directory / "hosts.yml"
+    inventory.write_text("all:\n  children:\n    testbed1:\n")
+    ended = lab.run("calibrate.yml", "--inventory", str(inventory), **ANOTHER_DISPLAY)
+    assert ended.rc == 2
+    assert "Expected at least one SUT in the inventory, found none" in ended.text
+
+
+def test_the_exit_code_is_the_same_whatever_shows_the_run(lab: Lab) -> None:
+    options = lab.command("calibrate.yml", profile="thorough")[5:]
+    ended = run(
+        [sys.executable, "-m", "calibration.cli", "run", *options],
+        lab.environment(PYTHONPATH=str(ROOT), **ANOTHER_DISPLAY),
+    )
+    assert ended.rc == 2, ended.text
+    assert "TASK [" in ended.text
+    options = [*options, "-e", f"calibration_profile={TINY}", "-e", f"calibration_remote_base={lab.directory}/missing"]
+    ended = run(
+        [sys.executable, "-m", "calibration.cli", "run", *options],
+        lab.environment(PYTHONPATH=str(ROOT), **ANOTHER_DISPLAY),
+    )
+    assert ended.rc == 3, ended.text
+
+
 def test_an_interruption_before_anything_was_begun_leaves_nothing(lab: Lab) -> None:
     log = lab.directory / "log"
     with start(lab, log) as process:
@@ -103,3 +171,26 @@ def test_cleaning_up_what_is_not_there_changes_nothing(lab: Lab) -> None:
     assert ended.rc == 0, ended.text
     assert not lab.results.exists()
     assert lab.leftovers() == []
+
+
+def test_the_cleanup_uses_the_interrupted_commands_connection() -> None:
+    arguments = {
+        "inventory": ("/labs/mine",),
+        "extra_vars": ("a=1", "@/labs/vars.yml"),
+        "remote_user": "lab",
+        "private_key_file": "/keys/lab",
+        "connection": "ssh",
+        "become": True,
+        "become_method": "su",
+        "become_user": None,
+        "subset": "testbed1",
+        "check": False,
+        "tags": ("all",),
+    }
+    command = END.cleanup_command(arguments, "20261121T000000Z-0000", ["sut1", "sut2"])
+    assert command[1:5] == ["-m", "ansible", "playbook", str(ROOT / "playbooks" / "cleanup.yml")]
+    assert command[5:] == [
+        *("--inventory", "/labs/mine", "--extra-vars", "a=1", "--extra-vars", "@/labs/vars.yml"),
+        *("--private-key=/keys/lab", "--user=lab", "--become-method=su", "--become", "--limit", "sut1,sut2"),
+        *("--extra-vars", '{"calibration_run_id": "20261121T000000Z-0000"}'),
+    ]

@@ -108,29 +108,6 @@ def test_a_failure_is_shown_in_full_with_what_the_program_said() -> None:
     assert CALLBACK.failure_text({}) == "no reason was given"
 
 
-def test_the_cleanup_uses_the_interrupted_commands_connection() -> None:
-    arguments = {
-        "inventory": ("/labs/mine",),
-        "extra_vars": ("a=1", "@/labs/vars.yml"),
-        "remote_user": "lab",
-        "private_key_file": "/keys/lab",
-        "connection": "ssh",
-        "become": True,
-        "become_method": "su",
-        "become_user": None,
-        "subset": "testbed1",
-        "check": False,
-        "tags": ("all",),
-    }
-    command = CALLBACK.cleanup_command(arguments, "20261121T000000Z-0000", ["sut1", "sut2"])
-    assert command[1:5] == ["-m", "ansible", "playbook", str(ROOT / "playbooks" / "cleanup.yml")]
-    assert command[5:] == [
-        *("--inventory", "/labs/mine", "--extra-vars", "a=1", "--extra-vars", "@/labs/vars.yml"),
-        *("--private-key=/keys/lab", "--user=lab", "--become-method=su", "--become", "--limit", "sut1,sut2"),
-        *("--extra-vars", '{"calibration_run_id": "20261121T000000Z-0000"}'),
-    ]
-
-
 def test_a_terminal_shows_the_step_live_until_it_is_interrupted(lab: Lab) -> None:
     controller, terminal = pty.openpty()
     seen = b""

@@ -4,8 +4,7 @@
 On a terminal a live block below the messages shows, per SUT that measures, the step, what it is, the time elapsed and
 the time expected to remain. Elsewhere (a CI log, TERM=dumb) there is one line per event and no control character.
 
-A calibration that is interrupted is tidied up from here: the SUTs of the run are cleaned and the documents of what they
-had measured are assembled, by playbooks/cleanup.yml with the options of the interrupted command.
+How the calibration ends, its exit code and the tidying up after an interruption, is the affair of calibration_end.
 """
 
 from __future__ import annotations
@@ -20,30 +19,18 @@ author: The calibration harness contributors
 """
 
 import atexit
-import json
 import os
-import shlex
 import shutil
-import signal
-import subprocess
 import sys
 import threading
 import time
 
-from ansible import constants as C
-from ansible import context
 from ansible.plugins.callback import CallbackBase
 
 sys.path.append(os.path.abspath(__file__ + "/../../plugin_utils"))
 
-from calibration_plugins import ROOT
+import calibration_plugins  # noqa: F401 - makes the checkout's package importable
 
-from calibration.errors import BAD_INPUT, ENVIRONMENT, VERDICT_FAILED
-
-# The roles' plugins need these; imported once here, before Ansible forks a worker for each task, they cost nothing
-# there.
-from calibration.results import assemble, store  # noqa: F401
-from calibration.run import note_failure
 from calibration.text import HarmlessStream, message, visible
 
 REFRESH_S = 1.0
@@ -65,12 +52,6 @@ SILENT = ("settings", "verdict")
 
 SILENT_IN_CHECK_MODE = ("measure", "cleanup", "collect", "report")
 """Roles that do nothing in check mode."""
-
-EXIT_CODES = {"settings": BAD_INPUT, "verdict": VERDICT_FAILED}
-"""What a failure in a role says about the command; in all others the environment could not do it."""
-
-WORKERS_END_S = 10
-"""How long an interrupted worker may take to tidy up before its SUT is cleaned regardless."""
 
 RED = "\033[31m"
 GREEN = "\033[32m"
@@ -199,40 +180,6 @@ def failure_text(result):
     return "\n".join(parts)
 
 
-def cleanup_command(arguments, run_id, suts):
-    """Return the command that cleans up after *run_id* on *suts*, with the connection options in *arguments*."""
-    command = [sys.executable, "-m", "ansible", "playbook", os.path.join(ROOT, "playbooks", "cleanup.yml")]
-    for option, values in (
-        ("--inventory", arguments.get("inventory") or ()),
-        ("--extra-vars", arguments.get("extra_vars") or ()),
-        ("--vault-id", arguments.get("vault_ids") or ()),
-        ("--vault-password-file", arguments.get("vault_password_files") or ()),
-    ):
-        for value in values:
-            command += [option, value]
-    for option, name in (
-        ("--private-key", "private_key_file"),
-        ("--user", "remote_user"),
-        ("--timeout", "timeout"),
-        ("--ssh-common-args", "ssh_common_args"),
-        ("--ssh-extra-args", "ssh_extra_args"),
-        ("--sftp-extra-args", "sftp_extra_args"),
-        ("--scp-extra-args", "scp_extra_args"),
-        ("--become-user", "become_user"),
-    ):
-        if arguments.get(name):
-            command.append(f"{option}={arguments[name]}")
-    for option, name, usual in (
-        ("--connection", "connection", C.DEFAULT_TRANSPORT),
-        ("--become-method", "become_method", C.DEFAULT_BECOME_METHOD),
-    ):
-        if arguments.get(name, usual) != usual:
-            command.append(f"{option}={arguments[name]}")
-    if arguments.get("become"):
-        command.append("--become")
-    return [*command, "--limit", ",".join(suts), "--extra-vars", json.dumps({"calibration_run_id": run_id})]
-
-
 class CallbackModule(CallbackBase):
     """The stdout callback."""
 
@@ -243,63 +190,36 @@ class CallbackModule(CallbackBase):
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self.screen = Screen(sys.stdout, *terminal_wants(sys.stdout, os.environ))
-        self.process = os.getpid()
-        self.phase = None
+        self.phases = set()
         self.progress = {}
+        self.measuring = set()
         self.finished = {}
         self.said = set()
-        self.run_id = None
-        self.open = {}
         self.site = None
-        self.reached_stats = False
         self.refresher = None
         self.measured = threading.Event()
-        self.passwords = {}
 
     # Beginning and end
 
     def v2_playbook_on_start(self, playbook):
-        """Make sure that however the command ends, the SUTs are left clean."""
-        # Ansible's own warnings quote what SUTs say as it came.
-        sys.stdout, sys.stderr = HarmlessStream(sys.stdout), HarmlessStream(sys.stderr)
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup's choice is kept
-                signal.signal(number, self.ended_from_outside)
-        atexit.register(self.tidy_up)
-
-    def ended_from_outside(self, number, frame):
-        """Treat a polite request to end, or a closed terminal, like Ctrl-C."""
-        if os.getpid() != self.process:  # a worker that has not yet got its own handler, or Ansible gives it none
-            signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)
-            return
-        interrupt = signal.getsignal(signal.SIGINT)
-        if callable(interrupt):
-            interrupt(signal.SIGINT, frame)
-
-    def set_play_context(self, play_context):
-        """Keep the passwords that were typed in: cleaning up after an interruption must not ask again."""
-        self.passwords = {
-            "--connection-password-file": play_context.password,
-            "--become-password-file": play_context.become_pass,
-        }
+        """Make sure that nothing is drawn any more when the command ends, however it does."""
+        if type(self) is CallbackModule:  # that of ansible-runner derives from it, and speaks in control characters
+            # Ansible's own warnings quote what SUTs say as it came.
+            sys.stdout, sys.stderr = HarmlessStream(sys.stdout), HarmlessStream(sys.stderr)
+        atexit.register(self.stop_refreshing)
 
     def v2_playbook_on_no_hosts_matched(self):
-        """An inventory without a SUT is a mistake, not a success."""
-        self.screen.message("Expected at least one SUT in the inventory, found none. Name one, or check --limit.", RED)
-        note_failure(BAD_INPUT)
-        raise SystemExit(BAD_INPUT)
+        """The callback that ends the command says so."""
 
     def v2_playbook_on_no_hosts_remaining(self):
         """Every SUT has failed, and each has said why."""
 
     def v2_playbook_on_task_start(self, task, is_conditional):
-        """Say when a new phase begins."""
-        self.stop_refreshing()
+        """Say when the first SUT begins a new phase: with some strategies each comes to it at its own time."""
         role = task._role.get_name() if task._role else None
-        if role is None or role == self.phase or role in SILENT or task.action == "calibration_record":
+        if role is None or role in self.phases or role in SILENT or task.action == "calibration_record":
             return
-        self.phase = role
+        self.phases.add(role)
         if task.check_mode and role in SILENT_IN_CHECK_MODE:
             return
         self.screen.message(PHASES.get(role, role))
@@ -307,7 +227,6 @@ class CallbackModule(CallbackBase):
     def v2_playbook_on_stats(self, stats):
         """Say, per SUT, how it went and where the results are."""
         self.stop_refreshing()
-        self.reached_stats = True
         for name in sorted(self.finished):
             ended = self.finished[name]
             bad = stats.failures.get(name) or stats.dark.get(name) or ended["status"] != "complete"
@@ -334,24 +253,21 @@ class CallbackModule(CallbackBase):
     # One SUT's events
 
     def v2_runner_on_start(self, host, task):
-        """Note which SUTs have begun, and start the clock of one that begins to measure."""
+        """Start the clock of a SUT that begins to measure."""
         name = host.get_name()
-        if task.action in ("calibration_plan", "sut_kernel"):
-            self.open[name] = True
         if task.action == "calibration_step" and name in self.progress:
             self.progress[name].start(time.monotonic())
+            self.measuring.add(name)
             self.start_refreshing()
 
     def v2_runner_on_ok(self, result):
         """Keep what the progress and the summary need."""
         name, action, fields = result.host.get_name(), result.task.action, result.result
-        if action == "calibration_run":
-            self.run_id = fields["ansible_facts"]["calibration_run_id"]
-        elif action == "calibration_plan":
+        self.task_ended(result)
+        if action == "calibration_plan":
             self.planned(name, fields["plan"], result.task.check_mode)
         elif action == "calibration_collect" and fields.get("run"):
             self.finished[name] = dict(fields["run"])
-            self.open.pop(name, None)
         elif action == "calibration_report":
             if "page" in fields and name in self.finished:
                 self.finished[name]["page"] = fields["page"]
@@ -397,33 +313,33 @@ class CallbackModule(CallbackBase):
 
     def v2_runner_on_failed(self, result, ignore_errors=False):
         """Show a failure; one in a loop has been shown already."""
+        self.task_ended(result)
         if not result.result.get("results"):
             self.failed(result)
-        else:
-            self.note(result.task)
 
     def v2_runner_on_unreachable(self, result):
         """Show that a SUT cannot be reached."""
-        note_failure(ENVIRONMENT)
+        self.task_ended(result)
         self.say(result.host.get_name(), f"not reachable: {failure_text(result.result)}", RED)
         if self._display.verbosity:
             self.detail(result)
 
     def v2_runner_on_skipped(self, result):
         """What is skipped is no news."""
+        self.task_ended(result)
+
+    def task_ended(self, result):
+        """Take the live line of a SUT that does not measure any more away."""
+        if result.task.action == "calibration_step":
+            self.measuring.discard(result.host.get_name())
+            if not self.measuring:
+                self.stop_refreshing()
 
     def failed(self, result):
         """Show a failure in full, once."""
-        self.note(result.task, result.result.get("exit_code"))
         self.say(result.host.get_name(), failure_text(result.result), RED)
         if self._display.verbosity:
             self.detail(result)
-
-    def note(self, task, exit_code=None):
-        """Note what a failure of *task* means for the command's exit code."""
-        role = task._role.get_name() if task._role else None
-        own = task.vars.get("calibration_exit_code")
-        note_failure(int(exit_code or own or EXIT_CODES.get(role, ENVIRONMENT)))
 
     def say(self, name, text, colour=None):
         """Show *text* about SUT *name*, once."""
@@ -442,7 +358,8 @@ class CallbackModule(CallbackBase):
     def draw(self):
         """Draw the live block."""
         now = time.monotonic()
-        self.screen.draw([each.line(now) for _, each in sorted(self.progress.items()) if not each.finished])
+        lines = [self.progress[name].line(now) for name in sorted(self.measuring) if not self.progress[name].finished]
+        self.screen.draw(lines)
 
     def start_refreshing(self):
         """Refresh the live block until the measuring is over."""
@@ -464,67 +381,3 @@ class CallbackModule(CallbackBase):
             self.refresher.join()
             self.refresher = None
             self.screen.clear()
-
-    # Interrupted
-
-    def tidy_up(self):
-        """Clean up after a calibration that did not reach its end. Runs when the controller's process ends."""
-        if os.getpid() != self.process:
-            return
-        self.stop_refreshing()
-        if self.reached_stats or self.run_id is None or not self.open:
-            return
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # Ansible took it away; a second Ctrl-C gives up
-        suts = sorted(self.open)
-        command = cleanup_command(context.CLIARGS, self.run_id, suts)
-        self.screen.message(f"Interrupted: cleaning up on {', '.join(suts)} (Ctrl-C again gives up)")
-        try:
-            self.await_workers()
-            done = self.run_cleanup(command)
-        except KeyboardInterrupt:
-            done = None
-        if done != 0:
-            shown = shlex.join(command[5:])
-            self.screen.message(
-                f"The cleanup is not complete. Start it again with: ansible-playbook playbooks/cleanup.yml {shown}", RED
-            )
-
-    def await_workers(self):
-        """Wait until the interrupted workers have tidied up what they were writing."""
-        import multiprocessing  # noqa: PLC0415 - needed only here
-
-        until = time.monotonic() + WORKERS_END_S
-        while time.monotonic() < until and multiprocessing.active_children():
-            time.sleep(0.05)
-
-    def run_cleanup(self, command):
-        """Run *command* with the passwords that were typed in; return its exit code."""
-        pipes = []
-        for option, password in self.passwords.items():
-            if password:
-                reader, writer = os.pipe()
-                os.write(writer, str(password).encode())
-                os.close(writer)
-                pipes.append(reader)
-                command = [*command, option, f"/dev/fd/{reader}"]
-        environment = {
-            **os.environ,
-            "ANSIBLE_CONFIG": os.environ.get("ANSIBLE_CONFIG", os.path.join(ROOT, "ansible.cfg")),
-        }
-        with subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=1,  # Ansible has made its own standard output and error such that a child does not inherit them
-            stderr=2,
-            env=environment,
-            pass_fds=pipes,
-            start_new_session=True,
-        ) as process:
-            try:
-                return process.wait()
-            except KeyboardInterrupt:
-                process.terminate()
-                raise
-            finally:
-                for reader in pipes:
-                    os.close(reader)

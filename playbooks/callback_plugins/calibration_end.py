@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a calibration ends, whatever shows it: its exit code, and that an interrupted one is tidied up.
+
+ansible-runner and AWX put a callback of their own in the place of the one that shows progress, and leave out the
+directories of callbacks that ansible.cfg names. Ansible finds this one because it lies beside the playbooks, and loads
+it without being asked to.
+
+A calibration that is interrupted is tidied up from here: the SUTs of the run are cleaned and the documents of what they
+had measured are assembled, by playbooks/cleanup.yml with the options of the interrupted command.
+"""
+
+from __future__ import annotations
+
+DOCUMENTATION = """
+name: calibration_end
+type: aggregate
+short_description: Exit code of a calibration, and clean-up of an interrupted one
+description:
+  - Notes what failures mean for the exit code of the command.
+  - Cleans the SUTs of an interrupted run and assembles its documents.
+author: The calibration harness contributors
+"""
+
+import atexit
+import json
+import multiprocessing
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+
+from ansible import constants as C
+from ansible import context
+from ansible.plugins.callback import CallbackBase
+
+sys.path.append(os.path.abspath(__file__ + "/../../../ansible/plugins/plugin_utils"))
+
+from calibration_plugins import ROOT
+
+from calibration.errors import BAD_INPUT, ENVIRONMENT, VERDICT_FAILED
+
+# The roles' plugins need these; imported once here, before Ansible forks a worker for each task, they cost nothing
+# there.
+from calibration.results import assemble, store  # noqa: F401
+from calibration.run import note_failure
+
+EXIT_CODES = {"settings": BAD_INPUT, "verdict": VERDICT_FAILED}
+"""What a failure in a role says about the command; in all others the environment could not do it."""
+
+TOUCHING = ("calibration_plan", "sut_kernel")
+"""Actions with whose beginning a SUT has something of the run, or the results have."""
+
+WORKERS_END_S = 10
+"""How long an interrupted worker may take to tidy up before its SUT is cleaned regardless."""
+
+
+def cleanup_command(arguments, run_id, suts):
+    """Return the command that cleans up after *run_id* on *suts*, with the connection options in *arguments*."""
+    command = [sys.executable, "-m", "ansible", "playbook", os.path.join(ROOT, "playbooks", "cleanup.yml")]
+    for option, values in (
+        ("--inventory", arguments.get("inventory") or ()),
+        ("--extra-vars", arguments.get("extra_vars") or ()),
+        ("--vault-id", arguments.get("vault_ids") or ()),
+        ("--vault-password-file", arguments.get("vault_password_files") or ()),
+    ):
+        for value in values:
+            command += [option, value]
+    for option, name in (
+        ("--private-key", "private_key_file"),
+        ("--user", "remote_user"),
+        ("--timeout", "timeout"),
+        ("--ssh-common-args", "ssh_common_args"),
+        ("--ssh-extra-args", "ssh_extra_args"),
+        ("--sftp-extra-args", "sftp_extra_args"),
+        ("--scp-extra-args", "scp_extra_args"),
+        ("--become-user", "become_user"),
+    ):
+        if arguments.get(name):
+            command.append(f"{option}={arguments[name]}")
+    for option, name, usual in (
+        ("--connection", "connection", C.DEFAULT_TRANSPORT),
+        ("--become-method", "become_method", C.DEFAULT_BECOME_METHOD),
+    ):
+        if arguments.get(name, usual) != usual:
+            command.append(f"{option}={arguments[name]}")
+    if arguments.get("become"):
+        command.append("--become")
+    return [*command, "--limit", ",".join(suts), "--extra-vars", json.dumps({"calibration_run_id": run_id})]
+
+
+class CallbackModule(CallbackBase):
+    """Loaded beside whichever callback shows the calibration."""
+
+    CALLBACK_VERSION = 2.0
+    CALLBACK_TYPE = "aggregate"
+    CALLBACK_NAME = "calibration_end"
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.process = os.getpid()
+        self.run_id = None
+        self.open = set()
+        self.reached_stats = False
+        self.passwords = {}
+        # Registered before any callback is told that the playbook starts: what a display registers then runs first.
+        atexit.register(self.tidy_up)
+
+    def v2_playbook_on_start(self, playbook):
+        """Make sure that however the command ends, the SUTs are left clean."""
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup's choice is kept
+                signal.signal(number, self.ended_from_outside)
+
+    def ended_from_outside(self, number, frame):
+        """Treat a polite request to end, or a closed terminal, like Ctrl-C."""
+        if os.getpid() != self.process:  # a worker that has not yet got its own handler, or Ansible gives it none
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+            return
+        interrupt = signal.getsignal(signal.SIGINT)
+        if callable(interrupt):
+            interrupt(signal.SIGINT, frame)
+
+    def set_play_context(self, play_context):
+        """Keep the passwords that were typed in: cleaning up after an interruption must not ask again."""
+        self.passwords = {
+            "--connection-password-file": play_context.password,
+            "--become-password-file": play_context.become_pass,
+        }
+
+    def v2_playbook_on_no_hosts_matched(self):
+        """An inventory without a SUT is a mistake, not a success."""
+        self._display.error("Expected at least one SUT in the inventory, found none. Name one, or check --limit.")
+        note_failure(BAD_INPUT)
+        raise SystemExit(BAD_INPUT)
+
+    def v2_playbook_on_stats(self, stats):
+        """Take the calibration as ended: nothing needs tidying up any more."""
+        self.reached_stats = True
+
+    # One SUT's events
+
+    def v2_runner_on_start(self, host, task):
+        """Note which SUTs have begun."""
+        if task.action in TOUCHING:
+            self.open.add(host.get_name())
+
+    def v2_runner_on_ok(self, result):
+        """Note the run's name, and which SUTs have ended."""
+        if result.task.action == "calibration_run":
+            self.run_id = result.result["ansible_facts"]["calibration_run_id"]
+        elif result.task.action == "calibration_collect" and result.result.get("run"):
+            self.open.discard(result.host.get_name())
+
+    def v2_runner_on_unreachable(self, result):
+        """A SUT that cannot be reached is not what a failed verdict is."""
+        note_failure(ENVIRONMENT)
+
+    def v2_runner_on_failed(self, result, ignore_errors=False):
+        """Note what a failure means for the command's exit code."""
+        task = result.task
+        role = task._role.get_name() if task._role else None
+        code = result.result.get("exit_code") or task.vars.get("calibration_exit_code")
+        note_failure(int(code or EXIT_CODES.get(role, ENVIRONMENT)))
+
+    v2_runner_item_on_failed = v2_runner_on_failed
+
+    # Interrupted
+
+    def tidy_up(self):
+        """Clean up after a calibration that did not reach its end. Runs when the controller's process ends."""
+        if os.getpid() != self.process or self.reached_stats or self.run_id is None or not self.open:
+            return
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # Ansible took it away; a second Ctrl-C gives up
+        suts = sorted(self.open)
+        command = cleanup_command(context.CLIARGS, self.run_id, suts)
+        self._display.display(f"Interrupted: cleaning up on {', '.join(suts)} (Ctrl-C again gives up)")
+        try:
+            self.await_workers()
+            done = self.run_cleanup(command)
+        except KeyboardInterrupt:
+            done = None
+        if done != 0:
+            shown = shlex.join(command[5:])
+            self._display.display(
+                f"The cleanup is not complete. Start it again with: ansible-playbook playbooks/cleanup.yml {shown}",
+                color=C.COLOR_ERROR,
+            )
+
+    def await_workers(self):
+        """Wait until the interrupted workers have tidied up what they were writing."""
+        until = time.monotonic() + WORKERS_END_S
+        while time.monotonic() < until and multiprocessing.active_children():
+            time.sleep(0.05)
+
+    def run_cleanup(self, command):
+        """Run *command* with the passwords that were typed in; return its exit code."""
+        pipes = []
+        for option, password in self.passwords.items():
+            if password:
+                reader, writer = os.pipe()
+                os.write(writer, str(password).encode())
+                os.close(writer)
+                pipes.append(reader)
+                command = [*command, option, f"/dev/fd/{reader}"]
+        environment = {
+            **os.environ,
+            "ANSIBLE_CONFIG": os.environ.get("ANSIBLE_CONFIG", os.path.join(ROOT, "ansible.cfg")),
+            # Another display may be bound to the interrupted command, as that of ansible-runner is.
+            "ANSIBLE_CALLBACK_PLUGINS": os.path.join(ROOT, "ansible", "plugins", "callback"),
+            "ANSIBLE_STDOUT_CALLBACK": "calibration",
+        }
+        with subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=1,  # Ansible has made its own standard output and error such that a child does not inherit them
+            stderr=2,
+            env=environment,
+            pass_fds=pipes,
+            start_new_session=True,
+        ) as process:
+            try:
+                return process.wait()
+            except KeyboardInterrupt:
+                process.terminate()
+                raise
+            finally:
+                for reader in pipes:
+                    os.close(reader)
