@@ -43,6 +43,7 @@ SEVERITIES: dict[str, Severity] = {
     "RING_FULL": "warn",
     "COVERAGE_LOW": "warn",
     "PARTIAL": "warn",
+    "NOT_AS_EXPECTED": "warn",
 }
 """Every flag there is, with its severity. The method page ``docs/method/validity.rst`` explains each."""
 

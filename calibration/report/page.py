@@ -86,26 +86,27 @@ class Page:
 def render(raw: bytes) -> Page:
     """Return the page of the run document *raw*, a valid ``run.json`` as its bytes lie on disk."""
     document = RunDocument.model_validate_json(raw)
-    context = document.context.parsed
-    drawings = Drawings(context)
+    context = None if document.context is None else document.context.parsed
+    drawings = None if context is None else Drawings(context)
     text = (
         environment()
         .get_template("page.rst.j2")
         .render(
             document=document,
             run=document.run,
+            attempts=document.attempts,
             context=context,
             digest=hashlib.sha256(raw).hexdigest(),
             headlines=headlines(document),
             provenance=provenance(document),
-            machine=machine(context),
+            machine=() if context is None else machine(context),
             notes=notes(document.measurements),
             sections=SECTIONS,
             parts=list(parts(document, drawings)),
             unreadable=_by_reason(document.not_measured),
         )
     )
-    return Page(text=_tidy(text), figures=drawings.drawn)
+    return Page(text=_tidy(text), figures={} if drawings is None else drawings.drawn)
 
 
 def _tidy(text: str) -> str:
@@ -113,13 +114,14 @@ def _tidy(text: str) -> str:
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip("\n") + "\n"
 
 
-def parts(document: RunDocument, drawings: Drawings) -> Iterator[Part]:
+def parts(document: RunDocument, drawings: Drawings | None) -> Iterator[Part]:
     """Yield what the page says about each kind there is, by section and then by the position its macro file names."""
+    kept = None if document.plan is None else document.plan.traffic_shape
     names = {
         "drawings": drawings,
-        "context": document.context.parsed,
-        "kept": document.plan.traffic_shape,
-        "shape_origin": partial(shape_origin, document.plan.traffic_shape),
+        "context": None if document.context is None else document.context.parsed,
+        "kept": kept,
+        "shape_origin": partial(shape_origin, kept),
     }
     modules = {kind: kind_module(kind, names) for kind in registry()}
     for kind, module in modules.items():
@@ -128,6 +130,9 @@ def parts(document: RunDocument, drawings: Drawings) -> Iterator[Part]:
     for kind in sorted(modules, key=lambda each: (SECTIONS.index(modules[each].section), modules[each].position, each)):
         measured = [each for each in document.measurements if each.kind == kind]
         missing = tuple(each for each in document.not_measured if each.kind == kind)
+        if not measured and not missing and document.plan is None:
+            nothing = next(each for each in document.not_measured if each.kind == "run")
+            missing = (nothing.model_copy(update={"kind": kind, "what": registry()[kind].title}),)
         if not measured and not missing:
             missing = (
                 NotMeasured(
@@ -235,13 +240,20 @@ def _by_reason(not_measured: Sequence[NotMeasured]) -> dict[str, list[str]]:
 
 def provenance(document: RunDocument) -> list[Fact]:
     """Return where the figures of *document* come from."""
-    run, kernels, capture = document.run, document.run.kernels, document.context.parsed.capture
+    run, kernels = document.run, document.run.kernels
+    capture = None if document.context is None else document.context.parsed.capture
     clocks = dict.fromkeys(
         f"{each.clock.source} at {filters.frequency(each.clock.hz)}"
         for each in document.measurements
         if each.clock is not None
     )
-    user = None if capture.uid is None else "root" if capture.uid == 0 else f"ordinary user (uid {capture.uid})"
+    user = (
+        None
+        if capture is None or capture.uid is None
+        else "root"
+        if capture.uid == 0
+        else f"ordinary user (uid {capture.uid})"
+    )
     return [
         Fact("Run", run.id),
         Fact("Status", run.status),
@@ -260,9 +272,9 @@ def provenance(document: RunDocument) -> list[Fact]:
         Fact("Compiler flags", kernels.flags if kernels else None),
         Fact("Kernel sources, sha256", kernels.source_sha256 if kernels else None),
         Fact("Clock", "; ".join(clocks) or None),
-        Fact("Context captured", capture.captured_at),
+        Fact("Context captured", capture.captured_at if capture else None),
         Fact("Captured as", user),
-        Fact("Capture, sha256", document.context.capture_sha256),
+        Fact("Capture, sha256", document.context.capture_sha256 if document.context else None),
     ]
 
 

@@ -4,6 +4,7 @@
 import hashlib
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
@@ -14,8 +15,12 @@ from calibration.errors import InputError
 from calibration.judge import judge
 from calibration.measurements import declaration
 from calibration.measurements.base import Missing, Step
+from calibration.plan import Plan
+from calibration.preflight import Check
+from calibration.preflight import flags as expectation_flags
 from calibration.results.model import (
     SCHEMA_VERSION,
+    Attempt,
     CapturedContext,
     Kernels,
     Measurement,
@@ -25,15 +30,20 @@ from calibration.results.model import (
     RunStatus,
 )
 from calibration.results.store import (
-    CAPTURE,
+    AttemptRecord,
+    EndRecord,
     KernelsRecord,
+    NotBegunRecord,
     NoteRecord,
+    RestoredRecord,
+    ResumeRecord,
     StartRecord,
     StepRecord,
     records,
     write_document,
 )
 from calibration.sutprobe import read_document
+from calibration.tuning import Change
 from calibration.validity import Flag, flag, validity
 
 EMULATED = re.compile(r"\bTCG\b")
@@ -42,54 +52,192 @@ EMULATED = re.compile(r"\bTCG\b")
 ENDED_EARLY = ("timed_out", "killed")
 """Outcomes of a command that was told to end, by its deadline or by a signal: its document may hold what it had."""
 
+NO_REASON = "the run ended before this step and left no reason"
+LOST_CONTROLLER = "the controller was lost before it could say why"
+INTERRUPTED = "it was interrupted"
+
 THE_REST = "what was left when the command ended"
 """Names what a command that ended early has no value for; its parts may be named beside it, one by one."""
+
+
+@dataclass
+class _Attempt:
+    """What the records say about one attempt."""
+
+    began: AttemptRecord
+    changes: dict[tuple[str, str], Change]
+    ended: str | None = None
+    finished_at: datetime | None = None
+    interrupted: bool = False
+
+
+@dataclass
+class _History:
+    """What the records of a run say."""
+
+    attempts: list[_Attempt] = field(default_factory=list)
+    kernels: Kernels | None = None
+    done: dict[str, list[tuple[StepRecord, _Attempt]]] = field(default_factory=dict)
+
+    @property
+    def start(self) -> StartRecord | None:
+        """The record that has the plan."""
+        return next((each.began for each in self.attempts if isinstance(each.began, StartRecord)), None)
+
+    def best(self, step: Step) -> tuple[StepRecord, _Attempt] | None:
+        """Return the record of *step* that says most: a result, or a part of one, or the newest that failed."""
+        found = self.done.get(step.id, [])
+        return max(enumerate(found), key=lambda each: (_worth(each[1][0]), each[0]))[1] if found else None
+
+
+def _worth(record: StepRecord) -> int:
+    return 2 if record.outcome == "ok" else 1 if _ended_early(record) else 0
+
+
+def _history(directory: Path) -> _History:
+    """Return what the records in *directory* say. Raises ``InputError`` where they are not those of a run."""
+    history = _History()
+    for record in records(directory):
+        if isinstance(record, AttemptRecord):
+            changes = {(each.setting, each.where): each for each in record.changes}
+            history.attempts.append(_Attempt(began=record, changes=changes))
+            continue
+        if not history.attempts:
+            break
+        attempt = history.attempts[-1]
+        match record:
+            case KernelsRecord():
+                history.kernels = record.kernels
+            case StepRecord():
+                history.done.setdefault(record.step.id, []).append((record, attempt))
+            case NoteRecord():
+                attempt.ended = record.reason
+            case RestoredRecord():
+                attempt.changes |= {(each.setting, each.where): each for each in record.changes}
+            case EndRecord():
+                attempt.finished_at, attempt.interrupted = record.finished_at, record.interrupted
+    if not history.attempts or isinstance(history.attempts[0].began, ResumeRecord):
+        raise InputError(f"expected the records in {directory} to begin with the start of a run, found no start")
+    return history
 
 
 def assemble(directory: Path, *, now: datetime, interrupted: bool = False) -> RunDocument:
     """Make the run document from a run's records, write it whole, and return it.
 
-    *interrupted* says that the run was ended from outside: the steps without a record then have that as their reason.
-    Raises ``InputError`` where the records are not those of a run, ``EnvironmentLacksError`` where the document cannot
-    be written.
+    Where the last attempt did not record its end, that is *now*, and *interrupted* says whether it was ended from
+    outside: the steps without a record then have that as their reason. Raises ``InputError`` where the records are not
+    those of a run, ``EnvironmentLacksError`` where the document cannot be written.
     """
-    start: StartRecord | None = None
-    kernels: Kernels | None = None
-    note: str | None = None
-    done: dict[str, StepRecord] = {}
-    for record in records(directory):
-        match record:
-            case StartRecord():
-                start = record
-            case KernelsRecord():
-                kernels = record.kernels
-            case StepRecord():
-                done[record.step.id] = record
-            case NoteRecord():
-                note = record.reason
-    if start is None:
-        raise InputError(f"expected the records in {directory} to begin with the start of a run, found no start")
-    capture = directory / CAPTURE
+    history = _history(directory)
+    last = history.attempts[-1]
+    if last.finished_at is None:
+        last.finished_at, last.interrupted = now, interrupted
+    start = history.start
+    first = history.attempts[0].began
+    if isinstance(first, ResumeRecord):
+        raise TypeError("the history of a run begins with its start")
+    captured = _captured(directory, history)
+    measurements: list[Measurement] = []
+    if start is None or captured is None:
+        not_measured = [_nothing(history)]
+        status: RunStatus = "not_begun"
+    else:
+        measurements, not_measured = _outcomes(start.plan, history, captured.parsed)
+        status = _status(not_measured, interrupted=last.interrupted)
+    document = RunDocument(
+        schema_version=SCHEMA_VERSION,
+        run=Run(
+            id=first.id,
+            testbed=first.testbed,
+            sut=first.sut,
+            profile=(start or first).profile,
+            started_at=first.started_at,
+            finished_at=last.finished_at,
+            harness_version=(start or first).harness_version,
+            kernels=history.kernels,
+            status=status,
+        ),
+        attempts=tuple(_attempts(history, not_measured)),
+        context=captured,
+        plan=None if start is None else start.plan,
+        measurements=tuple(measurements),
+        not_measured=tuple(not_measured),
+        verdicts=tuple(judge(measurements)),
+    )
+    write_document(directory, document)
+    return document
+
+
+def _captured(directory: Path, history: _History) -> CapturedContext | None:
+    """Return the context that the run began with, or that kept it from beginning; ``None`` where there is none.
+
+    Raises ``InputError`` where the raw capture is not the one that was recorded.
+    """
+    began = history.start or history.attempts[-1].began
+    if began.capture is None or began.capture_sha256 is None:
+        return None
+    capture = directory / began.capture
     try:
         found = hashlib.sha256(capture.read_bytes()).hexdigest()
     except OSError as error:
         raise InputError(f"expected the raw capture of the run at {capture}: {error.strerror}") from error
-    if found != start.capture_sha256:
+    if found != began.capture_sha256:
         raise InputError(f"{capture} is not the capture that the run began with: its sha256 differs from the record")
-    context = load(capture)
+    return CapturedContext(parsed=load(capture), capture=began.capture, capture_sha256=began.capture_sha256)
 
+
+def _nothing(history: _History) -> NotMeasured:
+    began = history.attempts[-1].began
+    reason = began.reason if isinstance(began, NotBegunRecord) else NO_REASON
+    return NotMeasured(kind="run", what="everything", reason=reason, cause="failed")
+
+
+def _attempts(history: _History, not_measured: Sequence[NotMeasured]) -> Iterator[Attempt]:
+    """Yield the attempts; one that was ended before its last step says why."""
+    for each in history.attempts:
+        began = each.began
+        if isinstance(began, NotBegunRecord):
+            ended: str | None = began.reason
+        elif each.ended is not None:
+            ended = each.ended
+        elif each.finished_at is None:
+            ended = LOST_CONTROLLER
+        elif each.interrupted and (
+            each is not history.attempts[-1] or any(gone.cause == "interrupted" for gone in not_measured)
+        ):
+            ended = INTERRUPTED
+        else:
+            ended = None
+        yield Attempt(
+            started_at=began.started_at,
+            finished_at=each.finished_at,
+            boot_id=began.boot_id,
+            capture=began.capture,
+            capture_sha256=began.capture_sha256,
+            checks=began.checks,
+            changes=tuple(each.changes.values()),
+            ended=ended,
+        )
+
+
+def _outcomes(plan: Plan, history: _History, context: Context) -> tuple[list[Measurement], list[NotMeasured]]:
+    """Return the measurements of the steps of *plan*, and what has none and why."""
+    last = history.attempts[-1]
     measurements: list[Measurement] = []
     not_measured = [
         NotMeasured(kind=each.kind, what=each.what, reason=each.reason, cause="not_planned")
-        for each in start.plan.not_planned
+        for each in plan.not_planned
     ]
-    for step in start.plan.steps:
-        finished = done.get(step.id)
-        if finished is None:
-            not_measured.append(_without_record(step, note, interrupted=interrupted))
+    done: dict[str, StepRecord] = {}
+    for step in plan.steps:
+        found = history.best(step)
+        if found is None:
+            not_measured.append(_without_record(step, last))
             continue
+        finished, attempt = found
+        done[step.id] = finished
         try:
-            measurements += _measurements(finished, context)
+            measurements += _measurements(finished, context, attempt.began.checks)
         except InputError as error:
             not_measured.append(
                 NotMeasured(kind=step.kind, what=step.title, reason=str(error), cause=_cause(finished, None))
@@ -102,27 +250,7 @@ def assemble(directory: Path, *, now: datetime, interrupted: bool = False) -> Ru
         for each in measurements
         for gone in each.missing
     ]
-    document = RunDocument(
-        schema_version=SCHEMA_VERSION,
-        run=Run(
-            id=start.id,
-            testbed=start.testbed,
-            sut=start.sut,
-            profile=start.profile,
-            started_at=start.started_at,
-            finished_at=now,
-            harness_version=start.harness_version,
-            kernels=kernels,
-            status=_status(not_measured, interrupted=interrupted),
-        ),
-        context=CapturedContext(parsed=context, capture=CAPTURE, capture_sha256=start.capture_sha256),
-        plan=start.plan,
-        measurements=tuple(measurements),
-        not_measured=tuple(not_measured),
-        verdicts=tuple(judge(measurements)),
-    )
-    write_document(directory, document)
-    return document
+    return measurements, not_measured
 
 
 def _status(not_measured: list[NotMeasured], *, interrupted: bool) -> RunStatus:
@@ -131,15 +259,15 @@ def _status(not_measured: list[NotMeasured], *, interrupted: bool) -> RunStatus:
     return "incomplete" if any(each.cause == "failed" for each in not_measured) else "complete"
 
 
-def _without_record(step: Step, note: str | None, *, interrupted: bool) -> NotMeasured:
-    if interrupted:
+def _without_record(step: Step, last: _Attempt) -> NotMeasured:
+    if last.interrupted:
         return NotMeasured(
             kind=step.kind,
             what=step.title,
             reason="the run was interrupted before this step ended",
             cause="interrupted",
         )
-    reason = note or "the run ended before this step and left no reason"
+    reason = last.began.reason if isinstance(last.began, NotBegunRecord) else last.ended or NO_REASON
     return NotMeasured(kind=step.kind, what=step.title, reason=reason, cause="failed")
 
 
@@ -157,10 +285,11 @@ def _cause(record: StepRecord, gone: Missing | None) -> Literal["failed", "inter
     return "interrupted" if record.outcome == "killed" and by_the_end else "failed"
 
 
-def _measurements(record: StepRecord, context: Context) -> Iterator[Measurement]:
-    """Yield the measurements of one finished step. Raises ``InputError`` with the reason where there are none.
+def _measurements(record: StepRecord, context: Context, checks: Sequence[Check]) -> Iterator[Measurement]:
+    """Yield the measurements of one finished step; *checks* are those of the attempt that it ran in.
 
-    A step that was told to end has those that its document holds; the first of them names what is missing.
+    Raises ``InputError`` with the reason where there are none. A step that was told to end has those that its
+    document holds; the first of them names what is missing.
     """
     reason = record.reason or f"the step {record.outcome.replace('_', ' ')} and gave no reason"
     early = _ended_early(record)
@@ -176,7 +305,7 @@ def _measurements(record: StepRecord, context: Context) -> Iterator[Measurement]
     for number, parsed in enumerate(found):
         rest = (Missing(what=THE_REST, reason=reason),) if early and number == 0 else ()
         missing = (*rest, *parsed.missing)
-        flags = [*parsed.flags, *_missing_flags(missing), *_machine_flags(context)]
+        flags = [*parsed.flags, *_missing_flags(missing), *_machine_flags(context), *expectation_flags(checks)]
         if early and not missing:
             flags.append(flag("PARTIAL", f"the command ended early: {reason}"))
         yield Measurement(

@@ -16,7 +16,9 @@ from calibration.measurements import registry
 from calibration.measurements.base import Metric, Missing, Values
 from calibration.model import Model, UtcTime
 from calibration.plan import Plan
+from calibration.preflight import Check
 from calibration.sutprobe import Clock, Warned
+from calibration.tuning import Change
 from calibration.validity import Validity
 
 SCHEMA_VERSION: Literal["run/1"] = "run/1"
@@ -28,9 +30,10 @@ else:
         reduce(or_, (declaration.values for declaration in registry().values())), Field(discriminator="kind")
     ]
 
-RunStatus = Literal["complete", "incomplete", "interrupted"]
+RunStatus = Literal["complete", "incomplete", "interrupted", "not_begun"]
 """``complete``: every planned step has its measurement. ``incomplete``: at least one has not. ``interrupted``: the run
-was ended from outside; what had been measured by then is kept."""
+was ended from outside; what had been measured by then is kept. ``not_begun``: the SUT could not be reached or was found
+unfit, so that nothing was measured."""
 
 
 class Kernels(Model):
@@ -56,6 +59,24 @@ class Run(Model):
     harness_version: str
     kernels: Kernels | None
     status: RunStatus
+
+
+class Attempt(Model):
+    """One start of the run on the SUT: the first, and each that resumed it.
+
+    ``capture`` is a path relative to the run's directory, ``None`` where the SUT was not captured. ``ended`` says why
+    the attempt ended before its last step; ``finished_at`` is ``None`` where the controller was lost before it could
+    say.
+    """
+
+    started_at: UtcTime
+    finished_at: UtcTime | None
+    boot_id: str | None
+    capture: str | None
+    capture_sha256: str | None
+    checks: tuple[Check, ...]
+    changes: tuple[Change, ...]
+    ended: str | None
 
 
 class CapturedContext(Model):
@@ -92,7 +113,8 @@ class NotMeasured(Model):
     """What has no measurement, and why.
 
     ``failed``: asked for and did not come out, so the run is incomplete. ``not_planned``: this SUT, profile or version
-    of the harness does not allow it, as the plan said beforehand. ``interrupted``: the run ended before it.
+    of the harness does not allow it, as the plan said beforehand. ``interrupted``: the run ended before it. A run that
+    did not begin has one of these, of the kind ``run``.
     """
 
     kind: str
@@ -113,12 +135,17 @@ class Verdict(Model):
 
 
 class RunDocument(Model):
-    """Everything one run of one SUT established."""
+    """Everything one run of one SUT established.
+
+    ``context`` and ``plan`` are those that the run began with: ``None`` for a SUT that was never captured, and where
+    nothing was planned.
+    """
 
     schema_version: Literal["run/1"]
     run: Run
-    context: CapturedContext
-    plan: Plan
+    attempts: tuple[Attempt, ...]
+    context: CapturedContext | None
+    plan: Plan | None
     measurements: tuple[Measurement, ...]
     not_measured: tuple[NotMeasured, ...]
     verdicts: tuple[Verdict, ...]

@@ -60,6 +60,8 @@ def keep_shape(results: Path, document: RunDocument) -> Path | None:
     kept one for the same platform meanwhile, that one stays. Raises ``EnvironmentLacksError`` where it cannot be
     written.
     """
+    if document.plan is None or document.context is None:
+        return None
     planned = {step.id for step in document.plan.steps if step.kind == KIND}
     found = [each for each in document.measurements if each.kind == KIND and each.validity.valid and not each.missing]
     if not planned or {each.step for each in found} != planned:

@@ -12,9 +12,10 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
+from itertools import chain, count
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -23,13 +24,16 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from calibration import __version__
 from calibration.context import load
+from calibration.context.model import Context
 from calibration.errors import EnvironmentLacksError, InputError
 from calibration.measurements.base import Step
 from calibration.model import Model, UtcTime
 from calibration.plan import Plan, make_plan
+from calibration.preflight import Check, refusal
 from calibration.profiles import load_profile
 from calibration.results.model import Kernels, RunDocument
 from calibration.results.references import FOLDER, kept_shape
+from calibration.tuning import Change
 
 CAPTURE = "context.tar.gz"
 RECORDS = "records.jsonl"
@@ -41,7 +45,7 @@ SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
 class StartRecord(Model):
-    """First record of a run: who measures what, and the plan as it was made."""
+    """The run begins: who measures what, on which SUT, and the plan as it was made."""
 
     record: Literal["start"] = "start"
     id: str
@@ -50,8 +54,42 @@ class StartRecord(Model):
     profile: str
     started_at: UtcTime
     harness_version: str
+    boot_id: str | None
+    capture: str
     capture_sha256: str
+    checks: tuple[Check, ...]
+    changes: tuple[Change, ...]
     plan: Plan
+
+
+class NotBegunRecord(Model):
+    """The SUT could not be reached or was found unfit: there is no plan. An attempt to resume may end like this too."""
+
+    record: Literal["not_begun"] = "not_begun"
+    id: str
+    testbed: str
+    sut: str
+    profile: str
+    started_at: UtcTime
+    harness_version: str
+    boot_id: str | None
+    capture: str | None
+    capture_sha256: str | None
+    checks: tuple[Check, ...]
+    changes: tuple[Change, ...]
+    reason: str
+
+
+class ResumeRecord(Model):
+    """The run goes on with the steps of its plan that have no result, on the SUT as captured anew."""
+
+    record: Literal["resume"] = "resume"
+    started_at: UtcTime
+    boot_id: str | None
+    capture: str
+    capture_sha256: str
+    checks: tuple[Check, ...]
+    changes: tuple[Change, ...]
 
 
 class KernelsRecord(Model):
@@ -85,7 +123,25 @@ class NoteRecord(Model):
     reason: str
 
 
-Record = StartRecord | KernelsRecord | StepRecord | NoteRecord
+class RestoredRecord(Model):
+    """What this attempt, or somebody for it, put back on the SUT; each replaces the change of the same setting."""
+
+    record: Literal["restored"] = "restored"
+    changes: tuple[Change, ...]
+
+
+class EndRecord(Model):
+    """The attempt is over; *interrupted* says that it was ended from outside."""
+
+    record: Literal["end"] = "end"
+    finished_at: UtcTime
+    interrupted: bool
+
+
+AttemptRecord = StartRecord | NotBegunRecord | ResumeRecord
+"""Records that begin an attempt."""
+
+Record = AttemptRecord | KernelsRecord | StepRecord | NoteRecord | RestoredRecord | EndRecord
 _RECORD: TypeAdapter[Record] = TypeAdapter(Annotated[Record, Field(discriminator="record")])
 
 
@@ -114,21 +170,34 @@ def run_directory(results: Path, testbed: str, sut: str, run_id: str) -> Path:
 
 
 def begin(
-    results: Path, *, testbed: str, sut: str, run_id: str, profile: str, capture: bytes, now: datetime
+    results: Path,
+    *,
+    testbed: str,
+    sut: str,
+    run_id: str,
+    profile: str,
+    capture: bytes,
+    now: datetime,
+    boot_id: str | None = None,
+    examine: Callable[[Context, Plan], Iterable[Check]] = lambda _context, _plan: (),
+    changes: Iterable[Change] = (),
 ) -> BegunRun:
     """Create a run's directory with the raw *capture* (a ``.tar.gz``), make its plan and record its start.
 
-    Nothing is left behind where the capture, the profile or a reference that the plan relies on cannot be used
-    (``InputError``), nothing can be measured or the directory cannot be written (``EnvironmentLacksError``).
+    *examine* returns what is expected of the SUT of a context, with its plan, and was found there. Where a blocking
+    expectation is not met the run is recorded as not begun, and ``NotBegunError`` raised. Nothing else is left behind
+    where the capture, the profile or a reference that the plan relies on cannot be used (``InputError``), nothing can
+    be measured or the directory cannot be written (``EnvironmentLacksError``).
     """
     directory = run_directory(results, testbed, sut, run_id)
     wanted = load_profile(profile)
     created = False
+    name = None
     try:
-        directory.mkdir(parents=True)
-        created = True
-        _write(directory / CAPTURE, capture)
-        context = load(directory / CAPTURE)
+        created = _claim(directory)
+        name = _keep_capture(directory, capture)
+        context = load(directory / name)
+        plan = make_plan(context, wanted, kept_shape(results, context))
         start = StartRecord(
             id=run_id,
             testbed=testbed,
@@ -136,17 +205,111 @@ def begin(
             profile=wanted.name,
             started_at=now,
             harness_version=__version__,
+            boot_id=boot_id,
+            capture=name,
             capture_sha256=hashlib.sha256(capture).hexdigest(),
-            plan=make_plan(context, wanted, kept_shape(results, context)),
+            checks=tuple(examine(context, plan)),
+            changes=tuple(changes),
+            plan=plan,
         )
-        _append(directory, start)
+        refused = refusal(start.checks)
+        _append(directory, start if refused is None else _not_begun(start, refused))
     except BaseException as error:
+        if name is not None:
+            (directory / name).unlink(missing_ok=True)
         if created:
             _discard(directory)
         if isinstance(error, OSError):
             raise _unwritable(directory, error) from error
         raise
+    if refused is not None:
+        raise NotBegunError(refused)
     return BegunRun(directory=str(directory), plan=start.plan)
+
+
+class NotBegunError(EnvironmentLacksError):
+    """The SUT is not as expected, and the run that it was to begin is recorded as not begun."""
+
+
+def _not_begun(start: StartRecord, reason: str) -> NotBegunRecord:
+    shared = {name: value for name, value in start if name not in {"record", "plan"}}
+    return NotBegunRecord(**shared, reason=reason)
+
+
+def record_not_begun(
+    results: Path,
+    *,
+    testbed: str,
+    sut: str,
+    run_id: str,
+    profile: str,
+    now: datetime,
+    reason: str,
+    checks: Iterable[Check] = (),
+) -> Path:
+    """Record that a run could not begin, or be resumed, for *reason*; return its directory.
+
+    Raises ``InputError`` for a name that is not fit for a directory, ``EnvironmentLacksError`` where it cannot be
+    written.
+    """
+    directory = run_directory(results, testbed, sut, run_id)
+    record = NotBegunRecord(
+        id=run_id,
+        testbed=testbed,
+        sut=sut,
+        profile=profile,
+        started_at=now,
+        harness_version=__version__,
+        boot_id=None,
+        capture=None,
+        capture_sha256=None,
+        checks=tuple(checks),
+        changes=(),
+        reason=reason,
+    )
+    created = not directory.exists()
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        _append(directory, record)
+    except BaseException as error:
+        if created and directory.exists():
+            _discard(directory)
+        if isinstance(error, OSError):
+            raise _unwritable(directory, error) from error
+        raise
+    return directory
+
+
+def has_begun(directory: Path) -> bool:
+    """Return whether the run in *directory* has a plan."""
+    return (directory / RECORDS).exists() and any(isinstance(each, StartRecord) for each in records(directory))
+
+
+def has_ended(directory: Path) -> bool:
+    """Return whether the newest attempt in *directory* recorded its end."""
+    ended = False
+    for record in records(directory):
+        if isinstance(record, EndRecord):
+            ended = True
+        elif isinstance(record, AttemptRecord):
+            ended = False
+    return ended
+
+
+def _claim(directory: Path) -> bool:
+    """Make *directory* for a run that begins, and return whether it is new: one that did not begin may begin there."""
+    if directory.exists() and (directory / RECORDS).exists() and not has_begun(directory):
+        return False
+    directory.mkdir(parents=True)
+    return True
+
+
+def _keep_capture(directory: Path, capture: bytes) -> str:
+    """Write *capture* beside those of earlier attempts, and return its name."""
+    names = chain((CAPTURE,), (CAPTURE.replace(".", f"-{number}.", 1) for number in count(2)))
+    name = next(each for each in names if not (directory / each).exists())
+    _write(directory / name, capture)
+    return name
 
 
 def _discard(directory: Path) -> None:
@@ -172,6 +335,16 @@ def record_step(directory: Path, record: StepRecord) -> None:
 def record_note(directory: Path, reason: str) -> None:
     """Record why the steps that follow have no result."""
     _append(directory, NoteRecord(reason=reason))
+
+
+def record_restored(directory: Path, changes: Iterable[Change]) -> None:
+    """Record that *changes* were put back on the SUT, and by whom."""
+    _append(directory, RestoredRecord(changes=tuple(changes)))
+
+
+def record_end(directory: Path, *, now: datetime, interrupted: bool = False) -> None:
+    """Record that the attempt is over; *interrupted* says that it was ended from outside."""
+    _append(directory, EndRecord(finished_at=now, interrupted=interrupted))
 
 
 def records(directory: Path) -> Iterator[Record]:

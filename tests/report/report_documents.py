@@ -18,11 +18,13 @@ from calibration.measurements.c2c_latency import C2cLatencyValues
 from calibration.measurements.jitter import JitterValues
 from calibration.measurements.latency_matrix import LatencyMatrixValues
 from calibration.plan import Plan
+from calibration.preflight import Check
 from calibration.report.page import render
-from calibration.results.model import CapturedContext, Kernels, Measurement, NotMeasured, Run, RunDocument
+from calibration.results.model import Attempt, CapturedContext, Kernels, Measurement, NotMeasured, Run, RunDocument
 from calibration.results.store import RUN
 from calibration.statistics import Estimate
 from calibration.sutprobe import read_document
+from calibration.tuning import Change
 from calibration.validity import Flag, Validity, flag, validity
 
 HERE = Path(__file__).parent
@@ -70,6 +72,21 @@ def measurements_of(name: str, machine: str) -> list[Measurement]:
     ]
 
 
+def attempt(**changes: Any) -> Attempt:
+    """Return the attempt that made the example run; *changes* replaces its fields."""
+    fields: dict[str, Any] = {
+        "started_at": datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
+        "finished_at": datetime(2026, 1, 2, 3, 5, 25, tzinfo=UTC),
+        "boot_id": "5d1e4b0e-6a3c-4c57-9a52-0f6f1b0c8d11",
+        "capture": "context.tar.gz",
+        "capture_sha256": "ab" * 32,
+        "checks": (),
+        "changes": (),
+        "ended": None,
+    }
+    return Attempt(**{**fields, **changes})
+
+
 def run_document(machine: str = MACHINE, names: tuple[str, ...] | None = None, **run: Any) -> RunDocument:
     """Return a run of *machine* with the recorded documents *names* (default: all); *run* replaces its fields."""
     capture = FIXTURES / "context" / f"{machine}.tar.gz"
@@ -96,6 +113,7 @@ def run_document(machine: str = MACHINE, names: tuple[str, ...] | None = None, *
     return RunDocument(
         schema_version="run/1",
         run=Run(**{**fields, **run}),
+        attempts=(attempt(),),
         context=CapturedContext(parsed=load(capture), capture="context.tar.gz", capture_sha256="ab" * 32),
         plan=Plan(
             profile="quick",
@@ -118,6 +136,44 @@ def run_document(machine: str = MACHINE, names: tuple[str, ...] | None = None, *
             ),
         ),
         verdicts=(),
+    )
+
+
+def not_begun_document() -> RunDocument:
+    """Return a run that was resumed once, began neither time, and had something on the SUT changed meanwhile."""
+    check = Check(
+        name="kernel_release",
+        title="Kernel release",
+        expected="6.1.*",
+        found="5.4.0-1",
+        outcome="not_met",
+        effect="blocking",
+    )
+    reason = "Kernel release: expected 6.1.*, found 5.4.0-1."
+    change = Change(
+        setting="governor",
+        where="/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
+        before="schedutil",
+        wanted="performance",
+        after="performance",
+        restored=None,
+        restored_by=None,
+    )
+    put_back = change.model_copy(update={"where": "cpu1", "restored": "schedutil", "restored_by": "guardian"})
+    document = run_document(names=(), status="not_begun")
+    return document.model_copy(
+        update={
+            "run": document.run.model_copy(update={"kernels": None}),
+            "attempts": (
+                attempt(
+                    boot_id=None, capture=None, capture_sha256=None, finished_at=None, ended="the SUT is not reachable"
+                ),
+                attempt(checks=(check,), changes=(change, put_back), ended=reason),
+            ),
+            "context": None,
+            "plan": None,
+            "not_measured": (NotMeasured(kind="run", what="everything", reason=reason, cause="failed"),),
+        }
     )
 
 

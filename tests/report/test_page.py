@@ -27,8 +27,10 @@ from report_documents import (
     FIXTURES,
     HERE,
     as_bytes,
+    attempt,
     flagged,
     index_of,
+    not_begun_document,
     replace,
     run_document,
     store,
@@ -40,11 +42,13 @@ from calibration import report
 from calibration.errors import EnvironmentLacksError, InputError
 from calibration.measurements import registry
 from calibration.measurements.base import Metric
+from calibration.preflight import Check
 from calibration.report import filters, render_run
 from calibration.report.cli import report_command
 from calibration.report.page import SECTIONS, Page, render
 from calibration.results.model import NotMeasured, RunDocument, Verdict
 from calibration.results.store import RUN
+from calibration.tuning import Change
 from tests.walk import estimates
 
 BLESS = os.environ.get("CALIBRATION_BLESS") == "1"
@@ -84,6 +88,7 @@ def section(tree: nodes.document, title: str) -> nodes.section:
 
 CASES = {
     "every-kind": run_document,
+    "not-begun": not_begun_document,
     "nothing-measured": lambda: run_document(names=(), status="interrupted"),
     "synthetic-shape-eight-nodes-invalid": lambda: _invalid_matrix(with_nodes(with_cpus(run_document(), 6), 8)),
 }
@@ -366,7 +371,9 @@ EVIL = (
 
 def _poisoned(document: RunDocument) -> RunDocument:
     """Put hostile text into every string that a SUT or an operator chooses."""
-    context = document.context.parsed
+    captured = document.context
+    assert captured is not None
+    context = captured.parsed
     assert context.cmdline is not None
     poisoned = context.model_copy(
         update={
@@ -400,7 +407,25 @@ def _poisoned(document: RunDocument) -> RunDocument:
                     else None,
                 }
             ),
-            "context": document.context.model_copy(update={"parsed": poisoned}),
+            "context": captured.model_copy(update={"parsed": poisoned}),
+            "attempts": (
+                attempt(
+                    boot_id=EVIL,
+                    ended=EVIL,
+                    checks=(Check(name=EVIL, title=EVIL, expected=EVIL, found=EVIL, outcome="unknown", effect="flag"),),
+                    changes=(
+                        Change(
+                            setting=EVIL,
+                            where=EVIL,
+                            before=EVIL,
+                            wanted=EVIL,
+                            after=EVIL,
+                            restored=EVIL,
+                            restored_by="guardian",
+                        ),
+                    ),
+                ),
+            ),
             "not_measured": (
                 NotMeasured(kind="jitter", what=EVIL, reason=EVIL, cause="failed"),
                 NotMeasured(kind="context", what=EVIL, reason=EVIL, cause="not_planned"),
