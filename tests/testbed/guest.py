@@ -24,10 +24,10 @@ from tests.testbed.shapes import Shape, shapes
 STATE = CHECKOUT / ".cache" / "testbed" / "state"
 """What belongs to this checkout: guests that run, and keys. Images may be shared (image.cache)."""
 
-BOOT_PATIENCE_S = 240
-"""A guest that has not booted by then hangs; usual are 20 s on a machine that does nothing else."""
+BOOT_PATIENCE_S = 600
+"""A guest that has not booted by then hangs; 20 s to 30 s are usual, minutes on a machine that does much else."""
 
-COMMAND_PATIENCE_S = 120
+COMMAND_PATIENCE_S = 300
 """The same for a command in a guest."""
 
 POLL_S = 0.5
