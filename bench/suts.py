@@ -247,7 +247,11 @@ class Servers(AbstractContextManager["Servers"]):
         """Return an Ansible inventory of the SUTs, with *variables* for all of them."""
         options = ["-F", "none", "-o", f"UserKnownHostsFile={self.known_hosts}", "-o", "IdentitiesOnly=yes"]
         hosts = {
-            sut.name: {"ansible_host": sut.address, "calibration_remote_base": str(self.remote_base(sut))}
+            sut.name: {
+                "ansible_host": sut.address,
+                "calibration_remote_base": str(self.remote_base(sut)),
+                "reserve_path": str(self.remote_base(sut) / "calibration-reservation"),
+            }
             for sut in self.suts
         }
         return {

@@ -1,8 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a run changed on a SUT because it was asked to, and whether it was put back."""
 
-from typing import Literal
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
+from pydantic import ValidationError
+
+from calibration.errors import EnvironmentLacksError, InputError
 from calibration.model import Model
 
 
@@ -20,3 +25,80 @@ class Change(Model):
     after: str
     restored: str | None
     restored_by: Literal["run", "guardian", "cleanup"] | None
+
+
+MOST_CHANGES = 20_000
+"""Most changes believed of one SUT: each of 8192 CPUs can have two settings that differ from all others."""
+
+TEXT_CHARACTERS = 4096
+"""Longest text believed in a change: the numbers of the CPUs that it is about."""
+
+WORDS = {"turbo": ("on", "off"), "prefetchers": ("on", "off"), "irqbalance": ("stopped",)}
+"""What may be wanted of a setting that has no values of its own."""
+
+HUGE_PAGES = ("hugepages_2m", "hugepages_1g")
+
+SETTINGS = (*HUGE_PAGES, "governor", *WORDS)
+"""All settings that a run may change. Each needs its own consent."""
+
+
+def wanted_settings(settings: Mapping[str, Any], consent: Mapping[str, Any]) -> dict[str, Any]:
+    """Return of *settings* those that are wanted, in the form that the SUT's side takes.
+
+    Empty is not wanted. Raises ``InputError`` for a value that means nothing, and for a setting without consent.
+    """
+    wanted: dict[str, Any] = {}
+    for name, value in settings.items():
+        if name not in SETTINGS:
+            raise InputError(f"expected one of the settings {', '.join(SETTINGS)}, found {name!r}")
+        if value is None or value in ("", {}):
+            continue
+        wanted[name] = _pages(name, value) if name in HUGE_PAGES else _word(name, value)
+        if consent.get(name) is not True:
+            raise InputError(
+                f"expected tune_{name}_ok: true beside tune_{name}, found {consent.get(name, 'nothing')!r}: a SUT's "
+                "settings are changed only where the inventory agrees to each. Agree, or take the setting away"
+            )
+    return wanted
+
+
+def _pages(name: str, value: Any) -> dict[str, int]:
+    try:
+        counts = {int(str(node)): int(str(count)) for node, count in value.items()}
+    except (AttributeError, ValueError):
+        counts = {-1: -1}
+    if any(node < 0 or count < 0 for node, count in counts.items()):
+        raise InputError(
+            f"expected tune_{name} to give each node the number of huge pages it shall have, as in {{0: 512, 1: 512}}, "
+            f"found {value!r}"
+        )
+    return {str(node): count for node, count in counts.items()}
+
+
+def _word(name: str, value: Any) -> str:
+    # YAML reads a bare on and off as truth values.
+    word = {"true": "on", "false": "off"}.get(str(value).lower(), str(value)) if name in WORDS else str(value)
+    known = WORDS.get(name)
+    if known is not None and word not in known:
+        raise InputError(f"expected tune_{name} to be {' or '.join(known)}, found {value!r}")
+    if not re.fullmatch("[a-z_0-9]{1,64}", word):
+        raise InputError(f"expected tune_{name} to be a word of lower-case letters, found {value!r}")
+    return word
+
+
+def read_changes(raw: Sequence[Any]) -> tuple[Change, ...]:
+    """Return the changes in a SUT's answer. Raises ``EnvironmentLacksError`` where they are none."""
+    if len(raw) > MOST_CHANGES:
+        raise EnvironmentLacksError(f"expected at most {MOST_CHANGES} changes from the SUT, found {len(raw)}")
+    try:
+        changes = tuple(Change.model_validate(each) for each in raw)
+    except ValidationError as error:
+        raise EnvironmentLacksError(
+            f"expected changes of settings in the SUT's answer: {error.errors()[0]['msg']}"
+        ) from error
+    longest = max((len(text or "") for change in changes for text in change.model_dump().values()), default=0)
+    if longest > TEXT_CHARACTERS:
+        raise EnvironmentLacksError(
+            f"expected texts of at most {TEXT_CHARACTERS} characters in a SUT's changes, found one of {longest}"
+        )
+    return changes

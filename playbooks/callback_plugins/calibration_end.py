@@ -49,7 +49,7 @@ from calibration.run import note_failure
 EXIT_CODES = {"settings": BAD_INPUT, "verdict": VERDICT_FAILED}
 """What a failure in a role says about the command; in all others the environment could not do it."""
 
-TOUCHING = ("calibration_plan", "sut_kernel")
+TOUCHING = ("calibration_plan", "sut_kernel", "sut_reservation")
 """Actions with whose beginning a SUT has something of the run, or the results have."""
 
 WORKERS_END_S = 10

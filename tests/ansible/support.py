@@ -46,6 +46,11 @@ class Lab:
         return self.directory / "remote"
 
     @property
+    def reservation(self) -> Path:
+        """Where the SUT is reserved: this machine stands for many SUTs."""
+        return self.remote / "calibration-reservation"
+
+    @property
     def home(self) -> Path:
         """An empty home directory."""
         return self.directory / "home"
@@ -80,6 +85,7 @@ class Lab:
             str(ROOT / "playbooks" / playbook),
             *("-e", f"calibration_results_dir={self.results}"),
             *("-e", f"calibration_remote_base={self.remote}"),
+            *("-e", f"reserve_path={self.reservation}"),
             *(("-e", f"calibration_profile={profile}") if profile else ()),
             *("-e", json.dumps({"report_site": False})),
             *options,

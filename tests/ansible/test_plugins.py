@@ -100,7 +100,14 @@ class Sut(STEP_PLUGIN.ActionModule):  # type: ignore[misc,name-defined]
 
 
 def measure(sut: Sut, directory: Path, *, deadline_s: float = 30.0) -> tuple[str, str | None]:
-    arguments = {"directory": str(directory), "kernel": "/tmp/a b/sutprobe", "source_sha256": SOURCE, "grace_s": 0.1}
+    arguments = {
+        "directory": str(directory),
+        "kernel": "/tmp/a b/sutprobe",
+        "source_sha256": SOURCE,
+        "grace_s": 0.1,
+        "reservation": {"path": "/tmp/a reservation", "token": "0" * 32, "boot_id": "0" * 36},
+        "lease_s": 300.0,
+    }
     outcome, reason, *_ = sut.measure(step(deadline_s), arguments)
     return outcome, reason
 
@@ -108,7 +115,8 @@ def measure(sut: Sut, directory: Path, *, deadline_s: float = 30.0) -> tuple[str
 def test_a_command_is_an_argument_list_for_the_shell(tmp_path: Path) -> None:
     sut = Sut(ANSWERS["ok"][0])
     assert measure(sut, tmp_path) == ("ok", None)
-    assert sut.commands == ["exec '/tmp/a b/sutprobe' latency --at '1@0; touch bad'"]
+    (command,) = sut.commands
+    assert command.splitlines()[-1] == "exec '/tmp/a b/sutprobe' latency --at '1@0; touch bad'"
 
 
 def test_a_step_that_never_answers_is_given_up(tmp_path: Path) -> None:

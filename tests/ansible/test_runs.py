@@ -112,6 +112,7 @@ def test_a_sut_that_fails_does_not_keep_others_from_being_measured(lab: Lab) -> 
         "ansible_connection": "local",
         "ansible_python_interpreter": "{{ ansible_playbook_python }}",
         "calibration_remote_base": str(lab.remote),
+        "reserve_path": str(lab.reservation),
         "calibration_results_dir": str(lab.results),
         "calibration_profile": str(TINY),
         "report_site": False,

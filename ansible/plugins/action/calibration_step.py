@@ -2,7 +2,8 @@
 """Runs one step of the plan on the SUT and records how it ended; a step that fails never fails the task.
 
 Arguments: ``step`` (of the plan), ``kernel`` (path on the SUT), ``directory`` (of the run, on the controller),
-``source_sha256`` (of the kernel that must answer), ``grace_s`` (how long after its own deadline a step is given up).
+``source_sha256`` (of the kernel that must answer), ``grace_s`` (how long after its own deadline a step is given up),
+``reservation`` (of the SUT, without which nothing is started) and ``lease_s`` (how long it lasts beyond the step).
 The kernel ends itself at its deadline; giving up here is for a SUT that hangs or a connection that died silently.
 """
 
@@ -11,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shlex
 import signal
 import sys
 import time
@@ -25,6 +25,7 @@ sys.path.append(os.path.abspath(__file__ + "/../../plugin_utils"))
 from calibration_plugins import AnswerTooLongError, SutAction, bounded_memory, end_children, end_with_controller
 
 from calibration.measurements.base import Step
+from calibration.reservation import REASONS, Reservation, guarded
 from calibration.results import store
 
 ANSWER_BYTES = 16 << 20
@@ -116,6 +117,8 @@ def signal_name(number):
 def judge_answer(answer, source_sha256):
     """Return (outcome, reason, document) for what a command on the SUT gave back."""
     code, stderr = answer["rc"], answer["stderr"].strip()[-STDERR_KEPT:]
+    if code in REASONS and not answer["stdout"].strip():
+        return "failed", REASONS[code], None
     said = f"; it said: {stderr}" if stderr else ""
     try:
         document = read_answer(answer["stdout"])
@@ -149,6 +152,8 @@ class ActionModule(SutAction):
             "directory": {"type": "path", "required": True},
             "source_sha256": {"type": "str", "required": True},
             "grace_s": {"type": "float", "required": True},
+            "reservation": {"type": "dict", "required": True},
+            "lease_s": {"type": "float", "required": True},
         }
     }
 
@@ -177,8 +182,12 @@ class ActionModule(SutAction):
         run = arguments["directory"]
         if lost.get(run, 0) >= LOST_TWICE:
             return "failed", "not tried: the connection to the SUT was lost in the steps before", None, None, ""
-        command = "exec " + shlex.join([arguments["kernel"], *step.argv[1:]])
         limit_s = step.deadline_s + arguments["grace_s"]
+        command = guarded(
+            [arguments["kernel"], *step.argv[1:]],
+            Reservation.model_validate(arguments["reservation"]),
+            lease_s=limit_s + arguments["lease_s"],
+        )
         try:
             with backstop(limit_s):
                 answer = self._low_level_execute_command(command, in_data=NO_TERMINAL)

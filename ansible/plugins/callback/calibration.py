@@ -39,6 +39,7 @@ REFRESH_S = 1.0
 PHASES = {
     "preflight": "Checking the controller and the SUTs",
     "context": "Reading what the SUTs are",
+    "reserve": "Reserving the SUTs",
     "kernels": "Building the measurement kernel and putting it on the SUTs",
     "measure": "Measuring",
     "cleanup": "Cleaning up on the SUTs",
@@ -47,7 +48,7 @@ PHASES = {
 }
 """What each role does, in words. A role that is not named here is shown by its name."""
 
-SILENT = ("settings", "verdict")
+SILENT = ("settings", "tune", "verdict")
 """Roles whose beginning is no news."""
 
 SILENT_IN_CHECK_MODE = ("measure", "cleanup", "collect", "report")

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Controller side of the module ``sut_reservation``: who asks, what is agreed to, and what of the answer is believed.
+
+Arguments are the module's. ``settings`` are checked here, with ``consent`` (a mapping of setting to whether it may be
+changed), before the SUT is asked for anything.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+import sys
+from datetime import UTC, datetime
+
+sys.path.append(os.path.abspath(__file__ + "/../../plugin_utils"))
+
+from calibration_plugins import SutAction
+
+from calibration.errors import EnvironmentLacksError
+from calibration.model import format_time
+from calibration.reservation import SAFE_PATH
+from calibration.tuning import read_changes, wanted_settings
+
+STATES = ["held", "tuned", "released", "read", "tg_held", "tg_released"]
+
+
+def controller():
+    """Return who reserves, for people on other controllers."""
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):
+        user = f"user id {os.getuid()}"  # a container's user may have no name
+    return f"{user}@{socket.gethostname()}"
+
+
+class ActionModule(SutAction):
+    """Ask the SUT's side to do it."""
+
+    SPEC = {
+        "argument_spec": {
+            "state": {"type": "str", "choices": STATES, "required": True},
+            "path": {"type": "str", "required": True},
+            "base": {"type": "str"},
+            "run_id": {"type": "str"},
+            "sut": {"type": "str"},
+            "token": {"type": "str"},
+            "lease_s": {"type": "float", "default": 300.0},
+            "resume": {"type": "bool", "default": False},
+            "settings": {"type": "dict", "default": {}},
+            "consent": {"type": "dict", "default": {}},
+            "changes": {"type": "list", "elements": "dict", "default": []},
+            "by": {"type": "str", "choices": ["run", "cleanup"], "default": "run"},
+        }
+    }
+
+    def act(self, arguments):
+        """Return the module's answer, as far as it is what was asked for."""
+        consent = arguments.pop("consent")
+        arguments["settings"] = wanted_settings(arguments["settings"], consent)
+        if arguments["state"] == "tuned" and not arguments["settings"]:
+            return {"changes": []}
+        arguments["controller"] = controller()
+        arguments["started_at"] = format_time(datetime.now(UTC))
+        answer = self.ask("sut_reservation", arguments)
+        if answer.get("failed") or answer.get("unreachable"):
+            return answer
+        if arguments["state"] == "held":
+            for path in (answer.get("directory"), (answer.get("reservation") or {}).get("path")):
+                if not isinstance(path, str) or not SAFE_PATH.fullmatch(path):
+                    message = f"expected the path of the run's directory from the SUT, found {str(path)[:200]!r}"
+                    raise EnvironmentLacksError(message)
+            answer.setdefault("taken_over", None)
+        if "changes" in answer:
+            answer["changes"] = [change.model_dump(mode="json") for change in read_changes(answer["changes"])]
+        return answer

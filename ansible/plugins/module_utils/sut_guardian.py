@@ -1,0 +1,1374 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A SUT's reservation, what a run changes on the SUT, and the guardian that puts it back when nobody else does.
+
+Runs on a SUT's own Python (3.8 and later, standard library only), in two ways: the module ``sut_reservation`` imports
+it, and the guardian is this very file, started as a program. It outlives the connection that started it, sleeps until
+the run's lease is over or renewed, and when the lease is over it ends what the run has running, puts every setting
+back, removes the run's directory and gives the SUT free.
+
+A reservation is a directory at one place for all users and controllers. It appears whole, by a rename, with a lock in
+it that is held already: there is no moment at which it could be taken for one that nobody holds. What is in it:
+
+``holder.json``  who holds it, for people; readable by all
+``run``          the token of the run and the guardian's process, which every step compares
+``lease``        a FIFO: a step writes into it until when, in seconds of /proc/uptime, the run is alive
+``alive``        the lock, held by the guardian from its first moment to its last
+``journal``      one line per setting, written and on the disk before the setting is changed
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import glob
+import json
+import os
+import pwd
+import re
+import select
+import shutil
+import signal
+import stat
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+HOLDER, RUN, LEASE, ALIVE, JOURNAL = "holder.json", "run", "lease", "alive", "journal"
+
+PREFIX = "calibration-"
+"""How the name of a run's private directory begins."""
+
+HOLDER_TEXTS = ("run_id", "sut", "controller", "started_at", "directory", "boot_id", "token")
+HOLDER_NUMBERS = ("guardian",)
+
+HOLDER_BYTES = 8192
+"""Most bytes read of a file that another user may have written."""
+
+TEXT_CHARACTERS = 256
+"""Most characters of one text of another user that end in a message."""
+
+JOURNAL_BYTES = 16 << 20
+"""Most bytes read of a journal: three entries for each of 8192 CPUs take 5 MB."""
+
+END_WAIT_S = 4
+"""How long a process may take to end itself before it is killed: a kernel gives its work 3 s to hand over results."""
+
+READY_S = 20
+"""How long a guardian may take to start on a busy SUT."""
+
+RELEASE_S = 10
+"""How long a guardian may take to notice that it is told to end; then it is killed, having nothing left to do."""
+
+SLEEP_S = 1 << 20
+"""Longest sleep, 12 days: what the system call can be told is bounded."""
+
+HUGE_PAGES_TRIES = 10
+"""Pages that a process had are free some time after its end; the number is read again so often, TRY_S apart."""
+
+TRY_S = 0.5
+
+TG_EMPTY_S = 3
+"""How long an empty reservation of a traffic generator may be one that another SUT of this run is just making."""
+
+RELEASE_WORD = b"release\n"
+
+
+class Refused(Exception):
+    """What was found is not what was expected; the message says what to do."""
+
+
+class Held(Refused):
+    """Somebody else holds the SUT."""
+
+
+# Small things
+
+
+def printable(text, limit=TEXT_CHARACTERS):
+    """Return *text* fit for a message: on one line, at most *limit* characters, nothing that a terminal acts on."""
+    plain = "".join(each if " " <= each <= "~" else "?" for each in str(text)[: limit + 1])
+    return plain if len(plain) <= limit else plain[: limit - 3] + "..."
+
+
+def read_bounded(name, limit, dir_fd=None):
+    """Return the text of a regular file, at most *limit* bytes of it. No link is followed and nothing is waited for."""
+    descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=dir_fd)
+    with os.fdopen(descriptor, "rb") as stream:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", name)
+        return stream.read(limit).decode("utf-8", "replace")
+
+
+def write_whole(name, text, mode, dir_fd):
+    """Make the file *name* with *text* in it, on the disk."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(name, flags, mode, dir_fd=dir_fd)
+    with os.fdopen(descriptor, "wb") as stream:
+        stream.write(text.encode("utf-8"))
+        stream.flush()
+        os.fchmod(descriptor, mode)
+        os.fsync(descriptor)
+
+
+def user_name(uid):
+    """Return how people call the user *uid*."""
+    try:
+        return "user %s (id %d)" % (printable(pwd.getpwuid(uid).pw_name, 64), uid)
+    except KeyError:
+        return "user id %d" % uid
+
+
+def started_from(directory, proc="/proc"):
+    """Return the ids of the processes whose program lies, or lay, in *directory*."""
+    inside = os.path.realpath(directory) + os.sep
+    found = []
+    for name in os.listdir(proc):
+        if not name.isdigit():
+            continue
+        try:
+            program = os.readlink(os.path.join(proc, name, "exe"))
+        except OSError:
+            continue  # another user's process, a kernel thread, or one that has ended
+        if program.startswith(inside):
+            found.append(int(name))
+    return sorted(found)
+
+
+def end_processes(directory):
+    """End what was started from *directory*; return the ids of the processes ended. Raises Refused where one stays."""
+    processes = started_from(directory)
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        for process in started_from(directory):
+            try:
+                os.kill(process, number)
+            except ProcessLookupError:
+                continue
+        until = time.monotonic() + END_WAIT_S
+        while started_from(directory) and time.monotonic() < until:
+            time.sleep(0.05)
+    left = started_from(directory)
+    if left:
+        raise Refused("expected every process started from %s to end, found %s still there" % (directory, left))
+    return processes
+
+
+# Settings
+
+
+class Machine:
+    """The files of a machine, below *root*: of this one, or of a copy in a test."""
+
+    def __init__(self, root="/"):
+        self.root = root.rstrip("/")
+
+    def path(self, where):
+        """Return where the machine's path *where* really is."""
+        return self.root + where
+
+    def text(self, where):
+        """Return what the machine's file says, without the white space around it."""
+        return read_bounded(self.path(where), HOLDER_BYTES).strip()
+
+    def write(self, where, text):
+        """Write *text* to the machine's file in one go, as the files of /sys want it."""
+        descriptor = os.open(self.path(where), os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            os.write(descriptor, text.encode("ascii"))
+        finally:
+            os.close(descriptor)
+
+    def glob(self, pattern):
+        """Return the machine's paths that match *pattern*, ordered by the numbers in them."""
+        found = [each[len(self.root) :] for each in glob.glob(self.root + pattern)]
+        return sorted(found, key=lambda each: [int(number) for number in re.findall("[0-9]+", each)])
+
+    def exists(self, where):
+        """Return whether the machine has *where*."""
+        return os.path.exists(self.path(where))
+
+    def boot_id(self):
+        """Return the identifier of this boot."""
+        return self.text("/proc/sys/kernel/random/boot_id")
+
+    def uptime_s(self):
+        """Return the seconds since boot. No change of the wall clock moves them."""
+        return float(self.text("/proc/uptime").split()[0])
+
+    def systemctl(self, *arguments):
+        """Run systemctl and return (exit code, what it said), or None where there is none."""
+        for place in ("/usr/bin/systemctl", "/bin/systemctl"):
+            if self.exists(place):
+                done = subprocess.run(
+                    [self.path(place), "--no-ask-password", *arguments],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    check=False,
+                    timeout=60,
+                    env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C"},
+                )
+                return done.returncode, printable(done.stdout.decode("utf-8", "replace").strip())
+        return None
+
+
+CPU = "/sys/devices/system/cpu"
+GOVERNOR = CPU + "/cpufreq/policy%s/scaling_governor"
+MSR_PREFETCH = 0x1A4
+PREFETCH_BITS = 0xF
+"""Bits 0 to 3 of MSR 0x1a4 (MISC_FEATURE_CONTROL): L2 streamer, L2 adjacent line, L1 data, L1 by instruction pointer.
+A bit that is set switches its prefetcher off. Intel, Software Developer's Manual, volume 4."""
+
+PREFETCH_MODELS = frozenset(
+    (
+        *(0x1A, 0x1E, 0x1F, 0x2E, 0x25, 0x2C, 0x2F),  # Nehalem, Westmere
+        *(0x2A, 0x2D, 0x3A, 0x3E),  # Sandy Bridge, Ivy Bridge
+        *(0x3C, 0x3F, 0x45, 0x46, 0x3D, 0x47, 0x4F, 0x56),  # Haswell, Broadwell
+        *(0x4E, 0x5E, 0x55, 0x8E, 0x9E, 0xA5, 0xA6),  # Skylake, Cascade, Cooper, Kaby, Coffee and Comet Lake
+        *(0x6A, 0x6C, 0x7D, 0x7E, 0x8C, 0x8D, 0xA7),  # Ice Lake, Tiger Lake, Rocket Lake
+        *(0x8F, 0xCF),  # Sapphire Rapids, Emerald Rapids
+    )
+)
+"""Models of Intel's family 6 of which all cores have that register with these bits."""
+
+IRQBALANCE = "irqbalance.service"
+GENERAL_PAGES = "/sys/kernel/mm/hugepages/hugepages-%dkB/nr_hugepages"
+NODE = "/sys/devices/system/node/node%d"
+NODE_PAGES = NODE + "/hugepages/hugepages-%dkB/nr_hugepages"
+PAGE_KIB = {"hugepages_2m": 2048, "hugepages_1g": 1048576}
+
+PLACES = {
+    "hugepages_2m": r"(/sys/devices/system/node/node\d+|/sys/kernel/mm)/hugepages/hugepages-2048kB/nr_hugepages",
+    "hugepages_1g": r"(/sys/devices/system/node/node\d+|/sys/kernel/mm)/hugepages/hugepages-1048576kB/nr_hugepages",
+    "governor": CPU + r"/cpufreq/policy\d+/(scaling_governor|energy_performance_preference)",
+    "turbo": CPU + r"/(intel_pstate/no_turbo|cpufreq/boost)",
+    "prefetchers": r"/dev/cpu/\d+/msr",
+    "irqbalance": r"irqbalance\.service",
+}
+"""What each setting may touch. Nothing else is ever written, whatever a journal says."""
+
+VALUES = {
+    "hugepages_2m": r"\d{1,12}",
+    "hugepages_1g": r"\d{1,12}",
+    "governor": r"[a-z_0-9]{1,64}",
+    "turbo": r"[01]",
+    "prefetchers": r"0x[0-9a-f]{1,16}",
+    "irqbalance": r"active|inactive",
+}
+
+ORDER = ("governor", "turbo", "prefetchers", "irqbalance", "hugepages_2m", "hugepages_1g")
+"""The order of changing. Putting back goes the other way round."""
+
+
+class Entry:
+    """One setting at one place: what it was before, and what is wanted (None: it may change along with another)."""
+
+    def __init__(self, setting, where, before, wanted):
+        self.setting, self.where, self.before, self.wanted = setting, where, before, wanted
+
+    def line(self):
+        """Return the entry's line in the journal."""
+        return json.dumps([self.setting, self.where, self.before, self.wanted]) + "\n"
+
+    @staticmethod
+    def of_line(line):
+        """Return the entry of a line in a journal. Raises Refused where it is none of ours."""
+        try:
+            setting, where, before, wanted = json.loads(line)
+        except ValueError as error:
+            raise Refused("expected four texts in a line of the journal, found %s" % printable(line)) from error
+        texts = isinstance(setting, str) and isinstance(where, str) and isinstance(before, str)
+        if (
+            not texts
+            or setting not in PLACES
+            or not re.fullmatch(PLACES[setting], where)
+            or not re.fullmatch(VALUES[setting], before)
+        ):
+            raise Refused("expected a setting that calibrations change, found %s" % printable(line))
+        return Entry(setting, where, before, wanted)
+
+
+def read_value(machine, entry):
+    """Return the value that *entry*'s place has now, as a text."""
+    if entry.setting == "prefetchers":
+        descriptor = os.open(machine.path(entry.where), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            raw = os.pread(descriptor, 8, MSR_PREFETCH)
+        finally:
+            os.close(descriptor)
+        if len(raw) != 8:
+            raise OSError(errno.EIO, "the register has no value", machine.path(entry.where))
+        return hex(struct.unpack("<Q", raw)[0])
+    if entry.setting == "irqbalance":
+        answer = machine.systemctl("is-active", IRQBALANCE)
+        return "active" if answer is not None and answer[0] == 0 else "inactive"
+    return machine.text(entry.where)
+
+
+def write_value(machine, entry, value):
+    """Write *value* to *entry*'s place. Raises OSError where the machine does not take it."""
+    if entry.setting == "prefetchers":
+        descriptor = os.open(machine.path(entry.where), os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            os.pwrite(descriptor, struct.pack("<Q", int(value, 16)), MSR_PREFETCH)
+        finally:
+            os.close(descriptor)
+    elif entry.setting == "irqbalance":
+        answer = machine.systemctl("start" if value == "active" else "stop", IRQBALANCE)
+        if answer is None or answer[0] != 0:
+            raise OSError(errno.EIO, "systemctl: %s" % (answer[1] if answer else "there is none"), IRQBALANCE)
+    else:
+        machine.write(entry.where, value)
+
+
+def wanted_huge_pages(machine, setting, counts):
+    """Return the entries that reserve *counts* huge pages (a mapping of nodes) of the setting's size."""
+    kib = PAGE_KIB[setting]
+    entries = []
+    for node, count in sorted((int(node), int(count)) for node, count in counts.items()):
+        where = NODE_PAGES % (node, kib)
+        if not machine.exists(where):
+            nodes = machine.glob("/sys/devices/system/node/node[0-9]*")
+            if nodes or node != 0 or not machine.exists(GENERAL_PAGES % kib):
+                raise Refused(
+                    "expected huge pages of %d KiB on node %d, found no %s; correct tune_%s"
+                    % (kib, node, where, setting)
+                )
+            where = GENERAL_PAGES % kib
+        entry = Entry(setting, where, "", str(count))
+        entry.before = read_value(machine, entry)
+        if int(entry.before) > count:
+            raise Refused(
+                "expected at most the %d huge pages of %d KiB that tune_%s wants on node %d, found %s reserved: "
+                "they may be somebody's; free them yourself or want as many" % (count, kib, setting, node, entry.before)
+            )
+        entries.append(entry)
+    return entries
+
+
+def wanted_governor(machine, wanted):
+    """Return the entries that give every frequency policy the governor *wanted*, and what changes along with it."""
+    entries = []
+    for where in machine.glob(GOVERNOR % "[0-9]*"):
+        policy = os.path.dirname(where)
+        try:
+            if not machine.text(policy + "/affected_cpus"):
+                continue  # all its CPUs are offline
+            known = machine.text(policy + "/scaling_available_governors").split()
+            if wanted not in known:
+                raise Refused(
+                    "expected tune_governor to be one of %s, which %s knows, found %s"
+                    % (printable(", ".join(known)), policy, wanted)
+                )
+            preference = policy + "/energy_performance_preference"
+            if machine.exists(preference):
+                entries.append(Entry("governor", preference, machine.text(preference), None))
+            entries.append(Entry("governor", where, machine.text(where), wanted))
+        except FileNotFoundError:
+            continue  # its CPUs have gone offline meanwhile
+    if not entries:
+        raise Refused(
+            "expected frequency policies to give the governor %s to, found none in %s/cpufreq: the firmware or a "
+            "hypervisor sets the frequency; take tune_governor away" % (wanted, CPU)
+        )
+    return entries
+
+
+def wanted_turbo(machine, wanted):
+    """Return the entry that switches turbo on or off."""
+    for where, values in (
+        (CPU + "/intel_pstate/no_turbo", {"on": "0", "off": "1"}),
+        (CPU + "/cpufreq/boost", {"on": "1", "off": "0"}),
+    ):
+        if machine.exists(where):
+            return [Entry("turbo", where, machine.text(where), values[wanted])]
+    raise Refused(
+        "expected a switch for turbo, found neither intel_pstate/no_turbo nor cpufreq/boost in %s: "
+        "this kernel cannot set it; take tune_turbo away" % CPU
+    )
+
+
+def processors(machine):
+    """Return, by number, the CPUs that are online, each as a mapping of what /proc/cpuinfo says."""
+    with open(machine.path("/proc/cpuinfo")) as stream:
+        text = stream.read()
+    found = {}
+    for block in text.split("\n\n"):
+        rows = dict(re.findall(r"^([^\t:]+?)\s*: ?(.*)$", block, re.MULTILINE))
+        if rows.get("processor", "").isdigit():
+            found[int(rows["processor"])] = rows
+    return found
+
+
+def wanted_prefetchers(machine, wanted):
+    """Return the entries that switch the four hardware prefetchers of each CPU on or off."""
+    found = processors(machine)
+    for rows in found.values():
+        documented = (
+            rows.get("vendor_id") == "GenuineIntel"
+            and rows.get("cpu family") == "6"
+            and rows.get("model", "").isdigit()
+            and int(rows["model"]) in PREFETCH_MODELS
+        )
+        if not documented:
+            raise Refused(
+                "expected processors whose prefetchers MSR 0x1a4 is documented to control (Intel's cores from Nehalem "
+                "to Emerald Rapids), found %s family %s model %s; take tune_prefetchers away"
+                % tuple(printable(rows.get(key, "?"), 64) for key in ("vendor_id", "cpu family", "model"))
+            )
+    entries = []
+    for number in sorted(found):
+        entry = Entry("prefetchers", "/dev/cpu/%d/msr" % number, "", "")
+        try:
+            entry.before = read_value(machine, entry)
+        except OSError as error:
+            raise Refused(
+                "expected MSR 0x1a4 of CPU %d to be readable at %s: %s; load the kernel module msr, or take "
+                "tune_prefetchers away" % (number, entry.where, error.strerror)
+            ) from error
+        others = int(entry.before, 16) & ~PREFETCH_BITS
+        entry.wanted = hex(others | (PREFETCH_BITS if wanted == "off" else 0))
+        entries.append(entry)
+    if not entries:
+        raise Refused("expected CPUs in /proc/cpuinfo, found none; take tune_prefetchers away")
+    return entries
+
+
+def wanted_irqbalance(machine):
+    """Return the entry that stops irqbalance, or none where it does not run."""
+    entry = Entry("irqbalance", IRQBALANCE, "", "inactive")
+    entry.before = read_value(machine, entry)
+    if entry.before == "active":
+        return [entry]
+    for name in os.listdir(machine.path("/proc")):
+        try:
+            if name.isdigit() and machine.text("/proc/%s/comm" % name) == "irqbalance":
+                raise Refused(
+                    "expected irqbalance to be the service %s, which can be started again, found it as process %s of "
+                    "no such service; stop it yourself or take tune_irqbalance away" % (IRQBALANCE, name)
+                )
+        except OSError:
+            continue  # it has ended
+    return []
+
+
+WANTED = {
+    "hugepages_2m": lambda machine, counts: wanted_huge_pages(machine, "hugepages_2m", counts),
+    "hugepages_1g": lambda machine, counts: wanted_huge_pages(machine, "hugepages_1g", counts),
+    "governor": wanted_governor,
+    "turbo": wanted_turbo,
+    "prefetchers": wanted_prefetchers,
+    "irqbalance": lambda machine, _: wanted_irqbalance(machine),
+}
+
+
+def plan_changes(machine, settings):
+    """Return the entries that *settings* need: all are read before any is changed, for CPUs share registers."""
+    entries = []
+    for setting in ORDER:
+        if settings.get(setting):
+            found = WANTED[setting](machine, settings[setting])
+            if any(each.wanted is not None and each.wanted != each.before for each in found):
+                entries += [each for each in found if each.wanted != each.before]
+    return entries
+
+
+def change_one(machine, entry):
+    """Change what *entry* wants. Raises Refused where what is read back is another value."""
+    try:
+        write_value(machine, entry, entry.wanted)
+        after = read_value(machine, entry)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise Refused("%s cannot be set to %s: %s" % (entry.where, entry.wanted, error)) from error
+    if after == entry.wanted:
+        return after
+    if entry.setting in PAGE_KIB:
+        raise Refused(
+            "expected %s huge pages at %s, found that only %s could be reserved: free memory on that node, reserve "
+            "them on the kernel's command line, or want fewer" % (entry.wanted, entry.where, after)
+        )
+    raise Refused(
+        "expected %s to read %s after that was written, found %s: the machine does not take it; take tune_%s away"
+        % (entry.where, entry.wanted, after, entry.setting)
+    )
+
+
+def put_back(machine, entry):
+    """Put one entry back. Return (value before putting back, value read afterwards, what went wrong or None)."""
+    found = None
+    try:
+        found = read_value(machine, entry)
+        now = found
+        for attempt in range(HUGE_PAGES_TRIES if entry.setting in PAGE_KIB else 1):
+            if now == entry.before:
+                break
+            if attempt:
+                time.sleep(TRY_S)
+            write_value(machine, entry, entry.before)
+            now = read_value(machine, entry)
+    except (OSError, subprocess.SubprocessError) as error:
+        offline = entry.setting == "governor" and not policy_is_online(machine, entry.where)
+        why = "its CPUs are offline: put them online" if offline else str(error)
+        return found, None, "%s cannot be put back to %s: %s" % (entry.where, entry.before, why)
+    if now != entry.before:
+        return found, now, "expected %s to read %s again, found %s" % (entry.where, entry.before, now)
+    return found, now, None
+
+
+def policy_is_online(machine, where):
+    """Return whether a frequency policy has a CPU that is online."""
+    try:
+        return bool(machine.text(os.path.dirname(where) + "/affected_cpus"))
+    except OSError:
+        return False
+
+
+def put_all_back(machine, entries, who):
+    """Put *entries* back, the last first; return (changes, faults). What only went along is not told."""
+    changes, faults = [], []
+    for entry in reversed(entries):
+        found, now, fault = put_back(machine, entry)
+        if fault:
+            faults.append(fault)
+        if entry.wanted is not None:
+            changes.append(
+                {
+                    "setting": entry.setting,
+                    "where": entry.where,
+                    "before": entry.before,
+                    "wanted": entry.wanted,
+                    "after": entry.wanted if found is None else found,
+                    "restored": now,
+                    "restored_by": None if fault else who,
+                }
+            )
+    changes.reverse()
+    return changes, faults
+
+
+NUMBERED = re.compile(r"(.*?/(?:policy|node|cpu/))(\d+)(/.*)")
+
+
+def ranges(numbers):
+    """Return *numbers* as people write CPUs: 0-3,8."""
+    parts = []
+    for number in sorted(numbers):
+        if parts and parts[-1][1] == number - 1:
+            parts[-1][1] = number
+        else:
+            parts.append([number, number])
+    return ",".join(str(first) if first == last else "%d-%d" % (first, last) for first, last in parts)
+
+
+def of_ranges(text):
+    """Return the numbers of ``0-3,8``."""
+    numbers = []
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        numbers += range(int(first), int(last or first) + 1)
+    return numbers
+
+
+def grouped(changes):
+    """Return *changes* with those that differ in the number of a CPU, policy or node only as one: policy{0-3}."""
+    groups = {}
+    for change in changes:
+        match = NUMBERED.fullmatch(change["where"])
+        rest = tuple(sorted((key, value or "") for key, value in change.items() if key != "where"))
+        key = (rest, match.group(1), match.group(3)) if match else (rest, change["where"])
+        groups.setdefault(key, []).append((change, int(match.group(2)) if match else None))
+    found = []
+    for key, members in groups.items():
+        change, number = members[0]
+        if len(members) == 1 or number is None:
+            found.append(change)
+        else:
+            where = "%s{%s}%s" % (key[1], ranges(each for _, each in members), key[2])
+            found.append(dict(change, where=where))
+    return found
+
+
+def ungrouped(where):
+    """Return the single places of a grouped one."""
+    match = re.fullmatch(r"(.*)\{([0-9,-]+)\}(.*)", where)
+    if not match:
+        return [where]
+    return ["%s%d%s" % (match.group(1), each, match.group(3)) for each in of_ranges(match.group(2))]
+
+
+def look_after(machine, changes, who):
+    """Return *changes* that a run made with what their places read now, where somebody else has put them back."""
+    looked = []
+    for change in changes:
+        for where in ungrouped(change["where"]):
+            each = dict(change, where=where, restored=None, restored_by=None)
+            entry = Entry.of_line(json.dumps([each["setting"], where, each["before"], each["wanted"]]))
+            try:
+                each["restored"] = read_value(machine, entry)
+            except (OSError, subprocess.SubprocessError):
+                each["restored"] = None  # the place is gone: nobody can say
+            if each["restored"] == each["before"]:
+                each["restored_by"] = who
+            looked.append(each)
+    return looked
+
+
+# The reservation
+
+
+def check_private(directory, owner):
+    """Return whether *directory* exists. Raises Refused where it is not a run's private one of user *owner*."""
+    try:
+        found = os.lstat(directory)
+    except FileNotFoundError:
+        return False
+    if (
+        not os.path.isabs(directory)
+        or not os.path.basename(directory).startswith(PREFIX)
+        or not stat.S_ISDIR(found.st_mode)
+        or found.st_uid != owner
+        or stat.S_IMODE(found.st_mode) & 0o777 != 0o700
+    ):
+        raise Refused(
+            "expected %s to be a run's private directory (mode 0700) of %s, found mode %s of %s; look at it and "
+            "remove it yourself"
+            % (printable(directory), user_name(owner), oct(stat.S_IMODE(found.st_mode)), user_name(found.st_uid))
+        )
+    return True
+
+
+def remove_private(directory, owner):
+    """End what runs from a run's private directory and remove it; return the ids of the processes ended."""
+    ended = end_processes(directory)
+    if check_private(directory, owner):
+        shutil.rmtree(directory)
+    return ended
+
+
+class Reservation:
+    """A reservation as it is found at *path*: not yet judged, only opened."""
+
+    def __init__(self, path, machine, descriptor):
+        self.path, self.machine, self.descriptor = path, machine, descriptor
+        found = os.fstat(descriptor)
+        self.owner = found.st_uid
+        self.identity = (found.st_dev, found.st_ino)
+        self.trusted = found.st_uid == os.geteuid() and not found.st_mode & 0o022
+        self.lock = None
+        self.holder = self.read_holder()
+
+    @staticmethod
+    def find(path, machine):
+        """Return the reservation at *path*, or None. Raises Refused where another kind of file is there."""
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise Refused(
+                "expected a directory or nothing at %s, where calibrations reserve the SUT, found another kind of "
+                "file or none that may be read (%s); find out who made it and remove it" % (path, error.strerror)
+            ) from error
+        return Reservation(path, machine, descriptor)
+
+    def close(self):
+        """Let go of it."""
+        for descriptor in (self.lock, self.descriptor):
+            if descriptor is not None:
+                os.close(descriptor)
+        self.lock = self.descriptor = None
+
+    def read_holder(self):
+        """Return who holds it, as far as the file says so in the form it should have; any user may have written it."""
+        holder = dict.fromkeys(HOLDER_TEXTS + HOLDER_NUMBERS)
+        try:
+            found = json.loads(read_bounded(HOLDER, HOLDER_BYTES, self.descriptor))
+        except (OSError, ValueError, RecursionError):
+            return holder
+        if isinstance(found, dict):
+            for name in HOLDER_TEXTS:
+                if isinstance(found.get(name), str):
+                    holder[name] = found[name] if self.trusted else printable(found[name])
+            for name in HOLDER_NUMBERS:
+                if type(found.get(name)) is int and 0 < found[name] < 1 << 31:
+                    holder[name] = found[name]
+        return holder
+
+    def of_this_boot(self):
+        """Return whether it was made since the last boot."""
+        return self.holder["boot_id"] == self.machine.boot_id()
+
+    def take_lock(self):
+        """Return whether nobody lives who holds it; then this process does."""
+        try:
+            descriptor = os.open(
+                ALIVE, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=self.descriptor
+            )
+        except FileNotFoundError:
+            return True  # a reservation appears with its lock: this is none, or what is left of one
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return False
+        self.lock = descriptor
+        return True
+
+    def still_there(self):
+        """Return whether it is still this one that stands at the path."""
+        try:
+            found = os.lstat(self.path)
+        except FileNotFoundError:
+            return False
+        return (found.st_dev, found.st_ino) == self.identity
+
+    def says(self):
+        """Return in words who holds it."""
+        holder = self.holder
+        return "%s of %s, begun at %s, for SUT %s, as %s" % (
+            "run " + printable(holder["run_id"]) if holder["run_id"] else "a run that does not say which",
+            printable(holder["controller"] or "a controller that does not say its name"),
+            printable(holder["started_at"] or "an unknown time"),
+            printable(holder["sut"] or "unknown"),
+            user_name(self.owner),
+        )
+
+    def how_to_break(self):
+        """Return in words how a person ends it."""
+        run, sut = self.holder["run_id"], self.holder["sut"]
+        if run and sut and re.fullmatch(r"[A-Za-z0-9._-]+", run) and re.fullmatch(r"[A-Za-z0-9._-]+", sut):
+            return (
+                "wait for it, or, where it is certain that it is dead, end it as that user or as root with: "
+                "ansible-playbook playbooks/cleanup.yml -e calibration_run_id=%s --limit %s" % (run, sut)
+            )
+        return "find out whose it is, and remove %s on the SUT" % self.path
+
+    # What changes it
+
+    def journal(self):
+        """Return its entries. Raises Refused where the journal is not one."""
+        try:
+            text = read_bounded(JOURNAL, JOURNAL_BYTES, self.descriptor)
+        except FileNotFoundError:
+            return []
+        # A last line without its end was not written whole: then nothing of it had been changed.
+        return [Entry.of_line(line) for line in text.split("\n")[:-1]]
+
+    def write_journal(self, entries):
+        """Write *entries* behind those that are there, on the disk. Raises Refused, with nothing changed."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            descriptor = os.open(JOURNAL, flags, 0o600, dir_fd=self.descriptor)
+            try:
+                size = os.fstat(descriptor).st_size
+                rest = "".join(entry.line() for entry in entries).encode("utf-8")
+                try:
+                    while rest:
+                        rest = rest[os.write(descriptor, rest) :]
+                    os.fsync(descriptor)
+                    os.fsync(self.descriptor)
+                except OSError:
+                    os.ftruncate(descriptor, size)
+                    raise
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise Refused(
+                "expected to note in %s what a setting was before it is changed, found that it cannot be written: %s; "
+                "nothing was changed. Free some space on the SUT" % (os.path.join(self.path, JOURNAL), error.strerror)
+            ) from error
+
+    def clear_journal(self):
+        """Forget what has been put back."""
+        os.close(os.open(JOURNAL, os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self.descriptor))
+
+    def tell(self, message):
+        """Tell the guardian something through the FIFO. Return whether there is one to be told."""
+        try:
+            descriptor = os.open(
+                LEASE, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self.descriptor
+            )
+        except OSError:
+            return False  # nobody reads it, or it is gone
+        try:
+            if not stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+                return False
+            os.write(descriptor, message)
+        except OSError:
+            return False
+        finally:
+            os.close(descriptor)
+        return True
+
+    def renew(self, lease_s):
+        """Tell the guardian that the run is alive for *lease_s* more seconds."""
+        return self.tell(b"%012d\n" % int(self.machine.uptime_s() + lease_s + 1))
+
+    def dismiss_guardian(self):
+        """End the guardian, which has nothing left to do, and hold its lock. Raises Refused where it does not end."""
+        for act in (lambda: self.tell(RELEASE_WORD), self.kill_guardian):
+            act()
+            until = time.monotonic() + RELEASE_S
+            while time.monotonic() < until:
+                if self.take_lock():
+                    return
+                time.sleep(0.02)
+        raise Refused(
+            "expected the guardian of the reservation %s to end, found its lock still held; find out which process "
+            "has %s open" % (self.path, os.path.join(self.path, ALIVE))
+        )
+
+    def kill_guardian(self):
+        """Kill the guardian that does not listen, where the holder's file may be believed."""
+        if self.trusted and self.holder["guardian"]:
+            try:
+                os.kill(self.holder["guardian"], signal.SIGKILL)
+            except ProcessLookupError:
+                return
+
+    def undo(self, who):
+        """Put back what its run changed and remove the run's directory; return (changes, processes ended).
+
+        Raises Refused where something could not be put back. Another user's journal is not acted on: what an ordinary
+        user may write must not make root write to the machine. After a reboot the settings are gone by themselves.
+        """
+        ended, changes, faults = [], [], []
+        directory = self.private_directory()
+        if directory:
+            ended = end_processes(directory)
+        if self.trusted and self.of_this_boot():
+            changes, faults = put_all_back(self.machine, self.journal(), who)
+        if faults:
+            raise Refused("%s. The reservation and its journal stay until that is done" % "; ".join(faults[:8]))
+        if directory and check_private(directory, self.owner):
+            shutil.rmtree(directory)
+        return changes, ended
+
+    def private_directory(self):
+        """Return the path of the run's directory, or None. What another user's file names is used only if it is one."""
+        directory = self.holder["directory"]
+        if not directory or not os.path.basename(directory).startswith(PREFIX) or not os.path.isabs(directory):
+            return None
+        if self.trusted:
+            return directory
+        try:
+            return directory if check_private(directory, self.owner) else None
+        except Refused:
+            return None
+
+    def remove(self):
+        """Remove it: first out of the way in one step, so that no half of it is ever found at the path."""
+        if not self.still_there():
+            return
+        aside = "%s.%s" % (self.path, os.urandom(8).hex())
+        os.rename(self.path, aside)
+        shutil.rmtree(aside)
+
+
+def check_parent(path):
+    """Raise Refused where others could exchange what stands at *path*."""
+    parent = os.path.dirname(path)
+    try:
+        found = os.stat(parent)
+    except OSError as error:
+        raise Refused("expected a directory at %s to keep the reservation in: %s" % (parent, error.strerror)) from error
+    writable = found.st_mode & 0o022
+    if (writable and not found.st_mode & stat.S_ISVTX) or found.st_uid not in (0, os.geteuid()):
+        raise Refused(
+            "expected %s to belong to root and to be sticky (mode 1777) or writable by root alone, found mode %s of "
+            "%s: others could exchange the reservation"
+            % (parent, oct(stat.S_IMODE(found.st_mode)), user_name(found.st_uid))
+        )
+
+
+def describe_taken(found, why, changes):
+    """Return what is told of a reservation that was taken over."""
+    shown = {name: printable(text) for name, text in found.holder.items() if isinstance(text, str)}
+    return {"holder": shown, "why": why, "changes": grouped(changes)}
+
+
+def make_room(path, machine, wanted, *, resume, check_mode):
+    """Return what is told of the stale reservation at *path* that was taken away, or None where there was none.
+
+    Raises Held where somebody holds the SUT, Refused where what is there cannot be taken away.
+    """
+    found = Reservation.find(path, machine)
+    if found is None:
+        return None
+    try:
+        held = "expected a SUT that nobody has reserved, found %s; %s" % (found.says(), found.how_to_break())
+        same_run = all(found.holder[name] == wanted[name] for name in ("run_id", "sut"))
+        if not found.trusted and os.geteuid() != 0:
+            raise Held(held)
+        this_boot = found.of_this_boot()
+        if check_mode:
+            if not found.take_lock() and not same_run:
+                raise Held(held)
+            return describe_taken(found, "would be taken over", [])
+        if found.take_lock():
+            why = "its guardian is gone" if this_boot else "the SUT was restarted"
+        elif same_run and resume and found.trusted:
+            found.renew(READY_S + RELEASE_S)
+            why = "its run is resumed"
+        else:
+            raise Held(held)
+        if found.lock is not None and not found.still_there():
+            return None  # somebody else was quicker to take it away
+        try:
+            changes, _ = found.undo("cleanup")
+            if found.lock is None and why == "its run is resumed":
+                found.dismiss_guardian()
+        except (Refused, OSError) as error:
+            raise Refused("what %s left on the SUT cannot be put right: %s" % (found.says(), error)) from error
+        found.remove()
+        return describe_taken(found, why, changes)
+    finally:
+        found.close()
+
+
+def mode_for_all(directory, mode):
+    """Give *directory* exactly *mode*, whatever the user's mask."""
+    os.chmod(directory, mode)
+
+
+def guardian_commands(machine):
+    """Return the ways to start a guardian, the best first, each as the words in front of the Python.
+
+    A session of systemd's may take all its processes with it when it ends. As root the guardian gets a scope of its own
+    where systemd runs; elsewhere, a session of its own in the sense of POSIX.
+    """
+    ways = []
+    if os.geteuid() == 0 and machine.root == "" and os.path.isdir("/run/systemd/system"):
+        program = shutil.which("systemd-run", path="/usr/bin:/bin")
+        if program:
+            ways.append([program, "--scope", "--quiet", "--collect", "--slice=system.slice", "--"])
+    return [*ways, []]
+
+
+def start_guardian(place, directory, lock, *, lease_s, machine, source):
+    """Start the guardian of the reservation that lies at *place* and holds *lock*; return its process id."""
+    program = os.path.join(directory, "guardian.py")
+    with open(program, "w") as stream:
+        stream.write(source)
+    until = int(machine.uptime_s() + lease_s + 1)
+    python = sys.executable or "/usr/bin/python3"
+    for way in guardian_commands(machine):
+        reader, writer = os.pipe()
+        os.set_inheritable(writer, True)
+        try:
+            command = [*way, python, "-I", "-S", "-B", program, place, directory]
+            process = subprocess.Popen(
+                [*command, str(lock), str(writer), str(until), machine.root],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd="/",
+                env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C"},
+                pass_fds=(lock, writer),
+                start_new_session=True,
+            )
+            os.close(writer)
+            writer = None
+            ready, _, _ = select.select([reader], [], [], READY_S)
+            if ready and os.read(reader, 1) == b"r":
+                process.returncode = 0  # it outlives this process, which shall not wait for it
+                return process.pid
+            process.kill()
+            process.wait()
+        finally:
+            os.close(reader)
+            if writer is not None:
+                os.close(writer)
+    raise Refused(
+        "expected the guardian, which puts the SUT right when the run cannot, to start on the SUT with %s, found that "
+        "it does not; nothing was changed" % python
+    )
+
+
+def prepare(path, machine, base, wanted, *, lease_s, source):
+    """Make a reservation with its guardian beside *path*; return (its place, its lock, its holder)."""
+    run_id, sut = wanted["run_id"], wanted["sut"]
+    directory = tempfile.mkdtemp(prefix="%s%s-%s-" % (PREFIX, run_id, sut), dir=base)
+    place = None
+    lock = None
+    try:
+        place = tempfile.mkdtemp(prefix=os.path.basename(path) + ".", dir=os.path.dirname(path))
+        token = os.urandom(16).hex()
+        here = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            lock = os.open(ALIVE, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=here)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.set_inheritable(lock, True)
+            os.mkfifo(LEASE, 0o600, dir_fd=here)
+            guardian = start_guardian(place, directory, lock, lease_s=lease_s, machine=machine, source=source)
+            holder = dict(wanted, directory=directory, boot_id=machine.boot_id(), guardian=guardian, token=token)
+            try:
+                write_whole(HOLDER, json.dumps(holder, indent=1, sort_keys=True) + "\n", 0o644, here)
+                write_whole(RUN, "%s %d\n" % (token, guardian), 0o644, here)
+                mode_for_all(place, 0o755)
+                os.fsync(here)
+            except OSError:
+                os.kill(guardian, signal.SIGKILL)
+                raise
+        finally:
+            os.close(here)
+    except (Refused, OSError):
+        if lock is not None:
+            os.close(lock)
+        for each in (place, directory):
+            if each is not None:
+                shutil.rmtree(each, ignore_errors=True)
+        raise
+    return place, lock, holder
+
+
+def hold(path, machine, base, wanted, *, lease_s, source, resume=False, check_mode=False):
+    """Reserve the SUT; return what the module answers. Raises Held or Refused."""
+    check_parent(path)
+    taken = make_room(path, machine, wanted, resume=resume, check_mode=check_mode)
+    if check_mode:
+        directory = os.path.join(base, "%s%s-%s-checkmode" % (PREFIX, wanted["run_id"], wanted["sut"]))
+        absent = {"directory": directory, "boot_id": machine.boot_id(), "guardian": None, "token": "0" * 32}
+        return dict(wanted, **absent), taken
+    try:
+        place, lock, holder = prepare(path, machine, base, wanted, lease_s=lease_s, source=source)
+    except OSError as error:
+        raise Refused(
+            "expected to reserve the SUT at %s with a private directory in %s, found that it cannot be done: %s"
+            % (path, base, error)
+        ) from error
+    for _ in range(8):
+        try:
+            os.rename(place, path)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, errno.EACCES, errno.EPERM):
+                discard(place, lock, holder)
+                raise Refused("expected to reserve the SUT at %s: %s" % (path, error.strerror)) from error
+        else:
+            os.close(lock)  # the guardian holds it from now on
+            return holder, taken
+        try:
+            taken = make_room(path, machine, wanted, resume=resume, check_mode=check_mode) or taken
+        except (Refused, OSError):
+            discard(place, lock, holder)
+            raise
+    discard(place, lock, holder)
+    raise Refused("expected to reserve the SUT at %s, found that others take it again and again; try later" % path)
+
+
+def discard(place, lock, holder):
+    """Take away a reservation that did not come to stand at its path."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(holder["guardian"], signal.SIGKILL)
+    os.close(lock)
+    shutil.rmtree(place, ignore_errors=True)
+    shutil.rmtree(holder["directory"], ignore_errors=True)
+
+
+def own_reservation(path, machine, token):
+    """Return the reservation with *token*. Raises Refused where the SUT is no longer reserved for that run."""
+    found = Reservation.find(path, machine)
+    if found is not None:
+        if found.trusted and found.holder["token"] == token and found.of_this_boot() and not found.take_lock():
+            return found
+        found.close()
+    raise Refused(
+        "expected the SUT to be reserved for this run at %s, found that it is not any more: its lease was over, "
+        "or somebody ended it" % path
+    )
+
+
+def tune(path, machine, token, settings, *, lease_s, check_mode=False):
+    """Change *settings*; return the changes. Raises Refused, with everything put back, where one does not take."""
+    if check_mode:
+        return told(plan_changes(machine, settings))
+    found = own_reservation(path, machine, token)
+    try:
+        found.renew(lease_s)
+        try:
+            entries = plan_changes(machine, settings)
+        except OSError as error:
+            raise Refused("the SUT's settings cannot be read: %s; nothing was changed" % error) from error
+        if not entries:
+            return []
+        found.write_journal(entries)
+        for entry in entries:
+            if entry.wanted is None:
+                continue
+            try:
+                change_one(machine, entry)
+            except Refused as error:
+                _, faults = put_all_back(machine, entries, "run")
+                if not faults:
+                    found.clear_journal()
+                state = "; ".join(["some of it could not be put back", *faults[:8]]) if faults else "all was put back"
+                raise Refused("%s. Of this run's changes %s" % (error, state)) from error
+        return told(entries)
+    finally:
+        found.close()
+
+
+def told(entries):
+    """Return *entries* as changes that have been made, together where only a number differs."""
+    return grouped(
+        [
+            {
+                "setting": each.setting,
+                "where": each.where,
+                "before": each.before,
+                "wanted": each.wanted,
+                "after": each.wanted,
+                "restored": None,
+                "restored_by": None,
+            }
+            for each in entries
+            if each.wanted is not None
+        ]
+    )
+
+
+def private_directories(base, run_id, sut):
+    """Return the directories that runs with this identifier made for this SUT in *base*; never another SUT's."""
+    name = re.compile(re.escape("%s%s-%s-" % (PREFIX, run_id, sut)) + "[a-z0-9_]{8}")
+    try:
+        return [os.path.join(base, each) for each in sorted(os.listdir(base)) if name.fullmatch(each)]
+    except FileNotFoundError:
+        return []
+
+
+def release(path, machine, base, run_id, sut, *, changes=(), who="run", check_mode=False):
+    """Put everything back and give the SUT free, where it is reserved for this run; return what the module answers.
+
+    Where it is not any more, its guardian has done that: then *changes*, which the run had made, are looked at.
+    """
+    answer = {"changes": [], "ended": [], "released": False, "changed": False}
+    found = Reservation.find(path, machine)
+    try:
+        if found is not None and (found.holder["run_id"], found.holder["sut"]) == (run_id, sut):
+            if not found.trusted and os.geteuid() != 0:
+                raise Refused(
+                    "expected the reservation %s to belong to this login, found it to belong to %s; clean up as that "
+                    "user or as root (--become)" % (path, user_name(found.owner))
+                )
+            answer["changed"] = True
+            if check_mode:
+                return answer
+            if not found.take_lock():
+                # The guardian stays on guard while the settings are put back: this process may be lost on the way.
+                found.renew(RELEASE_S + END_WAIT_S + HUGE_PAGES_TRIES * TRY_S + 60)
+            put, answer["ended"] = found.undo(who)
+            answer["changes"] = grouped(put)
+            if found.lock is None:
+                found.dismiss_guardian()
+            found.remove()
+            answer["released"] = True
+        elif changes:
+            other = found is not None and not found.take_lock()
+            looked = [dict(each, restored=None, restored_by=None) for each in changes] if other else None
+            answer["changes"] = looked or grouped(look_after(machine, changes, "guardian"))
+        for each in private_directories(base, run_id, sut):
+            if os.lstat(each).st_uid == os.geteuid():
+                answer["changed"] = True
+                if not check_mode:
+                    answer["ended"] = answer["ended"] + remove_private(each, os.geteuid())
+        return answer
+    finally:
+        if found is not None:
+            found.close()
+
+
+def look(path, machine):
+    """Return who holds the SUT, and whether a guardian lives; None and False where nobody does."""
+    found = Reservation.find(path, machine)
+    if found is None:
+        return None, False
+    try:
+        if found.trusted or os.geteuid() == 0:
+            return found.holder, not found.take_lock() and found.of_this_boot()
+        alive = found.holder["guardian"] is not None and os.path.exists("/proc/%d" % found.holder["guardian"])
+        return found.holder, alive and found.of_this_boot()
+    finally:
+        found.close()
+
+
+# The reservation of a traffic generator, as CSIT makes it
+
+
+def tg_name(run_id, sut):
+    """Return the name of a run's file in the reservation of a traffic generator."""
+    return "%s%s-%s" % (PREFIX, run_id, sut)
+
+
+def tg_holders(path):
+    """Return in words who holds the traffic generator."""
+    found = os.lstat(path)
+    names = sorted(os.listdir(path)) if stat.S_ISDIR(found.st_mode) else []
+    shown = ", ".join(printable(name, 128) for name in names[:10]) or "no file in it"
+    more = " and %d more" % (len(names) - 10) if len(names) > 10 else ""
+    since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(found.st_mtime))
+    return "%s%s, by %s, changed last at %s on that machine's clock" % (shown, more, user_name(found.st_uid), since)
+
+
+def tg_is_shared(path, run_id):
+    """Return whether the reservation is this run's, by another SUT of it; None where it says nothing (yet)."""
+    found = os.lstat(path)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+        return False
+    names = os.listdir(path)
+    return all(name.startswith("%s%s-" % (PREFIX, run_id)) for name in names) if names else None
+
+
+def tg_hold(path, run_id, sut, text, check_mode):
+    """Take CSIT's reservation at *path* for a SUT of a run; return whether it was not held yet. Raises Held."""
+    name = tg_name(run_id, sut)
+    until = time.monotonic() + TG_EMPTY_S
+    while True:
+        if check_mode and not os.path.lexists(path):
+            return True
+        try:
+            if not check_mode:
+                os.mkdir(path, 0o755)
+            shared = True
+        except FileExistsError:
+            shared = None
+        try:
+            shared = shared or tg_is_shared(path, run_id)
+            if shared is None and time.monotonic() < until:
+                time.sleep(0.1)  # another SUT of this run may just have made it
+                continue
+            if not shared:
+                raise Held(
+                    "expected a traffic generator that nobody has reserved, found %s there: %s. Wait for it; one that "
+                    "is certainly dead is ended with: rm -r %s on the traffic generator, or, if a calibration left "
+                    "it, with playbooks/cleanup.yml for that run" % (path, tg_holders(path), path)
+                )
+            if check_mode:
+                return False
+            here = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                write_whole(name, text + "\n", 0o644, here)
+            except FileExistsError:
+                return False
+            finally:
+                os.close(here)
+        except FileNotFoundError:
+            continue  # the last of those that shared it has left meanwhile
+        return True
+
+
+def tg_release(path, run_id, sut, check_mode):
+    """Give the traffic generator free, as far as this SUT of this run holds it; return whether it did."""
+    place = os.path.join(path, tg_name(run_id, sut))
+    if check_mode:
+        return os.path.lexists(place)
+    try:
+        os.unlink(place)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    try:
+        os.rmdir(path)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT):
+            raise
+    return True
+
+
+# The guardian
+
+
+class LeaseOver(Exception):
+    """The run is no longer alive, or this process was told to end."""
+
+
+def keep_off_measured_cpus(machine):
+    """Stay on CPUs that are not isolated, where there are such."""
+    isolated = set()
+    for name in ("isolated", "nohz_full"):
+        try:
+            text = machine.text(CPU + "/" + name)
+            isolated.update(of_ranges(text) if re.fullmatch("[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*", text) else ())
+        except OSError:
+            continue
+    rest = os.sched_getaffinity(0) - isolated
+    if rest:
+        os.sched_setaffinity(0, rest)
+
+
+def end_lease(*_):
+    """Take a request to end, as at a shutdown, for the end of the lease."""
+    raise LeaseOver
+
+
+def messages(text):
+    """Return what the last whole line in *text* says: a point in time, ``release`` or None where it says neither."""
+    lines = [line for line in text.split(b"\n") if line]
+    for line in reversed(lines):
+        if line == RELEASE_WORD.strip():
+            return "release"
+        if re.fullmatch(rb"[0-9]{1,12}", line):
+            return int(line)
+    return None
+
+
+def await_end(machine, fifo, until):
+    """Sleep until the lease is over (False) or the run has released the SUT itself (True)."""
+    poller = select.poll()
+    poller.register(fifo, select.POLLIN)
+    while True:
+        left = until - machine.uptime_s()
+        if left <= 0:
+            return False
+        if poller.poll(int(min(left, SLEEP_S) * 1000) + 1):
+            said = messages(os.read(fifo, 4096))
+            if said == "release":
+                return True
+            if said is not None:
+                until = said
+
+
+def guard(place, directory, *, lock, ready, until, root):
+    """Guard the reservation at *place*, which another process will give its final name."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, end_lease)
+    machine = Machine(root)
+    try:
+        with open("/proc/self/oom_score_adj", "w") as stream:
+            stream.write("-1000")
+    except OSError:
+        pass  # an ordinary user may not; the guardian is small, and others are ended before it
+    keep_off_measured_cpus(machine)
+    here = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    # Open for writing too: then a writer that leaves is not the end of the file.
+    fifo = os.open(LEASE, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=here)
+    os.write(ready, b"r")
+    os.close(ready)
+    try:
+        if await_end(machine, fifo, until):
+            return 0
+    except LeaseOver:
+        pass
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    # The name that the reservation has now: the process that made it has renamed it, or was killed before it could.
+    final = os.readlink("/proc/self/fd/%d" % here)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(RUN, dir_fd=here)  # no step begins any more
+    found = Reservation(final, machine, here)
+    found.holder["directory"] = directory
+    found.holder["boot_id"] = machine.boot_id()
+    found.undo("guardian")
+    found.remove()
+    os.close(lock)
+    return 0
+
+
+def main():
+    """Run as the guardian."""
+    place, directory, lock, ready, until, root = sys.argv[1:7]
+    return guard(place, directory, lock=int(lock), ready=int(ready), until=int(until), root=root)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the controller needs of a SUT's reservation: a command that runs only while the SUT is reserved for the run.
+
+The SUT's side is the module ``sut_reservation``. A step must not be measured on a SUT that was restarted meanwhile, or
+that somebody else has reserved because this run's lease was over; and each step says that the run is alive. All three
+are done by the step's own shell before it becomes the kernel: no process is started for it, and no time is measured.
+"""
+
+import math
+import re
+import shlex
+from typing import Annotated
+
+from pydantic import StringConstraints
+
+from calibration.model import Model
+
+RESTARTED = 93
+"""Exit code of a step's command on a SUT that was restarted since the run began."""
+
+NOT_RESERVED = 94
+"""Exit code of a step's command on a SUT that is no longer reserved for the run."""
+
+REASONS = {
+    RESTARTED: "the SUT was restarted since the run began: what it was measured with may no longer be so",
+    NOT_RESERVED: "the SUT is no longer reserved for this run: its lease was over, its guardian was ended, or somebody "
+    "ended the run from elsewhere. Settings that it had changed were put back",
+}
+"""What these exit codes mean, for people."""
+
+SAFE_PATH = re.compile(r"/[^\x00-\x1f\x7f]{1,4000}")
+"""What a path from a SUT may look like."""
+
+_Token = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}$")]
+_BootId = Annotated[str, StringConstraints(pattern=r"^[0-9a-f-]{36}$")]
+_Path = Annotated[str, StringConstraints(pattern=SAFE_PATH.pattern.join(("^", "$")))]
+
+
+class Reservation(Model):
+    """A run's reservation of a SUT: where it is, what tells it from others, and the boot in which it was made."""
+
+    path: _Path
+    token: _Token
+    boot_id: _BootId
+
+
+_GUARD = """\
+read -r b </proc/sys/kernel/random/boot_id && [ "$b" = {boot_id} ] || exit {restarted}
+r={path}
+{{ read -r t g <"$r/run"; }} 2>/dev/null && [ "$t" = {token} ] && kill -0 "$g" 2>/dev/null || exit {not_reserved}
+read -r u i </proc/uptime && printf '%012d\\n' $((${{u%%.*}} + {lease_s})) 1<>"$r/lease" || exit {not_reserved}
+exec {command}"""
+"""``kill``, ``printf``, ``read`` and ``[`` are the shell's own. ``<>`` opens the FIFO without waiting for a reader."""
+
+
+def guarded(arguments: list[str], reservation: Reservation, *, lease_s: float) -> str:
+    """Return a command for a POSIX shell that becomes *arguments* if the SUT is still reserved for the run.
+
+    It renews the lease: the guardian acts *lease_s* seconds from now, unless it hears of the run before. Otherwise it
+    ends with ``RESTARTED`` or ``NOT_RESERVED`` and starts nothing.
+    """
+    return _GUARD.format(
+        boot_id=shlex.quote(reservation.boot_id),
+        path=shlex.quote(reservation.path),
+        token=shlex.quote(reservation.token),
+        lease_s=math.ceil(lease_s) + 1,
+        command=shlex.join(arguments),
+        restarted=RESTARTED,
+        not_reserved=NOT_RESERVED,
+    )
