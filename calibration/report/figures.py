@@ -6,47 +6,36 @@ and stays legible. Text stays text, so that it can be searched and selected. Col
 apart by all kinds of colour vision; series also differ by marker or line.
 """
 
-import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from io import StringIO
-from math import ceil, floor, log2, log10
-from pathlib import Path
-from typing import Any
+from math import ceil, floor, log2
 
 from calibration.report import filters
+from calibration.report.svg import (
+    FONT_PX,
+    GREY,
+    Axis,
+    Drawing,
+    Scale,
+    below,
+    beside,
+    decade_ticks,
+    frame,
+    hexadecimal,
+    linear_scale,
+    shade,
+    thinned,
+    width_of,
+)
 from calibration.statistics import Estimate
 
-CACHE = Path(__file__).resolve().parents[2] / ".cache" / "matplotlib"
-"""Where matplotlib keeps its list of fonts, unless the user says otherwise: never in the home directory."""
-
-os.environ.setdefault("MPLCONFIGDIR", str(CACHE))
-
-import matplotlib as mpl  # noqa: E402 - reads where its cache is when it is imported
-from matplotlib.axes import Axes  # noqa: E402 - the same for all of it
-from matplotlib.backends.backend_svg import FigureCanvasSVG  # noqa: E402
-from matplotlib.figure import Figure  # noqa: E402
-from matplotlib.ticker import (  # noqa: E402
-    FixedLocator,
-    FuncFormatter,
-    LogLocator,
-    NullFormatter,
-    NullLocator,
-)
-
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
-MARKERS = ("o", "s", "^", "D", "v", "P")
-GREY = "#555555"
+MARKERS = ("circle", "square", "up", "diamond", "down", "plus")
+DASHES = ("", "6 3", "7 3 2 3", "2 3", "9 2", "2 2")
 INVALID_COLOUR = "#B00020"
 
 WIDTH_PX = 480
 HEIGHT_PX = 360
-PX = 1 / 96
-"""One CSS pixel in inches."""
-
-PT = 0.75
-"""One CSS pixel in points."""
 
 MANY_SERIES = len(COLOURS)
 """From more series than colours on, all but the most telling are drawn in grey."""
@@ -72,32 +61,20 @@ COUNT_SHARE = 0.07
 LABEL_SHARE = 0.15
 """Share of an axis's width that a label of two short lines needs."""
 
-STYLE: Any = {
-    "svg.fonttype": "none",
-    "svg.hashsalt": "calibration",
-    "svg.image_inline": True,
-    "font.family": ["DejaVu Sans"],
-    "font.size": 13 * PT,
-    "axes.titlesize": 13 * PT,
-    "axes.labelsize": 13 * PT,
-    "xtick.labelsize": 12.5 * PT,
-    "ytick.labelsize": 12.5 * PT,
-    "legend.fontsize": 12.5 * PT,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": "#DDDDDD",
-    "grid.linewidth": 0.6,
-    "lines.linewidth": 1.4,
-    "lines.markersize": 4,
-    "figure.facecolor": "white",
-    "axes.facecolor": "white",
-    "savefig.facecolor": "white",
-    "text.parse_math": False,
-    "axes.unicode_minus": False,
-    "legend.frameon": False,
-}
+NUMBERED_CPUS = 8
+"""Up to this many columns of a core map the cells have room for their numbers."""
+
+LABELLED_CPUS = 24
+"""So many CPUs have room for their labels beside a core map."""
+
+UNMEASURED = (0xE4, 0xE4, 0xE4)
+"""Colour of a core map's cell that was not measured."""
+
+RIGHT_PX = 10
+"""Room at the right of every figure."""
+
+LINE_PX = 20
+"""Height of a line of a legend."""
 
 
 @dataclass(frozen=True)
@@ -146,42 +123,87 @@ class Plateau:
     label: str
 
 
-@contextmanager
-def _style() -> Iterator[None]:
-    """Draw with the project's settings alone, whatever the user's own matplotlib settings are."""
-    with mpl.rc_context():
-        mpl.rcdefaults()
-        mpl.rcParams.update(STYLE)
-        yield
+@dataclass(frozen=True)
+class Entry:
+    """One line of a legend: how its sample looks."""
+
+    label: str
+    colour: str
+    marker: str = ""
+    dash: str | None = ""
+    filled: bool = True
 
 
-def _svg(figure: Figure) -> str:
-    out = StringIO()
-    FigureCanvasSVG(figure)
-    figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
-    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
+def _plain(value: float) -> str:
+    return f"{value:g}"
 
 
-def _canvas(width_px: float = WIDTH_PX, height_px: float = HEIGHT_PX) -> tuple[Figure, Axes]:
-    figure = Figure(figsize=(width_px * PX, height_px * PX), layout="constrained")
-    return figure, figure.add_subplot()
-
-
-def _mark_invalid(figure: Figure, invalid: str) -> None:
-    if invalid:
-        figure.suptitle(f"INVALID: {invalid}", color=INVALID_COLOUR, fontweight="bold", fontsize=13 * PT)
-
-
-def _time_axis(value: float, _position: object = None) -> str:
-    return filters.time_ns(value)
-
-
-def _size_axis(value: float, _position: object = None) -> str:
+def _size(value: float) -> str:
     return filters.size(round(value))
 
 
-def _plain(value: float, _position: object = None) -> str:
-    return f"{value:g}"
+def _begin(height: float, invalid: str) -> tuple[Drawing, float]:
+    """Return a drawing, with the codes in *invalid* on top, and where the room below them begins."""
+    extra = 24 if invalid else 0
+    drawing = Drawing(WIDTH_PX, height + extra)
+    if invalid:
+        drawing.text(8, 17, f"INVALID: {invalid}", colour=INVALID_COLOUR, bold=True)
+    return drawing, float(extra)
+
+
+def _sample(drawing: Drawing, x: float, y: float, entry: Entry) -> None:
+    if entry.dash is not None:
+        drawing.lines([(x, y - 4.5), (x + 24, y - 4.5)], entry.colour, 1.6, entry.dash)
+    if entry.marker:
+        drawing.mark(entry.marker, x + 12, y - 4.5, entry.colour, filled=entry.filled)
+
+
+def _legend(drawing: Drawing, top: float, entries: Sequence[Entry]) -> float:
+    """Draw a legend from *top* on, in two columns where they fit; return where the room below it begins."""
+    if not entries:
+        return top + 8
+    widest = max(width_of(entry.label, 12.5) for entry in entries) + 44
+    columns = 2 if 2 * widest <= WIDTH_PX and len(entries) > 1 else 1
+    per_column = -(-len(entries) // columns)
+    for index, entry in enumerate(entries):
+        column, row = divmod(index, per_column)
+        x, y = 10 + column * WIDTH_PX / columns, top + 16 + row * LINE_PX
+        _sample(drawing, x, y, entry)
+        drawing.text(x + 30, y, entry.label, size=12.5)
+    return top + per_column * LINE_PX + 10
+
+
+def _ends(estimate: Estimate, scale: float) -> tuple[float, float]:
+    low, high = estimate.interval or (estimate.value, estimate.value)
+    return low / scale, high / scale
+
+
+def _uprights(
+    drawing: Drawing,
+    points: Sequence[tuple[float, Estimate]],
+    y: Axis,
+    *,
+    colour: str,
+    scale: float = 1.0,
+    cap: float = 2.5,
+) -> None:
+    """Draw the interval of each estimate, divided by *scale*, at its abscissa in px."""
+    ends = []
+    for x, estimate in points:
+        low, high = (y.at(end) for end in _ends(estimate, scale))
+        ends += [(x, low, x, high), (x - cap, low, x + cap, low), (x - cap, high, x + cap, high)]
+    drawing.segments(ends, colour, 0.9)
+
+
+def _curve(
+    drawing: Drawing, points: Sequence[tuple[float, float]], place: int, *, dash: str = "", size: float = 3.0
+) -> None:
+    """Draw the line and the markers of the curve at *place*."""
+    colour = COLOURS[place % len(COLOURS)]
+    if len(points) > 1:
+        drawing.lines(points, colour, 1.6, dash)
+    for x, y in points:
+        drawing.mark(MARKERS[place % len(MARKERS)], x, y, colour, size=size)
 
 
 def histogram(series: Sequence[Histogram], threshold_ns: float, *, invalid: str = "") -> str:
@@ -194,45 +216,53 @@ def histogram(series: Sequence[Histogram], threshold_ns: float, *, invalid: str 
         raise ValueError("expected at least one series, found none")
     ranked = sorted(range(len(series)), key=lambda index: (-series[index].longest_ns, index))
     coloured = sorted(ranked[:MANY_SERIES])
-    with _style():
-        figure, axes = _canvas(height_px=HEIGHT_PX + 20 * -(-len(coloured) // 2))
-        for index, each in enumerate(series):
-            edges = [each.bins[0][0], *(upper for _, upper, _ in each.bins)] if each.bins else []
-            counts = [count or None for _, _, count in each.bins]
-            if not edges:
-                continue
-            if index in coloured:
-                place = coloured.index(index)
-                axes.stairs(
-                    [0.0 if count is None else count for count in counts],
-                    edges,
-                    color=COLOURS[place],
-                    linewidth=1.6,
-                    linestyle=("-", "--", "-.", ":", (0, (5, 1)), (0, (1, 1)))[place],
-                    label=each.label,
-                    baseline=0.5,
-                )
-            else:
-                axes.stairs([0.0 if count is None else count for count in counts], edges, color="#BBBBBB", baseline=0.5)
-        axes.set_xscale("log")
-        axes.set_yscale("log")
-        filled = [(low, high, count) for each in series for low, high, count in each.bins if count]
-        most = max((count for _, _, count in filled), default=1)
-        longest = max((each.longest_ns for each in series), default=threshold_ns)
-        axes.set_xlim(min([threshold_ns, *(low for low, _, _ in filled)]) / 1.25, max(longest, threshold_ns) * 1.8)
-        axes.set_ylim(0.5, most * 3)
-        axes.xaxis.set_major_locator(LogLocator(10))
-        axes.xaxis.set_major_formatter(FuncFormatter(_time_axis))
-        axes.xaxis.set_minor_formatter(NullFormatter())
-        axes.yaxis.set_major_locator(LogLocator(10))
-        axes.yaxis.set_major_formatter(FuncFormatter(_plain))
-        axes.axvline(threshold_ns, color=GREY, linewidth=0.8, linestyle=":")
-        axes.set_xlabel("Length of the gap (bins of equal ratio)")
-        walls = {filters.duration(each.wall_s) for each in series}
-        axes.set_ylabel(f"Gaps counted in {walls.pop()}" if len(walls) == 1 else "Gaps counted")
-        figure.legend(loc="outside upper left", ncols=min(2, len(coloured)), handlelength=2.2, columnspacing=1.0)
-        _mark_invalid(figure, invalid)
-        return _svg(figure)
+    looks = {index: (COLOURS[place], DASHES[place]) for place, index in enumerate(coloured)}
+    filled = [(low, count) for each in series for low, _, count in each.bins if count]
+    most = max((count for _, count in filled), default=1)
+    longest = max((each.longest_ns for each in series), default=threshold_ns)
+    low, high = min([threshold_ns, *(low for low, _ in filled)]) / 1.25, max(longest, threshold_ns) * 1.8
+    walls = {filters.duration(each.wall_s) for each in series}
+    title = f"Gaps counted in {walls.pop()}" if len(walls) == 1 else "Gaps counted"
+    across = Scale(decade_ticks(low, high), filters.time_ns, "Length of the gap (bins of equal ratio)")
+    up = Scale(decade_ticks(0.5, most * 3), _plain, title)
+
+    drawing, top = _begin(HEIGHT_PX + LINE_PX * -(-len(coloured) // 2), invalid)
+    top = _legend(drawing, top, [Entry(series[index].label, *_line(looks[index])) for index in coloured])
+    x = Axis(low, high, beside(up), WIDTH_PX - RIGHT_PX, logarithmic=True)
+    y = Axis(0.5, most * 3, drawing.height - below(across), top, logarithmic=True)
+    across = Scale(thinned(across.ticks, x, 52), across.worded, across.title)
+    frame(drawing, x, y, across, up)
+    drawing.lines([(x.at(threshold_ns), y.start), (x.at(threshold_ns), y.end)], GREY, 0.8, "2 3")
+    order = [*(index for index in range(len(series)) if index not in looks), *coloured]
+    for index in order:
+        bins = series[index].bins
+        if not bins:
+            continue
+        points = [(x.at(bins[0][0]), y.start)]
+        for start, end, count in bins:
+            level = y.at(max(count, 0.5))
+            points += [(x.at(start), level), (x.at(end), level)]
+        points.append((points[-1][0], y.start))
+        colour, dash = looks.get(index, ("#BBBBBB", ""))
+        drawing.lines(_without_repeats(points), colour, 1.6 if index in looks else 1.0, dash)
+    return drawing.svg()
+
+
+def _line(look: tuple[str, str]) -> tuple[str, str, str]:
+    """Return colour, marker and dashes of a legend's entry for a line without markers."""
+    colour, dash = look
+    return colour, "", dash
+
+
+def _without_repeats(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return *points* without those that lie on a level line between their neighbours."""
+    kept: list[tuple[float, float]] = []
+    for point in points:
+        if len(kept) > 1 and kept[-1][1] == point[1] == kept[-2][1]:
+            kept.pop()
+        if not kept or kept[-1] != point:
+            kept.append(point)
+    return kept
 
 
 def heat_map(
@@ -247,80 +277,45 @@ def heat_map(
 ) -> str:
     """Return the matrix *cells* (CPU nodes in *rows* by memory nodes in *columns*) as a heat map with its numbers.
 
-    *what* names the values; they are divided by *scale* to be in *unit*. A cell without a value is hatched.
+    *what* names the values; they are divided by *scale* to be in *unit*. A cell without a value is struck through.
     """
-    values = [[None if cell is None else cell.value / scale for cell in row] for row in cells]
-    known = [value for row in values for value in row if value is not None]
+    known = [cell.value / scale for row in cells for cell in row if cell is not None]
     low, high = (min(known), max(known)) if known else (0.0, 1.0)
-    with _style():
-        colours = mpl.colormaps["cividis"]
-        width, height = heat_map_px(len(rows), len(columns), invalid=bool(invalid))
-        figure = Figure(figsize=(width * PX, height * PX))
-        left, bottom, top = HEAT_LEFT, 6, height - 6 - len(rows) * _cell_height(len(rows), len(columns))
-        axes = figure.add_axes(
-            (left / width, bottom / height, len(columns) * CELL_PX / width, (height - bottom - top) / height)
-        )
-        axes.grid(visible=False)
-        for spine in axes.spines.values():
-            spine.set_visible(False)
-        for row, line in enumerate(values):
-            for column, value in enumerate(line):
-                estimate = cells[row][column]
-                if value is None or estimate is None:
-                    patch = mpl.patches.Rectangle(
-                        (column, row), 1, 1, facecolor="#F2F2F2", edgecolor="#999999", hatch="//", linewidth=0.5
-                    )
-                    axes.add_patch(patch)
-                    axes.text(column + 0.5, row + 0.5, filters.ABSENT, ha="center", va="center")
-                    continue
-                share = 0.5 if high == low else (value - low) / (high - low)
-                shade = colours(0.12 + 0.83 * share)
-                axes.add_patch(mpl.patches.Rectangle((column, row), 1, 1, facecolor=shade, edgecolor="white"))
-                ink = "black" if _luminance(shade) > EVEN_LUMINANCE else "white"
-                bounds = estimate.interval if len(columns) <= INTERVAL_CELLS else None
-                axes.text(
-                    column + 0.5,
-                    row + (0.38 if bounds else 0.5),
-                    filters.significant(value),
-                    ha="center",
-                    va="center",
-                    color=ink,
-                    fontsize=13 * PT,
-                )
-                if bounds:
-                    half = (bounds[1] - bounds[0]) / 2 / scale
-                    axes.text(
-                        column + 0.5,
-                        row + 0.72,
-                        f"± {filters.significant(half, 2)}",
-                        ha="center",
-                        va="center",
-                        color=ink,
-                        fontsize=10.5 * PT,
-                    )
-        axes.set_xlim(0, len(columns))
-        axes.set_ylim(len(rows), 0)
-        axes.xaxis.tick_top()
-        axes.xaxis.set_label_position("top")
-        axes.set_xticks([index + 0.5 for index in range(len(columns))], [str(node) for node in columns])
-        axes.set_yticks([index + 0.5 for index in range(len(rows))], [str(node) for node in rows])
-        axes.tick_params(length=0)
-        figure.text(HEAT_LEFT / width, 1 - (top - 44) / height, f"{what}, {unit}", va="center", fontweight="bold")
-        figure.text(HEAT_LEFT / width, 1 - (top - 26) / height, "memory of node", va="center", fontsize=12 * PT)
-        figure.text(
-            15 / width,
-            (bottom + (height - bottom - top) / 2) / height,
-            "CPUs of\nnode" if len(rows) < 2 else "CPUs of node",
-            rotation=90,
-            ha="center",
-            va="center",
-            fontsize=12 * PT,
-        )
-        if invalid:
-            figure.text(
-                8 / width, 1 - 12 / height, f"INVALID: {invalid}", color=INVALID_COLOUR, fontweight="bold", va="center"
-            )
-        return _svg(figure)
+    width, height = heat_map_px(len(rows), len(columns), invalid=bool(invalid))
+    cell_height = _cell_height(len(rows), len(columns))
+    drawing = Drawing(width, height)
+    left, top = HEAT_LEFT, height - 6 - len(rows) * cell_height
+    if invalid:
+        drawing.text(8, 17, f"INVALID: {invalid}", colour=INVALID_COLOUR, bold=True)
+    drawing.text(left, top - 40, f"{what}, {unit}", bold=True)
+    drawing.text(left, top - 22, "memory of node", size=12)
+    for column, node in enumerate(columns):
+        drawing.text(left + (column + 0.5) * CELL_PX, top - 5, str(node), anchor="middle", size=12.5)
+    middle = top + len(rows) * cell_height / 2
+    side = "CPUs of\nnode" if len(rows) < 2 else "CPUs of node"
+    drawing.text(13, middle, side, anchor="middle", size=12, turned=-90)
+    for row, line in enumerate(cells):
+        y = top + row * cell_height
+        drawing.text(left - 6, y + cell_height / 2 + 4.5, str(rows[row]), anchor="end", size=12.5)
+        for column, estimate in enumerate(line):
+            x = left + column * CELL_PX
+            if estimate is None:
+                drawing.box(x, y, CELL_PX, cell_height, "#F2F2F2", edge="#999999")
+                drawing.segments([(x, y + cell_height, x + CELL_PX, y)], "#999999", 0.5)
+                drawing.text(x + CELL_PX / 2, y + cell_height / 2 + 4.5, filters.ABSENT, anchor="middle")
+                continue
+            value = estimate.value / scale
+            colour = shade(0.12 + 0.83 * (0.5 if high == low else (value - low) / (high - low)))
+            ink = _ink(colour)
+            bounds = estimate.interval if len(columns) <= INTERVAL_CELLS else None
+            drawing.box(x, y, CELL_PX, cell_height, hexadecimal(colour), edge="white")
+            at = y + cell_height * (0.38 if bounds else 0.5) + 4.5
+            drawing.text(x + CELL_PX / 2, at, filters.significant(value), anchor="middle", colour=ink)
+            if bounds:
+                half = f"± {filters.significant((bounds[1] - bounds[0]) / 2 / scale, 2)}"
+                at = y + cell_height * 0.72 + 4
+                drawing.text(x + CELL_PX / 2, at, half, anchor="middle", colour=ink, size=10.5)
+    return drawing.svg()
 
 
 def core_map(
@@ -337,44 +332,63 @@ def core_map(
     number, and beyond ``LABELLED_CPUS`` only some CPUs have theirs. What was not measured is grey.
     """
     count = len(cpus)
-    with _style():
-        figure, axes = _canvas(height_px=WIDTH_PX - 10 + (24 if invalid else 0))
-        axes.grid(visible=False)
-        colours = mpl.colormaps["cividis"].with_extremes(bad="#E4E4E4")
-        shades = [[float("nan") if cell is None else cell for cell in row] for row in cells]
-        image = axes.imshow(shades, cmap=colours, interpolation="nearest", aspect="equal")
-        step = -(-count // LABELLED_CPUS)
-        ticks = range(0, count, step)
-        axes.xaxis.tick_top()
-        axes.xaxis.set_label_position("top")
-        axes.set_xticks(list(ticks), [str(cpus[each]) for each in ticks])
-        axes.set_yticks(list(ticks), [str(cpus[each]) for each in ticks])
-        if count > LABELLED_CPUS // 2:
-            axes.tick_params(axis="x", labelrotation=90)
-        axes.tick_params(length=0)
-        axes.set_xlabel("reader, CPU")
-        axes.set_ylabel("writer, CPU")
-        for edge in (each for each in range(1, count) if nodes[each] != nodes[each - 1]):
-            axes.axhline(edge - 0.5, color="white", linewidth=1.5)
-            axes.axvline(edge - 0.5, color="white", linewidth=1.5)
-        known = [cell for row in cells for cell in row if cell is not None]
-        low, high = min(known, default=0.0), max(known, default=1.0)
-        for row, line in enumerate(cells if count <= NUMBERED_CPUS else ()):
-            for column, cell in enumerate(line):
-                share = 0.5 if cell is None or high == low else (cell - low) / (high - low)
-                ink = "black" if cell is None or _luminance(colours(share)) > EVEN_LUMINANCE else "white"
-                text = filters.ABSENT if cell is None else filters.significant(cell, 3)
-                axes.text(column, row, text, ha="center", va="center", color=ink)
-        figure.colorbar(image, ax=axes, label=f"{what}, ns", shrink=0.8)
-        _mark_invalid(figure, invalid)
-        return _svg(figure)
+    known = [cell for row in cells for cell in row if cell is not None]
+    low, high = min(known, default=0.0), max(known, default=1.0)
+
+    def share(cell: float) -> float:
+        return 0.5 if high == low else (cell - low) / (high - low)
+
+    label = max(width_of(str(cpu), 12.5) for cpu in cpus)
+    turned = count > LABELLED_CPUS // 2
+    left, bar = FONT_PX + 18 + label, 92.0
+    head = FONT_PX + 14 + (label if turned else 12.5)
+    side = WIDTH_PX - left - bar
+    drawing, top = _begin(head + side + 8, invalid)
+    top += head
+    drawing.picture(
+        left,
+        top,
+        side,
+        side,
+        [[UNMEASURED if cell is None else shade(share(cell)) for cell in row] for row in cells],
+    )
+    drawing.text(left + side / 2, top - head + FONT_PX, "reader, CPU", anchor="middle")
+    drawing.text(FONT_PX, top + side / 2, "writer, CPU", anchor="middle", turned=-90)
+    for index in range(0, count, -(-count // LABELLED_CPUS)):
+        place = (index + 0.5) * side / count
+        if turned:
+            drawing.text(left + place + 4.5, top - 5, str(cpus[index]), size=12.5, turned=-90)
+        else:
+            drawing.text(left + place, top - 6, str(cpus[index]), anchor="middle", size=12.5)
+        drawing.text(left - 6, top + place + 4.5, str(cpus[index]), anchor="end", size=12.5)
+    for edge in (each for each in range(1, count) if nodes[each] != nodes[each - 1]):
+        at = edge * side / count
+        drawing.segments(
+            [(left, top + at, left + side, top + at), (left + at, top, left + at, top + side)], "white", 1.5
+        )
+    for row, line in enumerate(cells if count <= NUMBERED_CPUS else ()):
+        for column, cell in enumerate(line):
+            x, y = left + (column + 0.5) * side / count, top + (row + 0.5) * side / count + 4.5
+            ink = _ink(UNMEASURED if cell is None else shade(share(cell)))
+            text = filters.ABSENT if cell is None else filters.significant(cell, 3)
+            drawing.text(x, y, text, anchor="middle", colour=ink)
+    _colour_bar(drawing, left + side + 14, (top + side * 0.9, top + side * 0.1), (low, high), f"{what}, ns")
+    return drawing.svg()
 
 
-NUMBERED_CPUS = 8
-"""Up to this many columns of a core map the cells have room for their numbers."""
-
-LABELLED_CPUS = 24
-"""So many CPUs have room for their labels beside a core map."""
+def _colour_bar(
+    drawing: Drawing, left: float, ends: tuple[float, float], values: tuple[float, float], title: str
+) -> None:
+    """Draw the colours from the lower to the higher of *values* upwards between *ends*, with round values beside."""
+    low, high = values if values[0] < values[1] else (values[0] - 0.5, values[1] + 0.5)
+    axis = Axis(low, high, *ends)
+    steps = 64
+    drawing.picture(left, ends[1], 14, ends[0] - ends[1], [[shade(1 - index / (steps - 1))] for index in range(steps)])
+    scale = linear_scale(low, high, most=6)
+    for tick in scale.ticks:
+        drawing.segments([(left + 14, axis.at(tick), left + 18, axis.at(tick))], "black")
+        drawing.text(left + 21, axis.at(tick) + 4.5, scale.worded(tick), size=12.5)
+    drawing.text(WIDTH_PX - 6, sum(ends) / 2, title, anchor="middle", turned=-90)
 
 
 def heat_map_px(rows: int, columns: int, *, invalid: bool = False) -> tuple[int, int]:
@@ -388,35 +402,29 @@ def clocks(series: Sequence[Clocks], *, invalid: str = "") -> str:
     cpus = sorted({cpu for each in series for cpu, _ in each.points})
     places = {cpu: place for place, cpu in enumerate(cpus)}
     few = len(cpus) <= CLOCKS_APART
-    with _style():
-        figure, axes = _canvas(height_px=HEIGHT_PX - 60 + 20 * -(-len(series) // 2))
-        for index, each in enumerate(series):
-            aside = (index - (len(series) - 1) / 2) * (0.7 / len(series)) if few else 0.0
-            found = [estimate for _, estimate in each.points]
-            colour = COLOURS[each.group % len(COLOURS)]
-            axes.errorbar(
-                [places[cpu] + aside for cpu, _ in each.points],
-                [estimate.value / 1e9 for estimate in found],
-                yerr=_errors(found, 1e9),
-                color=colour,
-                markerfacecolor=colour if each.filled else "white",
-                marker=MARKERS[each.group % len(MARKERS)],
-                linestyle="none",
-                capsize=2.5 if few else 0,
-                elinewidth=0.9,
-                label=each.label,
-            )
-        ends = [end / 1e9 for each in series for _, one in each.points for end in one.interval or (one.value,)]
-        room = max(0.05 * (max(ends) - min(ends)), 0.02 * max(ends))
-        axes.set_ylim(min(ends) - room, max(ends) + room)
-        axes.set_xlim(-0.6, len(cpus) - 0.4)
-        step = max(1, ceil(len(cpus) / 12))
-        axes.set_xticks(range(0, len(cpus), step), [str(cpu) for cpu in cpus[::step]])
-        axes.set_xlabel("CPU")
-        axes.set_ylabel("Core clock, GHz")
-        figure.legend(loc="outside upper left", ncols=2, handlelength=1.2, columnspacing=1.0)
-        _mark_invalid(figure, invalid)
-        return _svg(figure)
+    ends = [end for each in series for _, one in each.points for end in _ends(one, 1e9)]
+    room = max(0.05 * (max(ends) - min(ends)), 0.02 * max(ends))
+    low, high = min(ends) - room, max(ends) + room
+    up = linear_scale(low, high, "Core clock, GHz")
+    across = Scale(range(0, len(cpus), max(1, ceil(len(cpus) / 12))), lambda place: str(cpus[round(place)]), "CPU")
+
+    drawing, top = _begin(HEIGHT_PX - 60 + LINE_PX * -(-len(series) // 2), invalid)
+    looks = [(COLOURS[each.group % len(COLOURS)], MARKERS[each.group % len(MARKERS)]) for each in series]
+    entries = [
+        Entry(each.label, colour, marker, None, each.filled)
+        for each, (colour, marker) in zip(series, looks, strict=True)
+    ]
+    top = _legend(drawing, top, entries)
+    x = Axis(-0.6, len(cpus) - 0.4, beside(up), WIDTH_PX - RIGHT_PX)
+    y = Axis(low, high, drawing.height - below(across), top)
+    frame(drawing, x, y, across, up)
+    for index, (each, (colour, marker)) in enumerate(zip(series, looks, strict=True)):
+        aside = (index - (len(series) - 1) / 2) * (0.7 / len(series)) if few else 0.0
+        points = [(x.at(places[cpu] + aside), estimate) for cpu, estimate in each.points]
+        _uprights(drawing, points, y, colour=colour, scale=1e9, cap=2.5 if few else 0.0)
+        for at, estimate in points:
+            drawing.mark(marker, at, y.at(estimate.value / 1e9), colour, filled=each.filled)
+    return drawing.svg()
 
 
 def _cell_height(rows: int, columns: int) -> int:
@@ -425,10 +433,16 @@ def _cell_height(rows: int, columns: int) -> int:
     return 44 if columns <= INTERVAL_CELLS else 30
 
 
-def _luminance(colour: tuple[float, float, float, float]) -> float:
+def _luminance(colour: Sequence[int]) -> float:
     """Return the relative luminance of a colour as WCAG 2 defines it."""
-    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in colour[:3]]
+    parts = [each / 255 for each in colour]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def _ink(colour: Sequence[int]) -> str:
+    """Return the colour of text that is legible on *colour*."""
+    return "black" if _luminance(colour) > EVEN_LUMINANCE else "white"
 
 
 def _tiers(positions: Sequence[float], low: float, high: float) -> list[int]:
@@ -443,37 +457,59 @@ def _tiers(positions: Sequence[float], low: float, high: float) -> list[int]:
     return [tier for _, tier in taken]
 
 
-def _errors(points: Sequence[Estimate], scale: float = 1.0) -> list[list[float]]:
-    low = [0.0 if each.interval is None else (each.value - each.interval[0]) / scale for each in points]
-    high = [0.0 if each.interval is None else (each.interval[1] - each.value) / scale for each in points]
-    return [low, high]
+def _numbers(curves: Sequence[Curve]) -> list[float]:
+    """Return the abscissae of *curves* that are plain numbers."""
+    return [float(x) for curve in curves for x, _ in curve.points if not isinstance(x, Estimate)]
 
 
-def _sizes_axis(axes: Axes, sizes: Sequence[float], caches: Sequence[Mark]) -> None:
-    """Make x a logarithmic axis of *sizes* in bytes, with *caches* as labelled vertical lines."""
-    low, high = min(sizes), max(sizes)
-    axes.set_xscale("log", base=2)
-    axes.set_xlim(low / 1.3, high * 1.6)
-    exponents = range(ceil(log2(low)), floor(log2(high)) + 1)
+def _along_sizes(
+    curves: Sequence[Curve],
+    caches: Sequence[Mark],
+    *,
+    bounds: tuple[float, float],
+    titles: tuple[str, str],
+    scale: float,
+    size: float,
+    plateaus: Sequence[Plateau] = (),
+    legend: bool = True,
+    invalid: str = "",
+) -> str:
+    """Return *curves* against sizes in bytes, both axes logarithmic, with *caches* as labelled vertical lines."""
+    sizes = _numbers(curves)
+    low, high = min(sizes) / 1.3, max(sizes) * 1.6
+    exponents = range(ceil(log2(min(sizes))), floor(log2(max(sizes))) + 1)
     step = max(1, -(-len(exponents) // 7))
-    axes.xaxis.set_major_locator(FixedLocator([2.0**each for each in exponents if each % step == 0]))
-    axes.xaxis.set_major_formatter(FuncFormatter(_size_axis))
-    axes.xaxis.set_minor_locator(NullLocator())
-    for label in axes.get_xticklabels():
-        label.set(rotation=35, ha="right", rotation_mode="anchor")
-    for mark, tier in zip(caches, _tiers([mark.position for mark in caches], low / 1.3, high * 1.6), strict=True):
-        axes.axvline(mark.position, color=GREY, linewidth=0.9, linestyle="--")
-        axes.annotate(
-            mark.label,
-            (mark.position, 1),
-            xycoords=("data", "axes fraction"),
-            xytext=(0, 2 + 24 * tier),
-            textcoords="offset points",
-            ha="center",
-            va="bottom",
-            fontsize=11.5 * PT,
-            color=GREY,
-        )
+    across = Scale([2.0**each for each in exponents if each % step == 0], _size, titles[0], turned=True)
+    tiers = _tiers([mark.position for mark in caches], low, high)
+    above = 32 * (max(tiers, default=-1) + 1)
+    entries = [Entry(curve.label, *_look(place)) for place, curve in enumerate(curves)] if legend else []
+    drawing, top = _begin(HEIGHT_PX + 30 + max(0, above - 32) + LINE_PX * len(entries), invalid)
+    top = _legend(drawing, top, entries) + above
+    y = Axis(*bounds, drawing.height - below(across), top, logarithmic=True)
+    up = Scale(thinned(decade_ticks(*bounds, (1, 2, 5)), y, 15), _plain, titles[1])
+    x = Axis(low, high, beside(up), WIDTH_PX - RIGHT_PX, logarithmic=True)
+    frame(drawing, x, y, across, up)
+    for mark, tier in zip(caches, tiers, strict=True):
+        if not low <= mark.position <= high:
+            continue
+        drawing.lines([(x.at(mark.position), y.start), (x.at(mark.position), y.end)], GREY, 0.9, "5 3")
+        drawing.text(x.at(mark.position), top - 20 - 30 * tier, mark.label, anchor="middle", colour=GREY, size=11.5)
+    for plateau in plateaus:
+        level = y.at(plateau.value)
+        left, right = x.at(plateau.start), x.at(plateau.end)
+        drawing.box(left, level - 3, right - left, 6, COLOURS[1], opacity=0.35)
+    for place, curve in enumerate(curves):
+        points = [(x.at(float(at)), one) for at, one in curve.points if not isinstance(at, Estimate)]
+        _uprights(drawing, points, y, colour=_look(place)[0], scale=scale, cap=2.0)
+        _curve(drawing, [(at, y.at(one.value / scale)) for at, one in points], place, size=size)
+    for plateau in plateaus:
+        level = y.at(plateau.value)
+        half = width_of(plateau.label, 12) / 2
+        middle = x.at((plateau.start * plateau.end) ** 0.5)
+        middle = min(max(middle, x.start + half), x.end - half)
+        drawing.box(middle - half, level - 24, 2 * half, 15, "white", opacity=0.85)
+        drawing.text(middle, level - 12, plateau.label, anchor="middle", size=12, colour="#A04000")
+    return drawing.svg()
 
 
 def load_curve(
@@ -487,62 +523,60 @@ def load_curve(
 
     *labels* names points of each curve where it is not empty; *zero_load* are latencies without load.
     """
-    with _style():
-        figure, axes = _canvas(height_px=HEIGHT_PX + 20 * -(-(len(curves) + len(zero_load)) // 2))
-        for place, (curve, names) in enumerate(zip(curves, labels, strict=True)):
-            across = [each for each, _ in curve.points if isinstance(each, Estimate)]
-            up = [each for _, each in curve.points]
-            axes.errorbar(
-                [each.value / 1000 for each in across],
-                [each.value for each in up],
-                xerr=_errors(across, 1000),
-                yerr=_errors(up),
-                color=COLOURS[place % len(COLOURS)],
-                marker=MARKERS[place % len(MARKERS)],
-                capsize=2.5,
-                elinewidth=0.9,
-                label=curve.label,
-            )
-            widest = max((each.value for each in across), default=0.0)
-            for name, x, y in zip(names, across, up, strict=True):
-                if name:
-                    left = x.value > widest / 2
-                    axes.annotate(
-                        name,
-                        (x.value / 1000, y.value),
-                        xytext=(-7, 3) if left else (2, -5),
-                        textcoords="offset points",
-                        ha="right" if left else "left",
-                        va="bottom" if left else "top",
-                        fontsize=11.5 * PT,
-                        color=GREY,
-                    )
-        for place, mark in enumerate(zero_load):
-            axes.axhline(
-                mark.position, color=COLOURS[place % len(COLOURS)], linewidth=0.9, linestyle=":", label=mark.label
-            )
-        reach = [
-            end
-            for curve in curves
-            for each, _ in curve.points
-            if isinstance(each, Estimate)
-            for end in each.interval or (each.value,)
-        ]
-        axes.set_xlim(0, max(reach, default=1000.0) / 1000 * 1.04)
-        ends = [
-            *(end for curve in curves for _, each in curve.points for end in each.interval or (each.value,)),
-            *(mark.position for mark in zero_load),
-        ]
-        axes.set_ylim(min(ends) * 0.9, max(ends) * 1.05)
-        axes.set_xlabel("Bandwidth of the load, GB/s (10⁹ bytes/s)")
-        axes.set_ylabel("Latency of the probe, ns")
-        handles, names_shown = axes.get_legend_handles_labels()
-        order = [*range(len(zero_load), len(handles)), *range(len(zero_load))]
-        figure.legend(
-            [handles[each] for each in order], [names_shown[each] for each in order], loc="outside upper left", ncols=2
-        )
-        _mark_invalid(figure, invalid)
-        return _svg(figure)
+    measured = [[(across, up) for across, up in curve.points if isinstance(across, Estimate)] for curve in curves]
+    reach = [end for points in measured for across, _ in points for end in _ends(across, 1000)]
+    ends = [
+        *(end for curve in curves for _, up in curve.points for end in _ends(up, 1)),
+        *(mark.position for mark in zero_load),
+    ]
+    right, low, high = max(reach, default=1.0) * 1.04, min(ends) * 0.9, max(ends) * 1.05
+    across = linear_scale(0, right, "Bandwidth of the load, GB/s (10⁹ bytes/s)")
+    up = linear_scale(low, high, "Latency of the probe, ns")
+    entries = [
+        *(Entry(curve.label, *_look(place)) for place, curve in enumerate(curves)),
+        *(Entry(mark.label, _look(place)[0], "", "2 3") for place, mark in enumerate(zero_load)),
+    ]
+    drawing, top = _begin(HEIGHT_PX + LINE_PX * len(entries), invalid)
+    top = _legend(drawing, top, entries)
+    x = Axis(0, right, beside(up), WIDTH_PX - RIGHT_PX)
+    y = Axis(low, high, drawing.height - below(across), top)
+    frame(drawing, x, y, across, up)
+    for place, mark in enumerate(zero_load):
+        level = y.at(mark.position)
+        drawing.lines([(x.start, level), (x.end, level)], _look(place)[0], 0.9, "2 3")
+    for place, (points, names) in enumerate(zip(measured, labels, strict=True)):
+        colour = _look(place)[0]
+        _uprights(drawing, [(x.at(across.value / 1000), up) for across, up in points], y, colour=colour)
+        lying = []
+        for along, one in points:
+            start, end = (x.at(each) for each in _ends(along, 1000))
+            level = y.at(one.value)
+            lying += [
+                (start, level, end, level),
+                (start, level - 2.5, start, level + 2.5),
+                (end, level - 2.5, end, level + 2.5),
+            ]
+        drawing.segments(lying, colour, 0.9)
+        _curve(drawing, [(x.at(along.value / 1000), y.at(one.value)) for along, one in points], place)
+        widest = max((along.value for along, _ in points), default=0.0)
+        for name, (along, one) in zip(names, points, strict=True):
+            if name:
+                left = along.value > widest / 2
+                at, level = x.at(along.value / 1000), y.at(one.value)
+                drawing.text(
+                    at + (-9 if left else 3),
+                    level + (-5 if left else 17),
+                    name,
+                    anchor="end" if left else "start",
+                    size=11.5,
+                    colour=GREY,
+                )
+    return drawing.svg()
+
+
+def _look(place: int) -> tuple[str, str]:
+    """Return colour and marker of the curve at *place*."""
+    return COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)]
 
 
 def size_curve(
@@ -556,59 +590,18 @@ def size_curve(
 
     *caches* are drawn as vertical lines at the sizes the kernel reports, *plateaus* as bars beside the curve.
     """
-    with _style():
-        figure, axes = _canvas(height_px=HEIGHT_PX + 30)
-        for place, curve in enumerate(curves):
-            up = [each for _, each in curve.points]
-            axes.errorbar(
-                [float(each) for each, _ in curve.points if not isinstance(each, Estimate)],
-                [each.value for each in up],
-                yerr=_errors(up),
-                color=COLOURS[place % len(COLOURS)],
-                marker=MARKERS[place % len(MARKERS)],
-                markersize=3,
-                capsize=2,
-                elinewidth=0.8,
-                label=curve.label,
-            )
-        axes.set_yscale("log")
-        sizes = [float(x) for curve in curves for x, _ in curve.points if not isinstance(x, Estimate)]
-        spread = [each for curve in curves for _, each in curve.points]
-        floor_ns = min(each.value if each.interval is None else each.interval[0] for each in spread)
-        ceiling_ns = max(each.value if each.interval is None else each.interval[1] for each in spread)
-        axes.set_ylim(floor_ns / 1.35, ceiling_ns * 2.6)
-        decades = range(floor(log10(floor_ns / 1.35)), ceil(log10(ceiling_ns * 2.6)) + 1)
-        axes.yaxis.set_major_locator(FixedLocator([step * 10.0**each for each in decades for step in (1, 2, 5)]))
-        axes.yaxis.set_minor_locator(NullLocator())
-        axes.yaxis.set_major_formatter(FuncFormatter(_plain))
-        _sizes_axis(axes, sizes, caches)
-        for plateau in plateaus:
-            axes.plot(
-                [plateau.start, plateau.end],
-                [plateau.value] * 2,
-                color=COLOURS[1],
-                linewidth=5,
-                alpha=0.35,
-                solid_capstyle="butt",
-            )
-            axes.annotate(
-                plateau.label,
-                ((plateau.start * plateau.end) ** 0.5, plateau.value),
-                xytext=(0, 7),
-                textcoords="offset points",
-                ha="center",
-                va="bottom",
-                fontsize=12 * PT,
-                color="#A04000",
-                bbox={"facecolor": "white", "alpha": 0.85, "edgecolor": "none", "pad": 0.5},
-                zorder=5,
-            )
-        axes.set_xlabel("Working set (bytes the chase touches)")
-        axes.set_ylabel("Latency, ns per load")
-        if len(curves) > 1:
-            axes.legend(loc="lower right")
-        _mark_invalid(figure, invalid)
-        return _svg(figure)
+    ends = [end for curve in curves for _, up in curve.points for end in _ends(up, 1)]
+    return _along_sizes(
+        curves,
+        caches,
+        bounds=(min(ends) / 1.35, max(ends) * 2.6),
+        titles=("Working set (bytes the chase touches)", "Latency, ns per load"),
+        scale=1,
+        size=2.2,
+        plateaus=plateaus,
+        legend=len(curves) > 1,
+        invalid=invalid,
+    )
 
 
 def bandwidth_sizes(curves: Sequence[Curve], caches: Sequence[Mark], *, invalid: str = "") -> str:
@@ -616,35 +609,16 @@ def bandwidth_sizes(curves: Sequence[Curve], caches: Sequence[Mark], *, invalid:
 
     *caches* are drawn as vertical lines.
     """
-    with _style():
-        figure, axes = _canvas(height_px=HEIGHT_PX + 30)
-        for place, curve in enumerate(curves):
-            up = [each for _, each in curve.points]
-            axes.errorbar(
-                [float(each) for each, _ in curve.points if not isinstance(each, Estimate)],
-                [each.value / 1000 for each in up],
-                yerr=_errors(up, 1000),
-                color=COLOURS[place % len(COLOURS)],
-                marker=MARKERS[place % len(MARKERS)],
-                capsize=2,
-                elinewidth=0.8,
-                label=curve.label,
-            )
-        axes.set_yscale("log")
-        sizes = [float(x) for curve in curves for x, _ in curve.points if not isinstance(x, Estimate)]
-        ends = [end / 1000 for curve in curves for _, each in curve.points for end in each.interval or (each.value,)]
-        low, high = min(ends) / 1.3, max(ends) * 1.3
-        axes.set_ylim(low, high)
-        decades = range(floor(log10(low)), ceil(log10(high)) + 1)
-        axes.yaxis.set_major_locator(FixedLocator([step * 10.0**each for each in decades for step in (1, 2, 5)]))
-        axes.yaxis.set_minor_locator(NullLocator())
-        axes.yaxis.set_major_formatter(FuncFormatter(_plain))
-        _sizes_axis(axes, sizes, caches)
-        axes.set_xlabel("Buffer of one thread")
-        axes.set_ylabel("Bandwidth, GB/s (10⁹ program bytes/s)")
-        axes.legend(loc="lower left")
-        _mark_invalid(figure, invalid)
-        return _svg(figure)
+    ends = [end for curve in curves for _, up in curve.points for end in _ends(up, 1000)]
+    return _along_sizes(
+        curves,
+        caches,
+        bounds=(min(ends) / 1.3, max(ends) * 1.3),
+        titles=("Buffer of one thread", "Bandwidth, GB/s (10⁹ program bytes/s)"),
+        scale=1000,
+        size=3.0,
+        invalid=invalid,
+    )
 
 
 def thread_curve(curves: Sequence[Curve], enough: Sequence[Mark], *, invalid: str = "") -> str:
@@ -652,54 +626,37 @@ def thread_curve(curves: Sequence[Curve], enough: Sequence[Mark], *, invalid: st
 
     *enough* are numbers of threads, each drawn as a vertical line in the colour of the curve at the same place.
     """
-    with _style():
-        figure = Figure(figsize=(WIDTH_PX * PX, (HEIGHT_PX + 120) * PX), layout="constrained")
-        total, share = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
-        counts = sorted({float(x) for curve in curves for x, _ in curve.points if not isinstance(x, Estimate)})
-        for place, curve in enumerate(curves):
-            across = [float(each) for each, _ in curve.points if not isinstance(each, Estimate)]
-            up = [each for _, each in curve.points]
-            look: Any = {"color": COLOURS[place % len(COLOURS)], "marker": MARKERS[place % len(MARKERS)]}
-            total.errorbar(
-                across,
-                [each.value / 1000 for each in up],
-                yerr=_errors(up, 1000),
-                capsize=2.5,
-                elinewidth=0.9,
-                label=curve.label,
-                linestyle=("-", "--")[place % 2],
-                **look,
-            )
-            share.plot(
-                across,
-                [each.value / 1000 / count for count, each in zip(across, up, strict=True)],
-                linestyle=("-", "--")[place % 2],
-                **look,
-            )
-        for place, mark in enumerate(enough):
-            for axes in (total, share):
-                axes.axvline(
-                    mark.position,
-                    color=COLOURS[place % len(COLOURS)],
-                    linewidth=0.9,
-                    linestyle=":",
-                    label=mark.label if axes is total else None,
-                )
-        share.set_xscale("log", base=2)
-        share.set_xlim(counts[0] / 1.15, counts[-1] * 1.15)
-        share.xaxis.set_major_locator(FixedLocator(_readable_counts(counts)))
-        share.xaxis.set_major_formatter(FuncFormatter(_plain))
-        share.xaxis.set_minor_locator(NullLocator())
-        for axes in (total, share):
-            axes.set_ylim(bottom=0)
-        total.set_ylabel("All threads, GB/s")
-        share.set_ylabel("One thread, GB/s")
-        share.set_xlabel("Threads")
-        handles, names = total.get_legend_handles_labels()
-        order = [*range(len(enough), len(handles)), *range(len(enough))]
-        figure.legend([handles[each] for each in order], [names[each] for each in order], loc="outside upper left")
-        _mark_invalid(figure, invalid)
-        return _svg(figure)
+    counts = sorted(set(_numbers(curves)))
+    each_thread: Callable[[float, Estimate], float] = lambda count, up: up.value / 1000 / count  # noqa: E731
+    numbered = [[(float(x), up) for x, up in curve.points if not isinstance(x, Estimate)] for curve in curves]
+    most = max(end for points in numbered for _, up in points for end in _ends(up, 1000)) * 1.06
+    best = max(each_thread(count, up) for points in numbered for count, up in points) * 1.08
+    entries = [
+        *(Entry(curve.label, *_look(place), DASHES[place % 2]) for place, curve in enumerate(curves)),
+        *(Entry(mark.label, _look(place)[0], "", "2 3") for place, mark in enumerate(enough)),
+    ]
+    drawing, top = _begin(HEIGHT_PX + 100 + LINE_PX * len(entries), invalid)
+    top = _legend(drawing, top, entries)
+    total = linear_scale(0, most, "All threads, GB/s")
+    share = linear_scale(0, best, "One thread, GB/s", 5)
+    left = max(beside(total), beside(share))
+    readable = _readable_counts(counts)
+    bottom = drawing.height - 46
+    parting = top + (bottom - top) * 0.6
+    x = Axis(counts[0] / 1.15, counts[-1] * 1.15, left, WIDTH_PX - RIGHT_PX, logarithmic=True)
+    upper, lower = Axis(0, most, parting - 8, top), Axis(0, best, bottom, parting + 10)
+    frame(drawing, x, upper, Scale(readable, lambda _: ""), total)
+    frame(drawing, x, lower, Scale(readable, _plain, "Threads"), share)
+    for place, mark in enumerate(enough):
+        for axis in (upper, lower):
+            at = x.at(mark.position)
+            drawing.lines([(at, axis.start), (at, axis.end)], _look(place)[0], 0.9, "2 3")
+    for place, points in enumerate(numbered):
+        _uprights(drawing, [(x.at(count), up) for count, up in points], upper, colour=_look(place)[0], scale=1000)
+        dash = DASHES[place % 2]
+        _curve(drawing, [(x.at(count), upper.at(up.value / 1000)) for count, up in points], place, dash=dash)
+        _curve(drawing, [(x.at(count), lower.at(each_thread(count, up))) for count, up in points], place, dash=dash)
+    return drawing.svg()
 
 
 def _readable_counts(counts: Sequence[float]) -> list[float]:

@@ -15,11 +15,13 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import cache
 from itertools import chain, count
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import jsonschema
+import jsonschema_rs
 from pydantic import Field, TypeAdapter, ValidationError
 
 from calibration import __version__
@@ -396,18 +398,33 @@ def validate(path: Path) -> RunDocument:
     It is judged by the committed JSON Schema first, then by the model. Raises ``InputError`` with the first fault.
     """
     try:
-        raw = json.loads(path.read_bytes(), parse_constant=_refuse_constant)
+        content = path.read_bytes()
+        raw = json.loads(content, parse_constant=_refuse_constant)
     except (OSError, ValueError) as error:
         raise InputError(f"expected a run document at {path}: {error}") from error
-    schema = json.loads(SCHEMA_FILE.read_text(encoding="utf-8"))
-    fault = jsonschema.exceptions.best_match(jsonschema.Draft202012Validator(schema).iter_errors(raw))
-    if fault is not None:
-        where = "/".join(map(str, fault.absolute_path)) or "the top"
-        raise InputError(f"{path} is not valid by {SCHEMA_FILE.name}: at {where}: {fault.message[:500]}")
+    if not schema_validator().is_valid(raw):
+        where, fault = _first_fault(raw)
+        raise InputError(f"{path} is not valid by {SCHEMA_FILE.name}: at {where}: {fault[:500]}")
     try:
-        return RunDocument.model_validate_json(json.dumps(raw))
+        return RunDocument.model_validate_json(content)
     except ValidationError as error:
         raise InputError(f"{path} is not a run document: {error}") from error
+
+
+@cache
+def schema_validator() -> jsonschema_rs.Validator:
+    """Return what judges by the committed JSON Schema; made once, as reading the schema takes longer than judging."""
+    return jsonschema_rs.validator_for(json.loads(SCHEMA_FILE.read_bytes()))
+
+
+def _first_fault(raw: Any) -> tuple[str, str]:
+    """Return where *raw*, which is not valid, is most telling at fault, and what the fault is."""
+    schema = jsonschema.Draft202012Validator(json.loads(SCHEMA_FILE.read_bytes()))
+    fault = jsonschema.exceptions.best_match(schema.iter_errors(raw))
+    if fault is None:
+        fault = next(iter(schema_validator().iter_errors(raw)))
+        return "/".join(map(str, fault.instance_path)) or "the top", fault.message
+    return "/".join(map(str, fault.absolute_path)) or "the top", fault.message
 
 
 def find_runs(results: Path) -> list[Path]:

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Shapes, axes and ticks of figures; what stands in a figure is tested with the pages."""
+
+import base64
+import re
+import struct
+import xml.etree.ElementTree as ET
+import zlib
+from itertools import pairwise
+
+import pytest
+
+from calibration.report import svg
+from calibration.report.svg import Axis, Drawing
+
+
+def test_a_document_is_well_formed_whatever_its_texts_are() -> None:
+    drawing = Drawing(100, 50)
+    drawing.text(1, 2, 'a < b & "c" \x1b[31m \x00 \u2028', bold=True, turned=-90)
+    root = ET.fromstring(drawing.svg())  # noqa: S314 - what was just drawn
+    texts = [each.text for each in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert texts == ['a < b & "c"  [31m    ']
+
+
+def test_lines_of_a_text_stand_below_each_other() -> None:
+    drawing = Drawing(100, 50)
+    drawing.text(10, 20, "L2\n1 MiB")
+    root = ET.fromstring(drawing.svg())  # noqa: S314 - what was just drawn
+    found = [(each.get("y"), each.text) for each in root if each.tag.endswith("text")]
+    assert [text for _, text in found] == ["L2", "1 MiB"]
+    assert float(found[0][0] or 0) < float(found[1][0] or 0)
+
+
+@pytest.mark.parametrize("logarithmic", [False, True])
+def test_an_axis_puts_its_ends_and_what_lies_beyond_at_its_ends(logarithmic: bool) -> None:
+    axis = Axis(1.0, 1000.0, 300.0, 100.0, logarithmic)
+    assert [axis.at(value) for value in (0.0, 1.0, 1000.0, 5000.0)] == [300.0, 300.0, 100.0, 100.0]
+    middle = 31.6227766 if logarithmic else 500.5
+    assert axis.at(middle) == pytest.approx(200.0)
+
+
+@pytest.mark.parametrize(
+    ("low", "high"),
+    [(0.0, 1.0), (0.0, 24.9), (134.01, 135.27), (3.09, 3.32), (-0.5, 0.5), (0.0, 70000.0), (1e-9, 2e-9)],
+)
+def test_linear_ticks_are_few_even_and_inside(low: float, high: float) -> None:
+    ticks = svg.linear_ticks(low, high)
+    assert 3 <= len(ticks) <= 8
+    assert low <= ticks[0] <= ticks[-1] <= high
+    steps = [after - before for before, after in pairwise(ticks)]
+    assert steps == pytest.approx([steps[0]] * len(steps))
+    words = [svg.evenly(ticks)(tick) for tick in ticks]
+    assert len(set(words)) == len(words)
+    assert len({len(word.partition(".")[2]) for word in words}) == 1
+
+
+def test_decades_become_parts_of_decades_where_there_is_hardly_one() -> None:
+    assert svg.decade_ticks(0.5, 2000) == pytest.approx([1, 10, 100, 1000])
+    assert svg.decade_ticks(15, 80) == pytest.approx([20, 50])
+    assert svg.decade_ticks(15, 80, (1, 2, 5)) == pytest.approx([20, 50])
+
+
+def test_ticks_that_stand_too_close_are_left_out() -> None:
+    axis = Axis(0, 100, 0, 100)
+    assert svg.thinned([0, 10, 20, 30, 40], axis, 20) == [0, 20, 40]
+
+
+def test_the_colour_map_has_its_ends_and_grows_lighter() -> None:
+    assert svg.hexadecimal(svg.shade(0.0)) == svg.CIVIDIS[0]
+    assert svg.hexadecimal(svg.shade(1.0)) == svg.CIVIDIS[-1]
+    assert svg.shade(2.0) == svg.shade(1.0)
+    sums = [sum(svg.shade(step / 50)) for step in range(51)]
+    assert sums == sorted(sums)
+
+
+def test_a_picture_has_one_pixel_for_each_cell() -> None:
+    drawing = Drawing(10, 10)
+    rows = [[(1, 2, 3), (4, 5, 6)], [(7, 8, 9), (10, 11, 12)], [(0, 0, 0), (255, 255, 255)]]
+    drawing.picture(0, 0, 10, 10, rows)
+    found = re.search(r'href="data:image/png;base64,([^"]+)"', drawing.svg())
+    assert found
+    png = base64.b64decode(found.group(1))
+    assert struct.unpack(">II", png[16:24]) == (2, 3)
+    start = png.index(b"IDAT") + 4
+    length = struct.unpack(">I", png[start - 8 : start - 4])[0]
+    raw = zlib.decompress(png[start : start + length])
+    assert [list(raw[index * 7 + 1 : index * 7 + 7]) for index in range(3)] == [
+        [part for cell in row for part in cell] for row in rows
+    ]
