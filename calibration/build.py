@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, Literal, get_args
 
@@ -94,10 +95,34 @@ def compiler_command() -> list[str]:
 def compiler_version() -> str:
     """Give the compiler's own version line, with the wheel's version.
 
+    What an installed wheel answered is kept in the cache: each worker of a fleet would ask it again otherwise.
+
     Raises:
         EnvironmentLacksError: the wheel is not installed or does not run here.
 
     """
+    wheel = find_spec("ziglang")
+    if wheel is None or wheel.origin is None:
+        return _ask_compiler()
+    program = Path(wheel.origin).with_name("zig")
+    try:
+        found = program.stat()
+    except OSError:
+        return _ask_compiler()
+    identity = f"{program} {found.st_size} {found.st_mtime_ns} {found.st_ino}"
+    kept = CACHE_DIRECTORY / "kernels" / f"compiler-{hashlib.sha256(identity.encode()).hexdigest()[:32]}"
+    try:
+        return kept.read_text(encoding="utf-8")
+    except OSError:
+        answer = _ask_compiler()
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    beside = kept.with_name(f".{kept.name}.{os.getpid()}")
+    beside.write_text(answer, encoding="utf-8")
+    beside.replace(kept)
+    return answer
+
+
+def _ask_compiler() -> str:
     try:
         wheel = _run([sys.executable, "-m", "ziglang", "version"]).strip()
         first = _run([*compiler_command(), "--version"]).splitlines()[0].strip()

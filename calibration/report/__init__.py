@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from calibration.errors import EnvironmentLacksError
+from calibration.report.environment import environment
 from calibration.report.page import Page, render
 from calibration.report.site import DOCS, SITE, build_site
-from calibration.results.store import RUN, validate
+from calibration.results.store import RUN, schema_validator, validate
 
-__all__ = ["DOCS", "SITE", "ReportPaths", "build_site", "render_run"]
+__all__ = ["DOCS", "SITE", "ReportPaths", "build_site", "prepare", "render_run"]
 
 REPORT = "report"
 PAGE = "page.rst"
@@ -26,6 +27,13 @@ class ReportPaths:
 
     page: Path
     figures: tuple[Path, ...]
+
+
+def prepare() -> None:
+    """Compile all templates and the schema, so that processes forked from this one need not."""
+    for name in environment().list_templates():
+        environment().get_template(name)
+    schema_validator()
 
 
 def render_run(run_dir: Path, output: Path | None = None) -> ReportPaths:

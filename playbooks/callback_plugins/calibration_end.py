@@ -43,6 +43,7 @@ from calibration.errors import BAD_INPUT, ENVIRONMENT, VERDICT_FAILED
 
 # The roles' plugins need these; imported once here, before Ansible forks a worker for each task, they cost nothing
 # there.
+from calibration.report import prepare
 from calibration.results import assemble, store  # noqa: F401
 from calibration.run import note_failure
 
@@ -108,10 +109,11 @@ class CallbackModule(CallbackBase):
         atexit.register(self.tidy_up)
 
     def v2_playbook_on_start(self, playbook):
-        """Make sure that however the command ends, the SUTs are left clean."""
+        """Make sure that however the command ends, the SUTs are left clean; do once what each worker would."""
         for number in (signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) is not signal.SIG_IGN:  # nohup's choice is kept
                 signal.signal(number, self.ended_from_outside)
+        prepare()
 
     def ended_from_outside(self, number, frame):
         """Treat a polite request to end, or a closed terminal, like Ctrl-C."""
