@@ -8,7 +8,17 @@ from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 
 from calibration.context.model import Context
 from calibration.evidence import document_flags, estimate_flags, placement_flags
-from calibration.measurements.base import Declaration, Metric, NotPlanned, Parsed, Step, Values, metric_of, step
+from calibration.measurements.base import (
+    Declaration,
+    HalfWidth,
+    Metric,
+    NotPlanned,
+    Parsed,
+    Step,
+    Values,
+    metric_of,
+    step,
+)
 from calibration.measurements.chase import START_UP_S
 from calibration.measurements.choice import Shape
 from calibration.measurements.sut import Place, Sut
@@ -61,7 +71,7 @@ class BandwidthLadderSettings(TrafficSettings):
     placements: PositiveInt = 6
     windows: PositiveInt = 3
     window_s: PositiveFloat = 0.01
-    target_half_width: PositiveFloat = 0.03
+    target_half_width: HalfWidth = 0.03
     budget_s: NonNegativeFloat = 0.0
     mixes: tuple[Mix, ...] = ("reads", "write", "copy")
     shape: Shape = CACHED_SHAPE

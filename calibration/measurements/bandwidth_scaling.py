@@ -7,7 +7,17 @@ from typing import Literal
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 
 from calibration.context.model import Context
-from calibration.measurements.base import Declaration, Metric, NotPlanned, Parsed, Step, Values, metric_of, step
+from calibration.measurements.base import (
+    Declaration,
+    HalfWidth,
+    Metric,
+    NotPlanned,
+    Parsed,
+    Step,
+    Values,
+    metric_of,
+    step,
+)
 from calibration.measurements.chase import START_UP_S
 from calibration.measurements.choice import Shape, ShapeReference
 from calibration.measurements.sut import ASSUMED_LLC_BYTES, LLC_MULTIPLE, Sut
@@ -41,7 +51,7 @@ class ScalingSettings(TrafficSettings):
     placements: PositiveInt = 6
     windows: PositiveInt = 5
     window_s: PositiveFloat = 0.03
-    target_half_width: PositiveFloat = 0.02
+    target_half_width: HalfWidth = 0.02
     budget_s: NonNegativeFloat = 0.0
     minimum_buffer_bytes: PositiveInt = 67_108_864
     mix: Mix = "reads"

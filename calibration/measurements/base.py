@@ -8,7 +8,9 @@ registry in ``calibration.measurements`` finds the modules; nothing else lists t
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, Generic, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
+
+from pydantic import Field
 
 from calibration.context.model import Context
 from calibration.measurements.choice import ShapeReference
@@ -25,6 +27,10 @@ DEADLINE_FACTOR = 4
 
 DEADLINE_FLOOR_S = 30
 """No deadline is shorter, so that start-up on an emulated or busy SUT never decides."""
+
+
+HalfWidth = Annotated[float, Field(gt=0, le=1)]
+"""Relative half-width of an interval that is asked for; the kernels take no wider one."""
 
 
 class Step(Model):

@@ -5,13 +5,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations, permutations
 from typing import Literal, NamedTuple
 
-from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
+from pydantic import NonNegativeFloat, PositiveInt
 
 from calibration.context.model import Context
 from calibration.errors import InputError
 from calibration.evidence import document_flags, estimate_flags, placement_flags
 from calibration.measurements.base import (
     Declaration,
+    HalfWidth,
     Metric,
     Missing,
     NotPlanned,
@@ -61,7 +62,7 @@ class C2cSettings(Settings):
 
     placements: PositiveInt = 9
     windows: PositiveInt = 9
-    target_half_width: PositiveFloat = 0.03
+    target_half_width: HalfWidth = 0.03
     budget_s: NonNegativeFloat = 2.0
 
 

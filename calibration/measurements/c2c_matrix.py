@@ -8,12 +8,23 @@ from random import Random
 from statistics import median
 from typing import Literal, get_args
 
-from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import NonNegativeInt, PositiveInt
 
 from calibration.context.model import Context
 from calibration.errors import InputError
 from calibration.evidence import document_flags, estimate_flags, interference_flags, placement_flags
-from calibration.measurements.base import Declaration, Metric, Missing, NotPlanned, Parsed, Settings, Step, Values, step
+from calibration.measurements.base import (
+    Declaration,
+    HalfWidth,
+    Metric,
+    Missing,
+    NotPlanned,
+    Parsed,
+    Settings,
+    Step,
+    Values,
+    step,
+)
 from calibration.measurements.chase import START_UP_S
 from calibration.measurements.sut import Sut, cpu_list
 from calibration.model import Model
@@ -55,7 +66,7 @@ class C2cMatrixSettings(Settings):
 
     placements: PositiveInt = 6
     windows: PositiveInt = 3
-    target_half_width: PositiveFloat = 0.05
+    target_half_width: HalfWidth = 0.05
     methods: tuple[Method, ...] = ("transfer", "pingpong")
     full_pairs: NonNegativeInt = 992
     pairs_per_class: PositiveInt = 8

@@ -4,10 +4,10 @@
 from collections.abc import Iterator, Sequence
 from statistics import median
 
-from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
+from pydantic import NonNegativeFloat, PositiveInt
 
 from calibration.evidence import document_flags, placement_flags
-from calibration.measurements.base import Missing, Settings, excess_s
+from calibration.measurements.base import HalfWidth, Missing, Settings, excess_s
 from calibration.statistics import Estimate, estimate
 from calibration.sutprobe import LatencyPoint, ProbeDocument
 from calibration.validity import Flag
@@ -37,7 +37,7 @@ class ChaseSettings(Settings):
     placements: PositiveInt = 9
     windows: PositiveInt = 9
     hops: PositiveInt = 200_000
-    target_half_width: PositiveFloat = 0.01
+    target_half_width: HalfWidth = 0.01
     budget_s: NonNegativeFloat = 10.0
 
     def options(self) -> dict[str, object]:

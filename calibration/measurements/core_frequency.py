@@ -12,6 +12,7 @@ from calibration.errors import InputError
 from calibration.evidence import document_flags, estimate_flags, interference_flags
 from calibration.measurements.base import (
     Declaration,
+    HalfWidth,
     Metric,
     Missing,
     NotPlanned,
@@ -66,7 +67,7 @@ class CoreFrequencySettings(Settings):
     windows: PositiveInt = 9
     window_s: PositiveFloat = 0.005
     settle_s: NonNegativeFloat = 0.05
-    target_half_width: PositiveFloat = 0.01
+    target_half_width: HalfWidth = 0.01
     budget_s: NonNegativeFloat = 0.5
 
 

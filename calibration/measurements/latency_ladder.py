@@ -11,13 +11,14 @@ from math import log2
 from statistics import median
 from typing import Literal
 
-from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
+from pydantic import NonNegativeFloat, PositiveInt
 
 from calibration.context.model import Cache, Context, Virtualization
 from calibration.errors import InputError
 from calibration.evidence import estimate_flags
 from calibration.measurements.base import (
     Declaration,
+    HalfWidth,
     Metric,
     Missing,
     NotPlanned,
@@ -92,7 +93,7 @@ class LadderSettings(ChaseSettings):
     prefetched_orders: tuple[Literal["forward", "backward"], ...] = ("forward",)
     interleaved: bool = False
     copies: tuple[PositiveInt, ...] = ()
-    target_half_width: PositiveFloat = 0.03
+    target_half_width: HalfWidth = 0.03
 
 
 class LadderPoint(Model):

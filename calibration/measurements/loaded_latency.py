@@ -12,6 +12,7 @@ from calibration.errors import InputError
 from calibration.evidence import document_flags, estimate_flags, placement_flags
 from calibration.measurements.base import (
     Declaration,
+    HalfWidth,
     Metric,
     Missing,
     NotPlanned,
@@ -64,7 +65,7 @@ class LoadedSettings(TrafficSettings):
     placements: PositiveInt = 6
     windows: PositiveInt = 6
     window_s: PositiveFloat = 0.2
-    target_half_width: PositiveFloat = 0.02
+    target_half_width: HalfWidth = 0.02
 
 
 class ProbeLatency(Model):

@@ -9,7 +9,7 @@ from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 from calibration.context.cpulists import parse_cpulist
 from calibration.errors import InputError
 from calibration.evidence import document_flags, estimate_flags, placement_flags
-from calibration.measurements.base import Missing, Settings, excess_s
+from calibration.measurements.base import HalfWidth, Missing, Settings, excess_s
 from calibration.measurements.choice import Shape, ShapeReference
 from calibration.measurements.sut import ASSUMED_LLC_BYTES, LLC_MULTIPLE, Sut, capped_bytes, cpu_list, size_flags
 from calibration.model import Model
@@ -82,7 +82,7 @@ class TrafficSettings(Settings):
     placements: PositiveInt = 9
     windows: PositiveInt = 9
     window_s: PositiveFloat = 0.1
-    target_half_width: PositiveFloat = 0.01
+    target_half_width: HalfWidth = 0.01
     budget_s: NonNegativeFloat = 10.0
     minimum_buffer_bytes: PositiveInt = 100_000_000
     width: Literal["auto", "sse2", "avx2", "avx512", "neon", "sve"] = "auto"

@@ -59,7 +59,7 @@ def reasons(document: RunDocument) -> dict[str, str]:
 
 def assert_nothing_is_left(sut: Sut) -> None:
     assert sut.read("find /var/tmp /tmp -name 'calibration-*'") == ""
-    assert sut.ssh("pgrep -f '/sutprobe '").returncode == 1
+    assert sut.ssh("pgrep -f '^[^ ]*/sutprobe '").returncode == 1
 
 
 @contextmanager
@@ -235,18 +235,18 @@ def test_a_clock_that_jumps_moves_no_figure_and_ends_no_step(
 def test_a_sut_without_python_or_with_an_old_one_is_told_of(
     testbed: Testbed, lab: Lab, sut: Sut, other: Sut, scenario: Scenario
 ) -> None:
-    old = "/usr/local/bin/python3.5"
-    stand_in = (
-        "#!/bin/sh\\n# says what it is, as an old interpreter does, whatever it is asked\\n"
-        'case "$*" in *-V*|*--version*) echo Python 3.5.3;; *) exec /usr/bin/python3 -c '
-        "'import sys; sys.version_info = (3, 5, 3, \\\"final\\\", 0); exec(sys.stdin.read())' ;; esac\\n"
+    old, site = "/usr/local/bin/python3.5", "/usr/local/lib/python3.5"
+    # says that it is an old one to whatever program it is given
+    sut.read(
+        f"mkdir -p {site}; echo 'import sys; sys.version_info = (3, 5, 3, \"final\", 0)' > {site}/sitecustomize.py; "
+        f"printf '#!/bin/sh\\nPYTHONPATH={site} exec /usr/bin/python3 \"$@\"\\n' > {old}; chmod 755 {old}"
     )
-    sut.read(f"printf '{stand_in}' > {old}; chmod 755 {old}")
+    assert sut.read(f"{old} -c 'import sys; print(sys.version_info[:2])'") == "(3, 5)\n"
     hosts = {
         sut.name: {"ansible_python_interpreter": old},
         other.name: {"ansible_python_interpreter": "/usr/bin/no-python"},
     }
-    with undone(sut, f"rm -f {old}"):
+    with undone(sut, f"rm -r {old} {site}"):
         ended = lab.calibrate(testbed.inventory({"suts": [sut, other]}, hosts=hosts))
     assert ended.rc == ENVIRONMENT, ended.text
     for each in (sut, other):
@@ -265,17 +265,10 @@ def test_a_sut_without_python_or_with_an_old_one_is_told_of(
 def test_a_wrong_become_password_is_told_of_and_the_right_one_works(
     testbed: Testbed, lab: Lab, sut: Sut, other: Sut, scenario: Scenario
 ) -> None:
-    secrets = lab.directory / "secrets.yml"
     become = {"ansible_user": "withpassword", "ansible_become": True}
-    hosts = {sut.name: become | {"ansible_become_password": "wrong"}, other.name: become}
-    secrets.write_text(f"ansible_become_password: {other.login.password}\n")
-    inventory = testbed.inventory({"suts": [sut, other]}, {"calibration_testbed": "passwords"}, hosts)
-    (inventory.parent / "host_vars").mkdir(exist_ok=True)
-    (inventory.parent / "host_vars" / f"{other.name}.yml").write_text(secrets.read_text())
-    try:
-        ended = lab.calibrate(inventory)
-    finally:
-        shutil.rmtree(inventory.parent / "host_vars")
+    passwords = {sut.name: "wrong", other.name: other.login.password}
+    hosts = {name: {**become, "ansible_become_password": password} for name, password in passwords.items()}
+    ended = lab.calibrate(testbed.inventory({"suts": [sut, other]}, hosts=hosts))
     assert ended.rc == ENVIRONMENT, ended.text
     assert lab.document(other).run.status == "complete"
     document = lab.document(sut)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from calibration.context import load
 from calibration.context.model import Cache, Context, Virtualization
@@ -90,6 +91,17 @@ def fail(point: dict[str, Any]) -> None:
 
 def test_every_kind_has_a_recorded_document() -> None:
     assert {path.stem.partition("-")[0] for path in RECORDED} == registry().keys()
+
+
+@pytest.mark.parametrize(
+    "kind", [kind for kind, each in registry().items() if "target_half_width" in each.settings.model_fields]
+)
+def test_a_half_width_that_no_kernel_takes_is_refused(kind: str) -> None:
+    settings = declaration(kind).settings
+    assert settings.model_validate({"target_half_width": 1})
+    for wrong in (0, 1.5, 1000):
+        with pytest.raises(ValidationError, match="target_half_width"):
+            settings.model_validate({"target_half_width": wrong})
 
 
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
