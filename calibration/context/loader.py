@@ -16,6 +16,7 @@ from calibration.context.errors import ContextError
 from calibration.context.firmware import read_firmware
 from calibration.context.frequency import read_frequency, read_idle, read_throttling
 from calibration.context.isolation import parse_status, read_isolation, status_allowed
+from calibration.context.load import read_load
 from calibration.context.memory import (
     cpu_only_nodes,
     memory_only_nodes,
@@ -284,6 +285,7 @@ def load(root: Path) -> Context:
         "isolation": read_isolation(tree, cmdline, cpus, capture.kernel_release),
         "kernel": _read_kernel(tree),
         "throttling": read_throttling(tree, topology),
+        "load": read_load(tree, content.get("load")),
     }
     unreadable = tuple(Unreadable(path=path, reason=reason) for path, reason in tree.unreadable)
     return Context.model_validate({**facts, "unreadable": unreadable})

@@ -361,6 +361,40 @@ class Throttling(Model):
     package_events: int | None
 
 
+class CpuLoad(Model):
+    """What one CPU did while the capture slept, as shares of that time; ``stolen`` is what a hypervisor took."""
+
+    cpu: int
+    busy: float
+    stolen: float
+
+
+class BusyProcess(Model):
+    """A process that used CPU time while the capture slept.
+
+    ``share`` is in CPUs: 2.0 is two of them all the time. ``cpus`` are those on which its threads ran last.
+    """
+
+    pid: int
+    name: str
+    share: float
+    cpus: tuple[int, ...]
+
+
+class Load(Model):
+    """What the CPUs did and which processes used them while the capture itself slept for ``interval_s``.
+
+    Processes are those that the login may see; one that ended meanwhile has left its time on the CPUs and no name. The
+    capture's own and those that started it are not among them. ``resolution`` is the share that one tick of the
+    kernel's counters is.
+    """
+
+    interval_s: float
+    resolution: float
+    cpus: tuple[CpuLoad, ...]
+    processes: tuple[BusyProcess, ...]
+
+
 class Context(Model):
     """Everything a plan, a verdict or a page needs to know about a machine."""
 
@@ -384,6 +418,7 @@ class Context(Model):
     isolation: Isolation
     kernel: Kernel
     throttling: Throttling
+    load: Load | None
     unreadable: tuple[Unreadable, ...]
 
     @property

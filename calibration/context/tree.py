@@ -360,7 +360,7 @@ class Tree:
 
     def numbered(self, path: str, prefix: str) -> tuple[int, ...]:
         """Return the N of every ``prefixN`` entry of a directory, in order of N."""
-        pattern = re.compile(re.escape(prefix) + r"([0-9]{1,5})", re.ASCII)
+        pattern = re.compile(re.escape(prefix) + r"([0-9]{1,7})", re.ASCII)
         return tuple(sorted(int(m.group(1)) for m in map(pattern.fullmatch, self.names(path)) if m))
 
     def exists(self, path: str) -> bool:

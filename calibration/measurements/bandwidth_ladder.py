@@ -23,6 +23,7 @@ from calibration.measurements.chase import START_UP_S
 from calibration.measurements.choice import Shape
 from calibration.measurements.sut import Place, Sut
 from calibration.measurements.traffic import (
+    ANY_MIX,
     Mix,
     Part,
     Setting,
@@ -120,6 +121,9 @@ class BandwidthLadder(Declaration[BandwidthLadderSettings, BandwidthLadderValues
     question = "What do one CPU and all CPUs move at each level of the memory hierarchy?"
     settings = BandwidthLadderSettings
     values = BandwidthLadderValues
+    figures = (
+        (rf"bandwidth_ladder\.(?:one_CPU|all_CPUs)\.{ANY_MIX}\.(?:{'|'.join(LEVELS.values())})\.program_mb_s", "MB/s"),
+    )
 
     def steps(self, context: Context, settings: BandwidthLadderSettings) -> Iterator[Step | NotPlanned]:
         """Yield one step with the measuring CPU of the first node, and one with all CPUs."""

@@ -61,6 +61,7 @@ class BandwidthMatrix(Declaration[BandwidthMatrixSettings, BandwidthMatrixValues
     question = "How much do the CPUs of each node read from the memory of each node?"
     settings = BandwidthMatrixSettings
     values = BandwidthMatrixValues
+    figures = ((r"bandwidth_matrix\.\d+\.\d+\.bandwidth_mb_s", "MB/s"),)
 
     def steps(self, context: Context, settings: BandwidthMatrixSettings) -> Iterator[Step | NotPlanned]:
         """Yield one step that goes through all cells, row by row."""

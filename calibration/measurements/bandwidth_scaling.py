@@ -99,6 +99,7 @@ class BandwidthScaling(Declaration[ScalingSettings, BandwidthScalingValues]):
     question = "How many threads does it take to load the memory fully, and what does each of them add?"
     settings = ScalingSettings
     values = BandwidthScalingValues
+    figures = ((r"bandwidth_scaling\.(?:fill|spread)\.\d+\.bandwidth_mb_s", "MB/s"),)
 
     def steps(self, context: Context, settings: ScalingSettings) -> Iterator[Step | NotPlanned]:
         """Yield one step that fills node after node, and one that spreads over the nodes where there are several."""

@@ -115,6 +115,9 @@ class Declaration(ABC, Generic[S, V]):
     question: ClassVar[str]
     settings: type[S]
     values: type[V]
+    figures: ClassVar[tuple[tuple[str, str], ...]]
+    """The names that this kind's metrics can have, as regular expressions, and their units: a limit that no run could
+    ever be judged by is found before anything is measured."""
 
     @abstractmethod
     def steps(self, context: Context, settings: S) -> Iterator[Step | NotPlanned]:

@@ -101,6 +101,10 @@ class C2cLatency(Declaration[C2cSettings, C2cLatencyValues]):
     question = "How long does one load take when another core's cache holds the line?"
     settings = C2cSettings
     values = C2cLatencyValues
+    figures = (
+        (r"c2c_latency\.local_hitm?_ns", "ns"),
+        (r"c2c_latency\.\d+\.\d+\.remote_hitm_(?:writer|reader)_homed_ns", "ns"),
+    )
 
     def steps(self, context: Context, settings: C2cSettings) -> Iterator[Step | NotPlanned]:
         """Yield one step with two transfers within a node and two for every ordered pair of nodes with CPUs."""

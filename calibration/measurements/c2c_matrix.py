@@ -117,6 +117,7 @@ class C2cMatrix(Declaration[C2cMatrixSettings, C2cMatrixValues]):
     question = "How far apart are the CPUs of the machine, from cache to cache?"
     settings = C2cMatrixSettings
     values = C2cMatrixValues
+    figures = ((rf"c2c_matrix\.(?:pingpong|transfer)\.(?:{'|'.join(CLASSES)})_ns", "ns"),)
 
     def steps(self, context: Context, settings: C2cMatrixSettings) -> Iterator[Step | NotPlanned]:
         """Yield one step for each method: the full matrix of a small machine, a sample by class of a large one."""

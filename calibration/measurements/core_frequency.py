@@ -56,6 +56,9 @@ WORKS = {
 }
 """By architecture, lightest first."""
 
+ANY_WORK = f"(?:{'|'.join(sorted({work.name for works in WORKS.values() for work in works}))})"
+"""Regular expression of the works' names."""
+
 
 class CoreFrequencySettings(Settings):
     """Each kind of work with *windows* of *window_s* after *settle_s* of the same work.
@@ -141,6 +144,10 @@ class CoreFrequency(Declaration[CoreFrequencySettings, CoreFrequencyValues]):
     question = "At which clock does each core run under scalar and vector work, alone and with all others?"
     settings = CoreFrequencySettings
     values = CoreFrequencyValues
+    figures = (
+        (rf"core_frequency\.{ANY_WORK}\.(?:alone|all)\.(?:lowest|median|highest)_hz", "Hz"),
+        (rf"core_frequency\.{ANY_WORK}\.(?:alone|all)\.spread", "fraction"),
+    )
 
     def steps(self, context: Context, settings: CoreFrequencySettings) -> Iterator[Step | NotPlanned]:
         """Yield one step with one CPU of every core."""

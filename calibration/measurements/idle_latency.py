@@ -34,6 +34,7 @@ class IdleLatency(Declaration[ChaseSettings, IdleLatencyValues]):
     question = "How long does one load from local memory take when nothing else uses it?"
     settings = ChaseSettings
     values = IdleLatencyValues
+    figures = ((r"idle_latency\.latency_ns", "ns"),)
 
     def steps(self, context: Context, settings: ChaseSettings) -> Iterator[Step | NotPlanned]:
         """Yield one chase from the measuring CPU of the first node that has CPUs, on the memory nearest to it."""

@@ -121,6 +121,10 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
     question = "How much does the operating system disturb a CPU?"
     settings = JitterSettings
     values = JitterValues
+    figures = (
+        (r"jitter\.cpu\d+\.(?:inst_jitter|gaps\.max)_ns", "ns"),
+        (r"jitter\.cpu\d+\.gaps\.lost_fraction", "fraction"),
+    )
 
     def steps(self, context: Context, settings: JitterSettings) -> Iterator[Step | NotPlanned]:
         """Yield one step that measures all chosen CPUs at once."""

@@ -157,6 +157,7 @@ class LatencyLadder(Declaration[LadderSettings, LatencyLadderValues]):
     question = "What does a load cost at each level of the memory hierarchy, and where do the levels end?"
     settings = LadderSettings
     values = LatencyLadderValues
+    figures = ((r"latency_ladder\.(?:L\d|memory|interleaved|copies_\d+|(?:forward|backward)_\d+)\.latency_ns", "ns"),)
 
     def steps(self, context: Context, settings: LadderSettings) -> Iterator[Step | NotPlanned]:
         """Yield the random ladder of the first node that has CPUs, and one step for each other series asked for."""

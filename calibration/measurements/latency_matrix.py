@@ -41,6 +41,7 @@ class LatencyMatrix(Declaration[ChaseSettings, LatencyMatrixValues]):
     question = "How far is the memory of each node from the CPUs of each node?"
     settings = ChaseSettings
     values = LatencyMatrixValues
+    figures = ((r"latency_matrix\.\d+\.\d+\.latency_ns", "ns"),)
 
     def steps(self, context: Context, settings: ChaseSettings) -> Iterator[Step | NotPlanned]:
         """Yield one step that chases through all cells, row by row."""

@@ -107,6 +107,10 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
     question = "How does latency grow as the other CPUs use the memory?"
     settings = LoadedSettings
     values = LoadedLatencyValues
+    figures = (
+        (r"loaded_latency\.\d+\.latency_ns", "ns"),
+        (r"loaded_latency\.\d+\.bandwidth_mb_s", "MB/s"),
+    )
 
     def steps(self, context: Context, settings: LoadedSettings) -> Iterator[Step | NotPlanned]:
         """Yield one sweep; a probe's whole core carries no load."""

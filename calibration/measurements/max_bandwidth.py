@@ -13,6 +13,7 @@ from calibration.measurements.choice import ShapeReference
 from calibration.measurements.peak_injection_bandwidth import PeakValues
 from calibration.measurements.sut import Sut
 from calibration.measurements.traffic import (
+    ANY_MIX,
     MIXES,
     SCAN_S,
     Mix,
@@ -77,6 +78,7 @@ class MaxBandwidth(Declaration[MaxSettings, MaxValues]):
     question = "What is the most that this machine's memory delivers, and with which setting?"
     settings = MaxSettings
     values = MaxValues
+    figures = ((rf"max_bandwidth\.{ANY_MIX}\.bandwidth_mb_s", "MB/s"),)
 
     def steps(self, context: Context, settings: MaxSettings) -> Iterator[Step | NotPlanned]:
         """Yield one step that searches with all CPUs and, where cores have siblings, with one CPU per core."""

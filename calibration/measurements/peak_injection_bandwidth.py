@@ -10,6 +10,7 @@ from calibration.measurements.chase import START_UP_S
 from calibration.measurements.choice import Shape, ShapeReference
 from calibration.measurements.sut import Sut
 from calibration.measurements.traffic import (
+    ANY_MIX,
     MIXES,
     PLAIN,
     Mix,
@@ -54,6 +55,7 @@ class PeakInjectionBandwidth(Declaration[PeakSettings, PeakValues]):
     question = "How much do all CPUs together move when none of them waits?"
     settings = PeakSettings
     values = PeakValues
+    figures = ((rf"peak_injection_bandwidth(?:\.plain)?\.{ANY_MIX}\.bandwidth_mb_s", "MB/s"),)
 
     def steps(self, context: Context, settings: PeakSettings) -> Iterator[Step | NotPlanned]:
         """Yield one step in the tuned shape, and one in the plain shape for comparison with other tools."""

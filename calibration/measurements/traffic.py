@@ -37,6 +37,9 @@ BUFFERS: dict[str, int] = {
 }
 """How many buffers a thread of each mix has."""
 
+ANY_MIX = f"(?:{'|'.join(BUFFERS)})"
+"""Regular expression of the mixes' names."""
+
 
 def buffers_of(mix: str) -> int:
     """Return how many buffers a thread of *mix* has. Raises ``InputError`` for a mix that does not exist."""

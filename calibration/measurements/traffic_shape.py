@@ -13,6 +13,7 @@ from calibration.measurements.chase import START_UP_S
 from calibration.measurements.choice import ChosenShape, ShapeReference
 from calibration.measurements.sut import Sut
 from calibration.measurements.traffic import (
+    ANY_MIX,
     DEFAULT_SHAPE,
     PLAIN,
     SCAN_S,
@@ -97,6 +98,7 @@ class TrafficShape(Declaration[ShapeSettings, TrafficShapeValues]):
     question = "With how many streams, which software prefetch and which vector width does this platform move most?"
     settings = ShapeSettings
     values = TrafficShapeValues
+    figures = ((rf"traffic_shape\.[a-z0-9]+\.{ANY_MIX}\.bandwidth_mb_s", "MB/s"),)
 
     def steps(self, context: Context, settings: ShapeSettings) -> Iterator[Step | NotPlanned]:
         """Yield one step per vector width."""

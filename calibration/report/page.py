@@ -177,7 +177,7 @@ def shape_origin(kept: ShapeReference | None, measurement: Measurement) -> Liter
 
 def headlines(document: RunDocument) -> list[Headline]:
     """Return the lines of the summary: every metric, or the extremes of a family of many."""
-    verdicts = {each.metric.name: each.outcome for each in document.verdicts}
+    verdicts = {each.name: each.outcome for each in document.verdicts}
     lines = [
         Headline(
             title=metric.title,

@@ -162,7 +162,7 @@ def assemble(directory: Path, *, now: datetime, interrupted: bool = False) -> Ru
         plan=None if start is None else start.plan,
         measurements=tuple(measurements),
         not_measured=tuple(not_measured),
-        verdicts=tuple(judge(measurements)),
+        verdicts=tuple(judge(measurements, () if start is None else start.limits)),
     )
     write_document(directory, document)
     return document

@@ -124,9 +124,13 @@ class NotMeasured(Model):
 
 
 class Verdict(Model):
-    """The judgement of one metric against its reference; without a reference the outcome says so and is no pass."""
+    """The judgement of one metric against its limit or reference; without either the outcome says so and is no pass.
 
-    metric: Metric
+    ``metric`` is None where a limit names a figure that was not measured, which is a failure.
+    """
+
+    name: str
+    metric: Metric | None
     lower: float | None
     upper: float | None
     reference_runs: tuple[str, ...]

@@ -28,6 +28,7 @@ from calibration import __version__
 from calibration.context import load
 from calibration.context.model import Context
 from calibration.errors import EnvironmentLacksError, InputError
+from calibration.judge.limits import Limit
 from calibration.measurements.base import Step
 from calibration.model import Model, UtcTime
 from calibration.plan import Plan, make_plan
@@ -47,7 +48,7 @@ SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
 class StartRecord(Model):
-    """The run begins: who measures what, on which SUT, and the plan as it was made."""
+    """The run begins: who measures what, on which SUT, the bounds it will be judged by, and the plan as it was made."""
 
     record: Literal["start"] = "start"
     id: str
@@ -61,6 +62,7 @@ class StartRecord(Model):
     capture_sha256: str
     checks: tuple[Check, ...]
     changes: tuple[Change, ...]
+    limits: tuple[Limit, ...] = ()
     plan: Plan
 
 
@@ -183,6 +185,7 @@ def begin(
     boot_id: str | None = None,
     examine: Callable[[Context, Plan], Iterable[Check]] = lambda _context, _plan: (),
     changes: Iterable[Change] = (),
+    limits: Iterable[Limit] = (),
 ) -> BegunRun:
     """Create a run's directory with the raw *capture* (a ``.tar.gz``), make its plan and record its start.
 
@@ -212,6 +215,7 @@ def begin(
             capture_sha256=hashlib.sha256(capture).hexdigest(),
             checks=tuple(examine(context, plan)),
             changes=tuple(changes),
+            limits=tuple(limits),
             plan=plan,
         )
         refused = refusal(start.checks)
@@ -234,7 +238,7 @@ class NotBegunError(EnvironmentLacksError):
 
 
 def _not_begun(start: StartRecord, reason: str) -> NotBegunRecord:
-    shared = {name: value for name, value in start if name not in {"record", "plan"}}
+    shared = {name: value for name, value in start if name not in {"record", "limits", "plan"}}
     return NotBegunRecord(**shared, reason=reason)
 
 

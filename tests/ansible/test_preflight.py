@@ -1,155 +1,177 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every check of the role preflight, and the one of the settings, is shown to fail, each for its own reason."""
+"""The role preflight: what keeps a SUT or the controller from a calibration is found, each for its own reason.
 
-import copy
+What the checks of a SUT find in its facts is tested without a playbook (tests/unit/test_preflight.py); here the facts
+are read, and a playbook fails for the right reason.
+"""
+
+import ctypes
 import json
+import os
+import stat
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from support import ROOT, Ended, Lab, load_plugin
+from ansible.module_utils.testing import patch_module_args
+from support import TINY, Ended, Lab, load_plugin, run
+
+from calibration.errors import CalibrationError, EnvironmentLacksError, InputError
+from calibration.preflight import read_facts
 
 PLAY = """
 - hosts: all
   gather_facts: false
   tasks:
     - ansible.builtin.import_role: {name: settings}
-    - ansible.builtin.import_role: {name: preflight, tasks_from: controller_checks}
-    - ansible.builtin.import_role: {name: preflight, tasks_from: sut_checks}
+    - ansible.builtin.import_role: {name: preflight}
+    - ansible.builtin.copy:
+        dest: "{{ kept }}/{{ inventory_hostname }}.json"
+        mode: "0600"
+        content: >-
+          {{ {'known': preflight_result.known, 'machine': preflight_machine, 'run': calibration_run_id,
+          'limits': preflight_result.limits, 'testbeds': preflight_testbeds.identities} | to_json }}
 """
 
-GOOD: dict[str, Any] = {
-    "ansible_connection": "local",
-    "__preflight_controller": {
-        "profile": {"name": "quick", "error": None},
-        "results": {
-            "path": "/srv/results",
-            "existing": "/srv",
-            "directory": True,
-            "writable": True,
-            "free_bytes": 10**10,
-        },
-    },
-    "__preflight_sut": {
-        "python_version": "3.11.2",
-        "system": "Linux",
-        "machine": "x86_64",
-        "uid": 0,
-        "remote_base": {
-            "path": "/var/tmp",
-            "exists": True,
-            "directory": True,
-            "writable": True,
-            "noexec": False,
-            "free_bytes": 10**10,
-        },
-        "running": [],
-    },
-}
+LIMIT = {"metric": "idle_latency.latency_ns", "upper": 500, "unit": "ns", "reason": "as it was"}
 
-CASES: dict[str, tuple[str, Any, str]] = {
-    "ansible": ("preflight_ansible_minimum", "99.0", "Expected ansible-core 99.0 or newer, found 2."),
-    "profile": (
-        "__preflight_controller.profile.error",
-        "expected one of the profiles quick",
-        "The profile cannot be used: expected one of the profiles quick",
-    ),
-    "results": (
-        "__preflight_controller.results.writable",
-        False,
-        "for the results at /srv/results, found /srv without permission to write",
-    ),
+CASES: dict[str, tuple[dict[str, Any], str]] = {
+    "ansible": ({"preflight_ansible_minimum": "99.0"}, "Expected ansible-core 99.0 or newer, found 2."),
+    "profile": ({"calibration_profile": "quickly"}, "The profile cannot be used: "),
     "results-space": (
-        "__preflight_controller.results.free_bytes",
-        1000,
-        "Expected at least 67108864 bytes free for the results at /srv/results, found 1000.",
+        {"preflight_results_free_bytes": 1 << 60},
+        "Expected at least 1152921504606846976 bytes free for the results at ",
     ),
-    "no-python": ("__preflight_sut", {"msg": "no interpreter"}, "found none that answers: no interpreter."),
-    "old-python": (
-        "__preflight_sut.python_version",
-        "3.6.8",
-        "Expected Python 3.8 or newer on the SUT, found 3.6.8.",
+    "no-python": (
+        {"ansible_python_interpreter": "/no/such/python"},
+        "The SUT's Python: expected 3.8 or newer, found none that answers: ",
     ),
-    "system": ("__preflight_sut.system", "FreeBSD", "Expected a SUT that runs Linux, found FreeBSD."),
-    "machine": (
-        "__preflight_sut.machine",
-        "s390x",
-        "Expected one of the architectures x86_64, aarch64, found s390x.",
-    ),
+    "old-python": ({"preflight_sut_python_minimum": "99"}, "The SUT's Python: expected 99 or newer, found 3."),
+    "machine": ({"preflight_architectures": ["vax"]}, "Architecture: expected one of vax, found "),
     "remote": (
-        "__preflight_sut.remote_base.writable",
-        False,
-        "that user id 0 can write at /var/tmp on the SUT, found one without permission to write.",
+        {"calibration_remote_base": "/no/such/directory"},
+        "expected a directory at /no/such/directory that user id 0 can write, found nothing.",
     ),
-    "noexec": ("__preflight_sut.remote_base.noexec", True, "at /var/tmp on the SUT, found one mounted with noexec."),
     "remote-space": (
-        "__preflight_sut.remote_base.free_bytes",
-        1000,
-        "Expected at least 16777216 bytes free at /var/tmp on the SUT, found 1000.",
+        {"preflight_remote_free_bytes": 1 << 60},
+        "Space for the run's directory: expected at least 1152921504606846976 bytes free at ",
     ),
-    "running": (
-        "__preflight_sut.running",
-        [{"pid": 4711, "path": "/var/tmp/calibration-x/sutprobe"}],
-        "found /var/tmp/calibration-x/sutprobe as process 4711.",
+    "declared": (
+        {"preflight_effects": {"time": "blocking", "time_synchronised": "off"}, "preflight_time_offset_max_s": -1},
+        "expected a number from 0 to 1e+09 for preflight_time_offset_max_s, found -1",
+    ),
+    "effects": (
+        {"preflight_effects": {"kernel": "flag"}},
+        "expected one of the checks kernel_arguments, kernel_release, isolated_cpus,",
+    ),
+    "limits": (
+        {"calibration_limits": [{**LIMIT, "unit": "us"}]},
+        "calibration_limits: expected the unit ns for idle_latency.latency_ns, found us",
     ),
     "testbed": (
-        "calibration_testbed",
-        "../elsewhere",
+        {"calibration_testbed": "../elsewhere"},
         "Expected a name of letters, digits, '.', '_' and '-' for the testbed, found '../elsewhere'.",
     ),
 }
 
 
-def host_variables(where: str, value: Any) -> dict[str, Any]:
-    variables: dict[str, Any] = copy.deepcopy(GOOD)
-    *path, last = where.split(".")
-    place = variables
-    for key in path:
-        place = place[key]
-    place[last] = value
-    return variables
-
-
 @pytest.fixture(scope="module")
 def checked(module_lab: Lab) -> Ended:
-    hosts = {name: host_variables(where, value) for name, (where, value, _) in CASES.items()}
+    local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+    hosts = {name: {**local, **variables} for name, (variables, _) in CASES.items()}
+    good = {**local, "calibration_testbed": "t1", "calibration_limits": [LIMIT]}
     inventory = module_lab.directory / "hosts.json"
-    inventory.write_text(json.dumps({"all": {"hosts": {**hosts, "good": GOOD}}}))
+    everyone = {**hosts, "good": good, "good-too": {**good, "preflight_effects": {"bios": False, "microcode": "off"}}}
+    common = {
+        "calibration_results_dir": str(module_lab.results),
+        "calibration_remote_base": str(module_lab.remote),
+        "calibration_profile": str(TINY),
+        "kept": str(module_lab.directory),
+    }
+    inventory.write_text(json.dumps({"all": {"hosts": {name: {**common, **each} for name, each in everyone.items()}}}))
     play = module_lab.directory / "play.yml"
     play.write_text(PLAY)
-    return module_lab.run(play, "-i", str(inventory))
+    command = [*module_lab.command(play)[:3], "playbook", str(play), "-i", str(inventory)]
+    return run(command, module_lab.environment())
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_check_fails_for_its_own_reason(checked: Ended, case: str) -> None:
     lines = [line for line in checked.text.splitlines() if line.startswith(f"{case}:")]
     assert len(lines) == 1, checked.text
-    assert CASES[case][2] in lines[0]
+    assert CASES[case][1] in lines[0]
 
 
-def test_a_good_sut_passes(checked: Ended) -> None:
+def test_a_good_sut_passes_and_hands_over_what_was_found(checked: Ended, module_lab: Lab) -> None:
     assert checked.rc == 2
-    assert "good:" not in checked.text
+    paths = [path for path in module_lab.directory.glob("*.json") if path.name != "hosts.json"]
+    found = {path.stem: json.loads(path.read_text()) for path in paths}
+    assert set(found) == {"good", "good-too"}, checked.text
+    good = found["good"]
+    assert good["machine"] == os.uname().machine
+    assert good["run"] == found["good-too"]["run"]
+    assert {each["name"]: each["outcome"] for each in good["known"]["checks"]}["time"] == "met"
+    assert {each["effect"] for each in good["known"]["checks"]} == {"blocking", "flag"}
+    assert good["limits"] == [{**LIMIT, "lower": None, "upper": 500.0}]
+    assert set(good["testbeds"]["t1"]) == {"good", "good-too"}
+    assert good["testbeds"]["t1"]["good-too"]["off"] == ["microcode", "bios"]
 
 
-def test_every_check_has_a_case() -> None:
-    files = [
-        ROOT / "roles" / "settings" / "tasks" / "main.yml",
-        *(ROOT / "roles" / "preflight" / "tasks").glob("*.yml"),
+# The controller
+
+GOOD = {"ansible_minimum": "2.19", "profile": "quick", "results": "/srv/results", "results_free_bytes": 10}
+PLACE = {"path": "/srv/results", "existing": "/srv", "directory": True, "writable": True, "free_bytes": 10}
+
+
+@pytest.mark.parametrize(
+    ("found", "state", "error", "words"),
+    [
+        ("2.18.9", {}, EnvironmentLacksError, "Expected ansible-core 2.19 or newer, found 2.18.9."),
+        ("2.19.0", {"writable": False}, EnvironmentLacksError, "/srv/results, found /srv without permission to write."),
+        (
+            "2.19.0",
+            {"writable": False, "directory": False},
+            EnvironmentLacksError,
+            "/srv/results, found /srv which is no directory. Set calibration_results_dir",
+        ),
+        ("2.19.0", {"free_bytes": 9}, EnvironmentLacksError, "Expected at least 10 bytes free for the results at"),
+    ],
+)
+def test_what_the_controller_lacks_is_named(
+    found: str, state: dict[str, Any], error: type[CalibrationError], words: str
+) -> None:
+    action = load_plugin("action", "calibration_preflight")
+    action.check_controller(GOOD, "2.19.0", lambda _: PLACE)
+    with pytest.raises(error) as refused:
+        action.check_controller(GOOD, found, lambda _: {**PLACE, **state})
+    assert words in str(refused.value)
+
+
+def test_a_profile_that_cannot_be_used_is_bad_input() -> None:
+    action = load_plugin("action", "calibration_preflight")
+    with pytest.raises(InputError, match=r"The profile cannot be used: .*Set calibration_profile to one that can"):
+        action.check_controller({**GOOD, "profile": "none"}, "2.19.0", lambda _: PLACE)
+
+
+def test_suts_that_could_not_be_asked_are_compared_with_nothing() -> None:
+    action = load_plugin("action", "calibration_testbeds")
+    answers = [
+        {"known": {"testbed": "t1", "identities": {"a": {"bios": "1"}}}},
+        {"known": {"testbed": "t1", "identities": {"b": {"bios": "2"}}}},
+        {"known": {"testbed": "t2", "identities": {"c": {"bios": "3"}}}},
+        {"failed": True},
+        None,
     ]
-    checks = [
-        task["name"]
-        for path in files
-        for task in yaml.safe_load(path.read_text(encoding="utf-8"))
-        if "ansible.builtin.assert" in task
-    ]
-    # The check of Python has two: one that is too old, and none that answers.
-    assert len(checks) == len(CASES) - 1
+    assert action.by_testbed(answers) == {"t1": {"a": {"bios": "1"}, "b": {"bios": "2"}}, "t2": {"c": {"bios": "3"}}}
+
+
+# The SUT's facts
+
+module = load_plugin("modules", "sut_preflight_info")
 
 
 def test_a_directory_state_is_read_without_writing(tmp_path: Path) -> None:
-    module = load_plugin("modules", "sut_preflight_info")
     state = module.directory_state(str(tmp_path))
     assert state["exists"]
     assert state["directory"]
@@ -161,9 +183,119 @@ def test_a_directory_state_is_read_without_writing(tmp_path: Path) -> None:
 
 
 def test_only_runs_below_the_same_directory_are_other_calibrations(tmp_path: Path) -> None:
-    module = load_plugin("modules", "sut_preflight_info")
     for pid, program in (("10", "/base/calibration-1-a/sutprobe"), ("11", "/elsewhere/sutprobe"), ("12", "/base/x")):
         (tmp_path / pid).mkdir()
         (tmp_path / pid / "exe").symlink_to(program)
     (tmp_path / "13").mkdir()
     assert module.running_kernels("/base", str(tmp_path)) == [{"pid": 10, "path": "/base/calibration-1-a/sutprobe"}]
+
+
+def places(**modes: tuple[int, int, int]) -> Any:
+    """Return an lstat of directories given as name=(mode, user, group); ``root`` is the root's."""
+
+    def lstat(path: str) -> os.stat_result:
+        mode, uid, gid = modes.get(Path(path).name or "root", (0o755, 0, 0))
+        kind = stat.S_IFLNK if mode == 0o777 and uid < 0 else stat.S_IFDIR
+        return os.stat_result((kind | mode, 0, 0, 1, max(uid, 0), gid, 0, 0, 0, 0))
+
+    return lstat
+
+
+@pytest.mark.parametrize(
+    ("modes", "unsafe"),
+    [
+        ({}, {}),
+        ({"tmp": (0o1777, 0, 0)}, {}),
+        ({"tmp": (0o777, 0, 0)}, {"/var/tmp": "everybody may write there"}),
+        ({"var": (0o775, 0, 0)}, {}),
+        ({"var": (0o775, 0, 27)}, {"/var": "group 27 may write there"}),
+        ({"var": (0o755, 1000, 1000)}, {}),
+        ({"var": (0o755, 1001, 0)}, {"/var": "it belongs to user id 1001"}),
+        ({"tmp": (0o1777, 1001, 0)}, {"/var/tmp": "it belongs to user id 1001"}),
+        ({"root": (0o757, 0, 0)}, {"/": "everybody may write there"}),
+    ],
+)
+def test_directories_through_which_others_could_reach_in_are_named(
+    modes: dict[str, tuple[int, int, int]], unsafe: dict[str, str]
+) -> None:
+    found = module.unsafe_places("/var/tmp", 1000, places(**modes))
+    assert {each["path"]: each["reason"] for each in found} == unsafe
+
+
+def test_symbolic_links_are_followed_through_every_directory_on_the_way() -> None:
+    lstat = places(link=(0o777, -1, 0), other=(0o777, -1, 0), shared=(0o777, 0, 0), pool=(0o775, 0, 27))
+    targets = {"/srv/link": "/shared/other", "/shared/other": "../pool/runs"}
+    found = module.unsafe_places("/srv/link", 0, lstat, targets.__getitem__)
+    assert [each["path"] for each in found] == ["/pool", "/shared"]
+
+
+CPUINFO = """processor\t: {0}
+vendor_id\t: GenuineIntel
+cpu family\t: 6
+model\t\t: 143
+model name\t: Intel(R) Xeon(R) Platinum 8462Y+
+stepping\t: 8
+microcode\t: {1}
+
+"""
+
+
+def test_what_suts_are_compared_by_is_read(tmp_path: Path) -> None:
+    (tmp_path / "proc").mkdir()
+    dmi = tmp_path / "sys/class/dmi/id"
+    dmi.mkdir(parents=True)
+    (tmp_path / "proc/cpuinfo").write_text("".join(CPUINFO.format(cpu, f"0x{cpu // 2}") for cpu in range(4)))
+    for name, text in (("sys_vendor", "Example"), ("product_name", "Server"), ("bios_version", "1.2")):
+        (dmi / name).write_text(text + "\n")
+    assert module.identity(str(tmp_path)) == {
+        "cpu_model": "GenuineIntel 6/143/8 Intel(R) Xeon(R) Platinum 8462Y+",
+        "microcode": ["0x0", "0x1"],
+        "product": "Example Server",
+        "bios": "1.2",
+    }
+
+
+def test_a_processor_of_arm_is_told_by_its_numbers_and_silence_by_none(tmp_path: Path) -> None:
+    assert module.identity(str(tmp_path)) == {"cpu_model": None, "microcode": [], "product": None, "bios": None}
+    assert module.memory_available_bytes(str(tmp_path)) is None
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/meminfo").write_text("MemTotal: 100 kB\nMemAvailable:   64 kB\n")
+    (tmp_path / "proc/cpuinfo").write_text(
+        "processor\t: 0\nCPU implementer\t: 0x41\nCPU architecture: 8\nCPU variant\t: 0x3\n"
+        "CPU part\t: 0xd0c\nCPU revision\t: 1\n"
+    )
+    assert module.identity(str(tmp_path))["cpu_model"] == "0x41/8/0x3/0xd0c/1"
+    assert module.memory_available_bytes(str(tmp_path)) == 65536
+
+
+@pytest.mark.parametrize(
+    ("state", "status", "expected"), [(0, 0x2001, True), (0, 0x40, False), (5, 0x40, False), (5, 0, False)]
+)
+def test_the_kernel_is_asked_whether_its_clock_is_synchronised(state: int, status: int, *, expected: bool) -> None:
+    def adjtimex(pointer: Any) -> int:
+        asked = pointer._obj
+        assert asked.modes == 0
+        asked.status, asked.maxerror = status, 2500
+        return state
+
+    assert module.synchronisation(adjtimex) == {"synchronised": expected, "maximum_error_s": 0.0025, "reason": None}
+
+
+def test_a_refusal_to_tell_is_a_reason() -> None:
+    def adjtimex(_: Any) -> int:
+        ctypes.set_errno(1)
+        return -1
+
+    assert module.synchronisation(adjtimex)["reason"] == "adjtimex: Operation not permitted"
+    assert ctypes.sizeof(module.timex(ctypes)) == 208
+    said = module.synchronisation()
+    assert (said["synchronised"] is None) == (said["reason"] is not None)
+
+
+def test_what_the_module_returns_is_what_is_read(module_lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    with patch_module_args({"remote_base": str(module_lab.remote)}), pytest.raises(SystemExit):
+        module.main()
+    facts = read_facts(json.loads(capsys.readouterr().out))
+    assert facts.remote_base.path == str(module_lab.remote)
+    assert facts.time.began_s <= facts.time.ended_s
+    assert facts.remote_base.unsafe == ()

@@ -23,6 +23,7 @@ from pydantic import BaseModel
 
 from calibration.cli import calibration as command_line
 from calibration.measurements import registry
+from calibration.preflight import CHECKS
 from calibration.profiles import load_profile, profile_names
 from calibration.results.model import RunDocument
 from calibration.results.store import KernelsRecord, NoteRecord, StartRecord, StepRecord
@@ -261,6 +262,13 @@ def test_inventories_set_no_variable_that_does_not_exist() -> None:
     for path in inventories:
         used = set(re.findall(r"^\s*(calibration_\w+):", path.read_text(encoding="utf-8"), re.MULTILINE))
         assert used <= known, path
+
+
+def test_every_check_is_described_with_its_true_effect() -> None:
+    page = parsed(DOCS / "guide" / "preflight.rst")
+    described = {row[0]: row[1] for row in table_rows(page, "Check")}
+    assert described == {name: kind.effect for name, kind in CHECKS.items()}
+    assert {"blocking", "flag", "off"} <= literals(page)
 
 
 # Results

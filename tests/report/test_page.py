@@ -354,7 +354,13 @@ def test_a_verdict_is_shown_beside_its_figure(document: RunDocument) -> None:
     measurement = document.measurements[index_of(document, "idle_latency")]
     metric: Metric = next(iter(registry()["idle_latency"].metrics(measurement.values)))
     verdict = Verdict(
-        metric=metric, lower=None, upper=None, reference_runs=(), outcome="no_reference", reason="no run to compare"
+        name=metric.name,
+        metric=metric,
+        lower=None,
+        upper=None,
+        reference_runs=(),
+        outcome="no_reference",
+        reason="no run to compare",
     )
     judged = document.model_copy(update={"verdicts": (verdict,)})
     rows = [row.astext() for row in section(parsed(page_of(judged)), "Summary").findall(nodes.row)]

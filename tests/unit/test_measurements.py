@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from calibration.context import load
 from calibration.context.model import Cache, Context, Virtualization
 from calibration.errors import InputError
+from calibration.judge.limits import unit_of
 from calibration.measurements import declaration, registry
 from calibration.measurements.base import Parsed, Step
 from calibration.measurements.latency_ladder import Comparison, Level, compare_levels, ladder_sizes, recognise_levels
@@ -117,7 +118,7 @@ def test_values_survive_storage_and_metrics_are_sound(path: Path, context: Conte
             assert metric.name.startswith(each.values.kind)
             assert math.isfinite(metric.value)
             assert metric.value >= 0
-            assert metric.unit
+            assert unit_of(metric.name) == metric.unit
             assert metric.interval is None or metric.interval[0] <= metric.value <= metric.interval[1]
     assert names
     assert len(set(names)) == len(names)

@@ -78,7 +78,7 @@ def test_a_run_document_is_read_back_as_it_was_made(begun: store.BegunRun) -> No
     (measured,) = document.measurements
     assert measured.kind == "idle_latency"
     assert measured.argv[1] == "latency"
-    assert {verdict.metric.name: verdict.outcome for verdict in document.verdicts} == {
+    assert {verdict.name: verdict.outcome for verdict in document.verdicts} == {
         "idle_latency.latency_ns": "no_reference"
     }
     assert sorted(path.name for path in directory.iterdir()) == ["context.tar.gz", RECORDS, RUN]

@@ -56,7 +56,7 @@ def summary(directory, document):
         "missing": len(failed),
         "failed": [f"{', '.join(what)}: {reason}" for reason, what in reasons.items()],
         "failed_verdicts": [
-            f"{each.metric.name}: {each.reason}" for each in document.verdicts if each.outcome in ("fail", "invalid")
+            f"{each.name}: {each.reason}" for each in document.verdicts if each.outcome in ("fail", "invalid")
         ],
     }
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Begins a SUT's run: stores the capture, makes the plan and records the start, all or nothing.
 
-Arguments: ``capture`` (base64 of the .tar.gz), ``results``, ``testbed``, ``sut``, ``run_id``, ``profile``. In check
+Arguments: ``capture`` (base64 of the .tar.gz), ``results``, ``testbed``, ``sut``, ``run_id``, ``profile``, and
+``preflight`` (``known``, ``expectations`` and ``limits``, as ``calibration_preflight`` returned them). In check
 mode the plan is made and nothing is stored.
 """
 
@@ -18,7 +19,9 @@ sys.path.append(os.path.abspath(__file__ + "/../../plugin_utils"))
 from calibration_plugins import CalibrationAction
 
 from calibration.context import load
+from calibration.judge.limits import read_limits
 from calibration.plan import make_plan
+from calibration.preflight import read_examination
 from calibration.profiles import load_profile
 from calibration.results import store
 from calibration.results.references import kept_shape
@@ -38,7 +41,12 @@ def plan_only(capture, profile, results):
 class ActionModule(CalibrationAction):
     """Return the plan and the run's directory."""
 
-    SPEC = {"argument_spec": {name: {"type": "str", "required": True} for name in ARGUMENTS}}
+    SPEC = {
+        "argument_spec": {
+            **{name: {"type": "str", "required": True} for name in ARGUMENTS},
+            "preflight": {"type": "dict", "default": {}},
+        }
+    }
 
     def act(self, arguments):
         """Return ``directory`` (null in check mode) and ``plan``."""
@@ -54,5 +62,7 @@ class ActionModule(CalibrationAction):
             profile=arguments["profile"],
             capture=capture,
             now=datetime.now(UTC),
+            examine=read_examination(arguments["preflight"], load_profile(arguments["profile"])),
+            limits=read_limits(arguments["preflight"].get("limits") or []),
         )
         return {"changed": True, "directory": begun.directory, "plan": begun.plan.model_dump(mode="json")}

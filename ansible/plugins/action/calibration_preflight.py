@@ -1,7 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads what the controller must have for a run: a profile that can be used, and a place for the results.
+"""Proves that the controller and the SUT can do a calibration: one question to the SUT, everything judged here.
 
-Arguments: ``profile`` (name or path), ``results`` (directory). Nothing is judged here: the role's asserts do that.
+Arguments: ``profile`` (name or path), ``results`` (directory), ``remote_base`` (directory on the SUT), ``testbed``,
+``sut``, ``ansible_minimum``, ``python_minimum``, ``architectures``, ``results_free_bytes``, ``remote_free_bytes``,
+``expectations`` (what the inventory promises of the SUT, and the effects of the checks) and ``limits`` (bounds of its
+figures).
+
+Sets the fact ``preflight_machine``. Where the SUT answered it returns ``checks``, whether one of them failed or not.
+``known``, ``expectations`` and ``limits`` are what the other roles need of it.
 """
 
 from __future__ import annotations
@@ -9,22 +15,29 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import time
+
+from ansible.release import __version__ as ansible_version
 
 sys.path.append(os.path.abspath(__file__ + "/../../plugin_utils"))
 
 from calibration_plugins import CalibrationAction
 
-from calibration.errors import CalibrationError
+from calibration.errors import CalibrationError, EnvironmentLacksError, InputError
+from calibration.judge.limits import read_limits
+from calibration.preflight import (
+    AGREED,
+    Check,
+    Known,
+    Requirements,
+    RoundTrip,
+    first_checks,
+    read_expectations,
+    read_facts,
+    refusal,
+    version,
+)
 from calibration.profiles import load_profile
-
-
-def profile_error(name):
-    """Return why the profile cannot be used, or None."""
-    try:
-        load_profile(name)
-    except CalibrationError as error:
-        return str(error)
-    return None
 
 
 def results_state(path):
@@ -42,16 +55,109 @@ def results_state(path):
     }
 
 
-class ActionModule(CalibrationAction):
-    """Return the state of the controller."""
+def check_controller(arguments, found=ansible_version, state=results_state):
+    """Raise the error of what the controller lacks: a version, a profile, a place for the results."""
+    minimum = arguments["ansible_minimum"]
+    if version(found) < version(minimum):
+        raise EnvironmentLacksError(
+            f"Expected ansible-core {minimum} or newer, found {found}. "
+            "Start the calibration with the command in README.rst, which brings its own."
+        )
+    try:
+        load_profile(arguments["profile"])
+    except CalibrationError as error:
+        raise InputError(f"The profile cannot be used: {error}. Set calibration_profile to one that can.") from error
+    results = state(arguments["results"])
+    if not results["writable"]:
+        what = "without permission to write" if results["directory"] else "which is no directory"
+        raise EnvironmentLacksError(
+            f"Expected a directory that can be written for the results at {results['path']}, found "
+            f"{results['existing']} {what}. Set calibration_results_dir to another directory."
+        )
+    if results["free_bytes"] < arguments["results_free_bytes"]:
+        raise EnvironmentLacksError(
+            f"Expected at least {arguments['results_free_bytes']} bytes free for the results at {results['path']}, "
+            f"found {results['free_bytes']}. Free some space or set calibration_results_dir to another directory."
+        )
 
+
+def without_python(answer, minimum):
+    """Return the check that a SUT fails on which the module could not run."""
+    said = answer.get("module_stderr") or answer.get("msg") or answer.get("module_stdout") or "no reason given"
+    return Check(
+        name="python",
+        title="The SUT's Python",
+        expected=f"{minimum} or newer",
+        found=f"none that answers: {str(said).strip()[:2000]}",
+        outcome="not_met",
+        effect="blocking",
+    )
+
+
+class ActionModule(CalibrationAction):
+    """Judge the controller, ask the SUT, judge the SUT."""
+
+    _requires_connection = True
+    ORDERLY = False
     SPEC = {
-        "argument_spec": {"profile": {"type": "str", "required": True}, "results": {"type": "path", "required": True}}
+        "argument_spec": {
+            **{name: {"type": "str", "required": True} for name in ("profile", "testbed", "sut")},
+            **{name: {"type": "path", "required": True} for name in ("results", "remote_base")},
+            **{name: {"type": "str", "required": True} for name in ("ansible_minimum", "python_minimum")},
+            **{name: {"type": "int", "required": True} for name in ("results_free_bytes", "remote_free_bytes")},
+            "architectures": {"type": "list", "elements": "str", "required": True},
+            "expectations": {"type": "dict", "required": True},
+            "limits": {"type": "raw", "required": True},
+        }
     }
 
+    def run(self, tmp=None, task_vars=None):
+        """Keep the variables, which a module's run needs."""
+        self.variables = task_vars
+        return super().run(tmp, task_vars)
+
+    def ask(self, remote_base):
+        """Return what the module answers, and the controller's time before and after."""
+        asked_s = time.time()
+        answer = self._execute_module(
+            module_name="sut_preflight_info", module_args={"remote_base": remote_base}, task_vars=self.variables
+        )
+        return answer, RoundTrip(asked_s=asked_s, answered_s=time.time())
+
     def act(self, arguments):
-        """Return ``profile`` {name, error} and ``results`` {path, directory, writable, free_bytes, ...}."""
+        """Return ``checks``, ``known``, ``expectations``, ``limits``; ``failed`` where the SUT must not be measured."""
+        expectations = read_expectations(arguments["expectations"])
+        limits = read_limits(arguments["limits"])
+        check_controller(arguments)
+        answer, trip = self.ask(arguments["remote_base"])
+        if answer.get("failed"):
+            checks = (without_python(answer, arguments["python_minimum"]),)
+            return {"failed": True, "msg": refusal(checks), "checks": dumped(checks)}
+        facts = read_facts(answer)
+        requirements = Requirements(
+            python_minimum=arguments["python_minimum"],
+            architectures=tuple(arguments["architectures"]),
+            remote_free_bytes=arguments["remote_free_bytes"],
+        )
+        checks = first_checks(facts, requirements, expectations, trip)
+        off = tuple(name for name in AGREED if expectations.effect(name) == "off")
+        known = Known(
+            checks=checks,
+            testbed=arguments["testbed"],
+            sut=arguments["sut"],
+            identities={arguments["sut"]: facts.identity.model_copy(update={"off": off})},
+        )
+        reason = refusal(checks)
         return {
-            "profile": {"name": arguments["profile"], "error": profile_error(arguments["profile"])},
-            "results": results_state(arguments["results"]),
+            **({"failed": True, "msg": reason} if reason else {}),
+            "checks": dumped(checks),
+            "known": known.model_dump(mode="json"),
+            "expectations": expectations.model_dump(mode="json"),
+            "limits": dumped(limits),
+            "ansible_facts": {"preflight_machine": facts.machine},
         }
+
+
+def dumped(models):
+    """Return *models* as Ansible can carry them."""
+    return [each.model_dump(mode="json") for each in models]

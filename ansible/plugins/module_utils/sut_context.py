@@ -42,6 +42,15 @@ MAX_SECONDS = 60
 ABSENT = frozenset([errno.ENOENT, errno.ENOTDIR, errno.ESRCH, errno.ENODEV, errno.ENXIO, errno.EOPNOTSUPP])
 """Errors that mean "this machine has no such thing", or that a process or a CPU went away meanwhile."""
 
+LOAD_INTERVAL_S = 1.0
+"""Time between the two snapshots of the load: the kernel counts in steps of 10 ms, so that one step is 1 % of a CPU."""
+
+MAX_BUSY_PROCESSES = 1000
+"""Most processes that are described for having used a CPU meanwhile; on a machine with more their names say nothing."""
+
+LOAD = "/load"
+"""Where the snapshots lie in the archive: copies of files, each at its moment, and no place of the machine."""
+
 CPU = "/sys/devices/system/cpu"
 NODE = "/sys/devices/system/node"
 DMI_TABLE = "/sys/firmware/dmi/tables/DMI"
@@ -315,6 +324,117 @@ class Collector:
         return self.files.get(path, b"").decode("utf-8", "replace").strip("\0 \n")
 
 
+class LoadWatch:
+    """Who uses the CPUs while the capture sleeps: two snapshots of the kernel's own counts, copied as they are.
+
+    The processes are read before the CPUs' first counts and after their second, so that nothing which reading them
+    costs is in what the CPUs did meanwhile.
+    """
+
+    def __init__(self, root, deadline, clock, sleep=time.sleep):
+        self.root = root.rstrip("/")
+        self.files = {}
+        self.interval_s = None
+        self.processes_interval_s = None
+        self.reason = None
+        self._clock = clock
+        self._deadline = deadline
+        self._sleep = sleep
+
+    def watch(self):
+        """Take both snapshots, and keep of the processes those that used any CPU in between."""
+        began, before = time.monotonic(), self._processes()
+        first, first_at = self._read("/proc/stat"), time.monotonic()
+        if not first or self.reason:
+            self.reason = self.reason or "/proc/stat cannot be read"
+            return self
+        self._sleep(LOAD_INTERVAL_S)
+        second_at, second = time.monotonic(), self._read("/proc/stat")
+        then, after = time.monotonic(), self._processes()
+        if not second or self.reason:
+            self.reason = self.reason or "/proc/stat cannot be read"
+            return self
+        self.interval_s = round(second_at - first_at, 6)
+        self.processes_interval_s = round(then - began, 6)
+        self.files = {LOAD + "/before/proc/stat": first, LOAD + "/after/proc/stat": second}
+        busy = [pid for pid in after if used_ticks(after[pid]) > used_ticks(before.get(pid, b""))]
+        busy.sort(key=lambda pid: used_ticks(before.get(pid, b"")) - used_ticks(after[pid]))
+        for pid in busy[:MAX_BUSY_PROCESSES]:
+            if self._clock() > self._deadline:
+                break  # those that used most are kept
+            if pid in before:
+                self.files["%s/before/proc/%s/stat" % (LOAD, pid)] = before[pid]
+            self.files["%s/after/proc/%s/stat" % (LOAD, pid)] = after[pid]
+            for tid in self._numbers("/proc/%s/task" % pid):
+                thread = self._read("/proc/%s/task/%s/stat" % (pid, tid))
+                if thread:
+                    self.files["%s/after/proc/%s/task/%s/stat" % (LOAD, pid, tid)] = thread
+        return self
+
+    def described(self):
+        """What capture.json says about the snapshots."""
+        return {
+            "interval_s": self.interval_s,
+            "processes_interval_s": self.processes_interval_s,
+            "ticks_per_s": os.sysconf("SC_CLK_TCK"),
+            "own": self._own(),
+            "reason": self.reason,
+        }
+
+    def _own(self):
+        """This process and those that started it: they are not somebody else's work."""
+        found = []
+        pid = os.getpid()
+        while pid > 1 and pid not in found:
+            found.append(pid)
+            fields = self._read("/proc/%d/stat" % pid).rpartition(b")")[2].split()
+            pid = int(fields[1]) if len(fields) > 1 and fields[1].isdigit() else 0
+        return found
+
+    def _numbers(self, directory):
+        try:
+            return [name for name in os.listdir(self.root + directory) if name.isdigit()]
+        except OSError:
+            return []  # it has ended
+
+    def _processes(self):
+        found = {}
+        for pid in self._numbers("/proc"):
+            if self._clock() > self._deadline:
+                self.reason = "not watched: the capture took longer than %d s" % MAX_SECONDS
+                break
+            content = self._read("/proc/%s/stat" % pid)
+            if content:
+                found[pid] = content
+        return found
+
+    def _read(self, path):
+        """The bytes of a file of the kernel's; empty where there is none, or none any more."""
+        try:
+            descriptor = os.open(self.root + path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+        except OSError:
+            return b""
+        try:
+            chunks = []
+            while sum(map(len, chunks)) < MAX_FILE_BYTES:
+                chunk = os.read(descriptor, 65536)
+                if not chunk:
+                    break
+                chunks.append(chunk)
+            return b"".join(chunks)
+        except OSError:
+            return b""  # it has ended
+        finally:
+            os.close(descriptor)
+
+
+def used_ticks(content):
+    """CPU time in ticks that /proc/PID/stat says a process has used; 0 where it does not."""
+    fields = content.rpartition(b")")[2].split()
+    used = fields[11:13]
+    return sum(int(each) for each in used) if len(used) == 2 and all(each.isdigit() for each in used) else 0
+
+
 def cpulist(numbers):
     """CPU numbers in the kernel's form, 0-3,8."""
     groups = []
@@ -378,7 +498,7 @@ def gather(root="/", clock=time.time):
     return collector
 
 
-def describe(collector, uname_a, started):
+def describe(collector, uname_a, started, load):
     """The contents of capture.json."""
     uname = os.uname()
     cpuset_file = next((path for path in cpuset_files(collector) if collector.copy(path)), None)
@@ -406,6 +526,7 @@ def describe(collector, uname_a, started):
         "masked": [{"path": path, "what": what} for path, what in sorted(collector.masked.items())],
         "files": len(collector.files),
         "total_bytes": collector.total_bytes,
+        "load": load.described(),
     }
 
 
@@ -433,12 +554,16 @@ def pack(files, description, started):
     return packed.getvalue()
 
 
-def capture(root="/", uname_a=None, clock=time.time):
-    """Capture a machine: {archive (base64 tar.gz), capture (contents of capture.json), duration_s}."""
+def capture(root="/", uname_a=None, clock=time.time, sleep=time.sleep):
+    """Capture a machine: {archive (base64 tar.gz), capture (contents of capture.json), duration_s}.
+
+    The load is watched last: what logging in and reading had started has come to rest by then.
+    """
     started = clock()
     collector = gather(root, clock)
-    description = describe(collector, uname_a, started)
-    archive = pack(collector.files, description, started)
+    load = LoadWatch(root, started + MAX_SECONDS, clock, sleep).watch()
+    description = describe(collector, uname_a, started, load)
+    archive = pack(dict(collector.files, **load.files), description, started)
     return {
         "archive": base64.b64encode(archive).decode("ascii"),
         "capture": description,

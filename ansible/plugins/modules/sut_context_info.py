@@ -15,6 +15,7 @@ description:
   - The copies are verbatim and are interpreted on the controller. Serial numbers, UUIDs and asset tags are blanked.
   - A file that vanishes meanwhile is absent. A file that cannot be read is listed with the reason. Nothing is written.
   - Threads are read only where CPUs are isolated.
+  - For one second the module sleeps and looks which CPUs are busy meanwhile, and with which processes.
   - Without root privileges the firmware's memory slots are unreadable, and listed so.
 options: {}
 requirements:
@@ -101,6 +102,11 @@ capture:
     total_bytes:
       description: Their size, uncompressed.
       type: int
+    load:
+      description: >-
+        How long the snapshots of the load lie apart (C(interval_s) those of the CPUs, C(processes_interval_s) those of
+        the processes), the kernel's ticks per second, the module's own process ids, and why there are none, or null.
+      type: dict
 duration_s:
   description: How long the capture took on the SUT.
   returned: success

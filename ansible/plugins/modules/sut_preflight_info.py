@@ -4,12 +4,19 @@
 
 from __future__ import annotations
 
+import time
+
+BEGAN_S = time.time()
+"""Read before anything else is imported: the nearer to the question, the closer the bound on the clock's offset."""
+
 DOCUMENTATION = r"""
 module: sut_preflight_info
 short_description: Reads what a SUT must have before it can be calibrated
 description:
   - Reads the system, the architecture, the Python version, the user, the state of the directory that the run's own
     directory will be made in, and other calibrations that are running.
+  - Reads the time, whether the kernel calls it synchronised, the memory that is available, and what the SUTs of a
+    testbed are compared by - processor, microcode, BIOS.
   - Writes nothing, starts nothing.
 options:
   remote_base:
@@ -51,26 +58,181 @@ uid:
   returned: always
   type: int
 remote_base:
-  description: The directory's state. C(free_bytes) and C(noexec) are null where the directory is missing.
+  description: >-
+    The directory's state. C(free_bytes) and C(noexec) are null where the directory is missing. C(unsafe) are the
+    directories on the way to it, itself included, in which another user could put something else in its place.
   returned: always
   type: dict
   sample: {"path": "/var/tmp", "exists": true, "directory": true, "writable": true, "noexec": false,
-           "free_bytes": 1073741824}
+           "free_bytes": 1073741824, "unsafe": [{"path": "/srv", "reason": "group 27 may write there"}]}
 running:
   description: Kernels of other runs below I(remote_base) that are running already, with their process ids.
   returned: always
   type: list
   elements: dict
   sample: [{"pid": 4711, "path": "/var/tmp/calibration-20261121T032712Z-3f2a-sut1/sutprobe"}]
+time:
+  description: >-
+    The SUT's clock in s since the epoch when the module began and when it ended, whether its kernel calls the clock
+    synchronised (null with a C(reason) where it does not say), and the kernel's own bound of its error.
+  returned: always
+  type: dict
+  sample: {"began_s": 1795228032.25, "ended_s": 1795228032.5, "synchronised": true, "maximum_error_s": 0.031,
+           "reason": null}
+memory_available_bytes:
+  description: Memory that new work may have, or null.
+  returned: always
+  type: int
+  sample: 1073741824
+identity:
+  description: >-
+    What SUTs of one testbed are compared by. C(microcode) has every version in use. A text is null where the SUT does
+    not say.
+  returned: always
+  type: dict
+  sample: {"cpu_model": "GenuineIntel 6/143/8 Intel(R) Xeon(R) Platinum 8462Y+", "microcode": ["0x2b000603"],
+           "product": "Example Server", "bios": "Example Firmware 1.2 01/31/2026"}
 """
 
 import os
 import platform
+import re
+import stat
 
 from ansible.module_utils.basic import AnsibleModule
 
 PREFIX = "calibration-"
 """How the name of a run's private directory begins."""
+
+
+TIME_ERROR = 5
+STA_UNSYNC = 0x40
+"""From linux/timex.h."""
+
+ARM_IDENTITY = ("CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CPU revision")
+X86_IDENTITY = ("vendor_id", "cpu family", "model", "stepping", "model name")
+"""Rows of /proc/cpuinfo that tell a model of processor from another."""
+
+DMI = "/sys/class/dmi/id"
+
+FIRST_BYTES = 1 << 20
+"""As much of a file is read: /proc/cpuinfo has 1 to 2 KiB per CPU, and one that is longer repeats itself."""
+
+
+def timex(ctypes):
+    """Return struct timex of linux/timex.h on 64-bit machines, for *ctypes*."""
+    fields = [("modes", ctypes.c_uint)]
+    fields += [(name, ctypes.c_long) for name in ("offset", "freq", "maxerror", "esterror")]
+    fields += [("status", ctypes.c_int)]
+    fields += [(name, ctypes.c_long) for name in ("constant", "precision", "tolerance", "seconds", "microseconds")]
+    fields += [(name, ctypes.c_long) for name in ("tick", "ppsfreq", "jitter")]
+    fields += [("shift", ctypes.c_int)]
+    fields += [(name, ctypes.c_long) for name in ("stabil", "jitcnt", "calcnt", "errcnt", "stbcnt")]
+    fields += [("tai", ctypes.c_int), ("reserved", ctypes.c_int * 11)]
+    return type("Timex", (ctypes.Structure,), {"_fields_": fields})
+
+
+def synchronisation(adjtimex=None):
+    """Return whether the kernel calls the clock synchronised, with its own bound of the error, or why it is not known.
+
+    Nothing is adjusted: ``modes`` is 0, which any user may ask.
+    """
+    try:
+        import ctypes  # noqa: PLC0415 - some builds of Python have none
+
+        asked = timex(ctypes)()
+        state = (adjtimex or ctypes.CDLL(None, use_errno=True).adjtimex)(ctypes.byref(asked))
+        errno = ctypes.get_errno()
+    except (ImportError, AttributeError, OSError) as error:
+        return {"synchronised": None, "maximum_error_s": None, "reason": "adjtimex cannot be called: %s" % error}
+    if state < 0:
+        return {"synchronised": None, "maximum_error_s": None, "reason": "adjtimex: %s" % os.strerror(errno)}
+    synchronised = state != TIME_ERROR and not asked.status & STA_UNSYNC
+    return {"synchronised": synchronised, "maximum_error_s": asked.maxerror / 1e6, "reason": None}
+
+
+def first_text(path):
+    """Return the beginning of a file as text; empty where it cannot be read."""
+    try:
+        with open(path, "rb") as stream:
+            return stream.read(FIRST_BYTES).decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def first_value(text, name):
+    """Return the first value of a row ``name : value``; empty where there is none."""
+    match = re.search(r"(?m)^%s\s*:[ \t]*(.*)$" % re.escape(name), text)
+    return match.group(1).strip() if match else ""
+
+
+def identity(root=""):
+    """Return what SUTs of one testbed are compared by."""
+    text = first_text(root + "/proc/cpuinfo")
+    vendor, family, model, stepping, name = (first_value(text, row) for row in X86_IDENTITY)
+    if vendor and family:
+        processor = "%s %s/%s/%s %s" % (vendor, family, model, stepping, name)
+    else:
+        parts = [first_value(text, row) for row in ARM_IDENTITY]
+        processor = "/".join(parts) if any(parts) else ""
+    dmi = {
+        each: first_text("%s%s/%s" % (root, DMI, each)).strip()
+        for each in ("sys_vendor", "product_name", "bios_vendor", "bios_version", "bios_date")
+    }
+    product = " ".join(each for each in (dmi["sys_vendor"], dmi["product_name"]) if each)
+    bios = " ".join(each for each in (dmi["bios_vendor"], dmi["bios_version"], dmi["bios_date"]) if each)
+    return {
+        "cpu_model": processor.strip() or None,
+        "microcode": sorted(set(re.findall(r"(?m)^microcode\s*:\s*(\S+)", text))),
+        "product": product or None,
+        "bios": bios or None,
+    }
+
+
+def memory_available_bytes(root=""):
+    """Return the memory that new work may have, or None where the kernel does not say."""
+    match = re.search(r"(?m)^MemAvailable:\s*([0-9]{1,15}) kB$", first_text(root + "/proc/meminfo"))
+    return int(match.group(1)) * 1024 if match else None
+
+
+def unsafe_reason(state, uid):
+    """Return why a directory on the way is not safe from users other than root and *uid*, or None.
+
+    Whoever may write in a directory can rename what lies in it and put something else there, unless the sticky bit
+    leaves that to the owners.
+    """
+    if state.st_uid not in (0, uid):
+        return "it belongs to user id %d" % state.st_uid
+    if state.st_mode & stat.S_ISVTX:
+        return None
+    if state.st_mode & stat.S_IWOTH:
+        return "everybody may write there"
+    if state.st_mode & stat.S_IWGRP and state.st_gid != 0:
+        return "group %d may write there" % state.st_gid
+    return None
+
+
+def unsafe_places(path, uid, lstat=os.lstat, readlink=os.readlink):
+    """Return the directories from the root to *path* that are not safe, on every way that symbolic links lead."""
+    found = []
+    seen = set()
+    ways = [os.path.abspath(path)]
+    while ways:
+        way = ways.pop()
+        while way not in seen:
+            seen.add(way)
+            try:
+                state = lstat(way)
+                if stat.S_ISLNK(state.st_mode):
+                    ways.append(os.path.normpath(os.path.join(os.path.dirname(way), readlink(way))))
+                    state = None
+            except OSError:
+                state = None  # it is missing, which is another check's finding
+            reason = unsafe_reason(state, uid) if state is not None else None
+            if reason:
+                found.append({"path": way, "reason": reason})
+            way = os.path.dirname(way)
+    return sorted(found, key=lambda each: each["path"])
 
 
 def directory_state(path):
@@ -83,6 +245,7 @@ def directory_state(path):
         "writable": os.access(path, os.W_OK | os.X_OK),
         "noexec": None,
         "free_bytes": None,
+        "unsafe": unsafe_places(path, os.geteuid()),
     }
     if exists:
         system = os.statvfs(path)
@@ -118,6 +281,9 @@ def main():
         uid=os.geteuid(),
         remote_base=directory_state(module.params["remote_base"]),
         running=running_kernels(module.params["remote_base"]),
+        memory_available_bytes=memory_available_bytes(),
+        identity=identity(),
+        time=dict(synchronisation(), began_s=BEGAN_S, ended_s=time.time()),
     )
 
 

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gathers what the SUTs of each testbed are compared by, once for all SUTs of a play.
+
+Argument: ``result``, the name of the variable in which each SUT's result of ``calibration_preflight`` is registered. A
+SUT without one, which could not be asked, is compared with nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+sys.path.append(os.path.abspath(__file__ + "/../../plugin_utils"))
+
+from calibration_plugins import CalibrationAction
+
+
+def by_testbed(results):
+    """Return the identities in *results*, by testbed and SUT."""
+    found = {}
+    for result in results:
+        known = (result or {}).get("known")
+        if known:
+            found.setdefault(known["testbed"], {}).update(known["identities"])
+    return found
+
+
+class ActionModule(CalibrationAction):
+    """Look at the variables of all SUTs."""
+
+    SPEC = {"argument_spec": {"result": {"type": "str", "required": True}}}
+
+    def run(self, tmp=None, task_vars=None):
+        """Keep the variables, among which are those of the other SUTs."""
+        self.variables = task_vars
+        return super().run(tmp, task_vars)
+
+    def act(self, arguments):
+        """Return ``identities`` by testbed and SUT."""
+        everyone = self.variables["hostvars"]
+        results = [everyone[name].get(arguments["result"]) for name in self.variables["ansible_play_hosts_all"]]
+        return {"identities": by_testbed(results)}

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who used the CPUs while the capture slept: two snapshots of the kernel's counts, and the difference.
+
+Source: ``show_stat`` in ``fs/proc/stat.c`` and ``do_task_stat`` in ``fs/proc/array.c`` of the Linux kernel. Both count
+in ticks of ``USER_HZ``, 100 a second on every architecture.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection
+from typing import Any, NamedTuple
+
+from calibration.context.model import BusyProcess, CpuLoad, Load
+from calibration.context.tree import Tree, printable
+
+ROOT = "/load"
+"""Where the snapshots lie in a capture; they are moments, not places of the machine."""
+
+NAMED = 200
+"""Most processes that are named, busiest first: the rest of a longer list explains nothing."""
+
+MAX_TICKS = 10**15
+"""Larger counts are damage: 300,000 years."""
+
+_CPU = re.compile(r"cpu([0-9]{1,5}) +([0-9 ]+)", re.ASCII)
+
+
+class _Counts(NamedTuple):
+    """Ticks of one CPU since boot."""
+
+    busy: int
+    stolen: int
+
+
+class _Used(NamedTuple):
+    """A process or a thread: its name, its CPU time in ticks, and the CPU it ran on last."""
+
+    name: str
+    ticks: int
+    cpu: int | None
+
+
+def parse_cpu_counts(text: str) -> dict[int, _Counts]:
+    """Return busy and stolen ticks by CPU.
+
+    Busy are user, nice, system, irq and softirq; guests' time is in user already. Raises ``ValueError`` where no CPU
+    is counted.
+    """
+    found = {}
+    for line in text.splitlines():
+        match = _CPU.fullmatch(line.rstrip())
+        if match is None:
+            continue
+        fields = [_ticks(word) for word in match.group(2).split()]
+        user, nice, system, _idle, _iowait, irq, softirq, steal = (*fields, *[0] * 8)[:8]
+        found[int(match.group(1))] = _Counts(user + nice + system + irq + softirq, steal)
+    if not found:
+        raise ValueError("expected rows such as 'cpu0 1 2 3 4', found none")
+    return found
+
+
+def parse_used(text: str) -> _Used:
+    """Parse ``/proc/PID/stat``. Raises ``ValueError`` where the fields are not there."""
+    head, bracket, tail = text.rpartition(")")
+    fields = tail.split()
+    if not bracket or "(" not in head or len(fields) < 13:
+        raise ValueError("expected fields such as '1 (init) S 0 1 1', found something else")
+    cpu = fields[36] if len(fields) > 36 else ""
+    return _Used(
+        name=printable(head.partition("(")[2]),
+        ticks=_ticks(fields[11]) + _ticks(fields[12]),
+        cpu=int(cpu) if cpu.isascii() and cpu.isdigit() and len(cpu) < 6 else None,
+    )
+
+
+def _ticks(word: str) -> int:
+    if not (word.isascii() and word.isdigit() and len(word) <= 20) or int(word) > MAX_TICKS:
+        raise ValueError(f"expected a count of ticks, found {word[:40]!r}")
+    return int(word)
+
+
+def read_load(tree: Tree, said: Any) -> Load | None:
+    """Return the load that the snapshots show; None where there are none.
+
+    *said* is what ``capture.json`` says about them; a reason that stands there is noted.
+    """
+    if not isinstance(said, dict):
+        return None
+    if isinstance(said.get("reason"), str):
+        tree.note(ROOT, said["reason"])
+    interval_s, processes_s, ticks_per_s = (
+        _positive(said.get(key)) for key in ("interval_s", "processes_interval_s", "ticks_per_s")
+    )
+    before = tree.parse(f"{ROOT}/before/proc/stat", parse_cpu_counts)
+    after = tree.parse(f"{ROOT}/after/proc/stat", parse_cpu_counts)
+    if interval_s is None or processes_s is None or ticks_per_s is None or before is None or after is None:
+        return None
+    whole = interval_s * ticks_per_s
+    own = said.get("own")
+    return Load(
+        interval_s=interval_s,
+        resolution=1 / whole,
+        cpus=tuple(
+            CpuLoad(
+                cpu=cpu,
+                busy=max(0, after[cpu].busy - before[cpu].busy) / whole,
+                stolen=max(0, after[cpu].stolen - before[cpu].stolen) / whole,
+            )
+            for cpu in sorted(after.keys() & before.keys())
+        ),
+        processes=_processes(tree, processes_s * ticks_per_s, own if isinstance(own, list) else ()),
+    )
+
+
+def _processes(tree: Tree, whole: float, own: Collection[Any]) -> tuple[BusyProcess, ...]:
+    found = []
+    for pid in tree.numbered(f"{ROOT}/after/proc", ""):
+        after = tree.parse(f"{ROOT}/after/proc/{pid}/stat", parse_used)
+        before = tree.parse(f"{ROOT}/before/proc/{pid}/stat", parse_used)
+        if after is None or pid in own:
+            continue
+        ticks = after.ticks - (before.ticks if before is not None else 0)
+        if ticks <= 0:
+            continue
+        tasks = f"{ROOT}/after/proc/{pid}/task"
+        threads = [tree.parse(f"{tasks}/{tid}/stat", parse_used) for tid in tree.numbered(tasks, "")]
+        ran = {each.cpu for each in (*threads, after) if each is not None and each.ticks > 0 and each.cpu is not None}
+        found.append(BusyProcess(pid=pid, name=after.name, share=ticks / whole, cpus=tuple(sorted(ran))))
+    return tuple(sorted(found, key=lambda each: (-each.share, each.pid))[:NAMED])
+
+
+def _positive(value: Any) -> float | None:
+    """Return a number of *capture.json* that is finite and above 0, else None."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if math.isfinite(value) and value > 0 else None

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Limits: bounds that an inventory sets for a SUT's headline figures, each with its unit and the reason for it."""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from calibration.errors import InputError
+from calibration.measurements import registry
+from calibration.model import Model
+
+FIELDS = ("metric", "lower", "upper", "unit", "reason")
+
+
+class Limit(Model):
+    """The bounds of one metric; at least one of ``lower`` and ``upper`` is there."""
+
+    metric: str
+    lower: float | None
+    upper: float | None
+    unit: str
+    reason: str
+
+
+def read_limits(given: Any) -> tuple[Limit, ...]:
+    """Return the limits that *given*, the variable ``calibration_limits``, states.
+
+    Raises ``InputError`` for anything that no run could ever be judged by: an unknown metric, the wrong unit, no
+    bound, bounds that exclude everything, no reason, one metric twice.
+    """
+    if not isinstance(given, Sequence) or isinstance(given, str | bytes):
+        raise _bad(f"expected a list of limits, found {given!r}")
+    limits = tuple(_limit(number, each) for number, each in enumerate(given, 1))
+    names = [each.metric for each in limits]
+    for name in names:
+        if names.count(name) > 1:
+            raise _bad(f"expected one limit for {name}, found {names.count(name)}")
+    return limits
+
+
+def _limit(number: int, given: Any) -> Limit:
+    if not isinstance(given, Mapping) or not set(given) <= set(FIELDS):
+        raise _bad(f"expected limit {number} to be a mapping of {', '.join(FIELDS)}, found {given!r}")
+    metric, unit, reason = (_text(number, name, given) for name in ("metric", "unit", "reason"))
+    lower, upper = (_bound(metric, name, given.get(name)) for name in ("lower", "upper"))
+    wanted = unit_of(metric)
+    if wanted is None:
+        raise _bad(f"expected the name of a metric, found {metric!r}, which no measurement has")
+    if unit != wanted:
+        raise _bad(f"expected the unit {wanted} for {metric}, found {unit}")
+    if lower is None and upper is None:
+        raise _bad(f"expected a lower or an upper bound for {metric}, found neither")
+    if lower is not None and upper is not None and lower > upper:
+        raise _bad(f"expected bounds of {metric} that a figure can keep, found lower {lower:g} above upper {upper:g}")
+    return Limit(metric=metric, lower=lower, upper=upper, unit=unit, reason=reason)
+
+
+def unit_of(metric: str) -> str | None:
+    """Return the unit of the headline figure that is named *metric*; None where no measurement has one of that name."""
+    for declaration in registry().values():
+        for family, unit in declaration.figures:
+            if re.fullmatch(family, metric, re.ASCII):
+                return unit
+    return None
+
+
+def _text(number: int, name: str, given: Mapping[Any, Any]) -> str:
+    value = given.get(name)
+    if not isinstance(value, str) or not value.strip() or not value.isprintable():
+        raise _bad(f"expected {name} of limit {number} to be a text, found {value!r}")
+    return value.strip()
+
+
+def _bound(metric: str, name: str, value: Any) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise _bad(f"expected {name} of {metric} to be a number, found {value!r}")
+    return float(value)
+
+
+def _bad(message: str) -> InputError:
+    return InputError(f"calibration_limits: {message}")

@@ -1,0 +1,613 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The checks before a run: each is shown met, not met, and unknown where it can be, with its words."""
+
+from typing import Any
+
+import pytest
+
+from calibration.context import load
+from calibration.context.cmdline import parse_cmdline
+from calibration.context.model import BusyProcess, Context, CpuLoad, Load, Unreadable
+from calibration.errors import EnvironmentLacksError, InputError
+from calibration.plan import Plan, make_plan
+from calibration.preflight import (
+    AGREED,
+    CHECKS,
+    Check,
+    Facts,
+    Identity,
+    Known,
+    Requirements,
+    RoundTrip,
+    evaluate,
+    first_checks,
+    flags,
+    read_expectations,
+    read_facts,
+    read_known,
+    refusal,
+    short_of_memory,
+    version,
+)
+from calibration.profiles import load_profile
+from tests.unit.test_measurements import FIXTURES
+
+ARGUMENTS = (
+    "isolcpus=managed_irq,domain,2-3,6-7 nohz_full=2-3,6-7 rcu_nocbs=2-3,6-7 irqaffinity=0-1 hugepagesz=2M hugepages=16"
+)
+
+
+@pytest.fixture(scope="module")
+def isolated() -> Context:
+    return load(FIXTURES / "context" / "x86_64-isolated.tar.gz")
+
+
+def booted(context: Context, text: str) -> Context:
+    """Return *context* with another command line."""
+    return context.model_copy(update={"cmdline": parse_cmdline(text)})
+
+
+def found(
+    context: Context, name: str, known: Known | None = None, *, plan: Plan | None = None, **promised: Any
+) -> Check:
+    """Return the one check of *name*."""
+    checks = evaluate(context, known or Known(), read_expectations(promised), plan=plan)
+    (check,) = (each for each in checks if each.name == name)
+    return check
+
+
+# Kernel arguments
+
+
+def test_the_fixtures_arguments_are_met_as_text_and_as_list(isolated: Context) -> None:
+    for promised in (ARGUMENTS, ARGUMENTS.split(), [*ARGUMENTS.split()[1:3]], f"{ARGUMENTS}\n"):
+        check = found(isolated, "kernel_arguments", kernel_arguments=promised)
+        assert (check.outcome, check.effect) == ("met", "blocking")
+        assert "isolcpus=managed_irq" in check.found
+
+
+def test_nothing_promised_is_nothing_checked(isolated: Context) -> None:
+    names = {each.name for each in evaluate(isolated, Known(), read_expectations({}))}
+    assert names.isdisjoint({"kernel_arguments", "kernel_release", "isolated_cpus", *AGREED})
+    assert {"isolation_kept", "foreign_load", "free_memory", "clock_source"} == names
+
+
+SAME = [
+    ("isolcpus=2-3", "isolcpus=2,3"),
+    ("isolcpus=2-3", "isolcpus=domain,3,2"),
+    ("isolcpus=domain,managed_irq,2-3", "isolcpus=managed_irq,domain,2-3"),
+    ("isolcpus=1-N", "isolcpus=1-7"),
+    ("nohz_full=2-3", "nohz_full=2,3"),
+    ("nohz-full=2-3", "nohz_full=2-3"),
+    ("intel_idle.max_cstate=1", "intel-idle.max-cstate=1"),
+    ("hugepagesz=1G hugepages=4", "hugepagesz=1024M hugepages=4"),
+    (
+        "hugepagesz=1G hugepages=4 hugepagesz=2M hugepages=1024",
+        "hugepagesz=1G quiet hugepages=4 hugepagesz=2M hugepages=1024",
+    ),
+    ("console=ttyS0", "console=tty0 console=ttyS0"),
+    ("nosmt", "BOOT_IMAGE=/vmlinuz ro nosmt quiet"),
+    ("mitigations=off", "mitigations=off mitigations=off"),
+    ('dyndbg="file a +p"', 'quiet dyndbg="file a +p"'),
+]
+
+
+@pytest.mark.parametrize(("promised", "line"), SAME)
+def test_arguments_that_mean_the_same_are_met(isolated: Context, promised: str, line: str) -> None:
+    assert found(booted(isolated, line), "kernel_arguments", kernel_arguments=promised).outcome == "met"
+
+
+OTHER = [
+    ("isolcpus=2-3", "isolcpus=2", ["isolcpus=2-3: expected it, found isolcpus=2"]),
+    ("isolcpus=2-3", "isolcpus=nohz,2-3", ["isolcpus=2-3: expected it, found isolcpus=nohz,2-3"]),
+    ("nosmt", "quiet", ["nosmt: expected it, found no such argument"]),
+    ("nosmt", "nosmt=force", ["nosmt: expected it, found nosmt=force"]),
+    ("mitigations=off", "mitigations=Off", ["mitigations=off: expected it, found mitigations=Off"]),
+    ("nosmt", "-- nosmt", ["nosmt: expected it, found no such argument"]),
+    ("a=1 b=2", "b=2 a=1", ["a=1: expected before b=2, found after b=2"]),
+    (
+        "hugepagesz=1G hugepages=4 hugepagesz=2M hugepages=8",
+        "hugepagesz=2M hugepages=4 hugepagesz=1G hugepages=8",
+        [
+            "hugepagesz=1G: expected before hugepages=4, found after hugepages=4",
+            "hugepages=4: expected it for pages of 1073741824 bytes, found hugepages=4 for pages of 2097152 bytes",
+            "hugepages=8: expected it for pages of 2097152 bytes, found hugepages=8 for pages of 1073741824 bytes",
+        ],
+    ),
+    (
+        "hugepagesz=1G hugepages=4",
+        "hugepagesz=1G hugepagesz=2M hugepages=4",
+        ["hugepages=4: expected it for pages of 1073741824 bytes, found hugepages=4 for pages of 2097152 bytes"],
+    ),
+    (
+        "hugepages=4",
+        "hugepages=8",
+        ["hugepages=4: expected it for the default size, found hugepages=8 for the default size"],
+    ),
+    ("nohz_full=2-3", "nohz_full=2-3 nohz_full=4", ["nohz_full=2-3: expected it alone, found nohz_full=4 beside it"]),
+    (
+        "isolcpus=2-3 nohz_full=2-3 nosmt",
+        "isolcpus=2 nosmt nohz_full=2-3",
+        [
+            "isolcpus=2-3: expected it, found isolcpus=2",
+            "nohz_full=2-3: expected after isolcpus=2-3, found after nosmt",
+        ],
+    ),
+]
+
+
+@pytest.mark.parametrize(("promised", "line", "faults"), OTHER)
+def test_arguments_that_depart_are_named_one_by_one(
+    isolated: Context, promised: str, line: str, faults: list[str]
+) -> None:
+    check = found(booted(isolated, line), "kernel_arguments", kernel_arguments=promised)
+    assert check.outcome == "not_met"
+    assert check.expected == f"in this order: {promised}"
+    assert check.found.split("; ") == faults
+
+
+def test_a_command_line_that_was_not_read_or_is_none_is_no_pass(isolated: Context) -> None:
+    check = found(isolated.model_copy(update={"cmdline": None}), "kernel_arguments", kernel_arguments="nosmt")
+    assert (check.outcome, check.failed) == ("unknown", True)
+    endless = booted(isolated, " ".join(["nosmt"] * 3000))
+    assert "3000 arguments" in found(endless, "kernel_arguments", kernel_arguments="nosmt").found
+
+
+def test_the_kernels_release_is_compared(isolated: Context) -> None:
+    release = isolated.capture.kernel_release
+    assert release is not None
+    assert found(isolated, "kernel_release", kernel_release=release).outcome == "met"
+    assert found(isolated, "kernel_release", kernel_release=f"{release[:3]}*").outcome == "met"
+    check = found(isolated, "kernel_release", kernel_release="6.1")
+    assert (check.outcome, check.expected, check.found) == ("not_met", "6.1", release)
+
+
+# Isolation
+
+
+def test_the_isolated_cpus_are_those_promised(isolated: Context) -> None:
+    for promised in ("2-3,6-7", "2,3,6,7"):
+        assert found(isolated, "isolated_cpus", isolated_cpus=promised).outcome == "met"
+    check = found(isolated, "isolated_cpus", isolated_cpus="2-4,6")
+    assert (check.outcome, check.effect, check.expected) == ("not_met", "blocking", "2-4,6")
+    assert check.found == "2-3,6-7, 4 not isolated, 7 isolated and not expected to be"
+    assert found(isolated, "isolated_cpus", isolated_cpus="none").outcome == "not_met"
+
+
+def test_a_machine_without_isolation_is_as_promised_when_none_is() -> None:
+    plain = load(FIXTURES / "context" / "x86_64-two-nodes-smt.tar.gz")
+    assert found(plain, "isolated_cpus", isolated_cpus="none").outcome == "met"
+    assert found(plain, "isolated_cpus", isolated_cpus="2").found == "none, 2 not isolated"
+    silent = plain.model_copy(update={"isolation": plain.isolation.model_copy(update={"isolated_source": None})})
+    assert found(silent, "isolated_cpus", isolated_cpus="2").outcome == "unknown"
+    assert [
+        each.name for each in evaluate(plain, Known(), read_expectations({})) if each.name == "isolation_kept"
+    ] == []
+
+
+def test_a_kernel_that_does_not_isolate_what_its_command_line_says_is_found(isolated: Context) -> None:
+    assert found(isolated, "isolation_kept").outcome == "met"
+    broken = isolated.model_copy(
+        update={"isolation": isolated.isolation.model_copy(update={"nohz_full": (), "isolated": (2, 3)})}
+    )
+    check = found(broken, "isolation_kept")
+    assert (check.outcome, check.effect) == ("not_met", "flag")
+    assert check.expected == "isolated 2-3,6-7, nohz_full 2-3,6-7 in /sys/devices/system/cpu"
+    assert check.found == "isolated 2-3, nohz_full none"
+
+
+def test_isolation_that_only_the_command_line_tells_is_not_established(isolated: Context) -> None:
+    old = isolated.model_copy(
+        update={"isolation": isolated.isolation.model_copy(update={"isolated_source": "command line"})}
+    )
+    check = found(old, "isolation_kept")
+    assert (check.outcome, check.found) == ("unknown", "isolated cannot be told, nohz_full 2-3,6-7")
+
+
+# Foreign load
+
+
+def busy(context: Context, shares: dict[int, tuple[float, float]], *processes: BusyProcess) -> Context:
+    cpus = tuple(CpuLoad(cpu=cpu, busy=one, stolen=two) for cpu, (one, two) in shares.items())
+    return context.model_copy(update={"load": Load(interval_s=1.0, resolution=0.01, cpus=cpus, processes=processes)})
+
+
+QUIET = dict.fromkeys(range(8), (0.01, 0.0))
+LOOP = BusyProcess(pid=4711, name="stress", share=0.97, cpus=(2,))
+
+
+def test_a_quiet_machine_is_told_by_its_busiest_cpu(isolated: Context) -> None:
+    check = found(busy(isolated, {**QUIET, 5: (0.03, 0.0)}), "foreign_load")
+    assert (check.outcome, check.found) == (
+        "met",
+        "over 1.0 s: CPU 5 3%, seen there: no process that still runs and that this login may see",
+    )
+    assert check.expected == "at most 5% of each of CPUs 0-7 in use before the run measures"
+
+
+def test_a_busy_loop_on_a_measured_cpu_is_named(isolated: Context) -> None:
+    check = found(busy(isolated, {**QUIET, 2: (0.97, 0.0)}, LOOP), "foreign_load")
+    assert (check.outcome, check.effect) == ("not_met", "flag")
+    assert check.found == "over 1.0 s: CPU 2 97%, seen there: stress (process 4711)"
+    assert (
+        found(busy(isolated, {**QUIET, 2: (0.97, 0.0)}, LOOP), "foreign_load", foreign_load_max=0.98).outcome == "met"
+    )
+
+
+def test_a_busy_loop_elsewhere_does_not_matter_unless_it_shares_a_core(isolated: Context) -> None:
+    step = make_plan(isolated, load_profile("quick")).steps[0].model_copy(update={"cpus": (3,)})
+    plan = make_plan(isolated, load_profile("quick")).model_copy(update={"steps": (step,)})
+    assert found(busy(isolated, {**QUIET, 5: (0.97, 0.0)}), "foreign_load", plan=plan).outcome == "met"
+    assert isolated.siblings(3) == (2, 3)
+    check = found(busy(isolated, {**QUIET, 2: (0.97, 0.0)}, LOOP), "foreign_load", plan=plan)
+    assert check.outcome == "not_met"
+    assert "CPU 2 (shares a core with a measured one) 97%" in check.found
+
+
+def test_what_a_hypervisor_takes_is_load_too(isolated: Context) -> None:
+    check = found(busy(isolated, {**QUIET, 1: (0.0, 0.5)}), "foreign_load")
+    assert (check.outcome, check.found) == ("not_met", "over 1.0 s: CPU 1 50%, 50% of it taken by the hypervisor")
+
+
+def test_many_busy_cpus_and_processes_are_counted(isolated: Context) -> None:
+    processes = tuple(BusyProcess(pid=pid, name="p", share=0.2, cpus=(0,)) for pid in range(5))
+    cpus = dict.fromkeys(range(20), (0.9, 0.0))
+    everywhere = busy(
+        isolated.model_copy(update={"cpus": isolated.cpus.model_copy(update={"online": tuple(range(20))})}),
+        cpus,
+        *processes,
+    )
+    text = found(everywhere, "foreign_load").found
+    assert text.endswith("and 12 more CPUs")
+    assert "p (process 0), p (process 1), p (process 2), 2 more" in text
+
+
+def test_a_load_that_was_not_seen_is_no_pass(isolated: Context) -> None:
+    check = found(isolated, "foreign_load")
+    assert (check.outcome, check.found) == ("unknown", "the load cannot be told: the capture has no snapshots")
+    noted = (Unreadable(path="/load", reason="not watched: too slow"),)
+    assert "too slow" in found(isolated.model_copy(update={"unreadable": noted}), "foreign_load").found
+
+
+# Memory
+
+
+def available(context: Context, **sizes_mib: int) -> Context:
+    """Return *context* with so much memory available on each node, as node0=64."""
+    nodes = tuple(
+        each.model_copy(update={"available_bytes": sizes_mib.get(f"node{each.id}", 1 << 30) << 20})
+        for each in context.nodes
+    )
+    return context.model_copy(update={"nodes": nodes})
+
+
+def test_a_node_with_too_little_memory_for_the_plan_is_named_with_what_would_do(isolated: Context) -> None:
+    profile = load_profile("quick")
+
+    def planned(context: Context) -> Plan:
+        return make_plan(context, profile)
+
+    assert short_of_memory(available(isolated), planned) == {}
+    little = available(isolated, node1=100)
+    short = short_of_memory(little, planned)
+    assert set(short) == {1}
+    assert short_of_memory(available(isolated, node1=-(-short[1] >> 20) + 1), planned) == {}
+    assert short_of_memory(available(isolated, node1=int(short[1] * 0.97) >> 20), planned) != {}
+    (check,) = (
+        each for each in evaluate(little, Known(), read_expectations({}), short=short) if each.name == "free_memory"
+    )
+    assert (check.outcome, check.effect) == ("not_met", "flag")
+    assert check.expected.startswith("at least ")
+    assert check.expected.endswith("MiB available on node 1")
+    assert "node 1 100 MiB of " in check.found
+
+
+def test_the_inventory_may_ask_for_more_memory(isolated: Context) -> None:
+    machine = available(isolated, node0=512, node1=511)
+    assert found(machine, "free_memory", node_free_bytes=511 << 20).outcome == "met"
+    check = found(machine, "free_memory", node_free_bytes=512 << 20)
+    assert check.outcome == "not_met"
+    assert check.expected == "at least 512 MiB available on node 0, at least 512 MiB available on node 1"
+
+
+def test_a_node_without_memory_needs_none_and_one_that_does_not_tell_is_no_pass() -> None:
+    context = load(FIXTURES / "context" / "x86_64-cpu-only-node.tar.gz")
+    assert found(context, "free_memory", node_free_bytes=1 << 20).outcome == "met"
+    nodes = tuple(each.model_copy(update={"available_bytes": None}) for each in context.nodes)
+    check = found(context.model_copy(update={"nodes": nodes}), "free_memory")
+    assert check.outcome == "unknown"
+    assert "node 0 cannot be told of" in check.found
+
+
+# Clock
+
+
+def clocked(context: Context, current: str | None, *, guest: bool, lacking: str = "") -> Context:
+    flagged = (*context.processor.flags, "constant_tsc", "nonstop_tsc")
+    return context.model_copy(
+        update={
+            "clocksource": context.clocksource.model_copy(update={"current": current}),
+            "virtualization": context.virtualization.model_copy(update={"guest": guest}),
+            "processor": context.processor.model_copy(
+                update={"flags": tuple(each for each in flagged if each != lacking)}
+            ),
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("current", "guest", "lacking", "outcome"),
+    [
+        ("tsc", False, "", "met"),
+        ("tsc", True, "", "met"),
+        ("kvm-clock", True, "", "met"),
+        ("kvm-clock", False, "", "not_met"),
+        ("hpet", False, "", "not_met"),
+        ("tsc", False, "nonstop_tsc", "not_met"),
+        (None, False, "", "unknown"),
+    ],
+)
+def test_the_clock_source_must_be_invariant(
+    isolated: Context, current: str | None, *, guest: bool, lacking: str, outcome: str
+) -> None:
+    check = found(clocked(isolated, current, guest=guest, lacking=lacking), "clock_source")
+    assert (check.outcome, check.effect) == (outcome, "flag")
+    assert check.expected.startswith("tsc")
+    assert ("without nonstop_tsc" in check.found) == (lacking == "nonstop_tsc")
+
+
+def test_the_clock_of_arm_is_the_architectures() -> None:
+    context = load(FIXTURES / "context" / "aarch64-four-nodes.tar.gz")
+    assert found(context, "clock_source").outcome == "met"
+    other = context.model_copy(update={"clocksource": context.clocksource.model_copy(update={"current": "jiffies"})})
+    assert found(other, "clock_source").outcome == "not_met"
+
+
+# Agreement
+
+
+def known(**suts: Identity) -> Known:
+    return Known(testbed="t1", sut="sut1", identities=suts)
+
+
+SAME_SUT = Identity(cpu_model="Xeon", microcode=("0x2b",), product="Server", bios="1.2")
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "value", "shown"),
+    [
+        ("microcode", "microcode", ("0x2c",), "0x2c"),
+        ("bios", "bios", "1.3", "1.3"),
+        ("cpu_model", "cpu_model", "Epyc", "Epyc"),
+    ],
+)
+def test_suts_of_a_testbed_agree_or_are_named(isolated: Context, name: str, field: str, value: Any, shown: str) -> None:
+    assert found(isolated, name, known(sut1=SAME_SUT, sut2=SAME_SUT)).outcome == "met"
+    other = SAME_SUT.model_copy(update={field: value})
+    check = found(isolated, name, known(sut1=SAME_SUT, sut2=other, sut3=SAME_SUT))
+    assert (check.outcome, check.effect) == ("not_met", "flag")
+    assert f"{shown} as on sut2" in check.expected
+    assert f"{check.found} as on sut3" in check.expected
+    silent = SAME_SUT.model_copy(update={field: () if field == "microcode" else None})
+    if field != "cpu_model":
+        assert found(isolated, name, known(sut1=SAME_SUT, sut2=silent)).outcome == "unknown"
+
+
+def names_of(context: Context, before: Known) -> set[str]:
+    return {each.name for each in evaluate(context, before, read_expectations({}))}
+
+
+def test_only_what_can_be_compared_is(isolated: Context) -> None:
+    assert names_of(isolated, known(sut1=SAME_SUT)).isdisjoint(AGREED)
+    other_kind = Identity(cpu_model="Epyc", microcode=("0xa1",), product="Generator", bios="7")
+    assert names_of(isolated, known(sut1=SAME_SUT, tg1=other_kind)) & set(AGREED) == {"cpu_model"}
+    left_out = other_kind.model_copy(update={"off": AGREED})
+    assert names_of(isolated, known(sut1=SAME_SUT, tg1=left_out)).isdisjoint(AGREED)
+    without = Identity(cpu_model="Neoverse", microcode=(), product=None, bios=None)
+    assert names_of(isolated, known(sut1=without, sut2=without)) & set(AGREED) == {"cpu_model"}
+
+
+def test_cpus_of_one_sut_agree_on_their_microcode(isolated: Context) -> None:
+    mixed = SAME_SUT.model_copy(update={"microcode": ("0x2b", "0x2c")})
+    check = found(isolated, "microcode", known(sut1=mixed))
+    assert (check.outcome, check.expected, check.found) == ("not_met", "one microcode on all CPUs", "0x2b, 0x2c")
+
+
+# What is asked of a SUT first
+
+FACTS: dict[str, Any] = {
+    "system": "Linux",
+    "machine": "x86_64",
+    "python_version": "3.11.2",
+    "uid": 0,
+    "remote_base": {
+        "path": "/var/tmp",
+        "exists": True,
+        "directory": True,
+        "writable": True,
+        "noexec": False,
+        "free_bytes": 10**10,
+        "unsafe": [],
+    },
+    "running": [],
+    "time": {"began_s": 1000.5, "ended_s": 1000.6, "synchronised": True, "maximum_error_s": 0.01, "reason": None},
+    "memory_available_bytes": 10**9,
+    "identity": {"cpu_model": "Xeon", "microcode": ["0x2b"], "product": "Server", "bios": "1.2"},
+    "changed": False,
+}
+WANTED = Requirements(python_minimum="3.8", architectures=("x86_64", "aarch64"), remote_free_bytes=1 << 24)
+TRIP = RoundTrip(asked_s=1000.0, answered_s=1001.0)
+
+
+def facts(**changes: Any) -> Facts:
+    return read_facts({**FACTS, **changes})
+
+
+def base(**changes: Any) -> dict[str, Any]:
+    return {"remote_base": {**FACTS["remote_base"], **changes}}
+
+
+def first(given: Facts, trip: RoundTrip = TRIP, **promised: Any) -> dict[str, Check]:
+    return {each.name: each for each in first_checks(given, WANTED, read_expectations(promised), trip)}
+
+
+def test_a_good_sut_meets_everything_and_says_what_was_found() -> None:
+    checks = first(facts(), effects={"time_synchronised": "flag"})
+    assert {each.outcome for each in checks.values()} == {"met"}
+    assert refusal(checks.values()) is None
+    assert list(flags(checks.values())) == []
+    assert all(each.expected and each.found for each in checks.values())
+
+
+@pytest.mark.parametrize(
+    ("changes", "name", "words"),
+    [
+        ({"python_version": "3.6.8"}, "python", "expected 3.8 or newer, found 3.6.8. Install one"),
+        ({"system": "FreeBSD"}, "system", "expected Linux, found FreeBSD. Take the SUT out"),
+        ({"machine": "s390x"}, "architecture", "expected one of x86_64, aarch64, found s390x. There is no measurement"),
+        (base(exists=False, directory=False, writable=False), "remote_base", "can write, found nothing. Set calib"),
+        (base(directory=False), "remote_base", "can write, found no directory."),
+        (base(writable=False), "remote_base", "at /var/tmp that user id 0 can write, found one without permission"),
+        (base(noexec=True), "programs", "started at /var/tmp, found one mounted with noexec."),
+        (base(free_bytes=1000), "space", "expected at least 16777216 bytes free at /var/tmp, found 1000."),
+        (base(free_bytes=None), "space", "found not told."),
+        (
+            {"running": [{"pid": 7, "path": "/var/tmp/calibration-x/sutprobe"}]},
+            "alone",
+            "found /var/tmp/calibration-x/sutprobe as process 7. Two calibrations disturb each other",
+        ),
+        (
+            base(unsafe=[{"path": "/var", "reason": "everybody may write there"}]),
+            "directory_safe",
+            "can replace /var/tmp or what is in it, found /var: everybody may write there",
+        ),
+    ],
+)
+def test_what_a_sut_lacks_keeps_it_from_being_measured(changes: dict[str, Any], name: str, words: str) -> None:
+    checks = first(facts(**changes))
+    assert checks[name].outcome == "not_met"
+    reason = refusal(checks.values())
+    assert reason is not None
+    assert words in reason
+
+
+def test_a_clock_that_is_off_is_found_whatever_the_round_trip() -> None:
+    for offset, words in ((3600.0, "3600.0 s ahead of"), (-3600.0, "3600.0 s behind")):
+        wrong = {**FACTS["time"], "began_s": 1000.5 + offset, "ended_s": 1000.5 + offset}
+        check = first(facts(time=wrong))["time"]
+        assert (check.outcome, check.effect) == ("not_met", "flag")
+        assert check.found == f"{words} the controller's, give or take 0.5 s"
+        assert check.expected == "within 2 s of the controller's clock"
+    assert first(facts(), time_offset_max_s=0)["time"].outcome == "met"
+
+
+def test_a_slow_answer_is_no_wrong_clock_and_no_blindness() -> None:
+    slow = RoundTrip(asked_s=980.0, answered_s=1010.0)
+    assert first(facts(), slow)["time"].outcome == "met"
+    late = {**FACTS["time"], "began_s": 1020.0, "ended_s": 1020.0}
+    assert first(facts(time=late), slow)["time"].outcome == "not_met"
+    set_meanwhile = {**FACTS["time"], "began_s": 1000.0, "ended_s": 1900.0}
+    assert first(facts(time=set_meanwhile))["time"].outcome == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("synchronised", "reason", "outcome", "words"),
+    [
+        (True, None, "met", "synchronised, with an error of at most 0.010 s by its own account"),
+        (False, None, "not_met", "not synchronised"),
+        (None, "adjtimex: Operation not permitted", "unknown", "adjtimex: Operation not permitted"),
+    ],
+)
+def test_synchronisation_is_asked_for_by_declaration(
+    *, synchronised: bool | None, reason: str | None, outcome: str, words: str
+) -> None:
+    given = facts(time={**FACTS["time"], "synchronised": synchronised, "reason": reason})
+    assert "time_synchronised" not in first(given)
+    check = first(given, effects={"time_synchronised": "flag"})["time_synchronised"]
+    assert (check.outcome, check.found) == (outcome, words)
+
+
+def test_an_answer_that_is_none_is_the_environments() -> None:
+    for answer in ({}, {**FACTS, "uid": "root"}, {**FACTS, "time": {}}):
+        with pytest.raises(EnvironmentLacksError, match="expected the facts that sut_preflight_info returns"):
+            read_facts(answer)
+
+
+def test_what_a_sut_says_is_one_line_of_bounded_length() -> None:
+    hostile = facts(system="Li\nnux\x1b[31m", identity={**FACTS["identity"], "bios": "x" * 10000})
+    assert hostile.system == "Li\\nnux\\x1b[31m"
+    assert len(hostile.identity.bios or "") == 400
+    long = booted(load(FIXTURES / "context" / "x86_64-isolated.tar.gz"), " ".join(f"a{n}" for n in range(2000)))
+    assert len(found(long, "kernel_arguments", kernel_arguments="a1").found) == 2000
+
+
+# Declarations
+
+
+def test_effects_are_by_declaration(isolated: Context) -> None:
+    promised = {"kernel_arguments": "nosmt", "effects": {"kernel_arguments": "flag", "clock_source": "blocking"}}
+    checks = evaluate(clocked(isolated, "hpet", guest=False), Known(), read_expectations(promised))
+    effects = {each.name: each.effect for each in checks if each.failed}
+    assert effects == {"kernel_arguments": "flag", "foreign_load": "flag", "clock_source": "blocking"}
+    reason = refusal(checks)
+    assert reason is not None
+    assert reason.startswith("Invariant clock source: expected tsc, and the processor flags")
+    assert reason.endswith("dmesg | grep -i clocksource.")
+    raised = list(flags(checks))
+    assert [(each.code, each.severity) for each in raised] == [("NOT_AS_EXPECTED", "warn")] * 2
+    assert raised[0].reason == (
+        "Kernel arguments: expected in this order: nosmt, found nosmt: expected it, found no such argument"
+    )
+
+
+def test_a_check_that_is_off_is_not_there(isolated: Context) -> None:
+    # YAML reads a bare off as false
+    every = {"effects": {name: False if name == "bios" else "off" for name in CHECKS}, "kernel_arguments": "nosmt"}
+    assert evaluate(isolated, known(sut1=SAME_SUT, sut2=SAME_SUT), read_expectations(every)) == ()
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"effects": {"kernel": "flag"}}, "expected one of the checks kernel_arguments, "),
+        ({"effects": {"architecture": "off"}}, "in preflight_effects, found 'architecture'"),
+        (
+            {"effects": {"time": "warn"}},
+            "expected one of blocking, flag, off for time in preflight_effects, found 'warn'",
+        ),
+        ({"effects": ["time"]}, "expected a mapping of checks to effects"),
+        ({"isolated_cpus": "2-"}, "expected a list of CPUs such as 2-7,10, or none, for preflight_isolated_cpus"),
+        ({"isolated_cpus": [2]}, "preflight_isolated_cpus, found [2]"),
+        ({"kernel_arguments": 3}, "expected a text or a list of texts for preflight_kernel_arguments, found 3"),
+        ({"kernel_arguments": ["a", 3]}, "for preflight_kernel_arguments"),
+        ({"kernel_release": "6\x07"}, "for preflight_kernel_release"),
+        ({"foreign_load_max": 5}, "expected a number from 0 to 1 for preflight_foreign_load_max, found 5"),
+        ({"foreign_load_max": "much"}, "found 'much'"),
+        ({"node_free_bytes": -1}, "for preflight_node_free_bytes, found -1"),
+        ({"time_offset_max_s": float("nan")}, "for preflight_time_offset_max_s, found nan"),
+        ({"time_offset_max_s": True}, "found True"),
+    ],
+)
+def test_a_promise_that_cannot_be_checked_is_bad_input(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError) as refused:
+        read_expectations(given)
+    assert words in str(refused.value)
+
+
+def test_figures_may_come_as_text() -> None:
+    assert read_expectations({"foreign_load_max": "0.1", "isolated_cpus": 3}).foreign_load_max == 0.1
+
+
+def test_what_was_known_before_survives_the_way_through_the_playbook() -> None:
+    checks = tuple(first(facts()).values())
+    before = Known(checks=checks, testbed="t1", sut="sut1", identities={"sut1": SAME_SUT})
+    assert read_known(before.model_dump(mode="json")) == before
+    with pytest.raises(InputError, match="expected what the role preflight found out"):
+        read_known({"checks": [{"name": "x"}]})
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"), [("3.11.2rc1", (3, 11, 2)), ("2.19.0.dev0", (2, 19, 0)), ("3", (3,)), ("new", ())]
+)
+def test_versions_are_compared_by_their_numbers(text: str, numbers: tuple[int, ...]) -> None:
+    assert version(text) == numbers
