@@ -3,12 +3,37 @@
 
 from collections.abc import Iterator, Sequence
 
+from calibration.model import Model
 from calibration.statistics import Estimate
-from calibration.sutprobe import Interference, Placement, ProbeDocument
+from calibration.sutprobe import Interference, Pages, Placement, ProbeDocument, ProbeError
 from calibration.validity import Flag, flag
 
 FREQUENCY_CHANGE = 0.01
 """Relative change of the core clock over one placement from which its figures are flagged."""
+
+
+class PagesProof(Model):
+    """How many pages of base size all buffers of a command were made of, how many were read back, how many lay right.
+
+    ``total`` is ``None`` where the kernel checked a sample, as older versions did.
+    """
+
+    buffers: int
+    total: int | None
+    checked: int
+    on_node: int
+
+
+WARNED = frozenset({"RT_THROTTLE_POSSIBLE", "HUGEPAGE_EXHAUSTED"})
+"""Warnings of the kernel that are flags by the same name."""
+
+REFUSED = {
+    "placement_wrong": "PLACEMENT_WRONG",
+    "cpu_left": "CPU_UNVERIFIED",
+    "pin_failed": "CPUS_HIDDEN",
+    "bind_failed": "NODES_HIDDEN",
+}
+"""What the kernel refuses to give a figure for, by its error, and the flag that the figure would have had."""
 
 
 def document_flags(document: ProbeDocument) -> Iterator[Flag]:
@@ -16,8 +41,48 @@ def document_flags(document: ProbeDocument) -> Iterator[Flag]:
     if document.clock is not None and document.clock.source == "monotonic_raw":
         yield flag("CLOCK_FALLBACK", f"timed with CLOCK_MONOTONIC_RAW: {document.clock.reason}")
     for warned in document.warnings:
-        if warned.code == "RT_THROTTLE_POSSIBLE":
-            yield flag("RT_THROTTLE_POSSIBLE", warned.message)
+        if warned.code in WARNED:
+            yield flag(warned.code, warned.message)
+
+
+def refusal(error: ProbeError) -> Flag | None:
+    """Return the flag that names the fault for which the kernel refused a figure; ``None`` for any other *error*."""
+    code = REFUSED.get(error.code)
+    return flag(code, error.message) if code else None
+
+
+def step_refusal(document: ProbeDocument) -> Flag | None:
+    """Return the same for a whole *document* without a result: also what it warned of before it gave up."""
+    if document.error is None:
+        return None
+    warned = (flag(each.code, each.message) for each in document.warnings if each.code in WARNED)
+    return refusal(document.error) or next(warned, None)
+
+
+def pages_proof(document: ProbeDocument) -> PagesProof | None:
+    """Return what *document* proves of where all its pages lay; ``None`` if it had no buffers."""
+    found = list(_pages(document.result))
+    if not found:
+        return None
+    totals = [each.total for each in found if each.total is not None]
+    return PagesProof(
+        buffers=len(found),
+        total=sum(totals) if len(totals) == len(found) else None,
+        checked=sum(each.checked for each in found),
+        on_node=sum(each.on_node for each in found),
+    )
+
+
+def _pages(result: object) -> Iterator[Pages]:
+    if isinstance(result, dict):
+        for key, value in result.items():
+            if key == "pages" and isinstance(value, dict):
+                yield Pages.model_validate(value)
+            else:
+                yield from _pages(value)
+    elif isinstance(result, list):
+        for value in result:
+            yield from _pages(value)
 
 
 def placement_flags(document: ProbeDocument, placements: Sequence[Placement], *, proved: bool) -> Iterator[Flag]:
@@ -47,6 +112,9 @@ def _page_flags(placements: Sequence[Placement], of_all: str, topology: str | No
         yield flag("PLACEMENT_BY_TOPOLOGY", topology)
     elif unread := [each for each in pages if each.checked == 0]:
         yield flag("PLACEMENT_UNVERIFIED", f"no page's node could be read back in {len(unread)} {of_all}")
+    if unchecked := [each for each in pages if each.total is not None and 0 < each.checked < each.total]:
+        part = f"{sum(each.checked for each in unchecked)} of {sum(each.total or 0 for each in unchecked)}"
+        yield flag("PLACEMENT_UNVERIFIED", f"only {part} pages were read back in {len(unchecked)} {of_all}")
     checked = sum(each.checked for each in pages)
     on_node = sum(each.on_node for each in pages)
     if on_node < checked:

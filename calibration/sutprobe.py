@@ -34,11 +34,16 @@ class Build(Model):
 
 
 class Host(Model):
-    """The machine that printed the document, by its own word."""
+    """The machine that printed the document, by its own word.
+
+    ``hypervisor`` is the name that a hypervisor gives itself by CPUID; ``None`` where none does, on an architecture
+    without CPUID, and in documents of versions that did not ask.
+    """
 
     nodename: str
     release: str
     machine: str
+    hypervisor: str | None = None
 
 
 class Clock(Model):
@@ -80,13 +85,18 @@ class Interference(Model):
 
 
 class Pages(Model):
-    """The pages a buffer really got, read back, and how many of those checked lie on the wanted node."""
+    """The pages a buffer really got, read back, and how many of those checked lie on the wanted node.
+
+    ``total`` pages of base size make the buffer; all are checked, or none where the kernel does not say. It is
+    ``None`` in documents of versions that checked a sample.
+    """
 
     wanted: str
     obtained: Literal["thp", "hugetlb_2m", "hugetlb_1g", "base", "mixed"]
     base_bytes: int
     huge_bytes: int | None
     huge_fraction: float
+    total: int | None = None
     checked: int
     on_node: int
     elsewhere: int

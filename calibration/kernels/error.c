@@ -8,6 +8,7 @@ static const char *const names[] = {
 	[ERROR_NONE] = "none",
 	[ERROR_USAGE] = "usage",
 	[ERROR_PIN_FAILED] = "pin_failed",
+	[ERROR_CPU_LEFT] = "cpu_left",
 	[ERROR_CPU_OFFLINE] = "cpu_offline",
 	[ERROR_BIND_FAILED] = "bind_failed",
 	[ERROR_PLACEMENT_WRONG] = "placement_wrong",

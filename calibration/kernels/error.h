@@ -11,6 +11,7 @@ enum error_code {
 	ERROR_NONE,
 	ERROR_USAGE,
 	ERROR_PIN_FAILED,
+	ERROR_CPU_LEFT, /* a thread was found elsewhere after it had been pinned */
 	ERROR_CPU_OFFLINE,
 	ERROR_BIND_FAILED,
 	ERROR_PLACEMENT_WRONG,

@@ -263,7 +263,7 @@ static void body(struct worker *worker)
 		          (unsigned long long)point->lanes->blocks);
 	point->verified = affinity_verify(point->cpu);
 	if (!point->verified)
-		error_set(&worker->error, ERROR_PIN_FAILED, "expected to be on CPU %u after measuring, found to be elsewhere",
+		error_set(&worker->error, ERROR_CPU_LEFT, "expected to be on CPU %u after measuring, found to be elsewhere",
 		          point->cpu);
 }
 

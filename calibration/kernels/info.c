@@ -24,6 +24,7 @@
 #include "gaps.h"
 #include "load.h"
 #include "memory.h"
+#include "realtime.h"
 #include "subcommand.h"
 
 #define THP_ENABLED "/sys/kernel/mm/transparent_hugepage/enabled"
@@ -66,14 +67,12 @@ static bool real_time(struct evidence *evidence)
 
 static bool real_time_unthrottled(struct evidence *evidence)
 {
-	long long runtime, period;
-	if (!file_number("/proc/sys/kernel/sched_rt_runtime_us", &runtime) ||
-	    !file_number("/proc/sys/kernel/sched_rt_period_us", &period)) {
+	struct realtime_limit limit = realtime_limit();
+	if (limit.known)
+		say(evidence, "sched_rt_runtime_us is %lld of %lld", limit.runtime_us, limit.period_us);
+	else
 		say(evidence, "/proc/sys/kernel/sched_rt_runtime_us: %s", strerror(errno));
-		return false;
-	}
-	say(evidence, "sched_rt_runtime_us is %lld of %lld", runtime, period);
-	return runtime < 0 || runtime >= period;
+	return limit.known && !realtime_throttled(&limit);
 }
 
 static bool has_capability(unsigned bit)

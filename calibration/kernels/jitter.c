@@ -20,6 +20,7 @@
 #include "interference.h"
 #include "memory.h"
 #include "periods.h"
+#include "realtime.h"
 #include "statistics.h"
 #include "stopping.h"
 #include "subcommand.h"
@@ -166,38 +167,46 @@ static bool prepare(struct error *error)
 /* Whether the kernel would take the CPU from a real-time thread that never sleeps, and so show gaps of its own making. */
 static bool refuse_throttling(struct error *error)
 {
-	long long runtime = 0, period = 1000000, fair = 0;
+	const struct realtime_limit limit = realtime_limit();
+	const long long runtime = limit.runtime_us, period = limit.period_us;
+	long long fair = 0;
 	char path[96];
-	bool known = file_number("/proc/sys/kernel/sched_rt_runtime_us", &runtime);
-	(void)file_number("/proc/sys/kernel/sched_rt_period_us", &period);
-	if (known && runtime != -1 && runtime < period)
+	if (realtime_throttled(&limit)) {
+		warning_add("RT_THROTTLE_POSSIBLE",
+		            "the kernel takes the CPU from a real-time thread for %lld us in %lld (sched_rt_runtime_us)",
+		            period - runtime, period);
 		return error_set(
 			error, ERROR_UNSUPPORTED,
 			"--fifo: expected real-time threads unthrottled, found sched_rt_runtime_us %lld of %lld: the kernel would "
 			"stop the measuring thread for %lld us each period, and that would be measured; write -1 to "
 			"/proc/sys/kernel/sched_rt_runtime_us, or leave --fifo out",
 			runtime, period, period - runtime);
-	bool seen = known;
+	}
+	bool seen = limit.known;
 	for (size_t i = 0; i < run_state.cpus.count; i++) {
 		snprintf(path, sizeof(path), "/sys/kernel/debug/sched/fair_server/cpu%u/runtime", run_state.cpus.cpus[i]);
 		if (!file_number(path, &fair)) {
 			seen = seen && errno == ENOENT && access("/sys/kernel/debug/sched", F_OK) == 0;
 			continue;
 		}
-		if (fair > 0)
+		if (fair > 0) {
+			warning_add("RT_THROTTLE_POSSIBLE",
+			            "a deadline server takes the CPU from a real-time thread for %lld ns of each period (%s)", fair,
+			            path);
 			return error_set(
 				error, ERROR_UNSUPPORTED,
 				"--fifo: expected no deadline server for ordinary threads on CPU %u, found %lld ns of each "
 				"period in %s: it would take the CPU from the measuring thread when an ordinary one waits; "
 				"write 0 to it, or leave --fifo out",
 				run_state.cpus.cpus[i], fair, path);
+		}
 	}
 	if (!seen)
 		warning_add(
 			"RT_THROTTLE_POSSIBLE",
 			"whether the kernel may stop a real-time thread could not be seen everywhere (sched_rt_runtime_us %s, "
 			"/sys/kernel/debug/sched/fair_server not readable): gaps of some 50 ms may be of its own making",
-			known ? "allows it to run" : "not readable");
+			limit.known ? "allows it to run" : "not readable");
 	return true;
 }
 
@@ -319,7 +328,7 @@ static void body(struct worker *worker)
 	}
 	station->verified = affinity_verify(station->cpu);
 	if (!station->verified)
-		error_set(&worker->error, ERROR_PIN_FAILED, "expected to be on CPU %u after measuring, found to be elsewhere",
+		error_set(&worker->error, ERROR_CPU_LEFT, "expected to be on CPU %u after measuring, found to be elsewhere",
 		          station->cpu);
 }
 

@@ -345,6 +345,7 @@ static struct pages pages_of_all(void)
 	struct pages all = sweep.generator.pages;
 	for (size_t i = 0; i < options.probes.count; i++) {
 		const struct pages *pages = &sweep.probes[i].pages;
+		all.total += pages->total;
 		all.checked += pages->checked;
 		all.on_node += pages->on_node;
 		all.elsewhere += pages->elsewhere;

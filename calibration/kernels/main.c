@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "affinity.h"
+#include "arch/arch.h"
 #include "build_info.h"
 #include "clock.h"
 #include "csv.h"
@@ -106,6 +107,7 @@ static const struct subcommand *find_subcommand(const char *name)
 static void compose(struct json *json, int argc, char **argv, uint64_t started_unix_ns, uint64_t started_raw_ns)
 {
 	struct utsname host = {0};
+	char hypervisor[ARCH_HYPERVISOR_BYTES];
 	(void)uname(&host);
 	/* Not while the work may still be at it, and not for a command that was not understood: it timed nothing. */
 	if (!state.given_up && state.error.code != ERROR_USAGE)
@@ -130,6 +132,7 @@ static void compose(struct json *json, int argc, char **argv, uint64_t started_u
 	json_text(json, "nodename", host.nodename);
 	json_text(json, "release", host.release);
 	json_text(json, "machine", host.machine);
+	json_text(json, "hypervisor", arch_hypervisor(hypervisor) ? hypervisor : NULL);
 	json_object_end(json);
 	json_u64(json, "started_at_unix_ns", started_unix_ns);
 	json_f64(json, "duration_s", (double)(clock_raw_ns() - started_raw_ns) / 1e9);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "memory.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -16,7 +17,6 @@
 #include "cgroup.h"
 #include "files.h"
 #include "json.h"
-#include "random.h"
 #include "warning.h"
 
 #ifndef MADV_POPULATE_WRITE
@@ -35,11 +35,13 @@
 #define BITS (sizeof(unsigned long) * CHAR_BIT)
 /* The kernel's largest possible node id is below this (MAX_NUMNODES with NODES_SHIFT = 10); a mask, not an array. */
 #define NODE_LIMIT 1024u
-/* All pages are checked up to 64 MiB of 4 KiB pages; beyond, this many spread evenly, and never fewer than one per
- * 2 MiB. Fewer would miss pages that fell back to another node one by one; 16384 cost some 3 ms. */
-#define CHECK_PAGES 16384u
-#define CHECK_BYTES (2u << 20)
+/* Every page is checked. One of base size costs some 0.5 us: from this many on it pays to find out first whether all are
+ * huge ones, of which one look settles 512 pages. */
+#define CHECK_EACH_PAGES 16384u
 #define CHECK_BATCH 1024
+#define HUGETLB_POOLS "/sys/kernel/mm/hugepages"
+/* No architecture has more sizes: aarch64 with 64 KiB pages has five. */
+#define HUGETLB_SIZES 8
 /* What is left to the machine when its free memory is counted: without it the kernel may kill processes. */
 #define KEEP_FREE_BYTES (64u << 20)
 /* The same under a control group's limit, where only this process's own tables, stacks and logs are to fit. */
@@ -104,19 +106,65 @@ static size_t hugetlb_page_bytes(void)
 	return (size_t)bytes;
 }
 
-static bool hugetlb_free(unsigned node, size_t page_bytes, uint64_t *free_pages)
+/* Sizes of hugetlb pages, the default first, then the others from the largest. */
+static struct {
+	size_t bytes[HUGETLB_SIZES];
+	size_t count;
+	pthread_once_t once;
+} hugetlb_sizes = {.once = PTHREAD_ONCE_INIT};
+
+static void hugetlb_sizes_find(void)
+{
+	size_t *sizes = hugetlb_sizes.bytes, preferred = hugetlb_page_bytes(), count = 0;
+	if (preferred)
+		sizes[count++] = preferred;
+	DIR *listing = opendir(HUGETLB_POOLS);
+	for (struct dirent *entry; listing && (entry = readdir(listing)) != NULL && count < HUGETLB_SIZES;) {
+		static const char before[] = "hugepages-";
+		if (strncmp(entry->d_name, before, sizeof(before) - 1) != 0)
+			continue;
+		size_t kib = strtoul(entry->d_name + sizeof(before) - 1, NULL, 10);
+		if (kib == 0 || kib * 1024 == preferred)
+			continue;
+		size_t at = count++;
+		for (; at > 1 && sizes[at - 1] < kib * 1024; at--)
+			sizes[at] = sizes[at - 1];
+		sizes[at] = kib * 1024;
+	}
+	if (listing)
+		closedir(listing);
+	hugetlb_sizes.count = count;
+}
+
+/* The index of the first size from `index` on that a buffer may be made of: the default size, and any other that wastes
+ * no more than it holds. False where there is none. */
+static bool hugetlb_size_next(size_t bytes, size_t *index)
+{
+	pthread_once(&hugetlb_sizes.once, hugetlb_sizes_find);
+	while (*index > 0 && *index < hugetlb_sizes.count && hugetlb_sizes.bytes[*index] / 2 > bytes)
+		(*index)++;
+	return *index < hugetlb_sizes.count;
+}
+
+/* Reads nr_hugepages or free_hugepages of one node. */
+static bool hugetlb_count(unsigned node, size_t page_bytes, const char *which, uint64_t *pages)
 {
 	char path[160];
 	long long value;
-	snprintf(path, sizeof(path), "/sys/devices/system/node/node%u/hugepages/hugepages-%zukB/free_hugepages", node,
-	         page_bytes / 1024);
+	snprintf(path, sizeof(path), "/sys/devices/system/node/node%u/hugepages/hugepages-%zukB/%s_hugepages", node,
+	         page_bytes / 1024, which);
 	if (!file_number(path, &value)) {
-		snprintf(path, sizeof(path), "/sys/kernel/mm/hugepages/hugepages-%zukB/free_hugepages", page_bytes / 1024);
+		snprintf(path, sizeof(path), HUGETLB_POOLS "/hugepages-%zukB/%s_hugepages", page_bytes / 1024, which);
 		if (node != 0 || !file_number(path, &value))
 			return false;
 	}
-	*free_pages = (uint64_t)value;
+	*pages = (uint64_t)value;
 	return true;
+}
+
+static bool hugetlb_free(unsigned node, size_t page_bytes, uint64_t *free_pages)
+{
+	return hugetlb_count(node, page_bytes, "free", free_pages);
 }
 
 static bool node_exists(unsigned node)
@@ -236,11 +284,12 @@ size_t memory_ordinary_regions(size_t bytes, size_t count, enum page_kind wanted
 bool memory_available_for(unsigned node, size_t bytes, size_t count, enum page_kind wanted, uint64_t *ordinary_bytes,
                           struct error *error)
 {
-	size_t page_bytes = hugetlb_page_bytes();
-	uint64_t free_pages = 0;
-	if (page_bytes && !hugetlb_free(node, page_bytes, &free_pages))
-		free_pages = 0;
-	uint64_t ordinary = (uint64_t)bytes * memory_ordinary_regions(bytes, count, wanted, free_pages, page_bytes);
+	for (size_t i = 0; hugetlb_size_next(bytes, &i); i++) {
+		uint64_t free_pages = 0;
+		if (hugetlb_free(node, hugetlb_sizes.bytes[i], &free_pages))
+			count = memory_ordinary_regions(bytes, count, wanted, free_pages, hugetlb_sizes.bytes[i]);
+	}
+	uint64_t ordinary = wanted == PAGES_HUGETLB ? 0 : (uint64_t)bytes * count;
 	*ordinary_bytes += ordinary;
 	return ordinary == 0 || memory_available(node, ordinary, error);
 }
@@ -311,50 +360,48 @@ static size_t round_up(size_t value, size_t step)
  * is promised already. So the count is read when no thread is between the two, and kept by hand until then. */
 static struct {
 	pthread_mutex_t lock;
-	uint64_t left[NODE_LIMIT];
-	unsigned touching[NODE_LIMIT];
+	uint64_t left[HUGETLB_SIZES][NODE_LIMIT];
+	unsigned touching[HUGETLB_SIZES][NODE_LIMIT];
 } hugetlb = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* Takes `pages` out of what is free on a node, to be followed by hugetlb_touched; false with the number that is left. */
-static bool hugetlb_promise(unsigned node, size_t page_bytes, uint64_t pages, uint64_t *left)
+/* Takes `pages` of the size with this index out of what is free on a node, to be followed by hugetlb_touched; false with
+ * the number that is left. */
+static bool hugetlb_promise(unsigned node, size_t size, uint64_t pages, uint64_t *left)
 {
 	*left = 0;
-	if (!page_bytes || node >= NODE_LIMIT)
+	if (node >= NODE_LIMIT)
 		return false;
+	uint64_t *unpromised = &hugetlb.left[size][node];
 	pthread_mutex_lock(&hugetlb.lock);
-	bool good = hugetlb.touching[node] > 0 || hugetlb_free(node, page_bytes, &hugetlb.left[node]);
+	bool good = hugetlb.touching[size][node] > 0 || hugetlb_free(node, hugetlb_sizes.bytes[size], unpromised);
 	if (good)
-		*left = hugetlb.left[node];
+		*left = *unpromised;
 	good = good && *left >= pages;
 	if (good) {
-		hugetlb.left[node] -= pages;
-		hugetlb.touching[node]++;
+		*unpromised -= pages;
+		hugetlb.touching[size][node]++;
 	}
 	pthread_mutex_unlock(&hugetlb.lock);
 	return good;
 }
 
-static void hugetlb_touched(unsigned node)
+/* The first `count` nodes of a region have been touched. */
+static void hugetlb_touched(const struct region *region, size_t size, size_t count)
 {
 	pthread_mutex_lock(&hugetlb.lock);
-	hugetlb.touching[node]--;
+	for (size_t i = 0; i < count; i++)
+		hugetlb.touching[size][region_node(region, i)]--;
 	pthread_mutex_unlock(&hugetlb.lock);
 }
 
-static void hugetlb_touched_on(const struct region *region, size_t count)
-{
-	for (size_t i = 0; i < count; i++)
-		hugetlb_touched(region_node(region, i));
-}
-
-static bool map_hugetlb(struct region *region, size_t bytes, size_t page_bytes, struct error *error)
+static bool map_hugetlb(struct region *region, size_t bytes, size_t size, struct error *error)
 {
 	uint64_t free_pages = 0;
-	size_t rounded = page_bytes ? round_up(bytes, page_bytes) : 0, count = region_nodes(region);
-	uint64_t each = page_bytes ? (rounded / page_bytes + count - 1) / count : 0;
+	size_t page_bytes = hugetlb_sizes.bytes[size], rounded = round_up(bytes, page_bytes), count = region_nodes(region);
+	uint64_t each = (rounded / page_bytes + count - 1) / count;
 	for (size_t i = 0; i < count; i++)
-		if (!hugetlb_promise(region_node(region, i), page_bytes, each, &free_pages)) {
-			hugetlb_touched_on(region, i);
+		if (!hugetlb_promise(region_node(region, i), size, each, &free_pages)) {
+			hugetlb_touched(region, size, i);
 			return error_set(error, ERROR_NO_MEMORY,
 			                 "expected %" PRIu64 " free hugetlb pages of %zu bytes on node %u, found %" PRIu64
 			                 "; reserve them or use "
@@ -366,7 +413,7 @@ static bool map_hugetlb(struct region *region, size_t bytes, size_t page_bytes, 
 	                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB | (shift << MAP_HUGE_SHIFT), -1, 0);
 	if (start == MAP_FAILED) {
 		int reason = errno;
-		hugetlb_touched_on(region, count);
+		hugetlb_touched(region, size, count);
 		return error_set(error, ERROR_NO_MEMORY,
 		                 "mapping %zu bytes of hugetlb pages: %s; reserve more or use --pages auto", rounded,
 		                 strerror(reason));
@@ -404,28 +451,61 @@ static bool map_ordinary(struct region *region, size_t bytes, enum page_kind kin
 }
 
 /* Of hugetlb pages, bound and touched; nothing is left mapped where that fails. */
-static bool region_of_hugetlb(struct region *region, size_t bytes, struct error *error)
+static bool region_of_hugetlb(struct region *region, size_t bytes, size_t size, struct error *error)
 {
-	if (!map_hugetlb(region, bytes, hugetlb_page_bytes(), error))
+	if (!map_hugetlb(region, bytes, size, error))
 		return false;
 	bool good = bind_to_nodes(region, error) && populate(region, error);
-	hugetlb_touched_on(region, region_nodes(region));
+	hugetlb_touched(region, size, region_nodes(region));
 	if (!good)
 		region_unmap(region);
 	return good;
+}
+
+/* Tells of nodes whose pool could not hold a region although the machine has reserved pages: elsewhere the same buffer
+ * may have got them. The free number is left out, so that one sentence stands for all buffers. */
+static void warn_exhausted(const struct region *region, size_t bytes)
+{
+	char path[96];
+	for (size_t size = 0; hugetlb_size_next(bytes, &size); size++) {
+		size_t page_bytes = hugetlb_sizes.bytes[size], count = region_nodes(region);
+		uint64_t each = (round_up(bytes, page_bytes) / page_bytes + count - 1) / count;
+		long long machine;
+		snprintf(path, sizeof(path), HUGETLB_POOLS "/hugepages-%zukB/nr_hugepages", page_bytes / 1024);
+		if (!file_number(path, &machine) || machine <= 0)
+			continue;
+		for (size_t i = 0; i < count; i++) {
+			uint64_t reserved = 0, left = 0;
+			unsigned node = region_node(region, i);
+			if (hugetlb_count(node, page_bytes, "nr", &reserved) && hugetlb_free(node, page_bytes, &left) &&
+			    left < each)
+				warning_add("HUGEPAGE_EXHAUSTED",
+				            "node %u has too few free hugetlb pages of %zu bytes for a buffer (%" PRIu64
+				            " are reserved there, %lld on the machine)",
+				            node, page_bytes, reserved, machine);
+		}
+	}
 }
 
 static bool region_map_anywhere(struct region *region, size_t bytes, enum page_kind wanted, struct error *error)
 {
 	const struct region empty = *region;
 	if (wanted == PAGES_AUTO || wanted == PAGES_HUGETLB) {
-		/* Where a choice is left, pages that another process took meanwhile are no failure. */
-		struct error refused = {0};
-		if (region_of_hugetlb(region, bytes, &refused))
-			return true;
+		struct error first = {0};
+		for (size_t size = 0; hugetlb_size_next(bytes, &size); size++) {
+			struct error refused = {0};
+			if (region_of_hugetlb(region, bytes, size, &refused))
+				return true;
+			*region = empty;
+			if (first.code == ERROR_NONE)
+				first = refused;
+		}
+		if (first.code == ERROR_NONE)
+			error_set(&first, ERROR_NO_MEMORY, "expected hugetlb pages, found a kernel without; use --pages auto");
+		warn_exhausted(region, bytes);
+		/* Where a choice is left, pages that are not there are no failure. */
 		if (wanted == PAGES_HUGETLB)
-			return error_set(error, refused.code, "%s", refused.message);
-		*region = empty;
+			return error_set(error, first.code, "%s", first.message);
 	}
 	if (!region_available(region, bytes, error) ||
 	    !map_ordinary(region, bytes, wanted == PAGES_BASE ? PAGES_BASE : PAGES_THP, error))
@@ -468,56 +548,101 @@ void region_unmap(struct region *region)
 	region->start = NULL;
 }
 
-bool shares_even(const uint64_t *shares, size_t count, uint64_t grain, bool sampled)
+bool shares_even(const uint64_t *shares, size_t count, uint64_t grain)
 {
 	uint64_t total = 0;
 	for (size_t i = 0; i < count; i++)
 		total += shares[i];
 	double fair = (double)total / (double)count;
-	double allowed = 2 * (double)grain + fair / 20 + (sampled ? 4 * sqrt(fair) : 0);
 	for (size_t i = 0; i < count; i++)
-		if (!shares[i] || fabs((double)shares[i] - fair) > allowed)
+		if (!shares[i] || fabs((double)shares[i] - fair) > 2 * (double)grain + fair / 20)
 			return false;
 	return true;
 }
 
-/* The page to look at of those from `first` up to `end`. Interleaved pages alternate, so that every n-th page may lie
- * on one node: there the choice is scattered. */
-static size_t page_of(const struct region *region, size_t first, size_t end, size_t sample)
+/* A mapping of this process as /proc/self/smaps lists it, and the bytes of it that are on transparent huge pages. */
+struct mapping {
+	uint64_t low, high, huge;
+};
+
+/* The next mapping of the text at *at, which moves on; false at its end. Lines are cut from the text. */
+static bool next_mapping(char **at, struct mapping *mapping)
 {
-	if (!region->nodes || end - first < 2)
-		return first;
-	uint64_t state = sample;
-	return first + (size_t)(random_mix(&state) % (end - first));
+	bool any = false;
+	for (char *line = *at, *next; line && *line; line = next) {
+		char *dash, *after = NULL;
+		uint64_t low = strtoull(line, &dash, 16);
+		uint64_t high = *dash == '-' ? strtoull(dash + 1, &after, 16) : 0;
+		bool begins = after && *after == ' ';
+		if (begins && any)
+			return true; /* *at is where the one after it begins */
+		next = strchr(line, '\n');
+		if (next)
+			*next++ = '\0';
+		*at = next;
+		if (begins) {
+			*mapping = (struct mapping){.low = low, .high = high};
+			any = true;
+		} else if (any && !strncmp(line, "AnonHugePages:", 14)) {
+			mapping->huge = strtoull(line + 14, NULL, 10) * 1024;
+		}
+	}
+	*at = NULL;
+	return any;
 }
 
-static void count_page(struct pages *pages, const struct region *region, uint64_t *shares, int status)
+/* The bytes of a region that lie in a mapping. */
+static uint64_t shared_bytes(const struct region *region, const struct mapping *mapping)
 {
-	pages->checked++;
+	uint64_t from = (uintptr_t)region->start, to = from + region->bytes;
+	uint64_t begin = from > mapping->low ? from : mapping->low, end = to < mapping->high ? to : mapping->high;
+	return begin < end ? end - begin : 0;
+}
+
+/* Whether every byte of a region is on transparent huge pages: the mappings it lies in have no other pages at all. */
+static bool all_on_huge_pages(const struct region *region)
+{
+	char *text = file_read("/proc/self/smaps"), *at = text;
+	uint64_t found = 0;
+	for (struct mapping mapping; at && next_mapping(&at, &mapping);)
+		if (mapping.huge == mapping.high - mapping.low)
+			found += shared_bytes(region, &mapping);
+	free(text);
+	return found == region->bytes;
+}
+
+/* The bytes that lie on one node together: a look at any page in them tells of all. */
+static size_t settled_by_one(const struct region *region)
+{
+	size_t base = memory_base_page_bytes(), huge = memory_thp_bytes();
+	if (region->kind == PAGES_HUGETLB)
+		return region->hugetlb_bytes;
+	bool worth = region->kind == PAGES_THP && huge && region->bytes / base > CHECK_EACH_PAGES;
+	return worth && all_on_huge_pages(region) ? huge : base;
+}
+
+static void count_pages(struct pages *pages, const struct region *region, uint64_t *shares, int status, uint64_t count)
+{
+	pages->checked += count;
 	for (size_t i = 0; i < region_nodes(region); i++)
 		if (status == (int)region_node(region, i)) {
-			pages->on_node++;
-			shares[i]++;
+			pages->on_node += count;
+			shares[i] += count;
 			return;
 		}
-	pages->elsewhere++;
+	pages->elsewhere += count;
 }
 
 static bool read_nodes(struct pages *pages, const struct region *region, uint64_t *shares, struct error *error)
 {
-	size_t page = memory_base_page_bytes(), total = region->bytes / page, count = region_nodes(region);
-	size_t wanted = total < CHECK_PAGES ? total : CHECK_PAGES;
-	if (region->bytes / CHECK_BYTES > wanted)
-		wanted = region->bytes / CHECK_BYTES;
+	size_t base = memory_base_page_bytes(), step = settled_by_one(region), looks = region->bytes / step;
+	size_t count = region_nodes(region);
 	void *addresses[CHECK_BATCH];
 	int status[CHECK_BATCH];
-	for (size_t done = 0; done < wanted;) {
-		size_t batch = wanted - done < CHECK_BATCH ? wanted - done : CHECK_BATCH;
-		for (size_t i = 0; i < batch; i++) {
-			size_t first = (size_t)((unsigned __int128)(done + i) * total / wanted);
-			size_t end = (size_t)((unsigned __int128)(done + i + 1) * total / wanted);
-			addresses[i] = region->start + page_of(region, first, end, done + i) * page;
-		}
+	for (size_t done = 0; done < looks;) {
+		size_t batch = looks - done < CHECK_BATCH ? looks - done : CHECK_BATCH;
+		for (size_t i = 0; i < batch; i++)
+			addresses[i] = region->start + (done + i) * step;
 		if (syscall(SYS_move_pages, 0, batch, addresses, NULL, status, 0) != 0) {
 			int reason = errno;
 			if (count == 1 && only_node_with_memory(region->node)) {
@@ -529,18 +654,17 @@ static bool read_nodes(struct pages *pages, const struct region *region, uint64_
 			                 "reading page placement back: %s", strerror(reason));
 		}
 		for (size_t i = 0; i < batch; i++)
-			count_page(pages, region, shares, status[i]);
+			count_pages(pages, region, shares, status[i], step / base);
 		done += batch;
 	}
 	if (pages->elsewhere)
 		return error_set(error, ERROR_PLACEMENT_WRONG,
-		                 "expected all pages checked on node %u%s, found %" PRIu64 " of %" PRIu64
+		                 "expected all pages on node %u%s, found %" PRIu64 " of %" PRIu64
 		                 " elsewhere; free memory on the node, or stop what migrates pages",
 		                 region->node, count > 1 ? " and the others given" : "", pages->elsewhere, pages->checked);
-	uint64_t grain = (region_page_bytes(region) * wanted + region->bytes - 1) / region->bytes;
-	if (count > 1 && !shares_even(shares, count, grain, wanted < total))
+	if (count > 1 && !shares_even(shares, count, region_page_bytes(region) / base))
 		return error_set(error, ERROR_PLACEMENT_WRONG,
-		                 "expected even shares of %" PRIu64 " pages checked on %zu nodes, found %" PRIu64
+		                 "expected even shares of %" PRIu64 " pages on %zu nodes, found %" PRIu64
 		                 " on node %u and %" PRIu64
 		                 " on node %u among them; use a larger size or --pages base, or free memory on the nodes",
 		                 pages->checked, count, shares[0], region_node(region, 0), shares[count - 1],
@@ -566,7 +690,9 @@ void pages_read_sizes(struct pages *pages, const struct region *regions, size_t 
 	char *text = file_read("/proc/self/smaps");
 	uint64_t total = 0, huge = 0, mapped = 0;
 	pages->hugetlb = count > 0;
+	pages->total = 0;
 	for (size_t i = 0; i < count; i++) {
+		pages->total += regions[i].bytes / memory_base_page_bytes();
 		pages->hugetlb = pages->hugetlb && regions[i].kind == PAGES_HUGETLB;
 		total += regions[i].bytes;
 		if (regions[i].kind == PAGES_HUGETLB) {
@@ -580,33 +706,17 @@ void pages_read_sizes(struct pages *pages, const struct region *regions, size_t 
 		warning_add("PAGES_UNREADABLE", "/proc/self/smaps: %s; transparent huge pages count as not obtained",
 		            strerror(errno));
 	}
-	bool ours = false;
-	uint64_t overlap = 0, size = 0;
-	for (char *line = text, *next; line && *line; line = next) {
-		next = strchr(line, '\n');
-		if (next)
-			*next++ = '\0';
-		char *dash, *after;
-		uint64_t low = strtoull(line, &dash, 16);
-		uint64_t high = *dash == '-' ? strtoull(dash + 1, &after, 16) : 0;
-		if (*dash == '-' && *after == ' ') {
-			overlap = 0;
-			size = high - low;
-			for (size_t i = 0; i < count; i++) {
-				uint64_t from = (uintptr_t)regions[i].start, to = from + regions[i].bytes;
-				uint64_t begin = from > low ? from : low, end = to < high ? to : high;
-				if (regions[i].kind != PAGES_HUGETLB && begin < end)
-					overlap += end - begin;
-			}
-			ours = overlap > 0;
-			mapped += overlap;
-		} else if (ours && !strncmp(line, "AnonHugePages:", 14)) {
-			uint64_t bytes = strtoull(line + 14, NULL, 10) * 1024;
-			/* A mapping that is larger than what we asked for can only have been merged with an equal one. */
-			huge += (uint64_t)((double)bytes * (double)overlap / (double)size);
-			if (bytes && !pages->huge_bytes)
-				pages->huge_bytes = memory_thp_bytes();
-		}
+	char *at = text;
+	for (struct mapping mapping; at && next_mapping(&at, &mapping);) {
+		uint64_t overlap = 0;
+		for (size_t i = 0; i < count; i++)
+			if (regions[i].kind != PAGES_HUGETLB)
+				overlap += shared_bytes(&regions[i], &mapping);
+		mapped += overlap;
+		/* A mapping that is larger than what we asked for can only have been merged with an equal one. */
+		huge += (uint64_t)((double)mapping.huge * (double)overlap / (double)(mapping.high - mapping.low));
+		if (overlap && mapping.huge && !pages->huge_bytes)
+			pages->huge_bytes = memory_thp_bytes();
 	}
 	bool read = text != NULL;
 	free(text);
@@ -649,6 +759,7 @@ void pages_write(struct json *json, const char *key, const struct pages *pages)
 	else
 		json_null(json, "huge_bytes");
 	json_f64(json, "huge_fraction", pages->huge_fraction);
+	json_u64(json, "total", pages->total);
 	json_u64(json, "checked", pages->checked);
 	json_u64(json, "on_node", pages->on_node);
 	json_u64(json, "elsewhere", pages->elsewhere);

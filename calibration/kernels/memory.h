@@ -30,7 +30,8 @@ struct pages {
 	size_t huge_bytes; /* 0: none obtained */
 	bool hugetlb;      /* of all regions */
 	bool some_hugetlb; /* of one at least */
-	uint64_t checked;
+	uint64_t total;    /* pages of base size that the regions are made of */
+	uint64_t checked;  /* of these, those whose node was read back: all, or none where the kernel does not say */
 	uint64_t on_node;
 	uint64_t elsewhere;
 	uint64_t *shares; /* NULL, or where to count what lies on each of the nodes that a region is interleaved over */
@@ -50,8 +51,8 @@ bool pages_read_back(struct pages *pages, const struct region *regions, size_t c
 bool pages_read_nodes(struct pages *pages, const struct region *region, struct error *error);
 void pages_read_sizes(struct pages *pages, const struct region *regions, size_t count);
 /* Whether pages counted on each of several nodes are spread evenly: each node has its fair share, give or take two
- * grains (the pages counted of one huge page), 5 % and, for `sampled` pages, four standard deviations of the count. */
-bool shares_even(const uint64_t *shares, size_t count, uint64_t grain, bool sampled);
+ * grains (the pages of base size in one page) and 5 %. */
+bool shares_even(const uint64_t *shares, size_t count, uint64_t grain);
 /* The size of the pages that a region was mapped for: what interleaving steps by. */
 size_t region_page_bytes(const struct region *region);
 /* The word for what was obtained. */

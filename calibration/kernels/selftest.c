@@ -394,11 +394,11 @@ static bool case_interleave(struct error *error)
 {
 	const uint64_t even[] = {8250, 8134}, full[] = {33, 31}, uneven[] = {9000, 7384}, lopsided[] = {64, 0},
 				   three[] = {40, 41, 39}, half[] = {48, 16};
-	EXPECT(shares_even(even, 2, 1, true) && shares_even(full, 2, 1, false) && shares_even(three, 3, 1, false));
-	EXPECT(!shares_even(uneven, 2, 1, true) && !shares_even(lopsided, 2, 1, false) && !shares_even(half, 2, 1, false));
+	EXPECT(shares_even(even, 2, 1) && shares_even(full, 2, 1) && shares_even(three, 3, 1));
+	EXPECT(!shares_even(uneven, 2, 1) && !shares_even(lopsided, 2, 1) && !shares_even(half, 2, 1));
 	/* Two huge pages of 512 counted pages each on one node, one on the other: no closer to even can be. */
 	const uint64_t odd[] = {1024, 512};
-	EXPECT(shares_even(odd, 2, 512, false));
+	EXPECT(shares_even(odd, 2, 512));
 	struct cpu_list both = {0};
 	struct region region;
 	struct pages pages = {0};
@@ -941,7 +941,8 @@ static bool case_placement(struct error *error)
 		if (!good)
 			return false;
 		EXPECT(pages.on_node == pages.checked && pages.elsewhere == 0);
-		EXPECT(pages.checked == 0 || pages.checked == (4u << 20) / memory_base_page_bytes());
+		EXPECT(pages.total == (4u << 20) / memory_base_page_bytes());
+		EXPECT(pages.checked == 0 || pages.checked == pages.total);
 		EXPECT(kinds[i] != PAGES_BASE || pages.huge_fraction == 0);
 		EXPECT(!fooled && wrong.code != ERROR_NONE && elsewhere.on_node == 0);
 	}

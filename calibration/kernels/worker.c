@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "affinity.h"
+#include "realtime.h"
 
 static void wait(sem_t *semaphore)
 {
@@ -15,8 +16,11 @@ static void wait(sem_t *semaphore)
 static void *begin(void *argument)
 {
 	struct worker *worker = argument;
+	realtime_check();
 	if (affinity_pin(worker->cpu, &worker->error))
 		worker->body(worker);
+	/* Anybody with the right to may have changed the policy meanwhile. */
+	realtime_check();
 	sem_post(&worker->to_supervisor);
 	return NULL;
 }

@@ -13,10 +13,11 @@ from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
 from pydantic import Field
 
 from calibration.context.model import Context
+from calibration.evidence import refusal
 from calibration.measurements.choice import ShapeReference
 from calibration.model import Model
 from calibration.statistics import Estimate, Estimator
-from calibration.sutprobe import ProbeDocument
+from calibration.sutprobe import ProbeDocument, ProbeError
 from calibration.validity import Flag
 
 PROBE = "sutprobe"
@@ -60,10 +61,19 @@ class NotPlanned(Model):
 
 
 class Missing(Model):
-    """A part of a measurement that has no value although it was asked for, and why."""
+    """A part of a measurement that has no value although it was asked for, and why.
+
+    ``flag`` names the fault where it is one of the closed list: the kernel found it and gave no figure.
+    """
 
     what: str
     reason: str
+    flag: Flag | None = None
+
+
+def refused(what: str, error: ProbeError) -> Missing:
+    """Return the part *what* that the kernel gave *error* for in place of a figure."""
+    return Missing(what=what, reason=f"{error.code}: {error.message}", flag=refusal(error))
 
 
 class Values(Model):

@@ -14,7 +14,6 @@ from calibration.measurements.base import (
     Declaration,
     HalfWidth,
     Metric,
-    Missing,
     NotPlanned,
     Parsed,
     Settings,
@@ -22,6 +21,7 @@ from calibration.measurements.base import (
     Values,
     excess_s,
     metric_of,
+    refused,
     step,
 )
 from calibration.measurements.chase import START_UP_S
@@ -183,9 +183,7 @@ class C2cLatency(Declaration[C2cSettings, C2cLatencyValues]):
                 *_asymmetry(values),
             ),
             missing=tuple(
-                Missing(what=_words(transfer), reason=f"{pair.error.code}: {pair.error.message}")
-                for transfer, pair in found.items()
-                if pair.error is not None
+                refused(_words(transfer), pair.error) for transfer, pair in found.items() if pair.error is not None
             ),
         )
 

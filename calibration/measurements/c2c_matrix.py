@@ -23,6 +23,7 @@ from calibration.measurements.base import (
     Settings,
     Step,
     Values,
+    refused,
     step,
 )
 from calibration.measurements.chase import START_UP_S
@@ -218,10 +219,7 @@ class C2cMatrix(Declaration[C2cMatrixSettings, C2cMatrixValues]):
             ),
             missing=(
                 *(
-                    Missing(
-                        what=f"CPU {cell.writer} to CPU {cell.reader}",
-                        reason=f"{cell.error.code}: {cell.error.message}",
-                    )
+                    refused(f"CPU {cell.writer} to CPU {cell.reader}", cell.error)
                     for cell in result.cells
                     if cell.error is not None
                 ),

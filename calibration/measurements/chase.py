@@ -7,7 +7,7 @@ from statistics import median
 from pydantic import NonNegativeFloat, PositiveInt
 
 from calibration.evidence import document_flags, placement_flags
-from calibration.measurements.base import HalfWidth, Missing, Settings, excess_s
+from calibration.measurements.base import HalfWidth, Missing, Settings, excess_s, refused
 from calibration.statistics import Estimate, estimate
 from calibration.sutprobe import LatencyPoint, ProbeDocument
 from calibration.validity import Flag
@@ -92,7 +92,7 @@ def missing_of(point: LatencyPoint) -> Missing | None:
     """Return why *point* has no value, or ``None`` if it has one."""
     if point.error is None:
         return None
-    return Missing(what=at(point.cpu, point.nodes), reason=f"{point.error.code}: {point.error.message}")
+    return refused(at(point.cpu, point.nodes), point.error)
 
 
 def chase_flags(document: ProbeDocument, points: Sequence[LatencyPoint]) -> Iterator[Flag]:

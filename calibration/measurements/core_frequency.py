@@ -14,13 +14,13 @@ from calibration.measurements.base import (
     Declaration,
     HalfWidth,
     Metric,
-    Missing,
     NotPlanned,
     Parsed,
     Settings,
     Step,
     Values,
     metric_of,
+    refused,
     step,
 )
 from calibration.measurements.chase import START_UP_S
@@ -224,11 +224,7 @@ class CoreFrequency(Declaration[CoreFrequencySettings, CoreFrequencyValues]):
                 *estimate_flags([(_words(point), point.frequency_hz) for point in points], target),
                 *_slow_flags(points),
             ),
-            missing=tuple(
-                Missing(what=_words(point), reason=f"{point.error.code}: {point.error.message}")
-                for point in result.points
-                if point.error is not None
-            ),
+            missing=tuple(refused(_words(point), point.error) for point in result.points if point.error is not None),
         )
 
     def metrics(self, values: CoreFrequencyValues) -> Iterator[Metric]:

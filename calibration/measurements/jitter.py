@@ -4,7 +4,7 @@
 from collections.abc import Iterator
 from typing import Literal
 
-from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from calibration.context.model import Context
 from calibration.errors import InputError
@@ -51,7 +51,8 @@ class JitterSettings(Settings):
     """Both views, one after the other, on the chosen CPUs at once.
 
     *loops*, *executions* are those of the published pages. *isolated* is how many of the isolated CPUs are measured
-    (``None``: all); one that is not isolated is measured beside them to show what isolation buys.
+    (``None``: all); one that is not isolated is measured beside them to show what isolation buys. *fifo* is the
+    real-time priority of the measuring threads; 0, as on the published pages, is an ordinary thread.
     """
 
     loops: PositiveInt = 80_000
@@ -60,6 +61,7 @@ class JitterSettings(Settings):
     gap_s: PositiveFloat = 30.0
     isolated: NonNegativeInt | None = None
     housekeeping: bool = True
+    fifo: int = Field(default=0, ge=0, le=99)
 
 
 class Gaps(Model):
@@ -157,6 +159,7 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
                 "executions": settings.executions,
                 "intervals": settings.intervals,
                 "gap-s": settings.gap_s,
+                **({"fifo": settings.fifo} if settings.fifo else {}),
             },
             cpus=tuple(sorted(cpus)),
             nodes=(),

@@ -246,6 +246,7 @@ class LatencyLadder(Declaration[LadderSettings, LatencyLadderValues]):
                 Missing(
                     what=f"{point.size_bytes} bytes, stride {point.stride_bytes}, {point.order}, {gone.what}",
                     reason=gone.reason,
+                    flag=gone.flag,
                 )
                 for point in result.points
                 if (gone := missing_of(point)) is not None

@@ -20,6 +20,7 @@ from calibration.measurements.base import (
     Step,
     Values,
     metric_of,
+    refused,
     step,
 )
 from calibration.measurements.chase import LINK_NS, START_UP_S, TOUCH_BYTES_PER_S
@@ -170,8 +171,9 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
         missing = []
         for point in result.points:
             if not point.placements:
-                reason = f"{point.error.code}: {point.error.message}" if point.error else "no placement measured"
-                missing.append(Missing(what=f"inject delay {point.inject_delay}", reason=reason))
+                what = f"inject delay {point.inject_delay}"
+                unknown = Missing(what=what, reason="no placement measured")
+                missing.append(refused(what, point.error) if point.error else unknown)
                 continue
             probes = _probes(point.placements, target)
             points.append(

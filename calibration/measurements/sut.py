@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the declarations ask of a SUT's context: which CPU measures, which CPUs load, how much memory may be used."""
+"""What the declarations ask of a SUT's context: which CPU measures, which CPUs load, how much memory may be used.
 
+And what the machine itself means for every figure that is measured on it.
+"""
+
+import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from calibration.context.model import Context
 from calibration.errors import InputError
+from calibration.sutprobe import ProbeDocument
 from calibration.validity import Flag, flag
 
 MEMORY_SHARE = 0.5
@@ -19,6 +24,22 @@ cache still hits half the time at its start, and neighbours' shares move."""
 
 ASSUMED_LLC_BYTES = 64 * MIB
 """Last-level cache where the SUT does not say: larger than most shares one core can reach."""
+
+
+EMULATED_NAME = re.compile(r"\bTCG\b")
+"""What a processor's name has in it when software emulates it (QEMU's ``TCG CPU``)."""
+
+EMULATED_HYPERVISOR = "TCGTCGTCGTCG"
+"""What QEMU's emulator answers to CPUID 0x40000000, whatever processor it makes."""
+
+EMULATED_IMPLEMENTER = "implementer 0x00"
+"""Whom an aarch64 processor of software names as its maker: 0 is reserved for such."""
+
+EMULATED_COUNTER_HZ = 62.5e6
+"""Rate of the aarch64 counter that QEMU's emulator makes; with hardware virtualization it is the host's."""
+
+EMULATED_COUNTER_SLACK = 1e-3
+"""Relative difference from that rate that an adjusted clock may show."""
 
 
 class Place(NamedTuple):
@@ -57,6 +78,8 @@ class Sut:
         allowed = online if context.cpus.allowed is None else frozenset(context.cpus.allowed) & online
         self.cpus = online if allowed == online - isolated else allowed
         self.isolated = isolated & self.cpus
+        self.hidden = online - self.cpus
+        """CPUs that are online and that the login may not use."""
         self._node_cpus = {node.id: sorted(self.cpus & set(node.cpus)) for node in context.nodes}
 
     @property
@@ -168,3 +191,37 @@ def size_flags(sut: Sut, together_bytes: int) -> Iterator[Flag]:
             f"{together_bytes / MIB:g} MiB against a last-level cache of {llc / MIB:g} MiB: "
             "some of it may have come from the cache",
         )
+
+
+def machine_flags(context: Context, document: ProbeDocument) -> Iterator[Flag]:
+    """Yield what the machine of *context*, and what *document* says of it, mean for every figure in it."""
+    virtualization = context.virtualization
+    if reason := _emulation(context, document):
+        yield flag("EMULATED", f"{reason}: its timing is an emulator's")
+    elif virtualization.guest:
+        evidence = ", ".join(virtualization.evidence)
+        yield flag("VIRTUALISED", f"a guest of {virtualization.vendor or 'an unnamed hypervisor'} ({evidence})")
+    if hidden := Sut(context).hidden:
+        yield flag(
+            "CPUS_HIDDEN",
+            f"the login may not use {len(hidden)} of {len(context.online_cpus)} CPUs online ({cpu_list(hidden)}): "
+            "they were not measured, and what runs on them was not under control",
+        )
+
+
+def _emulation(context: Context, document: ProbeDocument) -> str | None:
+    """Return what shows that software makes the processor; ``None`` where nothing does."""
+    models = context.processor.models
+    if document.host.hypervisor == EMULATED_HYPERVISOR:
+        return f"the hypervisor calls itself {EMULATED_HYPERVISOR!r}"
+    for each in models:
+        if each.name and EMULATED_NAME.search(each.name):
+            return f"the processor calls itself {each.name!r}"
+        if each.vendor == EMULATED_IMPLEMENTER:
+            return "the processor's implementer is 0, which is reserved for software"
+    clock, guest_of = document.clock, context.virtualization.vendor
+    if clock is None or clock.source != "cntvct" or guest_of != "QEMU":
+        return None
+    if abs(clock.hz / EMULATED_COUNTER_HZ - 1) > EMULATED_COUNTER_SLACK:
+        return None
+    return f"a QEMU guest whose counter runs at {clock.hz / 1e6:.1f} MHz, which is that of its emulator"

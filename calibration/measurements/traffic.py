@@ -9,7 +9,7 @@ from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 from calibration.context.cpulists import parse_cpulist
 from calibration.errors import InputError
 from calibration.evidence import document_flags, estimate_flags, placement_flags
-from calibration.measurements.base import HalfWidth, Missing, Settings, excess_s
+from calibration.measurements.base import HalfWidth, Missing, Settings, excess_s, refused
 from calibration.measurements.choice import Shape, ShapeReference
 from calibration.measurements.sut import ASSUMED_LLC_BYTES, LLC_MULTIPLE, Sut, capped_bytes, cpu_list, size_flags
 from calibration.model import Model
@@ -268,7 +268,7 @@ def missing_of(point: BandwidthPoint) -> Missing | None:
     """Return why *point* has no value, or ``None`` if it has one."""
     if point.error is None:
         return None
-    return Missing(what=f"{point.mix} on {point.group}", reason=f"{point.error.code}: {point.error.message}")
+    return refused(f"{point.mix} on {point.group}", point.error)
 
 
 def traffic_flags(

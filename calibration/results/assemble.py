@@ -2,7 +2,6 @@
 """From the records of a run to its run document."""
 
 import hashlib
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -12,9 +11,11 @@ from typing import Literal
 from calibration.context import load
 from calibration.context.model import Context
 from calibration.errors import InputError
+from calibration.evidence import pages_proof, step_refusal
 from calibration.judge import judge
 from calibration.measurements import declaration
 from calibration.measurements.base import Missing, Step
+from calibration.measurements.sut import machine_flags
 from calibration.plan import Plan
 from calibration.preflight import Check
 from calibration.preflight import flags as expectation_flags
@@ -45,9 +46,6 @@ from calibration.results.store import (
 from calibration.sutprobe import read_document
 from calibration.tuning import Change
 from calibration.validity import Flag, flag, validity
-
-EMULATED = re.compile(r"\bTCG\b")
-"""What a processor's name has in it when software emulates it (QEMU's ``TCG CPU``)."""
 
 ENDED_EARLY = ("timed_out", "killed")
 """Outcomes of a command that was told to end, by its deadline or by a signal: its document may hold what it had."""
@@ -240,12 +238,22 @@ def _outcomes(plan: Plan, history: _History, context: Context) -> tuple[list[Mea
             measurements += _measurements(finished, context, attempt.began.checks)
         except InputError as error:
             not_measured.append(
-                NotMeasured(kind=step.kind, what=step.title, reason=str(error), cause=_cause(finished, None))
+                NotMeasured(
+                    kind=step.kind,
+                    what=step.title,
+                    reason=str(error),
+                    cause=_cause(finished, None),
+                    flag=_refusal(finished),
+                )
             )
     measurements = _completed(measurements)
     not_measured += [
         NotMeasured(
-            kind=each.kind, what=f"{each.title}: {gone.what}", reason=gone.reason, cause=_cause(done[each.step], gone)
+            kind=each.kind,
+            what=f"{each.title}: {gone.what}",
+            reason=gone.reason,
+            cause=_cause(done[each.step], gone),
+            flag=gone.flag,
         )
         for each in measurements
         for gone in each.missing
@@ -305,7 +313,7 @@ def _measurements(record: StepRecord, context: Context, checks: Sequence[Check])
     for number, parsed in enumerate(found):
         rest = (Missing(what=THE_REST, reason=reason),) if early and number == 0 else ()
         missing = (*rest, *parsed.missing)
-        flags = [*parsed.flags, *_missing_flags(missing), *_machine_flags(context), *expectation_flags(checks)]
+        flags = [*parsed.flags, *_missing_flags(missing), *machine_flags(context, document), *expectation_flags(checks)]
         if early and not missing:
             flags.append(flag("PARTIAL", f"the command ended early: {reason}"))
         yield Measurement(
@@ -322,6 +330,7 @@ def _measurements(record: StepRecord, context: Context, checks: Sequence[Check])
             warnings=document.warnings,
             values=parsed.values,
             missing=missing,
+            pages=pages_proof(document),
             validity=validity(flags),
         )
 
@@ -334,16 +343,16 @@ def _completed(measurements: list[Measurement]) -> list[Measurement]:
     ]
 
 
+def _refusal(record: StepRecord) -> Flag | None:
+    """Return the fault for which the kernel gave no figure at all, where it is one of the closed list."""
+    try:
+        return None if record.document is None else step_refusal(read_document(record.document))
+    except InputError:
+        return None  # why it cannot be read is the reason that is given already
+
+
 def _missing_flags(missing: Sequence[Missing]) -> Iterator[Flag]:
     if missing:
-        yield flag("PARTIAL", f"{len(missing)} parts have no value, first {missing[0].what}")
-
-
-def _machine_flags(context: Context) -> Iterator[Flag]:
-    """Yield what the kind of machine says about every figure measured on it."""
-    emulated = [model.name for model in context.processor.models if model.name and EMULATED.search(model.name)]
-    if emulated:
-        yield flag("EMULATED", f"the processor calls itself {emulated[0]!r}: its timing is an emulator's")
-    elif context.virtualization.guest:
-        evidence = ", ".join(context.virtualization.evidence)
-        yield flag("VIRTUALISED", f"a guest of {context.virtualization.vendor or 'an unnamed hypervisor'} ({evidence})")
+        named = sorted({each.flag.code for each in missing if each.flag is not None})
+        faults = f" ({', '.join(named)})" if named else ""
+        yield flag("PARTIAL", f"{len(missing)} parts have no value{faults}, first {missing[0].what}")

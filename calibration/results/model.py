@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field
 
 from calibration.context.model import Context
+from calibration.evidence import PagesProof
 from calibration.measurements import registry
 from calibration.measurements.base import Metric, Missing, Values
 from calibration.model import Model, UtcTime
@@ -19,7 +20,7 @@ from calibration.plan import Plan
 from calibration.preflight import Check
 from calibration.sutprobe import Clock, Warned
 from calibration.tuning import Change
-from calibration.validity import Validity
+from calibration.validity import Flag, Validity
 
 SCHEMA_VERSION: Literal["run/1"] = "run/1"
 
@@ -91,6 +92,7 @@ class Measurement(Model):
     """One measurement: what ran, when, with what result, and whether the result may be believed.
 
     ``instrument`` names what measured (``sutprobe`` and its version); ``parameters`` are those the kernel says it used.
+    ``pages`` proves where the memory lay, ``None`` where there was none; measurements of one step share it.
     """
 
     id: str
@@ -106,6 +108,7 @@ class Measurement(Model):
     warnings: tuple[Warned, ...]
     values: AnyValues
     missing: tuple[Missing, ...]
+    pages: PagesProof | None = None
     validity: Validity
 
 
@@ -114,13 +117,14 @@ class NotMeasured(Model):
 
     ``failed``: asked for and did not come out, so the run is incomplete. ``not_planned``: this SUT, profile or version
     of the harness does not allow it, as the plan said beforehand. ``interrupted``: the run ended before it. A run that
-    did not begin has one of these, of the kind ``run``.
+    did not begin has one of these, of the kind ``run``. ``flag`` names the fault where it is one of the closed list.
     """
 
     kind: str
     what: str
     reason: str
     cause: Literal["failed", "not_planned", "interrupted"]
+    flag: Flag | None = None
 
 
 class Verdict(Model):

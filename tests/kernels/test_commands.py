@@ -793,6 +793,7 @@ def test_jitter_fifo_is_refused_where_it_would_mislead(probe: Probe, cpus: list[
         assert done.code == 3
         assert done.document["error"]["code"] == "unsupported"
         assert cause in done.document["error"]["message"]
+        assert "RT_THROTTLE_POSSIBLE" in {warning["code"] for warning in done.document["warnings"]}
         return
     privileges = {each["name"]: each["present"] for each in probe("info").document["result"]["privileges"]}
     if not privileges["real_time_priority"]:
@@ -823,6 +824,34 @@ def test_jitter_fifo_runs_where_nothing_throttles_it(probe: Probe, cpus: list[in
     seen = Path(f"/sys/kernel/debug/sched/fair_server/cpu{cpus[0]}/runtime").exists()
     warned = {warning["code"] for warning in done.document["warnings"]}
     assert ("RT_THROTTLE_POSSIBLE" in warned) == (not seen and not Path("/sys/kernel/debug/sched").exists())
+
+
+def test_a_real_time_policy_that_nobody_asked_for_is_seen(native: Path, cpus: list[int]) -> None:
+    gaps = ("jitter", "--cpus", str(cpus[0]), "--view", "gaps", "--gap-s", "0.05")
+    limit = int(Path("/proc/sys/kernel/sched_rt_runtime_us").read_text(encoding="ascii"))
+    try:
+        done = subprocess.run(
+            [native, *gaps],
+            capture_output=True,
+            check=True,
+            preexec_fn=lambda: os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1)),
+        )
+    except subprocess.SubprocessError as reason:
+        pytest.skip(f"a process cannot become a real-time one here: {reason}")
+    document = json.loads(done.stdout)
+    warned = {warning["code"] for warning in document["warnings"]}
+    assert ("RT_THROTTLE_POSSIBLE" in warned) is (limit != -1)
+
+
+def test_every_page_is_read_back_large_buffers_included(probe: Probe, cpus: list[int]) -> None:
+    for kind, size in (("base", 80 << 20), ("auto", 80 << 20), ("thp", 6 << 20)):
+        done = probe("latency", "--at", f"{cpus[0]}@0", "--size-bytes", str(size), "--pages", kind,
+                     "--placements", "1", "--windows", "1", "--hops", "640")  # fmt: skip
+        assert done.code == 0, done.stderr
+        (pages,) = (placement["pages"] for placement in done.document["result"]["points"][0]["placements"])
+        assert pages["total"] >= size // pages["base_bytes"]
+        if pages["checked"] or "PLACEMENT_BY_TOPOLOGY" not in {each["code"] for each in done.document["warnings"]}:
+            assert pages["checked"] == pages["on_node"] == pages["total"]
 
 
 def test_jitter_on_all_isolated_cpus_or_a_clear_error(probe: Probe) -> None:

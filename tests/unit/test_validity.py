@@ -95,6 +95,7 @@ def test_each_kind_of_interference_raises_its_flag(change: dict[str, float], cod
         ({"checked": 0, "on_node": 0}, "PLACEMENT_UNVERIFIED"),
         ({"on_node": 63, "elsewhere": 1}, "PLACEMENT_WRONG"),
         ({"on_node": 63}, "PLACEMENT_WRONG"),
+        ({"total": 65}, "PLACEMENT_UNVERIFIED"),
         ({"huge_fraction": 0.0, "obtained": "base"}, "HUGEPAGE_NONE"),
         ({"huge_fraction": 0.5, "obtained": "mixed"}, "HUGEPAGE_PARTIAL"),
     ],

@@ -23,6 +23,10 @@ bool arch_counter_invariant(const char **reason);
 bool arch_counter_clocksource(const char *current);
 /* The name of the instruction set with this number, and whether processor and kernel have it; NULL beyond the last. */
 const char *arch_feature(size_t number, bool *found);
+/* The name by which a hypervisor makes itself known to its guests' processors, 12 characters at most; false where the
+ * architecture has no such name, or none is given. */
+#define ARCH_HYPERVISOR_BYTES 13
+bool arch_hypervisor(char name[ARCH_HYPERVISOR_BYTES]);
 /* Bytes of a scalable vector as the kernel sets it for this thread; 0 where there is none. */
 size_t arch_sve_bytes(void);
 

@@ -28,6 +28,12 @@ const char *arch_feature(size_t number, bool *found)
 	return features[number].name;
 }
 
+bool arch_hypervisor(char name[ARCH_HYPERVISOR_BYTES])
+{
+	(void)name;
+	return false; /* what there is to ask answers the kernel only, not a program */
+}
+
 size_t arch_sve_bytes(void)
 {
 	int answer = prctl(PR_SVE_GET_VL);

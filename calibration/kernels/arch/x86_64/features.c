@@ -49,6 +49,22 @@ const char *arch_feature(size_t number, bool *found)
 	return features[number].name;
 }
 
+bool arch_hypervisor(char name[ARCH_HYPERVISOR_BYTES])
+{
+	unsigned eax, ebx, ecx, edx;
+	/* Leaf 1 ECX[31] is 0 on every processor; a hypervisor sets it, and then answers leaf 0x40000000. */
+	if (!__get_cpuid(1, &eax, &ebx, &ecx, &edx) || !(ecx >> 31 & 1))
+		return false;
+	__cpuid(0x40000000, eax, ebx, ecx, edx);
+	const unsigned words[] = {ebx, ecx, edx};
+	memcpy(name, words, sizeof(words));
+	name[sizeof(words)] = '\0';
+	for (char *at = name; *at; at++)
+		if (*at < ' ' || *at > '~')
+			*at = '?';
+	return name[0] != '\0';
+}
+
 size_t arch_sve_bytes(void)
 {
 	return 0;

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the kernel does to a real-time thread that never sleeps, and whether one of ours is such a thread. */
+#ifndef SUTPROBE_REALTIME_H
+#define SUTPROBE_REALTIME_H
+
+#include <stdbool.h>
+
+struct realtime_limit {
+	bool known;
+	long long runtime_us, period_us; /* a real-time thread may run so long of each period; -1: all of it */
+};
+
+/* Reads the limit; not known where the file that says it cannot be read. */
+struct realtime_limit realtime_limit(void);
+/* Whether the kernel stops real-time threads for a part of each period. */
+bool realtime_throttled(const struct realtime_limit *limit);
+/* Whether the calling thread runs under a real-time policy, whoever gave it that. */
+bool realtime_thread(void);
+/* Warns (RT_THROTTLE_POSSIBLE) where the calling thread runs under a real-time policy that is throttled. */
+void realtime_check(void);
+
+#endif

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a kernel's document and a SUT's context show of the machine, of refusals and of the places of pages."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from calibration.context import load
+from calibration.context.model import Context
+from calibration.evidence import REFUSED, PagesProof, document_flags, pages_proof, refusal, step_refusal
+from calibration.measurements.base import refused
+from calibration.measurements.sut import Sut, machine_flags
+from calibration.sutprobe import ProbeDocument, ProbeError, read_document
+from calibration.validity import SEVERITIES
+
+FIXTURES = Path(__file__).parent.parent / "fixtures"
+TWO_NODES = load(FIXTURES / "context" / "x86_64-two-nodes-smt.tar.gz")
+ISOLATED = load(FIXTURES / "context" / "x86_64-isolated.tar.gz")
+AARCH64 = load(FIXTURES / "context" / "aarch64-four-nodes.tar.gz")
+
+
+def raw(**changes: Any) -> dict[str, Any]:
+    """Return a recorded document with *changes*."""
+    document = json.loads((FIXTURES / "sutprobe" / "idle_latency.json").read_text(encoding="utf-8"))
+    return {**document, **changes}
+
+
+def document(*, hypervisor: str | None = None, **changes: Any) -> ProbeDocument:
+    made = raw(**changes)
+    return read_document({**made, "host": {**made["host"], "hypervisor": hypervisor}})
+
+
+def machine(context: Context, said: ProbeDocument) -> dict[str, str]:
+    return {each.code: each.reason for each in machine_flags(context, said)}
+
+
+def test_an_emulator_is_known_by_cpuid_whatever_processor_it_makes() -> None:
+    assert "EMULATED" not in machine(TWO_NODES, document())
+    found = machine(TWO_NODES, document(hypervisor="TCGTCGTCGTCG"))
+    assert "'TCGTCGTCGTCG'" in found["EMULATED"]
+    assert "VIRTUALISED" not in found
+    assert "EMULATED" not in machine(TWO_NODES, document(hypervisor="KVMKVMKVM"))
+
+
+def test_an_emulator_is_known_by_its_processors_name() -> None:
+    models = [each.model_copy(update={"name": "QEMU TCG CPU version 2.5+"}) for each in TWO_NODES.processor.models]
+    named = TWO_NODES.model_copy(update={"processor": TWO_NODES.processor.model_copy(update={"models": tuple(models)})})
+    assert "TCG CPU" in machine(named, document())["EMULATED"]
+
+
+def test_an_aarch64_processor_of_software_is_known_by_its_implementer() -> None:
+    models = [each.model_copy(update={"vendor": "implementer 0x00"}) for each in AARCH64.processor.models]
+    made = AARCH64.model_copy(update={"processor": AARCH64.processor.model_copy(update={"models": tuple(models)})})
+    assert "implementer is 0" in machine(made, document())["EMULATED"]
+
+
+def clock(hz: float) -> dict[str, Any]:
+    return {**raw()["clock"], "source": "cntvct", "hz": hz}
+
+
+@pytest.mark.parametrize(("hz", "emulated"), [(62.5e6, True), (62.51e6, True), (1.0e9, False), (54.0e6, False)])
+def test_an_aarch64_emulator_is_known_by_the_rate_of_its_counter(hz: float, emulated: bool) -> None:
+    assert AARCH64.virtualization.vendor == "QEMU"
+    assert ("EMULATED" in machine(AARCH64, document(clock=clock(hz)))) is emulated
+    bare = AARCH64.virtualization.model_copy(update={"guest": False, "vendor": None})
+    assert "EMULATED" not in machine(AARCH64.model_copy(update={"virtualization": bare}), document(clock=clock(hz)))
+
+
+def seen_by(context: Context, *cpus: int) -> Context:
+    """Return *context* as a login sees it that may use *cpus*."""
+    return context.model_copy(update={"cpus": context.cpus.model_copy(update={"allowed": cpus})})
+
+
+def test_cpus_that_a_login_may_not_use_are_named() -> None:
+    online = TWO_NODES.online_cpus
+    assert "CPUS_HIDDEN" not in machine(TWO_NODES, document())
+    found = machine(seen_by(TWO_NODES, *online[:2]), document())
+    assert f"6 of {len(online)} CPUs" in found["CPUS_HIDDEN"]
+    assert "(2-7)" in found["CPUS_HIDDEN"]
+
+
+def test_isolated_cpus_are_not_hidden_unless_something_else_is() -> None:
+    isolated = set(ISOLATED.isolated_cpus)
+    others = tuple(cpu for cpu in ISOLATED.online_cpus if cpu not in isolated)
+    assert isolated
+    assert "CPUS_HIDDEN" not in machine(seen_by(ISOLATED, *others), document())
+    assert Sut(seen_by(ISOLATED, *others[:1])).hidden == set(ISOLATED.online_cpus) - {others[0]}
+
+
+@pytest.mark.parametrize(("error", "code"), sorted(REFUSED.items()))
+def test_what_the_kernel_refuses_has_the_name_of_its_flag(error: str, code: str) -> None:
+    found = refusal(ProbeError(code=error, message="8 of 8 elsewhere"))
+    assert found is not None
+    assert (found.code, found.severity, found.reason) == (code, SEVERITIES[code], "8 of 8 elsewhere")
+    part = refused("0@1", ProbeError(code=error, message="8 of 8 elsewhere"))
+    assert (part.flag, part.reason) == (found, f"{error}: 8 of 8 elsewhere")
+
+
+@pytest.mark.parametrize("error", ["unsupported", "no_memory", "deadline", "check_failed"])
+def test_other_refusals_have_none(error: str) -> None:
+    assert refusal(ProbeError(code=error, message="")) is None
+
+
+def failed(code: str, *warned: str) -> ProbeDocument:
+    warnings = [{"code": each, "message": f"{each} was seen"} for each in warned]
+    return document(status="failed", error={"code": code, "message": "no"}, warnings=warnings, result=None)
+
+
+def test_a_step_that_is_refused_whole_has_the_name_too() -> None:
+    throttled = step_refusal(failed("unsupported", "INTERFERENCE_UNREADABLE", "RT_THROTTLE_POSSIBLE"))
+    assert throttled is not None
+    assert (throttled.code, throttled.reason) == ("RT_THROTTLE_POSSIBLE", "RT_THROTTLE_POSSIBLE was seen")
+    moved = step_refusal(failed("placement_wrong", "HUGEPAGE_EXHAUSTED"))
+    assert moved is not None
+    assert moved.code == "PLACEMENT_WRONG"
+    assert step_refusal(failed("deadline")) is None
+    assert step_refusal(document()) is None
+
+
+def test_warnings_that_are_flags_are_raised_by_their_name() -> None:
+    warnings = [
+        {"code": "HUGEPAGE_EXHAUSTED", "message": "node 1 has too few"},
+        {"code": "INTERFERENCE_UNREADABLE", "message": "x"},
+    ]
+    assert [(each.code, each.severity) for each in document_flags(document(warnings=warnings))] == [
+        ("HUGEPAGE_EXHAUSTED", "warn")
+    ]
+
+
+def test_the_proof_of_all_pages_is_their_sum() -> None:
+    made = raw()
+    placements = made["result"]["points"][0]["placements"]
+    for number, each in enumerate(placements):
+        each["pages"] = {**each["pages"], "total": 512, "checked": 512, "on_node": 512 - (number == 0)}
+    count = sum(len(point["placements"]) for point in made["result"]["points"])
+    assert count == len(placements)
+    proof = pages_proof(read_document(made))
+    assert proof == PagesProof(buffers=count, total=512 * count, checked=512 * count, on_node=512 * count - 1)
+    del placements[0]["pages"]["total"]
+    sampled = pages_proof(read_document(made))
+    assert sampled is not None
+    assert sampled.total is None
+
+
+def test_a_document_without_buffers_proves_nothing_of_pages() -> None:
+    jitter = json.loads((FIXTURES / "sutprobe" / "jitter.json").read_text(encoding="utf-8"))
+    assert pages_proof(read_document(jitter)) is None
+    assert pages_proof(failed("deadline")) is None
