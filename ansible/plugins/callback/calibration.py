@@ -15,6 +15,8 @@ type: stdout
 short_description: Progress and results of a calibration
 description:
   - Shows the progress of each SUT, failures in full, and where the results are.
+extends_documentation_fragment:
+  - default_callback
 author: The calibration harness contributors
 """
 

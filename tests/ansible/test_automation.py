@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The playbooks under ansible-runner and as a project of AWX, and the definition of the container that they need."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ansible_runner
+import pytest
+import yaml
+from support import PATIENCE_S, ROOT, SLOW, TINY, Lab, processes_of
+
+from calibration.results.store import read_run
+
+DEFINITION = ROOT / "execution-environment.yml"
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # ansible-runner's own
+
+
+def written() -> dict[str, int]:
+    """Return every file of the checkout with the time of its last change; tests and git write some themselves."""
+    own = {".git", ".pytest_cache", "__pycache__", ".hypothesis"}
+    return {
+        str(path.relative_to(ROOT)): path.stat().st_mtime_ns
+        for path in ROOT.rglob("*")
+        if path.is_file() and not own & set(path.relative_to(ROOT).parts)
+    }
+
+
+def job(lab: Lab, playbook: str, variables: dict[str, object], **options: Any) -> ansible_runner.Runner:
+    """Run *playbook* as AWX does: by ansible-runner, with the checkout as project and an inventory of its own."""
+    data = lab.directory / "private"
+    (data / "inventory").mkdir(parents=True, exist_ok=True)
+    hosts = {"localhost": {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}}
+    (data / "inventory" / "hosts.json").write_text(json.dumps({"all": {"hosts": hosts}}))
+    environment = lab.environment(
+        CALIBRATION_CACHE_DIR=str(lab.directory / "cache"),
+        # What AWX sets: the project's own roles, by the path in ansible.cfg, behind those of a requirements file.
+        ANSIBLE_ROLES_PATH=f"{data}/requirements_roles:roles:~/.ansible/roles",
+    )
+    environment.pop("ANSIBLE_CONFIG")  # the project's ansible.cfg is found because the job starts in the project
+    return ansible_runner.run(
+        private_data_dir=str(data),
+        project_dir=str(ROOT),
+        playbook=f"playbooks/{playbook}",
+        envvars=environment,
+        extravars={
+            "calibration_results_dir": str(lab.results),
+            "calibration_remote_base": str(lab.remote),
+            "report_site_dir": str(lab.directory / "site"),
+            "report_site": False,
+            **variables,
+        },
+        quiet=True,
+        settings={"pexpect_timeout": 1},
+        **options,
+    )
+
+
+@pytest.fixture
+def runner_lab(lab: Lab) -> Lab:
+    """A lab whose caches lie outside the checkout; the built program is brought along."""
+    shutil.copytree(ROOT / ".cache" / "kernels", lab.directory / "cache" / "kernels")
+    return lab
+
+
+def test_ansible_runner_calibrates_and_writes_nothing_into_the_project(runner_lab: Lab) -> None:
+    before = written()
+    ended = job(runner_lab, "calibrate.yml", {"calibration_profile": str(TINY)})
+    assert (ended.status, ended.rc) == ("successful", 0), ended.stdout.read()
+    (run,) = runner_lab.runs()
+    assert read_run(run).run.status == "complete"
+    assert ended.stats["failures"] == ended.stats["dark"] == {}
+    assert written() == before
+    assert runner_lab.leftovers() == []
+
+
+def test_ansible_runner_learns_that_a_job_failed_and_why(runner_lab: Lab) -> None:
+    ended = job(runner_lab, "calibrate.yml", {"calibration_profile": "thorough"})
+    assert (ended.status, ended.rc) == ("failed", 2)
+    failures = [each for each in ended.events if each["event"] == "runner_on_failed"]
+    assert any("expected one of the profiles" in json.dumps(each["event_data"]["res"]) for each in failures)
+    assert runner_lab.runs() == []
+
+
+def test_a_cancelled_job_ends_and_the_cleanup_playbook_keeps_what_was_measured(runner_lab: Lab) -> None:
+    until = time.monotonic() + PATIENCE_S
+
+    def second_step_runs() -> bool:
+        assert time.monotonic() < until
+        kept = any('"record":"step"' in path.read_text() for path in runner_lab.results.rglob("records.jsonl"))
+        return kept and any("sutprobe" in each for each in processes_of(runner_lab.remote))
+
+    ended = job(runner_lab, "calibrate.yml", {"calibration_profile": str(SLOW)}, cancel_callback=second_step_runs)
+    assert ended.status == "canceled"
+    while processes_of(runner_lab.remote):
+        assert time.monotonic() < until, "what was started on the SUT ends by itself"
+        time.sleep(0.1)
+    (run,) = runner_lab.runs()
+    tidied = job(runner_lab, "cleanup.yml", {"calibration_run_id": run.name})
+    assert (tidied.status, tidied.rc) == ("successful", 0), tidied.stdout.read()
+    document = read_run(run)
+    assert document.run.status == "interrupted"
+    assert [each.kind for each in document.measurements] == ["idle_latency"]
+    assert list(runner_lab.remote.iterdir()) == []
+
+
+def test_the_display_works_under_ansible_runner_where_it_is_asked_for(runner_lab: Lab, monkeypatch: Any) -> None:
+    plain = runner_lab.environment
+    own = {
+        "ANSIBLE_STDOUT_CALLBACK": "calibration",
+        "ANSIBLE_CALLBACK_PLUGINS": str(ROOT / "ansible" / "plugins" / "callback"),
+    }
+    monkeypatch.setattr(Lab, "environment", lambda _self, **extra: plain(**own, **extra))
+    ended = job(runner_lab, "calibrate.yml", {"calibration_profile": str(TINY)})
+    text = ended.stdout.read()
+    assert ended.rc == 0, text
+    assert "localhost: complete, 1 measured" in text
+    assert [each["event"] for each in ended.events][-1] == "playbook_on_stats"
+
+
+def test_a_project_needs_nothing_fetched_and_asks_nothing() -> None:
+    assert (ROOT / "ansible.cfg").is_file()
+    for path in ("collections/requirements.yml", "roles/requirements.yml"):
+        assert not (ROOT / path).exists()
+    for playbook in (ROOT / "playbooks").glob("*.yml"):
+        for play in yaml.safe_load(playbook.read_text()):
+            assert "vars_prompt" not in play
+    used = set()
+    for path in (*(ROOT / "roles").rglob("tasks/*.yml"), *(ROOT / "playbooks").glob("*.yml")):
+        used |= set(re.findall(r"^\s*(?:- )?([a-z_]+\.[a-z_]+)\.[a-z_]+:", path.read_text(), re.MULTILINE))
+    assert used == {"ansible.builtin"}  # collections would have to be in the execution environment
+
+
+# The execution environment
+
+
+def build_context(definition: Path, place: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "ansible_builder", "create", "-f", str(definition), "-c", str(place)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_S,
+    )
+
+
+def test_the_execution_environment_is_one_and_has_our_requirements(tmp_path: Path) -> None:
+    done = build_context(DEFINITION, tmp_path / "context")
+    assert done.returncode == 0, done.stdout + done.stderr
+    lock = ROOT / "requirements" / "calibrate.txt"
+    assert (tmp_path / "context" / "_build" / "requirements" / "calibrate.txt").read_bytes() == lock.read_bytes()
+    recipe = next(path for name in ("Containerfile", "Dockerfile") if (path := tmp_path / "context" / name).exists())
+    assert "pip install --no-cache-dir --require-hashes --requirement" in recipe.read_text()
+    pinned = re.findall(r"^(ansible-core==\S+) ; python_full_version >= '3.12'", lock.read_text(), re.MULTILINE)
+    assert [yaml.safe_load(DEFINITION.read_text())["dependencies"]["ansible_core"]["package_pip"]] == pinned
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda each: each.update(version=9), "schema version"),
+        (lambda each: each["dependencies"].update(pythons="x"), "pythons"),
+    ],
+    ids=["version", "key"],
+)
+def test_a_wrong_execution_environment_is_refused(
+    spoil: Callable[[dict[str, Any]], None], said: str, tmp_path: Path
+) -> None:
+    content = yaml.safe_load(DEFINITION.read_text())
+    spoil(content)
+    definition = tmp_path / DEFINITION.name
+    definition.write_text(yaml.safe_dump(content))
+    (tmp_path / "requirements").mkdir()
+    shutil.copy(ROOT / "requirements" / "calibrate.txt", tmp_path / "requirements")
+    done = build_context(definition, tmp_path / "context")
+    assert done.returncode != 0
+    assert said in done.stdout + done.stderr
