@@ -22,12 +22,13 @@ from typing import Final, Literal, get_args
 
 from calibration import __version__
 from calibration.errors import EnvironmentLacksError, InputError
+from calibration.places import CACHE
 
 Target = Literal["x86_64", "aarch64"]
 TARGETS: Final[tuple[Target, ...]] = get_args(Target)
 
 SOURCES_DIRECTORY: Final = Path(__file__).parent / "kernels"
-CACHE_DIRECTORY: Final = Path(__file__).parent.parent / ".cache"
+CACHE_DIRECTORY: Final = CACHE
 
 PROGRAM: Final = "sutprobe"
 RECORD: Final = "build.json"

@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from calibration.errors import BAD_INPUT, ENVIRONMENT, GOOD, INTERRUPTED, VERDICT_FAILED
+from calibration.places import CACHE, CACHE_VARIABLE
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 PLAYBOOK = CHECKOUT / "playbooks" / "calibrate.yml"
@@ -64,6 +65,8 @@ def run_command(profile: str | None, ansible_options: tuple[str, ...]) -> None:
     if not PLAYBOOK.is_file():
         raise click.UsageError(f"expected the playbooks of a checkout beside the package, found no {PLAYBOOK}")
     os.environ.setdefault("ANSIBLE_CONFIG", str(CHECKOUT / "ansible.cfg"))
+    if os.environ.get(CACHE_VARIABLE):
+        os.environ.setdefault("ANSIBLE_HOME", str(CACHE / "ansible"))
     arguments = ["ansible-playbook", str(PLAYBOOK), *ansible_options]
     if profile is not None:
         arguments += ["--extra-vars", f"calibration_profile={profile}"]

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from fcntl import LOCK_EX, flock
 from pathlib import Path
 
+from calibration import places
 from calibration.errors import EnvironmentLacksError, InputError
 from calibration.report import filters
 from calibration.report.environment import TEMPLATES, environment
@@ -28,7 +29,7 @@ from calibration.results.store import RUN, SCHEMA_FILE, find_runs, validate
 CHECKOUT = Path(__file__).resolve().parents[2]
 DOCS = CHECKOUT / "docs"
 SITE = DOCS / "_build" / "html"
-CACHE = CHECKOUT / ".cache" / "site"
+CACHE = places.CACHE / "site"
 
 PAGES = "calibration"
 """Folder of the site with the pages of runs."""

@@ -71,6 +71,7 @@ class Lab:
             "TMPDIR": str(self.directory),
             "PYTHONDONTWRITEBYTECODE": "1",
             "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
+            "ANSIBLE_HOME": str(self.directory / "ansible"),
             "ANSIBLE_LOCAL_TEMP": str(self.directory / "local"),
             **extra,
         }
