@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a fleet costs its controller: the real playbook against simulated SUTs, and beside it plain ansible by hand.
 
-For each number of SUTs: ``playbooks/calibrate.yml`` as it is, with documents, pages and the site, over real connections
-to an sshd per SUT (bench/suts.py). Then what a lab would type without it: put the program there, ``ansible -m command``
+For each number of SUTs: ``playbooks/calibrate.yml`` as it is, with documents and pages, over real connections to an
+sshd per SUT (bench/suts.py). The site, which the playbook builds once in the end, is built and counted by itself. Then what a lab would type without it: put the program there, ``ansible -m command``
 once per step for all SUTs, take it away again. The cost counts every process of the controller, masters of connections
 included (bench/meter.py), and nothing of the SUTs. A fleet in which one SUT is slow shows what the others wait for.
 
@@ -78,7 +78,6 @@ class Setting:
     kernels: Path
     target: Target
     forks: int
-    site: bool
 
     def environment(self, folder: Path) -> dict[str, str]:
         """Return the environment of a command: nothing of the caller's but what a program needs."""
@@ -129,7 +128,7 @@ def tail(log: Path, lines: int = 15) -> str:
 
 
 @contextmanager
-def prepared(work: Path, profile: str, *, forks: int, site: bool) -> Iterator[Setting]:
+def prepared(work: Path, profile: str, *, forks: int) -> Iterator[Setting]:
     """Make the plan of this machine, as every simulated SUT will have it, and the stand-in that answers it."""
     machine = platform.machine()
     target = next((each for each in TARGETS if each == machine), None)
@@ -139,7 +138,7 @@ def prepared(work: Path, profile: str, *, forks: int, site: bool) -> Iterator[Se
     source = kernel_source()
     keep_kernel(work / "kernels", target, stand_in(steps, work / "answers", source), source)
     with tempfile.TemporaryDirectory(prefix="cp-") as sockets:
-        yield Setting(work, Path(sockets), profile, steps, work / "kernels", target, forks, site)
+        yield Setting(work, Path(sockets), profile, steps, work / "kernels", target, forks)
 
 
 def calibrate(setting: Setting, servers: Servers, folder: Path) -> dict[str, Any]:
@@ -153,8 +152,7 @@ def calibrate(setting: Setting, servers: Servers, folder: Path) -> dict[str, Any
         "calibration_testbed": "fleet",
         "calibration_results_dir": str(folder / "results"),
         "kernels_prebuilt": str(setting.kernels),
-        "report_site": setting.site,
-        "report_site_dir": str(folder / "site"),
+        "report_site": False,
     }
     inventory.write_text(yaml.safe_dump(servers.inventory(**variables)), encoding="utf-8")
     command = [sys.executable, "-m", "calibration.cli", "run", "-i", str(inventory), "--forks", str(setting.forks)]
@@ -264,12 +262,30 @@ def by_hand(setting: Setting, servers: Servers, folder: Path) -> dict[str, Any]:
     }
 
 
-def measure(setting: Setting, count: int, *, plain: bool) -> dict[str, Any]:
+SITE_CODE = (
+    "import sys; from pathlib import Path; from calibration.report import DOCS, build_site; "
+    "build_site(Path(sys.argv[1]), DOCS, Path(sys.argv[2]))"
+)
+"""What the playbook does once for all SUTs after the last page."""
+
+
+def site(setting: Setting, suts: int, folder: Path) -> dict[str, Any]:
+    """Build the site of the runs in *folder*; return what it costs."""
+    log = folder / "site.log"
+    command = [sys.executable, "-c", SITE_CODE, str(folder / "results"), str(folder / "site")]
+    usage = metered(command, setting.environment(folder), log)
+    if usage.exit_code:
+        raise EnvironmentLacksError(f"expected the site to be built, found exit code {usage.exit_code}\n{tail(log)}")
+    return {"site_cpu_s_per_sut": round(usage.cpu_s / suts, 3), "site_wall_s": round(usage.wall_s, 2)}
+
+
+def measure(setting: Setting, count: int, *, plain: bool, site_too: bool) -> dict[str, Any]:
     """Return what a fleet of *count* SUTs costs."""
     with _folder(setting.work, f"n{count}") as folder, Servers(fleet(count, KERNEL_S), folder / "suts") as servers:
         figures = calibrate(setting, servers, folder)
         stored = sorted(figures.pop("stored_s").values())
-        beside = by_hand(setting, servers, folder) if plain else {}
+        beside = site(setting, count, folder) if site_too else {}
+        beside |= by_hand(setting, servers, folder) if plain else {}
         return {
             "suts": count,
             **figures,
@@ -339,7 +355,6 @@ def document_of(
         "steps": len(setting.steps),
         "kernel_s": KERNEL_S,
         "forks": setting.forks,
-        "site": setting.site,
         "machine": {
             "cpus": len(os.sched_getaffinity(0)),
             "python": platform.python_version(),
@@ -376,7 +391,14 @@ def counts_of(text: str) -> list[int]:
 @click.option("--forks", type=click.IntRange(1), default=50, show_default=True, help="As for ansible-playbook.")
 @click.option("--plain/--no-plain", default=True, show_default=True, help="Plain ansible beside it.")
 @click.option("--slow/--no-slow", "slow_one", default=True, show_default=True, help="A fleet with one slow SUT.")
-@click.option("--site/--no-site", default=True, show_default=True, help="Build the site, as the playbook does.")
+@click.option(
+    "--site",
+    "site_most",
+    type=click.IntRange(0),
+    default=10,
+    show_default=True,
+    help="Up to so many SUTs the site is built and counted too; it takes a second per page.",
+)
 @click.option(
     "--lock", "locks", multiple=True, type=click.Path(path_type=Path), help="File to hold a lock on meanwhile."
 )
@@ -388,7 +410,7 @@ def fleet_command(
     forks: int,
     plain: bool,
     slow_one: bool,
-    site: bool,
+    site_most: int,
     locks: tuple[Path, ...],
 ) -> None:
     """Measure what N simulated SUTs cost their controller."""
@@ -403,12 +425,12 @@ def fleet_command(
             raise InputError(f"expected --json in a directory that is there, found {json_file}")
         with (
             tempfile.TemporaryDirectory(prefix="fleet-") as name,
-            prepared(Path(name), profile, forks=forks, site=site) as setting,
+            prepared(Path(name), profile, forks=forks) as setting,
         ):
             try:
                 for count in counts:
                     with held(locks):
-                        fleets.append(measure(setting, count, plain=plain))
+                        fleets.append(measure(setting, count, plain=plain, site_too=count <= site_most))
                     click.echo(line_of(fleets[-1]))
                 if slow_one:
                     with held(locks):

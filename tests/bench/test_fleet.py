@@ -34,7 +34,7 @@ def sshd() -> None:
 
 @pytest.fixture
 def setting(tmp_path: Path) -> Iterator[fleet.Setting]:
-    with fleet.prepared(tmp_path, str(TINY), forks=5, site=False) as prepared:
+    with fleet.prepared(tmp_path, str(TINY), forks=5) as prepared:
         yield prepared
 
 
@@ -60,7 +60,7 @@ def _commands() -> list[str]:
 @pytest.mark.usefixtures("sshd")
 def test_a_small_fleet_has_all_figures(tmp_path: Path) -> None:
     target = tmp_path / "fleet.json"
-    arguments = ["--suts", "2", "--no-slow", "--no-site", "--profile", str(TINY), "--json", str(target)]
+    arguments = ["--suts", "2", "--no-slow", "--site", "0", "--profile", str(TINY), "--json", str(target)]
     done = subprocess.run(
         [sys.executable, str(ROOT / "bench" / "fleet.py"), *arguments], capture_output=True, text=True, check=False
     )
