@@ -2,9 +2,10 @@
 """What a fleet costs its controller: the real playbook against simulated SUTs, and beside it plain ansible by hand.
 
 For each number of SUTs: ``playbooks/calibrate.yml`` as it is, with documents and pages, over real connections to an
-sshd per SUT (bench/suts.py). The site, which the playbook builds once in the end, is built and counted by itself. Then what a lab would type without it: put the program there, ``ansible -m command``
-once per step for all SUTs, take it away again. The cost counts every process of the controller, masters of connections
-included (bench/meter.py), and nothing of the SUTs. A fleet in which one SUT is slow shows what the others wait for.
+sshd per SUT (bench/suts.py). The site, which the playbook builds once in the end, is built and counted by itself. Then
+what a lab would type without it: put the program there, ``ansible -m command`` once per step for all SUTs, take it away
+again. The cost counts every process of the controller, masters of connections included (bench/meter.py), and nothing of
+the SUTs. A fleet in which one SUT is slow shows what the others wait for.
 
 Exit codes are those of every command: 0 done, also where a target is missed; 2 bad usage; 3 the environment cannot do
 it, or a SUT did not come to its document; 4 interrupted, with what was measured until then.
