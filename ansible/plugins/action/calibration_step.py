@@ -75,8 +75,17 @@ def refuse_constant(name):
 
 def nested(value, levels):
     """Return whether *value* has more than *levels* levels."""
-    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return levels < 0 or any(nested(each, levels - 1) for each in inside)
+    inside = [value]
+    for _ in range(levels + 1):
+        inside = [
+            each
+            for part in inside
+            if isinstance(part, (dict, list))
+            for each in (part.values() if isinstance(part, dict) else part)
+        ]
+        if not inside:
+            return False
+    return True
 
 
 def read_answer(stdout):

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks the variables that an inventory or a command line sets for any of the roles, all at once.
+
+Ansible would check those of a role each time the role begins, in a task of its own per SUT: a quarter of what all tasks
+of a SUT cost the controller. The defaults need no check: a test holds them and the specifications together.
+"""
+
+from __future__ import annotations
+
+import functools
+import glob
+import os
+import sys
+
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible.parsing.yaml.loader import AnsibleLoader
+
+sys.path.append(os.path.abspath(__file__ + "/../../plugin_utils"))
+
+from calibration_plugins import ROOT, CalibrationAction
+
+from calibration.errors import InputError
+
+
+@functools.cache
+def options_of_roles():
+    """Return what each role's entry point ``main`` specifies, by role."""
+    found = {}
+    for path in sorted(glob.glob(os.path.join(ROOT, "roles", "*", "meta", "argument_specs.yml"))):
+        with open(path, encoding="utf-8") as stream:
+            specs = AnsibleLoader(stream).get_single_data()["argument_specs"]
+        found[path.split(os.sep)[-3]] = specs.get("main", {}).get("options", {})
+    return found
+
+
+def faults(options, given):
+    """Return what is wrong with the variables *given*, whose specifications are among *options*."""
+    spec = {name: {**options[name], "required": False} for name in given}
+    return ArgumentSpecValidator(spec).validate(given).error_messages
+
+
+class ActionModule(CalibrationAction):
+    """Fail where a variable is not of its type, or none of its choices."""
+
+    SPEC = {"argument_spec": {}}
+
+    def run(self, tmp=None, task_vars=None):
+        """Keep the variables, which ``act`` is not given."""
+        self.variables = task_vars or {}
+        return super().run(tmp, task_vars)
+
+    def act(self, arguments):
+        """Return nothing but that all is well. Raises InputError with all faults, by role."""
+        found = []
+        for role, options in options_of_roles().items():
+            given = {name: self._templar.template(self.variables[name]) for name in options if name in self.variables}
+            found += [f"{role}: {fault}" for fault in faults(options, given)]
+        if found:
+            raise InputError("; ".join(found) + ". What each variable may be stands in docs/guide/lab.rst.")
+        return {}

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The variables of all roles are checked at once, by what the roles themselves specify."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+from support import ROOT, Lab, load_plugin
+
+SETTINGS = load_plugin("action", "calibration_settings")
+
+
+def test_every_role_with_variables_takes_part() -> None:
+    found = SETTINGS.options_of_roles()
+    assert sorted(found) == sorted(path.parts[-3] for path in ROOT.glob("roles/*/meta/argument_specs.yml"))
+    assert "measure_grace_s" in found["measure"]
+
+
+def test_what_is_missing_is_left_to_the_defaults() -> None:
+    assert SETTINGS.faults({"wanted": {"type": "int", "required": True}}, {}) == []
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ({"type": "float"}, "soon"),
+        ({"type": "str", "choices": ["a"]}, "b"),
+        ({"type": "dict"}, "no"),
+        ({"type": "int"}, []),
+    ],
+)
+def test_a_variable_that_is_not_what_its_role_specifies_is_told(option: dict[str, object], value: object) -> None:
+    faults = SETTINGS.faults({"some_name": option}, {"some_name": value})
+    assert len(faults) == 1
+    assert "some_name" in faults[0]
+
+
+def test_the_playbook_leaves_all_checking_of_roles_to_it() -> None:
+    text = (ROOT / "playbooks" / "calibrate.yml").read_text(encoding="utf-8")
+
+    def imports(tasks: list[dict[str, object]]) -> list[dict[str, object]]:
+        found = []
+        for task in tasks:
+            for name, value in task.items():
+                if name in {"block", "rescue", "always"} and isinstance(value, list):
+                    found += imports(value)
+                if name == "ansible.builtin.import_role" and isinstance(value, dict):
+                    found.append(value)
+        return found
+
+    roles = [each for play in yaml.safe_load(text) for each in imports(play.get("tasks", []))]
+    assert len(roles) > 5
+    assert [each["name"] for each in roles if each.get("rolespec_validate") is not False] == []
+
+
+def test_a_wrong_variable_ends_the_calibration_as_bad_input(lab: Lab, tmp_path: Path) -> None:
+    ended = lab.run("calibrate.yml", "-e", "measure_grace_s=soon", "-e", "calibration_profile=quick")
+    assert "measure: argument 'measure_grace_s' is of type" in ended.text
+    assert ended.rc != 0
+    assert not lab.runs()
+    assert tmp_path.is_dir()
