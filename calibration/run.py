@@ -4,6 +4,7 @@
 The playbook runs in this very process, so that signals reach Ansible directly and nothing has to be passed on.
 """
 
+import json
 import os
 import sys
 from pathlib import Path
@@ -18,6 +19,9 @@ PLAYBOOK = CHECKOUT / "playbooks" / "calibrate.yml"
 
 ANSIBLE_EXIT_CODES = {0: GOOD, 2: VERDICT_FAILED, 5: BAD_INPUT, 99: INTERRUPTED, 130: INTERRUPTED, 250: ENVIRONMENT}
 """``ansible-playbook``'s exit codes in ours; those left out (errors in the inventory or the playbook) are bad input."""
+
+NEWEST = "newest"
+"""Stands for the newest run in which something is missing; no run is called so."""
 
 
 class _Reasons:
@@ -56,8 +60,15 @@ def exit_code_of(ansible_code: int, noted: set[int]) -> int:
     "run", context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": ["--help"]}
 )
 @click.option("--profile", help="quick (the default), nightly, full, or the path of a .yml file.")
+@click.option(
+    "--resume",
+    is_flag=False,
+    flag_value=NEWEST,
+    metavar="[RUN_ID]",
+    help="Go on with this run, or with the newest in which something is missing, instead of beginning one.",
+)
 @click.argument("ansible_options", nargs=-1, type=click.UNPROCESSED)
-def run_command(profile: str | None, ansible_options: tuple[str, ...]) -> None:
+def run_command(profile: str | None, resume: str | None, ansible_options: tuple[str, ...]) -> None:
     """Calibrate the SUTs of an inventory (default: this machine).
 
     ANSIBLE_OPTIONS are those of ansible-playbook, for example: -i lab.yml --limit t3-sut2 --become
@@ -70,6 +81,9 @@ def run_command(profile: str | None, ansible_options: tuple[str, ...]) -> None:
     arguments = ["ansible-playbook", str(PLAYBOOK), *ansible_options]
     if profile is not None:
         arguments += ["--extra-vars", f"calibration_profile={profile}"]
+    if resume is not None:
+        named = {} if resume == NEWEST else {"calibration_run_id": resume}
+        arguments += ["--extra-vars", json.dumps({"calibration_resume": True, **named})]
     sys.argv = arguments
 
     from ansible.cli.playbook import PlaybookCLI  # noqa: PLC0415 - reads its configuration when imported

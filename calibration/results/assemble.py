@@ -63,7 +63,7 @@ class _Attempt:
     """What the records say about one attempt."""
 
     began: AttemptRecord
-    changes: dict[tuple[str, str], Change]
+    changes: tuple[Change, ...]
     ended: str | None = None
     finished_at: datetime | None = None
     interrupted: bool = False
@@ -97,8 +97,7 @@ def _history(directory: Path) -> _History:
     history = _History()
     for record in records(directory):
         if isinstance(record, AttemptRecord):
-            changes = {(each.setting, each.where): each for each in record.changes}
-            history.attempts.append(_Attempt(began=record, changes=changes))
+            history.attempts.append(_Attempt(began=record, changes=record.changes))
             continue
         if not history.attempts:
             break
@@ -111,7 +110,7 @@ def _history(directory: Path) -> _History:
             case NoteRecord():
                 attempt.ended = record.reason
             case RestoredRecord():
-                attempt.changes |= {(each.setting, each.where): each for each in record.changes}
+                attempt.changes = record.changes
             case EndRecord():
                 attempt.finished_at, attempt.interrupted = record.finished_at, record.interrupted
     if not history.attempts or isinstance(history.attempts[0].began, ResumeRecord):
@@ -213,7 +212,7 @@ def _attempts(history: _History, not_measured: Sequence[NotMeasured]) -> Iterato
             capture=began.capture,
             capture_sha256=began.capture_sha256,
             checks=began.checks,
-            changes=tuple(each.changes.values()),
+            changes=each.changes,
             ended=ended,
         )
 

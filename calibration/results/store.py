@@ -12,7 +12,7 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
@@ -26,6 +26,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from calibration import __version__
 from calibration.context import load
+from calibration.context.cpulists import format_cpulist
 from calibration.context.model import Context
 from calibration.errors import EnvironmentLacksError, InputError
 from calibration.judge.limits import Limit
@@ -128,7 +129,7 @@ class NoteRecord(Model):
 
 
 class RestoredRecord(Model):
-    """What this attempt, or somebody for it, put back on the SUT; each replaces the change of the same setting."""
+    """All changes of this attempt, with what was put back and by whom; they take the place of those known before."""
 
     record: Literal["restored"] = "restored"
     changes: tuple[Change, ...]
@@ -286,6 +287,152 @@ def record_not_begun(
     return directory
 
 
+def resume(
+    directory: Path,
+    *,
+    capture: bytes,
+    now: datetime,
+    boot_id: str | None = None,
+    examine: Callable[[Context, Plan], Iterable[Check]] = lambda _context, _plan: (),
+    changes: Iterable[Change] = (),
+) -> BegunRun:
+    """Go on with the run in *directory*, and return it with the steps of its plan that have no result yet.
+
+    Raises ``NotBegunError``, with the attempt recorded, where *capture* is not of the SUT as it was when the run began,
+    or where a blocking expectation (see ``begin``) is not met; ``InputError`` where the capture cannot be used,
+    ``EnvironmentLacksError`` where nothing can be written.
+    """
+    start = next(each for each in records(directory) if isinstance(each, StartRecord))
+    name = None
+    try:
+        name = _keep_capture(directory, capture)
+        context = load(directory / name)
+        attempt = ResumeRecord(
+            started_at=now,
+            boot_id=boot_id,
+            capture=name,
+            capture_sha256=hashlib.sha256(capture).hexdigest(),
+            checks=tuple(examine(context, start.plan)),
+            changes=tuple(changes),
+        )
+        _append(directory, attempt)
+    except BaseException as error:
+        if name is not None:
+            (directory / name).unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise _unwritable(directory, error) from error
+        raise
+    other = differences(load(directory / start.capture), context)
+    refused = f"the SUT is not the one that the run began on: {'; '.join(other)}" if other else refusal(attempt.checks)
+    if refused is not None:
+        record_note(directory, refused)
+        raise NotBegunError(refused)
+    return BegunRun(directory=str(directory), plan=remaining(directory, start.plan))
+
+
+def remaining(directory: Path, plan: Plan) -> Plan:
+    """Return *plan* with those of its steps that have no result in the records in *directory*."""
+    done = {each.step.id for each in records(directory) if isinstance(each, StepRecord) and each.outcome == "ok"}
+    steps = tuple(step for step in plan.steps if step.id not in done)
+    return plan.model_copy(
+        update={
+            "steps": steps,
+            "expected_duration_s": round(sum(step.expected_duration_s for step in steps), 1),
+            "longest_duration_s": round(sum(step.longest_duration_s for step in steps), 1),
+        }
+    )
+
+
+def differences(before: Context, now: Context) -> list[str]:
+    """Return in what the SUT of *now* is another than that of *before*, as far as figures depend on it.
+
+    How much memory is free, the load and the boot may differ.
+    """
+
+    def facts(context: Context) -> dict[str, str]:
+        firmware, topology, isolation = context.firmware, context.topology, context.isolation
+        return {
+            "kernel": str(context.capture.uname),
+            "kernel command line": "none" if context.cmdline is None else context.cmdline.text.strip(),
+            "processor": "; ".join(
+                f"{each.vendor} {each.name} {each.family} {each.model} {each.stepping}"
+                for each in context.processor.models
+            ),
+            "microcode": ", ".join(str(each.microcode) for each in context.processor.models),
+            "BIOS": f"{firmware.bios_vendor} {firmware.bios_version} {firmware.bios_date}",
+            "CPUs": format_cpulist(context.online_cpus),
+            "cores": f"{len(topology.cores)} with {topology.threads_per_core} threads each",
+            "nodes": "; ".join(
+                f"{node.id}: CPUs {format_cpulist(node.cpus)}{'' if node.memory_bytes else ', without memory'}"
+                for node in context.nodes
+            ),
+            "distances between nodes": str(context.distances),
+            "isolated CPUs": f"{format_cpulist(isolation.isolated)} (tickless: {format_cpulist(isolation.nohz_full)})",
+        }
+
+    first, second = facts(before), facts(now)
+    return [f"{name}: expected {first[name]}, found {second[name]}" for name in first if first[name] != second[name]]
+
+
+def record_reason(
+    results: Path,
+    *,
+    testbed: str,
+    sut: str,
+    run_id: str,
+    profile: str,
+    now: datetime,
+    reason: str,
+    checks: Iterable[Check] = (),
+) -> Path:
+    """Record why the attempt that is under way ended, or that none could begin; return the run's directory.
+
+    Raises like ``record_not_begun``.
+    """
+    directory = run_directory(results, testbed, sut, run_id)
+    if not (directory / RECORDS).exists() or has_ended(directory):
+        return record_not_begun(
+            results, testbed=testbed, sut=sut, run_id=run_id, profile=profile, now=now, reason=reason, checks=checks
+        )
+    last = list(records(directory))[-1]
+    if not isinstance(last, NotBegunRecord | NoteRecord):  # else the reason is there, and nearer to the cause
+        record_note(directory, reason)
+    return directory
+
+
+def newest_missing(results: Path, suts: Collection[str]) -> str:
+    """Return the identifier of the newest run of any of *suts* in which something is missing.
+
+    Raises ``InputError`` where there is none.
+    """
+    found: dict[str, list[Path]] = {}
+    for path in results.glob("*/*/*/"):
+        if path.parent.name in suts and path.parent.parent.name != FOLDER and (path / RECORDS).is_file():
+            found.setdefault(path.name, []).append(path)
+    for run_id in sorted(found, reverse=True):
+        if not all(is_complete(path) for path in found[run_id]):
+            return run_id
+    raise InputError(
+        f"expected a run of these SUTs in which something is missing below {results}, found none; name one, or begin "
+        "a new run"
+    )
+
+
+def complete_suts(results: Path, run_id: str) -> list[str]:
+    """Return the SUTs of which the run *run_id* is complete. Raises ``InputError`` for what is no identifier."""
+    run_directory(results, "any", "any", run_id)
+    return sorted({path.parent.name for path in results.glob(f"*/*/{run_id}/") if is_complete(path)})
+
+
+def is_complete(directory: Path) -> bool:
+    """Return whether the run in *directory* has a run document that says that nothing is missing."""
+    try:
+        status = json.loads((directory / RUN).read_bytes())["run"]["status"]
+    except (OSError, ValueError, LookupError, TypeError):
+        return False
+    return bool(status == "complete")
+
+
 def has_begun(directory: Path) -> bool:
     """Return whether the run in *directory* has a plan."""
     return (directory / RECORDS).exists() and any(isinstance(each, StartRecord) for each in records(directory))
@@ -329,7 +476,16 @@ def _discard(directory: Path) -> None:
 
 
 def record_kernels(directory: Path, kernels: Kernels) -> None:
-    """Record the kernel bytes that will measure, as verified on the SUT."""
+    """Record the kernel bytes that will measure, as verified on the SUT.
+
+    Raises ``EnvironmentLacksError`` where the run began with other bytes: its figures would not belong together.
+    """
+    for each in records(directory):
+        if isinstance(each, KernelsRecord) and each.kernels.sha256 != kernels.sha256:
+            raise EnvironmentLacksError(
+                f"expected the kernel that the run began with, sha256 {each.kernels.sha256}, found {kernels.sha256}: "
+                "this checkout builds another. Resume with the version of then, or begin a new run"
+            )
     _append(directory, KernelsRecord(kernels=kernels))
 
 

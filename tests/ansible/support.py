@@ -13,6 +13,7 @@ from types import ModuleType
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
+TWO = HERE / "profiles" / "two.yml"
 TINY = HERE / "profiles" / "tiny.yml"
 SLOW = HERE / "profiles" / "slow.yml"
 BROKEN = HERE / "profiles" / "broken.yml"

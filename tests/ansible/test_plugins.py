@@ -14,7 +14,9 @@ import pytest
 from ansible.errors import AnsibleConnectionFailure
 from support import load_plugin
 
+from calibration.errors import EnvironmentLacksError
 from calibration.measurements.base import Step
+from calibration.reservation import REASONS, RESTARTED
 
 STEP_PLUGIN = load_plugin("action", "calibration_step")
 KERNEL_MODULE = load_plugin("modules", "sut_kernel")
@@ -138,6 +140,76 @@ def test_a_lost_connection_fails_the_step_and_after_two_nothing_is_tried(tmp_pat
 def test_a_connection_that_comes_back_is_used(tmp_path: Path) -> None:
     sut = Sut(AnsibleConnectionFailure("gone"), ANSWERS["ok"][0], AnsibleConnectionFailure("gone"), ANSWERS["ok"][0])
     assert [measure(sut, tmp_path)[0] for _ in range(4)] == ["failed", "ok", "failed", "ok"]
+
+
+class Returning(Sut):
+    """A step plugin whose SUT may be lost and come back; *reached* is what each look for it leads to."""
+
+    def __init__(self, reached: list[Any], *answers: Any) -> None:
+        super().__init__(*answers)
+        self.reached = reached
+        self._connection = SimpleNamespace(close=lambda: None, reset=lambda: None)
+
+    def ask(self, module: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        assert (module, arguments) == ("sut_kernel", {"path": "/tmp/calibration-x", "state": "ended"})
+        found = self.reached.pop(0)
+        if isinstance(found, BaseException):
+            raise found
+        return dict(found)
+
+
+def run_step(sut: Sut, begun: Path, *, reconnect_s: float = 30.0) -> tuple[str, list[str]]:
+    """Return the outcome of a step, and those that were recorded."""
+    end = STEP_PLUGIN.end_with_controller
+    STEP_PLUGIN.end_with_controller = lambda: None
+    try:
+        result = sut.act(
+            {
+                "step": step().model_dump(mode="json"),
+                "directory": str(begun),
+                "kernel": "/tmp/calibration-x/sutprobe",
+                "source_sha256": SOURCE,
+                "grace_s": 0.1,
+                "reconnect_s": reconnect_s,
+                "reservation": {"path": "/tmp/a reservation", "token": "0" * 32, "boot_id": "0" * 36},
+                "lease_s": 300.0,
+            }
+        )
+    finally:
+        STEP_PLUGIN.end_with_controller = end
+    kept = [json.loads(line) for line in (begun / "records.jsonl").read_text(encoding="utf-8").splitlines()]
+    return result["outcome"], [each["outcome"] for each in kept if each["record"] == "step"]
+
+
+def test_a_step_whose_connection_was_lost_is_tried_once_more_and_both_are_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(STEP_PLUGIN, "RECONNECT_PAUSE_S", 0)
+    sut = Returning([EnvironmentLacksError("gone"), {"ended": [7]}], AnsibleConnectionFailure("cut"), ANSWERS["ok"][0])
+    assert run_step(sut, tmp_path) == ("ok", ["failed", "ok"])
+    assert sut.reached == []
+
+
+def test_a_sut_that_does_not_come_back_is_not_asked_for_the_other_steps(tmp_path: Path) -> None:
+    sut = Returning([EnvironmentLacksError("gone")], AnsibleConnectionFailure("cut"))
+    assert run_step(sut, tmp_path, reconnect_s=0.0) == ("failed", ["failed"])
+    assert run_step(sut, tmp_path, reconnect_s=0.0) == ("failed", ["failed", "failed"])
+    assert len(sut.commands) == 1
+
+
+def test_a_sut_that_was_restarted_is_not_measured_and_every_step_says_so(tmp_path: Path) -> None:
+    refused = {"rc": RESTARTED, "stdout": "", "stderr": ""}
+    sut = Returning([{}], AnsibleConnectionFailure("cut"), refused)
+    assert run_step(sut, tmp_path)[0] == "failed"
+    assert run_step(sut, tmp_path)[0] == "failed"
+    assert len(sut.commands) == 2
+    kept = [json.loads(line) for line in (tmp_path / "records.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert [each["reason"] for each in kept][1:] == [REASONS[RESTARTED]] * 3
+
+
+def test_no_second_try_beside_a_kernel_that_does_not_end(tmp_path: Path) -> None:
+    sut = Returning([{"failed": True, "msg": "found [7] still there"}], AnsibleConnectionFailure("cut"))
+    assert run_step(sut, tmp_path) == ("failed", ["failed"])
 
 
 def test_a_kernel_is_put_into_a_private_directory_once(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from calibration.errors import EnvironmentLacksError, InputError
+from calibration.preflight import Check
 from calibration.results import store
 from calibration.results.assemble import assemble
 from calibration.results.model import Kernels
@@ -19,19 +20,28 @@ from calibration.results.store import (
     RECORDS,
     RUN,
     SCHEMA_FILE,
+    NotBegunError,
     StepRecord,
     begin,
+    complete_suts,
     find_runs,
     json_schema,
     new_run_id,
+    newest_missing,
     read_run,
+    record_end,
     record_kernels,
+    record_not_begun,
     record_note,
+    record_reason,
+    record_restored,
     record_step,
     records,
+    resume,
     run_directory,
     validate,
 )
+from calibration.tuning import Change
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 CAPTURE = (FIXTURES / "context" / "x86_64-two-nodes-smt.tar.gz").read_bytes()
@@ -310,3 +320,173 @@ def test_run_identifiers_sort_by_time_and_differ() -> None:
     assert len(first) > 40
     assert max(first) < new_run_id(datetime(2026, 1, 2, 3, 4, 6, tzinfo=UTC))
     assert all(run_directory(Path(os.sep), "t", "s", each) for each in first)
+
+
+# Attempts
+
+
+CHECK = Check(
+    name="kernel_release", title="Kernel release", expected="6.1.*", found="5.4.0", outcome="not_met", effect="blocking"
+)
+LATER = datetime(2026, 1, 2, 5, 4, 5, tzinfo=UTC)
+
+
+def names(directory: Path) -> dict[str, str]:
+    return dict(zip(("testbed", "sut", "run_id"), directory.parts[-3:], strict=True))
+
+
+def test_a_sut_that_was_never_reached_has_a_document(tmp_path: Path) -> None:
+    directory = record_not_begun(
+        tmp_path, testbed="t1", sut="s1", run_id="r1", profile="quick", now=NOW, reason="no route to it"
+    )
+    document = assemble(directory, now=LATER)
+    assert read_run(directory) == document
+    assert (document.run.status, document.context, document.plan) == ("not_begun", None, None)
+    (gone,) = document.not_measured
+    assert (gone.kind, gone.what, gone.reason) == ("run", "everything", "no route to it")
+    assert [each.ended for each in document.attempts] == ["no route to it"]
+
+
+def test_a_sut_that_is_not_as_expected_begins_nothing_and_says_why(tmp_path: Path) -> None:
+    fields = {"testbed": "t1", "sut": "s1", "run_id": "r1", "profile": "quick", "capture": CAPTURE, "now": NOW}
+    with pytest.raises(NotBegunError, match=r"expected 6\.1"):
+        begin(tmp_path, **fields, examine=lambda _context, _plan: [CHECK])
+    directory = tmp_path / "t1" / "s1" / "r1"
+    record_reason(tmp_path, **names(directory), profile="quick", now=NOW, reason="it failed")
+    document = assemble(directory, now=NOW)
+    assert document.run.status == "not_begun"
+    assert document.context is not None
+    (attempt,) = document.attempts
+    assert attempt.checks == (CHECK,)
+    assert "found 5.4.0" in str(attempt.ended)
+    record_end(directory, now=NOW)
+    # the same identifier may begin there once the SUT is as expected
+    begun = begin(tmp_path, **{**fields, "now": LATER}, examine=lambda _context, _plan: [])
+    assert begun.directory == str(directory)
+    finish(begun, "idle_latency")
+    document = assemble(directory, now=LATER)
+    assert [each.capture for each in document.attempts] == ["context.tar.gz", "context-2.tar.gz"]
+    assert len(document.measurements) == 1
+
+
+def test_an_expectation_that_does_not_block_marks_every_figure(tmp_path: Path) -> None:
+    flagged = CHECK.model_copy(update={"effect": "flag"})
+    begun = begin(
+        tmp_path,
+        testbed="t1",
+        sut="s1",
+        run_id="r1",
+        profile="quick",
+        capture=CAPTURE,
+        now=NOW,
+        examine=lambda _context, _plan: [flagged],
+    )
+    finish(begun, "idle_latency")
+    (measured,) = assemble(Path(begun.directory), now=NOW).measurements
+    assert "NOT_AS_EXPECTED" in {each.code for each in measured.validity.flags}
+
+
+def test_a_run_goes_on_with_the_steps_that_have_no_result(begun: store.BegunRun) -> None:
+    directory = Path(begun.directory)
+    finish(begun, "idle_latency")
+    finish(begun, "latency_matrix", outcome="failed", reason="the connection to the SUT was lost", document=None)
+    record_note(directory, "the SUT is gone")
+    record_end(directory, now=NOW)
+    before = assemble(directory, now=NOW)
+    assert before.run.status == "incomplete"
+    again = resume(directory, capture=CAPTURE, now=LATER, boot_id="b2")
+    assert [each.id for each in again.plan.steps] == [each.id for each in begun.plan.steps if each.id != "idle_latency"]
+    finish(begun, "latency_matrix")
+    record_end(directory, now=LATER)
+    document = assemble(directory, now=NOW)
+    assert {each.kind for each in document.measurements} == {"idle_latency", "latency_matrix"}
+    assert [each.ended for each in document.attempts] == ["the SUT is gone", None]
+    assert [each.boot_id for each in document.attempts] == [None, "b2"]
+    assert (document.run.started_at, document.run.finished_at) == (NOW, LATER)
+    assert assemble(directory, now=datetime(2027, 1, 1, tzinfo=UTC)) == document
+
+
+def test_a_result_is_not_lost_to_a_later_failure(begun: store.BegunRun) -> None:
+    finish(begun, "idle_latency")
+    finish(begun, "idle_latency", outcome="failed", reason="cut off", document=None)
+    early = ended_early("latency_ladder", "deadline", 30)
+    finish(begun, "latency_ladder", outcome="timed_out", reason="told to end", rc=3, document=early)
+    finish(begun, "latency_ladder", outcome="failed", reason="cut off", document=None)
+    document = assemble(Path(begun.directory), now=NOW)
+    assert {each.kind for each in document.measurements} == {"idle_latency", "latency_ladder"}
+
+
+def test_a_run_is_not_resumed_on_another_machine(begun: store.BegunRun) -> None:
+    directory = Path(begun.directory)
+    finish(begun, "idle_latency")
+    other = (FIXTURES / "context" / "x86_64-isolated.tar.gz").read_bytes()
+    with pytest.raises(NotBegunError, match=r"not the one that the run began on: .*CPUs: expected .*, found"):
+        resume(directory, capture=other, now=LATER)
+    document = assemble(directory, now=LATER)
+    assert len(document.measurements) == 1
+    assert document.context is not None
+    assert document.context.capture == "context.tar.gz"
+    assert "not the one that the run began on" in str(document.attempts[-1].ended)
+
+
+def test_a_run_is_not_resumed_with_other_bytes(begun: store.BegunRun) -> None:
+    directory = Path(begun.directory)
+    record_kernels(directory, KERNELS)
+    record_kernels(directory, KERNELS)
+    with pytest.raises(EnvironmentLacksError, match=r"sha256 0000.*, found 2222"):
+        record_kernels(directory, KERNELS.model_copy(update={"sha256": "2" * 64}))
+
+
+def test_an_attempt_whose_controller_was_lost_says_so(begun: store.BegunRun) -> None:
+    directory = Path(begun.directory)
+    resume(directory, capture=CAPTURE, now=LATER)
+    record_end(directory, now=LATER, interrupted=True)
+    document = assemble(directory, now=LATER)
+    first, second = document.attempts
+    assert (first.finished_at, first.ended) == (None, "the controller was lost before it could say why")
+    assert (second.finished_at, second.ended) == (LATER, "it was interrupted")
+    assert document.run.status == "interrupted"
+
+
+def test_what_was_put_back_replaces_what_was_changed(tmp_path: Path) -> None:
+    change = Change(
+        setting="governor",
+        where="cpu{0-3}",
+        before="schedutil",
+        wanted="performance",
+        after="performance",
+        restored=None,
+        restored_by=None,
+    )
+    begun = begin(
+        tmp_path,
+        testbed="t1",
+        sut="s1",
+        run_id="r1",
+        profile="quick",
+        capture=CAPTURE,
+        now=NOW,
+        changes=[change],
+    )
+    directory = Path(begun.directory)
+    assert assemble(directory, now=NOW).attempts[0].changes == (change,)
+    back = change.model_copy(update={"restored": "schedutil", "restored_by": "guardian"})
+    record_restored(directory, [back])
+    assert assemble(directory, now=NOW).attempts[0].changes == (back,)
+
+
+def test_the_newest_run_with_something_missing_is_found(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="something is missing below"):
+        newest_missing(tmp_path, ["s1"])
+    shared = {"testbed": "t1", "profile": "quick", "now": NOW, "reason": "gone"}
+    for run_id, sut in (("r1", "s1"), ("r2", "s1"), ("r2", "s2"), ("r3", "s3")):
+        directory = record_not_begun(tmp_path, sut=sut, run_id=run_id, **shared)
+        assemble(directory, now=NOW)
+    assert newest_missing(tmp_path, ["s1", "s2"]) == "r2"
+    for sut in ("s1", "s2"):
+        path = tmp_path / "t1" / sut / "r2" / RUN
+        path.write_text(path.read_text(encoding="utf-8").replace('"not_begun"', '"complete"'), encoding="utf-8")
+    assert newest_missing(tmp_path, ["s1", "s2"]) == "r1"
+    assert complete_suts(tmp_path, "r2") == ["s1", "s2"]
+    with pytest.raises(InputError, match="expected a run identifier"):
+        complete_suts(tmp_path, "../r2")

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Assembles a SUT's run document from the records of its run, and keeps the traffic shape that it chose, if it did.
 
-Arguments: ``results``, ``testbed``, ``sut``, ``run_id``, and ``interrupted`` (whether the run was ended from outside).
-A run that ended before it had begun leaves a directory without a start: with ``interrupted`` it is removed.
+Arguments: ``results``, ``testbed``, ``sut``, ``run_id``, ``profile``; ``refused`` (why the SUT must not be measured,
+empty where nothing speaks against it) with ``checks``; ``changes`` (of its settings, as put back); and ``interrupted``
+(whether the run was ended from outside). A run that ended before it had begun leaves a directory without a start: with
+``interrupted`` it is removed.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from pathlib import Path
 
 sys.path.append(os.path.abspath(__file__ + "/../../plugin_utils"))
 
-from calibration_plugins import CalibrationAction
+from calibration_plugins import CalibrationAction, changes_of, checks_of
 
 from calibration.results import store
 from calibration.results.assemble import assemble
@@ -42,6 +44,11 @@ def remove_partial(directory, run_begun):
         partial.unlink()
 
 
+def left(change):
+    """Return in words what is known of a setting that was not put back."""
+    return "not known to be put back" if change.restored is None else f"is now {change.restored}"
+
+
 def summary(directory, document):
     """Return what the verdict and the progress display need of a run document."""
     failed = [each for each in document.not_measured if each.cause != "not_planned"]
@@ -55,6 +62,11 @@ def summary(directory, document):
         "measured": len(document.measurements),
         "missing": len(failed),
         "failed": [f"{', '.join(what)}: {reason}" for reason, what in reasons.items()],
+        "left_changed": [
+            f"{each.setting} at {each.where}: was {each.before}, {left(each)}"
+            for each in document.attempts[-1].changes
+            if each.restored != each.before
+        ],
         "failed_verdicts": [
             f"{each.name}: {each.reason}" for each in document.verdicts if each.outcome in ("fail", "invalid")
         ],
@@ -66,28 +78,41 @@ class ActionModule(CalibrationAction):
 
     SPEC = {
         "argument_spec": {
-            "results": {"type": "path", "required": True},
-            "testbed": {"type": "str", "required": True},
-            "sut": {"type": "str", "required": True},
-            "run_id": {"type": "str", "required": True},
+            **{name: {"type": "str", "required": True} for name in ("results", "testbed", "sut", "run_id", "profile")},
+            "refused": {"type": "str", "default": ""},
+            "checks": {"type": "list", "elements": "dict", "default": []},
+            "changes": {"type": "list", "elements": "dict", "default": []},
             "interrupted": {"type": "bool", "default": False},
         }
     }
 
     def act(self, arguments):
         """Return ``run``: the run document's path, status, and what failed in it; null where there is no such run."""
-        directory = store.run_directory(
-            Path(arguments["results"]), arguments["testbed"], arguments["sut"], arguments["run_id"]
-        )
-        interrupted = arguments["interrupted"]
-        if interrupted:
-            if directory.is_dir():
-                remove_partial(directory, has_begun(directory))
-            if not directory.is_dir():
-                return {"run": None}
-            if (directory / store.RUN).exists():
-                # The interruption came after the run document was complete: it stays as it is.
-                return {"run": summary(directory, store.read_run(directory))}
-        document = assemble(directory, now=datetime.now(UTC), interrupted=interrupted)
-        keep_shape(Path(arguments["results"]), document)
+        names = {name: arguments[name] for name in ("testbed", "sut", "run_id")}
+        results = Path(arguments["results"])
+        directory = store.run_directory(results, **names)
+        now = datetime.now(UTC)
+        if arguments["refused"]:
+            store.record_reason(
+                results,
+                **names,
+                profile=arguments["profile"],
+                now=now,
+                reason=arguments["refused"],
+                checks=checks_of(arguments["checks"]),
+            )
+        if arguments["interrupted"] and directory.is_dir():
+            remove_partial(directory, has_begun(directory))
+        if not directory.is_dir():
+            return {"run": None}
+        ended = store.has_ended(directory)
+        if ended and not arguments["changes"] and (directory / store.RUN).exists():
+            # Nothing was added since the run document was made: an interruption came later, or there was nothing to do.
+            return {"run": summary(directory, store.read_run(directory))}
+        if arguments["changes"]:
+            store.record_restored(directory, changes_of(arguments["changes"]))
+        if not ended:
+            store.record_end(directory, now=now, interrupted=arguments["interrupted"])
+        document = assemble(directory, now=now)
+        keep_shape(results, document)
         return {"changed": True, "run": summary(directory, document)}

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Begins a SUT's run: stores the capture, makes the plan and records the start, all or nothing.
 
-Arguments: ``capture`` (base64 of the .tar.gz), ``results``, ``testbed``, ``sut``, ``run_id``, ``profile``, and
-``preflight`` (``known``, ``expectations`` and ``limits``, as ``calibration_preflight`` returned them). In check
-mode the plan is made and nothing is stored.
+Arguments: ``capture`` (base64 of the .tar.gz), ``results``, ``testbed``, ``sut``, ``run_id``, ``profile``;
+``preflight`` (``known``, ``expectations`` and ``limits``, as ``calibration_preflight`` returned them); ``resume``
+(whether a run of that identifier goes on where it has begun); ``boot_id`` and ``changes`` (of the SUT, as recorded with
+the start). In check mode the plan is made and nothing is stored.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 
 sys.path.append(os.path.abspath(__file__ + "/../../plugin_utils"))
 
-from calibration_plugins import CalibrationAction
+from calibration_plugins import CalibrationAction, changes_of
 
 from calibration.context import load
 from calibration.judge.limits import read_limits
@@ -45,24 +46,31 @@ class ActionModule(CalibrationAction):
         "argument_spec": {
             **{name: {"type": "str", "required": True} for name in ARGUMENTS},
             "preflight": {"type": "dict", "default": {}},
+            "resume": {"type": "bool", "default": False},
+            "boot_id": {"type": "str"},
+            "changes": {"type": "list", "elements": "dict", "default": []},
         }
     }
 
     def act(self, arguments):
-        """Return ``directory`` (null in check mode) and ``plan``."""
+        """Return ``directory`` (null in check mode) and ``plan``: what remains of it where a run goes on."""
         capture = store.decode_capture(arguments["capture"])
+        results = Path(arguments["results"])
         if self._task.check_mode:
-            plan = plan_only(capture, arguments["profile"], Path(arguments["results"]))
+            plan = plan_only(capture, arguments["profile"], results)
             return {"directory": None, "plan": plan.model_dump(mode="json")}
-        begun = store.begin(
-            Path(arguments["results"]),
-            testbed=arguments["testbed"],
-            sut=arguments["sut"],
-            run_id=arguments["run_id"],
-            profile=arguments["profile"],
-            capture=capture,
-            now=datetime.now(UTC),
-            examine=read_examination(arguments["preflight"], load_profile(arguments["profile"])),
-            limits=read_limits(arguments["preflight"].get("limits") or []),
-        )
+        names = {name: arguments[name] for name in ("testbed", "sut", "run_id")}
+        attempt = {
+            "capture": capture,
+            "now": datetime.now(UTC),
+            "boot_id": arguments["boot_id"],
+            "changes": changes_of(arguments["changes"]),
+            "examine": read_examination(arguments["preflight"], load_profile(arguments["profile"])),
+        }
+        directory = store.run_directory(results, **names)
+        if arguments["resume"] and store.has_begun(directory):
+            begun = store.resume(directory, **attempt)
+        else:
+            limits = read_limits(arguments["preflight"].get("limits") or [])
+            begun = store.begin(results, **names, profile=arguments["profile"], limits=limits, **attempt)
         return {"changed": True, "directory": begun.directory, "plan": begun.plan.model_dump(mode="json")}

@@ -1,21 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records in a SUT's run which kernel bytes measure, or why nothing more can be measured.
+"""Records in a SUT's run why nothing more can be measured, or why it could not begin.
 
-Arguments: ``directory`` of the run, and one of ``kernels`` (how it was made) and ``note`` (a sentence).
+Arguments: ``results``, ``testbed``, ``sut``, ``run_id``, ``profile``, ``reason`` (sentences), ``exit_code`` (of what
+failed) and ``checks`` (what was expected of the SUT and found). What is wrong with the settings begins no run: then
+nothing is recorded.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 sys.path.append(os.path.abspath(__file__ + "/../../plugin_utils"))
 
-from calibration_plugins import CalibrationAction
+from calibration_plugins import CalibrationAction, checks_of
 
+from calibration.errors import BAD_INPUT
 from calibration.results import store
-from calibration.results.model import Kernels
+
+ARGUMENTS = ("results", "testbed", "sut", "run_id", "profile", "reason")
 
 
 class ActionModule(CalibrationAction):
@@ -23,20 +28,25 @@ class ActionModule(CalibrationAction):
 
     SPEC = {
         "argument_spec": {
-            "directory": {"type": "path", "required": True},
-            "kernels": {"type": "dict"},
-            "note": {"type": "str"},
-        },
-        "mutually_exclusive": [("kernels", "note")],
-        "required_one_of": [("kernels", "note")],
+            **{name: {"type": "str", "required": True} for name in ARGUMENTS},
+            "exit_code": {"type": "int"},
+            "checks": {"type": "list", "elements": "dict", "default": []},
+        }
     }
 
     def act(self, arguments):
-        """Return that a record was written."""
-        directory = Path(arguments["directory"])
-        if arguments["note"] is not None:
-            store.record_note(directory, arguments["note"])
-        else:
-            kept = {name: str(arguments["kernels"][name]) for name in Kernels.model_fields}
-            store.record_kernels(directory, Kernels.model_validate(kept))
+        """Return whether a record was written."""
+        names = {name: arguments[name] for name in ("testbed", "sut", "run_id")}
+        results = Path(arguments["results"])
+        begun = (store.run_directory(results, **names) / store.RECORDS).exists()
+        if arguments["exit_code"] == BAD_INPUT and not begun:
+            return {}
+        store.record_reason(
+            results,
+            **names,
+            profile=arguments["profile"],
+            now=datetime.now(UTC),
+            reason=arguments["reason"],
+            checks=checks_of(arguments["checks"]),
+        )
         return {"changed": True}

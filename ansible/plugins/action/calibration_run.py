@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names the run: one identifier for all SUTs of one start of the playbook.
+"""Names the run: one identifier for all SUTs of one start of the playbook, or that of the run to go on with.
 
-Argument: ``run_id``, an identifier given from outside, which is kept.
+Arguments: ``run_id``, an identifier given from outside, which is kept; ``resume``, whether that run goes on (without
+``run_id`` the newest of ``suts`` in ``results`` in which something is missing).
 """
 
 from __future__ import annotations
@@ -9,19 +10,32 @@ from __future__ import annotations
 import os
 import sys
 from datetime import UTC, datetime
+from pathlib import Path
 
 sys.path.append(os.path.abspath(__file__ + "/../../plugin_utils"))
 
 from calibration_plugins import CalibrationAction
 
-from calibration.results.store import new_run_id
+from calibration.results.store import complete_suts, new_run_id, newest_missing
 
 
 class ActionModule(CalibrationAction):
-    """Set the fact ``calibration_run_id``."""
+    """Set the facts ``calibration_run_id`` and ``calibration_complete``."""
 
-    SPEC = {"argument_spec": {"run_id": {"type": "str"}}}
+    SPEC = {
+        "argument_spec": {
+            "run_id": {"type": "str"},
+            "resume": {"type": "bool", "default": False},
+            "results": {"type": "path", "required": True},
+            "suts": {"type": "list", "elements": "str", "required": True},
+        }
+    }
 
     def act(self, arguments):
-        """Return the identifier as a fact."""
-        return {"ansible_facts": {"calibration_run_id": arguments["run_id"] or new_run_id(datetime.now(UTC))}}
+        """Return as facts the identifier, and the SUTs of which that run is complete already."""
+        results, run_id, complete = Path(arguments["results"]), arguments["run_id"], []
+        if arguments["resume"]:
+            run_id = run_id or newest_missing(results, arguments["suts"])
+            complete = complete_suts(results, run_id)
+        run_id = run_id or new_run_id(datetime.now(UTC))
+        return {"ansible_facts": {"calibration_run_id": run_id, "calibration_complete": complete}}

@@ -3,7 +3,8 @@
 
 Arguments: ``step`` (of the plan), ``kernel`` (path on the SUT), ``directory`` (of the run, on the controller),
 ``source_sha256`` (of the kernel that must answer), ``grace_s`` (how long after its own deadline a step is given up),
-``reservation`` (of the SUT, without which nothing is started) and ``lease_s`` (how long it lasts beyond the step).
+``reservation`` (of the SUT, without which nothing is started), ``lease_s`` (how long it lasts beyond the step) and
+``reconnect_s`` (how long a SUT whose connection was lost is waited for).
 The kernel ends itself at its deadline; giving up here is for a SUT that hangs or a connection that died silently.
 """
 
@@ -24,6 +25,7 @@ sys.path.append(os.path.abspath(__file__ + "/../../plugin_utils"))
 
 from calibration_plugins import AnswerTooLongError, SutAction, bounded_memory, end_children, end_with_controller
 
+from calibration.errors import CalibrationError
 from calibration.measurements.base import Step
 from calibration.reservation import REASONS, Reservation, guarded
 from calibration.results import store
@@ -37,6 +39,12 @@ DOCUMENT_LEVELS = 32
 STDERR_KEPT = 20000
 """Characters of the kernel's standard error that are kept: the end of it, where the reason stands."""
 
+LOST_ONCE = 1
+"""After one lost connection the step is tried once more: a link that was cut for a moment costs no figure."""
+
+RECONNECT_PAUSE_S = 2.0
+"""Between two tries to reach a SUT whose connection was lost; nothing measures there meanwhile."""
+
 LOST_TWICE = 2
 """After so many lost connections in a row the steps that follow are not tried: each try costs a connection timeout."""
 
@@ -45,6 +53,9 @@ NO_TERMINAL = b"\n"
 
 lost = {}
 """Lost connections in a row, by run directory. One worker process, which this belongs to, runs all steps of a SUT."""
+
+gone = {}
+"""Why nothing more is measured on a SUT, by run directory: every step that is left has this reason."""
 
 
 class GivenUp(BaseException):
@@ -123,11 +134,16 @@ def signal_name(number):
         return f"signal {number}"
 
 
+def refusal_of(answer):
+    """Return why the SUT does not measure for this run any more, or None: it was restarted, or is another run's."""
+    return REASONS.get(answer["rc"]) if not answer["stdout"].strip() else None
+
+
 def judge_answer(answer, source_sha256):
     """Return (outcome, reason, document) for what a command on the SUT gave back."""
     code, stderr = answer["rc"], answer["stderr"].strip()[-STDERR_KEPT:]
-    if code in REASONS and not answer["stdout"].strip():
-        return "failed", REASONS[code], None
+    if refusal_of(answer):
+        return "failed", refusal_of(answer), None
     said = f"; it said: {stderr}" if stderr else ""
     try:
         document = read_answer(answer["stdout"])
@@ -163,6 +179,7 @@ class ActionModule(SutAction):
             "grace_s": {"type": "float", "required": True},
             "reservation": {"type": "dict", "required": True},
             "lease_s": {"type": "float", "required": True},
+            "reconnect_s": {"type": "float", "required": True},
         }
     }
 
@@ -170,6 +187,13 @@ class ActionModule(SutAction):
         """Return the step's id, outcome, reason and duration; fails only where the record cannot be written."""
         end_with_controller()
         step = Step.model_validate_json(json.dumps(arguments["step"]))
+        outcome, reason, duration_s = self.tried(step, arguments)
+        if lost.get(arguments["directory"]) == LOST_ONCE and self.reconnected(arguments):
+            outcome, reason, duration_s = self.tried(step, arguments)
+        return {"changed": True, "step": step.id, "outcome": outcome, "reason": reason, "duration_s": duration_s}
+
+    def tried(self, step, arguments):
+        """Run *step*, record how it ended, and return that: outcome, reason and duration in s."""
         started_at, began = datetime.now(UTC), time.monotonic()
         outcome, reason, document, code, stderr = self.measure(step, arguments)
         duration_s = round(time.monotonic() - began, 3)
@@ -184,11 +208,33 @@ class ActionModule(SutAction):
             stderr=stderr[-STDERR_KEPT:],
         )
         store.record_step(Path(arguments["directory"]), record)
-        return {"changed": True, "step": step.id, "outcome": outcome, "reason": reason, "duration_s": duration_s}
+        return outcome, reason, duration_s
+
+    def reconnected(self, arguments):
+        """Return whether the SUT can be reached again, with nothing left running of the step that was cut off."""
+        until = time.monotonic() + arguments["reconnect_s"]
+        while True:
+            with contextlib.suppress(AnsibleError, OSError):
+                self._connection.reset()
+            try:
+                answer = self.ask("sut_kernel", {"path": os.path.dirname(arguments["kernel"]), "state": "ended"})
+            except CalibrationError:
+                answer = None
+            if answer is not None:
+                return not answer.get("failed")
+            if time.monotonic() >= until:
+                lost[arguments["directory"]] = LOST_TWICE
+                store.record_note(
+                    Path(arguments["directory"]), "the connection to the SUT was lost and did not come back"
+                )
+                return False
+            time.sleep(RECONNECT_PAUSE_S)
 
     def measure(self, step, arguments):
         """Return (outcome, reason, document, rc, stderr) of *step*."""
         run = arguments["directory"]
+        if run in gone:
+            return "failed", gone[run], None, None, ""
         if lost.get(run, 0) >= LOST_TWICE:
             return "failed", "not tried: the connection to the SUT was lost in the steps before", None, None, ""
         limit_s = step.deadline_s + arguments["grace_s"]
@@ -214,5 +260,8 @@ class ActionModule(SutAction):
         except (AnsibleError, OSError) as error:
             return "failed", f"the kernel could not be started: {error}", None, None, ""
         lost[run] = 0
+        if refusal_of(answer):
+            gone[run] = refusal_of(answer)
+            store.record_note(Path(run), gone[run])
         outcome, reason, document = judge_answer(answer, arguments["source_sha256"])
         return outcome, reason, document, answer["rc"], answer["stderr"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import json
 import os
 import re
 import resource
@@ -16,7 +17,7 @@ import signal
 import sys
 
 import yaml
-from ansible.errors import AnsibleError
+from ansible.errors import AnsibleConnectionFailure, AnsibleError
 
 from ansible.plugins.action import ActionBase
 
@@ -25,6 +26,8 @@ if ROOT not in sys.path:
     sys.path.insert(0, ROOT)
 
 from calibration.errors import CalibrationError, EnvironmentLacksError
+from calibration.preflight import Check
+from calibration.tuning import Change
 
 
 @contextlib.contextmanager
@@ -89,6 +92,21 @@ class CalibrationAction(ActionBase):
                 return {**result, "changed": False, **self.act(arguments)}
         except CalibrationError as error:
             return {**result, "failed": True, "msg": str(error), "exit_code": error.exit_code}
+
+
+def models_of(model, given):
+    """Return *given*, dictionaries as Ansible carries them, as instances of *model*."""
+    return tuple(model.model_validate_json(json.dumps(each)) for each in given)
+
+
+def checks_of(given):
+    """Return the checks of a SUT that a task returned."""
+    return models_of(Check, given)
+
+
+def changes_of(given):
+    """Return the changes of a SUT's settings that a task returned."""
+    return models_of(Change, given)
 
 
 ANSWER_BYTES = 1 << 20
@@ -251,8 +269,13 @@ class SutAction(CalibrationAction):
 
     def ask(self, module, arguments):
         """Return what *module* of this project answers on the SUT, without anything that is not documented."""
-        with self.bounded():
-            answer = self._execute_module(module_name=module, module_args=arguments, task_vars=self.task_vars)
+        try:
+            with self.bounded():
+                answer = self._execute_module(module_name=module, module_args=arguments, task_vars=self.task_vars)
+        except AnsibleConnectionFailure as error:
+            # A failure, unlike a SUT that is unreachable to Ansible, is followed by its reason, its document, its page.
+            message = f"the connection to the SUT was lost: {error}"
+            raise EnvironmentLacksError(message) from error
         return trimmed(answer, documented(module))
 
     @staticmethod
