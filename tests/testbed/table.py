@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
-WIDTHS = (22, 30, 34, 34)
+WIDTHS = (20, 26, 30, 30)
 TITLES = ("Scenario", "Injected fault", "What was kept", "What was reported")
 
 

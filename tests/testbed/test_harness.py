@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The testbed itself: what it refuses, and that it leaves no guest behind."""
 
+import ast
 import json
 import os
 import signal
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import docutils.core
+import docutils.nodes
 import pytest
 from pydantic import ValidationError
 
@@ -200,3 +202,13 @@ def test_the_table_is_whole_and_valid(tmp_path: Path) -> None:
     paths = write(rows, tmp_path)
     assert [path.name for path in paths] == ["scenarios.rst", "scenarios.json"]
     assert json.loads(paths[1].read_text())[0]["kept"] == "all"
+
+
+def test_scenarios_that_are_described_are_tested() -> None:
+    text = (image.CHECKOUT / "docs" / "development" / "testbed.rst").read_text()
+    table = list(docutils.core.publish_doctree(text).findall(docutils.nodes.table))[-1]
+    described = [" ".join(row[0].astext().split()) for row in list(table.findall(docutils.nodes.row))[1:]]
+    sources = [path.read_text() for path in Path(__file__).parent.glob("test_*.py") if path != Path(__file__)]
+    tested = {node.value for text in sources for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Constant)}
+    assert len(described) > 10
+    assert [name for name in described if name not in tested] == []
