@@ -195,7 +195,8 @@ class Machine:
 
     def uptime_s(self):
         """Return the seconds since boot. No change of the wall clock moves them."""
-        return float(self.text("/proc/uptime").split()[0])
+        with open(self.path("/proc/uptime")) as stream:
+            return float(stream.read().split()[0])
 
     def systemctl(self, *arguments):
         """Run systemctl and return (exit code, what it said), or None where there is none."""

@@ -1,0 +1,779 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The reservation, its guardian and the settings, with real processes and a copy of a machine's files."""
+
+import contextlib
+import fcntl
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from calibration.errors import EnvironmentLacksError, InputError
+from calibration.reservation import NOT_RESERVED, RESTARTED, Reservation, guarded
+from calibration.tuning import read_changes, wanted_settings
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = ROOT / "ansible/plugins/module_utils/sut_guardian.py"
+
+PATIENCE_S = 30
+"""What takes longer hangs; nothing asserts how long anything takes."""
+
+LONG_S = 3600.0
+
+
+def load() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("tested_guardian", SOURCE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+guardian = load()
+
+PAGES = "/sys/devices/system/node/node%d/hugepages/hugepages-2048kB/nr_hugepages"
+POLICY = "/sys/devices/system/cpu/cpufreq/policy%d/"
+NO_TURBO = "/sys/devices/system/cpu/intel_pstate/no_turbo"
+
+CPUINFO = "processor\t: %d\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: %d\n\n"
+
+SYSTEMCTL = """#!/bin/sh
+state="${0%/usr/bin/systemctl}/irqbalance"
+case "$2" in
+  is-active) grep -qx active "$state" ;;
+  stop) echo inactive > "$state" ;;
+  start) echo active > "$state" ;;
+esac
+"""
+
+
+def wait_until(done: Callable[[], bool]) -> None:
+    until = time.monotonic() + PATIENCE_S
+    while not done():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+@dataclass
+class Sut:
+    """A machine's files below one directory, and where runs reserve it; the processes are real."""
+
+    directory: Path
+
+    @property
+    def path(self) -> str:
+        return str(self.directory / "tmp" / "calibration-reservation")
+
+    @property
+    def base(self) -> Path:
+        return self.directory / "tmp"
+
+    @property
+    def machine(self) -> Any:
+        return guardian.Machine(str(self.directory / "root"))
+
+    def file(self, where: str) -> Path:
+        return Path(self.machine.path(where))
+
+    def put(self, where: str, text: str) -> None:
+        self.file(where).parent.mkdir(parents=True, exist_ok=True)
+        self.file(where).write_text(text)
+
+    def read(self, where: str) -> str:
+        return self.file(where).read_text().strip()
+
+    def hold(self, run_id: str = "run1", lease_s: float = LONG_S, **options: Any) -> tuple[dict[str, Any], Any]:
+        wanted = {"run_id": run_id, "sut": "sut1", "controller": "somebody@there", "started_at": "2026-11-21T03:27:12Z"}
+        held: tuple[dict[str, Any], Any] = guardian.hold(
+            self.path, self.machine, str(self.base), wanted, lease_s=lease_s, source=SOURCE.read_text(), **options
+        )
+        return held
+
+    def tune(self, holder: dict[str, Any], settings: dict[str, Any]) -> list[dict[str, Any]]:
+        token = holder["token"]
+        changes: list[dict[str, Any]] = guardian.tune(self.path, self.machine, token, settings, lease_s=LONG_S)
+        return changes
+
+    def release(self, run_id: str = "run1", **options: Any) -> dict[str, Any]:
+        answer: dict[str, Any] = guardian.release(
+            self.path, self.machine, str(self.base), run_id, "sut1", **{"changes": [], **options}
+        )
+        return answer
+
+    def reservation(self, holder: dict[str, Any]) -> Reservation:
+        return Reservation(path=self.path, token=holder["token"], boot_id=holder["boot_id"])
+
+    def left(self) -> list[str]:
+        """Return what is left in the directory of temporary files, and guardians that live."""
+        return [path.name for path in self.base.iterdir()] + guardians(self.base)
+
+    def settings(self) -> dict[str, str]:
+        """Return every value that a run may change."""
+        machine = self.directory / "root"
+        found = {str(path): path.read_text().strip() for path in (machine / "sys").rglob("*") if path.is_file()}
+        found |= {str(path): path.read_bytes()[0x1A4:].hex() for path in (machine / "dev").rglob("msr")}
+        return {**found, "irqbalance": (machine / "irqbalance").read_text()}
+
+
+def guardians(base: Path) -> list[str]:
+    """Return the guardians that live with a program below *base*."""
+    found = []
+    for each in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = each.read_bytes().decode(errors="replace").split("\0")
+        except OSError:
+            continue  # it has ended
+        if any(word.startswith(str(base)) and word.endswith("/guardian.py") for word in words):
+            found.append(each.parent.name)
+    return found
+
+
+def gone(process: int) -> bool:
+    """Return whether a process has ended. Here it is this process's child, and must be waited for like one."""
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(process, os.WNOHANG)
+    return not Path(f"/proc/{process}").exists()
+
+
+@pytest.fixture
+def sut(tmp_path: Path) -> Iterator[Sut]:
+    made = Sut(tmp_path)
+    made.base.mkdir()
+    for node in (0, 1):
+        made.put(PAGES % node, "0\n")
+    for policy in (0, 1):
+        made.put(POLICY % policy + "scaling_governor", "powersave\n")
+        made.put(POLICY % policy + "scaling_available_governors", "performance powersave\n")
+        made.put(POLICY % policy + "affected_cpus", f"{policy}\n")
+        made.put(POLICY % policy + "energy_performance_preference", "balance_performance\n")
+        made.put(f"/dev/cpu/{policy}/msr", "")
+        made.file(f"/dev/cpu/{policy}/msr").write_bytes(b"\0" * 0x1A4 + (0x20).to_bytes(8, "little"))
+    made.put(NO_TURBO, "0\n")
+    made.put("/irqbalance", "active\n")
+    made.put("/usr/bin/systemctl", SYSTEMCTL)
+    made.file("/usr/bin/systemctl").chmod(0o755)
+    made.put("/proc/cpuinfo", CPUINFO % (0, 0x8F) + CPUINFO % (1, 0x8F))
+    made.put("/proc/sys/kernel/random/boot_id", Path("/proc/sys/kernel/random/boot_id").read_text())
+    # Not a copy: the lease is in seconds of this very file.
+    made.file("/proc/uptime").symlink_to("/proc/uptime")
+    yield made
+    for process in guardians(made.base):
+        os.kill(int(process), signal.SIGKILL)
+
+
+EVERYTHING = {
+    "hugepages_2m": {"0": 64, "1": 32},
+    "governor": "performance",
+    "turbo": "off",
+    "prefetchers": "off",
+    "irqbalance": "stopped",
+}
+
+
+# One run at a time
+
+
+def test_a_run_holds_and_releases_and_nothing_is_left(sut: Sut) -> None:
+    holder, taken_over = sut.hold()
+    assert taken_over is None
+    directory = Path(holder["directory"])
+    assert directory.parent == sut.base
+    assert directory.name.startswith("calibration-run1-sut1-")
+    assert directory.stat().st_mode & 0o7777 == 0o700
+    assert Path(sut.path).stat().st_mode & 0o7777 == 0o755
+    assert guardian.look(sut.path, sut.machine)[1]
+    answer = sut.release()
+    assert answer == {"changes": [], "ended": [], "released": True, "changed": True}
+    wait_until(lambda: gone(holder["guardian"]))
+    assert sut.left() == []
+    assert sut.release()["changed"] is False
+
+
+def test_the_second_controller_is_refused_with_who_since_when_and_how_to_break_it(sut: Sut) -> None:
+    holder, _ = sut.hold()
+    with pytest.raises(guardian.Held) as refused:
+        sut.hold("run2")
+    text = str(refused.value)
+    assert "run run1 of somebody@there, begun at 2026-11-21T03:27:12Z" in text
+    assert "playbooks/cleanup.yml -e calibration_run_id=run1 --limit sut1" in text
+    assert sut.release("run2")["changed"] is False
+    assert guardian.look(sut.path, sut.machine) == (holder, True)
+    assert [path.name for path in sut.base.iterdir()] == [Path(sut.path).name, Path(holder["directory"]).name] or len(
+        list(sut.base.iterdir())
+    ) == 2
+
+
+def test_of_controllers_at_the_same_instant_exactly_one_gets_it(sut: Sut) -> None:
+    outcomes: list[str] = []
+    start = threading.Barrier(6)
+
+    def reach(number: int) -> None:
+        start.wait()
+        try:
+            sut.hold(f"run{number}")
+            outcomes.append("held")
+        except guardian.Held:
+            outcomes.append("refused")
+
+    threads = [threading.Thread(target=reach, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(outcomes) == ["held"] + ["refused"] * 5
+    wait_until(lambda: len(guardians(sut.base)) == 1)
+    assert len(list(sut.base.iterdir())) == 2
+
+
+def test_a_stale_reservation_is_put_right_and_taken_over_by_exactly_one(sut: Sut) -> None:
+    before = sut.settings()
+    dead, _ = sut.hold()
+    sut.tune(dead, EVERYTHING)
+    os.kill(dead["guardian"], signal.SIGKILL)
+    wait_until(lambda: gone(dead["guardian"]))
+    assert sut.settings() != before
+    taken: list[Any] = []
+    start = threading.Barrier(4)
+
+    def reach(number: int) -> None:
+        start.wait()
+        try:
+            taken.append(sut.hold(f"next{number}"))
+        except guardian.Held:
+            taken.append(None)
+
+    threads = [threading.Thread(target=reach, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    (held,) = [each for each in taken if each is not None]
+    assert sut.settings() == before
+    assert not Path(dead["directory"]).exists()
+    if held[1] is not None:  # the one that put it right may be another than the one that came to hold it
+        assert held[1]["holder"]["run_id"] == "run1"
+        assert held[1]["why"] == "its guardian is gone"
+        assert {each["restored_by"] for each in held[1]["changes"]} == {"cleanup"}
+
+
+def test_another_boot_makes_it_stale_and_its_settings_are_only_forgotten(sut: Sut) -> None:
+    holder, _ = sut.hold()
+    sut.tune(holder, {"hugepages_2m": {"0": 64}})
+    os.kill(holder["guardian"], signal.SIGKILL)
+    wait_until(lambda: gone(holder["guardian"]))
+    sut.put("/proc/sys/kernel/random/boot_id", "11111111-2222-3333-4444-555555555555\n")
+    sut.put(PAGES % 0, "7\n")  # what the machine came up with
+    _, taken_over = sut.hold("run2")
+    assert taken_over["why"] == "the SUT was restarted"
+    assert sut.read(PAGES % 0) == "7"
+    assert not Path(holder["directory"]).exists()
+
+
+def test_the_same_run_is_resumed_while_its_old_guardian_lives(sut: Sut) -> None:
+    before = sut.settings()
+    old, _ = sut.hold()
+    sut.tune(old, EVERYTHING)
+    with pytest.raises(guardian.Held):
+        sut.hold()
+    new, taken_over = sut.hold(resume=True)
+    assert taken_over["why"] == "its run is resumed"
+    assert sut.settings() == before
+    wait_until(lambda: gone(old["guardian"]))
+    assert new["token"] != old["token"]
+    assert run_step(sut, old) == NOT_RESERVED
+    assert run_step(sut, new) == 0
+
+
+def test_check_mode_makes_nothing(sut: Sut) -> None:
+    holder, _ = sut.hold(check_mode=True)
+    assert not Path(holder["directory"]).exists()
+    assert guardian.tune(sut.path, sut.machine, None, EVERYTHING, lease_s=1, check_mode=True)
+    assert sut.left() == []
+
+
+# What others may have put there
+
+
+def test_a_link_is_not_followed(sut: Sut) -> None:
+    target = sut.directory / "precious"
+    target.mkdir()
+    Path(sut.path).symlink_to(target)
+    with pytest.raises(guardian.Refused, match="found another kind of file"):
+        sut.hold()
+    assert list(target.iterdir()) == []
+    assert [path.name for path in sut.base.iterdir()] == [Path(sut.path).name]
+
+
+def test_a_place_that_others_could_exchange_is_refused(sut: Sut) -> None:
+    sut.base.chmod(0o777)
+    with pytest.raises(guardian.Refused, match="to be sticky"):
+        sut.hold()
+    sut.base.chmod(0o1777)
+    sut.hold()
+
+
+HOSTILE = {
+    "escape": json.dumps({"run_id": "\033[2J\nrm -rf /", "sut": "a;b", "controller": "x" * 10_000}),
+    "not-json": "{" * 100_000,
+    "list": "[1, 2]",
+    "numbers": json.dumps({"run_id": 7, "guardian": "1; kill", "boot_id": None}),
+    "deep": "[" * 8000,
+}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+def test_what_another_user_wrote_is_shown_harmlessly_and_its_journal_is_not_believed(sut: Sut, text: str) -> None:
+    holder, _ = sut.hold()
+    os.kill(holder["guardian"], signal.SIGKILL)
+    wait_until(lambda: gone(holder["guardian"]))
+    sut.put(NO_TURBO, "0\n")
+    journal = guardian.Entry("turbo", NO_TURBO, "1", "0").line()
+    Path(sut.path, "journal").write_text(journal)
+    Path(sut.path, "holder.json").write_text(text)
+    with Path(sut.path, "alive").open("rb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for path in (Path(sut.path), *Path(sut.path).iterdir()):
+            os.chown(path, 65534, 65534)
+        with pytest.raises(guardian.Held) as refused:
+            sut.hold("run2")
+    assert str(refused.value).isprintable()
+    assert len(str(refused.value)) < 1500
+    sut.hold("run2")
+    assert sut.read(NO_TURBO) == "0"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
+def test_no_directory_is_removed_because_another_user_names_it(sut: Sut) -> None:
+    holder, _ = sut.hold()
+    os.kill(holder["guardian"], signal.SIGKILL)
+    wait_until(lambda: gone(holder["guardian"]))
+    precious = sut.directory / "calibration-precious"
+    precious.mkdir(mode=0o700)
+    text = json.dumps({**holder, "directory": str(precious)})
+    Path(sut.path, "holder.json").write_text(text)
+    os.chown(sut.path, 65534, 65534)
+    sut.hold("run2")
+    assert precious.is_dir()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '["turbo", "/etc/passwd", "0", "1"]',
+        '["turbo", "/sys/devices/system/cpu/cpufreq/../../../../etc/passwd", "0", "1"]',
+        '["governor", "/sys/devices/system/cpu/cpufreq/policy0/scaling_governor", "x\\ny", "z"]',
+        '["shadow", "/etc/shadow", "0", "1"]',
+        '{"a": 1}',
+        "half a li",
+    ],
+)
+def test_a_journal_touches_what_calibrations_change_and_nothing_else(line: str) -> None:
+    with pytest.raises(guardian.Refused, match=r"expected (a setting|four texts)"):
+        guardian.Entry.of_line(line)
+
+
+# However a run ends
+
+
+def run_step(sut: Sut, holder: dict[str, Any], lease_s: float = LONG_S) -> int:
+    return subprocess.run(
+        ["/bin/sh", "-c", guarded(["true"], sut.reservation(holder), lease_s=lease_s)], check=False, timeout=PATIENCE_S
+    ).returncode
+
+
+@contextlib.contextmanager
+def start_kernel(holder: dict[str, Any]) -> Iterator[subprocess.Popen[bytes]]:
+    program = Path(holder["directory"], "sutprobe")
+    shutil.copy("/bin/sleep", program)
+    with subprocess.Popen([str(program), "600"]) as kernel:
+        try:
+            yield kernel
+        finally:
+            kernel.kill()
+
+
+def test_when_nobody_is_heard_of_the_guardian_ends_the_run_and_puts_everything_back(sut: Sut) -> None:
+    before = sut.settings()
+    holder, _ = sut.hold()
+    changes = sut.tune(holder, EVERYTHING)
+    assert sut.settings() != before
+    with start_kernel(holder) as kernel:
+        assert run_step(sut, holder, lease_s=0) == 0
+        assert kernel.wait(PATIENCE_S) == -signal.SIGTERM
+    wait_until(lambda: gone(holder["guardian"]))
+    assert sut.left() == []
+    assert sut.settings() == before
+    answer = sut.release(changes=changes)
+    assert not answer["released"]
+    assert {each["restored_by"] for each in answer["changes"]} == {"guardian"}
+    assert [(each["where"], each["restored"]) for each in answer["changes"]] == [
+        (each["where"], each["before"]) for each in changes
+    ]
+
+
+def test_what_the_guardian_did_not_put_back_is_not_said_to_be(sut: Sut) -> None:
+    holder, _ = sut.hold()
+    changes = sut.tune(holder, {"turbo": "off"})
+    os.kill(holder["guardian"], signal.SIGTERM)
+    wait_until(lambda: gone(holder["guardian"]))
+    sut.put(NO_TURBO, "1\n")
+    (change,) = sut.release(changes=changes)["changes"]
+    assert (change["restored"], change["restored_by"]) == ("1", None)
+
+
+def test_a_request_to_end_as_at_a_shutdown_is_the_end_of_the_lease(sut: Sut) -> None:
+    before = sut.settings()
+    holder, _ = sut.hold()
+    sut.tune(holder, EVERYTHING)
+    os.kill(holder["guardian"], signal.SIGHUP)
+    os.kill(holder["guardian"], signal.SIGINT)
+    os.kill(holder["guardian"], signal.SIGTERM)
+    wait_until(lambda: gone(holder["guardian"]))
+    assert sut.settings() == before
+    assert sut.left() == []
+
+
+def test_a_guardian_that_is_killed_leaves_its_journal_and_cleaning_up_puts_back(sut: Sut) -> None:
+    before = sut.settings()
+    holder, _ = sut.hold()
+    changes = sut.tune(holder, EVERYTHING)
+    with start_kernel(holder) as kernel:
+        os.kill(holder["guardian"], signal.SIGKILL)
+        wait_until(lambda: gone(holder["guardian"]))
+        assert run_step(sut, holder) == NOT_RESERVED
+        answer = sut.release(who="cleanup")
+        assert kernel.wait(PATIENCE_S) == -signal.SIGTERM
+        assert answer["ended"] == [kernel.pid]
+    assert sut.settings() == before
+    assert sut.left() == []
+    assert [each | {"restored": None, "restored_by": None} for each in answer["changes"]] == changes
+    assert {each["restored_by"] for each in answer["changes"]} == {"cleanup"}
+
+
+def test_a_lease_is_of_the_machines_own_seconds_and_a_step_renews_it(sut: Sut) -> None:
+    sut.file("/proc/uptime").unlink()
+    sut.put("/proc/uptime", "1000.00 1.0\n")
+    until = 1000
+    reader, writer = os.pipe()
+
+    def awaited() -> bool:
+        answer: bool = guardian.await_end(sut.machine, reader, until)
+        return answer
+
+    sut.put("/proc/uptime", "1000.99 1.0\n")
+    assert not awaited()
+    sut.put("/proc/uptime", "10.00 1.0\n")
+    os.write(writer, b"000000000009\n")
+    assert not awaited()
+    os.write(writer, b"000000005000\nrelease\n")
+    assert awaited()
+    os.write(writer, b"0000050\nnonsense\n")
+    threading.Timer(0.2, os.write, (writer, b"release\n")).start()
+    assert awaited()
+    os.close(reader)
+    os.close(writer)
+
+
+def test_a_step_on_a_sut_that_was_restarted_or_given_to_others_is_refused(sut: Sut) -> None:
+    holder, _ = sut.hold()
+    assert run_step(sut, holder) == 0
+    assert run_step(sut, {**holder, "boot_id": "11111111-2222-3333-4444-555555555555"}) == RESTARTED
+    assert run_step(sut, {**holder, "token": "0" * 32}) == NOT_RESERVED
+    sut.release()
+    assert run_step(sut, holder) == NOT_RESERVED
+    assert sut.left() == []
+
+
+@pytest.mark.parametrize("shell", ["dash", "bash", "busybox"])
+def test_a_steps_shell_starts_no_process_before_the_kernel(sut: Sut, shell: str) -> None:
+    if shutil.which(shell) is None or shutil.which("strace") is None:
+        pytest.skip(f"no {shell} or no strace here")
+    holder, _ = sut.hold()
+    words = [shell, "sh"] if shell == "busybox" else [shell]
+    trace = sut.directory / "trace"
+    command = guarded(["/bin/true"], sut.reservation(holder), lease_s=LONG_S)
+    done = subprocess.run(["strace", "-f", "-o", str(trace), *words, "-c", command], check=False)
+    assert done.returncode == 0
+    assert not any(call in trace.read_text() for call in ("fork(", "clone(", "clone3("))
+
+
+def test_the_guardian_sleeps_until_it_is_told_something(sut: Sut) -> None:
+    holder, _ = sut.hold()
+    process = Path(f"/proc/{holder['guardian']}")
+
+    def switches() -> str:
+        status = (process / "status").read_text()
+        return next(line for line in status.splitlines() if line.startswith("voluntary_ctxt_switches"))
+
+    wait_until(lambda: (process / "stat").read_text().rsplit(")", 1)[1].split()[0] == "S")
+    asleep = switches()
+    time.sleep(2)
+    assert switches() == asleep
+    assert run_step(sut, holder) == 0
+    wait_until(lambda: switches() != asleep)
+
+
+# Settings
+
+
+def test_everything_is_changed_recorded_and_put_back(sut: Sut) -> None:
+    before = sut.settings()
+    holder, _ = sut.hold()
+    changes = {each["where"]: (each["before"], each["after"]) for each in sut.tune(holder, EVERYTHING)}
+    assert changes == {
+        PAGES % 0: ("0", "64"),
+        PAGES % 1: ("0", "32"),
+        (POLICY % 0).replace("policy0", "policy{0-1}") + "scaling_governor": ("powersave", "performance"),
+        NO_TURBO: ("0", "1"),
+        "/dev/cpu/{0-1}/msr": ("0x20", "0x2f"),
+        "irqbalance.service": ("active", "inactive"),
+    }
+    assert sut.tune(holder, EVERYTHING) == []
+    answer = sut.release()
+    assert all(each["restored"] == each["before"] and each["restored_by"] == "run" for each in answer["changes"])
+    assert sut.settings() == before
+    assert sut.left() == []
+
+
+def test_a_setting_that_changes_along_is_put_back_with_it(sut: Sut) -> None:
+    holder, _ = sut.hold()
+    sut.tune(holder, {"governor": "performance"})
+    sut.put(POLICY % 0 + "energy_performance_preference", "performance\n")
+    (change,) = sut.release()["changes"]
+    assert change["where"].endswith("policy{0-1}/scaling_governor")
+    assert sut.read(POLICY % 0 + "energy_performance_preference") == "balance_performance"
+
+
+def test_huge_pages_that_could_be_reserved_in_part_only_are_put_back(sut: Sut, monkeypatch: pytest.MonkeyPatch) -> None:
+    holder, _ = sut.hold()
+    write = guardian.Machine.write
+
+    def scarce(machine: Any, where: str, text: str) -> None:
+        write(machine, where, str(min(int(text), 40)) if where == PAGES % 1 else text)
+
+    monkeypatch.setattr(guardian.Machine, "write", scarce)
+    with pytest.raises(guardian.Refused, match=r"expected 64 huge pages .* only 40 could .* all was put back"):
+        sut.tune(holder, {"hugepages_2m": {"0": 64, "1": 64}})
+    assert (sut.read(PAGES % 0), sut.read(PAGES % 1)) == ("0", "0")
+    assert sut.release()["changes"] == []
+
+
+def test_a_register_that_does_not_take_what_is_written_is_refused(sut: Sut, monkeypatch: pytest.MonkeyPatch) -> None:
+    holder, _ = sut.hold()
+    monkeypatch.setattr(guardian.os, "pwrite", lambda *_: 8)
+    with pytest.raises(guardian.Refused, match=r"to read 0x2f after .*, found 0x20.*take tune_prefetchers"):
+        sut.tune(holder, {"prefetchers": "off"})
+
+
+REFUSED: dict[str, tuple[dict[str, Any], dict[str, str | None], str]] = {
+    "another-processor": ({"prefetchers": "off"}, {"/proc/cpuinfo": CPUINFO % (0, 0x01)}, "family 6 model 1; take"),
+    "no-register": ({"prefetchers": "off"}, {"/dev/cpu/1/msr": None}, "of CPU 1 to be readable .*kernel module msr"),
+    "no-such-governor": ({"governor": "ondemand"}, {}, "one of performance, powersave, which .* found ondemand"),
+    "no-node": ({"hugepages_2m": {"7": 1}}, {}, "on node 7, found no /sys"),
+    "fewer-pages": ({"hugepages_2m": {"0": 1}}, {PAGES % 0: "5"}, "found 5 reserved"),
+    "no-turbo": ({"turbo": "off"}, {NO_TURBO: None}, "expected a switch for turbo"),
+}
+
+
+@pytest.mark.parametrize(("settings", "files", "message"), REFUSED.values(), ids=REFUSED)
+def test_what_cannot_be_changed_is_refused_with_nothing_changed(
+    sut: Sut, settings: dict[str, Any], files: dict[str, str | None], message: str
+) -> None:
+    holder, _ = sut.hold()
+    for where, text in files.items():
+        sut.file(where).unlink()
+        if text is not None:
+            sut.put(where, text)
+    before = sut.settings()
+    with pytest.raises(guardian.Refused, match=message):
+        sut.tune(holder, {"irqbalance": "stopped", **settings})
+    assert sut.settings() == before
+    assert not Path(sut.path, "journal").exists()
+
+
+def test_a_journal_that_cannot_be_written_changes_nothing(sut: Sut, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = sut.settings()
+    holder, _ = sut.hold()
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(guardian.os, "fsync", full)
+        with pytest.raises(guardian.Refused, match="No space left on device; nothing was changed"):
+            sut.tune(holder, EVERYTHING)
+    assert sut.settings() == before
+    assert Path(sut.path, "journal").read_text() == ""
+    sut.release()
+    assert sut.left() == []
+
+
+def test_a_full_disk_leaves_no_half_a_reservation(sut: Sut, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(guardian, "write_whole", full)
+    with pytest.raises(guardian.Refused, match="No space left on device"):
+        sut.hold()
+    wait_until(lambda: guardians(sut.base) == [])
+    assert sut.left() == []
+
+
+def test_the_governor_of_cpus_that_went_offline_keeps_the_reservation_until_it_is_put_back(sut: Sut) -> None:
+    holder, _ = sut.hold()
+    sut.tune(holder, {"governor": "performance", "turbo": "off"})
+    policy = sut.file(POLICY % 1)
+    policy.rename(policy.with_name("away"))
+    with pytest.raises(guardian.Refused, match="its CPUs are offline: put them online"):
+        sut.release()
+    assert (sut.read(NO_TURBO), sut.read(POLICY % 0 + "scaling_governor")) == ("0", "powersave")
+    os.kill(holder["guardian"], signal.SIGKILL)
+    wait_until(lambda: gone(holder["guardian"]))
+    with pytest.raises(guardian.Refused, match=r"what run run1 .* left on the SUT cannot be put right"):
+        sut.hold("run2")
+    policy.with_name("away").rename(policy)
+    _, taken_over = sut.hold("run2")
+    assert taken_over["holder"]["run_id"] == "run1"
+    assert sut.read(POLICY % 1 + "scaling_governor") == "powersave"
+
+
+@pytest.mark.parametrize("state", ["inactive", None], ids=["not-running", "no-systemd"])
+def test_an_irqbalance_that_does_not_run_is_no_change(sut: Sut, state: str | None) -> None:
+    if state is None:
+        sut.file("/usr/bin/systemctl").unlink()
+    sut.put("/irqbalance", f"{state}\n")
+    holder, _ = sut.hold()
+    assert sut.tune(holder, {"irqbalance": "stopped"}) == []
+
+
+def test_an_irqbalance_that_nobody_could_start_again_is_refused(sut: Sut) -> None:
+    sut.put("/irqbalance", "inactive\n")
+    sut.put("/proc/4711/comm", "irqbalance\n")
+    holder, _ = sut.hold()
+    with pytest.raises(guardian.Refused, match="found it as process 4711"):
+        sut.tune(holder, {"irqbalance": "stopped"})
+
+
+@pytest.mark.parametrize(
+    ("places", "shown"),
+    [(["/dev/cpu/3/msr"], "/dev/cpu/3/msr"), ([f"/dev/cpu/{n}/msr" for n in (0, 1, 2, 5)], "/dev/cpu/{0-2,5}/msr")],
+)
+def test_places_that_differ_in_a_number_are_one_and_back(places: list[str], shown: str) -> None:
+    changes = [{"where": where, "before": "0x0", "restored": None} for where in places]
+    (change,) = guardian.grouped(changes)
+    assert change["where"] == shown
+    assert guardian.ungrouped(shown) == places
+
+
+# Traffic generators
+
+
+def test_a_traffic_generator_is_shared_by_the_suts_of_a_run_and_left_by_the_last(tmp_path: Path) -> None:
+    path = str(tmp_path / "reservation_dir")
+    assert guardian.tg_hold(path, "run1", "sut1", "x", False)
+    assert guardian.tg_hold(path, "run1", "sut2", "x", False)
+    assert not guardian.tg_hold(path, "run1", "sut2", "x", False)
+    assert guardian.tg_release(path, "run1", "sut1", False)
+    assert [each.name for each in Path(path).iterdir()] == ["calibration-run1-sut2"]
+    assert guardian.tg_release(path, "run1", "sut2", False)
+    assert not Path(path).exists()
+    assert not guardian.tg_release(path, "run1", "sut2", False)
+
+
+@pytest.mark.parametrize("name", ["csit-vpp-perf-verify-42", "calibration-run2-sut1", "\033[31m\n" + "x" * 200])
+def test_a_traffic_generator_of_others_is_refused_with_its_names(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "reservation_dir"
+    path.mkdir()
+    (path / name).touch()
+    with pytest.raises(guardian.Held) as refused:
+        guardian.tg_hold(str(path), "run1", "sut1", "x", False)
+    assert str(refused.value).isprintable()
+    assert guardian.printable(name, 128) in str(refused.value)
+    assert "rm -r" in str(refused.value)
+    assert [each.name for each in Path(path).iterdir()] == [name]
+
+
+def test_an_empty_or_linked_reservation_of_a_traffic_generator_is_not_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guardian, "TG_EMPTY_S", 0)
+    path = tmp_path / "reservation_dir"
+    path.mkdir()
+    with pytest.raises(guardian.Held, match="no file in it"):
+        guardian.tg_hold(str(path), "run1", "sut1", "x", False)
+    link = tmp_path / "link"
+    link.symlink_to(path)
+    with pytest.raises(guardian.Held):
+        guardian.tg_hold(str(link), "run1", "sut1", "x", False)
+    assert list(path.iterdir()) == []
+
+
+# The controller's side
+
+
+WRONG: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "no-consent": ({"governor": "performance"}, {}, "expected tune_governor_ok: true beside tune_governor"),
+    "half-consent": ({"turbo": "off"}, {"turbo": "yes"}, "expected tune_turbo_ok: true"),
+    "other-consent": ({"turbo": "off"}, {"governor": True}, "expected tune_turbo_ok: true"),
+    "word": ({"turbo": "maybe"}, {"turbo": True}, "tune_turbo to be on or off, found 'maybe'"),
+    "shell": ({"governor": "x; reboot"}, {"governor": True}, "a word of lower-case letters"),
+    "pages": ({"hugepages_2m": 512}, {"hugepages_2m": True}, "give each node the number"),
+    "fewer": ({"hugepages_1g": {0: -1}}, {"hugepages_1g": True}, "give each node the number"),
+    "unknown": ({"voltage": "9"}, {"voltage": True}, "expected one of the settings"),
+}
+
+
+@pytest.mark.parametrize(("settings", "consent", "message"), WRONG.values(), ids=WRONG)
+def test_what_is_not_agreed_to_is_bad_input(settings: dict[str, Any], consent: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        wanted_settings(settings, consent)
+
+
+def test_what_is_agreed_to_is_passed_on_and_empty_is_not_wanted() -> None:
+    empty = {"hugepages_2m": {}, "hugepages_1g": {}, "governor": "", "turbo": "", "prefetchers": "", "irqbalance": ""}
+    assert wanted_settings(empty, {}) == {}
+    wanted = {"hugepages_2m": {0: 512}, "turbo": False, "irqbalance": "stopped"}
+    agreed = dict.fromkeys(wanted, True)
+    assert wanted_settings({**empty, **wanted}, agreed) == {
+        "hugepages_2m": {"0": 512},
+        "turbo": "off",
+        "irqbalance": "stopped",
+    }
+
+
+@pytest.mark.parametrize(
+    "raw", [[{"setting": "turbo"}], ["x"], [{}] * 20_001, [dict.fromkeys(guardian_fields := ("setting",), "x")]]
+)
+def test_changes_that_are_none_are_refused(raw: list[Any]) -> None:
+    assert guardian_fields
+    with pytest.raises(EnvironmentLacksError):
+        read_changes(raw)
+
+
+def test_a_text_of_a_sut_is_bounded(sut: Sut) -> None:
+    holder, _ = sut.hold()
+    (change,) = sut.tune(holder, {"turbo": "off"})
+    assert read_changes([change])[0].after == "1"
+    with pytest.raises(EnvironmentLacksError, match="at most 4096 characters"):
+        read_changes([{**change, "where": "x" * 5000}])
+
+
+def test_the_suts_side_is_python_3_8() -> None:
+    import ast
+
+    ast.parse(SOURCE.read_text(), feature_version=(3, 8))
+    assert sys.version_info >= (3, 8)
