@@ -44,12 +44,13 @@ class Architecture:
     debian: str
     kernel: str
     qemu: str
+    console: str
     package: str
 
 
 ARCHITECTURES = {
-    "x86_64": Architecture("amd64", "linux-image-cloud-amd64", "qemu-system-x86_64", "qemu-system-x86"),
-    "aarch64": Architecture("arm64", "linux-image-cloud-arm64", "qemu-system-aarch64", "qemu-system-arm"),
+    "x86_64": Architecture("amd64", "linux-image-cloud-amd64", "qemu-system-x86_64", "ttyS0", "qemu-system-x86"),
+    "aarch64": Architecture("arm64", "linux-image-cloud-arm64", "qemu-system-aarch64", "ttyAMA0", "qemu-system-arm"),
 }
 
 PACKAGES = (

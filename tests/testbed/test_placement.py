@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where pages and threads really are, on machines with several nodes, and what is said when they are elsewhere."""
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from calibration.results.model import RunDocument
+from calibration.results.store import StepRecord, records
+from tests.testbed.guest import Sut
+from tests.testbed.support import Lab, Testbed
+
+PROFILES = Path(__file__).parent / "profiles"
+Scenario = Callable[[str, str, str, str], None]
+
+NODES = {
+    "four-nodes": ((0, 1, 2, 3), (0, 1, 2, 3)),
+    "memory-only": ((0,), (0, 1)),
+    "no-memory": ((0, 1), (0,)),
+}
+"""Shapes, and their nodes with CPUs and with memory."""
+
+
+def run(testbed: Testbed, lab: Lab, sut: Sut, profile: str, **variables: Any) -> RunDocument:
+    """Calibrate one SUT with sudo; return its document."""
+    inventory = testbed.inventory({"places": [sut]}, {"ansible_become": True, **variables})
+    ended = lab.calibrate(inventory, profile=PROFILES / profile)
+    assert lab.runs(), ended.text
+    return lab.document(sut)
+
+
+def flags(document: RunDocument, kind: str) -> dict[str, str]:
+    """Return the flags of the measurements of a kind, with their reasons."""
+    return {
+        each.code: each.reason
+        for measurement in document.measurements
+        if measurement.kind == kind
+        for each in measurement.validity.flags
+    }
+
+
+def refused(document: RunDocument) -> dict[str, str]:
+    """Return the flag of each kind that has no figure."""
+    return {each.kind: each.flag.code for each in document.not_measured if each.flag is not None}
+
+
+def placements(value: Any) -> Iterator[tuple[set[int], dict[str, Any]]]:
+    """Yield the nodes that each point of a sutprobe document says it is on, and what was read back of its pages."""
+    for point in [*value["points"], *value.get("pairs", ())] if "points" in value else value["pairs"]:
+        nodes = set(point.get("nodes") or ([point["home"]] if "home" in point else ()))
+        for each in point["placements"] or ():
+            yield nodes, each["pages"]
+
+
+@pytest.mark.parametrize("shape", NODES)
+def test_each_cpu_node_is_a_row_and_each_memory_node_a_column(
+    testbed: Testbed, lab: Lab, scenario: Scenario, shape: str
+) -> None:
+    sut = testbed.sut(shape)
+    try:
+        document = run(testbed, lab, sut, "places.yml")
+        rows, columns = NODES[shape]
+        by_kind = {each.kind: each for each in document.measurements}
+        failed = [each for each in document.not_measured if each.cause == "failed"]
+        assert not failed
+        assert by_kind.keys() >= {"latency_matrix", "bandwidth_matrix", "loaded_latency", "c2c_latency"}
+        for kind in ("latency_matrix", "bandwidth_matrix"):
+            values = by_kind[kind].values
+            assert (values.cpu_nodes, values.memory_nodes) == (rows, columns), kind
+        assert all(cell is not None for row in by_kind["latency_matrix"].values.latency_ns for cell in row)
+        for each in by_kind.values():
+            proof = each.pages
+            assert proof is not None, each.kind
+            assert proof.total, each.kind
+            assert proof.total == proof.checked == proof.on_node, each.kind
+            assert "EMULATED" in {flag.code for flag in each.validity.flags}
+            assert "CLOCK_FALLBACK" in {flag.code for flag in each.validity.flags}
+        assert_planned(lab.newest(sut), set(columns))
+    finally:
+        sut.stop()
+    scenario(
+        f"nodes as in {shape}",
+        "none",
+        f"{len(rows)} x {len(columns)} matrices",
+        "all pages of all steps on the planned nodes",
+    )
+
+
+def assert_planned(directory: Path, columns: set[int]) -> None:
+    """Every point is on nodes that its step was planned for, and every page on these."""
+    for record in (each for each in records(directory) if isinstance(each, StepRecord)):
+        assert set(record.step.nodes) <= columns, record.step.id
+        assert record.document is not None
+        asked = {int(node) for word in record.step.argv for node in re.findall(r"@(\d+)\b", word)}
+        for nodes, pages in placements(record.document["result"]):
+            if record.step.kind != "c2c_latency":  # whose pairs name CPUs after the @
+                assert nodes <= asked, record.step.id
+            assert nodes <= set(record.step.nodes), record.step.id
+            assert pages["total"] == pages["checked"] == pages["on_node"], record.step.id
+
+
+@pytest.fixture
+def two(testbed: Testbed) -> Sut:
+    return testbed.sut("two-nodes", "two-nodes-a")
+
+
+def test_pages_that_are_moved_leave_no_figure_and_a_throttled_policy_none_either(
+    testbed: Testbed, lab: Lab, two: Sut, scenario: Scenario
+) -> None:
+    mover = (
+        'nohup sh -c \'while :; do for p in $(pgrep -f "^[^ ]*/sutprobe latency "); do migratepages $p 0 1; done; '
+        "sleep 0.2; done' >/dev/null 2>&1 & echo $!"
+    )
+    process = two.read(mover).strip()
+    try:
+        document = run(testbed, lab, two, "moved.yml")
+    finally:
+        two.ssh(f"kill {process}")
+    assert document.run.status == "incomplete"
+    assert refused(document) == {"idle_latency": "PLACEMENT_WRONG", "jitter": "RT_THROTTLE_POSSIBLE"}
+    reasons = {each.kind: each.reason for each in document.not_measured}
+    assert "elsewhere" in reasons["idle_latency"]
+    assert "sched_rt_runtime_us" in reasons["jitter"]
+    scenario(
+        "pages moved while measured",
+        "migratepages by root",
+        "the other steps",
+        "PLACEMENT_WRONG in place of the figure, the run incomplete",
+    )
+    scenario(
+        "SCHED_FIFO is throttled", "sched_rt_runtime_us as it is", "the other steps", "RT_THROTTLE_POSSIBLE, no figure"
+    )
+
+
+def test_huge_pages_exhausted_on_one_node_and_cpus_hidden_are_named(
+    testbed: Testbed, lab: Lab, two: Sut, scenario: Scenario
+) -> None:
+    pool = "/sys/devices/system/node/node{}/hugepages/hugepages-2048kB/nr_hugepages"
+    two.read(f"echo 34 > {pool.format(0)}; echo 2 > {pool.format(1)}")
+    two.read("systemctl set-property --runtime user.slice AllowedCPUs=0-1")
+    try:
+        assert two.read(f"cat {pool.format(0)}").strip() == "34"
+        document = run(testbed, lab, two, "matrices.yml")
+    finally:
+        two.ssh(f"echo 0 > {pool.format(0)}; echo 0 > {pool.format(1)}")
+        two.ssh("systemctl set-property --runtime user.slice AllowedCPUs=0-3")
+    found = flags(document, "latency_matrix")
+    assert "node 1 has too few free hugetlb pages" in found["HUGEPAGE_EXHAUSTED"]
+    assert "2 of 4 CPUs online (2-3)" in found["CPUS_HIDDEN"]
+    (matrix,) = (each for each in document.measurements if each.kind == "latency_matrix")
+    assert (matrix.values.cpu_nodes, matrix.values.memory_nodes) == ((0,), (0, 1))
+    obtained = {
+        tuple(point["nodes"]): {each["pages"]["obtained"] for each in point["placements"]}
+        for record in records(lab.newest(two))
+        if isinstance(record, StepRecord) and record.step.kind == "latency_matrix" and record.document is not None
+        for point in record.document["result"]["points"]
+    }
+    assert obtained == {(0,): {"hugetlb_2m"}, (1,): {"thp"}}
+    scenario(
+        "huge pages exhausted on one node",
+        "34 reserved on node 0, 2 on node 1",
+        "all cells, of node 1 on other pages",
+        "HUGEPAGE_EXHAUSTED",
+    )
+    scenario("a cpuset hides CPUs", "AllowedCPUs of the logins' slice", "rows of the CPUs left", "CPUS_HIDDEN")
