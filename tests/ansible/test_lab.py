@@ -31,6 +31,8 @@ EXAMPLE = ROOT / "ansible" / "inventories" / "example-lab"
 DOCUMENTATION_NET, LOOPBACK_NET = "192.0.2.", "127.84.2."
 """The example's addresses lead nowhere; in a test they become addresses of this machine."""
 
+ONE_OF_EACH = ("testbed1-sut1", "testbed2-sut1")
+
 SHORT = [Sut("sut1", f"{LOOPBACK_NET}101", 0.0), Sut("sut2", f"{LOOPBACK_NET}102", 0.0)]
 
 
@@ -287,13 +289,37 @@ def example(lab: Lab) -> Iterator[Site]:
 
 def test_the_example_inventory_is_carried_out(example: Site) -> None:
     options = shlex.join(["-F", "none", "-o", f"UserKnownHostsFile={example.servers.known_hosts}"])
-    own = {"ansible_ssh_common_args": options, "ansible_become": False}
-    ended = example.calibrate(
-        example.lab.directory / "lab",
-        *("--check", "-e", json.dumps(own), "-e", f"ansible_port={example.servers.port}"),
-        profile=None,
-    )
+    own = {"ansible_ssh_common_args": options, "ansible_become": False, "ansible_port": example.servers.port}
+    ended = example.calibrate(example.lab.directory / "lab", "--check", "-e", json.dumps(own), profile=None)
     assert ended.rc == 0, ended.text
     for sut in example.servers.suts:
         assert re.search(rf"^{sut.name}: \d+ steps, about", ended.text, re.MULTILINE), ended.text
-    assert "Maximum bandwidth" in ended.text  # the inventory's profile, nightly
+    long, nightly = (re.findall(rf"^{name}: \d+ steps, (.*)$", ended.text, re.MULTILINE) for name in ONE_OF_EACH)
+    assert long != nightly  # each group has a profile of its own
+
+
+def test_the_commands_of_the_readme_are_understood(example: Site) -> None:
+    text = (
+        (ROOT / "README.rst")
+        .read_text(encoding="utf-8")
+        .partition("\nIn a lab\n")[2]
+        .partition("\nWhere things are")[0]
+    )
+    commands = [
+        shlex.split(line) for line in re.findall(r"^ {3,6}((?:python3|\.venv/bin/)\S* .*my-lab.*)$", text, re.MULTILINE)
+    ]
+    assert len(commands) == 3
+    for program, *words in commands:
+        arguments = [str(example.lab.directory / "lab") if each == "my-lab" else each for each in words]
+        if program == "python3":
+            assert arguments.pop(0) == "calibration/bootstrap.py"
+            command = ["calibration.cli", "run", *arguments]
+        else:
+            command = ["ansible", "playbook", *arguments]
+        ended = run([sys.executable, "-m", *command, "--list-hosts"], example.lab.environment(PYTHONPATH=str(ROOT)))
+        assert ended.rc == 0, ended.text
+        listed = set(re.findall(r"^ {6}(\S+)$", ended.text, re.MULTILINE))
+        everyone = {sut.name for sut in example.servers.suts}
+        assert listed == (
+            {name for name in everyone if name.startswith("testbed1")} if "--limit" in command else everyone
+        )
