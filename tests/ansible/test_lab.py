@@ -31,8 +31,6 @@ EXAMPLE = ROOT / "ansible" / "inventories" / "example-lab"
 DOCUMENTATION_NET, LOOPBACK_NET = "192.0.2.", "127.84.2."
 """The example's addresses lead nowhere; in a test they become addresses of this machine."""
 
-ONE_OF_EACH = ("testbed1-sut1", "testbed2-sut1")
-
 SHORT = [Sut("sut1", f"{LOOPBACK_NET}101", 0.0), Sut("sut2", f"{LOOPBACK_NET}102", 0.0)]
 
 
@@ -294,8 +292,18 @@ def test_the_example_inventory_is_carried_out(example: Site) -> None:
     assert ended.rc == 0, ended.text
     for sut in example.servers.suts:
         assert re.search(rf"^{sut.name}: \d+ steps, about", ended.text, re.MULTILINE), ended.text
-    long, nightly = (re.findall(rf"^{name}: \d+ steps, (.*)$", ended.text, re.MULTILINE) for name in ONE_OF_EACH)
-    assert long != nightly  # each group has a profile of its own
+
+
+def test_what_a_group_sets_in_the_example_outranks_what_all_have(lab: Lab) -> None:
+    command = [sys.executable, "-m", "ansible", "inventory", "-i", str(EXAMPLE), "--list"]
+    hosts = json.loads(run(command, lab.environment()).text)["_meta"]["hostvars"]
+    assert (hosts["testbed1-sut1"]["calibration_profile"], hosts["testbed2-sut1"]["calibration_profile"]) == (
+        "full",
+        "nightly",
+    )
+    assert hosts["testbed1-sut1"]["calibration_limits"]
+    assert not hosts["testbed2-sut1"]["calibration_limits"]
+    assert hosts["testbed1-tg1"]["preflight_effects"]["bios"] == "off"
 
 
 def test_the_commands_of_the_readme_are_understood(example: Site) -> None:
