@@ -28,6 +28,7 @@ from calibration.report.svg import (
     width_of,
 )
 from calibration.statistics import Estimate
+from calibration.text import visible
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 MARKERS = ("circle", "square", "up", "diamond", "down", "plus")
@@ -77,8 +78,32 @@ LINE_PX = 20
 """Height of a line of a legend."""
 
 
+LABEL_CHARACTERS = 56
+"""None of the harness's own labels has a longer line; of one that has, not much is shown: a figure needs its room."""
+
+
+def drawn(label: str) -> str:
+    """Return *label* as text that matplotlib draws as it is: no formula, nothing hidden, only glyphs of its font."""
+    lines = []
+    for line in label.split("\n")[:2]:
+        plain = visible(line).encode("latin-1", "backslashreplace").decode("latin-1")
+        lines.append(plain if len(plain) <= LABEL_CHARACTERS else f"{plain[: LABEL_CHARACTERS // 2]}...")
+    text = "\n".join(lines).replace("$", r"\$")
+    # matplotlib leaves a label out of the legend that is empty or begins with an underscore
+    return text if text.strip() and not text.startswith("_") else f"-{text}"
+
+
+class _Labelled:
+    """Something in a figure with a label, which may have words of a SUT's in it."""
+
+    label: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "label", drawn(self.label))
+
+
 @dataclass(frozen=True)
-class Histogram:
+class Histogram(_Labelled):
     """One step line of a histogram: bins (from ns, to ns, count), and how long was watched."""
 
     label: str
@@ -88,7 +113,7 @@ class Histogram:
 
 
 @dataclass(frozen=True)
-class Curve:
+class Curve(_Labelled):
     """One line of a chart with its estimates; ``x`` is a number or an estimate itself."""
 
     label: str
@@ -96,7 +121,7 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class Clocks:
+class Clocks(_Labelled):
     """The clocks of cores under one kind of work; series of one ``group`` share a colour."""
 
     label: str
@@ -106,7 +131,7 @@ class Clocks:
 
 
 @dataclass(frozen=True)
-class Mark:
+class Mark(_Labelled):
     """A labelled position on an axis."""
 
     position: float
@@ -114,7 +139,7 @@ class Mark:
 
 
 @dataclass(frozen=True)
-class Plateau:
+class Plateau(_Labelled):
     """A stretch of an axis over which a curve is level."""
 
     start: float

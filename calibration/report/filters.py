@@ -28,6 +28,10 @@ ABSENT = "-"
 SAFE_PUNCTUATION = frozenset(" ,/%=&;+")
 """ASCII punctuation that starts no markup unless it is the first character of a text."""
 
+INLINE_CHARACTERS = 4_000
+LITERAL_CHARACTERS = 8_000
+"""Docutils refuses a page with a line of more than 10000 characters; escaped markup makes two of one."""
+
 LONG_NS = 10_000
 """From here on a time in ns is easier to read in µs to s."""
 
@@ -40,7 +44,7 @@ def inline(text: object) -> str:
 
     Runs of spaces become one; an empty text becomes the mark for an absent value.
     """
-    words = " ".join(visible(str(text)).split(" ")).split()
+    words = _cut(visible(str(text)), INLINE_CHARACTERS).split()
     if not words:
         return "\\" + ABSENT
     return " ".join(_escaped(word, first=index == 0) for index, word in enumerate(words))
@@ -69,8 +73,14 @@ def literal(text: str, indent: int = 4) -> str:
     return textwrap.indent("\n".join(lines), " " * indent)
 
 
+def _cut(text: str, characters: int) -> str:
+    left_out = len(text) - characters
+    return text if left_out <= 0 else f"{text[:characters]} (and {left_out} more characters in the run document)"
+
+
 def _literal_line(line: str) -> str:
-    return "".join(character if character == " " else shown(character) for character in line.rstrip()).rstrip()
+    text = "".join(character if character == " " else shown(character) for character in line.rstrip()).rstrip()
+    return _cut(text, LITERAL_CHARACTERS)
 
 
 def option(text: str) -> str:

@@ -44,6 +44,9 @@ RECORDS = "records.jsonl"
 RUN = "run.json"
 SCHEMA_FILE = Path(__file__).with_name("run-1.schema.json")
 
+MAX_RECORDS_BYTES = 256 * 1024 * 1024
+"""A run of every kind on the largest machines has a tenth of this; a SUT that prints more may not fill the disk."""
+
 SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 """What a testbed, SUT or run identifier may look like: it becomes a directory's name."""
 
@@ -490,7 +493,15 @@ def record_kernels(directory: Path, kernels: Kernels) -> None:
 
 
 def record_step(directory: Path, record: StepRecord) -> None:
-    """Record a finished step. Raises ``EnvironmentLacksError`` where it cannot be written."""
+    """Record a finished step. Raises ``EnvironmentLacksError`` where it cannot be written.
+
+    Once the records of the run have reached :data:`MAX_RECORDS_BYTES` what the kernel printed is not kept any more.
+    """
+    path = directory / RECORDS
+    size = path.stat().st_size if path.exists() else 0
+    if size > MAX_RECORDS_BYTES and record.document is not None:
+        reason = f"expected at most {MAX_RECORDS_BYTES} bytes of records in a run, found {size}: this is not kept"
+        record = record.model_copy(update={"outcome": "failed", "reason": reason, "document": None})
     _append(directory, record)
 
 
@@ -516,11 +527,12 @@ def records(directory: Path) -> Iterator[Record]:
     """
     path = directory / RECORDS
     try:
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+        # at newlines alone: what a SUT said may hold every other character that text is usually split at
+        lines = path.read_bytes().splitlines(keepends=True)
     except OSError as error:
         raise InputError(f"expected the records of a run at {path}: {error}") from error
     for number, line in enumerate(lines, 1):
-        if number == len(lines) and not line.endswith("\n"):
+        if number == len(lines) and not line.endswith(b"\n"):
             return
         try:
             yield _RECORD.validate_json(line)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support import PATIENCE_S, ROOT, TINY, Lab
+from support import PATIENCE_S, ROOT, TINY, Lab, load_plugin
 
 from calibration.results.store import read_run
 
@@ -100,6 +100,90 @@ def test_root_becomes_another_user_on_the_sut(user_lab: Lab) -> None:
     assert run.stat().st_uid == 0
     assert read_run(run).run.status == "complete"
     assert user_lab.leftovers() == []
+
+
+INTRUDER = """
+import os, sys
+directory, own = sys.argv[1:]
+program = os.path.join(directory, "sutprobe")
+attempts = {
+    "list": lambda: os.listdir(directory),
+    "look at": lambda: os.stat(program),
+    "read": lambda: open(program, "rb").read(1),
+    "write": lambda: open(program, "wb"),
+    "append": lambda: open(program, "ab"),
+    "cut": lambda: os.truncate(program, 0),
+    "make executable by all": lambda: os.chmod(program, 0o777),
+    "remove": lambda: os.unlink(program),
+    "replace": lambda: os.replace(own, program),
+    "put beside": lambda: open(program + ".partial", "wb"),
+    "link over": lambda: os.symlink(own, program),
+    "link out": lambda: os.link(program, own + ".linked"),
+    "start": lambda: os.execv(program, [program]),
+    "open the directory": lambda: os.chmod(directory, 0o777),
+    "rename the directory": lambda: os.rename(directory, directory + ".gone"),
+    "replace the directory": lambda: os.rename(os.path.dirname(own), directory),
+    "remove the directory": lambda: os.rmdir(directory),
+}
+for name, attempt in attempts.items():
+    try:
+        attempt()
+    except PermissionError:
+        continue
+    except OSError as error:
+        print(name, "failed for another reason:", error)
+    else:
+        print(name, "succeeded")
+print("tried", len(attempts))
+"""
+"""What another user tries between the check of the program and its use."""
+
+
+@pytest.mark.parametrize("mode", [0o700, 0o755], ids=oct)
+def test_another_user_cannot_swap_the_program(user: pwd.struct_passwd, mode: int) -> None:
+    module = load_plugin("modules", "sut_kernel")
+    directory = tempfile.mkdtemp(prefix="calibration-20261121T000000Z-0000-", dir="/var/tmp")
+    own = Path(tempfile.mkdtemp(prefix="intruder-", dir="/var/tmp"), "program")
+    script = own.parent / "intruder.py"
+    script.write_text(INTRUDER)
+    own.write_text("other bytes")
+    for path in (own.parent, own, script):
+        os.chown(path, user.pw_uid, user.pw_gid)
+    try:
+        assert module.install(directory, b"the right bytes", False)
+        path = Path(directory, "sutprobe")
+        before = path.stat()
+        path.chmod(mode)  # it is the directory that keeps others out
+        done = subprocess.run(
+            ["/usr/bin/python3", str(script), directory, str(own)],
+            user=user.pw_uid,
+            group=user.pw_gid,
+            extra_groups=[],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stdout == "tried 17\n"
+        assert path.read_bytes() == b"the right bytes"
+        assert path.stat().st_ino == before.st_ino
+        assert [each.name for each in Path(directory).iterdir()] == ["sutprobe"]
+    finally:
+        shutil.rmtree(directory)
+        shutil.rmtree(own.parent)
+
+
+def test_another_user_with_a_place_on_the_way_is_noticed(user: pwd.struct_passwd, tmp_path: Path) -> None:
+    module = load_plugin("modules", "sut_kernel")
+    directory = tmp_path / "calibration-x"
+    directory.mkdir(mode=0o700)
+    assert module.install(str(directory), b"bytes", False)
+    swapped = tmp_path / "calibration-y"
+    swapped.mkdir(mode=0o700)
+    os.chown(swapped, user.pw_uid, user.pw_gid)
+    directory.rename(tmp_path / "gone")
+    swapped.rename(directory)
+    with pytest.raises(module.Refused, match=f"found user id {user.pw_uid}"):
+        module.install(str(directory), b"bytes", False)
 
 
 def test_a_read_only_home_is_no_obstacle(tmp_path: Path) -> None:

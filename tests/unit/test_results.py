@@ -216,6 +216,31 @@ def test_a_record_cut_off_by_a_crash_is_left_out_and_others_are_kept(begun: stor
         list(records(directory))
 
 
+def test_what_a_sut_says_cannot_end_a_record(begun: store.BegunRun) -> None:
+    steps = [step.id for step in begun.plan.steps[:2]]
+    for step_id in steps:
+        finish(begun, step_id, stderr="a\nb\r\x85\u2028\u2029\x0b\x0c\x1e{}")
+    found = [each for each in store.records(Path(begun.directory)) if isinstance(each, store.StepRecord)]
+    assert [each.step.id for each in found] == steps
+    assert {each.stderr for each in found} == {"a\nb\r\x85\u2028\u2029\x0b\x0c\x1e{}"}
+
+
+def test_a_run_whose_records_are_full_keeps_no_more_answers(
+    begun: store.BegunRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = (step.id for step in begun.plan.steps[:2])
+    finish(begun, first)
+    size = (Path(begun.directory) / store.RECORDS).stat().st_size
+    monkeypatch.setattr(store, "MAX_RECORDS_BYTES", size - 1)
+    finish(begun, second)
+    found = {each.step.id: each for each in store.records(Path(begun.directory)) if isinstance(each, store.StepRecord)}
+    assert found[first].document is not None
+    assert found[second].document is None
+    assert (
+        found[second].reason == f"expected at most {size - 1} bytes of records in a run, found {size}: this is not kept"
+    )
+
+
 def test_a_wrong_placement_makes_the_figure_invalid_and_keeps_it(begun: store.BegunRun) -> None:
     document = json.loads((FIXTURES / "sutprobe" / "idle_latency.json").read_text(encoding="utf-8"))
     pages = document["result"]["points"][0]["placements"][2]["pages"]

@@ -21,7 +21,7 @@ from ansible.release import __version__ as ansible_version
 
 sys.path.append(os.path.abspath(__file__ + "/../../plugin_utils"))
 
-from calibration_plugins import CalibrationAction
+from calibration_plugins import SutAction
 
 from calibration.errors import CalibrationError, EnvironmentLacksError, InputError
 from calibration.judge.limits import read_limits
@@ -94,11 +94,9 @@ def without_python(answer, minimum):
     )
 
 
-class ActionModule(CalibrationAction):
+class ActionModule(SutAction):
     """Judge the controller, ask the SUT, judge the SUT."""
 
-    _requires_connection = True
-    ORDERLY = False
     SPEC = {
         "argument_spec": {
             **{name: {"type": "str", "required": True} for name in ("profile", "testbed", "sut")},
@@ -111,17 +109,10 @@ class ActionModule(CalibrationAction):
         }
     }
 
-    def run(self, tmp=None, task_vars=None):
-        """Keep the variables, which a module's run needs."""
-        self.variables = task_vars
-        return super().run(tmp, task_vars)
-
-    def ask(self, remote_base):
+    def ask_sut(self, remote_base):
         """Return what the module answers, and the controller's time before and after."""
         asked_s = time.time()
-        answer = self._execute_module(
-            module_name="sut_preflight_info", module_args={"remote_base": remote_base}, task_vars=self.variables
-        )
+        answer = self.ask("sut_preflight_info", {"remote_base": remote_base})
         return answer, RoundTrip(asked_s=asked_s, answered_s=time.time())
 
     def act(self, arguments):
@@ -129,7 +120,7 @@ class ActionModule(CalibrationAction):
         expectations = read_expectations(arguments["expectations"])
         limits = read_limits(arguments["limits"])
         check_controller(arguments)
-        answer, trip = self.ask(arguments["remote_base"])
+        answer, trip = self.ask_sut(arguments["remote_base"])
         if answer.get("failed"):
             checks = (without_python(answer, arguments["python_minimum"]),)
             return {"failed": True, "msg": refusal(checks), "checks": dumped(checks)}

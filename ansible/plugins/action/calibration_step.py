@@ -23,7 +23,14 @@ from ansible.errors import AnsibleConnectionFailure, AnsibleError
 
 sys.path.append(os.path.abspath(__file__ + "/../../plugin_utils"))
 
-from calibration_plugins import AnswerTooLongError, SutAction, bounded_memory, end_children, end_with_controller
+from calibration_plugins import (
+    UNDERSTANDING,
+    AnswerTooLongError,
+    SutAction,
+    bounded_memory,
+    end_children,
+    end_with_controller,
+)
 
 from calibration.errors import CalibrationError
 from calibration.measurements.base import Step
@@ -44,6 +51,9 @@ LOST_ONCE = 1
 
 RECONNECT_PAUSE_S = 2.0
 """Between two tries to reach a SUT whose connection was lost; nothing measures there meanwhile."""
+
+REASON_KEPT = 4000
+"""Characters of a step's reason that are kept: it is shown to people, on the page as well."""
 
 LOST_TWICE = 2
 """After so many lost connections in a row the steps that follow are not tried: each try costs a connection timeout."""
@@ -102,7 +112,7 @@ def nested(value, levels):
 def read_answer(stdout):
     """Return the one JSON document in *stdout*. Raises ValueError where there is anything else."""
     try:
-        with bounded_memory(ANSWER_BYTES):
+        with bounded_memory(UNDERSTANDING * ANSWER_BYTES):
             document = json.loads(stdout, parse_constant=refuse_constant)
             json.dumps(document, allow_nan=False, ensure_ascii=False).encode()  # what is read must be fit to be written
             deep = nested(document, DOCUMENT_LEVELS)
@@ -197,6 +207,7 @@ class ActionModule(SutAction):
         started_at, began = datetime.now(UTC), time.monotonic()
         outcome, reason, document, code, stderr = self.measure(step, arguments)
         duration_s = round(time.monotonic() - began, 3)
+        reason = reason and reason[:REASON_KEPT]
         record = store.StepRecord(
             step=step,
             outcome=outcome,

@@ -32,9 +32,7 @@ from calibration.results.model import Kernels
 
 KERNEL = "sutprobe"
 PREFIX = "calibration-"
-DIRECTORY_FORMAT, PERMISSIONS, PRIVATE, SET_GROUP_ID = 0o040000, 0o7777, 0o700, 0o2000
-
-MAKE = "test -e {directory} || mkdir -m 700 -- {directory};"
+PERMISSIONS, PRIVATE, SET_GROUP_ID = 0o7777, 0o700, 0o2000
 
 LOOK = r"""
 test ! -L {directory} && cd -P -- {directory} && stat -c 'directory %f %u' . && echo "user $(id -u)" &&
@@ -67,7 +65,7 @@ def hash_in(text):
 
 
 def check_directory(directory, said):
-    """Raise InputError where the directory that ``LOOK`` described is not a private one of the user that asked."""
+    """Raise EnvironmentLacksError where the directory that was looked at is no private one of the user that asked."""
     found = re.search(r"^directory ([0-9a-f]{1,8}) ([0-9]{1,10})\r?$", said, re.MULTILINE)
     user = re.search(r"^user ([0-9]{1,10})\r?$", said, re.MULTILINE)
     if not found or not user:
@@ -136,8 +134,7 @@ class ActionModule(SutAction):
         """Make the kernel be there; return whether its bytes were sent, and the hash read back."""
         if not self._is_pipelining_enabled("new"):
             return self.present_by_module(directory, built)
-        make = "" if self._task.check_mode else script(MAKE, directory)
-        looked = self._low_level_execute_command(make + script(LOOK, directory))
+        looked = self._low_level_execute_command(script(LOOK, directory))
         if looked["rc"] != 0:
             if self._task.check_mode:
                 return True, None

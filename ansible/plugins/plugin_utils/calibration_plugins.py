@@ -115,8 +115,11 @@ ANSWER_BYTES = 1 << 20
 SAID_CHARACTERS = 20_000
 """Characters kept of what a program on a SUT wrote for people: the end of it, where the reason stands."""
 
-MEMORY_FACTOR = 10
-"""Reading an answer takes up to so many times its size: in pieces, joined, as text, as objects."""
+GATHERING = 4
+"""Gathering an answer takes up to so many times its size: in pieces, joined, as text."""
+
+UNDERSTANDING = 16
+"""Understanding an answer takes up to so many times its size: JSON of many small numbers becomes many objects."""
 
 MEMORY_SPARE_BYTES = 32 << 20
 """What a worker may take besides."""
@@ -140,8 +143,8 @@ def taken_bytes():
 
 
 @contextlib.contextmanager
-def bounded_memory(answer_bytes):
-    """Have a ``MemoryError`` raised in the block before an answer much larger than *answer_bytes* fills the memory.
+def bounded_memory(wanted_bytes):
+    """Have a ``MemoryError`` raised in the block before it takes much more than *wanted_bytes* of memory.
 
     Connection plugins gather what a SUT prints until it ends, however much that is; the limit is the kernel's, so that
     it holds for every one of them, and for what is made of the answer.
@@ -151,7 +154,7 @@ def bounded_memory(answer_bytes):
         yield
         return
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    wanted = taken + answer_bytes * MEMORY_FACTOR + MEMORY_SPARE_BYTES
+    wanted = taken + wanted_bytes + MEMORY_SPARE_BYTES
     known = [each for each in (soft, hard, wanted) if each != resource.RLIM_INFINITY]
     resource.setrlimit(resource.RLIMIT_DATA, (min(known), hard))
     try:
@@ -234,12 +237,12 @@ class SutAction(CalibrationAction):
     ANSWER_BYTES = ANSWER_BYTES
 
     @contextlib.contextmanager
-    def bounded(self):
+    def bounded(self, factor):
         """Raise AnswerTooLongError where the block, which asks the SUT, would fill the controller's memory."""
         # A limit on a client that is itself the parent of the measuring process would limit what is measured.
         networked = self._connection.transport.rsplit(".", 1)[-1] in NETWORKED
         try:
-            with bounded_memory(self.ANSWER_BYTES) if networked else contextlib.nullcontext():
+            with bounded_memory(factor * self.ANSWER_BYTES) if networked else contextlib.nullcontext():
                 yield
         except MemoryError:
             ended = False
@@ -260,7 +263,7 @@ class SutAction(CalibrationAction):
 
     def _low_level_execute_command(self, *positional, **named):
         """Run a command on the SUT. Raises AnswerTooLongError where it prints more than ``ANSWER_BYTES``."""
-        with self.bounded():
+        with self.bounded(GATHERING):
             answer = super()._low_level_execute_command(*positional, **named)
             size = len(answer["stdout"]) + len(answer["stderr"])
         if size > self.ANSWER_BYTES:
@@ -270,7 +273,7 @@ class SutAction(CalibrationAction):
     def ask(self, module, arguments):
         """Return what *module* of this project answers on the SUT, without anything that is not documented."""
         try:
-            with self.bounded():
+            with self.bounded(UNDERSTANDING):
                 answer = self._execute_module(module_name=module, module_args=arguments, task_vars=self.task_vars)
         except AnsibleConnectionFailure as error:
             # A failure, unlike a SUT that is unreachable to Ansible, is followed by its reason, its document, its page.

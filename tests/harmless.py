@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What must not be on a page or in a figure, whatever a SUT has said."""
+
+import xml.etree.ElementTree as ET
+from html.parser import HTMLParser
+from pathlib import Path
+
+
+class Elements(HTMLParser):
+    """The elements of a page: all scripts, and the rest with their attributes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scripts: list[str] = []
+        self.found: list[tuple[str, dict[str, str]]] = []
+        self.open = False
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = {name: value or "" for name, value in attrs}
+        self.found.append((tag, values))
+        self.open = tag == "script"
+        if self.open:
+            self.scripts.append(values.get("src", "").rsplit("/", 1)[-1])
+
+    def handle_data(self, data: str) -> None:
+        if self.open:
+            self.scripts.append(data)
+
+    def handle_endtag(self, _tag: str) -> None:
+        self.open = False
+
+
+def elements(path: Path) -> Elements:
+    found = Elements()
+    found.feed(path.read_text(encoding="utf-8"))
+    return found
+
+
+SCHEMES = ("http:", "https:", "javascript:", "data:", "file:", "vbscript:")
+
+
+def check_page(page: Path, harmless: Path) -> None:
+    """Check that *page* has no script, element or link that *harmless*, a page of the guide, has no kind of."""
+    found, known = elements(page), elements(harmless)
+    assert set(found.scripts) <= set(known.scripts)
+    for tag, attributes in found.found:
+        assert tag not in {"iframe", "object", "embed", "base", "form", "audio", "video", "math"} or (
+            (tag, attributes) in known.found
+        ), (tag, attributes)
+        assert not [name for name in attributes if name.startswith("on")], (tag, attributes)
+        for name in ("href", "src", "action", "srcdoc", "xlink:href", "data"):
+            value = attributes.get(name, "").strip().lower()
+            assert not value.startswith(SCHEMES) or (tag, attributes) in known.found, (tag, attributes)
+        if tag == "img":
+            assert attributes["src"].endswith(".svg"), attributes
+
+
+def check_figure(text: str) -> None:
+    """Check that a figure has no script, no event, nothing foreign and no link out of itself."""
+    for element in ET.fromstring(text).iter():  # noqa: S314 - entities of other files are not read
+        name = str(element.tag).rsplit("}", 1)[-1]
+        assert name not in {"script", "foreignObject", "a", "iframe", "set", "animate", "handler"}, name
+        for key, value in element.attrib.items():
+            bare = key.rsplit("}", 1)[-1]
+            assert not bare.startswith("on"), key
+            drawn = name == "image" and value.startswith("data:image/png;base64,")  # a colour bar
+            assert bare != "href" or value.startswith("#") or drawn, value
+            assert "url(" not in value.replace("url(#", ""), value
