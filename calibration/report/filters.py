@@ -28,7 +28,7 @@ ABSENT = "-"
 SAFE_PUNCTUATION = frozenset(" ,/%=&;+")
 """ASCII punctuation that starts no markup unless it is the first character of a text."""
 
-INLINE_CHARACTERS = 4_000
+INLINE_CHARACTERS = 1_000
 LITERAL_CHARACTERS = 8_000
 """Docutils refuses a page with a line of more than 10000 characters; escaped markup makes two of one."""
 
