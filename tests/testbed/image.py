@@ -21,6 +21,8 @@ HERE = Path(__file__).resolve().parent
 CHECKOUT = HERE.parents[1]
 OVERLAY = HERE / "overlay"
 
+SBIN = ("/usr/sbin", "/sbin")
+
 FREE_MIB = 1024
 """Space that a guest's file system has beyond what the image holds."""
 
@@ -230,7 +232,8 @@ def write(scratch: Path, architecture: str, archive: str) -> None:
     run([*command, f"--mode={mode}", "--format=tar", "", str(tree), "-"], "make the root file system", archive)
     # Owners and device files are those of the archive when it is unpacked by root, or by who is root in a namespace.
     script = (
-        'set -eu; mkdir "$1/tree"; tar -x -C "$1/tree" -f "$1/root.tar"; '
+        f'set -eu; PATH="$PATH:{":".join(SBIN)}"; '
+        'mkdir "$1/tree"; tar -x -C "$1/tree" -f "$1/root.tar"; '
         'cp -L "$1/tree/vmlinuz" "$1/tree/initrd.img" "$1/image/"; '
         'size=$(( $(du -sm "$1/tree" | cut -f1) * 11 / 10 + $2 )); '
         'mke2fs -q -t ext4 -L testbed -m 0 -E lazy_itable_init=0,lazy_journal_init=0 -d "$1/tree" '
@@ -245,8 +248,8 @@ def write(scratch: Path, architecture: str, archive: str) -> None:
 
 
 def need(program: str, package: str) -> None:
-    """Prove that a program is installed."""
-    if shutil.which(program) is None:
+    """Prove that a program is installed; administrators' ones need not be on everybody's PATH."""
+    if shutil.which(program, path=os.pathsep.join((os.environ.get("PATH", ""), *SBIN))) is None:
         msg = f"expected the program {program}, found none. Install it: apt-get install {package}"
         raise MissingProgramError(msg)
 
