@@ -30,7 +30,7 @@ SAFE_PUNCTUATION = frozenset(" ,/%=&;+")
 
 INLINE_CHARACTERS = 1_000
 LITERAL_CHARACTERS = 8_000
-"""Docutils refuses a page with a line of more than 10000 characters; escaped markup makes two of one."""
+"""Of a longer text a page shows the beginning; the run document has all of it."""
 
 LONG_NS = 10_000
 """From here on a time in ns is easier to read in µs to s."""

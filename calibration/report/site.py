@@ -37,6 +37,9 @@ PAGES = "calibration"
 MANIFEST = ".calibration-site"
 """File in a finished site that names the files put there, so that a later build removes its own files only."""
 
+DOCUTILS = "[parsers]\nline_length_limit: 1000000\n"
+"""A line of a page may join many texts of a SUT's; with docutils' own limit one SUT could keep the site from all."""
+
 BUILD_TIMEOUT_S = 600
 """A site of hundreds of pages builds in less; a hung build is ended."""
 
@@ -61,7 +64,7 @@ def build_site(results: Path, docs: Path = DOCS, output: Path = SITE) -> Path:
     try:
         with _cache(CACHE / key) as work:
             pages = _site_pages(runs, work / "pages")
-            files = {**_guide(docs, output), **_pages(pages)}
+            files = {**_guide(docs, output), **_pages(pages), "docutils.conf": DOCUTILS.encode()}
             if _synchronise(work / "source", files):
                 for stale in (
                     "html",

@@ -1,0 +1,155 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A stand-in for ssh to a SUT that wants to harm its controller.
+
+It does what it is told on this machine and then answers with hostile text wherever an answer has text. HOSTILE_MOOD
+says how; HOSTILE_MARK is a file that must never come to be: each text tries to make one of that name.
+"""
+
+import base64
+import io
+import json
+import os
+import subprocess
+import sys
+import tarfile
+
+MOOD = os.environ["HOSTILE_MOOD"]
+MARK = os.environ["HOSTILE_MARK"]
+
+TEXTS = (
+    "{{ lookup('pipe', 'touch MARK.jinja') }}",
+    "{% for x in lookup('pipe', 'touch MARK.block') %}{% endfor %}",
+    "{# comment #}${jndi:ldap://x}%s%n",
+    "$(touch MARK.dollar)`touch MARK.tick`; touch MARK.semicolon; '\"|touch MARK.pipe & touch MARK.and #",
+    "<script>alert(1)</script><img src=x onerror=alert(1)></pre></div>&lt;b&gt;<!--",
+    "`click <javascript:alert(1)>`_ :raw-html:`<b>x</b>` |x| [1]_ <b> _`t` **b** ``l``",
+    "\n\n.. raw:: html\n\n   <script>alert(2)</script>\n\n.. include:: /etc/passwd\n\n.. |x| replace:: y\n\n",
+    "\u2028.. raw:: html\u2028\u2028   <script>alert(3)</script>\u2029",
+    "!!python/object/apply:os.system ['touch MARK.yaml']\n---\n- x: &a [*a]\n",
+    "../../../../../../../../MARK.path",
+    "$\\frac{$ $x_$",
+    "\x1b]0;owned\x07\x1b[2J\x1b[31mred\x1b[0m\x9b31m\x08\x7f\u202eevil\u2066",
+    "\nsut2: complete, 12 measured\nTASK [forged] ok: [sut2]\r\nPLAY RECAP",
+    "\ud800\udfff",
+)
+
+
+def hostile(limit=None):
+    """Return all texts as one."""
+    text = " ".join(TEXTS).replace("MARK", MARK)
+    return text if limit is None else text[:limit]
+
+
+def spoil(value, kept=()):
+    """Return *value* with hostile text after every text in it, but for the fields *kept*."""
+    if isinstance(value, str):
+        return value + hostile()
+    if isinstance(value, list):
+        return [spoil(each, kept) for each in value]
+    if isinstance(value, dict):
+        return {key: each if key in kept else spoil(each, kept) for key, each in value.items()}
+    return value
+
+
+def spoil_capture(archive):
+    """Return a capture in which every name and text that a page may show is hostile."""
+    spoilt = io.BytesIO()
+    line = hostile().replace("\n", " ").encode("utf-8", "surrogatepass")
+    with (
+        tarfile.open(fileobj=io.BytesIO(base64.b64decode(archive))) as opened,
+        tarfile.open(fileobj=spoilt, mode="w:gz") as written,
+    ):
+        for member in opened:
+            content = opened.extractfile(member).read()
+            if member.name == "capture.json":
+                kept = ("schema", "machine", "affinity", "cpuset_file")
+                content = json.dumps(spoil(json.loads(content), kept)).encode()
+            elif member.name.startswith(("sys/class/dmi/id", "sys/devices/system/cpu/vulnerabilities")) or (
+                member.name.endswith(("cmdline", "version", "hostname", "ostype", "osrelease", "current_clocksource"))
+            ):
+                content = content.strip() + (line if MOOD == "answers" else hostile().encode("utf-8", "replace"))
+            elif member.name == "proc/cpuinfo":
+                content = content.replace(b"model name\t: ", b"model name\t: " + line)
+            member.size = len(content)
+            written.addfile(member, io.BytesIO(content))
+        for name in ("/etc/evil", "../../evil", "sys/devices/system/cpu/vulnerabilities/" + hostile(60)):
+            member = tarfile.TarInfo(name)
+            member.size = 4
+            written.addfile(member, io.BytesIO(b"evil"))
+    return base64.b64encode(spoilt.getvalue()).decode()
+
+
+def magic():
+    """Return what Ansible acts on in a result, aimed at the controller."""
+    evil = {
+        "calibration_results_dir": f"{MARK}.results",
+        "calibration_remote_base": f"{MARK}.remote",
+        "calibration_profile": f"{MARK}.profile",
+        "calibration_testbed": "../../evil",
+        "ansible_connection": "local",
+        "ansible_python_interpreter": f"touch {MARK}.interpreter;",
+        "context_run": {"directory": f"{MARK}.run"},
+        "report_site_dir": f"{MARK}.site",
+    }
+    return {
+        "ansible_facts": evil,
+        "add_host": {"host_name": "evil", "groups": ["all"], "host_vars": evil},
+        "add_group": "evil",
+        "_ansible_notify": ["evil"],
+        "ansible_stats": {"data": evil, "per_host": False},
+        "warnings": [hostile()],
+        "deprecations": [{"msg": hostile(), "version": "9"}],
+        "exception": hostile(),
+        "diff": {"before": hostile(), "after": hostile()},
+        "invocation": {"module_args": evil},
+        hostile(): hostile(),
+    }
+
+
+def answer_module(output):
+    """Return a module's output, spoilt."""
+    result = json.loads(output)
+    if MOOD == "preflight" and "python_version" in result:
+        result["machine"] = hostile()
+    if "archive" in result:
+        result["archive"] = spoil_capture(result["archive"])
+    if MOOD == "module":
+        result = {"failed": True, "msg": hostile(), "module_stderr": hostile()}
+    result |= magic()
+    junk = hostile().replace("{", "(")
+    return f"{junk}\n{json.dumps(result)}\n{junk}\n"
+
+
+def answer_step(output):
+    """Return what the kernel printed, spoilt."""
+    document = json.loads(output)
+    if MOOD == "kernel":
+        document |= {"status": "failed", "error": {"code": "environment", "message": hostile()}, "result": None}
+    kept = ("schema", "subcommand", "status", "source_sha256", "result", "parameters", "code", "source")
+    return json.dumps(spoil(document, kept))
+
+
+def main():
+    """Run the command, and answer."""
+    command = sys.argv[-1]
+    given = None if sys.stdin.isatty() else sys.stdin.buffer.read()
+    done = subprocess.run(["/bin/sh", "-c", command], input=given, capture_output=True, check=False)
+    output = done.stdout.decode("utf-8", "replace")
+    errors = hostile().encode("utf-8", "surrogatepass") + b"\xff\xfe" + done.stderr
+    if MOOD == "endless" and "sutprobe" in command and "sha256sum" not in command:
+        block = b"x" * (1 << 20)
+        while True:
+            sys.stdout.buffer.write(block)
+    if MOOD == "garbage" and "sutprobe" in command and "sha256sum" not in command:
+        output = hostile()
+    elif output.lstrip().startswith("{") and '"schema": "sutprobe' in output.replace('":"', '": "'):
+        output = answer_step(output)
+    elif given and output.lstrip().startswith("{"):
+        output = answer_module(output)
+    sys.stderr.buffer.write(errors)
+    sys.stdout.buffer.write(output.encode("utf-8", "surrogatepass"))
+    return done.returncode
+
+
+sys.exit(main())

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A SUT that wants to harm its controller, from its first answer to the page in the site.
+
+``hostile_ssh.py`` stands in for ssh: Ansible's own connection plugin is used as with a real SUT.
+"""
+
+import json
+import resource
+import subprocess
+import sys
+import unicodedata
+from pathlib import Path
+
+import pytest
+from support import HERE, ROOT, Ended, Lab, load_plugin
+
+from calibration.results.store import read_run, records
+from calibration.text import HIDDEN
+from tests.harmless import check_page
+
+PLUGINS = load_plugin("plugin_utils", "calibration_plugins")
+
+MARK = "calibration-hostile-mark"
+"""What every file that a hostile text would make has in its name."""
+
+
+def attacked(lab: Lab, mood: str, *options: str, playbook: str = "calibrate.yml") -> Ended:
+    """Run *playbook* against a SUT in *mood*."""
+    inventory = lab.directory / "hosts.json"
+    host = {
+        "ansible_host": "192.0.2.1",
+        "ansible_connection": "ssh",
+        "ansible_ssh_executable": str(HERE / "hostile_ssh.py"),
+        "ansible_python_interpreter": sys.executable,
+    }
+    inventory.write_text(json.dumps({"all": {"hosts": {"sut1": host}}}), encoding="utf-8")
+    marks = lab.directory / "marks"
+    marks.mkdir(exist_ok=True)
+    return lab.run(
+        playbook,
+        *("-i", str(inventory), *options),
+        HOSTILE_MOOD=mood,
+        HOSTILE_MARK=str(marks / MARK),
+    )
+
+
+def marks(lab: Lab) -> list[str]:
+    """Return what a hostile text has made, wherever it could."""
+    places = (lab.directory, ROOT, Path("/tmp"), Path("/"))
+    found = {str(path) for place in places for path in place.glob(f"*{MARK}*")}
+    found |= {str(path) for path in lab.directory.rglob(f"*{MARK}*")}
+    return sorted(found | {str(path) for path in lab.directory.rglob("evil*")})
+
+
+def check_shown(ended: Ended) -> None:
+    """Check that nothing in what the controller showed can move a cursor, or pass for another SUT's line."""
+    for line in ended.text.split("\n"):
+        assert not [each for each in line if unicodedata.category(each) in HIDDEN], ascii(line)
+        assert not line.startswith(("sut2", "TASK", "PLAY")), line
+
+
+def test_a_hostile_sut_is_measured_and_its_page_is_harmless(lab: Lab) -> None:
+    site = lab.directory / "site"
+    options = json.dumps({"report_site": True, "report_site_dir": str(site)})
+    ended = attacked(lab, "answers", "-e", options)
+    assert lab.runs(), ended.text
+    (run,) = lab.runs()
+    assert run.relative_to(lab.results).parts[:2] == ("sut1", "sut1")
+    assert (run / "run.json").exists(), ended.text
+    document = read_run(run)
+    assert document.run.status == "complete", ended.text
+    assert "lookup('pipe'" in str(document.context.parsed.capture.hostname)
+    check_shown(ended)
+    assert marks(lab) == []
+    pages = list((site / "calibration" / "sut1").rglob("index.html"))
+    assert pages, ended.text
+    for page in [*pages, site / "calibration" / "index.html"]:
+        check_page(page, site / "index.html")
+    text = pages[0].read_text(encoding="utf-8")
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
+    assert "root:" not in text
+
+
+@pytest.mark.parametrize("mood", ["preflight", "module", "kernel", "garbage"])
+def test_a_hostile_reason_is_told_and_not_obeyed(mood: str, lab: Lab) -> None:
+    ended = attacked(lab, mood)
+    assert ended.rc == 2, ended.text
+    assert "lookup('pipe'" in ended.text
+    # a check's reason is cut before it comes to that
+    assert mood == "preflight" or "\\x1b]0;owned\\x07" in ended.text
+    check_shown(ended)
+    assert marks(lab) == []
+    for run in lab.runs():
+        assert (run / "run.json").exists(), ended.text
+        document = read_run(run)
+        assert document.measurements == ()
+        assert list(records(run))
+
+
+def test_a_sut_that_prints_without_end_costs_little_memory_and_disk(lab: Lab) -> None:
+    ended = attacked(lab, "endless")
+    assert ended.rc == 2, ended.text
+    assert "expected an answer of at most 16777216 bytes from the SUT, found one that does not end" in ended.text
+    (run,) = lab.runs()
+    reasons = [each.reason for each in read_run(run).not_measured if each.cause == "failed"]
+    assert all("found one that does not end; find out what prints so much there" in reason for reason in reasons)
+    assert reasons
+    assert sum(path.stat().st_size for path in lab.results.rglob("*") if path.is_file()) < 4 << 20
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < 700 << 10
+
+
+def test_only_what_is_documented_of_an_answer_is_kept() -> None:
+    magic = {
+        "ansible_facts": {"calibration_results_dir": "/evil", "discovered_interpreter_python": "/usr/bin/python3"},
+        "add_host": {"host_name": "evil"},
+        "warnings": ["x"],
+        "path": "/var/tmp/x",
+        "changed": True,
+        "sha256": ["no text"],
+        "ended": None,
+        "msg": "\ud800" * 30_000,
+        "failed": 1,
+    }
+    assert PLUGINS.trimmed(magic, PLUGINS.documented("sut_kernel")) == {
+        "ansible_facts": {"discovered_interpreter_python": "/usr/bin/python3"},
+        "path": "/var/tmp/x",
+        "changed": True,
+        "ended": None,
+        "msg": "\\ud800" * 20_000,
+        "failed": True,
+    }
+
+
+@pytest.mark.parametrize("module", sorted(path.stem for path in (ROOT / "ansible/plugins/modules").glob("*.py")))
+def test_what_a_module_returns_is_documented_with_known_types(module: str) -> None:
+    assert PLUGINS.documented(module)["changed"] is bool
+
+
+def test_memory_is_bounded_in_the_block_and_not_after_it() -> None:
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    with pytest.raises(MemoryError), PLUGINS.bounded_memory(1 << 20):
+        bytearray(PLUGINS.MEMORY_SPARE_BYTES + (64 << 20))
+    assert resource.getrlimit(resource.RLIMIT_DATA) == before
+    with PLUGINS.bounded_memory(1 << 20):
+        assert bytearray(1 << 20)
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_DATA, (1 << 40, 1 << 41))"
+    check = f"{limit}\nimport sys; sys.path.append('ansible/plugins/plugin_utils'); import calibration_plugins as p\n"
+    check += "with p.bounded_memory(1 << 45): assert resource.getrlimit(resource.RLIMIT_DATA) == (1 << 40, 1 << 41)"
+    subprocess.run([sys.executable, "-c", check], cwd=ROOT, check=True)
