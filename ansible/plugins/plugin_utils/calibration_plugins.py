@@ -68,6 +68,10 @@ def end_with_controller():
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
 
+class SutError(EnvironmentLacksError):
+    """A SUT is lost, or answers as none should: neither the settings nor the controller can help that."""
+
+
 class CalibrationAction(ActionBase):
     """An action that is done on the controller; it needs no connection to the SUT."""
 
@@ -91,7 +95,8 @@ class CalibrationAction(ActionBase):
             with orderly_end() if self.ORDERLY else contextlib.nullcontext():
                 return {**result, "changed": False, **self.act(arguments)}
         except CalibrationError as error:
-            return {**result, "failed": True, "msg": str(error), "exit_code": error.exit_code}
+            failure = {"failed": True, "msg": str(error), "exit_code": error.exit_code}
+            return {**result, **failure, "of_sut": isinstance(error, SutError)}
 
 
 def models_of(model, given):
@@ -128,7 +133,7 @@ NETWORKED = ("ssh", "paramiko", "paramiko_ssh", "libssh")
 """Connections whose command runs on another machine, so that a limit put on the client does not limit the command."""
 
 
-class AnswerTooLongError(EnvironmentLacksError):
+class AnswerTooLongError(SutError):
     """A SUT answered with more than any honest one would."""
 
 
@@ -278,7 +283,7 @@ class SutAction(CalibrationAction):
         except AnsibleConnectionFailure as error:
             # A failure, unlike a SUT that is unreachable to Ansible, is followed by its reason, its document, its page.
             message = f"the connection to the SUT was lost: {error}"
-            raise EnvironmentLacksError(message) from error
+            raise SutError(message) from error
         return trimmed(answer, documented(module))
 
     @staticmethod
