@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes the published figures of a fleet: the tables of docs/development/fleet.rst, from the document of a real run.
+
+``python bench/fleet_page.py`` renews the page from bench/fleet.json. A test holds page and document together.
+"""
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # started as a file, Python looks beside it only
+
+from bench.page import table
+
+DOCUMENT = Path(__file__).parent / "fleet.json"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "development" / "fleet.rst"
+BEGIN = ".. The tables below are written by bench/fleet_page.py."
+END = ".. Here end the tables."
+
+COLUMNS: Mapping[str, str] = {
+    "suts": "SUTs",
+    "wall_s": "Wall time, s",
+    "controller_cpu_s_per_sut": "CPU per SUT, s",
+    "controller_peak_rss_mib": "Memory, MiB",
+    "processes_at_peak": "Processes",
+    "plain_ansible_cpu_s_per_sut": "By hand, CPU per SUT, s",
+    "plain_ansible_wall_s": "By hand, wall time, s",
+    "site_cpu_s_per_sut": "Site, CPU per SUT, s",
+}
+
+TITLES: Mapping[str, str] = {
+    "controller_cpu_s_per_sut": "CPU seconds of the controller per SUT",
+    "controller_peak_rss_mib": "Peak memory of the controller, MiB",
+}
+
+
+def _cell(value: float | None) -> str:
+    if value is None:
+        return "—"
+    return f"{value:.2f}" if isinstance(value, float) and value < 100 else f"{value:.0f}"
+
+
+def tables_of(document: Mapping[str, Any]) -> str:
+    """Return the tables of *document* as rst."""
+    machine = document["machine"]
+    described = [
+        ("CPUs of the controller, which the SUTs shared", str(machine["cpus"])),
+        ("Kernel, Python", f"{machine['kernel']}, {machine['python']}"),
+        ("Profile", f"{document['profile']}, {document['steps']} steps"),
+        ("Forks", str(document["forks"])),
+    ]
+    rows = [[_cell(each.get(name)) for name in COLUMNS] for each in document["fleets"]]
+    lines = [*table(("The run", ""), described), "", *table(tuple(COLUMNS.values()), rows), ""]
+    targets = [
+        (
+            TITLES[name],
+            f"≤ {each['limit']:g}",
+            _cell(document[name]),
+            {True: "met", False: "missed", None: "not judged"}[each["met"]],
+        )
+        for name, each in document["targets"].items()
+    ]
+    lines += [*table((f"At {document['suts']} SUTs", "Target", "Found", ""), targets), ""]
+    slow = document["slow"]
+    if slow:
+        late = [
+            ("SUTs, one of them slow", str(slow["suts"])),
+            ("An answer of the slow one's program, s", _cell(slow["slow_kernel_s"])),
+            ("Last document of the others stored after, s", _cell(slow["others_last_stored_s"])),
+            ("The slow one's document stored after, s", _cell(slow["slow_stored_s"])),
+        ]
+        lines += [*table(("One slow SUT", ""), late), ""]
+    return "\n".join(lines)
+
+
+def renewed(page: str, document: Mapping[str, Any]) -> str:
+    """Return *page* with the tables of *document*. Raises ``ValueError`` where the page lost its marks."""
+    before, begin, rest = page.partition(BEGIN)
+    _old, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"expected the lines {BEGIN!r} and {END!r} in {PAGE}")
+    return f"{before}{BEGIN}\n\n{tables_of(document)}\n{END}{after}"
+
+
+def main() -> None:
+    """Renew the page from the document."""
+    document = json.loads(DOCUMENT.read_text(encoding="utf-8"))
+    PAGE.write_text(renewed(PAGE.read_text(encoding="utf-8"), document), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
