@@ -112,6 +112,10 @@ class Lab(support.Lab):
         self.home.mkdir(parents=True)
         return self
 
+    def environment(self, **extra: str) -> dict[str, str]:
+        """Return the environment of a playbook, with the patience for sudo that an emulated SUT needs."""
+        return super().environment(**{"ANSIBLE_TIMEOUT": "120", **extra})
+
     def calibration_command(self, inventory: Path, *options: str, profile: Path = support.TINY) -> list[str]:
         """Return the command that calibrates the SUTs of an inventory, with this project's exit codes."""
         return [
