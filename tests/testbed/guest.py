@@ -334,9 +334,8 @@ class Sut:
         self, command: str, *, user: str = "root", text: str | None = None, patience_s: float = COMMAND_PATIENCE_S
     ) -> subprocess.CompletedProcess[str]:
         """Run a shell command in the guest as *user* (root), with *text* as its input."""
-        options = ["-F", "/dev/null", "-o", "BatchMode=yes", "-o", "ConnectTimeout=30", "-o", "ServerAliveInterval=15"]
         return subprocess.run(
-            ["ssh", *options, *self.options(), *self.target(user), command],
+            self.ssh_command(command, user),
             input=text if text is not None else "",
             capture_output=True,
             text=True,
@@ -344,6 +343,11 @@ class Sut:
             check=False,
             timeout=patience_s,
         )
+
+    def ssh_command(self, command: str, user: str = "root") -> list[str]:
+        """Return the command that runs a shell command in the guest."""
+        options = ["-F", "/dev/null", "-o", "BatchMode=yes", "-o", "ConnectTimeout=30", "-o", "ServerAliveInterval=15"]
+        return ["ssh", *options, *self.options(), *self.target(user), command]
 
     def target(self, user: str) -> list[str]:
         """Return ssh's arguments for a login."""

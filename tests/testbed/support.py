@@ -190,14 +190,19 @@ class Running:
 
     def until_step(self, sut: Sut, subcommand: str) -> int:
         """Wait until a step's kernel runs on a SUT; return its process there."""
-        found: list[str] = []
-
-        def seen() -> bool:
-            # the kernel itself, and neither sudo nor a shell that has the same words in its command line
-            found[:] = sut.ssh(f"pgrep -f '^[^ ]*/sutprobe {subcommand} '").stdout.split()
-            return bool(found)
-
-        self.until(f"the step {subcommand} on {sut.name}", seen)
+        # One login that waits: on an emulated CPU each costs seconds, which the step would not have. The pattern is the
+        # kernel itself, and neither sudo nor a shell that has the same words in its command line.
+        seen = f"until pgrep -f '^[^ ]*/sutprobe {subcommand} '; do sleep 1; done"
+        with subprocess.Popen(
+            sut.ssh_command(seen), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
+        ) as watch:
+            try:
+                self.until(f"the step {subcommand} on {sut.name}", lambda: watch.poll() is not None)
+            finally:
+                watch.kill()
+            assert watch.stdout is not None
+            found = watch.stdout.read().split()
+        assert found, f"expected a login on {sut.name} that waits for the step {subcommand}, found it ended"
         return int(found[0])
 
     def end(self) -> support.Ended:
