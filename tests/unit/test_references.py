@@ -21,7 +21,7 @@ from calibration.measurements.traffic_shape import ShapeSettings, choose, widths
 from calibration.plan import Plan, make_plan, plan_text
 from calibration.profiles import load_profile
 from calibration.results import store
-from calibration.results.model import CapturedContext, Measurement, Run, RunDocument
+from calibration.results.model import Attempt, CapturedContext, Measurement, Run, RunDocument
 from calibration.results.references import keep_shape, kept_shape, path_of
 from calibration.statistics import estimate
 from calibration.sutprobe import read_document
@@ -90,6 +90,18 @@ def searched(sut: Context, widths: tuple[str, ...] = ("avx2", "sse2"), planned: 
             harness_version="0",
             kernels=None,
             status="complete",
+        ),
+        attempts=(
+            Attempt(
+                started_at=WHEN,
+                finished_at=WHEN,
+                boot_id=None,
+                capture="context.tar.gz",
+                capture_sha256="ab" * 32,
+                checks=(),
+                changes=(),
+                ended=None,
+            ),
         ),
         context=CapturedContext(parsed=sut, capture="context.tar.gz", capture_sha256="ab" * 32),
         plan=Plan(
