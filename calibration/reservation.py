@@ -48,22 +48,25 @@ _GUARD = """\
 read -r b </proc/sys/kernel/random/boot_id && [ "$b" = {boot_id} ] || exit {restarted}
 r={path}
 {{ read -r t g <"$r/run"; }} 2>/dev/null && [ "$t" = {token} ] && kill -0 "$g" 2>/dev/null || exit {not_reserved}
-read -r u i </proc/uptime && printf '%012d\\n' $((${{u%%.*}} + {lease_s})) 1<>"$r/lease" || exit {not_reserved}
+read -r u i </proc/uptime &&
+  printf '%012d %d %d\\n' $((${{u%%.*}} + {lease_s})) $$ {idle_s} 1<>"$r/lease" || exit {not_reserved}
 exec {command}"""
 """``kill``, ``printf``, ``read`` and ``[`` are the shell's own. ``<>`` opens the FIFO without waiting for a reader."""
 
 
-def guarded(arguments: list[str], reservation: Reservation, *, lease_s: float) -> str:
+def guarded(arguments: list[str], reservation: Reservation, *, lease_s: float, idle_s: float | None = None) -> str:
     """Return a command for a POSIX shell that becomes *arguments* if the SUT is still reserved for the run.
 
-    It renews the lease: the guardian acts *lease_s* seconds from now, unless it hears of the run before. Otherwise it
-    ends with ``RESTARTED`` or ``NOT_RESERVED`` and starts nothing.
+    It renews the lease: the guardian acts *lease_s* seconds from now, or *idle_s* (the same) after the command's end
+    where that is sooner, unless it hears of the run before. Otherwise it ends with ``RESTARTED`` or ``NOT_RESERVED``
+    and starts nothing.
     """
     return _GUARD.format(
         boot_id=shlex.quote(reservation.boot_id),
         path=shlex.quote(reservation.path),
         token=shlex.quote(reservation.token),
         lease_s=math.ceil(lease_s) + 1,
+        idle_s=math.ceil(lease_s if idle_s is None else idle_s),
         command=shlex.join(arguments),
         restarted=RESTARTED,
         not_reserved=NOT_RESERVED,

@@ -488,6 +488,43 @@ def test_a_lease_is_of_the_machines_own_seconds_and_a_step_renews_it(sut: Sut) -
     os.close(writer)
 
 
+def test_a_step_that_ended_long_before_its_deadline_leaves_no_long_lease(sut: Sut) -> None:
+    before = sut.settings()
+    holder, _ = sut.hold()
+    sut.tune(holder, EVERYTHING)
+    command = guarded(["true"], sut.reservation(holder), lease_s=LONG_S, idle_s=1)
+    assert subprocess.run(["/bin/sh", "-c", command], check=False).returncode == 0
+    wait_until(lambda: gone(holder["guardian"]))
+    assert sut.settings() == before
+    assert sut.left() == []
+
+
+def test_a_step_that_runs_keeps_its_lease_and_the_next_one_begins_another() -> None:
+    reader, writer = os.pipe()
+    machine = guardian.Machine()
+    until = int(machine.uptime_s())
+    with subprocess.Popen(["sleep", "600"]) as first, subprocess.Popen(["sleep", "600"]) as second:
+        try:
+            os.write(writer, b"%012d %d 0\n" % (until + 3600, first.pid))
+            ended: list[bool] = []
+            waiting = threading.Thread(target=lambda: ended.append(guardian.await_end(machine, reader, until + 60)))
+            waiting.start()
+            time.sleep(0.2)
+            os.write(writer, b"%012d %d 0\n" % (until + 3600, second.pid))
+            time.sleep(0.2)
+            first.kill()
+            waiting.join(2)
+            assert waiting.is_alive()
+            second.kill()
+            waiting.join(PATIENCE_S)
+            assert ended == [False]
+        finally:
+            first.kill()
+            second.kill()
+    os.close(reader)
+    os.close(writer)
+
+
 def test_a_step_on_a_sut_that_was_restarted_or_given_to_others_is_refused(sut: Sut) -> None:
     holder, _ = sut.hold()
     assert run_step(sut, holder) == 0

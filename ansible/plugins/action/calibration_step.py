@@ -253,6 +253,7 @@ class ActionModule(SutAction):
             [arguments["kernel"], *step.argv[1:]],
             Reservation.model_validate(arguments["reservation"]),
             lease_s=limit_s + arguments["lease_s"],
+            idle_s=arguments["grace_s"] + arguments["lease_s"],
         )
         try:
             with backstop(limit_s):

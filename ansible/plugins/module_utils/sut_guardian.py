@@ -11,7 +11,8 @@ it that is held already: there is no moment at which it could be taken for one t
 
 ``holder.json``  who holds it, for people; readable by all
 ``run``          the token of the run and the guardian's process, which every step compares
-``lease``        a FIFO: a step writes into it until when, in seconds of /proc/uptime, the run is alive
+``lease``        a FIFO: a step writes into it until when, in seconds of /proc/uptime, the run is alive, which process
+                 it is itself, and how many seconds after that process's end the run must be heard of again
 ``alive``        the lock, held by the guardian from its first moment to its last
 ``journal``      one line per setting, written and on the disk before the setting is changed
 """
@@ -1303,30 +1304,70 @@ def end_lease(*_):
 
 
 def messages(text):
-    """Return what the last whole line in *text* says: a point in time, ``release`` or None where it says neither."""
-    lines = [line for line in text.split(b"\n") if line]
-    for line in reversed(lines):
+    """Return what the last whole line in *text* says: ``release``, None where it says nothing known, or a lease.
+
+    A lease is (until when, the process of the step that renewed it, seconds that the run has after that process's end);
+    the latter two are None where no step did.
+    """
+    for line in reversed([line for line in text.split(b"\n") if line]):
         if line == RELEASE_WORD.strip():
             return "release"
-        if re.fullmatch(rb"[0-9]{1,12}", line):
-            return int(line)
+        if re.fullmatch(rb"[0-9]{1,12}( [0-9]{1,10} [0-9]{1,12})?", line):
+            until, process, idle_s = ([int(word) for word in line.split()] + [None, None])[:3]
+            return until, process, idle_s
     return None
 
 
+def open_process(process):
+    """Return a descriptor that becomes readable when *process* ends, None where this SUT has none to give.
+
+    Raises ProcessLookupError where it has ended already.
+    """
+    try:
+        return os.pidfd_open(process)
+    except AttributeError:
+        return None  # Python 3.8
+    except ProcessLookupError:
+        raise
+    except OSError:
+        return None  # an old kernel
+
+
 def await_end(machine, fifo, until):
-    """Sleep until the lease is over (False) or the run has released the SUT itself (True)."""
-    poller = select.poll()
-    poller.register(fifo, select.POLLIN)
-    while True:
-        left = until - machine.uptime_s()
-        if left <= 0:
-            return False
-        if poller.poll(int(min(left, SLEEP_S) * 1000) + 1):
-            said = messages(os.read(fifo, 4096))
+    """Sleep until the lease is over (False) or the run has released the SUT itself (True).
+
+    A step's lease reaches beyond its own deadline, which may be hours away. Where its process ends before, which the
+    kernel tells without any asking, the run has to be heard of sooner.
+    """
+    step, idle_s = None, None
+    try:
+        while True:
+            left = until - machine.uptime_s()
+            if left <= 0:
+                return False
+            poller = select.poll()
+            for each in (fifo, step):
+                if each is not None:
+                    poller.register(each, select.POLLIN)
+            ready = [each for each, _ in poller.poll(int(min(left, SLEEP_S) * 1000) + 1)]
+            said = messages(os.read(fifo, 4096)) if fifo in ready else None
             if said == "release":
                 return True
+            ended = step in ready and said is None
+            if step is not None and (ended or said is not None):
+                os.close(step)
+                step = None
             if said is not None:
-                until = said
+                until, process, idle_s = said
+                try:
+                    step = None if process is None else open_process(process)
+                except ProcessLookupError:
+                    ended = True
+            if ended:
+                until = min(until, int(machine.uptime_s() + idle_s + 1))
+    finally:
+        if step is not None:
+            os.close(step)
 
 
 def guard(place, directory, *, lock, ready, until, root):
