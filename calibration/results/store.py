@@ -279,10 +279,10 @@ def record_not_begun(
     )
     created = not directory.exists()
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        _make(directory)
         _append(directory, record)
     except BaseException as error:
-        if created and directory.exists():
+        if created:
             _discard(directory)
         if isinstance(error, OSError):
             raise _unwritable(directory, error) from error
@@ -456,7 +456,7 @@ def _claim(directory: Path) -> bool:
     """Make *directory* for a run that begins, and return whether it is new: one that did not begin may begin there."""
     if directory.exists() and (directory / RECORDS).exists() and not has_begun(directory):
         return False
-    directory.mkdir(parents=True)
+    _make(directory, new=True)
     return True
 
 
@@ -468,14 +468,29 @@ def _keep_capture(directory: Path, capture: bytes) -> str:
     return name
 
 
+def _make(directory: Path, *, new: bool = False) -> None:
+    """Make *directory*, and those above it; where that fails in the middle, nothing of it stays."""
+    try:
+        directory.mkdir(parents=True, exist_ok=not new)
+    except FileExistsError:
+        raise
+    except OSError:
+        _discard(directory)
+        raise
+
+
 def _discard(directory: Path) -> None:
     """Remove a directory that never became a run, and the empty ones above it."""
     for name in (CAPTURE, RECORDS):
         (directory / name).unlink(missing_ok=True)
-    with suppress(OSError):  # a parent that holds other runs stays
-        directory.rmdir()
-        directory.parent.rmdir()
-        directory.parent.parent.rmdir()
+    for each in (directory, directory.parent, directory.parent.parent):
+        with suppress(FileNotFoundError):
+            try:
+                each.rmdir()
+            except FileNotFoundError:
+                raise
+            except OSError:  # it holds other runs, or files that are not ours
+                return
 
 
 def record_kernels(directory: Path, kernels: Kernels) -> None:

@@ -197,12 +197,22 @@ def fill(directory: Path, leave_bytes: int) -> None:
     (directory / "ballast").write_bytes(b"\0" * (free.f_bavail * free.f_frsize - leave_bytes))
 
 
-def test_a_disk_that_is_full_at_the_start_begins_no_run(lab: Lab, small_disk: Path) -> None:
-    fill(small_disk, 2 * PAGE)
+@pytest.mark.parametrize("pages", [0, 2])
+def test_a_disk_that_is_full_at_the_start_begins_no_run(lab: Lab, small_disk: Path, pages: int) -> None:
+    fill(small_disk, pages * PAGE)
     ended = lab.run("calibrate.yml", "-e", "preflight_results_free_bytes=0")
     assert ended.rc == 2
     assert "the results cannot be written below" in ended.text
-    assert [path.name for path in small_disk.iterdir()] == ["ballast"]
+    if pages == 0:
+        assert [path.name for path in small_disk.iterdir()] == ["ballast"]
+        assert lab.leftovers() == []
+        return
+    # Too few for the capture, and enough for the reason.
+    (run,) = lab.runs()
+    assert {path.name for path in run.iterdir()} <= {"records.jsonl", "run.json"}
+    first, *_ = records(run)
+    assert first.record == "not_begun"
+    assert "cannot be written" in first.reason
     assert lab.leftovers() == []
 
 

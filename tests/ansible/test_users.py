@@ -16,7 +16,8 @@ from support import PATIENCE_S, ROOT, TINY, Lab, load_plugin
 
 from calibration.results.store import read_run
 
-USER = "calibration-test"
+USER = f"calibration-{os.environ.get('PYTEST_XDIST_WORKER', 'test')}"
+"""Tests may run side by side, each with a user of its own."""
 
 NEEDED = ("ansible", "ansible.cfg", "calibration", "docs", "playbooks", "roles", "templates", ".cache/kernels")
 

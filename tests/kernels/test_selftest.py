@@ -49,9 +49,12 @@ def cases_of(done: Finished) -> tuple[SelftestCase, ...]:
 def assert_passed(probe: Probe) -> None:
     done = probe("selftest")
     cases = cases_of(done)
-    assert not [case for case in cases if not case.passed]
+    undone = {case.name: case.error for case in cases if not case.passed}
+    # Where a machine's clocks cannot be read closely enough, only that is no fault: the clock's own test judges it.
+    coarse = "clock" in undone and undone["clock"] is not None and undone["clock"].code == "unsupported"
+    assert undone.keys() <= ({"clock"} if coarse else set()), undone
     assert {case.name for case in cases} == CASES
-    assert done.code == 0
+    assert done.code == (3 if coarse else 0)
 
 
 def test_native(probe: Probe) -> None:

@@ -282,8 +282,7 @@ class SutAction(CalibrationAction):
                 answer = self._execute_module(module_name=module, module_args=arguments, task_vars=self.task_vars)
         except AnsibleConnectionFailure as error:
             # A failure, unlike a SUT that is unreachable to Ansible, is followed by its reason, its document, its page.
-            message = f"the connection to the SUT was lost: {error}"
-            raise SutError(message) from error
+            raise SutError(f"not reachable: {error}") from error
         return trimmed(answer, documented(module))
 
     @staticmethod
