@@ -74,15 +74,17 @@ def pages_proof(document: ProbeDocument) -> PagesProof | None:
 
 
 def _pages(result: object) -> Iterator[Pages]:
+    # Most of a document are lists of figures, in which nothing is looked for.
     if isinstance(result, dict):
         for key, value in result.items():
             if key == "pages" and isinstance(value, dict):
                 yield Pages.model_validate(value)
-            else:
+            elif isinstance(value, dict | list):
                 yield from _pages(value)
     elif isinstance(result, list):
         for value in result:
-            yield from _pages(value)
+            if isinstance(value, dict | list):
+                yield from _pages(value)
 
 
 def placement_flags(document: ProbeDocument, placements: Sequence[Placement], *, proved: bool) -> Iterator[Flag]:

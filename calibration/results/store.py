@@ -165,15 +165,25 @@ def new_run_id(now: datetime) -> str:
     return f"{now.astimezone(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(2)}"
 
 
-def run_directory(results: Path, testbed: str, sut: str, run_id: str) -> Path:
-    """Return where a run is stored. Raises ``InputError`` for a name that is not fit for a directory."""
-    for what, name in (("testbed", testbed), ("SUT", sut), ("run identifier", run_id)):
-        if not SAFE_NAME.fullmatch(name):
-            raise InputError(
-                f"expected a {what} name of letters, digits, '.', '_' and '-', at most 128 long, found {name!r}"
-            )
+def check_names(*, testbed: str, sut: str) -> None:
+    """Raise ``InputError`` for a name of a testbed or a SUT that is not fit for a directory."""
+    for what, name in (("testbed", testbed), ("SUT", sut)):
+        _check_name(what, name)
     if testbed == FOLDER:
         raise InputError(f"expected another testbed name than {FOLDER!r}, which is what runs found once")
+
+
+def _check_name(what: str, name: str) -> None:
+    if not SAFE_NAME.fullmatch(name):
+        raise InputError(
+            f"expected a {what} name of letters, digits, '.', '_' and '-', at most 128 long, found {name!r}"
+        )
+
+
+def run_directory(results: Path, testbed: str, sut: str, run_id: str) -> Path:
+    """Return where a run is stored. Raises ``InputError`` for a name that is not fit for a directory."""
+    check_names(testbed=testbed, sut=sut)
+    _check_name("run identifier", run_id)
     return results / testbed / sut / run_id
 
 

@@ -163,18 +163,16 @@ def run_step(sut: Sut, begun: Path, *, reconnect_s: float = 30.0) -> tuple[str, 
     end = STEP_PLUGIN.end_with_controller
     STEP_PLUGIN.end_with_controller = lambda: None
     try:
-        result = sut.act(
-            {
-                "step": step().model_dump(mode="json"),
-                "directory": str(begun),
-                "kernel": "/tmp/calibration-x/sutprobe",
-                "source_sha256": SOURCE,
-                "grace_s": 0.1,
-                "reconnect_s": reconnect_s,
-                "reservation": {"path": "/tmp/a reservation", "token": "0" * 32, "boot_id": "0" * 36},
-                "lease_s": 300.0,
-            }
-        )
+        run = {
+            "directory": str(begun),
+            "kernel": "/tmp/calibration-x/sutprobe",
+            "source_sha256": SOURCE,
+            "grace_s": 0.1,
+            "reconnect_s": reconnect_s,
+            "reservation": {"path": "/tmp/a reservation", "token": "0" * 32, "boot_id": "0" * 36},
+            "lease_s": 300.0,
+        }
+        result = sut.act({"step": step().model_dump(mode="json"), "run": run})
     finally:
         STEP_PLUGIN.end_with_controller = end
     kept = [json.loads(line) for line in (begun / "records.jsonl").read_text(encoding="utf-8").splitlines()]

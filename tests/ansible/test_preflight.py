@@ -71,7 +71,7 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "testbed": (
         {"calibration_testbed": "../elsewhere"},
-        "Expected a name of letters, digits, '.', '_' and '-' for the testbed, found '../elsewhere'.",
+        "expected a testbed name of letters, digits, '.', '_' and '-', at most 128 long, found '../elsewhere'",
     ),
 }
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Begins a SUT's run: stores the capture, makes the plan and records the start, all or nothing.
+"""Begins a SUT's run: captures its context, stores the capture, makes the plan and records the start, all or nothing.
 
-Arguments: ``capture`` (base64 of the .tar.gz), ``results``, ``testbed``, ``sut``, ``run_id``, ``profile``;
+The capture goes from the SUT into the run's directory without being a result of a task, which would take it through the
+controller's main process and back. Arguments: ``results``, ``testbed``, ``sut``, ``run_id``, ``profile``;
 ``preflight`` (``known``, ``expectations`` and ``limits``, as ``calibration_preflight`` returned them); ``resume``
 (whether a run of that identifier goes on where it has begun); ``boot_id`` and ``changes`` (of the SUT, as recorded with
 the start). In check mode the plan is made and nothing is stored.
@@ -17,7 +18,7 @@ from pathlib import Path
 
 sys.path.append(os.path.abspath(__file__ + "/../../plugin_utils"))
 
-from calibration_plugins import CalibrationAction, changes_of
+from calibration_plugins import SutAction, changes_of
 
 from calibration.context import load
 from calibration.judge.limits import read_limits
@@ -27,7 +28,7 @@ from calibration.profiles import load_profile
 from calibration.results import store
 from calibration.results.references import kept_shape
 
-ARGUMENTS = ("capture", "results", "testbed", "sut", "run_id", "profile")
+ARGUMENTS = ("results", "testbed", "sut", "run_id", "profile")
 
 
 def plan_only(capture, profile, results):
@@ -39,8 +40,11 @@ def plan_only(capture, profile, results):
         return make_plan(context, load_profile(profile), kept_shape(results, context))
 
 
-class ActionModule(CalibrationAction):
+class ActionModule(SutAction):
     """Return the plan and the run's directory."""
+
+    ANSWER_BYTES = 16 << 20
+    """A capture of 1024 CPUs has about 3 MB in base64."""
 
     SPEC = {
         "argument_spec": {
@@ -54,7 +58,10 @@ class ActionModule(CalibrationAction):
 
     def act(self, arguments):
         """Return ``directory`` (null in check mode) and ``plan``: what remains of it where a run goes on."""
-        capture = store.decode_capture(arguments["capture"])
+        answer = self.ask("sut_context_info", {})
+        if answer.get("failed"):
+            return {"failed": True, "msg": answer.get("msg") or "the SUT's context could not be captured"}
+        capture = store.decode_capture(str(answer.get("archive")))
         results = Path(arguments["results"])
         if self._task.check_mode:
             plan = plan_only(capture, arguments["profile"], results)

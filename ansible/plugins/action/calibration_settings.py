@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks the variables that an inventory or a command line sets for any of the roles, all at once.
 
+Arguments: ``testbed`` and ``sut``, the names that become directories.
+
 Ansible would check those of a role each time the role begins, in a task of its own per SUT: a quarter of what all tasks
 of a SUT cost the controller. The defaults need no check: a test holds them and the specifications together.
 """
@@ -20,6 +22,7 @@ sys.path.append(os.path.abspath(__file__ + "/../../plugin_utils"))
 from calibration_plugins import ROOT, CalibrationAction
 
 from calibration.errors import InputError
+from calibration.results.store import check_names
 
 
 @functools.cache
@@ -42,7 +45,12 @@ def faults(options, given):
 class ActionModule(CalibrationAction):
     """Fail where a variable is not of its type, or none of its choices."""
 
-    SPEC = {"argument_spec": {}}
+    SPEC = {
+        "argument_spec": {
+            "testbed": {"type": "str", "required": True},
+            "sut": {"type": "str", "required": True},
+        }
+    }
 
     def run(self, tmp=None, task_vars=None):
         """Keep the variables, which ``act`` is not given."""
@@ -57,4 +65,5 @@ class ActionModule(CalibrationAction):
             found += [f"{role}: {fault}" for fault in faults(options, given)]
         if found:
             raise InputError("; ".join(found) + ". What each variable may be stands in docs/guide/lab.rst.")
+        check_names(testbed=arguments["testbed"], sut=arguments["sut"])
         return {}

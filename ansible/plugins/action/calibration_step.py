@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs one step of the plan on the SUT and records how it ended; a step that fails never fails the task.
 
-Arguments: ``step`` (of the plan), ``kernel`` (path on the SUT), ``directory`` (of the run, on the controller),
-``source_sha256`` (of the kernel that must answer), ``grace_s`` (how long after its own deadline a step is given up),
-``reservation`` (of the SUT, without which nothing is started), ``lease_s`` (how long it lasts beyond the step) and
-``reconnect_s`` (how long a SUT whose connection was lost is waited for).
+Arguments: ``step`` (of the plan) and, the same for all steps, ``run``: ``kernel`` (path on the SUT), ``directory`` (of
+the run, on the controller), ``source_sha256`` (of the kernel that must answer), ``grace_s`` (how long after its own
+deadline a step is given up), ``reservation`` (of the SUT, without which nothing is started), ``lease_s`` (how long it
+lasts beyond the step) and ``reconnect_s`` (how long a SUT whose connection was lost is waited for).
 The kernel ends itself at its deadline; giving up here is for a SUT that hangs or a connection that died silently.
 """
 
@@ -66,6 +66,10 @@ lost = {}
 
 gone = {}
 """Why nothing more is measured on a SUT, by run directory: every step that is left has this reason."""
+
+
+unwritable = {}
+"""Why nothing more can be recorded, by run directory."""
 
 
 class GivenUp(BaseException):
@@ -183,23 +187,34 @@ class ActionModule(SutAction):
     SPEC = {
         "argument_spec": {
             "step": {"type": "dict", "required": True},
-            "kernel": {"type": "str", "required": True},
-            "directory": {"type": "path", "required": True},
-            "source_sha256": {"type": "str", "required": True},
-            "grace_s": {"type": "float", "required": True},
-            "reservation": {"type": "dict", "required": True},
-            "lease_s": {"type": "float", "required": True},
-            "reconnect_s": {"type": "float", "required": True},
+            "run": {
+                "type": "dict",
+                "required": True,
+                "options": {
+                    "kernel": {"type": "str", "required": True},
+                    "directory": {"type": "path", "required": True},
+                    "source_sha256": {"type": "str", "required": True},
+                    "grace_s": {"type": "float", "required": True},
+                    "reservation": {"type": "dict", "required": True},
+                    "lease_s": {"type": "float", "required": True},
+                    "reconnect_s": {"type": "float", "required": True},
+                },
+            },
         }
     }
 
     def act(self, arguments):
-        """Return the step's id, outcome, reason and duration; fails only where the record cannot be written."""
+        """Return the step's id, outcome, reason and duration; fails only where the record cannot be written.
+
+        What follows then is not worth its time, and is skipped.
+        """
         end_with_controller()
-        step = Step.model_validate_json(json.dumps(arguments["step"]))
-        outcome, reason, duration_s = self.tried(step, arguments)
-        if lost.get(arguments["directory"]) == LOST_ONCE and self.reconnected(arguments):
-            outcome, reason, duration_s = self.tried(step, arguments)
+        step, run = Step.model_validate_json(json.dumps(arguments["step"])), arguments["run"]
+        if run["directory"] in unwritable:
+            return {"skipped": True, "skip_reason": unwritable[run["directory"]], "step": step.id}
+        outcome, reason, duration_s = self.tried(step, run)
+        if lost.get(run["directory"]) == LOST_ONCE and self.reconnected(run):
+            outcome, reason, duration_s = self.tried(step, run)
         return {"changed": True, "step": step.id, "outcome": outcome, "reason": reason, "duration_s": duration_s}
 
     def tried(self, step, arguments):
@@ -218,7 +233,11 @@ class ActionModule(SutAction):
             document=document,
             stderr=stderr[-STDERR_KEPT:],
         )
-        store.record_step(Path(arguments["directory"]), record)
+        try:
+            store.record_step(Path(arguments["directory"]), record)
+        except CalibrationError as error:
+            unwritable[arguments["directory"]] = str(error)
+            raise
         return outcome, reason, duration_s
 
     def reconnected(self, arguments):
