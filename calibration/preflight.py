@@ -536,6 +536,21 @@ def read_examination(given: Mapping[str, Any], profile: Profile) -> Callable[[Co
     return examine
 
 
+def taken_over_check(given: Mapping[str, Any]) -> Check:
+    """Return what is told of a stale reservation that was put right (``holder``, ``why``, ``changes``)."""
+    run = (given.get("holder") or {}).get("run_id") or "an unknown run"
+    changes = given.get("changes") or []
+    back = f"; {len(changes)} settings were put back" if changes else ""
+    return Check(
+        name="reservation",
+        title="Reservation",
+        expected="none, or one that is no longer alive",
+        found=printable(f"that of {run}: {given.get('why')}{back}")[:LONGEST_TEXT],
+        outcome="met",
+        effect="flag",
+    )
+
+
 def refusal(checks: Iterable[Check]) -> str | None:
     """Return why the SUT must not be measured: every blocking check that is not met; None where all are."""
     reasons = [

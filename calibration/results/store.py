@@ -414,8 +414,9 @@ def record_reason(
 
 
 def newest_missing(results: Path, suts: Collection[str]) -> str:
-    """Return the identifier of the newest run of any of *suts* in which something is missing.
+    """Return the identifier of the newest run of any of *suts* that can go on: a step of it has no result.
 
+    A run whose steps all ended well and that lacks a part of a figure is left alone: nothing would be measured.
     Raises ``InputError`` where there is none.
     """
     found: dict[str, list[Path]] = {}
@@ -423,12 +424,20 @@ def newest_missing(results: Path, suts: Collection[str]) -> str:
         if path.parent.name in suts and path.parent.parent.name != FOLDER and (path / RECORDS).is_file():
             found.setdefault(path.name, []).append(path)
     for run_id in sorted(found, reverse=True):
-        if not all(is_complete(path) for path in found[run_id]):
+        if any(can_go_on(path) for path in found[run_id]):
             return run_id
     raise InputError(
         f"expected a run of these SUTs in which something is missing below {results}, found none; name one, or begin "
         "a new run"
     )
+
+
+def can_go_on(directory: Path) -> bool:
+    """Return whether the run in *directory* has steps without a result, or has not begun."""
+    if is_complete(directory):
+        return False
+    start = next((each for each in records(directory) if isinstance(each, StartRecord)), None)
+    return start is None or bool(remaining(directory, start.plan).steps)
 
 
 def complete_suts(results: Path, run_id: str) -> list[str]:

@@ -27,6 +27,7 @@ from calibration.preflight import (
     read_known,
     refusal,
     short_of_memory,
+    taken_over_check,
     version,
 )
 from calibration.profiles import load_profile
@@ -611,3 +612,12 @@ def test_what_was_known_before_survives_the_way_through_the_playbook() -> None:
 )
 def test_versions_are_compared_by_their_numbers(text: str, numbers: tuple[int, ...]) -> None:
     assert version(text) == numbers
+
+
+def test_a_reservation_that_was_put_right_is_told_of_and_refuses_nothing() -> None:
+    stale = {"holder": {"run_id": "20260102T030405Z-0a1b"}, "why": "its guardian is gone", "changes": [{}, {}]}
+    told = taken_over_check(stale)
+    assert told.found == "that of 20260102T030405Z-0a1b: its guardian is gone; 2 settings were put back"
+    assert refusal([told]) is None
+    assert not list(flags([told]))
+    assert "\x1b" not in taken_over_check({"holder": {"run_id": "\x1b[2J"}, "why": None}).found

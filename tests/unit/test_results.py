@@ -513,5 +513,14 @@ def test_the_newest_run_with_something_missing_is_found(tmp_path: Path) -> None:
         path.write_text(path.read_text(encoding="utf-8").replace('"not_begun"', '"complete"'), encoding="utf-8")
     assert newest_missing(tmp_path, ["s1", "s2"]) == "r1"
     assert complete_suts(tmp_path, "r2") == ["s1", "s2"]
+    run = begin(tmp_path, testbed="t1", sut="s1", run_id="r4", profile="quick", capture=CAPTURE, now=NOW)
+    begun = Path(run.directory)
+    assert newest_missing(tmp_path, ["s1", "s2"]) == "r4"
+    for step in run.plan.steps:
+        ended = StepRecord(
+            step=step, outcome="ok", reason=None, rc=0, started_at=NOW, duration_s=1.0, document={}, stderr=""
+        )
+        record_step(begun, ended)
+    assert newest_missing(tmp_path, ["s1", "s2"]) == "r1"
     with pytest.raises(InputError, match="expected a run identifier"):
         complete_suts(tmp_path, "../r2")

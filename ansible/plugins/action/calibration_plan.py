@@ -5,7 +5,8 @@ The capture goes from the SUT into the run's directory without being a result of
 controller's main process and back. Arguments: ``results``, ``testbed``, ``sut``, ``run_id``, ``profile``;
 ``preflight`` (``known``, ``expectations`` and ``limits``, as ``calibration_preflight`` returned them); ``resume``
 (whether a run of that identifier goes on where it has begun); ``boot_id`` and ``changes`` (of the SUT, as recorded with
-the start). In check mode the plan is made and nothing is stored.
+the start); ``taken_over`` (what ``sut_reservation`` told of a stale reservation). In check mode the plan is made and
+nothing is stored.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from calibration_plugins import SutAction, changes_of
 from calibration.context import load
 from calibration.judge.limits import read_limits
 from calibration.plan import make_plan
-from calibration.preflight import read_examination
+from calibration.preflight import read_examination, taken_over_check
 from calibration.profiles import load_profile
 from calibration.results import store
 from calibration.results.references import kept_shape
@@ -53,6 +54,7 @@ class ActionModule(SutAction):
             "resume": {"type": "bool", "default": False},
             "boot_id": {"type": "str"},
             "changes": {"type": "list", "elements": "dict", "default": []},
+            "taken_over": {"type": "dict", "default": {}},
         }
     }
 
@@ -67,12 +69,14 @@ class ActionModule(SutAction):
             plan = plan_only(capture, arguments["profile"], results)
             return {"directory": None, "plan": plan.model_dump(mode="json")}
         names = {name: arguments[name] for name in ("testbed", "sut", "run_id")}
+        found = (taken_over_check(arguments["taken_over"]),) if arguments["taken_over"] else ()
+        examine = read_examination(arguments["preflight"], load_profile(arguments["profile"]))
         attempt = {
             "capture": capture,
             "now": datetime.now(UTC),
             "boot_id": arguments["boot_id"],
             "changes": changes_of(arguments["changes"]),
-            "examine": read_examination(arguments["preflight"], load_profile(arguments["profile"])),
+            "examine": lambda *sut: (*found, *examine(*sut)),
         }
         directory = store.run_directory(results, **names)
         if arguments["resume"] and store.has_begun(directory):
