@@ -289,9 +289,12 @@ def test_the_example_inventory_is_carried_out(example: Site) -> None:
     options = shlex.join(["-F", "none", "-o", f"UserKnownHostsFile={example.servers.known_hosts}"])
     own = {"ansible_ssh_common_args": options, "ansible_become": False, "ansible_port": example.servers.port}
     ended = example.calibrate(example.lab.directory / "lab", "--check", "-e", json.dumps(own), profile=None)
-    assert ended.rc == 0, ended.text
+    # This machine stands for all of them, and was not booted as those of the first testbed must be.
+    assert ended.rc == 3, ended.text
     for sut in example.servers.suts:
-        assert re.search(rf"^{sut.name}: \d+ steps, about", ended.text, re.MULTILINE), ended.text
+        as_expected = sut.name.startswith("testbed2")
+        found = r"\d+ steps, about" if as_expected else "Kernel arguments: expected in this order: isolcpus=2-27,30-55 "
+        assert re.search(rf"^{sut.name}: {found}", ended.text, re.MULTILINE), ended.text
 
 
 def test_what_a_group_sets_in_the_example_outranks_what_all_have(lab: Lab) -> None:

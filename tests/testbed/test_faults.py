@@ -267,29 +267,6 @@ def test_a_sut_without_python_or_with_an_old_one_is_told_of(
     )
 
 
-def test_a_wrong_become_password_is_told_of_and_the_right_one_works(
-    testbed: Testbed, lab: Lab, sut: Sut, other: Sut, scenario: Scenario
-) -> None:
-    become = {"ansible_user": "withpassword", "ansible_become": True}
-    passwords = {sut.name: "wrong", other.name: other.login.password}
-    hosts = {name: {**become, "ansible_become_password": password} for name, password in passwords.items()}
-    ended = lab.calibrate(testbed.inventory({"suts": [sut, other]}, hosts=hosts))
-    assert ended.rc == ENVIRONMENT, ended.text
-    assert lab.document(other).run.status == "complete"
-    document = lab.document(sut)
-    assert document.run.status == "not_begun"
-    assert "password" in document.not_measured[0].reason.lower()
-    for path in lab.results.rglob("*"):
-        assert not path.is_file() or other.login.password.encode() not in path.read_bytes()
-    assert other.login.password not in ended.text
-    scenario(
-        "wrong sudo password",
-        "a password that is not the login's",
-        "the other SUT's run, complete",
-        "status not_begun: the password, exit 3; no password in any file",
-    )
-
-
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small file system for the controller's results")
 def test_a_full_disk_on_the_controller_keeps_what_was_recorded(
     testbed: Testbed, lab: Lab, sut: Sut, scenario: Scenario

@@ -1,90 +1,94 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an inventory says of a real SUT's login: sudo with a password that Ansible Vault keeps, and with a wrong one."""
+"""Inventories as a lab has them, on real SUTs: the documented example, and passwords for sudo in Ansible Vault."""
 
+import json
 import secrets
+import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
 
-from tests.ansible.support import ROOT, TINY, Ended, run
+from calibration.errors import ENVIRONMENT
+from calibration.results.store import read_run
+from tests.ansible.support import ROOT
 from tests.testbed.guest import Sut
 from tests.testbed.support import Lab, Testbed
 
-LOGIN = "guarded"
-"""A login on the SUT that may become root with its password only."""
+EXAMPLE = ROOT / "ansible" / "inventories" / "example-lab"
+
+Scenario = Callable[[str, str, str, str], None]
 
 
-@dataclass(frozen=True)
-class Guarded:
-    """A SUT with such a login, and the login's password, which is thrown away with the test."""
-
-    sut: Sut
-    password: str
+@pytest.fixture
+def suts(testbed: Testbed) -> tuple[Sut, Sut]:
+    one, two = testbed.suts(("small", "fault-1"), ("small", "fault-2"))
+    return one, two
 
 
-@pytest.fixture(scope="module")
-def guarded(testbed: Testbed) -> Iterator[Guarded]:
-    sut = testbed.sut("two-nodes")
-    password = secrets.token_hex(12)
-    made = sut.ssh(
-        f"set -e; useradd --create-home --shell /bin/sh {LOGIN}; chpasswd; install -d -m 700 -o {LOGIN} ~{LOGIN}/.ssh; "
-        f"install -m 600 -o {LOGIN} ~{sut.user}/.ssh/authorized_keys ~{LOGIN}/.ssh/; "
-        f"echo '{LOGIN} ALL=(ALL) ALL' > /etc/sudoers.d/{LOGIN}",
-        text=f"{LOGIN}:{password}\n",
+def test_the_example_inventory_is_carried_out(lab: Lab, suts: tuple[Sut, Sut], scenario: Scenario) -> None:
+    names = ("testbed1-sut1", "testbed2-sut1")
+    folder = lab.directory / "my-lab"
+    shutil.copytree(EXAMPLE, folder)
+    # What leads to the SUTs, and nothing else.
+    addresses = lab.directory / "addresses.yml"
+    hosts = {name: sut.inventory() for name, sut in zip(names, suts, strict=True)}
+    addresses.write_text(yaml.safe_dump({"all": {"hosts": hosts}}), encoding="utf-8")
+    small = json.dumps({"preflight_node_free_bytes": 0})
+    ended = lab.calibrate(folder, "-i", str(addresses), "--limit", ",".join(names), "-e", small)
+    assert ended.rc == ENVIRONMENT, ended.text
+    refused, measured = (read_run(next(lab.results.glob(f"*/{name}/*"))) for name in names)
+    assert (refused.run.testbed, measured.run.testbed) == ("testbed1", "testbed2")
+    assert refused.run.status == "not_begun"
+    assert "Kernel arguments: expected in this order: isolcpus=2-27,30-55 " in refused.not_measured[0].reason
+    assert measured.run.status == "complete"
+    assert measured.context is not None
+    assert measured.context.parsed.capture.uid == 0, "become is true in the example"
+    scenario(
+        "example inventory",
+        "a SUT that was not booted as its testbed promises",
+        "the other testbed's run, complete",
+        "status not_begun: the arguments expected and found, exit 3",
     )
-    assert made.returncode == 0, made.stderr
-    yield Guarded(sut, password)
-    sut.ssh(f"rm -f /etc/sudoers.d/{LOGIN}; userdel --remove {LOGIN}")
 
 
-def vaulted(testbed: Testbed, lab: Lab, guarded: Guarded, become_password: str) -> tuple[Path, Path]:
-    """Write an inventory whose become password is in a vault beside it; return it and the file with the vault's."""
+def test_a_password_for_sudo_comes_from_the_vault_and_is_written_nowhere(
+    testbed: Testbed, lab: Lab, suts: tuple[Sut, Sut], scenario: Scenario
+) -> None:
+    right, wrong = suts
+    passwords = {right.name: right.login.password, wrong.name: secrets.token_hex(12)}
+    become = {"ansible_user": "withpassword", "ansible_become": True}
+    hosts = testbed.inventory({"suts": suts}, hosts=dict.fromkeys(passwords, become))
     folder = lab.directory / "lab"
-    (folder / "group_vars").mkdir(parents=True)
-    hosts = testbed.inventory(
-        {"testbed1": [guarded.sut]}, hosts={guarded.sut.name: {"ansible_user": LOGIN, "ansible_become": True}}
-    )
-    (folder / "hosts.yml").write_text(hosts.read_text(encoding="utf-8"), encoding="utf-8")
+    (folder / "host_vars").mkdir(parents=True)
+    shutil.copy(hosts, folder / "hosts.yml")
     key = lab.directory / "vault-password"
     key.write_text(secrets.token_hex(12), encoding="ascii")
     key.chmod(0o600)
-    vault = folder / "group_vars" / "testbed1.yml"
-    vault.write_text(yaml.safe_dump({"ansible_become_password": become_password}), encoding="utf-8")
-    command = [sys.executable, "-m", "ansible", "vault", "encrypt", "--vault-password-file", str(key), str(vault)]
-    subprocess.run(command, check=True, capture_output=True, env=lab.environment(), cwd=ROOT)
-    assert become_password not in vault.read_text(encoding="utf-8")
-    return folder, key
-
-
-def calibrate(lab: Lab, folder: Path, *options: str) -> Ended:
-    command = lab.command("calibrate.yml", "-i", str(folder), *options, profile=TINY)[5:]
-    return run([sys.executable, "-m", "calibration.cli", "run", *command], lab.environment(PYTHONPATH=str(ROOT)))
-
-
-def test_a_become_password_comes_from_the_vault(
-    testbed: Testbed, lab: Lab, guarded: Guarded, scenario: Callable[[str, str, str, str], None]
-) -> None:
-    folder, key = vaulted(testbed, lab, guarded, guarded.password)
-    calibrate(lab, folder, "--vault-password-file", str(key))
-    document = lab.documents()[guarded.sut.name]
-    assert document["measurements"]
-    kept = b"".join(path.read_bytes() for path in lab.results.rglob("*") if path.is_file())
-    assert guarded.password.encode() not in kept
-    scenario("sudo with a password", "none", "the document, measured as root", "the password is nowhere")
-
-
-def test_a_wrong_become_password_is_no_verdict(
-    testbed: Testbed, lab: Lab, guarded: Guarded, scenario: Callable[[str, str, str, str], None]
-) -> None:
-    wrong = secrets.token_hex(12)
-    folder, key = vaulted(testbed, lab, guarded, wrong)
-    ended = calibrate(lab, folder, "--vault-password-file", str(key))
-    assert ended.rc == 3, ended.text
-    assert "password" in ended.text.lower()
-    assert wrong not in ended.text
-    scenario("become password wrong", "another password in the vault", "nothing was begun", "the reason, exit code 3")
+    for name, password in passwords.items():
+        vault = Path(folder, "host_vars", f"{name}.yml")
+        vault.write_text(yaml.safe_dump({"ansible_become_password": password}), encoding="utf-8")
+        command = [sys.executable, "-m", "ansible", "vault", "encrypt", "--vault-password-file", str(key), str(vault)]
+        subprocess.run(command, check=True, capture_output=True, env=lab.environment(), cwd=ROOT)
+    ended = lab.calibrate(folder, "--vault-password-file", str(key), "-vvv")
+    assert ended.rc == ENVIRONMENT, ended.text
+    document = lab.document(right)
+    assert document.run.status == "complete"
+    assert document.context is not None
+    assert document.context.parsed.capture.uid == 0
+    refused = lab.document(wrong)
+    assert refused.run.status == "not_begun"
+    assert "password" in refused.not_measured[0].reason.lower()
+    written = b"".join(path.read_bytes() for path in lab.directory.rglob("*") if path.is_file())
+    for password in passwords.values():
+        assert password.encode() not in written
+        assert password not in ended.text
+    scenario(
+        "wrong sudo password",
+        "a password in the vault that is not the login's",
+        "the other SUT's run, complete, measured as root",
+        "status not_begun: the password, exit 3; no password in any file, nor in the log at -vvv",
+    )

@@ -24,7 +24,7 @@ from calibration_plugins import SutAction, changes_of
 from calibration.context import load
 from calibration.judge.limits import read_limits
 from calibration.plan import make_plan
-from calibration.preflight import read_examination, taken_over_check
+from calibration.preflight import read_examination, refusal, taken_over_check
 from calibration.profiles import load_profile
 from calibration.results import store
 from calibration.results.references import kept_shape
@@ -32,13 +32,20 @@ from calibration.results.references import kept_shape
 ARGUMENTS = ("results", "testbed", "sut", "run_id", "profile")
 
 
-def plan_only(capture, profile, results):
-    """Return the plan for *capture*, with the references in *results*, without keeping anything."""
+def plan_only(capture, profile, results, examine):
+    """Return the plan for *capture*, with the references in *results*, without keeping anything.
+
+    Raises NotBegunError where what *examine* finds would keep the run from beginning.
+    """
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory, store.CAPTURE)
         path.write_bytes(capture)
         context = load(path)
-        return make_plan(context, load_profile(profile), kept_shape(results, context))
+        plan = make_plan(context, load_profile(profile), kept_shape(results, context))
+    reason = refusal(examine(context, plan))
+    if reason:
+        raise store.NotBegunError(reason)
+    return plan
 
 
 class ActionModule(SutAction):
@@ -65,12 +72,12 @@ class ActionModule(SutAction):
             return {"failed": True, "msg": answer.get("msg") or "the SUT's context could not be captured"}
         capture = store.decode_capture(str(answer.get("archive")))
         results = Path(arguments["results"])
-        if self._task.check_mode:
-            plan = plan_only(capture, arguments["profile"], results)
-            return {"directory": None, "plan": plan.model_dump(mode="json")}
-        names = {name: arguments[name] for name in ("testbed", "sut", "run_id")}
         found = (taken_over_check(arguments["taken_over"]),) if arguments["taken_over"] else ()
         examine = read_examination(arguments["preflight"], load_profile(arguments["profile"]))
+        if self._task.check_mode:
+            plan = plan_only(capture, arguments["profile"], results, examine)
+            return {"directory": None, "plan": plan.model_dump(mode="json")}
+        names = {name: arguments[name] for name in ("testbed", "sut", "run_id")}
         attempt = {
             "capture": capture,
             "now": datetime.now(UTC),
