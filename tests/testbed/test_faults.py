@@ -56,8 +56,8 @@ def measured(document: RunDocument) -> set[str]:
 
 
 def reasons(document: RunDocument) -> dict[str, str]:
-    """Return why what was not measured was not."""
-    return {each.kind: each.reason for each in document.not_measured}
+    """Return why what was planned and not measured was not."""
+    return {each.kind: each.reason for each in document.not_measured if each.cause != "not_planned"}
 
 
 def assert_nothing_is_left(sut: Sut) -> None:
