@@ -186,7 +186,18 @@ def test_only_runs_below_the_same_directory_are_other_calibrations(tmp_path: Pat
         (tmp_path / pid).mkdir()
         (tmp_path / pid / "exe").symlink_to(program)
     (tmp_path / "13").mkdir()
-    assert module.running_kernels("/base", str(tmp_path)) == [{"pid": 10, "path": "/base/calibration-1-a/sutprobe"}]
+    proc = str(tmp_path)
+    assert module.running_kernels("/base", None, proc) == [{"pid": 10, "path": "/base/calibration-1-a/sutprobe"}]
+    # Of a run that has reserved the SUT the reservation itself tells, with the holder's name.
+    assert module.running_kernels("/base", "/base/calibration-1-a", proc) == []
+
+
+@pytest.mark.parametrize("holder", ["", "[]", '{"directory": 5}', '{"directory": "/base/calibration-1-a"}'])
+def test_a_reservation_that_cannot_be_read_names_no_directory(tmp_path: Path, holder: str) -> None:
+    assert module.reserved_directory(str(tmp_path / "none")) is None
+    (tmp_path / "holder.json").write_text(holder)
+    named = "/base/calibration-1-a" if "/base" in holder else None
+    assert module.reserved_directory(str(tmp_path)) == named
 
 
 def places(**modes: tuple[int, int, int]) -> Any:
@@ -292,7 +303,10 @@ def test_a_refusal_to_tell_is_a_reason() -> None:
 
 
 def test_what_the_module_returns_is_what_is_read(module_lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
-    with patch_module_args({"remote_base": str(module_lab.remote)}), pytest.raises(SystemExit):
+    with (
+        patch_module_args({"remote_base": str(module_lab.remote), "reserve_path": str(module_lab.reservation)}),
+        pytest.raises(SystemExit),
+    ):
         module.main()
     facts = read_facts(json.loads(capsys.readouterr().out))
     assert facts.remote_base.path == str(module_lab.remote)

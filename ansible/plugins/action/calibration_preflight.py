@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Proves that the controller and the SUT can do a calibration: one question to the SUT, everything judged here.
 
-Arguments: ``profile`` (name or path), ``results`` (directory), ``remote_base`` (directory on the SUT), ``testbed``,
-``sut``, ``ansible_minimum``, ``python_minimum``, ``architectures``, ``results_free_bytes``, ``remote_free_bytes``,
-``expectations`` (what the inventory promises of the SUT, and the effects of the checks) and ``limits`` (bounds of its
-figures).
+Arguments: ``profile`` (name or path), ``results`` (directory), ``remote_base`` and ``reserve_path`` (on the SUT),
+``testbed``, ``sut``, ``ansible_minimum``, ``python_minimum``, ``architectures``, ``results_free_bytes``,
+``remote_free_bytes``, ``expectations`` (what the inventory promises of the SUT, and the effects of the checks) and
+``limits`` (bounds of its figures).
 
 Sets the fact ``preflight_machine``. Where the SUT answered it returns ``checks``, whether one of them failed or not.
 ``known``, ``expectations`` and ``limits`` are what the other roles need of it.
@@ -100,7 +100,7 @@ class ActionModule(SutAction):
     SPEC = {
         "argument_spec": {
             **{name: {"type": "str", "required": True} for name in ("profile", "testbed", "sut")},
-            **{name: {"type": "path", "required": True} for name in ("results", "remote_base")},
+            **{name: {"type": "path", "required": True} for name in ("results", "remote_base", "reserve_path")},
             **{name: {"type": "str", "required": True} for name in ("ansible_minimum", "python_minimum")},
             **{name: {"type": "int", "required": True} for name in ("results_free_bytes", "remote_free_bytes")},
             "architectures": {"type": "list", "elements": "str", "required": True},
@@ -109,10 +109,10 @@ class ActionModule(SutAction):
         }
     }
 
-    def ask_sut(self, remote_base):
+    def ask_sut(self, arguments):
         """Return what the module answers, and the controller's time before and after."""
         asked_s = time.time()
-        answer = self.ask("sut_preflight_info", {"remote_base": remote_base})
+        answer = self.ask("sut_preflight_info", {name: arguments[name] for name in ("remote_base", "reserve_path")})
         return answer, RoundTrip(asked_s=asked_s, answered_s=time.time())
 
     def act(self, arguments):
@@ -120,7 +120,7 @@ class ActionModule(SutAction):
         expectations = read_expectations(arguments["expectations"])
         limits = read_limits(arguments["limits"])
         check_controller(arguments)
-        answer, trip = self.ask_sut(arguments["remote_base"])
+        answer, trip = self.ask_sut(arguments)
         if answer.get("failed"):
             checks = (without_python(answer, arguments["python_minimum"]),)
             return {"failed": True, "msg": refusal(checks), "checks": dumped(checks)}

@@ -23,6 +23,12 @@ options:
     description: Directory on the SUT in which the run's private directory will be made.
     type: path
     required: true
+  reserve_path:
+    description:
+      - Where the SUT is reserved. Kernels of the run that holds it are not among C(running).
+      - Who reaches for a SUT that is reserved learns from the reservation itself who holds it, and since when.
+    type: path
+    required: true
 attributes:
   check_mode:
     support: full
@@ -35,6 +41,7 @@ EXAMPLES = r"""
 - name: Read what the SUT has
   sut_preflight_info:
     remote_base: /var/tmp
+    reserve_path: /var/tmp/calibration-reservation
 """
 
 RETURN = r"""
@@ -66,7 +73,7 @@ remote_base:
   sample: {"path": "/var/tmp", "exists": true, "directory": true, "writable": true, "noexec": false,
            "free_bytes": 1073741824, "unsafe": [{"path": "/srv", "reason": "group 27 may write there"}]}
 running:
-  description: Kernels of other runs below I(remote_base) that are running already, with their process ids.
+  description: Kernels below I(remote_base) that are running without a reservation, with their process ids.
   returned: always
   type: list
   elements: dict
@@ -94,6 +101,7 @@ identity:
            "product": "Example Server", "bios": "Example Firmware 1.2 01/31/2026"}
 """
 
+import json
 import os
 import platform
 import re
@@ -103,6 +111,9 @@ from ansible.module_utils.basic import AnsibleModule
 
 PREFIX = "calibration-"
 """How the name of a run's private directory begins."""
+
+HOLDER_BYTES = 8192
+"""What is read of a reservation at the most."""
 
 
 TIME_ERROR = 5
@@ -254,8 +265,21 @@ def directory_state(path):
     return state
 
 
-def running_kernels(base, proc="/proc"):
-    """Return the processes whose program is a run's kernel below *base*, as far as this user may see them."""
+def reserved_directory(place):
+    """Return the directory of the run that has reserved the SUT at *place*, or None where it is not told."""
+    try:
+        with open(os.path.join(place, "holder.json"), "rb") as stream:
+            directory = json.loads(stream.read(HOLDER_BYTES).decode("utf-8")).get("directory")
+    except (OSError, ValueError, AttributeError):
+        return None
+    return os.path.realpath(directory) if isinstance(directory, str) and directory else None
+
+
+def running_kernels(base, reserved=None, proc="/proc"):
+    """Return the processes whose program is a run's kernel below *base*, as far as this user may see them.
+
+    Those in the directory *reserved* are left out.
+    """
     runs = os.path.join(os.path.realpath(base), PREFIX)
     found = []
     for name in os.listdir(proc):
@@ -265,14 +289,20 @@ def running_kernels(base, proc="/proc"):
             path = os.readlink(os.path.join(proc, name, "exe"))
         except OSError:
             continue  # another user's process, a kernel thread, or one that has ended
-        if path.startswith(runs):
+        if path.startswith(runs) and os.path.dirname(path) != reserved:
             found.append({"pid": int(name), "path": path})
     return sorted(found, key=lambda each: each["pid"])
 
 
 def main():
     """Run as an Ansible module."""
-    module = AnsibleModule(argument_spec={"remote_base": {"type": "path", "required": True}}, supports_check_mode=True)
+    module = AnsibleModule(
+        argument_spec={
+            "remote_base": {"type": "path", "required": True},
+            "reserve_path": {"type": "path", "required": True},
+        },
+        supports_check_mode=True,
+    )
     module.exit_json(
         changed=False,
         system=platform.system(),
@@ -280,7 +310,7 @@ def main():
         python_version=platform.python_version(),
         uid=os.geteuid(),
         remote_base=directory_state(module.params["remote_base"]),
-        running=running_kernels(module.params["remote_base"]),
+        running=running_kernels(module.params["remote_base"], reserved_directory(module.params["reserve_path"])),
         memory_available_bytes=memory_available_bytes(),
         identity=identity(),
         time=dict(synchronisation(), began_s=BEGAN_S, ended_s=time.time()),
