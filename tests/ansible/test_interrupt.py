@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A run that is ended from outside leaves no process, no temporary file and no half-written document."""
 
+import json
 import os
 import signal
 import subprocess
@@ -23,12 +24,12 @@ ANOTHER_DISPLAY = {"ANSIBLE_STDOUT_CALLBACK": "default", "ANSIBLE_CALLBACK_PLUGI
 
 
 @contextmanager
-def start(lab: Lab, log: Path, **extra: str) -> Iterator[subprocess.Popen[bytes]]:
+def start(lab: Lab, log: Path, *options: str, **extra: str) -> Iterator[subprocess.Popen[bytes]]:
     """Start a run in a process group of its own, as a shell does; a test that fails does not wait for it."""
     with (
         log.open("wb") as stream,
         subprocess.Popen(
-            lab.command("calibrate.yml", profile=SLOW),
+            lab.command("calibrate.yml", *options, profile=SLOW),
             cwd=ROOT,
             env=lab.environment(**extra),
             stdin=subprocess.DEVNULL,
@@ -197,3 +198,27 @@ def test_the_cleanup_uses_the_interrupted_commands_connection() -> None:
         *("--private-key=/keys/lab", "--user=lab", "--become-method=su", "--become", "--limit", "sut1,sut2"),
         *("--extra-vars", '{"calibration_run_id": "20261121T000000Z-0000"}'),
     ]
+
+
+def test_a_second_controller_is_refused_and_a_killed_one_leaves_the_sut_free(lab: Lab) -> None:
+    log = lab.directory / "log"
+    # Long enough for what comes between two words to the SUT on a busy machine.
+    with start(lab, log, "-e", "reserve_lease_s=20", "-e", "measure_grace_s=1") as process:
+        wait_for(log, "step 1 of 2", process)
+        wait_for_kernel(lab)
+        (held,) = lab.runs()
+        since = json.loads((lab.reservation / "holder.json").read_bytes())["started_at"]
+        second = lab.run("calibrate.yml")
+        assert second.rc != 0
+        told = " ".join(second.text.split())
+        assert f"expected a SUT that nobody has reserved, found run {held.name} of " in told
+        assert f"begun at {since}" in told
+        assert f"playbooks/cleanup.yml -e calibration_run_id={held.name} --limit localhost" in told
+        assert processes_of(lab.remote)
+        process.kill()
+        process.wait(PATIENCE_S)
+    # Nobody cleans up but the guardian on the SUT.
+    until = time.monotonic() + PATIENCE_S
+    while left := [*map(str, lab.remote.iterdir()), *processes_of(lab.remote)]:
+        assert time.monotonic() < until, left
+        time.sleep(0.1)

@@ -3,7 +3,8 @@
 
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from tests.ansible.support import ROOT, SLOW
@@ -43,9 +44,12 @@ def wait_until(done: Callable[[], bool], what: Callable[[], str]) -> None:
         time.sleep(1)
 
 
-def start(lab: Lab, inventory: Path, log: Path, *options: str) -> subprocess.Popen[bytes]:
-    with log.open("wb") as stream:
-        return subprocess.Popen(
+@contextmanager
+def start(lab: Lab, inventory: Path, log: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Start a run of hours; a test that fails does not wait for it."""
+    with (
+        log.open("wb") as stream,
+        subprocess.Popen(
             lab.command("calibrate.yml", "-i", str(inventory), *options, profile=SLOW),
             cwd=ROOT,
             env=lab.environment(),
@@ -53,7 +57,12 @@ def start(lab: Lab, inventory: Path, log: Path, *options: str) -> subprocess.Pop
             stdout=stream,
             stderr=subprocess.STDOUT,
             process_group=0,
-        )
+        ) as process,
+    ):
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def wait_for_step(process: subprocess.Popen[bytes], sut: Sut, log: Path) -> None:
