@@ -14,6 +14,7 @@ def test_every_role_with_variables_takes_part() -> None:
     found = SETTINGS.options_of_roles()
     assert sorted(found) == sorted(path.parts[-3] for path in ROOT.glob("roles/*/meta/argument_specs.yml"))
     assert "measure_grace_s" in found["measure"]
+    assert "report_site" in found["report"], "of another entry point than the first"
 
 
 def test_what_is_missing_is_left_to_the_defaults() -> None:

@@ -27,12 +27,14 @@ from calibration.results.store import check_names
 
 @functools.cache
 def options_of_roles():
-    """Return what each role's entry point ``main`` specifies, by role."""
+    """Return what each role's entry points specify together, by role."""
     found = {}
     for path in sorted(glob.glob(os.path.join(ROOT, "roles", "*", "meta", "argument_specs.yml"))):
         with open(path, encoding="utf-8") as stream:
             specs = AnsibleLoader(stream).get_single_data()["argument_specs"]
-        found[path.split(os.sep)[-3]] = specs.get("main", {}).get("options", {})
+        found[path.split(os.sep)[-3]] = {
+            name: option for entry in specs.values() for name, option in entry.get("options", {}).items()
+        }
     return found
 
 
