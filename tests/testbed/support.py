@@ -188,22 +188,25 @@ class Running:
             assert time.monotonic() < end, f"expected {what} within {PATIENCE_S} s:\n{self.text}"
             time.sleep(0.5)
 
-    def until_step(self, sut: Sut, subcommand: str) -> int:
-        """Wait until a step's kernel runs on a SUT; return its process there."""
-        # One login that waits: on an emulated CPU each costs seconds, which the step would not have. The pattern is the
-        # kernel itself, and neither sudo nor a shell that has the same words in its command line.
-        seen = f"until pgrep -f '^[^ ]*/sutprobe {subcommand} '; do sleep 1; done"
+    def until_step(self, sut: Sut, subcommand: str, then: str = "true") -> None:
+        """Wait until a step's kernel runs on a SUT, and run *then* there as root, in which ``$p`` is its process."""
+        # One login that waits and acts: on an emulated CPU that measures, another login may take as long as the step.
+        # The pattern is the kernel itself, and neither sudo nor a shell that has the same words in its command line.
+        seen = f"until p=$(pgrep -f '^[^ ]*/sutprobe {subcommand} '); do sleep 1; done; {then}"
         with subprocess.Popen(
-            sut.ssh_command(seen), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
+            sut.ssh_command(seen),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
         ) as watch:
             try:
                 self.until(f"the step {subcommand} on {sut.name}", lambda: watch.poll() is not None)
             finally:
                 watch.kill()
-            assert watch.stdout is not None
-            found = watch.stdout.read().split()
-        assert found, f"expected a login on {sut.name} that waits for the step {subcommand}, found it ended"
-        return int(found[0])
+            assert watch.stderr is not None
+            said = watch.stderr.read()
+        assert watch.returncode == 0, f"expected {then!r} to succeed on {sut.name}, found {watch.returncode}: {said}"
 
     def end(self) -> support.Ended:
         """Wait for its end."""

@@ -138,15 +138,15 @@ def test_a_reboot_ends_the_run_with_that_reason(testbed: Testbed, lab: Lab, sut:
 @pytest.mark.parametrize(
     "fault",
     [
-        ("kernel crashes", "SIGSEGV to sutprobe", "kill -SEGV {pid}", "killed", "SIGSEGV"),
+        ("kernel crashes", "SIGSEGV to sutprobe", "kill -SEGV $p", "killed", "SIGSEGV"),
         (
             "kernel is OOM-killed",
             "the OOM killer, told to begin with sutprobe",
-            "echo 1000 > /proc/{pid}/oom_score_adj; echo f > /proc/sysrq-trigger",
+            "echo 1000 > /proc/$p/oom_score_adj; echo f > /proc/sysrq-trigger",
             "killed",
             "SIGKILL",
         ),
-        ("kernel hangs", "SIGSTOP to sutprobe", "kill -STOP {pid}", "timed_out", "given up"),
+        ("kernel hangs", "SIGSTOP to sutprobe", "kill -STOP $p", "timed_out", "given up"),
     ],
     ids=lambda fault: fault[0],
 )
@@ -155,8 +155,7 @@ def test_a_step_that_ends_badly_costs_that_step(
 ) -> None:
     name, injected, command, outcome, said = fault
     with lab.calibrating(testbed.inventory({"suts": [sut]}), profile=THREE) as running:
-        pid = running.until_step(sut, LONG)
-        sut.read(command.format(pid=pid))
+        running.until_step(sut, LONG, command)
         ended = running.end()
     document = lab.document(sut)
     assert measured(document) == {"idle_latency", "latency_matrix"}, ended.text
@@ -177,9 +176,8 @@ def test_a_kernel_that_prints_garbage_is_no_answer(testbed: Testbed, lab: Lab, s
         undone(sut, "rm -f /var/tmp/garbage"),
         lab.calibrating(testbed.inventory({"suts": [sut]}), profile=THREE) as running,
     ):
-        running.until_step(sut, LONG)
         # a rename keeps the program that runs as it is; the next step finds the other one
-        sut.read(f"{garbage}; mv /var/tmp/garbage {PROGRAM}")
+        running.until_step(sut, LONG, f"{garbage}; mv /var/tmp/garbage {PROGRAM}")
         ended = running.end()
     document = lab.document(sut)
     assert measured(document) == {"idle_latency", "jitter"}, ended.text
@@ -224,8 +222,7 @@ def test_a_clock_that_jumps_moves_no_figure_and_ends_no_step(
         undone(sut, "date -s @$(($(date +%s) - 86400))"),
         lab.calibrating(testbed.inventory({"suts": [sut]}), profile=THREE) as running,
     ):
-        running.until_step(sut, LONG)
-        sut.read("date -s @$(($(date +%s) + 86400))")
+        running.until_step(sut, LONG, "date -s @$(($(date +%s) + 86400))")
         ended = running.end()
     document = lab.document(sut)
     assert document.run.status == "complete", ended.text
@@ -311,7 +308,7 @@ def test_two_of_five_suts_fail_and_resume_finishes_what_is_missing(
     unreachable, crashing, *good = suts
     unreachable.link(up=False)
     with lab.calibrating(inventory, profile=THREE) as running:
-        crashing.read(f"kill -SEGV {running.until_step(crashing, LONG)}")
+        running.until_step(crashing, LONG, "kill -SEGV $p")
         ended = running.end()
     assert ended.rc == ENVIRONMENT, ended.text
     for each in good:
