@@ -3,7 +3,7 @@
 
 The SUT's side is the module ``sut_reservation``. A step must not be measured on a SUT that was restarted meanwhile, or
 that somebody else has reserved because this run's lease was over; and each step says that the run is alive. All three
-are done by the step's own shell before it becomes the kernel: no process is started for it, and no time is measured.
+are done by the shell that then starts the kernel: no process is started for it, and no time is measured.
 """
 
 import math
@@ -50,12 +50,17 @@ r={path}
 {{ read -r t g <"$r/run"; }} 2>/dev/null && [ "$t" = {token} ] && kill -0 "$g" 2>/dev/null || exit {not_reserved}
 read -r u i </proc/uptime &&
   printf '%012d %d %d\\n' $((${{u%%.*}} + {lease_s})) $$ {idle_s} 1<>"$r/lease" || exit {not_reserved}
-exec {command}"""
-"""``kill``, ``printf``, ``read`` and ``[`` are the shell's own. ``<>`` opens the FIFO without waiting for a reader."""
+{command}
+exit $?"""
+"""``kill``, ``printf``, ``read`` and ``[`` are the shell's own. ``<>`` opens the FIFO without waiting for a reader.
+
+The shell stays until the command has ended: of one that a signal ended ssh says what it says of a lost connection, and
+the shell which signal it was.
+"""
 
 
 def guarded(arguments: list[str], reservation: Reservation, *, lease_s: float, idle_s: float | None = None) -> str:
-    """Return a command for a POSIX shell that becomes *arguments* if the SUT is still reserved for the run.
+    """Return a command for a POSIX shell that runs *arguments* if the SUT is still reserved for the run.
 
     It renews the lease: the guardian acts *lease_s* seconds from now, or *idle_s* (the same) after the command's end
     where that is sooner, unless it hears of the run before. Otherwise it ends with ``RESTARTED`` or ``NOT_RESERVED``

@@ -118,7 +118,7 @@ def test_a_command_is_an_argument_list_for_the_shell(tmp_path: Path) -> None:
     sut = Sut(ANSWERS["ok"][0])
     assert measure(sut, tmp_path) == ("ok", None)
     (command,) = sut.commands
-    assert command.splitlines()[-1] == "exec '/tmp/a b/sutprobe' latency --at '1@0; touch bad'"
+    assert command.splitlines()[-2:] == ["'/tmp/a b/sutprobe' latency --at '1@0; touch bad'", "exit $?"]
 
 
 def test_a_step_that_never_answers_is_given_up(tmp_path: Path) -> None:

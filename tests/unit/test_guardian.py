@@ -536,7 +536,7 @@ def test_a_step_on_a_sut_that_was_restarted_or_given_to_others_is_refused(sut: S
 
 
 @pytest.mark.parametrize("shell", ["dash", "bash", "busybox"])
-def test_a_steps_shell_starts_no_process_before_the_kernel(sut: Sut, shell: str) -> None:
+def test_a_steps_shell_starts_the_kernel_and_no_other_process(sut: Sut, shell: str) -> None:
     if shutil.which(shell) is None or shutil.which("strace") is None:
         pytest.skip(f"no {shell} or no strace here")
     holder, _ = sut.hold()
@@ -545,7 +545,14 @@ def test_a_steps_shell_starts_no_process_before_the_kernel(sut: Sut, shell: str)
     command = guarded(["/bin/true"], sut.reservation(holder), lease_s=LONG_S)
     done = subprocess.run(["strace", "-f", "-o", str(trace), *words, "-c", command], check=False)
     assert done.returncode == 0
-    assert not any(call in trace.read_text() for call in ("fork(", "clone(", "clone3("))
+    assert sum(trace.read_text().count(call) for call in ("fork(", "clone(", "clone3(")) == 1
+
+
+def test_a_kernel_that_a_signal_ends_is_no_lost_connection(sut: Sut) -> None:
+    # ssh ends with the same code for a command that a signal ended as for a connection that is gone.
+    holder, _ = sut.hold()
+    crashing = guarded(["/bin/sh", "-c", "kill -SEGV $$"], sut.reservation(holder), lease_s=LONG_S)
+    assert subprocess.run(["/bin/sh", "-c", crashing], check=False).returncode == 128 + signal.SIGSEGV
 
 
 def test_the_guardian_sleeps_until_it_is_told_something(sut: Sut) -> None:
