@@ -225,14 +225,14 @@ def _outcomes(plan: Plan, history: _History, context: Context) -> tuple[list[Mea
         NotMeasured(kind=each.kind, what=each.what, reason=each.reason, cause="not_planned")
         for each in plan.not_planned
     ]
-    done: dict[str, StepRecord] = {}
+    done: dict[str, tuple[StepRecord, _Attempt]] = {}
     for step in plan.steps:
         found = history.best(step)
         if found is None:
             not_measured.append(_without_record(step, last))
             continue
         finished, attempt = found
-        done[step.id] = finished
+        done[step.id] = found
         try:
             measurements += _measurements(finished, context, attempt.began.checks)
         except InputError as error:
@@ -241,7 +241,7 @@ def _outcomes(plan: Plan, history: _History, context: Context) -> tuple[list[Mea
                     kind=step.kind,
                     what=step.title,
                     reason=str(error),
-                    cause=_cause(finished, None),
+                    cause=_cause(finished, attempt, None),
                     flag=_refusal(finished),
                 )
             )
@@ -251,7 +251,7 @@ def _outcomes(plan: Plan, history: _History, context: Context) -> tuple[list[Mea
             kind=each.kind,
             what=f"{each.title}: {gone.what}",
             reason=gone.reason,
-            cause=_cause(done[each.step], gone),
+            cause=_cause(*done[each.step], gone),
             flag=gone.flag,
         )
         for each in measurements
@@ -263,7 +263,7 @@ def _outcomes(plan: Plan, history: _History, context: Context) -> tuple[list[Mea
 def _status(not_measured: list[NotMeasured], *, interrupted: bool) -> RunStatus:
     if interrupted and any(each.cause == "interrupted" for each in not_measured):
         return "interrupted"
-    return "incomplete" if any(each.cause == "failed" for each in not_measured) else "complete"
+    return "incomplete" if any(each.cause != "not_planned" for each in not_measured) else "complete"
 
 
 def _without_record(step: Step, last: _Attempt) -> NotMeasured:
@@ -283,13 +283,14 @@ def _ended_early(record: StepRecord) -> bool:
     return record.outcome in ENDED_EARLY and (record.document or {}).get("result") is not None
 
 
-def _cause(record: StepRecord, gone: Missing | None) -> Literal["failed", "interrupted"]:
+def _cause(record: StepRecord, attempt: _Attempt, gone: Missing | None) -> Literal["failed", "interrupted"]:
     """Return why *gone*, a part of what *record* should have (``None``: all of it), is not there.
 
-    A part that failed by itself before the run was ended is a failure; what the end left over is not.
+    A part that failed by itself before the run was ended is a failure; what the end left over is not. A kernel that
+    crashed, or that somebody on the SUT ended, failed as well: the run was not ended.
     """
     by_the_end = gone is None or gone.what == THE_REST or gone.reason.startswith("interrupted:")
-    return "interrupted" if record.outcome == "killed" and by_the_end else "failed"
+    return "interrupted" if attempt.interrupted and record.outcome == "killed" and by_the_end else "failed"
 
 
 def _measurements(record: StepRecord, context: Context, checks: Sequence[Check]) -> Iterator[Measurement]:

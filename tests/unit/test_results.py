@@ -146,6 +146,30 @@ def test_a_step_that_was_told_to_end_keeps_what_it_measured(
     assert run.run.status == status
 
 
+def test_a_kernel_that_a_signal_ended_is_a_failure_of_the_run(begun: store.BegunRun) -> None:
+    finish(begun, "latency_ladder", outcome="killed", reason="ended by SIGSEGV", rc=139, document=None)
+    run = assemble(Path(begun.directory), now=NOW)
+    (gone,) = [each for each in run.not_measured if each.kind == "latency_ladder"]
+    assert (gone.cause, gone.reason) == ("failed", "ended by SIGSEGV")
+    assert run.run.status == "incomplete"
+
+
+def test_what_an_interrupted_attempt_lacked_is_missing_from_a_resumed_run_too(begun: store.BegunRun) -> None:
+    directory = Path(begun.directory)
+    done = [step for step in begun.plan.steps if step.id != "latency_ladder"]
+    finish(begun, "latency_ladder", outcome="killed", reason="ended", rc=4, document=None)
+    record_end(directory, now=NOW, interrupted=True)
+    resume(directory, capture=CAPTURE, now=NOW)
+    for step in done:
+        record_step(
+            directory,
+            StepRecord(
+                step=step, outcome="ok", reason=None, rc=0, started_at=NOW, duration_s=1.0, document={}, stderr=""
+            ),
+        )
+    assert assemble(directory, now=NOW).run.status == "incomplete"
+
+
 def test_what_failed_by_itself_is_no_interruption(begun: store.BegunRun) -> None:
     document = ended_early("latency_ladder", "interrupted", 30)
     document["result"]["points"][40]["error"] = {"code": "no_memory", "message": "too large"}
