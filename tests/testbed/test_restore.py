@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """However a run ends, its SUT is as it was: settings, processes, files and reservation."""
 
+import os
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+import pytest
 
 from tests.ansible.support import ROOT, SLOW
 from tests.testbed.guest import Sut
@@ -66,11 +70,11 @@ def start(lab: Lab, inventory: Path, log: Path, *options: str) -> Iterator[subpr
 
 
 def wait_for_step(process: subprocess.Popen[bytes], sut: Sut, log: Path) -> None:
-    """Wait until something is being measured on the SUT."""
+    """Wait until the second step, which takes hours, is being measured on the SUT."""
 
     def measuring() -> bool:
         assert process.poll() is None, log.read_text()
-        return "/sutprobe latency" in now(sut)
+        return "step 1 of 2" in log.read_text() and "/sutprobe latency" in now(sut)
 
     wait_until(measuring, log.read_text)
 
@@ -97,6 +101,61 @@ def test_a_killed_controller_leaves_the_sut_as_it_was(testbed: Testbed, lab: Lab
         "the steps that had ended; the SUT's settings as they were, no process, no file, no reservation",
         "a second controller was refused meanwhile, with the holder's run and the command that ends it",
     )
+
+
+def interrupted(_sut: Sut, process: subprocess.Popen[bytes]) -> None:
+    os.killpg(process.pid, signal.SIGINT)
+
+
+def kernel_killed(sut: Sut, _process: subprocess.Popen[bytes]) -> None:
+    sut.read("pkill -KILL -f '^[^ ]*/sutprobe '")
+
+
+def link_dead(sut: Sut, process: subprocess.Popen[bytes]) -> None:
+    sut.link(up=False)
+    process.wait(PATIENCE_S)
+    sut.link(up=True)
+
+
+@pytest.mark.parametrize(
+    ("fault", "row"),
+    [
+        (
+            interrupted,
+            ("run interrupted, huge pages reserved", "Ctrl-C in the middle of a step", "the interrupted run tidied up"),
+        ),
+        (
+            kernel_killed,
+            ("kernel killed, huge pages reserved", "SIGKILL to sutprobe", "the step: SIGKILL; the run put it right"),
+        ),
+        (
+            link_dead,
+            ("link dead, huge pages reserved", "cable pulled for good", "not left clean; the SUT put itself right"),
+        ),
+    ],
+    ids=["interrupted", "kernel killed", "link dead"],
+)
+def test_a_changed_sut_is_put_right_whatever_ends_the_run(
+    fault: Callable[[Sut, subprocess.Popen[bytes]], None],
+    row: tuple[str, str, str],
+    testbed: Testbed,
+    lab: Lab,
+    scenario: Scenario,
+) -> None:
+    sut = testbed.sut("small")
+    before = now(sut)
+    short = {"reserve_lease_s": LEASE_S, "measure_grace_s": 1.0, "measure_reconnect_s": 1.0}
+    inventory = testbed.inventory({"testbed1": [sut]}, {**WANTED, **short, "ansible_become": True})
+    log = lab.directory / "log"
+    with start(lab, inventory, log) as process:
+        wait_for_step(process, sut, log)
+        assert now(sut).splitlines()[0] == "8"
+        fault(sut, process)
+        assert process.wait(PATIENCE_S) != 0
+    wait_until(lambda: now(sut) == before, lambda: now(sut) + log.read_text())
+    assert [each.kind for each in lab.document(sut).measurements] == ["idle_latency"], log.read_text()
+    name, injected, reported = row
+    scenario(name, injected, "the steps that had ended; the SUT's settings as they were", reported)
 
 
 def test_a_killed_guardian_is_replaced_by_the_next_run(testbed: Testbed, lab: Lab, scenario: Scenario) -> None:
