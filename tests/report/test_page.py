@@ -569,6 +569,20 @@ def test_a_synthetic_shape_of_many_nodes_has_all_its_transfers(document: RunDocu
         assert _rows(halves[0].split("Writer Numa Node")[2], 1)[0][2] == filters.fixed(filters.half(cell), 2)
 
 
+def test_nodes_with_one_cpu_each_have_remote_transfers_only(document: RunDocument) -> None:
+    shaped = with_nodes(document, 4)
+    index = index_of(shaped, "c2c_latency")
+    values: Any = shaped.measurements[index].values
+    local = ("local_node", "local_home", "local_writer", "local_reader", "local_lines", "local_hit_ns", "local_hitm_ns")
+    shaped = replace(shaped, index, values=values.model_copy(update=dict.fromkeys(local)))
+    tree = parsed(page_of(shaped))
+    part = next(each for each in tree.findall(nodes.section) if each.children[0].astext() == "Cache-to-cache latency")
+    figures = next(part.findall(nodes.literal_block)).astext()
+    assert "Local: node" not in figures
+    assert [line.split()[-1] for line in figures.split("\n") if line.startswith("Local Socket")] == ["-", "-"]
+    assert figures.count("Reader Numa Node") == 2
+
+
 def _rows(block: str, count: int) -> list[list[str]]:
     return [line.split() for line in block.split("\n")[1 : count + 1]]
 
