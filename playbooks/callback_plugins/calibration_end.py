@@ -158,7 +158,7 @@ class CallbackModule(CallbackBase):
     def v2_runner_on_ok(self, result):
         """Note the run's name, and which SUTs have ended."""
         if result.task.action == "calibration_run":
-            self.run_id = result.result["ansible_facts"]["calibration_run_id"]
+            self.run_id = result.result["run_id"]
         elif result.task.action == "calibration_collect" and result.result.get("run"):
             self.open.discard(result.host.get_name())
 

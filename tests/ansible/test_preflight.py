@@ -30,7 +30,7 @@ PLAY = """
         dest: "{{ kept }}/{{ inventory_hostname }}.json"
         mode: "0600"
         content: >-
-          {{ {'known': preflight_result.known, 'machine': preflight_machine,
+          {{ {'known': preflight_result.known, 'machine': preflight_result.machine,
           'limits': preflight_result.limits, 'testbeds': preflight_testbeds.identities} | to_json }}
 """
 

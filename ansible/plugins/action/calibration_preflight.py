@@ -6,8 +6,8 @@ Arguments: ``profile`` (name or path), ``results`` (directory), ``remote_base`` 
 ``remote_free_bytes``, ``expectations`` (what the inventory promises of the SUT, and the effects of the checks) and
 ``limits`` (bounds of its figures).
 
-Sets the fact ``preflight_machine``. Where the SUT answered it returns ``checks``, whether one of them failed or not.
-``known``, ``expectations`` and ``limits`` are what the other roles need of it.
+Where the SUT answered it returns ``checks``, whether one of them failed or not.
+``known``, ``expectations``, ``limits`` and ``machine`` are what the other roles need of it.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ class ActionModule(SutAction):
             "known": known.model_dump(mode="json"),
             "expectations": expectations.model_dump(mode="json"),
             "limits": dumped(limits),
-            "ansible_facts": {"preflight_machine": facts.machine},
+            "machine": facts.machine,
         }
 
 

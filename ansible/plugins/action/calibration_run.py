@@ -20,7 +20,7 @@ from calibration.results.store import complete_suts, new_run_id, newest_missing
 
 
 class ActionModule(CalibrationAction):
-    """Set the facts ``calibration_run_id`` and ``calibration_complete``."""
+    """Name the run."""
 
     SPEC = {
         "argument_spec": {
@@ -32,10 +32,10 @@ class ActionModule(CalibrationAction):
     }
 
     def act(self, arguments):
-        """Return as facts the identifier, and the SUTs of which that run is complete already."""
+        """Return ``run_id``, the identifier, and ``complete``, the SUTs of which that run is complete already."""
         results, run_id, complete = Path(arguments["results"]), arguments["run_id"], []
         if arguments["resume"]:
             run_id = run_id or newest_missing(results, arguments["suts"])
             complete = complete_suts(results, run_id)
         run_id = run_id or new_run_id(datetime.now(UTC))
-        return {"ansible_facts": {"calibration_run_id": run_id, "calibration_complete": complete}}
+        return {"run_id": run_id, "complete": complete}
