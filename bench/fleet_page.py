@@ -12,12 +12,11 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # started as a file, Python looks beside it only
 
-from bench.page import table
+from bench.page import between, table
 
 DOCUMENT = Path(__file__).parent / "fleet.json"
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "development" / "fleet.rst"
 BEGIN = ".. The tables below are written by bench/fleet_page.py."
-END = ".. Here end the tables."
 
 COLUMNS: Mapping[str, str] = {
     "suts": "SUTs",
@@ -77,11 +76,7 @@ def tables_of(document: Mapping[str, Any]) -> str:
 
 def renewed(page: str, document: Mapping[str, Any]) -> str:
     """Return *page* with the tables of *document*. Raises ``ValueError`` where the page lost its marks."""
-    before, begin, rest = page.partition(BEGIN)
-    _old, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"expected the lines {BEGIN!r} and {END!r} in {PAGE}")
-    return f"{before}{BEGIN}\n\n{tables_of(document)}\n{END}{after}"
+    return between(page, tables_of(document), BEGIN)
 
 
 def main() -> None:

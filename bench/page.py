@@ -133,13 +133,18 @@ def tables_of(document: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def between(page: str, tables: str, begin: str) -> str:
+    """Return *page* with *tables* between the lines *begin* and ``END``. Raises ``ValueError`` where it lost them."""
+    before, found, rest = page.partition(begin)
+    _old, end, after = rest.partition(END)
+    if not found or not end:
+        raise ValueError(f"expected the lines {begin!r} and {END!r} in the page")
+    return f"{before}{begin}\n\n{tables}\n{END}{after}"
+
+
 def renewed(page: str, document: Mapping[str, Any]) -> str:
     """Return *page* with the tables of *document*. Raises ``ValueError`` where the page lost its marks."""
-    before, begin, rest = page.partition(BEGIN)
-    _old, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"expected the lines {BEGIN!r} and {END!r} in {PAGE}")
-    return f"{before}{BEGIN}\n\n{tables_of(document)}\n{END}{after}"
+    return between(page, tables_of(document), BEGIN)
 
 
 def main() -> None:
