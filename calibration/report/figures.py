@@ -83,14 +83,13 @@ LABEL_CHARACTERS = 56
 
 
 def drawn(label: str) -> str:
-    """Return *label* as text that matplotlib draws as it is: no formula, nothing hidden, only glyphs of its font."""
+    """Return *label* as it is drawn: nothing hidden, no longer than there is room for, and never empty."""
     lines = []
     for line in label.split("\n")[:2]:
         plain = visible(line).encode("latin-1", "backslashreplace").decode("latin-1")
         lines.append(plain if len(plain) <= LABEL_CHARACTERS else f"{plain[: LABEL_CHARACTERS // 2]}...")
-    text = "\n".join(lines).replace("$", r"\$")
-    # matplotlib leaves a label out of the legend that is empty or begins with an underscore
-    return text if text.strip() and not text.startswith("_") else f"-{text}"
+    text = "\n".join(lines)
+    return text if text.strip() else "-"
 
 
 class _Labelled:
