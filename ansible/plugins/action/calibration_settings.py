@@ -54,16 +54,11 @@ class ActionModule(CalibrationAction):
         }
     }
 
-    def run(self, tmp=None, task_vars=None):
-        """Keep the variables, which ``act`` is not given."""
-        self.variables = task_vars or {}
-        return super().run(tmp, task_vars)
-
     def act(self, arguments):
         """Return nothing but that all is well. Raises InputError with all faults, by role."""
-        found = []
+        found, known = [], self.task_vars
         for role, options in options_of_roles().items():
-            given = {name: self._templar.template(self.variables[name]) for name in options if name in self.variables}
+            given = {name: self._templar.template(known[name]) for name in options if name in known}
             found += [f"{role}: {fault}" for fault in faults(options, given)]
         if found:
             raise InputError("; ".join(found) + ". What each variable may be stands in docs/guide/lab.rst.")

@@ -67,7 +67,6 @@ lost = {}
 gone = {}
 """Why nothing more is measured on a SUT, by run directory: every step that is left has this reason."""
 
-
 unwritable = {}
 """Why nothing more can be recorded, by run directory."""
 

@@ -30,13 +30,8 @@ class ActionModule(CalibrationAction):
 
     SPEC = {"argument_spec": {"result": {"type": "str", "required": True}}}
 
-    def run(self, tmp=None, task_vars=None):
-        """Keep the variables, among which are those of the other SUTs."""
-        self.variables = task_vars
-        return super().run(tmp, task_vars)
-
     def act(self, arguments):
         """Return ``identities`` by testbed and SUT."""
-        everyone = self.variables["hostvars"]
-        results = [everyone[name].get(arguments["result"]) for name in self.variables["ansible_play_hosts_all"]]
+        everyone = self.task_vars["hostvars"]
+        results = [everyone[name].get(arguments["result"]) for name in self.task_vars["ansible_play_hosts_all"]]
         return {"identities": by_testbed(results)}
