@@ -194,6 +194,51 @@ def test_a_kernel_that_prints_garbage_is_no_answer(testbed: Testbed, lab: Lab, s
     )
 
 
+REACHES = (
+    "cp /bin/true $program",
+    "mv /bin/true $program",
+    "chmod 777 $directory",
+    "mv $directory $directory.away",
+    "rm -rf $directory",
+    "ln -sfn /tmp $directory",
+    "touch $directory/sutprobe.new",
+    "ls $directory",
+    "cat $program",
+    "kill -STOP $p",
+    "cat /proc/$p/mem",
+    "readlink -v /proc/$p/exe",
+)
+"""What another user of the SUT may try with the program that was pushed, and with its process."""
+
+
+def test_another_user_reaches_neither_the_kernel_nor_its_directory(
+    testbed: Testbed, lab: Lab, sut: Sut, scenario: Scenario
+) -> None:
+    tries = " ".join(f"{command} > /dev/null && echo {number};" for number, command in enumerate(REACHES))
+    setting = f"program={PROGRAM}; directory=$(dirname $program); export program directory p"
+    as_another = f"runuser -u withpassword -- sh -c '{tries} true' > /root/reached 2> /root/refused"
+    with (
+        undone(sut, "rm -f /root/reached /root/refused"),
+        lab.calibrating(testbed.inventory({"suts": [sut]}), profile=THREE) as running,
+    ):
+        running.until_step(sut, LONG, f"{setting}; {as_another}")
+        ended = running.end()
+        reached = sut.read("cat /root/reached")
+        refusals = sut.read("cat /root/refused").splitlines()
+    assert [REACHES[int(number)] for number in reached.split()] == []
+    assert len(refusals) >= len(REACHES), refusals
+    document = lab.document(sut)
+    assert document.run.status == "complete", ended.text
+    assert measured(document) == set(STEPS)
+    assert_nothing_is_left(sut)
+    scenario(
+        "another user reaches for the kernel",
+        "another login tries to replace, move, read and stop it, and to move its directory",
+        "every step",
+        "nothing: every try was refused; status complete",
+    )
+
+
 def test_a_full_disk_on_the_sut_is_found_before_anything_is_measured(
     testbed: Testbed, lab: Lab, sut: Sut, other: Sut, scenario: Scenario
 ) -> None:
