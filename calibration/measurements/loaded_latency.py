@@ -133,7 +133,8 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
             yield NotPlanned(
                 kind=self.kind,
                 what=self.title,
-                reason=f"no CPU is left to load memory beside the probe's core ({len(sut.cpus)} usable CPUs)",
+                reason=f"no CPU is left to load memory: all {len(sut.cpus)} that may be used are on the cores of the "
+                "probes, one per node",
             )
             return
         load_bytes = buffer_bytes(sut, settings, parts, (settings.mix,))
