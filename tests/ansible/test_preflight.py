@@ -71,7 +71,7 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "testbed": (
         {"calibration_testbed": "../elsewhere"},
-        "expected a testbed name of letters, digits, '.', '_' and '-', at most 128 long, found '../elsewhere'",
+        "at most 128 long, found '../elsewhere'. They are calibration_testbed and the host's name in the inventory",
     ),
 }
 

@@ -62,5 +62,8 @@ class ActionModule(CalibrationAction):
             found += [f"{role}: {fault}" for fault in faults(options, given)]
         if found:
             raise InputError("; ".join(found) + ". What each variable may be stands in docs/guide/lab.rst.")
-        check_names(testbed=arguments["testbed"], sut=arguments["sut"])
+        try:
+            check_names(testbed=arguments["testbed"], sut=arguments["sut"])
+        except InputError as error:
+            raise InputError(f"{error}. They are calibration_testbed and the host's name in the inventory.") from error
         return {}
