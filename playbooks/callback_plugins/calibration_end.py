@@ -30,6 +30,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 from ansible import constants as C
@@ -53,6 +54,9 @@ EXIT_CODES = {"settings": BAD_INPUT, "verdict": VERDICT_FAILED}
 
 TOUCHING = ("calibration_plan", "sut_kernel", "sut_reservation")
 """Actions with whose beginning a SUT has something of the run, or the results have."""
+
+SOON_S = 0.01
+"""How long after a fork an interruption comes again that came in its middle."""
 
 WORKERS_END_S = 10
 """How long an interrupted worker may take to tidy up before its SUT is cleaned regardless."""
@@ -106,14 +110,21 @@ class CallbackModule(CallbackBase):
         self.open = set()
         self.reached_stats = False
         self.passwords = {}
+        self.interrupt = None
+        self.forking = False
+        self.late = False
         # Registered before any callback is told that the playbook starts: what a display registers then runs first.
         atexit.register(self.tidy_up)
 
     def v2_playbook_on_start(self, playbook):
         """Make sure that however the command ends, the SUTs are left clean; do once what each worker would."""
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup's choice is kept
-                signal.signal(number, self.ended_from_outside)
+        self.interrupt = signal.getsignal(signal.SIGINT)
+        if callable(self.interrupt):
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                if signal.getsignal(number) is not signal.SIG_IGN:  # nohup's choice is kept
+                    signal.signal(number, self.ended_from_outside)
+            # What is registered last is called first before a fork, and last after it.
+            os.register_at_fork(before=self.hold, after_in_parent=self.let_go, after_in_child=self.let_go)
         prepare()
 
     def v2_playbook_on_play_start(self, play):
@@ -122,14 +133,25 @@ class CallbackModule(CallbackBase):
         gc.freeze()
 
     def ended_from_outside(self, number, frame):
-        """Treat a polite request to end, or a closed terminal, like Ctrl-C."""
+        """Treat a polite request to end, or a closed terminal, like Ctrl-C; none may end a fork in its middle."""
         if os.getpid() != self.process:  # a worker that has not yet got its own handler, or Ansible gives it none
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
-            return
-        interrupt = signal.getsignal(signal.SIGINT)
-        if callable(interrupt):
-            interrupt(signal.SIGINT, frame)
+        elif self.forking:
+            self.late = True
+        else:
+            self.interrupt(signal.SIGINT, frame)
+
+    def hold(self):
+        """Begin a fork: Python ignores what is raised among the functions that are called before and after it."""
+        self.forking = True
+
+    def let_go(self):
+        """End a fork. An interruption that came meanwhile comes again, when these functions are left."""
+        self.forking = False
+        if self.late and os.getpid() == self.process:
+            self.late = False
+            threading.Timer(SOON_S, os.kill, (self.process, signal.SIGINT)).start()
 
     def set_play_context(self, play_context):
         """Keep the passwords that were typed in: cleaning up after an interruption must not ask again."""

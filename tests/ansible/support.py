@@ -7,6 +7,8 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -96,6 +98,26 @@ class Lab:
     def run(self, playbook: Path | str, *options: str, profile: Path | str | None = TINY, **extra: str) -> Ended:
         """Run *playbook* to its end."""
         return run(self.command(playbook, *options, profile=profile), self.environment(**extra))
+
+    @contextmanager
+    def started(self, log: Path, *options: str, **extra: str) -> Iterator["subprocess.Popen[bytes]"]:
+        """Start a run of hours in a process group of its own, as a shell does; a test that fails does not wait."""
+        with (
+            log.open("wb") as stream,
+            subprocess.Popen(
+                self.command("calibrate.yml", *options, profile=SLOW),
+                cwd=ROOT,
+                env=self.environment(**extra),
+                stdin=subprocess.DEVNULL,
+                stdout=stream,
+                stderr=subprocess.STDOUT,
+                process_group=0,
+            ) as process,
+        ):
+            try:
+                yield process
+            finally:
+                process.kill()
 
     def runs(self) -> list[Path]:
         """Return the directories of all runs, oldest first."""

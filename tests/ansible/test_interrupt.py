@@ -7,12 +7,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from support import PATIENCE_S, ROOT, SLOW, TINY, Lab, load_plugin, processes_of, run
+from support import PATIENCE_S, ROOT, TINY, Ended, Lab, load_plugin, processes_of, run
 
 from calibration.results.store import read_run
 
@@ -21,27 +19,6 @@ END = load_plugin("callback", "calibration_end")
 
 ANOTHER_DISPLAY = {"ANSIBLE_STDOUT_CALLBACK": "default", "ANSIBLE_CALLBACK_PLUGINS": "/nonexistent"}
 """What ansible-runner and AWX do: a callback of their own shows the run, and ansible.cfg's directories are left out."""
-
-
-@contextmanager
-def start(lab: Lab, log: Path, *options: str, **extra: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Start a run in a process group of its own, as a shell does; a test that fails does not wait for it."""
-    with (
-        log.open("wb") as stream,
-        subprocess.Popen(
-            lab.command("calibrate.yml", *options, profile=SLOW),
-            cwd=ROOT,
-            env=lab.environment(**extra),
-            stdin=subprocess.DEVNULL,
-            stdout=stream,
-            stderr=subprocess.STDOUT,
-            process_group=0,
-        ) as process,
-    ):
-        try:
-            yield process
-        finally:
-            process.kill()
 
 
 def wait_for(log: Path, text: str, process: subprocess.Popen[bytes]) -> None:
@@ -78,7 +55,7 @@ def wait_for_end(lab: Lab) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda each: each.name)
 def test_an_interrupted_step_leaves_nothing_but_what_was_measured(lab: Lab, number: signal.Signals) -> None:
     log = lab.directory / "log"
-    with start(lab, log) as process:
+    with lab.started(log) as process:
         wait_for(log, "step 1 of 2", process)
         wait_for_kernel(lab)
         os.killpg(process.pid, number)
@@ -98,7 +75,7 @@ def test_an_interrupted_step_leaves_nothing_but_what_was_measured(lab: Lab, numb
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda each: each.name)
 def test_an_interrupted_run_is_tidied_up_whatever_shows_it(lab: Lab, number: signal.Signals) -> None:
     log = lab.directory / "log"
-    with start(lab, log, **ANOTHER_DISPLAY) as process:
+    with lab.started(log, **ANOTHER_DISPLAY) as process:
         wait_for_step(lab, process)
         wait_for_kernel(lab)
         os.killpg(process.pid, number)
@@ -140,7 +117,7 @@ def test_the_exit_code_is_the_same_whatever_shows_the_run(lab: Lab) -> None:
 
 def test_an_interruption_before_anything_was_begun_leaves_nothing(lab: Lab) -> None:
     log = lab.directory / "log"
-    with start(lab, log) as process:
+    with lab.started(log) as process:
         wait_for(log, "Checking the controller", process)
         os.killpg(process.pid, signal.SIGINT)
         code = process.wait(PATIENCE_S)
@@ -152,7 +129,7 @@ def test_an_interruption_before_anything_was_begun_leaves_nothing(lab: Lab) -> N
 
 def test_a_killed_run_ends_its_processes_and_the_cleanup_playbook_does_the_rest(lab: Lab) -> None:
     log = lab.directory / "log"
-    with start(lab, log) as process:
+    with lab.started(log) as process:
         wait_for(log, "step 1 of 2", process)
         wait_for_kernel(lab)
         process.kill()
@@ -175,6 +152,29 @@ def test_cleaning_up_what_is_not_there_changes_nothing(lab: Lab) -> None:
     assert ended.rc == 0, ended.text
     assert not lab.results.exists()
     assert lab.leftovers() == []
+
+
+FORKING = """
+import os, signal, sys, time
+from support import load_plugin
+
+os.register_at_fork(**{sys.argv[1]: lambda: os.kill(os.getpid(), signal.SIGINT)})
+load_plugin("callback", "calibration_end").CallbackModule().v2_playbook_on_start(None)
+try:
+    if os.fork() == 0:
+        os._exit(0)
+    time.sleep(float(sys.argv[2]))
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+@pytest.mark.parametrize("when", ["before", "after_in_parent"])
+def test_an_interruption_in_the_middle_of_a_fork_is_not_lost(lab: Lab, when: str) -> None:
+    """Python ignores an exception among what is called before and after a fork, and an interruption is one."""
+    path = f"{ROOT / 'tests' / 'ansible'}:{ROOT}"
+    ended = run([sys.executable, "-c", FORKING, when, str(PATIENCE_S)], lab.environment(PYTHONPATH=path))
+    assert ended == Ended(0, "interrupted\n")
 
 
 def test_the_cleanup_uses_the_interrupted_commands_connection() -> None:
@@ -203,7 +203,7 @@ def test_the_cleanup_uses_the_interrupted_commands_connection() -> None:
 def test_a_second_controller_is_refused_and_a_killed_one_leaves_the_sut_free(lab: Lab) -> None:
     log = lab.directory / "log"
     # Long enough for what comes between two words to the SUT on a busy machine.
-    with start(lab, log, "-e", "reserve_lease_s=20", "-e", "measure_grace_s=1") as process:
+    with lab.started(log, "-e", "reserve_lease_s=20", "-e", "measure_grace_s=1") as process:
         wait_for(log, "step 1 of 2", process)
         wait_for_kernel(lab)
         (held,) = lab.runs()

@@ -5,13 +5,11 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.ansible.support import ROOT, SLOW
 from tests.testbed.guest import Sut
 from tests.testbed.support import Lab, Testbed
 
@@ -48,27 +46,6 @@ def wait_until(done: Callable[[], bool], what: Callable[[], str]) -> None:
         time.sleep(1)
 
 
-@contextmanager
-def start(lab: Lab, inventory: Path, log: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Start a run of hours; a test that fails does not wait for it."""
-    with (
-        log.open("wb") as stream,
-        subprocess.Popen(
-            lab.command("calibrate.yml", "-i", str(inventory), *options, profile=SLOW),
-            cwd=ROOT,
-            env=lab.environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=stream,
-            stderr=subprocess.STDOUT,
-            process_group=0,
-        ) as process,
-    ):
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
 def wait_for_step(process: subprocess.Popen[bytes], sut: Sut, log: Path) -> None:
     """Wait until the second step, which takes hours, is being measured on the SUT."""
 
@@ -86,7 +63,7 @@ def test_a_killed_controller_leaves_the_sut_as_it_was(testbed: Testbed, lab: Lab
         {"testbed1": [sut]}, {**WANTED, "reserve_lease_s": LEASE_S, "measure_grace_s": 1.0, "ansible_become": True}
     )
     log = lab.directory / "log"
-    with start(lab, inventory, log) as process:
+    with lab.started(log, "-i", str(inventory)) as process:
         wait_for_step(process, sut, log)
         assert now(sut).splitlines()[0] == "8"
         second = lab.calibrate(inventory)
@@ -147,7 +124,7 @@ def test_a_changed_sut_is_put_right_whatever_ends_the_run(
     short = {"reserve_lease_s": LEASE_S, "measure_grace_s": 1.0, "measure_reconnect_s": 1.0}
     inventory = testbed.inventory({"testbed1": [sut]}, {**WANTED, **short, "ansible_become": True})
     log = lab.directory / "log"
-    with start(lab, inventory, log) as process:
+    with lab.started(log, "-i", str(inventory)) as process:
         wait_for_step(process, sut, log)
         assert now(sut).splitlines()[0] == "8"
         fault(sut, process)
@@ -163,7 +140,7 @@ def test_a_killed_guardian_is_replaced_by_the_next_run(testbed: Testbed, lab: La
     before = now(sut)
     inventory = testbed.inventory({"testbed1": [sut]}, {**WANTED, "ansible_become": True})
     log = lab.directory / "log"
-    with start(lab, inventory, log) as process:
+    with lab.started(log, "-i", str(inventory)) as process:
         wait_for_step(process, sut, log)
         process.kill()
         process.wait(PATIENCE_S)
