@@ -58,14 +58,15 @@ def begun(tmp_path: Path) -> store.BegunRun:
 
 def finish(begun: store.BegunRun, step_id: str, **changes: Any) -> None:
     step = next(step for step in begun.plan.steps if step.id == step_id)
-    fields: dict[str, Any] = {
+    if "document" not in changes:
+        changes["document"] = json.loads((FIXTURES / "sutprobe" / f"{step_id}.json").read_text(encoding="utf-8"))
+    fields = {
         "step": step,
         "outcome": "ok",
         "reason": None,
         "rc": 0,
         "started_at": NOW,
         "duration_s": 1.0,
-        "document": json.loads((FIXTURES / "sutprobe" / f"{step_id}.json").read_text(encoding="utf-8")),
         "stderr": "",
     }
     record_step(Path(begun.directory), StepRecord.model_validate({**fields, **changes}))
@@ -161,12 +162,7 @@ def test_what_an_interrupted_attempt_lacked_is_missing_from_a_resumed_run_too(be
     record_end(directory, now=NOW, interrupted=True)
     resume(directory, capture=CAPTURE, now=NOW)
     for step in done:
-        record_step(
-            directory,
-            StepRecord(
-                step=step, outcome="ok", reason=None, rc=0, started_at=NOW, duration_s=1.0, document={}, stderr=""
-            ),
-        )
+        finish(begun, step.id, document={})
     assert assemble(directory, now=NOW).run.status == "incomplete"
 
 
@@ -537,14 +533,10 @@ def test_the_newest_run_with_something_missing_is_found(tmp_path: Path) -> None:
         path.write_text(path.read_text(encoding="utf-8").replace('"not_begun"', '"complete"'), encoding="utf-8")
     assert newest_missing(tmp_path, ["s1", "s2"]) == "r1"
     assert complete_suts(tmp_path, "r2") == ["s1", "s2"]
-    run = begin(tmp_path, testbed="t1", sut="s1", run_id="r4", profile="quick", capture=CAPTURE, now=NOW)
-    begun = Path(run.directory)
+    begun = begin(tmp_path, testbed="t1", sut="s1", run_id="r4", profile="quick", capture=CAPTURE, now=NOW)
     assert newest_missing(tmp_path, ["s1", "s2"]) == "r4"
-    for step in run.plan.steps:
-        ended = StepRecord(
-            step=step, outcome="ok", reason=None, rc=0, started_at=NOW, duration_s=1.0, document={}, stderr=""
-        )
-        record_step(begun, ended)
+    for step in begun.plan.steps:
+        finish(begun, step.id, document={})
     assert newest_missing(tmp_path, ["s1", "s2"]) == "r1"
     with pytest.raises(InputError, match="expected a run identifier"):
         complete_suts(tmp_path, "../r2")
