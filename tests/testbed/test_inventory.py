@@ -18,6 +18,7 @@ from tests.ansible.support import ROOT
 from tests.testbed.guest import Sut
 from tests.testbed.support import Lab, Testbed
 
+THREE = Path(__file__).parent / "profiles" / "three.yml"
 EXAMPLE = ROOT / "ansible" / "inventories" / "example-lab"
 
 Scenario = Callable[[str, str, str, str], None]
@@ -91,4 +92,38 @@ def test_a_password_for_sudo_comes_from_the_vault_and_is_written_nowhere(
         "a password in the vault that is not the login's",
         "the other SUT's run, complete, measured as root",
         "status not_begun: the password, exit 3; no password in any file, nor in the log at -vvv",
+    )
+
+
+def test_the_traffic_generator_is_reserved_the_way_csit_does(
+    testbed: Testbed, lab: Lab, suts: tuple[Sut, Sut], scenario: Scenario
+) -> None:
+    sut, generator = suts
+    groups = {"testbed1": suts, "tg": [generator]}
+    inventory = testbed.inventory(groups, hosts={sut.name: {"reserve_tg": generator.name}})
+    generator.read("mkdir /tmp/reservation_dir; touch /tmp/reservation_dir/csit-vpp-perf-2026")
+    try:
+        ended = lab.calibrate(inventory, "--limit", "!tg")
+        held = generator.read("ls /tmp/reservation_dir")
+    finally:
+        generator.read("rm -r /tmp/reservation_dir")
+    assert ended.rc == ENVIRONMENT, ended.text
+    assert held.split() == ["csit-vpp-perf-2026"]
+    refused = lab.document(sut)
+    assert refused.run.status == "not_begun"
+    assert "csit-vpp-perf-2026" in refused.not_measured[0].reason
+    with lab.calibrating(inventory, "--limit", "!tg", profile=THREE) as running:
+        running.until_step(sut, "jitter")
+        held = generator.read("ls /tmp/reservation_dir")
+        ended = running.end()
+    document = lab.document(sut)
+    assert document.run.status == "complete", ended.text
+    assert document.run.id in held
+    for each in suts:
+        assert each.read("find /tmp /var/tmp -name 'reservation*' -o -name 'calibration-*'") == ""
+    scenario(
+        "traffic generator in use",
+        "CSIT's reservation with a file of another job on it",
+        "that reservation; after its end the run, which took and left it",
+        "status not_begun with the job's name, exit 3",
     )
