@@ -242,6 +242,10 @@ class CallbackModule(CallbackBase):
             for what, path in (("Page", ended.get("page")), ("JSON", ended["document"]), ("HTML", html)):
                 if path:
                     self.screen.message(f"  {what}: {path}")
+        for name in sorted(self.progress.keys() - self.finished.keys()):
+            self.screen.message("")
+            text = "no run document could be made; what was recorded is kept, and --resume goes on with it"
+            self.screen.message(f"{name}: {text}", RED)
         if not self.finished and self.site:
             self.screen.message(f"  HTML: {self.site}")
 
@@ -283,7 +287,6 @@ class CallbackModule(CallbackBase):
     def planned(self, name, plan, check_mode):
         """Show a SUT's plan."""
         steps = plan["steps"]
-        self.progress[name] = Progress(name, steps, time.monotonic())
         missing = f"; {len(plan['not_planned'])} things will not be measured" if plan["not_planned"] else ""
         self.screen.message(
             f"{name}: {len(steps)} steps, about {duration(plan['expected_duration_s'])} of measuring{missing}"
@@ -293,6 +296,8 @@ class CallbackModule(CallbackBase):
                 self.screen.message(f"  {number}. {step['title']}: {' '.join(step['argv'])}")
             for each in plan["not_planned"]:
                 self.screen.message(f"  Not measured: {each['what']}: {each['reason']}")
+        else:
+            self.progress[name] = Progress(name, steps, time.monotonic())
 
     def v2_runner_item_on_ok(self, result):
         """Show the end of a step."""
