@@ -76,7 +76,7 @@ MODULES = ("virtio_pci", "virtio_mmio", "virtio_blk", "ext4")
 
 LOGINS = ("calibration", "withpassword")
 
-UNITS_ON = ("systemd-networkd.service", "testbed-identity.service", "ssh.service")
+UNITS_ON = ("testbed-network.service", "testbed-identity.service", "ssh.service")
 UNITS_OFF = (
     "apt-daily.timer",
     "dpkg-db-backup.timer",
@@ -90,7 +90,6 @@ UNITS_OFF = (
     "sys-kernel-config.mount",
     "systemd-binfmt.service",
     "systemd-network-generator.service",
-    "systemd-networkd-wait-online.service",
     "systemd-random-seed.service",
     "systemd-update-utmp.service",
     "user@.service",  # a login has its session without it, as on a server that nobody set up for users' services
