@@ -216,15 +216,15 @@ def test_another_user_reaches_neither_the_kernel_nor_its_directory(
 ) -> None:
     tries = " ".join(f"{command} > /dev/null && echo {number};" for number, command in enumerate(REACHES))
     setting = f"program={PROGRAM}; directory=$(dirname $program); export program directory p"
-    as_another = f"runuser -u withpassword -- sh -c '{tries} true' > /root/reached 2> /root/refused"
+    as_another = f"runuser -u withpassword -- sh -c '{tries} true' > /run/reached 2> /run/refused"
     with (
-        undone(sut, "rm -f /root/reached /root/refused"),
+        undone(sut, "rm -f /run/reached /run/refused"),
         lab.calibrating(testbed.inventory({"suts": [sut]}), profile=THREE) as running,
     ):
         running.until_step(sut, LONG, f"{setting}; {as_another}")
         ended = running.end()
-        reached = sut.read("cat /root/reached")
-        refusals = sut.read("cat /root/refused").splitlines()
+        reached = sut.read("cat /run/reached")
+        refusals = sut.read("cat /run/refused").splitlines()
     assert [REACHES[int(number)] for number in reached.split()] == []
     assert len(refusals) >= len(REACHES), refusals
     document = lab.document(sut)
