@@ -19,11 +19,14 @@ Scenario = Callable[[str, str, str, str], None]
 KINDS = {"latency_matrix", "bandwidth_matrix", "loaded_latency", "c2c_latency"}
 
 NODES = {
-    "four-nodes": ((0, 1, 2, 3), (0, 1, 2, 3), KINDS - {"loaded_latency"}),
-    "memory-only": ((0,), (0, 1), KINDS),
-    "no-memory": ((0, 1), (0,), KINDS),
+    "four-nodes": ("four nodes", (0, 1, 2, 3), (0, 1, 2, 3), KINDS - {"loaded_latency"}),
+    "memory-only": ("a memory-only node", (0,), (0, 1), KINDS),
+    "no-memory": ("a node without memory", (0, 1), (0,), KINDS),
 }
-"""Shapes, their nodes with CPUs and with memory, and what is measured: a node with one CPU has none to load memory."""
+"""By shape: what is special, its nodes with CPUs and with memory, and what is measured on it.
+
+A node with one CPU has none to load memory.
+"""
 
 
 def run(testbed: Testbed, lab: Lab, sut: Sut, profile: str, **variables: Any) -> RunDocument:
@@ -64,7 +67,7 @@ def test_each_cpu_node_is_a_row_and_each_memory_node_a_column(
     sut = testbed.sut(shape)
     try:
         document = run(testbed, lab, sut, "places.yml")
-        rows, columns, kinds = NODES[shape]
+        name, rows, columns, kinds = NODES[shape]
         by_kind = {each.kind: each for each in document.measurements}
         failed = [each for each in document.not_measured if each.cause == "failed"]
         assert not failed
@@ -84,7 +87,7 @@ def test_each_cpu_node_is_a_row_and_each_memory_node_a_column(
     finally:
         sut.stop()
     scenario(
-        f"nodes as in {shape}",
+        name,
         "none",
         f"{len(rows)} x {len(columns)} matrices",
         "all pages of all steps on the planned nodes",
