@@ -197,7 +197,9 @@ static void run(struct generator_thread *thread)
 	thread->log[0] = (struct log_entry){last, 0};
 	thread->logged = 1;
 	atomic_store_explicit(&thread->started, last, memory_order_release);
-	while (!atomic_load_explicit(&generator->stop, memory_order_relaxed) && thread->logged < thread->log_capacity) {
+	/* One more chunk after the end was seen: a thread that had to wait for its CPU has also logged beyond the end. */
+	for (bool ending = false; !ending && thread->logged < thread->log_capacity;) {
+		ending = atomic_load_explicit(&generator->stop, memory_order_relaxed);
 		run_chunk(thread, kernel);
 		uint64_t now = clock_stop();
 		lines += thread->chunk_steps * streams;
@@ -496,17 +498,6 @@ uint64_t generator_start_skew(const struct generator *generator)
 		if (generator->threads[i].started < first)
 			first = generator->threads[i].started;
 	return generator_all_started(generator) - first;
-}
-
-uint64_t generator_first_stopped(const struct generator *generator)
-{
-	uint64_t first = UINT64_MAX;
-	for (size_t i = 0; i < generator->count; i++) {
-		const struct generator_thread *thread = &generator->threads[i];
-		if (thread->log[thread->logged - 1].ticks < first)
-			first = thread->log[thread->logged - 1].ticks;
-	}
-	return first;
 }
 
 double log_at(const struct log_entry *log, size_t count, uint64_t ticks)

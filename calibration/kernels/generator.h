@@ -96,9 +96,8 @@ bool generator_alive(const struct generator *generator);
 uint64_t generator_chunk_ticks(const struct generator *generator);
 /* The same of one log: what lies closer together than this is interpolated. */
 uint64_t log_step(const struct log_entry *log, size_t count);
-/* Ticks between which all threads were running in the last run. */
+/* Ticks at which all threads were running in the last run; they run at least until its end. */
 uint64_t generator_all_started(const struct generator *generator);
-uint64_t generator_first_stopped(const struct generator *generator);
 uint64_t generator_start_skew(const struct generator *generator);
 /* Lines of each array one thread did until `ticks`, interpolated within its chunk. */
 double generator_lines_at(const struct generator_thread *thread, uint64_t ticks);

@@ -33,11 +33,13 @@ static void run(struct probe *probe)
 	probe->log[0] = (struct log_entry){now, 0};
 	probe->logged = 1;
 	atomic_store_explicit(&probe->started, now, memory_order_release);
-	while (!atomic_load_explicit(&probe->stop, memory_order_relaxed) && probe->logged < probe->log_capacity) {
+	/* As the load's threads do: the last entry is beyond the end. */
+	for (bool ending = false; !ending && probe->logged < probe->log_capacity;) {
+		ending = atomic_load_explicit(&probe->stop, memory_order_relaxed);
 		chain_walk(&probe->chain, CHUNK_HOPS / 64);
 		hops += CHUNK_HOPS;
 		now = clock_stop();
-		if (now - logged < spacing)
+		if (!ending && now - logged < spacing)
 			continue;
 		probe->log[probe->logged++] = (struct log_entry){now, hops};
 		logged = now;
