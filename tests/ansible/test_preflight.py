@@ -71,7 +71,10 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "testbed": (
         {"calibration_testbed": "../elsewhere"},
-        "at most 128 long, found '../elsewhere'. They are calibration_testbed and the host's name in the inventory",
+        (
+            "expected a testbed name of letters, digits, '.', '_' and '-', at most 128 long, found '../elsewhere'. "
+            "They are calibration_testbed and the host's name in the inventory"
+        ),
     ),
 }
 
