@@ -41,6 +41,16 @@ def message(text: str) -> str:
     return "\n".join([first, *(f"  {line}" for line in rest)])
 
 
+def duration(seconds: float) -> str:
+    """Return a duration as people write it: 4 s, 1:05, 1:02:03."""
+    whole = max(0, round(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
 class HarmlessStream:
     """A stream for people, to which programs write that show text of others as it came: what a terminal obeys shows.
 

@@ -194,8 +194,6 @@ class CallbackModule(CallbackBase):
         role = task._role.get_name() if task._role else None
         note_failure(int(result.result.get("exit_code") or EXIT_CODES.get(role, ENVIRONMENT)))
 
-    v2_runner_item_on_failed = v2_runner_on_failed
-
     # Interrupted
 
     def tidy_up(self):

@@ -18,7 +18,7 @@ from calibration.errors import EnvironmentLacksError
 from calibration.measurements.base import Step
 from calibration.reservation import REASONS, RESTARTED
 
-STEP_PLUGIN = load_plugin("action", "calibration_step")
+MEASURE_PLUGIN = load_plugin("action", "calibration_measure")
 KERNEL_MODULE = load_plugin("modules", "sut_kernel")
 COLLECT_PLUGIN = load_plugin("action", "calibration_collect")
 
@@ -61,7 +61,7 @@ ANSWERS: dict[str, tuple[dict[str, Any], str, str | None]] = {
 @pytest.mark.parametrize("case", ANSWERS)
 def test_an_answer_is_judged(case: str) -> None:
     answer, outcome, reason = ANSWERS[case]
-    found, why, kept = STEP_PLUGIN.judge_answer(answer, SOURCE)
+    found, why, kept = MEASURE_PLUGIN.judge_answer(answer, SOURCE)
     assert found == outcome
     assert (why is None) if reason is None else reason in why
     assert (kept is not None) == (
@@ -83,12 +83,15 @@ def step(deadline_s: float = 30.0) -> Step:
     )
 
 
-class Sut(STEP_PLUGIN.ActionModule):  # type: ignore[misc,name-defined]
-    """A step plugin whose SUT answers with what it is given."""
+class Sut(MEASURE_PLUGIN.ActionModule):  # type: ignore[misc,name-defined]
+    """The plugin that measures, on a SUT that answers with what it is given."""
 
     def __init__(self, *answers: Any) -> None:
         self.answers = list(answers)
         self.commands: list[str] = []
+        self.task_vars = {"inventory_hostname": "sut1"}
+        self.shown: list[tuple[str, str | None]] = []
+        self._display = SimpleNamespace(display=lambda text, color: self.shown.append((text, color)))
         self._connection = SimpleNamespace(close=lambda: None)
 
     def _low_level_execute_command(self, command: str, in_data: bytes) -> dict[str, Any]:  # type: ignore[override]
@@ -143,7 +146,7 @@ def test_a_connection_that_comes_back_is_used(tmp_path: Path) -> None:
 
 
 class Returning(Sut):
-    """A step plugin whose SUT may be lost and come back; *reached* is what each look for it leads to."""
+    """A SUT that may be lost and come back; *reached* is what each look for it leads to."""
 
     def __init__(self, reached: list[Any], *answers: Any) -> None:
         super().__init__(*answers)
@@ -158,48 +161,71 @@ class Returning(Sut):
         return dict(found)
 
 
-def run_step(sut: Sut, begun: Path, *, reconnect_s: float = 30.0) -> tuple[str, list[str]]:
-    """Return the outcome of a step, and those that were recorded."""
-    end = STEP_PLUGIN.end_with_controller
-    STEP_PLUGIN.end_with_controller = lambda: None
+def run_steps(sut: Sut, begun: Path, steps: int = 1, *, reconnect_s: float = 30.0) -> tuple[list[str], list[str]]:
+    """Return the outcomes of so many steps, and those that were recorded."""
+    end = MEASURE_PLUGIN.end_with_controller
+    MEASURE_PLUGIN.end_with_controller = lambda: None
     try:
-        run = {
-            "directory": str(begun),
-            "kernel": "/tmp/calibration-x/sutprobe",
-            "source_sha256": SOURCE,
-            "grace_s": 0.1,
-            "reconnect_s": reconnect_s,
-            "reservation": {"path": "/tmp/a reservation", "token": "0" * 32, "boot_id": "0" * 36},
-            "lease_s": 300.0,
-        }
-        result = sut.act({"step": step().model_dump(mode="json"), "run": run})
+        result = sut.act(
+            {
+                "steps": [step().model_dump(mode="json") | {"id": f"x{number}"} for number in range(steps)],
+                "directory": str(begun),
+                "kernel": "/tmp/calibration-x/sutprobe",
+                "source_sha256": SOURCE,
+                "grace_s": 0.1,
+                "reconnect_s": reconnect_s,
+                "reservation": {"path": "/tmp/a reservation", "token": "0" * 32, "boot_id": "0" * 36},
+                "lease_s": 300.0,
+            }
+        )
     finally:
-        STEP_PLUGIN.end_with_controller = end
+        MEASURE_PLUGIN.end_with_controller = end
+    assert [each["step"] for each in result["steps"]] == [f"x{number}" for number in range(steps)]
     kept = [json.loads(line) for line in (begun / "records.jsonl").read_text(encoding="utf-8").splitlines()]
-    return result["outcome"], [each["outcome"] for each in kept if each["record"] == "step"]
+    return (
+        [each["outcome"] for each in result["steps"]],
+        [each["outcome"] for each in kept if each["record"] == "step"],
+    )
+
+
+def test_each_step_is_shown_when_it_ends_whatever_the_display(tmp_path: Path) -> None:
+    says = failed("usage", "no such\noption")
+    sut = Sut(ANSWERS["ok"][0], {"rc": 2, "stdout": says, "stderr": ""}, ANSWERS["ok"][0])
+    assert run_steps(sut, tmp_path, 3)[0] == ["ok", "failed", "ok"]
+    assert sut.shown == [
+        ("sut1: step 1 of 3: x: 0 s, about 2 s left", None),
+        ("sut1: step 2 of 3: x: failed: no such\n  option", "red"),
+        ("sut1: step 3 of 3: x: 0 s, about 0 s left", None),
+    ]
+
+
+def test_nothing_is_measured_that_cannot_be_recorded(tmp_path: Path) -> None:
+    sut = Sut(ANSWERS["ok"][0])
+    with pytest.raises(EnvironmentLacksError, match="the results cannot be written"):
+        run_steps(sut, tmp_path / "gone", 2)
+    assert len(sut.commands) == 1
+    assert sut.shown == []
 
 
 def test_a_step_whose_connection_was_lost_is_tried_once_more_and_both_are_recorded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(STEP_PLUGIN, "RECONNECT_PAUSE_S", 0)
+    monkeypatch.setattr(MEASURE_PLUGIN, "RECONNECT_PAUSE_S", 0)
     sut = Returning([EnvironmentLacksError("gone"), {"ended": [7]}], AnsibleConnectionFailure("cut"), ANSWERS["ok"][0])
-    assert run_step(sut, tmp_path) == ("ok", ["failed", "ok"])
+    assert run_steps(sut, tmp_path) == (["ok"], ["failed", "ok"])
     assert sut.reached == []
 
 
 def test_a_sut_that_does_not_come_back_is_not_asked_for_the_other_steps(tmp_path: Path) -> None:
     sut = Returning([EnvironmentLacksError("gone")], AnsibleConnectionFailure("cut"))
-    assert run_step(sut, tmp_path, reconnect_s=0.0) == ("failed", ["failed"])
-    assert run_step(sut, tmp_path, reconnect_s=0.0) == ("failed", ["failed", "failed"])
+    assert run_steps(sut, tmp_path, 2, reconnect_s=0.0) == (["failed"] * 2, ["failed"] * 2)
     assert len(sut.commands) == 1
 
 
 def test_a_sut_that_was_restarted_is_not_measured_and_every_step_says_so(tmp_path: Path) -> None:
     refused = {"rc": RESTARTED, "stdout": "", "stderr": ""}
     sut = Returning([{}], AnsibleConnectionFailure("cut"), refused)
-    assert run_step(sut, tmp_path)[0] == "failed"
-    assert run_step(sut, tmp_path)[0] == "failed"
+    assert run_steps(sut, tmp_path, 2)[0] == ["failed"] * 2
     assert len(sut.commands) == 2
     kept = [json.loads(line) for line in (tmp_path / "records.jsonl").read_text(encoding="utf-8").splitlines()]
     assert [each["reason"] for each in kept][1:] == [REASONS[RESTARTED]] * 3
@@ -207,7 +233,7 @@ def test_a_sut_that_was_restarted_is_not_measured_and_every_step_says_so(tmp_pat
 
 def test_no_second_try_beside_a_kernel_that_does_not_end(tmp_path: Path) -> None:
     sut = Returning([{"failed": True, "msg": "found [7] still there"}], AnsibleConnectionFailure("cut"))
-    assert run_step(sut, tmp_path) == ("failed", ["failed"])
+    assert run_steps(sut, tmp_path) == (["failed"], ["failed"])
 
 
 def test_a_kernel_is_put_into_a_private_directory_once(tmp_path: Path) -> None:

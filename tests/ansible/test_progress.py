@@ -2,10 +2,12 @@
 """What a person sees: live lines on a terminal, plain lines elsewhere, failures in full."""
 
 import io
+import json
 import os
 import pty
 import signal
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -47,24 +49,33 @@ def test_live_lines_and_colour_are_for_terminals_that_know_them(
     assert CALLBACK.terminal_wants(Stream(terminal=terminal), environment) == wanted
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(0, "0 s"), (59.4, "59 s"), (59.6, "1:00"), (3599, "59:59"), (3661, "1:01:01"), (-3, "0 s")]
-)
-def test_durations_read_as_people_write_them(seconds: float, text: str) -> None:
-    assert CALLBACK.duration(seconds) == text
+def ended(*steps: str) -> bytes:
+    """Return the records of *steps* as a run keeps them."""
+    return b"".join(json.dumps({"record": "step", "step": {"id": each}}).encode() + b"\n" for each in steps)
 
 
-def test_progress_counts_steps_and_expects_the_rest() -> None:
-    progress = CALLBACK.Progress("sut1", STEPS, 100.0)
+def test_progress_follows_the_records_of_the_run_and_expects_the_rest(tmp_path: Path) -> None:
+    records = tmp_path / "records.jsonl"
+    records.write_bytes(ended("a", "b"))  # of an attempt before
+    progress = CALLBACK.Progress("sut1", STEPS, str(records))
     progress.start(200.0)
+    progress.follow(203.0)
     assert progress.line(204.0) == "sut1: step 1 of 3: Core jitter (4 s elapsed, about 1:11 left)"
-    assert progress.step_ended(212.0) == (1, STEPS[0])
-    assert progress.line(222.0) == "sut1: step 2 of 3: Latency ladder (22 s elapsed, about 55 s left)"
-    assert progress.remaining_s(400.0) == 5.0
-    progress.step_ended(280.0)
-    progress.step_ended(286.0)
+    with records.open("ab") as stream:
+        stream.write(ended("a") + b'{"record":"note"}\n' + ended("b")[:9])
+        stream.flush()
+        progress.follow(212.0)
+        assert progress.line(222.0) == "sut1: step 2 of 3: Latency ladder (22 s elapsed, about 55 s left)"
+        assert progress.remaining_s(400.0) == 5.0
+        stream.write(ended("b")[9:] + ended("b"))  # tried once more
+        stream.flush()
+        progress.follow(280.0)
+        assert not progress.finished
+        stream.write(ended("c"))
+    progress.follow(286.0)
     assert progress.finished
     assert progress.remaining_s(290.0) == 0.0
+    assert progress.line(290.0) == "sut1: step 3 of 3: all steps done (1:30 elapsed, about 0 s left)"
 
 
 def screen(*, live: bool, colour: bool = False) -> tuple[Any, Stream]:
@@ -90,6 +101,14 @@ def test_a_terminal_gets_its_live_lines_replaced(monkeypatch: pytest.MonkeyPatch
     assert stream.getvalue() == (
         "one\033[K\na line that is muc…\033[K\n\033[J\r\033[2Atwo\033[K\n\033[J\r\033[1A\033[Jsaid\n"
     )
+
+
+def test_what_ansible_writes_itself_stands_above_the_live_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CALLBACK.shutil, "get_terminal_size", lambda: (20, 24))
+    shown, stream = screen(live=True)
+    shown.draw(["live"])
+    CALLBACK.BesideScreen(stream, shown).write("a \x07 warning\n")
+    assert stream.getvalue() == "live\033[K\n\033[J\r\033[1A\033[Ja \\x07 warning\n"
 
 
 def test_more_suts_than_rows_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:

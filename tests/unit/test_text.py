@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibration.text import HIDDEN, HarmlessStream, message, visible
+from calibration.text import HIDDEN, HarmlessStream, duration, message, visible
 
 ESCAPES = {
     "colour and title": ("\x1b[31mred\x1b]0;title\x07", "\\x1b[31mred\\x1b]0;title\\x07"),
@@ -71,3 +71,10 @@ def test_a_stream_for_people_carries_lines_and_colours_only(parts: list[str]) ->
     for colour in ("\x1b[0m", *(f"\x1b[{bold}3{n}m" for bold in ("", "0;", "1;") for n in range(8))):
         left = left.replace(colour, "")
     assert not any(unicodedata.category(each) in HIDDEN - {"Zl"} for each in left.replace("\n", ""))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0, "0 s"), (59.4, "59 s"), (59.6, "1:00"), (3599, "59:59"), (3661, "1:01:01"), (-3, "0 s")]
+)
+def test_durations_read_as_people_write_them(seconds: float, text: str) -> None:
+    assert duration(seconds) == text

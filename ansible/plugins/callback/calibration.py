@@ -21,6 +21,7 @@ author: The calibration harness contributors
 """
 
 import atexit
+import json
 import os
 import shutil
 import sys
@@ -33,7 +34,8 @@ sys.path.append(os.path.abspath(__file__ + "/../../plugin_utils"))
 
 import calibration_plugins  # noqa: F401 - makes the checkout's package importable
 
-from calibration.text import HarmlessStream, message, visible
+from calibration.results.store import RECORDS
+from calibration.text import HarmlessStream, duration, message, visible
 
 REFRESH_S = 1.0
 """The live block is drawn anew this often. It is drawn by the controller; the SUTs notice nothing."""
@@ -62,16 +64,6 @@ FAINT = "\033[2m"
 PLAIN = "\033[0m"
 
 
-def duration(seconds):
-    """Return a duration as people write it: 4 s, 1:05, 1:02:03."""
-    whole = max(0, round(seconds))
-    if whole < 60:
-        return f"{whole} s"
-    minutes, rest = divmod(whole, 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
-
-
 def one_line(text, width):
     """Return *text* on one line of at most *width* columns."""
     flat = " ".join(visible(str(text)).split())
@@ -79,30 +71,36 @@ def one_line(text, width):
 
 
 class Progress:
-    """How far one SUT is in its plan. Times are those of a monotonic clock, in seconds."""
+    """How far one SUT is in its plan, by the records of its run. Times are those of a monotonic clock, in seconds."""
 
-    def __init__(self, name, steps, now):
+    def __init__(self, name, steps, records):
         self.name = name
         self.steps = steps
+        self.records = records
+        self.numbers = {step["id"]: number for number, step in enumerate(steps, 1)}
+
+    def start(self, now):
+        """Take *now* as the beginning of the first step: what is recorded already is of an earlier attempt."""
+        self.began = self.step_began = now
         self.done = 0
-        self.began = now
-        self.step_began = now
+        self.read_bytes = os.path.getsize(self.records)
 
     @property
     def finished(self):
         """Whether every step has ended."""
         return self.done >= len(self.steps)
 
-    def start(self, now):
-        """Take *now* as the beginning of the first step."""
-        self.began = self.step_began = now
-
-    def step_ended(self, now):
-        """Count a step as ended and return it, with its number."""
-        step = self.steps[self.done]
-        self.done += 1
-        self.step_began = now
-        return self.done, step
+    def follow(self, now):
+        """Take what was recorded since as ended by *now*."""
+        with open(self.records, "rb") as stream:
+            stream.seek(self.read_bytes)
+            for line in stream:
+                if not line.endswith(b"\n"):  # it is being written
+                    break
+                self.read_bytes += len(line)
+                record = json.loads(line)
+                if record["record"] == "step":
+                    self.done, self.step_began = self.numbers[record["step"]["id"]], now
 
     def remaining_s(self, now):
         """Return the time expected until the last step ends; a step that takes longer than planned counts as over."""
@@ -143,7 +141,7 @@ class Screen:
             self.stream.flush()
 
     def clear(self):
-        """Take the live lines away."""
+        """Take the live lines away, for something else to be shown."""
         with self.lock:
             if self.drawn:
                 self.stream.write(f"\r\033[{self.drawn}A\033[J")
@@ -170,6 +168,20 @@ def terminal_wants(stream, environment):
     """Return (live, colour): whether *stream* can show live lines, and whether it shall be coloured."""
     live = stream.isatty() and environment.get("TERM", "dumb") != "dumb"
     return live, live and not environment.get("NO_COLOR")
+
+
+class BesideScreen(HarmlessStream):
+    """A stream that Ansible writes its own messages to, and those of its workers: above the live lines of *screen*."""
+
+    def __init__(self, stream, screen):
+        super().__init__(stream)
+        self._screen = screen
+
+    def write(self, text):
+        """Write *text* where the live lines were."""
+        with self._screen.lock:
+            self._screen.clear()
+            return super().write(text)
 
 
 def failure_text(result):
@@ -208,7 +220,7 @@ class CallbackModule(CallbackBase):
         """Make sure that nothing is drawn any more when the command ends, however it does."""
         if type(self) is CallbackModule:  # that of ansible-runner derives from it, and speaks in control characters
             # Ansible's own warnings quote what SUTs say as it came.
-            sys.stdout, sys.stderr = HarmlessStream(sys.stdout), HarmlessStream(sys.stderr)
+            sys.stdout, sys.stderr = BesideScreen(sys.stdout, self.screen), BesideScreen(sys.stderr, self.screen)
         atexit.register(self.stop_refreshing)
 
     def v2_playbook_on_no_hosts_matched(self):
@@ -262,7 +274,7 @@ class CallbackModule(CallbackBase):
     def v2_runner_on_start(self, host, task):
         """Start the clock of a SUT that begins to measure."""
         name = host.get_name()
-        if task.action == "calibration_step" and name in self.progress:
+        if task.action == "calibration_measure" and name in self.progress:
             self.progress[name].start(time.monotonic())
             self.measuring.add(name)
             self.start_refreshing()
@@ -272,7 +284,7 @@ class CallbackModule(CallbackBase):
         name, action, fields = result.host.get_name(), result.task.action, result.result
         self.task_ended(result)
         if action == "calibration_plan":
-            self.planned(name, fields["plan"], result.task.check_mode)
+            self.planned(name, fields["plan"], fields["directory"])
         elif action == "calibration_collect" and fields.get("run"):
             self.finished[name] = dict(fields["run"])
         elif action == "calibration_report":
@@ -284,46 +296,27 @@ class CallbackModule(CallbackBase):
         if self._display.verbosity:
             self.detail(result)
 
-    def planned(self, name, plan, check_mode):
-        """Show a SUT's plan."""
+    def planned(self, name, plan, directory):
+        """Show a SUT's plan; without a directory of its run, in check mode, each step of it."""
         steps = plan["steps"]
         missing = f"; {len(plan['not_planned'])} things will not be measured" if plan["not_planned"] else ""
         self.screen.message(
             f"{name}: {len(steps)} steps, about {duration(plan['expected_duration_s'])} of measuring{missing}"
         )
-        if check_mode:
+        if directory is None:
             for number, step in enumerate(steps, 1):
                 self.screen.message(f"  {number}. {step['title']}: {' '.join(step['argv'])}")
             for each in plan["not_planned"]:
                 self.screen.message(f"  Not measured: {each['what']}: {each['reason']}")
         else:
-            self.progress[name] = Progress(name, steps, time.monotonic())
-
-    def v2_runner_item_on_ok(self, result):
-        """Show the end of a step."""
-        if result.task.action != "calibration_step" or "outcome" not in result.result:
-            return
-        name, fields, now = result.host.get_name(), result.result, time.monotonic()
-        progress = self.progress[name]
-        number, step = progress.step_ended(now)
-        text = f"{name}: step {number} of {len(progress.steps)}: {step['title']}: "
-        if fields["outcome"] == "ok":
-            self.screen.message(
-                f"{text}{duration(fields['duration_s'])}, about {duration(progress.remaining_s(now))} left"
-            )
-        else:
-            self.screen.message(f"{text}{fields['outcome'].replace('_', ' ')}: {fields['reason']}", RED)
-        self.draw()
-
-    def v2_runner_item_on_failed(self, result):
-        """Show a failure in a loop."""
-        self.failed(result)
+            self.progress[name] = Progress(name, steps, os.path.join(directory, RECORDS))
 
     def v2_runner_on_failed(self, result, ignore_errors=False):
-        """Show a failure; one in a loop has been shown already."""
+        """Show a failure in full, once."""
         self.task_ended(result)
-        if not result.result.get("results"):
-            self.failed(result)
+        self.say(result.host.get_name(), failure_text(result.result), RED)
+        if self._display.verbosity:
+            self.detail(result)
 
     def v2_runner_on_unreachable(self, result):
         """Show that a SUT cannot be reached."""
@@ -338,16 +331,10 @@ class CallbackModule(CallbackBase):
 
     def task_ended(self, result):
         """Take the live line of a SUT that does not measure any more away."""
-        if result.task.action == "calibration_step":
+        if result.task.action == "calibration_measure":
             self.measuring.discard(result.host.get_name())
             if not self.measuring:
                 self.stop_refreshing()
-
-    def failed(self, result):
-        """Show a failure in full, once."""
-        self.say(result.host.get_name(), failure_text(result.result), RED)
-        if self._display.verbosity:
-            self.detail(result)
 
     def say(self, name, text, colour=None):
         """Show *text* about SUT *name*, once."""
@@ -366,8 +353,10 @@ class CallbackModule(CallbackBase):
     def draw(self):
         """Draw the live block."""
         now = time.monotonic()
-        lines = [self.progress[name].line(now) for name in sorted(self.measuring) if not self.progress[name].finished]
-        self.screen.draw(lines)
+        measuring = [self.progress[name] for name in sorted(self.measuring)]
+        for progress in measuring:
+            progress.follow(now)
+        self.screen.draw([progress.line(now) for progress in measuring if not progress.finished])
 
     def start_refreshing(self):
         """Refresh the live block until the measuring is over."""

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs one step of the plan on the SUT and records how it ended; a step that fails never fails the task.
+"""Runs the steps of the plan on the SUT, one after the other, and records how each ended.
 
-Arguments: ``step`` (of the plan) and, the same for all steps, ``run``: ``kernel`` (path on the SUT), ``directory`` (of
-the run, on the controller), ``source_sha256`` (of the kernel that must answer), ``grace_s`` (how long after its own
-deadline a step is given up), ``reservation`` (of the SUT, without which nothing is started), ``lease_s`` (how long it
-lasts beyond the step) and ``reconnect_s`` (how long a SUT whose connection was lost is waited for).
+A step that fails never fails the task. All steps are run by one task: a loop of Ansible's would cost the controller
+more for each step than the step itself. What a person waits for is said as it happens, whichever display there is.
+
+Arguments: ``steps`` (of the plan), ``kernel`` (path on the SUT), ``directory`` (of the run, on the controller),
+``source_sha256`` (of the kernel that must answer), ``grace_s`` (how long after its own deadline a step is given up),
+``reservation`` (of the SUT, without which nothing is started), ``lease_s`` (how long it lasts beyond the step) and
+``reconnect_s`` (how long a SUT whose connection was lost is waited for).
 The kernel ends itself at its deadline; giving up here is for a SUT that hangs or a connection that died silently.
 """
 
@@ -21,6 +24,8 @@ from pathlib import Path
 
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
 
+from ansible import constants as C
+
 sys.path.append(os.path.abspath(__file__ + "/../../plugin_utils"))
 
 from calibration_plugins import (
@@ -30,12 +35,14 @@ from calibration_plugins import (
     bounded_memory,
     end_children,
     end_with_controller,
+    models_of,
 )
 
 from calibration.errors import CalibrationError
 from calibration.measurements.base import Step
 from calibration.reservation import REASONS, Reservation, guarded
 from calibration.results import store
+from calibration.text import duration, message
 
 ANSWER_BYTES = 16 << 20
 """Most characters that a step may print: the longest document of a machine with 1024 CPUs has a quarter of that."""
@@ -60,15 +67,6 @@ LOST_TWICE = 2
 
 NO_TERMINAL = b"\n"
 """Any input makes Ansible ask for no terminal on the SUT: through one, with become, both outputs arrive as one."""
-
-lost = {}
-"""Lost connections in a row, by run directory. One worker process, which this belongs to, runs all steps of a SUT."""
-
-gone = {}
-"""Why nothing more is measured on a SUT, by run directory: every step that is left has this reason."""
-
-unwritable = {}
-"""Why nothing more can be recorded, by run directory."""
 
 
 class GivenUp(BaseException):
@@ -180,41 +178,53 @@ def judge_answer(answer, source_sha256):
 
 
 class ActionModule(SutAction):
-    """Run one step."""
+    """Run the steps."""
 
     ANSWER_BYTES = ANSWER_BYTES
     SPEC = {
         "argument_spec": {
-            "step": {"type": "dict", "required": True},
-            "run": {
-                "type": "dict",
-                "required": True,
-                "options": {
-                    "kernel": {"type": "str", "required": True},
-                    "directory": {"type": "path", "required": True},
-                    "source_sha256": {"type": "str", "required": True},
-                    "grace_s": {"type": "float", "required": True},
-                    "reservation": {"type": "dict", "required": True},
-                    "lease_s": {"type": "float", "required": True},
-                    "reconnect_s": {"type": "float", "required": True},
-                },
-            },
+            "steps": {"type": "list", "elements": "dict", "required": True},
+            "kernel": {"type": "str", "required": True},
+            "directory": {"type": "path", "required": True},
+            "source_sha256": {"type": "str", "required": True},
+            "grace_s": {"type": "float", "required": True},
+            "reservation": {"type": "dict", "required": True},
+            "lease_s": {"type": "float", "required": True},
+            "reconnect_s": {"type": "float", "required": True},
         }
     }
 
-    def act(self, arguments):
-        """Return the step's id, outcome, reason and duration; fails only where the record cannot be written.
+    lost = 0
+    """Lost connections in a row."""
 
-        What follows then is not worth its time, and is skipped.
+    gone = None
+    """Why nothing more is measured on the SUT: every step that is left has this reason."""
+
+    def act(self, arguments):
+        """Return ``steps``: id, outcome, reason and duration of each. Fails only where a record cannot be written.
+
+        What follows then is not worth its time, and is not tried.
         """
         end_with_controller()
-        step, run = Step.model_validate_json(json.dumps(arguments["step"])), arguments["run"]
-        if run["directory"] in unwritable:
-            return {"skipped": True, "skip_reason": unwritable[run["directory"]], "step": step.id}
-        outcome, reason, duration_s = self.tried(step, run)
-        if lost.get(run["directory"]) == LOST_ONCE and self.reconnected(run):
-            outcome, reason, duration_s = self.tried(step, run)
-        return {"changed": True, "step": step.id, "outcome": outcome, "reason": reason, "duration_s": duration_s}
+        steps, ended = models_of(Step, arguments["steps"]), []
+        for number, step in enumerate(steps, 1):
+            outcome, reason, duration_s = self.tried(step, arguments)
+            if self.lost == LOST_ONCE and self.reconnected(arguments):
+                outcome, reason, duration_s = self.tried(step, arguments)
+            ended.append({"step": step.id, "outcome": outcome, "reason": reason, "duration_s": duration_s})
+            left_s = sum(each.expected_duration_s for each in steps[number:])
+            how = f"{duration(duration_s)}, about {duration(left_s)} left"
+            self.say(
+                f"step {number} of {len(steps)}: {step.title}: "
+                + (how if outcome == "ok" else f"{outcome.replace('_', ' ')}: {reason}"),
+                good=outcome == "ok",
+            )
+        return {"changed": True, "steps": ended}
+
+    def say(self, text, *, good):
+        """Show *text* about the SUT to whoever watches; a result is seen only when the task is over."""
+        name = self.task_vars["inventory_hostname"]
+        self._display.display(message(f"{name}: {text}"), color=None if good else C.COLOR_ERROR)
 
     def tried(self, step, arguments):
         """Run *step*, record how it ended, and return that: outcome, reason and duration in s."""
@@ -232,11 +242,7 @@ class ActionModule(SutAction):
             document=document,
             stderr=stderr[-STDERR_KEPT:],
         )
-        try:
-            store.record_step(Path(arguments["directory"]), record)
-        except CalibrationError as error:
-            unwritable[arguments["directory"]] = str(error)
-            raise
+        store.record_step(Path(arguments["directory"]), record)
         return outcome, reason, duration_s
 
     def reconnected(self, arguments):
@@ -252,7 +258,7 @@ class ActionModule(SutAction):
             if answer is not None:
                 return not answer.get("failed")
             if time.monotonic() >= until:
-                lost[arguments["directory"]] = LOST_TWICE
+                self.lost = LOST_TWICE
                 store.record_note(
                     Path(arguments["directory"]), "the connection to the SUT was lost and did not come back"
                 )
@@ -261,10 +267,9 @@ class ActionModule(SutAction):
 
     def measure(self, step, arguments):
         """Return (outcome, reason, document, rc, stderr) of *step*."""
-        run = arguments["directory"]
-        if run in gone:
-            return "failed", gone[run], None, None, ""
-        if lost.get(run, 0) >= LOST_TWICE:
+        if self.gone:
+            return "failed", self.gone, None, None, ""
+        if self.lost >= LOST_TWICE:
             return "failed", "not tried: the connection to the SUT was lost in the steps before", None, None, ""
         limit_s = step.deadline_s + arguments["grace_s"]
         command = guarded(
@@ -285,13 +290,13 @@ class ActionModule(SutAction):
         except AnswerTooLongError as error:
             return "failed", f"the kernel did not answer as one does: {error}", None, None, ""
         except AnsibleConnectionFailure as error:
-            lost[run] = lost.get(run, 0) + 1
+            self.lost += 1
             return "failed", f"the connection to the SUT was lost: {error}", None, None, ""
         except (AnsibleError, OSError) as error:
             return "failed", f"the kernel could not be started: {error}", None, None, ""
-        lost[run] = 0
-        if refusal_of(answer):
-            gone[run] = refusal_of(answer)
-            store.record_note(Path(run), gone[run])
+        self.lost = 0
+        self.gone = refusal_of(answer)
+        if self.gone:
+            store.record_note(Path(arguments["directory"]), self.gone)
         outcome, reason, document = judge_answer(answer, arguments["source_sha256"])
         return outcome, reason, document, answer["rc"], answer["stderr"]
