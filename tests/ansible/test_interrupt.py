@@ -70,6 +70,9 @@ def test_an_interrupted_step_leaves_nothing_but_what_was_measured(lab: Lab, numb
     text = log.read_text(encoding="utf-8")
     assert "localhost: interrupted, 1 measured, 1 not" in text
     assert str(run / "run.json") in text
+    page = run / "report" / "page.rst"
+    assert f"Page: {page}" in text
+    assert "the run was interrupted before this step ended" in page.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda each: each.name)
@@ -83,6 +86,7 @@ def test_an_interrupted_run_is_tidied_up_whatever_shows_it(lab: Lab, number: sig
     text = log.read_text(encoding="utf-8")
     assert code == 99, text
     assert "TASK [" in text
+    assert "localhost: step 1 of 2: Idle latency" in text
     assert lab.leftovers() == []
     (run,) = lab.runs()
     document = read_run(run)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Assembles a SUT's run document from the records of its run, and keeps the traffic shape that it chose, if it did.
+"""Assembles a SUT's run document from the records of its run, renders its page, and keeps its traffic shape, if new.
 
 Arguments: ``results``, ``testbed``, ``sut``, ``run_id``, ``profile``; ``refused`` (why the SUT must not be measured,
 empty where nothing speaks against it) with ``checks``; ``changes`` (of its settings, as put back); and ``interrupted``
@@ -19,6 +19,8 @@ sys.path.append(os.path.abspath(__file__ + "/../../plugin_utils"))
 
 from calibration_plugins import CalibrationAction, changes_of, checks_of
 
+from calibration.errors import CalibrationError
+from calibration.report import render_run
 from calibration.results import store
 from calibration.results.assemble import assemble
 from calibration.results.references import keep_shape
@@ -73,8 +75,16 @@ def summary(directory, document):
     }
 
 
+def with_page(directory, run):
+    """Return the task's result for *run*, a summary, once the page of its document is rendered."""
+    try:
+        return {"run": {**run, "page": str(render_run(directory).page)}}
+    except CalibrationError as error:
+        return {"run": run, "failed": True, "msg": str(error), "exit_code": error.exit_code}
+
+
 class ActionModule(CalibrationAction):
-    """Write the run document."""
+    """Write the run document and its page."""
 
     SPEC = {
         "argument_spec": {
@@ -87,7 +97,10 @@ class ActionModule(CalibrationAction):
     }
 
     def act(self, arguments):
-        """Return ``run``: the run document's path, status, and what failed in it; null where there is no such run."""
+        """Return ``run``: the paths of the run document and its page, its status, and what failed in it.
+
+        It is null where there is no such run. A page that cannot be written fails the task, and keeps the document.
+        """
         names = {name: arguments[name] for name in ("testbed", "sut", "run_id")}
         results = Path(arguments["results"])
         directory = store.run_directory(results, **names)
@@ -108,11 +121,11 @@ class ActionModule(CalibrationAction):
         ended = store.has_ended(directory)
         if ended and not arguments["changes"] and (directory / store.RUN).exists():
             # Nothing was added since the run document was made: an interruption came later, or there was nothing to do.
-            return {"run": summary(directory, store.read_run(directory))}
+            return with_page(directory, summary(directory, store.read_run(directory)))
         if arguments["changes"]:
             store.record_restored(directory, changes_of(arguments["changes"]))
         if not ended:
             store.record_end(directory, now=now, interrupted=arguments["interrupted"])
         document = assemble(directory, now=now)
         keep_shape(results, document)
-        return {"changed": True, "run": summary(directory, document)}
+        return {"changed": True, **with_page(directory, summary(directory, document))}

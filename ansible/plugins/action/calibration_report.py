@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Renders the page of one run, or the site of all of them.
+"""Builds the site of all runs.
 
-Arguments: ``run`` (a run's directory) for one page with its figures, or ``results`` (the directory of all) and ``site``
-(a directory) for the site; ``pages`` renders the pages of all runs in ``results`` first.
+Arguments: ``results`` (the directory of all runs) and ``site`` (a directory); ``pages`` renders the pages of all runs
+first.
 """
 
 from __future__ import annotations
@@ -15,35 +15,23 @@ sys.path.append(os.path.abspath(__file__ + "/../../plugin_utils"))
 
 from calibration_plugins import CalibrationAction
 
+from calibration.report import build_site, render_run
 from calibration.results import store
 
 
 class ActionModule(CalibrationAction):
-    """Return where the page, or the site, is."""
+    """Build the site."""
 
     SPEC = {
         "argument_spec": {
-            "run": {"type": "path"},
-            "results": {"type": "path"},
-            "site": {"type": "path"},
+            "results": {"type": "path", "required": True},
+            "site": {"type": "path", "required": True},
             "pages": {"type": "bool", "default": False},
-        },
-        "mutually_exclusive": [("run", "results")],
-        "required_one_of": [("run", "results")],
-        "required_together": [("results", "site")],
+        }
     }
 
     def act(self, arguments):
-        """Return ``page`` and ``figures`` of the run, or ``site``, the site's first page, and ``pages`` rendered."""
-        from calibration.report import build_site, render_run  # noqa: PLC0415 - costs a second, after measuring
-
-        if arguments["run"] is not None:
-            paths = render_run(Path(arguments["run"]))
-            return {
-                "changed": True,
-                "page": str(paths.page),
-                "figures": [str(figure) for figure in paths.figures],
-            }
+        """Return ``site``, the site's first page, and ``pages``, those that were rendered."""
         results = Path(arguments["results"])
         pages = [str(render_run(run).page) for run in store.find_runs(results)] if arguments["pages"] else []
         return {"changed": True, "pages": pages, "site": str(build_site(results, output=Path(arguments["site"])))}

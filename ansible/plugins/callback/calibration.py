@@ -47,8 +47,8 @@ PHASES = {
     "kernels": "Building the measurement kernel and putting it on the SUTs",
     "measure": "Measuring",
     "cleanup": "Cleaning up on the SUTs",
-    "collect": "Assembling the run documents",
-    "report": "Rendering the pages",
+    "collect": "Assembling the run documents and rendering their pages",
+    "report": "Building the site",
 }
 """What each role does, in words. A role that is not named here is shown by its name."""
 
@@ -178,10 +178,12 @@ class BesideScreen(HarmlessStream):
         self._screen = screen
 
     def write(self, text):
-        """Write *text* where the live lines were."""
+        """Write *text* where the live lines were, at once: Ansible itself leaves it in the buffer of a log."""
         with self._screen.lock:
             self._screen.clear()
-            return super().write(text)
+            written = super().write(text)
+            self.flush()
+            return written
 
 
 def failure_text(result):
@@ -285,13 +287,9 @@ class CallbackModule(CallbackBase):
         self.task_ended(result)
         if action == "calibration_plan":
             self.planned(name, fields["plan"], fields["directory"])
-        elif action == "calibration_collect" and fields.get("run"):
-            self.finished[name] = dict(fields["run"])
         elif action == "calibration_report":
-            if "page" in fields and name in self.finished:
-                self.finished[name]["page"] = fields["page"]
-            self.site = fields.get("site", self.site)
-            for page in fields.get("pages", ()):
+            self.site = fields["site"]
+            for page in fields["pages"]:
                 self.screen.message(f"  Page: {page}")
         if self._display.verbosity:
             self.detail(result)
@@ -330,7 +328,9 @@ class CallbackModule(CallbackBase):
         self.task_ended(result)
 
     def task_ended(self, result):
-        """Take the live line of a SUT that does not measure any more away."""
+        """Take the live line of a SUT that does not measure any more away; keep how one ended that has a document."""
+        if result.task.action == "calibration_collect" and result.result.get("run"):
+            self.finished[result.host.get_name()] = result.result["run"]
         if result.task.action == "calibration_measure":
             self.measuring.discard(result.host.get_name())
             if not self.measuring:
