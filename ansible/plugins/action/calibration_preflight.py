@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Proves that the controller and the SUT can do a calibration: one question to the SUT, everything judged here.
+"""Proves that the settings, the controller and the SUT can do a calibration: one question to the SUT, all judged here.
 
 Arguments: ``profile`` (name or path), ``results`` (directory), ``remote_base`` and ``reserve_path`` (on the SUT),
 ``testbed``, ``sut``, ``ansible_minimum``, ``python_minimum``, ``architectures``, ``results_free_bytes``,
@@ -22,6 +22,7 @@ from ansible.release import __version__ as ansible_version
 sys.path.append(os.path.abspath(__file__ + "/../../plugin_utils"))
 
 from calibration_plugins import SutAction
+from calibration_variables import check_variables
 
 from calibration.errors import CalibrationError, EnvironmentLacksError, InputError
 from calibration.judge.limits import read_limits
@@ -108,6 +109,11 @@ class ActionModule(SutAction):
             "limits": {"type": "raw", "required": True},
         }
     }
+
+    def arguments(self):
+        """Return the task's arguments, made of variables that are what their roles specify."""
+        check_variables(self.task_vars, self._templar.template)
+        return super().arguments()
 
     def ask_sut(self, arguments):
         """Return what the module answers, and the controller's time before and after."""

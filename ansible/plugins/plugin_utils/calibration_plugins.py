@@ -79,8 +79,12 @@ class CalibrationAction(ActionBase):
     ORDERLY = True
     """Whether an interruption waits for what is being written; not where a command on a SUT is waited for."""
 
-    SPEC = {}
+    SPEC = {"argument_spec": {}}
     """Arguments of ``validate_argument_spec``."""
+
+    def arguments(self):
+        """Return the task's arguments. Raises what Ansible raises where they are not as ``SPEC`` says."""
+        return self.validate_argument_spec(**self.SPEC)[1]
 
     def act(self, arguments):
         """Do it and return the fields of the result. A ``CalibrationError`` becomes the task's failure."""
@@ -90,10 +94,9 @@ class CalibrationAction(ActionBase):
         """Return the task's result."""
         result = super().run(tmp, task_vars)
         self.task_vars = task_vars
-        _, arguments = self.validate_argument_spec(**self.SPEC)
         try:
             with orderly_end() if self.ORDERLY else contextlib.nullcontext():
-                return {**result, "changed": False, **self.act(arguments)}
+                return {**result, "changed": False, **self.act(self.arguments())}
         except CalibrationError as error:
             failure = {"failed": True, "msg": str(error), "exit_code": error.exit_code}
             return {**result, **failure, "of_sut": isinstance(error, SutError)}

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks the variables that an inventory or a command line sets for any of the roles, all at once.
+
+Ansible would check those of a role each time the role begins, in a task of its own per SUT: a quarter of what all tasks
+of a SUT cost the controller. The defaults need no check: a test holds them and the specifications together.
+"""
+
+from __future__ import annotations
+
+import functools
+import glob
+import os
+import sys
+
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible.parsing.yaml.loader import AnsibleLoader
+
+sys.path.append(os.path.abspath(__file__ + "/.."))
+
+from calibration_plugins import ROOT
+
+from calibration.errors import InputError
+from calibration.results.store import check_names
+
+
+@functools.cache
+def options_of_roles():
+    """Return what each role's entry points specify together, by role."""
+    found = {}
+    for path in sorted(glob.glob(os.path.join(ROOT, "roles", "*", "meta", "argument_specs.yml"))):
+        with open(path, encoding="utf-8") as stream:
+            specs = AnsibleLoader(stream).get_single_data()["argument_specs"]
+        found[path.split(os.sep)[-3]] = {
+            name: option for entry in specs.values() for name, option in entry.get("options", {}).items()
+        }
+    return found
+
+
+def faults(options, given):
+    """Return what is wrong with the variables *given*, whose specifications are among *options*."""
+    spec = {name: {**options[name], "required": False} for name in given}
+    return ArgumentSpecValidator(spec).validate(given).error_messages
+
+
+def check_variables(known, template):
+    """Raise InputError with all that is wrong with the variables *known*, values of which *template* works out."""
+    found = []
+    for role, options in options_of_roles().items():
+        given = {name: template(known[name]) for name in options if name in known}
+        found += [f"{role}: {fault}" for fault in faults(options, given)]
+    if found:
+        raise InputError("; ".join(found) + ". What each variable may be stands in docs/guide/lab.rst.")
+    try:
+        check_names(testbed=template(known["calibration_testbed"]), sut=known["inventory_hostname"])
+    except InputError as error:
+        raise InputError(f"{error}. They are calibration_testbed and the host's name in the inventory.") from error
