@@ -647,8 +647,12 @@ def read_document(raw: dict[str, Any]) -> ProbeDocument:
     if raw.get("schema") != SCHEMA:
         raise InputError(f"expected a sutprobe document of schema {SCHEMA!r}, found {raw.get('schema')!r}")
     fields = {"schema_" if key == "schema" else key: value for key, value in raw.items()}
+    result = raw.get("result")
+    if isinstance(result, dict):  # most of the document, and not looked into here
+        fields["result"] = {}
     try:
-        return ProbeDocument.model_validate_json(json.dumps(fields, allow_nan=False))
+        document = ProbeDocument.model_validate_json(json.dumps(fields, allow_nan=False))
+        return document.model_copy(update={"result": result})
     except ValueError as error:
         raise InputError(f"the sutprobe document does not have the form of schema {SCHEMA!r}: {error}") from error
 

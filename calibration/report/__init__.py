@@ -36,14 +36,16 @@ def prepare() -> None:
     schema_validator()
 
 
-def render_run(run_dir: Path, output: Path | None = None) -> ReportPaths:
+def render_run(run_dir: Path, output: Path | None = None, *, checked: bool = False) -> ReportPaths:
     """Render the page of the run in *run_dir* into *output*, by default ``<run_dir>/report``, and return its paths.
 
+    *checked* says that the run document was just found valid, and need not be looked at for that once more.
     The folder appears whole or not at all; an older one is replaced at once. Raises ``InputError`` where there is no
     valid run document, ``EnvironmentLacksError`` where the page cannot be written.
     """
     document = run_dir / RUN
-    validate(document)
+    if not checked:
+        validate(document)
     page = render(document.read_bytes())
     target = run_dir / REPORT if output is None else output
     try:

@@ -10,6 +10,7 @@ import textwrap
 import unicodedata
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from functools import lru_cache
 from statistics import median
 from typing import Any
 
@@ -17,7 +18,7 @@ from docutils.utils import column_width
 
 from calibration.model import format_time
 from calibration.statistics import Estimate
-from calibration.text import shown, visible
+from calibration.text import visible
 
 EXACT = 10_000
 """A size is given exactly in a unit of which it is fewer than this many."""
@@ -50,6 +51,7 @@ def inline(text: object) -> str:
     return " ".join(_escaped(word, first=index == 0) for index, word in enumerate(words))
 
 
+@lru_cache(maxsize=4096)
 def _escaped(word: str, *, first: bool) -> str:
     out = []
     for index, character in enumerate(word):
@@ -79,8 +81,7 @@ def _cut(text: str, characters: int) -> str:
 
 
 def _literal_line(line: str) -> str:
-    text = "".join(character if character == " " else shown(character) for character in line.rstrip()).rstrip()
-    return _cut(text, LITERAL_CHARACTERS)
+    return _cut(visible(line.rstrip()).rstrip(), LITERAL_CHARACTERS)
 
 
 def option(text: str) -> str:

@@ -343,6 +343,17 @@ def resume(
     return BegunRun(directory=str(directory), plan=remaining(directory, start.plan))
 
 
+def outstanding(directory: Path) -> tuple[Step, ...]:
+    """Return the steps of the plan of the run in *directory* that have no result yet.
+
+    Raises ``InputError`` where it is no run that has begun.
+    """
+    start = next((each for each in records(directory) if isinstance(each, StartRecord)), None)
+    if start is None:
+        raise InputError(f"expected the records in {directory} to begin with the start of a run, found no start")
+    return remaining(directory, start.plan).steps
+
+
 def remaining(directory: Path, plan: Plan) -> Plan:
     """Return *plan* with those of its steps that have no result in the records in *directory*."""
     done = {each.step.id for each in records(directory) if isinstance(each, StepRecord) and each.outcome == "ok"}

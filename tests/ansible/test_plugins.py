@@ -163,12 +163,12 @@ class Returning(Sut):
 
 def run_steps(sut: Sut, begun: Path, steps: int = 1, *, reconnect_s: float = 30.0) -> tuple[list[str], list[str]]:
     """Return the outcomes of so many steps, and those that were recorded."""
-    end = MEASURE_PLUGIN.end_with_controller
-    MEASURE_PLUGIN.end_with_controller = lambda: None
-    try:
+    planned = tuple(step().model_copy(update={"id": f"x{number}"}) for number in range(steps))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(MEASURE_PLUGIN, "end_with_controller", lambda: None)
+        patch.setattr(MEASURE_PLUGIN.store, "outstanding", lambda _directory: planned)
         result = sut.act(
             {
-                "steps": [step().model_dump(mode="json") | {"id": f"x{number}"} for number in range(steps)],
                 "directory": str(begun),
                 "kernel": "/tmp/calibration-x/sutprobe",
                 "source_sha256": SOURCE,
@@ -178,8 +178,6 @@ def run_steps(sut: Sut, begun: Path, steps: int = 1, *, reconnect_s: float = 30.
                 "lease_s": 300.0,
             }
         )
-    finally:
-        MEASURE_PLUGIN.end_with_controller = end
     assert [each["step"] for each in result["steps"]] == [f"x{number}" for number in range(steps)]
     kept = [json.loads(line) for line in (begun / "records.jsonl").read_text(encoding="utf-8").splitlines()]
     return (

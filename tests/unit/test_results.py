@@ -28,6 +28,7 @@ from calibration.results.store import (
     json_schema,
     new_run_id,
     newest_missing,
+    outstanding,
     read_run,
     record_end,
     record_kernels,
@@ -433,6 +434,7 @@ def test_an_expectation_that_does_not_block_marks_every_figure(tmp_path: Path) -
 
 def test_a_run_goes_on_with_the_steps_that_have_no_result(begun: store.BegunRun) -> None:
     directory = Path(begun.directory)
+    assert outstanding(directory) == begun.plan.steps
     finish(begun, "idle_latency")
     finish(begun, "latency_matrix", outcome="failed", reason="the connection to the SUT was lost", document=None)
     record_note(directory, "the SUT is gone")
@@ -441,6 +443,7 @@ def test_a_run_goes_on_with_the_steps_that_have_no_result(begun: store.BegunRun)
     assert before.run.status == "incomplete"
     again = resume(directory, capture=CAPTURE, now=LATER, boot_id="b2")
     assert [each.id for each in again.plan.steps] == [each.id for each in begun.plan.steps if each.id != "idle_latency"]
+    assert outstanding(directory) == again.plan.steps
     finish(begun, "latency_matrix")
     record_end(directory, now=LATER)
     document = assemble(directory, now=NOW)
@@ -527,6 +530,8 @@ def test_the_newest_run_with_something_missing_is_found(tmp_path: Path) -> None:
     for run_id, sut in (("r1", "s1"), ("r2", "s1"), ("r2", "s2"), ("r3", "s3")):
         directory = record_not_begun(tmp_path, sut=sut, run_id=run_id, **shared)
         assemble(directory, now=NOW)
+        with pytest.raises(InputError, match="found no start"):
+            outstanding(directory)
     assert newest_missing(tmp_path, ["s1", "s2"]) == "r2"
     for sut in ("s1", "s2"):
         path = tmp_path / "t1" / sut / "r2" / RUN

@@ -4,7 +4,7 @@
 A step that fails never fails the task. All steps are run by one task: a loop of Ansible's would cost the controller
 more for each step than the step itself. What a person waits for is said as it happens, whichever display there is.
 
-Arguments: ``steps`` (of the plan), ``kernel`` (path on the SUT), ``directory`` (of the run, on the controller),
+Arguments: ``kernel`` (path on the SUT), ``directory`` (of the run, on the controller, where its plan is recorded),
 ``source_sha256`` (of the kernel that must answer), ``grace_s`` (how long after its own deadline a step is given up),
 ``reservation`` (of the SUT, without which nothing is started), ``lease_s`` (how long it lasts beyond the step) and
 ``reconnect_s`` (how long a SUT whose connection was lost is waited for).
@@ -35,11 +35,9 @@ from calibration_plugins import (
     bounded_memory,
     end_children,
     end_with_controller,
-    models_of,
 )
 
 from calibration.errors import CalibrationError
-from calibration.measurements.base import Step
 from calibration.reservation import REASONS, Reservation, guarded
 from calibration.results import store
 from calibration.text import duration, message
@@ -183,7 +181,6 @@ class ActionModule(SutAction):
     ANSWER_BYTES = ANSWER_BYTES
     SPEC = {
         "argument_spec": {
-            "steps": {"type": "list", "elements": "dict", "required": True},
             "kernel": {"type": "str", "required": True},
             "directory": {"type": "path", "required": True},
             "source_sha256": {"type": "str", "required": True},
@@ -206,7 +203,7 @@ class ActionModule(SutAction):
         What follows then is not worth its time, and is not tried.
         """
         end_with_controller()
-        steps, ended = models_of(Step, arguments["steps"]), []
+        steps, ended = store.outstanding(Path(arguments["directory"])), []
         for number, step in enumerate(steps, 1):
             outcome, reason, duration_s = self.tried(step, arguments)
             if self.lost == LOST_ONCE and self.reconnected(arguments):
