@@ -61,7 +61,7 @@ def step_refusal(document: ProbeDocument) -> Flag | None:
 
 def pages_proof(document: ProbeDocument) -> PagesProof | None:
     """Return what *document* proves of where all its pages lay; ``None`` if it had no buffers."""
-    found = list(_pages(document.result))
+    found = _pages(document.result)
     if not found:
         return None
     totals = [each.total for each in found if each.total is not None]
@@ -73,18 +73,18 @@ def pages_proof(document: ProbeDocument) -> PagesProof | None:
     )
 
 
-def _pages(result: object) -> Iterator[Pages]:
-    # Most of a document are lists of figures, in which nothing is looked for.
-    if isinstance(result, dict):
-        for key, value in result.items():
-            if key == "pages" and isinstance(value, dict):
-                yield Pages.model_validate(value)
-            elif isinstance(value, dict | list):
-                yield from _pages(value)
-    elif isinstance(result, list):
-        for value in result:
-            if isinstance(value, dict | list):
-                yield from _pages(value)
+def _pages(result: object) -> list[Pages]:
+    found = []
+    inside = [result]
+    while inside:
+        part = inside.pop()
+        if isinstance(part, dict):
+            if isinstance(part.get("pages"), dict):
+                found.append(Pages.model_validate(part["pages"]))
+            inside += part.values()
+        elif isinstance(part, list):
+            inside += [each for each in part if type(each) in (dict, list)]  # most are lists of figures
+    return found
 
 
 def placement_flags(document: ProbeDocument, placements: Sequence[Placement], *, proved: bool) -> Iterator[Flag]:
