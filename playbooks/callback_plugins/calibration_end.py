@@ -40,6 +40,7 @@ from ansible.plugins.callback import CallbackBase
 sys.path.append(os.path.abspath(__file__ + "/../../../ansible/plugins/plugin_utils"))
 
 from calibration_plugins import ROOT
+from calibration_variables import options_of_roles
 
 from calibration.errors import BAD_INPUT, ENVIRONMENT, VERDICT_FAILED
 
@@ -126,6 +127,7 @@ class CallbackModule(CallbackBase):
             # What is registered last is called first before a fork, and last after it.
             os.register_at_fork(before=self.hold, after_in_parent=self.let_go, after_in_child=self.let_go)
         prepare()
+        options_of_roles()
 
     def v2_playbook_on_play_start(self, play):
         """Let no worker look for garbage among what it inherits, which costs a copy of every page it looks at."""
