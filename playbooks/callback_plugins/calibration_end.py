@@ -200,7 +200,10 @@ class CallbackModule(CallbackBase):
 
     def tidy_up(self):
         """Clean up after a calibration that did not reach its end. Runs when the controller's process ends."""
-        if os.getpid() != self.process or self.reached_stats or self.run_id is None or not self.open:
+        if os.getpid() != self.process or self.reached_stats:
+            return
+        if self.run_id is None or not self.open:
+            self.await_workers()  # of which none may outlive Ansible's own directory, or it makes that anew
             return
         signal.signal(signal.SIGINT, signal.default_int_handler)  # Ansible took it away; a second Ctrl-C gives up
         suts = sorted(self.open)
