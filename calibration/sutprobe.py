@@ -9,6 +9,7 @@ import json
 from typing import Any, Literal, TypeVar
 
 from pydantic import AliasChoices, Field
+from pydantic_core import to_json
 
 from calibration.errors import InputError
 from calibration.model import Model
@@ -663,6 +664,6 @@ def read_result(document: ProbeDocument, model: type[Result]) -> Result:
         reason = document.error.message if document.error else "no error was given"
         raise InputError(f"expected a result from sutprobe {document.subcommand}, found none: {reason}")
     try:
-        return model.model_validate_json(json.dumps(document.result, allow_nan=False))
+        return model.model_validate_json(to_json(document.result))  # the model refuses what is no number
     except ValueError as error:
         raise InputError(f"the result of sutprobe {document.subcommand} has an unexpected form: {error}") from error

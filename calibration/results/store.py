@@ -18,11 +18,11 @@ from datetime import UTC, datetime
 from functools import cache
 from itertools import chain, count
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 import jsonschema
 import jsonschema_rs
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from calibration import __version__
 from calibration.context import load
@@ -151,6 +151,20 @@ AttemptRecord = StartRecord | NotBegunRecord | ResumeRecord
 
 Record = AttemptRecord | KernelsRecord | StepRecord | NoteRecord | RestoredRecord | EndRecord
 _RECORD: TypeAdapter[Record] = TypeAdapter(Annotated[Record, Field(discriminator="record")])
+
+BEGINNINGS = tuple(each.model_fields["record"].default for each in get_args(AttemptRecord))
+"""What such records call themselves."""
+
+
+class _Kind(BaseModel):
+    """Any record, of which nothing but its kind is wanted."""
+
+    record: str
+
+
+_KIND = TypeAdapter(_Kind)
+
+Parsed = TypeVar("Parsed")
 
 
 class BegunRun(Model):
@@ -474,11 +488,8 @@ def has_begun(directory: Path) -> bool:
 def has_ended(directory: Path) -> bool:
     """Return whether the newest attempt in *directory* recorded its end."""
     ended = False
-    for record in records(directory):
-        if isinstance(record, EndRecord):
-            ended = True
-        elif isinstance(record, AttemptRecord):
-            ended = False
+    for each in _parsed(directory, _KIND):  # what else is in the records is looked at when they are read
+        ended = each.record == "end" or (ended and each.record not in BEGINNINGS)
     return ended
 
 
@@ -570,6 +581,11 @@ def records(directory: Path) -> Iterator[Record]:
 
     A last line that a crash cut off is left out. Raises ``InputError`` for anything else that is not a record.
     """
+    return _parsed(directory, _RECORD)
+
+
+def _parsed(directory: Path, kind: TypeAdapter[Parsed]) -> Iterator[Parsed]:
+    """Yield what *kind* makes of each record of a run. Raises like ``records``."""
     path = directory / RECORDS
     try:
         # at newlines alone: what a SUT said may hold every other character that text is usually split at
@@ -580,7 +596,7 @@ def records(directory: Path) -> Iterator[Record]:
         if number == len(lines) and not line.endswith(b"\n"):
             return
         try:
-            yield _RECORD.validate_json(line)
+            yield kind.validate_json(line)
         except ValidationError as error:
             raise InputError(f"line {number} of {path} is not a record: {error}") from error
 

@@ -95,13 +95,13 @@ def refuse_constant(name):
 
 def nested(value, levels):
     """Return whether *value* has more than *levels* levels."""
-    inside = [value]
+    inside = [[value]]
     for _ in range(levels + 1):
         inside = [
             each
             for part in inside
-            if isinstance(part, (dict, list))
-            for each in (part.values() if isinstance(part, dict) else part)
+            for each in (part.values() if type(part) is dict else part)
+            if type(each) in (dict, list)  # what json makes of a document has no other containers
         ]
         if not inside:
             return False

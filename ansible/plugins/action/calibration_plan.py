@@ -3,10 +3,11 @@
 
 The capture goes from the SUT into the run's directory without being a result of a task, which would take it through the
 controller's main process and back. Arguments: ``results``, ``testbed``, ``sut``, ``run_id``, ``profile``;
-``preflight`` (``known``, ``expectations`` and ``limits``, as ``calibration_preflight`` returned them); ``resume``
-(whether a run of that identifier goes on where it has begun); ``boot_id`` and ``changes`` (of the SUT, as recorded with
-the start); ``taken_over`` (what ``sut_reservation`` told of a stale reservation). In check mode the plan is made and
-nothing is stored.
+``preflight`` (``known``, ``expectations`` and ``limits``, as ``calibration_preflight`` returned them); ``testbeds``
+(the name of the variable with what ``calibration_testbeds`` returned: it grows with the lab, and as an argument each
+SUT's templates would work it out anew); ``resume`` (whether a run of that identifier goes on where it has begun);
+``boot_id`` and ``changes`` (of the SUT, as recorded with the start); ``taken_over`` (what ``sut_reservation`` told of a
+stale reservation). In check mode the plan is made and nothing is stored.
 """
 
 from __future__ import annotations
@@ -58,12 +59,21 @@ class ActionModule(SutAction):
         "argument_spec": {
             **{name: {"type": "str", "required": True} for name in ARGUMENTS},
             "preflight": {"type": "dict", "default": {}},
+            "testbeds": {"type": "str"},
             "resume": {"type": "bool", "default": False},
             "boot_id": {"type": "str"},
             "changes": {"type": "list", "elements": "dict", "default": []},
             "taken_over": {"type": "dict", "default": {}},
         }
     }
+
+    def known(self, arguments):
+        """Return what preflight handed over, with the SUTs of the testbed that this one is compared with."""
+        preflight, testbeds = arguments["preflight"], self.task_vars.get(arguments["testbeds"])
+        if not testbeds:
+            return preflight
+        identities = testbeds["identities"][arguments["testbed"]]
+        return {**preflight, "known": {**preflight["known"], "identities": identities}}
 
     def act(self, arguments):
         """Return ``directory`` (null in check mode) and ``plan``: what remains of it where a run goes on."""
@@ -73,7 +83,7 @@ class ActionModule(SutAction):
         capture = store.decode_capture(str(answer.get("archive")))
         results = Path(arguments["results"])
         found = (taken_over_check(arguments["taken_over"]),) if arguments["taken_over"] else ()
-        examine = read_examination(arguments["preflight"], load_profile(arguments["profile"]))
+        examine = read_examination(self.known(arguments), load_profile(arguments["profile"]))
         if self._task.check_mode:
             plan = plan_only(capture, arguments["profile"], results, examine)
             return {"directory": None, "plan": plan.model_dump(mode="json")}

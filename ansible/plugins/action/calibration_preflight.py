@@ -7,7 +7,8 @@ Arguments: ``profile`` (name or path), ``results`` (directory), ``remote_base`` 
 ``limits`` (bounds of its figures).
 
 Where the SUT answered it returns ``checks``, whether one of them failed or not.
-``known``, ``expectations``, ``limits`` and ``machine`` are what the other roles need of it.
+``fit`` says whether the SUT may be measured, ``known``, ``expectations``, ``limits`` and ``machine`` are what the other
+roles need of it.
 """
 
 from __future__ import annotations
@@ -122,7 +123,7 @@ class ActionModule(SutAction):
         return answer, RoundTrip(asked_s=asked_s, answered_s=time.time())
 
     def act(self, arguments):
-        """Return ``checks``, ``known``, ``expectations``, ``limits``; ``failed`` where the SUT must not be measured."""
+        """Return ``checks`` and what else is known; ``failed``, and no ``fit``, where the SUT must not be measured."""
         expectations = read_expectations(arguments["expectations"])
         limits = read_limits(arguments["limits"])
         check_controller(arguments)
@@ -147,6 +148,7 @@ class ActionModule(SutAction):
         reason = refusal(checks)
         return {
             **({"failed": True, "msg": reason} if reason else {}),
+            "fit": reason is None,
             "checks": dumped(checks),
             "known": known.model_dump(mode="json"),
             "expectations": expectations.model_dump(mode="json"),

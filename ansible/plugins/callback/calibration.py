@@ -283,13 +283,13 @@ class CallbackModule(CallbackBase):
 
     def v2_runner_on_ok(self, result):
         """Keep what the progress and the summary need."""
-        name, action, fields = result.host.get_name(), result.task.action, result.result
         self.task_ended(result)
-        if action == "calibration_plan":
-            self.planned(name, fields["plan"], fields["directory"])
-        elif action == "calibration_report":
-            self.site = fields["site"]
-            for page in fields["pages"]:
+        # Ansible makes a copy of a result when it is asked for one.
+        if result.task.action == "calibration_plan":
+            self.planned(result.host.get_name(), result.result["plan"], result.result["directory"])
+        elif result.task.action == "calibration_report":
+            self.site = result.result["site"]
+            for page in result.result["pages"]:
                 self.screen.message(f"  Page: {page}")
         if self._display.verbosity:
             self.detail(result)
