@@ -56,6 +56,9 @@ EXIT_CODES = {"settings": BAD_INPUT, "verdict": VERDICT_FAILED}
 TOUCHING = ("calibration_plan", "sut_kernel", "sut_reservation")
 """Actions with whose beginning a SUT has something of the run, or the results have."""
 
+LOOK_S_PER_SUT = 0.0025
+"""Between two looks at the workers the controller sleeps so long for each SUT of a play, or as ``ansible.cfg`` says."""
+
 SOON_S = 0.01
 """How long after a fork an interruption comes again that came in its middle."""
 
@@ -107,6 +110,7 @@ class CallbackModule(CallbackBase):
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self.process = os.getpid()
+        self.look_s = C.DEFAULT_INTERNAL_POLL_INTERVAL
         self.run_id = None
         self.open = set()
         self.reached_stats = False
@@ -130,7 +134,12 @@ class CallbackModule(CallbackBase):
         options_of_roles()
 
     def v2_playbook_on_play_start(self, play):
-        """Let no worker look for garbage among what it inherits, which costs a copy of every page it looks at."""
+        """Look at the workers more rarely the more SUTs are asked at each look; let no worker look for garbage.
+
+        It would look among what it inherits, which costs a copy of every page it looks at.
+        """
+        suts = len(play.get_variable_manager().get_vars(play=play)["ansible_play_hosts_all"])
+        C.DEFAULT_INTERNAL_POLL_INTERVAL = max(self.look_s, LOOK_S_PER_SUT * suts)
         gc.collect()
         gc.freeze()
 

@@ -8,12 +8,15 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support import PATIENCE_S, ROOT, TINY, TWO, Ended, Lab, processes_of, run
+from support import PATIENCE_S, ROOT, TINY, TWO, Ended, Lab, load_plugin, processes_of, run
 
 from calibration.results.store import StepRecord, read_run, records
+
+END = load_plugin("callback", "calibration_end")
 
 SLOW_SSH = """#!/bin/sh
 # Stands for ssh to a SUT whose kernel answers only when it is let go.
@@ -227,3 +230,17 @@ def test_a_run_that_does_not_exist_is_begun_or_refused(lab: Lab, name: str) -> N
     ended = calibrate(lab, inventory_of(lab, {"sut1": {}}), "--resume", name, "--check")
     assert ended.rc == (2 if name == "../up" else 0), ended.text
     assert not lab.results.exists()
+
+
+@pytest.mark.parametrize(("suts", "look_s"), [(1, 0.02), (8, 0.02), (100, 0.25)])
+def test_the_controller_looks_at_its_workers_more_rarely_the_more_suts_there_are(
+    suts: int, look_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(END.atexit, "register", lambda _function: None)
+    monkeypatch.setattr(END.gc, "freeze", lambda: None)
+    monkeypatch.setattr(END.C, "DEFAULT_INTERNAL_POLL_INTERVAL", 0.02)
+    known = SimpleNamespace(get_vars=lambda **_: {"ansible_play_hosts_all": [f"sut{each}" for each in range(suts)]})
+    plugin = END.CallbackModule()
+    for _ in range(2):
+        plugin.v2_playbook_on_play_start(SimpleNamespace(get_variable_manager=lambda: known))
+        assert look_s == END.C.DEFAULT_INTERNAL_POLL_INTERVAL
