@@ -329,7 +329,7 @@ def resume(
     or where a blocking expectation (see ``begin``) is not met; ``InputError`` where the capture cannot be used,
     ``EnvironmentLacksError`` where nothing can be written.
     """
-    start = next(each for each in records(directory) if isinstance(each, StartRecord))
+    start = _begun(directory)
     name = None
     try:
         name = _keep_capture(directory, capture)
@@ -362,10 +362,18 @@ def outstanding(directory: Path) -> tuple[Step, ...]:
 
     Raises ``InputError`` where it is no run that has begun.
     """
-    start = next((each for each in records(directory) if isinstance(each, StartRecord)), None)
+    return remaining(directory, _begun(directory).plan).steps
+
+
+def _start(directory: Path) -> StartRecord | None:
+    return next((each for each in records(directory) if isinstance(each, StartRecord)), None)
+
+
+def _begun(directory: Path) -> StartRecord:
+    start = _start(directory)
     if start is None:
         raise InputError(f"expected the records in {directory} to begin with the start of a run, found no start")
-    return remaining(directory, start.plan).steps
+    return start
 
 
 def remaining(directory: Path, plan: Plan) -> Plan:
@@ -461,7 +469,7 @@ def can_go_on(directory: Path) -> bool:
     """Return whether the run in *directory* has steps without a result, or has not begun."""
     if is_complete(directory):
         return False
-    start = next((each for each in records(directory) if isinstance(each, StartRecord)), None)
+    start = _start(directory)
     return start is None or bool(remaining(directory, start.plan).steps)
 
 
@@ -482,7 +490,7 @@ def is_complete(directory: Path) -> bool:
 
 def has_begun(directory: Path) -> bool:
     """Return whether the run in *directory* has a plan."""
-    return (directory / RECORDS).exists() and any(isinstance(each, StartRecord) for each in records(directory))
+    return (directory / RECORDS).exists() and _start(directory) is not None
 
 
 def has_ended(directory: Path) -> bool:
