@@ -69,10 +69,10 @@ class ActionModule(SutAction):
 
     def known(self, arguments):
         """Return what preflight handed over, with the SUTs of the testbed that this one is compared with."""
-        preflight, testbeds = arguments["preflight"], self.task_vars.get(arguments["testbeds"])
-        if not testbeds:
+        preflight = arguments["preflight"]
+        if arguments["testbeds"] is None:
             return preflight
-        identities = testbeds["identities"][arguments["testbed"]]
+        identities = self.task_vars[arguments["testbeds"]]["identities"][arguments["testbed"]]
         return {**preflight, "known": {**preflight["known"], "identities": identities}}
 
     def act(self, arguments):
