@@ -2,6 +2,7 @@
 """One running SUT: its QEMU process, its identity, and the hands that tests lay on it."""
 
 import contextlib
+import functools
 import io
 import json
 import os
@@ -14,7 +15,7 @@ import socket
 import subprocess
 import tarfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +32,13 @@ COMMAND_PATIENCE_S = 300
 """The same for a command in a guest."""
 
 POLL_S = 0.5
+
+LAUNCHES = 3
+"""How often a guest is started whose QEMU crashes meanwhile. Emulated CPUs in several threads can race with the guest's
+probing of PCI; QEMU 7.2 then ends by SIGSEGV, which says nothing about the SUT."""
+
+CRASHES = {-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGABRT}
+"""Return codes of a QEMU that crashed. SIGKILL is somebody's decision, and none of them."""
 
 KERNEL = ("root=/dev/vda", "rw", "console=ttyS0", "loglevel=5", "net.ifnames=0", "mitigations=off", "nowatchdog")
 """First part of every guest's kernel command line; its shape's part follows."""
@@ -82,6 +90,10 @@ def started_ticks(pid: int) -> int | None:
         return None
     fields = text.rpartition(")")[2].split()
     return None if fields[0] == "Z" else int(fields[19])
+
+
+class CrashedError(TestbedError):
+    """QEMU itself crashed."""
 
 
 class Sut:
@@ -221,8 +233,7 @@ class Sut:
         end = time.monotonic() + patience_s
         while time.monotonic() < end:
             if self.pid is None:
-                msg = f"{self.name}: QEMU has ended:\n{self.tail()}"
-                raise TestbedError(msg)
+                raise self.ended()
             if self.answers():
                 done = self.ssh("cat /proc/sys/kernel/random/boot_id")
                 if done.returncode == 0 and done.stdout.strip() != other_than:
@@ -230,6 +241,13 @@ class Sut:
             time.sleep(POLL_S)
         msg = f"{self.name}: expected a login within {patience_s:g} s, found none. The console's end:\n{self.tail()}"
         raise TestbedError(msg)
+
+    def ended(self) -> TestbedError:
+        """Return the error for a QEMU that is no longer there."""
+        code = self.process.wait() if self.process is not None else None
+        how = "" if code is None else f" by {signal.Signals(-code).name}" if code < 0 else f" with {code}"
+        error = CrashedError if code in CRASHES else TestbedError
+        return error(f"{self.name}: QEMU has ended{how}:\n{self.tail()}")
 
     def answers(self) -> bool:
         """Return whether an SSH server sends its greeting."""
@@ -255,13 +273,14 @@ class Sut:
 
     def kill(self) -> None:
         """End QEMU: the guest loses its power."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()  # also where it has ended by itself: nobody else does
         pid = self.pid
         if pid is None:
             return
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-        if self.process is not None and self.process.pid == pid:
-            self.process.wait()
         while self.pid is not None:
             time.sleep(0.05)
 
@@ -289,8 +308,7 @@ class Sut:
         end = time.monotonic() + 60
         while time.monotonic() < end:
             if self.process is not None and self.process.poll() is not None:
-                msg = f"{self.name}: QEMU has ended:\n{self.tail()}"
-                raise TestbedError(msg)
+                raise self.ended()
             try:
                 text = str(self.qmp("human-monitor-command", **{"command-line": "info usernet"}))
             except (FileNotFoundError, ConnectionError):
@@ -400,7 +418,7 @@ def guests(state: Path = STATE) -> list[Sut]:
 
 
 @contextlib.contextmanager
-def ended_on_failure(suts: Sequence[Sut]) -> Iterator[None]:
+def ended_on_failure(suts: Iterable[Sut]) -> Iterator[None]:
     """End the guests when the block is left by an error or an interruption."""
     try:
         yield
@@ -421,7 +439,7 @@ def start(wanted: Sequence[tuple[str, str]], *, bound: bool, state: Path = STATE
             msg = f"expected a name of letters, digits and '-' for a guest, found {name!r}"
             raise TestbedError(msg)
     suts = [Sut(name, state) for _, name in wanted]
-    fresh: list[Sut] = []
+    fresh: dict[Sut, Callable[[], None]] = {}
     with ended_on_failure(fresh):
         for (shape_name, name), sut in zip(wanted, suts, strict=True):
             if sut.pid is not None:
@@ -431,10 +449,24 @@ def start(wanted: Sequence[tuple[str, str]], *, bound: bool, state: Path = STATE
                 continue
             shape = known[shape_name]
             image = build(shape.architecture)
-            fresh.append(sut)
-            sut.launch(shape_name, shape, image, bound=bound)
+            fresh[sut] = functools.partial(sut.launch, shape_name, shape, image, bound=bound)
+            fresh[sut]()
         if fresh:
             say(f"booting {', '.join(sut.name for sut in fresh)}")
         for sut in suts:
-            sut.wait()
+            boot(sut, fresh.get(sut))
     return suts
+
+
+def boot(sut: Sut, launch: Callable[[], None] | None) -> None:
+    """Wait until one can log in. A guest that *launch* has started is started again where QEMU crashed meanwhile."""
+    for left in reversed(range(LAUNCHES)):
+        try:
+            sut.wait()
+        except CrashedError as error:
+            if launch is None or not left:
+                raise
+            say(f"{error}\nbooting {sut.name} again")
+            launch()
+        else:
+            return

@@ -81,7 +81,7 @@ class Testbed:
         """Plug all cables in, and boot again what a test has killed or left unable to answer."""
         for sut in list(self.used.values()):
             if sut.pid is None:
-                self.used.pop(sut.name)
+                self.used.pop(sut.name).kill()  # its process is waited for, whatever ended it
                 self.started.pop(sut.name, None)
                 continue
             sut.link(up=True)

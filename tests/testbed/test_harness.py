@@ -128,10 +128,39 @@ def test_a_guest_whose_qemu_is_gone_is_stale(tmp_path: Path) -> None:
 def test_a_start_that_fails_says_what_qemu_said(monkeypatch: pytest.MonkeyPatch, testbed: Testbed) -> None:
     broken = shapes()["small"].model_copy(update={"cpu": "abacus"})
     monkeypatch.setattr(guest, "shapes", lambda: {"broken": broken})
-    with pytest.raises(image.TestbedError, match=r"QEMU has ended:(.|\n)*abacus"):
+    with pytest.raises(image.TestbedError, match=r"QEMU has ended with 1:(.|\n)*abacus"):
         testbed.sut("broken")
     assert Sut("broken", testbed.state).pid is None
     Sut("broken", testbed.state).stop()
+
+
+@pytest.mark.parametrize("crashes", [1, guest.LAUNCHES])
+def test_a_guest_whose_qemu_crashes_is_booted_again_but_not_for_ever(
+    crashes: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], testbed: Testbed
+) -> None:
+    launched: list[int] = []
+    launch = Sut.launch
+
+    def crash(sut: Sut, *arguments: Any, **options: Any) -> None:
+        launch(sut, *arguments, **options)
+        assert sut.pid is not None
+        launched.append(sut.pid)
+        if len(launched) <= crashes:
+            os.kill(sut.pid, signal.SIGSEGV)
+
+    monkeypatch.setattr(Sut, "launch", crash)
+    if crashes < guest.LAUNCHES:
+        sut = testbed.sut("small", "crashing")
+        assert sut.pid == launched[-1]
+        assert sut.boot_id()
+        testbed.stop(sut)
+    else:
+        with pytest.raises(guest.CrashedError, match=r"crashing: QEMU has ended by SIGSEGV:"):
+            testbed.sut("small", "crashing")
+        Sut("crashing", testbed.state).stop()
+    assert len(launched) == min(crashes + 1, guest.LAUNCHES)
+    assert capsys.readouterr().err.count("booting crashing again") == len(launched) - 1
+    assert [started_ticks(pid) for pid in launched] == [None] * len(launched)
 
 
 def test_a_guest_that_does_not_boot_shows_the_end_of_its_console(testbed: Testbed) -> None:
