@@ -34,8 +34,8 @@ COMMAND_PATIENCE_S = 300
 POLL_S = 0.5
 
 LAUNCHES = 3
-"""How often a guest is started whose QEMU crashes meanwhile. Emulated CPUs in several threads can race with the guest's
-probing of PCI; QEMU 7.2 then ends by SIGSEGV, which says nothing about the SUT."""
+"""How often a guest is started whose QEMU crashes meanwhile. QEMU 7.2 was seen to end by SIGSEGV while the kernel of a
+guest with several CPUs probed PCI, which says nothing about the SUT."""
 
 CRASHES = {-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGABRT}
 """Return codes of a QEMU that crashed. SIGKILL is somebody's decision, and none of them."""
@@ -454,19 +454,21 @@ def start(wanted: Sequence[tuple[str, str]], *, bound: bool, state: Path = STATE
         if fresh:
             say(f"booting {', '.join(sut.name for sut in fresh)}")
         for sut in suts:
-            boot(sut, fresh.get(sut))
+            if sut in fresh:
+                boot(sut, fresh[sut])
+            else:
+                sut.wait()
     return suts
 
 
-def boot(sut: Sut, launch: Callable[[], None] | None) -> None:
-    """Wait until one can log in. A guest that *launch* has started is started again where QEMU crashed meanwhile."""
-    for left in reversed(range(LAUNCHES)):
+def boot(sut: Sut, launch: Callable[[], None]) -> None:
+    """Wait until one can log in to a guest that *launch* has started, and starts again where QEMU crashes meanwhile."""
+    for _ in range(LAUNCHES - 1):
         try:
             sut.wait()
         except CrashedError as error:
-            if launch is None or not left:
-                raise
             say(f"{error}\nbooting {sut.name} again")
             launch()
         else:
             return
+    sut.wait()
