@@ -22,6 +22,7 @@ COMMANDS = {
     "assemble": "calibration.cli:assemble_command",
     "build": "calibration.cli:build_command",
     "context": "calibration.context.cli:context_command",
+    "import": "calibration.formats.cli:import_command",
     "plan": "calibration.cli:plan_command",
     "report": "calibration.report.cli:report_command",
     "run": "calibration.run:run_command",

@@ -74,6 +74,17 @@ class C2cMatrixSettings(Settings):
     row_pairs: NonNegativeInt = 512
 
 
+LABELS: dict[str, str] = {
+    "smt_siblings": "threads of one core",
+    "same_cluster": "one cluster",
+    "same_llc": "one last-level cache",
+    "same_node": "one node, two last-level caches",
+    "same_package": "one package, two nodes",
+    "other_package": "two packages",
+}
+"""What the two CPUs of a pair share, class by class, as pages say it."""
+
+
 class C2cClass(Model):
     """The pairs of one class: how many there are and have a value, and what their figures are, in ns.
 
@@ -90,6 +101,11 @@ class C2cClass(Model):
     minimum_pair: tuple[int, int] | None
     maximum_ns: float | None
     maximum_pair: tuple[int, int] | None
+
+    @property
+    def label(self) -> str:
+        """What the pairs share, as pages say it."""
+        return LABELS[self.name]
 
 
 class C2cMatrixValues(Values):

@@ -5,6 +5,7 @@ The committed JSON Schema ``run-1.schema.json`` is generated from this model; a 
 judged valid by the schema as read back from disk, not by the model that wrote it.
 """
 
+from datetime import date
 from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -18,6 +19,7 @@ from calibration.measurements.base import Metric, Missing, Values
 from calibration.model import Model, UtcTime
 from calibration.plan import Plan
 from calibration.preflight import Check
+from calibration.results.readings import Inconsistency, Reading
 from calibration.sutprobe import Clock, Warned
 from calibration.tuning import Change
 from calibration.validity import Flag, Validity
@@ -31,10 +33,10 @@ else:
         reduce(or_, (declaration.values for declaration in registry().values())), Field(discriminator="kind")
     ]
 
-RunStatus = Literal["complete", "incomplete", "interrupted", "not_begun"]
+RunStatus = Literal["complete", "incomplete", "interrupted", "not_begun", "imported"]
 """``complete``: every planned step has its measurement. ``incomplete``: at least one has not. ``interrupted``: the run
 was ended from outside; what had been measured by then is kept. ``not_begun``: the SUT could not be reached or was found
-unfit, so that nothing was measured."""
+unfit, so that nothing was measured. ``imported``: nothing was run, the figures were read from a text."""
 
 
 class Kernels(Model):
@@ -116,14 +118,15 @@ class NotMeasured(Model):
     """What has no measurement, and why.
 
     ``failed``: asked for and did not come out, so the run is incomplete. ``not_planned``: this SUT, profile or version
-    of the harness does not allow it, as the plan said beforehand. ``interrupted``: the run ended before it. A run that
-    did not begin has one of these, of the kind ``run``. ``flag`` names the fault where it is one of the closed list.
+    of the harness does not allow it, as the plan said beforehand. ``interrupted``: the run ended before it.
+    ``not_given``: an imported text has no value for it. A run that did not begin has one of these, of the kind ``run``.
+    ``flag`` names the fault where it is one of the closed list.
     """
 
     kind: str
     what: str
     reason: str
-    cause: Literal["failed", "not_planned", "interrupted"]
+    cause: Literal["failed", "not_planned", "interrupted", "not_given"]
     flag: Flag | None = None
 
 
@@ -142,11 +145,34 @@ class Verdict(Model):
     reason: str
 
 
+class Imported(Model):
+    """Where the figures of an imported document come from.
+
+    ``format`` is what the text was recognised as; ``source`` the name of the file, ``sha256`` its hash and ``text`` its
+    verbatim copy in the run's directory; ``title`` its first title. ``measured_on`` is the date of the measurements as
+    the person who imported it gave it, ``None`` where nobody said; ``imported_at`` is when it was read. ``cmdline``,
+    ``uname`` and ``isolcpus`` stand in the text.
+    """
+
+    format: Literal["csit_page", "mlc", "pma_jitter"]
+    source: str
+    sha256: str
+    text: str
+    title: str | None
+    measured_on: date | None
+    imported_at: UtcTime
+    cmdline: str | None
+    uname: str | None
+    isolcpus: str | None
+    inconsistencies: tuple[Inconsistency, ...]
+
+
 class RunDocument(Model):
     """Everything one run of one SUT established.
 
     ``context`` and ``plan`` are those that the run began with: ``None`` for a SUT that was never captured, and where
-    nothing was planned.
+    nothing was planned. ``readings`` are results read from what other programs printed; a document whose figures were
+    all read from a text that somebody else made says in ``imported`` where that is from.
     """
 
     schema_version: Literal["run/1"]
@@ -157,3 +183,5 @@ class RunDocument(Model):
     measurements: tuple[Measurement, ...]
     not_measured: tuple[NotMeasured, ...]
     verdicts: tuple[Verdict, ...]
+    readings: tuple[Reading, ...] = ()
+    imported: Imported | None = None

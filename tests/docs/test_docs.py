@@ -26,6 +26,7 @@ from calibration.measurements import registry
 from calibration.preflight import CHECKS
 from calibration.profiles import load_profile, profile_names
 from calibration.results.model import RunDocument
+from calibration.results.readings import INCONSISTENCIES
 from calibration.results.store import KernelsRecord, NoteRecord, StartRecord, StepRecord
 from calibration.sutprobe import ProbeDocument
 from calibration.validity import SEVERITIES
@@ -294,6 +295,12 @@ def test_every_field_of_the_run_document_is_described() -> None:
     names |= set().union(*(field_names(each.values, set()) for each in registry().values()))
     assert len(names) > 200
     assert sorted(names - described) == []
+
+
+def test_every_inconsistency_of_a_text_is_described_and_no_other() -> None:
+    page = parsed(DOCS / "guide" / "imports.rst")
+    described = [text_of(row, nodes.entry) for row in page.findall(nodes.row)][1:]
+    assert described == sorted(INCONSISTENCIES)
 
 
 def test_every_field_of_a_record_is_described() -> None:

@@ -1,0 +1,265 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What on a published page cannot be: its parts held against each other.
+
+Nothing is corrected. A page that says what no machine does keeps its figures, and says so.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+from calibration.context.cmdline import parse_cmdline, parse_isolcpus
+from calibration.formats.pma_jitter import TASKSET
+from calibration.results.readings import (
+    Inconsistency,
+    ReadBandwidthMatrix,
+    ReadC2cLatency,
+    Reading,
+    ReadJitter,
+    ReadLatencyMatrix,
+    ReadLoadedLatency,
+    ReadMaxBandwidth,
+    ReadPeakInjectionBandwidth,
+    inconsistency,
+)
+
+MACHINES: Final = (
+    ("Arm", "aarch64", r"taishan|kunpeng|cortex|neoverse|thunderx|altra|ampere|graviton|grace\b|\barm\b|aarch64"),
+    ("AMD", "x86_64", r"epyc|ryzen|\bzen ?\d|\bamd\b|\bmilan\b|\brome\b|genoa|bergamo|turin"),
+    (
+        "Intel",
+        "x86_64",
+        r"haswell|broadwell|skylake|(?:cascade|cooper|ice) ?lake|sapphire|emerald|denverton|\b(?:xeon|atom|intel)\b",
+    ),
+    ("IBM", "ppc64le", r"\bpower ?\d+\b|ppc64"),
+)
+"""Words that tell what a machine is: vendor, architecture, and the words."""
+
+ONLY: Final = {
+    "intel_iommu": "Intel",
+    "intel_pstate": "Intel",
+    "intel_idle.max_cstate": "Intel",
+    "amd_iommu": "AMD",
+    "amd_pstate": "AMD",
+}
+"""Kernel parameters that do something on processors of one vendor only."""
+
+PLACEHOLDER_PROSE: Final = re.compile(r"^\s*(?:TB[CD]\b.*|TODO\b.*|\w{1,8}: add some .*)$", re.MULTILINE)
+INCLUDE: Final = re.compile(r"^\.\. include::\s*(\S+)", re.MULTILINE)
+REFERENCE: Final = re.compile(r"`([^`<>]{1,200})`_(?!_)")
+CLAIM: Final = re.compile(r"all\s+other\s+servers[^.]{0,200}?\bsame\s+or\s+similar\b", re.IGNORECASE)
+NODE_COUNT: Final = re.compile(r"NUMA node\(s\):\s+(\d{1,4})\b")
+ARCHITECTURE: Final = re.compile(r"\b(x86_64|aarch64|ppc64le|s390x|riscv64)\b")
+RELEASE: Final = re.compile(r"^\d+\.\d+\S*$")
+BOOTED: Final = re.compile(r"vmlinu[xz]-(\S+)")
+
+NOISE_FRACTION: Final = 0.01
+"""Figures that should be in order may be out of it by this much: two runs differ by more."""
+
+SWEEP_NOISE_FRACTION: Final = 0.05
+"""The same for neighbours in a sweep of delays."""
+
+
+@dataclass(frozen=True)
+class PageFacts:
+    """What a page says besides its results; the first group of ``host`` is the name of its SUT."""
+
+    text: str
+    title: str | None
+    cmdline: str | None = None
+    uname: str | None = None
+    host: re.Match[str] | None = None
+
+
+def page_inconsistencies(facts: PageFacts, readings: Sequence[Reading]) -> Iterator[Inconsistency]:
+    """Yield what in *facts* and *readings* of one page contradicts itself."""
+    yield from _references(facts.text)
+    yield from _kernel(facts)
+    yield from _machine(facts)
+    for reading in readings:
+        if isinstance(reading.values, ReadJitter):
+            yield from _jitter(reading, reading.values, facts.cmdline)
+        elif isinstance(reading.values, ReadPeakInjectionBandwidth | ReadMaxBandwidth):
+            yield from _mixes(reading.id, reading.values.bandwidth_mb_s)
+        elif isinstance(reading.values, ReadLoadedLatency):
+            yield from _sweep(reading.id, reading.values)
+        elif isinstance(reading.values, ReadLatencyMatrix | ReadBandwidthMatrix):
+            yield from _local(reading.id, reading.values)
+    yield from _maximum(readings)
+    yield from _sizes(facts, readings)
+
+
+def _references(text: str) -> Iterator[Inconsistency]:
+    for match in PLACEHOLDER_PROSE.finditer(text):
+        yield inconsistency("PLACEHOLDER", "text", f"found {match[0].strip()!r}")
+    for match in INCLUDE.finditer(text):
+        yield inconsistency("NOT_GIVEN", "include", f"the page includes {match[1]}, which is not part of it")
+    for match in REFERENCE.finditer(text):
+        name = " ".join(match[1].split())
+        if f".. _{name}:" not in text:
+            yield inconsistency("NOT_GIVEN", "reference", f"the page refers to {name!r} and does not say where it is")
+    if said := CLAIM.search(text):
+        claim = " ".join(said[0].split())
+        yield inconsistency("UNPROVED", "text", f"the page says {claim!r}, and has figures of one machine")
+
+
+def _kernel(facts: PageFacts) -> Iterator[Inconsistency]:
+    if facts.uname is not None:
+        words = facts.uname.split()
+        nameless = len(words) > 2 and RELEASE.match(words[1]) is not None and not RELEASE.match(words[2])
+        if nameless:
+            yield inconsistency(
+                "HOST_CONTRADICTS",
+                "uname",
+                f"expected a host name after {words[0]!r}, found the release {words[1]}",
+            )
+        elif facts.host is not None and len(words) > 1 and words[1].lower() != facts.host[1].lower():
+            yield inconsistency(
+                "HOST_CONTRADICTS", "uname", f"expected {facts.host[1]}, which the page is about, found {words[1]}"
+            )
+        release = words[1 if nameless else 2] if len(words) > 2 else None
+        booted = BOOTED.search(facts.cmdline or "")
+        if booted is not None and release is not None and booted[1] != release:
+            yield inconsistency("KERNEL_CONTRADICTS", "uname", f"expected the booted {booted[1]}, found {release}")
+    if facts.cmdline is None:
+        return
+    parameters = parse_cmdline(facts.cmdline).parameters
+    names = {each.name for each in parameters if len(each.name) > 2}
+    for each in parameters:
+        fused = next((name for name in sorted(names) if each.value and f"{name}=" in each.value), None)
+        if fused is not None:
+            yield inconsistency(
+                "CMDLINE_DAMAGED",
+                "cmdline",
+                f"expected a space before {fused!r}, found {each.name}={each.value}: two parameters run together",
+            )
+
+
+def _machine(facts: PageFacts) -> Iterator[Inconsistency]:
+    named = next((each for text in (facts.title or "", facts.text) if (each := _named(text)) is not None), None)
+    if named is None:
+        return
+    vendor, architecture = named
+    found = ARCHITECTURE.search(facts.uname or "")
+    if found is not None and found[1] != architecture:
+        reason = f"expected {architecture} of an {vendor} machine, found {found[1]}"
+        yield inconsistency("ARCHITECTURE", "uname", reason)
+    for parameter in parse_cmdline(facts.cmdline or "").parameters:
+        wanted = ONLY.get(parameter.name, vendor)
+        if wanted != vendor and parameter.value not in {"off", "disable"}:
+            reason = f"found {parameter.name}={parameter.value or ''}, which is for {wanted}, of an {vendor} machine"
+            yield inconsistency("ARCHITECTURE", "cmdline", reason)
+
+
+def _named(text: str) -> tuple[str, str] | None:
+    for vendor, architecture, words in MACHINES:
+        if re.search(words, text, re.IGNORECASE):
+            return vendor, architecture
+    return None
+
+
+def _jitter(reading: Reading, values: ReadJitter, cmdline: str | None) -> Iterator[Inconsistency]:
+    command = reading.command or ""
+    for what, form, said in (
+        ("CPU", TASKSET, values.cpu),
+        ("CPU", re.compile(r"\bjitter\b.*\s-c\s*(\d{1,5})\b"), values.cpu),
+        ("iterations", re.compile(r"\bjitter\b.*\s-i\s*(\d{1,9})\b"), values.iterations),
+    ):
+        asked = form.search(command)
+        if asked is not None and said is not None and int(asked[1]) != said:
+            yield inconsistency(
+                "COMMAND_CONTRADICTS", reading.id, f"the command asks for {what} {asked[1]}, the output says {said}"
+            )
+    isolated = [each.value for each in parse_cmdline(cmdline or "").parameters if each.name == "isolcpus"]
+    if values.cpu is None or not isolated or not isolated[-1]:
+        return
+    try:
+        cpus = parse_isolcpus(isolated[-1]).cpus
+    except ValueError as error:
+        yield inconsistency("CMDLINE_DAMAGED", "cmdline", f"isolcpus={isolated[-1]}: {error}")
+        return
+    if values.cpu not in cpus:
+        reason = f"CPU {values.cpu} is not among the isolated {isolated[-1]}"
+        yield inconsistency("CORE_NOT_ISOLATED", reading.id, reason)
+
+
+def _mixes(where: str, bandwidth_mb_s: dict[str, float]) -> Iterator[Inconsistency]:
+    found = [(mix, bandwidth_mb_s[mix]) for mix in ("reads", "3:1", "2:1", "1:1") if mix in bandwidth_mb_s]
+    for (more, upper), (less, lower) in pairwise(found):
+        if lower > upper * (1 + NOISE_FRACTION):
+            yield inconsistency(
+                "ORDER", where, f"{less} moves {lower:g} MB/s, more than {more} with its fewer writes, {upper:g}"
+            )
+
+
+def _maximum(readings: Sequence[Reading]) -> Iterator[Inconsistency]:
+    peaks = [each.values for each in readings if isinstance(each.values, ReadPeakInjectionBandwidth)]
+    tops = [each for each in readings if isinstance(each.values, ReadMaxBandwidth)]
+    if len(peaks) != 1 or len(tops) != 1 or not isinstance(tops[0].values, ReadMaxBandwidth):
+        return
+    peak, top = peaks[0].bandwidth_mb_s, tops[0].values.bandwidth_mb_s
+    for mix in peak:
+        if mix in top and top[mix] < peak[mix]:
+            yield inconsistency(
+                "ORDER",
+                tops[0].id,
+                f"the maximum of {mix} is {top[mix]:g} MB/s, {1 - top[mix] / peak[mix]:.2%} below the peak injection "
+                f"bandwidth of the same page, {peak[mix]:g}",
+            )
+
+
+def _sweep(where: str, values: ReadLoadedLatency) -> Iterator[Inconsistency]:
+    for one, next_one in pairwise(sorted(values.points, key=lambda point: point.inject_delay)):
+        if next_one.bandwidth_mb_s > one.bandwidth_mb_s * (1 + SWEEP_NOISE_FRACTION):
+            yield inconsistency(
+                "ORDER",
+                where,
+                f"bandwidth rises from {one.bandwidth_mb_s:g} to {next_one.bandwidth_mb_s:g} MB/s between the delays "
+                f"{one.inject_delay} and {next_one.inject_delay}",
+            )
+
+
+def _local(where: str, values: ReadLatencyMatrix | ReadBandwidthMatrix) -> Iterator[Inconsistency]:
+    latency = isinstance(values, ReadLatencyMatrix)
+    matrix = values.latency_ns if isinstance(values, ReadLatencyMatrix) else values.bandwidth_mb_s
+    unit = "ns" if latency else "MB/s"
+    for node, row in zip(values.cpu_nodes, matrix, strict=True):
+        cells = {column: cell for column, cell in zip(values.memory_nodes, row, strict=True) if cell is not None}
+        if node not in cells or len(cells) == 1:
+            continue
+        best = (min if latency else max)(cells, key=lambda column: cells[column])
+        gain = cells[node] / cells[best] - 1 if latency else cells[best] / cells[node] - 1
+        if gain > NOISE_FRACTION:
+            reason = f"node {node} reaches node {best} with {cells[best]:g} {unit}, itself with {cells[node]:g} {unit}"
+            yield inconsistency("ORDER", where, reason)
+
+
+def _sizes(facts: PageFacts, readings: Sequence[Reading]) -> Iterator[Inconsistency]:
+    nodes = {
+        each.id: set(each.values.nodes)
+        if isinstance(each.values, ReadC2cLatency)
+        else {*each.values.cpu_nodes, *each.values.memory_nodes}
+        for each in readings
+        if isinstance(each.values, ReadLatencyMatrix | ReadBandwidthMatrix)
+        or (isinstance(each.values, ReadC2cLatency) and each.values.nodes)
+    }
+    if not nodes:
+        return
+    first, *others = nodes
+    for other in others:
+        remote = other.startswith("c2c_latency")  # a node without CPUs has no cache: it may be missing there
+        if not (nodes[other] <= nodes[first] if remote else nodes[other] == nodes[first]):
+            yield inconsistency(
+                "SIZES_CONTRADICT",
+                other,
+                f"expected the nodes {_list(nodes[first])} of {first}, found {_list(nodes[other])}",
+            )
+    if (count := NODE_COUNT.search(facts.text)) and int(count[1]) != len(nodes[first]):
+        reason = f"expected the {count[1]} NUMA nodes that the page names, found {len(nodes[first])}"
+        yield inconsistency("SIZES_CONTRADICT", first, reason)
+
+
+def _list(nodes: set[int]) -> str:
+    return ", ".join(map(str, sorted(nodes)))

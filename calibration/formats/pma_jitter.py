@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What PMA jitter 1.8 and 1.9 print: columns or comma-separated values, headings repeated or once.
+
+Source: the program itself (``jitter.c`` of Intel's PMA tools, BSD licence), its published outputs, and the same layout
+on pages of this project.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from calibration.formats.lines import Line, lines_of, whole_number
+from calibration.measurements.base import PROBE
+from calibration.results.readings import Inconsistency, NotRead, Read, Reading, ReadJitter, inconsistency, numbered
+from calibration.sutprobe import JitterInterval
+
+BANNER: Final = re.compile(r"Jitter testing program version (\d[\w.]*)", re.IGNORECASE)
+HEADER: Final = re.compile(r"^\s*Inst_Min[\s,]+Inst_Max\b", re.IGNORECASE)
+HEADING: Final = re.compile(
+    r"^inst_min[\s,]+inst_max[\s,]+inst_jitter[\s,]+last_exec[\s,]+abs_min[\s,]+abs_max[\s,]+tmp[\s,]+interval[\s,]+"
+    r"sample[ _]no$"
+)
+FACTS: Final = (
+    ("iterations", re.compile(r"^\s*Iterations=(\d{1,9})\b")),
+    ("loops", re.compile(r"dummy function (\d{1,9}) times|timed work of (\d{1,9}) turns")),
+    ("executions", re.compile(r"Display is updated every (\d{1,9}) |is executed (\d{1,9}) times per display interval")),
+    ("cpu", re.compile(r"affinity will be set to core_id:\s*(\d{1,5})\b|^\s*CPU (\d{1,5}), (?:not )?isolated$")),
+)
+TASKSET: Final = re.compile(r"\btaskset\s+(?:-\w*c\w*|--cpu-list)\s+(\d{1,5})(?![\d,-])")
+"""The one CPU that a command pins what it starts to."""
+
+TICKS: Final = re.compile(r"^\s*Timings are in (?:ticks of )?(.{1,80}?)(?: at (\d{1,6}\.\d{1,6}) MHz.*)?$")
+RESET: Final = re.compile(r"\breset\b", re.IGNORECASE)
+EXPLANATION: Final = re.compile(
+    r"^\s*(?:Inst_Min|Inst_Max|Inst_jitter|last_Exec|Abs_Min|Abs_Max|tmp|Interval|Sample No):\s", re.IGNORECASE
+)
+COLUMNS: Final = tuple(JitterInterval.model_fields)
+"""The columns in their order: the fields of an interval have it too."""
+
+CONTRADICTIONS_SHOWN: Final = 3
+"""So many rows of each contradiction are named; the rest is counted."""
+
+
+def read_jitter(text: str, *, whole: bool | None = None, command: str | None = None) -> Read:
+    """Return what *text* says; nothing where no output of the program is recognised in it.
+
+    *command* is the shell line that printed it. *whole* as for ``lines_of``.
+    """
+    readings: list[Reading] = []
+    not_read: list[NotRead] = []
+    faults: list[Inconsistency] = []
+    for lines in _outputs(lines_of(text, whole=whole)):
+        title = lines[0].text.strip()
+        reading, found = _output(lines, command)
+        faults += found
+        if reading is None:
+            not_read.append(NotRead(kind="jitter", what=title, reason="it has no whole interval"))
+            continue
+        readings.append(reading)
+        if reading.missing:
+            faults.append(inconsistency("TRUNCATED", title, "; ".join(reading.missing)))
+    return Read(readings=numbered(readings), not_read=tuple(not_read), inconsistencies=tuple(faults))
+
+
+def _outputs(lines: Sequence[Line]) -> Iterator[list[Line]]:
+    """Yield the lines of each start of the program: from its banner, or from its first heading where it has none."""
+    found: list[Line] = []
+    for line in lines:
+        if BANNER.search(line.text):
+            if any(HEADER.match(each.text) or BANNER.search(each.text) for each in found):
+                yield found
+            found = [line] if not found or _begun(found) else [*found, line]
+        else:
+            found.append(line)
+    if _begun(found):
+        yield found
+
+
+def _begun(lines: Sequence[Line]) -> bool:
+    return any(BANNER.search(each.text) or HEADER.match(each.text) for each in lines)
+
+
+def _output(lines: Sequence[Line], command: str | None) -> tuple[Reading | None, list[Inconsistency]]:
+    version: str | None = None
+    facts: dict[str, int] = {}
+    ticks: str | None = None
+    tick_hz: float | None = None
+    notes: list[str] = []
+    missing: list[str] = []
+    faults: list[Inconsistency] = []
+    intervals: list[JitterInterval] = []
+    resets: set[int] = set()
+    headed = False
+    for line in lines:
+        text = line.text.strip()
+        if banner := BANNER.search(text):
+            version = banner[1]
+        elif HEADER.match(text):
+            headed = HEADING.match(re.sub(r"\s+", " ", text.lower())) is not None
+            if not headed:
+                missing.append(f"expected the heading of nine columns, found {text[:80]!r}")
+        elif fact := next(((name, match) for name, form in FACTS if (match := form.search(text))), None):
+            facts[fact[0]] = int(next(each for each in fact[1].groups() if each is not None))
+        elif clock := TICKS.match(text):
+            ticks, tick_hz = clock[1], None if clock[2] is None else float(clock[2]) * 1e6
+        elif EXPLANATION.match(text):
+            continue
+        elif headed and (row := _row(line, intervals, missing, faults)) is not None:
+            intervals.append(row)
+        else:
+            if RESET.search(text):
+                resets.add(len(intervals))
+            notes.append(text)
+    if not intervals:
+        return None, faults
+    iterations = facts.get("iterations")
+    if iterations is not None and len(intervals) < iterations:
+        missing.append(f"expected {iterations} intervals, found {len(intervals)}")
+    faults += contradictions(intervals, resets, facts.get("executions"))
+    own = command is not None and command.startswith(f"{PROBE} ")
+    pinned = TASKSET.search(command or "")
+    return Reading(
+        id="",
+        instrument=PROBE if own else "PMA jitter" if version is None else f"PMA jitter {version}",
+        command=command,
+        complete=not missing,
+        missing=tuple(missing),
+        notes=tuple(notes),
+        values=ReadJitter(
+            cpu=facts.get("cpu", int(pinned[1]) if pinned else None),
+            loops=facts.get("loops"),
+            executions=facts.get("executions"),
+            iterations=iterations,
+            ticks=ticks,
+            tick_hz=tick_hz,
+            intervals=tuple(intervals),
+        ),
+    ), faults
+
+
+def _row(
+    line: Line, before: Sequence[JitterInterval], missing: list[str], faults: list[Inconsistency]
+) -> JitterInterval | None:
+    """Return the interval that *line* is; ``None`` for a line that is none, or of which a part is missing."""
+    text = line.text.strip()
+    bare = text.strip("\"' ,;")
+    tokens = re.split(r"\s*,\s*|\s+", bare)
+    figures = [whole for each in tokens if (whole := _ticks(each)) is not None]
+    if not figures:
+        return None
+    if len(figures) != len(tokens) or len(figures) != len(COLUMNS):
+        missing.append(f"expected a row of {len(COLUMNS)} whole numbers, found {text[:80]!r}")
+        return None
+    row = JitterInterval(**dict(zip(COLUMNS, figures, strict=True)))
+    follows = before[-1].sample + 1 if before else 1
+    if line.last and row.sample != follows:
+        missing.append(f"expected sample {follows}, found {row.sample}: the row was cut off")
+        return None
+    if row.sample not in {follows, 1}:
+        faults.append(inconsistency("COLUMNS_CONTRADICT", f"sample {row.sample}", f"expected sample {follows} here"))
+    if bare != text:
+        faults.append(
+            inconsistency("STRAY_TEXT", f"sample {row.sample}", f"found {text.replace(bare, '')!r} beside the row")
+        )
+    return row
+
+
+def _ticks(token: str) -> int | None:
+    """Return a count of ticks: up to twenty digits, as 64 bits need."""
+    return int(token) if token.isascii() and token.isdigit() and len(token) <= 20 else whole_number(token)
+
+
+def contradictions(
+    intervals: Sequence[JitterInterval], resets: set[int], executions: int | None
+) -> Iterator[Inconsistency]:
+    """Yield what in *intervals* cannot be: columns that follow from each other and do not.
+
+    *resets* are the places of the intervals before which the statistics were reset, *executions* how often the timed
+    work ran in one interval.
+    """
+    found: dict[str, list[str]] = {}
+
+    def say(what: str, sample: int, detail: str) -> None:
+        found.setdefault(what, []).append(f"sample {sample}: {detail}")
+
+    least = most = None
+    for place, each in enumerate(intervals):
+        if each.inst_jitter_cycles != each.inst_max_cycles - each.inst_min_cycles:
+            say(
+                "Inst_jitter is not Inst_Max - Inst_Min",
+                each.sample,
+                f"{each.inst_jitter_cycles}, not {each.inst_max_cycles - each.inst_min_cycles}",
+            )
+        if not each.inst_min_cycles <= each.last_exec_cycles <= each.inst_max_cycles:
+            say("last_Exec lies outside Inst_Min and Inst_Max", each.sample, str(each.last_exec_cycles))
+        if place in resets or least is None or most is None or (place and each.sample == 1):
+            least, most = each.inst_min_cycles, each.inst_max_cycles
+        least, most = min(least, each.inst_min_cycles), max(most, each.inst_max_cycles)
+        if each.abs_min_cycles != least:
+            say("Abs_Min is not the least Inst_Min so far", each.sample, f"{each.abs_min_cycles}, not {least}")
+        if each.abs_max_cycles != most:
+            say("Abs_Max is not the largest Inst_Max so far", each.sample, f"{each.abs_max_cycles}, not {most}")
+        if executions is not None and each.interval_cycles < executions * each.inst_min_cycles:
+            say(
+                "Interval is shorter than its executions",
+                each.sample,
+                f"{each.interval_cycles} for {executions} of at least {each.inst_min_cycles}",
+            )
+    for what, where in found.items():
+        more = len(where) - CONTRADICTIONS_SHOWN
+        shown = "; ".join(where[:CONTRADICTIONS_SHOWN]) + (f"; and {more} more" if more > 0 else "")
+        yield inconsistency("COLUMNS_CONTRADICT", what, shown)

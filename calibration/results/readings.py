@@ -1,0 +1,536 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Readings: results that were read from text, as another program printed it or as a page shows it.
+
+A reading has the kind and the fields of a measurement made here, with plain numbers where a measurement has estimates:
+its uncertainty is not known, and nothing in it is guessed. What the text does not say is ``None``.
+"""
+
+from collections.abc import Iterator, Mapping
+from functools import reduce
+from operator import or_
+from statistics import median
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from calibration.measurements.base import Metric
+from calibration.model import Model
+from calibration.sutprobe import JitterInterval
+
+Number = float | None
+Better = Literal["lower", "higher"]
+
+
+class ReadValues(Model):
+    """Base of the values of one kind; ``kind`` tells the kinds apart in a document."""
+
+    kind: str
+
+    def metrics(self) -> Iterator[Metric]:
+        """Yield the headline figures, named as those of a measurement of the kind."""
+        raise NotImplementedError
+
+
+def read_metric(name: str, title: str, value: float, unit: str, better: Better) -> Metric:
+    """Return the metric of a figure whose uncertainty is not known."""
+    return Metric(
+        name=name,
+        title=title,
+        value=value,
+        unit=unit,
+        interval=None,
+        coverage=None,
+        estimator=None,
+        placements=None,
+        better=better,
+    )
+
+
+class ReadJitter(ReadValues):
+    """Jitter of one CPU, in ticks of the clock that the text names; ``tick_hz`` where it says how fast that is.
+
+    ``loops`` are the turns of one execution, ``executions`` those of one display interval, ``iterations`` the intervals
+    that the program was told to show.
+    """
+
+    kind: Literal["jitter"] = "jitter"
+    cpu: int | None
+    loops: int | None
+    executions: int | None
+    iterations: int | None
+    ticks: str | None
+    tick_hz: float | None
+    intervals: tuple[JitterInterval, ...]
+
+    def metrics(self) -> Iterator[Metric]:
+        """Yield the typical spread per interval, in ns where the clock's rate is known, else in ticks."""
+        where = "jitter" if self.cpu is None else f"jitter.cpu{self.cpu}"
+        title = "Jitter per interval" + ("" if self.cpu is None else f", CPU {self.cpu}")
+        ticks = median(each.inst_jitter_cycles for each in self.intervals)
+        if self.tick_hz is None:
+            yield read_metric(f"{where}.inst_jitter_ticks", title, ticks, "ticks", "lower")
+        else:
+            yield read_metric(f"{where}.inst_jitter_ns", title, ticks * 1e9 / self.tick_hz, "ns", "lower")
+
+
+class ReadIdleLatency(ReadValues):
+    """Latency of ``cpu`` to memory of ``node``; ``clocks`` is the same time in the ``clock`` that the text names."""
+
+    kind: Literal["idle_latency"] = "idle_latency"
+    cpu: int | None
+    node: int | None
+    latency_ns: float
+    clocks: float | None
+    clock: str | None
+
+    def metrics(self) -> Iterator[Metric]:
+        """Yield the latency; that of each CPU has the CPU in its name."""
+        where = "".join(
+            f".{what}{value}" for what, value in (("cpu", self.cpu), ("node", self.node)) if value is not None
+        )
+        yield read_metric(f"idle_latency{where}.latency_ns", "Idle latency", self.latency_ns, "ns", "lower")
+
+
+class ReadLatencyMatrix(ReadValues):
+    """Latency from the CPUs of ``cpu_nodes`` (rows) to the memory of ``memory_nodes`` (columns)."""
+
+    kind: Literal["latency_matrix"] = "latency_matrix"
+    cpu_nodes: tuple[int, ...]
+    memory_nodes: tuple[int, ...]
+    latency_ns: tuple[tuple[Number, ...], ...]
+
+    def metrics(self) -> Iterator[Metric]:
+        """Yield every cell that has a value."""
+        for row, column, value in cells(self.cpu_nodes, self.memory_nodes, self.latency_ns):
+            yield read_metric(
+                f"latency_matrix.{row}.{column}.latency_ns",
+                f"Latency, CPUs of node {row} to memory of node {column}",
+                value,
+                "ns",
+                "lower",
+            )
+
+
+class ReadBandwidthMatrix(ReadValues):
+    """Read bandwidth by the CPUs of ``cpu_nodes`` (rows) from the memory of ``memory_nodes`` (columns)."""
+
+    kind: Literal["bandwidth_matrix"] = "bandwidth_matrix"
+    cpu_nodes: tuple[int, ...]
+    memory_nodes: tuple[int, ...]
+    bandwidth_mb_s: tuple[tuple[Number, ...], ...]
+
+    def metrics(self) -> Iterator[Metric]:
+        """Yield every cell that has a value."""
+        for row, column, value in cells(self.cpu_nodes, self.memory_nodes, self.bandwidth_mb_s):
+            yield read_metric(
+                f"bandwidth_matrix.{row}.{column}.bandwidth_mb_s",
+                f"Read bandwidth, CPUs of node {row} from memory of node {column}",
+                value,
+                "MB/s",
+                "higher",
+            )
+
+
+def cells(
+    rows: tuple[int, ...], columns: tuple[int, ...], values: tuple[tuple[Number, ...], ...]
+) -> Iterator[tuple[int, int, float]]:
+    """Yield row, column and value of each cell of a matrix that has a value."""
+    for row, line in zip(rows, values, strict=True):
+        for column, value in zip(columns, line, strict=True):
+            if value is not None:
+                yield row, column, value
+
+
+class _ReadMixes(ReadValues):
+    """Bandwidth in MB/s by mix, by what memory must move."""
+
+    plain: bool = False
+    bandwidth_mb_s: dict[str, float]
+
+    what: ClassVar[str]
+
+    def metrics(self) -> Iterator[Metric]:
+        """Yield the bandwidth of each mix."""
+        plain, words = (".plain", ", one plain stream") if self.plain else ("", "")
+        for mix, value in self.bandwidth_mb_s.items():
+            yield read_metric(
+                f"{self.kind}{plain}.{mix}.bandwidth_mb_s", f"{self.what}, {mix}{words}", value, "MB/s", "higher"
+            )
+
+
+class ReadPeakInjectionBandwidth(_ReadMixes):
+    """Bandwidth by mix in one shape of access; ``plain`` tells that it is one stream without software prefetch."""
+
+    kind: Literal["peak_injection_bandwidth"] = "peak_injection_bandwidth"
+    what: ClassVar[str] = "Peak injection bandwidth"
+
+
+class ReadMaxBandwidth(_ReadMixes):
+    """The best bandwidth that a search found for each mix."""
+
+    kind: Literal["max_bandwidth"] = "max_bandwidth"
+    what: ClassVar[str] = "Maximum bandwidth"
+
+
+class ReadLoadedPoint(Model):
+    """Latency and bandwidth with one injection delay."""
+
+    inject_delay: int
+    latency_ns: float
+    bandwidth_mb_s: float
+
+
+class ReadLoadedLatency(ReadValues):
+    """Latency under load, in the order in which the text has the delays."""
+
+    kind: Literal["loaded_latency"] = "loaded_latency"
+    points: tuple[ReadLoadedPoint, ...]
+
+    def metrics(self) -> Iterator[Metric]:
+        """Yield both ends of the sweep: latency and bandwidth under full load, latency at the longest delay."""
+        full = min(self.points, key=lambda point: point.inject_delay)
+        least = max(self.points, key=lambda point: point.inject_delay)
+        for point in (full, least) if least is not full else (full,):
+            yield read_metric(
+                f"loaded_latency.{point.inject_delay}.latency_ns",
+                f"Latency under load, inject delay {point.inject_delay}",
+                point.latency_ns,
+                "ns",
+                "lower",
+            )
+        yield read_metric(
+            f"loaded_latency.{full.inject_delay}.bandwidth_mb_s",
+            f"Bandwidth beside the probe, inject delay {full.inject_delay}",
+            full.bandwidth_mb_s,
+            "MB/s",
+            "higher",
+        )
+
+
+class ReadC2cLatency(ReadValues):
+    """Latency of a line that another core's cache holds; matrices are writers' nodes (rows) by readers' nodes."""
+
+    kind: Literal["c2c_latency"] = "c2c_latency"
+    local_hit_ns: Number
+    local_hitm_ns: Number
+    nodes: tuple[int, ...]
+    remote_hitm_writer_homed_ns: tuple[tuple[Number, ...], ...]
+    remote_hitm_reader_homed_ns: tuple[tuple[Number, ...], ...]
+
+    def metrics(self) -> Iterator[Metric]:
+        """Yield every transfer that has a value."""
+        title = "Cache-to-cache latency"
+        for name, value in (("hit", self.local_hit_ns), ("hitm", self.local_hitm_ns)):
+            if value is not None:
+                yield read_metric(
+                    f"c2c_latency.local_{name}_ns", f"{title}, local {name.upper()}", value, "ns", "lower"
+                )
+        for homed, matrix in (
+            ("writer", self.remote_hitm_writer_homed_ns),
+            ("reader", self.remote_hitm_reader_homed_ns),
+        ):
+            for writer, reader, cell in cells(self.nodes, self.nodes, matrix) if matrix else ():
+                yield read_metric(
+                    f"c2c_latency.{writer}.{reader}.remote_hitm_{homed}_homed_ns",
+                    f"{title}, HITM, writer in node {writer}, reader in node {reader}, {homed} homed",
+                    cell,
+                    "ns",
+                    "lower",
+                )
+
+
+class ReadLadderPoint(Model):
+    """Latency of one working-set size, stride and order."""
+
+    size_bytes: int
+    stride_bytes: int
+    order: str
+    latency_ns: float
+
+
+class ReadLevel(Model):
+    """Latency of one level that a page names."""
+
+    name: str
+    latency_ns: float
+
+
+class ReadLatencyLadder(ReadValues):
+    """Latency against working-set size."""
+
+    kind: Literal["latency_ladder"] = "latency_ladder"
+    cpus: tuple[int, ...]
+    nodes: tuple[int, ...]
+    points: tuple[ReadLadderPoint, ...]
+    levels: tuple[ReadLevel, ...]
+
+    def metrics(self) -> Iterator[Metric]:
+        """Yield the latency of each level with a name of its own."""
+        for level in self.levels:
+            if not level.name.startswith("to "):
+                yield read_metric(
+                    f"latency_ladder.{level.name}.latency_ns", f"{level.name} latency", level.latency_ns, "ns", "lower"
+                )
+
+
+class ReadBandwidthLadderPoint(Model):
+    """Bandwidth of one mix with one size of a thread's buffer, in MB/s of program bytes."""
+
+    size_bytes: int
+    mix: str
+    program_mb_s: float
+
+
+class ReadBandwidthLadder(ReadValues):
+    """Bandwidth against buffer size of ``threads`` at once."""
+
+    kind: Literal["bandwidth_ladder"] = "bandwidth_ladder"
+    threads: int
+    points: tuple[ReadBandwidthLadderPoint, ...]
+
+    def metrics(self) -> Iterator[Metric]:
+        """Yield nothing: which level a size belongs to is in the document, not on the page."""
+        return iter(())
+
+
+class ReadScalingPoint(Model):
+    """Bandwidth of a number of threads."""
+
+    threads: int
+    cores: int
+    bandwidth_mb_s: float
+    per_thread_mb_s: float
+
+
+class ReadBandwidthScaling(ReadValues):
+    """Bandwidth by number of threads, nodes filled one after another or all at once."""
+
+    kind: Literal["bandwidth_scaling"] = "bandwidth_scaling"
+    order: Literal["fill", "spread"]
+    points: tuple[ReadScalingPoint, ...]
+
+    def metrics(self) -> Iterator[Metric]:
+        """Yield the bandwidth of each number of threads."""
+        for point in self.points:
+            yield read_metric(
+                f"bandwidth_scaling.{self.order}.{point.threads}.bandwidth_mb_s",
+                f"Bandwidth of {point.threads} thread{'s' * (point.threads > 1)}, {self.order}",
+                point.bandwidth_mb_s,
+                "MB/s",
+                "higher",
+            )
+
+
+class ReadC2cClass(Model):
+    """The pairs of one class of cores."""
+
+    name: str
+    pairs: int
+    measured: int
+    median_ns: Number
+    minimum_ns: Number
+    maximum_ns: Number
+
+
+class ReadC2cMatrix(ReadValues):
+    """Latency between cores by class of pairs."""
+
+    kind: Literal["c2c_matrix"] = "c2c_matrix"
+    method: Literal["transfer", "pingpong"]
+    classes: tuple[ReadC2cClass, ...]
+
+    def metrics(self) -> Iterator[Metric]:
+        """Yield the median of each class that has a value."""
+        for each in self.classes:
+            if each.median_ns is not None:
+                yield read_metric(
+                    f"c2c_matrix.{self.method}.{each.name}_ns",
+                    f"Core-to-core latency, {self.method}, median of {each.name}",
+                    each.median_ns,
+                    "ns",
+                    "lower",
+                )
+
+
+class ReadCorePoint(Model):
+    """Clock of one core under one kind of work, alone or while all do the same."""
+
+    cpu: int
+    work: str
+    active: Literal["alone", "all"]
+    frequency_hz: float
+
+
+class ReadCoreFrequency(ReadValues):
+    """Clocks of all cores."""
+
+    kind: Literal["core_frequency"] = "core_frequency"
+    points: tuple[ReadCorePoint, ...]
+
+    def metrics(self) -> Iterator[Metric]:
+        """Yield lowest and highest clock for each kind of work."""
+        rows: dict[tuple[str, str], list[float]] = {}
+        for point in self.points:
+            rows.setdefault((point.work, point.active), []).append(point.frequency_hz)
+        for (work, active), found in rows.items():
+            for name, value in (("lowest", min(found)), ("highest", max(found))):
+                yield read_metric(
+                    f"core_frequency.{work}.{active}.{name}_hz",
+                    f"Core clock, {work}, {active}, {name}",
+                    value,
+                    "Hz",
+                    "higher",
+                )
+
+
+class ReadLook(Model):
+    """Bandwidth of one mix in one shape of traffic."""
+
+    mix: str
+    streams: int
+    prefetch_bytes: int
+    bandwidth_mb_s: float
+
+
+class ReadTrafficShape(ReadValues):
+    """What a search for the best shape of traffic tried with one vector width."""
+
+    kind: Literal["traffic_shape"] = "traffic_shape"
+    width: str
+    tried: tuple[ReadLook, ...]
+
+    def metrics(self) -> Iterator[Metric]:
+        """Yield nothing: the short looks of a search are no headline figures."""
+        return iter(())
+
+
+READ_KINDS: Mapping[str, type[ReadValues]] = {
+    each.model_fields["kind"].default: each
+    for each in (
+        ReadJitter,
+        ReadCoreFrequency,
+        ReadBandwidthMatrix,
+        ReadPeakInjectionBandwidth,
+        ReadMaxBandwidth,
+        ReadBandwidthScaling,
+        ReadBandwidthLadder,
+        ReadTrafficShape,
+        ReadLatencyMatrix,
+        ReadIdleLatency,
+        ReadLoadedLatency,
+        ReadLatencyLadder,
+        ReadC2cLatency,
+        ReadC2cMatrix,
+    )
+}
+"""The values of a reading by kind, in the order of a page."""
+
+if TYPE_CHECKING:
+    AnyReadValues = ReadValues
+else:
+    AnyReadValues = Annotated[reduce(or_, READ_KINDS.values()), Field(discriminator="kind")]
+
+
+class Reading(Model):
+    """One result read from text.
+
+    ``instrument`` is the program that printed it and its version as the text says; ``command`` the shell line shown
+    with it. ``complete`` is false where the text was cut off or a part of it could not be read, and ``missing`` says
+    what. ``notes`` are the lines of the text beside the figures, as they stand there.
+    """
+
+    id: str
+    instrument: str
+    command: str | None
+    complete: bool
+    missing: tuple[str, ...]
+    notes: tuple[str, ...]
+    values: AnyReadValues
+
+
+class NotRead(Model):
+    """A result that the text names and has no value for, and why."""
+
+    kind: str
+    what: str
+    reason: str
+
+
+def flat(reading: Reading) -> dict[str, Any]:
+    """Return *reading* as one object with the fields of its values, and null as the interval of each figure."""
+    return {
+        **reading.model_dump(mode="json", exclude={"values"}),
+        **with_intervals(reading.values.model_dump(mode="json")),
+    }
+
+
+def with_intervals(values: Any) -> Any:
+    """Return *values* with ``<name>_interval``, null, beside every figure: nobody knows how sure it is."""
+    if isinstance(values, list):
+        return [with_intervals(each) for each in values]
+    if not isinstance(values, dict):
+        return values
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        found[name] = with_intervals(value)
+        if name.endswith(("_ns", "_mb_s", "_hz")) and name != "tick_hz":
+            found[f"{name}_interval"] = None
+    return found
+
+
+class Inconsistency(Model):
+    """Something in a text that contradicts the rest of it, or that a reader must know before believing a figure.
+
+    ``code`` is one of :data:`INCONSISTENCIES`, ``where`` the part of the text, ``reason`` what was expected and found.
+    """
+
+    code: str
+    where: str
+    reason: str
+
+
+INCONSISTENCIES: Mapping[str, str] = {
+    "ARCHITECTURE": "what is said of the machine does not go with its architecture or vendor",
+    "CMDLINE_DAMAGED": "the kernel command line cannot be what the kernel was booted with",
+    "COLUMNS_CONTRADICT": "columns of a table that follow from each other do not",
+    "COMMAND_CONTRADICTS": "the command shown is not the one that printed the output",
+    "CORE_NOT_ISOLATED": "the measured core is not among those that the kernel isolates",
+    "HOST_CONTRADICTS": "the text names one machine and its output another, or none",
+    "KERNEL_CONTRADICTS": "the kernel that was booted is not the one that ran",
+    "NOT_GIVEN": "the text refers to a part that is not in it",
+    "ORDER": "figures are not in the order that the hardware allows",
+    "PLACEHOLDER": "a placeholder stands where a result should",
+    "SAME_FIGURES": "another page, of another kernel or host, has the same digits",
+    "SIZES_CONTRADICT": "tables of the same machine have different nodes",
+    "STRAY_TEXT": "characters that the program did not print stand in its output",
+    "TRUNCATED": "an output was cut off, or a part of it cannot be read",
+    "UNIT_NOT_SAID": "figures without a unit: they are no values",
+    "UNPROVED": "a statement about machines of which there is no figure",
+}
+"""Every code there is, and what it means."""
+
+
+def inconsistency(code: str, where: str, reason: str) -> Inconsistency:
+    """Return the inconsistency *code*. Raises ``KeyError`` for a code outside the closed list."""
+    if code not in INCONSISTENCIES:
+        raise KeyError(code)
+    return Inconsistency(code=code, where=where, reason=reason)
+
+
+class Read(Model):
+    """What one text says: its readings in order, what it names without a value, and what contradicts itself."""
+
+    readings: tuple[Reading, ...] = ()
+    not_read: tuple[NotRead, ...] = ()
+    inconsistencies: tuple[Inconsistency, ...] = ()
+
+
+def numbered(readings: list[Reading]) -> tuple[Reading, ...]:
+    """Return *readings* with identifiers of their own: the kind, and a number from the second of a kind on."""
+    seen: dict[str, int] = {}
+    found = []
+    for each in readings:
+        kind = each.values.kind
+        seen[kind] = seen.get(kind, 0) + 1
+        found.append(each.model_copy(update={"id": kind if seen[kind] == 1 else f"{kind}-{seen[kind]}"}))
+    return tuple(found)

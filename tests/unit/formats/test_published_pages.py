@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Published calibration pages: all their values, and their known faults."""
+
+import json
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from calibration.errors import InputError
+from calibration.formats.cli import import_command
+from calibration.formats.csit_page import Published, read_published
+from calibration.results.imports import shared_figures
+from calibration.results.readings import INCONSISTENCIES, inconsistency
+from calibration.results.store import read_run
+from tests.readings import PAGES, figures, invented
+
+ALL = [
+    "jitter",
+    "bandwidth_matrix",
+    "peak_injection_bandwidth",
+    "max_bandwidth",
+    "latency_matrix",
+    "idle_latency",
+    "loaded_latency",
+    "c2c_latency",
+]
+
+FAULTS = {
+    "env_icx__95d52a55b8": {"HOST_CONTRADICTS": 1, "COMMAND_CONTRADICTS": 2},
+    "hsw__0fc7d0b8fb": {"UNPROVED": 1, "ORDER": 2},
+    "hsw__12c3608c34": {"NOT_GIVEN": 2, "UNPROVED": 1, "HOST_CONTRADICTS": 1, "CMDLINE_DAMAGED": 1, "ORDER": 1},
+    "hsw__25a40550e9": {"UNPROVED": 1, "HOST_CONTRADICTS": 1, "ORDER": 1},
+    "hsw__935bc3285b": {"NOT_GIVEN": 2, "UNPROVED": 1, "HOST_CONTRADICTS": 1, "ORDER": 1},
+    "tsh__2072a56eec": {
+        "NOT_GIVEN": 1,
+        "UNPROVED": 1,
+        "HOST_CONTRADICTS": 1,
+        "ARCHITECTURE": 2,
+        "COMMAND_CONTRADICTS": 2,
+    },
+    "zn2__2072a56eec": {
+        "STRAY_TEXT": 1,
+        "PLACEHOLDER": 7,
+        "NOT_GIVEN": 2,
+        "HOST_CONTRADICTS": 1,
+        "COMMAND_CONTRADICTS": 2,
+    },
+}
+"""How many inconsistencies of each code each page has: found by reading them."""
+
+
+def page(name: str) -> Published:
+    """Return what the page *name* says."""
+    return read_published(text_of(name))
+
+
+def text_of(name: str) -> str:
+    return next(path for path in PAGES if path.stem == name).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+def test_a_page_has_its_known_faults_and_no_others(path: Path) -> None:
+    found = page(path.stem).read
+    assert Counter(each.code for each in found.inconsistencies) == FAULTS[path.stem]
+    assert all(each.complete for each in found.readings)
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+def test_every_number_below_a_heading_of_a_page_is_a_figure_of_it(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    found = page(path.stem).read
+    assert invented(found, text) == {}
+    values = set(figures(found).values())
+    plain = text.replace(",", " ").replace('"', " ")
+    rows = [line.split() for line in plain.splitlines() if re.fullmatch(r"    [ \d.-]*\d+ +[ \d.-]+", line)]
+    cells = [float(each) for row in rows for each in row[1:] if each != "-"]
+    assert len(cells) > 100
+    assert [each for each in cells if each not in values] == []
+
+
+def test_the_haswell_page_has_all_its_values() -> None:
+    found = page("hsw__0fc7d0b8fb")
+    assert (found.format, found.title, found.testbed, found.sut) == (
+        "csit_page",
+        "Calibration Data - Haswell",
+        "t3",
+        "t3-sut2",
+    )
+    assert found.context.isolcpus == "1-17,19-35"
+    assert found.context.uname is not None
+    assert found.context.uname.startswith("Linux t3-sut2 4.4.0-72-generic #93-Ubuntu")
+    assert [each.id for each in found.read.readings] == ALL
+    assert found.read.not_read == ()
+    by_id = {each.id: each.values.model_dump() for each in found.read.readings}
+    assert by_id["jitter"]["cpu"] == 9
+    assert len(by_id["jitter"]["intervals"]) == by_id["jitter"]["iterations"] == 20
+    assert by_id["jitter"]["intervals"][1]["inst_jitter_cycles"] == 51976
+    assert by_id["bandwidth_matrix"]["bandwidth_mb_s"] == ((57929.6, 30301.6), (30239.7, 57916.7))
+    assert by_id["peak_injection_bandwidth"]["bandwidth_mb_s"] == {
+        "reads": 115474.0,
+        "3:1": 106140.0,
+        "2:1": 103085.2,
+        "1:1": 88131.4,
+        "stream_triad": 99441.4,
+    }
+    assert by_id["max_bandwidth"]["bandwidth_mb_s"]["stream_triad"] == 105331.80
+    assert by_id["latency_matrix"]["latency_ns"] == ((97.5, 139.6), (132.8, 98.0))
+    assert (by_id["idle_latency"]["latency_ns"], by_id["idle_latency"]["clocks"]) == (96.7, 221.8)
+    points = by_id["loaded_latency"]["points"]
+    assert len(points) == 19
+    assert points[-1] == {"inject_delay": 20000, "latency_ns": 98.21, "bandwidth_mb_s": 1663.0}
+    assert by_id["c2c_latency"] == {
+        "kind": "c2c_latency",
+        "local_hit_ns": 42.2,
+        "local_hitm_ns": 47.1,
+        "nodes": (0, 1),
+        "remote_hitm_writer_homed_ns": ((None, 106.5), (106.7, None)),
+        "remote_hitm_reader_homed_ns": ((None, 106.4), (106.4, None)),
+    }
+
+
+def test_a_placeholder_is_no_value_and_is_named() -> None:
+    found = page("zn2__2072a56eec").read
+    assert [each.id for each in found.readings] == ["jitter"]
+    assert [each.kind for each in found.not_read] == ALL[1:]
+    assert {each.reason for each in found.not_read} == {"the page says TBC where its output should be"}
+
+
+def test_pages_of_other_kernels_with_the_same_digits_are_named() -> None:
+    pages = [(path.stem, page(path.stem)) for path in PAGES]
+    found = dict(zip([path.stem for path in PAGES], shared_figures(pages), strict=True))
+    same = {name: [each.code for each in faults] for name, faults in found.items() if faults}
+    assert same == {
+        name: ["SAME_FIGURES", "SAME_FIGURES"] for name in ("hsw__12c3608c34", "hsw__25a40550e9", "hsw__935bc3285b")
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "code", "reason"),
+    [
+        ("hsw__0fc7d0b8fb", "Writes :      103085.2", "Writes :      113085.2", "ORDER", "2:1 moves"),
+        ("hsw__0fc7d0b8fb", "0          97.5   139.6", "0         197.5   139.6", "ORDER", "node 0 reaches node 1"),
+        ("hsw__0fc7d0b8fb", "00500  104.78    37498.6", "00500  104.78    97498.6", "ORDER", "bandwidth rises"),
+        ("hsw__0fc7d0b8fb", "29776", "29777", "COLUMNS_CONTRADICT", "sample 1: 29777, not 29776"),
+        ("hsw__0fc7d0b8fb", "-c 9", "-c 18", "CORE_NOT_ISOLATED", "CPU 18 is not among"),
+        ("hsw__0fc7d0b8fb", "-i 20", "-i 30", "COMMAND_CONTRADICTS", "iterations 30, the output says 20"),
+        ("hsw__0fc7d0b8fb", "x86_64 x86_64 x86_64", "aarch64 aarch64 aarch64", "ARCHITECTURE", "expected x86_64"),
+        ("hsw__0fc7d0b8fb", "t3-sut2 4.4.0-72", "t3-sut2 4.4.0-73", "KERNEL_CONTRADICTS", "booted 4.4.0-72"),
+        ("hsw__0fc7d0b8fb", "    ALL Reads        :      115474.0\n", "", "TRUNCATED", "no figure for reads"),
+        (
+            "hsw__0fc7d0b8fb",
+            "0       1\n           0        57929.6 30301.6\n           1        30239.7 57916.7\n",
+            "0\n           0        57929.6\n",
+            "SIZES_CONTRADICT",
+            "expected the nodes 0 of bandwidth_matrix, found 0, 1",
+        ),
+        ("env_icx__95d52a55b8", "core_id:7", "core_id:71", "COMMAND_CONTRADICTS", "CPU 3, the output says 71"),
+    ],
+)
+def test_what_cannot_be_is_found(name: str, old: str, new: str, code: str, reason: str) -> None:
+    text = text_of(name)
+    assert text.count(old) == 1
+    before = {(each.code, each.reason) for each in page(name).read.inconsistencies}
+    found = {(each.code, each.reason) for each in read_published(text.replace(old, new)).read.inconsistencies}
+    assert [each for each in found - before if each[0] == code and reason in each[1]]
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+def test_a_page_cut_off_anywhere_has_no_other_figures_than_the_whole(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    whole = figures(read_published(text).read)
+    for end in range(0, len(text), 11):
+        try:
+            part = read_published(text[:end])
+        except InputError:
+            continue
+        assert figures(part.read).items() <= whole.items(), text[:end][-200:]
+
+
+def test_a_command_without_its_output_is_named() -> None:
+    text = text_of("hsw__0fc7d0b8fb")
+    found = read_published(text[: text.index("    Intel(R) Memory Latency Checker")] + "\nText\n").read
+    assert ("bandwidth_matrix", "the page has the command and no output") in [
+        (each.kind, each.reason) for each in found.not_read
+    ]
+
+
+def test_only_codes_of_the_list_exist() -> None:
+    with pytest.raises(KeyError):
+        inconsistency("NO_SUCH_CODE", "", "")
+    assert all(meaning for meaning in INCONSISTENCIES.values())
+
+
+def test_the_command_prints_the_contract() -> None:
+    done = CliRunner().invoke(import_command, [str(PAGES[1]), "--json"])
+    assert done.exit_code == 0, done.output
+    printed = json.loads(done.stdout)
+    assert set(printed["context"]) == {"cmdline", "uname", "isolcpus"}
+    by_kind = {each["kind"]: each for each in printed["measurements"]}
+    assert list(by_kind) == ALL
+    assert by_kind["idle_latency"]["latency_ns"] == 96.7
+    assert by_kind["idle_latency"]["latency_ns_interval"] is None
+    assert by_kind["latency_matrix"]["latency_ns"] == [[97.5, 139.6], [132.8, 98.0]]
+    assert by_kind["loaded_latency"]["points"][0]["bandwidth_mb_s_interval"] is None
+    assert printed["not_measured"] == []
+    assert {each["code"] for each in printed["inconsistencies"]} == {"UNPROVED", "ORDER"}
+
+
+def test_imports_are_kept_verbatim_once(tmp_path: Path) -> None:
+    arguments = [*map(str, PAGES), "--results", str(tmp_path), "--measured-on", "2021-02-03"]
+    first = CliRunner().invoke(import_command, arguments)
+    assert first.exit_code == 0, first.output
+    kept = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
+    assert CliRunner().invoke(import_command, arguments).exit_code == 0
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()} == kept
+    runs = sorted(tmp_path.glob("*/*/*/run.json"))
+    assert len(runs) == len(PAGES)
+    texts = {(run.parent / "imported.rst").read_bytes() for run in runs}
+    assert texts == {path.read_bytes() for path in PAGES}
+    document = read_run(next(run for run in runs if run.parent.parent.name == "t3-sut2"))
+    assert document.run.status == "imported"
+    assert document.imported is not None
+    assert (str(document.imported.measured_on), document.imported.source) == ("2021-02-03", "hsw__0fc7d0b8fb.rst")
+
+
+def test_figures_of_nobody_need_a_name(tmp_path: Path) -> None:
+    raw = tmp_path / "mlc.txt"
+    raw.write_text("Each iteration took 221.8 core clocks ( 96.7    ns)\n", encoding="utf-8")
+    results = tmp_path / "results"
+    refused = CliRunner().invoke(import_command, [str(raw), "--results", str(results)])
+    assert isinstance(refused.exception, InputError)
+    assert "--testbed" in str(refused.exception)
+    assert not results.exists()
+    arguments = [str(raw), "--results", str(results), "--testbed", "lab", "--sut", "sut1"]
+    assert CliRunner().invoke(import_command, arguments).exit_code == 0
+    assert len(list(results.glob("lab/sut1/imported-*/imported.txt"))) == 1
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    refused = CliRunner().invoke(import_command, [str(tmp_path / "none.rst")])
+    assert isinstance(refused.exception, InputError)
+    assert "none.rst" in str(refused.exception)

@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Raw outputs of Intel MLC and PMA jitter: every known layout, cut off anywhere, damaged, and nothing at all.
+
+``CALIBRATION_BLESS=1`` writes the expected documents anew, to be reviewed before they are committed.
+"""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from calibration.errors import InputError
+from calibration.formats.csit_page import Published, read_published
+from calibration.formats.lines import MAX_CHARACTERS
+from tests.readings import FIXTURES, RAW, figures, invented
+
+HEADINGS = """\
+Measuring Memory Bandwidths between nodes within system
+Bandwidths are in MB/sec (1 MB/sec = 1,000,000 Bytes/sec)
+                Numa node
+Numa node            0       1
+"""
+
+
+def read(name: str) -> Published:
+    """Return what the fixture *name* says."""
+    return read_published((FIXTURES / name).read_bytes().decode())
+
+
+def test_there_are_fixtures() -> None:
+    assert len(RAW) >= 17
+
+
+@pytest.mark.parametrize("path", RAW, ids=lambda path: path.stem)
+def test_an_output_gives_the_expected_document(path: Path) -> None:
+    expected = path.with_suffix(".expected.json")
+    document = read_published(path.read_bytes().decode()).model_dump(mode="json")
+    if os.environ.get("CALIBRATION_BLESS") == "1":
+        expected.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    assert document == json.loads(expected.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("path", RAW, ids=lambda path: path.stem)
+def test_an_output_cut_off_anywhere_has_no_other_figures_than_the_whole(path: Path) -> None:
+    text = path.read_bytes().decode()
+    whole = figures(read_published(text).read)
+    seen = 0
+    for end in range(len(text)):
+        try:
+            part = read_published(text[:end]).read
+        except InputError:
+            continue
+        found = figures(part)
+        assert found.items() <= whole.items(), text[:end][-200:]
+        seen = max(seen, len(found))
+    assert seen or not whole
+
+
+@pytest.mark.parametrize("path", RAW, ids=lambda path: path.stem)
+def test_a_line_end_of_another_system_changes_nothing(path: Path) -> None:
+    text = path.read_bytes().decode().replace("\r\n", "\n")
+    expected = read_published(text).read.readings
+    assert read_published(text.replace("\n", "\r\n")).read.readings == expected
+    assert read_published(text.replace("\n", "   \t\n")).read.readings == expected
+
+
+@pytest.mark.parametrize("path", RAW, ids=lambda path: path.stem)
+def test_no_figure_is_invented(path: Path) -> None:
+    text = path.read_bytes().decode()
+    assert invented(read_published(text).read, text) == {}
+
+
+def test_an_output_that_lacks_its_final_newline_is_whole() -> None:
+    text = (FIXTURES / "mlc" / "v3.9-memory-only-node.txt").read_text(encoding="utf-8")
+    (reading,) = read_published(text.rstrip("\n")).read.readings
+    assert reading.complete
+    assert reading.values == read_published(text).read.readings[0].values
+
+
+@pytest.mark.parametrize(
+    ("rows", "cells", "missing"),
+    [
+        ("       0  57929.6 30301.6\n       1  30239.7 57916.7\n", ((57929.6, 30301.6), (30239.7, 57916.7)), ()),
+        ("       0  57929.6 30301.6\n       1        -       -\n", ((57929.6, 30301.6),), ()),
+        (
+            "       0  57929.6 30301.6\n       1  30239.7\n",
+            ((57929.6, 30301.6), (30239.7, None)),
+            ("row 1 was cut off after 1 of 2 figures",),
+        ),
+        (
+            "       0  57929.6\n       1  30239.7 57916.7\n",
+            ((30239.7, 57916.7),),
+            ("row 0: expected 2 figures, found 1",),
+        ),
+        (
+            "       0  57929.6 3o301.6\n       1  30239.7 57916.7\n",
+            ((30239.7, 57916.7),),
+            ("row 0: expected 2 figures, found '0  57929.6 3o301.6'",),
+        ),
+        (
+            "       0  57929.6 30301.6 1.0\n       1  30239.7 57916.7\n",
+            ((30239.7, 57916.7),),
+            ("row 0: expected 2 figures, found 3",),
+        ),
+        (
+            "       0  57929.6 30301.6\n       0  11111.1 22222.2\n       1  30239.7 57916.7\n",
+            ((30239.7, 57916.7),),
+            ("row 0 is there twice",),
+        ),
+        (
+            "       0  57929.6 nan\n       1  30239.7 57916.7\n",
+            ((30239.7, 57916.7),),
+            ("row 0: expected 2 figures, found '0  57929.6 nan'",),
+        ),
+        ("       0  -1.0 2.0\n       1  1e99 57916.7\n", None, None),
+    ],
+)
+def test_a_row_is_believed_only_where_it_is_whole(
+    rows: str, cells: tuple[tuple[float | None, ...], ...] | None, missing: tuple[str, ...] | None
+) -> None:
+    found = read_published(HEADINGS + rows).read
+    if cells is None:
+        assert found.readings == ()
+        assert [each.kind for each in found.not_read] == ["bandwidth_matrix"]
+        return
+    (reading,) = found.readings
+    assert reading.values.model_dump()["bandwidth_mb_s"] == cells
+    assert reading.missing == missing
+    assert reading.complete is not bool(missing)
+    assert [each.code for each in found.inconsistencies if each.code == "TRUNCATED"] == ["TRUNCATED"] * bool(missing)
+
+
+@pytest.mark.parametrize(
+    ("unit", "value"),
+    [
+        ("Bandwidths are in MB/sec (1 MB/sec = 1,000,000 Bytes/sec)", 1000.5),
+        ("Bandwidths are in MB/sec (1 MB/sec = 1,048,576 Bytes/sec)", 1000.5 * 1.048576),
+        ("Bandwidths are in MiB/sec", 1000.5 * 1.048576),
+        ("Bandwidths are in GB/sec", 1000500.0),
+        ("Bandwidths are in KB/sec", 1.0005),
+    ],
+)
+def test_a_bandwidth_has_the_unit_that_the_text_says(unit: str, value: float) -> None:
+    text = HEADINGS.replace("Bandwidths are in MB/sec (1 MB/sec = 1,000,000 Bytes/sec)", unit)
+    (reading,) = read_published(text + "       0  1000.5 -\n").read.readings
+    assert reading.values.model_dump()["bandwidth_mb_s"][0][0] == pytest.approx(value)
+
+
+@pytest.mark.parametrize(("unit", "value"), [("ns", 96.7), ("us", 96700.0), ("ms", 96.7e6)])
+def test_a_latency_has_the_unit_that_the_text_says(unit: str, value: float) -> None:
+    (reading,) = read_published(f"Each iteration took 221.8 core clocks ( 96.7    {unit})\n").read.readings
+    assert reading.values.model_dump()["latency_ns"] == pytest.approx(value)
+
+
+def test_figures_without_a_unit_are_no_values() -> None:
+    found = read("mlc/v3.9-unit-not-said.txt").read
+    assert found.readings == ()
+    assert [(each.kind, each.reason) for each in found.not_read] == [
+        ("bandwidth_matrix", "the text does not say the unit of its figures")
+    ]
+    assert [each.code for each in found.inconsistencies] == ["UNIT_NOT_SAID"]
+
+
+def test_the_default_sweep_that_ends_early_is_incomplete() -> None:
+    text = (FIXTURES / "mlc" / "v3.1-sockets.txt").read_text(encoding="utf-8")
+    found = read_published(text[: text.index(" 00700")]).read
+    (reading,) = [each for each in found.readings if each.id == "loaded_latency"]
+    assert not reading.complete
+    assert reading.missing == ("10 of the 19 delays of a sweep",)
+
+
+def test_statistics_may_be_reset_and_headings_repeated() -> None:
+    found = read("pma_jitter/v1.8-reset-and-repeated-headings.txt").read
+    (reading,) = found.readings
+    assert reading.complete
+    assert len(reading.values.model_dump()["intervals"]) == 20
+    assert found.inconsistencies == ()
+    assert "Statistics have been reset" in reading.notes
+
+
+def test_statistics_that_jump_without_a_reset_are_contradictory() -> None:
+    text = (FIXTURES / "pma_jitter" / "v1.8-reset-and-repeated-headings.txt").read_text(encoding="utf-8")
+    found = read_published(text.replace("Statistics have been reset", "")).read
+    assert {each.where for each in found.inconsistencies} == {"Abs_Max is not the largest Inst_Max so far"}
+
+
+def test_columns_of_jitter_that_contradict_each_other_are_named() -> None:
+    found = read("pma_jitter/v1.9-columns-contradict.txt").read
+    assert [(each.code, each.where) for each in found.inconsistencies] == [
+        ("COLUMNS_CONTRADICT", "Inst_jitter is not Inst_Max - Inst_Min"),
+        ("COLUMNS_CONTRADICT", "last_Exec lies outside Inst_Min and Inst_Max"),
+        ("TRUNCATED", "Linux Jitter testing program version 1.9"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "\n\n",
+        "\x00\xff",
+        "nothing of interest\n",
+        "0 1 2 3\n",
+        "Intel(R) Memory Latency Checker - v3.9\nCommand line parameters: --help\n",
+        "Function    Best Rate MB/s  Avg time     Min time     Max time\nCopy:          45231.2     0.03\n",
+        ":: " * 1000,
+        "x" * (MAX_CHARACTERS + 1),
+    ],
+    ids=range(9),
+)
+def test_a_text_of_something_else_is_an_error(text: str) -> None:
+    with pytest.raises(InputError, match="expected"):
+        read_published(text)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["9 " * 99_999, "mlc " * 99_999, ":" * 99_999, " " * 99_999 + "x", "=" * 99_999, "0 -" * 99_999],
+    ids=range(6),
+)
+def test_a_line_without_end_is_passed_over(line: str) -> None:
+    found = read_published(f"{HEADINGS}       0  57929.6 30301.6\n{line}\n       1  30239.7 57916.7\n").read
+    assert found.readings[0].values.model_dump()["bandwidth_mb_s"] == ((57929.6, 30301.6), (30239.7, 57916.7))
