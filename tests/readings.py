@@ -1,14 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """What tests of formats share: the fixtures, and every figure of a text by a name of its own."""
 
+import gzip
+import json
 import re
 from pathlib import Path
 
+from calibration.errors import InputError
+from calibration.formats.csit_page import Published, read_published
 from calibration.results.readings import Read, ReadIdleLatency, ReadJitter, ReadLoadedLatency
 
 FIXTURES = Path(__file__).parent / "fixtures"
 RAW = sorted([*(FIXTURES / "mlc").glob("*.txt"), *(FIXTURES / "pma_jitter").glob("*.txt")])
 PAGES = sorted((FIXTURES / "pages").glob("*.rst"))
+
+CORPUS = FIXTURES / "fuzz" / "corpus.jsonl.gz"
+"""The texts that fuzzing kept, as JSON strings, a line each."""
 
 SCALES = (1.0, 1e3, 1e6, 1e-3, 1.048576, 1073.741824, 1024e-6)
 """What a number of a text may be multiplied by to become a value: its unit."""
@@ -36,8 +43,35 @@ def figures(read: Read) -> dict[str, float]:
 
 def invented(read: Read, text: str) -> dict[str, float]:
     """Return the figures of *read* that are no number of *text* in any unit."""
-    numbers = {float(each) for each in re.findall(r"\d+(?:\.\d+)?", text, re.ASCII)}
+    tokens = re.findall(r"\d+(?:\.\d+)?", text, re.ASCII)
+    numbers = {float(each) if "." in each else int(each) for each in tokens if len(each) < 30}
     possible = {number if scale == 1 else number * scale for number in numbers for scale in SCALES}
     sizes = [int(size.replace(",", "")) for size in re.findall(r"= ([\d,]+) Bytes", text) if size.strip(",")]
     possible |= {number * (size / 1e6) for size in sizes for number in numbers}
     return {name: value for name, value in figures(read).items() if value not in possible}
+
+
+def hold(raw: bytes) -> Read | None:
+    """Check what must be so of any text: it is read or refused by name, every figure stands in it, nothing contradicts
+    the model. Return what was read, ``None`` where it was refused.
+    """
+    text = raw.decode("utf-8", errors="replace")
+    try:
+        published = read_published(text)
+    except InputError:
+        return None
+    made_up = invented(published.read, text)
+    if made_up:
+        raise AssertionError(f"expected figures of the text, found {made_up}")
+    if Published.model_validate_json(published.model_dump_json()) != published:
+        raise AssertionError("expected the same after a way through JSON")
+    for each in published.read.readings:
+        if each.complete and each.missing:
+            raise AssertionError(f"expected nothing missing of the complete {each.id}, found {each.missing}")
+    return published.read
+
+
+def corpus() -> list[bytes]:
+    """Return the texts that fuzzing kept."""
+    lines = gzip.decompress(CORPUS.read_bytes()).decode("ascii").splitlines()
+    return [str(json.loads(line)).encode("utf-8", errors="surrogateescape") for line in lines]

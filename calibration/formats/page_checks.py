@@ -230,8 +230,8 @@ def _local(where: str, values: ReadLatencyMatrix | ReadBandwidthMatrix) -> Itera
         if node not in cells or len(cells) == 1:
             continue
         best = (min if latency else max)(cells, key=lambda column: cells[column])
-        gain = cells[node] / cells[best] - 1 if latency else cells[best] / cells[node] - 1
-        if gain > NOISE_FRACTION:
+        low, high = sorted((cells[node], cells[best]))
+        if high > low * (1 + NOISE_FRACTION):
             reason = f"node {node} reaches node {best} with {cells[best]:g} {unit}, itself with {cells[node]:g} {unit}"
             yield inconsistency("ORDER", where, reason)
 

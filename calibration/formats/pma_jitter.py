@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from calibration.formats.lines import Line, lines_of, whole_number
+from calibration.formats.lines import Line, lines_of
 from calibration.measurements.base import PROBE
 from calibration.results.readings import Inconsistency, NotRead, Read, Reading, ReadJitter, inconsistency, numbered
 from calibration.sutprobe import JitterInterval
@@ -166,8 +166,9 @@ def _row(
 
 
 def _ticks(token: str) -> int | None:
-    """Return a count of ticks: up to twenty digits, as 64 bits need."""
-    return int(token) if token.isascii() and token.isdigit() and len(token) <= 20 else whole_number(token)
+    """Return a count of ticks, which the program keeps in 64 bits; ``None`` where *token* is none."""
+    ticks = int(token) if token.isascii() and token.isdigit() and len(token) <= 20 else None
+    return ticks if ticks is not None and ticks < 1 << 64 else None
 
 
 def contradictions(

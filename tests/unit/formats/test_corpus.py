@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The texts that fuzzing kept: whatever they are, they are refused or read, and no figure is made up."""
+
+import pytest
+
+from tests import readings
+from tests.readings import corpus, hold
+
+
+def test_the_corpus_breaks_no_rule() -> None:
+    texts = corpus()
+    assert len(texts) > 100
+    read = [found for text in texts if (found := hold(text)) is not None]
+    assert len(read) > 50
+
+
+def test_a_reader_that_makes_figures_up_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = b"Each iteration took 221.8 core clocks ( 96.7    ns)\n"
+    assert hold(text) is not None
+    real = readings.read_published
+
+    def liar(text: str) -> readings.Published:
+        return real(text.replace("96.7", "97.6"))
+
+    monkeypatch.setattr(readings, "read_published", liar)
+    with pytest.raises(AssertionError, match=r"97\.6"):
+        hold(text)
