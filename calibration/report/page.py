@@ -20,6 +20,7 @@ from calibration.measurements.traffic import DEFAULT_SHAPE
 from calibration.report import filters
 from calibration.report.drawings import Drawings
 from calibration.report.environment import environment, kind_module
+from calibration.report.imported import render_imported
 from calibration.results.model import Measurement, NotMeasured, RunDocument
 from calibration.validity import Flag, Severity
 
@@ -86,8 +87,11 @@ class Page:
 def render(raw: bytes) -> Page:
     """Return the page of the run document *raw*, a valid ``run.json`` as its bytes lie on disk."""
     document = RunDocument.model_validate_json(raw)
+    if document.imported is not None:
+        text, drawn = render_imported(document, document.imported, raw, SECTIONS)
+        return Page(text=_tidy(text), figures=drawn)
     context = None if document.context is None else document.context.parsed
-    drawings = None if context is None else Drawings(context)
+    drawings = None if context is None else Drawings(context.caches)
     text = (
         environment()
         .get_template("page.rst.j2")

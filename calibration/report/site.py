@@ -15,6 +15,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from fcntl import LOCK_EX, flock
 from pathlib import Path
 
@@ -149,7 +150,7 @@ def _guide(docs: Path, output: Path) -> dict[str, bytes]:
 def _pages(pages: Iterable[SitePage]) -> dict[str, bytes]:
     """Return the files of all pages: an index, one page per SUT, and the older runs of each below it."""
     suts: dict[tuple[str, str], list[SitePage]] = {}
-    for each in sorted(pages, key=lambda each: (each.run.testbed, each.run.sut, each.run.started_at, each.run.id)):
+    for each in sorted(pages, key=_age):
         suts.setdefault((each.run.testbed, each.run.sut), []).append(each)
     files: dict[str, bytes] = {}
     entries = []
@@ -166,6 +167,12 @@ def _pages(pages: Iterable[SitePage]) -> dict[str, bytes]:
     index = environment().get_template("site/index.rst.j2").render(entries=entries)
     files[f"{PAGES}/index.rst"] = index.encode()
     return files
+
+
+def _age(page: SitePage) -> tuple[str, str, bool, datetime, str]:
+    """Return what sorts pages by testbed, SUT and time; what was imported is history, whenever that was."""
+    run = page.run
+    return run.testbed, run.sut, run.status != "imported", run.started_at, run.id
 
 
 def _run_names(runs: Iterable[SitePage]) -> list[str]:

@@ -74,7 +74,10 @@ class ReadJitter(ReadValues):
 
 
 class ReadIdleLatency(ReadValues):
-    """Latency of ``cpu`` to memory of ``node``; ``clocks`` is the same time in the ``clock`` that the text names."""
+    """Latency of ``cpu`` to memory of ``node``; ``clocks`` is the same time in the ``clock`` that the text names.
+
+    ``of_many`` tells that it is one of a table of CPUs and nodes.
+    """
 
     kind: Literal["idle_latency"] = "idle_latency"
     cpu: int | None
@@ -82,13 +85,17 @@ class ReadIdleLatency(ReadValues):
     latency_ns: float
     clocks: float | None
     clock: str | None
+    of_many: bool = False
 
     def metrics(self) -> Iterator[Metric]:
-        """Yield the latency; that of each CPU has the CPU in its name."""
-        where = "".join(
-            f".{what}{value}" for what, value in (("cpu", self.cpu), ("node", self.node)) if value is not None
-        )
-        yield read_metric(f"idle_latency{where}.latency_ns", "Idle latency", self.latency_ns, "ns", "lower")
+        """Yield the latency; one of many has CPU and node in its name."""
+        name, title = "idle_latency", "Idle latency"
+        if self.of_many:
+            name, title = (
+                f"{name}.cpu{self.cpu}.node{self.node}",
+                f"{title}, CPU {self.cpu} to memory of node {self.node}",
+            )
+        yield read_metric(f"{name}.latency_ns", title, self.latency_ns, "ns", "lower")
 
 
 class ReadLatencyMatrix(ReadValues):

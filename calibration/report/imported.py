@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page of an imported document: the sections of the published pages, with figures of unknown uncertainty."""
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from calibration.measurements import registry
+from calibration.measurements.base import Metric
+from calibration.model import Model
+from calibration.report import filters
+from calibration.report.drawings import Drawings
+from calibration.report.environment import environment, kind_module
+from calibration.results.model import Imported, RunDocument
+from calibration.results.readings import (
+    INCONSISTENCIES,
+    ReadBandwidthMatrix,
+    Reading,
+    ReadLatencyMatrix,
+    ReadLoadedLatency,
+    ReadValues,
+)
+
+FORMATS: Final = {
+    "csit_page": "published calibration page",
+    "mlc": "raw output of Intel MLC",
+    "pma_jitter": "raw output of PMA jitter",
+}
+
+TABLES: Final = ("points", "levels", "classes", "tried")
+"""Fields of values that are tables: of kinds that only pages of this project have, these are shown as they are."""
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One line of a table of facts; ``None`` is what nobody says."""
+
+    name: str
+    value: str | None
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A drawing, and what stands beside it."""
+
+    path: str
+    alt: str
+    caption: str
+    kind: str
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of texts below a heading."""
+
+    header: list[str]
+    rows: list[list[str]]
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One reading with what is drawn of it."""
+
+    reading: Reading
+    figure: Figure | None
+    table: Table | None
+
+
+@dataclass(frozen=True)
+class ReadPart:
+    """The readings of one kind."""
+
+    title: str
+    shown: tuple[Shown, ...]
+
+
+@dataclass(frozen=True)
+class ReadLine:
+    """One line of the summary."""
+
+    metric: Metric
+    instrument: str
+
+
+def render_imported(
+    document: RunDocument, imported: Imported, raw: bytes, sections: tuple[str, ...]
+) -> tuple[str, dict[str, str]]:
+    """Return the text of the page of *document*, which was read from *raw*, and its drawings by path."""
+    drawings = Drawings()
+    text = (
+        environment()
+        .get_template("imported.rst.j2")
+        .render(
+            document=document,
+            run=document.run,
+            imported=imported,
+            digest=hashlib.sha256(raw).hexdigest(),
+            meanings=INCONSISTENCIES,
+            lines=[ReadLine(metric, each.instrument) for each in document.readings for metric in each.values.metrics()],
+            provenance=[
+                Fact("Imported", filters.time(imported.imported_at)),
+                Fact("Measured on", None if imported.measured_on is None else imported.measured_on.isoformat()),
+                Fact("Recognised as", FORMATS[imported.format]),
+                Fact("File", imported.source),
+                Fact("Kept as", f"{imported.text}, in the directory of {document.run.id}"),
+                Fact("Its sha256", imported.sha256),
+                Fact("Harness", f"version {document.run.harness_version}"),
+                Fact("Isolated CPUs (isolcpus)", imported.isolcpus),
+            ],
+            sections=[(section, list(_parts(document, section, drawings))) for section in sections],
+        )
+    )
+    return text, drawings.drawn
+
+
+def _parts(document: RunDocument, section: str, drawings: Drawings) -> Iterator[ReadPart]:
+    modules = {kind: kind_module(kind) for kind in registry()}
+    for kind in sorted(modules, key=lambda each: (modules[each].position, each)):
+        found = [each for each in document.readings if each.values.kind == kind]
+        if found and modules[kind].section == section:
+            yield ReadPart(
+                title=registry()[kind].title,
+                shown=tuple(Shown(each, _figure(each, drawings), _table(each.values)) for each in found),
+            )
+
+
+def _figure(reading: Reading, drawings: Drawings) -> Figure | None:
+    values = reading.values
+    if isinstance(values, ReadLatencyMatrix | ReadBandwidthMatrix):
+        latency = isinstance(values, ReadLatencyMatrix)
+        what, unit = ("Idle latency", "ns") if latency else ("Read bandwidth", "GB/s")
+        return Figure(
+            path=drawings.read_matrix(reading),
+            alt=f"Heat map of {what.lower()} in {unit}, CPUs of each node by memory of each node.",
+            caption=f"{what} in {unit}. Brighter is {'slower' if latency else 'more'}; a hatched cell has no value.",
+            kind="matrix",
+        )
+    if isinstance(values, ReadLoadedLatency):
+        return Figure(
+            path=drawings.read_load(reading),
+            alt="Latency of the probe in ns against the bandwidth of the load in GB/s, one point per injection delay.",
+            caption="Latency under load. Each point is one injection delay; how sure it is nobody knows.",
+            kind="",
+        )
+    return None
+
+
+def _table(values: ReadValues) -> Table | None:
+    """Return everything that was read of a kind that has no layout of Intel MLC or PMA jitter."""
+    fields = [getattr(values, name) for name in TABLES if isinstance(getattr(values, name, None), tuple)]
+    if values.kind == "loaded_latency" or not fields:
+        return None
+    rows: list[dict[str, Any]] = [row.model_dump() for field in fields for row in field if isinstance(row, Model)]
+    header = list(dict.fromkeys(name for row in rows for name in row))
+    return Table(header, [[filters.inline(_cell(row.get(name))) for name in header] for row in rows])
+
+
+def _cell(value: object) -> object:
+    return filters.ABSENT if value is None else f"{value:.10g}" if isinstance(value, float) else value

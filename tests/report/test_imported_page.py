@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pages of imported documents: the sections and the figures of the published page, marked as imported.
+
+``CALIBRATION_BLESS=1`` writes the blessed pages anew, to be reviewed before they are committed.
+"""
+
+import os
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+import pytest
+from docutils import nodes
+from docutils.core import publish_doctree
+from report_documents import HERE, as_bytes, guide, run_document, store
+
+from calibration.errors import InputError
+from calibration.formats.csit_page import read_published, titles_of
+from calibration.report import build_site, site
+from calibration.report.page import Page, render
+from calibration.results.imports import document_of
+from calibration.results.model import RunDocument
+from tests.readings import PAGES, RAW, corpus, figures
+
+BLESSED = ("hsw__0fc7d0b8fb", "zn2__2072a56eec")
+
+
+def imported(raw: bytes, source: str = "page.rst", sut: str = "sut1") -> RunDocument:
+    """Return the document that the text *raw* is imported as."""
+    return document_of(
+        read_published(raw.decode("utf-8", errors="replace")),
+        raw,
+        source=source,
+        testbed="example-lab",
+        sut=sut,
+        measured_on=date(2021, 2, 3),
+        now=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
+    )
+
+
+def page_of(path: Path) -> Page:
+    return render(as_bytes(imported(path.read_bytes(), path.name)))
+
+
+def parsed(page: Page) -> nodes.document:
+    """Parse a page as docutils does, with every warning as an error."""
+    settings = {"halt_level": 2, "report_level": 2, "warning_stream": ""}
+    tree: nodes.document = publish_doctree(page.text, settings_overrides=settings)
+    return tree
+
+
+@pytest.mark.parametrize("name", BLESSED)
+def test_the_page_is_the_one_that_was_blessed(name: str) -> None:
+    golden = HERE / "golden" / f"imported-{name}.rst"
+    text = page_of(next(path for path in PAGES if path.stem == name)).text
+    if os.environ.get("CALIBRATION_BLESS") == "1":
+        golden.write_text(text, encoding="utf-8")
+    assert text == golden.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("path", [*PAGES, *RAW], ids=lambda path: path.stem)
+def test_what_was_read_can_be_read_again_from_its_page(path: Path) -> None:
+    page = page_of(path)
+    images = list(parsed(page).findall(nodes.image))
+    assert [image["uri"] for image in images] == list(page.figures)
+    assert all(image["alt"].strip() for image in images)
+    first = read_published(path.read_bytes().decode())
+    if not first.read.readings:
+        assert "The text has no figure." in page.text
+        return
+    again = read_published(page.text)
+    assert figures(again.read) == figures(first.read)
+    assert again.context == first.context
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+def test_a_page_has_the_sections_of_the_published_one(path: Path) -> None:
+    published = [each.title.lower() for each in titles_of(path.read_text(encoding="utf-8"))][1:]
+    shown = [each.title.lower() for each in titles_of(page_of(path).text)]
+    assert len(published) >= 3
+    assert [title for title in shown if title in published] == published
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+def test_a_page_says_that_it_is_imported_and_what_contradicts_itself(path: Path) -> None:
+    text = page_of(path).text
+    assert "Imported, not measured here" in text
+    assert "2021-02-03" in text
+    for each in read_published(path.read_text(encoding="utf-8")).read.inconsistencies:
+        assert each.code.replace("_", "\\_") in text
+
+
+def test_pages_of_texts_that_nobody_would_write_are_pages() -> None:
+    shown = 0
+    for raw in corpus():
+        try:
+            document = imported(raw)
+        except InputError:
+            continue
+        parsed(render(as_bytes(document)))
+        shown += 1
+    assert shown > 50
+
+
+def test_an_import_is_history_on_the_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(site, "CACHE", tmp_path / "cache")
+    results = tmp_path / "results"
+    measured = run_document(names=("idle_latency",))
+    store(measured, results)
+    store(imported(PAGES[1].read_bytes(), sut=measured.run.sut), results)
+    store(imported(PAGES[0].read_bytes(), sut="only-imported"), results)
+    html = build_site(results, guide(tmp_path / "docs"), tmp_path / "html").parent / "calibration"
+    newest = (html / "example-lab" / measured.run.sut / "index.html").read_text(encoding="utf-8")
+    assert "Imported, not measured here" not in newest
+    assert "imported-" in newest
+    only = (html / "example-lab" / "only-imported" / "index.html").read_text(encoding="utf-8")
+    assert "Imported, not measured here" in only
+    assert ">imported<" in (html / "index.html").read_text(encoding="utf-8")
