@@ -106,9 +106,7 @@ def _full(content: dict[str, Any]) -> CheckerOutput:
     if not isinstance(meta, dict) or not isinstance(items, list):
         raise InputError("expected a list of vulnerabilities from the checker, found none")
     if meta.get("mocked"):
-        raise InputError(
-            "expected the checker to look at this SUT, found that it was told to pretend another processor"
-        )
+        raise InputError("expected the checker to look at this SUT, found it told to pretend another processor")
     script = meta.get("script_version")
     return _checked(None if script is None else _text(script, "its version"), [_item(each) for each in items])
 

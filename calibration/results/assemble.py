@@ -12,6 +12,7 @@ from calibration.context import load
 from calibration.context.model import Context
 from calibration.errors import InputError
 from calibration.evidence import pages_proof, step_refusal
+from calibration.formats.meltdown_checker import read_output
 from calibration.judge import judge
 from calibration.measurements import declaration
 from calibration.measurements.base import Missing, Step
@@ -23,8 +24,10 @@ from calibration.results.model import (
     SCHEMA_VERSION,
     Attempt,
     CapturedContext,
+    CheckerRun,
     Kernels,
     Measurement,
+    MeltdownChecker,
     NotMeasured,
     Run,
     RunDocument,
@@ -32,6 +35,7 @@ from calibration.results.model import (
 )
 from calibration.results.store import (
     AttemptRecord,
+    CheckerRecord,
     EndRecord,
     KernelsRecord,
     NotBegunRecord,
@@ -75,6 +79,7 @@ class _History:
 
     attempts: list[_Attempt] = field(default_factory=list)
     kernels: Kernels | None = None
+    checker: CheckerRun | None = None
     done: dict[str, list[tuple[StepRecord, _Attempt]]] = field(default_factory=dict)
 
     @property
@@ -105,6 +110,8 @@ def _history(directory: Path) -> _History:
         match record:
             case KernelsRecord():
                 history.kernels = record.kernels
+            case CheckerRecord():
+                history.checker = record.checker
             case StepRecord():
                 history.done.setdefault(record.step.id, []).append((record, attempt))
             case NoteRecord():
@@ -156,6 +163,7 @@ def assemble(directory: Path, *, now: datetime, interrupted: bool = False) -> Ru
         ),
         attempts=tuple(_attempts(history, not_measured)),
         context=captured,
+        meltdown_checker=None if history.checker is None else _checker(directory, history.checker),
         plan=None if start is None else start.plan,
         measurements=tuple(measurements),
         not_measured=tuple(not_measured),
@@ -181,6 +189,25 @@ def _captured(directory: Path, history: _History) -> CapturedContext | None:
     if found != began.capture_sha256:
         raise InputError(f"{capture} is not the capture that the run began with: its sha256 differs from the record")
     return CapturedContext(parsed=load(capture), capture=began.capture, capture_sha256=began.capture_sha256)
+
+
+def _checker(directory: Path, run: CheckerRun) -> MeltdownChecker:
+    """Return how the checker ran, and what it says; what keeps it from being read is a reason, and fails nothing."""
+    version, findings, reason = None, (), run.reason
+    if reason is None and run.output is not None:
+        path = directory / run.output
+        try:
+            output = path.read_bytes()
+            if hashlib.sha256(output).hexdigest() != run.output_sha256:
+                raise InputError(f"{path} is not what the checker printed: its sha256 differs from the record")
+            said = read_output(output)
+            version, findings = said.version, said.findings
+        except OSError as error:
+            reason = f"expected what the checker printed at {path}: {error.strerror}"
+        except InputError as error:
+            reason = str(error)
+    fields = {**run.model_dump(), "reason": reason, "version": version, "findings": findings}
+    return MeltdownChecker.model_validate(fields)
 
 
 def _nothing(history: _History) -> NotMeasured:
