@@ -31,7 +31,9 @@ sys.path.append(os.path.abspath(__file__ + "/../../plugin_utils"))
 from calibration_plugins import (
     UNDERSTANDING,
     AnswerTooLongError,
+    GivenUp,
     SutAction,
+    backstop,
     bounded_memory,
     end_children,
     end_with_controller,
@@ -65,27 +67,6 @@ LOST_TWICE = 2
 
 NO_TERMINAL = b"\n"
 """Any input makes Ansible ask for no terminal on the SUT: through one, with become, both outputs arrive as one."""
-
-
-class GivenUp(BaseException):
-    """The step was not over at its deadline and the grace after it; no ``except Exception`` on the way may keep it."""
-
-
-def give_up(*_):
-    """Interrupt whatever waits for the SUT."""
-    raise GivenUp
-
-
-@contextlib.contextmanager
-def backstop(seconds):
-    """Raise ``GivenUp`` in the block when it takes longer than *seconds*."""
-    previous = signal.signal(signal.SIGALRM, give_up)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, previous)
 
 
 def refuse_constant(name):

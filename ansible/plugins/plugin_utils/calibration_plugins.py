@@ -184,6 +184,27 @@ def end_children():
             os.kill(child, signal.SIGTERM)
 
 
+class GivenUp(BaseException):
+    """What was asked of a SUT was not over in its time; no ``except Exception`` on the way may keep it."""
+
+
+def give_up(*_):
+    """Interrupt whatever waits for the SUT."""
+    raise GivenUp
+
+
+@contextlib.contextmanager
+def backstop(seconds):
+    """Raise ``GivenUp`` in the block when it takes longer than *seconds*."""
+    previous = signal.signal(signal.SIGALRM, give_up)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+
+
 KINDS = {"bool": bool, "dict": dict, "float": (int, float), "int": int, "list": list, "path": str, "str": str}
 """Types in Python of the types that a module's documentation names."""
 
