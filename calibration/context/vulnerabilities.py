@@ -64,6 +64,8 @@ KNOWN = (
 )
 """In the order of the published pages, which is that of their disclosure; newer ones follow by their numbers."""
 
+NO_FILE = "the kernel has no file about it"
+
 _STATES: tuple[tuple[State, re.Pattern[str]], ...] = (
     ("not_affected", re.compile(r"Not affected$")),
     ("mitigated", re.compile(r"(KVM: )?Mitigation\b")),
@@ -116,7 +118,7 @@ def _vulnerability(row: Known, texts: dict[str, str], unreadable: dict[str, str]
     text = None if row.file is None else texts.get(row.file)
     reason = None
     if row.file is None:
-        reason = "the kernel has no file about it"
+        reason = NO_FILE
     elif text is None:
         fault = unreadable.get(f"{DIRECTORY}/{row.file}")
         reason = "the kernel does not say" if fault is None else f"its file cannot be read: {fault}"
