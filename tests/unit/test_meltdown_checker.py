@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calibration.errors import InputError
@@ -87,7 +87,10 @@ REFUSED = {
     "a number": (json.dumps([{**ITEM, "VULNERABLE": 1}]).encode(), "expected true, false or null"),
     "a word": (json.dumps([{**ITEM, "VULNERABLE": "false"}]).encode(), "expected true, false or null"),
     "long": (json.dumps([{**ITEM, "INFOS": "x" * 5000}]).encode(), "expected a text of at most 4000 characters"),
-    "half a character": (b'[{"NAME":"x","CVE":"CVE-2017-5754","VULNERABLE":null,"INFOS":"\\ud800"}]', "expected a text"),
+    "half a character": (
+        b'[{"NAME":"x","CVE":"CVE-2017-5754","VULNERABLE":null,"INFOS":"\\ud800"}]',
+        "expected a text",
+    ),
     "another format": (newer(format_version=2), "expected format_version 1 from the checker, found 2"),
     "true for 1": (newer(format_version=True), "expected format_version 1 from the checker, found True"),
     "pretended": (newer(mocked=True), "found it told to pretend another processor"),
@@ -125,11 +128,13 @@ def fails_as_input_or_can_be_written(output: bytes) -> None:
     assert CheckerOutput.model_validate_json(found.model_dump_json()) == found
 
 
+@settings(deadline=None)
 @given(st.binary() | st.text().map(str.encode))
 def test_any_bytes_are_refused_or_can_be_written(output: bytes) -> None:
     fails_as_input_or_can_be_written(output)
 
 
+@settings(deadline=None)
 @given(JSON, st.integers(0, 3))
 def test_any_json_is_refused_or_can_be_written(content: Any, version: int) -> None:
     around = {"meta": {"format_version": version}, "vulnerabilities": [content]}
@@ -137,6 +142,7 @@ def test_any_json_is_refused_or_can_be_written(content: Any, version: int) -> No
         fails_as_input_or_can_be_written(json.dumps(each).encode())
 
 
+@settings(deadline=None)
 @given(st.sampled_from(sorted(COUNTS)), st.data())
 def test_a_damaged_recording_is_refused_or_can_be_written(name: str, data: st.DataObject) -> None:
     raw = bytearray((RECORDED / name).read_bytes())
