@@ -29,6 +29,7 @@ from ansible import constants as C
 sys.path.append(os.path.abspath(__file__ + "/../../plugin_utils"))
 
 from calibration_plugins import (
+    REASON_KEPT,
     UNDERSTANDING,
     AnswerTooLongError,
     GivenUp,
@@ -58,9 +59,6 @@ LOST_ONCE = 1
 
 RECONNECT_PAUSE_S = 2.0
 """Between two tries to reach a SUT whose connection was lost; nothing measures there meanwhile."""
-
-REASON_KEPT = 4000
-"""Characters of a step's reason that are kept: it is shown to people, on the page as well."""
 
 LOST_TWICE = 2
 """After so many lost connections in a row the steps that follow are not tried: each try costs a connection timeout."""

@@ -23,7 +23,15 @@ from ansible import constants as C
 
 sys.path.append(os.path.abspath(__file__ + "/../../plugin_utils"))
 
-from calibration_plugins import SAID_CHARACTERS, GivenUp, SutAction, backstop, end_children, end_with_controller
+from calibration_plugins import (
+    REASON_KEPT,
+    SAID_CHARACTERS,
+    GivenUp,
+    SutAction,
+    backstop,
+    end_children,
+    end_with_controller,
+)
 
 from calibration.errors import CalibrationError, EnvironmentLacksError, InputError
 from calibration.formats.meltdown_checker import ENDED_WELL
@@ -66,7 +74,7 @@ class ActionModule(SutAction):
             output = self.printed(arguments)
             self.check_end()
         except CalibrationError as error:
-            reason = str(error)
+            reason = str(error)[:REASON_KEPT]
         run = CheckerRun(
             started_at=started_at,
             duration_s=round(time.monotonic() - began, 3),

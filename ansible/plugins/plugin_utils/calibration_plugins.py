@@ -123,6 +123,9 @@ ANSWER_BYTES = 1 << 20
 SAID_CHARACTERS = 20_000
 """Characters kept of what a program on a SUT wrote for people: the end of it, where the reason stands."""
 
+REASON_KEPT = 4000
+"""Characters of a reason that are kept: it is shown to people, on the page as well."""
+
 GATHERING = 4
 """Gathering an answer takes up to so many times its size: in pieces, joined, as text."""
 
