@@ -62,7 +62,7 @@ class ActionModule(SutAction):
     }
 
     def act(self, arguments):
-        """Return ``reason``, why the checker has no answer, or None. Fails only where it cannot be recorded."""
+        """Return whether the checker was run, or tried. Fails only where that cannot be recorded."""
         directory = Path(arguments["directory"])
         if store.has_checker(directory):
             return {}
@@ -87,7 +87,7 @@ class ActionModule(SutAction):
         if reason:
             said = f"{self.task_vars['inventory_hostname']}: the Spectre and Meltdown checker has no answer: {reason}"
             self._display.display(message(said), color=C.COLOR_WARN)
-        return {"changed": True, "reason": reason}
+        return {"changed": True}
 
     def printed(self, arguments):
         """Return what the checker printed on the SUT. Raises CalibrationError where it did not run, or not as given."""

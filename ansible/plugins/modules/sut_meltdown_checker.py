@@ -75,7 +75,6 @@ fault:
 """
 
 import base64
-import contextlib
 import ctypes
 import hashlib
 import os
@@ -137,11 +136,16 @@ def restrict(library, parent):
     checked(library.capset(header, sets), "capset")
 
 
+def is_over(process):
+    """Return whether the script has ended. It is left to be waited for: until then nobody else gets its number."""
+    return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
 def end_group(process):
     """End the script, if it still runs, and what it started and left in its process group."""
-    with contextlib.suppress(ProcessLookupError):
+    if process.returncode is None:
         os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+        process.wait()
 
 
 def gather(process, timeout_s):
@@ -152,7 +156,7 @@ def gather(process, timeout_s):
     reading = list(taken)
     until = time.monotonic() + timeout_s
     fault = None
-    while fault is None and process.poll() is None:  # its own end counts: what it left behind may keep a stream open
+    while fault is None and not is_over(process):  # its own end counts: what it left behind may keep a stream open
         for stream in select.select(reading, [], [], POLL_S)[0]:
             if not read_more(stream, taken):
                 reading.remove(stream)
@@ -162,7 +166,7 @@ def gather(process, timeout_s):
         elif time.monotonic() > until:
             fault = "it was not over after %g s" % timeout_s
     end_group(process)
-    for stream in reading:
+    for stream in (process.stdout, process.stderr):
         while len(taken[stream]) <= MAX_OUTPUT_BYTES and read_more(stream, taken):
             pass
     return taken[process.stdout], taken[process.stderr], fault
