@@ -199,9 +199,9 @@ class RunDocument(Model):
     """Everything one run of one SUT established.
 
     ``context`` and ``plan`` are those that the run began with: ``None`` for a SUT that was never captured, and where
-    nothing was planned. ``meltdown_checker`` is ``None`` where the operator gave no such script. ``readings`` are results
-    read from what other programs printed; a document whose figures were all read from a text that somebody else made
-    says in ``imported`` where that is from. These three are absent from documents older than them.
+    nothing was planned. ``meltdown_checker`` is ``None`` where the operator gave no such script. ``readings`` are
+    results read from what other programs printed; a document whose figures were all read from a text that somebody else
+    made says in ``imported`` where that is from. These three are absent from documents older than them.
     """
 
     schema_version: Literal["run/1"]
