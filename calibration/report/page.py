@@ -21,6 +21,7 @@ from calibration.report import filters
 from calibration.report.drawings import Drawings
 from calibration.report.environment import environment, kind_module
 from calibration.report.imported import render_imported
+from calibration.report.vulnerabilities import counts, entries
 from calibration.results.model import Measurement, NotMeasured, RunDocument
 from calibration.validity import Flag, Severity
 
@@ -102,6 +103,7 @@ def render(raw: bytes) -> Page:
             context=context,
             digest=hashlib.sha256(raw).hexdigest(),
             headlines=headlines(document),
+            vulnerabilities=() if context is None else entries(context, document.meltdown_checker),
             provenance=provenance(document),
             machine=() if context is None else machine(context),
             notes=notes(document.measurements),
@@ -312,7 +314,7 @@ def machine(context: Context) -> list[Fact]:
         Fact("Real-time throttling", _rt(context)),
         Fact("NMI watchdog", _number_switch(context.kernel.nmi_watchdog)),
         Fact("Load average", _load(context)),
-        *_mitigations(context.mitigations),
+        Fact("Vulnerabilities", f"{counts(context)}; see Spectre and Meltdown"),
     ]
 
 
@@ -425,15 +427,3 @@ def _rt(context: Context) -> str | None:
 def _load(context: Context) -> str | None:
     load = context.kernel.load_average
     return None if load is None else ", ".join(f"{each:.2f}" for each in load)
-
-
-def _mitigations(mitigations: dict[str, str]) -> Iterator[Fact]:
-    """Yield one fact per vulnerability that concerns this processor, and one for all that do not."""
-    clear = [name for name, state in mitigations.items() if state == "Not affected"]
-    for name, state in sorted(mitigations.items()):
-        if name not in clear:
-            yield Fact(f"Vulnerability {name}", state)
-    if clear:
-        yield Fact("Vulnerabilities that do not concern it", ", ".join(sorted(clear)))
-    if not mitigations:
-        yield Fact("Vulnerabilities", None)

@@ -12,6 +12,7 @@ from calibration.context import load
 from calibration.context.model import Context
 from calibration.errors import InputError
 from calibration.evidence import pages_proof, step_refusal
+from calibration.formats.meltdown_checker import CheckerOutput, read_output
 from calibration.judge import judge
 from calibration.measurements import declaration
 from calibration.measurements.base import Missing, Step
@@ -23,8 +24,10 @@ from calibration.results.model import (
     SCHEMA_VERSION,
     Attempt,
     CapturedContext,
+    CheckerRun,
     Kernels,
     Measurement,
+    MeltdownChecker,
     NotMeasured,
     Run,
     RunDocument,
@@ -32,6 +35,7 @@ from calibration.results.model import (
 )
 from calibration.results.store import (
     AttemptRecord,
+    CheckerRecord,
     EndRecord,
     KernelsRecord,
     NotBegunRecord,
@@ -75,6 +79,7 @@ class _History:
 
     attempts: list[_Attempt] = field(default_factory=list)
     kernels: Kernels | None = None
+    checker: CheckerRun | None = None
     done: dict[str, list[tuple[StepRecord, _Attempt]]] = field(default_factory=dict)
 
     @property
@@ -105,6 +110,8 @@ def _history(directory: Path) -> _History:
         match record:
             case KernelsRecord():
                 history.kernels = record.kernels
+            case CheckerRecord():
+                history.checker = record.checker
             case StepRecord():
                 history.done.setdefault(record.step.id, []).append((record, attempt))
             case NoteRecord():
@@ -156,6 +163,7 @@ def assemble(directory: Path, *, now: datetime, interrupted: bool = False) -> Ru
         ),
         attempts=tuple(_attempts(history, not_measured)),
         context=captured,
+        meltdown_checker=None if history.checker is None else _checker(directory, history.checker),
         plan=None if start is None else start.plan,
         measurements=tuple(measurements),
         not_measured=tuple(not_measured),
@@ -174,13 +182,30 @@ def _captured(directory: Path, history: _History) -> CapturedContext | None:
     if began.capture is None or began.capture_sha256 is None:
         return None
     capture = directory / began.capture
-    try:
-        found = hashlib.sha256(capture.read_bytes()).hexdigest()
-    except OSError as error:
-        raise InputError(f"expected the raw capture of the run at {capture}: {error.strerror}") from error
-    if found != began.capture_sha256:
-        raise InputError(f"{capture} is not the capture that the run began with: its sha256 differs from the record")
+    _stored(capture, began.capture_sha256, "the raw capture that the run began with")
     return CapturedContext(parsed=load(capture), capture=began.capture, capture_sha256=began.capture_sha256)
+
+
+def _stored(path: Path, sha256: str | None, what: str) -> bytes:
+    """Return the bytes of a file of the run. Raises ``InputError`` where they are not those that were recorded."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"expected {what} at {path}: {error.strerror}") from error
+    if hashlib.sha256(content).hexdigest() != sha256:
+        raise InputError(f"{path} is not {what}: its sha256 differs from the record")
+    return content
+
+
+def _checker(directory: Path, run: CheckerRun) -> MeltdownChecker:
+    """Return how the checker ran, and what it says; what keeps it from being read is a reason, and fails nothing."""
+    said, reason = CheckerOutput(version=None, findings=()), run.reason
+    if reason is None and run.output is not None:
+        try:
+            said = read_output(_stored(directory / run.output, run.output_sha256, "what the checker printed"))
+        except InputError as error:
+            reason = str(error)
+    return MeltdownChecker(**{**dict(run), "reason": reason}, version=said.version, findings=said.findings)
 
 
 def _nothing(history: _History) -> NotMeasured:

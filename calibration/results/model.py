@@ -14,6 +14,7 @@ from pydantic import Field
 
 from calibration.context.model import Context
 from calibration.evidence import PagesProof
+from calibration.formats.meltdown_checker import Finding
 from calibration.measurements import registry
 from calibration.measurements.base import Metric, Missing, Values
 from calibration.model import Model, UtcTime
@@ -88,6 +89,33 @@ class CapturedContext(Model):
     parsed: Context
     capture: str
     capture_sha256: str
+
+
+class CheckerRun(Model):
+    """How the operator's spectre-meltdown-checker ran on the SUT, before anything was measured.
+
+    ``output`` is what it printed, as it came (a path relative to the run's directory), ``stderr`` the end of what it
+    wrote for people; ``user_id`` is who it ran as. What is ``None`` was not come to. ``reason`` says why there is
+    nothing to be read in what it printed; it is ``None`` where it ended as it should.
+    """
+
+    started_at: UtcTime
+    duration_s: float
+    script_sha256: str | None
+    argv: tuple[str, ...] | None
+    user_id: int | None
+    rc: int | None
+    output: str | None
+    output_sha256: str | None
+    stderr: str
+    reason: str | None
+
+
+class MeltdownChecker(CheckerRun):
+    """The same, with what the checker says; ``version`` is its own, ``None`` where its output does not carry one."""
+
+    version: str | None
+    findings: tuple[Finding, ...]
 
 
 class Measurement(Model):
@@ -171,14 +199,16 @@ class RunDocument(Model):
     """Everything one run of one SUT established.
 
     ``context`` and ``plan`` are those that the run began with: ``None`` for a SUT that was never captured, and where
-    nothing was planned. ``readings`` are results read from what other programs printed; a document whose figures were
-    all read from a text that somebody else made says in ``imported`` where that is from.
+    nothing was planned. ``meltdown_checker`` is ``None`` where the operator gave no such script. ``readings`` are
+    results read from what other programs printed; a document whose figures were all read from a text that somebody else
+    made says in ``imported`` where that is from. These three are absent from documents older than them.
     """
 
     schema_version: Literal["run/1"]
     run: Run
     attempts: tuple[Attempt, ...]
     context: CapturedContext | None
+    meltdown_checker: MeltdownChecker | None = None
     plan: Plan | None
     measurements: tuple[Measurement, ...]
     not_measured: tuple[NotMeasured, ...]

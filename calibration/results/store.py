@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The store of run documents: ``<results>/<testbed>/<sut>/<run-id>/``; beside them ``<results>/references/``.
 
-A run's directory holds ``context.tar.gz`` (the raw capture), ``records.jsonl`` (what happened, appended step by step,
+A run's directory holds ``context.tar.gz`` (the raw capture), ``meltdown-checker.txt`` (what the operator's
+spectre-meltdown-checker printed, where there is one), ``records.jsonl`` (what happened, appended step by step,
 so that nothing measured is lost to a crash) and, once assembled, ``run.json``. A run document appears whole or not at
 all.
 """
@@ -35,11 +36,12 @@ from calibration.model import Model, UtcTime
 from calibration.plan import Plan, make_plan
 from calibration.preflight import Check, refusal
 from calibration.profiles import load_profile
-from calibration.results.model import Kernels, RunDocument
+from calibration.results.model import CheckerRun, Kernels, RunDocument
 from calibration.results.references import FOLDER, kept_shape
 from calibration.tuning import Change
 
 CAPTURE = "context.tar.gz"
+CHECKER_OUTPUT = "meltdown-checker.txt"
 RECORDS = "records.jsonl"
 RUN = "run.json"
 SCHEMA_FILE = Path(__file__).with_name("run-1.schema.json")
@@ -107,6 +109,13 @@ class KernelsRecord(Model):
     kernels: Kernels
 
 
+class CheckerRecord(Model):
+    """How the operator's spectre-meltdown-checker ran; what it printed is a file beside the records."""
+
+    record: Literal["meltdown_checker"] = "meltdown_checker"
+    checker: CheckerRun
+
+
 Outcome = Literal["ok", "failed", "timed_out", "killed"]
 
 
@@ -149,7 +158,7 @@ class EndRecord(Model):
 AttemptRecord = StartRecord | NotBegunRecord | ResumeRecord
 """Records that begin an attempt."""
 
-Record = AttemptRecord | KernelsRecord | StepRecord | NoteRecord | RestoredRecord | EndRecord
+Record = AttemptRecord | KernelsRecord | CheckerRecord | StepRecord | NoteRecord | RestoredRecord | EndRecord
 _RECORD: TypeAdapter[Record] = TypeAdapter(Annotated[Record, Field(discriminator="record")])
 
 BEGINNINGS = tuple(each.model_fields["record"].default for each in get_args(AttemptRecord))
@@ -554,6 +563,23 @@ def record_kernels(directory: Path, kernels: Kernels) -> None:
                 "this checkout builds another. Resume with the version of then, or begin a new run"
             )
     _append(directory, KernelsRecord(kernels=kernels))
+
+
+def has_checker(directory: Path) -> bool:
+    """Return whether the run in *directory* has a record of the checker: it is run once, not with every attempt."""
+    return any(each.record == "meltdown_checker" for each in _parsed(directory, _KIND))
+
+
+def record_checker(directory: Path, checker: CheckerRun, output: bytes | None) -> None:
+    """Keep *output*, what the checker printed, and record how it ran. Raises like ``record_step``."""
+    if output is not None:
+        try:
+            _write(directory / CHECKER_OUTPUT, output)
+        except OSError as error:
+            raise _unwritable(directory, error) from error
+        kept = {"output": CHECKER_OUTPUT, "output_sha256": hashlib.sha256(output).hexdigest()}
+        checker = checker.model_copy(update=kept)
+    _append(directory, CheckerRecord(checker=checker))
 
 
 def record_step(directory: Path, record: StepRecord) -> None:

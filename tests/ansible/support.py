@@ -12,6 +12,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import Any
+
+import ansible.module_utils
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
@@ -148,6 +151,28 @@ def run(command: list[str], environment: dict[str, str]) -> Ended:
     return Ended(done.returncode, done.stdout)
 
 
+def inventory_of(lab: Lab, hosts: dict[str, dict[str, Any]], profile: Path = TINY) -> Path:
+    """Write an inventory of SUTs that are all this machine, each with a reservation of its own."""
+    common = {
+        "ansible_connection": "local",
+        "ansible_python_interpreter": sys.executable,
+        "calibration_remote_base": str(lab.remote),
+        "calibration_results_dir": str(lab.results),
+        "calibration_profile": str(profile),
+        "reserve_path": str(lab.remote / "reservation-{{ inventory_hostname }}"),
+        "report_site": False,
+    }
+    path = lab.directory / "hosts.json"
+    path.write_text(json.dumps({"all": {"hosts": hosts, "vars": common}}))
+    return path
+
+
+def calibrate(lab: Lab, inventory: Path, *options: str) -> Ended:
+    """Run ``calibration run`` on *inventory*: its exit codes are those of the command."""
+    command = [sys.executable, "-m", "calibration.cli", "run", "-i", str(inventory), *options]
+    return run(command, lab.environment())
+
+
 def processes_of(directory: Path) -> list[str]:
     """Return the processes that name *directory* in their command line."""
     found = []
@@ -159,6 +184,10 @@ def processes_of(directory: Path) -> list[str]:
         if re.search(re.escape(str(directory)) + r"\b", command) and int(each.parent.name) != os.getpid():
             found.append(f"process {each.parent.name}: {command}")
     return found
+
+
+MODULE_UTILS = ROOT / "ansible" / "plugins" / "module_utils"
+ansible.module_utils.__path__.append(str(MODULE_UTILS))  # where Ansible itself is told to look by ansible.cfg
 
 
 def load_plugin(kind: str, name: str) -> ModuleType:

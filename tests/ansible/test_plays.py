@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The three plays: what a SUT that cannot be measured leaves, that no SUT waits for another, and what resuming does."""
 
-import json
 import os
 import signal
 import subprocess
@@ -12,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support import PATIENCE_S, ROOT, TINY, TWO, Ended, Lab, load_plugin, processes_of, run
+from support import PATIENCE_S, ROOT, TINY, TWO, Lab, calibrate, inventory_of, load_plugin, processes_of
 
 from calibration.results.store import StepRecord, read_run, records
 
@@ -57,34 +56,12 @@ exec /bin/sh -c "$command"
 """
 
 
-def inventory_of(lab: Lab, hosts: dict[str, dict[str, Any]], profile: Path = TINY) -> Path:
-    """Write an inventory of SUTs that are all this machine, each with a reservation of its own."""
-    common = {
-        "ansible_connection": "local",
-        "ansible_python_interpreter": sys.executable,
-        "calibration_remote_base": str(lab.remote),
-        "calibration_results_dir": str(lab.results),
-        "calibration_profile": str(profile),
-        "reserve_path": str(lab.remote / "reservation-{{ inventory_hostname }}"),
-        "report_site": False,
-    }
-    path = lab.directory / "hosts.json"
-    path.write_text(json.dumps({"all": {"hosts": hosts, "vars": common}}))
-    return path
-
-
 def over(lab: Lab, name: str, script: str, **places: Path) -> dict[str, Any]:
     """Return the variables of a SUT that is reached through a stand-in for ssh."""
     ssh = lab.directory / name
     ssh.write_text(script.format(**places))
     ssh.chmod(0o755)
     return {"ansible_connection": "ssh", "ansible_ssh_executable": str(ssh)}
-
-
-def calibrate(lab: Lab, inventory: Path, *options: str) -> Ended:
-    """Run ``calibration run`` on *inventory*: its exit codes are those of the command."""
-    command = [sys.executable, "-m", "calibration.cli", "run", "-i", str(inventory), *options]
-    return run(command, lab.environment())
 
 
 def wait_until(condition: Any, process: subprocess.Popen[bytes], log: Path) -> None:

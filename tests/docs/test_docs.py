@@ -25,9 +25,9 @@ from calibration.cli import calibration as command_line
 from calibration.measurements import registry
 from calibration.preflight import CHECKS
 from calibration.profiles import load_profile, profile_names
-from calibration.results.model import RunDocument
+from calibration.results.model import CheckerRun, RunDocument
 from calibration.results.readings import INCONSISTENCIES
-from calibration.results.store import KernelsRecord, NoteRecord, StartRecord, StepRecord
+from calibration.results.store import CheckerRecord, KernelsRecord, NoteRecord, StartRecord, StepRecord
 from calibration.sutprobe import ProbeDocument
 from calibration.validity import SEVERITIES
 
@@ -307,7 +307,8 @@ def test_every_field_of_a_record_is_described() -> None:
     page = parsed(DOCS / "results" / "records.rst")
     described = literals(page)
     envelope = {"schema" if name == "schema_" else name for name in ProbeDocument.model_fields}
-    records = {name for model in (StartRecord, KernelsRecord, StepRecord, NoteRecord) for name in model.model_fields}
+    models = (StartRecord, KernelsRecord, CheckerRecord, StepRecord, NoteRecord)
+    records = set().union(*(model.model_fields for model in models)) | set(CheckerRun.model_fields)
     assert sorted((envelope | records) - described) == []
 
 

@@ -4,6 +4,7 @@
 Where a test needs a shape that no recording has (more nodes, more CPUs), it is derived here from the recorded figures.
 """
 
+import hashlib
 import json
 import shutil
 from datetime import UTC, datetime
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from calibration.context import load
+from calibration.formats.meltdown_checker import read_output
 from calibration.measurements import declaration
 from calibration.measurements.bandwidth_matrix import BandwidthMatrixValues
 from calibration.measurements.base import Missing, Step
@@ -20,7 +22,16 @@ from calibration.measurements.latency_matrix import LatencyMatrixValues
 from calibration.plan import Plan
 from calibration.preflight import Check
 from calibration.report.page import render
-from calibration.results.model import Attempt, CapturedContext, Kernels, Measurement, NotMeasured, Run, RunDocument
+from calibration.results.model import (
+    Attempt,
+    CapturedContext,
+    Kernels,
+    Measurement,
+    MeltdownChecker,
+    NotMeasured,
+    Run,
+    RunDocument,
+)
 from calibration.results.store import RUN
 from calibration.statistics import Estimate
 from calibration.sutprobe import read_document
@@ -137,6 +148,28 @@ def run_document(machine: str = MACHINE, names: tuple[str, ...] | None = None, *
         ),
         verdicts=(),
     )
+
+
+def checked_document(recorded: str = "0.46.json", **changes: Any) -> RunDocument:
+    """Return a run in which the operator's checker printed the output *recorded*; *changes* replaces its fields."""
+    raw = (FIXTURES / "meltdown_checker" / recorded).read_bytes()
+    said = read_output(raw)
+    fields: dict[str, Any] = {
+        "started_at": datetime(2026, 1, 2, 3, 4, 6, tzinfo=UTC),
+        "duration_s": 2.5,
+        "script_sha256": "89" * 32,
+        "argv": ("/bin/sh", "spectre-meltdown-checker.sh", "--batch", "json"),
+        "user_id": 0,
+        "rc": 2,
+        "output": "meltdown-checker.txt",
+        "output_sha256": hashlib.sha256(raw).hexdigest(),
+        "stderr": "",
+        "reason": None,
+        "version": said.version,
+        "findings": said.findings,
+    }
+    checker = MeltdownChecker(**{**fields, **changes})
+    return run_document(names=()).model_copy(update={"meltdown_checker": checker})
 
 
 def not_begun_document() -> RunDocument:

@@ -28,6 +28,7 @@ from report_documents import (
     HERE,
     as_bytes,
     attempt,
+    checked_document,
     flagged,
     index_of,
     not_begun_document,
@@ -53,7 +54,7 @@ from tests.walk import estimates
 
 BLESS = os.environ.get("CALIBRATION_BLESS") == "1"
 
-PUBLISHED = ["Linux cmdline", "Linux uname", *SECTIONS]
+PUBLISHED = ["Linux cmdline", "Linux uname", "Spectre and Meltdown", *SECTIONS]
 """The sections of the pages that these replace, in their order."""
 
 directives.register_directive("rst-class", Class)  # type: ignore[no-untyped-call]
@@ -88,6 +89,7 @@ def section(tree: nodes.document, title: str) -> nodes.section:
 
 CASES = {
     "every-kind": run_document,
+    "meltdown-checker": checked_document,
     "not-begun": not_begun_document,
     "nothing-measured": lambda: run_document(names=(), status="interrupted"),
     "synthetic-shape-eight-nodes-invalid": lambda: _invalid_matrix(with_nodes(with_cpus(run_document(), 6), 8)),

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The store: nothing half-written, nothing lost, nothing believed that is not valid on disk."""
 
+import hashlib
 import json
 import os
 import resource
@@ -15,8 +16,9 @@ from calibration.errors import EnvironmentLacksError, InputError
 from calibration.preflight import Check
 from calibration.results import store
 from calibration.results.assemble import assemble
-from calibration.results.model import Kernels
+from calibration.results.model import CheckerRun, Kernels
 from calibration.results.store import (
+    CHECKER_OUTPUT,
     RECORDS,
     RUN,
     SCHEMA_FILE,
@@ -25,11 +27,13 @@ from calibration.results.store import (
     begin,
     complete_suts,
     find_runs,
+    has_checker,
     json_schema,
     new_run_id,
     newest_missing,
     outstanding,
     read_run,
+    record_checker,
     record_end,
     record_kernels,
     record_not_begun,
@@ -545,3 +549,82 @@ def test_the_newest_run_with_something_missing_is_found(tmp_path: Path) -> None:
     assert newest_missing(tmp_path, ["s1", "s2"]) == "r1"
     with pytest.raises(InputError, match="expected a run identifier"):
         complete_suts(tmp_path, "../r2")
+
+
+CHECKED = (FIXTURES / "meltdown_checker" / "0.46.json").read_bytes()
+
+
+def checker_run(**changes: Any) -> CheckerRun:
+    fields: dict[str, Any] = {
+        "started_at": NOW,
+        "duration_s": 2.5,
+        "script_sha256": "2" * 64,
+        "argv": ("/bin/sh", "spectre-meltdown-checker.sh", "--batch", "json"),
+        "user_id": 0,
+        "rc": 2,
+        "output": None,
+        "output_sha256": None,
+        "stderr": "accuracy might be reduced",
+        "reason": None,
+    }
+    return CheckerRun(**{**fields, **changes})
+
+
+def test_what_the_checker_printed_is_kept_and_read(begun: store.BegunRun) -> None:
+    directory = Path(begun.directory)
+    assert not has_checker(directory)
+    record_checker(directory, checker_run(), CHECKED)
+    assert has_checker(directory)
+    assert (directory / CHECKER_OUTPUT).read_bytes() == CHECKED
+    document = assemble(directory, now=NOW)
+    assert read_run(directory) == document
+    checker = document.meltdown_checker
+    assert checker is not None
+    assert checker.output == CHECKER_OUTPUT
+    assert checker.output_sha256 == hashlib.sha256(CHECKED).hexdigest()
+    assert (checker.reason, checker.version, len(checker.findings)) == (None, None, 16)
+    assert {name: value for name, value in checker_run() if name not in {"output", "output_sha256"}}.items() <= dict(
+        checker
+    ).items()
+
+
+def test_a_checker_that_has_no_answer_has_its_reason(begun: store.BegunRun) -> None:
+    directory = Path(begun.directory)
+    record_checker(directory, checker_run(rc=None, reason="it was not over after 120 s"), b"[")
+    checker = assemble(directory, now=NOW).meltdown_checker
+    assert checker is not None
+    assert (checker.reason, checker.findings) == ("it was not over after 120 s", ())
+    assert (directory / CHECKER_OUTPUT).read_bytes() == b"["
+
+
+def test_a_checker_that_never_ran_leaves_no_file(begun: store.BegunRun) -> None:
+    directory = Path(begun.directory)
+    record_checker(directory, checker_run(argv=None, user_id=None, rc=None, reason="no such script"), None)
+    checker = assemble(directory, now=NOW).meltdown_checker
+    assert checker is not None
+    assert (checker.output, checker.output_sha256, checker.reason) == (None, None, "no such script")
+    assert not (directory / CHECKER_OUTPUT).exists()
+
+
+@pytest.mark.parametrize("harm", ["garbage", "another", "gone"])
+def test_an_output_that_cannot_be_read_is_a_reason_and_fails_nothing(begun: store.BegunRun, harm: str) -> None:
+    directory = Path(begun.directory)
+    record_checker(directory, checker_run(), b"modprobe: not found" if harm == "garbage" else CHECKED)
+    if harm == "another":
+        (directory / CHECKER_OUTPUT).write_bytes(CHECKED.replace(b"true", b"false"))
+    elif harm == "gone":
+        (directory / CHECKER_OUTPUT).unlink()
+    checker = assemble(directory, now=NOW).meltdown_checker
+    assert checker is not None
+    assert checker.findings == ()
+    reasons = {"garbage": "expected a line such as", "another": "sha256 differs", "gone": "No such file"}
+    assert reasons[harm] in str(checker.reason)
+
+
+def test_a_document_older_than_the_checker_is_valid(begun: store.BegunRun) -> None:
+    directory = Path(begun.directory)
+    assert assemble(directory, now=NOW).meltdown_checker is None
+    content = json.loads((directory / RUN).read_text(encoding="utf-8"))
+    del content["meltdown_checker"]
+    (directory / RUN).write_text(json.dumps(content), encoding="utf-8")
+    assert validate(directory / RUN).meltdown_checker is None

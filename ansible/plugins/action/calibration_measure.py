@@ -29,9 +29,12 @@ from ansible import constants as C
 sys.path.append(os.path.abspath(__file__ + "/../../plugin_utils"))
 
 from calibration_plugins import (
+    REASON_KEPT,
     UNDERSTANDING,
     AnswerTooLongError,
+    GivenUp,
     SutAction,
+    backstop,
     bounded_memory,
     end_children,
     end_with_controller,
@@ -57,35 +60,11 @@ LOST_ONCE = 1
 RECONNECT_PAUSE_S = 2.0
 """Between two tries to reach a SUT whose connection was lost; nothing measures there meanwhile."""
 
-REASON_KEPT = 4000
-"""Characters of a step's reason that are kept: it is shown to people, on the page as well."""
-
 LOST_TWICE = 2
 """After so many lost connections in a row the steps that follow are not tried: each try costs a connection timeout."""
 
 NO_TERMINAL = b"\n"
 """Any input makes Ansible ask for no terminal on the SUT: through one, with become, both outputs arrive as one."""
-
-
-class GivenUp(BaseException):
-    """The step was not over at its deadline and the grace after it; no ``except Exception`` on the way may keep it."""
-
-
-def give_up(*_):
-    """Interrupt whatever waits for the SUT."""
-    raise GivenUp
-
-
-@contextlib.contextmanager
-def backstop(seconds):
-    """Raise ``GivenUp`` in the block when it takes longer than *seconds*."""
-    previous = signal.signal(signal.SIGALRM, give_up)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, previous)
 
 
 def refuse_constant(name):

@@ -123,6 +123,9 @@ ANSWER_BYTES = 1 << 20
 SAID_CHARACTERS = 20_000
 """Characters kept of what a program on a SUT wrote for people: the end of it, where the reason stands."""
 
+REASON_KEPT = 4000
+"""Characters of a reason that are kept: it is shown to people, on the page as well."""
+
 GATHERING = 4
 """Gathering an answer takes up to so many times its size: in pieces, joined, as text."""
 
@@ -182,6 +185,27 @@ def end_children():
     for child in children:
         with contextlib.suppress(OSError):  # ended by itself, or another user's since it became one
             os.kill(child, signal.SIGTERM)
+
+
+class GivenUp(BaseException):
+    """What was asked of a SUT was not over in its time; no ``except Exception`` on the way may keep it."""
+
+
+def give_up(*_):
+    """Interrupt whatever waits for the SUT."""
+    raise GivenUp
+
+
+@contextlib.contextmanager
+def backstop(seconds):
+    """Raise ``GivenUp`` in the block when it takes longer than *seconds*."""
+    previous = signal.signal(signal.SIGALRM, give_up)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
 
 
 KINDS = {"bool": bool, "dict": dict, "float": (int, float), "int": int, "list": list, "path": str, "str": str}

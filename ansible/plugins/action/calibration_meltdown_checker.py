@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the operator's spectre-meltdown-checker on the SUT, and keeps what it prints beside the capture of the run.
+
+Arguments: ``script`` (path on the controller), ``path`` (of the run's private directory on the SUT), ``directory`` (of
+the run, on the controller), ``reservation`` (of the SUT), ``lease_s`` (how long it lasts beyond the checker) and
+``timeout_s``. What goes wrong with the checker is recorded and fails nothing: the run was not begun for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import sys
+import time
+from base64 import b64encode
+from datetime import UTC, datetime
+from pathlib import Path
+
+from ansible.errors import AnsibleError
+
+from ansible import constants as C
+
+sys.path.append(os.path.abspath(__file__ + "/../../plugin_utils"))
+
+from calibration_plugins import (
+    REASON_KEPT,
+    SAID_CHARACTERS,
+    GivenUp,
+    SutAction,
+    backstop,
+    end_children,
+    end_with_controller,
+)
+
+from calibration.errors import CalibrationError, EnvironmentLacksError, InputError
+from calibration.formats.meltdown_checker import ENDED_WELL
+from calibration.reservation import REASONS, Reservation, guarded
+from calibration.results import store
+from calibration.results.model import CheckerRun
+from calibration.text import message
+
+GRACE_S = 60.0
+"""Until the SUT is given up once the checker must have been ended there: for the way there and back."""
+
+MAX_SCRIPT_BYTES = 4 << 20
+"""The script has a tenth of this; what is longer is another file."""
+
+
+class ActionModule(SutAction):
+    """Run the checker once."""
+
+    SPEC = {
+        "argument_spec": {
+            "script": {"type": "path", "required": True},
+            "path": {"type": "str", "required": True},
+            "directory": {"type": "path", "required": True},
+            "reservation": {"type": "dict", "required": True},
+            "lease_s": {"type": "float", "required": True},
+            "timeout_s": {"type": "float", "required": True},
+        }
+    }
+
+    def act(self, arguments):
+        """Return whether the checker was run, or tried. Fails only where that cannot be recorded."""
+        directory = Path(arguments["directory"])
+        if store.has_checker(directory):
+            return {}
+        end_with_controller()
+        started_at, began = datetime.now(UTC), time.monotonic()
+        self.known = {"script_sha256": None, "argv": None, "user_id": None, "rc": None, "stderr": ""}
+        output, reason = None, None
+        try:
+            output = self.printed(arguments)
+            self.check_end()
+        except CalibrationError as error:
+            reason = str(error)[:REASON_KEPT]
+        run = CheckerRun(
+            started_at=started_at,
+            duration_s=round(time.monotonic() - began, 3),
+            output=None,
+            output_sha256=None,
+            reason=reason,
+            **self.known,
+        )
+        store.record_checker(directory, run, output)
+        if reason:
+            said = f"{self.task_vars['inventory_hostname']}: the Spectre and Meltdown checker has no answer: {reason}"
+            self._display.display(message(said), color=C.COLOR_WARN)
+        return {"changed": True}
+
+    def printed(self, arguments):
+        """Return what the checker printed on the SUT. Raises CalibrationError where it did not run, or not as given."""
+        content = read_script(arguments["script"])
+        self.known["script_sha256"] = hashlib.sha256(content).hexdigest()
+        timeout_s = arguments["timeout_s"]
+        limit_s = timeout_s + GRACE_S
+        try:
+            with backstop(limit_s):
+                self.hold(arguments, limit_s)
+                answer = self.ask(
+                    "sut_meltdown_checker",
+                    {"path": arguments["path"], "content": b64encode(content).decode(), "timeout_s": timeout_s},
+                )
+        except GivenUp:
+            end_children()
+            with contextlib.suppress(AnsibleError, OSError):
+                self._connection.close()
+            raise EnvironmentLacksError(f"given up after {limit_s:g} s without any answer from the SUT") from None
+        except (AnsibleError, OSError) as error:
+            raise EnvironmentLacksError(f"the checker could not be started: {error}") from error
+        if answer.get("failed"):
+            raise EnvironmentLacksError(answer.get("msg") or "the checker could not be started")
+        wanted, found = self.known["script_sha256"], answer.get("sha256")
+        if found != wanted:
+            raise EnvironmentLacksError(f"expected the script with sha256 {wanted} on the SUT, found {found or 'none'}")
+        self.known |= {
+            "argv": tuple(str(each) for each in answer.get("argv") or ()),
+            "user_id": answer.get("user_id"),
+            "rc": answer.get("rc"),
+            "stderr": str(answer.get("stderr") or "")[-SAID_CHARACTERS:],
+        }
+        self.fault = answer.get("fault")
+        return store.decode_capture(str(answer.get("output")))
+
+    def hold(self, arguments, limit_s):
+        """Have the SUT stay reserved while the checker runs. Raises EnvironmentLacksError where it is not any more."""
+        reservation = Reservation.model_validate(arguments["reservation"])
+        command = guarded([":"], reservation, lease_s=limit_s + arguments["lease_s"])
+        answer = self._low_level_execute_command(command)
+        if answer["rc"] != 0:
+            raise EnvironmentLacksError(REASONS.get(answer["rc"]) or self.said(answer))
+
+    def check_end(self):
+        """Raise EnvironmentLacksError where the checker did not end as it does when it has an answer."""
+        code, stderr = self.known["rc"], self.known["stderr"].strip()
+        said = f"; it said: {stderr}" if stderr else ""
+        if self.fault is not None:
+            raise EnvironmentLacksError(f"the checker was ended: {self.fault}{said}")
+        if code not in ENDED_WELL:
+            raise EnvironmentLacksError(f"expected the checker to end with exit code 0, 2 or 3, found {code}{said}")
+
+
+def read_script(path):
+    """Return the bytes of the script. Raises InputError where there is none."""
+    try:
+        with open(path, "rb") as stream:
+            content = stream.read(MAX_SCRIPT_BYTES + 1)
+    except OSError as error:
+        raise InputError(
+            f"expected spectre-meltdown-checker at {path} on the controller: {error.strerror}; "
+            "set context_meltdown_checker to where it is, or leave it empty"
+        ) from error
+    if len(content) > MAX_SCRIPT_BYTES:
+        raise InputError(f"expected a script of at most {MAX_SCRIPT_BYTES} bytes at {path}, found a longer file")
+    return content

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a page says about the vulnerabilities of a SUT's processors: the kernel's words, the checker's beside them."""
+
+from dataclasses import dataclass
+
+from calibration.context.model import Context
+from calibration.context.vulnerabilities import DIRECTORY, NO_FILE, State, Vulnerability, left_open, vulnerabilities
+from calibration.formats.meltdown_checker import Finding
+from calibration.results.model import MeltdownChecker
+from calibration.text import visible
+
+VERDICTS = {False: "NOT VULNERABLE", True: "VULNERABLE", None: "UNKNOWN"}
+"""As the published pages word them, by whether a vulnerability is open."""
+
+MARKS = {False: "OK", True: "KO", None: "??"}
+"""The same in their summary."""
+
+_OPEN: dict[State | None, bool | None] = {"not_affected": False, "mitigated": False, "vulnerable": True}
+
+_COUNTED: dict[State | None, str] = {
+    "vulnerable": "vulnerable",
+    "mitigated": "mitigated",
+    "unknown": "unknown to the kernel",
+    "not_affected": "not affected",
+    None: "of which the kernel does not say",
+}
+"""How many there are of each, worst first."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One vulnerability: its name, lines about it, and marks; ``checker_mark`` is None where there is no finding."""
+
+    label: str
+    lines: tuple[str, ...]
+    mark: str
+    checker_mark: str | None
+    contradicted: bool
+
+
+def entries(context: Context, checker: MeltdownChecker | None) -> list[Entry]:
+    """Return an entry for each vulnerability that the table, the kernel or the checker knows, in this order."""
+    findings = {} if checker is None else {each.cve: each for each in checker.findings}
+    known = vulnerabilities(context)
+    named = {each.cve for each in known}
+    more = [
+        Vulnerability(file=None, cve=cve, name=each.name or cve, state=None, text=None, reason=NO_FILE)
+        for cve, each in findings.items()
+        if cve not in named
+    ]
+    return [_entry(each, None if each.cve is None else findings.get(each.cve)) for each in (*known, *more)]
+
+
+def _entry(known: Vulnerability, finding: Finding | None) -> Entry:
+    is_open = _OPEN.get(known.state)
+    contradicted = finding is not None and {is_open, finding.vulnerable} == {True, False}
+    lines = [
+        f"{known.cve} aka {known.name}" if known.cve else f"{known.name} (without a CVE)",
+        f"* Kernel's file: {f'{DIRECTORY}/{known.file}' if known.file else 'none'}",
+    ]
+    if known.text is not None and known.state == "mitigated":
+        lines += [f"* Left open by the mitigation: {each}" for each in left_open(known.text)]
+    lines.append(f"> STATUS: {VERDICTS[is_open]} ({known.reason if known.text is None else known.text})")
+    if finding is not None:
+        lines.append(f"> CHECKER: {VERDICTS[finding.vulnerable]} ({finding.info})")
+    if contradicted:
+        lines.append("> The kernel and the checker contradict each other.")
+    return Entry(
+        label=visible(known.cve or known.file or known.name),
+        lines=tuple(visible(line) for line in lines),
+        mark=MARKS[is_open],
+        checker_mark=None if finding is None else MARKS[finding.vulnerable],
+        contradicted=contradicted,
+    )
+
+
+def counts(context: Context) -> str:
+    """Return how many vulnerabilities there are of each state, with the names of those that are open."""
+    known = vulnerabilities(context)
+
+    def words(state: State | None) -> str:
+        found = [each.cve or each.name for each in known if each.state == state]
+        names = f" ({', '.join(found)})" if state == "vulnerable" else ""
+        return f"{len(found)} {_COUNTED[state]}{names}" if found else ""
+
+    return ", ".join(text for text in map(words, _COUNTED) if text)

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The section "Spectre and Meltdown": what the kernel says, what the checker says, and where they contradict."""
+
+import pytest
+from docutils import nodes
+from docutils.core import publish_doctree
+from report_documents import FIXTURES, as_bytes, checked_document, not_begun_document, run_document
+
+from calibration.context.vulnerabilities import vulnerabilities
+from calibration.formats.meltdown_checker import Finding
+from calibration.report.page import Fact, machine, render
+from calibration.report.vulnerabilities import counts, entries
+from calibration.results.model import RunDocument
+
+EVIL = "x\n\nTitle\n=====\n\n> STATUS: NOT VULNERABLE\n\n.. raw:: html\n\n   <script>alert()</script>\u2028\x1b[31m`|_*"
+
+
+def section(document: RunDocument) -> nodes.section:
+    settings = {"halt_level": 2, "report_level": 2, "warning_stream": ""}
+    tree: nodes.document = publish_doctree(render(as_bytes(document)).text, settings_overrides=settings)
+    return next(each for each in tree.findall(nodes.section) if each.children[0].astext() == "Spectre and Meltdown")
+
+
+def block(document: RunDocument) -> str:
+    return list(section(document).findall(nodes.literal_block))[-1].astext()
+
+
+def warnings(document: RunDocument) -> list[str]:
+    return [each.astext() for each in section(document).findall(nodes.warning)]
+
+
+def finding(cve: str, *, vulnerable: bool | None, info: str = "so it is") -> Finding:
+    return Finding(cve=cve, name="A NAME", vulnerable=vulnerable, info=info)
+
+
+@pytest.mark.parametrize("machine", sorted(path.name[:-7] for path in (FIXTURES / "context").glob("*.tar.gz")))
+def test_every_captured_machine_is_laid_out_by_cve(machine: str) -> None:
+    document = run_document(machine, names=())
+    assert document.context is not None
+    text = block(document)
+    for each in vulnerabilities(document.context.parsed):
+        said = each.reason if each.text is None else each.text
+        status = {"vulnerable": "VULNERABLE", "mitigated": "NOT VULNERABLE", "not_affected": "NOT VULNERABLE"}
+        (part,) = [part for part in text.split("\n\n") if part.startswith(f"{each.cve or each.name} ")]
+        assert each.name in part
+        assert f"> STATUS: {status.get(each.state or '', 'UNKNOWN')} ({said})" in part.splitlines()
+        assert f"* Kernel's file: /sys/devices/system/cpu/vulnerabilities/{each.file}" in part or each.file is None
+    assert "CHECKER" not in text
+    assert "gave no spectre-meltdown-checker" in section(document).astext()
+
+
+def test_the_summary_has_a_mark_for_each() -> None:
+    document = checked_document()
+    assert document.context is not None
+    summary, checked = block(document).splitlines()[-2:]
+    assert summary.startswith("> SUMMARY: CVE-2017-5753:OK CVE-2017-5715:OK CVE-2017-5754:OK CVE-2018-3640:?? ")
+    assert " old_microcode:" in summary
+    assert len(summary.split()) == 2 + len(entries(document.context.parsed, document.meltdown_checker))
+    assert checked.startswith("> CHECKER SUMMARY: CVE-2017-5753:OK CVE-2017-5715:KO ")
+    assert len(checked.split()) == 3 + 16
+
+
+@pytest.mark.parametrize(
+    ("cve", "vulnerable", "contradicted"),
+    [
+        ("CVE-2017-5754", True, True),  # the kernel: Mitigation: PTI
+        ("CVE-2017-5754", False, False),
+        ("CVE-2017-5754", None, False),
+        ("CVE-2018-3639", False, True),  # Vulnerable
+        ("CVE-2018-3639", True, False),
+        ("CVE-2019-11135", True, True),  # Not affected
+        ("CVE-2020-0543", True, False),  # Unknown: Dependent on hypervisor status
+        ("CVE-2018-3640", True, False),  # the kernel has no file about it
+    ],
+)
+def test_a_contradiction_is_said_and_nothing_else_is(cve: str, vulnerable: bool | None, *, contradicted: bool) -> None:
+    document = checked_document(findings=(finding(cve, vulnerable=vulnerable),))
+    said = "contradict each other"
+    assert ([said in each and cve in each for each in warnings(document)] == [True]) == contradicted
+    (part,) = [part for part in block(document).split("\n\n") if part.startswith(cve)]
+    assert (said in part) == contradicted
+
+
+def test_what_the_checker_alone_knows_is_shown() -> None:
+    text = block(checked_document(findings=(finding("CVE-2023-20593", vulnerable=True),)))
+    assert (
+        "CVE-2023-20593 aka A NAME\n"
+        "* Kernel's file: none\n"
+        "> STATUS: UNKNOWN (the kernel has no file about it)\n"
+        "> CHECKER: VULNERABLE (so it is)\n"
+    ) in text
+
+
+def test_a_checker_without_an_answer_says_why() -> None:
+    document = checked_document(findings=(), reason="it was not over after 120 s", rc=None, output=None)
+    assert warnings(document) == ["The checker has no answer: it was not over after 120 s"]
+    assert "CHECKER" not in block(document)
+    document = checked_document(
+        findings=(), reason="no such script", argv=None, user_id=None, rc=None, output=None, script_sha256=None
+    )
+    assert warnings(document) == ["The checker has no answer: no such script"]
+    assert "kept as" not in section(document).astext()
+
+
+def test_an_ordinary_user_and_a_version_are_named() -> None:
+    text = section(checked_document("format-1.json", user_id=1000)).astext()
+    assert "spectre-meltdown-checker 26.21.0522789 ran on" in text
+    assert "as user id 1000" in text
+
+
+def test_a_run_without_a_capture_says_so() -> None:
+    assert section(not_begun_document()).astext().endswith("The SUT was not captured.")
+
+
+def test_what_a_mitigation_leaves_open_has_its_line() -> None:
+    document = run_document(names=())
+    assert document.context is not None
+    parsed = document.context.parsed
+    words = {**parsed.mitigations, "mds": "Mitigation: Clear CPU buffers; SMT vulnerable"}
+    context = document.context.model_copy(update={"parsed": parsed.model_copy(update={"mitigations": words})})
+    assert "* Left open by the mitigation: SMT vulnerable\n" in block(document.model_copy(update={"context": context}))
+
+
+def test_nothing_that_a_checker_says_becomes_markup() -> None:
+    clean = section(checked_document())
+    document = checked_document(
+        version=EVIL,
+        findings=(finding("CVE-2017-5715", vulnerable=True, info=EVIL), finding("CVE-2099-1234", vulnerable=None)),
+        argv=("/bin/sh", EVIL),
+        output=EVIL,
+        script_sha256=EVIL,
+    )
+    poisoned = section(document)
+    for kind in (nodes.section, nodes.literal_block, nodes.warning, nodes.raw, nodes.reference, nodes.system_message):
+        assert len(list(poisoned.findall(kind))) == len(list(clean.findall(kind))), kind
+    assert "<script>" in poisoned.astext(), "what was said must still be seen"
+    assert not {"\x1b", "\u2028"} & set(poisoned.astext())
+    assert "> STATUS: NOT VULNERABLE" not in block(document).splitlines()
+
+
+def test_the_machines_table_counts_them_and_points_to_the_section() -> None:
+    document = run_document(names=())
+    assert document.context is not None
+    context = document.context.parsed
+    text = (
+        "5 vulnerable (CVE-2018-3639, CVE-2018-12126, CVE-2018-12130, CVE-2018-12127, CVE-2019-11091), 7 mitigated, "
+        "4 unknown to the kernel, 9 not affected, 4 of which the kernel does not say"
+    )
+    assert counts(context) == text
+    assert sum((5, 7, 4, 9, 4)) == len(vulnerabilities(context))
+    assert Fact("Vulnerabilities", f"{text}; see Spectre and Meltdown") in machine(context)
+    silent = context.model_copy(update={"mitigations": {}})
+    assert counts(silent) == f"{len(vulnerabilities(silent))} of which the kernel does not say"

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kernel's words about vulnerabilities mean what they say, and what it does not say is never "not affected"."""
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from calibration.context import load
+from calibration.context.vulnerabilities import (
+    DIRECTORY,
+    KNOWN,
+    NO_FILE,
+    Vulnerability,
+    left_open,
+    state_of,
+    vulnerabilities,
+)
+from calibration.formats.meltdown_checker import CVE
+from tests.unit.context.conftest import FIXTURES
+
+MAINLINE = {
+    "gather_data_sampling": 1,
+    "ghostwrite": 1,
+    "indirect_target_selection": 1,
+    "itlb_multihit": 1,
+    "l1tf": 2,
+    "mds": 4,
+    "meltdown": 1,
+    "mmio_stale_data": 3,
+    "old_microcode": 0,
+    "reg_file_data_sampling": 1,
+    "retbleed": 2,
+    "spec_rstack_overflow": 1,
+    "spec_store_bypass": 1,
+    "spectre_v1": 1,
+    "spectre_v2": 1,
+    "srbds": 1,
+    "tsa": 2,
+    "tsx_async_abort": 1,
+    "vmscape": 1,
+}
+"""The files of drivers/base/cpu.c, and how many CVEs each is about."""
+
+MakeRoot = Callable[[dict[str, str]], Path]
+
+MACHINES = sorted(FIXTURES.glob("*.tar.gz"))
+
+
+def found(path: Path) -> dict[str, Vulnerability]:
+    rows = vulnerabilities(load(path))
+    by_label = {each.cve or each.name: each for each in rows}
+    assert len(by_label) == len(rows)
+    return by_label
+
+
+def test_the_table_has_every_file_of_the_kernel_and_every_cve_once() -> None:
+    assert Counter(each.file for each in KNOWN if each.file and each.cve) == {
+        name: count for name, count in MAINLINE.items() if count
+    }
+    assert {each.file for each in KNOWN if each.file} == set(MAINLINE)
+    cves = [each.cve for each in KNOWN if each.cve]
+    assert len(set(cves)) == len(cves)
+    assert all(CVE.fullmatch(each) for each in cves)
+    assert all(each.name.strip() for each in KNOWN)
+
+
+@pytest.mark.parametrize("path", MACHINES, ids=lambda path: path.name)
+def test_every_captured_machine_says_all_there_is(path: Path) -> None:
+    context = load(path)
+    rows = vulnerabilities(context)
+    assert {each.file: each.text for each in rows if each.text is not None} == context.mitigations
+    for each in rows:
+        assert (each.text is None) == (each.state is None) == (each.reason is not None)
+        if each.text is not None:
+            begins = {"not_affected": "Not affected", "mitigated": "Mitigation", "vulnerable": "Vulnerable"}
+            wanted = begins.get(each.state or "", "Unknown")
+            assert each.text.removeprefix("KVM: ").startswith(wanted), each
+
+
+STATES = {
+    "Not affected": "not_affected",
+    "Mitigation: PTI": "mitigated",
+    "KVM: Mitigation: VMX unsupported": "mitigated",
+    "Mitigation: Clear CPU buffers; SMT vulnerable": "mitigated",
+    "Vulnerable": "vulnerable",
+    "Vulnerable: Clear CPU buffers attempted, no microcode": "vulnerable",
+    "Vulnerable; STIBP: disabled": "vulnerable",
+    "Vulnerable, L1D private per thread": "vulnerable",
+    "KVM: Vulnerable": "vulnerable",
+    "Processor vulnerable": "vulnerable",
+    "Unknown: Dependent on hypervisor status": "unknown",
+    "Unknown (XEN PV detected, hypervisor mitigation required)": "unknown",
+    "Not affected, for now": "unknown",
+    "Vulnerability of a new kind": "unknown",
+    "Mitigations: off": "unknown",
+    "something that nobody has seen": "unknown",
+}
+
+
+@pytest.mark.parametrize("text", STATES)
+def test_the_kernels_words_have_their_state(text: str) -> None:
+    assert state_of(text) == STATES[text]
+
+
+def test_what_a_mitigation_leaves_open_is_found() -> None:
+    assert left_open("Mitigation: PTE Inversion; VMX: conditional cache flushes, SMT vulnerable") == ("SMT vulnerable",)
+    assert left_open("Mitigation: Retpolines; BHI: Vulnerable, KVM: SW loop") == ("BHI: Vulnerable",)
+    assert left_open("Mitigation: usercopy/swapgs barriers and __user pointer sanitization") == ()
+
+
+def test_a_file_that_an_older_kernel_lacks_is_not_said_to_be_well(make_root: MakeRoot) -> None:
+    rows = found(make_root({f"{DIRECTORY}/meltdown": "Mitigation: PTI\n"}))
+    assert rows["CVE-2017-5754"].state == "mitigated"
+    assert rows["CVE-2017-5754"].text == "Mitigation: PTI"
+    others = [each for each in rows.values() if each.cve != "CVE-2017-5754"]
+    assert {(each.state, each.text) for each in others} == {(None, None)}
+    assert {each.reason for each in others if each.file} == {"the kernel does not say"}
+    assert {each.cve for each in others if each.reason == NO_FILE} == {"CVE-2018-3640", "CVE-2018-3615"}
+
+
+def test_a_kernel_without_any_says_nothing_of_all(make_root: MakeRoot) -> None:
+    assert {each.state for each in found(make_root({"/proc/cmdline": "quiet\n"})).values()} == {None}
+
+
+def test_a_file_that_the_table_lacks_is_shown_as_it_is(make_root: MakeRoot) -> None:
+    rows = found(make_root({f"{DIRECTORY}/newest_attack": "Mitigation: yet unheard of\n"}))
+    assert rows["newest_attack"] == Vulnerability(
+        file="newest_attack",
+        cve=None,
+        name="newest_attack",
+        state="mitigated",
+        text="Mitigation: yet unheard of",
+        reason=None,
+    )
+
+
+def test_a_file_that_cannot_be_read_says_why(make_root: MakeRoot) -> None:
+    rows = found(make_root({f"{DIRECTORY}/mds": "two\nlines\n", f"{DIRECTORY}/newest_attack": "two\nlines\n"}))
+    for name in ("CVE-2018-12126", "CVE-2019-11091", "newest_attack"):
+        assert rows[name].state is None
+        assert str(rows[name].reason).startswith("its file cannot be read: unparsable:"), rows[name]

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What spectre-meltdown-checker prints is read whole, or refused with a reason."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from calibration.errors import InputError
+from calibration.formats.meltdown_checker import MAX_BYTES, CheckerOutput, read_output
+
+RECORDED = Path(__file__).parent.parent / "fixtures" / "meltdown_checker"
+
+COUNTS = {"0.33.json": 3, "0.40.json": 8, "0.46.json": 16, "0.46.txt": 16, "0.46-later.json": 19, "format-1.json": 19}
+"""How many findings each has."""
+
+ITEM: dict[str, Any] = {"NAME": "MELTDOWN", "CVE": "CVE-2017-5754", "VULNERABLE": False, "INFOS": "PTI"}
+NEWER: dict[str, Any] = {
+    "cve": "CVE-2017-5754",
+    "name": "MELTDOWN",
+    "status": "OK",
+    "vulnerable": False,
+    "info": "PTI",
+    "what_comes_later": 1,
+}
+
+
+def recorded(name: str) -> CheckerOutput:
+    return read_output((RECORDED / name).read_bytes())
+
+
+def newer(item: Any = NEWER, **meta: Any) -> bytes:
+    found = {"script_version": "26.1", "format_version": 1, "later": None, **meta}
+    return json.dumps({"meta": found, "later": {}, "vulnerabilities": [item]}).encode()
+
+
+def test_every_recorded_output_is_read() -> None:
+    assert {path.name for path in RECORDED.iterdir()} == {*COUNTS, "README.rst"}
+    assert {name: len(recorded(name).findings) for name in COUNTS} == COUNTS
+
+
+def test_the_shapes_say_the_same() -> None:
+    terse, text = recorded("0.46.json"), recorded("0.46.txt")
+    assert [(each.cve, each.vulnerable, each.info) for each in terse.findings] == [
+        (each.cve, each.vulnerable, each.info) for each in text.findings
+    ]
+    assert {each.name for each in text.findings} == {None}
+    assert terse.version is None
+    first, second = recorded("0.46-later.json").findings, recorded("format-1.json").findings
+    assert second[:-1] == first[:-1]
+    assert second[-1].vulnerable is None
+    assert recorded("format-1.json").version == "26.21.0522789"
+
+
+def test_a_finding_is_what_was_printed() -> None:
+    (found,) = [each for each in recorded("0.46.json").findings if each.cve == "CVE-2017-5715"]
+    assert found.name == "SPECTRE VARIANT 2"
+    assert found.vulnerable is True
+    assert found.info == "IBRS+IBPB or retpoline+IBPB is needed to mitigate the vulnerability"
+
+
+def test_what_grows_around_the_newer_format_is_no_fault() -> None:
+    (found,) = read_output(newer()).findings
+    assert (found.cve, found.vulnerable, found.info) == ("CVE-2017-5754", False, "PTI")
+
+
+REFUSED = {
+    "nothing": (b" \n", "found nothing"),
+    "prose": (b"modprobe: not found\n", "expected a line such as"),
+    "not text": (b"\xff\xfe", "expected UTF-8"),
+    "cut off": (json.dumps([ITEM]).encode()[:-9], "expected one JSON document"),
+    "two documents": (b"[][]", "expected one JSON document"),
+    "no finding": (b"[]", "expected 1 to 500 findings from the checker, found 0"),
+    "no vulnerability": (b"{}", "expected format_version 1 from the checker, found None"),
+    "deep": (b"[" * 100_000, "expected one JSON document"),
+    "endless": (b"x" * (MAX_BYTES + 1), "expected at most"),
+    "twice": (json.dumps([ITEM, ITEM]).encode(), "expected one finding for each CVE"),
+    "a name twice": (b'[{"CVE": "CVE-2017-5754", "CVE": "CVE-2017-5753"}]', "given twice in one object"),
+    "NaN": (b"[NaN]", "NaN, which is no JSON"),
+    "not an object": (b"[1]", "expected an object with CVE, INFOS, NAME, VULNERABLE"),
+    "a field more": (json.dumps([{**ITEM, "MORE": 1}]).encode(), "expected an object with CVE"),
+    "no CVE": (json.dumps([{**ITEM, "CVE": "MELTDOWN"}]).encode(), "expected a CVE from the checker"),
+    "a CVE and more": (json.dumps([{**ITEM, "CVE": "CVE-2017-5754\n"}]).encode(), "expected a CVE from the checker"),
+    "a number": (json.dumps([{**ITEM, "VULNERABLE": 1}]).encode(), "expected true, false or null"),
+    "a word": (json.dumps([{**ITEM, "VULNERABLE": "false"}]).encode(), "expected true, false or null"),
+    "long": (json.dumps([{**ITEM, "INFOS": "x" * 5000}]).encode(), "expected a text of at most 4000 characters"),
+    "half a character": (
+        b'[{"NAME":"x","CVE":"CVE-2017-5754","VULNERABLE":null,"INFOS":"\\ud800"}]',
+        "expected a text",
+    ),
+    "another format": (newer(format_version=2), "expected format_version 1 from the checker, found 2"),
+    "true for 1": (newer(format_version=True), "expected format_version 1 from the checker, found True"),
+    "pretended": (newer(mocked=True), "found it told to pretend another processor"),
+    "not agreeing": (newer({**NEWER, "status": "VULN"}), "expected status and vulnerable to agree"),
+    "no status": (newer({**NEWER, "status": []}), "expected status and vulnerable to agree"),
+    "a list for an item": (newer([]), "expected an object with cve, info, name, status, vulnerable"),
+    "no list": (b'{"meta": {"format_version": 1}, "vulnerabilities": {}}', "expected a list of vulnerabilities"),
+    "another line": (b"CVE-2017-5754: OK (PTI)\nCVE-2017-5753: FINE (x)\n", "found 'CVE-2017-5753: FINE"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_anything_else_is_refused_with_its_reason(case: str) -> None:
+    output, reason = REFUSED[case]
+    with pytest.raises(InputError) as error:
+        read_output(output)
+    assert reason in str(error.value)
+    assert len(str(error.value)) < 500
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.just("CVE-2017-5754"),
+    lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from([*ITEM, *NEWER, "meta"]) | st.text(), inner),
+    max_leaves=20,
+)
+
+
+def refused_or_can_be_written(output: bytes) -> bool:
+    """Return whether *output* is refused, or what is made of it survives being written; anything else is raised."""
+    try:
+        found = read_output(output)
+    except InputError as error:
+        return str(error).startswith("expected ")
+    return bool(found.findings) and CheckerOutput.model_validate_json(found.model_dump_json()) == found
+
+
+@settings(deadline=None)
+@given(st.binary() | st.text().map(str.encode))
+def test_any_bytes_are_refused_or_can_be_written(output: bytes) -> None:
+    assert refused_or_can_be_written(output)
+
+
+@settings(deadline=None)
+@given(JSON, st.integers(0, 3))
+def test_any_json_is_refused_or_can_be_written(content: Any, version: int) -> None:
+    around = {"meta": {"format_version": version}, "vulnerabilities": [content]}
+    for each in (content, [content], around):
+        assert refused_or_can_be_written(json.dumps(each).encode())
+
+
+@settings(deadline=None)
+@given(st.sampled_from(sorted(COUNTS)), st.data())
+def test_a_damaged_recording_is_refused_or_can_be_written(name: str, data: st.DataObject) -> None:
+    raw = bytearray((RECORDED / name).read_bytes())
+    for _ in range(data.draw(st.integers(1, 4))):
+        raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
+    assert refused_or_can_be_written(bytes(raw[: data.draw(st.integers(0, len(raw)))]))
