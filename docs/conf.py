@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sphinx configuration: the guide and the calibration pages, readable without any other server."""
 
+import sys
+from pathlib import Path
+
 project = "Calibration harness"
 author = "The authors of the calibration harness"
 copyright = author  # noqa: A001 - the name is Sphinx's; no year, because a page knows no clock
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the checkout, for who builds docs/ as it is
+extensions = ["calibration.report.reference"]
 exclude_patterns = ["_build", "Thumbs.db", ".DS_Store"]
 highlight_language = "none"  # a literal block is what a program printed, unless it says otherwise
 smartquotes = False  # commands and file names must stay as they are
