@@ -20,6 +20,7 @@ html_title = "Calibration harness"
 html_static_path = ["_static"]
 html_favicon = "_static/favicon.svg"
 html_css_files = ["calibration.css"]
+html_js_files = ["calibration.js"]
 html_copy_source = False
 html_show_sphinx = False
 html_last_updated_fmt = None
