@@ -27,5 +27,6 @@ html_last_updated_fmt = None
 html_use_index = False
 html_theme_options = {
     "navigation_with_keys": True,
-    "light_css_variables": {"color-problematic": "#b00020"},
+    "light_css_variables": {"color-problematic": "#b00020", "color-struck": "#b00020"},
+    "dark_css_variables": {"color-struck": "#ff8a80"},
 }

@@ -49,12 +49,8 @@ def _literal(text: str) -> str:
     return f"``{text}``"
 
 
-def _title(text: str, underline: str) -> list[str]:
-    return ["", text, underline * len(text), ""]
-
-
-def _indented(lines: list[str]) -> list[str]:
-    return [f"   {line}" if line else "" for line in lines]
+def _title(text: str) -> list[str]:
+    return ["", text, "-" * len(text), ""]
 
 
 def variables() -> Iterator[str]:
@@ -70,7 +66,7 @@ def variables() -> Iterator[str]:
         if not own:
             continue
         seen |= set(own)
-        yield from _title(role.name, "-")
+        yield from _title(role.name)
         yield f"{_marked(specs['main']['short_description'])}."
         for paragraph in _paragraphs(specs["main"].get("description", [])):
             yield from ("", paragraph)
@@ -115,7 +111,7 @@ def commands() -> Iterator[str]:
 
 def _command(context: click.Context, parameters: list[click.Parameter], name: str) -> Iterator[str]:
     command = context.command
-    yield from _title(name, "-")
+    yield from _title(name)
     yield f"``{name} {' '.join(command.collect_usage_pieces(context))}``"
     for paragraph in (command.help or "").split("\n\n"):
         yield from ("", _linked(" ".join(paragraph.split())))
@@ -161,7 +157,7 @@ def _models(schema: Mapping[str, Any], root: str, prefix: str, known: dict[str, 
         known.update(dict.fromkeys(found, prefix))
         waiting = [*dict.fromkeys(found), *waiting]
         yield from ("", f".. _{prefix}-{name}:")
-        yield from _title(name, "-")
+        yield from _title(name)
         yield model["description"].replace("``None``", "null")
         yield from ("", ".. list-table::", "   :header-rows: 1", "   :class: fields", "", "   * - Field", "     - Type")
         for field, of in model["properties"].items():
@@ -218,7 +214,7 @@ def _choice(words: list[str]) -> str:
 def metrics() -> Iterator[str]:
     """Yield the headline figures of every measurement: their names, unit, which way is better, and what they are."""
     for kind, declaration in registry().items():
-        yield from _title(declaration.title, "-")
+        yield from _title(declaration.title)
         yield f":doc:`/method/{kind}` (``{kind}``): {_escaped(declaration.question)}"
         for figures in declaration.figures:
             yield from ("", f"``{name_form(figures.names)}``")
