@@ -16,7 +16,7 @@ import click
 from pydantic import BaseModel
 
 from calibration import __version__
-from calibration.errors import INTERRUPTED, VERDICT_FAILED, CalibrationError
+from calibration.errors import EXIT_CODES, INTERRUPTED, VERDICT_FAILED, CalibrationError
 
 COMMANDS = {
     "assemble": "calibration.cli:assemble_command",
@@ -46,10 +46,17 @@ class _Lazy(click.Group):
         return command
 
 
-@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=_Lazy,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Exit codes: " + "; ".join(f"{code} {meaning}" for code, meaning in EXIT_CODES.items()) + ".",
+)
 @click.version_option(__version__, prog_name="calibration")
 def calibration() -> None:
-    """Calibrate the servers of a test lab."""
+    """Calibrate the servers of a test lab.
+
+    Every subcommand has --help and these exit codes.
+    """
 
 
 def _print_json(model: BaseModel) -> None:
@@ -63,11 +70,15 @@ def _print_json(model: BaseModel) -> None:
     "--results",
     type=click.Path(path_type=Path),
     default=Path(__file__).resolve().parents[1] / "results",
-    help="Directory of results whose references the plan relies on; by default that of the checkout.",
+    help="Directory of results whose references the plan relies on (docs/results/references.rst); by default that of "
+    "the checkout.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON, as it is in the run document.")
 def plan_command(root: Path, profile: str, results: Path, as_json: bool) -> None:
-    """Print what would be measured on the machine captured in ROOT (default: this one), and what not and why."""
+    """Print what would be measured on the machine captured in ROOT, and what not and why.
+
+    ROOT is / for this machine, the default, a captured tree, its tar.gz, or a run's directory.
+    """
     from calibration.context import load  # noqa: PLC0415 - the parser is only needed here
     from calibration.plan import make_plan, plan_text  # noqa: PLC0415 - the same
     from calibration.profiles import load_profile  # noqa: PLC0415 - the same
@@ -87,7 +98,10 @@ def plan_command(root: Path, profile: str, results: Path, as_json: bool) -> None
 )
 @click.option("--json", "as_json", is_flag=True, help="Print path, hash, compiler and flags as JSON.")
 def build_command(target: str, as_json: bool) -> None:
-    """Cross-build sutprobe, or find it built already."""
+    """Cross-build sutprobe, or find it built already, and print where it is.
+
+    Runs build it themselves; this is for looking at it.
+    """
     from calibration.build import TARGETS, build  # noqa: PLC0415 - the compiler is only needed here
 
     built = [build(each) for each in TARGETS if target in {each, "all"}]
@@ -101,7 +115,10 @@ def build_command(target: str, as_json: bool) -> None:
 @click.command("validate")
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
 def validate_command(runs: tuple[Path, ...]) -> None:
-    """Check run documents (run.json or their directories) against the schema as they stand on disk."""
+    """Check run documents (run.json or their directories) against the schema as they stand on disk.
+
+    Prints one line for each. The document of an incomplete run is valid.
+    """
     from calibration.results.store import read_run  # noqa: PLC0415 - the models are only needed here
 
     for path in runs:
@@ -111,9 +128,13 @@ def validate_command(runs: tuple[Path, ...]) -> None:
 
 @click.command("assemble")
 @click.argument("directory", type=click.Path(path_type=Path))
-@click.option("--interrupted", is_flag=True, help="The run was ended from outside.")
+@click.option(
+    "--interrupted",
+    is_flag=True,
+    help="The run was ended from outside: steps without a record have that as their reason.",
+)
 def assemble_command(directory: Path, interrupted: bool) -> None:
-    """Make run.json from the records that a run left in DIRECTORY."""
+    """Make run.json from the records that a run left in DIRECTORY. Does nothing on a SUT."""
     from calibration.results.assemble import assemble  # noqa: PLC0415 - the models are only needed here
 
     document = assemble(directory, now=datetime.now(UTC), interrupted=interrupted)

@@ -12,6 +12,16 @@ BAD_INPUT = 2
 ENVIRONMENT = 3
 INTERRUPTED = 4
 
+EXIT_CODES = {
+    GOOD: "done and good",
+    VERDICT_FAILED: "done, and a verdict failed, a planned measurement is missing, or a SUT was not left clean",
+    BAD_INPUT: "bad usage or bad input: an option, a profile, an inventory, a file, a name",
+    ENVIRONMENT: "the environment cannot do it: no space, no permission, no memory on a node, no compiler, a SUT that "
+    "is not reachable",
+    INTERRUPTED: "interrupted",
+}
+"""What each exit code of every command means."""
+
 
 class CalibrationError(Exception):
     """A failure that the user is told about in one message; ``exit_code`` is the command's exit code."""

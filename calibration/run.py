@@ -59,7 +59,11 @@ def exit_code_of(ansible_code: int, noted: set[int]) -> int:
 @click.command(
     "run", context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": ["--help"]}
 )
-@click.option("--profile", help="quick (the default), nightly, full, or the path of a .yml file.")
+@click.option(
+    "--profile",
+    help="quick (the default), nightly, full, or the path of a .yml file (docs/guide/profiles.rst). Overrides the "
+    "inventory's calibration_profile.",
+)
 @click.option(
     "--resume",
     is_flag=False,
@@ -71,7 +75,13 @@ def exit_code_of(ansible_code: int, noted: set[int]) -> int:
 def run_command(profile: str | None, resume: str | None, ansible_options: tuple[str, ...]) -> None:
     """Calibrate the SUTs of an inventory (default: this machine).
 
-    ANSIBLE_OPTIONS are those of ansible-playbook, for example: -i lab.yml --limit t3-sut2 --become
+    ANSIBLE_OPTIONS are those of ansible-playbook, for example: -i lab.yml --limit t3-sut2 --become. The most useful are
+    -i INVENTORY, --limit SUTS, --become, --check (plan only), -e NAME=VALUE and -v.
+
+    With --resume the steps of each SUT's plan that have no result are run; a SUT of which nothing is missing is left
+    alone, one that the run had not reached begins. It is refused where the SUT is another than then (kernel, command
+    line, microcode, BIOS, CPUs and nodes, isolation) or the measuring program has other bytes, with the differences.
+    For ansible-playbook it is -e calibration_resume=true.
     """
     if not PLAYBOOK.is_file():
         raise click.UsageError(f"expected the playbooks of a checkout beside the package, found no {PLAYBOOK}")

@@ -2,7 +2,6 @@
 """Limits: bounds that an inventory sets for a SUT's headline figures, each with its unit and the reason for it."""
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -59,9 +58,9 @@ def _limit(number: int, given: Any) -> Limit:
 def unit_of(metric: str) -> str | None:
     """Return the unit of the headline figure that is named *metric*; None where no measurement has one of that name."""
     for declaration in registry().values():
-        for family, unit in declaration.figures:
-            if re.fullmatch(family, metric, re.ASCII):
-                return unit
+        for figures in declaration.figures:
+            if figures.matches(metric):
+                return figures.unit
     return None
 
 

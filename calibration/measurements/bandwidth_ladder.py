@@ -10,6 +10,7 @@ from calibration.context.model import Context
 from calibration.evidence import document_flags, estimate_flags, placement_flags
 from calibration.measurements.base import (
     Declaration,
+    Figures,
     HalfWidth,
     Metric,
     NotPlanned,
@@ -122,7 +123,12 @@ class BandwidthLadder(Declaration[BandwidthLadderSettings, BandwidthLadderValues
     settings = BandwidthLadderSettings
     values = BandwidthLadderValues
     figures = (
-        (rf"bandwidth_ladder\.(?:one_CPU|all_CPUs)\.{ANY_MIX}\.(?:{'|'.join(LEVELS.values())})\.program_mb_s", "MB/s"),
+        Figures(
+            rf"bandwidth_ladder\.(?:one_CPU|all_CPUs)\.{ANY_MIX}\.(?:{'|'.join(LEVELS.values())})\.program_mb_s",
+            "MB/s",
+            "higher",
+            "bandwidth of one CPU, or of all, at a level of the memory hierarchy, by mix",
+        ),
     )
 
     def steps(self, context: Context, settings: BandwidthLadderSettings) -> Iterator[Step | NotPlanned]:

@@ -6,7 +6,17 @@ from typing import Literal
 
 from calibration.context.model import Context
 from calibration.errors import InputError
-from calibration.measurements.base import Declaration, Metric, NotPlanned, Parsed, Step, Values, metric_of, step
+from calibration.measurements.base import (
+    Declaration,
+    Figures,
+    Metric,
+    NotPlanned,
+    Parsed,
+    Step,
+    Values,
+    metric_of,
+    step,
+)
 from calibration.measurements.chase import START_UP_S
 from calibration.measurements.choice import Shape, ShapeReference
 from calibration.measurements.sut import Sut
@@ -61,7 +71,14 @@ class BandwidthMatrix(Declaration[BandwidthMatrixSettings, BandwidthMatrixValues
     question = "How much do the CPUs of each node read from the memory of each node?"
     settings = BandwidthMatrixSettings
     values = BandwidthMatrixValues
-    figures = ((r"bandwidth_matrix\.\d+\.\d+\.bandwidth_mb_s", "MB/s"),)
+    figures = (
+        Figures(
+            r"bandwidth_matrix\.\d+\.\d+\.bandwidth_mb_s",
+            "MB/s",
+            "higher",
+            "what the CPUs of the first node read from the memory of the second",
+        ),
+    )
 
     def steps(self, context: Context, settings: BandwidthMatrixSettings) -> Iterator[Step | NotPlanned]:
         """Yield one step that goes through all cells, row by row."""

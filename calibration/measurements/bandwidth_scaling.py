@@ -9,6 +9,7 @@ from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 from calibration.context.model import Context
 from calibration.measurements.base import (
     Declaration,
+    Figures,
     HalfWidth,
     Metric,
     NotPlanned,
@@ -99,7 +100,14 @@ class BandwidthScaling(Declaration[ScalingSettings, BandwidthScalingValues]):
     question = "How many threads does it take to load the memory fully, and what does each of them add?"
     settings = ScalingSettings
     values = BandwidthScalingValues
-    figures = ((r"bandwidth_scaling\.(?:fill|spread)\.\d+\.bandwidth_mb_s", "MB/s"),)
+    figures = (
+        Figures(
+            r"bandwidth_scaling\.(?:fill|spread)\.\d+\.bandwidth_mb_s",
+            "MB/s",
+            "higher",
+            "bandwidth of so many threads, which fill node after node or are spread over the nodes",
+        ),
+    )
 
     def steps(self, context: Context, settings: ScalingSettings) -> Iterator[Step | NotPlanned]:
         """Yield one step that fills node after node, and one that spreads over the nodes where there are several."""

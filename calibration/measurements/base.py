@@ -6,9 +6,10 @@ SUT, how the kernel's document becomes values, which of the values are headline 
 registry in ``calibration.measurements`` finds the modules; nothing else lists them.
 """
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
 
 from pydantic import Field
 
@@ -82,6 +83,23 @@ class Values(Model):
     kind: str
 
 
+Better = Literal["lower", "higher"]
+"""Which way a figure is the better one."""
+
+
+class Figures(NamedTuple):
+    """The headline figures that go by names of one form: a regular expression of these, and what holds for all."""
+
+    names: str
+    unit: str
+    better: Better
+    meaning: str
+
+    def matches(self, name: str) -> bool:
+        """Return whether a figure called *name* is one of these."""
+        return re.fullmatch(self.names, name, re.ASCII) is not None
+
+
 class Metric(Model):
     """One headline figure: what limits, drift and comparisons speak about.
 
@@ -97,7 +115,7 @@ class Metric(Model):
     coverage: float | None
     estimator: Estimator | None
     placements: int | None
-    better: Literal["lower", "higher"]
+    better: Better
 
 
 class Parsed(Model):
@@ -125,9 +143,9 @@ class Declaration(ABC, Generic[S, V]):
     question: ClassVar[str]
     settings: type[S]
     values: type[V]
-    figures: ClassVar[tuple[tuple[str, str], ...]]
-    """The names that this kind's metrics can have, as regular expressions, and their units: a limit that no run could
-    ever be judged by is found before anything is measured."""
+    figures: ClassVar[tuple[Figures, ...]]
+    """What this kind's metrics can be: a limit that no run could ever be judged by is found before anything is
+    measured."""
 
     @abstractmethod
     def steps(self, context: Context, settings: S) -> Iterator[Step | NotPlanned]:
@@ -208,7 +226,7 @@ def excess_s(cost_s: float, placements: int, budget_s: float) -> float:
     return max(0.0, budget_s - cost_s * (placements - 1) / placements) if budget_s > 0 else 0.0
 
 
-def metric_of(name: str, title: str, figure: Estimate, better: Literal["lower", "higher"]) -> Metric:
+def metric_of(name: str, title: str, figure: Estimate, better: Better) -> Metric:
     """Return the metric that *figure* is the value of."""
     return Metric(
         name=name,

@@ -12,6 +12,7 @@ from calibration.errors import InputError
 from calibration.evidence import document_flags, estimate_flags, placement_flags
 from calibration.measurements.base import (
     Declaration,
+    Figures,
     HalfWidth,
     Metric,
     NotPlanned,
@@ -102,8 +103,18 @@ class C2cLatency(Declaration[C2cSettings, C2cLatencyValues]):
     settings = C2cSettings
     values = C2cLatencyValues
     figures = (
-        (r"c2c_latency\.local_hitm?_ns", "ns"),
-        (r"c2c_latency\.\d+\.\d+\.remote_hitm_(?:writer|reader)_homed_ns", "ns"),
+        Figures(
+            r"c2c_latency\.local_(?:hit|hitm)_ns",
+            "ns",
+            "lower",
+            "a line that another core of the same node has in its cache, clean or modified",
+        ),
+        Figures(
+            r"c2c_latency\.\d+\.\d+\.remote_hitm_(?:writer|reader)_homed_ns",
+            "ns",
+            "lower",
+            "a modified line from a writer in the first node to a reader in the second, by whose memory is its home",
+        ),
     )
 
     def steps(self, context: Context, settings: C2cSettings) -> Iterator[Step | NotPlanned]:

@@ -15,6 +15,7 @@ from calibration.errors import InputError
 from calibration.evidence import document_flags, estimate_flags, interference_flags, placement_flags
 from calibration.measurements.base import (
     Declaration,
+    Figures,
     HalfWidth,
     Metric,
     Missing,
@@ -134,7 +135,14 @@ class C2cMatrix(Declaration[C2cMatrixSettings, C2cMatrixValues]):
     question = "How far apart are the CPUs of the machine, from cache to cache?"
     settings = C2cMatrixSettings
     values = C2cMatrixValues
-    figures = ((rf"c2c_matrix\.(?:pingpong|transfer)\.(?:{'|'.join(CLASSES)})_ns", "ns"),)
+    figures = (
+        Figures(
+            rf"c2c_matrix\.(?:pingpong|transfer)\.(?:{'|'.join(CLASSES)})_ns",
+            "ns",
+            "lower",
+            "median of the pairs of CPUs that lie to each other like this",
+        ),
+    )
 
     def steps(self, context: Context, settings: C2cMatrixSettings) -> Iterator[Step | NotPlanned]:
         """Yield one step for each method: the full matrix of a small machine, a sample by class of a large one."""

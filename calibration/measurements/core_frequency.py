@@ -11,7 +11,9 @@ from calibration.context.model import Context
 from calibration.errors import InputError
 from calibration.evidence import document_flags, estimate_flags, interference_flags
 from calibration.measurements.base import (
+    Better,
     Declaration,
+    Figures,
     HalfWidth,
     Metric,
     NotPlanned,
@@ -145,8 +147,18 @@ class CoreFrequency(Declaration[CoreFrequencySettings, CoreFrequencyValues]):
     settings = CoreFrequencySettings
     values = CoreFrequencyValues
     figures = (
-        (rf"core_frequency\.{ANY_WORK}\.(?:alone|all)\.(?:lowest|median|highest)_hz", "Hz"),
-        (rf"core_frequency\.{ANY_WORK}\.(?:alone|all)\.spread", "fraction"),
+        Figures(
+            rf"core_frequency\.{ANY_WORK}\.(?:alone|all)\.(?:lowest|median|highest)_hz",
+            "Hz",
+            "higher",
+            "clock of the slowest core, of the fastest, or their median, each alone or all at once, by work",
+        ),
+        Figures(
+            rf"core_frequency\.{ANY_WORK}\.(?:alone|all)\.spread",
+            "fraction",
+            "lower",
+            "difference of the fastest and the slowest core, by their median",
+        ),
     )
 
     def steps(self, context: Context, settings: CoreFrequencySettings) -> Iterator[Step | NotPlanned]:
@@ -258,7 +270,7 @@ def _evenly(items: Sequence[int], count: int) -> list[int]:
     return [items[round(index * (len(items) - 1) / (count - 1))] for index in range(count)]
 
 
-def _derived(name: str, title: str, value: float, unit: str, better: Literal["lower", "higher"]) -> Metric:
+def _derived(name: str, title: str, value: float, unit: str, better: Better) -> Metric:
     return Metric(
         name=name,
         title=title,

@@ -7,7 +7,17 @@ from typing import Literal
 from calibration.context.model import Context
 from calibration.errors import InputError
 from calibration.evidence import estimate_flags
-from calibration.measurements.base import Declaration, Metric, NotPlanned, Parsed, Step, Values, metric_of, step
+from calibration.measurements.base import (
+    Declaration,
+    Figures,
+    Metric,
+    NotPlanned,
+    Parsed,
+    Step,
+    Values,
+    metric_of,
+    step,
+)
 from calibration.measurements.chase import START_UP_S, ChaseSettings, chase_flags, core_hz_of, latency_of
 from calibration.measurements.sut import Place, Sut, memory_bound_bytes, size_flags
 from calibration.statistics import Estimate
@@ -34,7 +44,7 @@ class IdleLatency(Declaration[ChaseSettings, IdleLatencyValues]):
     question = "How long does one load from local memory take when nothing else uses it?"
     settings = ChaseSettings
     values = IdleLatencyValues
-    figures = ((r"idle_latency\.latency_ns", "ns"),)
+    figures = (Figures(r"idle_latency\.latency_ns", "ns", "lower", "one load from the nearest memory, unloaded"),)
 
     def steps(self, context: Context, settings: ChaseSettings) -> Iterator[Step | NotPlanned]:
         """Yield one chase from the measuring CPU of the first node that has CPUs, on the memory nearest to it."""

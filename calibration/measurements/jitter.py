@@ -11,6 +11,7 @@ from calibration.errors import InputError
 from calibration.evidence import FREQUENCY_CHANGE, document_flags
 from calibration.measurements.base import (
     Declaration,
+    Figures,
     Metric,
     NotPlanned,
     Parsed,
@@ -124,8 +125,14 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
     settings = JitterSettings
     values = JitterValues
     figures = (
-        (r"jitter\.cpu\d+\.(?:inst_jitter|gaps\.max)_ns", "ns"),
-        (r"jitter\.cpu\d+\.gaps\.lost_fraction", "fraction"),
+        Figures(
+            r"jitter\.cpu\d+\.inst_jitter_ns",
+            "ns",
+            "lower",
+            "longest less shortest execution of the fixed work within a display interval",
+        ),
+        Figures(r"jitter\.cpu\d+\.gaps\.max_ns", "ns", "lower", "the longest gap that was seen, once"),
+        Figures(r"jitter\.cpu\d+\.gaps\.lost_fraction", "fraction", "lower", "share of the time that gaps took"),
     )
 
     def steps(self, context: Context, settings: JitterSettings) -> Iterator[Step | NotPlanned]:

@@ -18,6 +18,7 @@ from calibration.errors import InputError
 from calibration.evidence import estimate_flags
 from calibration.measurements.base import (
     Declaration,
+    Figures,
     HalfWidth,
     Metric,
     Missing,
@@ -157,7 +158,15 @@ class LatencyLadder(Declaration[LadderSettings, LatencyLadderValues]):
     question = "What does a load cost at each level of the memory hierarchy, and where do the levels end?"
     settings = LadderSettings
     values = LatencyLadderValues
-    figures = ((r"latency_ladder\.(?:L\d|memory|interleaved|copies_\d+|(?:forward|backward)_\d+)\.latency_ns", "ns"),)
+    figures = (
+        Figures(
+            r"latency_ladder\.(?:L\d|memory|interleaved|copies_\d+|(?:forward|backward)_\d+)\.latency_ns",
+            "ns",
+            "lower",
+            "one load at a level of the memory hierarchy; or, at the largest size, with pages interleaved over all "
+            "nodes, by so many copies at once, or in order with a stride of so many bytes",
+        ),
+    )
 
     def steps(self, context: Context, settings: LadderSettings) -> Iterator[Step | NotPlanned]:
         """Yield the random ladder of the first node that has CPUs, and one step for each other series asked for."""

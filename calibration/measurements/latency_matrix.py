@@ -7,7 +7,17 @@ from typing import Literal
 from calibration.context.model import Context
 from calibration.errors import InputError
 from calibration.evidence import estimate_flags
-from calibration.measurements.base import Declaration, Metric, NotPlanned, Parsed, Step, Values, metric_of, step
+from calibration.measurements.base import (
+    Declaration,
+    Figures,
+    Metric,
+    NotPlanned,
+    Parsed,
+    Step,
+    Values,
+    metric_of,
+    step,
+)
 from calibration.measurements.chase import START_UP_S, ChaseSettings, chase_flags, latency_of, missing_of
 from calibration.measurements.sut import Place, Sut, memory_bound_bytes, size_flags
 from calibration.statistics import Estimate
@@ -41,7 +51,14 @@ class LatencyMatrix(Declaration[ChaseSettings, LatencyMatrixValues]):
     question = "How far is the memory of each node from the CPUs of each node?"
     settings = ChaseSettings
     values = LatencyMatrixValues
-    figures = ((r"latency_matrix\.\d+\.\d+\.latency_ns", "ns"),)
+    figures = (
+        Figures(
+            r"latency_matrix\.\d+\.\d+\.latency_ns",
+            "ns",
+            "lower",
+            "one load by a CPU of the first node from the memory of the second",
+        ),
+    )
 
     def steps(self, context: Context, settings: ChaseSettings) -> Iterator[Step | NotPlanned]:
         """Yield one step that chases through all cells, row by row."""

@@ -12,6 +12,7 @@ from calibration.errors import InputError
 from calibration.evidence import document_flags, estimate_flags, placement_flags
 from calibration.measurements.base import (
     Declaration,
+    Figures,
     HalfWidth,
     Metric,
     Missing,
@@ -109,8 +110,18 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
     settings = LoadedSettings
     values = LoadedLatencyValues
     figures = (
-        (r"loaded_latency\.\d+\.latency_ns", "ns"),
-        (r"loaded_latency\.\d+\.bandwidth_mb_s", "MB/s"),
+        Figures(
+            r"loaded_latency\.\d+\.latency_ns",
+            "ns",
+            "lower",
+            "one load of the probe beside a load with that injection delay",
+        ),
+        Figures(
+            r"loaded_latency\.\d+\.bandwidth_mb_s",
+            "MB/s",
+            "higher",
+            "what the load moves beside the probe, at the shortest delay",
+        ),
     )
 
     def steps(self, context: Context, settings: LoadedSettings) -> Iterator[Step | NotPlanned]:

@@ -7,7 +7,17 @@ from typing import Literal
 from pydantic import NonNegativeInt, PositiveInt
 
 from calibration.context.model import Context
-from calibration.measurements.base import Declaration, Metric, NotPlanned, Parsed, Step, Values, metric_of, step
+from calibration.measurements.base import (
+    Declaration,
+    Figures,
+    Metric,
+    NotPlanned,
+    Parsed,
+    Step,
+    Values,
+    metric_of,
+    step,
+)
 from calibration.measurements.chase import START_UP_S
 from calibration.measurements.choice import ShapeReference
 from calibration.measurements.peak_injection_bandwidth import PeakValues
@@ -78,7 +88,14 @@ class MaxBandwidth(Declaration[MaxSettings, MaxValues]):
     question = "What is the most that this machine's memory delivers, and with which setting?"
     settings = MaxSettings
     values = MaxValues
-    figures = ((rf"max_bandwidth\.{ANY_MIX}\.bandwidth_mb_s", "MB/s"),)
+    figures = (
+        Figures(
+            rf"max_bandwidth\.{ANY_MIX}\.bandwidth_mb_s",
+            "MB/s",
+            "higher",
+            "the best of the search, measured again, by mix",
+        ),
+    )
 
     def steps(self, context: Context, settings: MaxSettings) -> Iterator[Step | NotPlanned]:
         """Yield one step that searches with all CPUs and, where cores have siblings, with one CPU per core."""

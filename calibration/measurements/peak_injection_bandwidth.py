@@ -5,7 +5,17 @@ from collections.abc import Iterator
 from typing import Literal
 
 from calibration.context.model import Context
-from calibration.measurements.base import Declaration, Metric, NotPlanned, Parsed, Step, Values, metric_of, step
+from calibration.measurements.base import (
+    Declaration,
+    Figures,
+    Metric,
+    NotPlanned,
+    Parsed,
+    Step,
+    Values,
+    metric_of,
+    step,
+)
 from calibration.measurements.chase import START_UP_S
 from calibration.measurements.choice import Shape, ShapeReference
 from calibration.measurements.sut import Sut
@@ -55,7 +65,14 @@ class PeakInjectionBandwidth(Declaration[PeakSettings, PeakValues]):
     question = "How much do all CPUs together move when none of them waits?"
     settings = PeakSettings
     values = PeakValues
-    figures = ((rf"peak_injection_bandwidth(?:\.plain)?\.{ANY_MIX}\.bandwidth_mb_s", "MB/s"),)
+    figures = (
+        Figures(
+            rf"peak_injection_bandwidth(?:\.plain)?\.{ANY_MIX}\.bandwidth_mb_s",
+            "MB/s",
+            "higher",
+            "all CPUs without a delay, by mix; plain is one stream without software prefetch",
+        ),
+    )
 
     def steps(self, context: Context, settings: PeakSettings) -> Iterator[Step | NotPlanned]:
         """Yield one step in the tuned shape, and one in the plain shape for comparison with other tools."""

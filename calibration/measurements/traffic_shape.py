@@ -8,7 +8,17 @@ from typing import Literal
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 from calibration.context.model import Context
-from calibration.measurements.base import Declaration, Metric, NotPlanned, Parsed, Step, Values, metric_of, step
+from calibration.measurements.base import (
+    Declaration,
+    Figures,
+    Metric,
+    NotPlanned,
+    Parsed,
+    Step,
+    Values,
+    metric_of,
+    step,
+)
 from calibration.measurements.chase import START_UP_S
 from calibration.measurements.choice import ChosenShape, ShapeReference
 from calibration.measurements.sut import Sut
@@ -98,7 +108,14 @@ class TrafficShape(Declaration[ShapeSettings, TrafficShapeValues]):
     question = "With how many streams, which software prefetch and which vector width does this platform move most?"
     settings = ShapeSettings
     values = TrafficShapeValues
-    figures = ((rf"traffic_shape\.[a-z0-9]+\.{ANY_MIX}\.bandwidth_mb_s", "MB/s"),)
+    figures = (
+        Figures(
+            rf"traffic_shape\.[a-z0-9]+\.{ANY_MIX}\.bandwidth_mb_s",
+            "MB/s",
+            "higher",
+            "the best shape with that vector width, by mix",
+        ),
+    )
 
     def steps(self, context: Context, settings: ShapeSettings) -> Iterator[Step | NotPlanned]:
         """Yield one step per vector width."""

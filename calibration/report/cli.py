@@ -15,7 +15,7 @@ from calibration.results.store import RUN, find_runs
 @click.option(
     "--html",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Build the site with these pages into this directory.",
+    help="Build the site of the guide and these pages into this directory too.",
 )
 def report_command(results_or_run: Path, html: Path | None) -> None:
     """Render the page of one run, or of every run in a directory of results, from its stored document.

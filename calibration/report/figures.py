@@ -15,12 +15,14 @@ from calibration.report.svg import (
     FONT_PX,
     GREY,
     Axis,
+    Box,
     Drawing,
     Scale,
     below,
     beside,
     decade_ticks,
     frame,
+    freest,
     hexadecimal,
     linear_scale,
     shade,
@@ -73,6 +75,9 @@ UNMEASURED = (0xE4, 0xE4, 0xE4)
 
 RIGHT_PX = 10
 """Room at the right of every figure."""
+
+LABEL_PX = 12
+"""Height of a label amid a curve's points."""
 
 LINE_PX = 20
 """Height of a line of a legend."""
@@ -522,17 +527,16 @@ def _along_sizes(
         level = y.at(plateau.value)
         left, right = x.at(plateau.start), x.at(plateau.end)
         drawing.box(left, level - 3, right - left, 6, COLOURS[1], opacity=0.35)
+    taken: list[Box] = []
     for place, curve in enumerate(curves):
         points = [(x.at(float(at)), one) for at, one in curve.points if not isinstance(at, Estimate)]
         _uprights(drawing, points, y, colour=_look(place)[0], scale=scale, cap=2.0)
         _curve(drawing, [(at, y.at(one.value / scale)) for at, one in points], place, size=size)
+        taken += _taken(points, y, scale)
     for plateau in plateaus:
-        level = y.at(plateau.value)
-        half = width_of(plateau.label, 12) / 2
         middle = x.at((plateau.start * plateau.end) ** 0.5)
-        middle = min(max(middle, x.start + half), x.end - half)
-        drawing.box(middle - half, level - 24, 2 * half, 15, "white", opacity=0.85)
-        drawing.text(middle, level - 12, plateau.label, anchor="middle", size=12, colour="#A04000")
+        level = y.at(plateau.value)
+        _label(drawing, plateau.label, (x, y), middles=[middle], level=level, taken=taken, colour="#A04000")
     return drawing.svg()
 
 
@@ -568,7 +572,8 @@ def load_curve(
     for place, mark in enumerate(zero_load):
         level = y.at(mark.position)
         drawing.lines([(x.start, level), (x.end, level)], _look(place)[0], 0.9, "2 3")
-    for place, (points, names) in enumerate(zip(measured, labels, strict=True)):
+    taken = [Box(x.start, y.at(mark.position) - 1, x.end, y.at(mark.position) + 1) for mark in zero_load]
+    for place, points in enumerate(measured):
         colour = _look(place)[0]
         _uprights(drawing, [(x.at(across.value / 1000), up) for across, up in points], y, colour=colour)
         lying = []
@@ -582,20 +587,61 @@ def load_curve(
             ]
         drawing.segments(lying, colour, 0.9)
         _curve(drawing, [(x.at(along.value / 1000), y.at(one.value)) for along, one in points], place)
-        widest = max((along.value for along, _ in points), default=0.0)
+        taken += _taken([(x.at(along.value / 1000), one) for along, one in points], y)
+        taken += [Box(start, level - 2.5, end, level + 2.5) for start, level, end, _ in lying[::3]]
+    for points, names in zip(measured, labels, strict=True):
         for name, (along, one) in zip(names, points, strict=True):
             if name:
-                left = along.value > widest / 2
                 at, level = x.at(along.value / 1000), y.at(one.value)
-                drawing.text(
-                    at + (-9 if left else 3),
-                    level + (-5 if left else 17),
-                    name,
-                    anchor="end" if left else "start",
-                    size=11.5,
-                    colour=GREY,
-                )
+                aside = width_of(name, LABEL_PX) / 2 + 8
+                _label(drawing, name, (x, y), middles=[at - aside, at + aside], level=level, taken=taken)
     return drawing.svg()
+
+
+def _taken(points: Sequence[tuple[float, Estimate]], y: Axis, scale: float = 1.0) -> list[Box]:
+    """Return where markers and upright intervals of a curve are; abscissas are in px, ordinates divided by *scale*."""
+    found = []
+    for at, one in points:
+        level = y.at(one.value / scale)
+        low, high = (y.at(end) for end in _ends(one, scale))
+        found += [Box(at - 4, level - 4, at + 4, level + 4), Box(at - 2.5, high, at + 2.5, low)]
+    return found
+
+
+def _label(
+    drawing: Drawing,
+    label: str,
+    axes: tuple[Axis, Axis],
+    *,
+    middles: Sequence[float],
+    level: float,
+    taken: list[Box],
+    colour: str = GREY,
+) -> None:
+    """Write *label* near *level*, around one of *middles*, where it hides least of what is *taken*, and take that.
+
+    It stands up to four lines above, or up to two below.
+    """
+    x, y = axes
+    half = width_of(label, LABEL_PX) / 2
+    inside = [min(max(middle, x.start + half), x.end - half) for middle in middles]
+    places = [
+        Box(middle - half, bottom - LABEL_PX, middle + half, bottom)
+        for lines in (0, -2, 1, -3, 2, 3)
+        for middle in inside
+        if y.end + LABEL_PX <= (bottom := level - 9 - lines * (LABEL_PX + 2)) <= y.start - 2
+    ]
+    place = freest(places or [Box(inside[0] - half, level - 9 - LABEL_PX, inside[0] + half, level - 9)], taken)
+    taken.append(place)
+    drawing.text(
+        (place.left + place.right) / 2,
+        place.bottom - 2,
+        label,
+        anchor="middle",
+        size=LABEL_PX,
+        colour=colour,
+        halo=True,
+    )
 
 
 def _look(place: int) -> tuple[str, str]:

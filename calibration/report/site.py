@@ -232,7 +232,8 @@ def _sphinx(work: Path) -> None:
         str(work / "source"),
         str(work / "html"),
     ]
-    environ = {**os.environ, "PYTHONHASHSEED": "0", "SOURCE_DATE_EPOCH": "0"}
+    path = os.pathsep.join(filter(None, (str(CHECKOUT), os.environ.get("PYTHONPATH"))))
+    environ = {**os.environ, "PYTHONHASHSEED": "0", "SOURCE_DATE_EPOCH": "0", "PYTHONPATH": path}
     try:
         done = subprocess.run(
             command, env=environ, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False

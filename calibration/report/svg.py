@@ -118,12 +118,17 @@ class Drawing:
         size: float = FONT_PX,
         bold: bool = False,
         turned: float = 0.0,
+        halo: bool = False,
     ) -> None:
-        """Write *text* with its (first) baseline at a point; *turned* by so many degrees around it."""
+        """Write *text* with its (first) baseline at a point; *turned* by so many degrees around it.
+
+        With a *halo* it can be read on top of lines, and hides little of them.
+        """
         style = f' font-size="{number(size)}"' if size != FONT_PX else ""
         style += ' font-weight="bold"' if bold else ""
         style += f' fill="{colour}"' if colour != "black" else ""
         style += f' text-anchor="{anchor}"' if anchor != "start" else ""
+        style += ' stroke="white" stroke-width="3" stroke-linejoin="round" paint-order="stroke"' if halo else ""
         style += f' transform="rotate({number(turned)} {number(x)} {number(y)})"' if turned else ""
         for index, line in enumerate(text.split("\n")):
             shown = escape("".join(each if each.isprintable() else " " for each in line))
@@ -228,6 +233,27 @@ def thinned(ticks: Sequence[float], axis: Axis, room: float) -> list[float]:
 
 
 @dataclass(frozen=True)
+class Box:
+    """A rectangle by its edges, in px."""
+
+    left: float
+    top: float
+    right: float
+    bottom: float
+
+    def shared(self, other: "Box") -> float:
+        """Return the area that both cover."""
+        width = min(self.right, other.right) - max(self.left, other.left)
+        height = min(self.bottom, other.bottom) - max(self.top, other.top)
+        return max(0.0, width) * max(0.0, height)
+
+
+def freest(places: Sequence[Box], taken: Sequence[Box]) -> Box:
+    """Return the one of *places* that covers least of what is *taken*; of equals the first."""
+    return min(places, key=lambda place: sum(place.shared(each) for each in taken))
+
+
+@dataclass(frozen=True)
 class Scale:
     """How an axis is labelled: its ticks, how each is worded, and its title."""
 
@@ -257,7 +283,8 @@ def frame(drawing: Drawing, x: Axis, y: Axis, across: Scale, up: Scale) -> None:
         if across.turned:
             drawing.text(x.at(tick) + 4, y.start + 15, label, anchor="end", size=12.5, turned=-35)
         elif label:
-            drawing.text(x.at(tick), y.start + 18, label, anchor="middle", size=12.5)
+            at = min(x.at(tick), drawing.width - width_of(label, 12.5) / 2 - 2)  # the last one's whole width is inside
+            drawing.text(at, y.start + 18, label, anchor="middle", size=12.5)
     for tick in up.ticks:
         drawing.text(x.start - 7, y.at(tick) + 4.5, up.worded(tick), anchor="end", size=12.5)
     if across.title:

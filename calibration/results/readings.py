@@ -488,7 +488,7 @@ def with_intervals(values: Any) -> Any:
 class Inconsistency(Model):
     """Something in a text that contradicts the rest of it, or that a reader must know before believing a figure.
 
-    ``code`` is one of :data:`INCONSISTENCIES`, ``where`` the part of the text, ``reason`` what was expected and found.
+    ``code`` is one of ``INCONSISTENCIES``, ``where`` the part of the text, ``reason`` what was expected and found.
     """
 
     code: str

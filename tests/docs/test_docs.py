@@ -2,11 +2,12 @@
 """The documentation says what the code does: names, defaults, severities and paths are compared, links are followed."""
 
 import json
+import os
+import pickle
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from pathlib import Path
@@ -20,14 +21,17 @@ from docutils import nodes
 from docutils.core import publish_doctree
 from docutils.parsers.rst import roles
 from pydantic import BaseModel
+from sphinx import addnodes
 
 from calibration.cli import calibration as command_line
+from calibration.errors import BAD_INPUT, ENVIRONMENT, EXIT_CODES, GOOD, INTERRUPTED, VERDICT_FAILED
 from calibration.measurements import registry
 from calibration.preflight import CHECKS
 from calibration.profiles import load_profile, profile_names
+from calibration.report.reference import name_form
 from calibration.results.model import CheckerRun, RunDocument
 from calibration.results.readings import INCONSISTENCIES
-from calibration.results.store import CheckerRecord, KernelsRecord, NoteRecord, StartRecord, StepRecord
+from calibration.results.store import CheckerRecord, KernelsRecord, NoteRecord, Record, StartRecord, StepRecord
 from calibration.sutprobe import ProbeDocument
 from calibration.validity import SEVERITIES
 
@@ -45,7 +49,9 @@ HEADINGS = [
     "Sources",
 ]
 WRITTEN = sorted(
-    path for folder in ("guide", "method", "results", "development") for path in (DOCS / folder).rglob("*.rst")
+    path
+    for folder in ("guide", "method", "results", "reference", "development")
+    for path in (DOCS / folder).rglob("*.rst")
 )
 ABOUT_THE_PROJECT = [CHECKOUT / name for name in ("README.rst", "CONTRIBUTING.rst", "CHANGELOG.rst")]
 
@@ -198,66 +204,22 @@ def commands() -> dict[str, click.Command]:
     return {name: command for name, command in found.items() if command is not None}
 
 
-def test_every_subcommand_and_option_is_described_and_none_is_invented() -> None:
-    described = sections(parsed(DOCS / "guide" / "commands.rst"))
-    assert {title.removeprefix("calibration ") for title in described if title != "Command reference"} == set(
-        commands()
-    )
-    for name, command in commands().items():
-        section = described[f"calibration {name}"]
-        options = {
-            each
-            for parameter in command.params
-            if isinstance(parameter, click.Option)
-            for each in parameter.opts
-            if each.startswith("--")
-        }
-        assert {each.astext() for each in section.findall(nodes.term)} == options, name
-        usage = next(text for text in literals(section) if text.startswith(f"calibration {name}"))
-        for parameter in command.params:
-            if isinstance(parameter, click.Argument):
-                assert parameter.make_metavar(click.Context(command)).strip("[].") in usage, name
-
-
-def role_variables() -> Iterator[tuple[str, Any]]:
-    """Yield every public variable of every role with its default, None where it has none."""
+def role_variables() -> dict[str, dict[str, Any]]:
+    """Return what is specified of every public variable of every role, with the default that the role really has."""
+    found: dict[str, dict[str, Any]] = {}
     for role in sorted((CHECKOUT / "roles").iterdir()):
         defaults = yaml.safe_load((role / "defaults" / "main.yml").read_text(encoding="utf-8")) or {}
-        yield from defaults.items()
         specs = yaml.safe_load((role / "meta" / "argument_specs.yml").read_text(encoding="utf-8"))["argument_specs"]
         for entry in specs.values():
-            for name in entry.get("options") or {}:
-                if name not in defaults:
-                    yield name, None
-
-
-def test_every_public_variable_of_a_role_is_described() -> None:
-    found = literals(parsed(DOCS / "guide" / "lab.rst"))
-    variables = dict(role_variables())
-    assert len(variables) > 5
-    assert sorted(name for name in variables if name not in found) == []
-
-
-def test_variables_are_described_with_their_true_defaults() -> None:
-    rows = table_rows(parsed(DOCS / "guide" / "lab.rst"), "Variable")
-    variables = dict(role_variables())
-    assert {row[0] for row in rows} <= set(variables)
-    plain = {row[0]: row[1] for row in rows if not row[0].startswith("calibration_")}
-    assert plain
-    for name, shown in plain.items():
-        true = variables[name]
-        if isinstance(true, str):
-            true = true.removeprefix("{{ playbook_dir | dirname }}/")  # paths are shown from the checkout
-        assert yaml.safe_load(one_line(shown)) in (true, _number(true)), name
-
-
-def _number(value: Any) -> Any:
-    """Return a version such as "2.19" as YAML reads it without quotes."""
-    return yaml.safe_load(value) if isinstance(value, str) else value
+            for name, option in (entry.get("options") or {}).items():
+                found[name] = {**found.get(name, {}), "type": option["type"]}
+                if name in defaults:
+                    found[name]["default"] = defaults[name]
+    return found
 
 
 def test_inventories_set_no_variable_that_does_not_exist() -> None:
-    known = {name for name, _ in role_variables()}
+    known = set(role_variables())
     inventories = list((CHECKOUT / "ansible" / "inventories").rglob("*.yml"))
     assert inventories
     for path in inventories:
@@ -275,24 +237,24 @@ def test_every_check_is_described_with_its_true_effect() -> None:
 # Results
 
 
-def field_names(model: Any, seen: set[Any]) -> set[str]:
-    """Return the names of all fields of a model and of the models inside it."""
+def models_in(model: Any, found: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Add the types of all fields, by name, of a model and of the models inside it to *found*, and return it."""
     if isinstance(model, type) and issubclass(model, BaseModel):
-        if model in seen:
-            return set()
-        seen.add(model)
-        names = {info.alias or name for name, info in model.model_fields.items()}
-        return names.union(*(field_names(info.annotation, seen) for info in model.model_fields.values()))
-    inner = get_args(model) if get_origin(model) is not None else ()
-    return set().union(*(field_names(each, seen) for each in inner))
+        if model.__name__ not in found:
+            found[model.__name__] = {info.alias or name: info.annotation for name, info in model.model_fields.items()}
+            for info in model.model_fields.values():
+                models_in(info.annotation, found)
+    elif get_origin(model) is not None:
+        for each in get_args(model):
+            models_in(each, found)
+    return found
 
 
 def test_every_field_of_the_run_document_is_described() -> None:
     page = parsed(DOCS / "results" / "run_document.rst")
     titles = {title.removesuffix("[]") for title in sections(page)}
     described = {text.removesuffix("[]") for text in literals(page)} | titles
-    names = field_names(RunDocument, set())
-    names |= set().union(*(field_names(each.values, set()) for each in registry().values()))
+    names = set().union(*models_in(RunDocument, {}).values())
     assert len(names) > 200
     assert sorted(names - described) == []
 
@@ -316,7 +278,8 @@ def test_every_field_of_a_record_is_described() -> None:
 
 
 def direct_dependencies() -> set[str]:
-    return {
+    package = json.loads((CHECKOUT / "tests" / "report" / "axe" / "package.json").read_text(encoding="utf-8"))
+    return set(package["devDependencies"]) | {
         line.strip()
         for path in (CHECKOUT / "requirements").glob("*.in")
         for line in path.read_text(encoding="utf-8").splitlines()
@@ -396,10 +359,16 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site, built from a copy of docs/ as it is in the checkout, with warnings as errors."""
     work = tmp_path_factory.mktemp("site")
     shutil.copytree(DOCS, work / "docs", ignore=shutil.ignore_patterns("_build"))
-    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", "docs", "html"]
-    done = subprocess.run(command, cwd=work, capture_output=True, text=True, check=False)
+    done = sphinx(work)
     assert done.returncode == 0, done.stderr
     return work / "html"
+
+
+def sphinx(work: Path) -> subprocess.CompletedProcess[str]:
+    """Build docs/ in *work* into html/ there, with warnings as errors."""
+    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", "docs", "html"]
+    environ = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
+    return subprocess.run(command, cwd=work, env=environ, capture_output=True, text=True, check=False)
 
 
 @pytest.fixture(scope="session")
@@ -446,3 +415,158 @@ def test_sphinx_lint_finds_nothing() -> None:
     command = [sys.executable, "-m", "sphinxlint", *map(str, WRITTEN), *map(str, ABOUT_THE_PROJECT)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+# The reference, which is made from the code: what is on the pages is what there is, all of it and nothing else
+
+
+def reference(site: Path, topic: str) -> nodes.document:
+    """Return a page of the reference as Sphinx read it."""
+    kept = (site / ".doctrees" / "reference" / f"{topic}.doctree").read_bytes()
+    tree: nodes.document = pickle.loads(kept)  # noqa: S301 - this test's own Sphinx wrote it
+    return tree
+
+
+def declared(tree: nodes.Element, kind: str) -> dict[str, tuple[dict[str, str], str]]:
+    """Return all objects of *kind* (confval, option) below *tree* by name: their fields, and the text below them."""
+    found = {}
+    for each in tree.findall(addnodes.desc):
+        if each["objtype"] != kind:
+            continue
+        fields = {
+            text_of(item, nodes.field_name): text_of(item, nodes.field_body).strip()
+            for item in each.findall(nodes.field)
+        }
+        content = each.next_node(addnodes.desc_content)
+        assert content is not None
+        text = " ".join(one_line(part.astext()) for part in content.children if isinstance(part, nodes.paragraph))
+        for name in each.findall(addnodes.desc_name):
+            assert name.astext() not in found
+            found[name.astext()] = (fields, text)
+    return found
+
+
+def defined(tree: nodes.Element) -> dict[str, nodes.definition]:
+    """Return the definitions of all lists below *tree* by their terms."""
+    items = list(tree.findall(nodes.definition_list_item))
+    found = {text_of(item, nodes.term): item.next_node(nodes.definition) for item in items}
+    assert len(found) == len(items)
+    return {term: definition for term, definition in found.items() if definition is not None}
+
+
+def test_reference_has_every_variable_with_its_type_and_its_true_default(site: Path) -> None:
+    page = reference(site, "variables")
+    shown = declared(page, "confval")
+    variables = role_variables()
+    assert len(variables) > 30
+    assert set(shown) == set(variables)
+    for name, (fields, text) in shown.items():
+        assert fields["Type"].partition(" ")[0] == variables[name]["type"], name
+        assert ("Default" in fields) == ("default" in variables[name]), name
+        if "Default" in fields:
+            assert yaml.safe_load(fields["Default"]) == variables[name]["default"], name
+        assert len(text) > 20, name
+
+
+def test_reference_has_every_subcommand_and_option_with_its_true_default(site: Path) -> None:
+    page = reference(site, "commands")
+    shown = sections(page)
+    assert set(shown) == {"Command line", "calibration"} | {f"calibration {name}" for name in commands()}
+    for name, command in commands().items():
+        section = shown[f"calibration {name}"]
+        options = [each for each in command.params if isinstance(each, click.Option)]
+        described = declared(section, "option")
+        assert set(described) == {each for option in options for each in option.opts}, name
+        for option in options:
+            _, text = described[option.opts[-1]]
+            for piece in re.split(r"docs/[a-z0-9_/]+\.rst", one_line(option.help or "")):
+                assert piece.strip() in text, name
+            assert text, name
+            if option.show_default:
+                assert text.endswith(f"Default: {option.default}."), name
+        usage = next(text for text in literals(section) if text.startswith(f"calibration {name}"))
+        for parameter in command.params:
+            if isinstance(parameter, click.Argument):
+                assert parameter.make_metavar(click.Context(command)) in usage, name
+    assert set(declared(shown["calibration"], "option")) == {"--version", "-h", "--help"}
+
+
+def fields_shown(tree: nodes.document) -> dict[str, dict[str, str]]:
+    """Return the types of all fields, by name, of all models of a page."""
+    return {
+        title: {name: one_line(of) for name, of in table_rows(section, "Field")}
+        for title, section in sections(tree).items()
+        if section.parent is not tree
+    }
+
+
+def check_fields(shown: dict[str, dict[str, str]], models: dict[str, dict[str, Any]]) -> None:
+    assert {model: list(fields) for model, fields in shown.items()} == {
+        model: list(fields) for model, fields in models.items()
+    }
+    for model, fields in models.items():
+        for name, annotation in fields.items():
+            nullable = type(None) in get_args(annotation)
+            assert shown[model][name].endswith(" or null") == nullable, f"{model}.{name}"
+
+
+def test_reference_has_every_field_of_the_run_document(site: Path) -> None:
+    page = reference(site, "run_document")
+    shown = fields_shown(page)
+    check_fields(shown, models_in(RunDocument, {}))
+    assert shown["LatencyMatrixValues"]["latency_ns"] == "list of list of (Estimate or null)"
+    assert shown["Verdict"]["outcome"] == "pass, fail, no_reference or invalid"
+    assert shown["Estimate"]["interval"] == "[number, number] or null"
+
+
+def test_reference_has_every_field_of_every_record(site: Path) -> None:
+    page = reference(site, "records")
+    of_runs = models_in(RunDocument, {})
+    models = models_in(ProbeDocument, models_in(Record, {}))
+    check_fields(fields_shown(page), {name: each for name, each in models.items() if name not in of_runs})
+
+
+def test_reference_has_every_form_of_a_metric_s_name(site: Path) -> None:
+    page = reference(site, "metrics")
+    shown = sections(page)
+    assert set(shown) == {"Metrics"} | {each.title for each in registry().values()}
+    for kind, declaration in registry().items():
+        section = shown[declaration.title]
+        texts = {form: one_line(each.astext()) for form, each in defined(section).items()}
+        assert texts == {
+            name_form(each.names): f"{each.unit}, {each.better} is better: {each.meaning}."
+            for each in declaration.figures
+        }
+        assert f"/method/{kind}" in [each.get("reftarget") for each in section.findall(addnodes.pending_xref)]
+
+
+def test_the_form_of_a_name_reads_like_a_name() -> None:
+    assert name_form(r"bandwidth_matrix\.\d+\.\d+\.bandwidth_mb_s") == "bandwidth_matrix.N.N.bandwidth_mb_s"
+    assert name_form(r"peak(?:\.plain)?\.(?:reads|3:1)\.x") == "peak[.plain].(reads|3:1).x"
+    assert name_form(r"l\.(?:L\d|copies_\d+|(?:forward|backward)_\d+)\.ns") == (
+        "l.(LN|copies_N|(forward|backward)_N).ns"
+    )
+
+
+def test_reference_has_every_flag_with_its_severity(site: Path) -> None:
+    page = reference(site, "flags")
+    shown = defined(page)
+    assert {code: text_of(each, nodes.emphasis) for code, each in shown.items()} == {
+        code: f"{severity}." for code, severity in SEVERITIES.items()
+    }
+
+
+def test_reference_has_every_exit_code(site: Path) -> None:
+    page = reference(site, "exit_codes")
+    shown = {code: one_line(each.astext()) for code, each in defined(page).items()}
+    assert shown == {str(code): meaning for code, meaning in EXIT_CODES.items()}
+    assert list(EXIT_CODES) == [GOOD, VERDICT_FAILED, BAD_INPUT, ENVIRONMENT, INTERRUPTED]
+
+
+def test_a_topic_that_does_not_exist_fails_the_site(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "conf.py").write_text('extensions = ["calibration.report.reference"]\n', encoding="utf-8")
+    (tmp_path / "docs" / "index.rst").write_text("Title\n=====\n\n.. reference:: weather\n", encoding="utf-8")
+    done = sphinx(tmp_path)
+    assert done.returncode != 0
+    assert "expected one of the topics variables, commands" in done.stderr

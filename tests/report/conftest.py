@@ -6,14 +6,33 @@ from pathlib import Path
 
 import pytest
 
+from calibration.report import DOCS, build_site, site
 from calibration.results.model import RunDocument
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from report_documents import run_document
+from report_documents import flagged, index_of, run_document, store, with_nodes
 
 
 @pytest.fixture(scope="session")
 def document() -> RunDocument:
     """One run with every kind."""
     return run_document()
+
+
+@pytest.fixture(scope="session")
+def shaped() -> RunDocument:
+    """A synthetic shape: eight nodes; the idle latency is invalid."""
+    eight = with_nodes(run_document(), 8)
+    return flagged(eight, index_of(eight, "idle_latency"), "PLACEMENT_WRONG", "99 of 100 pages on the wanted node")
+
+
+@pytest.fixture(scope="session")
+def published(shaped: RunDocument, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The project's own site with the page of the document *shaped*: the folder with its HTML."""
+    place = tmp_path_factory.mktemp("published")
+    store(shaped, place / "results")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(site, "CACHE", place / "cache")
+        build_site(place / "results", DOCS, place / "html")
+    return place / "html"

@@ -41,6 +41,9 @@ from calibration.validity import Flag, Validity, flag, validity
 HERE = Path(__file__).parent
 FIXTURES = HERE.parent / "fixtures"
 MACHINE = "x86_64-two-nodes-smt"
+PAGE = "calibration/example-lab/t3-sut2/index.html"
+"""Where the site has the page of the newest run."""
+
 RUN_ID = "20260102T030405Z-0a1b"
 
 RECORDED = {path.stem: path for path in sorted((FIXTURES / "sutprobe").glob("*.json"))}

@@ -1,62 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pages in a real browser, wide and narrow: what a reader sees is there, legible, and asks nothing of other servers.
-
-Needs Debian's packages chromium and chromium-driver. Without them the tests are skipped, unless
-CALIBRATION_REQUIRE_BROWSER=1 is in the environment: then their absence fails them.
-"""
+"""A page in a real browser, wide and narrow: what a reader sees is there, legible, and asks no other server."""
 
 import json
-import os
-import shutil
 from collections.abc import Iterator
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
-from typing import Any
+from pathlib import Path
 
 import pytest
-from report_documents import figure_count, flagged, guide, index_of, run_document, store, with_nodes
+from browsing import VIEWS, chromium, served
+from report_documents import PAGE, figure_count
 from selenium import webdriver
-from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 
-from calibration.report import build_site, filters, site
+from calibration.report import filters
 from calibration.results.model import RunDocument
-
-VIEWS = {"wide": (1440, 900), "narrow": (390, 844)}
 
 LEGIBLE_PX = 9.0
 """Least height of a figure's text on the screen."""
 
 
-class Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, *_arguments: Any) -> None:
-        """Say nothing: the test's own output is enough."""
+@pytest.fixture(scope="module")
+def document(shaped: RunDocument) -> RunDocument:
+    return shaped
 
 
 @pytest.fixture(scope="module")
-def document() -> RunDocument:
-    """A synthetic shape: eight nodes; the idle latency is invalid."""
-    shaped = with_nodes(run_document(), 8)
-    return flagged(shaped, index_of(shaped, "idle_latency"), "PLACEMENT_WRONG", "99 of 100 pages on the wanted node")
-
-
-@pytest.fixture(scope="module")
-def address(document: RunDocument, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Serve the site with the page of *document*, and return the page's address."""
-    place = tmp_path_factory.mktemp("site")
-    docs = guide(place / "docs")
-    store(document, place / "results")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(site, "CACHE", place / "cache")
-        build_site(place / "results", docs, place / "html")
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(place / "html"))) as server:
-        thread = Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}/calibration/example-lab/t3-sut2/index.html"
-        server.shutdown()
-        thread.join()
+def address(published: Path) -> Iterator[str]:
+    """Serve the site, and yield the address of the page of *document*."""
+    with served(published) as root:
+        yield f"{root}/{PAGE}"
 
 
 @pytest.fixture(params=VIEWS, scope="module")
@@ -64,37 +36,9 @@ def browser(
     request: pytest.FixtureRequest, address: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[webdriver.Chrome]:
     """Open the page in chromium, wide and narrow."""
-    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if chromium is None or driver is None:
-        reason = "expected chromium and chromedriver (Debian: chromium, chromium-driver), found no such command"
-        if os.environ.get("CALIBRATION_REQUIRE_BROWSER") == "1":
-            pytest.fail(reason)
-        pytest.skip(reason)
-    width, height = VIEWS[request.param]
-    options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    for argument in (
-        "--headless=new",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--no-first-run",
-        "--disable-background-networking",
-        "--disable-component-update",
-        "--disable-sync",
-        f"--user-data-dir={tmp_path_factory.mktemp('profile')}",
-    ):
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    opened = webdriver.Chrome(options=options, service=Service(driver))
-    try:
-        opened.execute_cdp_cmd(
-            "Emulation.setDeviceMetricsOverride",
-            {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False},
-        )
+    with chromium(request.param, tmp_path_factory.mktemp("profile")) as opened:
         opened.get(address)
         yield opened
-    finally:
-        opened.quit()
 
 
 def shown(browser: webdriver.Chrome, selector: str) -> list[WebElement]:

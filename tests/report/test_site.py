@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from report_documents import figure_count, guide, run_document, store
+from report_documents import RUN_ID, figure_count, guide, run_document, store
 
 from calibration.errors import EnvironmentLacksError, InputError
 from calibration.report import build_site, site
@@ -72,6 +72,21 @@ def test_names_that_become_the_same_keep_their_own_pages(tmp_path: Path, docs: P
     folder = tmp_path / "html" / "calibration" / "example-lab"
     titles = [re.findall(r"<h1>(.*?)<", html(folder / name / "index.html"))[0] for name in ("sut-1", "sut-1-2")]
     assert titles == ["Calibration Data - example-lab / SUT_1", "Calibration Data - example-lab / sut-1"]
+
+
+def test_copies_of_one_run_keep_their_own_pages(tmp_path: Path, docs: Path) -> None:
+    results = tmp_path / "results"
+    for folder in ("here", "there", "elsewhere"):
+        (results / folder / "sut").mkdir(parents=True)
+        kept = store(run_document(names=()), tmp_path / folder)
+        kept.rename(results / folder / "sut" / kept.name)
+    build_site(results, docs, tmp_path / "html")
+    pages = tmp_path / "html" / "calibration" / "example-lab" / "t3-sut2"
+    name = RUN_ID.lower()
+    assert {path.name for path in pages.iterdir() if path.is_dir()} == {name, f"{name}-2"}
+    newest = html(pages / "index.html")
+    assert f'href="{name}/index.html"' in newest
+    assert f'href="{name}-2/index.html"' in newest
 
 
 def test_a_site_without_any_run_can_be_built(tmp_path: Path, docs: Path) -> None:

@@ -9,9 +9,13 @@ import zlib
 from itertools import pairwise
 
 import pytest
+from report_documents import as_bytes
 
 from calibration.report import svg
-from calibration.report.svg import Axis, Drawing
+from calibration.report.figures import LABEL_PX
+from calibration.report.page import render
+from calibration.report.svg import Axis, Box, Drawing
+from calibration.results.model import RunDocument
 
 
 def test_a_document_is_well_formed_whatever_its_texts_are() -> None:
@@ -87,3 +91,35 @@ def test_a_picture_has_one_pixel_for_each_cell() -> None:
     assert [list(raw[index * 7 + 1 : index * 7 + 7]) for index in range(3)] == [
         [part for cell in row for part in cell] for row in rows
     ]
+
+
+def test_the_label_of_a_tick_at_the_end_is_not_cut_off() -> None:
+    drawing = Drawing(200, 100)
+    x, y = Axis(1.0, 1000.0, 40.0, 190.0, logarithmic=True), Axis(0.0, 1.0, 80.0, 10.0)
+    svg.frame(drawing, x, y, svg.Scale([1.0, 1000.0], lambda tick: f"{tick:.2f} ms"), svg.Scale([0.0], str))
+    root = ET.fromstring(drawing.svg())  # noqa: S314 - what was just drawn
+    (last,) = [each for each in root if each.text == "1000.00 ms"]
+    assert float(last.get("x") or 0) + svg.width_of("1000.00 ms", 12.5) / 2 <= 200
+
+
+def test_the_freest_place_is_the_first_that_covers_least() -> None:
+    taken = [Box(0, 0, 10, 10), Box(20, 0, 30, 10)]
+    places = [Box(5, 5, 15, 15), Box(9, 9, 15, 15), Box(11, 0, 19, 10), Box(40, 0, 50, 10)]
+    assert [place.shared(taken[0]) for place in places] == [25, 1, 0, 0]
+    assert svg.freest(places, taken) == places[2]
+    assert svg.freest(places[:2], taken) == places[1]
+
+
+def test_labels_amid_points_hide_none_of_them(document: RunDocument) -> None:
+    figures = render(as_bytes(document)).figures
+    for name, labels in (("loaded-latency", r"delay \d+"), ("latency-ladder", r"(L\d|memory|to .*): .* ns")):
+        root = ET.fromstring(figures[f"figures/{name}.svg"])  # noqa: S314 - what was just drawn
+        points = [(float(each.get("cx") or 0), float(each.get("cy") or 0)) for each in root if each.get("cx")]
+        texts = [each for each in root if re.fullmatch(labels, each.text or "")]
+        assert points
+        assert len(texts) > 1
+        for each in texts:
+            middle, bottom = float(each.get("x") or 0), float(each.get("y") or 0)
+            half = svg.width_of(each.text or "", LABEL_PX) / 2
+            inside = [(x, y) for x, y in points if abs(x - middle) < half and bottom - LABEL_PX < y < bottom]
+            assert inside == [], each.text

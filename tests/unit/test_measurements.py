@@ -119,6 +119,8 @@ def test_values_survive_storage_and_metrics_are_sound(path: Path, context: Conte
             assert math.isfinite(metric.value)
             assert metric.value >= 0
             assert unit_of(metric.name) == metric.unit
+            fitting = [form for form in declaration(each.values.kind).figures if form.matches(metric.name)]
+            assert [(form.unit, form.better) for form in fitting] == [(metric.unit, metric.better)]
             assert metric.interval is None or metric.interval[0] <= metric.value <= metric.interval[1]
     assert names
     assert len(set(names)) == len(names)

@@ -49,7 +49,7 @@ def check_variables(known, template):
         given = {name: template(known[name]) for name in options if name in known}
         found += [f"{role}: {fault}" for fault in faults(options, given)]
     if found:
-        raise InputError("; ".join(found) + ". What each variable may be stands in docs/guide/lab.rst.")
+        raise InputError("; ".join(found) + ". What each variable may be stands in its role's meta/argument_specs.yml.")
     try:
         check_names(testbed=template(known["calibration_testbed"]), sut=known["inventory_hostname"])
     except InputError as error:

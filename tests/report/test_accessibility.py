@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The site for everybody who reads it: axe-core finds nothing, in light and dark, on a desk and on a telephone.
+
+axe-core comes from npm, pinned with its hash in ``axe/package-lock.json``.
+"""
+
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browsing import VIEWS, chromium, program, served
+from report_documents import PAGE
+from selenium import webdriver
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support import expected_conditions
+from selenium.webdriver.support.wait import WebDriverWait
+
+LOCK = Path(__file__).parent / "axe"
+
+PAGES = [
+    "index.html",
+    "guide/nightly.html",
+    "method/loaded_latency.html",
+    "reference/variables.html",
+    "reference/commands.html",
+    "reference/run_document.html",
+    "calibration/index.html",
+    PAGE,
+    "search.html?q=latency",
+]
+"""One page of each sort."""
+
+RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+"""The rules of WCAG 2.0 to 2.2, levels A and AA, and what is good practice besides. None is left out."""
+
+SCHEMES = ("light", "dark")
+
+CHECK = """
+const done = arguments[arguments.length - 1];
+axe.run(document, {runOnly: {type: "tag", values: arguments[0]}, resultTypes: ["violations"]})
+  .then(found => done({violations: found.violations}), error => done({error: `${error}`}));
+"""
+
+
+@pytest.fixture(scope="session")
+def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The text of axe-core, which npm fetches and verifies."""
+    npm = program("npm", "npm")
+    place = tmp_path_factory.mktemp("axe")
+    for name in ("package.json", "package-lock.json"):
+        shutil.copyfile(LOCK / name, place / name)
+    command = [npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefer-offline"]
+    done = subprocess.run(command, cwd=place, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return (place / "node_modules" / "axe-core" / "axe.min.js").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def root(published: Path) -> Iterator[str]:
+    with served(published) as address:
+        yield address
+
+
+@pytest.fixture(params=VIEWS, scope="module")
+def browser(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
+    with chromium(request.param, tmp_path_factory.mktemp("profile")) as opened:
+        yield opened
+
+
+def violations(browser: webdriver.Chrome, axe: str) -> list[str]:
+    """Return what axe-core finds on the page that is open, a line for each place."""
+    browser.execute_script(axe)
+    browser.set_script_timeout(120)
+    found: dict[str, Any] = browser.execute_async_script(CHECK, RULES)
+    assert "error" not in found, found
+    return [
+        f"{rule['id']}: {rule['help']}: {node['target']}: {node['html'][:200]}: {node['failureSummary']}"
+        for rule in found["violations"]
+        for node in rule["nodes"]
+    ]
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("page", PAGES)
+def test_axe_finds_nothing(browser: webdriver.Chrome, root: str, axe: str, page: str, scheme: str) -> None:
+    features = [{"name": "prefers-color-scheme", "value": scheme}]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+    browser.get(f"{root}/{page}")
+    ground = browser.execute_script("return getComputedStyle(document.body).backgroundColor")
+    assert (sum(map(int, ground[4:-1].split(","))) > 3 * 128) == (scheme == "light"), ground
+    assert browser.find_elements(By.TAG_NAME, "h1")
+    assert violations(browser, axe) == []
+
+
+def test_axe_finds_what_is_wrong(browser: webdriver.Chrome, axe: str, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    page.write_text(
+        "<img src='data:,'><p style='color: #999; background: #aaa'>Nobody reads this</p>", encoding="utf-8"
+    )
+    browser.get(page.as_uri())
+    found = {each.partition(":")[0] for each in violations(browser, axe)}
+    assert {"image-alt", "color-contrast", "html-has-lang"} <= found
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_no_page_is_wider_than_the_window(browser: webdriver.Chrome, root: str, page: str) -> None:
+    browser.get(f"{root}/{page}")
+    width, room = browser.execute_script("return [document.documentElement.scrollWidth, window.innerWidth]")
+    assert width <= room
+
+
+def test_what_scrolls_sideways_can_be_reached_with_the_keyboard(browser: webdriver.Chrome, root: str) -> None:
+    browser.get(f"{root}/{PAGE}")
+    boxes = browser.find_elements(By.CSS_SELECTOR, "article pre, article .table-wrapper")
+    sizes = "return [arguments[0].scrollWidth > arguments[0].clientWidth, arguments[0].tabIndex]"
+    found = {tuple(browser.execute_script(sizes, each)) for each in boxes}
+    assert found == {(True, 0), (False, -1)}
+
+
+# Search
+
+
+def search(browser: webdriver.Chrome, root: str, words: str) -> list[str]:
+    """Type *words* into the field for searching, as a reader does, and return the pages that are found, best first."""
+    browser.get(f"{root}/index.html")
+    field = browser.find_element(By.CSS_SELECTOR, "input.sidebar-search")
+    if not field.is_displayed():
+        browser.find_element(By.CSS_SELECTOR, ".mobile-header label.nav-overlay-icon").click()
+        WebDriverWait(browser, 30).until(expected_conditions.element_to_be_clickable(field))
+    field.send_keys(words, Keys.ENTER)
+    summary = (By.CSS_SELECTOR, "#search-results .search-summary")
+    WebDriverWait(browser, 60).until(lambda each: re.search("found|not match", each.find_element(*summary).text))
+    links = browser.find_elements(By.CSS_SELECTOR, "#search-results ul.search li > a")
+    return [str(each.get_attribute("href")).removeprefix(f"{root}/").partition("?")[0] for each in links]
+
+
+@pytest.fixture(params=["http", "file"])
+def place(request: pytest.FixtureRequest, root: str, published: Path) -> str:
+    """Where the site is looked at: from a server, and opened from the disk."""
+    return root if request.param == "http" else published.as_uri()
+
+
+@pytest.mark.parametrize(
+    ("words", "page"),
+    [
+        ("preflight_node_free_bytes", "reference/variables.html#confval-preflight_node_free_bytes"),
+        ("NOT_CONVERGED", "method/validity.html"),
+        ("cron", "guide/nightly.html"),
+        ("t3-sut2", PAGE),
+    ],
+)
+def test_search_finds_the_page(browser: webdriver.Chrome, place: str, words: str, page: str) -> None:
+    found = search(browser, place, words)
+    assert page in {each.partition("#")[0] if "#" not in page else each for each in found[:5]}, found
+
+
+def test_search_for_what_is_nowhere_says_so(browser: webdriver.Chrome, place: str) -> None:
+    assert search(browser, place, "zyzzyva") == []
+    assert "did not match any documents" in browser.find_element(By.ID, "search-results").text
