@@ -34,7 +34,11 @@ NUMBER_AT_END = re.compile(r"testbed([0-9]+)$")
 HOST = re.compile(r"[A-Za-z0-9:][A-Za-z0-9_.:%-]{0,252}")
 USERNAME = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.@+-]{0,63}")
 NODE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,31}")
-SECRETS = ("password", "priv_key")
+SECRETS = ("password", "priv_key", "passwd")
+"""Keys whose values no message quotes; the last is that of a service that CSIT's schema has for a node."""
+
+UNQUOTED = re.compile("|".join(("#", *SECRETS)))
+"""Where, in a line that is no YAML, begins what is not looked at: a comment or a secret."""
 
 
 class Node(Model):
@@ -106,7 +110,7 @@ def read_topology(text: str, testbed: str) -> Topology:
         data = _loaded(text)
     except InputError:
         # Some templates are YAML only once they are filled.
-        _refuse_placeholders(line.partition("#")[0] for line in text.splitlines())
+        _refuse_placeholders(UNQUOTED.split(line)[0] for line in text.splitlines())
         raise
     _refuse_placeholders(_texts(data))
     nodes = tuple(_node(name, given) for name, given in _nodes(data).items())
@@ -152,7 +156,7 @@ def _texts(data: Any) -> Iterator[str]:
         if isinstance(each, Mapping):
             for key, value in each.items():
                 waiting.append(key)
-                if key not in SECRETS or not isinstance(value, str) or PLACEHOLDER.fullmatch(value.strip()):
+                if key not in SECRETS or (isinstance(value, str) and PLACEHOLDER.fullmatch(value.strip())):
                     waiting.append(value)
         elif isinstance(each, list):
             waiting.extend(each)
@@ -205,7 +209,10 @@ def _choice(node: str, given: Mapping[str, Any]) -> NodeType:
 
 
 def _shown(given: Mapping[str, Any], key: str) -> str:
-    return f"{given[key]!r:.60}" if key in given else "no such key"
+    if key not in given:
+        return "no such key"
+    value = given[key]
+    return f"{value[:60]!r}" if isinstance(value, str) else "a list or a mapping"
 
 
 def _needed(node: str, given: Mapping[str, Any], key: str, pattern: re.Pattern[str], wanted: str) -> str:

@@ -147,7 +147,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"DUT1": node(host="")}, "for host of the node DUT1 of the topology, found ''"),
     ({"DUT1": node(host="-oProxyCommand=id")}, "for host of the node DUT1"),
     ({"DUT1": node(host="192.0.2.1 id")}, "for host of the node DUT1"),
-    ({"DUT1": node(host=["192.0.2.1"])}, "for host of the node DUT1 of the topology, found ['192.0.2.1']"),
+    ({"DUT1": node(host=["192.0.2.1"])}, "for host of the node DUT1 of the topology, found a list or a mapping"),
     ({"DUT1": node(username=None)}, "the name of a login for username of the node DUT1 of the topology, found no such"),
     ({"DUT1": node(username='a" -o b')}, "for username of the node DUT1"),
     (
@@ -191,6 +191,17 @@ def test_yaml_that_is_none_is_refused_with_the_place_and_without_what_is_there()
     assert refused.value.__suppress_context__
 
 
+def test_a_secret_that_looks_like_a_placeholder_is_not_quoted_from_a_damaged_file() -> None:
+    damaged = (
+        f"nodes:\n  DUT1: {{type: DUT, password: a${{{SECRET}}}\n    type: DUT\n    password: b{{{{ {SECRET} }}}}\n"
+    )
+    assert is_topology(damaged)
+    for text in (damaged, topology(DUT1=node(password=[f"a${{{SECRET}}}"], host=""))):
+        with pytest.raises(InputError) as refused:
+            read_topology(text, "t1")
+        assert SECRET not in str(refused.value)
+
+
 @pytest.mark.parametrize("text", ["", "[" * 5000, "a: \x07", "nodes: &a [*a]", "? [a]\n: b", "!!bool x", "nodes: {a: "])
 def test_what_yaml_stumbles_over_is_bad_input(text: str) -> None:
     assert not is_topology(text)
@@ -202,6 +213,8 @@ def test_many_aliases_are_looked_at_once() -> None:
     levels = [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 40)]
     text = "\n".join(["a0: &a0 x", *levels, topology(DUT1=node())])
     assert len(read_topology(text, "t1").nodes) == 1
+    with pytest.raises(InputError, match="for host of the node DUT1 of the topology, found a list or a mapping"):
+        read_topology(text.replace("192.0.2.1", "*a39"), "t1")
 
 
 def refused_or_read(text: str) -> None:

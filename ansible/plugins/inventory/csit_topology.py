@@ -28,6 +28,7 @@ from ansible import constants as C
 from calibration.errors import BAD_INPUT, InputError
 from calibration.formats.csit_topology import is_topology, name_of_testbed, read_topology
 from calibration.results.store import check_names
+from calibration.text import visible
 
 LARGEST_BYTES = 1 << 20
 """A topology has a few kilobytes; what is larger is looked at by nobody here."""
@@ -88,7 +89,7 @@ class InventoryModule(BaseInventoryPlugin):
             self.add(read_topology(self.text_of(path), name_of_testbed(path)))
         except InputError as error:
             # Ansible would try its other plugins, of which one takes any mapping for groups without hosts.
-            self.display.error(f"{path}: {error}")
+            self.display.error(visible(f"{path}: {error}"))
             raise SystemExit(BAD_INPUT) from error
 
     def text_of(self, path):
