@@ -117,11 +117,9 @@ def read_expectations(given: Mapping[str, Any]) -> Expectations:
 
     Figures may come as text, as ``-e name=value`` has them. Raises ``InputError`` with the variable's name.
     """
-    arguments = given.get("kernel_arguments") or ""
-    if isinstance(arguments, list | tuple) and all(isinstance(each, str) for each in arguments):
-        arguments = " ".join(arguments)
+    arguments = " ".join(_arguments(given.get("kernel_arguments") or ""))
     values = {
-        "kernel_arguments": _promised_text("kernel_arguments", arguments, "a text or a list of texts"),
+        "kernel_arguments": _promised_text("kernel_arguments", arguments, "a text"),
         "kernel_release": _promised_text("kernel_release", given.get("kernel_release", ""), "a text"),
         "isolated_cpus": _cpu_text(given.get("isolated_cpus", "")),
         "foreign_load_max": _figure("foreign_load_max", given, 1.0),
@@ -130,6 +128,31 @@ def read_expectations(given: Mapping[str, Any]) -> Expectations:
         "effects": _effects(given.get("effects") or {}),
     }
     return Expectations.model_validate(values)
+
+
+def _arguments(given: Any) -> Iterator[str]:
+    """Yield the kernel arguments *given* as a text, a list or a mapping, as texts in their order.
+
+    Source of the mapping: the variable ``grub`` of CSIT's inventories, and the task of its role ``performance_tuning``
+    that makes a command line of it. A value goes into it as it is, with the further arguments that may stand in it.
+    """
+    if isinstance(given, str):
+        yield given
+    elif isinstance(given, Mapping):
+        for name, value in given.items():
+            if not isinstance(name, str) or not isinstance(value, str | int | float | None):
+                raise InputError(
+                    "expected names of kernel arguments with true, a text or a number each for "
+                    f"preflight_kernel_arguments, found {name!r}: {value!r}"
+                )
+            yield name if value is True else f"{name}={'' if value is None else value}"
+    elif isinstance(given, list | tuple) and all(isinstance(each, str | Mapping) for each in given):
+        for each in given:
+            yield from _arguments(each)
+    else:
+        raise InputError(
+            f"expected a text, a list or a mapping of kernel arguments for preflight_kernel_arguments, found {given!r}"
+        )
 
 
 def _promised_text(name: str, given: Any, wanted: str) -> str:

@@ -455,15 +455,15 @@ def record_reason(
     return directory
 
 
-def newest_missing(results: Path, suts: Collection[str]) -> str:
+def newest_missing(results: Path, suts: Collection[tuple[str, str]]) -> str:
     """Return the identifier of the newest run of any of *suts* that can go on: a step of it has no result.
 
-    A run whose steps all ended well and that lacks a part of a figure is left alone: nothing would be measured.
-    Raises ``InputError`` where there is none.
+    A SUT is named by its testbed and its own name. A run whose steps all ended well and that lacks a part of a figure
+    is left alone: nothing would be measured. Raises ``InputError`` where there is none.
     """
     found: dict[str, list[Path]] = {}
     for path in results.glob("*/*/*/"):
-        if path.parent.name in suts and path.parent.parent.name != FOLDER and (path / RECORDS).is_file():
+        if (path.parent.parent.name, path.parent.name) in suts and (path / RECORDS).is_file():
             found.setdefault(path.name, []).append(path)
     for run_id in sorted(found, reverse=True):
         if any(can_go_on(path) for path in found[run_id]):
@@ -482,10 +482,13 @@ def can_go_on(directory: Path) -> bool:
     return start is None or bool(remaining(directory, start.plan).steps)
 
 
-def complete_suts(results: Path, run_id: str) -> list[str]:
-    """Return the SUTs of which the run *run_id* is complete. Raises ``InputError`` for what is no identifier."""
+def complete_suts(results: Path, run_id: str) -> list[tuple[str, str]]:
+    """Return the SUTs of which the run *run_id* is complete, testbed and SUT.
+
+    Raises ``InputError`` for what is no identifier.
+    """
     run_directory(results, "any", "any", run_id)
-    return sorted({path.parent.name for path in results.glob(f"*/*/{run_id}/") if is_complete(path)})
+    return sorted((path.parts[-3], path.parts[-2]) for path in results.glob(f"*/*/{run_id}/") if is_complete(path))
 
 
 def is_complete(directory: Path) -> bool:

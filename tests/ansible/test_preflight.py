@@ -73,7 +73,7 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
         {"calibration_testbed": "../elsewhere"},
         (
             "expected a testbed name of letters, digits, '.', '_' and '-', at most 128 long, found '../elsewhere'. "
-            "They are calibration_testbed and the host's name in the inventory"
+            "They are calibration_testbed and calibration_sut"
         ),
     ),
 }

@@ -67,6 +67,46 @@ def test_the_fixtures_arguments_are_met_as_text_and_as_list(isolated: Context) -
         assert "isolcpus=managed_irq" in check.found
 
 
+HUGEPAGES = "2M hugepagesz=1G hugepages=32 hugepagesz=2M hugepages=32768"
+"""How CSIT's inventories have arguments that repeat."""
+
+MAPPINGS = [
+    ({"isolcpus": "2-3", "nosmt": True}, "isolcpus=2-3 nosmt"),
+    ({"default_hugepagesz": HUGEPAGES, "quiet": True}, f"default_hugepagesz={HUGEPAGES} quiet"),
+    ({"maxcpus": 24, "tsc": "reliable"}, "maxcpus=24 tsc=reliable"),
+    ({"console": "", "video": None}, "console= video="),
+    # CSIT's role has true alone for an argument without a value.
+    ({"nosmt": False}, "nosmt=False"),
+    ({"nosmt": "true"}, "nosmt=true"),
+    ([{"isolcpus": "2-3"}, {"nosmt": True}, "quiet"], "isolcpus=2-3 nosmt quiet"),
+    ({}, ""),
+    ([], ""),
+    (None, ""),
+]
+
+
+@pytest.mark.parametrize(("promised", "line"), MAPPINGS)
+def test_a_mapping_is_the_command_line_that_csit_makes_of_it(promised: object, line: str) -> None:
+    assert read_expectations({"kernel_arguments": promised}).kernel_arguments == line
+
+
+def test_arguments_that_repeat_in_a_value_are_compared_one_by_one(isolated: Context) -> None:
+    promised = {"default_hugepagesz": HUGEPAGES, "nosmt": True}
+    assert (
+        found(
+            booted(isolated, f"quiet default_hugepagesz={HUGEPAGES} nosmt"),
+            "kernel_arguments",
+            kernel_arguments=promised,
+        ).outcome
+        == "met"
+    )
+    other = HUGEPAGES.replace("hugepages=32 ", "hugepages=16 ")
+    check = found(booted(isolated, f"default_hugepagesz={other} nosmt"), "kernel_arguments", kernel_arguments=promised)
+    assert check.found == (
+        "hugepages=32: expected it for pages of 1073741824 bytes, found hugepages=16 for pages of 1073741824 bytes"
+    )
+
+
 def test_nothing_promised_is_nothing_checked(isolated: Context) -> None:
     names = {each.name for each in evaluate(isolated, Known(), read_expectations({}))}
     assert names.isdisjoint({"kernel_arguments", "kernel_release", "isolated_cpus", *AGREED})
@@ -579,8 +619,15 @@ def test_a_check_that_is_off_is_not_there(isolated: Context) -> None:
         ({"effects": ["time"]}, "expected a mapping of checks to effects"),
         ({"isolated_cpus": "2-"}, "expected a list of CPUs such as 2-7,10, or none, for preflight_isolated_cpus"),
         ({"isolated_cpus": [2]}, "preflight_isolated_cpus, found [2]"),
-        ({"kernel_arguments": 3}, "expected a text or a list of texts for preflight_kernel_arguments, found 3"),
-        ({"kernel_arguments": ["a", 3]}, "for preflight_kernel_arguments"),
+        (
+            {"kernel_arguments": 3},
+            "expected a text, a list or a mapping of kernel arguments for preflight_kernel_arguments",
+        ),
+        ({"kernel_arguments": ["a", 3]}, "for preflight_kernel_arguments, found ['a', 3]"),
+        ({"kernel_arguments": {"isolcpus": ["2-3"]}}, "for preflight_kernel_arguments, found 'isolcpus': ['2-3']"),
+        ({"kernel_arguments": [{"quiet": {}}]}, "for preflight_kernel_arguments, found 'quiet': {}"),
+        ({"kernel_arguments": {True: "1"}}, "for preflight_kernel_arguments, found True: '1'"),
+        ({"kernel_arguments": {"quiet": "a\x07"}}, "for preflight_kernel_arguments"),
         ({"kernel_release": "6\x07"}, "for preflight_kernel_release"),
         ({"foreign_load_max": 5}, "expected a number from 0 to 1 for preflight_foreign_load_max, found 5"),
         ({"foreign_load_max": "much"}, "found 'much'"),

@@ -529,24 +529,27 @@ def test_what_was_put_back_replaces_what_was_changed(tmp_path: Path) -> None:
 
 def test_the_newest_run_with_something_missing_is_found(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="something is missing below"):
-        newest_missing(tmp_path, ["s1"])
+        newest_missing(tmp_path, [("t1", "s1")])
+    suts = [("t1", "s1"), ("t1", "s2")]
     shared = {"testbed": "t1", "profile": "quick", "now": NOW, "reason": "gone"}
     for run_id, sut in (("r1", "s1"), ("r2", "s1"), ("r2", "s2"), ("r3", "s3")):
         directory = record_not_begun(tmp_path, sut=sut, run_id=run_id, **shared)
         assemble(directory, now=NOW)
         with pytest.raises(InputError, match="found no start"):
             outstanding(directory)
-    assert newest_missing(tmp_path, ["s1", "s2"]) == "r2"
+    assert newest_missing(tmp_path, suts) == "r2"
     for sut in ("s1", "s2"):
         path = tmp_path / "t1" / sut / "r2" / RUN
         path.write_text(path.read_text(encoding="utf-8").replace('"not_begun"', '"complete"'), encoding="utf-8")
-    assert newest_missing(tmp_path, ["s1", "s2"]) == "r1"
-    assert complete_suts(tmp_path, "r2") == ["s1", "s2"]
+    assert newest_missing(tmp_path, suts) == "r1"
+    assert complete_suts(tmp_path, "r2") == suts
+    with pytest.raises(InputError, match="something is missing below"):
+        newest_missing(tmp_path, [("t2", "s1")])
     begun = begin(tmp_path, testbed="t1", sut="s1", run_id="r4", profile="quick", capture=CAPTURE, now=NOW)
-    assert newest_missing(tmp_path, ["s1", "s2"]) == "r4"
+    assert newest_missing(tmp_path, suts) == "r4"
     for step in begun.plan.steps:
         finish(begun, step.id, document={})
-    assert newest_missing(tmp_path, ["s1", "s2"]) == "r1"
+    assert newest_missing(tmp_path, suts) == "r1"
     with pytest.raises(InputError, match="expected a run identifier"):
         complete_suts(tmp_path, "../r2")
 

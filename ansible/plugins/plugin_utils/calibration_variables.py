@@ -14,6 +14,7 @@ import sys
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.parsing.yaml.loader import AnsibleLoader
+from ansible.template import Templar, trust_as_template
 
 sys.path.append(os.path.abspath(__file__ + "/.."))
 
@@ -50,7 +51,23 @@ def check_variables(known, template):
         found += [f"{role}: {fault}" for fault in faults(options, given)]
     if found:
         raise InputError("; ".join(found) + ". What each variable may be stands in its role's meta/argument_specs.yml.")
+    testbed, sut = names_of(known, template)
     try:
-        check_names(testbed=template(known["calibration_testbed"]), sut=known["inventory_hostname"])
+        check_names(testbed=testbed, sut=sut)
     except InputError as error:
-        raise InputError(f"{error}. They are calibration_testbed and the host's name in the inventory.") from error
+        raise InputError(f"{error}. They are calibration_testbed and calibration_sut.") from error
+
+
+NAMES = ("calibration_testbed", "calibration_sut")
+
+
+def names_of(known, template):
+    """Return the names of testbed and SUT among the variables *known*, values of which *template* works out."""
+    return tuple(str(template(known[name])) for name in NAMES)
+
+
+def names_of_host(variables, loader):
+    """Return the names of testbed and SUT of a host by its own *variables*, which lack the defaults of the roles."""
+    options = options_of_roles()["settings"]
+    known = {**{name: trust_as_template(options[name]["default"]) for name in NAMES}, **variables}
+    return names_of(known, Templar(loader, known).template)

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CSIT's topology files as inventories: what they say is read by ``calibration.formats.csit_topology``."""
+
+from __future__ import annotations
+
+DOCUMENTATION = """
+name: csit_topology
+short_description: A topology file of FD.io CSIT as an inventory
+description:
+  - Any file that is a mapping with C(nodes), a member of which has the type C(TG) or C(DUT), is a topology.
+  - Its nodes are hosts such as C(t212-dut1) in the groups C(sut), C(tg), and one for the testbed, C(t212).
+  - One that cannot be used ends the command; no other plugin would see more in it than an empty inventory.
+options: {}
+author: The calibration harness contributors
+"""
+
+import os
+import re
+import sys
+
+from ansible.plugins.inventory import BaseInventoryPlugin
+
+sys.path.append(os.path.abspath(__file__ + "/../../plugin_utils"))
+
+import calibration_plugins  # noqa: F401 - makes the checkout's package importable
+
+from ansible import constants as C
+from calibration.errors import BAD_INPUT, InputError
+from calibration.formats.csit_topology import is_topology, name_of_testbed, read_topology
+from calibration.results.store import check_names
+from calibration.text import visible
+
+LARGEST_BYTES = 1 << 20
+"""A topology has a few kilobytes; what is larger is looked at by nobody here."""
+
+GROUPS = {"TG": "tg", "DUT": "sut"}
+
+OWN_NAMES = ("all", "ungrouped", *GROUPS.values())
+
+
+def group_name(testbed):
+    """Return the testbed's name as that of a group: letters, digits and underscores, and nobody else's."""
+    name = re.sub(r"\W", "_", testbed, flags=re.ASCII)
+    return f"testbed_{name}" if name in OWN_NAMES or not name[0].isalpha() else name
+
+
+def variables_of(topology, node):
+    """Return the variables of *node*. Raises InputError where its key could not be used."""
+    given = {
+        "ansible_host": node.host,
+        "ansible_port": node.port,
+        "ansible_user": node.username,
+        "ansible_password": node.password and node.password.get_secret_value(),
+        "ansible_ssh_private_key": node.priv_key and node.priv_key.get_secret_value(),
+        "calibration_testbed": topology.testbed,
+        "csit_arch": node.arch,
+        "csit_model": node.model,
+        "csit_subtype": node.subtype,
+    }
+    if node.priv_key and C.config.get_config_value("SSH_AGENT") == "none":
+        raise InputError(
+            f"expected an agent for priv_key of the node {node.name} of the topology, which is kept in no file, found "
+            "that none is used; start the command with ANSIBLE_SSH_AGENT=auto in its environment, or with the socket "
+            "of an agent"
+        )
+    if node.type == "DUT" and topology.reserved:
+        given["reserve_tg"] = topology.host_name(topology.reserved)
+    return {name: value for name, value in given.items() if value is not None}
+
+
+class InventoryModule(BaseInventoryPlugin):
+    """Reads one file, and leaves all that is no topology to others."""
+
+    NAME = "csit_topology"
+
+    def verify_file(self, path):
+        """Return whether the file at *path* is a topology, by what is in it."""
+        if not os.path.isfile(path) or os.path.getsize(path) > LARGEST_BYTES:
+            return False
+        try:
+            return is_topology(self.text_of(path))
+        except (OSError, UnicodeDecodeError):
+            return False  # what cannot be read is told by the plugins that come after
+
+    def parse(self, inventory, loader, path, cache=True):
+        """Add the hosts and groups of the topology at *path*."""
+        super().parse(inventory, loader, path, cache)
+        try:
+            self.add(read_topology(self.text_of(path), name_of_testbed(path)))
+        except InputError as error:
+            # Ansible would try its other plugins, of which one takes any mapping for groups without hosts.
+            self.display.error(visible(f"{path}: {error}"))
+            raise SystemExit(BAD_INPUT) from error
+
+    def text_of(self, path):
+        """Return the text of a file."""
+        with open(path, encoding="utf-8") as stream:
+            return stream.read()
+
+    def add(self, topology):
+        """Add *topology*. Raises InputError where a name is fit for no directory, or is another machine's already."""
+        check_names(testbed=topology.testbed, sut=topology.testbed)
+        group = self.inventory.add_group(group_name(topology.testbed))
+        for node in topology.nodes:
+            name = topology.host_name(node)
+            variables = variables_of(topology, node)
+            known = self.inventory.hosts.get(name)
+            if known is not None and known.vars.get("ansible_host") not in (None, node.host):
+                raise InputError(
+                    f"expected one machine of the name {name}, found {known.vars['ansible_host']} and {node.host}; "
+                    "testbeds are told apart by the names of their files"
+                )
+            for each in (group, self.inventory.add_group(GROUPS[node.type])):
+                self.inventory.add_host(name, group=each)
+            for variable, value in variables.items():
+                self.inventory.set_variable(name, variable, value)
+        for host, names in topology.shared.items():
+            self.display.warning(
+                f"{' and '.join(names)} are one machine, {host}: calibrate one of them, or one after the other with "
+                "--forks 1"
+            )

@@ -1,0 +1,395 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CSIT's own inventories, unchanged: its topology files and its Ansible inventory. Their secrets are seen nowhere."""
+
+import json
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from support import ROOT, Ended, Lab, load_plugin, run
+
+from bench.suts import Servers, Sut, sshd_program, sut_python, user
+from calibration.context.cmdline import parse_cmdline
+from calibration.errors import EnvironmentLacksError
+from calibration.results.model import RunDocument
+from calibration.results.store import read_run
+
+FIXTURES = ROOT / "tests" / "fixtures" / "csit"
+TOPOLOGIES = FIXTURES / "topologies"
+TESTBED91 = TOPOLOGIES / "lf_3n_icx_testbed91.yaml"
+TESTBED92 = TOPOLOGIES / "lf_3n_emr_testbed92.yaml"
+PLUGIN = load_plugin("inventory", "csit_topology")
+
+HERE = ("-e", "ansible_connection=local", "-e", f"ansible_python_interpreter={sys.executable}")
+"""Every machine of an inventory is this one."""
+
+
+def listed(lab: Lab, *sources: Path, **extra: str) -> dict[str, Any]:
+    """Return what ``ansible-inventory`` makes of *sources*."""
+    chosen = [word for each in sources for word in ("-i", str(each))]
+    command = [sys.executable, "-m", "ansible", "inventory", *chosen, "--list", "--export"]
+    done = subprocess.run(
+        command, cwd=ROOT, env=lab.environment(**extra), capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    plain: dict[str, Any] = json.loads(done.stdout, object_hook=lambda found: found.get("__ansible_unsafe", found))
+    return plain
+
+
+def refused(lab: Lab, source: Path) -> Ended:
+    """Run ``calibration run`` on an inventory that cannot be used."""
+    command = [sys.executable, "-m", "calibration.cli", "run", "-i", str(source), "-vvv"]
+    ended = run(command, lab.environment(PYTHONPATH=str(ROOT)))
+    assert ended.rc == 2, ended.text
+    assert "Made.up" not in ended.text
+    return ended
+
+
+def holding(folder: Path, secrets: list[str], *, but: tuple[Path, ...] = ()) -> list[Path]:
+    """Return the files below *folder*, except *but*, that hold one of *secrets*."""
+    files = [path for path in folder.rglob("*") if path.is_file() and path not in but]
+    assert files
+    return [path for path in files if any(each.encode() in path.read_bytes() for each in secrets)]
+
+
+def the_document(lab: Lab, names: str) -> RunDocument:
+    """Return the only run document, of the testbed and SUT *names*."""
+    (path,) = lab.runs()
+    assert "/".join(path.parts[-3:-1]) == names
+    return read_run(path)
+
+
+# Topology files
+
+
+def test_a_topology_is_an_inventory(lab: Lab) -> None:
+    found = listed(lab, TESTBED91)
+    assert found["t91"]["hosts"] == ["t91-tg", "t91-dut1", "t91-dut2"]
+    assert found["sut"]["hosts"] == ["t91-dut1", "t91-dut2"]
+    assert found["tg"]["hosts"] == ["t91-tg"]
+    hosts = found["_meta"]["hostvars"]
+    assert hosts["t91-dut1"] == {
+        "ansible_host": "192.0.2.81",
+        "ansible_port": 22,
+        "ansible_user": "testlogin",
+        "ansible_password": "Made.up-2",
+        "calibration_testbed": "t91",
+        "reserve_tg": "t91-tg",
+        "csit_arch": "x86_64",
+        "csit_model": "Intel-Icelake",
+    }
+    assert "ansible_port" not in hosts["t91-dut2"]
+    assert hosts["t91-dut2"]["ansible_password"] == "1234567.50"  # noqa: S105 - made up
+    assert "reserve_tg" not in hosts["t91-tg"]
+
+
+def test_topologies_are_given_together_and_beside_other_inventories(lab: Lab) -> None:
+    other = ROOT / "ansible" / "inventories" / "example-lab"
+    found = listed(lab, TESTBED91, TESTBED92, other)
+    assert {"t91-dut1", "t92-dut1", "testbed1-sut1"} <= set(found["sut"]["hosts"])
+    assert "testbed1" in found
+    assert found["_meta"]["hostvars"]["t92-dut2"]["ansible_port"] == 6002
+
+
+def test_duts_that_are_one_machine_are_warned_of(lab: Lab) -> None:
+    ended = lab.run("calibrate.yml", "-i", str(TESTBED92), "--list-hosts")
+    assert "t92-dut1 and t92-dut2 are one machine, 192.0.2.91: calibrate one of them" in " ".join(ended.text.split())
+
+
+def test_what_a_password_holds_is_no_template(lab: Lab, tmp_path: Path) -> None:
+    path = tmp_path / "t.yaml"
+    node = {"type": "DUT", "host": "192.0.2.1", "username": "a", "password": "x{{ 1 + 1 }}"}
+    path.write_text(yaml.safe_dump({"nodes": {"DUT1": node}}), encoding="utf-8")
+    # A variable of a play asks for it, so that Ansible works it out.
+    play = tmp_path / "play.yml"
+    shown = {"ansible.builtin.debug": {"msg": "<{{ ansible_password | length }}>"}}
+    play.write_text(json.dumps([{"hosts": "all", "gather_facts": False, "tasks": [shown]}]), encoding="utf-8")
+    ended = run([*lab.command("x")[:4], "-i", str(path), str(play), "-vv"], lab.environment())
+    assert "<12>" in ended.text, ended.text
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("2n_cloud.template", "nothing is filled in for: dut1_if1_mac, dut1_public_ip, tg_if1_mac, tg_public_ip"),
+        ("vpp_device.template", "nothing is filled in for: CSIT_DUT1_HOST,"),
+        ("testbed94.damaged", "expected a topology in YAML, found the error in line 7, column 20"),
+        ("testbed95.damaged", "for host of the node DUT1 of the topology, found no such key"),
+    ],
+)
+def test_a_topology_that_cannot_be_used_ends_the_command_and_says_why(lab: Lab, name: str, words: str) -> None:
+    ended = refused(lab, TOPOLOGIES / name)
+    said = " ".join(ended.text.split())
+    assert f"{TOPOLOGIES / name}: expected" in said
+    assert words in said
+    assert lab.runs() == []
+
+
+def test_two_machines_of_one_name_are_refused(lab: Lab) -> None:
+    other = lab.directory / TESTBED91.name
+    other.write_text(TESTBED91.read_text(encoding="utf-8").replace("192.0.2.82", "192.0.2.99"), encoding="utf-8")
+    assert listed(lab, TESTBED91, TESTBED91)["t91"]["hosts"] == ["t91-tg", "t91-dut1", "t91-dut2"]
+    command = lab.command("calibrate.yml", "-i", str(TESTBED91), "-i", str(other), "--list-hosts")
+    ended = run(command, lab.environment())
+    assert ended.rc == 2
+    assert "one machine of the name t91-dut2, found 192.0.2.82 and 192.0.2.99" in " ".join(ended.text.split())
+
+
+def test_a_file_whose_name_is_no_directorys_is_refused(lab: Lab) -> None:
+    path = lab.directory / "a lab.yaml"
+    shutil.copyfile(TESTBED91, path)
+    assert "expected a testbed name of letters, digits" in " ".join(refused(lab, path).text.split())
+
+
+@pytest.mark.parametrize(
+    ("testbed", "group"),
+    [("t91", "t91"), ("my-lab", "my_lab"), ("2n_hw", "testbed_2n_hw"), ("sut", "testbed_sut"), ("all", "testbed_all")],
+)
+def test_a_group_has_the_name_of_the_testbed_as_far_as_ansible_allows_it(testbed: str, group: str) -> None:
+    assert PLUGIN.group_name(testbed) == group
+
+
+def test_what_is_no_topology_is_left_alone(tmp_path: Path) -> None:
+    plugin = PLUGIN.InventoryModule()
+    assert plugin.verify_file(str(TESTBED91))
+    (tmp_path / "bytes").write_bytes(b"nodes: \xff")
+    (tmp_path / "large").write_text(TESTBED91.read_text(encoding="utf-8") + "#" * PLUGIN.LARGEST_BYTES)
+    hosts = FIXTURES / "lf_inventory" / "hosts"
+    for path in (tmp_path, tmp_path / "none", tmp_path / "bytes", tmp_path / "large", hosts):
+        assert not plugin.verify_file(str(path)), path
+
+
+@pytest.fixture
+def agents() -> Iterator[dict[str, str]]:
+    """Yield the variables that have Ansible start an agent, whose socket may have no long path."""
+    with tempfile.TemporaryDirectory(prefix="agent-", dir="/tmp") as directory:
+        yield {"ANSIBLE_SSH_AGENT": "auto", "ANSIBLE_LOCAL_TEMP": directory}
+
+
+def make_key(folder: Path) -> Path:
+    """Make a private key that opens nothing."""
+    folder.mkdir()
+    path = folder / "key"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path)], check=True, capture_output=True)
+    return path
+
+
+def secrets_of(key: Path) -> list[str]:
+    """Return the lines of a key that no other key has."""
+    return key.read_text(encoding="ascii").splitlines()[2:-1]
+
+
+def with_key(topology: Path, key: Path, target: Path, **changes: Any) -> Path:
+    """Write *topology* to *target* with the text of *key* for each of its nodes, and *changes*."""
+    data = yaml.safe_load(topology.read_text(encoding="utf-8"))
+    for node in data["nodes"].values():
+        node |= {"priv_key": key.read_text(encoding="ascii"), **changes}
+    target.write_text(yaml.safe_dump(data), encoding="utf-8")
+    return target
+
+
+def test_a_key_without_an_agent_is_refused_and_not_shown(lab: Lab) -> None:
+    key = make_key(lab.directory / "made")
+    path = with_key(TESTBED91, key, lab.directory / "testbed91.yaml")
+    ended = refused(lab, path)
+    assert (
+        "start the command with ANSIBLE_SSH_AGENT=auto in its environment, or with the socket of an agent"
+        in " ".join(ended.text.split())
+    )
+    assert [each for each in secrets_of(key) if each in ended.text] == []
+
+
+def test_a_testbed_of_a_topology_is_calibrated_and_its_secrets_are_seen_nowhere(
+    lab: Lab, agents: dict[str, str]
+) -> None:
+    key = make_key(lab.directory / "made")
+    inventory = with_key(TESTBED91, key, lab.directory / "testbed91.yaml")
+    traffic_generator = lab.directory / "reservation_dir"
+    ended = lab.run(
+        *("calibrate.yml", "-i", str(inventory), *HERE, "--limit", "t91-dut1", "-vvv"),
+        *("-e", f"reserve_tg_path={traffic_generator}", "-e", '{"report_site": true}'),
+        *("-e", f"report_site_dir={lab.directory / 'site'}"),
+        **agents,
+    )
+    assert ended.rc == 0, ended.text
+    document = the_document(lab, "t91/t91-dut1")
+    assert document.run.status == "complete"
+    assert "Reserve the traffic generator" in ended.text
+    assert not traffic_generator.exists()
+    log = lab.directory / "log"
+    log.write_text(ended.text, encoding="utf-8")
+    secrets = ["Made.up", "1234567.50", *secrets_of(key)]
+    assert holding(lab.directory, secrets, but=(inventory, key)) == []
+    assert list(Path(agents["ANSIBLE_LOCAL_TEMP"]).rglob("*")) == []
+    assert list((lab.directory / "site").rglob("*.html"))
+    assert lab.leftovers() == []
+
+
+@pytest.fixture
+def server(lab: Lab) -> Iterator[Servers]:
+    try:
+        sshd_program()
+    except EnvironmentLacksError as error:
+        pytest.skip(str(error))
+    with Servers([Sut("sut", "127.84.3.1", 0.0)], lab.directory / "suts") as servers:
+        yield servers
+
+
+def test_the_key_of_a_topology_logs_in_through_the_agent(lab: Lab, server: Servers, agents: dict[str, str]) -> None:
+    own = {"host": "127.84.3.1", "port": server.port, "username": user()}
+    inventory = with_key(TESTBED91, server.key, lab.directory / "testbed91.yaml", **own)
+    secrets = ["Made.up-2", *secrets_of(server.key)]
+    server.key.unlink()
+    options = shlex.join(["-F", "none", "-o", f"UserKnownHostsFile={server.known_hosts}"])
+    command = lab.command(
+        *("calibrate.yml", "-i", str(inventory), "--limit", "t91-dut1", "--check", "-vvvv"),
+        *("--ssh-common-args", options, "-e", f"ansible_python_interpreter={sut_python()}"),
+        *("-e", f"reserve_tg_path={lab.directory / 'reservation_dir'}"),
+    )
+    ended = run(command, lab.environment(**agents))
+    assert ended.rc == 0, ended.text
+    assert "t91-dut1: 1 steps" in ended.text
+    assert "SSH: SSH_AGENT adding" in ended.text
+    assert [each for each in secrets if each in ended.text] == []
+    assert holding(lab.directory, secrets, but=(inventory,)) == []
+
+
+# CSIT's Ansible inventory
+
+
+def csit_lab(lab: Lab, **hosts: dict[str, Any]) -> Path:
+    """Copy CSIT's inventory, with other variables for *hosts*, in whose addresses underscores stand for points."""
+    folder = lab.directory / "lf_inventory"
+    shutil.copytree(FIXTURES / "lf_inventory", folder)
+    for name, changes in hosts.items():
+        path = folder / "host_vars" / f"{name.strip('_').replace('_', '.')}.yaml"
+        whole = {**yaml.safe_load(path.read_text(encoding="utf-8")), **changes}
+        path.write_text(yaml.safe_dump(whole, sort_keys=False), encoding="utf-8")
+    return folder
+
+
+def booted_with() -> dict[str, Any]:
+    """Return the first arguments that this machine was booted with, those that stand there once, as CSIT has them."""
+    parameters = parse_cmdline(Path("/proc/cmdline").read_text(encoding="utf-8")).parameters
+    names = [each.name for each in parameters]
+    once = [each for each in parameters if names.count(each.name) == 1][:3]
+    return {each.name: True if each.value is None else each.value for each in once}
+
+
+def test_csits_inventory_is_one(lab: Lab) -> None:
+    found = listed(lab, FIXTURES / "lf_inventory" / "hosts")
+    assert found["sut"]["hosts"] == ["192.0.2.81", "192.0.2.82", "192.0.2.84"]
+    assert found["tg"]["hosts"] == ["192.0.2.83"]
+
+
+def test_a_sut_of_csits_inventory_is_kept_under_its_hostname(lab: Lab) -> None:
+    grub = booted_with()
+    assert grub, "this machine was booted without any argument"
+    first, *rest = grub.items()
+    later = "kept_elsewhere"
+    inventory = csit_lab(lab, _192_0_2_81={"grub": dict([(first[0], f"{{{{ {later} }}}}"), *rest]), later: first[1]})
+    ended = lab.run("calibrate.yml", "-i", str(inventory / "hosts"), *HERE, "--limit", "192.0.2.81")
+    assert ended.rc == 0, ended.text
+    document = the_document(lab, "t91/s81-t91-sut1")
+    assert (document.run.testbed, document.run.sut) == ("t91", "s81-t91-sut1")
+    (check,) = [each for each in document.attempts[0].checks if each.name == "kernel_arguments"]
+    words = [name if value is True else f"{name}={value}" for name, value in grub.items()]
+    assert (check.outcome, check.expected) == ("met", f"in this order: {' '.join(words)}")
+
+
+def test_other_kernel_arguments_than_grub_has_are_refused_with_all_of_them(lab: Lab) -> None:
+    ended = lab.run("calibrate.yml", "-i", str(FIXTURES / "lf_inventory" / "hosts"), *HERE, "--limit", "192.0.2.82")
+    assert ended.rc == 2, ended.text
+    document = the_document(lab, "t91/s82-t91-sut2")
+    assert document.run.status == "not_begun"
+    (check,) = [each for each in document.attempts[0].checks if each.name == "kernel_arguments"]
+    cpus = "1-31,33-63,65-95,97-127"
+    assert check.expected == (
+        "in this order: audit=0 default_hugepagesz=2M hugepagesz=1G hugepages=32 hugepagesz=2M hugepages=32768 "
+        f"hpet=disable intel_idle.max_cstate=1 intel_iommu=on isolcpus={cpus} nohz_full={cpus} nosoftlockup no5lvl "
+        f"rcu_nocbs={cpus} tsc=reliable"
+    )
+    assert check.outcome == "not_met"
+
+
+def test_what_is_set_outranks_what_csits_inventory_says(lab: Lab) -> None:
+    own = {"preflight_kernel_arguments": "", "calibration_sut": "mine", "calibration_testbed": "bed"}
+    inventory = csit_lab(lab, _192_0_2_84=own)
+    ended = lab.run("calibrate.yml", "-i", str(inventory), *HERE, "--limit", "192.0.2.84", "-vvv")
+    assert ended.rc == 0, ended.text
+    assert "kernel_arguments" not in {each.name for each in the_document(lab, "bed/mine").attempts[0].checks}
+    assert "Made.up" not in ended.text
+    assert holding(lab.results, ["Made.up"]) == []
+
+
+@pytest.mark.parametrize(
+    ("hostname", "testbed"),
+    [
+        ("s81-t212-sut1", "t212"),
+        ("s82-t212-tg1", "t212"),
+        ("t1-tg1", "t1"),
+        ("s89-t39t310-tg1", "t39t310"),
+        ("s21-nomad", "s21-nomad"),
+        ("fdio-dev", "fdio-dev"),
+        ("s1-t2-sut1-old", "s1-t2-sut1-old"),
+        (17, "17"),
+    ],
+)
+def test_the_testbed_is_what_stands_for_it_in_the_hostname(hostname: Any, testbed: str) -> None:
+    from ansible.parsing.dataloader import DataLoader
+
+    variables = load_plugin("plugin_utils", "calibration_variables")
+    known = {"hostname": hostname, "inventory_hostname": "192.0.2.1"}
+    assert variables.names_of_host(known, DataLoader()) == (testbed, str(hostname))
+
+
+def test_a_host_without_hostname_is_its_own_testbed() -> None:
+    from ansible.parsing.dataloader import DataLoader
+
+    variables = load_plugin("plugin_utils", "calibration_variables")
+    for known in ({}, {"hostname": ""}):
+        assert variables.names_of_host({**known, "inventory_hostname": "t1-sut1"}, DataLoader())[1] == "t1-sut1"
+    assert variables.names_of_host({"inventory_hostname": "t1-sut1"}, DataLoader())[0] == "t1-sut1"
+
+
+def test_two_hosts_of_one_name_are_refused_before_anything_is_written(lab: Lab) -> None:
+    inventory = csit_lab(lab, _192_0_2_82={"hostname": "s81-t91-sut1"})
+    ended = lab.run("calibrate.yml", "-i", str(inventory), *HERE, "--limit", "sut:tg")
+    assert "found 192.0.2.81 and 192.0.2.82, both with the testbed t91 and the SUT s81-t91-sut1" in ended.text
+    assert ended.rc == 2
+    assert lab.runs() == []
+
+
+def test_a_run_of_csits_inventory_is_resumed_by_the_names_in_the_results(lab: Lab) -> None:
+    testbed = "{{ hostvars['192.0.2.81'].hostname | regex_search('t[0-9]+') }}"
+    own = {"preflight_kernel_arguments": "", "calibration_testbed": testbed}
+    suts = [{**own, "ansible_python_interpreter": each} for each in (sys.executable, "/missing")]
+    inventory = csit_lab(lab, _192_0_2_81=suts[0], _192_0_2_82=suts[1])
+    chosen = (
+        "calibrate.yml",
+        "-i",
+        str(inventory),
+        "-e",
+        "ansible_connection=local",
+        "--limit",
+        "192.0.2.81,192.0.2.82",
+    )
+    apart = ("-e", f"reserve_path={lab.remote}/reservation-" + "{{ inventory_hostname }}")
+    assert lab.run(*chosen, *apart).rc == 2
+    first = {path.parts[-2]: read_run(path).run for path in lab.runs()}
+    assert {name: each.status for name, each in first.items()} == {
+        "s81-t91-sut1": "complete",
+        "s82-t91-sut2": "not_begun",
+    }
+    ended = lab.run(*chosen, *apart, *HERE, "-e", '{"calibration_resume": true}')
+    assert ended.rc == 0, ended.text
+    assert {read_run(path).run.status for path in lab.runs()} == {"complete"}
+    assert "192.0.2.82: 1 steps" in ended.text
+    assert "192.0.2.81: 1 steps" not in ended.text

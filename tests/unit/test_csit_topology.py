@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CSIT's topology files: what is read of them, what is refused, and that no message has a secret."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from calibration.errors import InputError
+from calibration.formats.csit_topology import TYPES, Node, is_topology, name_of_testbed, read_topology
+
+FIXTURES = Path(__file__).resolve().parents[1] / "fixtures" / "csit" / "topologies"
+SECRET = "n0t-to-be-shown"  # noqa: S105 - made up, and looked for in messages
+KEY = f"-----BEGIN OPENSSH PRIVATE KEY-----\n{SECRET}\n-----END OPENSSH PRIVATE KEY-----\n"
+
+
+def fixture(name: str) -> str:
+    return (FIXTURES / name).read_text(encoding="utf-8")
+
+
+def node(**changes: Any) -> dict[str, Any]:
+    """Return a node with *changes*; a key whose value is None is left out."""
+    whole = {"type": "DUT", "host": "192.0.2.1", "username": "testlogin", "password": SECRET, **changes}
+    return {key: value for key, value in whole.items() if value is not None}
+
+
+def topology(**nodes: Any) -> str:
+    return yaml.safe_dump({"nodes": nodes})
+
+
+def test_a_topology_as_csit_keeps_them() -> None:
+    text = fixture("lf_3n_icx_testbed91.yaml")
+    assert is_topology(text)
+    read = read_topology(text, "t91")
+    tg, dut1, dut2 = read.nodes
+    assert [read.host_name(each) for each in read.nodes] == ["t91-tg", "t91-dut1", "t91-dut2"]
+    assert (tg.type, tg.host, tg.port, tg.subtype) == ("TG", "192.0.2.83", 6001, "TREX")
+    assert (dut1.type, dut1.username, dut1.port, dut1.arch, dut1.model) == (
+        "DUT",
+        "testlogin",
+        22,
+        "x86_64",
+        "Intel-Icelake",
+    )
+    assert (dut2.port, dut2.model, dut2.subtype, dut2.priv_key) == (None, None, None, None)
+    assert read.reserved == tg
+    assert read.shared == {}
+
+
+def test_a_password_of_digits_stays_what_it_is() -> None:
+    dut2 = read_topology(fixture("lf_3n_icx_testbed91.yaml"), "t91").nodes[2]
+    assert dut2.password is not None
+    assert dut2.password.get_secret_value() == "1234567.50"
+
+
+def test_nodes_that_are_one_machine_are_told() -> None:
+    read = read_topology(fixture("lf_3n_emr_testbed92.yaml"), "t92")
+    assert read.shared == {"192.0.2.91": ("t92-dut1", "t92-dut2")}
+
+
+def test_only_the_node_tg_is_reserved() -> None:
+    assert read_topology(topology(DUT1=node()), "t1").reserved is None
+    assert read_topology(topology(DUT1=node(), TG2=node(type="TG")), "t1").reserved is None
+
+
+def test_a_key_is_the_text_of_one() -> None:
+    (dut,) = read_topology(topology(DUT1=node(priv_key=KEY)), "t1").nodes
+    assert dut.priv_key is not None
+    assert dut.priv_key.get_secret_value() == KEY
+
+
+def test_a_node_does_not_show_its_secrets() -> None:
+    read = read_topology(topology(DUT1=node(priv_key=KEY)), "t1")
+    assert SECRET not in f"{read} {read!r} {read.model_dump_json()} {read.model_dump()}"
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("topologies/available/lf_2n_icx_testbed212.yaml", "t212"),
+        ("lf_3na_spr_testbed21.yaml", "t21"),
+        ("2n_hw_testbed1.yaml.example", "t1"),
+        ("/tmp/vpp_device.yaml", "vpp_device"),
+        ("my-lab.yml", "my-lab"),
+        ("testbed7-new.yaml", "testbed7-new"),
+    ],
+)
+def test_a_testbed_is_named_by_its_file(path: str, name: str) -> None:
+    assert name_of_testbed(path) == name
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "nodes",
+        "[nodes]",
+        "nodes: {}",
+        "nodes: [TG, DUT1]",
+        "nodes: {a: {type: router}, b: TG}",
+        "all: {hosts: {nodes: {type: DUT}}}",
+        "all:\n  hosts:\n    nodes:\n      type: DUT\n    : [",
+        "plugin: constructed\n# nodes:\n#  type: DUT\n",
+        "[nodes]\nsut1 type=DUT\n",
+        "nodes: \x07",
+    ],
+)
+def test_what_is_no_topology_is_left_to_others(text: str) -> None:
+    assert not is_topology(text)
+
+
+TEMPLATES = {
+    "2n_cloud.template": "dut1_if1_mac, dut1_public_ip, tg_if1_mac, tg_public_ip",
+    "2n_cloud.tftpl": "dut1_password, dut1_public_ip",
+    "vpp_device.template": "CSIT_DUT1_HOST, CSIT_DUT1_INTERFACES, CSIT_TG_HOST, CSIT_TG_INTERFACES, CSIT_TG_PORT",
+}
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_a_template_is_refused_with_what_is_not_filled_in(name: str) -> None:
+    text = fixture(name)
+    assert is_topology(text)
+    with pytest.raises(InputError, match=re.escape(f"nothing is filled in for: {TEMPLATES[name]}. Fill it")):
+        read_topology(text, "t1")
+
+
+def test_a_template_that_is_filled_is_read() -> None:
+    text = fixture("2n_cloud.tftpl").replace("${dut1_public_ip}", "192.0.2.9").replace("${dut1_password}", SECRET)
+    assert read_topology(text, "t1").nodes[0].host == "192.0.2.9"
+
+
+@pytest.mark.parametrize("password", ["a{{ b }}", "${x}y", "{% raw %}", "'\"`$(id)", "ä ö", "#: *&"])
+def test_a_password_may_have_any_sign_in_it(password: str) -> None:
+    (dut,) = read_topology(topology(DUT1=node(password=password)), "t1").nodes
+    assert dut.password is not None
+    assert dut.password.get_secret_value() == password
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"DUT1": node(type=None)}, "expected TG or DUT for type of the node DUT1 of the topology, found no such key"),
+    ({"DUT1": node(), "X": node(type="VM")}, "for type of the node X of the topology, found 'VM'"),
+    ({"DUT1": node(host=None)}, "expected an address or a name for host of the node DUT1 of the topology, found no "),
+    ({"DUT1": node(host="")}, "for host of the node DUT1 of the topology, found ''"),
+    ({"DUT1": node(host="-oProxyCommand=id")}, "for host of the node DUT1"),
+    ({"DUT1": node(host="192.0.2.1 id")}, "for host of the node DUT1"),
+    ({"DUT1": node(host=["192.0.2.1"])}, "for host of the node DUT1 of the topology, found a list or a mapping"),
+    ({"DUT1": node(username=None)}, "the name of a login for username of the node DUT1 of the topology, found no such"),
+    ({"DUT1": node(username='a" -o b')}, "for username of the node DUT1"),
+    (
+        {"DUT1": node(port="ssh")},
+        "expected a number from 1 to 65535 for port of the node DUT1 of the topology, found 's",
+    ),
+    ({"DUT1": node(port=65536)}, "for port of the node DUT1 of the topology, found '65536'"),
+    ({"DUT1": node(port=0)}, "for port of the node DUT1"),
+    ({"DUT1": node(port="")}, "for port of the node DUT1"),
+    ({"DUT1": node(password=[SECRET])}, "expected a text on one line for password of the node DUT1"),
+    ({"DUT1": node(password=f"{SECRET}\nmore")}, "for password of the node DUT1 of the topology, found something else"),
+    ({"DUT1": node(priv_key=f"~/.ssh/{SECRET}")}, "the text of a private key with its BEGIN line for priv_key"),
+    ({"DUT1": node(priv_key={"text": KEY})}, "for priv_key of the node DUT1 of the topology, found something else"),
+    ({"DUT1": node(model=["a"])}, "expected a text for model of the node DUT1"),
+    ({"DUT1": node(arch="a\nb")}, "expected a text for arch of the node DUT1"),
+    ({"DUT1": node(), "DUT2": SECRET}, "expected a mapping for the node DUT2 of the topology"),
+    (
+        {"DUT1": node(), "a b": node()},
+        "expected names of letters, digits, '_' and '-' in nodes of the topology, found ",
+    ),
+    ({"DUT1": node(), "dut1": node()}, "names differ in more than their case, found 'DUT1' twice"),
+    ({"TG": node(type="TG")}, "expected at least one node of the type DUT in the topology, found none"),
+]
+
+
+@pytest.mark.parametrize(("nodes", "words"), WRONG)
+def test_what_is_missing_or_wrong_is_named_and_no_secret_is(nodes: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError) as refused:
+        read_topology(topology(**nodes), "t1")
+    assert words in str(refused.value)
+    assert SECRET not in str(refused.value)
+
+
+def test_yaml_that_is_none_is_refused_with_the_place_and_without_what_is_there() -> None:
+    text = fixture("testbed94.damaged")
+    assert is_topology(text)
+    with pytest.raises(InputError) as refused:
+        read_topology(text, "t94")
+    assert str(refused.value) == "expected a topology in YAML, found the error in line 7, column 20; mend the file"
+    assert refused.value.__cause__ is None
+    assert refused.value.__suppress_context__
+
+
+def test_a_secret_that_looks_like_a_placeholder_is_not_quoted_from_a_damaged_file() -> None:
+    damaged = (
+        f"nodes:\n  DUT1: {{type: DUT, password: a${{{SECRET}}}\n    type: DUT\n    password: b{{{{ {SECRET} }}}}\n"
+    )
+    assert is_topology(damaged)
+    for text in (damaged, topology(DUT1=node(password=[f"a${{{SECRET}}}"], host=""))):
+        with pytest.raises(InputError) as refused:
+            read_topology(text, "t1")
+        assert SECRET not in str(refused.value)
+
+
+@pytest.mark.parametrize("text", ["", "[" * 5000, "a: \x07", "nodes: &a [*a]", "? [a]\n: b", "!!bool x", "nodes: {a: "])
+def test_what_yaml_stumbles_over_is_bad_input(text: str) -> None:
+    assert not is_topology(text)
+    with pytest.raises(InputError):
+        read_topology(text, "t1")
+
+
+def test_many_aliases_are_looked_at_once() -> None:
+    levels = [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 40)]
+    text = "\n".join(["a0: &a0 x", *levels, topology(DUT1=node())])
+    assert len(read_topology(text, "t1").nodes) == 1
+    with pytest.raises(InputError, match="for host of the node DUT1 of the topology, found a list or a mapping"):
+        read_topology(text.replace("192.0.2.1", "*a39"), "t1")
+
+
+def refused_or_read(text: str) -> None:
+    is_topology(text)
+    try:
+        read = read_topology(text, "t1")
+    except InputError:
+        return
+    assert any(each.type == "DUT" for each in read.nodes)
+
+
+@given(st.text())
+def test_no_text_crashes(text: str) -> None:
+    refused_or_read(text)
+    refused_or_read(f"nodes:\n  DUT1:\n    type: DUT\n    host: {text}\n    username: a\n")
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.sampled_from([*TYPES, KEY, "{{ a }}"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text() | st.integers(), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["TG", "DUT1", "dut1", "x y"]),
+        st.dictionaries(st.sampled_from([*Node.model_fields, "interfaces"]), VALUES) | VALUES,
+    )
+)
+def test_no_nodes_crash(nodes: Any) -> None:
+    refused_or_read(topology(**nodes))
