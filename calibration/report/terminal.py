@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A page on a terminal: the same text, for people who only have ssh.
+
+The page's reStructuredText is parsed as for the site and printed node by node, so that the two cannot say different
+things. Drawings are told by their alternative texts; their numbers are in the tables beside them.
+"""
+
+import shutil
+from collections.abc import Sequence
+from typing import IO, Final
+
+from docutils import nodes
+from docutils.core import publish_doctree
+from docutils.parsers.rst import directives
+from docutils.parsers.rst.directives.misc import Class
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from calibration.errors import InputError
+from calibration.report.page import Page
+
+WIDTH: Final = 110
+"""Columns where nobody says how wide the terminal is: the widest result blocks fit."""
+
+LONGEST_LINE: Final = 1_000_000
+"""As for the site: a line of a page may join many texts of a SUT's."""
+
+GAP: Final = 3
+"""Columns between two columns of a table."""
+
+STYLES: Final = {"struck": "strike", "invalid": "bold red", "warn": "yellow", "info": "cyan"}
+"""How the roles of pages look; what they mean stands in their text too, for terminals without colours."""
+
+directives.register_directive("rst-class", Class)
+
+
+def print_page(page: Page, stream: IO[str]) -> None:
+    """Print *page* on *stream*, as wide as its terminal. Raises ``InputError`` where the page cannot be parsed."""
+    settings = {
+        "report_level": 2,
+        "halt_level": 2,
+        "warning_stream": "",
+        "line_length_limit": LONGEST_LINE,
+        "file_insertion_enabled": False,
+    }
+    try:
+        tree = publish_doctree(page.text, settings_overrides=settings)
+    except Exception as error:
+        raise InputError(f"the page cannot be read: {error}") from error
+    columns = shutil.get_terminal_size((WIDTH, 24)).columns
+    console = Console(file=stream, width=columns, highlight=False, markup=False, emoji=False)
+    _children(tree, console, depth=0)
+
+
+def _children(node: nodes.Element, console: Console, depth: int) -> None:
+    for child in node.children:
+        _block(child, console, depth)
+
+
+def _block(node: nodes.Node, console: Console, depth: int) -> None:
+    match node:
+        case nodes.title():
+            console.print(Text(node.astext(), style="bold underline" if depth < 2 else "bold"))
+            console.print()
+        case nodes.section():
+            _children(node, console, depth + 1)
+        case nodes.literal_block():
+            struck = "struck" in node["classes"]
+            for line in node.astext().split("\n"):
+                console.print(Text(f"    {line}", style="strike" if struck else ""), soft_wrap=True)
+            console.print()
+        case nodes.table():
+            _table(node, console)
+        case nodes.figure():
+            _figure(node, console)
+        case nodes.note() | nodes.warning():
+            console.print(Text(f"{type(node).__name__.upper()}:", style="bold"))
+            _children(node, console, depth)
+        case nodes.list_item() | nodes.definition():
+            for child in node.children:
+                if isinstance(child, nodes.paragraph):
+                    mark = "* " if isinstance(node, nodes.list_item) else "    "
+                    console.print(Padding(Text(mark).append_text(_inline(child)), (0, 0, 0, 2)))
+                else:
+                    _block(child, console, depth)
+        case nodes.bullet_list() | nodes.definition_list():
+            _children(node, console, depth)
+            console.print()
+        case nodes.definition_list_item():
+            _children(node, console, depth)
+        case nodes.paragraph() | nodes.term():
+            console.print(_inline(node))
+            if isinstance(node, nodes.paragraph):
+                console.print()
+        case nodes.comment() | nodes.Invisible():
+            return
+        case nodes.Element():
+            _children(node, console, depth)
+
+
+def _inline(node: nodes.Element) -> Text:
+    """Return the text of a paragraph, with what its roles look like."""
+    text = Text()
+    for child in node.children:
+        if isinstance(child, nodes.Element):
+            classes: list[str] = child.get("classes", [])
+            styles = [STYLES[each] for each in classes if each in STYLES]
+            inner = _inline(child)
+            if isinstance(child, nodes.strong):
+                styles.append("bold")
+            for style in styles:
+                inner.stylize(style)
+            text.append_text(inner)
+        else:
+            text.append(" ".join(child.astext().split("\n")))
+    return text
+
+
+def _table(node: nodes.table, console: Console) -> None:
+    """Print a table as wide as the terminal, cells wrapped between words; where it is too narrow, row after row."""
+    heads = [[_cell(cell) for cell in row.children] for head in node.findall(nodes.thead) for row in head.children]
+    rows = [[_cell(cell) for cell in row.children] for body in node.findall(nodes.tbody) for row in body.children]
+    titles = heads[0] if heads else [Text()] * len(rows[0])
+    widths = _widths(list(zip(*heads, *rows, strict=True)), console.width)
+    if widths is None:
+        for row in rows:
+            for title, cell in zip(titles, row, strict=True):
+                line = Text.assemble(title, ": " if title.plain else "", cell)
+                console.print(Padding(line, (0, 0, 0, 0 if cell is row[0] else 4)))
+        console.print()
+        return
+    table = Table(box=SIMPLE_HEAD, show_header=bool(heads), pad_edge=False, show_edge=False)
+    for title, width in zip(titles, widths, strict=True):
+        table.add_column(title, width=width)
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)
+    console.print()
+
+
+def _widths(columns: Sequence[Sequence[Text]], width: int) -> list[int] | None:
+    """Return how wide each column may be so that no word is broken; ``None`` where there is no room for that."""
+    found = [max(len(word) for cell in column for word in (cell.plain.split() or [""])) for column in columns]
+    whole = [max(cell.cell_len for cell in column) for column in columns]
+    left = width - sum(found) - GAP * len(columns)
+    if left < 0:
+        return None
+    while left > 0 and (short := [place for place, least in enumerate(found) if least < whole[place]]):
+        for place in short[:left]:
+            found[place] += 1
+        left -= min(left, len(short))
+    return found
+
+
+def _cell(cell: nodes.Node) -> Text:
+    text = Text()
+    for child in cell.children:
+        text.append_text(_inline(child) if isinstance(child, nodes.Element) else Text(child.astext()))
+    return text
+
+
+def _figure(node: nodes.figure, console: Console) -> None:
+    for image in node.findall(nodes.image):
+        console.print(Text(f"Figure {image['uri']}: {image['alt']}", style="italic"))
+    for caption in node.findall(nodes.caption):
+        console.print(_inline(caption))
+    console.print()

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``calibration report --text``, ``--json`` and ``--csv``: the same report for people with ssh and for programs."""
+
+import csv
+import io
+import json
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from docutils import nodes
+from docutils.core import publish_doctree
+from report_documents import as_bytes, flagged, index_of, not_begun_document, replace, run_document, store, with_nodes
+
+from calibration.measurements import registry
+from calibration.report.cli import report_command
+from calibration.report.page import render
+from calibration.report.terminal import print_page
+from calibration.results.model import RunDocument
+from calibration.results.plain import COLUMNS, plain_document
+from tests.walk import estimates
+
+
+def printed(document: RunDocument, monkeypatch: pytest.MonkeyPatch, columns: int = 110) -> str:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    stream = io.StringIO()
+    print_page(render(as_bytes(document)), stream)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("columns", [60, 110, 200])
+@pytest.mark.parametrize("make", [run_document, not_begun_document, lambda: with_nodes(run_document(), 8)])
+def test_the_terminal_shows_every_word_of_the_page(make, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    document = make()
+    text = printed(document, monkeypatch, columns)
+    tree = publish_doctree(render(as_bytes(document)).text, settings_overrides={"report_level": 5})
+    joined = re.sub(r"\s+", "", text)
+    for title in tree.findall(nodes.title):
+        assert title.astext() in text
+    for block in tree.findall(nodes.literal_block):
+        for line in block.astext().splitlines():
+            assert line in text
+    words = {word for cell in tree.findall(nodes.entry) for word in cell.astext().split()}
+    assert len(words) > 20
+    assert [word for word in words if len(word) < columns and word not in joined] == []
+
+
+def test_an_invalid_figure_says_so_without_colours(monkeypatch: pytest.MonkeyPatch) -> None:
+    document = run_document()
+    shown = printed(flagged(document, index_of(document, "idle_latency"), "PLACEMENT_WRONG", "99 of 100"), monkeypatch)
+    assert "INVALID, struck out" in shown
+    assert "\x1b" not in shown
+
+
+def test_what_a_sut_says_moves_no_cursor(monkeypatch: pytest.MonkeyPatch) -> None:
+    document = run_document()
+    hostile = replace(document, 0, title="\x1b[2J\x07 [bold]title[/bold] :smile:")
+    shown = printed(hostile, monkeypatch, 200)
+    assert "\x1b" not in shown
+    assert "\x07" not in shown
+    assert "[bold]title[/bold] :smile:" in shown
+
+
+def invoke(*arguments: str) -> str:
+    done = CliRunner().invoke(report_command, arguments)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def test_the_command_prints_and_writes_nothing(tmp_path: Path) -> None:
+    run = store(run_document(), tmp_path / "results")
+    for form in ("--text", "--json", "--csv"):
+        assert invoke(str(run), form)
+        assert invoke(str(tmp_path / "results"), form)
+    assert [path.name for path in run.iterdir()] == ["run.json"]
+
+
+def test_json_has_every_value_with_its_interval(tmp_path: Path) -> None:
+    document = run_document()
+    found = json.loads(invoke(str(store(document, tmp_path)), "--json"))
+    assert found["run"]["id"] == document.run.id
+    by_kind = {each["kind"]: each for each in found["measurements"]}
+    assert set(by_kind) == set(registry())
+    values = document.measurements[index_of(document, "latency_matrix")].values.model_dump()
+    cell = values["latency_ns"][0][0]
+    assert by_kind["latency_matrix"]["latency_ns"][0][0] == cell["value"]
+    assert by_kind["latency_matrix"]["latency_ns_interval"][0][0] == list(cell["interval"])
+    peak = by_kind["peak_injection_bandwidth"]
+    assert isinstance(peak["bandwidth_mb_s"]["reads"], float)
+    assert len(peak["bandwidth_mb_s_interval"]["reads"]) == 2
+    assert "samples" not in json.dumps(found["measurements"])
+    assert set(by_kind["idle_latency"]["validity"]) == {"valid", "flags", "reasons"}
+
+
+def test_no_estimate_is_lost_on_the_way_to_json() -> None:
+    document = run_document()
+    text = json.dumps(plain_document(document)["measurements"])
+    numbers = {float(each) for each in re.findall(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?", text)}
+    measured = [each.value for measurement in document.measurements for each in estimates(measurement.values)]
+    assert len(measured) > 100
+    assert [value for value in measured if value not in numbers] == []
+
+
+def test_csv_has_a_row_for_each_headline_figure(tmp_path: Path) -> None:
+    document = run_document()
+    rows = list(csv.DictReader(io.StringIO(invoke(str(store(document, tmp_path)), "--csv"))))
+    expected = [
+        metric
+        for measurement in document.measurements
+        for metric in registry()[measurement.kind].metrics(measurement.values)
+    ]
+    assert list(rows[0]) == list(COLUMNS)
+    assert [row["metric"] for row in rows] == [metric.name for metric in expected]
+    assert [float(row["value"]) for row in rows] == [metric.value for metric in expected]
+    known = [(row, metric.interval) for row, metric in zip(rows, expected, strict=True) if metric.interval]
+    assert known
+    assert all((float(row["interval_low"]), float(row["interval_high"])) == interval for row, interval in known)
+
+
+def test_a_site_is_not_built_while_printing(tmp_path: Path) -> None:
+    run = store(run_document(names=()), tmp_path / "results")
+    refused = CliRunner().invoke(report_command, [str(run), "--text", "--html", str(tmp_path / "html")])
+    assert refused.exit_code == 2
+    assert "found both" in refused.output
