@@ -21,6 +21,7 @@ from calibration.errors import EXIT_CODES, INTERRUPTED, VERDICT_FAILED, Calibrat
 COMMANDS = {
     "assemble": "calibration.cli:assemble_command",
     "build": "calibration.cli:build_command",
+    "compare": "calibration.judge.cli:compare_command",
     "context": "calibration.context.cli:context_command",
     "import": "calibration.formats.cli:import_command",
     "plan": "calibration.cli:plan_command",

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The one place that builds the Jinja2 environment: where templates are, which filters they have, how they fail."""
 
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -43,3 +44,9 @@ def kind_template(kind: str) -> Template:
 def kind_module(kind: str, names: dict[str, Any] | None = None) -> Any:
     """Return the macros and settings of a kind's file; *names* are what its macros may use besides their arguments."""
     return kind_template(kind).make_module(names)
+
+
+def tidy(text: str) -> str:
+    """Return rendered *text* without blanks at the ends of lines and with one blank line where there are several."""
+    lines = (line.rstrip() for line in text.split("\n"))
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip("\n") + "\n"

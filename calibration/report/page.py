@@ -19,7 +19,7 @@ from calibration.measurements.max_bandwidth import PREFETCH_BYTES, STREAMS
 from calibration.measurements.traffic import DEFAULT_SHAPE
 from calibration.report import filters
 from calibration.report.drawings import Drawings
-from calibration.report.environment import environment, kind_module
+from calibration.report.environment import environment, kind_module, tidy
 from calibration.report.imported import render_imported
 from calibration.report.vulnerabilities import counts, entries
 from calibration.results.model import Measurement, NotMeasured, RunDocument
@@ -90,7 +90,7 @@ def render(raw: bytes) -> Page:
     document = RunDocument.model_validate_json(raw)
     if document.imported is not None:
         text, drawn = render_imported(document, document.imported, raw, SECTIONS)
-        return Page(text=_tidy(text), figures=drawn)
+        return Page(text=tidy(text), figures=drawn)
     context = None if document.context is None else document.context.parsed
     drawings = None if context is None else Drawings(context.caches)
     text = (
@@ -112,12 +112,7 @@ def render(raw: bytes) -> Page:
             unreadable=_by_reason(document.not_measured),
         )
     )
-    return Page(text=_tidy(text), figures={} if drawings is None else drawings.drawn)
-
-
-def _tidy(text: str) -> str:
-    lines = (line.rstrip() for line in text.split("\n"))
-    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip("\n") + "\n"
+    return Page(text=tidy(text), figures={} if drawings is None else drawings.drawn)
 
 
 def parts(document: RunDocument, drawings: Drawings | None) -> Iterator[Part]:

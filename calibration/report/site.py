@@ -22,6 +22,7 @@ from pathlib import Path
 from calibration import places
 from calibration.errors import EnvironmentLacksError, InputError
 from calibration.report import filters
+from calibration.report.comparison import Machine, machine_of, render_site_comparison
 from calibration.report.environment import TEMPLATES, environment
 from calibration.report.page import Page, render
 from calibration.results.model import Run
@@ -47,10 +48,11 @@ BUILD_TIMEOUT_S = 600
 
 @dataclass(frozen=True)
 class SitePage:
-    """One run's page: its identity, and its text and figures."""
+    """One run's page: its identity, its text and figures, and what a comparison says of its machine."""
 
     run: Run
     page: Page
+    machine: Machine
 
 
 def build_site(results: Path, docs: Path = DOCS, output: Path = SITE) -> Path:
@@ -105,8 +107,14 @@ def _site_pages(runs: Iterable[Path], cache: Path) -> list[SitePage]:
         used.add(kept)
         page = _kept(kept)
         if page is None:
-            page = SitePage(run=validate(run_dir / RUN).run, page=render(raw))
-            content = {"run": page.run.model_dump_json(), "text": page.page.text, "figures": page.page.figures}
+            document = validate(run_dir / RUN)
+            page = SitePage(run=document.run, page=render(raw), machine=machine_of(document, ""))
+            content = {
+                "run": page.run.model_dump_json(),
+                "text": page.page.text,
+                "figures": page.page.figures,
+                "machine": page.machine.model_dump_json(),
+            }
             kept.write_text(json.dumps(content), encoding="utf-8")
         pages.append(page)
     for path in set(cache.iterdir()) - used:
@@ -118,7 +126,11 @@ def _kept(path: Path) -> SitePage | None:
     """Return a page from the cache; ``None`` where it is not there or was cut off while it was written."""
     try:
         found = json.loads(path.read_bytes())
-        return SitePage(run=Run.model_validate_json(found["run"]), page=Page(found["text"], found["figures"]))
+        return SitePage(
+            run=Run.model_validate_json(found["run"]),
+            page=Page(found["text"], found["figures"]),
+            machine=Machine.model_validate_json(found["machine"]),
+        )
     except (FileNotFoundError, ValueError, KeyError):
         return None
 
@@ -154,6 +166,7 @@ def _pages(pages: Iterable[SitePage]) -> dict[str, bytes]:
         suts.setdefault((each.run.testbed, each.run.sut), []).append(each)
     files: dict[str, bytes] = {}
     entries = []
+    machines = []
     taken: set[str] = set()
     for (testbed, sut), runs in suts.items():
         folder = _unique(f"{filters.slug(testbed)}/{filters.slug(sut)}", taken)
@@ -161,11 +174,15 @@ def _pages(pages: Iterable[SitePage]) -> dict[str, bytes]:
         names = _run_names(older)
         tail = environment().get_template("site/older.rst.j2").render(runs=[each.run for each in older], names=names)
         files |= _files(f"{PAGES}/{folder}", newest.page, tail)
+        machines.append(newest.machine.model_copy(update={"folder": folder}))
         for name, each in zip(names, older, strict=True):
             files |= _files(f"{PAGES}/{folder}/{name}", each.page, "")
+            if each.machine.imported:
+                machines.append(each.machine.model_copy(update={"folder": f"{folder}/{name}"}))
         entries.append((folder, newest.run, len(runs)))
     index = environment().get_template("site/index.rst.j2").render(entries=entries)
     files[f"{PAGES}/index.rst"] = index.encode()
+    files[f"{PAGES}/comparison.rst"] = render_site_comparison(machines).encode()
     return files
 
 

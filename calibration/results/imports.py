@@ -20,6 +20,9 @@ from calibration.results.model import SCHEMA_VERSION, Imported, NotMeasured, Run
 from calibration.results.readings import Inconsistency, inconsistency
 from calibration.results.store import RUN, read_run, run_directory, write_document
 
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+"""Stands for the time of an import where that is of no interest."""
+
 PROFILE: Final = "imported"
 """What stands for the profile: nobody chose one."""
 
@@ -163,13 +166,12 @@ def _same(one: RunDocument, other: RunDocument) -> bool:
     """Tell whether two imports differ in nothing but when they were made."""
 
     def timeless(document: RunDocument) -> RunDocument:
-        moment = datetime(1970, 1, 1, tzinfo=UTC)
         if document.imported is None:
             return document
         return document.model_copy(
             update={
-                "run": document.run.model_copy(update={"started_at": moment, "finished_at": moment}),
-                "imported": document.imported.model_copy(update={"imported_at": moment}),
+                "run": document.run.model_copy(update={"started_at": EPOCH, "finished_at": EPOCH}),
+                "imported": document.imported.model_copy(update={"imported_at": EPOCH}),
             }
         )
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from calibration.measurements import registry
 from calibration.measurements.base import Metric, Values
-from calibration.model import format_time
+from calibration.model import Model, format_time
 from calibration.results.model import Measurement, RunDocument
 from calibration.results.readings import flat
 from calibration.statistics import Estimate
@@ -115,22 +115,52 @@ def plain_document(document: RunDocument) -> dict[str, Any]:
     }
 
 
-def figures_of(document: RunDocument) -> Iterator[tuple[str, str, bool, tuple[str, ...], Metric]]:
-    """Yield measurement, instrument, validity, flags and metric of every headline figure of *document*."""
-    for each in document.measurements:
-        flags = tuple(dict.fromkeys(flag.code for flag in each.validity.flags))
-        for metric in registry()[each.kind].metrics(each.values):
-            yield each.id, each.instrument, each.validity.valid, flags, metric
-    for reading in document.readings:
-        for metric in reading.values.metrics():
-            yield reading.id, reading.instrument, True, (), metric
+class Figured(Model):
+    """One headline figure with what a reader must know of it: what measured it, and whether it may be believed."""
+
+    measurement: str
+    kind: str
+    instrument: str
+    valid: bool
+    flags: tuple[str, ...]
+    metric: Metric
+
+
+def figured(document: RunDocument) -> list[Figured]:
+    """Return every headline figure of *document*, those that were measured here first."""
+    measured = [
+        Figured(
+            measurement=each.id,
+            kind=each.kind,
+            instrument=each.instrument,
+            valid=each.validity.valid,
+            flags=tuple(dict.fromkeys(flag.code for flag in each.validity.flags)),
+            metric=metric,
+        )
+        for each in document.measurements
+        for metric in registry()[each.kind].metrics(each.values)
+    ]
+    read = [
+        Figured(
+            measurement=each.id,
+            kind=each.values.kind,
+            instrument=each.instrument,
+            valid=True,
+            flags=(),
+            metric=metric,
+        )
+        for each in document.readings
+        for metric in each.values.metrics()
+    ]
+    return [*measured, *read]
 
 
 def rows(document: RunDocument) -> Iterator[dict[str, Any]]:
     """Yield one row per headline figure of *document*, with the keys :data:`COLUMNS`; what is absent is ``None``."""
     run = document.run
     verdicts = {each.name: each.outcome for each in document.verdicts}
-    for measurement, instrument, valid, flags, metric in figures_of(document):
+    for figure in figured(document):
+        metric = figure.metric
         low, high = metric.interval or (None, None)
         yield dict(
             zip(
@@ -141,7 +171,7 @@ def rows(document: RunDocument) -> Iterator[dict[str, Any]]:
                     run.id,
                     format_time(run.started_at),
                     run.status,
-                    measurement,
+                    figure.measurement,
                     metric.name,
                     metric.value,
                     metric.unit,
@@ -151,9 +181,9 @@ def rows(document: RunDocument) -> Iterator[dict[str, Any]]:
                     metric.estimator,
                     metric.placements,
                     metric.better,
-                    instrument,
-                    valid,
-                    " ".join(flags),
+                    figure.instrument,
+                    figure.valid,
+                    " ".join(figure.flags),
                     verdicts.get(metric.name),
                 ),
                 strict=True,

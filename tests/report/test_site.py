@@ -201,3 +201,22 @@ def test_the_command_builds_the_site_too(tmp_path: Path, docs: Path, monkeypatch
     assert result.exit_code == 0
     assert result.output.split() == [str(directory / "report" / "page.rst"), str(tmp_path / "html" / "index.html")]
     assert (tmp_path / "html" / "index.html").is_file()
+
+
+def test_the_site_holds_machines_against_each_other(tmp_path: Path, docs: Path) -> None:
+    results = tmp_path / "results"
+    store(run_document(), results)
+    store(run_document(sut="other"), results)
+    build_site(results, docs, tmp_path / "html")
+    page = html(tmp_path / "html" / "calibration" / "comparison.html")
+    assert 'href="example-lab/other/index.html"' in page
+    assert "is within the tolerance of" in page
+    assert "is too wide for a tolerance of" in page
+    assert "there is nothing to compare" not in page.lower()
+
+
+def test_one_machine_alone_is_not_compared(tmp_path: Path, docs: Path) -> None:
+    results = tmp_path / "results"
+    store(run_document(names=("idle_latency",)), results)
+    build_site(results, docs, tmp_path / "html")
+    assert "There is nothing to compare" in html(tmp_path / "html" / "calibration" / "comparison.html")

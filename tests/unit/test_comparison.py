@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Comparison: a figure is said to differ only where the data supports it; what is not supported is said to be so."""
+
+import random
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from calibration.errors import InputError
+from calibration.judge.cli import compare_command
+from calibration.judge.comparison import TOLERANCES, Comparison, compare, compare_figures, read_compared, tolerance_of
+from calibration.measurements import registry
+from calibration.measurements.base import Metric
+from calibration.results.plain import Figured
+from calibration.statistics import estimate
+from tests.readings import PAGES
+
+NAME = "idle_latency.latency_ns"
+
+
+def figure(
+    value: float,
+    interval: tuple[float, float] | None,
+    *,
+    name: str = NAME,
+    coverage: float | None = 0.96,
+    valid: bool = True,
+    unit: str = "ns",
+    better: str = "lower",
+) -> Figured:
+    metric = Metric.model_validate(
+        {
+            "name": name,
+            "title": "Idle latency",
+            "value": value,
+            "unit": unit,
+            "interval": interval,
+            "coverage": None if interval is None else coverage,
+            "estimator": None,
+            "placements": None,
+            "better": better,
+        }
+    )
+    return Figured(measurement="idle", kind="idle_latency", instrument="sutprobe", valid=valid, flags=(), metric=metric)
+
+
+def judged(first: Figured | None, second: Figured | None) -> Comparison:
+    (found,) = compare_figures([first] if first else [], [second] if second else [])
+    return found
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "outcome", "better", "reason"),
+    [
+        (figure(100, (99, 101)), figure(120, (119, 121)), "differs", "first", "beyond the tolerance of 3%"),
+        (figure(120, (119, 121)), figure(100, (99, 101)), "differs", "second", "beyond the tolerance of 3%"),
+        (figure(100, (99.5, 100.5)), figure(101, (100.5, 101.5)), "same", None, "within the tolerance of 3%"),
+        (figure(100, (99, 101)), figure(104, (102, 106)), "undecided", None, "not surely by more than 3%"),
+        (figure(100, (90, 110)), figure(101, (91, 111)), "undecided", None, "too wide for a tolerance of 3%"),
+        (figure(100, None), figure(200, (199, 201)), "undecided", None, "the first is: it has no interval"),
+        (figure(100, (99, 101)), figure(200, None), "undecided", None, "the second is: it has no interval"),
+        (figure(100, (99, 101), coverage=0.75), figure(200, (199, 201)), "undecided", None, "only with 75%"),
+        (figure(100, (99, 101), valid=False), figure(200, (199, 201)), "undecided", None, "the first is invalid"),
+        (figure(100, (99, 101)), figure(200, (199, 201), unit="us"), "undecided", None, "their units differ"),
+        (
+            figure(100, (99, 101), unit="ticks"),
+            figure(200, (199, 201), unit="ticks"),
+            "undecided",
+            None,
+            "ticks of two clocks",
+        ),
+        (figure(0, (0, 0)), figure(200, (199, 201)), "undecided", None, "a ratio to nothing"),
+        (figure(100, (99, 101)), None, "only_first", None, "the second has no such figure"),
+        (None, figure(100, (99, 101)), "only_second", None, "the first has no such figure"),
+    ],
+)
+def test_an_outcome_has_its_reason(
+    first: Figured | None, second: Figured | None, outcome: str, better: str | None, reason: str
+) -> None:
+    found = judged(first, second)
+    assert (found.outcome, found.better) == (outcome, better)
+    assert reason in found.reason
+
+
+def test_more_bandwidth_is_better() -> None:
+    name = "max_bandwidth.reads.bandwidth_mb_s"
+    one = figure(100, (99, 101), name=name, unit="MB/s", better="higher")
+    two = figure(120, (119, 121), name=name, unit="MB/s", better="higher")
+    assert judged(one, two).better == "second"
+
+
+def test_every_family_of_metrics_has_a_tolerance_of_its_own() -> None:
+    names = [family.names for declaration in registry().values() for family in declaration.figures]
+    assert names
+    used = {tolerance_of(name.replace("\\", "")).names for name in names}
+    assert used >= {each.names for each in TOLERANCES}
+
+
+def test_equal_machines_hardly_ever_differ_and_others_are_found() -> None:
+    chance = random.Random(1)
+
+    def measured(centre: float) -> Figured:
+        placements = [[chance.gauss(centre, 0.02 * centre) for _ in range(9)] for _ in range(9)]
+        made = estimate(placements, "ns")
+        return figure(made.value, made.interval, coverage=made.coverage)
+
+    pairs = 400
+    false = sum(judged(measured(100), measured(100)).outcome == "differs" for _ in range(pairs))
+    found = sum(judged(measured(100), measured(115)).outcome == "differs" for _ in range(pairs))
+    assert false == 0
+    assert found > 0.9 * pairs
+
+
+def test_a_page_can_be_compared_with_another_and_decides_nothing() -> None:
+    compared = compare(read_compared(PAGES[1]), read_compared(PAGES[2]))
+    assert compared.first == "t3 / t3-sut2, imported"
+    assert {each.outcome for each in compared.figures} == {"undecided", "only_first", "only_second"}
+    assert any(each.startswith("uname: Linux t3-sut2 4.4.0") for each in compared.context)
+
+
+@pytest.mark.parametrize("form", [[], ["--json"], ["--rst"]])
+def test_the_command_prints_the_comparison(form: list[str]) -> None:
+    done = CliRunner().invoke(compare_command, [str(PAGES[1]), str(PAGES[2]), *form])
+    assert done.exit_code == 0, done.output
+    assert "t3 / t3-sut2, imported" in done.output.replace("\\", "")
+    assert "undecided" in done.output
+
+
+def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="found none"):
+        read_compared(tmp_path)
