@@ -10,6 +10,7 @@ import base64
 import io
 import json
 import os
+import resource
 import subprocess
 import sys
 import tarfile
@@ -134,13 +135,15 @@ def main():
     """Run the command, and answer."""
     command = sys.argv[-1]
     given = None if sys.stdin.isatty() else sys.stdin.buffer.read()
-    done = subprocess.run(["/bin/sh", "-c", command], input=given, capture_output=True, check=False)
-    output = done.stdout.decode("utf-8", "replace")
-    errors = hostile().encode("utf-8", "surrogatepass") + b"\xff\xfe" + done.stderr
     if MOOD == "endless" and "sutprobe" in command and "sha256sum" not in command:
         block = b"x" * (1 << 20)
         while True:
             sys.stdout.buffer.write(block)
+    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))  # a SUT has not the bounds of its controller
+    done = subprocess.run(["/bin/sh", "-c", command], input=given, capture_output=True, check=False)
+    output = done.stdout.decode("utf-8", "replace")
+    errors = hostile().encode("utf-8", "surrogatepass") + b"\xff\xfe" + done.stderr
     if MOOD == "garbage" and "sutprobe" in command and "sha256sum" not in command:
         output = hostile()
     elif output.lstrip().startswith("{") and '"schema": "sutprobe' in output.replace('":"', '": "'):

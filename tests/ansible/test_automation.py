@@ -2,6 +2,7 @@
 """The playbooks under ansible-runner and as a project of AWX, and the definition of the container that they need."""
 
 import json
+import platform
 import re
 import shutil
 import subprocess
@@ -16,6 +17,7 @@ import pytest
 import yaml
 from support import PATIENCE_S, ROOT, SLOW, TINY, Lab, processes_of
 
+from calibration.build import build
 from calibration.results.store import read_run
 
 DEFINITION = ROOT / "execution-environment.yml"
@@ -64,6 +66,7 @@ def job(
 @pytest.fixture
 def runner_lab(lab: Lab) -> Lab:
     """A lab whose caches lie outside the checkout; the built program is brought along."""
+    build(platform.machine())
     shutil.copytree(ROOT / ".cache" / "kernels", lab.directory / "cache" / "kernels")
     return lab
 

@@ -24,6 +24,7 @@ for command; do :; done
 case "$command" in
 *sutprobe*latency*) touch {waiting}; while [ ! -e {let_go} ]; do sleep 0.2; done;;
 esac
+ulimit -S -d unlimited  # a SUT has not the bounds of its controller
 exec /bin/sh -c "$command"
 """
 
@@ -38,6 +39,7 @@ case "$command" in *sutprobe*latency*)
         exit 1
     fi;;
 esac
+ulimit -S -d unlimited  # a SUT has not the bounds of its controller
 exec /bin/sh -c "$command"
 """
 
@@ -52,6 +54,7 @@ case "$command" in *sutprobe*latency*)
         exit 255
     fi;;
 esac
+ulimit -S -d unlimited  # a SUT has not the bounds of its controller
 exec /bin/sh -c "$command"
 """
 

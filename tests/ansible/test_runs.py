@@ -246,6 +246,7 @@ if [ "$(grep -c started {log})" -gt 1 ]; then
     echo 'ssh: connect to host sut1 port 22: No route to host' >&2
     exit 255
 fi
+ulimit -S -d unlimited  # a SUT has not the bounds of its controller
 exec /bin/sh -c "$command"
 """
 
