@@ -21,10 +21,11 @@ HEAD = """\
 What was read of published pages
 ================================
 
-FD.io CSIT publishes calibration pages (documentation, CC BY 4.0). These seven are in ``tests/fixtures/pages``, unchanged; the table is what
-``calibration import`` reads of them, and a test holds the two equal. Every number that stands below a heading of a result is a value. Rendered
-again each page has the sections of the published one, and what is read of it then is the same (``tests/report/test_imported_page.py``); the
-golden pages ``tests/report/golden/imported-*.rst`` are two of them.
+FD.io CSIT publishes calibration pages (documentation, CC BY 4.0). These seven are in ``tests/fixtures/pages``,
+unchanged; the table is what ``calibration import`` reads of them, and a test holds the two equal. Every number that
+stands below a heading of a result is a value. Rendered again each page has the sections of the published one, and what
+is read of it then is the same (``tests/report/test_imported_page.py``); the golden pages
+``tests/report/golden/imported-*.rst`` are two of them.
 
 .. list-table::
    :header-rows: 1
