@@ -3,6 +3,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from datetime import date
 from typing import NamedTuple
 
 from calibration.judge.comparison import ANY_OTHER, TOLERANCES, Compared, Comparison, compare_figures
@@ -10,7 +11,7 @@ from calibration.measurements import registry
 from calibration.model import Model
 from calibration.report import filters
 from calibration.report.environment import environment, tidy
-from calibration.results.model import RunDocument
+from calibration.results.model import Imported, RunDocument
 from calibration.results.plain import Figured, figured
 from calibration.results.readings import READ_KINDS
 
@@ -35,6 +36,7 @@ class Machine(Model):
     processor: str | None
     source: str
     imported: bool
+    measured_on: date | None
     figures: tuple[Figured, ...]
 
 
@@ -57,12 +59,17 @@ def machine_of(document: RunDocument, folder: str) -> Machine:
         label=f"{run.testbed} / {run.sut}",
         folder=folder,
         processor=", ".join(dict.fromkeys(each.name for each in models if each.name)) or None,
-        source=f"run of {filters.time(run.started_at)}"
-        if imported is None
-        else f"imported from {imported.source}{'' if imported.title is None else f' ({imported.title})'}",
+        source=f"run of {filters.time(run.started_at)}" if imported is None else _origin(imported),
         imported=imported is not None,
+        measured_on=None if imported is None else imported.measured_on,
         figures=tuple(figured(document)),
     )
+
+
+def _origin(imported: Imported) -> str:
+    title = "" if imported.title is None else f" ({imported.title})"
+    when = "at a time that nobody said" if imported.measured_on is None else f"on {imported.measured_on.isoformat()}"
+    return f"imported from {imported.source}{title}, measured {when}"
 
 
 def render_comparison(compared: Compared) -> str:
@@ -105,16 +112,13 @@ def _kinds(baseline: Machine, others: Sequence[Machine]) -> Iterator[tuple[str, 
     compared = [
         (other, {each.name: each for each in compare_figures(baseline.figures, other.figures)}) for other in others
     ]
-    sizes: dict[str, int] = {}
-    for figure in baseline.figures:
-        family = re.sub(r"\d+", "#", figure.metric.name)
-        sizes[family] = sizes.get(family, 0) + 1
+    few = _few(baseline.figures)
     for kind in READ_KINDS:
         rows: list[Row] = []
         for figure in baseline.figures:
             name = figure.metric.name
             found = [(other, each[name]) for other, each in compared if each[name].second is not None]
-            if figure.kind != kind or not found or sizes[re.sub(r"\d+", "#", name)] > FAMILY:
+            if figure.kind != kind or not found or name not in few:
                 continue
             rows.append(Row(figure.metric.title, _link(baseline), figure, 1.0, "is the first"))
             rows += [
@@ -123,3 +127,25 @@ def _kinds(baseline: Machine, others: Sequence[Machine]) -> Iterator[tuple[str, 
             ]
         if rows:
             yield registry()[kind].title, rows
+
+
+def _few(figures: Sequence[Figured]) -> set[str]:
+    """Return the names of the figures whose families have no more than :data:`FAMILY` members."""
+    families: dict[str, set[str]] = {}
+    for figure in figures:
+        families.setdefault(re.sub(r"\d+", "#", figure.metric.name), set()).add(figure.metric.name)
+    return {name for family in families.values() if len(family) <= FAMILY for name in family}
+
+
+def render_history(machines: Sequence[Machine]) -> str:
+    """Return the page with the figures of one machine's documents, *machines*, newest first, side by side."""
+    found = [{each.metric.name: each for each in reversed(machine.figures)} for machine in machines]
+    few = set().union(*(_few(machine.figures) for machine in machines))
+    titles = {each.metric.name: each.metric.title for machine in machines for each in machine.figures}
+    rows = [
+        (title, [figures.get(name) for figures in found])
+        for name, title in titles.items()
+        if name in few and sum(name in figures for figures in found) > 1
+    ]
+    template = environment().get_template("site/history.rst.j2")
+    return tidy(template.render(label=machines[0].label, machines=machines, rows=rows, family=FAMILY))

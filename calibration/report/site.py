@@ -15,14 +15,14 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime
 from fcntl import LOCK_EX, flock
 from pathlib import Path
 
 from calibration import places
 from calibration.errors import EnvironmentLacksError, InputError
 from calibration.report import filters
-from calibration.report.comparison import Machine, machine_of, render_site_comparison
+from calibration.report.comparison import Machine, machine_of, render_history, render_site_comparison
 from calibration.report.environment import TEMPLATES, environment
 from calibration.report.page import Page, render
 from calibration.results.model import Run
@@ -35,6 +35,9 @@ CACHE = places.CACHE / "site"
 
 PAGES = "calibration"
 """Folder of the site with the pages of runs."""
+
+HISTORY = 6
+"""So many of a SUT's newest runs stand side by side on the page of its history, and all that was imported."""
 
 MANIFEST = ".calibration-site"
 """File in a finished site that names the files put there, so that a later build removes its own files only."""
@@ -179,21 +182,25 @@ def _pages(pages: Iterable[SitePage]) -> dict[str, bytes]:
             files |= _files(f"{PAGES}/{folder}/{name}", each.page, "")
             if each.machine.imported:
                 machines.append(each.machine.model_copy(update={"folder": f"{folder}/{name}"}))
-        entries.append((folder, newest.run, len(runs)))
+        if older:
+            shown = [each for place, each in enumerate([newest, *older]) if place < HISTORY or each.machine.imported]
+            history = render_history([each.machine for each in shown])
+            files[f"{PAGES}/{folder}/history.rst"] = history.encode()
+        entries.append((folder, newest.run, newest.machine.processor or "", len(runs)))
     index = environment().get_template("site/index.rst.j2").render(entries=entries)
     files[f"{PAGES}/index.rst"] = index.encode()
     files[f"{PAGES}/comparison.rst"] = render_site_comparison(machines).encode()
     return files
 
 
-def _age(page: SitePage) -> tuple[str, str, bool, datetime, str]:
+def _age(page: SitePage) -> tuple[str, str, bool, date, datetime, str]:
     """Return what sorts pages by testbed, SUT and time; what was imported is history, whenever that was."""
-    run = page.run
-    return run.testbed, run.sut, run.status != "imported", run.started_at, run.id
+    run, machine = page.run, page.machine
+    return run.testbed, run.sut, not machine.imported, machine.measured_on or date.min, run.started_at, run.id
 
 
 def _run_names(runs: Iterable[SitePage]) -> list[str]:
-    taken: set[str] = {"index", "figures"}
+    taken: set[str] = {"index", "figures", "history"}
     return [_unique(filters.slug(each.run.id), taken) for each in runs]
 
 

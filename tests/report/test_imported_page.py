@@ -112,6 +112,11 @@ def test_an_import_is_history_on_the_site(tmp_path: Path, monkeypatch: pytest.Mo
     newest = (html / "example-lab" / measured.run.sut / "index.html").read_text(encoding="utf-8")
     assert "Imported, not measured here" not in newest
     assert "imported-" in newest
+    history = (html / "example-lab" / measured.run.sut / "history.html").read_text(encoding="utf-8")
+    assert "2, imported" in history
+    assert "measured on 2021-02-03" in history
+    assert "96.70 ns" in history
+    assert not (html / "example-lab" / "only-imported" / "history.html").exists()
     only = (html / "example-lab" / "only-imported" / "index.html").read_text(encoding="utf-8")
     assert "Imported, not measured here" in only
     assert ">imported<" in (html / "index.html").read_text(encoding="utf-8")

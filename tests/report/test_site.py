@@ -210,6 +210,8 @@ def test_the_site_holds_machines_against_each_other(tmp_path: Path, docs: Path) 
     build_site(results, docs, tmp_path / "html")
     page = html(tmp_path / "html" / "calibration" / "comparison.html")
     assert 'href="example-lab/other/index.html"' in page
+    index = html(tmp_path / "html" / "calibration" / "index.html")
+    assert index.index("By processor") < index.rindex("example-lab/other/index.html")
     assert "is within the tolerance of" in page
     assert "is too wide for a tolerance of" in page
     assert "there is nothing to compare" not in page.lower()
