@@ -2,6 +2,7 @@
 """The one place that builds the Jinja2 environment: where templates are, which filters they have, how they fail."""
 
 import re
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,14 @@ TEMPLATES = Path(__file__).resolve().parents[2] / "templates"
 
 KINDS = "kinds"
 """The folder, below the templates, with one macro file per measurement kind, named after the kind."""
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One line of a table of facts; ``None`` is what nobody says."""
+
+    name: str
+    value: str | None
 
 
 @cache

@@ -11,7 +11,7 @@ from calibration.measurements.base import Metric
 from calibration.model import Model
 from calibration.report import filters
 from calibration.report.drawings import Drawings
-from calibration.report.environment import environment, kind_module
+from calibration.report.environment import Fact, environment, kind_module
 from calibration.results.model import Imported, RunDocument
 from calibration.results.readings import (
     INCONSISTENCIES,
@@ -30,14 +30,6 @@ FORMATS: Final = {
 
 TABLES: Final = ("points", "levels", "classes", "tried")
 """Fields of values that are tables: of kinds that only pages of this project have, these are shown as they are."""
-
-
-@dataclass(frozen=True)
-class Fact:
-    """One line of a table of facts; ``None`` is what nobody says."""
-
-    name: str
-    value: str | None
 
 
 @dataclass(frozen=True)

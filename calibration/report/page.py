@@ -19,7 +19,7 @@ from calibration.measurements.max_bandwidth import PREFETCH_BYTES, STREAMS
 from calibration.measurements.traffic import DEFAULT_SHAPE
 from calibration.report import filters
 from calibration.report.drawings import Drawings
-from calibration.report.environment import environment, kind_module, tidy
+from calibration.report.environment import Fact, environment, kind_module, tidy
 from calibration.report.imported import render_imported
 from calibration.report.vulnerabilities import counts, entries
 from calibration.results.model import Measurement, NotMeasured, RunDocument
@@ -33,14 +33,6 @@ FAMILY = 8
 
 EVIDENCE = 6
 """So many pieces of evidence for one flag are listed; the rest is counted."""
-
-
-@dataclass(frozen=True)
-class Fact:
-    """One line of a table of facts; ``None`` is what the SUT does not say."""
-
-    name: str
-    value: str | None
 
 
 @dataclass(frozen=True)
