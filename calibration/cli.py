@@ -6,6 +6,7 @@ Exit codes: 0 done and good; 1 done, and a verdict failed; 2 bad usage or bad in
 """
 
 import json
+import os
 import sys
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -16,7 +17,7 @@ import click
 from pydantic import BaseModel
 
 from calibration import __version__
-from calibration.errors import EXIT_CODES, INTERRUPTED, VERDICT_FAILED, CalibrationError
+from calibration.errors import ENVIRONMENT, EXIT_CODES, INTERRUPTED, VERDICT_FAILED, CalibrationError
 
 COMMANDS = {
     "assemble": "calibration.cli:assemble_command",
@@ -162,6 +163,12 @@ def main() -> None:
     except CalibrationError as error:
         click.echo(f"calibration: {error}", err=True)
         code = error.exit_code
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - takes what is left until the end
+        click.echo(f"calibration: what is printed cannot be written: {error.strerror}", err=True)
+        code = ENVIRONMENT
     except (KeyboardInterrupt, click.Abort):
         click.echo("calibration: interrupted", err=True)
         code = INTERRUPTED

@@ -7,6 +7,7 @@ things. Drawings are told by their alternative texts; their numbers are in the t
 
 import shutil
 from collections.abc import Sequence
+from io import TextIOWrapper
 from typing import IO, Final
 
 from docutils import nodes
@@ -50,6 +51,8 @@ def print_page(page: Page, stream: IO[str]) -> None:
         tree = publish_doctree(page.text, settings_overrides=settings)
     except Exception as error:
         raise InputError(f"the page cannot be read: {error}") from error
+    if isinstance(stream, TextIOWrapper):
+        stream.reconfigure(errors="backslashreplace")  # a terminal that has no µ shows which character it lacks
     columns = shutil.get_terminal_size((WIDTH, 24)).columns
     console = Console(file=stream, width=columns, highlight=False, markup=False, emoji=False)
     _children(tree, console, depth=0)

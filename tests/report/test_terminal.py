@@ -5,6 +5,8 @@ import csv
 import io
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -123,3 +125,21 @@ def test_a_site_is_not_built_while_printing(tmp_path: Path) -> None:
     refused = CliRunner().invoke(report_command, [str(run), "--text", "--html", str(tmp_path / "html")])
     assert refused.exit_code == 2
     assert "found both" in refused.output
+
+
+@pytest.mark.parametrize("form", ["--text", "--json", "--csv"])
+def test_what_cannot_be_written_is_told(form: str, tmp_path: Path) -> None:
+    run = store(run_document(names=("idle_latency",)), tmp_path)
+    command = [sys.executable, "-m", "calibration.cli", "report", str(run), form]
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 3
+    assert done.stderr == "calibration: what is printed cannot be written: No space left on device\n"
+
+
+def test_a_terminal_without_a_character_shows_which() -> None:
+    raw = io.BytesIO()
+    stream = io.TextIOWrapper(raw, encoding="ascii")
+    print_page(render(as_bytes(run_document())), stream)
+    stream.flush()
+    assert b"\\xb5s" in raw.getvalue()
