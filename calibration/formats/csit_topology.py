@@ -7,7 +7,8 @@ names keys, and quotes values only where they cannot be a secret.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import PurePath
 from typing import Any, Literal, get_args
 
@@ -36,9 +37,6 @@ USERNAME = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.@+-]{0,63}")
 NODE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,31}")
 SECRETS = ("password", "priv_key", "passwd")
 """Keys whose values no message quotes; the last is that of a service that CSIT's schema has for a node."""
-
-UNQUOTED = re.compile("|".join(("#", *SECRETS)))
-"""Where, in a line that is no YAML, begins what is not looked at: a comment or a secret."""
 
 
 class Node(Model):
@@ -104,24 +102,69 @@ def is_topology(text: str) -> bool:
     return any(isinstance(each, Mapping) and each.get("type") in TYPES for each in nodes.values())
 
 
-def read_topology(text: str, testbed: str) -> Topology:
-    """Return the topology that *text* describes. Raises ``InputError`` naming the node and the key that is wrong."""
-    try:
-        data = _loaded(text)
-    except InputError:
-        # Some templates are YAML only once they are filled.
-        _refuse_placeholders(UNQUOTED.split(line)[0] for line in text.splitlines())
-        raise
-    _refuse_placeholders(_texts(data))
-    nodes = tuple(_node(name, given) for name, given in _nodes(data).items())
-    topology = Topology(testbed=testbed, nodes=nodes)
-    names = [topology.host_name(node) for node in nodes]
-    for node, name in zip(nodes, names, strict=True):
+def read_topology(text: str, testbed: str, values: Mapping[str, str] | None = None) -> Topology:
+    """Return the topology that *text* describes; *values* fill a template's placeholders by their names.
+
+    What a placeholder stands for matters only where it leads to a node. Raises ``InputError`` naming the node and the
+    key that is wrong, or the placeholders without a value.
+    """
+    nodes = {name: _filled(given, values or {}) for name, given in _nodes(_template(text)).items()}
+    if missing := sorted({name for _, names in nodes.values() for name in names}):
+        raise InputError(
+            f"expected a topology, found a template in which nothing is filled in for: {', '.join(missing)}. Fill it "
+            "as CSIT does and give the file that comes out of it, or give the values in the environment or with -e"
+        )
+    read = tuple(_node(name, given) for name, (given, _) in nodes.items())
+    topology = Topology(testbed=testbed, nodes=read)
+    names = [topology.host_name(node) for node in read]
+    for node, name in zip(read, names, strict=True):
         if names.count(name) > 1:
             raise InputError(f"expected nodes whose names differ in more than their case, found {node.name!r} twice")
-    if not any(node.type == "DUT" for node in nodes):
+    if not any(node.type == "DUT" for node in read):
         raise InputError("expected at least one node of the type DUT in the topology, found none")
     return topology
+
+
+def _template(text: str) -> Any:
+    """Return *text* as YAML; of a template that is YAML only once it is filled, what leads to its nodes."""
+    try:
+        return _loaded(text)
+    except InputError:
+        lines = [line for line in text.splitlines() if not PLACEHOLDER.fullmatch(line.strip())]
+        plain = (line if any(each in line for each in SECRETS) else PLACEHOLDER.sub(_unspaced, line) for line in lines)
+        with suppress(InputError):
+            return _loaded("\n".join(plain))
+        raise
+
+
+def _unspaced(match: re.Match[str]) -> str:
+    """Return a placeholder as YAML takes it for a text, also without quotes."""
+    return f"${{{re.sub(r'[ ]', '', match[1] or match[2] or '')}}}"
+
+
+def _filled(given: Any, values: Mapping[str, str]) -> tuple[Any, set[str]]:
+    """Return what is *given* of a node with its placeholders filled, and the names that *values* lack.
+
+    A secret may have any sign in it: it is a placeholder only where it is nothing else.
+    """
+    missing: set[str] = set()
+    if not isinstance(given, Mapping):
+        return given, missing
+
+    def fill(match: re.Match[str]) -> str:
+        expression = (match[1] or match[2] or "").strip()
+        name = expression.partition("|")[0].strip()
+        if name != expression or name not in values:  # a filter is not worked out here
+            missing.add(name or match[0])
+            return match[0]
+        return values[name]
+
+    filled = dict(given)
+    for key in Node.model_fields:
+        value = given.get(key)
+        if isinstance(value, str) and (key not in SECRETS or PLACEHOLDER.fullmatch(value.strip())):
+            filled[key] = PLACEHOLDER.sub(fill, value)
+    return filled, missing
 
 
 def _loaded(text: str) -> Any:
@@ -140,42 +183,6 @@ def _loaded(text: str) -> Any:
 def _nodes(data: Any) -> Mapping[str, Any]:
     nodes = data.get("nodes") if isinstance(data, Mapping) else None
     return nodes if isinstance(nodes, Mapping) else {}
-
-
-def _texts(data: Any) -> Iterator[str]:
-    """Yield every text in *data*; of a secret only one that is nothing but a placeholder, for it may have any sign."""
-    waiting, seen = [data], set()
-    while waiting:
-        each = waiting.pop()
-        if isinstance(each, str):
-            yield each
-            continue
-        if id(each) in seen:  # an alias
-            continue
-        seen.add(id(each))
-        if isinstance(each, Mapping):
-            for key, value in each.items():
-                waiting.append(key)
-                if key not in SECRETS or (isinstance(value, str) and PLACEHOLDER.fullmatch(value.strip())):
-                    waiting.append(value)
-        elif isinstance(each, list):
-            waiting.extend(each)
-
-
-def _refuse_placeholders(texts: Iterator[str]) -> None:
-    # A filter, as in {{ name | lower }}, is no part of the name.
-    found = sorted(
-        {
-            (match[1] or match[2] or match[0]).partition("|")[0].strip()
-            for text in texts
-            for match in PLACEHOLDER.finditer(text)
-        }
-    )
-    if found:
-        raise InputError(
-            f"expected a topology, found a template in which nothing is filled in for: {', '.join(found)}. "
-            "Fill it as CSIT does, and give the file that comes out of it"
-        )
 
 
 def _node(name: str, given: Any) -> Node:

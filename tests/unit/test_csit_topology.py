@@ -114,9 +114,9 @@ def test_what_is_no_topology_is_left_to_others(text: str) -> None:
 
 
 TEMPLATES = {
-    "2n_cloud.template": "dut1_if1_mac, dut1_public_ip, tg_if1_mac, tg_public_ip",
+    "2n_cloud.template": "dut1_public_ip, tg_public_ip",
     "2n_cloud.tftpl": "dut1_password, dut1_public_ip",
-    "vpp_device.template": "CSIT_DUT1_HOST, CSIT_DUT1_INTERFACES, CSIT_TG_HOST, CSIT_TG_INTERFACES, CSIT_TG_PORT",
+    "vpp_device.template": "CSIT_DUT1_HOST, CSIT_TG_HOST, CSIT_TG_PORT",
 }
 
 
@@ -131,6 +131,31 @@ def test_a_template_is_refused_with_what_is_not_filled_in(name: str) -> None:
 def test_a_template_that_is_filled_is_read() -> None:
     text = fixture("2n_cloud.tftpl").replace("${dut1_public_ip}", "192.0.2.9").replace("${dut1_password}", SECRET)
     assert read_topology(text, "t1").nodes[0].host == "192.0.2.9"
+
+
+def test_a_template_is_filled_with_the_values_that_are_given() -> None:
+    values = {"CSIT_TG_HOST": "192.0.2.1", "CSIT_TG_PORT": "6001", "CSIT_DUT1_HOST": "192.0.2.2"}
+    tg, dut = read_topology(fixture("vpp_device.template"), "t1", values).nodes
+    assert (tg.host, tg.port, dut.host) == ("192.0.2.1", 6001, "192.0.2.2")
+    values = {"tg_public_ip": "192.0.2.3", "dut1_public_ip": "192.0.2.4"}
+    hosts = [node.host for node in read_topology(fixture("2n_cloud.template"), "t1", values).nodes]
+    assert hosts == ["192.0.2.3", "192.0.2.4"]
+    values = {"dut1_public_ip": "192.0.2.5", "dut1_password": SECRET}
+    (dut,) = read_topology(fixture("2n_cloud.tftpl"), "t1", values).nodes
+    assert dut.password is not None
+    assert dut.password.get_secret_value() == SECRET
+
+
+def test_a_filter_is_not_worked_out() -> None:
+    text = topology(DUT1=node(host="{{ name | lower }}"))
+    with pytest.raises(InputError, match="nothing is filled in for: name"):
+        read_topology(text, "t1", {"name": "SUT"})
+
+
+def test_a_value_is_judged_like_what_stands_in_a_file() -> None:
+    text = topology(DUT1=node(host="{{ name }}"))
+    with pytest.raises(InputError, match="for host of the node DUT1"):
+        read_topology(text, "t1", {"name": "-oProxyCommand=id"})
 
 
 @pytest.mark.parametrize("password", ["a{{ b }}", "${x}y", "{% raw %}", "'\"`$(id)", "ä ö", "#: *&"])

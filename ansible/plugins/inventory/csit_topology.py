@@ -9,6 +9,7 @@ short_description: A topology file of FD.io CSIT as an inventory
 description:
   - Any file that is a mapping with C(nodes), a member of which has the type C(TG) or C(DUT), is a topology.
   - Its nodes are hosts such as C(t212-dut1) in the groups C(sut), C(tg), and one for the testbed, C(t212).
+  - Placeholders of a template are filled from the environment and from C(--extra-vars), where they lead to a node.
   - One that cannot be used ends the command; no other plugin would see more in it than an empty inventory.
 options: {}
 author: The calibration harness contributors
@@ -23,6 +24,7 @@ from ansible.plugins.inventory import BaseInventoryPlugin
 sys.path.append(os.path.abspath(__file__ + "/../../plugin_utils"))
 
 import calibration_plugins  # noqa: F401 - makes the checkout's package importable
+from ansible.utils.vars import load_extra_vars
 
 from ansible import constants as C
 from calibration.errors import BAD_INPUT, InputError
@@ -86,7 +88,8 @@ class InventoryModule(BaseInventoryPlugin):
         """Add the hosts and groups of the topology at *path*."""
         super().parse(inventory, loader, path, cache)
         try:
-            self.add(read_topology(self.text_of(path), name_of_testbed(path)))
+            values = {**os.environ, **{name: str(value) for name, value in load_extra_vars(loader).items()}}
+            self.add(read_topology(self.text_of(path), name_of_testbed(path), values))
         except InputError as error:
             # Ansible would try its other plugins, of which one takes any mapping for groups without hosts.
             self.display.error(visible(f"{path}: {error}"))
