@@ -11,7 +11,9 @@ from calibration.results.model import RunDocument
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from report_documents import flagged, index_of, run_document, store, with_nodes
+from report_documents import flagged, imported, index_of, run_document, store, with_nodes
+
+from tests.readings import PAGES
 
 
 @pytest.fixture(scope="session")
@@ -29,9 +31,12 @@ def shaped() -> RunDocument:
 
 @pytest.fixture(scope="session")
 def published(shaped: RunDocument, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The project's own site with the page of the document *shaped*: the folder with its HTML."""
+    """The project's own site with the page of *shaped*, and of two published pages: the folder with its HTML."""
     place = tmp_path_factory.mktemp("published")
     store(shaped, place / "results")
+    haswell = next(path for path in PAGES if path.stem == "hsw__0fc7d0b8fb")
+    store(imported(haswell.read_bytes(), haswell.name, shaped.run.sut), place / "results")
+    store(imported(haswell.read_bytes(), haswell.name, "imported"), place / "results")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(site, "CACHE", place / "cache")
         build_site(place / "results", DOCS, place / "html")

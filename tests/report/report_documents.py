@@ -7,11 +7,12 @@ Where a test needs a shape that no recording has (more nodes, more CPUs), it is 
 import hashlib
 import json
 import shutil
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
 from calibration.context import load
+from calibration.formats.csit_page import read_published
 from calibration.formats.meltdown_checker import read_output
 from calibration.measurements import declaration
 from calibration.measurements.bandwidth_matrix import BandwidthMatrixValues
@@ -22,6 +23,7 @@ from calibration.measurements.latency_matrix import LatencyMatrixValues
 from calibration.plan import Plan
 from calibration.preflight import Check
 from calibration.report.page import render
+from calibration.results.imports import document_of
 from calibration.results.model import (
     Attempt,
     CapturedContext,
@@ -343,3 +345,16 @@ def with_cpus(document: RunDocument, count: int) -> RunDocument:
     )
     kept = document.measurements
     return document.model_copy(update={"measurements": (*kept[:index], *copies, *kept[index + 1 :])})
+
+
+def imported(raw: bytes, source: str = "page.rst", sut: str = "sut1") -> RunDocument:
+    """Return the document that the text *raw* is imported as."""
+    return document_of(
+        read_published(raw.decode("utf-8", errors="replace")),
+        raw,
+        source=source,
+        testbed="example-lab",
+        sut=sut,
+        measured_on=date(2021, 2, 3),
+        now=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
+    )

@@ -30,6 +30,9 @@ PAGES = [
     "reference/commands.html",
     "reference/run_document.html",
     "calibration/index.html",
+    "calibration/comparison.html",
+    "calibration/example-lab/t3-sut2/history.html",
+    "calibration/example-lab/imported/index.html",
     PAGE,
     "search.html?q=latency",
 ]

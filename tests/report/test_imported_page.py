@@ -5,36 +5,20 @@
 """
 
 import os
-from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pytest
 from docutils import nodes
 from docutils.core import publish_doctree
-from report_documents import HERE, as_bytes, guide, run_document, store
+from report_documents import HERE, as_bytes, guide, imported, run_document, store
 
 from calibration.errors import InputError
 from calibration.formats.csit_page import read_published, titles_of
 from calibration.report import build_site, site
 from calibration.report.page import Page, render
-from calibration.results.imports import document_of
-from calibration.results.model import RunDocument
 from tests.readings import PAGES, RAW, corpus, figures
 
 BLESSED = ("hsw__0fc7d0b8fb", "zn2__2072a56eec")
-
-
-def imported(raw: bytes, source: str = "page.rst", sut: str = "sut1") -> RunDocument:
-    """Return the document that the text *raw* is imported as."""
-    return document_of(
-        read_published(raw.decode("utf-8", errors="replace")),
-        raw,
-        source=source,
-        testbed="example-lab",
-        sut=sut,
-        measured_on=date(2021, 2, 3),
-        now=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
-    )
 
 
 def page_of(path: Path) -> Page:
