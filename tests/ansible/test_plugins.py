@@ -236,14 +236,14 @@ def test_no_second_try_beside_a_kernel_that_does_not_end(tmp_path: Path) -> None
 
 def test_a_kernel_is_put_into_a_private_directory_once(tmp_path: Path) -> None:
     directory = tmp_path / "calibration-x"
-    assert KERNEL_MODULE.install(str(directory / "sutprobe"), b"bytes", True)
+    assert KERNEL_MODULE.install(str(directory), b"bytes", True)
     assert not directory.exists()
-    assert KERNEL_MODULE.install(str(directory / "sutprobe"), b"bytes", False)
+    assert KERNEL_MODULE.install(str(directory), b"bytes", False)
     assert directory.stat().st_mode & 0o777 == 0o700
     assert (directory / "sutprobe").read_bytes() == b"bytes"
     assert (directory / "sutprobe").stat().st_mode & 0o777 == 0o700
-    assert not KERNEL_MODULE.install(str(directory / "sutprobe"), b"bytes", False)
-    assert KERNEL_MODULE.install(str(directory / "sutprobe"), b"others", False)
+    assert not KERNEL_MODULE.install(str(directory), b"bytes", False)
+    assert KERNEL_MODULE.install(str(directory), b"others", False)
     assert [path.name for path in directory.iterdir()] == ["sutprobe"]
 
 
@@ -251,7 +251,7 @@ def test_a_directory_that_others_may_enter_is_refused(tmp_path: Path) -> None:
     directory = tmp_path / "calibration-x"
     directory.mkdir(mode=0o755)
     with pytest.raises(KERNEL_MODULE.Refused, match="expected mode 0700"):
-        KERNEL_MODULE.install(str(directory / "sutprobe"), b"bytes", False)
+        KERNEL_MODULE.install(str(directory), b"bytes", False)
     assert list(directory.iterdir()) == []
 
 
@@ -262,7 +262,7 @@ def test_a_symbolic_link_is_neither_used_nor_followed(tmp_path: Path) -> None:
     link = tmp_path / "calibration-x"
     link.symlink_to(target)
     with pytest.raises(KERNEL_MODULE.Refused, match="another kind of file"):
-        KERNEL_MODULE.install(str(link / "sutprobe"), b"bytes", False)
+        KERNEL_MODULE.install(str(link), b"bytes", False)
     with pytest.raises(KERNEL_MODULE.Refused, match="another kind of file"):
         KERNEL_MODULE.remove(str(link), False)
     assert (target / "file").exists()
@@ -274,7 +274,7 @@ def test_a_directory_of_another_user_is_refused(tmp_path: Path) -> None:
     directory.mkdir(mode=0o700)
     os.chown(directory, 65534, 65534)
     with pytest.raises(KERNEL_MODULE.Refused, match="to belong to user id 0, found user id 65534"):
-        KERNEL_MODULE.install(str(directory / "sutprobe"), b"bytes", False)
+        KERNEL_MODULE.install(str(directory), b"bytes", False)
 
 
 def test_what_runs_from_the_directory_is_ended_and_all_of_it_removed(tmp_path: Path) -> None:
@@ -305,7 +305,7 @@ def test_only_a_runs_directory_may_be_removed(tmp_path: Path, monkeypatch: pytes
     said: dict[str, Any] = {}
 
     class Module:
-        params = {"path": str(kept), "state": "absent", "src": None, "content": None}  # noqa: RUF012 - a stand-in
+        params = {"path": str(kept), "state": "absent", "name": "sutprobe", "src": None, "content": None}  # noqa: RUF012 - a stand-in
         check_mode = False
 
         def __init__(self, **_: Any) -> None:

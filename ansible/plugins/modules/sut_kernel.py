@@ -94,7 +94,8 @@ import time
 
 from ansible.module_utils.basic import AnsibleModule
 
-PROGRAMS = ["sutprobe", "mlc"]
+KERNEL = "sutprobe"
+PROGRAMS = [KERNEL, "mlc"]
 PREFIX = "calibration-"
 PRIVATE = 0o700
 
@@ -138,9 +139,9 @@ def sha256_of(path):
         raise
 
 
-def install(path, content, check_mode):
-    """Write *content* as a program to *path*, in a directory of its own; return whether anything changed."""
-    directory = os.path.dirname(path)
+def install(directory, content, check_mode, name=KERNEL):
+    """Write *content* as the program *name* into *directory*; return whether anything changed."""
+    path = os.path.join(directory, name)
     exists = check_directory(directory)
     if exists and sha256_of(path) == hashlib.sha256(content).hexdigest():
         return False
@@ -214,7 +215,7 @@ def main():
         argument_spec={
             "path": {"type": "path", "required": True},
             "content": {"type": "str", "no_log": True},
-            "name": {"type": "str", "choices": PROGRAMS, "default": PROGRAMS[0]},
+            "name": {"type": "str", "choices": PROGRAMS, "default": KERNEL},
             "state": {"type": "str", "choices": ["present", "ended", "absent"], "default": "present"},
         },
         required_if=[("state", "present", ["content"])],
@@ -232,7 +233,7 @@ def main():
             ended = started_from(directory) if module.check_mode else end_processes(directory)
             module.exit_json(changed=bool(ended), path=path, ended=ended)
         content = base64.b64decode(module.params["content"])
-        changed = install(path, content, module.check_mode)
+        changed = install(directory, content, module.check_mode, module.params["name"])
         module.exit_json(changed=changed, path=path, sha256=None if module.check_mode else sha256_of(path))
     except (Refused, OSError) as error:
         module.fail_json(msg="the run's directory on the SUT: %s" % error)

@@ -123,6 +123,23 @@ class ProgramAction(SutAction):
         if answer["rc"] != 0:
             raise EnvironmentLacksError(REASONS.get(answer["rc"]) or self.said(answer))
 
+    @contextlib.contextmanager
+    def asking(self, failure, limit_s):
+        """Give the SUT up where the block takes longer than *limit_s*; what Ansible raises is a *failure*.
+
+        Raises EnvironmentLacksError in both cases.
+        """
+        try:
+            with backstop(limit_s):
+                yield
+        except GivenUp:
+            end_children()
+            with contextlib.suppress(AnsibleError, OSError):
+                self._connection.close()
+            raise EnvironmentLacksError(f"given up after {limit_s:g} s without any answer from the SUT") from None
+        except (AnsibleError, OSError) as error:
+            raise EnvironmentLacksError(f"{failure}: {error}") from error
+
     def run_program(self, module, arguments, *, what, timeout_s, reservation, lease_s):
         """Return what *module* answers, which runs *what*, an operator's program, for *timeout_s* at most.
 
@@ -130,17 +147,9 @@ class ProgramAction(SutAction):
         or there is no answer.
         """
         limit_s = timeout_s + GRACE_S
-        try:
-            with backstop(limit_s):
-                self.hold(reservation, limit_s + lease_s)
-                answer = self.ask(module, {**arguments, "timeout_s": timeout_s})
-        except GivenUp:
-            end_children()
-            with contextlib.suppress(AnsibleError, OSError):
-                self._connection.close()
-            raise EnvironmentLacksError(f"given up after {limit_s:g} s without any answer from the SUT") from None
-        except (AnsibleError, OSError) as error:
-            raise EnvironmentLacksError(f"{what} could not be started: {error}") from error
+        with self.asking(f"{what} could not be started", limit_s):
+            self.hold(reservation, limit_s + lease_s)
+            answer = self.ask(module, {**arguments, "timeout_s": timeout_s})
         if answer.get("failed"):
             raise EnvironmentLacksError(answer.get("msg") or f"{what} could not be started")
         return answer
