@@ -66,8 +66,7 @@ def side_by_side(document: RunDocument, huge_pages: str | None) -> SideBySide | 
     mlc = document.mlc
     if mlc is None:
         return None
-    wanted = {each for run in mlc.commands for each in run.readings}
-    readings = [each for each in document.readings if each.id in wanted]
+    readings = [each for each in document.readings if each.id.startswith(f"{GUEST}.")]
     changed = tuple(
         f"{place.where} was {place.before} before --{run.command} and is {place.restored or place.after} since"
         for run in mlc.commands

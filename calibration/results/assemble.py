@@ -271,7 +271,7 @@ def _mlc_readings(directory: Path, run: MlcRun) -> tuple[Reading, ...]:
         raise InputError(f"expected a result of Intel MLC in {run.output}, found none{reasons and f': {reasons}'}")
     if sum(len(note) for each in read.readings for note in each.notes) > MAX_NOTES:
         raise InputError(f"expected fewer words beside its figures in {run.output}: they are not kept")
-    return tuple(each.model_copy(update={"id": f"mlc.{run.command}.{each.id}"}) for each in read.readings)
+    return tuple(each.model_copy(update={"id": f"{GUEST}.{run.command}.{each.id}"}) for each in read.readings)
 
 
 def _nothing(history: _History) -> NotMeasured:

@@ -4,20 +4,27 @@
 They prove how it is pushed, bounded, run, recorded and shown, and nothing of what the real program prints or does.
 """
 
+import base64
 import hashlib
 import io
+import json
 import os
 import sys
 import tarfile
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ansible.errors import AnsibleConnectionFailure
+from ansible.module_utils.testing import patch_module_args
 from support import HERE, ROOT, Ended, Lab, calibrate, inventory_of, load_plugin, processes_of
 
+from calibration.reservation import NOT_RESERVED, REASONS
 from calibration.results import store
-from calibration.results.model import Mlc, NotMeasured
+from calibration.results.model import Mlc, MlcRun, NotMeasured
 
 PLUGIN = load_plugin("action", "calibration_mlc")
 MODULE = load_plugin("modules", "sut_mlc")
@@ -203,3 +210,275 @@ def test_without_its_licence_nothing_is_touched(lab: Lab) -> None:
     assert "expected mlc_license_accepted: true beside mlc_archive" in ended.text
     assert lab.runs() == []
     assert lab.leftovers() == []
+
+
+# The plugin, on SUTs that are not as they should be
+
+
+PRINTED = b"Each iteration took 227.2 core clocks ( 99.0 ns)\n"
+ANSWER = {
+    "user_id": 1000,
+    "rc": 0,
+    "output": base64.b64encode(PRINTED).decode(),
+    "fault": None,
+    "prefetchers": {"places": [], "unread": "MSR 0x1a4 of CPUs 0: Permission denied"},
+}
+
+
+class Sut(PLUGIN.ActionModule):  # type: ignore[misc,name-defined]
+    """The plugin on a SUT that answers with what it is given, one answer after another."""
+
+    def __init__(self, *answers: Any, held: int = 0, installed: str | None = None) -> None:
+        self.answers = list(answers)
+        self.held = held
+        self.installed = installed
+        self.asked: list[dict[str, Any]] = []
+        self.task_vars = {"inventory_hostname": "sut1"}
+        self.shown: list[str] = []
+        self._display = SimpleNamespace(display=lambda text, color: self.shown.append(text))  # noqa: ARG005 - as Ansible calls it
+        self._connection = SimpleNamespace(close=lambda: None)
+
+    def _low_level_execute_command(self, _command: str) -> dict[str, Any]:  # type: ignore[override]
+        return {"rc": self.held, "stdout": "", "stderr": ""}
+
+    def install(self, _directory: str, name: str, content: Callable[[], bytes], sha256: str) -> tuple[bool, str | None]:
+        assert (name, content()) == ("mlc", STAND_IN.read_bytes())
+        return True, self.installed or sha256
+
+    def ask(self, module: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        assert module == "sut_mlc"
+        self.asked.append(arguments)
+        answer = self.answers.pop(0)
+        if isinstance(answer, BaseException):
+            raise answer
+        return dict(answer)
+
+
+def tried(sut: Sut, folder: Path, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> tuple[str | None, list[MlcRun]]:
+    """Return what is recorded of a run of MLC on *sut*: why it was not run, and its commands."""
+    monkeypatch.setattr(PLUGIN, "end_with_controller", lambda: None)
+    names = {"testbed": "t1", "sut": "s1", "run_id": "r1"}
+    begun = store.begin(folder, **names, profile=str(PROFILE), capture=CAPTURE.read_bytes(), now=NOW)
+    arguments = {
+        "archive": str(STAND_IN),
+        "path": "/tmp/calibration-x",
+        "machine": "x86_64",
+        "directory": begun.directory,
+        "reservation": {"path": "/tmp/a reservation", "token": "0" * 32, "boot_id": "0" * 36},
+        "lease_s": 300.0,
+        "timeout_s": 1.0,
+        "prefetchers_ok": False,
+        "publish": False,
+        **changes,
+    }
+    assert sut.act(arguments)["changed"]
+    records = list(store.records(Path(begun.directory)))
+    (program,) = [each.program for each in records if each.record == "mlc"]
+    return program.reason, [each.run for each in records if each.record == "mlc_command"]
+
+
+UNFIT: dict[str, tuple[Sut, str]] = {
+    "another's": (Sut(held=NOT_RESERVED), REASONS[NOT_RESERVED]),
+    "other bytes": (Sut(installed="0" * 64), "on the SUT, found " + "0" * 64),
+    "odd": (Sut(held=127), "exit code 127"),
+}
+
+
+@pytest.mark.parametrize("case", UNFIT)
+def test_a_sut_that_does_not_take_the_program_is_a_reason(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sut, expected = UNFIT[case]
+    reason, runs = tried(sut, tmp_path, monkeypatch)
+    assert expected in str(reason)
+    assert runs == []
+    assert sut.shown == [f"sut1: Intel MLC is not run: {reason}"]
+
+
+def test_another_architecture_is_not_planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sut = Sut()
+    reason, runs = tried(sut, tmp_path, monkeypatch, machine="aarch64")
+    assert reason == "there is Intel MLC for x86_64 alone, and the SUT is aarch64"
+    assert runs == []
+
+
+LOST: dict[str, tuple[Any, str]] = {
+    "lost": (AnsibleConnectionFailure("gone"), "Intel MLC could not be started: gone"),
+    "silent": (PROGRAMS.GivenUp(), "given up after 61 s without any answer from the SUT"),
+    "refuses": ({"failed": True, "msg": "no capset"}, "no capset"),
+    "no base64": ({**ANSWER, "output": "%"}, "expected a capture in base64"),
+}
+
+
+@pytest.mark.parametrize("case", LOST)
+def test_after_a_command_without_an_answer_none_is_tried(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer, reason = LOST[case]
+    sut = Sut(answer)
+    _, runs = tried(sut, tmp_path, monkeypatch)
+    assert [each.outcome for each in runs] == ["failed", "failed"]
+    assert reason in str(runs[0].reason)
+    assert runs[1].reason == f"not tried: {runs[0].reason}"
+    assert len(sut.asked) == 1
+
+
+ODD: dict[str, tuple[dict[str, Any], str, str | None]] = {
+    "well": ({}, "ok", None),
+    "killed": ({"rc": -9}, "killed", "it was ended by signal 9"),
+    "failed": ({"rc": 1}, "failed", "expected it to end with exit code 0, found 1"),
+    "no code": ({"rc": None}, "failed", "expected it to end with exit code 0, found None"),
+    "too long": (
+        {"rc": None, "fault": "it was not over after 1 s"},
+        "timed_out",
+        "it was ended: it was not over after 1 s",
+    ),
+    "no state": ({"prefetchers": None}, "failed", "expected the state of prefetchers in the SUT's answer"),
+}
+
+
+@pytest.mark.parametrize("case", ODD)
+def test_how_a_command_ended_is_recorded_and_the_next_is_run(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changes, outcome, reason = ODD[case]
+    sut = Sut({**ANSWER, **changes}, ANSWER)
+    _, runs = tried(sut, tmp_path, monkeypatch)
+    assert [each.outcome for each in runs] == [outcome, "ok"]
+    assert (runs[0].reason or "").startswith(reason or "")
+    assert (runs[0].reason is None) == (reason is None)
+    assert "99.0" not in (runs[0].reason or "")
+    assert (tmp_path / "t1" / "s1" / "r1" / "mlc" / "idle_latency.txt").read_bytes() == PRINTED
+    assert [each["argv"][1] for each in sut.asked] == ["--idle_latency", "--latency_matrix"]
+
+
+def test_prefetchers_that_stay_changed_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = {"where": "/dev/cpu/0/msr", "before": "0x0", "after": "0xf", "restored": None}
+    sut = Sut({**ANSWER, "prefetchers": {"places": [place], "unread": None}}, ANSWER)
+    _, runs = tried(sut, tmp_path, monkeypatch)
+    assert [each.prefetchers and each.prefetchers.state for each in runs] == ["changed", "not_verified"]
+    assert "sut1: Intel MLC --idle_latency changed the prefetchers, and they could not be put back" in sut.shown
+
+
+# The module
+
+
+@pytest.fixture
+def private(tmp_path: Path) -> Path:
+    directory = tmp_path / "calibration-x"
+    directory.mkdir(mode=0o700)
+    return directory
+
+
+def run_module(directory: Path, script: str, capsys: pytest.CaptureFixture[str], **changes: Any) -> Any:
+    program = directory / "mlc"
+    program.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+    program.chmod(0o700)
+    arguments = {
+        "path": str(directory),
+        "sha256": hashlib.sha256(program.read_bytes()).hexdigest(),
+        "argv": ["mlc", "--idle_latency"],
+        "timeout_s": 60.0,
+        "prefetchers_ok": False,
+        "reservation": str(directory / "reservation"),
+        "token": "0" * 32,
+        **changes,
+    }
+    with patch_module_args(arguments), pytest.raises(SystemExit):
+        MODULE.main()
+    assert [each.name for each in directory.iterdir()] == ["mlc"]
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A machine of two CPUs with registers of files, in place of the one that the module is on."""
+    root = tmp_path / "root"
+    for cpu in (0, 1):
+        (root / f"dev/cpu/{cpu}").mkdir(parents=True)
+        (root / f"dev/cpu/{cpu}/msr").write_bytes(bytes(0x1A4 + 8))
+    (root / "proc").mkdir()
+    (root / "proc/cpuinfo").write_text("processor\t: 0\n\nprocessor\t: 1\n")
+    made = GUARDIAN.Machine(str(root))
+    monkeypatch.setattr(GUARDIAN, "Machine", lambda: made)
+    noted: list[str] = []
+    monkeypatch.setattr(
+        GUARDIAN, "note", lambda _path, _machine, _token, entries: noted.extend(x.where for x in entries)
+    )
+    made.noted = noted
+    return made
+
+
+def switching(machine: Any) -> str:
+    """Return a script that switches the second CPU's prefetchers off."""
+    where = machine.path("/dev/cpu/1/msr")
+    return f"printf '\\017' | dd of={where} bs=1 seek=420 conv=notrunc 2>/dev/null"
+
+
+def test_registers_that_it_changed_are_put_back(
+    private: Path, machine: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer = run_module(private, switching(machine), capsys, prefetchers_ok=True)
+    assert answer["prefetchers"] == {
+        "places": [
+            {"where": "/sys/module/msr", "before": "not loaded", "after": "not loaded", "restored": None},
+            {"where": "/dev/cpu/0/msr", "before": "0x0", "after": "0x0", "restored": None},
+            {"where": "/dev/cpu/1/msr", "before": "0x0", "after": "0xf", "restored": "0x0"},
+        ],
+        "unread": None,
+    }
+    assert Path(machine.path("/dev/cpu/1/msr")).read_bytes() == bytes(0x1A4 + 8)
+    assert machine.noted == ["/dev/cpu/0/msr", "/dev/cpu/1/msr"]
+
+
+def test_without_consent_a_difference_is_told_and_nothing_is_written(
+    private: Path, machine: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer = run_module(private, switching(machine), capsys)
+    assert [each["restored"] for each in answer["prefetchers"]["places"]] == [None, None, None]
+    assert machine.noted == []
+    assert Path(machine.path("/dev/cpu/1/msr")).read_bytes()[0x1A4] == 0xF
+
+
+def test_a_register_that_does_not_come_back_is_told(
+    private: Path, machine: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(GUARDIAN, "write_value", lambda *_: None)
+    answer = run_module(private, switching(machine), capsys, prefetchers_ok=True)
+    assert answer["prefetchers"]["places"][-1]["restored"] == "0xf"
+
+
+def test_a_run_that_lost_its_reservation_starts_nothing(private: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    entry = GUARDIAN.Entry("prefetchers", "/dev/cpu/0/msr", "0x0", None)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(GUARDIAN, "prefetchers", lambda _machine: ([entry], None))
+        answer = run_module(private, "touch here", capsys, prefetchers_ok=True)
+    assert answer["failed"]
+    assert "expected the SUT to be reserved for this run" in answer["msg"]
+
+
+@pytest.mark.parametrize("prefetchers_ok", [False, True])
+def test_it_keeps_no_capability_that_could_change_the_sut(
+    private: Path, machine: Any, capsys: pytest.CaptureFixture[str], prefetchers_ok: bool
+) -> None:
+    answer = run_module(private, "grep -E '^(Cap|NoNew)' /proc/self/status", capsys, prefetchers_ok=prefetchers_ok)
+    status = dict(line.split(":\t") for line in base64.b64decode(answer["output"]).decode().splitlines())
+    assert status["NoNewPrivs"] == "1"
+    allowed = 1 << 2 | 1 << 14 | 1 << 23 | prefetchers_ok << 17  # DAC_READ_SEARCH, IPC_LOCK, SYS_NICE, SYS_RAWIO
+    for name in ("CapPrm", "CapEff"):
+        assert int(status[name], 16) & ~allowed == 0, name
+    if os.geteuid() == 0:
+        assert bool(int(status["CapEff"], 16) & 1 << 17) == prefetchers_ok
+    assert machine.noted == (["/dev/cpu/0/msr", "/dev/cpu/1/msr"] if prefetchers_ok else [])
+
+
+def test_both_streams_are_one_in_their_order(private: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    answer = run_module(private, "echo one; echo two >&2; echo three", capsys)
+    assert base64.b64decode(answer["output"]) == b"one\ntwo\nthree\n"
+    assert (answer["rc"], answer["fault"], answer["user_id"]) == (0, None, os.geteuid())
+
+
+def test_other_bytes_are_not_run(private: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    answer = run_module(private, "touch here", capsys, sha256="12" * 32)
+    assert answer["failed"]
+    assert "expected the program with sha256 1212" in answer["msg"]
