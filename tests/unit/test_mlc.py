@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 
 from calibration import mlc
+from calibration.context import load
 from calibration.errors import EnvironmentLacksError, InputError
 from calibration.mlc import MlcCommand, check_licence, read_commands, read_prefetchers, read_program
+from calibration.plan import make_plan, plan_text
 from calibration.profiles import load_profile, parse_profile, profile_names
 from calibration.results import store
 from calibration.results.assemble import assemble
@@ -316,3 +318,10 @@ def test_what_a_guest_lacks_makes_no_run_incomplete(tmp_path: Path) -> None:
     assert {each.cause for each in rest if each.kind == "mlc"} == {"failed"}
     assert _status(rest, interrupted=False) == "complete"
     assert _status(rest, interrupted=True) == "complete"
+
+
+def test_the_plan_says_which_commands_follow() -> None:
+    context = load(FIXTURES / "context" / "x86_64-two-nodes-smt.tar.gz")
+    plan = make_plan(context, load_profile("quick"))
+    assert plan.mlc == load_profile("quick").mlc
+    assert "Intel MLC, where the inventory has it (mlc_archive): --idle_latency, --latency_matrix" in plan_text(plan)
