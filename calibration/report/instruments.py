@@ -13,6 +13,9 @@ from calibration.results.readings import Reading
 WARNING = re.compile(r"^\*|\b(?:warn|unable|error|fail|cannot|not supported)", re.IGNORECASE)
 """Lines of MLC's that a reader must know before believing its figures."""
 
+MOST_LINES = 400
+"""So many figures, and so many warnings, are listed; the rest is counted. A table of every CPU has thousands."""
+
 STATES: dict[State, str] = {
     "as_before": "as they were",
     "put_back": "changed by it, and put back",
@@ -54,7 +57,9 @@ class SideBySide:
     conditions: tuple[Condition, ...] = ()
     commands: tuple[MlcRun, ...] = ()
     lines: tuple[Line, ...] = ()
+    more_lines: int = 0
     warnings: tuple[str, ...] = ()
+    more_warnings: int = 0
     missing: tuple[tuple[str, str], ...] = ()
 
 
@@ -76,14 +81,18 @@ def side_by_side(document: RunDocument, huge_pages: str | None) -> SideBySide | 
     )
     if not mlc.publish:
         return SideBySide(mlc=mlc, figures=len(readings), changed=changed)
+    found = lines(document, readings)
+    warnings = tuple(dict.fromkeys(note for each in readings for note in each.notes if WARNING.search(note)))
     return SideBySide(
         mlc=mlc,
         figures=len(readings),
         changed=changed,
         conditions=tuple(conditions(mlc, readings, huge_pages)),
         commands=mlc.commands,
-        lines=tuple(lines(document, readings)),
-        warnings=tuple(dict.fromkeys(note for each in readings for note in each.notes if WARNING.search(note))),
+        lines=tuple(found[:MOST_LINES]),
+        more_lines=max(0, len(found) - MOST_LINES),
+        warnings=warnings[:MOST_LINES],
+        more_warnings=max(0, len(warnings) - MOST_LINES),
         missing=tuple((each.what, each.reason) for each in document.not_measured if each.kind == GUEST)
         + tuple((each.id, gone) for each in readings for gone in each.missing),
     )

@@ -22,11 +22,13 @@ from ansible.errors import AnsibleConnectionFailure
 from ansible.module_utils.testing import patch_module_args
 from support import HERE, ROOT, Ended, Lab, calibrate, inventory_of, load_plugin, processes_of
 
+from calibration.mlc import read_prefetchers
 from calibration.reservation import NOT_RESERVED, REASONS
 from calibration.results import store
 from calibration.results.model import Mlc, MlcRun, NotMeasured
 
 PLUGIN = load_plugin("action", "calibration_mlc")
+COLLECT = load_plugin("action", "calibration_collect")
 MODULE = load_plugin("modules", "sut_mlc")
 PROGRAMS = sys.modules["calibration_programs"]  # as the plugin imported it
 GUARDIAN = MODULE.guardian
@@ -194,6 +196,21 @@ def test_what_it_leaves_behind_is_ended_with_it(calibrated: Ended, module_lab: L
     assert calibrated.rc == 0, calibrated.text
     assert {each.outcome for each in mlc_of(module_lab, "child").commands} == {"ok"}
     assert missing_of(module_lab, "child") == []
+
+
+def test_prefetchers_that_stay_changed_are_a_sut_left_changed(calibrated: Ended, module_lab: Lab) -> None:
+    assert calibrated.rc == 0, calibrated.text
+    document = store.read_run(run_of(module_lab, "private"))
+    assert document.mlc is not None
+    places = [{"where": "/dev/cpu/{0-3}/msr", "before": "0x0", "after": "0xf", "restored": None}]
+    spoilt = document.mlc.commands[0].model_copy(
+        update={"prefetchers": read_prefetchers({"places": places, "unread": None})}
+    )
+    assert COLLECT.summary(run_of(module_lab, "private"), document)["left_changed"] == []
+    changed = document.model_copy(update={"mlc": document.mlc.model_copy(update={"commands": (spoilt,)})})
+    assert COLLECT.summary(run_of(module_lab, "private"), changed)["left_changed"] == [
+        "prefetchers at /dev/cpu/{0-3}/msr: 0x0 before Intel MLC --idle_latency, then 0xf"
+    ]
 
 
 def test_a_sut_without_it_has_none(calibrated: Ended, module_lab: Lab) -> None:

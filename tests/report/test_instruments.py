@@ -130,3 +130,14 @@ def test_one_that_did_not_run_says_why() -> None:
         update={"readings": ()}
     )
     assert "was not run: no `program`_" in section(document).astext()
+
+
+def test_what_is_too_much_for_a_page_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("calibration.report.instruments.MOST_LINES", 2)
+    document = second_document()
+    noted = document.readings[0].model_copy(update={"notes": ("* a", "* b", "* c", "* a")})
+    document = document.model_copy(update={"readings": (noted, *document.readings[1:])})
+    text = section(document).astext()
+    assert "And 26 more in the run document." in text
+    assert "and 1 more in the run document" in text
+    assert "* c" not in text

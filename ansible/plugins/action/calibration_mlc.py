@@ -29,6 +29,9 @@ from calibration.results import store
 from calibration.results.model import MlcProgram, MlcRun
 from calibration.text import duration, message
 
+PUT_S = 300.0
+"""Until the SUT is given up that does not take the program, which has some megabytes."""
+
 LAST_WORDS = 300
 """Characters kept of the last line of a command that failed, which has no figures: the reason stands there."""
 
@@ -131,8 +134,8 @@ class ActionModule(ProgramAction):
 
     def put(self, arguments, program):
         """Put *program* into the run's directory on the SUT. Raises EnvironmentLacksError where it cannot be proved."""
-        with self.asking("it could not be put on the SUT", arguments["timeout_s"]):
-            self.hold(arguments["reservation"], arguments["timeout_s"] + arguments["lease_s"])
+        with self.asking("it could not be put on the SUT", PUT_S):
+            self.hold(arguments["reservation"], PUT_S + arguments["lease_s"])
             found = self.install(arguments["path"], "mlc", lambda: program.content, program.sha256)[1]
         if found != program.sha256:
             message = f"expected {NAME} with sha256 {program.sha256} on the SUT, found {found or 'none'}"
