@@ -10,12 +10,16 @@ from calibration.errors import EnvironmentLacksError
 from calibration.measurements import declaration
 from calibration.measurements.base import NotPlanned, Step
 from calibration.measurements.choice import ShapeReference
+from calibration.mlc import NAME, MlcCommand
 from calibration.model import Model
 from calibration.profiles import Profile
 
 
 class Plan(Model):
-    """The steps of one run in their order, and what will not be measured and why."""
+    """The steps of one run in their order, and what will not be measured and why.
+
+    ``mlc`` are the commands of Intel MLC that follow the steps where the operator has it; no duration counts them.
+    """
 
     profile: str
     steps: tuple[Step, ...]
@@ -23,6 +27,7 @@ class Plan(Model):
     expected_duration_s: float
     longest_duration_s: float
     traffic_shape: ShapeReference | None
+    mlc: tuple[MlcCommand, ...] = ()
 
 
 def make_plan(context: Context, profile: Profile, kept: ShapeReference | None = None) -> Plan:
@@ -56,6 +61,7 @@ def make_plan(context: Context, profile: Profile, kept: ShapeReference | None = 
         expected_duration_s=round(sum(step.expected_duration_s for step in steps), 1),
         longest_duration_s=round(sum(step.longest_duration_s for step in steps), 1),
         traffic_shape=kept,
+        mlc=profile.mlc,
     )
 
 
@@ -73,6 +79,9 @@ def plan_text(plan: Plan) -> str:
         lines.append(f"     $ {' '.join(step.argv)}")
     if plan.traffic_shape is not None:
         lines += ["", f"Traffic shape: {plan.traffic_shape.words}"]
+    if plan.mlc:
+        commands = ", ".join(" ".join((f"--{each.command}", *each.options)) for each in plan.mlc)
+        lines += ["", f"{NAME}, where the inventory has it (mlc_archive): {commands}"]
     if plan.not_planned:
         lines += ["", "Not measured:"]
         lines += [f"  {each.kind}: {each.what}: {each.reason}" for each in plan.not_planned]

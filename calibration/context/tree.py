@@ -8,17 +8,16 @@ directory never makes this machine's own files part of another machine's descrip
 from __future__ import annotations
 
 import errno
-import gzip
 import os
 import posixpath
 import re
 import stat
 import tarfile
-import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, BinaryIO, Protocol, Self, TypeVar, cast
+from typing import Protocol, TypeVar
 
+from calibration.archives import UNREADABLE, TooLargeError, members, opened
 from calibration.context.errors import ContextError
 
 T = TypeVar("T")
@@ -40,9 +39,6 @@ MAX_ARCHIVE_BYTES = 448 * 1024 * 1024
 
 MAX_PATH = 4096
 """Longest path of a member, as Linux has it."""
-
-MAX_HEADER_BYTES = 64 * 1024
-"""Longest header of its own that tells a member's name or times; an ordinary one fits into a block of 512 bytes."""
 
 MAX_LINKS = 40
 """Symbolic links followed for one path, as many as the kernel follows."""
@@ -160,67 +156,20 @@ class _Directory:
             return None
 
 
-class _Unpacked:
-    """What a ``.tar.gz`` or ``.tar`` unpacks to, read once from its beginning, and never more than is bearable.
-
-    Other compressions are not unpacked: they may ask for gigabytes of memory before they give a byte.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._raw = path.open("rb")
-        compressed = self._raw.read(2) == b"\x1f\x8b"
-        self._raw.seek(0)
-        self._file: BinaryIO = cast("BinaryIO", gzip.GzipFile(fileobj=self._raw)) if compressed else self._raw
-        self._left = MAX_ARCHIVE_BYTES
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
-        self._raw.close()
-
-    def read(self, size: int) -> bytes:
-        """Return the next *size* bytes. Raises ``_TooLargeError`` beyond what is bearable."""
-        if size > self._left:
-            raise _TooLargeError
-        self._left -= size
-        return self._file.read(size)
-
-
-class _TooLargeError(Exception):
-    """An archive holds more than a capture can."""
-
-
-class _Member(tarfile.TarInfo):
-    """A member whose headers are no longer than is bearable: tarfile reads them whole, and a map of holes as well."""
-
-    @classmethod
-    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
-        """Return the member that a header describes. Raises ``_TooLargeError`` for one that no capture has."""
-        member = super().frombuf(buf, encoding, errors)
-        heads = (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.XHDTYPE, tarfile.XGLTYPE, b"X")
-        if member.type == tarfile.GNUTYPE_SPARSE or (member.type in heads and member.size > MAX_HEADER_BYTES):
-            raise _TooLargeError
-        return member
-
-
 class _Archive:
     def __init__(self, path: Path) -> None:
         self._files: dict[str, bytes | None] = {}
         self._links: dict[str, str] = {}
         self._children: dict[str, set[str]] = {"/": set()}
         try:
-            with _Unpacked(path) as unpacked:
-                stream = cast("IO[bytes]", unpacked)  # of which tarfile uses no more than reading
-                with tarfile.open(fileobj=stream, mode="r|", tarinfo=_Member) as archive:
-                    self._read(archive)
-        except _TooLargeError as error:
+            with opened(path, most_bytes=MAX_ARCHIVE_BYTES) as archive:
+                self._read(archive)
+        except TooLargeError as error:
             raise ContextError(
                 f"{path}: expected a capture of at most {MAX_CONTENT_BYTES} bytes in {MAX_ARCHIVE_MEMBERS} files, "
                 "found a larger archive; capture the machine again"
             ) from error
-        except (tarfile.TarError, EOFError, zlib.error, OSError, ValueError, RecursionError) as error:
+        except UNREADABLE as error:
             raise ContextError(
                 f"{path}: expected a captured root (a directory or a tar.gz archive), found a file that cannot be "
                 f"unpacked ({printable(str(error))[:200]}); capture the machine again"
@@ -229,10 +178,7 @@ class _Archive:
     def _read(self, archive: tarfile.TarFile) -> None:
         """Keep the files and links of *archive*; everything else that a tar can hold describes no machine."""
         kept_bytes = 0
-        for count, member in enumerate(archive):
-            archive.members = []  # type: ignore[attr-defined]  # remembered for seeking, and nothing here seeks
-            if count >= MAX_ARCHIVE_MEMBERS:
-                raise _TooLargeError
+        for member in members(archive, most=MAX_ARCHIVE_MEMBERS):
             if len(member.name) > MAX_PATH or len(member.linkname) > MAX_PATH:
                 continue
             name = posixpath.normpath("/" + member.name.lstrip("/"))
@@ -243,7 +189,7 @@ class _Archive:
                 if member.size <= MAX_FILE_BYTES:
                     kept_bytes += member.size
                     if kept_bytes > MAX_CONTENT_BYTES:
-                        raise _TooLargeError
+                        raise TooLargeError
                     content = archive.extractfile(member)
                     self._files[name] = content.read() if content is not None else b""
             elif not member.isdir():

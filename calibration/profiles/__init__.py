@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from calibration.errors import InputError
 from calibration.measurements import declaration
 from calibration.measurements.base import Settings
+from calibration.mlc import MlcCommand, read_commands
 from calibration.model import Model
 
 LOADER: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -18,12 +19,16 @@ LOADER: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class Profile(Model):
-    """A named list of measurements with their settings, in the order in which they run."""
+    """A named list of measurements with their settings, in the order in which they run.
+
+    ``mlc`` are the commands of Intel MLC that run after them where the operator has that.
+    """
 
     name: str
     title: str
     measurements: dict[str, Settings]
     not_measured: dict[str, str]
+    mlc: tuple[MlcCommand, ...] = ()
 
 
 def profile_names() -> list[str]:
@@ -62,8 +67,9 @@ def parse_profile(text: str, name: str, source: str) -> Profile:
         "title",
         "measurements",
         "not_measured",
+        "mlc",
     }:
-        raise InputError(f"expected the keys title, measurements and at most not_measured in {source}")
+        raise InputError(f"expected the keys title, measurements and at most not_measured and mlc in {source}")
     wanted, skipped = raw["measurements"], raw.get("not_measured") or {}
     if not isinstance(wanted, dict) or not wanted or not isinstance(skipped, dict):
         raise InputError(f"expected measurements in {source} to map kinds to their settings, found {wanted!r}")
@@ -75,6 +81,7 @@ def parse_profile(text: str, name: str, source: str) -> Profile:
             title=raw["title"],
             measurements={kind: _settings(kind, settings, source) for kind, settings in wanted.items()},
             not_measured={kind: str(reason) for kind, reason in skipped.items()},
+            mlc=read_commands(raw.get("mlc") or [], source),
         )
     except ValidationError as error:
         raise InputError(f"{source} is not a profile: {error}") from error

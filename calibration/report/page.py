@@ -21,6 +21,7 @@ from calibration.report import filters
 from calibration.report.drawings import Drawings
 from calibration.report.environment import Fact, environment, kind_module, tidy
 from calibration.report.imported import render_imported
+from calibration.report.instruments import side_by_side
 from calibration.report.vulnerabilities import counts, entries
 from calibration.results.model import Measurement, NotMeasured, RunDocument
 from calibration.validity import Flag, Severity
@@ -102,6 +103,7 @@ def render(raw: bytes) -> Page:
             sections=SECTIONS,
             parts=list(parts(document, drawings)),
             unreadable=_by_reason(document.not_measured),
+            second=side_by_side(document, None if context is None else _hugepages(context)),
         )
     )
     return Page(text=tidy(text), figures={} if drawings is None else drawings.drawn)

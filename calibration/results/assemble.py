@@ -2,6 +2,7 @@
 """From the records of a run to its run document."""
 
 import hashlib
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -13,14 +14,17 @@ from calibration.context.model import Context
 from calibration.errors import InputError
 from calibration.evidence import pages_proof, step_refusal
 from calibration.formats.meltdown_checker import CheckerOutput, read_output
+from calibration.formats.mlc import read_mlc
 from calibration.judge import judge
 from calibration.measurements import declaration
 from calibration.measurements.base import Missing, Step
 from calibration.measurements.sut import machine_flags
+from calibration.mlc import MAX_NOTES, CommandName
 from calibration.plan import Plan
 from calibration.preflight import Check
 from calibration.preflight import flags as expectation_flags
 from calibration.results.model import (
+    GUEST,
     SCHEMA_VERSION,
     Attempt,
     CapturedContext,
@@ -28,16 +32,23 @@ from calibration.results.model import (
     Kernels,
     Measurement,
     MeltdownChecker,
+    Mlc,
+    MlcProgram,
+    MlcRun,
     NotMeasured,
     Run,
     RunDocument,
     RunStatus,
+    of_the_run,
 )
+from calibration.results.readings import Reading
 from calibration.results.store import (
     AttemptRecord,
     CheckerRecord,
     EndRecord,
     KernelsRecord,
+    MlcCommandRecord,
+    MlcProgramRecord,
     NotBegunRecord,
     NoteRecord,
     RestoredRecord,
@@ -80,6 +91,8 @@ class _History:
     attempts: list[_Attempt] = field(default_factory=list)
     kernels: Kernels | None = None
     checker: CheckerRun | None = None
+    mlc: MlcProgram | None = None
+    mlc_runs: dict[CommandName, MlcRun] = field(default_factory=dict)
     done: dict[str, list[tuple[StepRecord, _Attempt]]] = field(default_factory=dict)
 
     @property
@@ -112,6 +125,10 @@ def _history(directory: Path) -> _History:
                 history.kernels = record.kernels
             case CheckerRecord():
                 history.checker = record.checker
+            case MlcProgramRecord():
+                history.mlc = record.program
+            case MlcCommandRecord():
+                history.mlc_runs[record.run.command] = record.run
             case StepRecord():
                 history.done.setdefault(record.step.id, []).append((record, attempt))
             case NoteRecord():
@@ -142,11 +159,15 @@ def assemble(directory: Path, *, now: datetime, interrupted: bool = False) -> Ru
         raise TypeError("the history of a run begins with its start")
     captured = _captured(directory, history)
     measurements: list[Measurement] = []
+    mlc: Mlc | None = None
+    readings: tuple[Reading, ...] = ()
     if start is None or captured is None:
         not_measured = [_nothing(history)]
         status: RunStatus = "not_begun"
     else:
         measurements, not_measured = _outcomes(start.plan, history, captured.parsed)
+        mlc, readings, unread = _mlc(directory, start.plan, history)
+        not_measured += unread
         status = _status(not_measured, interrupted=last.interrupted)
     document = RunDocument(
         schema_version=SCHEMA_VERSION,
@@ -164,10 +185,12 @@ def assemble(directory: Path, *, now: datetime, interrupted: bool = False) -> Ru
         attempts=tuple(_attempts(history, not_measured)),
         context=captured,
         meltdown_checker=None if history.checker is None else _checker(directory, history.checker),
+        mlc=mlc,
         plan=None if start is None else start.plan,
         measurements=tuple(measurements),
         not_measured=tuple(not_measured),
         verdicts=tuple(judge(measurements, () if start is None else start.limits)),
+        readings=readings,
     )
     write_document(directory, document)
     return document
@@ -206,6 +229,49 @@ def _checker(directory: Path, run: CheckerRun) -> MeltdownChecker:
         except InputError as error:
             reason = str(error)
     return MeltdownChecker(**{**dict(run), "reason": reason}, version=said.version, findings=said.findings)
+
+
+def _mlc(directory: Path, plan: Plan, history: _History) -> tuple[Mlc | None, tuple[Reading, ...], list[NotMeasured]]:
+    """Return how Intel MLC ran, what was read in what it printed, and which commands of *plan* have no figure."""
+    if history.mlc is None:
+        return None, (), []
+    readings: list[Reading] = []
+    gone: list[NotMeasured] = []
+    runs: list[MlcRun] = []
+    for command in plan.mlc:
+        run = history.mlc_runs.get(command.command)
+        cause: Literal["failed", "not_planned", "interrupted"] = "failed"
+        if run is None:
+            interrupted = history.attempts[-1].interrupted
+            reason: str | None = history.mlc.reason or (INTERRUPTED if interrupted else NO_REASON)
+            cause = "not_planned" if not history.mlc.planned else "interrupted" if interrupted else "failed"
+        else:
+            found: tuple[Reading, ...] = ()
+            reason = run.reason
+            if run.outcome == "ok":
+                try:
+                    found = _mlc_readings(directory, run)
+                except InputError as error:
+                    reason = str(error)
+            runs.append(run.model_copy(update={"reason": reason, "readings": tuple(each.id for each in found)}))
+            readings += found
+        if reason is not None:
+            gone.append(NotMeasured(kind=GUEST, what=command.title, reason=reason, cause=cause))
+    return Mlc(**dict(history.mlc), commands=tuple(runs)), tuple(readings), gone
+
+
+def _mlc_readings(directory: Path, run: MlcRun) -> tuple[Reading, ...]:
+    """Return what a command of Intel MLC printed. Raises ``InputError`` where there is no figure in it."""
+    if run.output is None:
+        raise InputError("what it printed is not kept")
+    content = _stored(directory / run.output, run.output_sha256, "what Intel MLC printed")
+    read = read_mlc(content.decode("utf-8", "replace"), whole=True, command=shlex.join(run.argv or ()))
+    if not read.readings:
+        reasons = "; ".join(each.reason for each in read.not_read)
+        raise InputError(f"expected a result of Intel MLC in {run.output}, found none{reasons and f': {reasons}'}")
+    if sum(len(note) for each in read.readings for note in each.notes) > MAX_NOTES:
+        raise InputError(f"expected fewer words beside its figures in {run.output}: they are not kept")
+    return tuple(each.model_copy(update={"id": f"{GUEST}.{run.command}.{each.id}"}) for each in read.readings)
 
 
 def _nothing(history: _History) -> NotMeasured:
@@ -286,9 +352,10 @@ def _outcomes(plan: Plan, history: _History, context: Context) -> tuple[list[Mea
 
 
 def _status(not_measured: list[NotMeasured], *, interrupted: bool) -> RunStatus:
-    if interrupted and any(each.cause == "interrupted" for each in not_measured):
+    causes = {each.cause for each in of_the_run(not_measured)}
+    if interrupted and "interrupted" in causes:
         return "interrupted"
-    return "incomplete" if any(each.cause != "not_planned" for each in not_measured) else "complete"
+    return "complete" if causes <= {"not_planned"} else "incomplete"
 
 
 def _without_record(step: Step, last: _Attempt) -> NotMeasured:

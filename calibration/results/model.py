@@ -5,6 +5,7 @@ The committed JSON Schema ``run-1.schema.json`` is generated from this model; a 
 judged valid by the schema as read back from disk, not by the model that wrote it.
 """
 
+from collections.abc import Iterable
 from datetime import date
 from functools import reduce
 from operator import or_
@@ -17,6 +18,7 @@ from calibration.evidence import PagesProof
 from calibration.formats.meltdown_checker import Finding
 from calibration.measurements import registry
 from calibration.measurements.base import Metric, Missing, Values
+from calibration.mlc import CommandName, Prefetchers
 from calibration.model import Model, UtcTime
 from calibration.plan import Plan
 from calibration.preflight import Check
@@ -91,24 +93,32 @@ class CapturedContext(Model):
     capture_sha256: str
 
 
-class CheckerRun(Model):
-    """How the operator's spectre-meltdown-checker ran on the SUT, before anything was measured.
+class OtherRun(Model):
+    """How a program of the operator ran on the SUT.
 
-    ``output`` is what it printed, as it came (a path relative to the run's directory), ``stderr`` the end of what it
-    wrote for people; ``user_id`` is who it ran as. What is ``None`` was not come to. ``reason`` says why there is
-    nothing to be read in what it printed; it is ``None`` where it ended as it should.
+    ``output`` is what it printed, as it came (a path relative to the run's directory); ``user_id`` is who it ran as.
+    What is ``None`` was not come to. ``reason`` says why there is nothing to be read in what it printed; it is ``None``
+    where it ended as it should.
     """
 
     started_at: UtcTime
     duration_s: float
-    script_sha256: str | None
     argv: tuple[str, ...] | None
     user_id: int | None
     rc: int | None
     output: str | None
     output_sha256: str | None
-    stderr: str
     reason: str | None
+
+
+class CheckerRun(OtherRun):
+    """How the operator's spectre-meltdown-checker ran on the SUT, before anything was measured.
+
+    ``stderr`` is the end of what it wrote for people.
+    """
+
+    script_sha256: str | None
+    stderr: str
 
 
 class MeltdownChecker(CheckerRun):
@@ -116,6 +126,47 @@ class MeltdownChecker(CheckerRun):
 
     version: str | None
     findings: tuple[Finding, ...]
+
+
+class MlcRun(OtherRun):
+    """How one command of the operator's Intel MLC ran on the SUT, after everything was measured.
+
+    ``prefetchers`` is what their state was before and after, ``None`` where nobody can say. ``readings`` are the
+    identifiers of what was read in its output.
+    """
+
+    command: CommandName
+    outcome: Literal["ok", "failed", "timed_out", "killed"]
+    program_sha256: str
+    prefetchers: Prefetchers | None
+    readings: tuple[str, ...] = ()
+
+
+class MlcProgram(Model):
+    """The operator's Intel MLC, and what the operator agreed to.
+
+    ``archive`` is the name of the file, ``member`` where in it the program was (``None`` where the file itself is the
+    program), ``form`` whether that is a script. ``prefetchers_ok`` is the consent to switch prefetchers, ``publish`` to
+    show figures on pages. ``planned`` is false for a machine that there is no MLC for. ``reason`` says why none of it
+    was run; it is ``None`` where the program was on the SUT.
+    """
+
+    started_at: UtcTime
+    archive: str
+    archive_sha256: str | None
+    member: str | None
+    program_sha256: str | None
+    form: Literal["elf", "script"] | None
+    prefetchers_ok: bool
+    publish: bool
+    planned: bool
+    reason: str | None
+
+
+class Mlc(MlcProgram):
+    """The same, with the commands that ran."""
+
+    commands: tuple[MlcRun, ...]
 
 
 class Measurement(Model):
@@ -148,7 +199,8 @@ class NotMeasured(Model):
     ``failed``: asked for and did not come out, so the run is incomplete. ``not_planned``: this SUT, profile or version
     of the harness does not allow it, as the plan said beforehand. ``interrupted``: the run ended before it.
     ``not_given``: an imported text has no value for it. A run that did not begin has one of these, of the kind ``run``.
-    ``flag`` names the fault where it is one of the closed list.
+    ``flag`` names the fault where it is one of the closed list. The kind ``mlc`` is about a guest, Intel MLC: what
+    of it is missing makes no run incomplete.
     """
 
     kind: str
@@ -156,6 +208,15 @@ class NotMeasured(Model):
     reason: str
     cause: Literal["failed", "not_planned", "interrupted", "not_given"]
     flag: Flag | None = None
+
+
+GUEST = "mlc"
+"""The kind of what Intel MLC did not measure."""
+
+
+def of_the_run(not_measured: Iterable[NotMeasured]) -> list[NotMeasured]:
+    """Return what of *not_measured* the run itself owes: what no guest does."""
+    return [each for each in not_measured if each.kind != GUEST]
 
 
 class Verdict(Model):
@@ -199,9 +260,10 @@ class RunDocument(Model):
     """Everything one run of one SUT established.
 
     ``context`` and ``plan`` are those that the run began with: ``None`` for a SUT that was never captured, and where
-    nothing was planned. ``meltdown_checker`` is ``None`` where the operator gave no such script. ``readings`` are
-    results read from what other programs printed; a document whose figures were all read from a text that somebody else
-    made says in ``imported`` where that is from. These three are absent from documents older than them.
+    nothing was planned. ``meltdown_checker`` and ``mlc`` are ``None`` where the operator gave no such program.
+    ``readings`` are results read from what other programs printed; a document whose figures were all read from a text
+    that somebody else made says in ``imported`` where that is from. These four are absent from documents older than
+    them.
     """
 
     schema_version: Literal["run/1"]
@@ -209,6 +271,7 @@ class RunDocument(Model):
     attempts: tuple[Attempt, ...]
     context: CapturedContext | None
     meltdown_checker: MeltdownChecker | None = None
+    mlc: Mlc | None = None
     plan: Plan | None
     measurements: tuple[Measurement, ...]
     not_measured: tuple[NotMeasured, ...]

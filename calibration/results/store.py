@@ -2,9 +2,9 @@
 """The store of run documents: ``<results>/<testbed>/<sut>/<run-id>/``; beside them ``<results>/references/``.
 
 A run's directory holds ``context.tar.gz`` (the raw capture), ``meltdown-checker.txt`` (what the operator's
-spectre-meltdown-checker printed, where there is one), ``records.jsonl`` (what happened, appended step by step,
-so that nothing measured is lost to a crash) and, once assembled, ``run.json``. A run document appears whole or not at
-all.
+spectre-meltdown-checker printed, where there is one), ``mlc/`` (what the operator's Intel MLC printed, a file for each
+command), ``records.jsonl`` (what happened, appended step by step, so that nothing measured is lost to a crash) and,
+once assembled, ``run.json``. A run document appears whole or not at all.
 """
 
 import base64
@@ -32,16 +32,18 @@ from calibration.context.model import Context
 from calibration.errors import EnvironmentLacksError, InputError
 from calibration.judge.limits import Limit
 from calibration.measurements.base import Step
+from calibration.mlc import MlcCommand
 from calibration.model import Model, UtcTime
 from calibration.plan import Plan, make_plan
 from calibration.preflight import Check, refusal
 from calibration.profiles import load_profile
-from calibration.results.model import CheckerRun, Kernels, RunDocument
+from calibration.results.model import CheckerRun, Kernels, MlcProgram, MlcRun, OtherRun, RunDocument
 from calibration.results.references import FOLDER, kept_shape
 from calibration.tuning import Change
 
 CAPTURE = "context.tar.gz"
 CHECKER_OUTPUT = "meltdown-checker.txt"
+MLC_FOLDER = "mlc"
 RECORDS = "records.jsonl"
 RUN = "run.json"
 SCHEMA_FILE = Path(__file__).with_name("run-1.schema.json")
@@ -116,6 +118,20 @@ class CheckerRecord(Model):
     checker: CheckerRun
 
 
+class MlcProgramRecord(Model):
+    """The operator's Intel MLC is on the SUT, or why it is not; each attempt that comes to it has one."""
+
+    record: Literal["mlc"] = "mlc"
+    program: MlcProgram
+
+
+class MlcCommandRecord(Model):
+    """How one command of the operator's Intel MLC ran; what it printed is a file beside the records."""
+
+    record: Literal["mlc_command"] = "mlc_command"
+    run: MlcRun
+
+
 Outcome = Literal["ok", "failed", "timed_out", "killed"]
 
 
@@ -158,7 +174,17 @@ class EndRecord(Model):
 AttemptRecord = StartRecord | NotBegunRecord | ResumeRecord
 """Records that begin an attempt."""
 
-Record = AttemptRecord | KernelsRecord | CheckerRecord | StepRecord | NoteRecord | RestoredRecord | EndRecord
+Record = (
+    AttemptRecord
+    | KernelsRecord
+    | CheckerRecord
+    | MlcProgramRecord
+    | MlcCommandRecord
+    | StepRecord
+    | NoteRecord
+    | RestoredRecord
+    | EndRecord
+)
 _RECORD: TypeAdapter[Record] = TypeAdapter(Annotated[Record, Field(discriminator="record")])
 
 BEGINNINGS = tuple(each.model_fields["record"].default for each in get_args(AttemptRecord))
@@ -174,6 +200,7 @@ class _Kind(BaseModel):
 _KIND = TypeAdapter(_Kind)
 
 Parsed = TypeVar("Parsed")
+Other = TypeVar("Other", bound=OtherRun)
 
 
 class BegunRun(Model):
@@ -575,14 +602,40 @@ def has_checker(directory: Path) -> bool:
 
 def record_checker(directory: Path, checker: CheckerRun, output: bytes | None) -> None:
     """Keep *output*, what the checker printed, and record how it ran. Raises like ``record_step``."""
-    if output is not None:
-        try:
-            _write(directory / CHECKER_OUTPUT, output)
-        except OSError as error:
-            raise _unwritable(directory, error) from error
-        kept = {"output": CHECKER_OUTPUT, "output_sha256": hashlib.sha256(output).hexdigest()}
-        checker = checker.model_copy(update=kept)
-    _append(directory, CheckerRecord(checker=checker))
+    _append(directory, CheckerRecord(checker=_with_output(directory, checker, CHECKER_OUTPUT, output)))
+
+
+def _with_output(directory: Path, run: Other, name: str, output: bytes | None) -> Other:
+    """Keep *output*, what a program printed, in the file *name*, and return *run* with that."""
+    if output is None:
+        return run
+    path = directory / name
+    try:
+        path.parent.mkdir(exist_ok=True)
+        _write(path, output)
+    except OSError as error:
+        raise _unwritable(directory, error) from error
+    return run.model_copy(update={"output": name, "output_sha256": hashlib.sha256(output).hexdigest()})
+
+
+def mlc_commands(directory: Path) -> tuple[MlcCommand, ...]:
+    """Return the commands of Intel MLC that the plan of the run in *directory* has and that have not ended well yet.
+
+    Raises ``InputError`` where it is no run that has begun.
+    """
+    ended = (each.run for each in records(directory) if isinstance(each, MlcCommandRecord))
+    done = {run.command for run in ended if run.outcome == "ok"}
+    return tuple(each for each in _begun(directory).plan.mlc if each.command not in done)
+
+
+def record_mlc(directory: Path, program: MlcProgram) -> None:
+    """Record the operator's Intel MLC. Raises like ``record_step``."""
+    _append(directory, MlcProgramRecord(program=program))
+
+
+def record_mlc_command(directory: Path, run: MlcRun, output: bytes | None) -> None:
+    """Keep *output*, what a command of Intel MLC printed, and record how it ran. Raises like ``record_step``."""
+    _append(directory, MlcCommandRecord(run=_with_output(directory, run, f"{MLC_FOLDER}/{run.command}.txt", output)))
 
 
 def record_step(directory: Path, record: StepRecord) -> None:

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import shlex
+import sys
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,6 +24,7 @@ from calibration.results.model import MeltdownChecker
 
 PLUGIN = load_plugin("action", "calibration_meltdown_checker")
 MODULE = load_plugin("modules", "sut_meltdown_checker")
+PROGRAMS = sys.modules["calibration_programs"]  # as the plugin imported it
 
 RECORDED = ROOT / "tests" / "fixtures" / "meltdown_checker" / "0.46.json"
 CAPTURE = ROOT / "tests" / "fixtures" / "context" / "x86_64-two-nodes-smt.tar.gz"
@@ -184,7 +186,7 @@ def checked(sut: Sut, folder: Path, monkeypatch: pytest.MonkeyPatch, *, script: 
 
 
 def hang() -> None:
-    raise PLUGIN.GivenUp
+    raise PROGRAMS.GivenUp
 
 
 UNFIT: dict[str, tuple[Sut, str]] = {

@@ -305,7 +305,7 @@ def test_only_a_runs_directory_may_be_removed(tmp_path: Path, monkeypatch: pytes
     said: dict[str, Any] = {}
 
     class Module:
-        params = {"path": str(kept), "state": "absent", "src": None, "content": None}  # noqa: RUF012 - a stand-in
+        params = {"path": str(kept), "state": "absent", "name": "sutprobe", "src": None, "content": None}  # noqa: RUF012 - a stand-in
         check_mode = False
 
         def __init__(self, **_: Any) -> None:

@@ -29,9 +29,18 @@ from calibration.measurements import registry
 from calibration.preflight import CHECKS
 from calibration.profiles import load_profile, profile_names
 from calibration.report.reference import name_form
-from calibration.results.model import CheckerRun, RunDocument
+from calibration.results.model import CheckerRun, MlcProgram, MlcRun, RunDocument
 from calibration.results.readings import INCONSISTENCIES
-from calibration.results.store import CheckerRecord, KernelsRecord, NoteRecord, Record, StartRecord, StepRecord
+from calibration.results.store import (
+    CheckerRecord,
+    KernelsRecord,
+    MlcCommandRecord,
+    MlcProgramRecord,
+    NoteRecord,
+    Record,
+    StartRecord,
+    StepRecord,
+)
 from calibration.sutprobe import ProbeDocument
 from calibration.validity import SEVERITIES
 
@@ -269,9 +278,10 @@ def test_every_field_of_a_record_is_described() -> None:
     page = parsed(DOCS / "results" / "records.rst")
     described = literals(page)
     envelope = {"schema" if name == "schema_" else name for name in ProbeDocument.model_fields}
-    models = (StartRecord, KernelsRecord, CheckerRecord, StepRecord, NoteRecord)
-    records = set().union(*(model.model_fields for model in models)) | set(CheckerRun.model_fields)
-    assert sorted((envelope | records) - described) == []
+    records = (StartRecord, KernelsRecord, CheckerRecord, MlcProgramRecord, MlcCommandRecord, StepRecord, NoteRecord)
+    models = (*records, CheckerRun, MlcProgram, MlcRun)
+    names = set().union(*(model.model_fields for model in models))
+    assert sorted((envelope | names) - described) == []
 
 
 # Dependencies and the README

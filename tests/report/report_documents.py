@@ -7,6 +7,7 @@ Where a test needs a shape that no recording has (more nodes, more CPUs), it is 
 import hashlib
 import json
 import shutil
+import subprocess
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,14 @@ from typing import Any
 from calibration.context import load
 from calibration.formats.csit_page import read_published
 from calibration.formats.meltdown_checker import read_output
+from calibration.formats.mlc import read_mlc
 from calibration.measurements import declaration
 from calibration.measurements.bandwidth_matrix import BandwidthMatrixValues
 from calibration.measurements.base import Missing, Step
 from calibration.measurements.c2c_latency import C2cLatencyValues
 from calibration.measurements.jitter import JitterValues
 from calibration.measurements.latency_matrix import LatencyMatrixValues
+from calibration.mlc import COMMANDS, MlcCommand, read_prefetchers
 from calibration.plan import Plan
 from calibration.preflight import Check
 from calibration.report.page import render
@@ -30,6 +33,8 @@ from calibration.results.model import (
     Kernels,
     Measurement,
     MeltdownChecker,
+    Mlc,
+    MlcRun,
     NotMeasured,
     Run,
     RunDocument,
@@ -42,6 +47,7 @@ from calibration.validity import Flag, Validity, flag, validity
 
 HERE = Path(__file__).parent
 FIXTURES = HERE.parent / "fixtures"
+STAND_IN = FIXTURES / "mlc-stand-in" / "mlc"
 MACHINE = "x86_64-two-nodes-smt"
 PAGE = "calibration/example-lab/t3-sut2/index.html"
 """Where the site has the page of the newest run."""
@@ -175,6 +181,58 @@ def checked_document(recorded: str = "0.46.json", **changes: Any) -> RunDocument
     }
     checker = MeltdownChecker(**{**fields, **changes})
     return run_document(names=()).model_copy(update={"meltdown_checker": checker})
+
+
+def second_document(*, publish: bool = True, prefetchers: dict[str, Any] | None = None, **changes: Any) -> RunDocument:
+    """Return a run of every kind in which the operator's Intel MLC printed what a page published of it.
+
+    *prefetchers* is what the SUT said of them, *changes* replaces fields of the program.
+    """
+    document = run_document()
+    said = prefetchers or {
+        "places": [{"where": "/dev/cpu/{0-3}/msr", "before": "0x0", "after": "0x0", "restored": None}],
+        "unread": None,
+    }
+    readings, runs = [], []
+    for command in COMMANDS:
+        argv = MlcCommand(command=command).argv(prefetchers_ok=False)
+        printed = subprocess.run([STAND_IN, *argv[1:]], capture_output=True, text=True, check=True).stdout
+        found = [
+            each.model_copy(update={"id": f"mlc.{command}.{each.id}"})
+            for each in read_mlc(printed, command=" ".join(argv)).readings
+        ]
+        readings += found
+        runs.append(
+            MlcRun(
+                started_at=datetime(2026, 1, 2, 3, 5, 6, tzinfo=UTC),
+                duration_s=12.5,
+                argv=argv,
+                user_id=0,
+                rc=0,
+                output=f"mlc/{command}.txt",
+                output_sha256=hashlib.sha256(printed.encode()).hexdigest(),
+                reason=None,
+                command=command,
+                outcome="ok",
+                program_sha256="45" * 32,
+                prefetchers=read_prefetchers(said),
+                readings=tuple(each.id for each in found),
+            )
+        )
+    fields: dict[str, Any] = {
+        "started_at": datetime(2026, 1, 2, 3, 5, 5, tzinfo=UTC),
+        "archive": "mlc_v3.5.tgz",
+        "archive_sha256": "67" * 32,
+        "member": "Linux/mlc",
+        "program_sha256": "45" * 32,
+        "form": "elf",
+        "prefetchers_ok": False,
+        "publish": publish,
+        "planned": True,
+        "reason": None,
+        "commands": tuple(runs),
+    }
+    return document.model_copy(update={"mlc": Mlc(**{**fields, **changes}), "readings": tuple(readings)})
 
 
 def not_begun_document() -> RunDocument:

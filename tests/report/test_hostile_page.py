@@ -12,7 +12,7 @@ from docutils.core import publish_doctree
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from report_documents import guide, run_document
+from report_documents import guide, run_document, second_document
 
 from calibration.report import build_site, site
 from calibration.report.page import render
@@ -36,6 +36,12 @@ TEXTS = {
 
 OURS = {"id", "kind", "name", "unit", "code", "step", "estimator", "schema_version", "testbed", "sut"}
 """Fields that the harness itself fills, from lists of its own or names that it has checked."""
+
+
+@pytest.fixture(scope="module")
+def document() -> RunDocument:
+    """One run with every kind, and the operator's Intel MLC beside it."""
+    return second_document()
 
 
 def replace(value: Any, text: str, kept: set[tuple[Any, ...]], path: tuple[Any, ...] = ()) -> Any:

@@ -34,6 +34,7 @@ from report_documents import (
     not_begun_document,
     replace,
     run_document,
+    second_document,
     store,
     with_cpus,
     with_nodes,
@@ -92,6 +93,7 @@ CASES = {
     "meltdown-checker": checked_document,
     "not-begun": not_begun_document,
     "nothing-measured": lambda: run_document(names=(), status="interrupted"),
+    "second-instrument": second_document,
     "synthetic-shape-eight-nodes-invalid": lambda: _invalid_matrix(with_nodes(with_cpus(run_document(), 6), 8)),
 }
 

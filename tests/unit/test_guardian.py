@@ -593,6 +593,39 @@ def test_everything_is_changed_recorded_and_put_back(sut: Sut) -> None:
     assert sut.left() == []
 
 
+def test_what_a_program_may_change_is_put_back_at_the_end_and_not_told(sut: Sut) -> None:
+    before = sut.settings()
+    holder, _ = sut.hold()
+    sut.tune(holder, {"prefetchers": "off"})
+    tuned = sut.settings()
+    entries, unread = guardian.prefetchers(sut.machine)
+    assert ([(each.where, each.before) for each in entries], unread) == (
+        [("/dev/cpu/0/msr", "0x2f"), ("/dev/cpu/1/msr", "0x2f")],
+        None,
+    )
+    for _ in range(2):
+        guardian.note(sut.path, sut.machine, holder["token"], entries)
+    assert len((Path(sut.path) / "journal").read_text().splitlines()) == 4
+    assert sut.settings() == tuned
+    guardian.write_value(sut.machine, entries[1], "0x0")
+    (change,) = sut.release()["changes"]
+    assert (change["before"], change["restored"]) == ("0x20", "0x20")
+    assert sut.settings() == before
+
+
+def test_registers_that_cannot_be_read_are_named(sut: Sut) -> None:
+    sut.file("/dev/cpu/1/msr").unlink()
+    entries, unread = guardian.prefetchers(sut.machine)
+    assert [each.where for each in entries] == ["/dev/cpu/0/msr"]
+    assert unread == "MSR 0x1a4 of CPUs 1: No such file or directory"
+
+
+def test_nothing_is_noted_for_a_run_that_has_no_reservation(sut: Sut) -> None:
+    entries, _ = guardian.prefetchers(sut.machine)
+    with pytest.raises(guardian.Refused, match="reserved for this run"):
+        guardian.note(sut.path, sut.machine, "0" * 32, entries)
+
+
 def test_a_setting_that_changes_along_is_put_back_with_it(sut: Sut) -> None:
     holder, _ = sut.hold()
     sut.tune(holder, {"governor": "performance"})

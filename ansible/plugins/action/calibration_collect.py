@@ -23,6 +23,7 @@ from calibration.errors import CalibrationError
 from calibration.report import render_run
 from calibration.results import store
 from calibration.results.assemble import assemble
+from calibration.results.model import of_the_run
 from calibration.results.references import keep_shape
 
 
@@ -53,7 +54,7 @@ def left(change):
 
 def summary(directory, document):
     """Return what the verdict and the progress display need of a run document."""
-    failed = [each for each in document.not_measured if each.cause != "not_planned"]
+    failed = [each for each in of_the_run(document.not_measured) if each.cause != "not_planned"]
     reasons = {}
     for each in failed:
         reasons.setdefault(each.reason, []).append(each.what)
@@ -68,6 +69,12 @@ def summary(directory, document):
             f"{each.setting} at {each.where}: was {each.before}, {left(each)}"
             for each in document.attempts[-1].changes
             if each.restored != each.before
+        ]
+        + [
+            f"prefetchers at {place.where}: {place.before} before Intel MLC --{each.command}, then {place.after}"
+            for each in (document.mlc.commands if document.mlc else ())
+            for place in (each.prefetchers.places if each.prefetchers else ())
+            if place.state == "changed"
         ],
         "failed_verdicts": [
             f"{each.name}: {each.reason}" for each in document.verdicts if each.outcome in ("fail", "invalid")

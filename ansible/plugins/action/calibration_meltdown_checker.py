@@ -8,7 +8,6 @@ the run, on the controller), ``reservation`` (of the SUT), ``lease_s`` (how long
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import sys
@@ -17,37 +16,24 @@ from base64 import b64encode
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ansible.errors import AnsibleError
-
 from ansible import constants as C
 
 sys.path.append(os.path.abspath(__file__ + "/../../plugin_utils"))
 
-from calibration_plugins import (
-    REASON_KEPT,
-    SAID_CHARACTERS,
-    GivenUp,
-    SutAction,
-    backstop,
-    end_children,
-    end_with_controller,
-)
+from calibration_plugins import REASON_KEPT, SAID_CHARACTERS, end_with_controller
+from calibration_programs import ProgramAction
 
 from calibration.errors import CalibrationError, EnvironmentLacksError, InputError
 from calibration.formats.meltdown_checker import ENDED_WELL
-from calibration.reservation import REASONS, Reservation, guarded
 from calibration.results import store
 from calibration.results.model import CheckerRun
 from calibration.text import message
-
-GRACE_S = 60.0
-"""Until the SUT is given up once the checker must have been ended there: for the way there and back."""
 
 MAX_SCRIPT_BYTES = 4 << 20
 """The script has a tenth of this; what is longer is another file."""
 
 
-class ActionModule(SutAction):
+class ActionModule(ProgramAction):
     """Run the checker once."""
 
     SPEC = {
@@ -93,24 +79,14 @@ class ActionModule(SutAction):
         """Return what the checker printed on the SUT. Raises CalibrationError where it did not run, or not as given."""
         content = read_script(arguments["script"])
         self.known["script_sha256"] = hashlib.sha256(content).hexdigest()
-        timeout_s = arguments["timeout_s"]
-        limit_s = timeout_s + GRACE_S
-        try:
-            with backstop(limit_s):
-                self.hold(arguments, limit_s)
-                answer = self.ask(
-                    "sut_meltdown_checker",
-                    {"path": arguments["path"], "content": b64encode(content).decode(), "timeout_s": timeout_s},
-                )
-        except GivenUp:
-            end_children()
-            with contextlib.suppress(AnsibleError, OSError):
-                self._connection.close()
-            raise EnvironmentLacksError(f"given up after {limit_s:g} s without any answer from the SUT") from None
-        except (AnsibleError, OSError) as error:
-            raise EnvironmentLacksError(f"the checker could not be started: {error}") from error
-        if answer.get("failed"):
-            raise EnvironmentLacksError(answer.get("msg") or "the checker could not be started")
+        answer = self.run_program(
+            "sut_meltdown_checker",
+            {"path": arguments["path"], "content": b64encode(content).decode()},
+            what="the checker",
+            timeout_s=arguments["timeout_s"],
+            reservation=arguments["reservation"],
+            lease_s=arguments["lease_s"],
+        )
         wanted, found = self.known["script_sha256"], answer.get("sha256")
         if found != wanted:
             raise EnvironmentLacksError(f"expected the script with sha256 {wanted} on the SUT, found {found or 'none'}")
@@ -122,14 +98,6 @@ class ActionModule(SutAction):
         }
         self.fault = answer.get("fault")
         return store.decode_capture(str(answer.get("output")))
-
-    def hold(self, arguments, limit_s):
-        """Have the SUT stay reserved while the checker runs. Raises EnvironmentLacksError where it is not any more."""
-        reservation = Reservation.model_validate(arguments["reservation"])
-        command = guarded([":"], reservation, lease_s=limit_s + arguments["lease_s"])
-        answer = self._low_level_execute_command(command)
-        if answer["rc"] != 0:
-            raise EnvironmentLacksError(REASONS.get(answer["rc"]) or self.said(answer))
 
     def check_end(self):
         """Raise EnvironmentLacksError where the checker did not end as it does when it has an answer."""

@@ -52,7 +52,7 @@ PHASES = {
 }
 """What each role does, in words. A role that is not named here is shown by its name."""
 
-SILENT = ("settings", "tune", "verdict")
+SILENT = ("settings", "tune", "mlc", "verdict")
 """Roles whose beginning is no news."""
 
 SILENT_IN_CHECK_MODE = ("measure", "cleanup", "collect", "report")

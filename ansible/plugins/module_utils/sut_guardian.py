@@ -438,6 +438,21 @@ def wanted_prefetchers(machine, wanted):
     return entries
 
 
+def prefetchers(machine):
+    """Return an entry, with nothing wanted, for each CPU's prefetchers, and why others cannot be read, or None."""
+    entries, unread = [], {}
+    for number in sorted(processors(machine)):
+        entry = Entry("prefetchers", "/dev/cpu/%d/msr" % number, "", None)
+        try:
+            entry.before = read_value(machine, entry)
+        except OSError as error:
+            unread.setdefault(error.strerror or str(error), []).append(number)
+        else:
+            entries.append(entry)
+    reasons = ["MSR 0x1a4 of CPUs %s: %s" % (ranges(cpus), why) for why, cpus in unread.items()]
+    return entries, "; ".join(reasons) or None
+
+
 def wanted_irqbalance(machine):
     """Return the entry that stops irqbalance, or none where it does not run."""
     entry = Entry("irqbalance", IRQBALANCE, "", "inactive")
@@ -1108,6 +1123,19 @@ def tune(path, machine, token, settings, *, lease_s, check_mode=False):
                 state = "; ".join(["some of it could not be put back", *faults[:8]]) if faults else "all was put back"
                 raise Refused("%s. Of this run's changes %s" % (error, state)) from error
         return told(entries)
+    finally:
+        found.close()
+
+
+def note(path, machine, token, entries):
+    """Have *entries* put back at the run's end, however it ends: a program is started that may change them.
+
+    Raises Refused where the SUT is not reserved for the run any more, or its journal cannot be written.
+    """
+    found = own_reservation(path, machine, token)
+    try:
+        known = {each.line() for each in found.journal()}
+        found.write_journal([each for each in entries if each.line() not in known])
     finally:
         found.close()
 

@@ -22,6 +22,11 @@ options:
   content:
     description: The kernel's bytes in base64. Set by the action plugin, for C(present).
     type: str
+  name:
+    description: What the program is called. Another program than the kernel is an operator's own.
+    type: str
+    choices: [sutprobe, mlc]
+    default: sutprobe
   target:
     description: The SUT's architecture, for C(present). Read by the action plugin, which builds the kernel.
     type: str
@@ -90,6 +95,7 @@ import time
 from ansible.module_utils.basic import AnsibleModule
 
 KERNEL = "sutprobe"
+PROGRAMS = [KERNEL, "mlc"]
 PREFIX = "calibration-"
 PRIVATE = 0o700
 
@@ -133,9 +139,9 @@ def sha256_of(path):
         raise
 
 
-def install(directory, content, check_mode):
-    """Write *content* as the kernel into *directory*; return whether anything changed."""
-    path = os.path.join(directory, KERNEL)
+def install(directory, content, check_mode, name=KERNEL):
+    """Write *content* as the program *name* into *directory*; return whether anything changed."""
+    path = os.path.join(directory, name)
     exists = check_directory(directory)
     if exists and sha256_of(path) == hashlib.sha256(content).hexdigest():
         return False
@@ -209,13 +215,14 @@ def main():
         argument_spec={
             "path": {"type": "path", "required": True},
             "content": {"type": "str", "no_log": True},
+            "name": {"type": "str", "choices": PROGRAMS, "default": KERNEL},
             "state": {"type": "str", "choices": ["present", "ended", "absent"], "default": "present"},
         },
         required_if=[("state", "present", ["content"])],
         supports_check_mode=True,
     )
     directory = os.path.normpath(module.params["path"])
-    path = os.path.join(directory, KERNEL)
+    path = os.path.join(directory, module.params["name"])
     if not os.path.basename(directory).startswith(PREFIX):
         module.fail_json(msg="expected a directory whose name begins with %s, found %s" % (PREFIX, directory))
     try:
@@ -226,7 +233,7 @@ def main():
             ended = started_from(directory) if module.check_mode else end_processes(directory)
             module.exit_json(changed=bool(ended), path=path, ended=ended)
         content = base64.b64decode(module.params["content"])
-        changed = install(directory, content, module.check_mode)
+        changed = install(directory, content, module.check_mode, module.params["name"])
         module.exit_json(changed=changed, path=path, sha256=None if module.check_mode else sha256_of(path))
     except (Refused, OSError) as error:
         module.fail_json(msg="the run's directory on the SUT: %s" % error)

@@ -75,140 +75,24 @@ fault:
 """
 
 import base64
-import ctypes
 import hashlib
 import os
-import select
 import shutil
-import signal
 import subprocess
 import tempfile
-import time
 
 from ansible.module_utils import sut_guardian as guardian
+from ansible.module_utils import sut_program as program
 from ansible.module_utils.basic import AnsibleModule
 
 SCRIPT = "spectre-meltdown-checker.sh"
 ARGV = ["/bin/sh", SCRIPT, "--batch", "json"]
 
-PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-"""Where the script finds its tools: the same on every SUT, whatever a login has."""
-
 MAX_OUTPUT_BYTES = 256 * 1024
 """The longest output known has a tenth of this. It fits, in base64, into what the controller takes for an answer."""
 
-POLL_S = 0.5
-"""How often is looked whether the script is over; its end shows at once, by its streams."""
-
-STDERR_BYTES = 8 * 1024
-"""Bytes kept of what it wrote for people: the end."""
-
-PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS = 1, 38
-CAPABILITY_VERSION = 0x20080522
-CAP_DAC_READ_SEARCH, CAP_SYSLOG = 2, 34
-KEPT = 1 << CAP_DAC_READ_SEARCH | 1 << CAP_SYSLOG
-"""What the script may still do: read files of others, and the kernel's log. From linux/prctl.h and linux/capability.h.
-
-Loading modules takes CAP_SYS_MODULE, mounting CAP_SYS_ADMIN, and the processor's registers CAP_SYS_RAWIO.
-"""
-
-
-def checked(result, what):
-    """Raise OSError where a call of the C library returned an error."""
-    if result != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, "%s: %s" % (what, os.strerror(number)))
-
-
-def restrict(library, parent):
-    """Take from this process, and all that it starts, what could change the SUT; end it when *parent* ends."""
-    checked(library.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "PR_SET_PDEATHSIG")
-    if os.getppid() != parent:
-        os._exit(1)
-    # With this, a program that is started gains nothing: not by its owner, and not by being started as root.
-    checked(library.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "PR_SET_NO_NEW_PRIVS")
-    header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION, 0)
-    sets = (ctypes.c_uint32 * 6)()  # effective, permitted, inheritable; of the lower 32 capabilities, then the upper
-    checked(library.capget(header, sets), "capget")
-    for word in (0, 1):
-        permitted = sets[3 * word + 1] & (KEPT >> 32 * word) & 0xFFFFFFFF
-        sets[3 * word], sets[3 * word + 1], sets[3 * word + 2] = permitted, permitted, 0
-    checked(library.capset(header, sets), "capset")
-
-
-def is_over(process):
-    """Return whether the script has ended. It is left to be waited for: until then nobody else gets its number."""
-    return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-
-
-def end_group(process):
-    """End the script, if it still runs, and what it started and left in its process group."""
-    if process.returncode is None:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-
-
-def gather(process, timeout_s):
-    """Return what *process* printed, what it wrote for people, and why it was ended, None where it ended itself."""
-    taken = {process.stdout: b"", process.stderr: b""}
-    for stream in taken:
-        os.set_blocking(stream.fileno(), False)
-    reading = list(taken)
-    until = time.monotonic() + timeout_s
-    fault = None
-    while fault is None and not is_over(process):  # its own end counts: what it left behind may keep a stream open
-        for stream in select.select(reading, [], [], POLL_S)[0]:
-            if not read_more(stream, taken):
-                reading.remove(stream)
-        taken[process.stderr] = taken[process.stderr][-STDERR_BYTES:]
-        if len(taken[process.stdout]) > MAX_OUTPUT_BYTES:
-            fault = "it printed more than %d bytes" % MAX_OUTPUT_BYTES
-        elif time.monotonic() > until:
-            fault = "it was not over after %g s" % timeout_s
-    end_group(process)
-    for stream in (process.stdout, process.stderr):
-        while len(taken[stream]) <= MAX_OUTPUT_BYTES and read_more(stream, taken):
-            pass
-    return taken[process.stdout], taken[process.stderr], fault
-
-
-def read_more(stream, taken):
-    """Add to *taken* what *stream* has; return whether there may be more at once."""
-    try:
-        data = os.read(stream.fileno(), 65536)
-    except BlockingIOError:
-        return False
-    taken[stream] += data
-    return bool(data)
-
-
-def run(directory, timeout_s):
-    """Run the script in *directory*; return the fields of the result."""
-    library = ctypes.CDLL(None, use_errno=True)
-    parent = os.getpid()
-    environment = {"PATH": PATH, "LC_ALL": "C", "HOME": directory, "TMPDIR": directory}
-    process = subprocess.Popen(
-        ARGV,
-        cwd=directory,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-        preexec_fn=lambda: restrict(library, parent),  # noqa: PLW1509 - a module has one thread
-    )
-    try:
-        output, stderr, fault = gather(process, timeout_s)
-    finally:
-        end_group(process)
-        process.stdout.close()
-        process.stderr.close()
-    return {
-        "rc": None if fault else process.returncode,
-        "output": base64.b64encode(output[:MAX_OUTPUT_BYTES]).decode("ascii"),
-        "stderr": stderr[-STDERR_BYTES:].decode("utf-8", "replace"),
-        "fault": fault,
-    }
+KEPT = (program.CAP_DAC_READ_SEARCH, program.CAP_SYSLOG)
+"""What the script may still do: read files of others, and the kernel's log."""
 
 
 def main():
@@ -231,7 +115,7 @@ def main():
                 stream.write(content)
             with open(path, "rb") as stream:
                 found = hashlib.sha256(stream.read()).hexdigest()
-            result = run(inside, module.params["timeout_s"])
+            result = program.run(ARGV, inside, module.params["timeout_s"], kept=KEPT, most_bytes=MAX_OUTPUT_BYTES)
         finally:
             shutil.rmtree(inside)
     except (guardian.Refused, OSError, subprocess.SubprocessError) as error:

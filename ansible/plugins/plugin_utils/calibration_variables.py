@@ -13,6 +13,7 @@ import os
 import sys
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.parsing.yaml.loader import AnsibleLoader
 from ansible.template import Templar, trust_as_template
 
@@ -21,6 +22,7 @@ sys.path.append(os.path.abspath(__file__ + "/.."))
 from calibration_plugins import ROOT
 
 from calibration.errors import InputError
+from calibration.mlc import check_licence
 from calibration.results.store import check_names
 
 
@@ -51,6 +53,8 @@ def check_variables(known, template):
         found += [f"{role}: {fault}" for fault in faults(options, given)]
     if found:
         raise InputError("; ".join(found) + ". What each variable may be stands in its role's meta/argument_specs.yml.")
+    archive = str(template(known.get("mlc_archive", "")))
+    check_licence(archive, accepted=boolean(template(known.get("mlc_license_accepted", False))))
     testbed, sut = names_of(known, template)
     try:
         check_names(testbed=testbed, sut=sut)

@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the operator's Intel MLC on the SUT, one command after another, and keeps what each prints beside the records.
+
+Arguments: ``archive`` (path on the controller), ``path`` (of the run's private directory on the SUT), ``machine`` (the
+SUT's architecture), ``directory`` (of the run, on the controller, where its plan says which commands), ``reservation``
+(of the SUT), ``lease_s`` (how long it lasts beyond a command), ``timeout_s`` (of each command), ``prefetchers_ok`` and
+``publish`` (what the operator agreed to). What goes wrong with MLC is recorded and fails nothing: it is a guest.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+from ansible import constants as C
+
+sys.path.append(os.path.abspath(__file__ + "/../../plugin_utils"))
+
+from calibration_plugins import REASON_KEPT, end_with_controller
+from calibration_programs import ProgramAction
+
+from calibration.errors import CalibrationError, EnvironmentLacksError
+from calibration.formats.mlc import read_mlc
+from calibration.mlc import ARCHITECTURE, NAME, read_prefetchers, read_program
+from calibration.results import store
+from calibration.results.model import MlcProgram, MlcRun
+from calibration.text import duration, message
+
+PUT_S = 300.0
+"""Until the SUT is given up that does not take the program, which has some megabytes."""
+
+LAST_WORDS = 300
+"""Characters kept of the last line of a command that failed, which has no figures: the reason stands there."""
+
+
+def last_words(output):
+    """Return the last line of *output* where no figure can be read in it, for a reason; else nothing."""
+    text = output.decode("utf-8", "replace")
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return f"; its last words: {lines[-1][:LAST_WORDS]}" if lines and not read_mlc(text).readings else ""
+
+
+def judge(answer, output):
+    """Return (outcome, reason) of a command."""
+    code, fault = answer.get("rc"), answer.get("fault")
+    words = last_words(output)
+    if fault is not None:
+        return "timed_out" if "not over after" in fault else "failed", f"it was ended: {fault}{words}"
+    if code == 0:
+        return "ok", None
+    if code is not None and code < 0:
+        return "killed", f"it was ended by signal {-code}{words}"
+    return "failed", f"expected it to end with exit code 0, found {code}{words}"
+
+
+class ActionModule(ProgramAction):
+    """Run the commands of the plan."""
+
+    SPEC = {
+        "argument_spec": {
+            "archive": {"type": "path", "required": True},
+            "path": {"type": "str", "required": True},
+            "machine": {"type": "str", "required": True},
+            "directory": {"type": "path", "required": True},
+            "reservation": {"type": "dict", "required": True},
+            "lease_s": {"type": "float", "required": True},
+            "timeout_s": {"type": "float", "required": True},
+            "prefetchers_ok": {"type": "bool", "required": True},
+            "publish": {"type": "bool", "required": True},
+        }
+    }
+
+    gone = None
+    """Why nothing more is run on the SUT."""
+
+    def act(self, arguments):
+        """Return whether anything was tried. Fails only where that cannot be recorded."""
+        directory = Path(arguments["directory"])
+        commands = store.mlc_commands(directory)
+        if not commands:
+            return {}
+        end_with_controller()
+        program = self.prepared(arguments, directory)
+        for number, command in enumerate(commands if program else (), 1):
+            run, output = self.tried(command, arguments, program)
+            store.record_mlc_command(directory, run, output)
+            how = duration(run.duration_s) if run.reason is None else f"{run.outcome.replace('_', ' ')}: {run.reason}"
+            self.say(f"{command.title}, {number} of {len(commands)}: {how}", good=run.reason is None)
+            if run.prefetchers is not None and run.prefetchers.state == "changed":
+                self.say(f"{command.title} changed the prefetchers, and they could not be put back", good=False)
+        return {"changed": True}
+
+    def say(self, text, *, good):
+        """Show *text* about the SUT to whoever watches."""
+        name = self.task_vars["inventory_hostname"]
+        self._display.display(message(f"{name}: {text}"), color=None if good else C.COLOR_WARN)
+
+    def prepared(self, arguments, directory):
+        """Record the program, put on the SUT, and return it; None, with the reason recorded, where that cannot be."""
+        archive = Path(arguments["archive"])
+        known = {"archive_sha256": None, "member": None, "program_sha256": None, "form": None}
+        planned = arguments["machine"] == ARCHITECTURE
+        started_at, program, reason = datetime.now(UTC), None, None
+        try:
+            if not planned:
+                raise EnvironmentLacksError(
+                    f"there is {NAME} for {ARCHITECTURE} alone, and the SUT is {arguments['machine']}"
+                )
+            program = read_program(archive)
+            known = {
+                "archive_sha256": program.archive_sha256,
+                "member": program.member,
+                "program_sha256": program.sha256,
+                "form": program.form,
+            }
+            self.put(arguments, program)
+        except CalibrationError as error:
+            program, reason = None, str(error)[:REASON_KEPT]
+            self.say(f"{NAME} is not run: {reason}", good=not planned)
+        record = MlcProgram(
+            started_at=started_at,
+            archive=archive.name,
+            **known,
+            prefetchers_ok=arguments["prefetchers_ok"],
+            publish=arguments["publish"],
+            planned=planned,
+            reason=reason,
+        )
+        store.record_mlc(directory, record)
+        return program
+
+    def put(self, arguments, program):
+        """Put *program* into the run's directory on the SUT. Raises EnvironmentLacksError where it cannot be proved."""
+        with self.asking("it could not be put on the SUT", PUT_S):
+            self.hold(arguments["reservation"], PUT_S + arguments["lease_s"])
+            found = self.install(arguments["path"], "mlc", lambda: program.content, program.sha256)[1]
+        if found != program.sha256:
+            message = f"expected {NAME} with sha256 {program.sha256} on the SUT, found {found or 'none'}"
+            raise EnvironmentLacksError(message)
+
+    def tried(self, command, arguments, program):
+        """Run *command*; return how it ran, and what it printed.
+
+        After one that had no answer none is started: each would cost its whole time.
+        """
+        argv = command.argv(prefetchers_ok=arguments["prefetchers_ok"])
+        started_at, began = datetime.now(UTC), time.monotonic()
+        known = {"user_id": None, "rc": None, "prefetchers": None}
+        output, outcome = None, "failed"
+        try:
+            if self.gone:
+                raise EnvironmentLacksError(f"not tried: {self.gone}")
+            answer = self.run_program(
+                "sut_mlc",
+                {
+                    "path": arguments["path"],
+                    "sha256": program.sha256,
+                    "argv": list(argv),
+                    "prefetchers_ok": arguments["prefetchers_ok"],
+                    "reservation": arguments["reservation"]["path"],
+                    "token": arguments["reservation"]["token"],
+                },
+                what=NAME,
+                timeout_s=arguments["timeout_s"],
+                reservation=arguments["reservation"],
+                lease_s=arguments["lease_s"],
+            )
+            output = store.decode_capture(str(answer.get("output")))
+            known |= {"user_id": answer.get("user_id"), "rc": answer.get("rc")}
+            known["prefetchers"] = read_prefetchers(answer.get("prefetchers"))
+            outcome, reason = judge(answer, output)
+        except CalibrationError as error:
+            reason = str(error)
+            if output is None:
+                self.gone = self.gone or reason
+        run = MlcRun(
+            started_at=started_at,
+            duration_s=round(time.monotonic() - began, 3),
+            argv=argv,
+            output=None,
+            output_sha256=None,
+            reason=reason and reason[:REASON_KEPT],
+            command=command.command,
+            outcome=outcome,
+            program_sha256=program.sha256,
+            **known,
+        )
+        return run, output

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs an operator's program on a SUT: bounded in time and in what it prints, without what it must not have.
+
+Runs on a SUT's own Python (3.8 and later, standard library only).
+"""
+
+from __future__ import annotations
+
+import base64
+import ctypes
+import os
+import select
+import signal
+import subprocess
+import time
+
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+"""Where the program finds its tools: the same on every SUT, whatever a login has."""
+
+POLL_S = 0.5
+"""How often is looked whether the program is over; its end shows at once, by its streams."""
+
+STDERR_BYTES = 8 * 1024
+"""Bytes kept of what it wrote for people: the end."""
+
+PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS = 1, 38
+CAPABILITY_VERSION = 0x20080522
+CAP_DAC_READ_SEARCH, CAP_IPC_LOCK, CAP_SYS_RAWIO, CAP_SYS_NICE, CAP_SYSLOG = 2, 14, 17, 23, 34
+"""From linux/prctl.h and linux/capability.h.
+
+Loading modules takes CAP_SYS_MODULE, mounting CAP_SYS_ADMIN, and the processor's registers CAP_SYS_RAWIO.
+"""
+
+
+def checked(result, what):
+    """Raise OSError where a call of the C library returned an error."""
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, "%s: %s" % (what, os.strerror(number)))
+
+
+def restrict(library, parent, kept):
+    """Take from this process, and all that it starts, the capabilities but *kept*; end it when *parent* ends."""
+    checked(library.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "PR_SET_PDEATHSIG")
+    if os.getppid() != parent:
+        os._exit(1)
+    # With this, a program that is started gains nothing: not by its owner, and not by being started as root.
+    checked(library.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "PR_SET_NO_NEW_PRIVS")
+    header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION, 0)
+    sets = (ctypes.c_uint32 * 6)()  # effective, permitted, inheritable; of the lower 32 capabilities, then the upper
+    checked(library.capget(header, sets), "capget")
+    mask = sum(1 << each for each in kept)
+    for word in (0, 1):
+        permitted = sets[3 * word + 1] & (mask >> 32 * word) & 0xFFFFFFFF
+        sets[3 * word], sets[3 * word + 1], sets[3 * word + 2] = permitted, permitted, 0
+    checked(library.capset(header, sets), "capset")
+
+
+def is_over(process):
+    """Return whether the program has ended. It is left to be waited for: until then nobody else gets its number."""
+    return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def end_group(process):
+    """End the program, if it still runs, and what it started and left in its process group."""
+    if process.returncode is None:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def gather(process, timeout_s, most_bytes):
+    """Return what *process* printed, what it wrote for people, and why it was ended, None where it ended itself.
+
+    Where it writes for people into the same stream, the second is empty.
+    """
+    taken = {stream: b"" for stream in (process.stdout, process.stderr) if stream is not None}
+    for stream in taken:
+        os.set_blocking(stream.fileno(), False)
+    reading = list(taken)
+    until = time.monotonic() + timeout_s
+    fault = None
+    while fault is None and not is_over(process):  # its own end counts: what it left behind may keep a stream open
+        for stream in select.select(reading, [], [], POLL_S)[0]:
+            if not read_more(stream, taken):
+                reading.remove(stream)
+        if process.stderr is not None:
+            taken[process.stderr] = taken[process.stderr][-STDERR_BYTES:]
+        if len(taken[process.stdout]) > most_bytes:
+            fault = "it printed more than %d bytes" % most_bytes
+        elif time.monotonic() > until:
+            fault = "it was not over after %g s" % timeout_s
+    end_group(process)
+    for stream in list(taken):
+        while len(taken[stream]) <= most_bytes and read_more(stream, taken):
+            pass
+    return taken[process.stdout], taken.get(process.stderr, b""), fault
+
+
+def read_more(stream, taken):
+    """Add to *taken* what *stream* has; return whether there may be more at once."""
+    try:
+        data = os.read(stream.fileno(), 65536)
+    except BlockingIOError:
+        return False
+    taken[stream] += data
+    return bool(data)
+
+
+def run(argv, directory, timeout_s, *, program=None, kept, most_bytes, stderr=subprocess.PIPE):
+    """Run *argv* in *directory*; return the fields of a module's result: rc, output, stderr and fault.
+
+    *program* is the file that is started where it is another than the first of *argv*; *kept* are the capabilities that
+    it keeps. Raises OSError or SubprocessError where it cannot be started.
+    """
+    library = ctypes.CDLL(None, use_errno=True)
+    parent = os.getpid()
+    environment = {"PATH": PATH, "LC_ALL": "C", "HOME": directory, "TMPDIR": directory}
+    process = subprocess.Popen(
+        argv,
+        executable=program,
+        cwd=directory,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        start_new_session=True,
+        preexec_fn=lambda: restrict(library, parent, kept),  # noqa: PLW1509 - a module has one thread
+    )
+    try:
+        output, written, fault = gather(process, timeout_s, most_bytes)
+    finally:
+        end_group(process)
+        for stream in (process.stdout, process.stderr):
+            if stream is not None:
+                stream.close()
+    return {
+        "rc": None if fault else process.returncode,
+        "output": base64.b64encode(output[:most_bytes]).decode("ascii"),
+        "stderr": written[-STDERR_BYTES:].decode("utf-8", "replace"),
+        "fault": fault,
+    }

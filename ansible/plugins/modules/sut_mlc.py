@@ -1,0 +1,193 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: Apache-2.0
+"""Runs one command of the operator's Intel MLC on the SUT, and looks whether the prefetchers are as before."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: sut_mlc
+short_description: Runs one command of the operator's Intel MLC on a SUT
+description:
+  - Proves the bytes of the program in the run's private directory, runs it there and hands over what it printed as it
+    came. Its process group is ended before the module returns.
+  - By itself the program writes the processor's registers for prefetchers where it can. It runs without the capability
+    for that unless I(prefetchers_ok), and in any case without those to load kernel modules or to mount.
+  - The registers are read before and after. Where they may change, what they were is first noted in the reservation of
+    the SUT, so that its guardian puts them back whatever happens; those that differ afterwards are put back at once.
+options:
+  path:
+    description: The run's private directory. Its name must begin with C(calibration-).
+    type: path
+    required: true
+  sha256:
+    description: SHA-256 of the program, which the action C(calibration_mlc) has put there.
+    type: str
+    required: true
+  argv:
+    description: The command line; its first word is the program's name in the directory.
+    type: list
+    elements: str
+    required: true
+  timeout_s:
+    description: Seconds after which the program is ended.
+    type: float
+    required: true
+  prefetchers_ok:
+    description: Whether the program may switch the hardware prefetchers.
+    type: bool
+    required: true
+  reservation:
+    description: Where the SUT is reserved for the run.
+    type: path
+    required: true
+  token:
+    description: What tells the run's reservation from others.
+    type: str
+    required: true
+attributes:
+  check_mode:
+    support: none
+  diff_mode:
+    support: none
+author: The calibration harness contributors
+"""
+
+EXAMPLES = r"""
+- name: Measure the idle latency with Intel MLC
+  sut_mlc:
+    path: /var/tmp/calibration-20261121T032712Z-3f2a-Xq81mzs0
+    sha256: "{{ program_sha256 }}"
+    argv: [mlc, --idle_latency, -e, -r]
+    timeout_s: 900
+    prefetchers_ok: false
+    reservation: /var/tmp/calibration-reservation
+    token: "{{ reserve_result.reservation.token }}"
+"""
+
+RETURN = r"""
+user_id:
+  description: Id of the user that the program ran as.
+  returned: always
+  type: int
+rc:
+  description: Exit code of the program; negative for the signal that ended it. None where it was ended for its time.
+  returned: always
+  type: int
+output:
+  description: What the program printed, both streams in their order, in base64; the beginning where it is too much.
+  returned: always
+  type: str
+fault:
+  description: Why the program was ended before its own end. None where it was not.
+  returned: always
+  type: str
+prefetchers:
+  description: >-
+    C(places), each with C(where), what it read C(before) and C(after), and to what it was C(restored); and C(unread),
+    which could not be read and why.
+  returned: always
+  type: dict
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+
+from ansible.module_utils import sut_guardian as guardian
+from ansible.module_utils import sut_program as program
+from ansible.module_utils.basic import AnsibleModule
+
+MAX_OUTPUT_BYTES = 128 * 1024
+"""The longest output, latencies of 1024 CPUs to 8 nodes, has 80 KB."""
+
+KEPT = (program.CAP_DAC_READ_SEARCH, program.CAP_IPC_LOCK, program.CAP_SYS_NICE)
+"""What the program may do besides: read files of others, lock memory, and choose how it is scheduled."""
+
+DRIVER = "/sys/module/msr"
+"""Is there where the kernel lets registers be read and written."""
+
+
+def check_bytes(path, wanted):
+    """Raise Refused where the program at *path* is not the one with the hash *wanted*."""
+    with open(path, "rb") as stream:
+        found = hashlib.sha256(stream.read()).hexdigest()
+    if found != wanted:
+        raise guardian.Refused("expected the program with sha256 %s, found %s" % (wanted, found))
+
+
+def driver(machine):
+    """Return whether the driver is loaded, in words."""
+    return "loaded" if machine.exists(DRIVER) else "not loaded"
+
+
+def reading(machine, entry):
+    """Return what *entry*'s place reads now, or None."""
+    try:
+        return guardian.read_value(machine, entry)
+    except OSError:
+        return None
+
+
+def watched(machine, arguments, start):
+    """Call *start*; return its result with the state of the prefetchers before and after."""
+    entries, unread = guardian.prefetchers(machine)
+    if arguments["prefetchers_ok"] and entries:
+        guardian.note(arguments["reservation"], machine, arguments["token"], entries)
+    places = [{"where": DRIVER, "before": driver(machine)}]
+    result = start()
+    places[0].update(after=driver(machine), restored=None)
+    for entry in entries:
+        place = {"where": entry.where, "before": entry.before, "after": reading(machine, entry), "restored": None}
+        if arguments["prefetchers_ok"] and place["after"] != entry.before:
+            place["restored"] = guardian.put_back(machine, entry)[1]
+        places.append(place)
+    return dict(result, prefetchers={"places": guardian.grouped(places), "unread": unread})
+
+
+def main():
+    """Run as an Ansible module."""
+    module = AnsibleModule(
+        argument_spec={
+            "path": {"type": "path", "required": True},
+            "sha256": {"type": "str", "required": True},
+            "argv": {"type": "list", "elements": "str", "required": True},
+            "timeout_s": {"type": "float", "required": True},
+            "prefetchers_ok": {"type": "bool", "required": True},
+            "reservation": {"type": "path", "required": True},
+            "token": {"type": "str", "required": True, "no_log": True},
+        },
+    )
+    arguments = module.params
+    directory = os.path.normpath(arguments["path"])
+    path = os.path.join(directory, arguments["argv"][0])
+    kept = KEPT + ((program.CAP_SYS_RAWIO,) if arguments["prefetchers_ok"] else ())
+    try:
+        guardian.check_private(directory, os.geteuid())
+        check_bytes(path, arguments["sha256"])
+        inside = tempfile.mkdtemp(prefix="mlc-", dir=directory)
+        try:
+            result = watched(
+                guardian.Machine(),
+                arguments,
+                lambda: program.run(
+                    arguments["argv"],
+                    inside,
+                    arguments["timeout_s"],
+                    program=path,
+                    kept=kept,
+                    most_bytes=MAX_OUTPUT_BYTES,
+                    stderr=subprocess.STDOUT,
+                ),
+            )
+        finally:
+            shutil.rmtree(inside)
+    except (guardian.Refused, OSError, subprocess.SubprocessError) as error:
+        module.fail_json(msg="Intel MLC could not be run in %s on the SUT: %s" % (directory, error))
+    result.pop("stderr")
+    module.exit_json(changed=False, user_id=os.geteuid(), **result)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the actions share that put a program on a SUT, or run an operator's there."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import os
+import re
+import shlex
+import sys
+
+from ansible.errors import AnsibleConnectionFailure, AnsibleError
+
+sys.path.append(os.path.abspath(__file__ + "/.."))
+
+from calibration_plugins import GivenUp, SutAction, backstop, end_children
+
+from calibration.errors import EnvironmentLacksError
+from calibration.reservation import REASONS, Reservation, guarded
+
+PERMISSIONS, PRIVATE, SET_GROUP_ID = 0o7777, 0o700, 0o2000
+
+GRACE_S = 60.0
+"""Until the SUT is given up once a program must have been ended there: for the way there and back."""
+
+LOOK = r"""
+test ! -L {directory} && cd -P -- {directory} && stat -c 'directory %f %u' . && echo "user $(id -u)" &&
+{{ test ! -f {program} || sha256sum {program}; }}
+"""
+"""Prints the directory's mode and owner, who asks, and the hash of the program where there is one."""
+
+INSTALL = r"""
+umask 077
+cd -P -- {directory} && rm -f -- {partial} && cat > {partial} && chmod 700 {partial} && mv -f -- {partial} {program} &&
+sha256sum {program} || {{ code=$?; rm -f -- {partial}; exit $code; }}
+"""
+"""Writes standard input to the program's place, and prints the hash of what is there then."""
+
+
+def script(template, directory, name):
+    """Return *template* as a command for a shell on the SUT."""
+    return template.strip().format(directory=shlex.quote(directory), program=f"./{name}", partial=f"./{name}.partial")
+
+
+def hash_in(text, name):
+    """Return the hash that ``sha256sum`` printed for the program, or None: a login may print lines of its own.
+
+    Over ssh a command has a terminal, which ends lines with a carriage return too.
+    """
+    found = re.search(rf"^([0-9a-f]{{64}}) [ *]\./{name}\r?$", text, re.MULTILINE)
+    return found.group(1) if found else None
+
+
+def check_directory(directory, said):
+    """Raise EnvironmentLacksError where the directory that was looked at is no private one of the user that asked."""
+    found = re.search(r"^directory ([0-9a-f]{1,8}) ([0-9]{1,10})\r?$", said, re.MULTILINE)
+    user = re.search(r"^user ([0-9]{1,10})\r?$", said, re.MULTILINE)
+    if not found or not user:
+        message = f"expected the mode and owner of {directory} on the SUT, found {said.strip()[:200]!r}"
+        raise EnvironmentLacksError(message)
+    mode, owner = int(found.group(1), 16), int(found.group(2))
+    if owner != int(user.group(1)):
+        message = (
+            f"expected {directory} on the SUT to belong to user id {user.group(1)}, found user id {owner}; "
+            "remove it as that user"
+        )
+        raise EnvironmentLacksError(message)
+    if mode & PERMISSIONS & ~SET_GROUP_ID != PRIVATE:
+        message = f"expected mode 0700 on {directory} on the SUT, found {mode & PERMISSIONS:#o}"
+        raise EnvironmentLacksError(message)
+
+
+class ProgramAction(SutAction):
+    """An action about a program on the SUT."""
+
+    def install(self, directory, name, content, sha256):
+        """Make the program be in *directory*; return whether its bytes were sent, and the hash read back.
+
+        *content* returns the bytes. The SUT is asked for the hash of what is there, and only where that is another than
+        *sha256* the bytes follow, on the standard input of one command, which reads the file back from the disk and
+        prints its hash. Nothing of this starts a Python on the SUT. Where a connection cannot carry standard input, the
+        module ``sut_kernel`` does it. Raises EnvironmentLacksError where it cannot be done.
+        """
+        try:
+            if not self._is_pipelining_enabled("new"):
+                return self._install_by_module(directory, name, content())
+            return self._install(directory, name, content, sha256)
+        except AnsibleConnectionFailure as error:
+            message = f"the connection to the SUT was lost before {name} was there: {error}"
+            raise EnvironmentLacksError(message) from error
+
+    def _install(self, directory, name, content, sha256):
+        looked = self._low_level_execute_command(script(LOOK, directory, name))
+        if looked["rc"] != 0:
+            if self._task.check_mode:
+                return True, None
+            message = f"expected the run's directory {directory} on the SUT: {self.said(looked)}"
+            raise EnvironmentLacksError(message)
+        check_directory(directory, looked["stdout"])
+        found = hash_in(looked["stdout"], name)
+        if found == sha256 or self._task.check_mode:
+            return found != sha256, found
+        installed = self._low_level_execute_command(script(INSTALL, directory, name), in_data=content())
+        if installed["rc"] != 0:
+            message = f"{name} cannot be written to {directory} on the SUT: {self.said(installed)}"
+            raise EnvironmentLacksError(message)
+        return True, hash_in(installed["stdout"], name)
+
+    def _install_by_module(self, directory, name, content):
+        """Do the same with the bytes inside a module's arguments."""
+        encoded = base64.b64encode(content).decode("ascii")
+        result = self.ask("sut_kernel", {"path": directory, "name": name, "content": encoded})
+        if result.get("failed"):
+            raise EnvironmentLacksError(result["msg"])
+        return result["changed"], result.get("sha256")
+
+    def hold(self, reservation, lease_s):
+        """Have the SUT stay reserved for *lease_s*. Raises EnvironmentLacksError where it is not any more."""
+        answer = self._low_level_execute_command(
+            guarded([":"], Reservation.model_validate(reservation), lease_s=lease_s)
+        )
+        if answer["rc"] != 0:
+            raise EnvironmentLacksError(REASONS.get(answer["rc"]) or self.said(answer))
+
+    @contextlib.contextmanager
+    def asking(self, failure, limit_s):
+        """Give the SUT up where the block takes longer than *limit_s*; what Ansible raises is a *failure*.
+
+        Raises EnvironmentLacksError in both cases.
+        """
+        try:
+            with backstop(limit_s):
+                yield
+        except GivenUp:
+            end_children()
+            with contextlib.suppress(AnsibleError, OSError):
+                self._connection.close()
+            raise EnvironmentLacksError(f"given up after {limit_s:g} s without any answer from the SUT") from None
+        except (AnsibleError, OSError) as error:
+            raise EnvironmentLacksError(f"{failure}: {error}") from error
+
+    def run_program(self, module, arguments, *, what, timeout_s, reservation, lease_s):
+        """Return what *module* answers, which runs *what*, an operator's program, for *timeout_s* at most.
+
+        The SUT stays reserved meanwhile, and *lease_s* longer. Raises EnvironmentLacksError where it is not any more,
+        or there is no answer.
+        """
+        limit_s = timeout_s + GRACE_S
+        with self.asking(f"{what} could not be started", limit_s):
+            self.hold(reservation, limit_s + lease_s)
+            answer = self.ask(module, {**arguments, "timeout_s": timeout_s})
+        if answer.get("failed"):
+            raise EnvironmentLacksError(answer.get("msg") or f"{what} could not be started")
+        return answer

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Archives of others, read once from their beginning, and never more of them than is bearable."""
+
+import gzip
+import tarfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, BinaryIO, Self, cast
+
+MAX_HEADER_BYTES = 64 * 1024
+"""Longest header of its own that tells a member's name or times; an ordinary one fits into a block of 512 bytes."""
+
+GZIP = b"\x1f\x8b"
+"""How what gzip made begins."""
+
+
+UNREADABLE = (tarfile.TarError, EOFError, zlib.error, OSError, ValueError, RecursionError)
+"""What reading an archive raises that is none, or is damaged."""
+
+
+class TooLargeError(Exception):
+    """An archive holds more than is bearable."""
+
+
+class _Unpacked:
+    """What a ``.tar.gz`` or ``.tar`` unpacks to.
+
+    Other compressions are not unpacked: they may ask for gigabytes of memory before they give a byte.
+    """
+
+    def __init__(self, path: Path, most_bytes: int) -> None:
+        self._raw = path.open("rb")
+        compressed = self._raw.read(2) == GZIP
+        self._raw.seek(0)
+        self._file: BinaryIO = cast("BinaryIO", gzip.GzipFile(fileobj=self._raw)) if compressed else self._raw
+        self._left = most_bytes
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+        self._raw.close()
+
+    def read(self, size: int) -> bytes:
+        """Return the next *size* bytes. Raises ``TooLargeError`` beyond what is bearable."""
+        if size > self._left:
+            raise TooLargeError
+        self._left -= size
+        return self._file.read(size)
+
+
+class _Member(tarfile.TarInfo):
+    """A member whose headers are no longer than is bearable: tarfile reads them whole, and a map of holes as well."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        """Return the member that a header describes. Raises ``TooLargeError`` for one that is too long."""
+        member = super().frombuf(buf, encoding, errors)
+        heads = (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.XHDTYPE, tarfile.XGLTYPE, b"X")
+        if member.type == tarfile.GNUTYPE_SPARSE or (member.type in heads and member.size > MAX_HEADER_BYTES):
+            raise TooLargeError
+        return member
+
+
+@contextmanager
+def opened(path: Path, *, most_bytes: int) -> Iterator[tarfile.TarFile]:
+    """Open the tar archive at *path*, to be gone through once; at most *most_bytes* of it are unpacked.
+
+    In the block ``TooLargeError`` is raised beyond that, ``UNREADABLE`` for what cannot be unpacked.
+    """
+    with _Unpacked(path, most_bytes) as unpacked:
+        stream = cast("IO[bytes]", unpacked)  # of which tarfile uses no more than reading
+        with tarfile.open(fileobj=stream, mode="r|", tarinfo=_Member) as archive:
+            yield archive
+
+
+def members(archive: tarfile.TarFile, *, most: int) -> Iterator[tarfile.TarInfo]:
+    """Yield the members of *archive*. Raises ``TooLargeError`` beyond the *most*."""
+    for count, member in enumerate(archive):
+        archive.members = []  # type: ignore[attr-defined]  # remembered for seeking, and nothing here seeks
+        if count >= most:
+            raise TooLargeError
+        yield member

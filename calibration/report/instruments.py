@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two instruments side by side: the run's own figures, and what the operator's Intel MLC printed on the same SUT."""
+
+import re
+from dataclasses import dataclass
+
+from calibration.measurements import declaration
+from calibration.measurements.base import Metric
+from calibration.mlc import NAME, State
+from calibration.results.model import GUEST, Mlc, MlcRun, RunDocument
+from calibration.results.readings import Reading
+
+WARNING = re.compile(r"^\*|\b(?:warn|unable|error|fail|cannot|not supported)", re.IGNORECASE)
+"""Lines of MLC's that a reader must know before believing its figures."""
+
+MOST_LINES = 400
+"""So many figures, and so many warnings, are listed; the rest is counted. A table of every CPU has thousands."""
+
+STATES: dict[State, str] = {
+    "as_before": "as they were",
+    "put_back": "changed by it, and put back",
+    "changed": "NOT as they were",
+    "not_verified": "could not be read, so not verified",
+}
+
+
+@dataclass(frozen=True)
+class Condition:
+    """One line of a table of facts."""
+
+    name: str
+    value: str | None
+
+
+@dataclass(frozen=True)
+class Line:
+    """One figure of both instruments; *ours* is None where the run has none of that name.
+
+    ``ratio`` is theirs by ours; ``within`` tells whether theirs lies in our interval. Both are None without a figure,
+    or an interval, of ours that may be believed.
+    """
+
+    theirs: Metric
+    ours: Metric | None
+    valid: bool
+    ratio: float | None
+    within: bool | None
+
+
+@dataclass(frozen=True)
+class SideBySide:
+    """What a page says of Intel MLC; without consent to publish there are no lines, conditions and warnings."""
+
+    mlc: Mlc
+    figures: int
+    changed: tuple[str, ...]
+    conditions: tuple[Condition, ...] = ()
+    commands: tuple[MlcRun, ...] = ()
+    lines: tuple[Line, ...] = ()
+    more_lines: int = 0
+    warnings: tuple[str, ...] = ()
+    more_warnings: int = 0
+    missing: tuple[tuple[str, str], ...] = ()
+
+
+def side_by_side(document: RunDocument, huge_pages: str | None) -> SideBySide | None:
+    """Return what the page of *document* says of Intel MLC, ``None`` where the operator has none.
+
+    *huge_pages* are those that the SUT had reserved, in words.
+    """
+    mlc = document.mlc
+    if mlc is None:
+        return None
+    readings = [each for each in document.readings if each.id.startswith(f"{GUEST}.")]
+    changed = tuple(
+        f"{place.where} was {place.before} before --{run.command} and is {place.restored or place.after} since"
+        for run in mlc.commands
+        if run.prefetchers is not None
+        for place in run.prefetchers.places
+        if place.state == "changed"
+    )
+    if not mlc.publish:
+        return SideBySide(mlc=mlc, figures=len(readings), changed=changed)
+    found = lines(document, readings)
+    warnings = tuple(dict.fromkeys(note for each in readings for note in each.notes if WARNING.search(note)))
+    return SideBySide(
+        mlc=mlc,
+        figures=len(readings),
+        changed=changed,
+        conditions=tuple(conditions(mlc, readings, huge_pages)),
+        commands=mlc.commands,
+        lines=tuple(found[:MOST_LINES]),
+        more_lines=max(0, len(found) - MOST_LINES),
+        warnings=warnings[:MOST_LINES],
+        more_warnings=max(0, len(warnings) - MOST_LINES),
+        missing=tuple((each.what, each.reason) for each in document.not_measured if each.kind == GUEST)
+        + tuple((each.id, gone) for each in readings for gone in each.missing),
+    )
+
+
+def lines(document: RunDocument, readings: list[Reading]) -> list[Line]:
+    """Return each figure of the *readings* with the run's own of the same name; the first of a name counts."""
+    ours = {
+        metric.name: (metric, measurement.validity.valid)
+        for measurement in document.measurements
+        for metric in declaration(measurement.kind).metrics(measurement.values)
+    }
+    theirs: dict[str, Metric] = {}
+    for each in readings:
+        for metric in each.values.metrics():
+            theirs.setdefault(metric.name, metric)
+    return [_line(metric, *ours.get(name, (None, False))) for name, metric in theirs.items()]
+
+
+def _line(theirs: Metric, ours: Metric | None, valid: bool) -> Line:
+    believed = ours if valid and ours is not None and ours.unit == theirs.unit else None
+    bounds = None if believed is None else believed.interval
+    return Line(
+        theirs=theirs,
+        ours=ours,
+        valid=valid,
+        ratio=theirs.value / believed.value if believed is not None and believed.value else None,
+        within=None if bounds is None else bounds[0] <= theirs.value <= bounds[1],
+    )
+
+
+def conditions(mlc: Mlc, readings: list[Reading], huge_pages: str | None) -> list[Condition]:
+    """Return what MLC's figures depend on."""
+    users = dict.fromkeys(run.user_id for run in mlc.commands if run.user_id is not None)
+    return [
+        Condition("Program", ", ".join(dict.fromkeys(each.instrument for each in readings)) or None),
+        Condition("Archive", f"{mlc.archive}, sha256 {mlc.archive_sha256}"),
+        Condition("Program, sha256", mlc.program_sha256),
+        Condition("Form", "a SCRIPT, which may print anything" if mlc.form == "script" else "a program for x86_64"),
+        Condition("Ran as", ", ".join("root" if each == 0 else f"user id {each}" for each in users) or None),
+        Condition("Huge pages of the SUT", huge_pages),
+        Condition("Prefetchers", _prefetchers(mlc)),
+    ]
+
+
+def _prefetchers(mlc: Mlc) -> str:
+    allowed = (
+        f"{NAME} was allowed to switch them"
+        if mlc.prefetchers_ok
+        else f"{NAME} was told to leave them alone, and the kernel refused it the registers; latencies by random access"
+    )
+    found = [(run.command, run.prefetchers) for run in mlc.commands]
+    states: dict[str, list[str]] = {}
+    for command, state in found:
+        words = STATES["not_verified"] if state is None else STATES[state.state]
+        unread = f" ({state.unread})" if state is not None and state.unread else ""
+        states.setdefault(words + unread, []).append(f"--{command}")
+    said = "; ".join(f"after {', '.join(commands)}: {words}" for words, commands in states.items())
+    return f"{allowed}. {said}" if said else allowed

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Intel MLC beside the run's own figures: the comparison, its conditions, and what stays off a page."""
+
+from typing import Any
+
+import pytest
+from docutils import nodes
+from docutils.core import publish_doctree
+from report_documents import as_bytes, flagged, index_of, run_document, second_document
+
+from calibration.measurements.base import Metric
+from calibration.report.instruments import Line, SideBySide, side_by_side
+from calibration.report.page import render
+from calibration.results.model import NotMeasured, RunDocument
+from calibration.results.readings import read_metric
+
+
+def section(document: RunDocument) -> nodes.section:
+    settings = {"halt_level": 2, "report_level": 2, "warning_stream": ""}
+    tree: nodes.document = publish_doctree(render(as_bytes(document)).text, settings_overrides=settings)
+    return next(each for each in tree.findall(nodes.section) if each.children[0].astext() == "Intel MLC")
+
+
+def compared(document: RunDocument) -> SideBySide:
+    found = side_by_side(document, "none reserved")
+    assert found is not None
+    return found
+
+
+def line_of(document: RunDocument, name: str) -> Line:
+    (found,) = [each for each in compared(document).lines if each.theirs.name == name]
+    return found
+
+
+def with_interval(name: str, bounds: tuple[float, float], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the run's own figure *name* lie within *bounds*."""
+    ours = read_metric(name, name, 100.0, "ns", "lower").model_copy(update={"interval": bounds})
+    kinds = iter([[ours]])
+
+    class Declared:
+        def metrics(self, _values: Any) -> list[Metric]:
+            return next(kinds, [])
+
+    monkeypatch.setattr("calibration.report.instruments.declaration", lambda _kind: Declared())
+
+
+def test_a_run_without_it_has_no_section() -> None:
+    assert side_by_side(run_document(), None) is None
+    assert "Intel MLC\n---" not in render(as_bytes(run_document())).text
+
+
+def test_every_figure_of_both_stands_in_a_line_with_their_ratio() -> None:
+    document = second_document()
+    names = [each.theirs.name for each in compared(document).lines]
+    assert len(names) == len(set(names)) == 1 + 4 + 4 + 5 + 5 + 3 + 6
+    line = line_of(document, "latency_matrix.0.0.latency_ns")
+    assert line.theirs.value == 101.0
+    assert line.ours is not None
+    assert line.ratio == 101.0 / line.ours.value
+    other = line_of(document, "c2c_latency.0.1.remote_hitm_writer_homed_ns")
+    assert (other.theirs.value, other.ours is None, other.ratio, other.within) == (108.0, True, None, None)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "within"), [((99.0, 101.0), True), ((90.0, 99.0), True), ((99.1, 101.0), False), ((90.0, 98.9), False)]
+)
+def test_whether_it_lies_within_the_interval_is_said(
+    bounds: tuple[float, float], within: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    document = second_document()
+    with_interval("idle_latency.latency_ns", bounds, monkeypatch)
+    line = line_of(document, "idle_latency.latency_ns")
+    assert (line.theirs.value, line.ratio, line.within) == (99.0, 0.99, within)
+
+
+def test_an_invalid_figure_of_ours_is_compared_with_nothing() -> None:
+    document = second_document()
+    document = flagged(document, index_of(document, "idle_latency"), "PLACEMENT_WRONG", "elsewhere")
+    line = line_of(document, "idle_latency.latency_ns")
+    assert (line.ours is not None, line.valid, line.ratio, line.within) == (True, False, None, None)
+    assert "INVALID" in section(document).astext()
+
+
+def test_without_consent_to_publish_no_figure_and_no_word_of_it_is_shown() -> None:
+    document = second_document(publish=False)
+    gone = NotMeasured(kind="mlc", what="Intel MLC --idle_latency", reason="4711.5 ns", cause="failed")
+    document = document.model_copy(update={"not_measured": (*document.not_measured, gone)})
+    found = section(document)
+    assert "are kept in the run document and not shown here" in found.astext()
+    assert "its licence is reported to restrict" in found.astext()
+    assert list(found.findall(nodes.table)) == []
+    whole = render(as_bytes(document)).text
+    shown = {f"{metric.value:g}" for each in document.readings for metric in each.values.metrics()}
+    assert shown
+    assert [each for each in shown if f" {each} " in found.astext()] == []
+    assert "4711.5" not in whole
+    assert "3.5" not in found.astext()
+
+
+def test_its_conditions_and_its_warnings_are_stated() -> None:
+    document = second_document(form="script", prefetchers_ok=True)
+    first = document.readings[0]
+    noted = first.model_copy(update={"notes": ("*** Unable to modify prefetchers", "Using all the threads")})
+    document = document.model_copy(update={"readings": (noted, *document.readings[1:])})
+    text = section(document).astext()
+    for each in (
+        "Intel MLC 3.5",
+        "mlc_v3.5.tgz, sha256 6767",
+        "a SCRIPT, which may print anything",
+        "root",
+        "*** Unable to modify prefetchers",
+        "Intel MLC was allowed to switch them. after --idle_latency, --latency_matrix",
+        "as they were",
+    ):
+        assert each in text, each
+    assert "Using all the threads" not in text
+
+
+@pytest.mark.parametrize("publish", [True, False])
+def test_prefetchers_that_are_not_as_they_were_are_a_warning(publish: bool) -> None:
+    places = [{"where": "/dev/cpu/0/msr", "before": "0x0", "after": "0xf", "restored": "0x3"}]
+    document = second_document(publish=publish, prefetchers={"places": places, "unread": None})
+    (warning,) = section(document).findall(nodes.warning)
+    assert "/dev/cpu/0/msr was 0x0 before --idle_latency and is 0x3 since" in warning.astext()
+    assert list(section(second_document(publish=publish)).findall(nodes.warning)) == []
+
+
+def test_one_that_did_not_run_says_why() -> None:
+    document = second_document(reason="no `program`_", commands=(), archive_sha256=None).model_copy(
+        update={"readings": ()}
+    )
+    assert "was not run: no `program`_" in section(document).astext()
+
+
+def test_what_is_too_much_for_a_page_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("calibration.report.instruments.MOST_LINES", 2)
+    document = second_document()
+    noted = document.readings[0].model_copy(update={"notes": ("* a", "* b", "* c", "* a")})
+    document = document.model_copy(update={"readings": (noted, *document.readings[1:])})
+    text = section(document).astext()
+    assert "And 26 more in the run document." in text
+    assert "and 1 more in the run document" in text
+    assert "* c" not in text

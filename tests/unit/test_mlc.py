@@ -1,0 +1,327 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Intel MLC as a guest: which commands, which program, its licence, and what its run leaves in the document."""
+
+import gzip
+import hashlib
+import io
+import tarfile
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from calibration import mlc
+from calibration.context import load
+from calibration.errors import EnvironmentLacksError, InputError
+from calibration.mlc import MlcCommand, check_licence, read_commands, read_prefetchers, read_program
+from calibration.plan import make_plan, plan_text
+from calibration.profiles import load_profile, parse_profile, profile_names
+from calibration.results import store
+from calibration.results.assemble import assemble
+from calibration.results.model import MlcProgram, MlcRun, RunDocument
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+ELF = b"\x7fELF\x02\x01" + bytes(12) + (62).to_bytes(2, "little") + bytes(44)
+IDLE = b"Intel(R) Memory Latency Checker - v3.5\nEach iteration took 227.2 core clocks ( 99.0 ns)\n"
+
+
+# Commands
+
+
+def test_the_profiles_name_commands_that_exist() -> None:
+    found = {name: [each.command for each in load_profile(name).mlc] for name in profile_names()}
+    assert found["full"] == list(mlc.COMMANDS)
+    assert set(found["quick"]) < set(found["nightly"]) < set(found["full"])
+
+
+def test_the_prefetchers_are_left_alone_without_consent() -> None:
+    latency = MlcCommand(command="latency_matrix", options=("-b200000", "-r"))
+    assert latency.argv(prefetchers_ok=False) == ("mlc", "--latency_matrix", "-e", "-r", "-b200000")
+    assert latency.argv(prefetchers_ok=True) == ("mlc", "--latency_matrix", "-b200000", "-r")
+    traffic = MlcCommand(command="max_bandwidth")
+    assert traffic.argv(prefetchers_ok=False) == ("mlc", "--max_bandwidth", "-e")
+    assert {"-e" in mlc.UNTOUCHED[each] for each in mlc.COMMANDS if each != "c2c_latency"} == {True}
+
+
+def test_commands_of_a_profile_may_have_options() -> None:
+    text = "title: x\nmeasurements:\n  idle_latency: {}\nmlc:\n  - idle_latency\n  - bandwidth_matrix: [-X, -k1-3]\n"
+    found = parse_profile(text, "x", "x.yml").mlc
+    assert found == (
+        MlcCommand(command="idle_latency"),
+        MlcCommand(command="bandwidth_matrix", options=("-X", "-k1-3")),
+    )
+
+
+@pytest.mark.parametrize(
+    ("raw", "found"),
+    [
+        ("idle_latency", "expected mlc in x.yml to list commands"),
+        (["idle"], "found 'idle'"),
+        ([{"idle_latency": [], "latency_matrix": []}], "each with a list of options or none"),
+        ([{"idle_latency": "-b1"}], "each with a list of options or none"),
+        ([None], "found None"),
+        ([{"idle_latency": ["-J/mnt"]}], "found '-J/mnt'"),
+        ([{"idle_latency": ["-ofile"]}], "found '-ofile'"),
+        ([{"idle_latency": ["-e"]}], "found '-e'"),
+        ([{"idle_latency": ["-b1 -e"]}], "found '-b1 -e'"),
+        ([{"idle_latency": ["-b1\n"]}], "found '-b1"),
+        ([{"idle_latency": [1]}], "found 1"),
+        (["idle_latency", "idle_latency"], "found one twice"),
+    ],
+)
+def test_what_no_command_is_is_refused(raw: Any, found: str) -> None:
+    with pytest.raises(InputError) as refused:
+        read_commands(raw, "x.yml")
+    assert found in str(refused.value)
+
+
+# The licence and the program
+
+
+def test_a_program_needs_its_licence_accepted() -> None:
+    check_licence("", accepted=False)
+    check_licence("/srv/mlc.tgz", accepted=True)
+    with pytest.raises(InputError, match="expected mlc_license_accepted: true beside mlc_archive"):
+        check_licence("/srv/mlc.tgz", accepted=False)
+
+
+def packed(path: Path, *members: tuple[str, bytes | tarfile.TarInfo]) -> Path:
+    with tarfile.open(path, "w:gz") as archive:
+        for name, content in members:
+            member = content if isinstance(content, tarfile.TarInfo) else tarfile.TarInfo(name)
+            if isinstance(content, bytes):
+                member.size = len(content)
+            archive.addfile(member, io.BytesIO(content) if isinstance(content, bytes) else None)
+    return path
+
+
+def special(name: str, kind: bytes, target: str = "") -> tarfile.TarInfo:
+    member = tarfile.TarInfo(name)
+    member.type, member.linkname = kind, target
+    return member
+
+
+@pytest.mark.parametrize("name", ["Linux/mlc", "./Linux/mlc", "mlc_v3.11/Linux/mlc"])
+def test_the_program_is_found_in_its_archive(tmp_path: Path, name: str) -> None:
+    path = packed(tmp_path / "mlc.tgz", ("Linux/redist.txt", b"text"), (name, ELF), ("Windows/mlc.exe", b"MZ"))
+    found = read_program(path)
+    assert (found.content, found.member, found.form) == (ELF, name, "elf")
+    assert found.archive_sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert found.sha256 == hashlib.sha256(ELF).hexdigest()
+
+
+@pytest.mark.parametrize(("content", "form"), [(ELF, "elf"), (b"#!/bin/sh\n", "script")])
+def test_the_program_itself_will_do(tmp_path: Path, content: bytes, form: str) -> None:
+    (tmp_path / "mlc").write_bytes(content)
+    found = read_program(tmp_path / "mlc")
+    assert (found.content, found.member, found.form, found.archive_sha256) == (content, None, form, found.sha256)
+
+
+ARM = ELF[:18] + (183).to_bytes(2, "little") + ELF[20:]
+
+UNFIT: dict[str, tuple[Callable[[Path], object], str]] = {
+    "absent": (lambda _path: None, "No such file or directory; set mlc_archive"),
+    "a directory": (lambda path: path.mkdir(), "Is a directory"),
+    "without it": (lambda path: packed(path, ("Linux/readme", b"")), "expected Linux/mlc once in the archive"),
+    "twice": (lambda path: packed(path, ("Linux/mlc", ELF), ("a/Linux/mlc", ELF)), "found it 2 times"),
+    "reaching out": (lambda path: packed(path, ("../Linux/mlc", ELF)), "found '../Linux/mlc'"),
+    "absolute": (lambda path: packed(path, ("/etc/x", b""), ("Linux/mlc", ELF)), "found '/etc/x'"),
+    "a link": (lambda path: packed(path, ("", special("Linux/mlc", tarfile.SYMTYPE, "/bin/sh"))), "found a link"),
+    "a hard link": (lambda path: packed(path, ("", special("Linux/mlc", tarfile.LNKTYPE, "/bin/sh"))), "found a link"),
+    "a device": (lambda path: packed(path, ("", special("Linux/mlc", tarfile.CHRTYPE))), "found a link or something"),
+    "huge": (lambda path: packed(path, ("Linux/mlc", bytes(2049))), "expected a program of at most 2048 bytes"),
+    "no archive": (lambda path: path.write_bytes(gzip.compress(b"x" * 9000)), "can be unpacked"),
+    "a bomb": (lambda path: packed(path, ("a", bytes(1 << 20)), ("Linux/mlc", ELF)), "expected an archive of at most"),
+    "too many": (lambda path: packed(path, *((f"{each}", b"") for each in range(9))), "expected an archive of at most"),
+    "cut off": (lambda path: path.write_bytes(packed(path, ("Linux/mlc", ELF)).read_bytes()[:60]), "can be unpacked"),
+    "too large a file": (lambda path: path.write_bytes(bytes(2049)), "found a longer file"),
+    "no program": (lambda path: path.write_bytes(b"MZ\x90"), "expected a program for 64 bits"),
+    "of another machine": (lambda path: path.write_bytes(ARM), "found machine 183"),
+}
+
+
+@pytest.mark.parametrize("case", UNFIT)
+def test_what_is_no_program_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str) -> None:
+    monkeypatch.setattr(mlc, "MAX_PROGRAM_BYTES", 2048)
+    monkeypatch.setattr(mlc, "MAX_ARCHIVE_BYTES", 32768)
+    monkeypatch.setattr(mlc, "MAX_MEMBERS", 5)
+    make, reason = UNFIT[case]
+    make(tmp_path / "mlc")
+    with pytest.raises(InputError) as refused:
+        read_program(tmp_path / "mlc")
+    assert reason in str(refused.value)
+
+
+# Prefetchers
+
+
+def place(
+    before: str, after: str | None, restored: str | None = None, where: str = "/dev/cpu/{0-3}/msr"
+) -> dict[str, Any]:
+    return {"where": where, "before": before, "after": after, "restored": restored}
+
+
+@pytest.mark.parametrize(
+    ("places", "unread", "state"),
+    [
+        ([place("0x0", "0x0")], None, "as_before"),
+        ([place("0x0", "0x0")], "MSR 0x1a4 of CPUs 4: no", "not_verified"),
+        ([], None, "not_verified"),
+        ([place("0x0", "0xf", "0x0"), place("0x0", "0x0")], None, "put_back"),
+        ([place("0x0", "0xf", "0x0")], "MSR 0x1a4 of CPUs 4: no", "not_verified"),
+        ([place("0x0", "0xf", "0x1"), place("0x0", "0x0")], None, "changed"),
+        ([place("0x0", "0xf")], "MSR 0x1a4 of CPUs 4: no", "changed"),
+        ([place("0x0", None)], None, "not_verified"),
+        ([place("0x0", None, "0x0")], None, "put_back"),
+    ],
+)
+def test_the_state_of_the_prefetchers_is_the_worst_of_all_places(
+    places: list[dict[str, Any]], unread: str | None, state: str
+) -> None:
+    assert read_prefetchers({"places": places, "unread": unread}).state == state
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        None,
+        {},
+        {"places": [], "unread": 3},
+        {"places": [place("0", "0")] * (mlc.MAX_PLACES + 1), "unread": None},
+        {"places": 1},
+    ],
+)
+def test_what_no_state_is_is_refused(raw: Any) -> None:
+    with pytest.raises(EnvironmentLacksError):
+        read_prefetchers(raw)
+
+
+# The document
+
+
+def assembled(
+    folder: Path, *runs: tuple[str, str, bytes | None], planned: bool = True, reason: str | None = None
+) -> RunDocument:
+    """Return the document of a run of which nothing but commands of MLC is recorded: command, outcome and output."""
+    profile = folder / "p.yml"
+    profile.write_text(
+        "title: x\nmeasurements:\n  idle_latency: {}\nmlc:\n  - idle_latency\n  - latency_matrix\n", encoding="utf-8"
+    )
+    capture = (FIXTURES / "context" / "x86_64-two-nodes-smt.tar.gz").read_bytes()
+    begun = store.begin(
+        folder / "results", testbed="t", sut="s", run_id="r", profile=str(profile), capture=capture, now=NOW
+    )
+    directory = Path(begun.directory)
+    store.record_mlc(
+        directory,
+        MlcProgram(
+            started_at=NOW,
+            archive="mlc.tgz",
+            archive_sha256="ab" * 32,
+            member="Linux/mlc",
+            program_sha256="cd" * 32,
+            form="elf",
+            prefetchers_ok=False,
+            publish=False,
+            planned=planned,
+            reason=reason,
+        ),
+    )
+    for command, outcome, output in runs:
+        run = MlcRun(
+            started_at=NOW,
+            duration_s=1.0,
+            argv=("mlc", f"--{command}"),
+            user_id=0,
+            rc=0,
+            output=None,
+            output_sha256=None,
+            reason=None if outcome == "ok" else "so it is",
+            command=command,  # type: ignore[arg-type]  # one of the names
+            outcome=outcome,  # type: ignore[arg-type]  # one of the outcomes
+            program_sha256="cd" * 32,
+            prefetchers=None,
+        )
+        store.record_mlc_command(directory, run, output)
+    return assemble(directory, now=NOW)
+
+
+def gone(document: RunDocument) -> list[tuple[str, str, str]]:
+    return [(each.what, each.cause, each.reason) for each in document.not_measured if each.kind == "mlc"]
+
+
+def test_what_it_printed_is_read_and_the_rest_is_missing(tmp_path: Path) -> None:
+    document = assembled(tmp_path, ("idle_latency", "ok", IDLE))
+    assert document.mlc is not None
+    assert [each.readings for each in document.mlc.commands] == [("mlc.idle_latency.idle_latency",)]
+    (reading,) = document.readings
+    assert [(each.name, each.value) for each in reading.values.metrics()] == [("idle_latency.latency_ns", 99.0)]
+    assert gone(document) == [
+        ("Intel MLC --latency_matrix", "failed", "the run ended before this step and left no reason")
+    ]
+
+
+def test_the_last_of_several_tries_counts(tmp_path: Path) -> None:
+    tries = (("idle_latency", "timed_out", b"x"), ("idle_latency", "ok", IDLE), ("latency_matrix", "failed", None))
+    document = assembled(tmp_path, *tries)
+    assert gone(document) == [("Intel MLC --latency_matrix", "failed", "so it is")]
+    directory = tmp_path / "results" / "t" / "s" / "r"
+    assert [each.command for each in store.mlc_commands(directory)] == ["latency_matrix"]
+
+
+@pytest.mark.parametrize(("planned", "cause"), [(True, "failed"), (False, "not_planned")])
+def test_a_program_that_cannot_run_is_a_reason_for_all_commands(tmp_path: Path, planned: bool, cause: str) -> None:
+    document = assembled(tmp_path, planned=planned, reason="no program")
+    assert [each[1:] for each in gone(document)] == [(cause, "no program")] * 2
+
+
+def test_output_that_was_exchanged_is_not_read(tmp_path: Path) -> None:
+    assembled(tmp_path, ("idle_latency", "ok", IDLE))
+    directory = tmp_path / "results" / "t" / "s" / "r"
+    (directory / "mlc" / "idle_latency.txt").write_bytes(IDLE.replace(b"99.0", b"11.0"))
+    document = assemble(directory, now=NOW)
+    assert document.readings == ()
+    assert "its sha256 differs from the record" in gone(document)[0][2]
+
+
+@pytest.mark.parametrize(
+    ("output", "reason"),
+    [
+        (b"", "expected a result of Intel MLC in mlc/idle_latency.txt, found none"),
+        (b"\xff\x00garbage\n", "expected a result of Intel MLC in mlc/idle_latency.txt, found none"),
+        (b"Each iteration took - core clocks ( - ns)\n", "found none: expected clocks and a time with its unit"),
+    ],
+)
+def test_output_without_a_figure_is_a_reason(tmp_path: Path, output: bytes, reason: str) -> None:
+    document = assembled(tmp_path, ("idle_latency", "ok", output))
+    assert document.readings == ()
+    assert reason in gone(document)[0][2]
+
+
+def test_output_whose_notes_would_grow_beyond_measure_is_not_kept(tmp_path: Path) -> None:
+    lines = [b"note %d" % each for each in range(1500)] + [b"Each iteration took 1.0 core clocks ( 9.0 ns)"] * 2000
+    document = assembled(tmp_path, ("idle_latency", "ok", b"\n".join(lines) + b"\n"))
+    assert document.readings == ()
+    assert "expected fewer words beside its figures" in gone(document)[0][2]
+
+
+def test_what_a_guest_lacks_makes_no_run_incomplete(tmp_path: Path) -> None:
+    document = assembled(tmp_path, ("idle_latency", "failed", None))
+    own = [each for each in document.not_measured if each.kind not in {"mlc", "context"}]
+    assert [each.cause for each in own] == ["failed"]  # of the one step, which nobody ran
+    from calibration.results.assemble import _status
+
+    rest = [each for each in document.not_measured if each not in own]
+    assert {each.cause for each in rest if each.kind == "mlc"} == {"failed"}
+    assert _status(rest, interrupted=False) == "complete"
+    assert _status(rest, interrupted=True) == "complete"
+
+
+def test_the_plan_says_which_commands_follow() -> None:
+    context = load(FIXTURES / "context" / "x86_64-two-nodes-smt.tar.gz")
+    plan = make_plan(context, load_profile("quick"))
+    assert plan.mlc == load_profile("quick").mlc
+    assert "Intel MLC, where the inventory has it (mlc_archive): --idle_latency, --latency_matrix" in plan_text(plan)
