@@ -27,6 +27,11 @@ from calibration.text import visible
     type=click.DateTime(["%Y-%m-%d"]),
     help="Date of the measurements (YYYY-MM-DD), for their place in a trend.",
 )
+@click.option(
+    "--publish",
+    is_flag=True,
+    help="Let pages show raw output of Intel MLC, which its licence is said to restrict.",
+)
 def import_command(
     files: tuple[Path, ...],
     *,
@@ -35,6 +40,7 @@ def import_command(
     testbed: str | None,
     sut: str | None,
     measured_on: datetime | None,
+    publish: bool,
 ) -> None:
     """Read FILES, published calibration pages or raw output of Intel MLC or PMA jitter, recognised by content.
 
@@ -56,6 +62,7 @@ def import_command(
                 sut=sut,
                 measured_on=None if measured_on is None else measured_on.date(),
                 now=datetime.now(UTC),
+                publish=publish,
                 more=more,
             )
             kept = imports.store(results, document, raw)

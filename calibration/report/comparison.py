@@ -62,7 +62,7 @@ def machine_of(document: RunDocument, folder: str) -> Machine:
         source=f"run of {filters.time(run.started_at)}" if imported is None else _origin(imported),
         imported=imported is not None,
         measured_on=None if imported is None else imported.measured_on,
-        figures=tuple(figured(document)),
+        figures=tuple(figured(document, public=True)),
     )
 
 

@@ -89,7 +89,11 @@ def render_imported(
             imported=imported,
             digest=hashlib.sha256(raw).hexdigest(),
             meanings=INCONSISTENCIES,
-            lines=[ReadLine(metric, each.instrument) for each in document.readings for metric in each.values.metrics()],
+            lines=[
+                ReadLine(metric, each.instrument)
+                for each in document.public_readings
+                for metric in each.values.metrics()
+            ],
             provenance=[
                 Fact("Imported", filters.time(imported.imported_at)),
                 Fact("Measured on", None if imported.measured_on is None else imported.measured_on.isoformat()),
@@ -109,7 +113,7 @@ def render_imported(
 def _parts(document: RunDocument, section: str, drawings: Drawings) -> Iterator[ReadPart]:
     modules = {kind: kind_module(kind) for kind in registry()}
     for kind in sorted(modules, key=lambda each: (modules[each].position, each)):
-        found = [each for each in document.readings if each.values.kind == kind]
+        found = [each for each in document.public_readings if each.values.kind == kind]
         if found and modules[kind].section == section:
             yield ReadPart(
                 title=registry()[kind].title,

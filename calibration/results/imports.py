@@ -79,12 +79,13 @@ def document_of(
     sut: str | None,
     measured_on: date | None,
     now: datetime,
+    publish: bool = False,
     more: Sequence[Inconsistency] = (),
 ) -> RunDocument:
     """Return the run document of a *published* text, *raw* as it came from the file *source*.
 
-    *testbed* and *sut* outrank what the text says; *more* are inconsistencies that were found beside it. Raises
-    ``InputError`` where nobody says whose figures they are.
+    *testbed* and *sut* outrank what the text says; *publish* lets pages show raw output of Intel MLC; *more* are
+    inconsistencies that were found beside it. Raises ``InputError`` where nobody says whose figures they are.
     """
     testbed, sut = testbed or published.testbed, sut or published.sut
     if testbed is None or sut is None:
@@ -124,6 +125,7 @@ def document_of(
             title=published.title,
             measured_on=measured_on,
             imported_at=now,
+            publish=publish or published.format != "mlc",
             cmdline=published.context.cmdline,
             uname=published.context.uname,
             isolcpus=published.context.isolcpus,

@@ -240,7 +240,8 @@ class Imported(Model):
     ``format`` is what the text was recognised as; ``source`` the name of the file, ``sha256`` its hash and ``text`` its
     verbatim copy in the run's directory; ``title`` its first title. ``measured_on`` is the date of the measurements as
     the person who imported it gave it, ``None`` where nobody said; ``imported_at`` is when it was read. ``cmdline``,
-    ``uname`` and ``isolcpus`` stand in the text.
+    ``uname`` and ``isolcpus`` stand in the text. ``publish`` says whether pages may show the figures: those of a
+    published page are public already, raw output of Intel MLC is where the person who imported it said so.
     """
 
     format: Literal["csit_page", "mlc", "pma_jitter"]
@@ -250,6 +251,7 @@ class Imported(Model):
     title: str | None
     measured_on: date | None
     imported_at: UtcTime
+    publish: bool
     cmdline: str | None
     uname: str | None
     isolcpus: str | None
@@ -278,3 +280,9 @@ class RunDocument(Model):
     verdicts: tuple[Verdict, ...]
     readings: tuple[Reading, ...] = ()
     imported: Imported | None = None
+
+    @property
+    def public_readings(self) -> tuple[Reading, ...]:
+        """The readings that pages may show: licences of other programs are reported to restrict publishing."""
+        public = self.mlc is not None and self.mlc.publish if self.imported is None else self.imported.publish
+        return self.readings if public else ()

@@ -126,8 +126,11 @@ class Figured(Model):
     metric: Metric
 
 
-def figured(document: RunDocument) -> list[Figured]:
-    """Return every headline figure of *document*, those that were measured here first."""
+def figured(document: RunDocument, *, public: bool = False) -> list[Figured]:
+    """Return every headline figure of *document*, those that were measured here first.
+
+    *public* leaves out what pages may not show.
+    """
     measured = [
         Figured(
             measurement=each.id,
@@ -149,7 +152,7 @@ def figured(document: RunDocument) -> list[Figured]:
             flags=(),
             metric=metric,
         )
-        for each in document.readings
+        for each in (document.public_readings if public else document.readings)
         for metric in each.values.metrics()
     ]
     return [*measured, *read]

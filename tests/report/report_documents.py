@@ -405,7 +405,7 @@ def with_cpus(document: RunDocument, count: int) -> RunDocument:
     return document.model_copy(update={"measurements": (*kept[:index], *copies, *kept[index + 1 :])})
 
 
-def imported(raw: bytes, source: str = "page.rst", sut: str = "sut1") -> RunDocument:
+def imported(raw: bytes, source: str = "page.rst", sut: str = "sut1", *, publish: bool = True) -> RunDocument:
     """Return the document that the text *raw* is imported as."""
     return document_of(
         read_published(raw.decode("utf-8", errors="replace")),
@@ -415,4 +415,5 @@ def imported(raw: bytes, source: str = "page.rst", sut: str = "sut1") -> RunDocu
         sut=sut,
         measured_on=date(2021, 2, 3),
         now=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
+        publish=publish,
     )

@@ -15,8 +15,9 @@ from report_documents import HERE, as_bytes, guide, imported, run_document, stor
 from calibration.errors import InputError
 from calibration.formats.csit_page import read_published, titles_of
 from calibration.report import build_site, site
+from calibration.report.comparison import machine_of
 from calibration.report.page import Page, render
-from tests.readings import PAGES, RAW, corpus, figures
+from tests.readings import FIXTURES, PAGES, RAW, corpus, figures
 
 BLESSED = ("hsw__0fc7d0b8fb", "zn2__2072a56eec")
 
@@ -104,3 +105,15 @@ def test_an_import_is_history_on_the_site(tmp_path: Path, monkeypatch: pytest.Mo
     only = (html / "example-lab" / "only-imported" / "index.html").read_text(encoding="utf-8")
     assert "Imported, not measured here" in only
     assert ">imported<" in (html / "index.html").read_text(encoding="utf-8")
+
+
+def test_raw_output_of_mlc_stays_off_pages_unless_it_may_be_published() -> None:
+    raw = (FIXTURES / "mlc" / "v3.10-base-clocks.txt").read_bytes()
+    kept = imported(raw, publish=False)
+    assert kept.readings
+    text = render(as_bytes(kept)).text
+    assert "kept off this page" in text
+    assert "11.70" not in text
+    assert machine_of(kept, "").figures == ()
+    assert "11.70 ns" in render(as_bytes(imported(raw))).text
+    assert render(as_bytes(imported(PAGES[0].read_bytes(), publish=False))).text.count("2524167454") == 1

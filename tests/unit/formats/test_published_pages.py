@@ -236,7 +236,14 @@ def test_figures_of_nobody_need_a_name(tmp_path: Path) -> None:
     assert not results.exists()
     arguments = [str(raw), "--results", str(results), "--testbed", "lab", "--sut", "sut1"]
     assert CliRunner().invoke(import_command, arguments).exit_code == 0
-    assert len(list(results.glob("lab/sut1/imported-*/imported.txt"))) == 1
+    (kept,) = results.glob("lab/sut1/imported-*/imported.txt")
+    imported = read_run(kept.parent).imported
+    assert imported is not None
+    assert not imported.publish
+    assert CliRunner().invoke(import_command, [*arguments, "--publish"]).exit_code == 0
+    imported = read_run(kept.parent).imported
+    assert imported is not None
+    assert imported.publish
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
