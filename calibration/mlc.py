@@ -7,6 +7,7 @@ stand as they are.
 
 import hashlib
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -16,7 +17,9 @@ from pydantic import ValidationError
 
 from calibration.archives import GZIP, UNREADABLE, TooLargeError, members, opened
 from calibration.errors import EnvironmentLacksError, InputError
+from calibration.formats.mlc import read_mlc
 from calibration.model import Model
+from calibration.results.readings import Reading
 
 NAME = "Intel MLC"
 
@@ -56,10 +59,13 @@ PROGRAM = ("Linux", "mlc")
 MAX_PROGRAM_BYTES = 32 << 20
 MAX_ARCHIVE_BYTES = 256 << 20
 MAX_MEMBERS = 10_000
-"""The archive of version 3.11 has some twenty members and unpacks to a fifth of ``MAX_PROGRAM_BYTES``."""
+"""Far more than an archive with a program for each system and some texts needs."""
 
 ELF_X86_64 = 62
 """``e_machine`` of a program for x86_64, in the two bytes at 18. From elf.h."""
+
+MAX_LINES = 4_000
+"""Most lines that are read of one output: latencies of 1024 CPUs have a quarter. Each reading has all of the notes."""
 
 MAX_NOTES = 4 << 20
 """Most characters of notes that the readings of one output may have together; an ordinary one has a few hundred."""
@@ -202,6 +208,20 @@ def _form(content: bytes, path: Path) -> Literal["elf", "script"]:
 
 
 State = Literal["as_before", "put_back", "changed", "not_verified"]
+
+
+def read_output(content: bytes, argv: tuple[str, ...]) -> tuple[Reading, ...]:
+    """Return the results in what the command *argv* printed. Raises ``InputError`` where there is none, or too much."""
+    text = content.decode("utf-8", "replace")
+    if len(text.splitlines()) > MAX_LINES:
+        raise InputError(f"expected at most {MAX_LINES} lines of {NAME}, found more")
+    read = read_mlc(text, whole=True, command=shlex.join(argv))
+    if not read.readings:
+        reasons = "; ".join(each.reason for each in read.not_read)
+        raise InputError(f"expected a result in what {NAME} printed, found none{reasons and f': {reasons}'}")
+    if sum(len(note) for each in read.readings for note in each.notes) > MAX_NOTES:
+        raise InputError(f"expected fewer words beside the figures that {NAME} printed: they are not kept")
+    return read.readings
 
 
 class PrefetcherPlace(Model):

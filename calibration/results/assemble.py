@@ -2,7 +2,6 @@
 """From the records of a run to its run document."""
 
 import hashlib
-import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -13,13 +12,13 @@ from calibration.context import load
 from calibration.context.model import Context
 from calibration.errors import InputError
 from calibration.evidence import pages_proof, step_refusal
-from calibration.formats.meltdown_checker import CheckerOutput, read_output
-from calibration.formats.mlc import read_mlc
+from calibration.formats.meltdown_checker import CheckerOutput
+from calibration.formats.meltdown_checker import read_output as read_checker
 from calibration.judge import judge
 from calibration.measurements import declaration
 from calibration.measurements.base import Missing, Step
 from calibration.measurements.sut import machine_flags
-from calibration.mlc import MAX_NOTES, CommandName
+from calibration.mlc import CommandName, read_output
 from calibration.plan import Plan
 from calibration.preflight import Check
 from calibration.preflight import flags as expectation_flags
@@ -225,7 +224,7 @@ def _checker(directory: Path, run: CheckerRun) -> MeltdownChecker:
     said, reason = CheckerOutput(version=None, findings=()), run.reason
     if reason is None and run.output is not None:
         try:
-            said = read_output(_stored(directory / run.output, run.output_sha256, "what the checker printed"))
+            said = read_checker(_stored(directory / run.output, run.output_sha256, "what the checker printed"))
         except InputError as error:
             reason = str(error)
     return MeltdownChecker(**{**dict(run), "reason": reason}, version=said.version, findings=said.findings)
@@ -265,13 +264,8 @@ def _mlc_readings(directory: Path, run: MlcRun) -> tuple[Reading, ...]:
     if run.output is None:
         raise InputError("what it printed is not kept")
     content = _stored(directory / run.output, run.output_sha256, "what Intel MLC printed")
-    read = read_mlc(content.decode("utf-8", "replace"), whole=True, command=shlex.join(run.argv or ()))
-    if not read.readings:
-        reasons = "; ".join(each.reason for each in read.not_read)
-        raise InputError(f"expected a result of Intel MLC in {run.output}, found none{reasons and f': {reasons}'}")
-    if sum(len(note) for each in read.readings for note in each.notes) > MAX_NOTES:
-        raise InputError(f"expected fewer words beside its figures in {run.output}: they are not kept")
-    return tuple(each.model_copy(update={"id": f"{GUEST}.{run.command}.{each.id}"}) for each in read.readings)
+    found = read_output(content, run.argv or ())
+    return tuple(each.model_copy(update={"id": f"{GUEST}.{run.command}.{each.id}"}) for each in found)
 
 
 def _nothing(history: _History) -> NotMeasured:

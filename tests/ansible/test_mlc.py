@@ -48,7 +48,7 @@ SCRIPTS = {
 """What each SUT's stand-in does that is not as it should be; ``child`` leaves a process behind, and answers."""
 
 REASONS_OF = {
-    "garbage": "expected a result of Intel MLC in mlc/idle_latency.txt, found none",
+    "garbage": "expected a result in what Intel MLC printed, found none",
     "hangs": "it was ended: it was not over after 3 s; its last words: Measuring idle latencies",
     "fails": "expected it to end with exit code 0, found 3; its last words: need 1000 huge pages",
     "endless": "it was ended: it printed more than 131072 bytes; its last words: xxxx",
@@ -374,7 +374,7 @@ def test_prefetchers_that_stay_changed_are_shown(tmp_path: Path, monkeypatch: py
     sut = Sut({**ANSWER, "prefetchers": {"places": [place], "unread": None}}, ANSWER)
     _, runs = tried(sut, tmp_path, monkeypatch)
     assert [each.prefetchers and each.prefetchers.state for each in runs] == ["changed", "not_verified"]
-    assert "sut1: Intel MLC --idle_latency changed the prefetchers, and they could not be put back" in sut.shown
+    assert "sut1: Intel MLC --idle_latency: the prefetchers are not as they were before it" in sut.shown
 
 
 # The module

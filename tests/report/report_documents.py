@@ -183,12 +183,18 @@ def checked_document(recorded: str = "0.46.json", **changes: Any) -> RunDocument
     return run_document(names=()).model_copy(update={"meltdown_checker": checker})
 
 
-def second_document(*, publish: bool = True, prefetchers: dict[str, Any] | None = None, **changes: Any) -> RunDocument:
-    """Return a run of every kind in which the operator's Intel MLC printed what a page published of it.
+def second_document(
+    *,
+    names: tuple[str, ...] | None = None,
+    publish: bool = True,
+    prefetchers: dict[str, Any] | None = None,
+    **changes: Any,
+) -> RunDocument:
+    """Return a run of *names* (default: all) in which the operator's Intel MLC printed what a page published of it.
 
     *prefetchers* is what the SUT said of them, *changes* replaces fields of the program.
     """
-    document = run_document()
+    document = run_document(names=names)
     said = prefetchers or {
         "places": [{"where": "/dev/cpu/{0-3}/msr", "before": "0x0", "after": "0x0", "restored": None}],
         "unread": None,

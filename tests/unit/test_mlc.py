@@ -290,8 +290,8 @@ def test_output_that_was_exchanged_is_not_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("output", "reason"),
     [
-        (b"", "expected a result of Intel MLC in mlc/idle_latency.txt, found none"),
-        (b"\xff\x00garbage\n", "expected a result of Intel MLC in mlc/idle_latency.txt, found none"),
+        (b"", "expected a result in what Intel MLC printed, found none"),
+        (b"\xff\x00garbage\n", "expected a result in what Intel MLC printed, found none"),
         (b"Each iteration took - core clocks ( - ns)\n", "found none: expected clocks and a time with its unit"),
     ],
 )
@@ -301,11 +301,15 @@ def test_output_without_a_figure_is_a_reason(tmp_path: Path, output: bytes, reas
     assert reason in gone(document)[0][2]
 
 
-def test_output_whose_notes_would_grow_beyond_measure_is_not_kept(tmp_path: Path) -> None:
-    lines = [b"note %d" % each for each in range(1500)] + [b"Each iteration took 1.0 core clocks ( 9.0 ns)"] * 2000
+@pytest.mark.parametrize(
+    ("notes", "reason"),
+    [(1500, "expected fewer words beside the figures"), (2001, f"expected at most {mlc.MAX_LINES} lines")],
+)
+def test_output_whose_notes_would_grow_beyond_measure_is_not_kept(tmp_path: Path, notes: int, reason: str) -> None:
+    lines = [b"note %d" % each for each in range(notes)] + [b"Each iteration took 1.0 core clocks ( 9.0 ns)"] * 2000
     document = assembled(tmp_path, ("idle_latency", "ok", b"\n".join(lines) + b"\n"))
     assert document.readings == ()
-    assert "expected fewer words beside its figures" in gone(document)[0][2]
+    assert reason in gone(document)[0][2]
 
 
 def test_what_a_guest_lacks_makes_no_run_incomplete(tmp_path: Path) -> None:

@@ -22,9 +22,8 @@ sys.path.append(os.path.abspath(__file__ + "/../../plugin_utils"))
 from calibration_plugins import REASON_KEPT, end_with_controller
 from calibration_programs import ProgramAction
 
-from calibration.errors import CalibrationError, EnvironmentLacksError
-from calibration.formats.mlc import read_mlc
-from calibration.mlc import ARCHITECTURE, NAME, read_prefetchers, read_program
+from calibration.errors import CalibrationError, EnvironmentLacksError, InputError
+from calibration.mlc import ARCHITECTURE, NAME, read_output, read_prefetchers, read_program
 from calibration.results import store
 from calibration.results.model import MlcProgram, MlcRun
 from calibration.text import duration, message
@@ -38,19 +37,22 @@ LAST_WORDS = 300
 
 def last_words(output):
     """Return the last line of *output* where no figure can be read in it, for a reason; else nothing."""
-    text = output.decode("utf-8", "replace")
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return f"; its last words: {lines[-1][:LAST_WORDS]}" if lines and not read_mlc(text).readings else ""
+    try:
+        read_output(output, ())
+    except InputError:
+        lines = [line.strip() for line in output.decode("utf-8", "replace").splitlines() if line.strip()]
+        return f"; its last words: {lines[-1][:LAST_WORDS]}" if lines else ""
+    return ""
 
 
 def judge(answer, output):
     """Return (outcome, reason) of a command."""
     code, fault = answer.get("rc"), answer.get("fault")
+    if fault is None and code == 0:
+        return "ok", None
     words = last_words(output)
     if fault is not None:
         return "timed_out" if "not over after" in fault else "failed", f"it was ended: {fault}{words}"
-    if code == 0:
-        return "ok", None
     if code is not None and code < 0:
         return "killed", f"it was ended by signal {-code}{words}"
     return "failed", f"expected it to end with exit code 0, found {code}{words}"
@@ -90,7 +92,7 @@ class ActionModule(ProgramAction):
             how = duration(run.duration_s) if run.reason is None else f"{run.outcome.replace('_', ' ')}: {run.reason}"
             self.say(f"{command.title}, {number} of {len(commands)}: {how}", good=run.reason is None)
             if run.prefetchers is not None and run.prefetchers.state == "changed":
-                self.say(f"{command.title} changed the prefetchers, and they could not be put back", good=False)
+                self.say(f"{command.title}: the prefetchers are not as they were before it", good=False)
         return {"changed": True}
 
     def say(self, text, *, good):
@@ -138,8 +140,9 @@ class ActionModule(ProgramAction):
             self.hold(arguments["reservation"], PUT_S + arguments["lease_s"])
             found = self.install(arguments["path"], "mlc", lambda: program.content, program.sha256)[1]
         if found != program.sha256:
-            message = f"expected {NAME} with sha256 {program.sha256} on the SUT, found {found or 'none'}"
-            raise EnvironmentLacksError(message)
+            raise EnvironmentLacksError(
+                f"expected {NAME} with sha256 {program.sha256} on the SUT, found {found or 'none'}"
+            )
 
     def tried(self, command, arguments, program):
         """Run *command*; return how it ran, and what it printed.
