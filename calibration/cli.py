@@ -157,6 +157,7 @@ def main() -> None:
     """Run the command line and exit by the contract above."""
     try:
         code = calibration.main(standalone_mode=False)
+        sys.stdout.flush()
     except click.ClickException as error:
         error.show()
         code = error.exit_code
