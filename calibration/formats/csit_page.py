@@ -33,6 +33,9 @@ PLACEHOLDER: Final = re.compile(
     re.IGNORECASE,
 )
 SUT_NAME: Final = re.compile(r"\b((?:s\d{1,4}-)?(t\d{1,4})-(?:sut|tg)\d{1,4})\b", re.IGNORECASE)
+ESCAPED: Final = re.compile(r"\\(.)")
+"""A character that reStructuredText takes for itself because of the sign before it."""
+
 OWN_TITLE: Final = re.compile(r"^Calibration Data - (\S+) / (\S+)$")
 
 PUBLISHED: Final = {
@@ -127,10 +130,20 @@ def _page(text: str, blocks: Sequence[Block]) -> Published | None:
         found.append(read)
     if not found and cmdline is None and uname is None:
         return None
-    title = next((block.title for block in titles_of(text)), None)
-    own = OWN_TITLE.match((title or "").replace("\\", ""))
-    name = SUT_NAME.search(prose_of(text)) or SUT_NAME.search(uname or "")
-    facts = PageFacts(text=prose_of(text), title=title, cmdline=cmdline, uname=uname, host=None if own else name)
+    prose = prose_of(text)
+    titles = [each._replace(title=ESCAPED.sub(r"\1", each.title)) for each in titles_of(prose)]
+    title = titles[0].title if titles else None
+    own = OWN_TITLE.match(title or "")
+    name = SUT_NAME.search(prose) or SUT_NAME.search(uname or "")
+    facts = PageFacts(
+        text=prose,
+        title=title,
+        introduction="\n".join(prose.splitlines()[: titles[1].line if len(titles) > 1 else None]),
+        titles=tuple(each.title for each in titles),
+        cmdline=cmdline,
+        uname=uname,
+        host=None if own else name,
+    )
     read = _joined(found)
     named = {each.values.kind for each in read.readings} | {each.kind for each in read.not_read}
     absent = () if own else tuple(kind for kind in PUBLISHED if kind not in named)

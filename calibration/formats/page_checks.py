@@ -64,10 +64,15 @@ SWEEP_NOISE_FRACTION: Final = 0.05
 
 @dataclass(frozen=True)
 class PageFacts:
-    """What a page says besides its results; the first group of ``host`` is the name of its SUT."""
+    """What a page says besides its results; the first group of ``host`` is the name of its SUT.
+
+    ``introduction`` is the text above the first section below the title, ``titles`` are those of all sections.
+    """
 
     text: str
     title: str | None
+    introduction: str = ""
+    titles: tuple[str, ...] = ()
     cmdline: str | None = None
     uname: str | None = None
     host: re.Match[str] | None = None
@@ -75,7 +80,7 @@ class PageFacts:
 
 def page_inconsistencies(facts: PageFacts, readings: Sequence[Reading]) -> Iterator[Inconsistency]:
     """Yield what in *facts* and *readings* of one page contradicts itself."""
-    yield from _references(facts.text)
+    yield from _references(facts)
     yield from _kernel(facts)
     yield from _machine(facts)
     for reading in readings:
@@ -91,14 +96,15 @@ def page_inconsistencies(facts: PageFacts, readings: Sequence[Reading]) -> Itera
     yield from _sizes(facts, readings)
 
 
-def _references(text: str) -> Iterator[Inconsistency]:
+def _references(facts: PageFacts) -> Iterator[Inconsistency]:
+    text = facts.text
     for match in PLACEHOLDER_PROSE.finditer(text):
         yield inconsistency("PLACEHOLDER", "text", f"found {match[0].strip()!r}")
     for match in INCLUDE.finditer(text):
         yield inconsistency("NOT_GIVEN", "include", f"the page includes {match[1]}, which is not part of it")
     for match in REFERENCE.finditer(text):
         name = " ".join(match[1].split())
-        if f".. _{name}:" not in text:
+        if f".. _{name}:" not in text and name not in facts.titles:
             yield inconsistency("NOT_GIVEN", "reference", f"the page refers to {name!r} and does not say where it is")
     if said := CLAIM.search(text):
         claim = " ".join(said[0].split())
@@ -138,7 +144,7 @@ def _kernel(facts: PageFacts) -> Iterator[Inconsistency]:
 
 
 def _machine(facts: PageFacts) -> Iterator[Inconsistency]:
-    named = next((each for text in (facts.title or "", facts.text) if (each := _named(text)) is not None), None)
+    named = next((each for text in (facts.title or "", facts.introduction) if (each := _named(text)) is not None), None)
     if named is None:
         return
     vendor, architecture = named

@@ -106,7 +106,9 @@ def test_a_page_that_is_imported_again_gives_the_same_values(nodes: int, cpus: i
     document = document_of(nodes, cpus, factor)
     again = read_published(render(as_bytes(document)).text)
     assert (again.testbed, again.sut) == (document.run.testbed, document.run.sut)
+    assert again.title == f"Calibration Data - {document.run.testbed} / {document.run.sut}"
     assert again.read.not_read == ()
+    assert {each.code for each in again.read.inconsistencies} <= {"ORDER", "SIZES_CONTRADICT", "COLUMNS_CONTRADICT"}
     measured: dict[str, list[dict[str, Any]]] = {}
     for each in document.model_dump(mode="json")["measurements"]:
         measured.setdefault(each["kind"], []).append(expected(each["values"]))
