@@ -76,7 +76,6 @@ class Published(Model):
 class Block(NamedTuple):
     """One command of a literal block and what it printed; ``whole`` tells whether its end was seen."""
 
-    title: str | None
     command: str | None
     output: str
     whole: bool
@@ -234,9 +233,7 @@ def _literal(lines: Sequence[str]) -> Iterator[tuple[int, int]]:
 def blocks_of(text: str) -> Iterator[Block]:
     """Yield the commands in the literal blocks of *text* with their outputs, in order."""
     lines = text.expandtabs().splitlines()
-    titles = {each.line: each.title for each in titles_of(text)}
     for first, end in _literal(lines):
-        title = next((titles[place] for place in range(first - 1, -1, -1) if place in titles), None)
         body = textwrap.dedent("\n".join(lines[first:end])).splitlines()
         whole = end < len(lines) or text.endswith("\n") or any(not line.strip() for line in body[-1:])
         starts = [place for place, line in enumerate(body) if line.startswith(("$ ", "# "))]
@@ -244,7 +241,7 @@ def blocks_of(text: str) -> Iterator[Block]:
             output = "\n".join(body[start + 1 : stop])
             command = None if start < 0 else body[start][2:].strip()
             if command is not None or output.strip():
-                yield Block(title, command, output, whole or stop < len(body))
+                yield Block(command, output, whole or stop < len(body))
 
 
 def prose_of(text: str) -> str:
