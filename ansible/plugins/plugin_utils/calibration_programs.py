@@ -150,6 +150,6 @@ class ProgramAction(SutAction):
         with self.asking(f"{what} could not be started", limit_s):
             self.hold(reservation, limit_s + lease_s)
             answer = self.ask(module, {**arguments, "timeout_s": timeout_s})
-        if "output" not in answer:  # not by "failed": a newer ansible-core says so of every exit code but 0
+        if answer.get("failed") and "output" not in answer:  # "failed" alone a newer ansible-core says of any rc but 0
             raise EnvironmentLacksError(answer.get("msg") or f"{what} could not be started")
         return answer
