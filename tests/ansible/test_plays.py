@@ -59,6 +59,19 @@ exec /bin/sh -c "$command"
 """
 
 
+HASTY_SSH = """#!/bin/sh
+# Stands for ssh that refuses the SUT's key, and that has, the first time, not ended yet when its input is closed.
+[ "$1" = -V ] || [ "$#" -lt 3 ] && exit 0
+if mkdir {log} 2>/dev/null; then
+    exec 0<&-
+    sleep 1
+    exit 255
+fi
+echo 'Host key verification failed.' >&2
+exit 255
+"""
+
+
 def over(lab: Lab, name: str, script: str, **places: Path) -> dict[str, Any]:
     """Return the variables of a SUT that is reached through a stand-in for ssh."""
     ssh = lab.directory / name
@@ -79,6 +92,7 @@ def test_suts_that_cannot_be_measured_have_documents_and_pages_that_say_why(lab:
     hosts = {
         "broken": {"calibration_remote_base": str(lab.directory / "missing")},
         "lost": {"ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": 1},
+        "hasty": over(lab, "hasty-ssh", HASTY_SSH, log=lab.directory / "hasty"),
         "good": {},
     }
     ended = calibrate(lab, inventory_of(lab, hosts))
@@ -87,12 +101,15 @@ def test_suts_that_cannot_be_measured_have_documents_and_pages_that_say_why(lab:
     assert {name: document.run.status for name, document in found.items()} == {
         "broken": "not_begun",
         "lost": "not_begun",
+        "hasty": "not_begun",
         "good": "complete",
     }
     assert len({document.run.id for document in found.values()}) == 1
     (gone,) = found["lost"].not_measured
     assert "Connection refused" in gone.reason
     assert found["lost"].context is None
+    (gone,) = found["hasty"].not_measured
+    assert "Host key verification failed" in gone.reason
     (gone,) = found["broken"].not_measured
     assert "found nothing" in gone.reason
     assert [each.outcome for each in found["broken"].attempts[0].checks if each.effect == "blocking"].count("met") > 0

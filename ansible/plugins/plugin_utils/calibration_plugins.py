@@ -305,12 +305,23 @@ class SutAction(CalibrationAction):
     def ask(self, module, arguments):
         """Return what *module* of this project answers on the SUT, without anything that is not documented."""
         try:
-            with self.bounded(UNDERSTANDING):
-                answer = self._execute_module(module_name=module, module_args=arguments, task_vars=self.task_vars)
+            try:
+                answer = self.execute(module, arguments)
+            except AnsibleConnectionFailure as error:
+                # ssh had closed its end before it had the module, and had not ended yet: Ansible then does not wait for
+                # what ssh says of it. Nothing ran, and in most cases ssh has its reason still.
+                if not isinstance(error.__cause__, BrokenPipeError):
+                    raise
+                answer = self.execute(module, arguments)
         except AnsibleConnectionFailure as error:
             # A failure, unlike a SUT that is unreachable to Ansible, is followed by its reason, its document, its page.
             raise SutError(f"not reachable: {error}") from error
         return trimmed(answer, documented(module))
+
+    def execute(self, module, arguments):
+        """Return all that *module* answers on the SUT."""
+        with self.bounded(UNDERSTANDING):
+            return self._execute_module(module_name=module, module_args=arguments, task_vars=self.task_vars)
 
     @staticmethod
     def said(answer):
