@@ -509,9 +509,8 @@ static void judge_train(struct outcome *outcome, const struct scene *scene, cons
 		outcome->length_ns = clock_ns(busy + extra);
 		if (fabs(extra) > most)
 			judge(outcome, least <= most + cost->spread ? VERDICT_INCONCLUSIVE : VERDICT_MISSED,
-			      "expected a median length of %.0f ns, found %.0f, of the undisturbed %.0f; an empty interruption's "
-			      "cost "
-			      "spreads by %.0f ns",
+			      "expected a median length of %.0f ns, found %.0f, of the undisturbed %.0f; "
+			      "an empty interruption's cost spreads by %.0f ns",
 			      trains[outcome->train].busy_ns, outcome->length_ns, clock_ns(busy + least),
 			      outcome->overhead_spread_ns);
 	}
