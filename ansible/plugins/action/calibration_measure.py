@@ -43,7 +43,7 @@ from calibration_plugins import (
 from calibration.errors import CalibrationError
 from calibration.reservation import REASONS, Reservation, guarded
 from calibration.results import store
-from calibration.text import duration, message
+from calibration.text import duration
 
 ANSWER_BYTES = 16 << 20
 """Most characters that a step may print: the longest document of a machine with 1024 CPUs has a quarter of that."""
@@ -193,14 +193,9 @@ class ActionModule(SutAction):
             self.say(
                 f"step {number} of {len(steps)}: {step.title}: "
                 + (how if outcome == "ok" else f"{outcome.replace('_', ' ')}: {reason}"),
-                good=outcome == "ok",
+                None if outcome == "ok" else C.COLOR_ERROR,
             )
         return {"changed": True, "steps": ended}
-
-    def say(self, text, *, good):
-        """Show *text* about the SUT to whoever watches; a result is seen only when the task is over."""
-        name = self.task_vars["inventory_hostname"]
-        self._display.display(message(f"{name}: {text}"), color=None if good else C.COLOR_ERROR)
 
     def tried(self, step, arguments):
         """Run *step*, record how it ended, and return that: outcome, reason and duration in s."""

@@ -27,7 +27,6 @@ from calibration.errors import CalibrationError, EnvironmentLacksError, InputErr
 from calibration.formats.meltdown_checker import ENDED_WELL
 from calibration.results import store
 from calibration.results.model import CheckerRun
-from calibration.text import message
 
 MAX_SCRIPT_BYTES = 4 << 20
 """The script has a tenth of this; what is longer is another file."""
@@ -71,8 +70,7 @@ class ActionModule(ProgramAction):
         )
         store.record_checker(directory, run, output)
         if reason:
-            said = f"{self.task_vars['inventory_hostname']}: the Spectre and Meltdown checker has no answer: {reason}"
-            self._display.display(message(said), color=C.COLOR_WARN)
+            self.say(f"the Spectre and Meltdown checker has no answer: {reason}", C.COLOR_WARN)
         return {"changed": True}
 
     def printed(self, arguments):

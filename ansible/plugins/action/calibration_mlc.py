@@ -26,7 +26,7 @@ from calibration.errors import CalibrationError, EnvironmentLacksError, InputErr
 from calibration.mlc import ARCHITECTURE, NAME, read_output, read_prefetchers, read_program
 from calibration.results import store
 from calibration.results.model import MlcProgram, MlcRun
-from calibration.text import duration, message
+from calibration.text import duration
 
 PUT_S = 300.0
 """Until the SUT is given up that does not take the program, which has some megabytes."""
@@ -90,15 +90,11 @@ class ActionModule(ProgramAction):
             run, output = self.tried(command, arguments, program)
             store.record_mlc_command(directory, run, output)
             how = duration(run.duration_s) if run.reason is None else f"{run.outcome.replace('_', ' ')}: {run.reason}"
-            self.say(f"{command.title}, {number} of {len(commands)}: {how}", good=run.reason is None)
+            color = None if run.reason is None else C.COLOR_WARN
+            self.say(f"{command.title}, {number} of {len(commands)}: {how}", color)
             if run.prefetchers is not None and run.prefetchers.state == "changed":
-                self.say(f"{command.title}: the prefetchers are not as they were before it", good=False)
+                self.say(f"{command.title}: the prefetchers are not as they were before it", C.COLOR_WARN)
         return {"changed": True}
-
-    def say(self, text, *, good):
-        """Show *text* about the SUT to whoever watches."""
-        name = self.task_vars["inventory_hostname"]
-        self._display.display(message(f"{name}: {text}"), color=None if good else C.COLOR_WARN)
 
     def prepared(self, arguments, directory):
         """Record the program, put on the SUT, and return it; None, with the reason recorded, where that cannot be."""
@@ -121,7 +117,7 @@ class ActionModule(ProgramAction):
             self.put(arguments, program)
         except CalibrationError as error:
             program, reason = None, str(error)[:REASON_KEPT]
-            self.say(f"{NAME} is not run: {reason}", good=not planned)
+            self.say(f"{NAME} is not run: {reason}", C.COLOR_WARN if planned else None)
         record = MlcProgram(
             started_at=started_at,
             archive=archive.name,

@@ -27,6 +27,7 @@ if ROOT not in sys.path:
 
 from calibration.errors import CalibrationError, EnvironmentLacksError
 from calibration.preflight import Check
+from calibration.text import message
 from calibration.tuning import Change
 
 
@@ -322,6 +323,10 @@ class SutAction(CalibrationAction):
         """Return all that *module* answers on the SUT."""
         with self.bounded(UNDERSTANDING):
             return self._execute_module(module_name=module, module_args=arguments, task_vars=self.task_vars)
+
+    def say(self, text, color=None):
+        """Show *text* about the SUT to whoever watches; a result is seen only when the task is over."""
+        self._display.display(message(f"{self.task_vars['inventory_hostname']}: {text}"), color=color)
 
     @staticmethod
     def said(answer):
