@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from calibration.measurements import declaration
 from calibration.measurements.base import Metric
 from calibration.mlc import NAME, State
+from calibration.report.environment import Fact
 from calibration.results.model import GUEST, Mlc, MlcRun, RunDocument
 from calibration.results.readings import Reading
 
@@ -22,14 +23,6 @@ STATES: dict[State, str] = {
     "changed": "NOT as they were",
     "not_verified": "could not be read, so not verified",
 }
-
-
-@dataclass(frozen=True)
-class Condition:
-    """One line of a table of facts."""
-
-    name: str
-    value: str | None
 
 
 @dataclass(frozen=True)
@@ -54,7 +47,7 @@ class SideBySide:
     mlc: Mlc
     figures: int
     changed: tuple[str, ...]
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[Fact, ...] = ()
     commands: tuple[MlcRun, ...] = ()
     lines: tuple[Line, ...] = ()
     more_lines: int = 0
@@ -73,11 +66,8 @@ def side_by_side(document: RunDocument, huge_pages: str | None) -> SideBySide | 
         return None
     readings = [each for each in document.readings if each.id.startswith(f"{GUEST}.")]
     changed = tuple(
-        f"{place.where} was {place.before} before --{run.command} and is {place.restored or place.after} since"
-        for run in mlc.commands
-        if run.prefetchers is not None
-        for place in run.prefetchers.places
-        if place.state == "changed"
+        f"{place.where} was {place.before} before --{command} and is {place.restored or place.after} since"
+        for command, place in mlc.changed_prefetchers
     )
     if not mlc.publish:
         return SideBySide(mlc=mlc, figures=len(readings), changed=changed)
@@ -124,17 +114,17 @@ def _line(theirs: Metric, ours: Metric | None, valid: bool) -> Line:
     )
 
 
-def conditions(mlc: Mlc, readings: list[Reading], huge_pages: str | None) -> list[Condition]:
+def conditions(mlc: Mlc, readings: list[Reading], huge_pages: str | None) -> list[Fact]:
     """Return what MLC's figures depend on."""
     users = dict.fromkeys(run.user_id for run in mlc.commands if run.user_id is not None)
     return [
-        Condition("Program", ", ".join(dict.fromkeys(each.instrument for each in readings)) or None),
-        Condition("Archive", f"{mlc.archive}, sha256 {mlc.archive_sha256}"),
-        Condition("Program, sha256", mlc.program_sha256),
-        Condition("Form", "a SCRIPT, which may print anything" if mlc.form == "script" else "a program for x86_64"),
-        Condition("Ran as", ", ".join("root" if each == 0 else f"user id {each}" for each in users) or None),
-        Condition("Huge pages of the SUT", huge_pages),
-        Condition("Prefetchers", _prefetchers(mlc)),
+        Fact("Program", ", ".join(dict.fromkeys(each.instrument for each in readings)) or None),
+        Fact("Archive", f"{mlc.archive}, sha256 {mlc.archive_sha256}"),
+        Fact("Program, sha256", mlc.program_sha256),
+        Fact("Form", "a SCRIPT, which may print anything" if mlc.form == "script" else "a program for x86_64"),
+        Fact("Ran as", ", ".join("root" if each == 0 else f"user id {each}" for each in users) or None),
+        Fact("Huge pages of the SUT", huge_pages),
+        Fact("Prefetchers", _prefetchers(mlc)),
     ]
 
 

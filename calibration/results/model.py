@@ -18,7 +18,7 @@ from calibration.evidence import PagesProof
 from calibration.formats.meltdown_checker import Finding
 from calibration.measurements import registry
 from calibration.measurements.base import Metric, Missing, Values
-from calibration.mlc import CommandName, Prefetchers
+from calibration.mlc import CommandName, PrefetcherPlace, Prefetchers
 from calibration.model import Model, UtcTime
 from calibration.plan import Plan
 from calibration.preflight import Check
@@ -167,6 +167,17 @@ class Mlc(MlcProgram):
     """The same, with the commands that ran."""
 
     commands: tuple[MlcRun, ...]
+
+    @property
+    def changed_prefetchers(self) -> tuple[tuple[CommandName, PrefetcherPlace], ...]:
+        """The places of prefetchers that are not as they were, each with the command that ran in between."""
+        return tuple(
+            (run.command, place)
+            for run in self.commands
+            if run.prefetchers is not None
+            for place in run.prefetchers.places
+            if place.state == "changed"
+        )
 
 
 class Measurement(Model):

@@ -71,10 +71,8 @@ def summary(directory, document):
             if each.restored != each.before
         ]
         + [
-            f"prefetchers at {place.where}: {place.before} before Intel MLC --{each.command}, then {place.after}"
-            for each in (document.mlc.commands if document.mlc else ())
-            for place in (each.prefetchers.places if each.prefetchers else ())
-            if place.state == "changed"
+            f"prefetchers at {place.where}: {place.before} before Intel MLC --{command}, then {place.after}"
+            for command, place in (document.mlc.changed_prefetchers if document.mlc else ())
         ],
         "failed_verdicts": [
             f"{each.name}: {each.reason}" for each in document.verdicts if each.outcome in ("fail", "invalid")
