@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import ansible.module_utils
@@ -200,3 +200,17 @@ def load_plugin(kind: str, name: str) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+class StandIn:
+    """For a plugin what Ansible gives it: a SUT whose reservation is answered with the exit code *held*."""
+
+    def __init__(self, held: int) -> None:
+        self.held = held
+        self.task_vars = {"inventory_hostname": "sut1"}
+        self.shown: list[str] = []
+        self._display = SimpleNamespace(display=lambda text, color: self.shown.append(text))  # noqa: ARG005 - as Ansible calls it
+        self._connection = SimpleNamespace(close=lambda: None)
+
+    def _low_level_execute_command(self, _command: str) -> dict[str, Any]:
+        return {"rc": self.held, "stdout": "", "stderr": ""}

@@ -10,13 +10,12 @@ import sys
 import time
 from datetime import UTC, datetime
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from ansible.errors import AnsibleConnectionFailure
 from ansible.module_utils.testing import patch_module_args
-from support import PATIENCE_S, ROOT, Ended, Lab, calibrate, inventory_of, load_plugin, processes_of
+from support import PATIENCE_S, ROOT, Ended, Lab, StandIn, calibrate, inventory_of, load_plugin, processes_of
 
 from calibration.reservation import NOT_RESERVED, REASONS
 from calibration.results import store
@@ -139,20 +138,13 @@ ANSWER = {
 }
 
 
-class Sut(PLUGIN.ActionModule):  # type: ignore[misc,name-defined]
+class Sut(StandIn, PLUGIN.ActionModule):  # type: ignore[misc,name-defined]
     """The plugin on a SUT that answers with what it is given."""
 
     def __init__(self, answer: Any, *, held: int = 0) -> None:
+        super().__init__(held)
         self.answer = answer
-        self.held = held
         self.asked = 0
-        self.task_vars = {"inventory_hostname": "sut1"}
-        self.shown: list[str] = []
-        self._display = SimpleNamespace(display=lambda text, color: self.shown.append(text))  # noqa: ARG005 - as Ansible calls it
-        self._connection = SimpleNamespace(close=lambda: None)
-
-    def _low_level_execute_command(self, _command: str) -> dict[str, Any]:  # type: ignore[override]
-        return {"rc": self.held, "stdout": "", "stderr": ""}
 
     def ask(self, module: str, arguments: dict[str, Any]) -> dict[str, Any]:
         assert module == "sut_meltdown_checker"

@@ -14,13 +14,12 @@ import tarfile
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from ansible.errors import AnsibleConnectionFailure
 from ansible.module_utils.testing import patch_module_args
-from support import HERE, ROOT, Ended, Lab, calibrate, inventory_of, load_plugin, processes_of
+from support import HERE, ROOT, Ended, Lab, StandIn, calibrate, inventory_of, load_plugin, processes_of
 
 from calibration.mlc import read_prefetchers
 from calibration.reservation import NOT_RESERVED, REASONS
@@ -242,21 +241,14 @@ ANSWER = {
 }
 
 
-class Sut(PLUGIN.ActionModule):  # type: ignore[misc,name-defined]
+class Sut(StandIn, PLUGIN.ActionModule):  # type: ignore[misc,name-defined]
     """The plugin on a SUT that answers with what it is given, one answer after another."""
 
     def __init__(self, *answers: Any, held: int = 0, installed: str | None = None) -> None:
+        super().__init__(held)
         self.answers = list(answers)
-        self.held = held
         self.installed = installed
         self.asked: list[dict[str, Any]] = []
-        self.task_vars = {"inventory_hostname": "sut1"}
-        self.shown: list[str] = []
-        self._display = SimpleNamespace(display=lambda text, color: self.shown.append(text))  # noqa: ARG005 - as Ansible calls it
-        self._connection = SimpleNamespace(close=lambda: None)
-
-    def _low_level_execute_command(self, _command: str) -> dict[str, Any]:  # type: ignore[override]
-        return {"rc": self.held, "stdout": "", "stderr": ""}
 
     def install(self, _directory: str, name: str, content: Callable[[], bytes], sha256: str) -> tuple[bool, str | None]:
         assert (name, content()) == ("mlc", STAND_IN.read_bytes())
