@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Verdicts of a night: what one check says of one metric of one SUT."""
+
+from datetime import date
+from typing import Literal
+
+from calibration.model import Model
+
+Check = Literal["limits", "drift", "spread", "bimodal", "homogeneity", "missing"]
+"""``limits``: within the bounds that were accepted or set. ``drift``: the level is what it was. ``spread``: so is how
+much it differs from night to night. ``bimodal``: it has one level, and does not flip between two. ``homogeneity``: it
+is what the testbed's other SUTs of the kind have. ``missing``: there is a valid figure of tonight."""
+
+Outcome = Literal["pass", "fail", "no_reference"]
+"""``no_reference``: there is nothing to judge by, or too little to tell; that is no pass."""
+
+
+class ContextChange(Model):
+    """One fact of the machine that is another than it was: ``night`` is the first with the new one.
+
+    Beside a verdict on homogeneity ``before`` is what the testbed's other SUTs have and ``after`` what this one has.
+    ``None`` where it was not known.
+    """
+
+    fact: str
+    before: str | None
+    after: str | None
+    night: date
+
+
+class Waived(Model):
+    """The waiver that a failure is excused by: who said so, why, and until which night, that night included."""
+
+    reason: str
+    by: str
+    until: date
+
+
+class NightVerdict(Model):
+    """What *check* says of *metric* on *night*.
+
+    ``value`` is tonight's figure in ``unit``, for the check ``drift`` the level now and for ``spread`` the relative
+    standard deviation now; ``None`` where there is none. ``bound`` is the range it should be within, an end ``None``
+    where it is open. ``interval`` is that of the value or, where a change was found, of its size relative to what was
+    before (0.1 is 10 % more). ``since`` is the first night of what is wrong. ``run_id`` is ``None`` where the SUT has
+    no run tonight; of the check ``missing``, ``metric`` is ``run`` where the SUT was not measured at all. A failure
+    that is waived has the outcome ``pass`` and says so in ``waiver`` and ``reason``.
+    """
+
+    testbed: str
+    sut: str
+    run_id: str | None
+    night: date
+    metric: str
+    check: Check
+    outcome: Outcome
+    value: float | None
+    unit: str | None
+    bound: tuple[float | None, float | None] | None
+    interval: tuple[float, float] | None
+    since: date | None
+    context_changes: tuple[ContextChange, ...]
+    reason: str
+    waiver: Waived | None
