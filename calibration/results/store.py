@@ -27,7 +27,6 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from calibration import __version__
 from calibration.context import load
-from calibration.context.cpulists import format_cpulist
 from calibration.context.model import Context
 from calibration.errors import EnvironmentLacksError, InputError
 from calibration.judge.limits import Limit
@@ -37,6 +36,7 @@ from calibration.model import Model, UtcTime
 from calibration.plan import Plan, make_plan
 from calibration.preflight import Check, refusal
 from calibration.profiles import load_profile
+from calibration.results.facts import facts, other_facts
 from calibration.results.model import CheckerRun, Kernels, MlcProgram, MlcRun, OtherRun, RunDocument
 from calibration.results.references import FOLDER, kept_shape
 from calibration.tuning import Change
@@ -53,6 +53,19 @@ MAX_RECORDS_BYTES = 256 * 1024 * 1024
 
 SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 """What a testbed, SUT or run identifier may look like: it becomes a directory's name."""
+
+
+UNCHANGING = (
+    "processor",
+    "microcode",
+    "BIOS",
+    "CPUs",
+    "cores",
+    "nodes",
+    "distances between nodes",
+    "isolated CPUs",
+)
+"""The facts that no run changes and that hold for all of its figures. Kernel and command line do too, to the letter."""
 
 
 class StartRecord(Model):
@@ -426,34 +439,20 @@ def remaining(directory: Path, plan: Plan) -> Plan:
 
 
 def differences(before: Context, now: Context) -> list[str]:
-    """Return in what the SUT of *now* is another than that of *before*, as far as figures depend on it.
+    """Return in what the SUT of *now* is another than that of *before*, on which no run can go on.
 
-    How much memory is free, the load and the boot may differ.
+    How much memory is free, the load and the boot may differ, and so may what a run itself tunes.
     """
 
-    def facts(context: Context) -> dict[str, str]:
-        firmware, topology, isolation = context.firmware, context.topology, context.isolation
+    def identity(context: Context) -> dict[str, str]:
+        known = facts(context, None)
         return {
             "kernel": str(context.capture.uname),
             "kernel command line": "none" if context.cmdline is None else context.cmdline.text.strip(),
-            "processor": "; ".join(
-                f"{each.vendor} {each.name} {each.family} {each.model} {each.stepping}"
-                for each in context.processor.models
-            ),
-            "microcode": ", ".join(str(each.microcode) for each in context.processor.models),
-            "BIOS": f"{firmware.bios_vendor} {firmware.bios_version} {firmware.bios_date}",
-            "CPUs": format_cpulist(context.online_cpus),
-            "cores": f"{len(topology.cores)} with {topology.threads_per_core} threads each",
-            "nodes": "; ".join(
-                f"{node.id}: CPUs {format_cpulist(node.cpus)}{'' if node.memory_bytes else ', without memory'}"
-                for node in context.nodes
-            ),
-            "distances between nodes": str(context.distances),
-            "isolated CPUs": f"{format_cpulist(isolation.isolated)} (tickless: {format_cpulist(isolation.nohz_full)})",
+            **{name: known[name] for name in UNCHANGING},
         }
 
-    first, second = facts(before), facts(now)
-    return [f"{name}: expected {first[name]}, found {second[name]}" for name in first if first[name] != second[name]]
+    return other_facts(identity(before), identity(now))
 
 
 def record_reason(
