@@ -35,9 +35,17 @@ class Cause(Model):
 CAUSES: Final = (
     Cause(facts="kernel bytes", metrics=_ALL, reason="it is the instrument that is another, not the SUT"),
     Cause(facts="processor", metrics=_ALL, reason="it is another machine"),
-    Cause(facts="DIMMs", metrics=_MEMORY, reason="their number, ranks and speed are the memory's channels and timing"),
+    Cause(
+        facts="DIMMs|memory",
+        metrics=_MEMORY,
+        reason="their number, ranks and speed are the memory's channels and timing",
+    ),
     Cause(facts="isolated CPUs", metrics=r"jitter\..*", reason="what else the kernel runs on a measured core"),
-    Cause(facts="turbo|governor", metrics=_CORE, reason="sets the clock by which a core does everything"),
+    Cause(
+        facts="turbo|governor|frequency limits|frequency driver",
+        metrics=_CORE,
+        reason="sets the clock by which a core does everything",
+    ),
     Cause(facts=CLOCK, metrics=_CORE, reason="it was measured, and a core does everything by its clock"),
     Cause(facts="microcode|vulnerabilities", metrics=_TIMES, reason="mitigations lengthen accesses and interruptions"),
     Cause(facts="idle states", metrics=_TIMES, reason="a core that slept wakes late, and to colder caches"),
@@ -51,7 +59,9 @@ CAUSES: Final = (
         metrics=r"jitter\..*|core_frequency\..*|.*_mb_s",
         reason="siblings share a core, and traffic comes from as many threads as there are CPUs",
     ),
-    Cause(facts="transparent huge pages", metrics=_MEMORY, reason="how often an address is looked up in page tables"),
+    Cause(
+        facts="(?:transparent )?huge pages", metrics=_MEMORY, reason="how often an address is looked up in page tables"
+    ),
     Cause(
         facts="NUMA balancing", metrics=rf"jitter\..*|{_MEMORY}", reason="it unmaps and moves pages while they are used"
     ),
@@ -67,15 +77,15 @@ CAUSES: Final = (
     Cause(facts="kernel", metrics=_ALL, reason="scheduler, placement of pages, drivers of clock and idle states"),
     Cause(facts="kernel command line", metrics=_ALL, reason="settings of memory and pages may stand there"),
     Cause(
-        facts=rf"turbo|governor|{CLOCK}",
+        facts=rf"turbo|governor|frequency limits|frequency driver|{CLOCK}",
         metrics=_MEMORY,
         reason="part of every access to memory passes through clocked caches",
     ),
 )
 """The nearest cause first: of several facts that changed, the one whose row comes first is told first."""
 
-_BOOT_WORDS: Final = re.compile(r"(?:BOOT_IMAGE|initrd|root|resume|ip|hostname|systemd\.hostname|rd\.[a-z.]+)=\S*")
-"""Words of a kernel command line that say from where and as whom one machine boots: each has its own."""
+NOT_KNOWN: Final = "not known"
+"""The text of a fact that the capture does not say."""
 
 
 def context_changes(before: NightRun, after: NightRun) -> tuple[ContextChange, ...]:
@@ -84,38 +94,35 @@ def context_changes(before: NightRun, after: NightRun) -> tuple[ContextChange, .
     A fact that one of them does not know is among them, with ``None`` on that side.
     """
     return tuple(
-        ContextChange(fact=fact, before=before.facts.get(fact), after=after.facts.get(fact), night=after.night)
+        ContextChange(fact=fact, before=fact_of(before, fact), after=fact_of(after, fact), night=after.night)
         for fact in dict.fromkeys((*after.facts, *before.facts))
-        if before.facts.get(fact) != after.facts.get(fact)
+        if fact_of(before, fact) != fact_of(after, fact)
     )
 
 
 def differences_from(own: NightRun, others: Sequence[NightRun]) -> tuple[ContextChange, ...]:
     """Return the facts in which *own* differs from what most of *others*, SUTs beside it, have.
 
-    Names of hosts and of what they boot from are left out of the comparison. A fact that at least half of the others
-    share with *own* is no difference, nor is one that *own* or all others do not know. ``before`` is what most of the
-    others have (of several equally common the first), ``after`` what *own* has.
+    A fact that at least half of the others share with *own* is no difference, nor is one that *own* or all others do
+    not know. ``before`` is what most of the others have (of several equally common the first), ``after`` what *own*
+    has.
     """
     return tuple(_differences(own, others))
 
 
 def _differences(own: NightRun, others: Sequence[NightRun]) -> Iterator[ContextChange]:
-    for fact, text in own.facts.items():
-        known = [each.facts[fact] for each in others if fact in each.facts]
-        texts = [_shared(fact, each) for each in known]
-        if not known or 2 * texts.count(_shared(fact, text)) >= len(texts):
-            continue
-        usual, _ = Counter(texts).most_common(1)[0]
-        yield ContextChange(fact=fact, before=known[texts.index(usual)], after=text, night=own.night)
+    for fact in own.facts:
+        text = fact_of(own, fact)
+        known = [each for each in (fact_of(other, fact) for other in others) if each is not None]
+        if text is not None and 2 * known.count(text) < len(known):
+            ((usual, _),) = Counter(known).most_common(1)
+            yield ContextChange(fact=fact, before=usual, after=text, night=own.night)
 
 
-@cache
-def _shared(fact: str, text: str) -> str:
-    """Return *text* without what every machine has for itself."""
-    if fact == "kernel":  # as uname -a prints it: the second word is the name of the host
-        return re.sub(r"^(Linux) \S+", r"\1", text)
-    return " ".join(_BOOT_WORDS.sub("", text).split()) if fact == "kernel command line" else text
+def fact_of(run: NightRun, fact: str) -> str | None:
+    """Return what *run* says of *fact*; ``None`` where it is not known."""
+    text = run.facts.get(fact)
+    return None if text == NOT_KNOWN else text
 
 
 def likely(changes: Sequence[ContextChange], metric: str) -> tuple[ContextChange, ...]:

@@ -11,8 +11,8 @@ from calibration.measurements import registry
 from calibration.results.history import NightRun
 
 FACTS = {
-    "kernel": "Linux sut1 6.1.0 #1 SMP x86_64 GNU/Linux",
-    "kernel command line": "BOOT_IMAGE=/boot/vmlinuz root=UUID=1 ro isolcpus=2-7",
+    "kernel": "Linux 6.1.0 #1 SMP x86_64",
+    "kernel command line": "ro isolcpus=2-7",
     "microcode": "0x1",
     "BIOS": "Maker 1.0",
     "DIMMs": "8 x 32 GB at 4800 MT/s",
@@ -44,6 +44,8 @@ def test_a_fact_that_one_night_does_not_know_is_told_with_none_and_suspected_las
     assert [(each.fact, each.after) for each in changes] == [("microcode", "0x2"), ("DIMMs", None)]
     assert [each.fact for each in likely(changes, "max_bandwidth.reads.bandwidth_mb_s")] == ["microcode", "DIMMs"]
     assert context_changes(run(without), run(FACTS))[0].before is None
+    assert context_changes(run({**FACTS, "DIMMs": "not known"}), run(FACTS))[0].before is None
+    assert context_changes(run({**FACTS, "DIMMs": "not known"}), run(without)) == ()
 
 
 @pytest.mark.parametrize(
@@ -93,22 +95,11 @@ def test_a_sut_is_held_against_what_most_of_the_others_have() -> None:
     assert (found.fact, found.before, found.after) == ("microcode", "0x1", "0x2")
 
 
-def test_hosts_and_what_they_boot_from_are_no_difference_but_other_words_of_the_command_line_are() -> None:
-    def named(name: str, words: str = "ro isolcpus=2-7") -> NightRun:
-        line = f"BOOT_IMAGE=/boot/vmlinuz-{name} root=UUID={name} {words}"
-        kernel = FACTS["kernel"].replace("sut1", name)
-        return run({**FACTS, "kernel": kernel, "kernel command line": line}, sut=name)
-
-    others = [named("sut2"), named("sut3")]
-    assert differences_from(named("sut1"), others) == ()
-    (found,) = differences_from(named("sut1", "ro isolcpus=2-7 nosmt"), others)
-    assert found.fact == "kernel command line"
-    older = run({**named("sut1").facts, "kernel": "Linux sut1 5.10.0 #1 SMP x86_64 GNU/Linux"})
-    assert [each.fact for each in differences_from(older, others)] == ["kernel"]
-
-
 def test_what_half_of_the_others_have_too_or_nobody_knows_is_no_difference() -> None:
     others = [run(FACTS, sut="sut2"), run({**FACTS, "BIOS": "Maker 2.0"}, sut="sut3")]
     assert differences_from(run({**FACTS, "BIOS": "Maker 2.0"}), others) == ()
     assert differences_from(run({**FACTS, "governor": "performance"}), others) == ()
+    assert differences_from(run({**FACTS, "DIMMs": "not known"}), others) == ()
+    unknown = [run({**FACTS, "DIMMs": "not known"}, sut="sut2"), run({**FACTS, "DIMMs": "16 x 32 GB"}, sut="sut3")]
+    assert [each.before for each in differences_from(run(FACTS), unknown)] == ["16 x 32 GB"]
     assert differences_from(run(FACTS), []) == ()
