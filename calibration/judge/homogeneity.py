@@ -5,25 +5,26 @@ SUTs of one processor model are compared, metric by metric, as logarithms: a dif
 that of its current stretch of nights; how sure it is follows from how much its nights differ. It is held against the
 median of the other SUTs, of two middle ones the nearer, so that one odd SUT makes no other look odd. A SUT is an
 outlier where its level differs from that median by more than the tolerance, and would by chance hardly do so: the
-hypothesis of a difference within the tolerance is tested with Student's t and Welch's degrees of freedom, and all tests
-of a testbed together are wrong at most in one night of a hundred (Holm's step-down).
+hypothesis of a difference within the tolerance is tested with Student's t, and all tests of a testbed together are
+wrong at most in one night of a hundred (Holm's step-down).
 
 Sources: Holm, *A Simple Sequentially Rejective Multiple Test Procedure* (Scandinavian Journal of Statistics, 1979);
-Welch, *The Generalization of "Student's" Problem* (Biometrika, 1947); for the share of variance, Shrout and Fleiss,
-*Intraclass Correlations* (Psychological Bulletin, 1979), the one-way random-effects model.
+for the share of variance, Shrout and Fleiss, *Intraclass Correlations* (Psychological Bulletin, 1979), one-way random
+effects.
 """
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calibration.judge.causes import CLOCK, differences_from, fact_of, likely
 from calibration.judge.comparison import tolerance_of
+from calibration.judge.drift import Analysis
 from calibration.judge.verdicts import ContextChange, NightVerdict, Outcome
 from calibration.results.history import History, NightRun, Sut
 
@@ -38,9 +39,16 @@ CONFIDENCE: Final = 0.95
 RECENT: Final = timedelta(days=7)
 """A SUT whose newest figure is older is not held against others: what it would measure today nobody knows."""
 
+LEAST_NIGHTS: Final = 3
+"""A SUT with fewer nights is no outlier yet, nor is any beside others of which most have fewer: one night may be odd by
+chance, and nothing says how often."""
+
 ENOUGH_NIGHTS: Final = 5
-"""Fewer say too little about how much a SUT's nights differ: then what stands in for it is the largest of their spread,
-that of the other SUTs' nights, and what the figure's own interval allows."""
+"""Fewer do not say how much a SUT's nights differ."""
+
+SETTLED_NIGHTS: Final = 10
+"""Fewer may be alike by chance, or be a stretch because they are: a SUT's nights are then taken to differ by no less
+than those of the other SUTs, and than the figure's own interval allows."""
 
 INTERVAL_DF: Final = 8.0
 """Degrees of freedom of a spread that is taken from one figure's own interval, which rests on nine placements or so."""
@@ -50,42 +58,6 @@ LEAST_SPREAD: Final = 1e-6
 
 LEVEL_VARIANCE: Final = math.pi / 2
 """Variance of the median of many nights, in units of the variance of their mean."""
-
-
-class LevelChange(Protocol):
-    """What is read of a change."""
-
-    @property
-    def kind(self) -> str:
-        """Level or spread."""
-
-    @property
-    def night(self) -> int:
-        """Column of the first night of the new state."""
-
-
-class Stretch(Protocol):
-    """What is read of the analysis of a series: its changes, and the stretch of nights that tonight belongs to."""
-
-    @property
-    def changes(self) -> Sequence[LevelChange]:
-        """Changes, by night."""
-
-    @property
-    def flips(self) -> object | None:
-        """Not ``None`` where it flips between two levels."""
-
-    @property
-    def level(self) -> float:
-        """Level of the stretch."""
-
-    @property
-    def spread(self) -> float:
-        """Relative standard deviation of its nights."""
-
-    @property
-    def count(self) -> int:
-        """Figures in it."""
 
 
 class Levels(NamedTuple):
@@ -136,7 +108,7 @@ class _Kind:
     compared: Compared
 
 
-def judge_homogeneity(history: History, analyses: Sequence[Stretch]) -> Iterator[NightVerdict]:
+def judge_homogeneity(history: History, analyses: Sequence[Analysis]) -> Iterator[NightVerdict]:
     """Yield for the last night of *history* whether each SUT has the figures of the testbed's others of its kind.
 
     There is one verdict for each figure of that night. *analyses* has one analysis for each series. ``value`` is the
@@ -146,7 +118,11 @@ def judge_homogeneity(history: History, analyses: Sequence[Stretch]) -> Iterator
     if not history.nights:
         return
     testbeds: dict[str, dict[str | None, list[Sut]]] = {}
-    newest = {sut: runs[max(runs)] for sut, runs in history.runs.items() if runs}
+    newest: dict[Sut, NightRun] = {}
+    for sut, runs in history.runs.items():
+        told = [night for night, run in runs.items() if run.facts]
+        if told:
+            newest[sut] = runs[max(told)]
     for sut in dict.fromkeys((each.testbed, each.sut) for each in history.series):
         processor = fact_of(newest[sut], "processor") if sut in newest else None
         testbeds.setdefault(sut[0], {}).setdefault(processor, []).append(sut)
@@ -158,7 +134,7 @@ def judge_homogeneity(history: History, analyses: Sequence[Stretch]) -> Iterator
         yield from _testbed(history, analyses, newest, [_kind(suts, p, places, levels) for p, suts in kinds.items()])
 
 
-def _levels(history: History, analyses: Sequence[Stretch]) -> Levels:
+def _levels(history: History, analyses: Sequence[Analysis]) -> Levels:
     """Return the levels of all series, as arrays of one dimension; NaN where there is none that can be compared."""
     since = history.nights[-1] - RECENT
     recent = next(column for column, night in enumerate(history.nights) if night >= since)
@@ -197,6 +173,7 @@ def compare_levels(levels: Levels, tolerance: Floats) -> Compared:
     night, df = _nights(levels)
     night = np.where(np.isfinite(levels.level), night, np.nan)
     level = np.where(np.isfinite(night), levels.level, np.nan)
+    nights = np.where(np.isfinite(level), levels.nights, np.nan)
     low, high = leave_one_out(level)
     with np.errstate(all="ignore"):  # NaN is what is not known
         variance = np.maximum(night, LEAST_SPREAD**2) * LEVEL_VARIANCE / levels.nights
@@ -207,9 +184,10 @@ def compare_levels(levels: Levels, tolerance: Floats) -> Compared:
         middle = (one + other) / 2 * (math.pi / (2 * others + math.pi - 2))
         df = np.where(np.isfinite(variance), df, 0)
         error = np.sqrt(variance + middle)
-        freedom = error**4 / (variance**2 / df + middle**2 / (df.sum(axis=0) - df))
+        freedom = np.minimum(df, df.sum(axis=0) - df)
         beyond, within = ((np.abs(difference) + sign * np.log1p(tolerance)) / error for sign in (-1, 1))
         p = np.minimum(1.0, _upper_tail(freedom, beyond) + _upper_tail(freedom, within))
+        p = np.where(np.minimum(levels.nights, leave_one_out(nights)[0]) >= LEAST_NIGHTS, p, np.nan)
         half = _quantile(np.array(CONFIDENCE), freedom) * error
     return Compared(level, night, difference, half, p, _spread(level, variance, night))
 
@@ -220,12 +198,12 @@ def _nights(levels: Levels) -> tuple[Floats, Floats]:
     known = np.where(enough & np.isfinite(levels.level), levels.night, np.nan)
     usual = _median(known)
     others_df = np.where(np.isfinite(known), levels.nights - 1, 0).sum(axis=0)
-    few = np.where(levels.nights > 1, levels.night, np.nan)
-    stand_in = np.fmax(np.fmax(levels.interval, usual), few)
-    df = np.where(np.isfinite(usual), np.maximum(others_df, 1), INTERVAL_DF)
     # two to four equal nights are no knowledge of how much nights differ: something else must be known as well
-    stand_in = np.where(np.isfinite(levels.interval) | np.isfinite(usual), stand_in, np.nan)
-    return np.where(enough, levels.night, stand_in), np.where(enough, levels.nights - 1, df)
+    other = np.fmax(levels.interval, usual)
+    stand_in = np.where(np.isfinite(other) & (levels.nights > 1), np.fmax(other, levels.night), other)
+    df = np.where(np.isfinite(usual), np.clip(others_df, 1, INTERVAL_DF), INTERVAL_DF)
+    settled = levels.nights >= SETTLED_NIGHTS
+    return np.where(settled, levels.night, stand_in), np.where(enough, levels.nights - 1, df)
 
 
 def leave_one_out(values: Floats) -> tuple[Floats, Floats]:
@@ -303,7 +281,7 @@ def _quantile(confidence: Floats, df: Floats) -> Floats:
 
 
 def _testbed(
-    history: History, analyses: Sequence[Stretch], newest: Mapping[Sut, NightRun], kinds: Sequence[_Kind]
+    history: History, analyses: Sequence[Analysis], newest: Mapping[Sut, NightRun], kinds: Sequence[_Kind]
 ) -> Iterator[NightVerdict]:
     """Yield the verdicts of one testbed, whose comparisons are counted together."""
     p = np.concatenate([each.compared.p.ravel() for each in kinds])
@@ -317,7 +295,7 @@ def _testbed(
 
 def _verdicts(
     history: History,
-    analyses: Sequence[Stretch],
+    analyses: Sequence[Analysis],
     kind: _Kind,
     odd: NDArray[np.bool_],
     *,
@@ -328,7 +306,7 @@ def _verdicts(
     compared = kind.compared
     differences, halves, rows = compared.difference.tolist(), compared.half.tolist(), kind.rows.tolist()
     shown = ((kind.rows >= 0) & np.isfinite(history.values[kind.rows, -1])).tolist()
-    tolerances = kind.tolerance.tolist()
+    tolerances, untested = kind.tolerance.tolist(), np.isnan(compared.p).tolist()
     spreads = [_said_of(each) for each in zip(*(part.tolist() for part in compared.spread), strict=True)]
     nobody = (odd.sum(axis=0) == compared.spread.suts).tolist()
     since = _Since(history, analyses, kind)
@@ -343,7 +321,7 @@ def _verdicts(
             bound = interval = start = None
             changes: tuple[ContextChange, ...] = ()
             if math.isnan(half):
-                outcome, reason = _not_compared(kind, i, j, analyses, known=sut in history.runs)
+                outcome, reason = _not_compared(kind, i, j, analyses)
             else:
                 reference = value / math.exp(difference)
                 bound = (reference / (1 + tolerance), reference * (1 + tolerance))
@@ -362,7 +340,8 @@ def _verdicts(
                     outcome = "pass"
                     reason = f"{found}, within the tolerance of {tolerance:.0%}; {spreads[j]}"
                 else:
-                    reason = f"{found}, {_undecided(difference, half, tolerance, tests)}; {spreads[j]}"
+                    why = _undecided(difference, half, tolerance, None if untested[i][j] else tests)
+                    reason = f"{found}, {why}; {spreads[j]}"
             yield NightVerdict(
                 testbed=sut[0],
                 sut=sut[1],
@@ -404,22 +383,24 @@ def _said_of(spread: tuple[int, float, float, float]) -> str:
     )
 
 
-def _undecided(difference: float, half: float, tolerance: float, tests: int) -> str:
-    """Return why a difference that is neither surely within the tolerance nor an outlier's is undecided."""
+def _undecided(difference: float, half: float, tolerance: float, tests: int | None) -> str:
+    """Return why a difference that is neither surely within the tolerance nor an outlier's is undecided.
+
+    *tests* are those of the testbed, ``None`` where it was not tested because of too few nights.
+    """
     if abs(difference) - half > math.log1p(tolerance):
-        return f"beyond the tolerance of {tolerance:.0%} alone, not among {tests} tests together"
+        few = f"but {LEAST_NIGHTS} nights are needed to be sure, of it and of most others"
+        return f"beyond the tolerance of {tolerance:.0%} alone, {f'not among {tests} tests together' if tests else few}"
     if abs(difference) > half:
         return f"which is a difference, but not surely more than the tolerance of {tolerance:.0%}"
     return f"too wide for a tolerance of {tolerance:.0%}: more nights narrow it"
 
 
-def _not_compared(
-    kind: _Kind, sut: int, metric: int, analyses: Sequence[Stretch], *, known: bool
-) -> tuple[Outcome, str]:
+def _not_compared(kind: _Kind, sut: int, metric: int, analyses: Sequence[Analysis]) -> tuple[Outcome, str]:
     """Return what is said of a figure that has no interval around its difference, and why."""
     own = analyses[kind.rows[sut, metric]]
     if kind.processor is None:
-        return "no_reference", "its processor is not known" if known else "no run says what machine it is"
+        return "no_reference", "its processor is not known"
     if kind.metrics[metric][1] == "ticks":
         return "no_reference", "ticks of two clocks cannot be compared"
     if own.flips is not None:
@@ -452,14 +433,14 @@ class _Suspects:
 
     def _context(self, sut: int) -> Iterator[ContextChange]:
         own = self._kind.suts[sut]
-        others = [self._newest[each] for each in self._kind.suts if each != own]
+        others = [self._newest[each] for each in self._kind.suts if each != own and each in self._newest]
         runs = self._history.runs[own]
         for change in differences_from(self._newest[own], others):
             night = change.night
-            for each in sorted(runs, reverse=True):
-                if runs[each].facts.get(change.fact) != change.after:
+            for each in sorted((run for run in runs.values() if run.facts), key=lambda run: run.night, reverse=True):
+                if each.facts.get(change.fact) != change.after:
                     break
-                night = each
+                night = each.night
             yield change.model_copy(update={"night": night})
 
     def _clock(self, sut: int) -> Iterator[ContextChange]:
@@ -485,7 +466,7 @@ class _Suspects:
 class _Since:
     """Since when an outlier has been one: by the stretches in which neither it nor one of the others changed."""
 
-    def __init__(self, history: History, analyses: Sequence[Stretch], kind: _Kind) -> None:
+    def __init__(self, history: History, analyses: Sequence[Analysis], kind: _Kind) -> None:
         self._history, self._analyses, self._kind = history, analyses, kind
         self._nights: dict[int, tuple[Floats, list[int]]] = {}
 
