@@ -25,7 +25,7 @@ NEWEST = "newest"
 
 
 class _Reasons:
-    """The exit codes that failed tasks of this process gave as theirs."""
+    """The exit codes that failed tasks of this process, or an interruption, gave as theirs."""
 
     def __init__(self) -> None:
         self.codes: set[int] = set()
@@ -35,16 +35,19 @@ _reasons = _Reasons()
 
 
 def note_failure(exit_code: int) -> None:
-    """Remember why a task failed; the callback plugin calls this in the controller's process."""
+    """Remember why a task failed, or the run ends; the callback plugin calls this in the controller's process."""
     _reasons.codes.add(exit_code)
 
 
 def exit_code_of(ansible_code: int, noted: set[int]) -> int:
-    """Return the command's exit code from ``ansible-playbook``'s and what failed tasks noted.
+    """Return the command's exit code from ``ansible-playbook``'s and what failed tasks, or an interruption, noted.
 
-    Bad input outranks a lacking environment, which outranks a failed verdict: the first to mend comes first. Ansible's
-    2 without any failed task is its option parser's.
+    Ansible ends an interrupted run with one of several codes, by what it was doing. Bad input outranks a lacking
+    environment, which outranks a failed verdict: the first to mend comes first. Ansible's 2 without any failed task is
+    its option parser's.
     """
+    if INTERRUPTED in noted and ansible_code != GOOD:
+        return INTERRUPTED
     if ansible_code == 2 and not noted:
         return BAD_INPUT
     code = ANSIBLE_EXIT_CODES.get(ansible_code, BAD_INPUT if ansible_code != 4 else ENVIRONMENT)

@@ -19,10 +19,11 @@ def judge(measurements: Iterable[Measurement], limits: Sequence[Limit] = ()) -> 
     for measurement in measurements:
         invalid = [each.reason for each in measurement.validity.flags if each.severity == "invalid"]
         for metric in declaration(measurement.kind).metrics(measurement.values):
-            yield _verdict(metric, bounds.pop(metric.name, None), "; ".join(invalid))
+            yield _verdict(measurement.id, metric, bounds.pop(metric.name, None), "; ".join(invalid))
     for limit in bounds.values():
         yield Verdict(
             name=limit.metric,
+            measurement=None,
             metric=None,
             lower=limit.lower,
             upper=limit.upper,
@@ -32,9 +33,10 @@ def judge(measurements: Iterable[Measurement], limits: Sequence[Limit] = ()) -> 
         )
 
 
-def _verdict(metric: Metric, limit: Limit | None, invalid: str) -> Verdict:
+def _verdict(measurement: str, metric: Metric, limit: Limit | None, invalid: str) -> Verdict:
     verdict = Verdict(
         name=metric.name,
+        measurement=measurement,
         metric=metric,
         lower=limit.lower if limit else None,
         upper=limit.upper if limit else None,

@@ -17,9 +17,10 @@ from calibration.errors import InputError
 from calibration.measurements.base import Better
 from calibration.model import Model
 from calibration.results import imports
+from calibration.results.facts import other_facts
 from calibration.results.model import RunDocument
 from calibration.results.plain import Figured, figured
-from calibration.results.store import RUN, differences, read_run
+from calibration.results.store import RUN, read_run
 
 Outcome = Literal["differs", "same", "undecided", "only_first", "only_second"]
 
@@ -114,8 +115,8 @@ def name_of(document: RunDocument) -> str:
 
 def context_differences(first: RunDocument, second: RunDocument) -> Iterator[str]:
     """Yield in what the machines of two documents differ, as far as both say it."""
-    if first.context is not None and second.context is not None:
-        yield from differences(first.context.parsed, second.context.parsed)
+    if first.facts and second.facts:
+        yield from other_facts(first.facts, second.facts)
         return
     for what in ("uname", "cmdline"):
         one, other = _said(first, what), _said(second, what)

@@ -23,6 +23,7 @@ from calibration.report.environment import Fact, environment, kind_module, tidy
 from calibration.report.imported import render_imported
 from calibration.report.instruments import side_by_side
 from calibration.report.vulnerabilities import counts, entries
+from calibration.results.migrations import model_of
 from calibration.results.model import Measurement, NotMeasured, RunDocument
 from calibration.validity import Flag, Severity
 
@@ -80,7 +81,7 @@ class Page:
 
 def render(raw: bytes) -> Page:
     """Return the page of the run document *raw*, a valid ``run.json`` as its bytes lie on disk."""
-    document = RunDocument.model_validate_json(raw)
+    document = model_of(raw)
     if document.imported is not None:
         text, drawn = render_imported(document, document.imported, raw, SECTIONS)
         return Page(text=tidy(text), figures=drawn)

@@ -25,8 +25,9 @@ from calibration.report import filters
 from calibration.report.comparison import Machine, machine_of, render_history, render_site_comparison
 from calibration.report.environment import TEMPLATES, environment
 from calibration.report.page import Page, render
+from calibration.results.migrations import VERSIONS, schema_file
 from calibration.results.model import Run
-from calibration.results.store import RUN, SCHEMA_FILE, find_runs, validate
+from calibration.results.store import RUN, find_runs, validate
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 DOCS = CHECKOUT / "docs"
@@ -142,7 +143,8 @@ def _kept(path: Path) -> SitePage | None:
 def _report_sha256() -> str:
     """Return a hash of everything but the document that a page depends on: the package and its templates."""
     hashed = hashlib.sha256()
-    for path in [*sorted((CHECKOUT / "calibration").rglob("*.py")), SCHEMA_FILE, *sorted(TEMPLATES.rglob("*.j2"))]:
+    sources = [*sorted((CHECKOUT / "calibration").rglob("*.py")), *map(schema_file, VERSIONS)]
+    for path in [*sources, *sorted(TEMPLATES.rglob("*.j2"))]:
         hashed.update(f"{path.relative_to(CHECKOUT)}\n".encode())
         hashed.update(path.read_bytes())
     return hashed.hexdigest()

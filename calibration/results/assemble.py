@@ -22,6 +22,7 @@ from calibration.mlc import CommandName, read_output
 from calibration.plan import Plan
 from calibration.preflight import Check
 from calibration.preflight import flags as expectation_flags
+from calibration.results.facts import facts
 from calibration.results.model import (
     GUEST,
     SCHEMA_VERSION,
@@ -183,6 +184,7 @@ def assemble(directory: Path, *, now: datetime, interrupted: bool = False) -> Ru
         ),
         attempts=tuple(_attempts(history, not_measured)),
         context=captured,
+        facts={} if captured is None else facts(captured.parsed, history.kernels),
         meltdown_checker=None if history.checker is None else _checker(directory, history.checker),
         mlc=mlc,
         plan=None if start is None else start.plan,

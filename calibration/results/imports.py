@@ -110,6 +110,7 @@ def document_of(
         ),
         attempts=(),
         context=None,
+        facts={},
         plan=None,
         measurements=(),
         not_measured=tuple(

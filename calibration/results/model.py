@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The run document ``run.json``: one per SUT and run, versioned and closed.
 
-The committed JSON Schema ``run-1.schema.json`` is generated from this model; a test keeps the two equal. A document is
+The committed JSON Schema ``run-2.schema.json`` is generated from this model; a test keeps the two equal. A document is
 judged valid by the schema as read back from disk, not by the model that wrote it.
 """
 
@@ -27,7 +27,7 @@ from calibration.sutprobe import Clock, Warned
 from calibration.tuning import Change
 from calibration.validity import Flag, Validity
 
-SCHEMA_VERSION: Literal["run/1"] = "run/1"
+SCHEMA_VERSION: Literal["run/2"] = "run/2"
 
 if TYPE_CHECKING:
     AnyValues = Values
@@ -233,10 +233,12 @@ def of_the_run(not_measured: Iterable[NotMeasured]) -> list[NotMeasured]:
 class Verdict(Model):
     """The judgement of one metric against its limit or reference; without either the outcome says so and is no pass.
 
-    ``metric`` is None where a limit names a figure that was not measured, which is a failure.
+    ``measurement`` is the identifier of the measurement that the metric is of. Both are None where a limit names a
+    figure that was not measured, which is a failure.
     """
 
     name: str
+    measurement: str | None
     metric: Metric | None
     lower: float | None
     upper: float | None
@@ -273,16 +275,18 @@ class RunDocument(Model):
     """Everything one run of one SUT established.
 
     ``context`` and ``plan`` are those that the run began with: ``None`` for a SUT that was never captured, and where
-    nothing was planned. ``meltdown_checker`` and ``mlc`` are ``None`` where the operator gave no such program.
+    nothing was planned. ``facts`` are those that figures depend on, by name (``calibration.results.facts``); without a
+    context there are none. ``meltdown_checker`` and ``mlc`` are ``None`` where the operator gave no such program.
     ``readings`` are results read from what other programs printed; a document whose figures were all read from a text
     that somebody else made says in ``imported`` where that is from. These four are absent from documents older than
     them.
     """
 
-    schema_version: Literal["run/1"]
+    schema_version: Literal["run/2"]
     run: Run
     attempts: tuple[Attempt, ...]
     context: CapturedContext | None
+    facts: dict[str, str]
     meltdown_checker: MeltdownChecker | None = None
     mlc: Mlc | None = None
     plan: Plan | None

@@ -105,6 +105,7 @@ def plain_document(document: RunDocument) -> dict[str, Any]:
     return {
         "schema_version": document.schema_version,
         "run": document.run.model_dump(mode="json"),
+        "facts": document.facts,
         "imported": None if document.imported is None else document.imported.model_dump(mode="json"),
         "measurements": [
             *(plain_measurement(each) for each in document.measurements),

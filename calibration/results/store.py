@@ -27,7 +27,6 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from calibration import __version__
 from calibration.context import load
-from calibration.context.cpulists import format_cpulist
 from calibration.context.model import Context
 from calibration.errors import EnvironmentLacksError, InputError
 from calibration.judge.limits import Limit
@@ -37,7 +36,9 @@ from calibration.model import Model, UtcTime
 from calibration.plan import Plan, make_plan
 from calibration.preflight import Check, refusal
 from calibration.profiles import load_profile
-from calibration.results.model import CheckerRun, Kernels, MlcProgram, MlcRun, OtherRun, RunDocument
+from calibration.results.facts import facts, other_facts
+from calibration.results.migrations import VERSIONS, completed, model_of, schema_file
+from calibration.results.model import SCHEMA_VERSION, CheckerRun, Kernels, MlcProgram, MlcRun, OtherRun, RunDocument
 from calibration.results.references import FOLDER, kept_shape
 from calibration.tuning import Change
 
@@ -46,13 +47,28 @@ CHECKER_OUTPUT = "meltdown-checker.txt"
 MLC_FOLDER = "mlc"
 RECORDS = "records.jsonl"
 RUN = "run.json"
-SCHEMA_FILE = Path(__file__).with_name("run-1.schema.json")
+
+OLD_REMEDY = "; it was written before this form was settled. Read it with the version of then, out of these results"
+"""What helps where a document is of an old version, and not of the form that this version had in the end."""
 
 MAX_RECORDS_BYTES = 256 * 1024 * 1024
 """A run of every kind on the largest machines has a tenth of this; a SUT that prints more may not fill the disk."""
 
 SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 """What a testbed, SUT or run identifier may look like: it becomes a directory's name."""
+
+
+UNCHANGING = (
+    "processor",
+    "microcode",
+    "BIOS",
+    "CPUs",
+    "cores",
+    "nodes",
+    "distances between nodes",
+    "isolated CPUs",
+)
+"""The facts that no run changes and that hold for all of its figures. Kernel and command line do too, to the letter."""
 
 
 class StartRecord(Model):
@@ -426,34 +442,20 @@ def remaining(directory: Path, plan: Plan) -> Plan:
 
 
 def differences(before: Context, now: Context) -> list[str]:
-    """Return in what the SUT of *now* is another than that of *before*, as far as figures depend on it.
+    """Return in what the SUT of *now* is another than that of *before*, on which no run can go on.
 
-    How much memory is free, the load and the boot may differ.
+    How much memory is free, the load and the boot may differ, and so may what a run itself tunes.
     """
 
-    def facts(context: Context) -> dict[str, str]:
-        firmware, topology, isolation = context.firmware, context.topology, context.isolation
+    def identity(context: Context) -> dict[str, str]:
+        known = facts(context, None)
         return {
             "kernel": str(context.capture.uname),
             "kernel command line": "none" if context.cmdline is None else context.cmdline.text.strip(),
-            "processor": "; ".join(
-                f"{each.vendor} {each.name} {each.family} {each.model} {each.stepping}"
-                for each in context.processor.models
-            ),
-            "microcode": ", ".join(str(each.microcode) for each in context.processor.models),
-            "BIOS": f"{firmware.bios_vendor} {firmware.bios_version} {firmware.bios_date}",
-            "CPUs": format_cpulist(context.online_cpus),
-            "cores": f"{len(topology.cores)} with {topology.threads_per_core} threads each",
-            "nodes": "; ".join(
-                f"{node.id}: CPUs {format_cpulist(node.cpus)}{'' if node.memory_bytes else ', without memory'}"
-                for node in context.nodes
-            ),
-            "distances between nodes": str(context.distances),
-            "isolated CPUs": f"{format_cpulist(isolation.isolated)} (tickless: {format_cpulist(isolation.nohz_full)})",
+            **{name: known[name] for name in UNCHANGING},
         }
 
-    first, second = facts(before), facts(now)
-    return [f"{name}: expected {first[name]}, found {second[name]}" for name in first if first[name] != second[name]]
+    return other_facts(identity(before), identity(now))
 
 
 def record_reason(
@@ -718,34 +720,51 @@ def read_run(path: Path) -> RunDocument:
 def validate(path: Path) -> RunDocument:
     """Check the run document at *path* as it stands on disk, and return it.
 
-    It is judged by the committed JSON Schema first, then by the model. Raises ``InputError`` with the first fault.
+    It is judged by the committed JSON Schema of its version first, brought up to date where that is an older one, and
+    judged by the model. Raises ``InputError`` with the first fault.
     """
     try:
         content = path.read_bytes()
         raw = json.loads(content, parse_constant=_refuse_constant)
     except (OSError, ValueError) as error:
         raise InputError(f"expected a run document at {path}: {error}") from error
-    if not schema_validator().is_valid(raw):
-        where, fault = _first_fault(raw)
-        raise InputError(f"{path} is not valid by {SCHEMA_FILE.name}: at {where}: {fault[:500]}")
+    version = _version(path, raw)
+    raw = completed(raw)
+    if not schema_validator(version).is_valid(raw):
+        where, fault = _first_fault(version, raw)
+        raise InputError(
+            f"{path} is not valid by {schema_file(version).name}: at {where}: {fault[:500]}"
+            f"{'' if version == SCHEMA_VERSION else OLD_REMEDY}"
+        )
     try:
-        return RunDocument.model_validate_json(content)
-    except ValidationError as error:
+        return model_of(content)
+    except ValueError as error:
         raise InputError(f"{path} is not a run document: {error}") from error
 
 
+def _version(path: Path, raw: Any) -> str:
+    """Return the version of the schema that *raw*, read from *path*, is of. Raises ``InputError`` where none is."""
+    version = raw.get("schema_version") if isinstance(raw, dict) else None
+    if version not in VERSIONS:
+        raise InputError(
+            f"expected {path} to be a run document whose schema_version is {' or '.join(VERSIONS)}, found "
+            f"{json.dumps(version)}; what a newer version of the harness wrote needs that version to read it"
+        )
+    return str(version)
+
+
 @cache
-def schema_validator() -> jsonschema_rs.Validator:
-    """Return what judges by the committed JSON Schema; made once, as reading the schema takes longer than judging."""
-    return jsonschema_rs.validator_for(json.loads(SCHEMA_FILE.read_bytes()))
+def schema_validator(version: str = SCHEMA_VERSION) -> jsonschema_rs.Validator:
+    """Return what judges by the JSON Schema of *version*; made once, as reading it takes longer than judging."""
+    return jsonschema_rs.validator_for(json.loads(schema_file(version).read_bytes()))
 
 
-def _first_fault(raw: Any) -> tuple[str, str]:
+def _first_fault(version: str, raw: Any) -> tuple[str, str]:
     """Return where *raw*, which is not valid, is most telling at fault, and what the fault is."""
-    schema = jsonschema.Draft202012Validator(json.loads(SCHEMA_FILE.read_bytes()))
+    schema = jsonschema.Draft202012Validator(json.loads(schema_file(version).read_bytes()))
     fault = jsonschema.exceptions.best_match(schema.iter_errors(raw))
     if fault is None:
-        fault = next(iter(schema_validator().iter_errors(raw)))
+        fault = next(iter(schema_validator(version).iter_errors(raw)))
         return "/".join(map(str, fault.instance_path)) or "the top", fault.message
     return "/".join(map(str, fault.absolute_path)) or "the top", fault.message
 
@@ -761,7 +780,7 @@ def find_runs(results: Path) -> list[Path]:
 
 
 def json_schema() -> dict[str, Any]:
-    """Return the JSON Schema of the run document, as committed in ``run-1.schema.json``."""
+    """Return the JSON Schema of the run document, as committed in ``run-2.schema.json``."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **RunDocument.model_json_schema(mode="serialization"),

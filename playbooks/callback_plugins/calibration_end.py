@@ -42,7 +42,7 @@ sys.path.append(os.path.abspath(__file__ + "/../../../ansible/plugins/plugin_uti
 from calibration_plugins import ROOT
 from calibration_variables import options_of_roles
 
-from calibration.errors import BAD_INPUT, ENVIRONMENT, VERDICT_FAILED
+from calibration.errors import BAD_INPUT, ENVIRONMENT, INTERRUPTED, VERDICT_FAILED
 
 # The roles' plugins need these; imported once here, before Ansible forks a worker for each task, they cost nothing
 # there.
@@ -148,7 +148,9 @@ class CallbackModule(CallbackBase):
         if os.getpid() != self.process:  # a worker that has not yet got its own handler, or Ansible gives it none
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
-        elif self.forking:
+            return
+        note_failure(INTERRUPTED)  # Ansible may find a worker that this ended before it is interrupted itself
+        if self.forking:
             self.late = True
         else:
             self.interrupt(signal.SIGINT, frame)

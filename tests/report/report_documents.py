@@ -26,8 +26,10 @@ from calibration.mlc import COMMANDS, MlcCommand, read_prefetchers
 from calibration.plan import Plan
 from calibration.preflight import Check
 from calibration.report.page import render
+from calibration.results.facts import facts
 from calibration.results.imports import document_of
 from calibration.results.model import (
+    SCHEMA_VERSION,
     Attempt,
     CapturedContext,
     Kernels,
@@ -51,6 +53,15 @@ STAND_IN = FIXTURES / "mlc-stand-in" / "mlc"
 MACHINE = "x86_64-two-nodes-smt"
 PAGE = "calibration/example-lab/t3-sut2/index.html"
 """Where the site has the page of the newest run."""
+
+KERNELS = Kernels(
+    sha256="0123456789abcdef" * 4,
+    target="x86_64",
+    version="0.1.0",
+    compiler="clang version 20.0.0",
+    flags="-O2 -static",
+    source_sha256="fedcba9876543210" * 4,
+)
 
 RUN_ID = "20260102T030405Z-0a1b"
 
@@ -112,6 +123,7 @@ def attempt(**changes: Any) -> Attempt:
 def run_document(machine: str = MACHINE, names: tuple[str, ...] | None = None, **run: Any) -> RunDocument:
     """Return a run of *machine* with the recorded documents *names* (default: all); *run* replaces its fields."""
     capture = FIXTURES / "context" / f"{machine}.tar.gz"
+    context = load(capture)
     fields: dict[str, Any] = {
         "id": RUN_ID,
         "testbed": "example-lab",
@@ -120,23 +132,17 @@ def run_document(machine: str = MACHINE, names: tuple[str, ...] | None = None, *
         "started_at": datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
         "finished_at": datetime(2026, 1, 2, 3, 5, 25, tzinfo=UTC),
         "harness_version": "0.1.0",
-        "kernels": Kernels(
-            sha256="0123456789abcdef" * 4,
-            target="x86_64",
-            version="0.1.0",
-            compiler="clang version 20.0.0",
-            flags="-O2 -static",
-            source_sha256="fedcba9876543210" * 4,
-        ),
+        "kernels": KERNELS,
         "status": "complete",
     }
     found = [each for name in (RECORDED if names is None else names) for each in measurements_of(name, machine)]
     run_values = {each.id: each.values for each in found}
     return RunDocument(
-        schema_version="run/1",
+        schema_version=SCHEMA_VERSION,
         run=Run(**{**fields, **run}),
         attempts=(attempt(),),
-        context=CapturedContext(parsed=load(capture), capture="context.tar.gz", capture_sha256="ab" * 32),
+        context=CapturedContext(parsed=context, capture="context.tar.gz", capture_sha256="ab" * 32),
+        facts=facts(context, KERNELS),
         plan=Plan(
             profile="quick",
             steps=(),
@@ -273,6 +279,7 @@ def not_begun_document() -> RunDocument:
                 attempt(checks=(check,), changes=(change, put_back), ended=reason),
             ),
             "context": None,
+            "facts": {},
             "plan": None,
             "not_measured": (NotMeasured(kind="run", what="everything", reason=reason, cause="failed"),),
         }

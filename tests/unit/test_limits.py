@@ -28,6 +28,7 @@ def measured(context: Context, *, invalid: bool = False) -> Measurement:
     raw = read(FIXTURES / "sutprobe" / "idle_latency.json")
     (parsed,) = parse(Path("idle_latency.json"), raw, context)
     return Measurement.model_construct(
+        id="idle",
         kind="idle_latency",
         values=parsed.values,
         validity=validity([flag("EMULATED", "a made up machine")] if invalid else []),

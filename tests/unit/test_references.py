@@ -21,7 +21,8 @@ from calibration.measurements.traffic_shape import ShapeSettings, choose, widths
 from calibration.plan import Plan, make_plan, plan_text
 from calibration.profiles import load_profile
 from calibration.results import store
-from calibration.results.model import Attempt, CapturedContext, Measurement, Run, RunDocument
+from calibration.results.facts import facts
+from calibration.results.model import SCHEMA_VERSION, Attempt, CapturedContext, Measurement, Run, RunDocument
 from calibration.results.references import keep_shape, kept_shape, path_of
 from calibration.statistics import estimate
 from calibration.sutprobe import read_document
@@ -79,7 +80,7 @@ def searched(sut: Context, widths: tuple[str, ...] = ("avx2", "sse2"), planned: 
         )
     run = {each.id: each.values for each in found}
     return RunDocument(
-        schema_version="run/1",
+        schema_version=SCHEMA_VERSION,
         run=Run(
             id="20260102T030405Z-0a1b",
             testbed="lab",
@@ -104,6 +105,7 @@ def searched(sut: Context, widths: tuple[str, ...] = ("avx2", "sse2"), planned: 
             ),
         ),
         context=CapturedContext(parsed=sut, capture="context.tar.gz", capture_sha256="ab" * 32),
+        facts=facts(sut, None),
         plan=Plan(
             profile="nightly",
             steps=tuple(steps),

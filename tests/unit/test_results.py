@@ -16,12 +16,12 @@ from calibration.errors import EnvironmentLacksError, InputError
 from calibration.preflight import Check
 from calibration.results import store
 from calibration.results.assemble import assemble
-from calibration.results.model import CheckerRun, Kernels
+from calibration.results.migrations import schema_file
+from calibration.results.model import SCHEMA_VERSION, CheckerRun, Kernels
 from calibration.results.store import (
     CHECKER_OUTPUT,
     RECORDS,
     RUN,
-    SCHEMA_FILE,
     NotBegunError,
     StepRecord,
     begin,
@@ -78,8 +78,8 @@ def finish(begun: store.BegunRun, step_id: str, **changes: Any) -> None:
 
 
 def test_the_committed_schema_is_the_models() -> None:
-    assert json.loads(SCHEMA_FILE.read_text(encoding="utf-8")) == json_schema(), (
-        "renew it: calibration schema > calibration/results/run-1.schema.json"
+    assert json.loads(schema_file(SCHEMA_VERSION).read_text(encoding="utf-8")) == json_schema(), (
+        "renew it: calibration schema > calibration/results/run-2.schema.json"
     )
 
 
@@ -286,7 +286,7 @@ def test_a_changed_capture_is_noticed(begun: store.BegunRun) -> None:
 @pytest.mark.parametrize(
     ("find", "put", "says"),
     [
-        ('"schema_version": "run/1"', '"schema_version": "run/9"', "schema_version"),
+        ('"schema_version": "run/2"', '"schema_version": "run/9"', "schema_version"),
         ('"status": "incomplete"', '"status": "fine"', "status"),
         ('"unit": "ns"', '"unit": 7', "unit"),
         ('"within_spread": ', '"extra": 1, "within_spread": ', "extra"),

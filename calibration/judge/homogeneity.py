@@ -1,0 +1,523 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Homogeneity: whether the SUTs of a testbed have the same figures, and which of them is the odd one.
+
+SUTs of one processor model are compared, metric by metric, as logarithms: a difference is a ratio. Each SUT's level is
+that of its current stretch of nights; how sure it is follows from how much its nights differ. It is held against the
+median of the other SUTs, of two middle ones the nearer, so that one odd SUT makes no other look odd. A SUT is an
+outlier where its level differs from that median by more than the tolerance, and would by chance hardly do so: the
+hypothesis of a difference within the tolerance is tested with Student's t and Welch's degrees of freedom, and all tests
+of a testbed together are wrong at most in one night of a hundred (Holm's step-down).
+
+Sources: Holm, *A Simple Sequentially Rejective Multiple Test Procedure* (Scandinavian Journal of Statistics, 1979);
+Welch, *The Generalization of "Student's" Problem* (Biometrika, 1947); for the share of variance, Shrout and Fleiss,
+*Intraclass Correlations* (Psychological Bulletin, 1979), the one-way random-effects model.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+from typing import Final, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibration.judge.causes import CLOCK, differences_from, fact_of, likely
+from calibration.judge.comparison import tolerance_of
+from calibration.judge.verdicts import ContextChange, NightVerdict, Outcome
+from calibration.results.history import History, NightRun, Sut
+
+Floats = NDArray[np.float64]
+
+FAMILY_WISE: Final = 0.01
+"""How often, of testbeds whose SUTs are all the same, one has any outlier in a night: once in a hundred at most."""
+
+CONFIDENCE: Final = 0.95
+"""Of the interval that is shown, and that lies within the tolerance where a SUT passes."""
+
+RECENT: Final = timedelta(days=7)
+"""A SUT whose newest figure is older is not held against others: what it would measure today nobody knows."""
+
+ENOUGH_NIGHTS: Final = 5
+"""Fewer say too little about how much a SUT's nights differ: then what stands in for it is the largest of their spread,
+that of the other SUTs' nights, and what the figure's own interval allows."""
+
+INTERVAL_DF: Final = 8.0
+"""Degrees of freedom of a spread that is taken from one figure's own interval, which rests on nine placements or so."""
+
+LEAST_SPREAD: Final = 1e-6
+"""Figures that are the same to the last digit every night are still not known better than their digits."""
+
+LEVEL_VARIANCE: Final = math.pi / 2
+"""Variance of the median of many nights, in units of the variance of their mean."""
+
+
+class LevelChange(Protocol):
+    """What is read of a change."""
+
+    @property
+    def kind(self) -> str:
+        """Level or spread."""
+
+    @property
+    def night(self) -> int:
+        """Column of the first night of the new state."""
+
+
+class Stretch(Protocol):
+    """What is read of the analysis of a series: its changes, and the stretch of nights that tonight belongs to."""
+
+    @property
+    def changes(self) -> Sequence[LevelChange]:
+        """Changes, by night."""
+
+    @property
+    def flips(self) -> object | None:
+        """Not ``None`` where it flips between two levels."""
+
+    @property
+    def level(self) -> float:
+        """Level of the stretch."""
+
+    @property
+    def spread(self) -> float:
+        """Relative standard deviation of its nights."""
+
+    @property
+    def count(self) -> int:
+        """Figures in it."""
+
+
+class Levels(NamedTuple):
+    """Levels of SUTs (rows) in metrics (columns): logarithm, variance of one night, how many nights; NaN where unknown.
+
+    ``interval`` is the variance of one night as far as the figure's own interval tells, for where nights are too few.
+    """
+
+    level: Floats
+    night: Floats
+    nights: Floats
+    interval: Floats
+
+
+class Spread(NamedTuple):
+    """Of the SUTs in each metric: how many, the standard deviation between and within SUTs, the share between them."""
+
+    suts: NDArray[np.intp]
+    between: Floats
+    within: Floats
+    share: Floats
+
+
+class Compared(NamedTuple):
+    """Each SUT (row) beside the median of the others, in each metric (column), as logarithms; NaN where there is none.
+
+    ``level`` is its own, ``night`` the variance of one night, ``half`` half the interval of ``difference``, and ``p``
+    the probability of a difference as large where the true one is within the tolerance.
+    """
+
+    level: Floats
+    night: Floats
+    difference: Floats
+    half: Floats
+    p: Floats
+    spread: Spread
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """SUTs of one processor model in a testbed, and where in the history their series are (-1: nowhere)."""
+
+    processor: str | None
+    suts: tuple[Sut, ...]
+    metrics: tuple[tuple[str, str], ...]
+    rows: NDArray[np.intp]
+    tolerance: Floats
+    compared: Compared
+
+
+def judge_homogeneity(history: History, analyses: Sequence[Stretch]) -> Iterator[NightVerdict]:
+    """Yield for the last night of *history* whether each SUT has the figures of the testbed's others of its kind.
+
+    There is one verdict for each figure of that night. *analyses* has one analysis for each series. ``value`` is the
+    level now, ``bound`` what is within the tolerance of the others' median, ``interval`` that of the value, with how
+    sure the others' median is in it.
+    """
+    if not history.nights:
+        return
+    testbeds: dict[str, dict[str | None, list[Sut]]] = {}
+    newest = {sut: runs[max(runs)] for sut, runs in history.runs.items() if runs}
+    for sut in dict.fromkeys((each.testbed, each.sut) for each in history.series):
+        processor = fact_of(newest[sut], "processor") if sut in newest else None
+        testbeds.setdefault(sut[0], {}).setdefault(processor, []).append(sut)
+    places: dict[Sut, dict[tuple[str, str], int]] = {}
+    for row, each in enumerate(history.series):
+        places.setdefault((each.testbed, each.sut), {})[each.metric, each.unit] = row
+    levels = _levels(history, analyses)
+    for kinds in testbeds.values():
+        yield from _testbed(history, analyses, newest, [_kind(suts, p, places, levels) for p, suts in kinds.items()])
+
+
+def _levels(history: History, analyses: Sequence[Stretch]) -> Levels:
+    """Return the levels of all series, as arrays of one dimension; NaN where there is none that can be compared."""
+    since = history.nights[-1] - RECENT
+    recent = next(column for column, night in enumerate(history.nights) if night >= since)
+    finite = np.isfinite(history.values[:, recent:])
+    last = finite.shape[1] - 1 - np.argmax(finite[:, ::-1], axis=1) + recent
+    rows = np.arange(len(history.series))
+    level, spread, count = (
+        np.array([getattr(each, name) for each in analyses], dtype=np.float64) for name in ("level", "spread", "count")
+    )
+    bad = np.array([each.flips is not None for each in analyses], dtype=bool) | ~finite.any(axis=1) | ~(level > 0)
+    with np.errstate(all="ignore"):
+        width = np.log(history.high[rows, last] / history.low[rows, last])
+        interval = (width / 2 / _quantile(np.array(CONFIDENCE), np.array(np.inf))) ** 2
+        return Levels(
+            np.where(bad, np.nan, np.log(level)),
+            np.log1p(spread**2),
+            count,
+            np.where(np.isfinite(interval), interval, np.nan),
+        )
+
+
+def _kind(
+    suts: Sequence[Sut], processor: str | None, places: Mapping[Sut, Mapping[tuple[str, str], int]], levels: Levels
+) -> _Kind:
+    """Return *suts*, which have one *processor*, compared; where that is not known they are there with nothing."""
+    metrics = tuple(dict.fromkeys(each for sut in suts for each in places[sut]))
+    rows = np.array([[places[sut].get(each, -1) for each in metrics] for sut in suts], dtype=np.intp)
+    tolerance = np.array([tolerance_of(metric).fraction for metric, _ in metrics])
+    nothing = (rows < 0) | (processor is None) | np.array([unit == "ticks" for _, unit in metrics])
+    own = Levels(*(np.where(nothing, np.nan, each[rows]) for each in levels))
+    return _Kind(processor, tuple(suts), metrics, rows, tolerance, compare_levels(own, tolerance))
+
+
+def compare_levels(levels: Levels, tolerance: Floats) -> Compared:
+    """Return each SUT of *levels* beside the median of the others; *tolerance* is that of each metric, relative."""
+    night, df = _nights(levels)
+    night = np.where(np.isfinite(levels.level), night, np.nan)
+    level = np.where(np.isfinite(night), levels.level, np.nan)
+    low, high = leave_one_out(level)
+    with np.errstate(all="ignore"):  # NaN is what is not known
+        variance = np.maximum(night, LEAST_SPREAD**2) * LEVEL_VARIANCE / levels.nights
+        reference = np.where(np.abs(level - low) <= np.abs(level - high), low, high)
+        difference = level - reference
+        others = np.isfinite(level).sum(axis=0) - 1
+        one, other = leave_one_out(variance)
+        middle = (one + other) / 2 * (math.pi / (2 * others + math.pi - 2))
+        df = np.where(np.isfinite(variance), df, 0)
+        error = np.sqrt(variance + middle)
+        freedom = error**4 / (variance**2 / df + middle**2 / (df.sum(axis=0) - df))
+        beyond, within = ((np.abs(difference) + sign * np.log1p(tolerance)) / error for sign in (-1, 1))
+        p = np.minimum(1.0, _upper_tail(freedom, beyond) + _upper_tail(freedom, within))
+        half = _quantile(np.array(CONFIDENCE), freedom) * error
+    return Compared(level, night, difference, half, p, _spread(level, variance, night))
+
+
+def _nights(levels: Levels) -> tuple[Floats, Floats]:
+    """Return the variance of a night of each SUT and metric, and how many degrees of freedom it is known with."""
+    enough = levels.nights >= ENOUGH_NIGHTS
+    known = np.where(enough & np.isfinite(levels.level), levels.night, np.nan)
+    usual = _median(known)
+    others_df = np.where(np.isfinite(known), levels.nights - 1, 0).sum(axis=0)
+    few = np.where(levels.nights > 1, levels.night, np.nan)
+    stand_in = np.fmax(np.fmax(levels.interval, usual), few)
+    df = np.where(np.isfinite(usual), np.maximum(others_df, 1), INTERVAL_DF)
+    # two to four equal nights are no knowledge of how much nights differ: something else must be known as well
+    stand_in = np.where(np.isfinite(levels.interval) | np.isfinite(usual), stand_in, np.nan)
+    return np.where(enough, levels.night, stand_in), np.where(enough, levels.nights - 1, df)
+
+
+def leave_one_out(values: Floats) -> tuple[Floats, Floats]:
+    """Return the lower and the upper median of the others in each column, for each row of *values*; NaN is nobody.
+
+    Of an odd number of others both are the one in the middle.
+    """
+    suts, columns = values.shape
+    order = np.argsort(values, axis=0)  # NaN last
+    rank = np.empty_like(order)
+    np.put_along_axis(rank, order, np.broadcast_to(np.arange(suts)[:, None], (suts, columns)), axis=0)
+    ordered = np.take_along_axis(values, order, axis=0)
+    others = np.isfinite(values).sum(axis=0) - 1
+
+    def at(place: NDArray[np.intp]) -> Floats:
+        found = np.take_along_axis(ordered, np.clip(place + (place >= rank), 0, suts - 1), axis=0)
+        return np.where(np.isfinite(values) & (others > 0), found, np.nan)
+
+    return at(np.broadcast_to((others - 1) // 2, rank.shape)), at(np.broadcast_to(others // 2, rank.shape))
+
+
+def _median(values: Floats) -> Floats:
+    """Return the median of each column, of two middle ones their mean; NaN is nobody."""
+    count = np.isfinite(values).sum(axis=0)
+    ordered = np.sort(values, axis=0)  # NaN last
+    columns = np.arange(values.shape[1])
+    found: Floats = (ordered[np.maximum(count - 1, 0) // 2, columns] + ordered[count // 2, columns]) / 2
+    return found
+
+
+def _spread(level: Floats, variance: Floats, night: Floats) -> Spread:
+    """Return how much SUTs and their nights differ in each metric: one-way random effects, by the method of moments."""
+    known = np.isfinite(level)
+    suts = known.sum(axis=0)
+
+    def mean(values: Floats) -> Floats:
+        found: Floats = np.where(known, values, 0).sum(axis=0) / suts
+        return found
+
+    with np.errstate(all="ignore"):
+        total = mean((level - mean(level)) ** 2) * suts / (suts - 1)
+        between = np.maximum(0, total - mean(variance))
+        within = mean(night)
+        return Spread(suts, np.sqrt(between), np.sqrt(within), between / (between + within))
+
+
+def holm(p: Floats, level: float) -> NDArray[np.bool_]:
+    """Return which hypotheses are rejected so that any true one is among them with probability *level* at most.
+
+    *p* has one dimension; a NaN is no test.
+    """
+    order = np.argsort(p)  # NaN last
+    tests = int(np.isfinite(p).sum())
+    kept = p[order[:tests]] <= level / np.arange(tests, 0, -1)
+    rejected = np.zeros(len(p), dtype=bool)
+    rejected[order[:tests]] = np.logical_and.accumulate(kept)
+    return rejected
+
+
+def _upper_tail(df: Floats, t: Floats) -> Floats:
+    """Return the probability of Student's t above *t*."""
+    from scipy.special import stdtr  # noqa: PLC0415 - half a second that only judging pays
+
+    found: Floats = stdtr(df, -t)
+    return found
+
+
+def _quantile(confidence: Floats, df: Floats) -> Floats:
+    """Return within which multiple of the standard error Student's t is with probability *confidence*."""
+    from scipy.special import ndtri, stdtrit  # noqa: PLC0415 - as above
+
+    upper = (1 + confidence) / 2
+    found: Floats = np.where(np.isinf(df), ndtri(upper), stdtrit(df, upper))
+    return found
+
+
+def _testbed(
+    history: History, analyses: Sequence[Stretch], newest: Mapping[Sut, NightRun], kinds: Sequence[_Kind]
+) -> Iterator[NightVerdict]:
+    """Yield the verdicts of one testbed, whose comparisons are counted together."""
+    p = np.concatenate([each.compared.p.ravel() for each in kinds])
+    tests = int(np.isfinite(p).sum())
+    rejected = holm(p, FAMILY_WISE)
+    for kind in kinds:
+        size = kind.compared.p.size
+        odd, rejected = rejected[:size].reshape(kind.compared.p.shape), rejected[size:]
+        yield from _verdicts(history, analyses, kind, odd, tests=tests, suspects=_Suspects(history, newest, kind, odd))
+
+
+def _verdicts(
+    history: History,
+    analyses: Sequence[Stretch],
+    kind: _Kind,
+    odd: NDArray[np.bool_],
+    *,
+    tests: int,
+    suspects: "_Suspects",
+) -> Iterator[NightVerdict]:
+    tonight = history.nights[-1]
+    compared = kind.compared
+    differences, halves, rows = compared.difference.tolist(), compared.half.tolist(), kind.rows.tolist()
+    shown = ((kind.rows >= 0) & np.isfinite(history.values[kind.rows, -1])).tolist()
+    tolerances = kind.tolerance.tolist()
+    spreads = [_said_of(each) for each in zip(*(part.tolist() for part in compared.spread), strict=True)]
+    nobody = (odd.sum(axis=0) == compared.spread.suts).tolist()
+    since = _Since(history, analyses, kind)
+    for i, sut in enumerate(kind.suts):
+        run = history.runs.get(sut, {}).get(tonight)
+        for j, (metric, unit) in enumerate(kind.metrics):
+            if not shown[i][j]:
+                continue
+            analysis = analyses[rows[i][j]]
+            value, difference, half, tolerance = analysis.level, differences[i][j], halves[i][j], tolerances[j]
+            outcome: Outcome = "no_reference"
+            bound = interval = start = None
+            changes: tuple[ContextChange, ...] = ()
+            if math.isnan(half):
+                outcome, reason = _not_compared(kind, i, j, analyses, known=sut in history.runs)
+            else:
+                reference = value / math.exp(difference)
+                bound = (reference / (1 + tolerance), reference * (1 + tolerance))
+                interval = (value * math.exp(-half), value * math.exp(half))
+                found = _found(difference, half, int(compared.spread.suts[j]) - 1)
+                if odd[i, j]:
+                    outcome = "fail"
+                    start = since.night(i, j)
+                    changes = suspects.of(i, metric)
+                    judged = (
+                        f"beyond the tolerance of {tolerance:.0%}, by {tests} tests together (Holm, {FAMILY_WISE:.0%})"
+                    )
+                    who = _who(int(compared.spread.suts[j])) if nobody[j] else ""
+                    reason = f"{found}, {judged}{who}; {spreads[j]}"
+                elif bound[0] <= interval[0] and interval[1] <= bound[1]:
+                    outcome = "pass"
+                    reason = f"{found}, within the tolerance of {tolerance:.0%}; {spreads[j]}"
+                else:
+                    reason = f"{found}, {_undecided(difference, half, tolerance, tests)}; {spreads[j]}"
+            yield NightVerdict(
+                testbed=sut[0],
+                sut=sut[1],
+                run_id=None if run is None else run.run_id,
+                night=tonight,
+                metric=metric,
+                check="homogeneity",
+                outcome=outcome,
+                value=value if math.isfinite(value) else None,
+                unit=unit,
+                bound=bound,
+                interval=interval,
+                since=start,
+                context_changes=changes,
+                reason=reason,
+                waiver=None,
+            )
+
+
+def _found(difference: float, half: float, others: int) -> str:
+    against = "the other SUT of its kind" if others == 1 else f"the median of {others} others of its kind"
+    low, high = (math.expm1(difference + sign * half) for sign in (-1, 1))
+    return f"{math.expm1(difference):+.1%} ({low:+.1%} to {high:+.1%}) from {against}"
+
+
+def _who(suts: int) -> str:
+    """Return what is said where no SUT is like most of the others: each of them fails."""
+    if suts == 2:
+        return "; of two nobody can say which is the odd one"
+    return "; no SUT is like most of the others, and nobody can say which are the odd ones"
+
+
+def _said_of(spread: tuple[int, float, float, float]) -> str:
+    """Return what a reader must know of how much SUTs and nights differ in a metric."""
+    _, between, within, share = spread
+    return (
+        f"SUTs differ by {between:.2%} and nights by {within:.2%} (standard deviations): "
+        f"{share:.0%} of the variance is between SUTs"
+    )
+
+
+def _undecided(difference: float, half: float, tolerance: float, tests: int) -> str:
+    """Return why a difference that is neither surely within the tolerance nor an outlier's is undecided."""
+    if abs(difference) - half > math.log1p(tolerance):
+        return f"beyond the tolerance of {tolerance:.0%} alone, not among {tests} tests together"
+    if abs(difference) > half:
+        return f"which is a difference, but not surely more than the tolerance of {tolerance:.0%}"
+    return f"too wide for a tolerance of {tolerance:.0%}: more nights narrow it"
+
+
+def _not_compared(
+    kind: _Kind, sut: int, metric: int, analyses: Sequence[Stretch], *, known: bool
+) -> tuple[Outcome, str]:
+    """Return what is said of a figure that has no interval around its difference, and why."""
+    own = analyses[kind.rows[sut, metric]]
+    if kind.processor is None:
+        return "no_reference", "its processor is not known" if known else "no run says what machine it is"
+    if kind.metrics[metric][1] == "ticks":
+        return "no_reference", "ticks of two clocks cannot be compared"
+    if own.flips is not None:
+        return "no_reference", "it flips between two levels, and has no level that could be compared"
+    others = [analyses[row] for each, row in enumerate(kind.rows[:, metric]) if row >= 0 and each != sut]
+    if not others:
+        return "no_reference", f"no other SUT of this testbed is a {kind.processor} with such a figure"
+    if own.level == 0:
+        if all(each.level == 0 for each in others):
+            return "pass", "it is 0, as of all others of its kind"
+        return "no_reference", "it is 0: a ratio to nothing does not exist"
+    if not np.isfinite(kind.compared.night[sut, metric]):
+        return "no_reference", "nobody knows how sure it is: too few nights, and no interval of its own"
+    return "no_reference", "no other SUT of its kind has a level that could be compared: too few nights, too old, or 0"
+
+
+class _Suspects:
+    """What of an outlier's machine is another than that of the others: found once for each SUT."""
+
+    def __init__(self, history: History, newest: Mapping[Sut, NightRun], kind: _Kind, odd: NDArray[np.bool_]) -> None:
+        self._history, self._newest, self._kind, self._odd = history, newest, kind, odd
+        self._found: dict[int, tuple[ContextChange, ...]] = {}
+
+    def of(self, sut: int, metric: str) -> tuple[ContextChange, ...]:
+        """Return in what *sut* differs from the others, what can move *metric* first."""
+        if sut not in self._found:
+            self._found[sut] = (*self._context(sut), *self._clock(sut))
+        found = self._found[sut]
+        return likely([each for each in found if each.fact != CLOCK or "core_frequency" not in metric], metric)
+
+    def _context(self, sut: int) -> Iterator[ContextChange]:
+        own = self._kind.suts[sut]
+        others = [self._newest[each] for each in self._kind.suts if each != own]
+        runs = self._history.runs[own]
+        for change in differences_from(self._newest[own], others):
+            night = change.night
+            for each in sorted(runs, reverse=True):
+                if runs[each].facts.get(change.fact) != change.after:
+                    break
+                night = each
+            yield change.model_copy(update={"night": night})
+
+    def _clock(self, sut: int) -> Iterator[ContextChange]:
+        """Yield the clock of *sut* that differs most from the others', of those by which it is an outlier."""
+        clocks = [
+            (abs(self._kind.compared.difference[sut, column]), column, metric)
+            for column, (metric, unit) in enumerate(self._kind.metrics)
+            if unit == "Hz" and self._odd[sut, column]
+        ]
+        if clocks:
+            _, column, metric = max(clocks)
+            difference = float(self._kind.compared.difference[sut, column])
+            level = math.exp(self._kind.compared.level[sut, column])
+            yield ContextChange(
+                fact=CLOCK,
+                before=f"{level / math.exp(difference) / 1e9:.3f} GHz",
+                after=f"{level / 1e9:.3f} GHz in {metric}: "
+                + ("a higher turbo" if difference > 0 else "a lower turbo, or throttled"),
+                night=self._history.nights[-1],
+            )
+
+
+class _Since:
+    """Since when an outlier has been one: by the stretches in which neither it nor one of the others changed."""
+
+    def __init__(self, history: History, analyses: Sequence[Stretch], kind: _Kind) -> None:
+        self._history, self._analyses, self._kind = history, analyses, kind
+        self._nights: dict[int, tuple[Floats, list[int]]] = {}
+
+    def night(self, sut: int, metric: int) -> date:
+        """Return the first night of the stretches, back from tonight, in which *sut* was beyond the tolerance."""
+        if metric not in self._nights:
+            self._nights[metric] = self._differences(metric)
+        differences, starts = self._nights[metric]
+        own = differences[sut]
+        side = math.copysign(1, self._kind.compared.difference[sut, metric])
+        least = math.log1p(self._kind.tolerance[metric])
+        since = len(own) - 1
+        for start, end in zip(reversed(starts), reversed([*starts[1:], len(own)]), strict=True):
+            stretch = own[start:end]
+            known = np.flatnonzero(np.isfinite(stretch))
+            if not len(known):
+                continue
+            if side * float(np.median(stretch[known])) <= least and end < len(own):
+                break
+            since = start + int(known[0])
+        return self._history.nights[since]
+
+    def _differences(self, metric: int) -> tuple[Floats, list[int]]:
+        """Return each SUT's difference from the others' median by night, and where any of them begins a new level."""
+        rows = self._kind.rows[:, metric]
+        with np.errstate(all="ignore"):
+            values = np.where(rows[:, None] < 0, np.nan, np.log(self._history.values[rows]))
+        values[~np.isfinite(values)] = np.nan
+        low, high = leave_one_out(values)
+        changes = {
+            change.night for row in rows if row >= 0 for change in self._analyses[row].changes if change.kind == "level"
+        }
+        return np.where(np.abs(values - low) <= np.abs(values - high), values - low, values - high), sorted(
+            {0, *changes}
+        )

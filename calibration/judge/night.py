@@ -1,0 +1,413 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Judgement of a night: which server changed, when, and what of it is outside the bounds that were accepted.
+
+Everything is judged as it was known on that night: later nights are not looked at, and a reference counts from the
+night of the run that was accepted.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from math import hypot, isfinite
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibration.judge.causes import context_changes, likely
+from calibration.judge.drift import Analysis, Change
+from calibration.judge.homogeneity import judge_homogeneity
+from calibration.judge.references import AcceptedLevel, Bounds, Reference, References, facts_of
+from calibration.judge.verdicts import Check, ContextChange, NightVerdict, Outcome
+from calibration.judge.waivers import Waivers
+from calibration.judge.words import amount, change, share, within
+from calibration.model import Model
+from calibration.results.history import History, NightRun, Recorded, Series, Sut
+
+EXPECTED_NIGHTS: Final = 30
+"""What had a figure in as many of the store's nights before is missed tonight: a month, so that a server that was
+taken out of the lab is reported for a month and no longer."""
+
+LEAST_NIGHTS: Final = 10
+"""Nights with a figure that it takes to tell a change from what is usual."""
+
+RUN: Final = "run"
+"""Stands for the metric where it is the whole run that is missing."""
+
+MOST_REASONS: Final = 3
+"""So many of the reasons of a run are told with what it lacks; the run's page has all of them."""
+
+
+class Judgement(Model):
+    """All verdicts of a night, by testbed, SUT and metric; what no SUT has by itself comes last."""
+
+    night: date
+    verdicts: tuple[NightVerdict, ...]
+
+    @property
+    def failed(self) -> bool:
+        """Whether any verdict is a failure."""
+        return any(each.outcome == "fail" for each in self.verdicts)
+
+
+def judge_history(
+    history: History, analyses: Sequence[Analysis], references: References, waivers: Waivers
+) -> Judgement:
+    """Return what is to be said of the last night of *history*, whose series have the *analyses*."""
+    night = _Night(history, analyses)
+    verdicts = [*night.verdicts(references), *judge_homogeneity(history, analyses)]
+    verdicts.sort(key=lambda each: (each.testbed, each.sut))  # stable: what a SUT has by itself stays first
+    return Judgement.model_construct(
+        night=night.night, verdicts=tuple(waivers.applied(verdicts, night.night, night.run_ids))
+    )
+
+
+@dataclass(frozen=True)
+class _Row:
+    """What is known of one series tonight: figures are ``None`` where there is none."""
+
+    index: int
+    series: Series
+    run_id: str | None
+    value: float | None
+    interval: tuple[float, float] | None
+
+
+@dataclass(frozen=True)
+class _Night:
+    """The last night of a history, and what is remembered while it is judged."""
+
+    history: History
+    analyses: Sequence[Analysis]
+    changed: dict[tuple[Sut, date], tuple[ContextChange, ...]] = field(default_factory=dict)
+
+    @property
+    def night(self) -> date:
+        return self.history.nights[-1]
+
+    @property
+    def run_ids(self) -> dict[Sut, str]:
+        """The runs of tonight."""
+        return {sut: runs[self.night].run_id for sut, runs in self.history.runs.items() if self.night in runs}
+
+    def verdicts(self, references: References) -> Iterator[NightVerdict]:
+        """Yield the verdicts that a SUT has by itself."""
+        history, night = self.history, self.night
+        known: NDArray[np.bool_] = np.isfinite(history.values)
+        counts = known.sum(axis=1).tolist()
+        expected = np.any(known[:, -1 - EXPECTED_NIGHTS :], axis=1).tolist()
+        values, lows, highs = (each[:, -1].tolist() for each in (history.values, history.low, history.high))
+        by_sut: dict[Sut, list[int]] = {sut: [] for sut in history.runs}
+        for index, series in enumerate(history.series):
+            by_sut.setdefault((series.testbed, series.sut), []).append(index)
+        column = {each: number for number, each in enumerate(history.nights)}
+        for sut in sorted(by_sut):
+            run = history.runs.get(sut, {}).get(night)
+            run_id = run.run_id if run else None
+            accepted = references.of(sut, facts_of(history.runs.get(sut, {})), night)
+            rows = [
+                _Row(
+                    index=index,
+                    series=history.series[index],
+                    run_id=run_id,
+                    value=values[index] if isfinite(values[index]) else None,
+                    interval=(lows[index], highs[index]) if isfinite(lows[index]) and isfinite(highs[index]) else None,
+                )
+                for index in by_sut[sut]
+                if expected[index]
+            ]
+            yield from self._run(sut, rows, run)
+            for row in rows:
+                if run is not None or row.value is not None:
+                    yield self._missing(row, run)
+                if row.value is not None:
+                    yield self._limits(row, accepted.bounds.get(row.series.metric))
+                analysis = self.analyses[row.index]
+                level = accepted.levels.get(row.series.metric)
+                since = -1 if level is None else _column(column, level.night)
+                if counts[row.index] < LEAST_NIGHTS:
+                    yield from self._too_few(row, analysis, counts[row.index])
+                else:
+                    yield self._changed(row, analysis, "drift", level, since)
+                    yield self._changed(row, analysis, "spread", level, since)
+                    yield self._bimodal(row, analysis, level, since)
+            yield from self._never_measured(sut, run_id, {row.series.metric for row in rows if row.value is not None})
+
+    def _last_run(self, sut: Sut) -> NightRun | None:
+        runs = self.history.runs.get(sut)
+        return runs[max(runs)] if runs else None
+
+    def _verdict(
+        self,
+        row: _Row,
+        check: Check,
+        outcome: Outcome,
+        reason: str,
+        *,
+        value: float | None = None,
+        unit: str | None = None,
+        bound: tuple[float | None, float | None] | None = None,
+        interval: tuple[float, float] | None = None,
+        since: date | None = None,
+    ) -> NightVerdict:
+        testbed, sut, metric, _, _ = row.series
+        changes: tuple[ContextChange, ...] = ()
+        if since is not None:
+            changes = likely(self._changes((testbed, sut), since), metric)
+        return NightVerdict(
+            testbed=testbed,
+            sut=sut,
+            run_id=row.run_id,
+            night=self.night,
+            metric=metric,
+            check=check,
+            outcome=outcome,
+            value=value,
+            unit=unit,
+            bound=bound,
+            interval=interval,
+            since=since,
+            context_changes=changes,
+            reason=reason,
+            waiver=None,
+        )
+
+    def _changes(self, sut: Sut, since: date) -> tuple[ContextChange, ...]:
+        """Return what changed on *sut* between its last run before *since* and its first from then on."""
+        found = self.changed.get((sut, since))
+        if found is None:
+            runs = self.history.runs.get(sut, {})
+            before = max((each for each in runs if each < since and runs[each].facts), default=None)
+            after = min((each for each in runs if each >= since and runs[each].facts), default=None)
+            found = () if before is None or after is None else context_changes(runs[before], runs[after])
+            self.changed[sut, since] = found
+        return found
+
+    # missing
+
+    def _run(self, sut: Sut, rows: Sequence[_Row], run: NightRun | None) -> Iterator[NightVerdict]:
+        """Yield whether *sut* was measured: a run that is there, has figures, and lacks nothing that nothing else says.
+
+        Nothing where nobody expects the SUT tonight.
+        """
+        if run is None and not rows:
+            return
+        row = _Row(
+            index=-1,
+            series=Series(*sut, RUN, "", "lower"),
+            run_id=run.run_id if run else None,
+            value=None,
+            interval=None,
+        )
+        if run is not None and any(each.value is not None for each in rows):
+            if run.status == "complete" or any(each.value is None for each in rows):
+                yield self._verdict(row, "missing", "pass", f"run {run.run_id} is {run.status}")
+            else:
+                reason = f"expected a complete run, found one that is {run.status}: {_reasons(run, '')}"
+                yield self._verdict(row, "missing", "fail", reason, since=self.night)
+            return
+        since = self._first_missing([each.index for each in rows])
+        if since is None:  # it never had a figure: as long as its runs have none
+            since = min(self.history.runs[sut])
+        if run is None:
+            last = self._last_run(sut)
+            reason = f"expected a run of this night, found none; the last is {last.run_id if last else 'not known'}"
+        else:
+            reason = f"expected figures of this night, found a run that is {run.status}: {_reasons(run, '')}"
+        yield self._verdict(row, "missing", "fail", reason, since=since)
+
+    def _missing(self, row: _Row, run: NightRun | None) -> NightVerdict:
+        if row.value is not None:
+            return self._verdict(
+                row,
+                "missing",
+                "pass",
+                "measured, and valid",
+                value=row.value,
+                unit=row.series.unit,
+                interval=row.interval,
+            )
+        since = self._first_missing([row.index])
+        why = "nothing says why" if run is None else _reasons(run, row.series.metric)
+        reason = f"expected a valid figure of this night, found none: {why}"
+        return self._verdict(row, "missing", "fail", reason, unit=row.series.unit, since=since)
+
+    def _first_missing(self, rows: Sequence[int]) -> date | None:
+        """Return the first night since which none of *rows* has a figure; ``None`` where none ever had one."""
+        (known,) = np.nonzero(np.isfinite(self.history.values[rows]).any(axis=0))
+        if not len(known):
+            return None
+        return self.history.nights[min(int(known[-1]) + 1, len(self.history.nights) - 1)]
+
+    # limits
+
+    def _limits(self, row: _Row, bounds: Reference | None) -> NightVerdict:
+        series, value = row.series, row.value
+        if value is None:
+            raise ValueError(f"expected a figure of {series.metric}, found none")
+        recorded = self.history.recorded.get((series.testbed, series.sut, series.metric))
+        if recorded is not None and recorded.lower is None and recorded.upper is None and recorded.outcome != "fail":
+            recorded = None
+        if bounds is None and recorded is None:
+            reason = "no bounds have been accepted or set for this SUT: see calibration accept"
+            return self._verdict(
+                row, "limits", "no_reference", reason, value=value, unit=series.unit, interval=row.interval
+            )
+        lower, upper = _both(bounds and bounds.bounds, recorded)
+        wrong = []
+        if bounds is not None and bounds.bounds.unit != series.unit:
+            wrong.append(f"expected the accepted unit {bounds.bounds.unit}, found {series.unit}")
+        elif bounds is not None and bounds.bounds.excludes(value):
+            wrong.append(f"expected {bounds.bounds.words}, {bounds.source}, found {amount(value, series.unit)}")
+        if recorded is not None and recorded.outcome == "fail":
+            wrong.append(recorded.reason)
+        if not wrong:
+            by = bounds.source if bounds is not None else "as the inventory has it"
+            return self._verdict(
+                row,
+                "limits",
+                "pass",
+                f"{amount(value, series.unit)} is within {within(lower, upper, series.unit)}, {by}",
+                value=value,
+                unit=series.unit,
+                bound=(lower, upper),
+                interval=row.interval,
+            )
+        return self._verdict(
+            row,
+            "limits",
+            "fail",
+            "; ".join(wrong),
+            value=value,
+            unit=series.unit,
+            bound=(lower, upper),
+            interval=row.interval,
+            since=self._outside_since(row.index, lower, upper),
+        )
+
+    def _outside_since(self, index: int, lower: float | None, upper: float | None) -> date:
+        """Return the first night of those up to tonight whose figures are all outside; nights without one between."""
+        figures = self.history.values[index]
+        (known,) = np.nonzero(np.isfinite(figures))
+        outside = np.zeros(len(known), dtype=bool)
+        if lower is not None:
+            outside |= figures[known] < lower
+        if upper is not None:
+            outside |= figures[known] > upper
+        (inside,) = np.nonzero(~outside)
+        first = int(inside[-1]) + 1 if len(inside) else 0
+        return self.history.nights[int(known[min(first, len(known) - 1)])]
+
+    def _never_measured(self, sut: Sut, run_id: str | None, measured: set[str]) -> Iterator[NightVerdict]:
+        """Yield the failure of each limit of the inventory whose metric tonight's run does not have."""
+        for (testbed, name, metric), recorded in self.history.recorded.items():
+            if (testbed, name) == sut and recorded.outcome == "fail" and metric not in measured:
+                row = _Row(index=-1, series=Series(*sut, metric, "", "lower"), run_id=run_id, value=None, interval=None)
+                yield self._verdict(
+                    row, "limits", "fail", recorded.reason, bound=(recorded.lower, recorded.upper), since=self.night
+                )
+
+    # drift, spread, bimodal
+
+    def _too_few(self, row: _Row, analysis: Analysis, count: int) -> Iterator[NightVerdict]:
+        nights = f"{count} night{'' if count == 1 else 's'} with a figure"
+        reason = f"expected at least {LEAST_NIGHTS} nights with a figure to tell, found {nights}"
+        unit = row.series.unit
+        yield self._verdict(row, "drift", "no_reference", reason, value=_finite(analysis.level), unit=unit)
+        yield self._verdict(row, "spread", "no_reference", reason, value=_finite(analysis.spread), unit="fraction")
+        yield self._verdict(row, "bimodal", "no_reference", reason, value=row.value, unit=unit)
+
+    def _changed(
+        self, row: _Row, analysis: Analysis, check: Check, level: AcceptedLevel | None, accepted: int
+    ) -> NightVerdict:
+        """Return whether the level, or the spread, is what it was, or what was *accepted* (a night's column) since."""
+        drift = check == "drift"
+        unit = row.series.unit if drift else "fraction"
+        value = _finite(analysis.level if drift else analysis.spread)
+        changes = [each for each in analysis.changes if each.kind == ("level" if drift else "spread")]
+        standing = [each for each in changes if each.night > accepted]
+        nights = self.history.nights
+        what = "level" if drift else "spread of nights"
+        if not standing:
+            reason = f"{what} {'not known' if value is None else amount(value, unit)} since {nights[analysis.first]}"
+            if changes and level is not None:
+                last = changes[-1]
+                reason = f"{what} {change(last.size, None)} since {nights[last.night]}, {level.acceptance.source}"
+            return self._verdict(row, check, "pass", reason, value=value, unit=unit)
+        first, last = standing[0], standing[-1]
+        tolerance = _tolerance(standing, analysis.spread if drift else 0.0)
+        bound = None
+        if isfinite(first.before) and isfinite(tolerance):
+            slack = tolerance * abs(first.before)
+            bound = (first.before - slack, first.before + slack)
+        if len(standing) > 1 and bound is not None and bound[0] <= last.after <= bound[1]:
+            reason = f"{what} is back at {amount(last.after, unit)}, where it was before {nights[first.night]}"
+            return self._verdict(row, check, "pass", reason, value=value, unit=unit, bound=bound)
+        size = f"{change(last.size, last.interval)} " if isfinite(last.size) else ""
+        reason = (
+            f"{what} {size}since {nights[last.night]}, from {amount(last.before, unit)} to {amount(last.after, unit)}"
+        )
+        if first is not last:
+            reason += f"; before {nights[first.night]} it was {amount(first.before, unit)}"
+        return self._verdict(
+            row,
+            check,
+            "fail",
+            reason,
+            value=value,
+            unit=unit,
+            bound=bound,
+            interval=last.interval if all(map(isfinite, last.interval)) else None,
+            since=nights[last.night],
+        )
+
+    def _bimodal(self, row: _Row, analysis: Analysis, level: AcceptedLevel | None, accepted: int) -> NightVerdict:
+        flips, unit = analysis.flips, row.series.unit
+        if flips is None:
+            return self._verdict(row, "bimodal", "pass", "one level", value=row.value, unit=unit, interval=row.interval)
+        since = self.history.nights[flips.night]
+        found = (
+            f"it flips between {amount(flips.lower, unit)} and {amount(flips.upper, unit)} since {since}, "
+            f"{share(flips.upper_share)} of the nights at the upper level"
+        )
+        if level is not None and flips.night <= accepted:
+            reason = f"{found}, {level.acceptance.source}"
+            return self._verdict(row, "bimodal", "pass", reason, value=row.value, unit=unit, interval=row.interval)
+        reason = f"expected one level, found that {found}"
+        return self._verdict(
+            row, "bimodal", "fail", reason, value=row.value, unit=unit, interval=row.interval, since=since
+        )
+
+
+def _column(column: dict[date, int], night: date) -> int:
+    """Return the column of *night*; that of the last one before it where it is none of the store's any more."""
+    return column[night] if night in column else max((column[each] for each in column if each < night), default=-1)
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and isfinite(value) else None
+
+
+def _both(bounds: Bounds | None, recorded: Recorded | None) -> tuple[float | None, float | None]:
+    """Return the range that is within both."""
+    both = [each for each in (bounds, recorded) if each is not None]
+    lower = max((each.lower for each in both if each.lower is not None), default=None)
+    upper = min((each.upper for each in both if each.upper is not None), default=None)
+    return lower, upper
+
+
+def _tolerance(changes: Sequence[Change], spread: float) -> float:
+    """Return how far, relatively, a level may be from the one before all *changes* and still be the same.
+
+    As far as the changes' sizes are uncertain together, and at least as far as one night is from the next.
+    """
+    return max(hypot(*((high - low) / 2 for low, high in (each.interval for each in changes))), spread)
+
+
+def _reasons(run: NightRun, metric: str) -> str:
+    """Return why the run of tonight lacks *metric*: what it says of figures of that kind, else of the whole run."""
+    kind = metric.partition(".")[0]
+    said: Iterable[str] = [each for each in run.reasons if kind and kind in each] or run.reasons
+    told = list(dict.fromkeys(said))
+    more = f"; and {len(told) - MOST_REASONS} more" if len(told) > MOST_REASONS else ""
+    return "; ".join(told[:MOST_REASONS]) + more if told else "nothing says why"

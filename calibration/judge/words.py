@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Figures in sentences: short, with their unit, and cheap enough for the verdicts of a whole lab."""
+
+from math import isfinite
+
+
+def number(value: float) -> str:
+    """Return *value* with four significant digits, all those before the point, and no exponent unless it is tiny."""
+    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def amount(value: float, unit: str | None) -> str:
+    """Return *value* with its *unit*: clocks in GHz, shares in per cent."""
+    if unit == "Hz" and abs(value) >= 1e6:
+        return f"{value / 1e9:.4g} GHz"
+    return share(value) if unit == "fraction" else f"{number(value)} {unit}" if unit else number(value)
+
+
+def within(lower: float | None, upper: float | None, unit: str | None) -> str:
+    """Return a range, an end of which may be open, as a person says it."""
+    if lower is None:
+        return f"at most {amount(upper, unit)}" if upper is not None else "anything"
+    if upper is None:
+        return f"at least {amount(lower, unit)}"
+    return f"{amount(lower, unit)} to {amount(upper, unit)}"
+
+
+def share(value: float) -> str:
+    """Return a share as per cent."""
+    return f"{100 * value:.3g} %"
+
+
+def change(size: float, interval: tuple[float, float] | None) -> str:
+    """Return a relative change as per cent with its interval, where it has one that is finite."""
+    text = f"{100 * size:+.3g} %"
+    if interval is None or not all(map(isfinite, interval)):
+        return text
+    return f"{text} ({100 * interval[0]:+.3g} to {100 * interval[1]:+.3g} %)"

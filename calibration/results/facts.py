@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What of a machine its figures depend on, as facts with a name and a text: what two nights, or two SUTs, differ in.
+
+Nothing volatile is among them (free memory, load, the clock at the moment, when it booted), and nothing by which
+machines of one kind always differ (names, where they boot from).
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from calibration.context.cpulists import format_cpulist
+from calibration.context.model import CommandLine, Context, Dimm
+from calibration.results.model import Kernels
+
+NOT_KNOWN: Final = "not known"
+"""Stands for what the capture does not say."""
+
+KERNEL_BYTES_DIGITS: Final = 12
+"""First digits of the SHA-256 of the program that measured; as many as tell two builds apart."""
+
+BOOTED_FROM: Final = frozenset({"BOOT_IMAGE", "initrd", "resume", "root"})
+"""Parameters of the kernel that say where it was booted from: every machine has others, and no figure minds."""
+
+GIB: Final = 1 << 30
+
+
+def facts(context: Context, kernels: Kernels | None) -> dict[str, str]:
+    """Return the facts of *context*, a captured machine, and of *kernels*, which measured it, in a fixed order.
+
+    Every fact is there on every machine; one that is not known says so.
+    """
+    firmware, topology, isolation = context.firmware, context.topology, context.isolation
+    frequency, pages, capture = context.frequency, context.memory.transparent_hugepages, context.capture
+    return {
+        "kernel": _words(
+            (capture.kernel_name, capture.kernel_release, capture.kernel_version, capture.machine), between=" "
+        ),
+        "kernel command line": NOT_KNOWN if context.cmdline is None else _command_line(context.cmdline),
+        "processor": _words(
+            (
+                _words((each.vendor, each.name, each.family, each.model, each.stepping), between=" ")
+                for each in context.processor.models
+            ),
+            between="; ",
+        ),
+        "microcode": _words(dict.fromkeys(each.microcode for each in context.processor.models)),
+        "BIOS": _words((firmware.bios_vendor, firmware.bios_version, firmware.bios_date), between=" "),
+        "CPUs": format_cpulist(context.online_cpus),
+        "cores": f"{len(topology.cores)} with {_known(topology.threads_per_core)} threads each",
+        "nodes": _words(
+            (
+                f"{node.id}: CPUs {format_cpulist(node.cpus)}{'' if node.memory_bytes else ', without memory'}"
+                for node in context.nodes
+            ),
+            between="; ",
+        ),
+        "distances between nodes": NOT_KNOWN
+        if context.distances is None
+        else "; ".join(" ".join(map(str, row)) for row in context.distances),
+        "memory": _words(
+            (
+                f"{node.id}: {NOT_KNOWN if node.memory_bytes is None else _rounded(node.memory_bytes)}"
+                for node in context.nodes
+            ),
+            between="; ",
+        ),
+        "DIMMs": "; ".join(_dimms(firmware.dimms)) or NOT_KNOWN,
+        "isolated CPUs": f"{format_cpulist(isolation.isolated) or 'none'} "
+        f"(tickless: {format_cpulist(isolation.nohz_full) or 'none'})",
+        "SMT": _known(topology.smt_control),
+        "governor": _words(frequency.governors),
+        "turbo": NOT_KNOWN if frequency.turbo is None else "on" if frequency.turbo else "off",
+        "frequency driver": _words((*frequency.drivers, *filter(None, (frequency.pstate_status,)))),
+        "frequency limits": _words(
+            dict.fromkeys(
+                f"{each.min_hz / 1e9:g} to {each.max_hz / 1e9:g} GHz"
+                for each in frequency.policies
+                if each.min_hz is not None and each.max_hz is not None
+            )
+        ),
+        "idle states": _words(
+            f"{each.name}, off on CPUs {format_cpulist(each.disabled_cpus)}" if each.disabled_cpus else each.name
+            for each in context.idle.states
+        ),
+        "huge pages": _words(
+            f"{each.total - (each.surplus or 0)} of {_size(each.size_bytes)}"
+            for each in context.memory.hugepages
+            if each.total is not None
+        ),
+        "transparent huge pages": f"{_known(pages.enabled)}, defragmented {_known(pages.defrag)}",
+        "NUMA balancing": _known(context.memory.numa_balancing),
+        "vulnerabilities": "; ".join(
+            f"{name}: {said}" for name, said in sorted(context.mitigations.items()) if said != "Not affected"
+        )
+        or ("none" if context.mitigations else NOT_KNOWN),
+        "clock source": _known(context.clocksource.current),
+        "kernel bytes": NOT_KNOWN if kernels is None else kernels.sha256[:KERNEL_BYTES_DIGITS],
+    }
+
+
+def other_facts(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """Return in which facts *now* differs from *before*, as text; those that one of them does not have are left out."""
+    return [
+        f"{name}: expected {before[name]}, found {now[name]}"
+        for name in before
+        if name in now and before[name] != now[name]
+    ]
+
+
+def _known(value: object) -> str:
+    return NOT_KNOWN if value is None else str(value)
+
+
+def _words(words: Iterable[str | None], between: str = ", ") -> str:
+    """Return those of *words* that are known; where none is, that."""
+    return between.join(each for each in words if each is not None) or NOT_KNOWN
+
+
+def _command_line(cmdline: CommandLine) -> str:
+    words = (
+        each.name if each.value is None else f"{each.name}={each.value}"
+        for each in cmdline.parameters
+        if each.name not in BOOTED_FROM
+    )
+    return " ".join((*words, *(("--", *cmdline.init_arguments) if cmdline.init_arguments else ())))
+
+
+def _rounded(size_bytes: int) -> str:
+    """Return the memory of a node: what a kernel keeps for itself differs from version to version."""
+    gib = size_bytes / GIB
+    return f"{gib:.0f} GiB" if gib >= 10 else f"{gib:.1f} GiB"
+
+
+def _size(size_bytes: int) -> str:
+    for unit, size in (("GiB", GIB), ("MiB", 1 << 20)):
+        if size_bytes % size == 0:
+            return f"{size_bytes // size} {unit}"
+    return f"{size_bytes >> 10} KiB"
+
+
+def _dimms(dimms: Iterable[Dimm]) -> Iterator[str]:
+    """Yield the memory slots that hold the same, together: how many, what, and where."""
+    slots: dict[str, list[str]] = {}
+    for each in dimms:
+        slots.setdefault(_dimm(each), []).append(_words((each.bank, each.locator), between=" "))
+    for what, names in slots.items():
+        yield f"{len(names)} x {what} in {', '.join(names)}"
+
+
+def _dimm(dimm: Dimm) -> str:
+    if dimm.size_bytes == 0:
+        return "empty"
+    size = "size not known" if dimm.size_bytes is None else _size(dimm.size_bytes)
+    speed = "speed not known" if dimm.configured_mt_s is None else f"at {dimm.configured_mt_s} MT/s"
+    ranks = "ranks not known" if dimm.ranks is None else f"{dimm.ranks} rank{'' if dimm.ranks == 1 else 's'}"
+    return f"{_words((size, dimm.type), between=' ')} {speed}, {ranks}"

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Histories of nights, made by hand for what judges them."""
+
+from collections.abc import Mapping, Sequence
+from datetime import date, timedelta
+
+import numpy as np
+
+from calibration.judge.drift import Analysis, Change, Flips
+from calibration.results.history import History, NightRun, Recorded, Series
+
+FIRST = date(2026, 1, 1)
+
+FACTS = {
+    "processor": "GenuineIntel Xeon 6 106 6",
+    "microcode": "0xd0003a5",
+    "BIOS": "Example 2.1 2025-01-01",
+    "cores": "64 with 2 threads each",
+    "nodes": "0: CPUs 0-63; 1: CPUs 64-127",
+    "distances between nodes": "10 20; 20 10",
+}
+
+BANDWIDTH = "bandwidth_matrix.0.0.bandwidth_mb_s"
+LATENCY = "idle_latency.latency_ns"
+
+
+def night_of(number: int) -> date:
+    return FIRST + timedelta(days=number)
+
+
+def run_id(number: int) -> str:
+    return f"{night_of(number):%Y%m%d}T020000Z-0a1b"
+
+
+def noise(count: int, level: float = 100.0, spread: float = 0.01, seed: int = 1) -> list[float]:
+    """Return figures of *count* nights around *level*, with a relative standard deviation of *spread*."""
+    return (level * (1 + spread * np.random.default_rng(seed).standard_normal(count))).tolist()
+
+
+def history(
+    figures: Mapping[str, Sequence[float | None]] | Mapping[tuple[str, str, str], Sequence[float | None]],
+    *,
+    half_width: float | None = 0.005,
+    facts: Mapping[int, Mapping[str, str]] | None = None,
+    runs: Mapping[int, NightRun | None] | None = None,
+    recorded: Mapping[tuple[str, str, str], Recorded] | None = None,
+    unit: str = "MB/s",
+) -> History:
+    """Return the history of *figures*, by metric (of lab/t1) or by testbed, SUT and metric; ``None`` is no figure.
+
+    *facts* of a night hold until the next given ones; *runs* take the place of those of lab/t1, ``None`` for no run.
+    """
+    named = {(("lab", "t1", each) if isinstance(each, str) else each): row for each, row in figures.items()}
+    keys = sorted(named)
+    values = np.array([[np.nan if each is None else each for each in named[key]] for key in keys], dtype=np.float64)
+    half = np.nan if half_width is None else half_width
+    nights = tuple(night_of(number) for number in range(values.shape[1]))
+    by_sut: dict[tuple[str, str], dict[date, NightRun]] = {}
+    for testbed, sut in sorted({key[:2] for key in keys}):
+        known: Mapping[str, str] = FACTS
+        for number, night in enumerate(nights):
+            known = (facts or {}).get(number, known)
+            made: NightRun | None = NightRun(
+                testbed=testbed,
+                sut=sut,
+                run_id=run_id(number),
+                night=night,
+                status="complete",
+                directory=f"{testbed}/{sut}/{run_id(number)}",
+                facts=known,
+                reasons=(),
+            )
+            if runs is not None and (testbed, sut) == ("lab", "t1") and number in runs:
+                made = runs[number]
+            if made is not None:
+                by_sut.setdefault((testbed, sut), {})[night] = made
+    return History(
+        nights=nights,
+        series=tuple(Series(*key, unit, "higher" if unit == "MB/s" else "lower") for key in keys),
+        values=values,
+        low=values * (1 - half),
+        high=values * (1 + half),
+        runs=by_sut,
+        recorded=recorded or {},
+    )
+
+
+def run(number: int, status: str = "complete", reasons: tuple[str, ...] = ()) -> NightRun:
+    """Return the run of lab/t1 in night *number*."""
+    name = run_id(number)
+    return NightRun("lab", "t1", name, night_of(number), status, f"lab/t1/{name}", FACTS, reasons)  # type: ignore[arg-type]
+
+
+def steady(row: Sequence[float], changes: tuple[Change, ...] = (), flips: Flips | None = None) -> Analysis:
+    """Return what is known of a series: its nights from the last change on are one stretch."""
+    first = max((each.night for each in changes), default=0)
+    stretch = np.array(row[first:], dtype=np.float64)
+    level = float(np.nanmedian(stretch))
+    return Analysis(changes, flips, level, float(np.nanstd(stretch)) / level, first, int(np.isfinite(stretch).sum()))
+
+
+def shift(night: int, before: float, after: float, kind: str = "level") -> Change:
+    size = after / before - 1
+    return Change(kind, night, before, after, size, (size - 0.005, size + 0.005))  # type: ignore[arg-type]

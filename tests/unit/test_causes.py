@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Causes: which facts changed, and which of them can have moved a figure."""
+
+from collections.abc import Mapping
+from datetime import date
+
+import pytest
+
+from calibration.judge.causes import CAUSES, cause_of, context_changes, differences_from, likely
+from calibration.measurements import registry
+from calibration.results.history import NightRun
+
+FACTS = {
+    "kernel": "Linux 6.1.0 #1 SMP x86_64",
+    "kernel command line": "ro isolcpus=2-7",
+    "microcode": "0x1",
+    "BIOS": "Maker 1.0",
+    "DIMMs": "8 x 32 GB at 4800 MT/s",
+    "turbo": "on",
+    "kernel bytes": "0123456789ab",
+}
+
+
+def run(facts: Mapping[str, str], *, sut: str = "sut1", night: date = date(2026, 1, 2)) -> NightRun:
+    run_id = f"{night:%Y%m%d}T220000Z-00000000"
+    return NightRun("testbed1", sut, run_id, night, "complete", f"testbed1/{sut}/{run_id}", facts, ())
+
+
+def test_what_changed_is_told_in_the_order_of_the_facts_with_both_texts_and_the_night() -> None:
+    before = run(FACTS, night=date(2026, 1, 1))
+    after = run({**FACTS, "DIMMs": "7 x 32 GB at 4800 MT/s", "microcode": "0x2"})
+    changes = context_changes(before, after)
+    assert [(each.fact, each.before, each.after) for each in changes] == [
+        ("microcode", "0x1", "0x2"),
+        ("DIMMs", "8 x 32 GB at 4800 MT/s", "7 x 32 GB at 4800 MT/s"),
+    ]
+    assert {each.night for each in changes} == {date(2026, 1, 2)}
+    assert context_changes(before, run(FACTS)) == ()
+
+
+def test_a_fact_that_one_night_does_not_know_is_told_with_none_and_suspected_last() -> None:
+    without = {name: text for name, text in FACTS.items() if name != "DIMMs"}
+    changes = context_changes(run(FACTS), run({**without, "microcode": "0x2"}))
+    assert [(each.fact, each.after) for each in changes] == [("microcode", "0x2"), ("DIMMs", None)]
+    assert [each.fact for each in likely(changes, "max_bandwidth.reads.bandwidth_mb_s")] == ["microcode", "DIMMs"]
+    assert context_changes(run(without), run(FACTS))[0].before is None
+    assert context_changes(run({**FACTS, "DIMMs": "not known"}), run(FACTS))[0].before is None
+    assert context_changes(run({**FACTS, "DIMMs": "not known"}), run(without)) == ()
+
+
+@pytest.mark.parametrize(
+    ("metric", "order"),
+    [
+        ("max_bandwidth.reads.bandwidth_mb_s", ["DIMMs", "microcode", "BIOS", "turbo"]),
+        ("latency_matrix.0.1.latency_ns", ["DIMMs", "microcode", "BIOS", "turbo"]),
+        ("latency_ladder.L2.latency_ns", ["turbo", "microcode", "BIOS", "DIMMs"]),
+        ("bandwidth_ladder.one_CPU.reads.L1.program_mb_s", ["turbo", "microcode", "BIOS", "DIMMs"]),
+        ("jitter.cpu3.inst_jitter_ns", ["turbo", "microcode", "BIOS", "DIMMs"]),
+        ("core_frequency.scalar.all.median_hz", ["turbo", "microcode", "BIOS", "DIMMs"]),
+    ],
+)
+def test_the_nearest_cause_of_a_figure_comes_first(metric: str, order: list[str]) -> None:
+    changes = context_changes(run(FACTS), run({**FACTS, "microcode": "2", "BIOS": "2", "DIMMs": "2", "turbo": "off"}))
+    assert [each.fact for each in likely(changes, metric)] == order
+
+
+def test_another_instrument_is_suspected_before_anything_of_the_sut() -> None:
+    changes = context_changes(run(FACTS), run({**FACTS, "DIMMs": "7", "kernel bytes": "ba9876543210"}))
+    for metric in ("idle_latency.latency_ns", "jitter.cpu1.gaps.max_ns", "core_frequency.scalar.all.spread"):
+        assert likely(changes, metric)[0].fact == "kernel bytes"
+
+
+def test_a_fact_that_cannot_move_a_figure_has_no_cause_and_one_that_can_says_why() -> None:
+    assert cause_of("DIMMs", "jitter.cpu1.inst_jitter_ns") is None
+    cause = cause_of("DIMMs", "idle_latency.latency_ns")
+    assert cause is not None
+    assert "channels" in cause.reason
+
+
+def test_every_row_concerns_a_metric_that_exists() -> None:
+    import re
+
+    names = [
+        *(figures.names.replace("\\", "") for each in registry().values() for figures in each.figures),
+        "latency_ladder.L2.latency_ns",
+        "bandwidth_ladder.one_CPU.reads.L1.program_mb_s",
+    ]
+    for each in CAUSES:
+        assert any(re.fullmatch(each.metrics, name) for name in names), each
+
+
+def test_a_sut_is_held_against_what_most_of_the_others_have() -> None:
+    others = [run(FACTS, sut="sut2"), run(FACTS, sut="sut3"), run({**FACTS, "BIOS": "Maker 0.9"}, sut="sut4")]
+    (found,) = differences_from(run({**FACTS, "microcode": "0x2"}), others)
+    assert (found.fact, found.before, found.after) == ("microcode", "0x1", "0x2")
+
+
+def test_what_half_of_the_others_have_too_or_nobody_knows_is_no_difference() -> None:
+    others = [run(FACTS, sut="sut2"), run({**FACTS, "BIOS": "Maker 2.0"}, sut="sut3")]
+    assert differences_from(run({**FACTS, "BIOS": "Maker 2.0"}), others) == ()
+    assert differences_from(run({**FACTS, "governor": "performance"}), others) == ()
+    assert differences_from(run({**FACTS, "DIMMs": "not known"}), others) == ()
+    unknown = [run({**FACTS, "DIMMs": "not known"}, sut="sut2"), run({**FACTS, "DIMMs": "16 x 32 GB"}, sut="sut3")]
+    assert [each.before for each in differences_from(run(FACTS), unknown)] == ["16 x 32 GB"]
+    assert differences_from(run(FACTS), []) == ()

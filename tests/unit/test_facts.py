@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Facts of a machine: each change that figures depend on is one, and nothing else is."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from calibration.context import load
+from calibration.context.cmdline import parse_cmdline
+from calibration.context.model import Context, Dimm, FrequencyPolicy, IdleState
+from calibration.results.facts import NOT_KNOWN, facts, other_facts
+from calibration.results.model import Kernels
+from calibration.results.store import differences
+from calibration.tuning import SETTINGS
+
+CAPTURES = sorted((Path(__file__).parents[1] / "fixtures" / "context").glob("*.tar.gz"))
+KERNELS = Kernels(
+    sha256="0123456789abcdef" * 4, target="x86_64", version="1", compiler="c", flags="f", source_sha256="s"
+)
+
+
+@pytest.fixture(name="machine")
+def _machine() -> Context:
+    return load(next(each for each in CAPTURES if each.name == "x86_64-isolated.tar.gz"))
+
+
+def changed(context: Context, part: str, **fields: Any) -> Context:
+    return context.model_copy(update={part: getattr(context, part).model_copy(update=fields)})
+
+
+def dimm(locator: str, **fields: Any) -> Dimm:
+    known: dict[str, Any] = {
+        **dict.fromkeys(Dimm.model_fields),
+        "locator": locator,
+        "size_bytes": 32 << 30,
+        "type": "DDR5",
+        "ranks": 2,
+        "speed_mt_s": 5600,
+        "configured_mt_s": 4800,
+    }
+    return Dimm(**{**known, **fields})
+
+
+def policy(**fields: Any) -> FrequencyPolicy:
+    known = {
+        **dict.fromkeys(FrequencyPolicy.model_fields),
+        "cpus": (0,),
+        "min_hz": 800_000_000,
+        "max_hz": 3_900_000_000,
+    }
+    return FrequencyPolicy(**{**known, **fields})
+
+
+@pytest.mark.parametrize("capture", CAPTURES, ids=lambda path: path.name.partition(".")[0])
+def test_every_machine_has_every_fact_as_text(capture: Path, machine: Context) -> None:
+    found = facts(load(capture), None)
+    assert list(found) == list(facts(machine, KERNELS))
+    assert all(found.values())
+    assert "None" not in "".join(found.values())
+    assert found["kernel bytes"] == NOT_KNOWN
+
+
+@pytest.mark.parametrize(
+    ("part", "fields", "name", "says"),
+    [
+        ("capture", {"kernel_release": "6.1.0-57-amd64"}, "kernel", "6.1.0-57-amd64"),
+        ("cmdline", dict(parse_cmdline("mitigations=off")), "kernel command line", "mitigations=off"),
+        ("firmware", {"bios_version": "1.3"}, "BIOS", "SeaBIOS 1.3 04/01/2014"),
+        ("firmware", {"dimms": ()}, "DIMMs", NOT_KNOWN),
+        ("topology", {"smt_control": "off"}, "SMT", "off"),
+        ("frequency", {"governors": ("performance",)}, "governor", "performance"),
+        ("frequency", {"turbo": False}, "turbo", "off"),
+        (
+            "frequency",
+            {"drivers": ("intel_pstate",), "pstate_status": "active"},
+            "frequency driver",
+            "intel_pstate, act",
+        ),
+        ("frequency", {"policies": (policy(), policy(cpus=(1,)))}, "frequency limits", "0.8 to 3.9 GHz"),
+        (
+            "idle",
+            {"states": (IdleState(name="C6", description=None, latency_us=1, residency_us=1, disabled_cpus=(2, 3)),)},
+            "idle states",
+            "C6, off on CPUs 2-3",
+        ),
+        ("memory", {"numa_balancing": 0}, "NUMA balancing", "0"),
+        ("memory", {"hugepages": ()}, "huge pages", NOT_KNOWN),
+        ("clocksource", {"current": "hpet"}, "clock source", "hpet"),
+        ("isolation", {"isolated": ()}, "isolated CPUs", "none (tickless: 2-3,6-7)"),
+    ],
+)
+def test_a_change_that_figures_depend_on_changes_its_fact_alone(
+    machine: Context, part: str, fields: dict[str, Any], name: str, says: str
+) -> None:
+    before, after = facts(machine, None), facts(changed(machine, part, **fields), None)
+    assert [each for each in before if before[each] != after[each]] == [name]
+    assert after[name].startswith(says) or says in after[name]
+    assert other_facts(before, after) == [f"{name}: expected {before[name]}, found {after[name]}"]
+
+
+def test_what_is_volatile_or_differs_between_any_two_machines_is_no_fact(machine: Context) -> None:
+    other = changed(machine, "capture", hostname="sut9", uname="Linux sut9", captured_at="2027-01-01T00:00:00Z")
+    other = changed(other, "memory", free_bytes=1, available_bytes=1)
+    other = changed(other, "kernel", uptime_s=5.0, load_average=(9.0, 9.0, 9.0))
+    other = changed(other, "frequency", policies=(policy(current_hz=1),))
+    first = changed(machine, "frequency", policies=(policy(current_hz=2),))
+    for context, where in (
+        (first, "root=UUID=1 BOOT_IMAGE=/a quiet -- x"),
+        (other, "root=UUID=2 BOOT_IMAGE=/b quiet -- x"),
+    ):
+        found = facts(context.model_copy(update={"cmdline": parse_cmdline(where)}), KERNELS)
+        assert found["kernel command line"] == "quiet -- x"
+        assert found["kernel bytes"] == "0123456789ab"
+    same = other.model_copy(update={"cmdline": machine.cmdline})
+    assert facts(first, KERNELS) == facts(same, KERNELS)
+
+
+def test_an_odd_or_missing_memory_module_is_seen(machine: Context) -> None:
+    whole = [dimm("A1"), dimm("A2"), dimm("B1"), dimm("B2")]
+
+    def said(dimms: list[Dimm]) -> str:
+        return facts(changed(machine, "firmware", dimms=tuple(dimms)), None)["DIMMs"]
+
+    assert said(whole) == "4 x 32 GiB DDR5 at 4800 MT/s, 2 ranks in A1, A2, B1, B2"
+    assert said([*whole[:3], dimm("B2", size_bytes=0)]).endswith("in A1, A2, B1; 1 x empty in B2")
+    assert "1 x 32 GiB DDR5 at 4400 MT/s, 2 ranks in B2" in said([*whole[:3], dimm("B2", configured_mt_s=4400)])
+    assert "1 x 16 GiB DDR5 at 4800 MT/s, 1 rank in B2" in said([*whole[:3], dimm("B2", size_bytes=16 << 30, ranks=1)])
+    unknown = dimm("B2", bank="CHANNEL B", size_bytes=None, ranks=None, configured_mt_s=None)
+    assert said([unknown]) == "1 x size not known DDR5 speed not known, ranks not known in CHANNEL B B2"
+    assert said([dimm("X", size_bytes=(32 << 30) + 1024)]).startswith("1 x 33554433 KiB")
+
+
+def test_what_a_run_may_tune_keeps_none_from_going_on(machine: Context) -> None:
+    assert {"governor", "turbo"} < set(SETTINGS)
+    tuned = changed(machine, "frequency", governors=("performance",), turbo=False)
+    tuned = changed(tuned, "memory", hugepages=())
+    assert differences(machine, tuned) == []
+    other = changed(machine, "capture", uname="Linux sut9 6.1")
+    assert differences(machine, other) == [f"kernel: expected {machine.capture.uname}, found Linux sut9 6.1"]
+    assert differences(machine, machine.model_copy(update={"cmdline": None}))[0].endswith("found none")
+    other = changed(machine, "firmware", bios_version="9")
+    assert [each.partition(":")[0] for each in differences(machine, other)] == ["BIOS"]

@@ -1,0 +1,301 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Homogeneity: servers that are the same are said to be, the odd one is named, and chance hardly ever names any."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+
+import numpy as np
+import pytest
+
+from calibration.judge.causes import CLOCK
+from calibration.judge.homogeneity import Levels, compare_levels, holm, judge_homogeneity, leave_one_out
+from calibration.judge.verdicts import NightVerdict
+from calibration.results.history import History, NightRun, Series
+
+LATENCY = "idle_latency.latency_ns"
+NIGHTS = tuple(date(2026, 1, 1) + timedelta(days=each) for each in range(30))
+
+
+@dataclass(frozen=True)
+class Change:
+    night: int
+    kind: str = "level"
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """What the judge reads of a series' analysis; here of the nights since *first*."""
+
+    changes: tuple[Change, ...]
+    flips: object | None
+    level: float
+    spread: float
+    count: int
+
+
+def nights(level: float, *, spread: float = 0.01, seed: int = 0, count: int = len(NIGHTS)) -> list[float]:
+    """Return made figures whose last *count* nights have them; the others have none."""
+    chance = np.random.default_rng(seed)
+    values = level * (1 + spread * chance.standard_normal(len(NIGHTS)))
+    values[: len(NIGHTS) - count] = np.nan
+    return [float(each) for each in values]
+
+
+def judged(
+    figures: Mapping[tuple[str, str], Sequence[float]],
+    *,
+    facts: Mapping[str, Mapping[str, str]] | None = None,
+    first: Mapping[tuple[str, str], int] | None = None,
+    interval: float | None = 0.01,
+    flips: frozenset[str] = frozenset(),
+    unit: str = "ns",
+    testbeds: Mapping[str, str] | None = None,
+) -> dict[tuple[str, str], NightVerdict]:
+    """Return the verdicts by SUT and metric: *first* is the column where the current stretch of a series begins."""
+    keys = sorted(figures)
+    values = np.array([figures[key] for key in keys])
+    width = np.nan if interval is None else interval
+    series, analyses = [], []
+    for key, row in zip(keys, values, strict=True):
+        sut, metric = key
+        start = (first or {}).get(key, 0)
+        stretch = row[start:][np.isfinite(row[start:])]
+        units = "Hz" if metric.endswith("_hz") else unit
+        series.append(Series((testbeds or {}).get(sut, "testbed1"), sut, metric, units, "lower"))
+        analyses.append(
+            Analysis(
+                changes=(Change(start),) if start else (),
+                flips="two levels" if sut in flips else None,
+                level=float(np.median(stretch)) if len(stretch) else np.nan,
+                spread=float(np.std(stretch, ddof=1) / np.mean(stretch)) if stretch.any() and len(stretch) > 1 else 0.0,
+                count=len(stretch),
+            )
+        )
+    runs = {}
+    for each in series:
+        own = {"processor": "Maker Model 1", "BIOS": "1.0", **(facts or {}).get(each.sut, {})}
+        runs[each.testbed, each.sut] = {
+            night: NightRun(each.testbed, each.sut, f"{night:%Y%m%d}T220000Z-00000000", night, "complete", "", own, ())
+            for night in NIGHTS
+        }
+    history = History(NIGHTS, tuple(series), values, values * (1 - width), values * (1 + width), runs, {})
+    found = list(judge_homogeneity(history, analyses))
+    assert {(each.check, each.night) for each in found} <= {("homogeneity", NIGHTS[-1])}
+    return {(each.sut, each.metric): each for each in found}
+
+
+def test_servers_that_are_the_same_pass_and_the_reason_has_the_spread_between_and_within_them() -> None:
+    found = judged({(f"sut{each}", LATENCY): nights(100, seed=each) for each in range(4)})
+    assert {each.outcome for each in found.values()} == {"pass"}
+    verdict = found["sut1", LATENCY]
+    assert verdict.bound == pytest.approx((97, 103), abs=0.8)
+    assert verdict.interval is not None
+    assert verdict.value is not None
+    assert verdict.interval[0] < verdict.value < verdict.interval[1]
+    assert "within the tolerance of 3%" in verdict.reason
+    assert "of the variance is between SUTs" in verdict.reason
+    assert verdict.since is None
+    assert verdict.run_id == "20260130T220000Z-00000000"
+
+
+@pytest.mark.parametrize("suts", [3, 4, 5, 10])
+def test_an_odd_one_fails_and_makes_no_other_look_odd(suts: int) -> None:
+    found = judged(
+        {(f"sut{each}", LATENCY): nights(110 if each == 2 else 100, seed=each) for each in range(suts)},
+        facts={"sut2": {"BIOS": "0.9"}},
+    )
+    assert [sut for (sut, _), each in found.items() if each.outcome != "pass"] == ["sut2"]
+    verdict = found["sut2", LATENCY]
+    assert verdict.outcome == "fail"
+    assert verdict.since == NIGHTS[0]
+    assert [(each.fact, each.before, each.after, each.night) for each in verdict.context_changes] == [
+        ("BIOS", "1.0", "0.9", NIGHTS[0])
+    ]
+    assert f"by {suts} tests together (Holm, 1%)" in verdict.reason
+    assert "nobody" not in verdict.reason
+
+
+def test_of_two_nobody_can_say_which_is_odd_so_both_fail() -> None:
+    found = judged({("sut1", LATENCY): nights(100, seed=1), ("sut2", LATENCY): nights(110, seed=2)})
+    assert [each.outcome for each in found.values()] == ["fail", "fail"]
+    assert all("of two nobody can say which is the odd one" in each.reason for each in found.values())
+
+
+def test_two_groups_of_equal_size_all_fail_and_a_majority_passes() -> None:
+    even = judged({(f"sut{each}", LATENCY): nights(110 if each < 2 else 100, seed=each) for each in range(4)})
+    assert {each.outcome for each in even.values()} == {"fail"}
+    assert all("nobody can say which are the odd ones" in each.reason for each in even.values())
+    three = judged({(f"sut{each}", LATENCY): nights(110 if each < 2 else 100, seed=each) for each in range(5)})
+    assert [each.outcome for each in three.values()] == ["fail", "fail", "pass", "pass", "pass"]
+    assert all("nobody" not in each.reason for each in three.values())
+
+
+def test_only_suts_of_one_processor_and_one_testbed_are_compared() -> None:
+    figures = {(f"sut{each}", LATENCY): nights(100 + 20 * (each > 2), seed=each) for each in range(5)}
+    other = {"processor": "Maker Model 2"}
+    kinds = judged(figures, facts={"sut3": other, "sut4": other})
+    testbeds = judged(figures, testbeds={"sut3": "testbed2", "sut4": "testbed2"})
+    for found in (kinds, testbeds):
+        assert {each.outcome for each in found.values()} == {"pass"}
+        assert "the other SUT of its kind" in found["sut4", LATENCY].reason
+    alone = judged(figures, facts={"sut4": other})["sut4", LATENCY]
+    assert (alone.outcome, alone.bound) == ("no_reference", None)
+    assert "no other SUT of this testbed is a Maker Model 2" in alone.reason
+
+
+def test_what_is_not_known_is_not_compared() -> None:
+    figures = {(f"sut{each}", LATENCY): nights(100, seed=each) for each in range(3)}
+    unknown = judged(figures, facts={"sut1": {"processor": "not known"}})
+    assert "processor is not known" in unknown["sut1", LATENCY].reason
+    assert "median of" not in unknown["sut0", LATENCY].reason
+    assert "ticks" in judged(figures, unit="ticks")["sut1", LATENCY].reason
+    flipping = judged(figures, flips=frozenset({"sut1"}))
+    assert "flips between two levels" in flipping["sut1", LATENCY].reason
+    assert "the other SUT of its kind" in flipping["sut0", LATENCY].reason
+    single = judged({key: [float("nan")] * 29 + row[-1:] for key, row in figures.items()}, interval=None)
+    assert "too few nights, and no interval" in single["sut1", LATENCY].reason
+    for found in (unknown, flipping, single):
+        assert found["sut1", LATENCY].outcome == "no_reference"
+
+
+def test_a_figure_of_zero_is_like_others_of_zero_and_like_nothing_else() -> None:
+    zeros = {(f"sut{each}", "jitter.cpu1.gaps.lost_fraction"): [0.0] * 30 for each in range(3)}
+    assert {each.outcome for each in judged(zeros).values()} == {"pass"}
+    some = zeros | {("sut1", "jitter.cpu1.gaps.lost_fraction"): nights(0.1)}
+    found = list(judged(some).values())
+    assert [each.outcome for each in found] == ["no_reference"] * 3
+    assert "ratio to nothing" in found[0].reason
+
+
+def test_undecided_says_whether_it_is_too_wide_or_a_difference_that_may_not_matter() -> None:
+    wide = judged({(f"sut{each}", LATENCY): nights(100, spread=0.05, seed=each, count=6) for each in range(3)})
+    assert {each.outcome for each in wide.values()} == {"no_reference"}
+    assert any("too wide for a tolerance of 3%" in each.reason for each in wide.values())
+    near = judged({(f"sut{each}", LATENCY): nights(100 + 3.2 * (each == 2), seed=each) for each in range(4)})
+    verdict = near["sut2", LATENCY]
+    assert verdict.outcome == "no_reference"
+    assert "not surely more than the tolerance of 3%" in verdict.reason
+
+
+def test_what_is_beyond_the_tolerance_alone_is_no_outlier_among_many_tests() -> None:
+    chance = np.random.default_rng(3)
+    figures = {
+        (f"sut{sut}", f"loaded_latency.{number}.latency_ns"): nights(
+            106.5 if (sut, number) == (1, 0) else 100, spread=0.015, seed=int(chance.integers(1 << 30)), count=8
+        )
+        for sut in range(4)
+        for number in range(100)
+    }
+    alone = judged({key: row for key, row in figures.items() if key[1] == "loaded_latency.0.latency_ns"})
+    among = judged(figures)
+    key = ("sut1", "loaded_latency.0.latency_ns")
+    assert alone[key].outcome == "fail"
+    assert among[key].outcome == "no_reference"
+    assert "beyond the tolerance of 3% alone, not among 400 tests together" in among[key].reason
+
+
+def test_with_few_nights_the_interval_of_the_figure_stands_in() -> None:
+    figures = {(f"sut{each}", LATENCY): nights(120 if each == 1 else 100, seed=each, count=1) for each in range(4)}
+    narrow = judged(figures, interval=0.005)
+    assert narrow["sut1", LATENCY].outcome == "fail"
+    assert narrow["sut0", LATENCY].outcome == "pass"
+    assert judged(figures, interval=0.1)["sut1", LATENCY].outcome == "no_reference"
+
+
+def test_a_new_server_beside_old_ones_is_as_sure_as_their_nights_are_alike() -> None:
+    old = {(f"sut{each}", LATENCY): nights(100, spread=0.002, seed=each) for each in range(3)}
+    new = nights(106, spread=0.002, count=1)
+    assert judged(old | {("sut3", LATENCY): new}, interval=0.001)["sut3", LATENCY].outcome == "fail"
+    noisy = {(f"sut{each}", LATENCY): nights(100, spread=0.05, seed=each) for each in range(3)}
+    assert judged(noisy | {("sut3", LATENCY): new}, interval=0.001)["sut3", LATENCY].outcome == "no_reference"
+
+
+def test_since_is_when_a_change_made_it_odd_whoever_changed() -> None:
+    changed = [*nights(100, seed=9)[:20], *nights(110, seed=9)[20:]]
+    own = judged(
+        {("sut1", LATENCY): changed, ("sut2", LATENCY): nights(100, seed=2), ("sut3", LATENCY): nights(100, seed=3)},
+        first={("sut1", LATENCY): 20},
+    )
+    assert (own["sut1", LATENCY].outcome, own["sut1", LATENCY].since) == ("fail", NIGHTS[20])
+    assert own["sut2", LATENCY].since is None
+    others = judged(
+        {("sut1", LATENCY): nights(100, seed=1), ("sut2", LATENCY): changed, ("sut3", LATENCY): changed},
+        first={("sut2", LATENCY): 20, ("sut3", LATENCY): 20},
+    )
+    assert [each.outcome for each in others.values()] == ["fail", "pass", "pass"]
+    assert others["sut1", LATENCY].since == NIGHTS[20]
+
+
+def test_since_reaches_back_over_a_change_from_one_odd_level_to_another_and_over_nights_without_figures() -> None:
+    worse = [*nights(110, seed=9)[:20], *nights(115, seed=9)[20:]]
+    worse[:5] = [float("nan")] * 5
+    found = judged(
+        {("sut1", LATENCY): worse, ("sut2", LATENCY): nights(100, seed=2), ("sut3", LATENCY): nights(100, seed=3)},
+        first={("sut1", LATENCY): 20},
+    )
+    assert found["sut1", LATENCY].since == NIGHTS[5]
+
+
+def test_a_clock_that_was_measured_to_differ_is_told_as_a_cause_but_not_of_itself() -> None:
+    clock, cache = "core_frequency.scalar.all.median_hz", "latency_ladder.L2.latency_ns"
+    figures = {}
+    for each in range(4):
+        figures[f"sut{each}", clock] = nights(3.3e9 if each == 1 else 3e9, spread=0.001, seed=each)
+        figures[f"sut{each}", cache] = nights(4.5 if each == 1 else 5, spread=0.001, seed=10 + each)
+    found = judged(figures, facts={"sut1": {"BIOS": "0.9"}})
+    changes = found["sut1", cache].context_changes
+    assert [each.fact for each in changes] == [CLOCK, "BIOS"]
+    assert (changes[0].before, changes[0].after) == ("3.000 GHz", f"3.300 GHz in {clock}: a higher turbo")
+    assert [each.fact for each in found["sut1", clock].context_changes] == ["BIOS"]
+
+
+def test_a_sut_without_a_figure_tonight_has_no_verdict_and_a_recent_one_is_still_held_against() -> None:
+    figures = {(f"sut{each}", LATENCY): nights(100, seed=each) for each in range(2)}
+    figures["sut1", LATENCY][-3:] = [float("nan")] * 3
+    found = judged(figures)
+    assert list(found) == [("sut0", LATENCY)]
+    assert found["sut0", LATENCY].outcome == "pass"
+    figures["sut1", LATENCY][-9:] = [float("nan")] * 9
+    assert "no other SUT of its kind has a level" in judged(figures)["sut0", LATENCY].reason
+
+
+def test_nights_without_any_figure_and_no_nights_at_all_have_no_verdicts() -> None:
+    assert judged({("sut1", LATENCY): [float("nan")] * 30}) == {}
+    empty = np.empty((0, 0))
+    assert list(judge_homogeneity(History((), (), empty, empty, empty, {}, {}), [])) == []
+
+
+def test_the_median_of_the_others_is_that_of_sorting_them() -> None:
+    chance = np.random.default_rng(1)
+    values = chance.standard_normal((7, 40))
+    values[chance.random((7, 40)) < 0.4] = np.nan
+    low, high = leave_one_out(values)
+    for column in range(40):
+        for row in range(7):
+            others = sorted(each for each in np.delete(values[:, column], row) if np.isfinite(each))
+            if not others or np.isnan(values[row, column]):
+                assert np.isnan(low[row, column])
+                continue
+            assert low[row, column] == others[(len(others) - 1) // 2]
+            assert high[row, column] == others[len(others) // 2]
+
+
+def test_holm_steps_down_and_stops_at_the_first_that_stays() -> None:
+    p = np.array([0.03, 0.001, np.nan, 0.004, 0.2])
+    assert holm(p, 0.01).tolist() == [False, True, False, False, False]
+    assert holm(p, 0.012).tolist() == [False, True, False, True, False]
+    assert holm(p, 0.0039).tolist() == [False] * 5
+    assert holm(np.array([]), 0.01).tolist() == []
+
+
+def test_the_spread_between_suts_is_what_was_put_there() -> None:
+    chance = np.random.default_rng(5)
+    suts, metrics, count = 60, 40, 20
+    levels = 0.03 * chance.standard_normal((suts, metrics)) + 0.01 * chance.standard_normal((suts, metrics)) / np.sqrt(
+        count
+    )
+    ones = np.ones((suts, metrics))
+    found = compare_levels(Levels(levels, ones * 1e-4, ones * count, ones * np.nan), np.full(metrics, 0.02)).spread
+    assert float(np.median(found.between)) == pytest.approx(0.03, rel=0.05)
+    assert float(np.median(found.share)) == pytest.approx(0.9, abs=0.02)

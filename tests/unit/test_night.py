@@ -1,0 +1,471 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is said of a night: each kind of verdict passes and fails here, on histories made by hand."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from calibration.judge.drift import Analysis, Flips, analyse
+from calibration.judge.night import Judgement, judge_history
+from calibration.judge.references import (
+    Acceptance,
+    AcceptedRun,
+    Bounds,
+    References,
+    RunName,
+    Scope,
+    add_acceptance,
+    place_of,
+)
+from calibration.judge.verdicts import NightVerdict
+from calibration.judge.waivers import Waiver, Waivers
+from calibration.results.history import History, Recorded
+from tests.unit.histories import BANDWIDTH, FACTS, LATENCY, history, night_of, noise, run, run_id, shift, steady
+
+KEYS = {
+    "testbed",
+    "sut",
+    "run_id",
+    "night",
+    "metric",
+    "check",
+    "outcome",
+    "value",
+    "unit",
+    "bound",
+    "interval",
+    "since",
+    "context_changes",
+    "reason",
+    "waiver",
+}
+
+
+def judged(
+    past: History,
+    analyses: list[Analysis] | None = None,
+    references: References | None = None,
+    waivers: Waivers | None = None,
+) -> Judgement:
+    return judge_history(
+        past,
+        analyse(past.values) if analyses is None else analyses,
+        references or References(Path("/nonexistent")),
+        waivers or Waivers(),
+    )
+
+
+def the(judgement: Judgement, check: str, metric: str = BANDWIDTH, sut: str = "t1") -> NightVerdict:
+    (found,) = [each for each in judgement.verdicts if (each.sut, each.metric, each.check) == (sut, metric, check)]
+    return found
+
+
+def accepted(
+    results: Path,
+    lower: float | None,
+    upper: float | None,
+    *,
+    night: int = 0,
+    scope: Scope = "sut",
+    metric: str = BANDWIDTH,
+    unit: str = "MB/s",
+    sut: str = "t1",
+) -> References:
+    """Accept the run of *night* of lab/*sut* with these bounds for what *scope* says, and return what is accepted."""
+    name = RunName(testbed="lab", sut=sut, id=run_id(night))
+    middle = [each for each in (lower, upper) if each is not None]
+    add_acceptance(
+        results,
+        place_of(scope, ("lab", sut), FACTS),
+        Acceptance(
+            accepted_by="Ada",
+            accepted_at=datetime(2026, 3, 1, tzinfo=UTC),
+            reason="as bought",
+            outside=0.0001,
+            accepted=(AcceptedRun(**name.model_dump(), night=night_of(night)),),
+            runs=(name,),
+            bounds={
+                metric: Bounds(
+                    value=sum(middle) / len(middle),
+                    lower=lower,
+                    upper=upper,
+                    unit=unit,
+                    method="nights",
+                    why="spread of 9 nights",
+                    spread=0.01,
+                    relative=True,
+                    runs=((0, 0),),
+                )
+            },
+        ),
+    )
+    return References(results)
+
+
+def waiver(check: str, until: date, metric: str = BANDWIDTH, sut: str = "t1") -> Waivers:
+    entry: Mapping[str, Any] = {"testbed": "lab", "sut": sut, "metric": metric, "check": check}
+    return Waivers([Waiver(**entry, reason="a fan is ordered", by="Ada", until=until, line=1)])
+
+
+# limits
+
+
+def test_a_figure_without_any_bounds_has_no_reference_and_says_what_to_do() -> None:
+    verdict = the(judged(history({BANDWIDTH: noise(20)})), "limits")
+    assert verdict.outcome == "no_reference"
+    assert verdict.bound is None
+    assert "calibration accept" in verdict.reason
+
+
+def test_a_figure_within_accepted_bounds_passes_and_one_outside_fails_since_its_first_night_outside(
+    tmp_path: Path,
+) -> None:
+    references = accepted(tmp_path, 90.0, 110.0)
+    good = the(judged(history({BANDWIDTH: noise(20)}), references=references), "limits")
+    assert (good.outcome, good.bound, good.since) == ("pass", (90.0, 110.0), None)
+    row = [*noise(15), 80.0, None, 85.0, 120.0]
+    bad = the(judged(history({BANDWIDTH: row}), references=references), "limits")
+    assert (bad.outcome, bad.value, bad.unit, bad.since) == ("fail", 120.0, "MB/s", night_of(15))
+    assert bad.interval == pytest.approx((119.4, 120.6))
+    assert bad.reason == "expected 90 MB/s to 110 MB/s, accepted by Ada on 2026-03-01, found 120 MB/s"
+
+
+def test_a_night_inside_ends_what_was_outside_before(tmp_path: Path) -> None:
+    row = [*noise(10), 80.0, 80.0, 100.0, 80.0]
+    assert the(judged(history({BANDWIDTH: row}), references=accepted(tmp_path, 90, 110)), "limits").since == night_of(
+        13
+    )
+
+
+@pytest.mark.parametrize(
+    ("lower", "upper", "outcome"), [(None, 99.0, "fail"), (None, 110.0, "pass"), (101.0, None, "fail")]
+)
+def test_one_open_end_is_judged_by_the_other(
+    tmp_path: Path, lower: float | None, upper: float | None, outcome: str
+) -> None:
+    past = history({BANDWIDTH: [100.0] * 12})
+    assert the(judged(past, references=accepted(tmp_path, lower, upper)), "limits").outcome == outcome
+
+
+def test_a_sut_s_own_bounds_come_before_its_testbed_s_and_these_before_its_platform_s(tmp_path: Path) -> None:
+    past = history({BANDWIDTH: [100.0] * 12})
+    assert the(judged(past, references=accepted(tmp_path, 1.0, 2.0, scope="platform")), "limits").outcome == "fail"
+    by_testbed = the(judged(past, references=accepted(tmp_path, 90.0, 110.0, scope="testbed", sut="t2")), "limits")
+    assert by_testbed.outcome == "pass"
+    assert by_testbed.reason.endswith("accepted by Ada on 2026-03-01 for the testbed")
+    assert the(judged(past, references=accepted(tmp_path, 98.0, 99.0)), "limits").bound == (98.0, 99.0)
+
+
+def test_bounds_of_another_platform_are_not_this_sut_s(tmp_path: Path) -> None:
+    other = {**FACTS, "processor": "AuthenticAMD EPYC 25 1 1"}
+    past = history({BANDWIDTH: [100.0] * 12}, facts={0: other})
+    assert (
+        the(judged(past, references=accepted(tmp_path, 1.0, 2.0, scope="platform")), "limits").outcome == "no_reference"
+    )
+
+
+def test_the_newest_acceptance_counts_and_a_night_before_it_is_judged_by_the_one_before(tmp_path: Path) -> None:
+    accepted(tmp_path, 90.0, 110.0, night=2)
+    references = accepted(tmp_path, 70.0, 80.0, night=15)
+    row = [*noise(10), *noise(10, 75.0)]
+    assert the(judged(history({BANDWIDTH: row}), references=references), "limits").bound == (70.0, 80.0)
+    assert the(judged(history({BANDWIDTH: row[:12]}), references=references), "limits").bound == (90.0, 110.0)
+    assert the(judged(history({BANDWIDTH: row[:2]}), references=references), "limits").outcome == "no_reference"
+
+
+def test_a_figure_in_another_unit_than_was_accepted_fails(tmp_path: Path) -> None:
+    verdict = the(
+        judged(history({BANDWIDTH: [100.0] * 12}), references=accepted(tmp_path, 90, 110, unit="GB/s")), "limits"
+    )
+    assert verdict.outcome == "fail"
+    assert "expected the accepted unit GB/s, found MB/s" in verdict.reason
+
+
+def recorded(outcome: str, lower: float | None, upper: float | None) -> dict[tuple[str, str, str], Recorded]:
+    return {
+        ("lab", "t1", BANDWIDTH): Recorded(lower, upper, outcome, "expected at least 101 MB/s, found 100 MB/s (sold)")
+    }
+
+
+def test_what_the_inventory_set_counts_beside_what_was_accepted(tmp_path: Path) -> None:
+    references = accepted(tmp_path, 90.0, 110.0)
+    past = history({BANDWIDTH: [100.0] * 12}, recorded=recorded("fail", 101.0, None))
+    bad = the(judged(past, references=references), "limits")
+    assert (bad.outcome, bad.bound, bad.since) == ("fail", (101.0, 110.0), night_of(0))
+    assert bad.reason == "expected at least 101 MB/s, found 100 MB/s (sold)"
+    good = history({BANDWIDTH: [100.0] * 12}, recorded=recorded("pass", 95.0, None))
+    assert the(judged(good), "limits").bound == (95.0, None)
+    assert the(judged(good), "limits").outcome == "pass"
+    nothing = history({BANDWIDTH: [100.0] * 12}, recorded=recorded("no_reference", None, None))
+    assert the(judged(nothing), "limits").outcome == "no_reference"
+
+
+def test_a_limit_of_a_metric_that_was_never_measured_fails() -> None:
+    past = history({LATENCY: [80.0] * 12}, recorded=recorded("fail", 101.0, None))
+    verdict = the(judged(past), "limits")
+    assert (verdict.outcome, verdict.value, verdict.run_id) == ("fail", None, run_id(11))
+
+
+# drift, spread, bimodal
+
+
+def test_too_few_nights_tell_nothing_and_say_how_many_it_takes() -> None:
+    judgement = judged(history({BANDWIDTH: noise(6)}))
+    for check in ("drift", "spread", "bimodal"):
+        verdict = the(judgement, check)
+        assert verdict.outcome == "no_reference"
+        assert verdict.reason == "expected at least 10 nights with a figure to tell, found 6 nights with a figure"
+
+
+def test_steady_nights_pass() -> None:
+    judgement = judged(history({BANDWIDTH: noise(40)}))
+    assert {the(judgement, check).outcome for check in ("drift", "spread", "bimodal")} == {"pass"}
+    assert the(judgement, "drift").value == pytest.approx(100, rel=0.01)
+    assert the(judgement, "spread").unit == "fraction"
+
+
+def drifted(facts: bool = True) -> History:
+    row = [*noise(20), *noise(5, 90.0)]
+    new = {**FACTS, "BIOS": "Example 2.2 2026-01-20", "microcode": "0xd0003b9"}
+    return history({BANDWIDTH: row}, facts={20: new} if facts else None)
+
+
+def test_a_change_of_the_level_fails_and_says_since_when_by_how_much_and_what_else_changed() -> None:
+    past = drifted()
+    verdict = the(judged(past, [steady(past.values[0].tolist(), (shift(20, 100.0, 90.0),))]), "drift")
+    assert (verdict.outcome, verdict.since) == ("fail", night_of(20))
+    assert verdict.interval == pytest.approx((-0.105, -0.095))
+    assert verdict.value == pytest.approx(90, rel=0.02)
+    assert verdict.bound is not None
+    assert 98 < (verdict.bound[0] or 0) < 100 < (verdict.bound[1] or 0) < 102
+    assert verdict.reason.startswith("level -10 % (-10.5 to -9.5 %) since 2026-01-21, from 100 MB/s to 90 MB/s")
+    changed = {each.fact: (each.before, each.after, each.night) for each in verdict.context_changes}
+    assert changed["BIOS"] == (FACTS["BIOS"], "Example 2.2 2026-01-20", night_of(20))
+    assert set(changed) == {"BIOS", "microcode"}
+
+
+def test_the_method_itself_finds_it() -> None:
+    verdict = the(judged(drifted(facts=False)), "drift")
+    assert (verdict.outcome, verdict.context_changes) == ("fail", ())
+    assert verdict.since is not None
+    assert abs((verdict.since - night_of(20)).days) <= 1
+
+
+def test_what_changed_is_looked_for_between_the_runs_around_a_gap() -> None:
+    new = {**FACTS, "BIOS": "Example 2.2 2026-01-20"}
+    row = [*noise(20), None, None, *noise(5, 90.0)]
+    past = history({BANDWIDTH: row}, facts={21: new}, runs={20: None, 21: None})
+    verdict = the(judged(past, [steady(row, (shift(22, 100.0, 90.0),))]), "drift")  # type: ignore[arg-type]
+    assert [(each.fact, each.night) for each in verdict.context_changes] == [("BIOS", night_of(22))]
+
+
+def test_a_change_that_was_accepted_passes_and_one_after_that_fails(tmp_path: Path) -> None:
+    past = drifted()
+    analyses = [steady(past.values[0].tolist(), (shift(20, 100.0, 90.0),))]
+    before = the(judged(past, analyses, accepted(tmp_path / "a", 80, 120, night=19)), "drift")
+    assert before.outcome == "fail"
+    after = the(judged(past, analyses, accepted(tmp_path / "b", 80, 120, night=20)), "drift")
+    assert after.outcome == "pass"
+    assert after.reason == "level -10 % since 2026-01-21, accepted by Ada on 2026-03-01"
+    of_all = the(judged(past, analyses, accepted(tmp_path / "c", 80, 120, night=22, scope="testbed")), "drift")
+    assert of_all.outcome == "pass"
+    of_another = accepted(tmp_path / "d", 80, 120, night=22, scope="testbed", sut="t2")
+    assert the(judged(past, analyses, of_another), "drift").outcome == "fail"
+
+
+def test_a_level_that_is_back_where_it_was_passes_and_one_elsewhere_fails() -> None:
+    row = [*noise(20), *noise(10, 90.0), *noise(10)]
+    past = history({BANDWIDTH: row})
+    back = the(judged(past, [steady(row, (shift(20, 100.0, 90.0), shift(30, 90.0, 100.2)))]), "drift")
+    assert back.outcome == "pass"
+    assert back.reason == "level is back at 100.2 MB/s, where it was before 2026-01-21"
+    elsewhere = the(judged(past, [steady(row, (shift(20, 100.0, 90.0), shift(30, 90.0, 96.0)))]), "drift")
+    assert (elsewhere.outcome, elsewhere.since) == ("fail", night_of(30))
+    assert elsewhere.reason.endswith("before 2026-01-21 it was 100 MB/s")
+
+
+def test_a_change_from_nothing_has_no_size() -> None:
+    row = [0.0] * 20 + [5.0] * 5
+    change = shift(20, 1.0, 2.0)._replace(
+        before=0.0, after=5.0, size=float("nan"), interval=(float("nan"), float("nan"))
+    )
+    verdict = the(judged(history({BANDWIDTH: row}), [steady(row, (change,))]), "drift")
+    assert (verdict.outcome, verdict.interval) == ("fail", None)
+    assert verdict.reason == "level since 2026-01-21, from 0 MB/s to 5 MB/s"
+
+
+def test_a_change_of_the_spread_fails_and_is_accepted_like_one_of_the_level(tmp_path: Path) -> None:
+    row = [*noise(20), *noise(20, spread=0.05)]
+    past = history({BANDWIDTH: row})
+    analyses = [steady(row, (shift(20, 0.01, 0.05, "spread"),))]
+    verdict = the(judged(past, analyses), "spread")
+    assert (verdict.outcome, verdict.since, verdict.unit) == ("fail", night_of(20), "fraction")
+    assert verdict.reason.startswith("spread of nights +400 %")
+    assert "from 1 % to 5 %" in verdict.reason
+    assert the(judged(past, analyses), "drift").outcome == "pass"
+    assert the(judged(past, analyses, accepted(tmp_path, 50, 150, night=25)), "spread").outcome == "pass"
+
+
+def test_a_figure_that_flips_fails_as_bimodal_until_that_is_accepted(tmp_path: Path) -> None:
+    row = [*noise(20), *[90.0, 110.0] * 10]
+    past = history({BANDWIDTH: row})
+    analyses = [steady(row, flips=Flips(20, 90.0, 110.0, 0.5))]
+    verdict = the(judged(past, analyses), "bimodal")
+    assert (verdict.outcome, verdict.since) == ("fail", night_of(20))
+    assert "flips between 90 MB/s and 110 MB/s since 2026-01-21, 50 % of the nights at the upper" in verdict.reason
+    assert the(judged(past, analyses, accepted(tmp_path / "a", 80, 120, night=19)), "bimodal").outcome == "fail"
+    assert the(judged(past, analyses, accepted(tmp_path / "b", 80, 120, night=20)), "bimodal").outcome == "pass"
+
+
+def test_what_is_wrong_stays_said_on_a_night_without_a_figure() -> None:
+    row = [*noise(20), *noise(5, 90.0), None]
+    past = history({BANDWIDTH: row, LATENCY: noise(26)})
+    level = steady(row, (shift(20, 100.0, 90.0),))  # type: ignore[arg-type]
+    judgement = judged(past, [level, steady(noise(26))])
+    assert the(judgement, "drift").outcome == "fail"
+    assert not [each for each in judgement.verdicts if (each.metric, each.check) == (BANDWIDTH, "limits")]
+
+
+# missing
+
+
+def test_a_night_with_all_figures_passes() -> None:
+    judgement = judged(history({BANDWIDTH: noise(12), LATENCY: noise(12)}))
+    found = {each.metric: each.outcome for each in judgement.verdicts if each.check == "missing"}
+    assert found == {"run": "pass", BANDWIDTH: "pass", LATENCY: "pass"}
+
+
+def test_a_sut_without_a_run_fails_since_its_first_night_without() -> None:
+    figures = {("lab", "t1", BANDWIDTH): [*noise(12), None, None], ("lab", "t2", BANDWIDTH): noise(14)}
+    past = history(figures, runs={12: None, 13: None})
+    judgement = judged(past)
+    verdict = the(judgement, "missing", "run")
+    assert (verdict.outcome, verdict.run_id, verdict.since) == ("fail", None, night_of(12))
+    assert verdict.reason == f"expected a run of this night, found none; the last is {run_id(11)}"
+    assert [each.metric for each in judgement.verdicts if (each.sut, each.check) == ("t1", "missing")] == ["run"]
+    assert the(judgement, "missing", "run", "t2").outcome == "pass"
+
+
+def test_a_run_without_any_figure_fails_with_its_reason() -> None:
+    not_begun = run(12, "not_begun", ("run: the SUT could not be reached",))
+    verdict = the(judged(history({BANDWIDTH: [*noise(12), None]}, runs={12: not_begun})), "missing", "run")
+    assert (verdict.outcome, verdict.run_id, verdict.since) == ("fail", run_id(12), night_of(12))
+    assert "not_begun: run: the SUT could not be reached" in verdict.reason
+
+
+def test_a_figure_that_is_missing_fails_with_the_reasons_of_its_kind() -> None:
+    reasons = ("bandwidth_matrix: killed", "jitter: too short")
+    past = history({BANDWIDTH: [*noise(12), None], LATENCY: noise(13)}, runs={12: run(12, "incomplete", reasons)})
+    judgement = judged(past)
+    verdict = the(judgement, "missing")
+    assert (verdict.outcome, verdict.value, verdict.since) == ("fail", None, night_of(12))
+    assert verdict.reason == "expected a valid figure of this night, found none: bandwidth_matrix: killed"
+    assert the(judgement, "missing", LATENCY).outcome == "pass"
+    assert the(judgement, "missing", "run").outcome == "pass"
+
+
+def test_an_incomplete_run_fails_also_where_what_it_lacks_was_never_measured() -> None:
+    past = history({BANDWIDTH: noise(13)}, runs={12: run(12, "incomplete", ("jitter: killed",))})
+    verdict = the(judged(past), "missing", "run")
+    assert verdict.outcome == "fail"
+    assert verdict.reason == "expected a complete run, found one that is incomplete: jitter: killed"
+
+
+@pytest.mark.parametrize(("gap", "said"), [(30, True), (31, False)])
+def test_what_had_no_figure_for_longer_than_a_month_is_not_expected(gap: int, said: bool) -> None:
+    row = [*noise(12), *[None] * gap]
+    past = history({("lab", "t1", BANDWIDTH): row, ("lab", "t2", BANDWIDTH): noise(12 + gap)})
+    gone = replace(past, runs={**past.runs, ("lab", "t1"): {night_of(11): run(11)}})
+    assert bool([each for each in judged(gone).verdicts if each.sut == "t1"]) == said
+
+
+# waivers
+
+
+def test_a_waiver_in_force_excuses_a_failure_and_says_so(tmp_path: Path) -> None:
+    past, references = history({BANDWIDTH: [100.0] * 12}), accepted(tmp_path, 101.0, 110.0)
+    verdict = the(judged(past, references=references, waivers=waiver("limits", night_of(11))), "limits")
+    assert verdict.outcome == "pass"
+    assert verdict.waiver is not None
+    assert verdict.waiver.model_dump() == {"reason": "a fan is ordered", "by": "Ada", "until": night_of(11)}
+    assert verdict.reason.startswith("waived until 2026-01-12 by Ada: a fan is ordered; expected 101 MB/s to 110 MB/s")
+
+
+def test_an_expired_waiver_excuses_nothing(tmp_path: Path) -> None:
+    past, references = history({BANDWIDTH: [100.0] * 12}), accepted(tmp_path, 101.0, 110.0)
+    verdict = the(judged(past, references=references, waivers=waiver("limits", night_of(10))), "limits")
+    assert (verdict.outcome, verdict.waiver) == ("fail", None)
+    assert verdict.reason.startswith("waived only until 2026-01-11 by Ada: a fan is ordered; expected")
+
+
+@pytest.mark.parametrize("until", [night_of(30), night_of(3)])
+def test_a_waiver_of_what_passes_fails(tmp_path: Path, until: date) -> None:
+    past, references = history({BANDWIDTH: [100.0] * 12}), accepted(tmp_path, 90.0, 110.0)
+    verdict = the(judged(past, references=references, waivers=waiver("limits", until)), "limits")
+    assert verdict.outcome == "fail"
+    assert "no longer necessary: remove it" in verdict.reason
+
+
+def test_a_waiver_of_what_is_not_judged_fails_unless_it_is_missing_tonight() -> None:
+    past = history({BANDWIDTH: noise(12)})
+    verdict = the(
+        judged(past, waivers=waiver("limits", night_of(30), "idle_latency.typo_ns")), "limits", "idle_latency.typo_ns"
+    )
+    assert (verdict.outcome, verdict.run_id) == ("fail", run_id(11))
+    assert "correct or remove it" in verdict.reason
+    missing = history({BANDWIDTH: [*noise(12), None], LATENCY: noise(13)})
+    judgement = judged(missing, waivers=waiver("limits", night_of(30)))
+    assert [each.check for each in judgement.verdicts if each.outcome == "fail"] == ["missing"]
+
+
+# the whole
+
+
+def test_every_verdict_has_every_key_and_the_form_of_the_contract(tmp_path: Path) -> None:
+    import json
+
+    figures = {
+        ("lab", "t1", BANDWIDTH): [*noise(20), *noise(5, 90.0)],
+        ("lab", "t1", LATENCY): [*noise(24), None],
+        ("lab", "t2", BANDWIDTH): noise(25),
+        ("lab", "t3", BANDWIDTH): noise(25, seed=3),
+    }
+    judgement = judged(history(figures), references=accepted(tmp_path, 95.0, 110.0))
+    found = json.loads(judgement.model_dump_json())
+    assert set(found) == {"night", "verdicts"}
+    assert all(set(each) == KEYS for each in found["verdicts"])
+    assert {each["check"] for each in found["verdicts"]} == {
+        "limits",
+        "drift",
+        "spread",
+        "bimodal",
+        "homogeneity",
+        "missing",
+    }
+    assert {each["outcome"] for each in found["verdicts"]} == {"pass", "fail", "no_reference"}
+    assert Judgement.model_validate_json(judgement.model_dump_json()) == judgement
+    assert judgement.failed
+    suts = [each["sut"] for each in found["verdicts"]]
+    assert suts == sorted(suts)
+
+
+def test_later_nights_change_nothing_that_was_said_before() -> None:
+    row = [*noise(30), *noise(10, 90.0), *noise(10)]
+    whole = history({BANDWIDTH: row})
+    for night in range(10, 50):
+        then = history({BANDWIDTH: row[:night]})
+        again = replace(
+            whole,
+            nights=whole.nights[:night],
+            values=whole.values[:, :night],
+            low=whole.low[:, :night],
+            high=whole.high[:, :night],
+            runs={("lab", "t1"): dict(list(whole.runs["lab", "t1"].items())[:night])},
+        )
+        assert judged(then) == judged(again)
+    assert np.isfinite(whole.values).all()
