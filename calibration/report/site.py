@@ -25,9 +25,10 @@ from calibration.report import filters
 from calibration.report.comparison import Machine, machine_of, render_history, render_site_comparison
 from calibration.report.environment import TEMPLATES, environment
 from calibration.report.page import Page, render
+from calibration.results.layout import RUN
 from calibration.results.migrations import VERSIONS, schema_file
 from calibration.results.model import Run
-from calibration.results.store import RUN, find_runs, validate
+from calibration.results.store import find_runs, validate
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 DOCS = CHECKOUT / "docs"

@@ -11,7 +11,7 @@ from report_documents import RUN_ID, figure_count, guide, run_document, store
 from calibration.errors import EnvironmentLacksError, InputError
 from calibration.report import build_site, site
 from calibration.report.cli import report_command
-from calibration.results.store import RUN
+from calibration.results.layout import RUN
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
