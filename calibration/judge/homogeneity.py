@@ -5,12 +5,12 @@ SUTs of one processor model are compared, metric by metric, as logarithms: a dif
 that of its current stretch of nights; how sure it is follows from how much its nights differ. It is held against the
 median of the other SUTs, of two middle ones the nearer, so that one odd SUT makes no other look odd. A SUT is an
 outlier where its level differs from that median by more than the tolerance, and would by chance hardly do so: the
-hypothesis of a difference within the tolerance is tested with Student's t and Welch's degrees of freedom, and all tests
-of a testbed together are wrong at most in one night of a hundred (Holm's step-down).
+hypothesis of a difference within the tolerance is tested with Student's t, and all tests of a testbed together are
+wrong at most in one night of a hundred (Holm's step-down).
 
 Sources: Holm, *A Simple Sequentially Rejective Multiple Test Procedure* (Scandinavian Journal of Statistics, 1979);
-Welch, *The Generalization of "Student's" Problem* (Biometrika, 1947); for the share of variance, Shrout and Fleiss,
-*Intraclass Correlations* (Psychological Bulletin, 1979), the one-way random-effects model.
+for the share of variance, Shrout and Fleiss, *Intraclass Correlations* (Psychological Bulletin, 1979), one-way random
+effects.
 """
 
 import math
@@ -37,6 +37,10 @@ CONFIDENCE: Final = 0.95
 
 RECENT: Final = timedelta(days=7)
 """A SUT whose newest figure is older is not held against others: what it would measure today nobody knows."""
+
+LEAST_NIGHTS: Final = 3
+"""A SUT with fewer nights is no outlier yet, nor is any beside others of which most have fewer: one night may be odd by
+chance, and nothing says how often."""
 
 ENOUGH_NIGHTS: Final = 5
 """Fewer say too little about how much a SUT's nights differ: then what stands in for it is the largest of their spread,
@@ -197,6 +201,7 @@ def compare_levels(levels: Levels, tolerance: Floats) -> Compared:
     night, df = _nights(levels)
     night = np.where(np.isfinite(levels.level), night, np.nan)
     level = np.where(np.isfinite(night), levels.level, np.nan)
+    nights = np.where(np.isfinite(level), levels.nights, np.nan)
     low, high = leave_one_out(level)
     with np.errstate(all="ignore"):  # NaN is what is not known
         variance = np.maximum(night, LEAST_SPREAD**2) * LEVEL_VARIANCE / levels.nights
@@ -207,9 +212,10 @@ def compare_levels(levels: Levels, tolerance: Floats) -> Compared:
         middle = (one + other) / 2 * (math.pi / (2 * others + math.pi - 2))
         df = np.where(np.isfinite(variance), df, 0)
         error = np.sqrt(variance + middle)
-        freedom = error**4 / (variance**2 / df + middle**2 / (df.sum(axis=0) - df))
+        freedom = np.minimum(df, df.sum(axis=0) - df)
         beyond, within = ((np.abs(difference) + sign * np.log1p(tolerance)) / error for sign in (-1, 1))
         p = np.minimum(1.0, _upper_tail(freedom, beyond) + _upper_tail(freedom, within))
+        p = np.where(np.minimum(levels.nights, leave_one_out(nights)[0]) >= LEAST_NIGHTS, p, np.nan)
         half = _quantile(np.array(CONFIDENCE), freedom) * error
     return Compared(level, night, difference, half, p, _spread(level, variance, night))
 
@@ -222,7 +228,7 @@ def _nights(levels: Levels) -> tuple[Floats, Floats]:
     others_df = np.where(np.isfinite(known), levels.nights - 1, 0).sum(axis=0)
     few = np.where(levels.nights > 1, levels.night, np.nan)
     stand_in = np.fmax(np.fmax(levels.interval, usual), few)
-    df = np.where(np.isfinite(usual), np.maximum(others_df, 1), INTERVAL_DF)
+    df = np.where(np.isfinite(usual), np.clip(others_df, 1, INTERVAL_DF), INTERVAL_DF)
     # two to four equal nights are no knowledge of how much nights differ: something else must be known as well
     stand_in = np.where(np.isfinite(levels.interval) | np.isfinite(usual), stand_in, np.nan)
     return np.where(enough, levels.night, stand_in), np.where(enough, levels.nights - 1, df)
@@ -328,7 +334,7 @@ def _verdicts(
     compared = kind.compared
     differences, halves, rows = compared.difference.tolist(), compared.half.tolist(), kind.rows.tolist()
     shown = ((kind.rows >= 0) & np.isfinite(history.values[kind.rows, -1])).tolist()
-    tolerances = kind.tolerance.tolist()
+    tolerances, untested = kind.tolerance.tolist(), np.isnan(compared.p).tolist()
     spreads = [_said_of(each) for each in zip(*(part.tolist() for part in compared.spread), strict=True)]
     nobody = (odd.sum(axis=0) == compared.spread.suts).tolist()
     since = _Since(history, analyses, kind)
@@ -362,7 +368,8 @@ def _verdicts(
                     outcome = "pass"
                     reason = f"{found}, within the tolerance of {tolerance:.0%}; {spreads[j]}"
                 else:
-                    reason = f"{found}, {_undecided(difference, half, tolerance, tests)}; {spreads[j]}"
+                    why = _undecided(difference, half, tolerance, None if untested[i][j] else tests)
+                    reason = f"{found}, {why}; {spreads[j]}"
             yield NightVerdict(
                 testbed=sut[0],
                 sut=sut[1],
@@ -404,10 +411,14 @@ def _said_of(spread: tuple[int, float, float, float]) -> str:
     )
 
 
-def _undecided(difference: float, half: float, tolerance: float, tests: int) -> str:
-    """Return why a difference that is neither surely within the tolerance nor an outlier's is undecided."""
+def _undecided(difference: float, half: float, tolerance: float, tests: int | None) -> str:
+    """Return why a difference that is neither surely within the tolerance nor an outlier's is undecided.
+
+    *tests* are those of the testbed, ``None`` where it was not tested because of too few nights.
+    """
     if abs(difference) - half > math.log1p(tolerance):
-        return f"beyond the tolerance of {tolerance:.0%} alone, not among {tests} tests together"
+        few = f"but {LEAST_NIGHTS} nights are needed to be sure, of it and of most others"
+        return f"beyond the tolerance of {tolerance:.0%} alone, {f'not among {tests} tests together' if tests else few}"
     if abs(difference) > half:
         return f"which is a difference, but not surely more than the tolerance of {tolerance:.0%}"
     return f"too wide for a tolerance of {tolerance:.0%}: more nights narrow it"

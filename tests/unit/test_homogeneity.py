@@ -195,17 +195,25 @@ def test_what_is_beyond_the_tolerance_alone_is_no_outlier_among_many_tests() -> 
     assert "beyond the tolerance of 3% alone, not among 400 tests together" in among[key].reason
 
 
-def test_with_few_nights_the_interval_of_the_figure_stands_in() -> None:
-    figures = {(f"sut{each}", LATENCY): nights(120 if each == 1 else 100, seed=each, count=1) for each in range(4)}
-    narrow = judged(figures, interval=0.005)
-    assert narrow["sut1", LATENCY].outcome == "fail"
-    assert narrow["sut0", LATENCY].outcome == "pass"
-    assert judged(figures, interval=0.1)["sut1", LATENCY].outcome == "no_reference"
+def test_with_few_nights_the_interval_of_the_figure_stands_in_and_one_night_names_nobody() -> None:
+    def odd(count: int) -> dict[tuple[str, str], Sequence[float]]:
+        return {(f"sut{each}", LATENCY): nights(120 if each == 1 else 100, seed=each, count=count) for each in range(4)}
+
+    three = judged(odd(3), interval=0.005)
+    assert three["sut1", LATENCY].outcome == "fail"
+    assert three["sut0", LATENCY].outcome == "pass"
+    assert judged(odd(3), interval=0.2)["sut1", LATENCY].outcome == "no_reference"
+    one = judged(odd(1), interval=0.005)
+    assert one["sut1", LATENCY].outcome == "no_reference"
+    assert "3 nights are needed" in one["sut1", LATENCY].reason
+    assert one["sut0", LATENCY].outcome == "pass"
+    new = odd(30) | {("sut1", LATENCY): odd(2)["sut1", LATENCY]}
+    assert judged(new)["sut1", LATENCY].outcome == "no_reference"
 
 
 def test_a_new_server_beside_old_ones_is_as_sure_as_their_nights_are_alike() -> None:
     old = {(f"sut{each}", LATENCY): nights(100, spread=0.002, seed=each) for each in range(3)}
-    new = nights(106, spread=0.002, count=1)
+    new = nights(106, spread=0.002, count=3)
     assert judged(old | {("sut3", LATENCY): new}, interval=0.001)["sut3", LATENCY].outcome == "fail"
     noisy = {(f"sut{each}", LATENCY): nights(100, spread=0.05, seed=each) for each in range(3)}
     assert judged(noisy | {("sut3", LATENCY): new}, interval=0.001)["sut3", LATENCY].outcome == "no_reference"
