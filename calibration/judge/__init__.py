@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Judgement of a run: valid first, then complete, then within bounds."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from __future__ import annotations
 
-from calibration.judge.limits import Limit
-from calibration.measurements import declaration
-from calibration.measurements.base import Metric
-from calibration.results.model import Measurement, Verdict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # what judges nights is below this package, and needs none of them
+    from calibration.judge.limits import Limit
+    from calibration.measurements.base import Metric
+    from calibration.results.model import Measurement, Verdict
 
 
 def judge(measurements: Iterable[Measurement], limits: Sequence[Limit] = ()) -> Iterator[Verdict]:
@@ -15,6 +18,9 @@ def judge(measurements: Iterable[Measurement], limits: Sequence[Limit] = ()) -> 
     An invalid figure is not compared with anything. A valid one without a limit or a reference is said to have none:
     that is no pass.
     """
+    from calibration.measurements import declaration  # noqa: PLC0415 - as above
+    from calibration.results.model import Verdict  # noqa: PLC0415 - as above
+
     bounds = {each.metric: each for each in limits}
     for measurement in measurements:
         invalid = [each.reason for each in measurement.validity.flags if each.severity == "invalid"]
@@ -34,6 +40,8 @@ def judge(measurements: Iterable[Measurement], limits: Sequence[Limit] = ()) -> 
 
 
 def _verdict(measurement: str, metric: Metric, limit: Limit | None, invalid: str) -> Verdict:
+    from calibration.results.model import Verdict  # noqa: PLC0415 - as above
+
     verdict = Verdict(
         name=metric.name,
         measurement=measurement,

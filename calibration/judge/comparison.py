@@ -19,9 +19,10 @@ from calibration.measurements.base import Better
 from calibration.model import Model
 from calibration.results import imports
 from calibration.results.facts import other_facts
+from calibration.results.layout import RUN
 from calibration.results.model import RunDocument
 from calibration.results.plain import Figured, figured
-from calibration.results.store import RUN, read_run
+from calibration.results.store import read_run
 
 Outcome = Literal["differs", "same", "undecided", "only_first", "only_second"]
 

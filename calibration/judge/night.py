@@ -5,24 +5,29 @@ Everything is judged as it was known on that night: later nights are not looked 
 night of the run that was accepted.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+import gc
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date
 from math import hypot, isfinite
+from pathlib import Path
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from calibration.errors import InputError
 from calibration.judge.causes import context_changes, likely
-from calibration.judge.drift import Analysis, Change
+from calibration.judge.drift import Analysis, Change, analyse
 from calibration.judge.homogeneity import judge_homogeneity
-from calibration.judge.references import AcceptedLevel, Bounds, Reference, References, facts_of
+from calibration.judge.references import AcceptedLevel, Bounds, Reference, References, facts_of, read_references
 from calibration.judge.verdicts import Check, ContextChange, NightVerdict, Outcome
-from calibration.judge.waivers import Waivers
+from calibration.judge.waivers import Waivers, read_waivers
 from calibration.judge.words import amount, change, share, within
 from calibration.model import Model
 from calibration.results.history import History, NightRun, Recorded, Series, Sut
+from calibration.results.index import read_history
 
 EXPECTED_NIGHTS: Final = 30
 """What had a figure in as many of the store's nights before is missed tonight: a month, so that a server that was
@@ -39,7 +44,7 @@ MOST_REASONS: Final = 3
 
 
 class Judgement(Model):
-    """All verdicts of a night, by testbed, SUT and metric; what no SUT has by itself comes last."""
+    """All verdicts of a night, by testbed and SUT."""
 
     night: date
     verdicts: tuple[NightVerdict, ...]
@@ -48,6 +53,39 @@ class Judgement(Model):
     def failed(self) -> bool:
         """Whether any verdict is a failure."""
         return any(each.outcome == "fail" for each in self.verdicts)
+
+
+def judge_night(results: Path, night: date | None = None) -> Judgement:
+    """Return what is to be said of *night*, by default the newest that *results* have.
+
+    Raises ``InputError`` where there is no run of that night, or a document, a reference or a waiver is damaged.
+    """
+    with _no_collections():
+        history = read_history(results, until=night)
+        check_night(history, results, night)
+        return judge_history(history, analyse(history.values), read_references(results), read_waivers(results))
+
+
+def check_night(history: History, results: Path, night: date | None) -> None:
+    """Raise ``InputError`` unless *history*, read from *results* until *night*, ends with that night."""
+    if night is None and not history.nights:
+        raise InputError(f"expected a run that can be judged below {results}, found none")
+    if night is not None and (not history.nights or history.nights[-1] != night):
+        nights = read_history(results).nights
+        newest = f"the newest night is {nights[-1]}" if nights else "nor of any other night"
+        raise InputError(f"expected a run of the night {night} below {results}, found none: {newest}")
+
+
+@contextmanager
+def _no_collections() -> Iterator[None]:
+    """Spare the garbage collector the hundred thousand objects of a judgement, none of which is in a cycle."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def judge_history(
@@ -101,6 +139,10 @@ class _Night:
         for index, series in enumerate(history.series):
             by_sut.setdefault((series.testbed, series.sut), []).append(index)
         column = {each: number for number, each in enumerate(history.nights)}
+        failed: dict[Sut, dict[str, Recorded]] = {}
+        for (testbed, name, metric), recorded in history.recorded.items():
+            if recorded.outcome == "fail":
+                failed.setdefault((testbed, name), {})[metric] = recorded
         for sut in sorted(by_sut):
             run = history.runs.get(sut, {}).get(night)
             run_id = run.run_id if run else None
@@ -131,7 +173,11 @@ class _Night:
                     yield self._changed(row, analysis, "drift", level, since)
                     yield self._changed(row, analysis, "spread", level, since)
                     yield self._bimodal(row, analysis, level, since)
-            yield from self._never_measured(sut, run_id, {row.series.metric for row in rows if row.value is not None})
+            for row in rows:
+                if row.value is not None:
+                    failed.get(sut, {}).pop(row.series.metric, None)
+            for metric, recorded in failed.get(sut, {}).items():
+                yield self._never_measured(sut, run_id, metric, recorded)
 
     def _last_run(self, sut: Sut) -> NightRun | None:
         runs = self.history.runs.get(sut)
@@ -298,14 +344,11 @@ class _Night:
         first = int(inside[-1]) + 1 if len(inside) else 0
         return self.history.nights[int(known[min(first, len(known) - 1)])]
 
-    def _never_measured(self, sut: Sut, run_id: str | None, measured: set[str]) -> Iterator[NightVerdict]:
-        """Yield the failure of each limit of the inventory whose metric tonight's run does not have."""
-        for (testbed, name, metric), recorded in self.history.recorded.items():
-            if (testbed, name) == sut and recorded.outcome == "fail" and metric not in measured:
-                row = _Row(index=-1, series=Series(*sut, metric, "", "lower"), run_id=run_id, value=None, interval=None)
-                yield self._verdict(
-                    row, "limits", "fail", recorded.reason, bound=(recorded.lower, recorded.upper), since=self.night
-                )
+    def _never_measured(self, sut: Sut, run_id: str | None, metric: str, recorded: Recorded) -> NightVerdict:
+        """Return the failure of a limit of the inventory whose metric tonight's run does not have."""
+        row = _Row(index=-1, series=Series(*sut, metric, "", "lower"), run_id=run_id, value=None, interval=None)
+        bound = (recorded.lower, recorded.upper)
+        return self._verdict(row, "limits", "fail", recorded.reason, bound=bound, since=self.night)
 
     # drift, spread, bimodal
 
@@ -405,9 +448,14 @@ def _tolerance(changes: Sequence[Change], spread: float) -> float:
 
 
 def _reasons(run: NightRun, metric: str) -> str:
-    """Return why the run of tonight lacks *metric*: what it says of figures of that kind, else of the whole run."""
+    """Return why the run of tonight lacks *metric*; an empty name stands for all of it.
+
+    What it says of that figure, else of the kind, else, where the run did not end well, of anything.
+    """
     kind = metric.partition(".")[0]
-    said: Iterable[str] = [each for each in run.reasons if kind and kind in each] or run.reasons
-    told = list(dict.fromkeys(said))
-    more = f"; and {len(told) - MOST_REASONS} more" if len(told) > MOST_REASONS else ""
-    return "; ".join(told[:MOST_REASONS]) + more if told else "nothing says why"
+    said: Sequence[str] = [each for each in run.reasons if metric and each.startswith(f"{metric}: ")]
+    said = said or [each for each in run.reasons if kind in each]
+    if not said and run.status != "complete":
+        said = run.reasons
+    more = f"; and {len(said) - MOST_REASONS} more" if len(said) > MOST_REASONS else ""
+    return "; ".join(said[:MOST_REASONS]) + more if said else f"run {run.run_id} does not say why"

@@ -23,8 +23,9 @@ from calibration.errors import EnvironmentLacksError, InputError
 from calibration.judge.words import within
 from calibration.model import Model, UtcTime
 from calibration.results.history import NightRun, Sut
+from calibration.results.layout import REFERENCES
 
-FOLDER: Final = "references/limits"
+FOLDER: Final = f"{REFERENCES}/limits"
 """Where accepted bounds are, relative to the results."""
 
 SCHEMA_VERSION: Final = "limits/1"

@@ -16,9 +16,10 @@ from calibration.errors import InputError
 from calibration.judge.verdicts import Check, NightVerdict, Waived
 from calibration.model import Model
 from calibration.results.history import Sut
+from calibration.results.layout import REFERENCES
 from calibration.text import visible
 
-FILE: Final = "references/waivers.yml"
+FILE: Final = f"{REFERENCES}/waivers.yml"
 """Where waivers are, relative to the results."""
 
 FIELDS: Final = ("testbed", "sut", "metric", "check", "reason", "by", "until")

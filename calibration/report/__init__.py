@@ -13,7 +13,8 @@ from calibration.errors import EnvironmentLacksError
 from calibration.report.environment import environment
 from calibration.report.page import Page, render
 from calibration.report.site import DOCS, SITE, build_site
-from calibration.results.store import RUN, schema_validator, validate
+from calibration.results.layout import RUN
+from calibration.results.store import schema_validator, validate
 
 __all__ = ["DOCS", "SITE", "ReportPaths", "build_site", "prepare", "render_run"]
 

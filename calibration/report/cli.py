@@ -9,7 +9,8 @@ from pathlib import Path
 import click
 
 from calibration.errors import CalibrationError
-from calibration.results.store import RUN, find_runs, read_run
+from calibration.results.layout import RUN
+from calibration.results.store import find_runs, read_run
 
 
 @click.command("report")

@@ -224,12 +224,17 @@ def _kinds(baseline: Machine, others: Sequence[Machine]) -> Iterator[tuple[str, 
             yield registry()[kind].title, rows
 
 
+def family(metric: str) -> str:
+    """Return the name of the family of *metric*: of those that differ from it only in numbers."""
+    return re.sub(r"\d+", "#", metric)
+
+
 def _few(figures: Sequence[Figured]) -> set[str]:
     """Return the names of the figures whose families have no more than :data:`FAMILY` members."""
     families: dict[str, set[str]] = {}
     for figure in figures:
-        families.setdefault(re.sub(r"\d+", "#", figure.metric.name), set()).add(figure.metric.name)
-    return {name for family in families.values() if len(family) <= FAMILY for name in family}
+        families.setdefault(family(figure.metric.name), set()).add(figure.metric.name)
+    return {name for members in families.values() if len(members) <= FAMILY for name in members}
 
 
 def render_history(machines: Sequence[Machine]) -> str:

@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """The history of figures over many nights, as arrays."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.measurements.base import Better
-from calibration.results.model import RunStatus
+if TYPE_CHECKING:  # the models take longer to import than a history to read
+    from calibration.measurements.base import Better
+    from calibration.results.model import RunStatus
 
 Sut = tuple[str, str]
 """A SUT by its testbed and its own name."""

@@ -16,15 +16,13 @@ from calibration.context.model import Context
 from calibration.errors import EnvironmentLacksError, InputError
 from calibration.measurements.choice import Platform, ReferenceRun, ShapeReference, platform_of
 from calibration.measurements.traffic_shape import KIND, TrafficShapeValues
+from calibration.results.layout import REFERENCES
 from calibration.results.model import RunDocument
-
-FOLDER = "references"
-"""The directory in the results that is no testbed's."""
 
 
 def path_of(results: Path, platform: Platform) -> Path:
     """Return where the traffic shape chosen for *platform* is kept."""
-    return results / FOLDER / KIND / f"{platform.key}.json"
+    return results / REFERENCES / KIND / f"{platform.key}.json"
 
 
 def kept_shape(results: Path, context: Context) -> ShapeReference | None:

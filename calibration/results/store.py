@@ -37,16 +37,16 @@ from calibration.plan import Plan, make_plan
 from calibration.preflight import Check, refusal
 from calibration.profiles import load_profile
 from calibration.results.facts import facts, other_facts
+from calibration.results.layout import REFERENCES, RUN
 from calibration.results.migrations import VERSIONS, completed, model_of, schema_file
 from calibration.results.model import SCHEMA_VERSION, CheckerRun, Kernels, MlcProgram, MlcRun, OtherRun, RunDocument
-from calibration.results.references import FOLDER, kept_shape
+from calibration.results.references import kept_shape
 from calibration.tuning import Change
 
 CAPTURE = "context.tar.gz"
 CHECKER_OUTPUT = "meltdown-checker.txt"
 MLC_FOLDER = "mlc"
 RECORDS = "records.jsonl"
-RUN = "run.json"
 
 OLD_REMEDY = "; it was written before this form was settled. Read it with the version of then, out of these results"
 """What helps where a document is of an old version, and not of the form that this version had in the end."""
@@ -235,8 +235,8 @@ def check_names(*, testbed: str, sut: str) -> None:
     """Raise ``InputError`` for a name of a testbed or a SUT that is not fit for a directory."""
     for what, name in (("testbed", testbed), ("SUT", sut)):
         _check_name(what, name)
-    if testbed == FOLDER:
-        raise InputError(f"expected another testbed name than {FOLDER!r}, which is what runs found once")
+    if testbed == REFERENCES:
+        raise InputError(f"expected another testbed name than {REFERENCES!r}, which is what runs found once")
 
 
 def _check_name(what: str, name: str) -> None:

@@ -28,6 +28,7 @@ from calibration.preflight import Check
 from calibration.report.page import render
 from calibration.results.facts import facts
 from calibration.results.imports import document_of
+from calibration.results.layout import RUN
 from calibration.results.model import (
     SCHEMA_VERSION,
     Attempt,
@@ -41,7 +42,6 @@ from calibration.results.model import (
     Run,
     RunDocument,
 )
-from calibration.results.store import RUN
 from calibration.statistics import Estimate
 from calibration.sutprobe import read_document
 from calibration.tuning import Change

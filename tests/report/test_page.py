@@ -48,8 +48,8 @@ from calibration.preflight import Check
 from calibration.report import filters, render_run
 from calibration.report.cli import report_command
 from calibration.report.page import SECTIONS, Page, render
+from calibration.results.layout import RUN
 from calibration.results.model import NotMeasured, RunDocument, Verdict
-from calibration.results.store import RUN
 from calibration.tuning import Change
 from tests.walk import estimates
 

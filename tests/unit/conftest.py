@@ -2,6 +2,8 @@
 """What the unit tests share: captured machines and recorded kernel documents."""
 
 import json
+import resource
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -26,3 +28,13 @@ def recorded(request: pytest.FixtureRequest) -> dict[str, Any]:
     """Each recorded kernel document in turn."""
     document: dict[str, Any] = json.loads(request.param.read_text(encoding="utf-8"))
     return document
+
+
+@pytest.fixture
+def file_size_limit() -> Any:
+    """Let no file grow beyond what it is told: what a full disk does to a write."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    signal.signal(signal.SIGXFSZ, handler)

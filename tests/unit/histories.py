@@ -2,12 +2,16 @@
 """Histories of nights, made by hand for what judges them."""
 
 from collections.abc import Mapping, Sequence
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, time, timedelta
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from calibration.judge import judge
 from calibration.judge.drift import Analysis, Change, Flips
 from calibration.results.history import History, NightRun, Recorded, Series
+from tests.report.report_documents import replace, run_document, scaled, store
 
 FIRST = date(2026, 1, 1)
 
@@ -85,6 +89,31 @@ def history(
     )
 
 
+def stored(
+    results: Path, figures: Sequence[float | None], *, testbed: str = "lab", sut: str = "t1", **fields: Any
+) -> list[Path]:
+    """Store a run for each night that has a figure of the idle latency, and return their directories.
+
+    *fields* replace those of the runs' identities.
+    """
+    document = run_document(names=("idle_latency",))
+    (measurement,) = document.measurements
+    recorded = measurement.values.latency_ns  # type: ignore[union-attr]
+    found = []
+    for number, figure in enumerate(figures):
+        if figure is None:
+            continue
+        latency = scaled(recorded, figure / recorded.value)
+        made = replace(document, 0, values=measurement.values.model_copy(update={"latency_ns": latency}))
+        when = datetime.combine(night_of(number), time(2), UTC)
+        names = {"id": run_id(number), "testbed": testbed, "sut": sut, "started_at": when, "finished_at": when}
+        made = made.model_copy(
+            update={"run": made.run.model_copy(update=names | fields), "verdicts": tuple(judge(made.measurements))}
+        )
+        found.append(store(made, results))
+    return found
+
+
 def run(number: int, status: str = "complete", reasons: tuple[str, ...] = ()) -> NightRun:
     """Return the run of lab/t1 in night *number*."""
     name = run_id(number)
@@ -96,7 +125,8 @@ def steady(row: Sequence[float], changes: tuple[Change, ...] = (), flips: Flips 
     first = max((each.night for each in changes), default=0)
     stretch = np.array(row[first:], dtype=np.float64)
     level = float(np.nanmedian(stretch))
-    return Analysis(changes, flips, level, float(np.nanstd(stretch)) / level, first, int(np.isfinite(stretch).sum()))
+    spread = float(np.nanstd(stretch)) / level if level else float("nan")
+    return Analysis(changes, flips, level, spread, first, int(np.isfinite(stretch).sum()))
 
 
 def shift(night: int, before: float, after: float, kind: str = "level") -> Change:

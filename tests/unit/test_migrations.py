@@ -12,10 +12,11 @@ import pytest
 from calibration.errors import InputError
 from calibration.report.page import render
 from calibration.results.facts import facts
+from calibration.results.layout import RUN
 from calibration.results.migrations import MIGRATIONS, VERSIONS, migrated, model_of, schema_file
 from calibration.results.model import SCHEMA_VERSION, RunDocument
 from calibration.results.plain import figured
-from calibration.results.store import RUN, read_run, schema_validator
+from calibration.results.store import read_run, schema_validator
 
 RUNS = Path(__file__).parents[1] / "fixtures" / "runs"
 OLD = sorted(RUNS.glob("run-*.json.gz"))

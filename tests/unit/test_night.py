@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from calibration.errors import InputError
 from calibration.judge.drift import Analysis, Flips, analyse
-from calibration.judge.night import Judgement, judge_history
+from calibration.judge.night import Judgement, judge_history, judge_night
 from calibration.judge.references import (
     Acceptance,
     AcceptedRun,
@@ -24,8 +25,9 @@ from calibration.judge.references import (
 )
 from calibration.judge.verdicts import NightVerdict
 from calibration.judge.waivers import Waiver, Waivers
+from calibration.results import index
 from calibration.results.history import History, Recorded
-from tests.unit.histories import BANDWIDTH, FACTS, LATENCY, history, night_of, noise, run, run_id, shift, steady
+from tests.unit.histories import BANDWIDTH, FACTS, LATENCY, history, night_of, noise, run, run_id, shift, steady, stored
 
 KEYS = {
     "testbed",
@@ -469,3 +471,30 @@ def test_later_nights_change_nothing_that_was_said_before() -> None:
         )
         assert judged(then) == judged(again)
     assert np.isfinite(whole.values).all()
+
+
+# reading
+
+
+def test_a_store_is_judged_on_its_newest_night_or_on_the_one_that_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index, "CACHE", tmp_path / "cache")
+    stored(tmp_path, noise(14, 80.0))
+    newest = judge_night(tmp_path)
+    assert newest.night == night_of(13)
+    assert the(newest, "limits", LATENCY).outcome == "no_reference"
+    assert the(newest, "drift", LATENCY).outcome == "pass"
+    older = judge_night(tmp_path, night_of(5))
+    assert older.night == night_of(5)
+    assert the(older, "drift", LATENCY).outcome == "no_reference"
+    with pytest.raises(InputError, match=r"of the night 2027-01-01 .* found none: the newest night is 2026-01-14"):
+        judge_night(tmp_path, date(2027, 1, 1))
+    with pytest.raises(InputError, match=r"of the night 2025-01-01 .* the newest night is 2026-01-14"):
+        judge_night(tmp_path, date(2025, 1, 1))
+
+
+def test_results_without_a_run_cannot_be_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index, "CACHE", tmp_path / "cache")
+    with pytest.raises(InputError, match=r"expected a run that can be judged below .*, found none"):
+        judge_night(tmp_path)

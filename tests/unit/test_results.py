@@ -4,8 +4,6 @@
 import hashlib
 import json
 import os
-import resource
-import signal
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,12 +14,12 @@ from calibration.errors import EnvironmentLacksError, InputError
 from calibration.preflight import Check
 from calibration.results import store
 from calibration.results.assemble import assemble
+from calibration.results.layout import RUN
 from calibration.results.migrations import schema_file
 from calibration.results.model import SCHEMA_VERSION, CheckerRun, Kernels
 from calibration.results.store import (
     CHECKER_OUTPUT,
     RECORDS,
-    RUN,
     NotBegunError,
     StepRecord,
     begin,
@@ -339,16 +337,6 @@ def test_a_run_never_replaces_another(begun: store.BegunRun) -> None:
             now=NOW,
         )
     assert (Path(begun.directory) / RECORDS).read_bytes() == before
-
-
-@pytest.fixture
-def file_size_limit() -> Any:
-    """Let no file grow beyond what it is told: what a full disk does to a write."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    signal.signal(signal.SIGXFSZ, handler)
 
 
 def test_a_write_that_fails_keeps_what_was_there(begun: store.BegunRun, file_size_limit: Any) -> None:

@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bounds for the nights to come, from the nights that were: prediction intervals, as wide as figures were seen to vary.
+
+Nights are taken as independent and, on a logarithmic scale, as normal around one level. The next night then lies within
+``mean ± t * s * sqrt(1 + 1/n)`` but for a share of the nights that is chosen, with the quantile *t* of Student's
+distribution for as many degrees of freedom as the standard deviation *s* has (Hahn and Meeker, *Statistical Intervals*,
+section 4.7). Where there are several SUTs, how they differ is part of it: a one-way layout with random effects, its
+degrees of freedom by Satterthwaite (*Biometrics Bulletin* 2, 1946).
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from math import exp, log, sqrt
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import stdtrit
+
+from calibration.judge.drift import Analysis
+from calibration.judge.references import Method
+from calibration.judge.words import share
+
+OUTSIDE: Final = 1e-4
+"""Share of the nights of an unchanged figure that is beyond a bound, on each side. A lab judges thousands of figures
+every night: at one in a thousand it would look after several false alarms each morning."""
+
+ENOUGH_NIGHTS: Final = 5
+"""With fewer of one level Student's quantile makes bounds that nothing is outside of, and another spread stands in."""
+
+OUTLIER_ERROR: Final = 0.001
+"""How often a set of nights without any outlier is said to have one. Each night that is left out wrongly makes bounds
+too narrow: at one in a hundred, bounds made of ten nights would be missed a third more often than is said."""
+
+OUTLIER_NIGHTS: Final = 8
+"""Of fewer nights none is left out: what looks like an outlier of them is too often none."""
+
+OUTLIER_SHARE: Final = 0.1
+"""At most so many of the nights, and at least one, may be outliers; more are a state of their own."""
+
+USUAL_COVERAGE: Final = 0.95
+"""Of intervals within a run that do not say how often they cover."""
+
+Floats = NDArray[np.float64]
+
+
+class Nights(NamedTuple):
+    """A figure of one SUT, night after night until the accepted run, in ascending order; NaN where there is none.
+
+    ``low`` and ``high`` are the ends of each night's own interval; ``coverage`` and ``placements`` say what that of the
+    accepted run is worth. ``analysis`` is that of ``values``.
+    """
+
+    values: Floats
+    low: Floats
+    high: Floats
+    analysis: Analysis
+    coverage: float | None
+    placements: int | None
+
+
+class Level(NamedTuple):
+    """A level with what is known of its nights, on the scale (logarithmic or not) it was made on.
+
+    ``columns`` are the nights that it is of, ``spread`` the standard deviation of one night with ``degrees`` of
+    freedom, ``two_sided`` whether the figure has an interval of its own.
+    """
+
+    mean: float
+    columns: tuple[int, ...]
+    spread: float
+    degrees: float
+    method: Method
+    why: str
+    two_sided: bool
+
+
+class Predicted(NamedTuple):
+    """What is expected of the nights to come: ``spread`` is the standard deviation, relative where ``relative``."""
+
+    value: float
+    lower: float
+    upper: float
+    spread: float
+    relative: bool
+    method: Method
+    why: str
+
+
+class UnknownSpreadError(ValueError):
+    """Nothing that was measured says how much the figure may vary."""
+
+
+def is_positive(nights: Sequence[Nights]) -> bool:
+    """Return whether all figures of *nights* are above 0, so that they may be taken as varying by factors."""
+    return all(bool((each.values[np.isfinite(each.values)] > 0).all()) for each in nights)
+
+
+def level_of(nights: Nights, *, positive: bool) -> Level:
+    """Return the level that the last of *nights* belongs to.
+
+    Raises ``UnknownSpreadError`` where there are too few nights, and the figure has no interval of its own.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        figures, low, high = (np.log(each) if positive else each for each in (nights.values, nights.low, nights.high))
+    first = nights.analysis.first
+    (own,) = np.nonzero(np.isfinite(figures[first:]))
+    own += first
+    left_out = own[outliers(figures[own])]
+    new = _trailing(own, left_out, figures)
+    earlier = _earlier(nights.analysis, first)
+    if len(new):  # the accepted run is of a level that the analysis has not found yet
+        earlier.append(np.setdiff1d(own, left_out))
+        own, left_out = new, new[:0]
+    used = np.setdiff1d(own, left_out)
+    mean = float(figures[used].mean())
+    halves = (high[used] - low[used]) / 2
+    within = float(np.median(halves[np.isfinite(halves)])) if np.isfinite(halves).any() else None
+    spread, degrees, method, why = _spread(figures, used, earlier, within, nights)
+    if len(left_out):
+        why += f"; {len(left_out)} outlying night{'' if len(left_out) == 1 else 's'} left out"
+    return Level(
+        mean=mean,
+        columns=tuple(int(each) for each in used),
+        spread=spread,
+        degrees=degrees,
+        method=method,
+        why=why,
+        two_sided=within is not None,
+    )
+
+
+def outliers(figures: Floats) -> NDArray[np.intp]:
+    """Return which of *figures* (one dimension, finite) are outliers of the others, ascending.
+
+    By the generalised test for extreme deviates (Rosner, *Technometrics* 25, 1983), which finds several that would hide
+    each other from a test for one.
+    """
+    count = len(figures)
+    if count < OUTLIER_NIGHTS:
+        return np.empty(0, dtype=np.intp)
+    left = np.arange(count)
+    removed: list[int] = []
+    found = 0
+    for number in range(max(1, int(count * OUTLIER_SHARE))):
+        rest = figures[left]
+        spread = rest.std(ddof=1)
+        if not spread > 0:
+            break
+        deviations = np.abs(rest - rest.mean()) / spread
+        worst = int(deviations.argmax())
+        remaining = len(rest)
+        quantile = float(stdtrit(remaining - 2, 1 - OUTLIER_ERROR / (2 * remaining)))
+        critical = (remaining - 1) * quantile / sqrt((remaining - 2 + quantile**2) * remaining)
+        removed.append(int(left[worst]))
+        if deviations[worst] > critical:
+            found = number + 1
+        left = np.delete(left, worst)
+    return np.array(sorted(removed[:found]), dtype=np.intp)
+
+
+def _trailing(own: NDArray[np.intp], left_out: NDArray[np.intp], figures: Floats) -> NDArray[np.intp]:
+    """Return the last of the nights *own* as far as all of them are outliers to the same side."""
+    middle = float(np.median(figures[own]))
+    found: list[int] = []
+    for column in own[::-1]:
+        if column not in left_out or (found and (figures[column] > middle) != (figures[found[0]] > middle)):
+            break
+        found.append(int(column))
+    return np.array(found[::-1], dtype=np.intp)
+
+
+def _earlier(analysis: Analysis, first: int) -> list[NDArray[np.intp]]:
+    """Return the nights of each level before column *first* as far back as the spread did not change."""
+    start = max((each.night for each in analysis.changes if each.kind == "spread" and each.night < first), default=0)
+    if any(each.kind == "spread" and each.night == first for each in analysis.changes):
+        return []
+    starts = [start, *(each.night for each in analysis.changes if start < each.night < first), first]
+    return [np.arange(one, other) for one, other in pairwise(starts) if one < other]
+
+
+def _spread(
+    figures: Floats,
+    used: NDArray[np.intp],
+    earlier: Sequence[NDArray[np.intp]],
+    within: float | None,
+    nights: Nights,
+) -> tuple[float, float, Method, str]:
+    """Return the standard deviation of a night around its level, its degrees of freedom, and what it comes from."""
+    count = len(used)
+    said = f"{count} night{'' if count == 1 else 's'} of this level"
+    squares, degrees = _squares(figures[used])
+    method: Method = "nights"
+    why = f"spread of {said}"
+    if count < ENOUGH_NIGHTS:
+        for columns in earlier:
+            known = columns[np.isfinite(figures[columns])]
+            more, of = _squares(np.delete(figures[known], outliers(figures[known])))
+            squares, degrees = squares + more, degrees + of
+        method = "other nights"
+        why = f"only {said}: spread of the nights around the levels before it as well"
+    spread = sqrt(squares / degrees) if degrees else 0.0
+    placements = 0 if nights.placements is None else nights.placements
+    error = None
+    if within is not None and placements > 1:
+        coverage = nights.coverage or USUAL_COVERAGE
+        error = within / float(stdtrit(placements - 1, (1 + coverage) / 2))
+    if degrees < ENOUGH_NIGHTS - 1:
+        if error is None:
+            raise UnknownSpreadError(
+                f"there are only {said}, and the figure has no interval of its own: nothing says how much it may vary"
+            )
+        why = f"only {said} and none before it: spread between {placements} placements within the run"
+        return max(spread, error), placements - 1, "run", why
+    if error is not None and error > spread:
+        return error, degrees, method, f"{why}, and at least that between {placements} placements within a run"
+    if spread == 0:
+        return 0.0, degrees, "constant", f"the same on all of {said}"
+    return spread, degrees, method, why
+
+
+def _squares(figures: Floats) -> tuple[float, int]:
+    """Return the sum of squares of *figures* around their mean, and its degrees of freedom."""
+    if len(figures) < 2:
+        return 0.0, 0
+    return float(((figures - figures.mean()) ** 2).sum()), len(figures) - 1
+
+
+def predict(levels: Sequence[Level], *, positive: bool, outside: float = OUTSIDE) -> Predicted:
+    """Return what is expected of a night of a SUT that has the *levels*, one per SUT.
+
+    A share *outside* of such nights is beyond each bound. Bounds of several SUTs hold for any other of the kind.
+    """
+    if len(levels) == 1:
+        (level,) = levels
+        mean, count = level.mean, len(level.columns)
+        variance, degrees, method, why = level.spread**2 * (1 + 1 / count), level.degrees, level.method, level.why
+    else:
+        mean, variance, degrees = _between(levels)
+        nights = sum(len(each.columns) for each in levels)
+        method = "SUTs"
+        why = f"spread of {nights} nights, and of the levels of {len(levels)} SUTs"
+    half = float(stdtrit(degrees, 1 - outside)) * sqrt(variance)
+    lower, upper = mean - half, mean + half
+    if positive:
+        mean, lower, upper = exp(mean), exp(lower), exp(min(upper, log(np.finfo(np.float64).max)))
+    return Predicted(mean, lower, upper, sqrt(variance), positive, method, f"{why}; {share(outside)} outside per side")
+
+
+def _between(levels: Sequence[Level]) -> tuple[float, float, float]:
+    """Return mean, variance of a night of any SUT of the kind, and the variance's degrees of freedom."""
+    means = np.array([each.mean for each in levels])
+    between = float(means.var(ddof=1)) * (1 + 1 / len(means))
+    degrees = sum(each.degrees for each in levels)
+    within = sum(each.spread**2 * each.degrees for each in levels) / degrees
+    within *= 1 - float(np.mean([1 / len(each.columns) for each in levels]))
+    variance = between + within
+    if variance == 0:
+        return float(means.mean()), 0.0, float(len(means) - 1)
+    return (
+        float(means.mean()),
+        variance,
+        variance**2 / (between**2 / (len(means) - 1) + within**2 / degrees),
+    )

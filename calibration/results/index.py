@@ -1,0 +1,445 @@
+# SPDX-License-Identifier: Apache-2.0
+# ruff: noqa: S608 - queries are put together from names in this file; what comes from outside is a parameter
+"""Histories over many nights: queries through DuckDB, over a Parquet index of the run documents.
+
+The documents are the truth. The index holds what of them histories need, and is brought up to date before each query:
+documents that are new, changed or gone since are found by their size and time of change. It lies in the cache, and can
+be deleted at any time.
+
+It is cut into buckets by the month that a run's directory is named after, so that a new night rewrites little. A bucket
+has two Parquet files: ``runs``, one row per document with what the document was when it was read, and ``figures``, one
+row per verdict, sorted so that a SUT's lie together and the others' are never read. A bucket appears whole or not at
+all, under a lock.
+
+DuckDB reads the documents with ``read_json`` and named columns: nothing is guessed from samples, and what is not asked
+for is skipped. It loads no extension, goes to no network, and writes nothing but the index.
+"""
+
+import hashlib
+import itertools
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import date
+from fcntl import LOCK_EX, flock
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final, NamedTuple
+
+import duckdb
+import numpy as np
+from numpy.typing import NDArray
+
+from calibration.errors import EnvironmentLacksError, InputError
+from calibration.places import CACHE, CACHE_VARIABLE
+from calibration.results.history import History, NightRun, Recorded, Series, Sut
+from calibration.results.layout import REFERENCES, RUN
+
+FORMAT: Final = 1
+"""Version of the index: part of its place, so that another version makes its own."""
+
+SCHEMA_VERSION: Final = "run/2"
+"""The version of documents that DuckDB reads as they are; all others are migrated first."""
+
+ROW_GROUP: Final = 8192
+"""Rows that are skipped or read together: a month of figures of about four SUTs. DuckDB's own choice is all SUTs' of
+two days; with fewer rows the statistics that rows are skipped by outweigh them."""
+
+LARGEST_DOCUMENT_BYTES: Final = 256 * 1024 * 1024
+"""DuckDB refuses larger JSON objects than it is told to expect, 16 MiB by itself: matrices of large machines have more.
+It reserves twice as much memory for each thread as the largest document of a bucket has."""
+
+LEAST_OBJECT_BYTES: Final = 16 * 1024 * 1024
+
+COLUMNS: Final = {
+    "schema_version": "VARCHAR",
+    "run": "STRUCT(id VARCHAR, testbed VARCHAR, sut VARCHAR, started_at VARCHAR, status VARCHAR)",
+    "facts": "JSON",
+    "not_measured": "STRUCT(kind VARCHAR, what VARCHAR, reason VARCHAR)[]",
+    "verdicts": "STRUCT(name VARCHAR, metric STRUCT(value DOUBLE, unit VARCHAR, interval DOUBLE[], better VARCHAR), "
+    "lower DOUBLE, upper DOUBLE, outcome VARCHAR, reason VARCHAR)[]",
+}
+"""What is read of a run document; everything else is skipped by DuckDB's parser."""
+
+NIGHT: Final = r"""coalesce(
+    CASE WHEN regexp_full_match(directory, '[0-9]{8}T[0-9]{6}Z.*')
+         THEN try_strptime(directory[:8], '%Y%m%d')::DATE END,
+    run.started_at[:10]::DATE)"""
+"""The night of a run: the date in its identifier, which all SUTs of one start share, else that of its start, in UTC."""
+
+RUNS: Final = f"""
+    SELECT testbed, sut, directory, size, changed_ns, {NIGHT} AS night, run.status AS status,
+           run.started_at AS started_at, facts::VARCHAR AS facts,
+           list_concat(
+               [CASE WHEN each.kind = 'run' THEN each.reason ELSE each.what || ': ' || each.reason END
+                FOR each IN not_measured IF each.kind NOT IN ('context', 'mlc')],
+               [each.name || ': ' || each.reason FOR each IN verdicts IF each.outcome = 'invalid']) AS reasons
+    FROM documents"""
+
+FIGURES: Final = f"""
+    SELECT testbed, sut, verdict.name AS metric, night, directory, verdict.metric.unit AS unit,
+           verdict.metric.better AS better,
+           CASE WHEN verdict.outcome <> 'invalid' THEN verdict.metric.value END AS value,
+           CASE WHEN verdict.outcome <> 'invalid' THEN verdict.metric.interval[1] END AS low,
+           CASE WHEN verdict.outcome <> 'invalid' THEN verdict.metric.interval[2] END AS high,
+           verdict.lower AS lower, verdict.upper AS upper, verdict.outcome AS outcome, verdict.reason AS reason
+    FROM (SELECT testbed, sut, directory, {NIGHT} AS night, unnest(verdicts) AS verdict FROM documents)"""
+
+TABLES: Final = {
+    "runs": (RUNS, "testbed, sut, night, started_at, directory"),
+    "figures": (FIGURES, "testbed, sut, metric, night, directory"),
+}
+"""The files of a bucket: what their rows are made of, and what they are sorted by."""
+
+
+_Run = tuple[str, str, str]
+
+
+class _Stored(NamedTuple):
+    """A run document as it lies there."""
+
+    testbed: str
+    sut: str
+    directory: str
+    size: int
+    changed_ns: int
+
+    @property
+    def run(self) -> _Run:
+        """Whose it is."""
+        return self[:3]
+
+    @property
+    def bucket(self) -> str:
+        """The month that the run's directory is named after."""
+        month = re.match(r"([0-9]{6})[0-9]{2}T", self.directory)
+        return "other" if month is None else month.group(1)
+
+
+def read_history(
+    results: Path,
+    *,
+    testbed: str | None = None,
+    sut: str | None = None,
+    metric: str | None = None,
+    until: date | None = None,
+) -> History:
+    """Return the history of all figures in *results*, or of those of one *testbed*, *sut* or *metric*.
+
+    What was after the night *until* is not in it. Only the documents of the testbed and SUT that are asked for are
+    looked at. Raises ``InputError`` where *results* is no directory, or names a document in it that cannot be read;
+    ``EnvironmentLacksError`` where the index cannot be written.
+    """
+    if not results.is_dir():
+        raise InputError(f"expected a directory of results at {results}, found none")
+    home = index_of(results)
+    scope = _Scope(testbed=testbed, sut=sut, metric=metric, until=until)
+    with _locked(home):
+        try:
+            return _read(results, home, scope)
+        except duckdb.Error:
+            _discard(home)  # it was damaged
+        try:
+            return _read(results, home, scope)
+        except (duckdb.Error, OSError) as error:
+            raise _unusable(home, error) from error
+
+
+def index_of(results: Path) -> Path:
+    """Return where the index of *results* is."""
+    return CACHE / f"index-{FORMAT}" / hashlib.sha256(str(results.resolve()).encode()).hexdigest()[:16]
+
+
+class _Scope(NamedTuple):
+    testbed: str | None
+    sut: str | None
+    metric: str | None = None
+    until: date | None = None
+
+    def of(self, *names: str) -> tuple[str, list[Any]]:
+        """Return the condition that those of *names* that are asked for make, and its values."""
+        asked = {name: value for name in names if (value := getattr(self, name)) is not None}
+        return " AND ".join(("true", *(f"{name} = ?" for name in asked))), list(asked.values())
+
+
+@contextmanager
+def _locked(home: Path) -> Iterator[None]:
+    """Keep the index for this process alone: another one may be about to write it."""
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        lock = (home / "lock").open("w")
+    except OSError as error:
+        raise _unusable(home, error) from error
+    with lock:
+        flock(lock, LOCK_EX)
+        yield
+
+
+def _unusable(home: Path, error: Exception) -> EnvironmentLacksError:
+    return EnvironmentLacksError(
+        f"the index of the results cannot be kept at {home}: {error}. Make room for it, or name another place for it "
+        f"with {CACHE_VARIABLE}"
+    )
+
+
+def _discard(home: Path) -> None:
+    for path in home.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+
+
+def _read(results: Path, home: Path, scope: _Scope) -> History:
+    config: dict[str, str | bool | int | float | list[str]] = {
+        "allow_community_extensions": False,
+        "allow_persistent_secrets": False,
+        "autoinstall_known_extensions": False,
+        "autoload_known_extensions": False,
+        "home_directory": str(home),
+        "temp_directory": str(home / ".spill"),
+        "threads": len(os.sched_getaffinity(0)),
+    }
+    with duckdb.connect(":memory:", config=config) as db:
+        _refresh(db, results, home, scope)
+        return _history(db, home, scope)
+
+
+def _files(home: Path, table: str) -> list[str]:
+    """Return where *table* of each bucket is, or should be."""
+    return sorted(str(path / f"{table}.parquet") for path in home.glob("[!.]*/"))
+
+
+def _refresh(db: duckdb.DuckDBPyConnection, results: Path, home: Path, scope: _Scope) -> None:
+    """Bring the index up to date with the documents in *scope*."""
+    found = {each.run: each for each in _documents(results, scope)}
+    known: dict[_Run, _Stored] = {}
+    if files := _files(home, "runs"):
+        condition, values = scope.of("testbed", "sut")
+        columns = ", ".join(_Stored._fields)
+        rows = db.execute(f"SELECT {columns} FROM read_parquet(?) WHERE {condition}", [files, *values]).fetchall()
+        known = {each.run: each for each in itertools.starmap(_Stored, rows)}
+    fresh = [each for key, each in found.items() if known.get(key) != each]
+    stale = [each for key, each in known.items() if found.get(key) != each]
+    for bucket in sorted({each.bucket for each in (*fresh, *stale)}):
+        _rewrite(
+            db,
+            results,
+            home / bucket,
+            [each for each in fresh if each.bucket == bucket],
+            [each for each in stale if each.bucket == bucket],
+        )
+
+
+def _documents(results: Path, scope: _Scope) -> Iterator[_Stored]:
+    """Yield the run documents of the testbed and SUT of *scope*; nothing of the others is touched."""
+    for testbed in _directories(results, scope.testbed):
+        if testbed == REFERENCES:
+            continue
+        for sut in _directories(results / testbed, scope.sut):
+            for directory in _directories(results / testbed / sut, None):
+                try:
+                    found = os.stat(f"{results}/{testbed}/{sut}/{directory}/{RUN}")  # noqa: PTH116 - a third of the time
+                except FileNotFoundError:
+                    continue  # it is under way, or only its records are there
+                yield _Stored(testbed, sut, directory, found.st_size, found.st_mtime_ns)
+
+
+def _directories(parent: Path, name: str | None) -> list[str]:
+    """Return the names of the directories in *parent*, or *name* alone where that is one; hidden ones are not ready."""
+    if name is not None:
+        return [name] if (parent / name).is_dir() else []
+    with os.scandir(parent) as entries:
+        return [each.name for each in entries if not each.name.startswith(".") and each.is_dir()]
+
+
+def _rewrite(
+    db: duckdb.DuckDBPyConnection, results: Path, bucket: Path, fresh: Sequence[_Stored], stale: Sequence[_Stored]
+) -> None:
+    """Write *bucket* anew, without the rows of what is *stale* and with those of what is *fresh*."""
+    _table(db, "stale", stale)
+    _load(db, results, fresh)
+    pending = bucket.with_name(f".{bucket.name}")
+    shutil.rmtree(pending, ignore_errors=True)
+    pending.mkdir()
+    for name, (made, order) in TABLES.items():
+        old = bucket / f"{name}.parquet"
+        kept = (
+            f"SELECT * FROM read_parquet({_text(old)}) ANTI JOIN stale USING (testbed, sut, directory) UNION ALL"
+            if bucket.is_dir()
+            else ""
+        )
+        db.execute(
+            f"COPY ({kept} {made} ORDER BY {order}) TO {_text(pending / old.name)} "
+            f"(FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE {ROW_GROUP})"
+        )
+    if bucket.is_dir():
+        shutil.rmtree(bucket)
+    pending.rename(bucket)
+
+
+def _table(db: duckdb.DuckDBPyConnection, name: str, rows: Sequence[_Stored], files: Iterable[str] = ()) -> None:
+    """Make the table *name* of *rows*, with *files* beside them where there are any."""
+    columns = [list(each) for each in zip(*rows, strict=True)] or [[] for _ in _Stored._fields]
+    types = ("VARCHAR", "VARCHAR", "VARCHAR", "BIGINT", "BIGINT", "VARCHAR")
+    shown = ", ".join(
+        f"unnest(?::{kind}[]) AS {column}" for column, kind in zip((*_Stored._fields, "file"), types, strict=True)
+    )
+    named = list(files) or [""] * len(rows)
+    db.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS SELECT {shown}", [*columns, named])
+
+
+def _text(path: Path) -> str:
+    """Return *path* as SQL has it where no parameter can stand."""
+    return "'" + str(path).replace("'", "''") + "'"
+
+
+def _load(db: duckdb.DuckDBPyConnection, results: Path, fresh: Sequence[_Stored]) -> None:
+    """Make the table ``documents`` of the documents that are *fresh*, whatever their version.
+
+    Raises ``InputError`` with the name of the first that cannot be read.
+    """
+    files = {str(results.joinpath(*each.run, RUN)): each for each in fresh}
+    columns = ", ".join(f"NULL::{kind} AS {name}" for name, kind in COLUMNS.items())
+    _table(db, "sources", list(files.values()), files)
+    db.execute(f"CREATE OR REPLACE TEMP TABLE documents AS SELECT *, {columns} FROM sources LIMIT 0")
+    if not files:
+        return
+    try:
+        _insert(db, list(files), max(each.size for each in fresh))
+    except duckdb.Error:
+        for file in files:
+            _validate(Path(file))
+        raise
+    odd = db.execute(
+        "SELECT file FROM sources LEFT JOIN documents USING (file) GROUP BY file "
+        "HAVING count(documents.schema_version) <> 1 OR NOT bool_and(documents.schema_version = ?)",
+        [SCHEMA_VERSION],
+    ).fetchall()
+    if odd:
+        _migrate(db, {file: files[file] for (file,) in sorted(odd)})
+    elsewhere = db.execute(
+        "SELECT file, run.testbed, run.sut, run.id FROM documents "
+        "WHERE (run.testbed, run.sut, run.id) IS DISTINCT FROM (testbed, sut, directory) LIMIT 1"
+    ).fetchone()
+    if elsewhere is not None:
+        file, *names = elsewhere
+        raise InputError(f"expected {file} to be a run of where it lies, found that of {'/'.join(map(str, names))}")
+
+
+def _insert(db: duckdb.DuckDBPyConnection, files: Sequence[str], largest: int) -> None:
+    columns = "{" + ", ".join(f"{name}: '{kind}'" for name, kind in COLUMNS.items()) + "}"
+    db.execute(
+        f"INSERT INTO documents SELECT sources.*, {', '.join(COLUMNS)} "
+        f"FROM read_json(?, columns = {columns}, format = 'unstructured', records = true, filename = true, "
+        f"hive_partitioning = false, maximum_object_size = {max(LEAST_OBJECT_BYTES, largest + 1)}) AS read "
+        "JOIN sources ON sources.file = read.filename",
+        [list(files)],
+    )
+
+
+def _migrate(db: duckdb.DuckDBPyConnection, files: Mapping[str, _Stored]) -> None:
+    """Read *files* as what they are when they are brought up to date, on the way that all others take."""
+    db.execute("DELETE FROM documents WHERE file IN (SELECT unnest(?::VARCHAR[]))", [list(files)])
+    with TemporaryDirectory(prefix="calibration-migrated-") as folder:
+        copies: dict[str, _Stored] = {}
+        for number, (file, stored) in enumerate(files.items()):
+            copy = Path(folder) / f"{number}.json"
+            copy.write_bytes(_validate(Path(file)))
+            copies[str(copy)] = stored
+        _table(db, "sources", list(copies.values()), copies)
+        _insert(db, list(copies), max(Path(each).stat().st_size for each in copies))
+
+
+def _validate(path: Path) -> bytes:
+    """Return the document at *path* as the newest version has it. Raises ``InputError`` where it is not valid."""
+    from calibration.results.store import validate  # noqa: PLC0415 - takes as long as all else, and is seldom needed
+
+    return validate(path).model_dump_json().encode()
+
+
+def _history(db: duckdb.DuckDBPyConnection, home: Path, scope: _Scope) -> History:
+    runs, figures = _files(home, "runs"), _files(home, "figures")
+    if not runs:
+        empty = np.empty((0, 0))
+        return History(nights=(), series=(), values=empty, low=empty, high=empty, runs={}, recorded={})
+    condition, values = scope.of("testbed", "sut")
+    db.execute(
+        f"""CREATE TEMP TABLE nights AS
+        SELECT testbed, sut, night, directory, status, facts, reasons,
+               dense_rank() OVER (ORDER BY night) - 1 AS place
+        FROM (FROM read_parquet(?) WHERE {condition} AND status <> 'imported' AND night <= ?
+              QUALIFY row_number() OVER (PARTITION BY testbed, sut, night
+                  ORDER BY status = 'complete' DESC, started_at DESC, directory DESC) = 1)""",
+        [runs, *values, scope.until or date.max],
+    )
+    nights = tuple(night for (night,) in db.execute("SELECT DISTINCT night FROM nights ORDER BY night").fetchall())
+    condition, values = scope.of("testbed", "sut", "metric")
+    db.execute(
+        f"""CREATE TEMP TABLE figures AS
+        SELECT figures.* EXCLUDE (night, directory), place
+        FROM (FROM read_parquet(?) WHERE {condition}) AS figures JOIN nights USING (testbed, sut, directory)""",
+        [figures, *values],
+    )
+    db.execute(
+        """CREATE TEMP TABLE series AS
+        SELECT testbed, sut, metric, arg_max(unit, place) AS unit, arg_max(better, place) AS better,
+               row_number() OVER (ORDER BY testbed, sut, metric) - 1 AS number
+        FROM figures WHERE unit IS NOT NULL GROUP BY testbed, sut, metric"""
+    )
+    series = tuple(
+        Series(*row)
+        for row in db.execute("SELECT testbed, sut, metric, unit, better FROM series ORDER BY number").fetchall()
+    )
+    found = db.execute(
+        """SELECT number, place, coalesce(value, 'nan') AS value, coalesce(low, 'nan') AS low,
+                  coalesce(high, 'nan') AS high
+        FROM figures JOIN series USING (testbed, sut, metric, unit)"""
+    ).fetchnumpy()
+
+    def array(name: str) -> NDArray[np.float64]:
+        figures = np.full((len(series), len(nights)), np.nan)
+        figures[found["number"], found["place"]] = found[name]
+        return figures
+
+    return History(
+        nights=nights,
+        series=series,
+        values=array("value"),
+        low=array("low"),
+        high=array("high"),
+        runs=_runs(db),
+        recorded=_recorded(db, len(nights) - 1),
+    )
+
+
+def _runs(db: duckdb.DuckDBPyConnection) -> dict[Sut, dict[date, NightRun]]:
+    runs: dict[Sut, dict[date, NightRun]] = {}
+    known: dict[str, dict[str, str]] = {}
+    rows = db.execute(
+        "SELECT testbed, sut, night, directory, status, facts, reasons FROM nights ORDER BY testbed, sut, night"
+    ).fetchall()
+    for testbed, sut, night, directory, status, facts, reasons in rows:
+        if facts not in known:  # they seldom change from night to night
+            known[facts] = json.loads(facts)
+        runs.setdefault((testbed, sut), {})[night] = NightRun(
+            testbed=testbed,
+            sut=sut,
+            run_id=directory,
+            night=night,
+            status=status,
+            directory=f"{testbed}/{sut}/{directory}",
+            facts=known[facts],
+            reasons=tuple(dict.fromkeys(reasons)),
+        )
+    return runs
+
+
+def _recorded(db: duckdb.DuckDBPyConnection, last: int) -> dict[tuple[str, str, str], Recorded]:
+    rows = db.execute(
+        "SELECT testbed, sut, metric, lower, upper, outcome, reason FROM figures WHERE place = ? "
+        "ORDER BY testbed, sut, metric",
+        [last],
+    ).fetchall()
+    return {(testbed, sut, metric): Recorded(*rest) for testbed, sut, metric, *rest in rows}

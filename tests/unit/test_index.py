@@ -1,0 +1,496 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Histories through the index: what the documents say, whatever became of the index and of them."""
+
+import gzip
+import json
+import math
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pytest
+
+from calibration.errors import EnvironmentLacksError, InputError
+from calibration.judge import judge
+from calibration.judge.limits import Limit
+from calibration.results import index
+from calibration.results.history import NightRun
+from calibration.results.index import read_history
+from calibration.results.layout import RUN
+from calibration.results.model import SCHEMA_VERSION, RunDocument
+from tests.report.report_documents import flagged, imported, not_begun_document, replace, run_document, scaled
+from tests.report.report_documents import store as store_document
+
+OLD = Path(__file__).parents[1] / "fixtures" / "runs" / "run-1-last.json.gz"
+PAGE = Path(__file__).parents[1] / "fixtures" / "pages"
+METRIC = "idle_latency.latency_ns"
+NAMES = ("idle_latency", "core_frequency")
+FIRST = datetime(2026, 1, 30, 1, 2, 3, tzinfo=UTC)
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index, "CACHE", tmp_path / "cache")
+
+
+@pytest.fixture(name="results")
+def _results(tmp_path: Path) -> Path:
+    """A directory whose name means something to DuckDB, where it could."""
+    path = tmp_path / "it's [1] *" / "a=b"
+    path.mkdir(parents=True)
+    return path
+
+
+@pytest.fixture(name="document", scope="module")
+def _document() -> RunDocument:
+    return run_document(names=NAMES)
+
+
+def figure(document: RunDocument, factor: float) -> RunDocument:
+    """Return *document* with its idle latency multiplied, and judged."""
+    measurement = document.measurements[0]
+    latency = scaled(measurement.values.latency_ns, factor)  # type: ignore[attr-defined]
+    made = replace(document, 0, values=measurement.values.model_copy(update={"latency_ns": latency}))
+    return made.model_copy(update={"verdicts": tuple(judge(made.measurements))})
+
+
+def night(
+    document: RunDocument, number: int, *, sut: str = "s1", testbed: str = "t1", factor: float = 1.0, **run: Any
+) -> RunDocument:
+    """Return *document* as the run of a night after the first; *run* replaces fields."""
+    when = FIRST + timedelta(days=number)
+    fields = {
+        "id": f"{when:%Y%m%dT%H%M%SZ}-0a1b",
+        "testbed": testbed,
+        "sut": sut,
+        "started_at": when,
+        "finished_at": when,
+        **run,
+    }
+    made = figure(document, factor) if document.measurements else document
+    return made.model_copy(update={"run": made.run.model_copy(update=fields)})
+
+
+def latency(document: RunDocument) -> float:
+    return next(each.metric.value for each in document.verdicts if each.name == METRIC and each.metric is not None)
+
+
+def rewritten(results: Path) -> dict[str, int]:
+    """Return the buckets of the index, and what tells one that was written from one that was left alone."""
+    return {path.parent.name: path.stat().st_ino for path in index.index_of(results).glob("*/runs.parquet")}
+
+
+def test_a_history_is_what_the_documents_say(results: Path, document: RunDocument) -> None:
+    made = {
+        (sut, number): night(document, number, sut=sut, factor=1 + number / 10 + len(sut) / 100)
+        for sut in ("s1", "s22")
+        for number in (0, 1, 3)
+        if (sut, number) != ("s22", 1)
+    }
+    for each in made.values():
+        store_document(each, results)
+    history = read_history(results)
+    assert history.nights == (date(2026, 1, 30), date(2026, 1, 31), date(2026, 2, 2))
+    names = sorted(each.name for each in made["s1", 0].verdicts)
+    assert [each[:3] for each in history.series] == [("t1", sut, name) for sut in ("s1", "s22") for name in names]
+    assert history.values.shape == history.low.shape == history.high.shape == (2 * len(names), 3)
+    for row, series in enumerate(history.series):
+        for column, number in enumerate((0, 1, 3)):
+            one = made.get((series.sut, number))
+            if one is None:
+                assert math.isnan(history.values[row, column])
+                continue
+            (metric,) = (each.metric for each in one.verdicts if each.name == series.metric)
+            assert metric is not None
+            assert (series.unit, series.better) == (metric.unit, metric.better)
+            assert history.values[row, column] == metric.value
+            found = (history.low[row, column], history.high[row, column])
+            assert found == (metric.interval or pytest.approx((math.nan, math.nan), nan_ok=True))
+    assert list(history.runs) == [("t1", "s1"), ("t1", "s22")]
+    assert list(history.runs["t1", "s22"]) == [date(2026, 1, 30), date(2026, 2, 2)]
+    one = made["s1", 0]
+    assert history.runs["t1", "s1"][date(2026, 1, 30)] == NightRun(
+        testbed="t1",
+        sut="s1",
+        run_id=one.run.id,
+        night=date(2026, 1, 30),
+        status="complete",
+        directory=f"t1/s1/{one.run.id}",
+        facts=one.facts,
+        reasons=tuple(f"{each.what}: {each.reason}" for each in one.not_measured),
+    )
+    assert list(history.runs["t1", "s1"][date(2026, 1, 30)].facts) == list(one.facts)
+    assert set(history.recorded) == {("t1", sut, name) for sut in ("s1", "s22") for name in names}
+    assert sorted(rewritten(results)) == ["202601", "202602"]
+
+
+def test_a_part_of_the_history_looks_at_no_other_document(results: Path, document: RunDocument) -> None:
+    for number in (0, 1):
+        store_document(night(document, number), results)
+        store_document(night(document, number, testbed="t2"), results)
+        store_document(night(document, number, sut="s2"), results)
+    whole = read_history(results)
+    broken = [each for each in results.glob(f"*/*/*/{RUN}") if "t1/s1" not in str(each)]
+    for path in broken:
+        path.write_text("{")
+    shutil.rmtree(index.index_of(results))
+    assert read_history(results, testbed="t1", sut="s1", metric=METRIC, until=date(2026, 1, 30)).values.shape == (1, 1)
+    part = read_history(results, testbed="t1", sut="s1")
+    kept = [row for row, each in enumerate(whole.series) if each[:2] == ("t1", "s1")]
+    assert part.series == tuple(whole.series[row] for row in kept)
+    assert np.array_equal(part.values, whole.values[kept])
+    assert part.runs == {("t1", "s1"): whole.runs["t1", "s1"]}
+    assert read_history(results, testbed="none").series == ()
+    assert read_history(results, testbed="t1", sut="none").nights == ()
+    with pytest.raises(InputError, match="t2"):
+        read_history(results, sut="s1")
+
+
+def test_of_several_runs_of_a_night_the_newest_complete_one_stands_for_it(results: Path, document: RunDocument) -> None:
+    complete = [night(document, 0, id=f"20260130T0{hour}0000Z-aaaa", factor=hour) for hour in (1, 2)]
+    later = night(document, 0, id="20260130T030000Z-aaaa", factor=3, status="incomplete")
+    for each in (*complete, later):
+        store_document(
+            each.model_copy(
+                update={"run": each.run.model_copy(update={"started_at": FIRST.replace(hour=int(each.run.id[10]))})}
+            ),
+            results,
+        )
+    history = read_history(results, metric=METRIC)
+    assert history.values.tolist() == [[latency(complete[1])]]
+    assert history.runs["t1", "s1"][date(2026, 1, 30)].run_id == complete[1].run.id
+    for each in complete:
+        shutil.rmtree(results / "t1" / "s1" / each.run.id)
+    assert read_history(results, metric=METRIC).values.tolist() == [[latency(later)]]
+
+
+def test_the_night_is_that_of_the_identifier_else_of_the_start(results: Path, document: RunDocument) -> None:
+    late = FIRST.replace(hour=23) + timedelta(days=5)
+    store_document(night(document, 0, id="20260301T235959Z-aaaa", started_at=late), results)
+    store_document(night(document, 0, id="by-hand", started_at=late), results)
+    store_document(night(document, 0, id="20269999T235959Z-aaaa", started_at=late + timedelta(days=1)), results)
+    history = read_history(results, metric=METRIC)
+    assert history.nights == (late.date(), late.date() + timedelta(days=1), date(2026, 3, 1))
+    assert sorted(rewritten(results)) == ["202603", "202699", "other"]
+
+
+def test_what_is_invalid_not_measured_or_imported_is_no_figure(results: Path, document: RunDocument) -> None:
+    store_document(night(document, 0), results)
+    wrong = flagged(night(document, 1), 0, "PLACEMENT_WRONG", "its memory lay elsewhere")
+    limits = (Limit(metric="c2c_latency.local_hitm_ns", lower=None, upper=9.0, unit="ns", reason="as promised"),)
+    wrong = wrong.model_copy(update={"verdicts": tuple(judge(wrong.measurements, limits))})
+    store_document(wrong, results)
+    refused = not_begun_document()
+    store_document(night(refused, 2), results)
+    page = sorted(PAGE.glob("*.rst"))[1].read_bytes()
+    store_document(night(imported(page), 3, id="imported-1", testbed="t1"), results)
+    history = read_history(results)
+    assert history.nights == tuple(FIRST.date() + timedelta(days=number) for number in range(3))
+    row = [each.metric for each in history.series].index(METRIC)
+    assert np.isnan(history.values[row]).tolist() == [False, True, True]
+    assert np.isnan(history.low[row]).tolist() == np.isnan(history.high[row]).tolist() == [False, True, True]
+    assert {each.metric for each in history.series} == {each.name for each in wrong.verdicts} - {limits[0].metric}
+    runs = list(history.runs["t1", "s1"].values())
+    assert f"{METRIC}: its memory lay elsewhere" in runs[1].reasons
+    assert (runs[2].status, runs[2].facts, runs[2].reasons) == ("not_begun", {}, (refused.not_measured[0].reason,))
+    assert history.recorded == {}
+    before = read_history(results, until=runs[1].night)
+    assert before.nights == history.nights[:2]
+    assert before.recorded["t1", "s1", METRIC].outcome == "invalid"
+    failed = before.recorded["t1", "s1", limits[0].metric]
+    assert (failed.lower, failed.upper, failed.outcome) == (None, 9.0, "fail")
+    assert "was not measured" in failed.reason
+
+
+def test_a_run_without_any_figure_is_a_night(results: Path) -> None:
+    store_document(night(run_document(names=()), 0, status="incomplete"), results)
+    history = read_history(results)
+    assert (history.series, history.values.shape, len(history.nights)) == ((), (0, 1), 1)
+    assert history.runs["t1", "s1"][FIRST.date()].status == "incomplete"
+
+
+def test_a_figure_whose_unit_changed_is_not_mixed(results: Path, document: RunDocument) -> None:
+    old = night(document, 0)
+    store_document(old, results)
+    path = results / "t1" / "s1" / old.run.id / RUN
+    raw = json.loads(path.read_bytes())
+    for each in raw["verdicts"]:
+        each["metric"]["unit"] = "us"
+    path.write_text(json.dumps(raw))
+    store_document(night(document, 1), results)
+    history = read_history(results, metric=METRIC)
+    assert history.series[0].unit == "ns"
+    assert np.isnan(history.values[0]).tolist() == [True, False]
+
+
+# The index follows the documents
+
+
+def test_new_changed_and_gone_documents_are_honoured_and_nothing_else_is_written(
+    results: Path, document: RunDocument
+) -> None:
+    for number in (0, 1, 2, 3):
+        for sut in ("s1", "s2"):
+            store_document(night(document, number, sut=sut), results)
+    first = read_history(results, metric=METRIC)
+    before = rewritten(results)
+    again = read_history(results, metric=METRIC)
+    assert rewritten(results) == before
+    assert np.array_equal(first.values, again.values)
+    store_document(night(document, 4, factor=2), results)
+    new = read_history(results, metric=METRIC)
+    assert new.values[0, -1] == pytest.approx(2 * new.values[0, 0])
+    assert np.array_equal(new.values[:, :4], first.values)
+    assert math.isnan(new.values[1, -1])
+    assert {name for name, inode in rewritten(results).items() if before[name] != inode} == {"202602"}
+    resumed = night(document, 4, factor=3)
+    shutil.rmtree(results / "t1" / "s1" / resumed.run.id)
+    store_document(resumed, results)
+    assert read_history(results, metric=METRIC).values[0, -1] == latency(resumed)
+    shutil.rmtree(results / "t1" / "s1" / resumed.run.id)
+    assert np.array_equal(read_history(results, metric=METRIC).values, first.values)
+    for path in results.glob("t1/*/202601*"):
+        shutil.rmtree(path)
+    assert read_history(results).nights == first.nights[2:]
+    shutil.rmtree(results / "t1")
+    assert read_history(results).runs == {}
+
+
+def test_a_bucket_is_renewed_for_one_sut_and_keeps_the_others(results: Path, document: RunDocument) -> None:
+    for sut in ("s1", "s2"):
+        store_document(night(document, 0, sut=sut), results)
+    read_history(results)
+    store_document(night(document, 1, sut="s2", factor=2), results)
+    store_document(night(document, 1, sut="s1", factor=2), results)
+    assert len(read_history(results, sut="s2").nights) == 2
+    both = read_history(results, metric=METRIC)
+    assert both.values.shape == (2, 2)
+    assert not np.isnan(both.values).any()
+
+
+def damage(path: Path, how: str) -> None:
+    if how == "gone":
+        path.unlink()
+    elif how == "cut":
+        os.truncate(path, path.stat().st_size // 2)
+    elif how == "nonsense":
+        path.write_bytes(b"PAR1" * 100)
+    elif how == "other":
+        duckdb.execute(f"COPY (SELECT 1 AS one) TO '{str(path).replace(chr(39), chr(39) * 2)}' (FORMAT parquet)")
+
+
+@pytest.mark.parametrize("name", ["runs", "figures"])
+@pytest.mark.parametrize("how", ["gone", "cut", "nonsense", "other"])
+def test_a_damaged_index_is_made_again(results: Path, document: RunDocument, name: str, how: str) -> None:
+    for number in (0, 3):
+        store_document(night(document, number, factor=number + 1), results)
+    whole = read_history(results)
+    damage(index.index_of(results) / "202601" / f"{name}.parquet", how)
+    found = read_history(results)
+    assert np.array_equal(found.values, whole.values, equal_nan=True)
+    assert (found.series, found.runs, found.recorded) == (whole.series, whole.runs, whole.recorded)
+    assert read_history(results, sut="s1", metric=METRIC).values.shape == (1, 2)
+
+
+def test_an_index_of_another_form_is_left_alone(results: Path, document: RunDocument) -> None:
+    store_document(night(document, 0), results)
+    other = index.index_of(results).parents[1] / f"index-{index.FORMAT + 1}" / "x"
+    other.mkdir(parents=True)
+    read_history(results)
+    assert other.is_dir()
+    assert index.index_of(results).parent.name == f"index-{index.FORMAT}"
+
+
+def test_what_a_process_that_was_killed_left_is_no_bucket(results: Path, document: RunDocument) -> None:
+    store_document(night(document, 0), results)
+    home = index.index_of(results)
+    (home / ".202601").mkdir(parents=True)
+    (home / ".202601" / "runs.parquet").write_bytes(b"half")
+    assert len(read_history(results).nights) == 1
+    assert [path.name for path in home.iterdir() if path.is_dir()] == ["202601"]
+
+
+def test_processes_that_come_at_the_same_time_agree(results: Path, document: RunDocument) -> None:
+    for number in range(4):
+        store_document(night(document, number, factor=number + 1), results)
+    found: list[list[float]] = []
+    threads = [
+        threading.Thread(target=lambda: found.append(read_history(results, metric=METRIC).values[0].tolist()))
+        for _ in range(4)
+    ]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert found == [found[0]] * 4
+    assert len(set(found[0])) == 4
+
+
+# Documents that cannot be read
+
+
+def cut(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+BROKEN: dict[str, Callable[[Path], Any]] = {
+    "cut off": cut,
+    "empty": lambda path: path.write_text(""),
+    "a list": lambda path: path.write_text("[]"),
+    "an empty object": lambda path: path.write_text("{}"),
+    "two objects": lambda path: path.write_text("{}{}"),
+    "no figure": lambda path: path.write_text(path.read_text().replace('"value": ', '"value": "x", "v": ')),
+    "not UTF-8": lambda path: path.write_bytes(path.read_bytes().replace(b"complete", b"comp\xffete")),
+    "a newer version": lambda path: path.write_text(path.read_text().replace(f'"{SCHEMA_VERSION}"', '"run/99"')),
+    "a directory": lambda path: (path.unlink(), path.mkdir()),
+}
+
+
+@pytest.mark.parametrize("how", BROKEN)
+def test_a_document_that_cannot_be_read_is_named(results: Path, document: RunDocument, how: str) -> None:
+    store_document(night(document, 0), results)
+    broken = store_document(night(document, 1, sut="s2"), results)
+    BROKEN[how](broken / RUN)
+    for _ in range(2):  # whatever was kept of it
+        with pytest.raises(InputError) as refused:
+            read_history(results)
+        assert f"t1/s2/{broken.name}/{RUN}" in str(refused.value)
+    assert len(read_history(results, sut="s1").nights) == 1
+    shutil.rmtree(broken)
+    assert len(read_history(results).nights) == 1
+
+
+def test_a_run_that_lies_where_another_belongs_is_named(results: Path, document: RunDocument) -> None:
+    run = store_document(night(document, 0), results)
+    shutil.copytree(run, results / "t1" / "s9" / run.name)
+    with pytest.raises(InputError, match=r"t1/s9/.*run.json to be a run of where it lies, found that of t1/s1/"):
+        read_history(results)
+
+
+def test_results_that_are_no_directory_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="expected a directory of results at"):
+        read_history(tmp_path / "none")
+
+
+def test_what_is_no_run_is_passed_over(results: Path, document: RunDocument) -> None:
+    store_document(night(document, 0), results)
+    for name in ("references/limits/sut", "t1/s1/20260131T000000Z-aaaa/report", "t1/s1/.imported-1.ab", ".git/a/b"):
+        (results / name).mkdir(parents=True)
+        (results / name / RUN).write_text("{")
+    (results / "notes.txt").write_text("by hand")
+    (results / "t1" / "s1" / "notes.txt").write_text("by hand")
+    assert len(read_history(results).nights) == 1
+
+
+# Documents of other versions and sizes
+
+
+def test_an_older_document_is_one_of_the_history(results: Path, document: RunDocument) -> None:
+    raw = gzip.decompress(OLD.read_bytes())
+    said = json.loads(raw)
+    for number, sut in enumerate(("s1", "s2")):
+        run_id = f"2026020{number + 1}T030405Z-0a1b"
+        directory = results / "t1" / sut / run_id
+        directory.mkdir(parents=True)
+        run = {**said["run"], "id": run_id, "sut": sut}
+        (directory / RUN).write_text(json.dumps({**said, "run": run}))
+    store_document(night(document, 0), results)
+    history = read_history(results, metric=METRIC)
+    (value,) = (each["metric"]["value"] for each in said["verdicts"] if each["name"] == METRIC)
+    assert history.values[0, 1] == history.values[1, 2] == value
+    assert history.runs["t1", "s2"][date(2026, 2, 2)].facts["kernel bytes"] == "0123456789ab"
+    before = rewritten(results)
+    read_history(results)
+    assert rewritten(results) == before
+
+
+def test_a_document_larger_than_duckdb_expects_is_read(results: Path, document: RunDocument) -> None:
+    run = store_document(night(document, 0), results)
+    raw = json.loads((run / RUN).read_bytes())
+    raw["measurements"][0]["parameters"]["text"] = "x" * (index.LEAST_OBJECT_BYTES + 1)
+    (run / RUN).write_text(json.dumps(raw))
+    assert len(read_history(results).nights) == 1
+
+
+# What it is done with
+
+
+def test_nothing_is_written_outside_the_cache_and_nothing_is_fetched(
+    results: Path, document: RunDocument, tmp_path: Path
+) -> None:
+    store_document(night(document, 0), results)
+    home, work = tmp_path / "home", tmp_path / "work"
+    for path in (home, work):
+        path.mkdir()
+        path.chmod(0o555)
+    code = (
+        "import sys, duckdb; from pathlib import Path; from calibration.results.index import read_history;"
+        "print(read_history(Path(sys.argv[1])).values.shape)"
+    )
+    for given in ({"HOME": str(home)}, {"HOME": ""}, {}):
+        environment = {
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": str(Path(index.__file__).parents[2]),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "CALIBRATION_CACHE_DIR": str(tmp_path / "other"),
+            **given,
+        }
+        ended = subprocess.run(
+            [sys.executable, "-c", code, results],
+            env=environment,
+            cwd=work,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (ended.returncode, ended.stderr) == (0, "")
+        assert ended.stdout.startswith("(")
+    assert not [*home.iterdir(), *work.iterdir()]
+    assert sorted(each.name for each in results.iterdir()) == ["t1"]
+
+
+def test_duckdb_may_load_and_fetch_nothing(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[dict[str, str]] = []
+    refresh = index._refresh
+
+    def look(db: duckdb.DuckDBPyConnection, *rest: Any) -> None:
+        seen.append(dict(db.execute("SELECT name, value FROM duckdb_settings()").fetchall()))
+        refresh(db, *rest)
+
+    monkeypatch.setattr(index, "_refresh", look)
+    read_history(results)
+    (settings,) = seen
+    for name in ("autoinstall_known_extensions", "autoload_known_extensions", "allow_community_extensions"):
+        assert settings[name] == "false"
+    assert settings["threads"] == str(len(os.sched_getaffinity(0)))
+    home = str(index.index_of(results))
+    assert (settings["home_directory"], settings["temp_directory"]) == (home, f"{home}/.spill")
+
+
+def test_an_index_that_cannot_be_written_is_named(
+    results: Path, document: RunDocument, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store_document(night(document, 0), results)
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr(index, "CACHE", tmp_path / "file")
+    with pytest.raises(EnvironmentLacksError, match="CALIBRATION_CACHE_DIR"):
+        read_history(results)
+
+
+def test_a_disk_that_is_full_is_said_so(
+    results: Path, document: RunDocument, file_size_limit: Callable[[int], None]
+) -> None:
+    store_document(night(document, 0), results)
+    file_size_limit(100)
+    with pytest.raises(EnvironmentLacksError, match="index of the results cannot be kept"):
+        read_history(results)
+    file_size_limit(1 << 30)
+    assert len(read_history(results).nights) == 1

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bounds for the nights to come: as many nights are outside as is said, whatever the spread was measured on."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from calibration.judge.drift import Change
+from calibration.judge.prediction import (
+    Level,
+    Nights,
+    Predicted,
+    UnknownSpreadError,
+    is_positive,
+    level_of,
+    outliers,
+    predict,
+)
+from tests.unit.histories import noise, shift, steady
+
+
+def nights(
+    figures: Sequence[float | None],
+    changes: tuple[Change, ...] = (),
+    *,
+    half_width: float | None = None,
+    coverage: float | None = None,
+    placements: int | None = None,
+) -> Nights:
+    values = np.array([np.nan if each is None else each for each in figures], dtype=np.float64)
+    half = np.nan if half_width is None else half_width
+    return Nights(
+        values, values * (1 - half), values * (1 + half), steady(values.tolist(), changes), coverage, placements
+    )
+
+
+def made(of: Nights) -> tuple[Level, Predicted]:
+    level = level_of(of, positive=is_positive([of]))
+    return level, predict([level], positive=is_positive([of]))
+
+
+@pytest.mark.parametrize("count", [5, 8, 30])
+def test_as_many_of_the_nights_to_come_are_outside_as_is_said(count: int) -> None:
+    generator = np.random.default_rng(count)
+    outside, simulations, share = 0, 6000, 0.02
+    for row in 100 * np.exp(0.03 * generator.standard_normal((simulations, count + 1))):
+        level = level_of(nights(row[:-1].tolist()), positive=True)
+        found = predict([level], positive=True, outside=share)
+        outside += not found.lower <= row[-1] <= found.upper
+    expected = 2 * share * simulations
+    assert abs(outside - expected) < 5 * np.sqrt(expected)
+
+
+@pytest.mark.parametrize("suts", [3, 10])
+def test_of_any_sut_of_a_kind_at_most_as_many_nights_are_outside_as_is_said(suts: int) -> None:
+    generator = np.random.default_rng(suts)
+    outside, simulations, share = 0, 1500, 0.02
+    for _ in range(simulations):
+        centres = np.log(100) + 0.02 * generator.standard_normal(suts + 1)
+        figures = np.exp(centres[:, None] + 0.01 * generator.standard_normal((suts + 1, 12)))
+        levels = [level_of(nights(row.tolist()), positive=True) for row in figures[:-1]]
+        found = predict(levels, positive=True, outside=share)
+        assert found.method == "SUTs"
+        outside += not found.lower <= figures[-1, 0] <= found.upper
+    expected = 2 * share * simulations
+    assert outside < expected + 5 * np.sqrt(expected)
+    assert outside > expected / 4
+
+
+def test_bounds_are_as_wide_as_the_nights_were_spread() -> None:
+    _, calm = made(nights(noise(30, spread=0.002)))
+    _, wild = made(nights(noise(30, spread=0.05)))
+    assert calm.upper / calm.lower < 1.03
+    assert 1.4 < wild.upper / wild.lower < 2
+    assert calm.lower < calm.value < calm.upper
+    assert calm.value == pytest.approx(100, rel=0.002)
+    assert "spread of 30 nights of this level; 0.01 % outside per side" in calm.why
+
+
+def test_one_outlying_night_is_left_out_and_said() -> None:
+    row = noise(20)
+    clean, _ = made(nights(row))
+    level, found = made(nights([*row[:7], 50.0, *row[7:]]))
+    assert 7 not in level.columns
+    assert len(level.columns) == 20
+    assert level.spread == pytest.approx(clean.spread)
+    assert "1 outlying night left out" in found.why
+
+
+@pytest.mark.parametrize("count", [10, 40])
+def test_nights_without_an_outlier_are_seldom_said_to_have_one(count: int) -> None:
+    found = sum(bool(len(outliers(row))) for row in np.random.default_rng(7).standard_normal((2000, count)))
+    assert found < 60
+
+
+def test_two_outliers_do_not_hide_each_other() -> None:
+    row = np.array([*noise(18), 200.0, 201.0])
+    assert outliers(row).tolist() == [18, 19]
+
+
+def test_a_run_of_a_level_that_is_not_found_yet_is_accepted_with_the_spread_of_the_nights_before() -> None:
+    level, found = made(nights([*noise(20), 90.0]))
+    assert level.columns == (20,)
+    assert found.value == pytest.approx(90)
+    assert found.method == "other nights"
+    assert 80 < found.lower < 90 < found.upper < 99
+
+
+def test_few_nights_of_a_new_level_take_their_spread_from_the_levels_before() -> None:
+    row = [*noise(20), 90.5, 89.5]
+    level, found = made(nights(row, (shift(20, 100.0, 90.0),)))
+    assert level.columns == (20, 21)
+    assert level.degrees == 20
+    assert found.method == "other nights"
+    assert found.lower > 80
+
+
+def test_a_spread_that_changed_says_nothing_of_the_one_before() -> None:
+    row = [*noise(20, spread=0.001), 92.0, 108.0]
+    with pytest.raises(UnknownSpreadError, match="only 2 nights of this level"):
+        made(nights(row, (shift(20, 0.001, 0.1, "spread"),)))
+    later = [*noise(20, spread=0.001), *noise(12, spread=0.05), 90.5, 89.5]
+    level, _ = made(nights(later, (shift(20, 0.001, 0.05, "spread"), shift(32, 100.0, 90.0))))
+    assert level.degrees == 12
+    assert level.spread > 0.02
+
+
+def test_one_night_is_bounded_by_what_its_own_interval_allows() -> None:
+    level, found = made(nights([100.0], half_width=0.01, coverage=0.9375, placements=5))
+    assert found.method == "run"
+    assert level.degrees == 4
+    assert level.spread == pytest.approx(0.01 / 2.562, rel=0.01)  # Student's t of 4 degrees at 96.9 %
+    assert found.upper / 100 == pytest.approx(np.exp(13.03 * level.spread * np.sqrt(2)), rel=0.01)
+    assert "only 1 night of this level and none before it" in found.why
+
+
+def test_one_night_of_a_figure_without_an_interval_has_no_bounds() -> None:
+    with pytest.raises(UnknownSpreadError, match="no interval of its own: nothing says how much it may vary"):
+        made(nights([100.0]))
+    with pytest.raises(UnknownSpreadError):
+        made(nights([100.0], half_width=0.01, coverage=None, placements=1))
+
+
+def test_nights_that_agree_better_than_a_run_with_itself_are_not_believed() -> None:
+    row = noise(20, spread=0.0001)
+    level, found = made(nights(row, half_width=0.01, coverage=0.95, placements=9))
+    assert level.spread == pytest.approx(0.01 / 2.306, rel=0.01)
+    assert "at least that between 9 placements within a run" in found.why
+
+
+def test_a_figure_that_never_varied_has_bounds_that_say_so() -> None:
+    _, found = made(nights([0.0] * 12))
+    assert (found.lower, found.value, found.upper, found.method) == (0.0, 0.0, 0.0, "constant")
+    assert "the same on all of 12 nights" in found.why
+
+
+def test_figures_that_can_be_nothing_are_not_taken_as_factors() -> None:
+    of = nights([0.0, 1.0, 2.0, 1.0, 0.0, 1.0, 2.0])
+    assert not is_positive([of])
+    _, found = made(of)
+    assert found.lower < 0 < found.upper
+    assert not found.relative
+
+
+def test_gaps_in_the_nights_change_nothing() -> None:
+    row = noise(20)
+    gaps: list[float | None] = [*row[:10], None, None, *row[10:]]
+    _, one = made(nights(row))
+    level, other = made(nights(gaps))
+    assert (one.lower, one.upper) == pytest.approx((other.lower, other.upper))
+    assert 10 not in level.columns
