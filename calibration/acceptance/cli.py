@@ -139,7 +139,7 @@ def run_gates(output: Path, variables: dict[str, Path], gates: Iterable[Path] = 
         exclude=[] if "LIVE" in variables else ["live"],
         outputdir=output,
         xunit="xunit.xml",
-        console="none",
+        console="quiet",
         stdout=io.StringIO(),
         stderr=said,
     )
