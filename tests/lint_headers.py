@@ -9,7 +9,21 @@ from pathlib import Path
 CHECKOUT = Path(__file__).parent.parent
 SPDX = "SPDX-License-Identifier: Apache-2.0"
 
-WITH_HEADER = {".py", ".c", ".h", ".yml", ".yaml", ".j2", ".cfg", ".ini", ".toml", ".css", ".rst.j2"}
+WITH_HEADER = {
+    ".py",
+    ".c",
+    ".h",
+    ".yml",
+    ".yaml",
+    ".j2",
+    ".cfg",
+    ".ini",
+    ".toml",
+    ".css",
+    ".rst.j2",
+    ".robot",
+    ".resource",
+}
 """Files with one of these endings are source files."""
 
 FOREIGN = re.compile(r"/work/|/root/|/home/(?!testuser/)[a-z]+/|\bTODO\b|\bFIXME\b|\bXXX\b")

@@ -12,6 +12,7 @@ from typing import Final
 
 from calibration.judge.verdicts import ContextChange
 from calibration.model import Model
+from calibration.results.facts import NOT_KNOWN
 from calibration.results.history import NightRun
 
 CLOCK: Final = "measured clock"
@@ -83,9 +84,6 @@ CAUSES: Final = (
     ),
 )
 """The nearest cause first: of several facts that changed, the one whose row comes first is told first."""
-
-NOT_KNOWN: Final = "not known"
-"""The text of a fact that the capture does not say."""
 
 
 def context_changes(before: NightRun, after: NightRun) -> tuple[ContextChange, ...]:

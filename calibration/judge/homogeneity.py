@@ -17,13 +17,14 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calibration.judge.causes import CLOCK, differences_from, fact_of, likely
 from calibration.judge.comparison import tolerance_of
+from calibration.judge.drift import Analysis
 from calibration.judge.verdicts import ContextChange, NightVerdict, Outcome
 from calibration.results.history import History, NightRun, Sut
 
@@ -43,53 +44,21 @@ LEAST_NIGHTS: Final = 3
 chance, and nothing says how often."""
 
 ENOUGH_NIGHTS: Final = 5
-"""Fewer say too little about how much a SUT's nights differ: then what stands in for it is the largest of their spread,
-that of the other SUTs' nights, and what the figure's own interval allows."""
+"""Fewer do not say how much a SUT's nights differ."""
 
-INTERVAL_DF: Final = 8.0
-"""Degrees of freedom of a spread that is taken from one figure's own interval, which rests on nine placements or so."""
+SETTLED_NIGHTS: Final = 10
+"""Fewer may be alike by chance, or be a stretch because they are: a SUT's nights are then taken to differ by no less
+than those of the other SUTs, and than the figure's own interval allows."""
+
+STAND_IN_DF: Final = 8.0
+"""Degrees of freedom of what stands in for the spread of few nights: fewer than ten nights have, and about those of an
+interval that rests on nine placements."""
 
 LEAST_SPREAD: Final = 1e-6
 """Figures that are the same to the last digit every night are still not known better than their digits."""
 
 LEVEL_VARIANCE: Final = math.pi / 2
 """Variance of the median of many nights, in units of the variance of their mean."""
-
-
-class LevelChange(Protocol):
-    """What is read of a change."""
-
-    @property
-    def kind(self) -> str:
-        """Level or spread."""
-
-    @property
-    def night(self) -> int:
-        """Column of the first night of the new state."""
-
-
-class Stretch(Protocol):
-    """What is read of the analysis of a series: its changes, and the stretch of nights that tonight belongs to."""
-
-    @property
-    def changes(self) -> Sequence[LevelChange]:
-        """Changes, by night."""
-
-    @property
-    def flips(self) -> object | None:
-        """Not ``None`` where it flips between two levels."""
-
-    @property
-    def level(self) -> float:
-        """Level of the stretch."""
-
-    @property
-    def spread(self) -> float:
-        """Relative standard deviation of its nights."""
-
-    @property
-    def count(self) -> int:
-        """Figures in it."""
 
 
 class Levels(NamedTuple):
@@ -140,7 +109,7 @@ class _Kind:
     compared: Compared
 
 
-def judge_homogeneity(history: History, analyses: Sequence[Stretch]) -> Iterator[NightVerdict]:
+def judge_homogeneity(history: History, analyses: Sequence[Analysis]) -> Iterator[NightVerdict]:
     """Yield for the last night of *history* whether each SUT has the figures of the testbed's others of its kind.
 
     There is one verdict for each figure of that night. *analyses* has one analysis for each series. ``value`` is the
@@ -150,7 +119,11 @@ def judge_homogeneity(history: History, analyses: Sequence[Stretch]) -> Iterator
     if not history.nights:
         return
     testbeds: dict[str, dict[str | None, list[Sut]]] = {}
-    newest = {sut: runs[max(runs)] for sut, runs in history.runs.items() if runs}
+    newest: dict[Sut, NightRun] = {}
+    for sut, runs in history.runs.items():
+        told = [night for night, run in runs.items() if run.facts]
+        if told:
+            newest[sut] = runs[max(told)]
     for sut in dict.fromkeys((each.testbed, each.sut) for each in history.series):
         processor = fact_of(newest[sut], "processor") if sut in newest else None
         testbeds.setdefault(sut[0], {}).setdefault(processor, []).append(sut)
@@ -162,7 +135,7 @@ def judge_homogeneity(history: History, analyses: Sequence[Stretch]) -> Iterator
         yield from _testbed(history, analyses, newest, [_kind(suts, p, places, levels) for p, suts in kinds.items()])
 
 
-def _levels(history: History, analyses: Sequence[Stretch]) -> Levels:
+def _levels(history: History, analyses: Sequence[Analysis]) -> Levels:
     """Return the levels of all series, as arrays of one dimension; NaN where there is none that can be compared."""
     since = history.nights[-1] - RECENT
     recent = next(column for column, night in enumerate(history.nights) if night >= since)
@@ -222,16 +195,13 @@ def compare_levels(levels: Levels, tolerance: Floats) -> Compared:
 
 def _nights(levels: Levels) -> tuple[Floats, Floats]:
     """Return the variance of a night of each SUT and metric, and how many degrees of freedom it is known with."""
-    enough = levels.nights >= ENOUGH_NIGHTS
-    known = np.where(enough & np.isfinite(levels.level), levels.night, np.nan)
+    known = np.where((levels.nights >= ENOUGH_NIGHTS) & np.isfinite(levels.level), levels.night, np.nan)
     usual = _median(known)
-    others_df = np.where(np.isfinite(known), levels.nights - 1, 0).sum(axis=0)
-    few = np.where(levels.nights > 1, levels.night, np.nan)
-    stand_in = np.fmax(np.fmax(levels.interval, usual), few)
-    df = np.where(np.isfinite(usual), np.clip(others_df, 1, INTERVAL_DF), INTERVAL_DF)
     # two to four equal nights are no knowledge of how much nights differ: something else must be known as well
-    stand_in = np.where(np.isfinite(levels.interval) | np.isfinite(usual), stand_in, np.nan)
-    return np.where(enough, levels.night, stand_in), np.where(enough, levels.nights - 1, df)
+    other = np.fmax(levels.interval, usual)
+    stand_in = np.where(np.isfinite(other) & (levels.nights > 1), np.fmax(other, levels.night), other)
+    settled = levels.nights >= SETTLED_NIGHTS
+    return np.where(settled, levels.night, stand_in), np.where(settled, levels.nights - 1, STAND_IN_DF)
 
 
 def leave_one_out(values: Floats) -> tuple[Floats, Floats]:
@@ -309,7 +279,7 @@ def _quantile(confidence: Floats, df: Floats) -> Floats:
 
 
 def _testbed(
-    history: History, analyses: Sequence[Stretch], newest: Mapping[Sut, NightRun], kinds: Sequence[_Kind]
+    history: History, analyses: Sequence[Analysis], newest: Mapping[Sut, NightRun], kinds: Sequence[_Kind]
 ) -> Iterator[NightVerdict]:
     """Yield the verdicts of one testbed, whose comparisons are counted together."""
     p = np.concatenate([each.compared.p.ravel() for each in kinds])
@@ -323,7 +293,7 @@ def _testbed(
 
 def _verdicts(
     history: History,
-    analyses: Sequence[Stretch],
+    analyses: Sequence[Analysis],
     kind: _Kind,
     odd: NDArray[np.bool_],
     *,
@@ -349,7 +319,7 @@ def _verdicts(
             bound = interval = start = None
             changes: tuple[ContextChange, ...] = ()
             if math.isnan(half):
-                outcome, reason = _not_compared(kind, i, j, analyses, known=sut in history.runs)
+                outcome, reason = _not_compared(kind, i, j, analyses)
             else:
                 reference = value / math.exp(difference)
                 bound = (reference / (1 + tolerance), reference * (1 + tolerance))
@@ -424,13 +394,11 @@ def _undecided(difference: float, half: float, tolerance: float, tests: int | No
     return f"too wide for a tolerance of {tolerance:.0%}: more nights narrow it"
 
 
-def _not_compared(
-    kind: _Kind, sut: int, metric: int, analyses: Sequence[Stretch], *, known: bool
-) -> tuple[Outcome, str]:
+def _not_compared(kind: _Kind, sut: int, metric: int, analyses: Sequence[Analysis]) -> tuple[Outcome, str]:
     """Return what is said of a figure that has no interval around its difference, and why."""
     own = analyses[kind.rows[sut, metric]]
     if kind.processor is None:
-        return "no_reference", "its processor is not known" if known else "no run says what machine it is"
+        return "no_reference", "its processor is not known"
     if kind.metrics[metric][1] == "ticks":
         return "no_reference", "ticks of two clocks cannot be compared"
     if own.flips is not None:
@@ -463,14 +431,14 @@ class _Suspects:
 
     def _context(self, sut: int) -> Iterator[ContextChange]:
         own = self._kind.suts[sut]
-        others = [self._newest[each] for each in self._kind.suts if each != own]
+        others = [self._newest[each] for each in self._kind.suts if each != own and each in self._newest]
         runs = self._history.runs[own]
         for change in differences_from(self._newest[own], others):
             night = change.night
-            for each in sorted(runs, reverse=True):
-                if runs[each].facts.get(change.fact) != change.after:
+            for each in sorted((run for run in runs.values() if run.facts), key=lambda run: run.night, reverse=True):
+                if each.facts.get(change.fact) != change.after:
                     break
-                night = each
+                night = each.night
             yield change.model_copy(update={"night": night})
 
     def _clock(self, sut: int) -> Iterator[ContextChange]:
@@ -496,7 +464,7 @@ class _Suspects:
 class _Since:
     """Since when an outlier has been one: by the stretches in which neither it nor one of the others changed."""
 
-    def __init__(self, history: History, analyses: Sequence[Stretch], kind: _Kind) -> None:
+    def __init__(self, history: History, analyses: Sequence[Analysis], kind: _Kind) -> None:
         self._history, self._analyses, self._kind = history, analyses, kind
         self._nights: dict[int, tuple[Floats, list[int]]] = {}
 

@@ -6,9 +6,9 @@ Nothing here reads a clock, the host or a file; the order of everything follows 
 
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any, Literal
 
 from calibration.context.model import Context
@@ -120,10 +120,7 @@ def parts(document: RunDocument, drawings: Drawings | None) -> Iterator[Part]:
         "shape_origin": partial(shape_origin, kept),
     }
     modules = {kind: kind_module(kind, names) for kind in registry()}
-    for kind, module in modules.items():
-        if module.section not in SECTIONS:
-            raise ValueError(f"expected one of {', '.join(SECTIONS)} as the section of {kind}, found {module.section}")
-    for kind in sorted(modules, key=lambda each: (SECTIONS.index(modules[each].section), modules[each].position, each)):
+    for kind in _ordered(modules):
         measured = [each for each in document.measurements if each.kind == kind]
         missing = tuple(each for each in document.not_measured if each.kind == kind)
         if not measured and not missing and document.plan is None:
@@ -223,6 +220,20 @@ def notes(measurements: Sequence[Measurement]) -> list[Note]:
         )
         for (severity, code), evidence in sorted(found.items(), key=lambda item: (order[item[0][0]], item[0][1]))
     ]
+
+
+@cache
+def page_order() -> tuple[str, ...]:
+    """Return all kinds in the order in which a page has them."""
+    return tuple(_ordered({kind: kind_module(kind) for kind in registry()}))
+
+
+def _ordered(modules: Mapping[str, Any]) -> list[str]:
+    """Return the kinds of *modules* by section and then by the position that each one's macro file names."""
+    for kind, module in modules.items():
+        if module.section not in SECTIONS:
+            raise ValueError(f"expected one of {', '.join(SECTIONS)} as the section of {kind}, found {module.section}")
+    return sorted(modules, key=lambda each: (SECTIONS.index(modules[each].section), modules[each].position, each))
 
 
 def _by_reason(not_measured: Sequence[NotMeasured]) -> dict[str, list[str]]:

@@ -9,12 +9,13 @@ import functools
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 from fcntl import LOCK_EX, flock
 from pathlib import Path
@@ -23,8 +24,11 @@ from calibration import places
 from calibration.errors import EnvironmentLacksError, InputError
 from calibration.report import filters
 from calibration.report.comparison import Machine, machine_of, render_history, render_site_comparison
-from calibration.report.environment import TEMPLATES, environment
+from calibration.report.environment import TEMPLATES, environment, tidy
 from calibration.report.page import Page, render
+from calibration.report.tonight import Nights, read_nights, sentence, standings
+from calibration.report.trends import render_trends
+from calibration.results.history import NightRun, Sut
 from calibration.results.layout import RUN
 from calibration.results.migrations import VERSIONS, schema_file
 from calibration.results.model import Run
@@ -39,7 +43,10 @@ PAGES = "calibration"
 """Folder of the site with the pages of runs."""
 
 HISTORY = 6
-"""So many of a SUT's newest runs stand side by side on the page of its history, and all that was imported."""
+"""So many of a SUT's newest runs have pages, and stand side by side on its history's; and all that was imported."""
+
+TIMED = re.compile(r"\d{8}T\d{6}Z-")
+"""How the name of a run begins that the harness named: such names sort by time."""
 
 MANIFEST = ".calibration-site"
 """File in a finished site that names the files put there, so that a later build removes its own files only."""
@@ -67,12 +74,14 @@ def build_site(results: Path, docs: Path = DOCS, output: Path = SITE) -> Path:
     are linked from it. Raises ``InputError`` where a run document is not valid or where Sphinx has anything to
     warn about, ``EnvironmentLacksError`` where the site cannot be written.
     """
-    runs = [results] if (results / RUN).is_file() else find_runs(results)
+    one = (results / RUN).is_file()
+    nights = None if one else read_nights(results)
+    runs = [results] if one else _with_pages(find_runs(results), results, nights)
     key = hashlib.sha256(f"{docs.resolve()}\n{output.resolve()}".encode()).hexdigest()[:16]
     try:
         with _cache(CACHE / key) as work:
             pages = _site_pages(runs, work / "pages")
-            files = {**_guide(docs, output), **_pages(pages), "docutils.conf": DOCUTILS.encode()}
+            files = {**_guide(docs, output), **_pages(pages, nights), "docutils.conf": DOCUTILS.encode()}
             if _synchronise(work / "source", files):
                 for stale in (
                     "html",
@@ -165,24 +174,58 @@ def _guide(docs: Path, output: Path) -> dict[str, bytes]:
     }
 
 
-def _pages(pages: Iterable[SitePage]) -> dict[str, bytes]:
-    """Return the files of all pages: an index, one page per SUT, and the older runs of each below it."""
-    suts: dict[tuple[str, str], list[SitePage]] = {}
+def _with_pages(runs: Sequence[Path], results: Path, nights: Nights | None) -> list[Path]:
+    """Return those of *runs* that get a page.
+
+    These are each SUT's newest, those from which what is worst tonight dates, and all that have no time in their names.
+    """
+    by_sut: dict[Path, list[Path]] = {}
+    for run_dir in runs:
+        by_sut.setdefault(run_dir.parent, []).append(run_dir)
+    left_out = set()
+    for those in by_sut.values():
+        left_out |= {*sorted(each for each in those if TIMED.match(each.name))[:-HISTORY]}
+    for each in () if nights is None else standings(nights):
+        if each.state == "fails" and each.began is not None:
+            left_out.discard(results / each.began.directory)
+    return [each for each in runs if each not in left_out]
+
+
+def _pages(pages: Iterable[SitePage], nights: Nights | None) -> dict[str, bytes]:
+    """Return the files of all pages: an index, one page per SUT, the older runs of each below it, and the trends."""
+    suts: dict[Sut, list[SitePage]] = {}
     for each in sorted(pages, key=_age):
         suts.setdefault((each.run.testbed, each.run.sut), []).append(each)
+    taken: set[str] = set()
+    folders = {sut: _unique("/".join(map(filters.slug, sut)), taken) for sut in suts}
+    titles = {each.metric.name: each.metric.title for runs in suts.values() for each in runs[-1].machine.figures}
+    nights = None if nights is None else replace(nights, titles=titles)
+    found = [] if nights is None else standings(nights)
+    testbeds = sorted({each.testbed for each in found})
+    trends = {testbed: _unique(f"trends/{filters.slug(testbed)}", taken) for testbed in testbeds}
     files: dict[str, bytes] = {}
     entries = []
     machines = []
-    taken: set[str] = set()
-    for (testbed, sut), runs in suts.items():
-        folder = _unique(f"{filters.slug(testbed)}/{filters.slug(sut)}", taken)
+    documents: dict[tuple[str, str, str], str] = {}
+    for sut, runs in suts.items():
+        folder = folders[sut]
         newest, older = runs[-1], list(reversed(runs[:-1]))
         names = _run_names(older)
-        tail = environment().get_template("site/older.rst.j2").render(runs=[each.run for each in older], names=names)
+        tail = (
+            environment()
+            .get_template("site/older.rst.j2")
+            .render(
+                runs=[each.run for each in older],
+                names=names,
+                trends=f"/{PAGES}/{trends[sut[0]]}/index" if sut[0] in trends else "",
+            )
+        )
         files |= _files(f"{PAGES}/{folder}", newest.page, tail)
+        documents[*sut, newest.run.id] = f"/{PAGES}/{folder}/index"
         machines.append(newest.machine.model_copy(update={"folder": folder}))
         for name, each in zip(names, older, strict=True):
             files |= _files(f"{PAGES}/{folder}/{name}", each.page, "")
+            documents[*sut, each.run.id] = f"/{PAGES}/{folder}/{name}/index"
             if each.machine.imported:
                 machines.append(each.machine.model_copy(update={"folder": f"{folder}/{name}"}))
         if older:
@@ -190,8 +233,32 @@ def _pages(pages: Iterable[SitePage]) -> dict[str, bytes]:
             history = render_history([each.machine for each in shown])
             files[f"{PAGES}/{folder}/history.rst"] = history.encode()
         entries.append((folder, newest.run, newest.machine.processor or "", len(runs)))
-    index = environment().get_template("site/index.rst.j2").render(entries=entries)
-    files[f"{PAGES}/index.rst"] = index.encode()
+
+    def page_of(run: NightRun | None) -> str | None:
+        return None if run is None else documents.get((run.testbed, run.sut, run.run_id))
+
+    if nights is not None:
+        for testbed, folder in trends.items():
+            those = [each for each in found if each.testbed == testbed]
+            made = render_trends(nights, testbed, those, page_of)
+            files |= {f"{PAGES}/{folder}/{name}": content for name, content in made.items()}
+        content = {
+            "night": nights.night.isoformat(),
+            "verdicts": [each.model_dump(mode="json") for each in nights.verdicts],
+        }
+        files[f"{PAGES}/tonight.json"] = json.dumps(content).encode()
+    index = (
+        environment()
+        .get_template("site/index.rst.j2")
+        .render(
+            entries=entries,
+            found=found,
+            said="" if nights is None else sentence(nights, found),
+            page_of=page_of,
+            trends={testbed: f"{folder}/index" for testbed, folder in trends.items()},
+        )
+    )
+    files[f"{PAGES}/index.rst"] = tidy(index).encode()
     files[f"{PAGES}/comparison.rst"] = render_site_comparison(machines).encode()
     return files
 

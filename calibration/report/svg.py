@@ -10,6 +10,7 @@ import struct
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from math import ceil, floor, log10
 from xml.sax.saxutils import escape, quoteattr
 
@@ -65,14 +66,16 @@ class Drawing:
         self.height = height
         self._parts: list[str] = []
 
-    def svg(self) -> str:
-        """Return the document."""
+    def svg(self, title: str = "", description: str = "") -> str:
+        """Return the document; *title* and *description* are what a reader hears of it who does not see it."""
         size = f'width="{number(self.width)}" height="{number(self.height)}"'
         box = f'viewBox="0 0 {number(self.width)} {number(self.height)}"'
         font = f'font-family="DejaVu Sans, Verdana, sans-serif" font-size="{number(FONT_PX)}"'
-        head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} {box} {font}>'
+        role = ' role="img"' if title else ""
+        head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} {box} {font}{role}>'
+        told = [f"<{name}>{_shown(text)}</{name}>" for name, text in (("title", title), ("desc", description)) if text]
         ground = '<rect width="100%" height="100%" fill="white"/>'
-        return "\n".join([head, ground, *self._parts, "</svg>", ""])
+        return "\n".join([head, *told, ground, *self._parts, "</svg>", ""])
 
     def lines(self, points: Sequence[tuple[float, float]], colour: str, width: float = 1.0, dash: str = "") -> None:
         """Draw straight lines from each of *points* to the next."""
@@ -87,6 +90,18 @@ class Drawing:
         if ends:
             path = "".join(f"M{number(x)},{number(y)}L{number(u)},{number(v)}" for x, y, u, v in ends)
             self._parts.append(f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="{number(width)}"/>')
+
+    def runs(
+        self, runs: Sequence[Sequence[tuple[float, float]]], colour: str, width: float = 1.0, *, filled: bool = False
+    ) -> None:
+        """Draw the line through each of *runs* of points, or fill what each of them encloses, as one element.
+
+        Each point is told by its distance from the one before, which makes lines of many points half as long.
+        """
+        path = "".join(_relative(points) for points in runs if points)
+        if path:
+            how = f'fill="{colour}"' if filled else f'fill="none" stroke="{colour}" stroke-width="{number(width)}"'
+            self._parts.append(f'<path d="{path}" {how}/>')
 
     def box(
         self, x: float, y: float, width: float, height: float, fill: str, *, edge: str = "", opacity: float = 1.0
@@ -131,9 +146,8 @@ class Drawing:
         style += ' stroke="white" stroke-width="3" stroke-linejoin="round" paint-order="stroke"' if halo else ""
         style += f' transform="rotate({number(turned)} {number(x)} {number(y)})"' if turned else ""
         for index, line in enumerate(text.split("\n")):
-            shown = escape("".join(each if each.isprintable() else " " for each in line))
             place = f'x="{number(x)}" y="{number(y + index * size * 1.15)}"'
-            self._parts.append(f"<text {place}{style}>{shown}</text>")
+            self._parts.append(f"<text {place}{style}>{_shown(line)}</text>")
 
     def picture(self, x: float, y: float, width: float, height: float, rows: Sequence[Sequence[Sequence[int]]]) -> None:
         """Draw *rows* of colours (red, green, blue) as cells of one size that fill a rectangle."""
@@ -141,6 +155,35 @@ class Drawing:
         place = f'x="{number(x)}" y="{number(y)}" width="{number(width)}" height="{number(height)}"'
         how = 'preserveAspectRatio="none" style="image-rendering:pixelated"'
         self._parts.append(f"<image {place} {how} href={quoteattr(url)}/>")
+
+
+def _shown(text: str) -> str:
+    """Return *text* as the content of an element: nothing in it is markup or a control character."""
+    return escape("".join(each if each.isprintable() else " " for each in text))
+
+
+def _relative(points: Sequence[tuple[float, float]]) -> str:
+    """Return a path through *points*, in tenths of px from point to point; rounding errors do not add up."""
+    tenths = [(round(x * 10), round(y * 10)) for x, y in points]
+    x, y = tenths[0]
+    path = [f"M{_tenths(x)} {_tenths(y)}"]
+    for u, v in tenths[1:]:
+        across, down = u - x, v - y
+        if not across:
+            path.append(f"v{_tenths(down)}")
+        elif not down:
+            path.append(f"h{_tenths(across)}")
+        else:
+            path.append(f"l{_tenths(across)}{' ' if down > 0 else ''}{_tenths(down)}")
+        x, y = u, v
+    return "".join(path)
+
+
+@cache
+def _tenths(count: int) -> str:
+    """Return so many tenths as SVG's shortest number."""
+    sign, whole, rest = "-" * (count < 0), *divmod(abs(count), 10)
+    return f"{sign}{whole or ('' if rest else '0')}{f'.{rest}' if rest else ''}"
 
 
 SHAPES: dict[str, tuple[tuple[float, float], ...]] = {

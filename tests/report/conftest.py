@@ -39,5 +39,6 @@ def published(shaped: RunDocument, tmp_path_factory: pytest.TempPathFactory) -> 
     store(imported(haswell.read_bytes(), haswell.name, "imported"), place / "results")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(site, "CACHE", place / "cache")
+        patch.setattr("calibration.results.index.CACHE", place / "index")
         build_site(place / "results", DOCS, place / "html")
     return place / "html"

@@ -110,6 +110,7 @@ def test_the_site_of_a_hostile_page_is_harmless(
     tmp_path: Path, document: RunDocument, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(site, "CACHE", tmp_path / "cache")
+    monkeypatch.setattr("calibration.results.index.CACHE", tmp_path / "index")
     results = tmp_path / "results"
     for number, text in enumerate(TEXTS.values()):
         directory = results / "lab" / f"sut{number}" / "run"

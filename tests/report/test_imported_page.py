@@ -88,6 +88,7 @@ def test_pages_of_texts_that_nobody_would_write_are_pages() -> None:
 
 def test_an_import_is_history_on_the_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(site, "CACHE", tmp_path / "cache")
+    monkeypatch.setattr("calibration.results.index.CACHE", tmp_path / "index")
     results = tmp_path / "results"
     measured = run_document(names=("idle_latency",))
     store(measured, results)

@@ -2,11 +2,12 @@
 """The site: built with warnings as errors, incremental, whole or not at all, and asking nothing of other servers."""
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from report_documents import RUN_ID, figure_count, guide, run_document, store
+from report_documents import figure_count, guide, run_document, store
 
 from calibration.errors import EnvironmentLacksError, InputError
 from calibration.report import build_site, site
@@ -19,6 +20,7 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(site, "CACHE", tmp_path / "cache")
+    monkeypatch.setattr("calibration.results.index.CACHE", tmp_path / "index")
 
 
 @pytest.fixture
@@ -74,19 +76,12 @@ def test_names_that_become_the_same_keep_their_own_pages(tmp_path: Path, docs: P
     assert titles == ["Calibration Data - example-lab / SUT_1", "Calibration Data - example-lab / sut-1"]
 
 
-def test_copies_of_one_run_keep_their_own_pages(tmp_path: Path, docs: Path) -> None:
-    results = tmp_path / "results"
-    for folder in ("here", "there", "elsewhere"):
-        (results / folder / "sut").mkdir(parents=True)
-        kept = store(run_document(names=()), tmp_path / folder)
-        kept.rename(results / folder / "sut" / kept.name)
-    build_site(results, docs, tmp_path / "html")
-    pages = tmp_path / "html" / "calibration" / "example-lab" / "t3-sut2"
-    name = RUN_ID.lower()
-    assert {path.name for path in pages.iterdir() if path.is_dir()} == {name, f"{name}-2"}
-    newest = html(pages / "index.html")
-    assert f'href="{name}/index.html"' in newest
-    assert f'href="{name}-2/index.html"' in newest
+def test_a_run_that_lies_where_another_s_would_is_refused_and_named(tmp_path: Path, docs: Path) -> None:
+    kept = store(run_document(names=()), tmp_path / "results")
+    copy = tmp_path / "results" / "there" / "sut" / kept.name
+    shutil.copytree(kept, copy)
+    with pytest.raises(InputError, match=f"{copy}.*example-lab/t3-sut2"):
+        build_site(tmp_path / "results", docs, tmp_path / "html")
 
 
 def test_a_site_without_any_run_can_be_built(tmp_path: Path, docs: Path) -> None:
@@ -129,6 +124,18 @@ def test_a_second_build_removes_its_own_old_files_and_nothing_else(tmp_path: Pat
     assert foreign.is_file()
     assert untouched.is_file()
     assert not list(output.rglob(".*.new"))
+
+
+def test_a_second_build_is_the_same_and_the_search_forgets_nothing(tmp_path: Path, docs: Path) -> None:
+    results, output = tmp_path / "results", tmp_path / "html"
+    store(run_document(names=()), results)
+    with (docs / "index.rst").open("a", encoding="utf-8") as page:
+        page.write("\n.. index:: lighthouse\n\nText.\n")
+    build_site(results, docs, output)
+    first = {path: path.read_bytes() for path in output.rglob("*") if path.is_file()}
+    assert b"lighthouse" in first[output / "searchindex.js"]
+    build_site(results, docs, output)
+    assert first == {path: path.read_bytes() for path in output.rglob("*") if path.is_file()}
 
 
 def test_a_page_that_was_rendered_before_is_not_rendered_again(

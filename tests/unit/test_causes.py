@@ -1,14 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Causes: which facts changed, and which of them can have moved a figure."""
 
+import re
 from collections.abc import Mapping
 from datetime import date
+from pathlib import Path
 
 import pytest
 
+from calibration.context import load
 from calibration.judge.causes import CAUSES, cause_of, context_changes, differences_from, likely
 from calibration.measurements import registry
+from calibration.results.facts import facts
 from calibration.results.history import NightRun
+
+CAPTURE = Path(__file__).parents[1] / "fixtures" / "context" / "x86_64-isolated.tar.gz"
 
 FACTS = {
     "kernel": "Linux 6.1.0 #1 SMP x86_64",
@@ -78,8 +84,6 @@ def test_a_fact_that_cannot_move_a_figure_has_no_cause_and_one_that_can_says_why
 
 
 def test_every_row_concerns_a_metric_that_exists() -> None:
-    import re
-
     names = [
         *(figures.names.replace("\\", "") for each in registry().values() for figures in each.figures),
         "latency_ladder.L2.latency_ns",
@@ -103,3 +107,8 @@ def test_what_half_of_the_others_have_too_or_nobody_knows_is_no_difference() -> 
     unknown = [run({**FACTS, "DIMMs": "not known"}, sut="sut2"), run({**FACTS, "DIMMs": "16 x 32 GB"}, sut="sut3")]
     assert [each.before for each in differences_from(run(FACTS), unknown)] == ["16 x 32 GB"]
     assert differences_from(run(FACTS), []) == ()
+
+
+def test_every_fact_of_a_machine_can_move_something() -> None:
+    for fact in facts(load(CAPTURE), None):
+        assert any(re.fullmatch(each.facts, fact) for each in CAUSES), fact

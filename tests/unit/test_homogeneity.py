@@ -2,36 +2,20 @@
 """Homogeneity: servers that are the same are said to be, the odd one is named, and chance hardly ever names any."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date, timedelta
 
 import numpy as np
 import pytest
 
+from bench.homogeneity import Noise, trials
 from calibration.judge.causes import CLOCK
+from calibration.judge.drift import Analysis, Change, Flips
 from calibration.judge.homogeneity import Levels, compare_levels, holm, judge_homogeneity, leave_one_out
 from calibration.judge.verdicts import NightVerdict
 from calibration.results.history import History, NightRun, Series
 
 LATENCY = "idle_latency.latency_ns"
 NIGHTS = tuple(date(2026, 1, 1) + timedelta(days=each) for each in range(30))
-
-
-@dataclass(frozen=True)
-class Change:
-    night: int
-    kind: str = "level"
-
-
-@dataclass(frozen=True)
-class Analysis:
-    """What the judge reads of a series' analysis; here of the nights since *first*."""
-
-    changes: tuple[Change, ...]
-    flips: object | None
-    level: float
-    spread: float
-    count: int
 
 
 def nights(level: float, *, spread: float = 0.01, seed: int = 0, count: int = len(NIGHTS)) -> list[float]:
@@ -65,10 +49,11 @@ def judged(
         series.append(Series((testbeds or {}).get(sut, "testbed1"), sut, metric, units, "lower"))
         analyses.append(
             Analysis(
-                changes=(Change(start),) if start else (),
-                flips="two levels" if sut in flips else None,
+                changes=(Change("level", start, 1.0, 1.1, 0.1, (0.09, 0.11)),) if start else (),
+                flips=Flips(0, 95.0, 105.0, 0.5) if sut in flips else None,
                 level=float(np.median(stretch)) if len(stretch) else np.nan,
                 spread=float(np.std(stretch, ddof=1) / np.mean(stretch)) if stretch.any() and len(stretch) > 1 else 0.0,
+                first=start,
                 count=len(stretch),
             )
         )
@@ -182,7 +167,7 @@ def test_what_is_beyond_the_tolerance_alone_is_no_outlier_among_many_tests() -> 
     chance = np.random.default_rng(3)
     figures = {
         (f"sut{sut}", f"loaded_latency.{number}.latency_ns"): nights(
-            106.5 if (sut, number) == (1, 0) else 100, spread=0.015, seed=int(chance.integers(1 << 30)), count=8
+            107 if (sut, number) == (1, 0) else 100, spread=0.015, seed=int(chance.integers(1 << 30)), count=12
         )
         for sut in range(4)
         for number in range(100)
@@ -307,3 +292,29 @@ def test_the_spread_between_suts_is_what_was_put_there() -> None:
     found = compare_levels(Levels(levels, ones * 1e-4, ones * count, ones * np.nan), np.full(metrics, 0.02)).spread
     assert float(np.median(found.between)) == pytest.approx(0.03, rel=0.05)
     assert float(np.median(found.share)) == pytest.approx(0.9, abs=0.02)
+
+
+@pytest.mark.parametrize("noise", ["normal", "t3"])
+def test_of_equal_servers_hardly_any_is_ever_called_an_outlier(noise: Noise) -> None:
+    chance = np.random.default_rng(11)
+    for suts, count in ((2, 3), (4, 5), (4, 20)):
+        for tolerance in (0.0, 0.02):
+            found = trials(chance, 60, suts=suts, nights=count, spread=(0.003, 0.03), noise=noise, tolerance=tolerance)
+            assert found.false <= 0.02, (suts, count, tolerance)
+
+
+def test_an_odd_server_is_found_once_its_nights_are_enough_and_no_equal_one_with_it() -> None:
+    chance = np.random.default_rng(12)
+    soon = trials(chance, 40, suts=4, nights=5, spread=(0.01, 0.01), noise="t3", off=0.05, odd=1, tolerance=0.03)
+    later = trials(chance, 40, suts=4, nights=30, spread=(0.01, 0.01), noise="t3", off=0.05, odd=1, tolerance=0.03)
+    assert soon.found < 0.2
+    assert later.found > 0.8
+    assert soon.false == later.false == 0
+
+
+def test_of_two_groups_the_smaller_is_named_and_of_equal_ones_both() -> None:
+    chance = np.random.default_rng(13)
+    for suts, odd in ((5, 2), (4, 2), (4, 4)):
+        found = trials(chance, 30, suts=suts, nights=30, spread=(0.01, 0.01), noise="t3", off=0.1, odd=odd)
+        assert found.false == 0
+        assert found.found > 0.9 if odd < suts else found.found == 0

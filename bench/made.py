@@ -1,0 +1,460 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A made store: run documents of S SUTs over N nights, with noise as servers show it and events that are known.
+
+Every document is that of a whole run: the answers that ``sutprobe`` gave on a real machine, assembled as a run's are,
+with every measured number multiplied. A figure's estimate, interval, samples and verdict stay what belongs together,
+and a document is as large as a real one. What was planted is in the labels, which lie beside the results and are for
+whoever checks a judgement: nothing that judges reads them.
+"""
+
+import json
+import math
+import os
+import re
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from datetime import UTC, date, datetime, timedelta
+from functools import cache
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bench.suts import RECORDED
+from calibration.context.model import Context, Dimm
+from calibration.results.assemble import assemble
+from calibration.results.facts import facts
+from calibration.results.layout import RUN
+from calibration.results.model import Kernels, RunDocument
+from calibration.results.store import StepRecord, begin, record_end, record_kernels, record_not_begun, record_step
+
+CAPTURE: Final = RECORDED.parent / "context" / "x86_64-isolated.tar.gz"
+
+FIRST_NIGHT: Final = date(2026, 1, 1)
+START: Final = "T010000Z-"
+
+PER_TESTBED: Final = 10
+"""SUTs of a testbed: they are of one kind, and held against each other."""
+
+Floats = NDArray[np.float64]
+
+Noise = Literal["normal", "heavy", "lognormal"]
+"""``heavy`` is Student's t with three degrees of freedom, scaled to the standard deviation."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """Figures whose names match: how they differ from night to night, and by how much (relative, one deviation)."""
+
+    names: str
+    noise: Noise
+    deviation: float
+
+
+FAMILIES: Final = (
+    Family(r"jitter\..*", "lognormal", 0.2),
+    Family(r"core_frequency\..*", "normal", 0.0008),
+    Family(r".*\.L[123]\..*", "normal", 0.003),
+    Family(r"loaded_latency\..*_ns", "heavy", 0.012),
+    Family(r".*_mb_s", "normal", 0.005),
+    Family(r".*_ns", "heavy", 0.008),
+    Family(r".*", "normal", 0.01),
+)
+"""The first whose names match is a metric's family."""
+
+BETWEEN_SUTS: Final = 0.001
+"""Relative deviation of the SUTs of a testbed from each other: less than any tolerance."""
+
+COMMON: Final = ("core_frequency", "c2c_matrix")
+"""Kinds whose metrics are made of many numbers of the measurement: these move together."""
+
+SCALED: Final = {
+    "fastest_mb_s": "MB/s",
+    "interval_ns": "ns",
+    "length_ns": "ns",
+    "lost_fraction": "fraction",
+    "max_ns": "ns",
+    "maximum_ns": "ns",
+    "median_ns": "ns",
+    "minimum_ns": "ns",
+    "per_thread_mb_s": "MB/s",
+    "slowest_mb_s": "MB/s",
+}
+"""Fields of values that are measured and no estimate, with their unit; other numbers are settings or counts."""
+
+MOVED: Final = ("value", "interval", "minimum", "maximum", "samples")
+"""Fields of an estimate that are in its unit."""
+
+Kind = Literal["level", "spread", "flips", "no_run", "not_begun", "bios", "kernel", "odd_dimm"]
+
+NOT_BEGUN: Final = "the SUT is not reachable: no answer on port 22 within 10 s"
+
+
+@dataclass(frozen=True)
+class Event:
+    """What was planted on one SUT: ``night`` is the first of it, by number, ``until`` the last where it ends.
+
+    ``size`` is relative: of a level, of a spread (3 is three times as much more), of the distance of two levels.
+    ``sigmas`` is that of a level in deviations of a night. An event without an effect has no ``metrics``.
+    """
+
+    kind: Kind
+    testbed: str
+    sut: str
+    night: int
+    metrics: tuple[str, ...] = ()
+    size: float = 0.0
+    sigmas: float | None = None
+    until: int | None = None
+
+
+class Template:
+    """A run document as text with gaps: where what is different every night belongs."""
+
+    GAP = re.compile(r'"@(\d+)@"')
+
+    def __init__(self, document: RunDocument) -> None:
+        raw = json.loads(document.model_dump_json())
+        self.numbers: list[float] = []
+        self.group_of_number: list[int] = []
+        self.groups: dict[str, int] = {}
+        self.metrics: dict[str, list[str]] = {}
+        verdicts = {each["name"]: each for each in raw["verdicts"]}
+        for measurement in raw["measurements"]:
+            own = [each["metric"] for each in verdicts.values() if each["measurement"] == measurement["id"]]
+            groups = {each["name"]: self._group(measurement, each) for each in own}
+            for name, group in groups.items():
+                if group is not None:
+                    self.metrics.setdefault(group, []).append(name)
+            known = [(each["unit"], each["value"], groups[each["name"]]) for each in own]
+            measurement["values"] = self._values(measurement["values"], known)
+            for each in own:
+                group = groups[each["name"]]
+                if group is not None:
+                    each["value"] = self._gap(each["value"], group)
+                    each["interval"] = each["interval"] and [self._gap(end, group) for end in each["interval"]]
+        text = json.dumps(raw, indent=1, ensure_ascii=False)
+        pieces = self.GAP.split(text)
+        self.fixed = pieces[::2]
+        self.order = np.array([int(each) for each in pieces[1::2]])
+        self.base = np.array(self.numbers)[self.order]
+        self.group = np.array(self.group_of_number)[self.order]
+
+    def _group(self, measurement: Mapping[str, Any], metric: Mapping[str, Any]) -> str | None:
+        """Return what *metric* moves with; ``None`` for a ratio of numbers that move together.
+
+        What has the same digits came from the same measuring: the best of a search is its winner's figure.
+        """
+        if measurement["kind"] in COMMON:
+            return None if metric["unit"] == "fraction" else str(measurement["id"])
+        return repr(metric["value"])
+
+    def _gap(self, number: float, group: str) -> str:
+        self.numbers.append(number)
+        self.group_of_number.append(self.groups.setdefault(group, len(self.groups)))
+        return f"@{len(self.numbers) - 1}@"
+
+    def _values(self, value: Any, known: Sequence[tuple[str, float, str | None]], unit: str | None = None) -> Any:
+        """Return *value* with gaps for all numbers in it that were measured."""
+        if isinstance(value, dict):
+            if "estimator" in value:
+                group = _nearest(value["value"], value["unit"], known)
+                return (
+                    value if group is None else {**value, **{name: self._moved(value[name], group) for name in MOVED}}
+                )
+            return {name: self._values(each, known, SCALED.get(name)) for name, each in value.items()}
+        if isinstance(value, list):
+            return [self._values(each, known, unit) for each in value]
+        if unit is not None and isinstance(value, float):
+            group = _nearest(value, unit, known)
+            return value if group is None else self._gap(value, group)
+        return value
+
+    def _moved(self, value: Any, group: str) -> Any:
+        if isinstance(value, list):
+            return [self._moved(each, group) for each in value]
+        return value if value is None else self._gap(value, group)
+
+    def text(self, factors: Floats) -> str:
+        """Return the document whose figures are multiplied by *factors*, one per group."""
+        numbers = json.dumps((self.base * factors[self.group]).tolist())[1:-1].split(", ")
+        pieces = [""] * (2 * len(self.fixed) - 1)
+        pieces[::2] = self.fixed
+        pieces[1::2] = numbers
+        return "".join(pieces)
+
+
+def _nearest(value: float, unit: str, known: Sequence[tuple[str, float, str | None]]) -> str | None:
+    """Return the group of the metric in *unit* whose value is the nearest to *value*."""
+    near = [
+        (abs(math.log(value / other)), group)
+        for kind, other, group in known
+        if kind == unit and value > 0 and other > 0 and group is not None
+    ]
+    return min(near)[1] if near else None
+
+
+@dataclass(frozen=True)
+class State:
+    """What a document says of the machine, as far as it can change."""
+
+    bios: str = "1.2"
+    kernel: str = "6.1.0-56-amd64"
+    odd_dimm: bool = False
+
+    def seen(self, document: RunDocument) -> RunDocument:
+        """Return *document* of a machine that is like this."""
+        captured = document.context
+        if captured is None:
+            raise ValueError("expected a document with a context, found none")
+        context = captured.parsed
+        firmware = context.firmware.model_copy(
+            update={
+                "bios_vendor": "Example Firmware",
+                "bios_version": self.bios,
+                "bios_date": "01/31/2026",
+                "dimms": tuple(_dimm(slot, odd=self.odd_dimm and slot == ODD_SLOT) for slot in SLOTS),
+            }
+        )
+        capture = context.capture.model_copy(update={"kernel_release": self.kernel})
+        parsed: Context = context.model_copy(update={"firmware": firmware, "capture": capture})
+        return document.model_copy(
+            update={
+                "context": captured.model_copy(update={"parsed": parsed}),
+                "facts": facts(parsed, document.run.kernels),
+            }
+        )
+
+
+SLOTS: Final = tuple(f"P0_DIMM_{channel}1" for channel in "ABCDEFGH")
+ODD_SLOT: Final = SLOTS[-1]
+
+
+def _dimm(slot: str, *, odd: bool) -> Dimm:
+    return Dimm(
+        locator=slot,
+        bank=None,
+        size_bytes=(16 if odd else 32) << 30,
+        type="DDR5",
+        form_factor="DIMM",
+        data_width_bits=64,
+        total_width_bits=80,
+        ranks=1 if odd else 2,
+        speed_mt_s=4400 if odd else 4800,
+        configured_mt_s=4400 if odd else 4800,
+        manufacturer="Example",
+        part="EX-16" if odd else "EX-32",
+    )
+
+
+@cache
+def base_document() -> RunDocument:
+    """Return the document of a whole run, made of recorded answers; steps that nobody recorded are not planned."""
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    with tempfile.TemporaryDirectory(prefix="calibration-made-") as folder:
+        begun = begin(
+            Path(folder), testbed="t", sut="s", run_id="r", profile="full", capture=CAPTURE.read_bytes(), now=now
+        )
+        run = Path(begun.directory)
+        bytes_ = Kernels(
+            sha256="0123456789abcdef" * 4,
+            target="x86_64",
+            version="0.1.0",
+            compiler="clang version 20.0.0",
+            flags="-O2 -static",
+            source_sha256="fedcba9876543210" * 4,
+        )
+        record_kernels(run, bytes_)
+        steps = [each for each in begun.plan.steps if (RECORDED / f"{each.id}.json").exists()]
+        for step in steps:
+            answer = json.loads((RECORDED / f"{step.id}.json").read_text(encoding="utf-8"))
+            record_step(
+                run,
+                StepRecord(
+                    step=step,
+                    outcome="ok",
+                    reason=None,
+                    rc=0,
+                    started_at=now,
+                    duration_s=answer["duration_s"],
+                    document=answer,
+                    stderr="",
+                ),
+            )
+        record_end(run, now=now)
+        document = assemble(run, now=now)
+    if document.plan is None:
+        raise ValueError("expected a plan, found none")
+    return document.model_copy(
+        update={
+            "run": document.run.model_copy(update={"status": "complete"}),
+            "plan": document.plan.model_copy(update={"steps": tuple(steps)}),
+            "not_measured": tuple(each for each in document.not_measured if each.cause == "not_planned"),
+        }
+    )
+
+
+@cache
+def template(state: State) -> Template:
+    """Return the template of a machine that is like *state*."""
+    return Template(state.seen(base_document()))
+
+
+def family_of(metric: str) -> Family:
+    """Return the family of *metric*."""
+    return next(each for each in FAMILIES if re.fullmatch(each.names, metric))
+
+
+def names(suts: int) -> list[tuple[str, str]]:
+    """Return the SUTs, by testbed and name."""
+    return [(f"t{number // PER_TESTBED + 1}", f"sut{number % PER_TESTBED + 1:02d}") for number in range(suts)]
+
+
+BANDWIDTHS: Final = r".*(bandwidth|memory\.program)_mb_s"
+"""What a memory module that is slower than the others takes from."""
+
+MEMORY_LATENCIES: Final = r"(idle_latency|latency_matrix|latency_ladder\.memory)\..*"
+"""What a BIOS setting moves."""
+
+
+def planned_events(suts: int, nights: int, seed: int) -> list[Event]:
+    """Return what is planted: each kind on SUTs of its own choice, no metric twice, long enough before the end."""
+    chance = np.random.default_rng([seed, 0])
+    free = {sut: sorted(map(tuple, template(State()).metrics.values())) for sut in names(suts)}
+    events: list[Event] = []
+
+    def sut() -> tuple[str, str]:
+        return names(suts)[chance.integers(suts)]
+
+    def night() -> int:
+        return int(chance.integers(min(40, nights // 3), max(nights - 20, nights // 2)))
+
+    def metrics(of: tuple[str, str], wanted: str = r".*") -> tuple[str, ...]:
+        fit = [each for each in free[of] if re.fullmatch(wanted, each[0])]
+        taken = fit[chance.integers(len(fit))]
+        free[of].remove(taken)
+        return tuple(taken)
+
+    odd = sut()
+    lost = tuple(each for group in free[odd] for each in group if re.fullmatch(BANDWIDTHS, each))
+    events.append(Event("odd_dimm", *odd, 0, lost, -0.12))
+    free[odd] = [each for each in free[odd] if each[0] not in lost]
+    share = max(1, suts * nights // 300)
+    for number in range(share):
+        for sigmas in (3.0, 5.0, 8.0):
+            of = sut()
+            moved = metrics(of)
+            deviation = sigmas * family_of(moved[0]).deviation * chance.choice([-1, 1])
+            events.append(Event("level", *of, night(), moved, math.expm1(deviation), sigmas))
+        of = sut()
+        events.append(Event("spread", *of, night(), metrics(of), float(chance.choice([2.0, 3.0, 4.0]))))
+        of = sut()
+        flipped = metrics(of, r"(?!jitter).*")
+        apart = max(0.06, 10 * family_of(flipped[0]).deviation)
+        events.append(Event("flips", *of, 0 if number % 3 == 0 else night(), flipped, apart))
+        of, when = sut(), night()
+        events.append(Event("no_run", *of, when, until=when + int(chance.integers(3))))
+        of, when = sut(), night()
+        events.append(Event("not_begun", *of, when, until=when + int(chance.integers(3))))
+    settings = chance.permutation(suts)[: 2 * max(1, min(share // 4, suts // 2))]
+    for one, other in zip(settings[::2], settings[1::2], strict=False):
+        of = names(suts)[int(one)]
+        slower = tuple(each for group in free[of] for each in group if re.fullmatch(MEMORY_LATENCIES, each))
+        free[of] = [each for each in free[of] if each[0] not in slower]
+        events.append(Event("bios", *of, night(), slower, 0.06))
+        events.append(Event("kernel", *names(suts)[int(other)], night()))
+    return events
+
+
+def factors(sut: tuple[str, str], nights: int, seed: int, events: Iterable[Event]) -> Floats:
+    """Return by how much the figures of *sut* are multiplied: one row per night, one column per group."""
+    made = template(State())
+    number = int(re.sub(r"\D", "", "".join(sut)))
+    columns = []
+    for group in made.groups:
+        metrics = made.metrics[group]
+        family = family_of(metrics[0])
+        chance = np.random.default_rng([seed, 1, number, made.groups[group]])
+        level = np.full(nights, chance.normal(scale=BETWEEN_SUTS))
+        noise = family.deviation * (
+            chance.standard_t(3, nights) / math.sqrt(3) if family.noise == "heavy" else chance.normal(size=nights)
+        )
+        for event in events:
+            if not set(metrics) & set(event.metrics):
+                continue
+            after = np.arange(nights) >= event.night
+            if event.kind == "spread":
+                noise = np.where(after, noise * (1 + event.size), noise)
+            elif event.kind == "flips":
+                level += np.where(after & (chance.random(nights) < chance.uniform(0.3, 0.6)), math.log1p(event.size), 0)
+            else:
+                level += np.where(after, math.log1p(event.size), 0)
+        columns.append(np.exp(level + noise))
+    return np.array(columns).T
+
+
+def _write_sut(results: Path, sut: tuple[str, str], nights: int, seed: int, events: Sequence[Event]) -> int:
+    """Write all documents of one SUT; return how many bytes they have."""
+    moved = factors(sut, nights, seed, events)
+    written = 0
+    for night in range(nights):
+        written += write_night(results, sut, night, moved[night], events)
+    return written
+
+
+def write_night(results: Path, sut: tuple[str, str], night: int, moved: Floats, events: Sequence[Event]) -> int:
+    """Write what *sut* left of one night, if anything; return how many bytes the document has."""
+    when = FIRST_NIGHT + timedelta(days=night)
+    run_id = f"{when:%Y%m%d}{START}{night:04x}"
+    for event in events:
+        if event.until is not None and event.night <= night <= event.until:
+            if event.kind == "not_begun":
+                began = datetime(when.year, when.month, when.day, 1, tzinfo=UTC)
+                testbed, name = sut
+                directory = record_not_begun(
+                    results, testbed=testbed, sut=name, run_id=run_id, profile="full", now=began, reason=NOT_BEGUN
+                )
+                assemble(directory, now=began)
+                return (directory / RUN).stat().st_size
+            return 0
+    since = {each.kind: each.night for each in events}
+    state = State(
+        bios="1.3" if night >= since.get("bios", night + 1) else "1.2",
+        kernel="6.1.0-57-amd64" if night >= since.get("kernel", night + 1) else "6.1.0-56-amd64",
+        odd_dimm="odd_dimm" in since,
+    )
+    text = template(state).text(moved)
+    for name, old, new in (
+        ("id", "r", run_id),
+        ("testbed", "t", sut[0]),
+        ("sut", "s", sut[1]),
+        ("started_at", "2026-01-01T00:00:00Z", f"{when}T01:00:00Z"),
+        ("finished_at", "2026-01-01T00:00:00Z", f"{when}T01:40:00Z"),
+    ):
+        text = text.replace(f'"{name}": "{old}"', f'"{name}": "{new}"', 1)
+    directory = results / sut[0] / sut[1] / run_id
+    directory.mkdir(parents=True)
+    content = text.encode() + b"\n"
+    (directory / RUN).write_bytes(content)
+    return len(content)
+
+
+def make(results: Path, labels: Path, *, suts: int, nights: int, seed: int) -> int:
+    """Make the store in *results* and the file *labels*, which must not lie in it; return how many bytes it has."""
+    events = planned_events(suts, nights, seed)
+    results.mkdir(parents=True)
+    content = {"suts": suts, "nights": nights, "seed": seed, "first_night": str(FIRST_NIGHT)}
+    labels.write_text(json.dumps({**content, "events": [asdict(each) for each in events]}, indent=1), encoding="utf-8")
+    with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as workers:
+        written = [
+            workers.submit(_write_sut, results, sut, nights, seed, own_events(sut, events)) for sut in names(suts)
+        ]
+        return sum(each.result() for each in written)
+
+
+def own_events(sut: tuple[str, str], events: Iterable[Event]) -> list[Event]:
+    """Return those of *events* that were planted on *sut*."""
+    return [each for each in events if (each.testbed, each.sut) == sut]

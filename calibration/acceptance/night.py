@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a night's gates are about: the SUTs, the run that stands for each, and the verdicts."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from importlib import import_module
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from calibration.errors import InputError
+from calibration.judge.verdicts import NightVerdict
+from calibration.results.history import Sut
+from calibration.results.store import run_directory
+
+_VERDICTS = TypeAdapter(tuple[NightVerdict, ...])
+
+
+@dataclass(frozen=True)
+class Night:
+    """The verdicts of one night by SUT, sorted by testbed and name."""
+
+    results: Path
+    night: date
+    verdicts: Mapping[Sut, Sequence[NightVerdict]]
+
+    def run_of(self, sut: Sut) -> Path | None:
+        """Return the directory of the run that stands for *sut* tonight; ``None`` where there is none."""
+        run_id = next((each.run_id for each in self.verdicts[sut] if each.run_id is not None), None)
+        return None if run_id is None else run_directory(self.results, *sut, run_id)
+
+
+def read_night(
+    results: Path,
+    *,
+    night: date | None = None,
+    verdicts: Path | None = None,
+    testbed: str | None = None,
+    sut: str | None = None,
+) -> Night:
+    """Return what is known of *night* (default: the newest) below *results*, of all SUTs or of those asked for.
+
+    The verdicts are those in the file *verdicts*, what ``calibration judge --json`` printed, or are made here. Raises
+    ``InputError`` where there are none, or the file is another night's or none of verdicts.
+    """
+    found = _judged(results, night) if verdicts is None else _read(verdicts, night)
+    kept: dict[Sut, list[NightVerdict]] = {}
+    for each in found:
+        if testbed in {None, each.testbed} and sut in {None, each.sut}:
+            kept.setdefault((each.testbed, each.sut), []).append(each)
+    if not kept:
+        asked = " ".join(["any SUT" if sut is None else f"SUT {sut}", *([] if testbed is None else ["of", testbed])])
+        raise InputError(f"expected verdicts on {asked} {'tonight' if night is None else f'on {night}'}, found none")
+    return Night(results=results, night=found[0].night, verdicts=dict(sorted(kept.items())))
+
+
+def _judged(results: Path, night: date | None) -> tuple[NightVerdict, ...]:
+    judged = import_module("calibration.judge.night").judge_night(results, night)
+    verdicts: tuple[NightVerdict, ...] = judged.verdicts
+    return verdicts
+
+
+def _read(path: Path, night: date | None) -> tuple[NightVerdict, ...]:
+    try:
+        found = _VERDICTS.validate_json(json.dumps(json.loads(path.read_bytes())["verdicts"]))
+    except (OSError, ValueError, LookupError, TypeError, ValidationError) as error:
+        raise InputError(f"expected what calibration judge --json printed at {path}: {error}") from error
+    nights = {each.night for each in found} | ({night} if night is not None else set())
+    if len(nights) > 1:
+        raise InputError(f"expected the verdicts of one night at {path}, found {', '.join(map(str, sorted(nights)))}")
+    return found

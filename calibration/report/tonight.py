@@ -1,0 +1,348 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the newest night says of every SUT: one word, since when, and the worst of what is wrong.
+
+All of it follows from the stored documents: tonight is the newest night among them, and no clock is asked.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from functools import cached_property
+from math import copysign, inf, isfinite, sqrt
+from pathlib import Path
+from typing import Final, Literal, NamedTuple
+
+import numpy as np
+
+from calibration.judge.drift import Analysis, Change, analyse
+from calibration.judge.night import RUN, judge_history
+from calibration.judge.references import read_references
+from calibration.judge.verdicts import ContextChange, NightVerdict
+from calibration.judge.waivers import read_waivers
+from calibration.report import filters
+from calibration.results.history import History, NightRun, Sut
+from calibration.results.index import read_history
+
+State = Literal["fails", "unmeasured", "no_reference", "good", "gone"]
+
+STATES: Final[Mapping[State, str]] = {
+    "fails": "fails",
+    "unmeasured": "not measured",
+    "no_reference": "no reference yet",
+    "good": "as accepted",
+    "gone": "no longer measured",
+}
+"""What is said of a SUT, in the order in which somebody should look at it."""
+
+CHECKS: Final = {
+    "missing": "has no figure",
+    "drift": "has another level",
+    "limits": "is outside what was accepted",
+    "homogeneity": "is unlike the other SUTs",
+    "spread": "differs more or less from night to night",
+    "bimodal": "flips between two levels",
+}
+"""What is wrong where a check fails, the worst first."""
+
+NAMED: Final = 4
+"""So many SUTs of a state have their names in the sentence about the night; the others are counted."""
+
+
+@dataclass(frozen=True)
+class Nights:
+    """What many nights left and what is said of the last of them.
+
+    ``analyses`` has one entry per series of ``history``, ``titles`` the name of each metric for people.
+    """
+
+    history: History
+    analyses: Sequence[Analysis]
+    verdicts: Sequence[NightVerdict]
+    titles: Mapping[str, str]
+
+    @property
+    def night(self) -> date:
+        """The newest night."""
+        return self.history.nights[-1]
+
+    @cached_property
+    def rows(self) -> Mapping[tuple[str, str, str], int]:
+        """The row of each series by testbed, SUT and metric."""
+        return {(each.testbed, each.sut, each.metric): row for row, each in enumerate(self.history.series)}
+
+    @cached_property
+    def of_sut(self) -> Mapping[Sut, Sequence[NightVerdict]]:
+        """Tonight's verdicts by SUT."""
+        found: dict[Sut, list[NightVerdict]] = {}
+        for each in self.verdicts:
+            found.setdefault((each.testbed, each.sut), []).append(each)
+        return found
+
+    @cached_property
+    def of_metric(self) -> Mapping[tuple[str, str, str], Sequence[NightVerdict]]:
+        """Tonight's verdicts by testbed, SUT and metric."""
+        found: dict[tuple[str, str, str], list[NightVerdict]] = {}
+        for each in self.verdicts:
+            found.setdefault((each.testbed, each.sut, each.metric), []).append(each)
+        return found
+
+    def key(self, verdict: NightVerdict) -> tuple[str, str, str]:
+        """Return what a verdict is about, as the name of a series."""
+        return verdict.testbed, verdict.sut, verdict.metric
+
+    def title(self, metric: str) -> str:
+        """Return the name of *metric* for people."""
+        return self.titles.get(metric, metric)
+
+    def change(self, verdict: NightVerdict) -> Change | None:
+        """Return the change that *verdict* speaks of: the newest of its kind that began when it says."""
+        row = self.rows.get(self.key(verdict))
+        kind = {"drift": "level", "spread": "spread"}.get(verdict.check)
+        if row is None or kind is None:
+            return None
+        nights = self.history.nights
+        return next(
+            (
+                each
+                for each in reversed(self.analyses[row].changes)
+                if each.kind == kind and nights[each.night] == verdict.since
+            ),
+            None,
+        )
+
+    def worth(self, verdict: NightVerdict, change: Change) -> str:
+        """Return whether a change of a level is one for the better or the worse, in a word after a comma."""
+        if change.kind != "level":
+            return ""
+        better = self.history.series[self.rows[self.key(verdict)]].better
+        return ", better" if (change.after > change.before) == (better == "higher") else ", worse"
+
+
+def read_nights(results: Path) -> Nights | None:
+    """Return what the documents in *results* left and what is said of the newest night; ``None`` where there is none.
+
+    Raises ``InputError`` where a document, a reference or a waiver is damaged.
+    """
+    history = read_history(results)
+    if not history.nights:
+        return None
+    analyses = analyse(history.values)
+    judgement = judge_history(history, analyses, read_references(results), read_waivers(results))
+    return Nights(history, analyses, judgement.verdicts, {})
+
+
+class Finding(NamedTuple):
+    """What is wrong with a SUT since one night: its verdicts that fail, the worst first."""
+
+    testbed: str
+    sut: str
+    since: date | None
+    verdicts: tuple[NightVerdict, ...]
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """The metrics that are concerned, the worst first."""
+        return tuple(dict.fromkeys(each.metric for each in self.verdicts))
+
+    @property
+    def checks(self) -> tuple[str, ...]:
+        """What is wrong, in words."""
+        return tuple(words for check, words in CHECKS.items() if any(each.check == check for each in self.verdicts))
+
+    @property
+    def context_changes(self) -> tuple[ContextChange, ...]:
+        """What changed in the context that night, those that are named first for the worst first."""
+        return tuple(dict.fromkeys(change for each in self.verdicts for change in each.context_changes))
+
+
+class Standing(NamedTuple):
+    """One SUT tonight: its state, since when, what there is to say, its newest run, and that of the night ``since``."""
+
+    testbed: str
+    sut: str
+    state: State
+    since: date | None
+    what: str
+    newest: NightRun
+    began: NightRun | None
+
+    @property
+    def word(self) -> str:
+        """The state in words."""
+        return STATES[self.state]
+
+
+def findings(nights: Nights) -> list[Finding]:
+    """Return what fails tonight: per SUT and first night of what is wrong, the worst first."""
+    found = []
+    for (testbed, sut), verdicts in nights.of_sut.items():
+        by_night: dict[date | None, list[NightVerdict]] = {}
+        for each in verdicts:
+            if each.outcome == "fail":
+                by_night.setdefault(each.since, []).append(each)
+        found += [
+            Finding(testbed, sut, since, tuple(sorted(failing, key=lambda each: _gravity(nights, each))))
+            for since, failing in by_night.items()
+        ]
+    return sorted(found, key=lambda each: (_gravity(nights, each.verdicts[0]), each.testbed, each.sut))
+
+
+def _gravity(nights: Nights, verdict: NightVerdict) -> tuple[bool, int, float]:
+    """Return what sorts verdicts that fail: no run first, then by check, then the largest first."""
+    size = _size(nights, verdict)
+    return verdict.metric != RUN, list(CHECKS).index(verdict.check), -abs(size) if size is not None else 0.0
+
+
+def _size(nights: Nights, verdict: NightVerdict) -> float | None:
+    """Return by how much a figure is not what it should be: a share of what was before, of the others' or the bound."""
+    change = nights.change(verdict)
+    if change is not None:
+        return change.size if isfinite(change.size) else None
+    if verdict.value is None or verdict.bound is None:
+        return None
+    low, high = verdict.bound
+    if verdict.check == "homogeneity" and low and high and low * high > 0:
+        return verdict.value / copysign(sqrt(low * high), low) - 1
+    for end, beyond in ((high, verdict.value > (inf if high is None else high)), (low, verdict.value < (low or -inf))):
+        if beyond and end:
+            return verdict.value / end - 1
+    return None
+
+
+def signed(share: float) -> str:
+    """Return a change as per cent with its sign; what more than triples as a factor."""
+    if not isfinite(share):
+        return "from nothing"
+    return f"{share + 1:.3g} times" if share > 2 else f"{share * 100:+.{2 if abs(share) < 0.01 else 1}f} %"
+
+
+def describe(nights: Nights, verdict: NightVerdict) -> str:
+    """Return what is wrong with one figure, with its size."""
+    if verdict.metric == RUN:
+        return verdict.reason
+    title, size, change = nights.title(verdict.metric), _size(nights, verdict), nights.change(verdict)
+    if change is not None:
+        spread = "" if change.kind == "level" else "its nights' spread "
+        return f"{title} {spread}{sized(change)}{nights.worth(verdict, change)}"
+    flips = nights.analyses[nights.rows[key]].flips if (key := nights.key(verdict)) in nights.rows else None
+    if verdict.check == "bimodal" and flips is not None:
+        levels = filters.measured_interval((flips.lower, flips.upper), verdict.unit or "")
+        return f"{title} flips between two levels, {levels}"
+    if size is not None and verdict.check == "homogeneity":
+        return f"{title} {signed(size)} from the testbed's others"
+    if size is not None:
+        value, much = filters.measured(verdict.value, verdict.unit or ""), signed(abs(size)).removeprefix("+")
+        return f"{title} {value}, {much} {'above' if size > 0 else 'below'} what is accepted"
+    return f"{title}: {verdict.reason}"
+
+
+def sized(change: Change) -> str:
+    """Return the size of a change with its interval, where it has one."""
+    low, high = change.interval
+    return signed(change.size) + (f" ({signed(low)} to {signed(high)})" if isfinite(low) and isfinite(high) else "")
+
+
+def summary(nights: Nights, finding: Finding) -> str:
+    """Return a finding in one line: the worst figure with its size, how many more, and what changed that night."""
+    text = describe(nights, finding.verdicts[0])
+    more = len(finding.metrics) - 1
+    if more and finding.metrics[0] != RUN:
+        text += f", and {more} more figure{'s' if more > 1 else ''}"
+    facts = list(dict.fromkeys(each.fact for each in finding.context_changes))
+    if facts:
+        text += f"; another {listed(facts[:NAMED] + ([f'{len(facts) - NAMED} more'] if len(facts) > NAMED else []))}"
+    return text
+
+
+def standings(nights: Nights) -> list[Standing]:
+    """Return every SUT that was ever measured, those that somebody should look at first."""
+    wrong: dict[Sut, list[Finding]] = {}
+    for each in findings(nights):
+        wrong.setdefault((each.testbed, each.sut), []).append(each)
+    found = [_standing(nights, sut, wrong.get(sut, [])) for sut in sorted(nights.history.runs)]
+    return sorted(found, key=lambda each: (list(STATES).index(each.state), each.testbed, each.sut))
+
+
+def _standing(nights: Nights, sut: Sut, wrong: Sequence[Finding]) -> Standing:
+    runs = nights.history.runs[sut]
+    newest = runs[max(runs)]
+    verdicts = nights.of_sut.get(sut, ())
+    if not verdicts:
+        return Standing(*sut, "gone", newest.night, "its newest run is of that night", newest, newest)
+    counts = _counts(verdicts)
+    if wrong:
+        what = summary(nights, wrong[0])
+        others = len({metric for each in wrong[1:] for metric in each.metrics} - set(wrong[0].metrics))
+        what += f"; and {others} figure{'s' if others > 1 else ''} since other nights" if others else ""
+        absent = wrong[0].metrics[0] == RUN and all(each.value is None for each in verdicts if each.check == "limits")
+        since = wrong[0].since
+        began = None if since is None else runs.get(since)
+        return Standing(*sut, "unmeasured" if absent else "fails", since, what, newest, began)
+    if any(each.check == "limits" and each.outcome == "pass" for each in verdicts):
+        since = _good_since(nights, sut)
+        return Standing(*sut, "good", since, counts, newest, runs.get(since))
+    return Standing(*sut, "no_reference", min(runs), counts, newest, runs[min(runs)])
+
+
+def _counts(verdicts: Sequence[NightVerdict]) -> str:
+    """Return how many figures are as accepted, have no reference, and are excused."""
+    limits = [each.outcome for each in verdicts if each.check == "limits"]
+    waived = len({each.metric for each in verdicts if each.waiver is not None})
+    none = limits.count("no_reference")
+    told = ((len(limits) - none, "as accepted"), (none, "without a reference"), (waived, "waived"))
+    parts = [f"{count} {what}" for count, what in told if count]
+    return f"of its figures, {listed(parts)}" if parts else "it has no figure tonight"
+
+
+def _good_since(nights: Nights, sut: Sut) -> date:
+    """Return since which night every figure of *sut* has been within what is accepted now."""
+    history = nights.history
+    good = np.ones(len(history.nights), dtype=bool)
+    for each in nights.of_sut[sut]:
+        row = nights.rows.get((*sut, each.metric))
+        if each.check != "limits" or each.bound is None or each.waiver is not None or row is None:
+            continue
+        low, high = (edge if end is None else end for end, edge in zip(each.bound, (-inf, inf), strict=True))
+        values = history.values[row]
+        good &= ~((values < low) | (values > high))
+    after = date.min if good.all() else history.nights[np.flatnonzero(~good)[-1]]
+    return min((night for night in history.runs[sut] if night > after), default=nights.night)
+
+
+def sentence(nights: Nights, found: Sequence[Standing]) -> str:
+    """Return the night in one sentence: how many SUTs are as accepted, and which are not."""
+    shared = {name for name, count in _names(found).items() if count > 1}
+    expected = [each for each in found if each.state != "gone"]
+    good = sum(each.state == "good" for each in expected)
+    parts = [f"{good} of {len(expected)} SUTs {'is' if good == 1 else 'are'} as accepted"]
+    for state, said, since in (("fails", "fails", True), ("unmeasured", "was not measured", False)):
+        those = [each for each in expected if each.state == state]
+        for each in those[:NAMED]:
+            name = f"{each.testbed} / {each.sut}" if each.sut in shared else each.sut
+            parts.append(f"{name} {said}" + (f" since {each.since}" if since and each.since else ""))
+        if len(those) > NAMED:
+            plural = {"fails": "fail", "unmeasured": "were not measured"}[state]
+            more = len(those) - NAMED
+            parts.append(f"{more} more {said if more == 1 else plural}")
+    none = sum(each.state == "no_reference" for each in expected)
+    if none:
+        parts.append(f"{none} {'has' if none == 1 else 'have'} no reference yet")
+    return f"Tonight, {nights.night}: {'; '.join(parts)}."
+
+
+def _names(found: Sequence[Standing]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for each in found:
+        counts[each.sut] = counts.get(each.sut, 0) + 1
+    return counts
+
+
+def listed(words: Sequence[str]) -> str:
+    """Return *words* as a list in a sentence."""
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def by_testbed(found: Sequence[Standing]) -> Iterator[tuple[str, list[Standing]]]:
+    """Yield each testbed with its SUTs, by its name."""
+    for testbed in sorted({each.testbed for each in found}):
+        yield testbed, [each for each in found if each.testbed == testbed]

@@ -1,0 +1,575 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trend pages: every metric of every SUT of a testbed over the nights, with what was found in it.
+
+A testbed has a page with what is wrong tonight, what changed in the context and which nights are missing, and a page
+for each kind with all its figures. What is drawn can be downloaded as data.
+"""
+
+import csv
+import gzip
+import io
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+from functools import cached_property
+from math import isfinite
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibration.judge.causes import context_changes
+from calibration.judge.drift import Analysis, Change
+from calibration.judge.verdicts import ContextChange, NightVerdict
+from calibration.measurements import registry
+from calibration.report import filters
+from calibration.report.comparison import FAMILY, family
+from calibration.report.drawings import FOLDER
+from calibration.report.environment import environment, tidy
+from calibration.report.page import page_order
+from calibration.report.tonight import Finding, Nights, Standing, describe, findings, listed, signed, sized, summary
+from calibration.report.trend_figure import Found, Numbers, Panel, trend
+from calibration.results.history import NightRun
+
+SHOWN: Final = 365
+"""So many days up to tonight are drawn; pages and data grow no further."""
+
+FIGURES: Final = 12
+"""So many figures of what is wrong tonight stand on a testbed's own page, three of each finding at most."""
+
+EACH: Final = 3
+
+LISTED: Final = 40
+"""So many of the newest changes of context, and of the newest nights that are missing, have their rows."""
+
+WORDS: Final = 60
+"""Of texts longer than this only the words that differ are shown."""
+
+COLUMNS: Final = ("testbed", "sut", "metric", "unit", "night", "value", "low", "high")
+"""Columns of the data."""
+
+
+class Group(NamedTuple):
+    """The metrics of one figure: one, or all of a family that differ only in a number."""
+
+    kind: str
+    name: str
+    title: str
+    metrics: tuple[str, ...]
+
+    @property
+    def path(self) -> str:
+        """Where the figure lies, relative to the pages of its testbed."""
+        return f"{FOLDER}/{filters.slug(self.name)}.svg"
+
+
+class Row(NamedTuple):
+    """One SUT in the table below a figure."""
+
+    sut: str
+    tonight: str
+    accepted: str
+    level: str
+    change: str
+    fails: bool
+    verdict: str
+
+
+class Drawn(NamedTuple):
+    """A figure with what stands around it."""
+
+    group: Group
+    alt: str
+    rows: tuple[Row, ...]
+    fails: bool
+
+
+class Changed(NamedTuple):
+    """What changed in the context of some SUTs in one night, by the number that figures mark it with."""
+
+    number: int
+    night: date
+    suts: tuple[str, ...]
+    changes: tuple[ContextChange, ...]
+
+
+class Gap(NamedTuple):
+    """Nights on end on which a SUT has no complete run, and why."""
+
+    sut: str
+    first: date
+    last: date
+    nights: int
+    reason: str
+
+
+PageOf = Callable[[NightRun | None], str | None]
+"""Returns the document with the page of a run; ``None`` where there is none."""
+
+
+def render_trends(nights: Nights, testbed: str, found: Sequence[Standing], page_of: PageOf) -> dict[str, bytes]:
+    """Return the files of *testbed*'s trends by their paths: pages, figures and data.
+
+    *found* are its SUTs as they stand tonight.
+    """
+    return _Testbed(nights, testbed, found, page_of).files()
+
+
+@dataclass(frozen=True)
+class _Testbed:
+    """One testbed while its pages are made."""
+
+    nights: Nights
+    testbed: str
+    found: Sequence[Standing]
+    page_of: PageOf
+
+    @cached_property
+    def start(self) -> int:
+        """The first column that is drawn."""
+        oldest = self.nights.night - timedelta(days=SHOWN - 1)
+        return next(column for column, night in enumerate(self.nights.history.nights) if night >= oldest)
+
+    @cached_property
+    def suts(self) -> tuple[str, ...]:
+        """The SUTs that are drawn: those that were measured in the nights that are shown."""
+        first = self.nights.history.nights[self.start]
+        runs = self.nights.history.runs
+        return tuple(
+            sut for testbed, sut in sorted(runs) if testbed == self.testbed and max(runs[testbed, sut]) >= first
+        )
+
+    @cached_property
+    def wrong(self) -> list[Finding]:
+        """What is wrong tonight, the worst first."""
+        return [each for each in findings(self.nights) if each.testbed == self.testbed]
+
+    @cached_property
+    def groups(self) -> list[Group]:
+        """All figures, by kind as on the page of a run, in its order."""
+        metrics = dict.fromkeys(
+            each.metric for each in self.nights.history.series if each.testbed == self.testbed and each.sut in self.suts
+        )
+        known = {name: place for place, name in enumerate(self.nights.titles)}
+        families: dict[str, list[str]] = {}
+        for metric in sorted(metrics, key=lambda each: (known.get(each, len(known)), each)):
+            families.setdefault(family(metric), []).append(metric)
+        grouped: list[Group] = []
+        for members in families.values():
+            if len(members) > FAMILY:
+                title = _family_title([self.nights.title(each) for each in members])
+                title = f"{title} ({len(members)} figures)"
+                grouped.append(Group(_kind(members[0]), family(members[0]), title, tuple(members)))
+            else:
+                grouped += [self.single(each) for each in members]
+        order = {kind: place for place, kind in enumerate(page_order())}
+        return sorted(grouped, key=lambda each: order.get(each.kind, len(order)))
+
+    def single(self, metric: str) -> Group:
+        """Return the figure of one metric alone."""
+        return Group(_kind(metric), metric, self.nights.title(metric), (metric,))
+
+    @cached_property
+    def changed(self) -> list[Changed]:
+        """What changed in the context in the nights that are shown, the oldest first."""
+        first = self.nights.history.nights[self.start]
+        alike: dict[tuple[date, tuple[tuple[str, str | None, str | None], ...]], list[str]] = {}
+        kept: dict[tuple[date, tuple[tuple[str, str | None, str | None], ...]], tuple[ContextChange, ...]] = {}
+        for sut in self.suts:
+            for changes in _changes_of(self.nights.history.runs[self.testbed, sut].values()):
+                if changes[0].night >= first:
+                    key = changes[0].night, tuple((each.fact, each.before, each.after) for each in changes)
+                    alike.setdefault(key, []).append(sut)
+                    kept[key] = changes
+        ordered = sorted(alike, key=lambda key: (key[0], alike[key]))
+        return [Changed(n, key[0], tuple(alike[key]), kept[key]) for n, key in enumerate(ordered, start=1)]
+
+    @cached_property
+    def marks(self) -> Mapping[str, tuple[tuple[int, int], ...]]:
+        """The marks of what changed in the context by SUT: column that is drawn, and number."""
+        columns = {night: column for column, night in enumerate(self.nights.history.nights[self.start :])}
+        return {
+            sut: tuple((columns[each.night], each.number) for each in self.changed if sut in each.suts)
+            for sut in self.suts
+        }
+
+    # Pages
+
+    def files(self) -> dict[str, bytes]:
+        """Return all files."""
+        files: dict[str, bytes] = {}
+        shown: dict[str, list[Drawn]] = {}
+        for group in self.groups:
+            shown.setdefault(group.kind, []).append(self.keep(files, group))
+        worst = [self.keep(files, group) for group in self.worst()]
+        for kind, those in shown.items():
+            those.sort(key=lambda each: not each.fails)
+            text = self.page("trend_kind", title=_kind_title(kind), figures=those)
+            files[f"{filters.slug(kind)}.rst"] = text.encode()
+        kinds = [
+            (filters.slug(kind), _kind_title(kind), len(those), sum(each.fails for each in those))
+            for kind, those in shown.items()
+        ]
+        rows = [(each, summary(self.nights, each)) for each in self.wrong]
+        waived = [each for each in self.nights.verdicts if each.testbed == self.testbed and each.waiver is not None]
+        files["index.rst"] = self.page("trends", kinds=kinds, wrong=rows, waived=waived, figures=worst).encode()
+        files["figures.csv.gz"] = self.data()
+        files["tonight.json"] = self.said()
+        return files
+
+    def keep(self, files: dict[str, bytes], group: Group) -> Drawn:
+        """Draw a figure among *files*, and return it with what stands around it."""
+        drawn, svg = self.figure(group)
+        if files.setdefault(group.path, svg.encode()) != svg.encode():
+            raise ValueError(f"expected one figure named {group.path}, found two")
+        return drawn
+
+    def page(self, template: str, **names: object) -> str:
+        """Return the text of one page."""
+        first = self.nights.history.nights[self.start]
+        text = (
+            environment()
+            .get_template(f"site/{template}.rst.j2")
+            .render(
+                testbed=self.testbed,
+                found=self.found,
+                page_of=self.page_of,
+                first=first,
+                night=self.nights.night,
+                titles=self.nights.title,
+                changed=list(reversed(self.changed))[:LISTED],
+                more_changed=max(0, len(self.changed) - LISTED),
+                gaps=self.gaps[:LISTED],
+                more_gaps=max(0, len(self.gaps) - LISTED),
+                difference=difference,
+                listed=listed,
+                **names,
+            )
+        )
+        return tidy(text)
+
+    def worst(self) -> list[Group]:
+        """Return the figures that show what is wrong tonight."""
+        metrics: dict[str, None] = {}
+        for each in self.wrong:
+            drawable = [metric for metric in each.metrics if (self.testbed, each.sut, metric) in self.nights.rows]
+            metrics.update(dict.fromkeys(drawable[:EACH]))
+        return [self.single(metric) for metric in list(metrics)[:FIGURES]]
+
+    # Figures
+
+    def figure(self, group: Group) -> tuple[Drawn, str]:
+        """Draw a figure, and return it with what stands around it."""
+        members = {sut: self.members(sut, group) for sut in self.suts}
+        members = {sut: rows for sut, rows in members.items() if rows}
+        series = self.nights.history.series[next(iter(members.values()))[0]]
+        largest = max((self.largest(row) for rows in members.values() for row in rows), default=0.0)
+        scale, unit = _unit(series.unit, largest)
+        panels, table = [], []
+        for sut, rows in members.items():
+            single = len(rows) == 1 and len(group.metrics) == 1
+            panel, row = self.one(sut, rows[0], scale) if single else self.many(sut, rows, scale)
+            panels.append(panel)
+            table.append(row)
+        failing = [row for row in table if row.fails]
+        said = "; ".join(f"{row.sut}: {row.verdict}" for row in failing) or "nothing fails tonight"
+        columns = self.nights.history.nights[self.start :]
+        alt = (
+            f"{group.title} of the SUTs of {self.testbed} on {len(columns)} nights from {columns[0]} to {columns[-1]}: "
+            f"{said}."
+        )
+        svg = trend(columns, panels, unit, title=f"{group.title}, {self.testbed}", description=alt)
+        return Drawn(group, alt, tuple(table), bool(failing)), svg
+
+    def members(self, sut: str, group: Group) -> list[int]:
+        """Return the series of *group* that *sut* has in the nights that are shown."""
+        rows = self.nights.rows
+        return [rows[key] for metric in group.metrics if (key := (self.testbed, sut, metric)) in rows]
+
+    def largest(self, row: int) -> float:
+        """Return the median of the sizes of a series' figures, by which its unit is chosen."""
+        known = self.nights.history.values[row, self.start :]
+        known = known[np.isfinite(known)]
+        return float(np.median(np.abs(known))) if len(known) else 0.0
+
+    def one(self, sut: str, row: int, scale: float) -> tuple[Panel, Row]:
+        """Return panel and row of one figure of a SUT."""
+        history, analysis = self.nights.history, self.nights.analyses[row]
+        series = history.series[row]
+        verdicts = self.nights.of_metric.get((self.testbed, sut, series.metric), ())
+        bound = next((each.bound for each in verdicts if each.check == "limits"), None)
+        fails, said = self.verdict(sut, verdicts)
+        value, low, high = (float(each[row, -1]) for each in (history.values, history.low, history.high))
+        known = bool(np.isfinite(value))
+        interval = filters.measured_interval((low, high), series.unit) if np.isfinite(low) else ""
+        tonight = filters.measured(value, series.unit) if known else "no figure"
+        columns = slice(self.start, None)
+        flips = analysis.flips
+        panel = Panel(
+            label=sut,
+            state=f"{tonight if known else 'no figure tonight'}, {said}",
+            failing=fails,
+            values=history.values[row, columns] * scale,
+            low=history.low[row, columns] * scale,
+            high=history.high[row, columns] * scale,
+            band=None if bound is None else (_times(bound[0], scale), _times(bound[1], scale)),
+            levels=tuple(self.levels(analysis, history.values[row], scale)),
+            changes=tuple(
+                Found(each.night - self.start, _label(each)) for each in analysis.changes if each.night >= self.start
+            ),
+            flips=None
+            if flips is None
+            else (max(0, flips.night - self.start), flips.lower * scale, flips.upper * scale),
+            context=self.marks[sut],
+        )
+        return panel, Row(
+            sut=sut,
+            tonight=f"{tonight} ({interval})" if interval else tonight,
+            accepted=_bounds(bound, series.unit),
+            level=_level(analysis, series.unit, history.nights),
+            change=_newest(analysis, history.nights),
+            fails=fails,
+            verdict=said,
+        )
+
+    def many(self, sut: str, rows: Sequence[int], scale: float) -> tuple[Panel, Row]:
+        """Return panel and row of a family of figures of a SUT: from its best to its worst, and the worst as a line."""
+        history = self.nights.history
+        values = history.values[rows, self.start :]
+        lower = history.series[rows[0]].better == "lower"
+        some: NDArray[np.bool_] = np.any(np.isfinite(values), axis=0)
+        low, high = np.full(len(some), np.nan), np.full(len(some), np.nan)
+        low[some], high[some] = np.nanmin(values[:, some], axis=0), np.nanmax(values[:, some], axis=0)
+        unit = history.series[rows[0]].unit
+        metrics = {history.series[row].metric for row in rows}
+        failing = [
+            each for finding in self.wrong if finding.sut == sut for each in finding.verdicts if each.metric in metrics
+        ]
+        tonight = "no figure"
+        if some[-1]:
+            worst = rows[int((np.nanargmax if lower else np.nanargmin)(values[:, -1]))]
+            name = self.nights.title(history.series[worst].metric)
+            ends = filters.measured_interval((float(low[-1]), float(high[-1])), unit)
+            tonight = f"{ends}; the worst: {name}"
+        verdicts = [each for each in self.nights.of_sut.get((self.testbed, sut), ()) if each.metric in metrics]
+        said = self.verdict(sut, verdicts)[1]
+        if failing:
+            said = f"{len({each.metric for each in failing})} of {len(rows)} fail"
+        found = [each for each in map(self.nights.change, failing) if each is not None and each.night >= self.start]
+        nights = {each.night: each for each in reversed(found)}
+        panel = Panel(
+            label=sut,
+            state=said,
+            failing=bool(failing),
+            values=(high if lower else low) * scale,
+            low=low * scale,
+            high=high * scale,
+            changes=tuple(Found(night - self.start, _label(change)) for night, change in sorted(nights.items())),
+            context=self.marks[sut],
+        )
+        change = describe(self.nights, failing[0]) if failing else ""
+        return panel, Row(
+            sut=sut, tonight=tonight, accepted="", level="", change=change, fails=bool(failing), verdict=said
+        )
+
+    def verdict(self, sut: str, verdicts: Iterable[NightVerdict]) -> tuple[bool, str]:
+        """Return whether a figure of *sut* fails tonight, and what is said of it."""
+        verdicts = list(verdicts)
+        failing = [each for each in verdicts if each.outcome == "fail"]
+        if failing:
+            since = min((each.since for each in failing if each.since is not None), default=None)
+            return True, "fails" + (f" since {since}" if since is not None else "")
+        if any(each.waiver is not None for each in verdicts):
+            return False, "waived"
+        if self.nights.night not in self.nights.history.runs[self.testbed, sut]:
+            return False, "not measured"
+        limits = [each.outcome for each in verdicts if each.check == "limits"]
+        return False, "as accepted" if limits and set(limits) == {"pass"} else "no reference"
+
+    def levels(self, analysis: Analysis, values: Numbers, scale: float) -> Iterator[tuple[int, int, float]]:
+        """Yield the stretches of one level that are drawn."""
+        known = np.flatnonzero(np.isfinite(values))
+        changes = [each for each in analysis.changes if each.kind == "level"]
+        if not len(known) or not np.isfinite(analysis.level):
+            return
+        firsts = [int(known[0]), *(each.night for each in changes)]
+        lasts = [*(each.night - 1 for each in changes), int(known[-1])]
+        levels = [each.before for each in changes] + [changes[-1].after if changes else analysis.level]
+        for first, last, level in zip(firsts, lasts, levels, strict=True):
+            if last >= max(first, self.start):
+                yield max(first, self.start) - self.start, last - self.start, level * scale
+
+    # Nights that are missing
+
+    @cached_property
+    def gaps(self) -> list[Gap]:
+        """The nights that are shown on which a SUT has no complete run, the newest first."""
+        columns = self.nights.history.nights[self.start :]
+        found: list[Gap] = []
+        for sut in self.suts:
+            runs = self.nights.history.runs[self.testbed, sut]
+            last = None
+            for night in columns:
+                if night < min(runs):
+                    continue
+                reason = _why(runs.get(night))
+                if reason is None:
+                    last = None
+                elif last is not None and last.reason == reason:
+                    last = last._replace(last=night, nights=last.nights + 1)
+                    found[-1] = last
+                else:
+                    last = Gap(sut, night, night, 1, reason)
+                    found.append(last)
+        return sorted(found, key=lambda each: (-each.last.toordinal(), each.sut))
+
+    # Data
+
+    def data(self) -> bytes:
+        """Return every figure that is drawn as compressed CSV, a line each, with five digits."""
+        history = self.nights.history
+        nights = np.array([night.isoformat() for night in history.nights[self.start :]])
+        lines = [",".join(COLUMNS) + "\n"]
+        for row, series in enumerate(history.series):
+            if series.testbed != self.testbed:
+                continue
+            name = io.StringIO()
+            csv.writer(name, lineterminator="").writerow(series[:4])
+            line = name.getvalue().replace("%", "%%") + ",%s,%.5g,%.5g,%.5g\n"
+            figures = (each[row, self.start :] for each in (history.values, history.low, history.high))
+            lines += [line % each for each in zip(nights, *figures, strict=True) if each[1] == each[1]]
+        return gzip.compress("".join(lines).replace(",nan", ",").encode(), compresslevel=4, mtime=0)
+
+    def said(self) -> bytes:
+        """Return tonight's verdicts, every change that was found, and what changed in the context, as JSON."""
+        nights = self.nights
+        rows = [row for row, series in enumerate(nights.history.series) if series.testbed == self.testbed]
+        content = {
+            "night": nights.night.isoformat(),
+            "verdicts": [each.model_dump(mode="json") for each in nights.verdicts if each.testbed == self.testbed],
+            "changes": [
+                {
+                    "sut": nights.history.series[row].sut,
+                    "metric": nights.history.series[row].metric,
+                    "night": nights.history.nights[each.night].isoformat(),
+                    **{name: _known(value) for name, value in each._asdict().items() if name != "night"},
+                }
+                for row in rows
+                for each in nights.analyses[row].changes
+            ],
+            "context_changes": [
+                {"sut": sut, **each.model_dump(mode="json")}
+                for sut in self.suts
+                for changes in _changes_of(nights.history.runs[self.testbed, sut].values())
+                for each in changes
+            ],
+        }
+        return json.dumps(content).encode()
+
+
+def _kind(metric: str) -> str:
+    return metric.partition(".")[0]
+
+
+def _kind_title(kind: str) -> str:
+    found = registry().get(kind)
+    return kind if found is None else found.title
+
+
+def _family_title(titles: Sequence[str]) -> str:
+    """Return what *titles* have in common: a number that differs among them becomes an ellipsis."""
+    parts = [re.split(r"(\d+)", title) for title in titles]
+    if len({len(each) for each in parts}) > 1:
+        return titles[0]
+    return "".join(each[0] if len(set(each)) == 1 else "\N{HORIZONTAL ELLIPSIS}" for each in zip(*parts, strict=True))
+
+
+def _changes_of(runs: Iterable[NightRun]) -> Iterator[tuple[ContextChange, ...]]:
+    """Yield what each of a SUT's *runs* has otherwise than the one before; those that know no facts are passed over."""
+    before = None
+    for run in sorted(runs, key=lambda each: each.night):
+        if not run.facts:
+            continue
+        changes = () if before is None else context_changes(before, run)
+        if changes:
+            yield changes
+        before = run
+
+
+def _why(run: NightRun | None) -> str | None:
+    """Return why a SUT has no complete run of a night; ``None`` where it has."""
+    if run is None:
+        return "no run of it began"
+    if run.status == "complete":
+        return None
+    return f"the run is {run.status.replace('_', ' ')}: {'; '.join(run.reasons[:EACH]) or 'no reason is known'}"
+
+
+def _unit(unit: str, size: float) -> tuple[float, str]:
+    """Return the factor and the unit in which figures of about *size* are drawn."""
+    if unit == "fraction":
+        return 100.0, "%"
+    if unit == "Hz":
+        return 1e-9, "GHz"
+    if unit == "MB/s" and size >= 1000:
+        return 1e-3, "GB/s"
+    for least, factor, shown in ((1e9, 1e-9, "s"), (1e6, 1e-6, "ms"), (filters.LONG_NS, 1e-3, "µs")):
+        if unit == "ns" and size >= least:
+            return factor, shown
+    return 1.0, unit
+
+
+def _known(value: object) -> object:
+    """Return *value* as JSON has it: what is no number is none."""
+    if isinstance(value, tuple):
+        return value if all(map(isfinite, value)) else None
+    return None if isinstance(value, float) and not isfinite(value) else value
+
+
+def _times(value: float | None, scale: float) -> float | None:
+    return None if value is None else value * scale
+
+
+def _bounds(bound: tuple[float | None, float | None] | None, unit: str) -> str:
+    if bound is None or bound == (None, None):
+        return "nothing"
+    low, high = bound
+    if low is None:
+        return f"at most {filters.measured(high, unit)}"
+    return f"at least {filters.measured(low, unit)}" if high is None else filters.measured_interval((low, high), unit)
+
+
+def _level(analysis: Analysis, unit: str, nights: Sequence[date]) -> str:
+    """Return the level now with the spread of its nights, and since when."""
+    if not np.isfinite(analysis.level):
+        return ""
+    text = filters.measured(analysis.level, unit)
+    if np.isfinite(analysis.spread):
+        text += f" ± {filters.percent(analysis.spread)}"
+    return f"{text}, {analysis.count} nights since {nights[analysis.first]}"
+
+
+def _label(change: Change) -> str:
+    return signed(change.size) if change.kind == "level" else f"spread {signed(change.size)}"
+
+
+def _newest(analysis: Analysis, nights: Sequence[date]) -> str:
+    """Return the newest change, or the two levels between which it flips, in words."""
+    if analysis.flips is not None:
+        return f"flips since {nights[analysis.flips.night]}, {filters.percent(analysis.flips.upper_share)} at the upper"
+    if not analysis.changes:
+        return ""
+    newest = analysis.changes[-1]
+    return f"{nights[newest.night]}: {'' if newest.kind == 'level' else 'spread '}{sized(newest)}"
+
+
+def difference(before: str | None, after: str | None) -> str:
+    """Return how a fact changed; of long texts only the words that are in one of them."""
+    old, new = (("not known" if each is None else each) for each in (before, after))
+    if max(len(old), len(new)) <= WORDS:
+        return f"{old} → {new}"
+    gone = [word for word in old.split() if word not in new.split()]
+    come = [word for word in new.split() if word not in old.split()]
+    return " → ".join(" ".join(words) or "nothing" for words in (gone, come))

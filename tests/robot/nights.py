@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nights for the tests of gates: recorded documents on captured machines, and the least change that a gate must see."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from dataclasses import replace as changed
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from report_documents import attempt, index_of, replace, run_document, scaled, store
+
+from calibration.judge.verdicts import Check, NightVerdict
+from calibration.measurements import declaration
+from calibration.measurements.bandwidth_matrix import BandwidthMatrixValues
+from calibration.measurements.jitter import JitterValues
+from calibration.measurements.latency_matrix import LatencyMatrixValues
+from calibration.measurements.max_bandwidth import MaxValues
+from calibration.preflight import Check as Expectation
+from calibration.results.model import RunDocument
+from calibration.statistics import Estimate
+
+NIGHT = date(2026, 1, 2)
+NAMES = ("jitter", "latency_matrix", "bandwidth_matrix", "max_bandwidth", "loaded_latency")
+
+CHECKS: tuple[Check, ...] = ("limits", "drift", "spread", "bimodal", "homogeneity", "missing")
+
+MET = Expectation(
+    name="kernel_release", title="Kernel release", expected="6.1.*", found="6.1.0-1", outcome="met", effect="blocking"
+)
+
+
+def good_document(sut: str = "sut1") -> RunDocument:
+    """Return a run of what was recorded on one node, with a second node that is farther, and an isolated CPU."""
+    document = run_document(names=NAMES, sut=sut, testbed="testbed1").model_copy(
+        update={"attempts": (attempt(checks=(MET,)),), "not_measured": ()}
+    )
+    document = with_cells(document, "latency_matrix", ((1.0, 1.6), (1.6, 1.0)))
+    document = with_cells(document, "bandwidth_matrix", ((1.0, 0.5), (0.5, 1.0)))
+    index = index_of(document, "jitter")
+    values = document.measurements[index].values
+    assert isinstance(values, JitterValues)
+    return replace(document, index, values=values.model_copy(update={"isolated": True}))
+
+
+def with_cells(document: RunDocument, kind: str, factors: Sequence[Sequence[float]]) -> RunDocument:
+    """Return *document* with a matrix of the recorded cell times *factors*."""
+    index = index_of(document, kind)
+    values = document.measurements[index].values
+    assert isinstance(values, LatencyMatrixValues | BandwidthMatrixValues)
+    name = "latency_ns" if isinstance(values, LatencyMatrixValues) else "bandwidth_mb_s"
+    cell: Estimate = getattr(values, name)[0][0]
+    nodes = tuple(range(len(factors)))
+    cells = tuple(tuple(scaled(cell, factor) for factor in row) for row in factors)
+    sizes = {"cpus": nodes, "sizes_bytes": (128 << 20,) * len(nodes)} if name == "latency_ns" else {}
+    update = {"cpu_nodes": nodes, "memory_nodes": nodes, name: cells, **sizes}
+    return replace(document, index, values=values.model_copy(update=update))
+
+
+def with_mix(document: RunDocument, mix: str, factor: float) -> RunDocument:
+    """Return *document* with the bandwidth of *mix* times *factor*."""
+    index = index_of(document, "max_bandwidth")
+    values = document.measurements[index].values
+    assert isinstance(values, MaxValues)
+    recorded = values.mixes[mix]
+    figures = {name: scaled(getattr(recorded, name), factor) for name in ("bandwidth_mb_s", "program_mb_s")}
+    mixes = {**values.mixes, mix: recorded.model_copy(update=figures)}
+    return replace(document, index, values=values.model_copy(update={"mixes": mixes}))
+
+
+def with_point(document: RunDocument, delay: int, *, latency: float = 1.0, bandwidth: float = 1.0) -> RunDocument:
+    """Return *document* with the point of *delay* of the curve under load times these factors."""
+    index = index_of(document, "loaded_latency")
+    values: Any = document.measurements[index].values
+    points = tuple(
+        each.model_copy(
+            update={
+                "latency_ns": scaled(each.latency_ns, latency),
+                "bandwidth_mb_s": scaled(each.bandwidth_mb_s, bandwidth),
+                "probes": tuple(
+                    probe.model_copy(update={"latency_ns": scaled(probe.latency_ns, latency)}) for probe in each.probes
+                ),
+            }
+        )
+        if each.inject_delay == delay
+        else each
+        for each in values.points
+    )
+    return replace(document, index, values=values.model_copy(update={"points": points}))
+
+
+def verdict(check: Check, metric: str, **changes: Any) -> NightVerdict:
+    """Return a verdict that passes; *changes* replaces its fields."""
+    fields: dict[str, Any] = {
+        "testbed": "testbed1",
+        "sut": "sut1",
+        "run_id": "20260102T030405Z-0a1b",
+        "night": NIGHT,
+        "metric": metric,
+        "check": check,
+        "outcome": "pass",
+        "value": 1.0,
+        "unit": "ns",
+        "bound": (0.5, 2.0),
+        "interval": None,
+        "since": None,
+        "context_changes": (),
+        "reason": "as it was",
+        "waiver": None,
+    }
+    return NightVerdict(**{**fields, **changes})
+
+
+def good_verdicts(document: RunDocument) -> list[NightVerdict]:
+    """Return passing verdicts of every check on every figure of *document*."""
+    run = document.run
+    names = [metric.name for each in document.measurements for metric in declaration(each.kind).metrics(each.values)]
+    about = {"testbed": run.testbed, "sut": run.sut, "run_id": run.id}
+    return [verdict(check, name, **about) for name in names for check in CHECKS]
+
+
+def failing(verdicts: Sequence[NightVerdict], check: Check, metric: str, **changes: Any) -> list[NightVerdict]:
+    """Return *verdicts* with that of *check* on *metric* failed."""
+    return [
+        each.model_copy(update={"outcome": "fail", **changes}) if (each.check, each.metric) == (check, metric) else each
+        for each in verdicts
+    ]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A night of one SUT, on disk."""
+
+    document: RunDocument
+    verdicts: Sequence[NightVerdict]
+
+    def write(self, folder: Path) -> tuple[Path, Path]:
+        """Write the store and the file of verdicts; return both."""
+        return write_night(folder, [self])
+
+
+def good_case(sut: str = "sut1") -> Case:
+    """Return a night in which every gate passes."""
+    document = good_document(sut)
+    return Case(document, good_verdicts(document))
+
+
+def measured(change: Callable[[RunDocument], RunDocument]) -> Callable[[], Case]:
+    """Return what makes the good night with its document changed."""
+    return lambda: changed(good_case(), document=change(good_document()))
+
+
+def judged(check: Check, metric: str, **changes: Any) -> Callable[[], Case]:
+    """Return what makes the good night with one verdict failed."""
+
+    def make() -> Case:
+        case = good_case()
+        return changed(case, verdicts=failing(case.verdicts, check, metric, **changes))
+
+    return make
+
+
+def write_night(folder: Path, cases: Sequence[Case]) -> tuple[Path, Path]:
+    """Write the runs and the verdicts of *cases* into *folder*; return the store and the file of verdicts."""
+    results = folder / "results"
+    for each in cases:
+        store(each.document, results)
+    path = folder / "verdicts.json"
+    found = [each.model_dump(mode="json") for case in cases for each in case.verdicts]
+    path.write_text(json.dumps({"night": str(NIGHT), "verdicts": found}), encoding="utf-8")
+    return results, path

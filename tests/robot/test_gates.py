@@ -1,0 +1,479 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every gate has a recorded run that passes it and one that fails it, and it alone; what cannot be told is skipped."""
+
+import json
+import os
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+from dataclasses import replace as changed
+from datetime import date
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from nights import (
+    MET,
+    NIGHT,
+    Case,
+    good_case,
+    good_document,
+    good_verdicts,
+    judged,
+    measured,
+    verdict,
+    with_cells,
+    with_mix,
+    with_point,
+    write_night,
+)
+from report_documents import attempt, flagged, index_of, not_begun_document
+
+from calibration.acceptance.cli import SUITES, VERDICTS, run_gates
+from calibration.cli import calibration
+from calibration.errors import BAD_INPUT, GOOD, VERDICT_FAILED, InputError
+from calibration.judge.verdicts import ContextChange, Waived
+from calibration.results.model import NotMeasured, RunDocument
+from calibration.tuning import Change
+
+ROOT = Path(__file__).resolve().parents[2]
+
+CHANGE = Change(
+    setting="governor",
+    where="cpu0",
+    before="schedutil",
+    wanted="performance",
+    after="performance",
+    restored="performance",
+    restored_by="run",
+)
+
+MICROCODE = ContextChange(fact="microcode", before="0x1", after="0x2", night=date(2025, 12, 30))
+
+LATENCY = "latency_matrix.0.1.latency_ns"
+BANDWIDTH = "bandwidth_matrix.1.0.bandwidth_mb_s"
+JITTER = "jitter.cpu1.gaps.max_ns"
+
+
+def ran(case: Case, folder: Path) -> dict[str, tuple[str, str]]:
+    """Return how each gate ended for the one SUT of *case*, with its message."""
+    results, verdicts = case.write(folder)
+    tested = run_gates(folder / "gate", {"RESULTS": results, "VERDICTS": verdicts})
+    assert {each.sut for each in tested} == {"testbed1 / sut1"}
+    return {each.gate: (each.status, each.message) for each in tested}
+
+
+def not_measured(document: RunDocument, kind: str) -> RunDocument:
+    """Return *document* without what was measured of *kind*: it failed."""
+    index = index_of(document, kind)
+    lost = NotMeasured(kind=kind, what=document.measurements[index].title, reason="it crashed", cause="failed")
+    kept = document.measurements[:index] + document.measurements[index + 1 :]
+    run = document.run.model_copy(update={"status": "incomplete"})
+    return document.model_copy(update={"run": run, "measurements": kept, "not_measured": (lost,)})
+
+
+def promised(document: RunDocument) -> RunDocument:
+    check = MET.model_copy(update={"found": "5.4.0-1", "outcome": "not_met", "effect": "flag"})
+    return document.model_copy(update={"attempts": (attempt(checks=(check,)),)})
+
+
+def left(document: RunDocument) -> RunDocument:
+    return document.model_copy(update={"attempts": (attempt(checks=(MET,), changes=(CHANGE,)),)})
+
+
+def invalid(document: RunDocument) -> RunDocument:
+    return flagged(document, index_of(document, "max_bandwidth"), "PLACEMENT_WRONG", "a page lay on node 1")
+
+
+FAILING: dict[str, tuple[Callable[[], Case], dict[str, str]]] = {
+    "the kernel is not the promised one": (
+        measured(promised),
+        {"The SUT Is What The Inventory Promises": "Kernel release: expected 6.1.*, found 5.4.0-1"},
+    ),
+    "a governor was not put back": (
+        measured(left),
+        {"The SUT Was Left As It Was Found": "governor of cpu0: expected schedutil as before the run"},
+    ),
+    "a planned measurement crashed": (
+        measured(lambda document: not_measured(document, "loaded_latency")),
+        {"Everything Planned Was Measured And Is Valid": "Loaded latency: not measured: it crashed"},
+    ),
+    "a figure is invalid": (
+        measured(invalid),
+        {"Everything Planned Was Measured And Is Valid": "Maximum bandwidth: invalid: a page lay on node 1"},
+    ),
+    "an earlier figure is missing": (
+        judged("missing", LATENCY, reason="expected a valid figure of this night, found none"),
+        {"Nothing That Was There Before Is Missing": f"{LATENCY}: expected a valid figure of this night, found none"},
+    ),
+    "an isolated core is disturbed": (
+        judged("limits", JITTER, reason="expected at most 2 us, found 9 us"),
+        {
+            "Jitter Of Isolated Cores Is Within Limits": f"{JITTER}: expected at most 2 us, found 9 us",
+            "Every Figure Is Within Limits": f"{JITTER}: expected at most 2 us, found 9 us",
+        },
+    ),
+    "an entry of the latency matrix": (
+        judged("limits", LATENCY, reason="expected 80 to 90 ns, found 99 ns"),
+        {
+            "Each Entry Of The Latency Matrix Is Within Limits": f"{LATENCY}: expected 80 to 90 ns, found 99 ns",
+            "Every Figure Is Within Limits": f"{LATENCY}: expected 80 to 90 ns, found 99 ns",
+        },
+    ),
+    "an entry of the bandwidth matrix": (
+        judged("limits", BANDWIDTH, reason="expected 8 MB/s, found 5 MB/s"),
+        {
+            "Each Entry Of The Bandwidth Matrix Is Within Limits": f"{BANDWIDTH}: expected 8 MB/s, found 5 MB/s",
+            "Every Figure Is Within Limits": f"{BANDWIDTH}: expected 8 MB/s, found 5 MB/s",
+        },
+    ),
+    "a figure of no matrix is outside its limits": (
+        judged("limits", "max_bandwidth.reads.bandwidth_mb_s", reason="expected at least 8 MB/s, found 5 MB/s"),
+        {"Every Figure Is Within Limits": "max_bandwidth.reads.bandwidth_mb_s: expected at least 8 MB/s, found 5 MB/s"},
+    ),
+    "remote memory answers sooner": (
+        measured(lambda document: with_cells(document, "latency_matrix", ((1.0, 1.6), (0.6, 1.0)))),
+        {
+            "Own Memory Answers Sooner Than Remote Memory": "CPUs of node 1: memory of node 0 90.8861 ns "
+            "(85.7543 to 95.9537), own memory 151.477 ns (142.924 to 159.923): expected own memory to be better"
+        },
+    ),
+    "remote memory gives more": (
+        measured(lambda document: with_cells(document, "bandwidth_matrix", ((1.0, 1.9), (0.5, 1.0)))),
+        {"Own Memory Gives More Bandwidth Than Remote Memory": "CPUs of node 0: memory of node 1 31561.8 MB/s"},
+    ),
+    "a mix reads more than one with fewer writes": (
+        measured(lambda document: with_mix(document, "2:1", 2.0)),
+        {"Bandwidths Of Mixes Are In Order": "expected 2:1 to read no more than 3:1, found"},
+    ),
+    "a mix writes less than one with fewer writes": (
+        measured(lambda document: with_mix(document, "1:1", 0.3)),
+        {"Bandwidths Of Mixes Are In Order": "expected 1:1 to write no less than"},
+    ),
+    "latency falls under load": (
+        measured(lambda document: with_point(document, 0, latency=0.1)),
+        {"Latency Rises With The Load": "latency of CPU 1: expected at least that of delay 50, 177.79 ns"},
+    ),
+    "bandwidth has a valley": (
+        measured(lambda document: with_point(document, 200, bandwidth=0.1)),
+        {"Latency Rises With The Load": "bandwidth at delay 200: expected no valley, found"},
+    ),
+    "a level has drifted": (
+        judged("drift", LATENCY, reason="level +9 % since 2025-12-30", context_changes=(MICROCODE,)),
+        {"No Level Has Drifted": f"{LATENCY}: level +9 % since 2025-12-30. In the context: microcode: was 0x1, is 0x2"},
+    ),
+    "a figure spreads": (
+        judged("spread", LATENCY, reason="spread of nights +200 %"),
+        {"No Figure Spreads Otherwise Than Before": f"{LATENCY}: spread of nights +200 %"},
+    ),
+    "a figure flips": (
+        judged("bimodal", LATENCY, reason="it flips between 90 ns and 120 ns"),
+        {"No Figure Flips Between Two Levels": f"{LATENCY}: it flips between 90 ns and 120 ns"},
+    ),
+    "a server is not like the others": (
+        judged("homogeneity", LATENCY, reason="8 % above the others", context_changes=(MICROCODE,)),
+        {
+            "The SUT Is Like The Others Of Its Testbed": f"{LATENCY}: 8 % above the others. "
+            "In the context: microcode: others have 0x1, this one 0x2"
+        },
+    ),
+}
+
+
+def test_a_night_that_is_good_passes_every_gate(tmp_path: Path) -> None:
+    ended = ran(good_case(), tmp_path)
+    assert {status for status, _ in ended.values()} == {"PASS"}, ended
+    failed = {gate for _, gates in FAILING.values() for gate in gates}
+    assert failed == set(ended), "each gate has a night in which it fails"
+
+
+@pytest.mark.parametrize("name", FAILING)
+def test_the_gate_for_it_fails_and_no_other(name: str, tmp_path: Path) -> None:
+    make, wanted = FAILING[name]
+    ended = ran(make(), tmp_path)
+    failed = {gate: message for gate, (status, message) in ended.items() if status == "FAIL"}
+    assert set(failed) == set(wanted), failed
+    for gate, message in wanted.items():
+        assert failed[gate].startswith(message)
+
+
+# What cannot be told
+
+
+def skipped(ended: dict[str, tuple[str, str]]) -> dict[str, str]:
+    """Return the gates that were skipped, none having failed."""
+    assert "FAIL" not in {status for status, _ in ended.values()}, ended
+    return {gate: message for gate, (status, message) in ended.items() if status == "SKIP"}
+
+
+def one_node(document: RunDocument) -> RunDocument:
+    return with_cells(with_cells(document, "latency_matrix", ((1.0,),)), "bandwidth_matrix", ((1.0,),))
+
+
+def test_a_sut_with_one_node_is_skipped_where_remote_memory_is_asked_for(tmp_path: Path) -> None:
+    document = one_node(good_document())
+    found = skipped(ran(Case(document, good_verdicts(document)), tmp_path))
+    reason = "the SUT has one node with CPUs and memory: there is no remote memory to compare with"
+    assert found == {
+        "Own Memory Answers Sooner Than Remote Memory": reason,
+        "Own Memory Gives More Bandwidth Than Remote Memory": reason,
+    }
+
+
+def test_memory_that_cannot_be_told_apart_is_no_pass(tmp_path: Path) -> None:
+    alike = with_cells(good_document(), "latency_matrix", ((1.0, 1.02), (1.02, 1.0)))
+    found = skipped(ran(Case(alike, good_verdicts(alike)), tmp_path))
+    assert list(found) == ["Own Memory Answers Sooner Than Remote Memory"]
+    assert "CPUs of node 0: memory of node 1 154.506 ns" in found["Own Memory Answers Sooner Than Remote Memory"]
+    assert found["Own Memory Answers Sooner Than Remote Memory"].endswith("too near each other to tell")
+
+
+def test_a_figure_without_a_reference_is_no_pass(tmp_path: Path) -> None:
+    case = judged("limits", LATENCY, outcome="no_reference", reason="no bounds have been accepted")()
+    found = skipped(ran(case, tmp_path))
+    assert found == dict.fromkeys(
+        ("Each Entry Of The Latency Matrix Is Within Limits", "Every Figure Is Within Limits"),
+        f"{LATENCY}: no bounds have been accepted",
+    )
+
+
+def test_a_figure_that_nobody_judged_is_no_pass(tmp_path: Path) -> None:
+    case = good_case()
+    kept = [each for each in case.verdicts if (each.check, each.metric) != ("limits", JITTER)]
+    found = skipped(ran(changed(case, verdicts=kept), tmp_path))
+    assert found == {"Jitter Of Isolated Cores Is Within Limits": f"{JITTER}: there is no verdict on it"}
+
+
+def test_a_sut_alone_in_its_testbed_is_like_nobody(tmp_path: Path) -> None:
+    case = good_case()
+    kept = [each for each in case.verdicts if each.check != "homogeneity"]
+    found = skipped(ran(changed(case, verdicts=kept), tmp_path))
+    reason = "nothing was judged of sut1 of testbed1 by the check homogeneity"
+    assert found == {"The SUT Is Like The Others Of Its Testbed": reason}
+
+
+def test_a_waived_failure_passes_and_is_told(tmp_path: Path) -> None:
+    waiver = Waived(reason="DIMM ordered", by="lab", until=date(2026, 2, 1))
+    case = judged("limits", LATENCY, outcome="pass", reason="99 ns, waived until 2026-02-01", waiver=waiver)()
+    assert skipped(ran(case, tmp_path)) == {}
+    assert "waived until 2026-02-01" in (tmp_path / "gate" / "output.xml").read_text(encoding="utf-8")
+
+
+def test_a_run_that_did_not_begin_fails_completeness_and_its_context_alone(tmp_path: Path) -> None:
+    document = not_begun_document()
+    document = document.model_copy(
+        update={"run": document.run.model_copy(update={"testbed": "testbed1", "sut": "sut1"})}
+    )
+    lost = verdict("missing", "run", outcome="fail", reason="expected figures of this night, found none")
+    ended = ran(Case(document, [lost]), tmp_path)
+    assert {gate for gate, (status, _) in ended.items() if status == "FAIL"} == {
+        "Everything Planned Was Measured And Is Valid",
+        "Nothing That Was There Before Is Missing",
+        "The SUT Is What The Inventory Promises",
+        "The SUT Was Left As It Was Found",
+    }
+    assert {status for status, _ in ended.values()} == {"FAIL", "SKIP"}
+
+
+def test_a_sut_without_a_run_fails_one_gate(tmp_path: Path) -> None:
+    reason = "expected a run of this night, found none"
+    lost = verdict("missing", "run", run_id=None, outcome="fail", reason=reason)
+    results, verdicts = write_night(tmp_path, [changed(good_case(), verdicts=[lost])])
+    tested = run_gates(tmp_path / "gate", {"RESULTS": results, "VERDICTS": verdicts})
+    (failed,) = (each for each in tested if each.status == "FAIL")
+    assert (failed.gate, failed.message) == ("Nothing That Was There Before Is Missing", f"run: {reason}")
+    assert {each.message for each in tested if each.gate == "Bandwidths Of Mixes Are In Order"} == {
+        f"sut1 of testbed1 has no run on {NIGHT}"
+    }
+
+
+# The command
+
+
+def gate(*options: str | Path) -> tuple[int, str]:
+    """Run ``calibration gate`` as its own process; return its exit code and what it said."""
+    command = [sys.executable, "-m", "calibration.cli", "gate", *map(str, options)]
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env={**os.environ, "COLUMNS": "120"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    return done.returncode, done.stdout
+
+
+def test_a_good_night_is_one_screen_and_exit_code_0(tmp_path: Path) -> None:
+    results, verdicts = write_night(tmp_path, [good_case("sut1"), good_case("sut2")])
+    code, said = gate(results, "--verdicts", verdicts, "--output", tmp_path / "out", "--night", str(NIGHT))
+    assert code == GOOD, said
+    assert said.startswith(f"Night {NIGHT}: 2 SUTs\n")
+    assert "Bandwidths Of Mixes Are In Order                          2       0        0" in said
+    assert len(said.splitlines()) < 25
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert names == {"log.html", "report.html", "output.xml", "xunit.xml", VERDICTS}
+
+
+def test_a_night_with_a_fault_says_who_and_why_and_exits_with_1(tmp_path: Path) -> None:
+    bad = with_cells(good_document("sut2"), "latency_matrix", ((1.0, 1.6), (0.6, 1.0)))
+    results, verdicts = write_night(tmp_path, [good_case("sut1"), changed(good_case("sut2"), document=bad)])
+    code, said = gate(results, "--verdicts", verdicts, "--output", tmp_path / "out")
+    assert code == VERDICT_FAILED, said
+    assert "  testbed1 / sut2: Own Memory Answers Sooner Than Remote Memory\n      CPUs of node 1: memory of" in said
+    root = ET.parse(tmp_path / "out" / "xunit.xml")  # noqa: S314 - the file was written here
+    (failed,) = (each for each in root.iter("testcase") if each.find("failure") is not None)
+    assert failed.get("name") == "testbed1 / sut2: Own Memory Answers Sooner Than Remote Memory"
+    assert failed.get("classname") == "Gates of a night.Local And Remote"
+    code, said = gate(results, "--verdicts", tmp_path / "out" / VERDICTS, "--sut", "sut1", "--output", tmp_path / "two")
+    assert code == GOOD, said
+    assert said.startswith(f"Night {NIGHT}: 1 SUT\n")
+
+
+def test_a_hostile_reason_cannot_touch_the_terminal(tmp_path: Path) -> None:
+    results, verdicts = judged("drift", LATENCY, reason="\x1b[2Jall is well")().write(tmp_path)
+    code, said = gate(results, "--verdicts", verdicts, "--output", tmp_path / "out")
+    assert code == VERDICT_FAILED
+    assert "\x1b" not in said
+    assert r"\x1b[2Jall is well" in said
+
+
+@pytest.mark.parametrize(
+    ("options", "wanted"),
+    [
+        (["--sut", "nobody"], "expected verdicts on SUT nobody tonight, found none"),
+        (["--night", "2026-01-03"], "expected the verdicts of one night at"),
+        (["--known-hosts", "known_hosts"], "--known-hosts needs --live INVENTORY"),
+        (["--gates", "nowhere.robot"], "expected gates at nowhere.robot, found nothing there"),
+    ],
+    ids=["no such SUT", "another night", "no inventory", "no gates"],
+)
+def test_bad_usage_exits_with_2(options: list[str], wanted: str, tmp_path: Path) -> None:
+    results, verdicts = good_case().write(tmp_path)
+    code, said = gate(results, "--verdicts", verdicts, "--output", tmp_path / "out", *options)
+    assert code == BAD_INPUT, said
+    assert wanted in said
+    assert "Traceback" not in said
+
+
+def test_verdicts_of_another_form_are_refused(tmp_path: Path) -> None:
+    results, verdicts = good_case().write(tmp_path)
+    verdicts.write_text(json.dumps({"verdicts": [{"sut": "sut1"}]}), encoding="utf-8")
+    code, said = gate(results, "--verdicts", verdicts, "--output", tmp_path / "out")
+    assert code == BAD_INPUT
+    assert f"expected what calibration judge --json printed at {verdicts}" in said
+
+
+def test_nothing_is_written_among_the_results(tmp_path: Path) -> None:
+    results, verdicts = good_case().write(tmp_path)
+    before = sorted(results.rglob("*"))
+    code, said = gate(results, "--verdicts", verdicts, "--output", results / "testbed1" / "gate")
+    assert code == BAD_INPUT
+    assert "expected a directory outside of the results" in said
+    assert gate(results, "--verdicts", verdicts, "--output", tmp_path / "out")[0] == GOOD
+    assert sorted(results.rglob("*")) == before
+
+
+# Suites of one's own, and Robot Framework's own command
+
+OWN = """*** Settings ***
+Resource    calibration/acceptance/gates.resource
+
+*** Test Cases ***
+The SUT Was Measured With The Nightly Profile
+    Given the run of SUT ${SUT} in testbed ${TESTBED}
+    Then Should Be Equal    ${RUN.run.profile}    nightly
+"""
+
+
+def test_a_gate_of_ones_own_is_one_for_each_sut(tmp_path: Path) -> None:
+    assert "\n".join(f"   {line}".rstrip() for line in OWN.splitlines()) in (ROOT / "docs/guide/gates.rst").read_text(
+        encoding="utf-8"
+    )
+    (tmp_path / "own.robot").write_text(OWN, encoding="utf-8")
+    results, verdicts = write_night(tmp_path, [good_case("sut1"), good_case("sut2")])
+    code, said = gate(results, "--verdicts", verdicts, "--gates", tmp_path / "own.robot", "--output", tmp_path / "out")
+    assert code == VERDICT_FAILED, said
+    assert (
+        "testbed1 / sut1, testbed1 / sut2: The SUT Was Measured With The Nightly Profile\n      quick != nightly"
+        in said
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("*** Settings ***\nLibrary    no.such.Library\n*** Test Cases ***\nOne\n    Log    1\n", "no.such.Library"),
+        ("*** Test Cases ***\n", "contains no tests"),
+    ],
+    ids=["no such library", "no test"],
+)
+def test_a_suite_that_cannot_be_read_exits_with_2(text: str, wanted: str, tmp_path: Path) -> None:
+    (tmp_path / "own.robot").write_text(text, encoding="utf-8")
+    results, verdicts = good_case().write(tmp_path)
+    code, said = gate(results, "--verdicts", verdicts, "--gates", tmp_path / "own.robot", "--output", tmp_path / "out")
+    assert code == BAD_INPUT, said
+    assert wanted in said
+
+
+def test_gates_that_all_skip_are_an_error(tmp_path: Path) -> None:
+    results, _ = good_case().write(tmp_path)
+    path = tmp_path / "nothing.json"
+    other = verdict("drift", LATENCY, run_id=None, outcome="no_reference").model_dump(mode="json")
+    path.write_text(json.dumps({"verdicts": [other]}), encoding="utf-8")
+    with pytest.raises(InputError, match="expected gates that pass or fail, found 16, all of them skipped"):
+        run_gates(tmp_path / "gate", {"RESULTS": results, "VERDICTS": path})
+
+
+def robot(folder: Path, *options: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "robot", "--outputdir", str(folder), *map(str, options), str(SUITES)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
+
+
+def test_every_suite_passes_a_dry_run(tmp_path: Path) -> None:
+    done = robot(tmp_path, "--dryrun")
+    assert done.returncode == 0, done.stdout
+    assert "17 tests, 17 passed, 0 failed" in done.stdout
+    assert "ERROR" not in done.stderr
+
+
+def test_robot_alone_runs_the_suites_for_each_sut(tmp_path: Path) -> None:
+    results, verdicts = write_night(tmp_path, [good_case("sut1"), good_case("sut2")])
+    options = ("-v", f"RESULTS:{results}", "-v", f"VERDICTS:{verdicts}", "--exclude", "live")
+    done = robot(tmp_path / "out", *options)
+    assert done.returncode == 0, done.stdout
+    assert "32 tests, 32 passed, 0 failed" in done.stdout
+
+
+def test_robot_alone_without_results_passes_nothing(tmp_path: Path) -> None:
+    done = robot(tmp_path)
+    assert done.returncode == 17, done.stdout
+    assert "expected the directory of results in the variable RESULTS, found none" in done.stdout
+
+
+def test_the_suites_are_in_the_package() -> None:
+    import tomllib
+
+    data = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]["package-data"]
+    found = {path for pattern in data["calibration.acceptance"] for path in SUITES.glob(pattern)}
+    assert found == {path for path in SUITES.iterdir() if path.is_file() and path.suffix != ".py"}
+
+
+@pytest.mark.parametrize("name", ["library.CalibrationLibrary", "live.LiveLibrary"])
+def test_every_keyword_says_what_it_does(name: str) -> None:
+    from robot.libdoc import LibraryDocumentation
+
+    library = LibraryDocumentation(f"calibration.acceptance.{name}")
+    assert library.doc
+    assert len(library.inits) == 1
+    assert library.inits[0].doc
+    assert [each.name for each in library.keywords if not each.doc.endswith(".")] == []
+
+
+def test_the_command_is_documented_by_itself() -> None:
+    said = CliRunner().invoke(calibration, ["gate", "--help"])
+    assert said.exit_code == GOOD
+    assert "Hold every SUT of a night against the gates" in said.output
