@@ -90,7 +90,7 @@ def main() -> None:
             for noise in kinds:
                 found, none = (
                     trials(
-                        chance, 500, suts=suts, nights=nights, spread=(0.003, 0.03), noise=noise, tolerance=tolerance
+                        chance, 300, suts=suts, nights=nights, spread=(0.003, 0.03), noise=noise, tolerance=tolerance
                     )
                     for tolerance in (0.02, 0.0)
                 )

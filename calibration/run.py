@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``calibration run``: ``ansible-playbook playbooks/calibrate.yml`` with this project's exit codes.
+"""``calibration run``: ``ansible-playbook`` with this project's exit codes, on calibrate.yml or nightly.yml.
 
 The playbook runs in this very process, so that signals reach Ansible directly and nothing has to be passed on.
 """
@@ -15,7 +15,7 @@ from calibration.errors import BAD_INPUT, ENVIRONMENT, GOOD, INTERRUPTED, VERDIC
 from calibration.places import CACHE, CACHE_VARIABLE
 
 CHECKOUT = Path(__file__).resolve().parent.parent
-PLAYBOOK = CHECKOUT / "playbooks" / "calibrate.yml"
+PLAYBOOKS = CHECKOUT / "playbooks"
 
 ANSIBLE_EXIT_CODES = {0: GOOD, 2: VERDICT_FAILED, 5: BAD_INPUT, 99: INTERRUPTED, 130: INTERRUPTED, 250: ENVIRONMENT}
 """``ansible-playbook``'s exit codes in ours; those left out (errors in the inventory or the playbook) are bad input."""
@@ -74,8 +74,14 @@ def exit_code_of(ansible_code: int, noted: set[int]) -> int:
     metavar="[RUN_ID]",
     help="Go on with this run, or with the newest in which something is missing, instead of beginning one.",
 )
+@click.option(
+    "--nightly",
+    is_flag=True,
+    help="The calibration of a night: with the profile nightly, alone with these results, and then judged and "
+    "published (docs/guide/nightly.rst).",
+)
 @click.argument("ansible_options", nargs=-1, type=click.UNPROCESSED)
-def run_command(profile: str | None, resume: str | None, ansible_options: tuple[str, ...]) -> None:
+def run_command(profile: str | None, resume: str | None, nightly: bool, ansible_options: tuple[str, ...]) -> None:
     """Calibrate the SUTs of an inventory (default: this machine).
 
     ANSIBLE_OPTIONS are those of ansible-playbook, for example: -i lab.yml --limit t3-sut2 --become. The most useful are
@@ -86,12 +92,13 @@ def run_command(profile: str | None, resume: str | None, ansible_options: tuple[
     line, microcode, BIOS, CPUs and nodes, isolation) or the measuring program has other bytes, with the differences.
     For ansible-playbook it is -e calibration_resume=true.
     """
-    if not PLAYBOOK.is_file():
-        raise click.UsageError(f"expected the playbooks of a checkout beside the package, found no {PLAYBOOK}")
+    playbook = PLAYBOOKS / ("nightly.yml" if nightly else "calibrate.yml")
+    if not playbook.is_file():
+        raise click.UsageError(f"expected the playbooks of a checkout beside the package, found no {playbook}")
     os.environ.setdefault("ANSIBLE_CONFIG", str(CHECKOUT / "ansible.cfg"))
     if os.environ.get(CACHE_VARIABLE):
         os.environ.setdefault("ANSIBLE_HOME", str(CACHE / "ansible"))
-    arguments = ["ansible-playbook", str(PLAYBOOK), *ansible_options]
+    arguments = ["ansible-playbook", str(playbook), *ansible_options]
     if profile is not None:
         arguments += ["--extra-vars", f"calibration_profile={profile}"]
     if resume is not None:

@@ -130,7 +130,7 @@ def login_of(hosts: Mapping[str, Any], testbed: str, sut: str) -> Login:
     ((name, variables),) = found
 
     def said(*names: str) -> str | None:
-        value = next((variables[each] for each in names if variables.get(each) not in {None, ""}), None)
+        value = next((variables[each] for each in names if variables.get(each) not in (None, "")), None)
         if value is not None and (not isinstance(value, str | int) or "{{" in str(value)):
             raise InputError(f"expected {names[0]} of {name} to be a plain value, found {value!r}")
         return None if value is None else str(value)
@@ -167,8 +167,7 @@ def connected(login: Login, known_hosts: Path, timeout_s: float) -> Iterator[par
     Raises ``EnvironmentLacksError`` where the SUT does not answer, has another host key than *known_hosts* or none that
     is known, or does not let one in; ``InputError`` where a file is not there.
     """
-    client = paramiko.SSHClient()
-    try:
+    with _key(login.key_file) as key, paramiko.SSHClient() as client:
         _load_known(client, known_hosts)
         client.set_missing_host_key_policy(paramiko.RejectPolicy())
         try:
@@ -176,8 +175,8 @@ def connected(login: Login, known_hosts: Path, timeout_s: float) -> Iterator[par
                 login.host,
                 port=login.port,
                 username=login.user,
-                pkey=None if login.key_file is None else _key(login.key_file),
-                allow_agent=login.key_file is None,
+                pkey=key,
+                allow_agent=key is None,
                 look_for_keys=False,
                 timeout=timeout_s,
                 banner_timeout=timeout_s,
@@ -198,8 +197,6 @@ def connected(login: Login, known_hosts: Path, timeout_s: float) -> Iterator[par
                 f"{error or type(error).__name__}"
             ) from error
         yield client
-    finally:
-        client.close()
 
 
 def _load_known(client: paramiko.SSHClient, known_hosts: Path) -> None:
@@ -213,21 +210,34 @@ def _load_known(client: paramiko.SSHClient, known_hosts: Path) -> None:
         raise InputError(f"expected the known hosts at {known_hosts}: {error.strerror}") from error
 
 
-def _key(path: Path) -> paramiko.PKey:
-    """Return the key of the file at *path*; one with a passphrase is taken from the agent, if that has it unlocked."""
+@contextmanager
+def _key(path: Path | None) -> Iterator[paramiko.PKey | None]:
+    """Yield the key of the file at *path*; one with a passphrase is the agent's, if that has it unlocked."""
+    if path is None:
+        yield None
+        return
     try:
-        return paramiko.PKey.from_path(path)
-    except paramiko.PasswordRequiredException as error:
-        public = path.with_name(f"{path.name}.pub")
-        words = public.read_text(encoding="utf-8", errors="replace").split() if public.is_file() else []
-        for key in paramiko.Agent().get_keys():
-            if key.get_base64() in words:
-                return key
-        raise EnvironmentLacksError(
-            f"expected the agent to have the key {path}, which has a passphrase: ssh-add it"
-        ) from error
+        key: paramiko.PKey | None = paramiko.PKey.from_path(path)
+    except (paramiko.PasswordRequiredException, TypeError):  # the latter is what cryptography says of it
+        key = None
     except (OSError, ValueError, paramiko.SSHException, UnknownKeyType) as error:
         raise InputError(f"expected a private key at {path}: {error}") from error
+    if key is not None:
+        yield key
+        return
+    public = path.with_name(f"{path.name}.pub")
+    words = public.read_text(encoding="utf-8", errors="replace").split() if public.is_file() else []
+    agent = paramiko.Agent()
+    try:
+        unlocked = next((each for each in agent.get_keys() if each.get_base64() in words), None)
+        if unlocked is None:
+            raise EnvironmentLacksError(
+                f"expected the agent to have the key {path}, which has a passphrase, by its public half beside it: "
+                "ssh-add it"
+            )
+        yield unlocked
+    finally:
+        agent.close()
 
 
 def _fingerprint(key: paramiko.PKey) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from calibration.errors import InputError
+from calibration.judge.causes import CAUSES, cause_of
 from calibration.measurements.base import Better
 from calibration.model import Model
 from calibration.results import imports
@@ -84,12 +85,27 @@ class Comparison(Model):
     reason: str
 
 
+class Difference(Model):
+    """A fact that two machines have otherwise: ``moves`` of the figures that differ can be moved by it, and why."""
+
+    fact: str
+    first: str
+    second: str
+    moves: int
+    reason: str | None
+
+
 class Compared(Model):
-    """Two documents beside each other: what differs in their contexts, and every figure that either has."""
+    """Two documents beside each other: what differs in their contexts, and every figure that either has.
+
+    ``facts`` are those of ``context`` one by one, those that can move most of what differs first; empty where a
+    document has no facts because it was imported.
+    """
 
     first: str
     second: str
     context: tuple[str, ...]
+    facts: tuple[Difference, ...]
     figures: tuple[Comparison, ...]
 
 
@@ -100,12 +116,32 @@ def tolerance_of(metric: str) -> Tolerance:
 
 def compare(first: RunDocument, second: RunDocument) -> Compared:
     """Return *first* and *second* compared, figure by figure, in the order of the first."""
+    figures = tuple(compare_figures(figured(first), figured(second)))
+    differing = [each.name for each in figures if each.outcome == "differs"]
     return Compared(
         first=name_of(first),
         second=name_of(second),
         context=tuple(context_differences(first, second)),
-        figures=tuple(compare_figures(figured(first), figured(second))),
+        facts=tuple(_facts(first, second, differing)),
+        figures=figures,
     )
+
+
+def _facts(first: RunDocument, second: RunDocument, differing: Sequence[str]) -> list[Difference]:
+    """Return the facts that both documents know and have otherwise, and how many of *differing* each can move.
+
+    Those that can move most come first, of these the nearest cause.
+    """
+    found: list[tuple[int, Difference]] = []
+    for fact, text in first.facts.items():
+        other = second.facts.get(fact)
+        if other is None or other == text:
+            continue
+        causes = [cause for cause in (cause_of(fact, metric) for metric in differing) if cause is not None]
+        nearest = min((CAUSES.index(cause) for cause in causes), default=len(CAUSES))
+        reason = CAUSES[nearest].reason if causes else None
+        found.append((nearest, Difference(fact=fact, first=text, second=other, moves=len(causes), reason=reason)))
+    return [each for _, each in sorted(found, key=lambda ranked: (-ranked[1].moves, ranked[0]))]
 
 
 def name_of(document: RunDocument) -> str:

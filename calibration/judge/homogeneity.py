@@ -50,8 +50,9 @@ SETTLED_NIGHTS: Final = 10
 """Fewer may be alike by chance, or be a stretch because they are: a SUT's nights are then taken to differ by no less
 than those of the other SUTs, and than the figure's own interval allows."""
 
-INTERVAL_DF: Final = 8.0
-"""Degrees of freedom of a spread that is taken from one figure's own interval, which rests on nine placements or so."""
+STAND_IN_DF: Final = 8.0
+"""Degrees of freedom of what stands in for the spread of few nights: fewer than ten nights have, and about those of an
+interval that rests on nine placements."""
 
 LEAST_SPREAD: Final = 1e-6
 """Figures that are the same to the last digit every night are still not known better than their digits."""
@@ -194,16 +195,13 @@ def compare_levels(levels: Levels, tolerance: Floats) -> Compared:
 
 def _nights(levels: Levels) -> tuple[Floats, Floats]:
     """Return the variance of a night of each SUT and metric, and how many degrees of freedom it is known with."""
-    enough = levels.nights >= ENOUGH_NIGHTS
-    known = np.where(enough & np.isfinite(levels.level), levels.night, np.nan)
+    known = np.where((levels.nights >= ENOUGH_NIGHTS) & np.isfinite(levels.level), levels.night, np.nan)
     usual = _median(known)
-    others_df = np.where(np.isfinite(known), levels.nights - 1, 0).sum(axis=0)
     # two to four equal nights are no knowledge of how much nights differ: something else must be known as well
     other = np.fmax(levels.interval, usual)
     stand_in = np.where(np.isfinite(other) & (levels.nights > 1), np.fmax(other, levels.night), other)
-    df = np.where(np.isfinite(usual), np.clip(others_df, 1, INTERVAL_DF), INTERVAL_DF)
     settled = levels.nights >= SETTLED_NIGHTS
-    return np.where(settled, levels.night, stand_in), np.where(enough, levels.nights - 1, df)
+    return np.where(settled, levels.night, stand_in), np.where(settled, levels.nights - 1, STAND_IN_DF)
 
 
 def leave_one_out(values: Floats) -> tuple[Floats, Floats]:

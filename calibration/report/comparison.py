@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Comparisons as text: of two documents, and of all machines on the site."""
 
+import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import date
 from typing import NamedTuple
 
@@ -72,13 +73,107 @@ def _origin(imported: Imported) -> str:
     return f"imported from {imported.source}{title}, measured {when}"
 
 
+class Told(NamedTuple):
+    """Figures of one family with one outcome, in one line: ``first`` and ``second`` are there where it is one figure.
+
+    ``change`` is the second's value relative to the first's, less one, and ``interval`` what its interval allows; of
+    several figures the least and the most of them.
+    """
+
+    title: str
+    figures: int
+    change: tuple[float, float] | None
+    interval: tuple[float, float] | None
+    tolerance: float
+    better: str | None
+    flags: tuple[str, ...]
+    why: str
+    first: Figured | None
+    second: Figured | None
+
+
+TOGETHER = 3
+"""Of more figures than these that were judged alike, and differ only in a number, a comparison tells in one line."""
+
+
 def render_comparison(compared: Compared) -> str:
     """Return *compared* as reStructuredText."""
     by_outcome: dict[str, list[Comparison]] = {}
     for each in compared.figures:
         by_outcome.setdefault(each.outcome, []).append(each)
+    differing = sorted(by_outcome.get("differs", ()), key=_matters, reverse=True)
     template = environment().get_template("comparison.rst.j2")
-    return tidy(template.render(compared=compared, by_outcome=by_outcome, tolerances=(*TOLERANCES, ANY_OTHER)))
+    return tidy(
+        template.render(
+            compared=compared,
+            counts={outcome: len(figures) for outcome, figures in by_outcome.items()},
+            most=differing[0] if differing else None,
+            better={side: sum(each.better == side for each in differing) for side in ("first", "second")},
+            told={
+                outcome: list(
+                    _told(differing, _family)
+                    if outcome == "differs"
+                    else _told(figures, _kind_of, least=TOGETHER if outcome == "undecided" else 0)
+                )
+                for outcome, figures in by_outcome.items()
+            },
+            tolerances=(*TOLERANCES, ANY_OTHER),
+        )
+    )
+
+
+def _matters(each: Comparison) -> float:
+    """Return how many times its tolerance a figure differs by."""
+    return 0.0 if not each.ratio else abs(math.log(each.ratio)) / math.log1p(each.tolerance.fraction)
+
+
+def _numberless(text: str) -> str:
+    return re.sub(r"[-+]?\d+(?:\.\d+)?", "#", text)
+
+
+def _family(each: Comparison) -> tuple[str, str]:
+    """Return what figures have in common that differ only in a number: name, and what was said of them but numbers."""
+    return _numberless(each.name), f"{each.outcome} {each.better} {_numberless(each.reason)}"
+
+
+def _kind_of(each: Comparison) -> tuple[str, str]:
+    """Return what figures of one kind have in common that were judged alike for the same reason, numbers aside."""
+    some = each.first or each.second
+    title = registry()[some.kind].title if some and some.kind in registry() else each.title
+    return title, f"{each.tolerance.fraction} {_numberless(each.reason)}"
+
+
+def _told(
+    figures: Sequence[Comparison], key: Callable[[Comparison], tuple[str, str]], *, least: int = TOGETHER
+) -> Iterator[Told]:
+    """Yield *figures*: one by one, or in one line where more than *least* of them have the *key* in common."""
+    groups: dict[tuple[str, str], list[Comparison]] = {}
+    for each in figures:
+        groups.setdefault(key(each), []).append(each)
+    for (name, _), group in groups.items():
+        if len(group) > least:
+            title = name if key is _kind_of else _numberless(group[0].title)
+            yield _line(title, group, f"such as: {group[0].reason}" if len(group) > 1 else group[0].reason)
+        else:
+            yield from (_line(each.title, [each], each.reason) for each in group)
+
+
+def _line(title: str, group: Sequence[Comparison], why: str) -> Told:
+    changes = [each.ratio - 1 for each in group if each.ratio is not None]
+    bounds = [each.ratio_interval for each in group if each.ratio_interval is not None]
+    sides = [side for each in group for side in (each.first, each.second) if side is not None]
+    return Told(
+        title=title,
+        figures=len(group),
+        change=(min(changes), max(changes)) if changes else None,
+        interval=(min(low for low, _ in bounds) - 1, max(high for _, high in bounds) - 1) if bounds else None,
+        tolerance=group[0].tolerance.fraction,
+        better=group[0].better,
+        flags=tuple(dict.fromkeys(flag for side in sides for flag in side.flags)),
+        why=why,
+        first=group[0].first if len(group) == 1 else None,
+        second=group[0].second if len(group) == 1 else None,
+    )
 
 
 def render_site_comparison(machines: Sequence[Machine]) -> str:

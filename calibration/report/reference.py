@@ -16,6 +16,7 @@ import yaml
 from docutils import nodes
 from pydantic import TypeAdapter
 from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
 from sphinx.util.docutils import SphinxDirective
 from sphinx.util.typing import ExtensionMetadata
 
@@ -268,7 +269,16 @@ class Reference(SphinxDirective):
         return self.parse_text_to_nodes("\n".join(topic()), allow_section_headings=True)
 
 
+def _with_index_entries(
+    _app: Sphinx, env: BuildEnvironment, _added: set[str], _changed: set[str], removed: set[str]
+) -> list[str]:
+    """Return the pages that the search knows by their index entries: a later build forgets those of pages it keeps."""
+    known = env.domaindata["index"].get("entries", {})  # there are none before the first build
+    return [name for name, entries in known.items() if entries and name not in removed]
+
+
 def setup(app: Sphinx) -> ExtensionMetadata:
     """Register the directive with Sphinx."""
     app.add_directive("reference", Reference)
+    app.connect("env-get-outdated", _with_index_entries)
     return {"parallel_read_safe": True}

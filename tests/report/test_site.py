@@ -126,6 +126,18 @@ def test_a_second_build_removes_its_own_old_files_and_nothing_else(tmp_path: Pat
     assert not list(output.rglob(".*.new"))
 
 
+def test_a_second_build_is_the_same_and_the_search_forgets_nothing(tmp_path: Path, docs: Path) -> None:
+    results, output = tmp_path / "results", tmp_path / "html"
+    store(run_document(names=()), results)
+    with (docs / "index.rst").open("a", encoding="utf-8") as page:
+        page.write("\n.. index:: lighthouse\n\nText.\n")
+    build_site(results, docs, output)
+    first = {path: path.read_bytes() for path in output.rglob("*") if path.is_file()}
+    assert b"lighthouse" in first[output / "searchindex.js"]
+    build_site(results, docs, output)
+    assert first == {path: path.read_bytes() for path in output.rglob("*") if path.is_file()}
+
+
 def test_a_page_that_was_rendered_before_is_not_rendered_again(
     tmp_path: Path, docs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

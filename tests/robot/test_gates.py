@@ -1,25 +1,39 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every gate has a recorded run that passes it and one that fails it, and it alone; what cannot be told is skipped."""
 
+import json
+import os
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
 from collections.abc import Callable
+from dataclasses import replace as changed
 from datetime import date
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from nights import (
     MET,
+    NIGHT,
     Case,
     good_case,
+    good_document,
+    good_verdicts,
     judged,
     measured,
+    verdict,
     with_cells,
     with_mix,
     with_point,
+    write_night,
 )
-from report_documents import attempt, flagged, index_of
+from report_documents import attempt, flagged, index_of, not_begun_document
 
-from calibration.acceptance.cli import run_gates
-from calibration.judge.verdicts import ContextChange
+from calibration.acceptance.cli import SUITES, VERDICTS, run_gates
+from calibration.cli import calibration
+from calibration.errors import BAD_INPUT, GOOD, VERDICT_FAILED, InputError
+from calibration.judge.verdicts import ContextChange, Waived
 from calibration.results.model import NotMeasured, RunDocument
 from calibration.tuning import Change
 
@@ -182,3 +196,296 @@ def test_the_gate_for_it_fails_and_no_other(name: str, tmp_path: Path) -> None:
     assert set(failed) == set(wanted), failed
     for gate, message in wanted.items():
         assert failed[gate].startswith(message)
+
+
+# What cannot be told
+
+
+def skipped(ended: dict[str, tuple[str, str]]) -> dict[str, str]:
+    """Return the gates that were skipped, none having failed."""
+    assert "FAIL" not in {status for status, _ in ended.values()}, ended
+    return {gate: message for gate, (status, message) in ended.items() if status == "SKIP"}
+
+
+def one_node(document: RunDocument) -> RunDocument:
+    return with_cells(with_cells(document, "latency_matrix", ((1.0,),)), "bandwidth_matrix", ((1.0,),))
+
+
+def test_a_sut_with_one_node_is_skipped_where_remote_memory_is_asked_for(tmp_path: Path) -> None:
+    document = one_node(good_document())
+    found = skipped(ran(Case(document, good_verdicts(document)), tmp_path))
+    reason = "the SUT has one node with CPUs and memory: there is no remote memory to compare with"
+    assert found == {
+        "Own Memory Answers Sooner Than Remote Memory": reason,
+        "Own Memory Gives More Bandwidth Than Remote Memory": reason,
+    }
+
+
+def test_memory_that_cannot_be_told_apart_is_no_pass(tmp_path: Path) -> None:
+    alike = with_cells(good_document(), "latency_matrix", ((1.0, 1.02), (1.02, 1.0)))
+    found = skipped(ran(Case(alike, good_verdicts(alike)), tmp_path))
+    assert list(found) == ["Own Memory Answers Sooner Than Remote Memory"]
+    assert "CPUs of node 0: memory of node 1 154.506 ns" in found["Own Memory Answers Sooner Than Remote Memory"]
+    assert found["Own Memory Answers Sooner Than Remote Memory"].endswith("too near each other to tell")
+
+
+def test_a_figure_without_a_reference_is_no_pass(tmp_path: Path) -> None:
+    case = judged("limits", LATENCY, outcome="no_reference", reason="no bounds have been accepted")()
+    found = skipped(ran(case, tmp_path))
+    assert found == dict.fromkeys(
+        ("Each Entry Of The Latency Matrix Is Within Limits", "Every Figure Is Within Limits"),
+        f"{LATENCY}: no bounds have been accepted",
+    )
+
+
+def test_a_figure_that_nobody_judged_is_no_pass(tmp_path: Path) -> None:
+    case = good_case()
+    kept = [each for each in case.verdicts if (each.check, each.metric) != ("limits", JITTER)]
+    found = skipped(ran(changed(case, verdicts=kept), tmp_path))
+    assert found == {"Jitter Of Isolated Cores Is Within Limits": f"{JITTER}: there is no verdict on it"}
+
+
+def test_a_sut_alone_in_its_testbed_is_like_nobody(tmp_path: Path) -> None:
+    case = good_case()
+    kept = [each for each in case.verdicts if each.check != "homogeneity"]
+    found = skipped(ran(changed(case, verdicts=kept), tmp_path))
+    reason = "nothing was judged by the check homogeneity"
+    assert found == {"The SUT Is Like The Others Of Its Testbed": reason}
+
+
+def test_a_waived_failure_passes_and_is_told(tmp_path: Path) -> None:
+    waiver = Waived(reason="DIMM ordered", by="lab", until=date(2026, 2, 1))
+    case = judged("limits", LATENCY, outcome="pass", reason="99 ns, waived until 2026-02-01", waiver=waiver)()
+    assert skipped(ran(case, tmp_path)) == {}
+    assert "waived until 2026-02-01" in (tmp_path / "gate" / "output.xml").read_text(encoding="utf-8")
+
+
+def test_a_run_that_did_not_begin_fails_completeness_and_its_context_alone(tmp_path: Path) -> None:
+    document = not_begun_document()
+    document = document.model_copy(
+        update={"run": document.run.model_copy(update={"testbed": "testbed1", "sut": "sut1"})}
+    )
+    lost = verdict("missing", "run", outcome="fail", reason="expected figures of this night, found none")
+    ended = ran(Case(document, [lost]), tmp_path)
+    assert {gate for gate, (status, _) in ended.items() if status == "FAIL"} == {
+        "Everything Planned Was Measured And Is Valid",
+        "Nothing That Was There Before Is Missing",
+        "The SUT Is What The Inventory Promises",
+        "The SUT Was Left As It Was Found",
+    }
+    assert {status for status, _ in ended.values()} == {"FAIL", "SKIP"}
+
+
+def test_a_sut_without_a_run_fails_one_gate(tmp_path: Path) -> None:
+    reason = "expected a run of this night, found none"
+    lost = verdict("missing", "run", run_id=None, outcome="fail", reason=reason)
+    results, verdicts = write_night(tmp_path, [changed(good_case(), verdicts=[lost])])
+    tested = run_gates(tmp_path / "gate", {"RESULTS": results, "VERDICTS": verdicts})
+    (failed,) = (each for each in tested if each.status == "FAIL")
+    assert (failed.gate, failed.message) == ("Nothing That Was There Before Is Missing", f"run: {reason}")
+    assert {each.message for each in tested if each.gate == "Bandwidths Of Mixes Are In Order"} == {
+        f"sut1 of testbed1 has no run on {NIGHT}"
+    }
+
+
+# The command
+
+
+def gate(*options: str | Path) -> tuple[int, str]:
+    """Run ``calibration gate`` as its own process; return its exit code and what it said."""
+    command = [sys.executable, "-m", "calibration.cli", "gate", *map(str, options)]
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env={**os.environ, "COLUMNS": "120"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    return done.returncode, done.stdout
+
+
+def test_a_good_night_is_one_screen_and_exit_code_0(tmp_path: Path) -> None:
+    results, verdicts = write_night(tmp_path, [good_case("sut1"), good_case("sut2")])
+    code, said = gate(results, "--verdicts", verdicts, "--output", tmp_path / "out", "--night", str(NIGHT))
+    assert code == GOOD, said
+    assert said.startswith(f"Night {NIGHT}: 2 SUTs\n")
+    assert "Bandwidths Of Mixes Are In Order                          2       0        0" in said
+    assert len(said.splitlines()) < 25
+    assert f'name="Night">{NIGHT}<' in (tmp_path / "out" / "output.xml").read_text(encoding="utf-8")
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert names == {"log.html", "report.html", "output.xml", "xunit.xml", VERDICTS}
+
+
+def test_a_night_with_a_fault_says_who_and_why_and_exits_with_1(tmp_path: Path) -> None:
+    bad = with_cells(good_document("sut2"), "latency_matrix", ((1.0, 1.6), (0.6, 1.0)))
+    results, verdicts = write_night(tmp_path, [good_case("sut1"), changed(good_case("sut2"), document=bad)])
+    code, said = gate(results, "--verdicts", verdicts, "--output", tmp_path / "out")
+    assert code == VERDICT_FAILED, said
+    assert "  Own Memory Answers Sooner Than Remote Memory: testbed1 / sut2\n      CPUs of node 1: memory of" in said
+    root = ET.parse(tmp_path / "out" / "xunit.xml")  # noqa: S314 - the file was written here
+    (failed,) = (each for each in root.iter("testcase") if each.find("failure") is not None)
+    assert failed.get("name") == "testbed1 / sut2: Own Memory Answers Sooner Than Remote Memory"
+    assert failed.get("classname") == "Gates of a night.Local And Remote"
+    code, said = gate(results, "--verdicts", tmp_path / "out" / VERDICTS, "--sut", "sut1", "--output", tmp_path / "two")
+    assert code == GOOD, said
+    assert said.startswith(f"Night {NIGHT}: 1 SUT\n")
+
+
+def test_a_hostile_reason_cannot_touch_the_terminal(tmp_path: Path) -> None:
+    results, verdicts = judged("drift", LATENCY, reason="\x1b[2Jall is well")().write(tmp_path)
+    code, said = gate(results, "--verdicts", verdicts, "--output", tmp_path / "out")
+    assert code == VERDICT_FAILED
+    assert "\x1b" not in said
+    assert r"\x1b[2Jall is well" in said
+
+
+def test_a_night_is_judged_where_nobody_gave_verdicts(tmp_path: Path) -> None:
+    results, _ = write_night(tmp_path, [good_case("sut1"), good_case("sut2")])
+    code, said = gate(results, "--output", tmp_path / "out")
+    assert code == GOOD, said
+    assert "Own Memory Answers Sooner Than Remote Memory              2       0        0" in said
+    assert "Every Figure Is Within Limits                             0       0        2" in said
+    judged = json.loads((tmp_path / "out" / VERDICTS).read_text(encoding="utf-8"))
+    assert {each["sut"] for each in judged["verdicts"]} == {"sut1", "sut2"}
+    code, said = gate(results, "--output", tmp_path / "out", "--night", "2026-01-03")
+    assert code == BAD_INPUT
+    assert "2026-01-03" in said
+
+
+@pytest.mark.parametrize(
+    ("options", "wanted"),
+    [
+        (["--sut", "nobody"], "expected verdicts on SUT nobody tonight, found none"),
+        (["--night", "2026-01-03"], "expected the verdicts of one night at"),
+        (["--known-hosts", "known_hosts"], "--known-hosts needs --live INVENTORY"),
+        (["--gates", "nowhere.robot"], "expected gates at nowhere.robot, found nothing there"),
+    ],
+    ids=["no such SUT", "another night", "no inventory", "no gates"],
+)
+def test_bad_usage_exits_with_2(options: list[str], wanted: str, tmp_path: Path) -> None:
+    results, verdicts = good_case().write(tmp_path)
+    code, said = gate(results, "--verdicts", verdicts, "--output", tmp_path / "out", *options)
+    assert code == BAD_INPUT, said
+    assert wanted in said
+    assert "Traceback" not in said
+
+
+def test_verdicts_of_another_form_are_refused(tmp_path: Path) -> None:
+    results, verdicts = good_case().write(tmp_path)
+    verdicts.write_text(json.dumps({"verdicts": [{"sut": "sut1"}]}), encoding="utf-8")
+    code, said = gate(results, "--verdicts", verdicts, "--output", tmp_path / "out")
+    assert code == BAD_INPUT
+    assert f"expected what calibration judge --json printed at {verdicts}" in said
+
+
+def test_nothing_is_written_among_the_results(tmp_path: Path) -> None:
+    results, verdicts = good_case().write(tmp_path)
+    before = sorted(results.rglob("*"))
+    code, said = gate(results, "--verdicts", verdicts, "--output", results / "testbed1" / "gate")
+    assert code == BAD_INPUT
+    assert "expected a directory outside of the results" in said
+    assert gate(results, "--verdicts", verdicts, "--output", tmp_path / "out")[0] == GOOD
+    assert sorted(results.rglob("*")) == before
+
+
+# Suites of one's own, and Robot Framework's own command
+
+OWN = """*** Settings ***
+Resource    calibration/acceptance/gates.resource
+
+*** Test Cases ***
+The SUT Was Measured With The Nightly Profile
+    Given the run of SUT ${SUT} in testbed ${TESTBED}
+    Then Should Be Equal    ${RUN.run.profile}    nightly
+"""
+
+
+def test_a_gate_of_ones_own_is_one_for_each_sut(tmp_path: Path) -> None:
+    assert "\n".join(f"   {line}".rstrip() for line in OWN.splitlines()) in (ROOT / "docs/guide/gates.rst").read_text(
+        encoding="utf-8"
+    )
+    (tmp_path / "own.robot").write_text(OWN, encoding="utf-8")
+    results, verdicts = write_night(tmp_path, [good_case("sut1"), good_case("sut2")])
+    code, said = gate(results, "--verdicts", verdicts, "--gates", tmp_path / "own.robot", "--output", tmp_path / "out")
+    assert code == VERDICT_FAILED, said
+    named = "The SUT Was Measured With The Nightly Profile (2): testbed1 / sut1, testbed1 / sut2"
+    assert f"  {named}\n      quick != nightly" in said
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("*** Settings ***\nLibrary    no.such.Library\n*** Test Cases ***\nOne\n    Log    1\n", "no.such.Library"),
+        ("*** Test Cases ***\n", "contains no tests"),
+    ],
+    ids=["no such library", "no test"],
+)
+def test_a_suite_that_cannot_be_read_exits_with_2(text: str, wanted: str, tmp_path: Path) -> None:
+    (tmp_path / "own.robot").write_text(text, encoding="utf-8")
+    results, verdicts = good_case().write(tmp_path)
+    code, said = gate(results, "--verdicts", verdicts, "--gates", tmp_path / "own.robot", "--output", tmp_path / "out")
+    assert code == BAD_INPUT, said
+    assert wanted in said
+
+
+def test_gates_that_all_skip_are_an_error(tmp_path: Path) -> None:
+    results, _ = good_case().write(tmp_path)
+    path = tmp_path / "nothing.json"
+    other = verdict("drift", LATENCY, run_id=None, outcome="no_reference").model_dump(mode="json")
+    path.write_text(json.dumps({"verdicts": [other]}), encoding="utf-8")
+    with pytest.raises(InputError, match="expected gates that pass or fail, found 16, all of them skipped"):
+        run_gates(tmp_path / "gate", {"RESULTS": results, "VERDICTS": path})
+
+
+def robot(folder: Path, *options: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "robot", "--outputdir", str(folder), *map(str, options), str(SUITES)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
+
+
+def test_every_suite_passes_a_dry_run(tmp_path: Path) -> None:
+    done = robot(tmp_path, "--dryrun")
+    assert done.returncode == 0, done.stdout
+    assert "17 tests, 17 passed, 0 failed" in done.stdout
+    assert "ERROR" not in done.stderr
+
+
+def test_robot_alone_runs_the_suites_for_each_sut(tmp_path: Path) -> None:
+    results, verdicts = write_night(tmp_path, [good_case("sut1"), good_case("sut2")])
+    options = ("-v", f"RESULTS:{results}", "-v", f"VERDICTS:{verdicts}", "--exclude", "live")
+    done = robot(tmp_path / "out", *options)
+    assert done.returncode == 0, done.stdout
+    assert "32 tests, 32 passed, 0 failed" in done.stdout
+
+
+def test_robot_alone_without_results_passes_nothing(tmp_path: Path) -> None:
+    done = robot(tmp_path)
+    assert done.returncode == 17, done.stdout
+    assert "expected the directory of results in the variable RESULTS, found none" in done.stdout
+
+
+def test_the_suites_are_in_the_package() -> None:
+    import tomllib
+
+    data = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]["package-data"]
+    found = {path for pattern in data["calibration.acceptance"] for path in SUITES.glob(pattern)}
+    assert found == {path for path in SUITES.iterdir() if path.is_file() and path.suffix != ".py"}
+
+
+@pytest.mark.parametrize("name", ["library.CalibrationLibrary", "live.LiveLibrary"])
+def test_every_keyword_says_what_it_does(name: str) -> None:
+    from robot.libdoc import LibraryDocumentation
+
+    library = LibraryDocumentation(f"calibration.acceptance.{name}")
+    assert library.doc
+    assert len(library.inits) == 1
+    assert library.inits[0].doc
+    assert [each.name for each in library.keywords if not each.doc.endswith(".")] == []
+
+
+def test_the_command_is_documented_by_itself() -> None:
+    said = CliRunner().invoke(calibration, ["gate", "--help"])
+    assert said.exit_code == GOOD
+    assert "Hold every SUT of a night against the gates" in said.output

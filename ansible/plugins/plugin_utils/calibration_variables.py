@@ -70,8 +70,31 @@ def names_of(known, template):
     return tuple(str(template(known[name])) for name in NAMES)
 
 
+def settings_of_host(variables, loader):
+    """Return the *variables* of a host over the defaults of the shared settings, and what works their values out."""
+    options = options_of_roles()["settings"]
+    defaults = {name: option["default"] for name, option in options.items() if "default" in option}
+    trusted = {name: trust_as_template(each) if isinstance(each, str) else each for name, each in defaults.items()}
+    known = {**trusted, **variables}
+    return known, Templar(loader, known).template
+
+
 def names_of_host(variables, loader):
     """Return the names of testbed and SUT of a host by its own *variables*, which lack the defaults of the roles."""
-    options = options_of_roles()["settings"]
-    known = {**{name: trust_as_template(options[name]["default"]) for name in NAMES}, **variables}
-    return names_of(known, Templar(loader, known).template)
+    return names_of(*settings_of_host(variables, loader))
+
+
+def hosts_by_names(task_vars, loader):
+    """Return the play's hosts by the names of testbed and SUT. Raises InputError where two have the same."""
+    found = {}
+    everyone = task_vars["hostvars"]
+    of_all = {"hostvars": everyone, "playbook_dir": task_vars["playbook_dir"]}
+    for host in task_vars["ansible_play_hosts_all"]:
+        names = names_of_host({**of_all, **everyone.raw_get(host)}, loader)
+        if names in found:
+            raise InputError(
+                f"expected SUTs of different names, found {found[names]} and {host}, both with the testbed "
+                f"{names[0]} and the SUT {names[1]}; set calibration_sut for one of them"
+            )
+        found[names] = host
+    return found

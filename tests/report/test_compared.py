@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The text of a comparison: what differs comes first and one by one, what is alike in few lines, and what moves it."""
+
+from collections.abc import Sequence
+
+from calibration.judge.comparison import Compared, _facts, compare, compare_figures
+from calibration.report.comparison import render_comparison
+from calibration.results.model import RunDocument
+from calibration.results.plain import Figured
+from tests.unit.test_comparison import figure
+
+
+def told(first: Sequence[Figured], second: Sequence[Figured]) -> str:
+    figures = tuple(compare_figures(first, second))
+    return render_comparison(Compared(first="one", second="other", context=(), facts=(), figures=figures))
+
+
+def matrix(count: int, values: Sequence[float]) -> list[Figured]:
+    found = [
+        figure(each, (each * 0.999, each * 1.001), name=f"latency_matrix.0.{n}.latency_ns")
+        for n, each in zip(range(count), values, strict=True)
+    ]
+    return [each.model_copy(update={"kind": "latency_matrix"}) for each in found]
+
+
+def test_the_first_sentence_counts_and_names_what_differs_most() -> None:
+    first = [figure(100, (99.9, 100.1), name="idle_latency.latency_ns"), *matrix(2, [100, 100])]
+    second = [figure(101, (100.9, 101.1), name="idle_latency.latency_ns"), *matrix(2, [90, 120])]
+    text = told(first, second)
+    assert "**2 of 3 figures differ**, 1 are the same within their tolerance." in text
+    assert "1 are better in the first and 1 in the second. Most: Idle latency, +20.0 %." in text
+    assert text.index("+20.0 %\n") < text.index("-10.0 %\n") < text.index("Are the same")
+
+
+def test_figures_that_differ_in_a_number_only_are_one_line_with_least_and_most() -> None:
+    text = told(matrix(8, [100] * 8), matrix(8, [110, 111, 112, 113, 114, 115, 116, 90]))
+    assert "(7 figures)\n     - +10.0 to +16.0 %\n     - +9.8 to +16.2 %" in text
+    assert text.count("90.00 ns") == 1
+    few = told(matrix(3, [100] * 3), matrix(3, [110, 111, 112]))
+    assert "figures)" not in few
+    assert "111.0" in few
+
+
+def test_what_is_the_same_is_told_by_kind_and_what_is_missing_too() -> None:
+    text = told(matrix(9, [100] * 9), matrix(8, [100.5] * 8))
+    assert "Latency matrix (8 figures)\n     - +0.5 %\n     - +0.3 to +0.7 %\n     - 3 %" in text
+    assert "1 are in the first only" in text
+    assert text.count("Latency matrix") == 2
+
+
+def test_facts_that_differ_say_how_many_figures_they_can_move_the_nearest_cause_first(document: RunDocument) -> None:
+    own = {"BIOS": "1", "governor": "performance", "DIMMs": "8 x 32 GiB", "kernel": "6.1", "turbo": "on"}
+    other = {"BIOS": "2", "governor": "performance", "DIMMs": "7 x 32 GiB", "SMT": "on", "turbo": "off"}
+    first, second = (document.model_copy(update={"facts": each}) for each in (own, other))
+    found = _facts(first, second, ["idle_latency.latency_ns", "jitter.cpu1.inst_jitter_ns"])
+    assert [(each.fact, each.first, each.second, each.moves) for each in found] == [
+        ("turbo", "on", "off", 2),
+        ("BIOS", "1", "2", 2),
+        ("DIMMs", "8 x 32 GiB", "7 x 32 GiB", 1),
+    ]
+    assert all(each.reason for each in found)
+    assert [(each.moves, each.reason) for each in _facts(first, second, [])] == [(0, None)] * 3
+
+
+def test_two_runs_of_one_machine_have_no_facts_that_differ(document: RunDocument) -> None:
+    compared = compare(document, document)
+    assert compared.facts == ()
+    assert "No difference was found in what is captured" in render_comparison(compared)

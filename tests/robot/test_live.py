@@ -1,0 +1,372 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The gate that logs in, against real sshd processes: who is let in, what is refused, what is compared."""
+
+import os
+import shutil
+import socket
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from nights import good_case, write_night
+from report_documents import run_document
+from robot.api import Failure, SkipExecution
+
+from bench.suts import Servers, Sut, sshd_program, user
+from calibration.acceptance import live
+from calibration.acceptance.cli import run_gates
+from calibration.acceptance.live import FILES, Live, LiveLibrary, Login, connected, login_of, look, still_as_measured
+from calibration.context import load
+from calibration.errors import EnvironmentLacksError, InputError
+from calibration.results.model import CapturedContext, RunDocument
+
+PATIENCE_S = 30.0
+"""What a SUT that answers may take on a busy machine."""
+
+IMPATIENCE_S = 0.5
+"""What one that never answers is given."""
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    try:
+        sshd_program()
+    except EnvironmentLacksError as error:
+        if os.environ.get("CALIBRATION_REQUIRE_SSHD"):
+            raise
+        pytest.skip(str(error))
+    suts = [Sut("sut1", "127.85.1.1", 0.0), Sut("sut2", "127.85.1.2", 0.0)]
+    with Servers(suts, tmp_path_factory.mktemp("suts")) as running:
+        yield running
+
+
+def login(servers: Servers, **changes: Any) -> Login:
+    fields: dict[str, Any] = {
+        "sut": "sut1",
+        "host": servers.suts[0].address,
+        "port": servers.port,
+        "user": user(),
+        "key_file": servers.key,
+    }
+    return Login(**{**fields, **changes})
+
+
+def this_machine(document: RunDocument) -> RunDocument:
+    """Return *document* as if it were of this machine, which all SUTs here are."""
+    captured = CapturedContext(parsed=load(Path("/")), capture="context.tar.gz", capture_sha256="ab" * 32)
+    return document.model_copy(update={"context": captured})
+
+
+# Who is let in
+
+
+def test_a_known_sut_is_what_was_measured(servers: Servers) -> None:
+    now = look(login(servers), servers.known_hosts, PATIENCE_S)
+    assert now.cmdline == Path("/proc/cmdline").read_text(encoding="utf-8").strip()
+    assert now.boot_id == Path(FILES["boot_id"]).read_text(encoding="utf-8").strip()
+    found = still_as_measured(this_machine(run_document(names=())), now)
+    assert found.faults == ()
+    assert any(each.startswith("kernel release: ") for each in found.shown)
+
+
+def test_a_sut_with_the_key_of_another_is_refused(servers: Servers, tmp_path: Path) -> None:
+    other = (servers.folder / "sut2.key.pub").read_text(encoding="ascii").split()[:2]
+    known = tmp_path / "known_hosts"
+    known.write_text(f"[{servers.suts[0].address}]:{servers.port} {' '.join(other)}\n", encoding="ascii")
+    with pytest.raises(EnvironmentLacksError, match=r"expected the host key ssh-ed25519 SHA256:.*, found ssh-ed"):
+        look(login(servers), known, PATIENCE_S)
+
+
+def test_a_sut_that_nobody_knows_is_refused_and_not_learnt(servers: Servers, tmp_path: Path) -> None:
+    known = tmp_path / "known_hosts"
+    known.write_text("", encoding="ascii")
+    with pytest.raises(EnvironmentLacksError, match="not found in known_hosts"):
+        look(login(servers), known, PATIENCE_S)
+    assert known.read_text(encoding="ascii") == ""
+
+
+def test_revoked_keys_are_not_passed_over(servers: Servers, tmp_path: Path) -> None:
+    known = tmp_path / "known_hosts"
+    text = servers.known_hosts.read_text(encoding="ascii")
+    known.write_text(f"{text}@revoked {text}", encoding="ascii")
+    with pytest.raises(InputError, match="expected known hosts without revoked keys"):
+        look(login(servers), known, PATIENCE_S)
+
+
+def test_known_hosts_that_are_not_there_are_an_error(servers: Servers, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"expected the known hosts at .*/none: No such file"):
+        look(login(servers), tmp_path / "none", PATIENCE_S)
+
+
+def test_another_key_is_not_let_in(servers: Servers, tmp_path: Path) -> None:
+    key = make_key(tmp_path / "other")
+    with pytest.raises(EnvironmentLacksError, match=f"expected to be let in by the key {key}"):
+        look(login(servers, key_file=key), servers.known_hosts, PATIENCE_S)
+
+
+def test_keys_of_the_home_directory_are_not_looked_for(
+    servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home" / ".ssh"
+    home.mkdir(parents=True)
+    shutil.copy(servers.key, home / "id_ed25519")
+    monkeypatch.setenv("HOME", str(home.parent))
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    with pytest.raises(EnvironmentLacksError, match="expected"):
+        look(login(servers, key_file=None), servers.known_hosts, PATIENCE_S)
+
+
+def test_a_file_that_is_no_key_is_an_error(servers: Servers, tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("no key\n", encoding="ascii")
+    with pytest.raises(InputError, match=f"expected a private key at {tmp_path}/key"):
+        look(login(servers, key_file=tmp_path / "key"), servers.known_hosts, PATIENCE_S)
+    with pytest.raises(InputError, match=f"expected a private key at {tmp_path}/none"):
+        look(login(servers, key_file=tmp_path / "none"), servers.known_hosts, PATIENCE_S)
+
+
+def make_key(path: Path, passphrase: str = "") -> Path:
+    command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", passphrase, "-C", "test", "-f", str(path)]
+    subprocess.run(command, check=True)
+    return path
+
+
+@contextmanager
+def agent(folder: Path) -> Iterator[Path]:
+    """Run an agent without keys; yield its socket."""
+    path = folder / "agent"
+    with subprocess.Popen(["ssh-agent", "-D", "-a", str(path)], stdout=subprocess.DEVNULL) as process:
+        try:
+            while not path.exists():
+                assert process.poll() is None
+            yield path
+        finally:
+            process.terminate()
+
+
+def test_the_agent_lets_one_in(servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with agent(tmp_path) as path:
+        monkeypatch.setenv("SSH_AUTH_SOCK", str(path))
+        with pytest.raises(EnvironmentLacksError):
+            look(login(servers, key_file=None), servers.known_hosts, PATIENCE_S)
+        subprocess.run(["ssh-add", "-q", str(servers.key)], check=True)
+        assert look(login(servers, key_file=None), servers.known_hosts, PATIENCE_S).release
+
+
+def test_a_key_with_a_passphrase_is_taken_from_the_agent(
+    servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    locked = tmp_path / "locked"
+    shutil.copy(servers.key, locked)
+    shutil.copy(servers.key.with_suffix(".pub"), f"{locked}.pub")
+    command = ["ssh-keygen", "-q", "-p", "-P", "", "-N", "secret", "-f", str(locked)]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    with agent(tmp_path) as path:
+        monkeypatch.setenv("SSH_AUTH_SOCK", str(path))
+        with pytest.raises(EnvironmentLacksError, match=f"expected the agent to have the key {locked}"):
+            look(login(servers, key_file=locked), servers.known_hosts, PATIENCE_S)
+        subprocess.run(["ssh-add", "-q", str(servers.key)], check=True)
+        assert look(login(servers, key_file=locked), servers.known_hosts, PATIENCE_S).release
+
+
+# Waits that end
+
+
+def test_a_server_that_never_answers_is_given_up(servers: Servers) -> None:
+    with socket.create_server(("127.85.1.3", 0)) as silent:
+        where = login(servers, host="127.85.1.3", port=silent.getsockname()[1])
+        with pytest.raises(EnvironmentLacksError, match=r"expected it to answer within 0\.5 s"):
+            look(where, servers.known_hosts, IMPATIENCE_S)
+
+
+def test_a_server_that_stops_after_its_banner_is_given_up(servers: Servers) -> None:
+    with socket.create_server(("127.85.1.3", 0)) as server:
+        held: list[socket.socket] = []
+
+        def greet() -> None:
+            connection, _ = server.accept()
+            connection.sendall(b"SSH-2.0-OpenSSH_9.9\r\n")
+            held.append(connection)
+
+        thread = threading.Thread(target=greet)
+        thread.start()
+        where = login(servers, host="127.85.1.3", port=server.getsockname()[1])
+        with pytest.raises(EnvironmentLacksError, match=r"expected it to answer within 0\.5 s"):
+            look(where, servers.known_hosts, IMPATIENCE_S)
+        thread.join()
+        for each in held:
+            each.close()
+
+
+def test_nobody_listening_is_told(servers: Servers) -> None:
+    with socket.create_server(("127.85.1.3", 0)) as server:
+        port = server.getsockname()[1]
+    with pytest.raises(EnvironmentLacksError, match="Unable to connect to port"):
+        look(login(servers, host="127.85.1.3", port=port), servers.known_hosts, PATIENCE_S)
+
+
+def test_a_command_that_does_not_end_is_given_up(servers: Servers, tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    with connected(login(servers), servers.known_hosts, PATIENCE_S) as client:
+        with pytest.raises(EnvironmentLacksError, match=f"expected {path} of the SUT within 0.5 s"):
+            live.read_file(client, str(path), IMPATIENCE_S)
+        os.close(os.open(path, os.O_RDWR | os.O_NONBLOCK))  # lets what waits there go
+        assert live.read_file(client, "/proc/nothing", PATIENCE_S) is None
+
+
+def test_an_answer_without_end_is_cut_off(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "ANSWER_BYTES", 1000)
+    with (
+        connected(login(servers), servers.known_hosts, PATIENCE_S) as client,
+        pytest.raises(EnvironmentLacksError, match="expected at most 1000 bytes of /dev/zero, found more"),
+    ):
+        live.read_file(client, "/dev/zero", PATIENCE_S)
+
+
+# What is compared
+
+
+def now_of(document: RunDocument) -> Live:
+    assert document.context is not None
+    parsed = document.context.parsed
+    assert parsed.cmdline is not None
+    return Live(
+        release=parsed.capture.kernel_release,
+        version=parsed.capture.kernel_version,
+        cmdline=parsed.cmdline.text.strip(),
+        microcode=parsed.processor.models[0].microcode,
+        boot_id=None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("field", "name"),
+    [
+        ("release", "kernel release"),
+        ("version", "kernel version"),
+        ("cmdline", "kernel command line"),
+        ("microcode", "microcode"),
+    ],
+)
+def test_what_is_another_is_a_fault_and_what_is_not_told_is_no_pass(field: str, name: str) -> None:
+    document = run_document(names=())
+    then = now_of(document)
+    assert still_as_measured(document, then).faults == still_as_measured(document, then).untold == ()
+    (fault,) = still_as_measured(document, replace(then, **{field: "another"})).faults
+    assert fault == f"{name}: expected {getattr(then, field)} as in the run, found another"
+    (untold,) = still_as_measured(document, replace(then, **{field: None})).untold
+    assert untold.endswith("found none told")
+
+
+def test_a_run_without_a_capture_can_be_compared_with_nothing() -> None:
+    document = run_document(names=())
+    found = still_as_measured(document.model_copy(update={"context": None}), now_of(document))
+    assert found.untold == ("the run never captured the SUT",)
+
+
+# The inventory
+
+
+def hosts(**variables: Any) -> dict[str, Any]:
+    return {"sut1": {"ansible_host": "192.0.2.11", **variables}}
+
+
+def test_the_login_is_that_of_the_inventory() -> None:
+    found = login_of(
+        hosts(ansible_port=2222, ansible_user="lab", ansible_ssh_private_key_file="/keys/lab"), "testbed1", "sut1"
+    )
+    assert found == Login(sut="sut1", host="192.0.2.11", port=2222, user="lab", key_file=Path("/keys/lab"))
+    assert login_of(hosts(), "testbed1", "sut1").port == 22
+
+
+def test_a_sut_goes_by_its_own_name() -> None:
+    both = {
+        "one": {"calibration_sut": "sut1", "calibration_testbed": "testbed1", "ansible_host": "192.0.2.11"},
+        "two": {"hostname": "sut1", "calibration_testbed": "testbed2", "ansible_host": "192.0.2.12"},
+    }
+    assert login_of(both, "testbed2", "sut1").host == "192.0.2.12"
+
+
+@pytest.mark.parametrize(
+    ("variables", "wanted"),
+    [
+        ({"ansible_ssh_common_args": "-o ProxyJump=gate"}, "expected no ansible_ssh_common_args for sut1"),
+        ({"ansible_connection": "local"}, "expected sut1 to be reached by ssh, found ansible_connection: local"),
+        ({"ansible_port": "ssh"}, "expected ansible_port of sut1 to be a port, found 'ssh'"),
+        ({"ansible_host": "{{ address }}"}, "expected ansible_host of sut1 to be a plain value"),
+        ({"ansible_user": ["lab"]}, "expected ansible_user of sut1 to be a plain value"),
+        (
+            {"calibration_sut": "another"},
+            "expected one host for SUT sut1 of testbed testbed1 in the",
+        ),
+    ],
+    ids=["options of ssh", "local", "port", "template", "list", "not there"],
+)
+def test_what_the_connection_does_not_know_is_refused(variables: dict[str, Any], wanted: str) -> None:
+    with pytest.raises(InputError, match=wanted.replace("{", r"\{")):
+        login_of(hosts(**variables), "testbed1", "sut1")
+
+
+def test_an_inventory_that_ansible_cannot_read_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"expected an inventory at .*/none, found none"):
+        live.read_inventory(tmp_path / "none")
+    (tmp_path / "hosts.yml").write_text("all: [", encoding="utf-8")
+    with pytest.raises(InputError, match="expected an inventory that Ansible can read at"):
+        live.read_inventory(tmp_path / "hosts.yml")
+
+
+def test_an_inventory_that_does_not_end_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "INVENTORY_S", 0.01)
+    (tmp_path / "hosts.yml").write_text("all: {}\n", encoding="utf-8")
+    with pytest.raises(EnvironmentLacksError, match="expected ansible-inventory to read"):
+        live.read_inventory(tmp_path / "hosts.yml")
+
+
+def inventory(servers: Servers, folder: Path) -> Path:
+    """Write an inventory of the SUTs whose login needs no option of the program ssh."""
+    path = folder / "hosts.yml"
+    path.write_text(yaml.safe_dump(servers.inventory(ansible_ssh_common_args="")), encoding="utf-8")
+    return path
+
+
+# The gate
+
+
+def test_without_an_inventory_the_gate_is_skipped() -> None:
+    with pytest.raises(SkipExecution, match="nobody gave an inventory"):
+        LiveLibrary().look_at_sut("testbed1", "sut1")
+
+
+def test_a_failure_to_log_in_is_one_of_the_gate(servers: Servers, tmp_path: Path) -> None:
+    known = tmp_path / "known_hosts"
+    known.write_text("", encoding="ascii")
+    library = LiveLibrary(inventory(servers, tmp_path), known, PATIENCE_S)
+    with pytest.raises(Failure, match="not found in known_hosts"):
+        library.look_at_sut("testbed1", "sut1")
+
+
+def test_the_gate_passes_one_sut_and_fails_the_one_with_another_kernel(servers: Servers, tmp_path: Path) -> None:
+    same, other = good_case("sut1"), good_case("sut2")
+    document = this_machine(other.document)
+    assert document.context is not None
+    parsed = document.context.parsed
+    capture = parsed.capture.model_copy(update={"kernel_release": "5.4.0-1"})
+    changed = document.context.model_copy(update={"parsed": parsed.model_copy(update={"capture": capture})})
+    cases = [
+        replace(same, document=this_machine(same.document)),
+        replace(other, document=document.model_copy(update={"context": changed})),
+    ]
+    results, verdicts = write_night(tmp_path, cases)
+    variables = {"RESULTS": results, "VERDICTS": verdicts, "LIVE": inventory(servers, tmp_path)}
+    tested = run_gates(tmp_path / "gate", {**variables, "KNOWN_HOSTS": servers.known_hosts})
+    ended = {each.sut: each for each in tested if each.gate == "The SUT Is Still What Was Measured"}
+    assert ended["testbed1 / sut1"].status == "PASS", ended
+    assert ended["testbed1 / sut2"].status == "FAIL"
+    now = Path(FILES["release"]).read_text(encoding="ascii").strip()
+    assert ended["testbed1 / sut2"].message == f"kernel release: expected 5.4.0-1 as in the run, found {now}"

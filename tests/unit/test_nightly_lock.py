@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One nightly calibration at a time for each directory of results."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from calibration.errors import EnvironmentLacksError
+from calibration.nightly.lock import LOCK, hold
+
+CHECKOUT = Path(__file__).parents[2]
+NOW = datetime(2026, 11, 22, 2, 30, 5, tzinfo=UTC)
+
+
+HOLDING = """
+import os, sys
+from datetime import UTC, datetime
+from pathlib import Path
+from calibration.nightly.lock import hold
+held = hold(Path(sys.argv[1]), datetime(2026, 11, 22, 2, 30, 5, tzinfo=UTC))
+if os.fork() == 0:  # as a worker has what its controller had open, and lives on when the controller is killed
+    sys.stdin.read()
+    os._exit(0)
+print(os.getpid(), flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def holding(results: Path) -> Iterator[subprocess.Popen[str]]:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDING, str(results)],
+        cwd=CHECKOUT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().strip() == str(process.pid)
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_a_second_one_is_told_who_holds_the_lock_and_since_when(tmp_path: Path) -> None:
+    with holding(tmp_path / "results") as process, pytest.raises(EnvironmentLacksError) as told:
+        hold(tmp_path / "results", NOW)
+    assert f"process {process.pid}, since 2026-11-22 02:30:05 UTC" in str(told.value)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=lambda each: each.name)
+def test_the_lock_ends_with_its_process_though_a_child_lives_on(tmp_path: Path, number: signal.Signals) -> None:
+    with holding(tmp_path) as process:
+        process.send_signal(number)
+        process.wait()
+        with hold(tmp_path, NOW):
+            assert json.loads((tmp_path / LOCK).read_bytes())["pid"] == os.getpid()
+
+
+def test_the_lock_of_other_results_is_another(tmp_path: Path) -> None:
+    with holding(tmp_path / "one"), hold(tmp_path / "two", NOW) as held:
+        assert not held.closed
+
+
+def test_nonsense_in_the_locks_file_matters_to_nobody(tmp_path: Path) -> None:
+    (tmp_path / LOCK).write_bytes(b"\xff{" * 5000)
+    with hold(tmp_path, NOW):
+        assert json.loads((tmp_path / LOCK).read_bytes())["pid"] == os.getpid()
+
+
+def test_a_lock_whose_holder_has_not_said_who_it_is_holds(tmp_path: Path) -> None:
+    with holding(tmp_path):
+        os.truncate(tmp_path / LOCK, 0)
+        with pytest.raises(EnvironmentLacksError, match="one that has not said yet who it is"):
+            hold(tmp_path, NOW)
+
+
+def test_results_that_cannot_be_locked_are_told(tmp_path: Path) -> None:
+    (tmp_path / "results").write_text("no directory")
+    with pytest.raises(EnvironmentLacksError, match="calibration_results_dir"):
+        hold(tmp_path / "results", NOW)
+
+
+def test_a_link_in_the_place_of_the_lock_is_not_followed(tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("keep")
+    results = tmp_path / "results"
+    results.mkdir()
+    (results / LOCK).symlink_to(precious)
+    with pytest.raises(EnvironmentLacksError, match="cannot be written"):
+        hold(results, NOW)
+    assert precious.read_text() == "keep"

@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ready-made units of docs/guide/units are accepted by what will read them, and say what the guide says of them."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tree_sitter
+import tree_sitter_groovy
+import yaml
+
+from calibration.run import run_command
+
+CHECKOUT = Path(__file__).parents[2]
+UNITS = CHECKOUT / "docs" / "guide" / "units"
+PROGRAM = "/srv/calibration/.venv/bin/calibration"
+
+systemd = pytest.mark.skipif(
+    shutil.which("systemd-analyze") is None and not os.environ.get("CALIBRATION_REQUIRE_SYSTEMD"),
+    reason="expected systemd-analyze, found none. Install Debian's package systemd",
+)
+
+
+def text_of(name: str) -> str:
+    return (UNITS / name).read_text(encoding="utf-8")
+
+
+def run(*command: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "TZ": "UTC"}
+    return subprocess.run(command, cwd=CHECKOUT, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_every_unit_is_one_of_those_that_are_tested_here() -> None:
+    known = {"Jenkinsfile", "calibration.service", "calibration.timer", "github-workflow.yml"}
+    assert {path.name for path in UNITS.iterdir()} == known
+    for name in known:
+        assert "SPDX-License-Identifier: Apache-2.0" in text_of(name).splitlines()[0], name
+
+
+def test_all_of_them_start_the_same_calibration_with_options_that_exist() -> None:
+    options = {each for parameter in run_command.params for each in parameter.opts}
+    commands = {
+        "calibration.service": rf"^ExecStart={PROGRAM} run (.*)$",
+        "github-workflow.yml": r"^ +python3 calibration/bootstrap\.py (.*)$",
+        "Jenkinsfile": r"sh 'python3 calibration/bootstrap\.py (.*)'$",
+    }
+    found = {name: re.findall(pattern, text_of(name), re.MULTILINE) for name, pattern in commands.items()}
+    assert list(found.values()) == [["--nightly -i my-lab"]] * 3
+    assert "--nightly" in options
+
+
+# systemd
+
+
+def verify(folder: Path, **changed: Callable[[str], str]) -> subprocess.CompletedProcess[str]:
+    """Have systemd judge the service and the timer, with a program that is there, after they were *changed*."""
+    for kind in ("service", "timer"):
+        text = text_of(f"calibration.{kind}").replace(PROGRAM, sys.executable)
+        changed_text = changed.get(kind, str)(text)
+        (folder / f"calibration.{kind}").write_text(changed_text, encoding="utf-8")
+    return run(
+        "systemd-analyze", "verify", "--man=no", *(str(folder / f"calibration.{k}") for k in ("service", "timer"))
+    )
+
+
+@systemd
+def test_systemd_takes_the_service_and_its_timer(tmp_path: Path) -> None:
+    done = verify(tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@systemd
+@pytest.mark.parametrize(
+    ("kind", "before", "after"),
+    [
+        ("service", "KillMode=mixed", "KillModus=mixed"),
+        ("service", "KillMode=mixed", "KillMode=politely"),
+        ("service", "TimeoutStartSec=8h", "TimeoutStartSec=a night"),
+        ("service", "RestrictAddressFamilies=AF_UNIX", "RestrictAddressFamilies=AF_ANY"),
+        ("service", "ExecStart=", "ExecStart=bin"),
+        ("timer", "OnCalendar=*-*-* 02:30:00", "OnCalendar=*-*-* 25:30:00"),
+        ("timer", "Persistent=true", "Persistent=perhaps"),
+    ],
+)
+def test_systemd_refuses_a_unit_with_a_fault(tmp_path: Path, kind: str, before: str, after: str) -> None:
+    assert before in text_of(f"calibration.{kind}")
+    done = verify(tmp_path, **{kind: lambda text: text.replace(before, after)})
+    assert done.returncode != 0 or done.stderr, "expected systemd to say what is wrong"
+
+
+@systemd
+def test_the_timer_comes_every_night_at_one_time() -> None:
+    (calendar,) = re.findall(r"^OnCalendar=(.*)$", text_of("calibration.timer"), re.MULTILINE)
+    done = run(
+        "systemd-analyze", "calendar", "--iterations=3", "--base-time=2026-11-22 12:00:00 UTC", f"{calendar} UTC"
+    )
+    assert done.returncode == 0, done.stderr
+    nights = re.findall(r"(?:elapse|Iteration #\d|Iter\. #\d): \w+ (\S+ \S+) UTC", done.stdout)
+    assert nights == ["2026-11-23 02:30:00", "2026-11-24 02:30:00", "2026-11-25 02:30:00"]
+    settings = set(text_of("calibration.timer").splitlines())
+    assert "Persistent=true" in settings
+    assert not any(each.startswith("RandomizedDelaySec") for each in settings)
+
+
+# GitHub
+
+
+def check_workflow(path: Path) -> subprocess.CompletedProcess[str]:
+    command = ("-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows", str(path))
+    return run(sys.executable, *command)
+
+
+def workflow() -> dict[str, Any]:
+    loaded: dict[str, Any] = yaml.safe_load(text_of("github-workflow.yml"))
+    return loaded
+
+
+def test_the_workflow_is_one_by_the_services_own_schema() -> None:
+    done = check_workflow(UNITS / "github-workflow.yml")
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda each: each.pop("on"),
+        lambda each: each["jobs"]["calibrate"].pop("runs-on"),
+        lambda each: each["jobs"]["calibrate"]["steps"].append({"runs": "true"}),
+        lambda each: each["concurrency"].update(cancel="no"),
+    ],
+    ids=["on", "runs-on", "step", "concurrency"],
+)
+def test_a_workflow_with_a_fault_is_refused(tmp_path: Path, spoil: Callable[[dict[str, Any]], object]) -> None:
+    content = workflow()
+    spoil(content)
+    path = tmp_path / "workflow.yml"
+    path.write_text(yaml.safe_dump(content), encoding="utf-8")
+    assert check_workflow(path).returncode == 1
+
+
+def test_the_workflow_is_alone_and_tells_how_the_night_went_in_any_case() -> None:
+    content = workflow()
+    assert content["concurrency"]["cancel-in-progress"] is False
+    job = content["jobs"]["calibrate"]
+    assert "self-hosted" in job["runs-on"]
+    assert job["timeout-minutes"] < 24 * 60
+    _, calibrate, *after = job["steps"]
+    assert "if" not in calibrate
+    assert [each["if"] for each in after] == ["always()"] * len(after)
+
+
+# Jenkins
+
+
+def parse(source: bytes) -> tree_sitter.Node:
+    parser = tree_sitter.Parser(tree_sitter.Language(tree_sitter_groovy.language()))
+    return parser.parse(source).root_node
+
+
+def calls(node: tree_sitter.Node) -> dict[str, tree_sitter.Node]:
+    """Return the calls that stand in a closure, or in the file, by their names."""
+    found = {}
+    for child in node.named_children:
+        call = child.named_child(0) if child.type == "expression_statement" else child
+        if call is not None and call.type in {"method_invocation", "juxt_function_call"}:
+            name = call.child_by_field_name("name")
+            assert name is not None
+            assert name.text is not None
+            found[name.text.decode()] = call
+    return found
+
+
+def inside(call: tree_sitter.Node) -> dict[str, tree_sitter.Node]:
+    body = call.child_by_field_name("body")
+    assert body is not None, call.text
+    return calls(body)
+
+
+def faults(source: bytes) -> list[str]:
+    """Return what is wrong with a declarative pipeline: its Groovy, or a section that is missing or unknown."""
+    root = parse(source)
+    if root.has_error:
+        return ["no Groovy"]
+    if list(calls(root)) != ["pipeline"]:
+        return ["not one pipeline"]
+    sections = inside(calls(root)["pipeline"])
+    known = {"agent", "environment", "options", "parameters", "post", "stages", "tools", "triggers"}
+    found = [f"unknown {name}" for name in sections.keys() - known]
+    found += [f"no {name}" for name in ("agent", "stages") if name not in sections]
+    for name, stage in inside(sections["stages"]).items() if "stages" in sections else ():
+        if name != "stage" or "steps" not in inside(stage):
+            found.append(f"{name} without steps")
+    return found
+
+
+def test_the_pipeline_is_a_declarative_one() -> None:
+    source = text_of("Jenkinsfile").encode()
+    assert faults(source) == []
+    sections = inside(calls(parse(source))["pipeline"])
+    assert {"triggers", "options", "post"} <= set(sections)
+    assert set(inside(sections["triggers"])) == {"cron"}
+    assert {"disableConcurrentBuilds", "timeout"} <= set(inside(sections["options"]))
+    always = inside(sections["post"])["always"]
+    assert set(inside(always)) == {"archiveArtifacts", "junit"}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ("'calibration'", "'calibration", "no Groovy"),
+        ("cron('30 2 * * *')", "cron('30 2 * * *'", "no Groovy"),
+        ("    post {", "    post", "no Groovy"),
+        ("time: 8,", "time: 8,,", "no Groovy"),
+        ("pipeline {", "pipelines {", "not one pipeline"),
+        ("triggers {", "trigger {", "unknown trigger"),
+        ("    stages {", "    parameters {", "no stages"),
+        ("steps {", "step {", "stage without steps"),
+    ],
+)
+def test_a_pipeline_with_a_fault_is_refused(before: str, after: str, said: str) -> None:
+    source = text_of("Jenkinsfile")
+    assert before in source
+    assert said in faults(source.replace(before, after, 1).encode())
