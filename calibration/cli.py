@@ -20,16 +20,19 @@ from calibration import __version__
 from calibration.errors import ENVIRONMENT, EXIT_CODES, INTERRUPTED, VERDICT_FAILED, CalibrationError
 
 COMMANDS = {
+    "accept": "calibration.judge.cli:accept_command",
     "assemble": "calibration.cli:assemble_command",
     "build": "calibration.cli:build_command",
     "compare": "calibration.judge.cli:compare_command",
     "context": "calibration.context.cli:context_command",
     "gate": "calibration.acceptance.cli:gate_command",
     "import": "calibration.formats.cli:import_command",
+    "judge": "calibration.judge.cli:judge_command",
     "plan": "calibration.cli:plan_command",
     "report": "calibration.report.cli:report_command",
     "run": "calibration.run:run_command",
     "schema": "calibration.cli:schema_command",
+    "trend": "calibration.judge.cli:trend_command",
     "validate": "calibration.cli:validate_command",
 }
 """Where each subcommand lives. A command's module is imported when it runs, so that none pays for the others."""

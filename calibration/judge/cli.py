@@ -1,10 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``calibration compare``: what differs between two runs, SUTs or pages, and whether the data supports it."""
+"""Commands that judge: ``compare`` machines, ``judge`` a night, ``accept`` a run, show the ``trend`` of a figure."""
 
 import sys
+from datetime import UTC, date, datetime
 from pathlib import Path
+from typing import Literal
 
 import click
+
+from calibration.errors import VERDICT_FAILED, InputError
+
+RESULTS = click.argument("results", type=click.Path(path_type=Path))
 
 
 @click.command("compare")
@@ -31,3 +37,102 @@ def compare_command(first: Path, second: Path, form: str | None) -> None:
         click.echo(text, nl=False)
     else:
         print_page(Page(text=text, figures={}), sys.stdout)
+
+
+def _night(_context: click.Context, _option: click.Parameter, value: datetime | None) -> date | None:
+    return None if value is None else value.date()
+
+
+@click.command("judge")
+@RESULTS
+@click.option(
+    "--night",
+    type=click.DateTime(["%Y-%m-%d"]),
+    callback=_night,
+    metavar="DATE",
+    help="The night to judge, such as 2026-01-31, as it was known then; by default the newest in RESULTS.",
+)
+@click.option("--sut", metavar="TESTBED/SUT", help="Say everything of this SUT, and nothing of others.")
+@click.option("--all", "everything", is_flag=True, help="Say everything of every SUT that fails.")
+@click.option("--json", "as_json", is_flag=True, help="Print every verdict as JSON, those that pass among them.")
+def judge_command(results: Path, night: date | None, sut: str | None, everything: bool, as_json: bool) -> None:
+    """Judge a night of RESULTS: what is outside its bounds, what changed and since when, what is missing.
+
+    Prints one screen: each SUT that fails with what is worst, what changed on it, and what cannot be judged.
+    """
+    from calibration.judge.night import judge_night, of_sut  # noqa: PLC0415 - a second that --help need not pay
+    from calibration.judge.screen import print_judgement  # noqa: PLC0415 - as above
+
+    judgement = judge_night(results, night)
+    if sut is not None:
+        judgement = of_sut(judgement, sut)
+    if as_json:
+        click.echo(judgement.model_dump_json())
+    else:
+        print_judgement(judgement, sys.stdout, everything=everything or sut is not None)
+    if judgement.failed:
+        sys.exit(VERDICT_FAILED)
+
+
+@click.command("accept")
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True))
+@click.option("--by", required=True, metavar="NAME", help="Who accepts.")
+@click.option("--reason", required=True, metavar="TEXT", help="Why these figures are right.")
+@click.option(
+    "--scope",
+    type=click.Choice(["sut", "testbed", "platform"]),
+    default="sut",
+    show_default=True,
+    help="What the bounds are for: the runs' SUTs, all SUTs of their testbed, or all of their platform.",
+)
+@click.option(
+    "--metric",
+    "metrics",
+    multiple=True,
+    metavar="PATTERN",
+    help="Accept only such figures, as in 'jitter.*'; repeatable.",
+)
+@click.option("--dry-run", is_flag=True, help="Show what would be accepted, and write nothing.")
+def accept_command(
+    *,
+    runs: tuple[Path, ...],
+    by: str,
+    reason: str,
+    scope: Literal["sut", "testbed", "platform"],
+    metrics: tuple[str, ...],
+    dry_run: bool,
+) -> None:
+    """Accept the level of each figure of RUN, a run's directory: later nights are judged by bounds around it.
+
+    The bounds are as wide as the nights of that level were seen to vary (docs/guide/judge.rst). They are kept beside
+    the runs, with who accepted them and why (docs/results/references.rst).
+    """
+    from calibration.judge.accept import propose, results_of  # noqa: PLC0415 - a second that --help need not pay
+    from calibration.judge.references import add_acceptance  # noqa: PLC0415 - as above
+    from calibration.judge.screen import print_proposal  # noqa: PLC0415 - as above
+
+    proposals = propose(runs, scope=scope, by=by, reason=reason, metrics=metrics, now=datetime.now(UTC))
+    for each in proposals:
+        print_proposal(each, sys.stdout)
+    if all(each.acceptance is None for each in proposals):
+        raise InputError("expected a figure that bounds can be made for, found none; the reasons are above")
+    for each in proposals:
+        if each.acceptance is not None:
+            results = results_of(runs)
+            path = each.place.path(results) if dry_run else add_acceptance(results, each.place, each.acceptance)
+            click.echo(f"{'would be written to' if dry_run else 'written to'} {path}")
+
+
+@click.command("trend")
+@RESULTS
+@click.argument("sut", metavar="TESTBED/SUT")
+@click.argument("metric")
+@click.option("--json", "form", flag_value="json", help="Print nights, changes and bounds as JSON.")
+@click.option("--csv", "form", flag_value="csv", help="Print a line for each night.")
+def trend_command(results: Path, sut: str, metric: str, form: str | None) -> None:
+    """Print the nights of METRIC of a SUT in RESULTS: figures, changes, accepted bounds, and why some are missing."""
+    from calibration.judge.trend import read_trend, trend_csv, trend_json, trend_text  # noqa: PLC0415 - as above
+
+    trend = read_trend(results, sut, metric)
+    text = {"json": trend_json, "csv": trend_csv}.get(form or "", trend_text)(trend)
+    click.echo(text, nl=False)

@@ -66,6 +66,18 @@ def judge_night(results: Path, night: date | None = None) -> Judgement:
         return judge_history(history, analyse(history.values), read_references(results), read_waivers(results))
 
 
+def of_sut(judgement: Judgement, sut: str) -> Judgement:
+    """Return what is said of *sut*, a testbed and a SUT with a slash between, alone.
+
+    Raises ``InputError`` where nothing is.
+    """
+    verdicts = tuple(each for each in judgement.verdicts if f"{each.testbed}/{each.sut}" == sut)
+    if not verdicts:
+        known = ", ".join(sorted({f"{each.testbed}/{each.sut}" for each in judgement.verdicts})) or "none"
+        raise InputError(f"expected one of the SUTs of {judgement.night} ({known}), found {sut!r}")
+    return Judgement.model_construct(night=judgement.night, verdicts=verdicts)
+
+
 def check_night(history: History, results: Path, night: date | None) -> None:
     """Raise ``InputError`` unless *history*, read from *results* until *night*, ends with that night."""
     if night is None and not history.nights:
@@ -159,8 +171,9 @@ class _Night:
                 if expected[index]
             ]
             yield from self._run(sut, rows, run)
+            measured = any(row.value is not None for row in rows)
             for row in rows:
-                if run is not None or row.value is not None:
+                if measured:
                     yield self._missing(row, run)
                 if row.value is not None:
                     yield self._limits(row, accepted.bounds.get(row.series.metric))

@@ -25,8 +25,12 @@ OUTSIDE: Final = 1e-4
 """Share of the nights of an unchanged figure that is beyond a bound, on each side. A lab judges thousands of figures
 every night: at one in a thousand it would look after several false alarms each morning."""
 
-ENOUGH_NIGHTS: Final = 5
-"""With fewer of one level Student's quantile makes bounds that nothing is outside of, and another spread stands in."""
+ENOUGH_NIGHTS: Final = 10
+"""Fewer nights of one level are helped out by those of the levels before it: Student's quantile would make bounds of
+them that hardly anything is outside of."""
+
+LEAST_DEGREES: Final = 4
+"""With fewer degrees of freedom bounds are that wide in any case, and what a run says of itself stands in."""
 
 OUTLIER_ERROR: Final = 0.001
 """How often a set of nights without any outlier is said to have one. Each night that is left out wrongly makes bounds
@@ -105,7 +109,7 @@ def level_of(nights: Nights, *, positive: bool) -> Level:
         figures, low, high = (np.log(each) if positive else each for each in (nights.values, nights.low, nights.high))
     first = nights.analysis.first
     (own,) = np.nonzero(np.isfinite(figures[first:]))
-    own += first
+    own = _begun(own + first, nights)
     left_out = own[outliers(figures[own])]
     new = _trailing(own, left_out, figures)
     earlier = _earlier(nights.analysis, first)
@@ -128,6 +132,18 @@ def level_of(nights: Nights, *, positive: bool) -> Level:
         why=why,
         two_sided=within is not None,
     )
+
+
+def _begun(own: NDArray[np.intp], nights: Nights) -> NDArray[np.intp]:
+    """Return the nights *own* without the first of them that are of the level before: dates can be a night off."""
+    change = next(
+        (each for each in nights.analysis.changes if each.kind == "level" and each.night == nights.analysis.first), None
+    )
+    if change is None:
+        return own
+    figures = nights.values[own]
+    (new,) = np.nonzero(np.abs(figures - change.after) <= np.abs(figures - change.before))
+    return own[new[0] :] if len(new) else own
 
 
 def outliers(figures: Floats) -> NDArray[np.intp]:
@@ -192,20 +208,21 @@ def _spread(
     squares, degrees = _squares(figures[used])
     method: Method = "nights"
     why = f"spread of {said}"
-    if count < ENOUGH_NIGHTS:
+    if count < ENOUGH_NIGHTS and earlier:
         for columns in earlier:
             known = columns[np.isfinite(figures[columns])]
             more, of = _squares(np.delete(figures[known], outliers(figures[known])))
             squares, degrees = squares + more, degrees + of
-        method = "other nights"
-        why = f"only {said}: spread of the nights around the levels before it as well"
+        if degrees > max(0, count - 1):
+            method = "other nights"
+            why = f"only {said}: spread of the nights around the levels before it as well"
     spread = sqrt(squares / degrees) if degrees else 0.0
     placements = 0 if nights.placements is None else nights.placements
     error = None
     if within is not None and placements > 1:
         coverage = nights.coverage or USUAL_COVERAGE
         error = within / float(stdtrit(placements - 1, (1 + coverage) / 2))
-    if degrees < ENOUGH_NIGHTS - 1:
+    if degrees < LEAST_DEGREES:
         if error is None:
             raise UnknownSpreadError(
                 f"there are only {said}, and the figure has no interval of its own: nothing says how much it may vary"

@@ -2,6 +2,7 @@
 """Figures in sentences: short, with their unit, and cheap enough for the verdicts of a whole lab."""
 
 from math import isfinite
+from typing import Final
 
 
 def number(value: float) -> str:
@@ -36,3 +37,21 @@ def change(size: float, interval: tuple[float, float] | None) -> str:
     if interval is None or not all(map(isfinite, interval)):
         return text
     return f"{text} ({100 * interval[0]:+.3g} to {100 * interval[1]:+.3g} %)"
+
+
+LONG: Final = 40
+"""A fact longer than this is told by the words that changed."""
+
+
+def changed_fact(before: str | None, after: str | None) -> str:
+    """Return what a fact was and is; of long ones only the words that are not on both sides."""
+    old, new = (("not known" if each is None else each) for each in (before, after))
+    if max(len(old), len(new)) > LONG:
+        one, other = old.split(), new.split()
+        old = " ".join(each for each in one if each not in other) or "nothing"
+        new = " ".join(each for each in other if each not in one) or "nothing"
+    return f"{_cut(old)} -> {_cut(new)}"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= 2 * LONG else f"{text[: 2 * LONG]}..."

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The judgement of a night as the nightly calibration keeps it, and which of its SUTs fail by it.
 
-In one directory lie ``judgement.json``, all verdicts; ``judgement.txt``, the one screen of it; and what Robot Framework
+In one directory lie ``judgement.json``, all verdicts; ``judgement.txt``, that on a screen; and what Robot Framework
 writes of the gates, ``log.html``, ``report.html``, ``output.xml`` and ``xunit.xml``.
 """
 
@@ -13,9 +13,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
+import click
+
 from calibration.acceptance.cli import Tested, print_summary, run_gates
 from calibration.errors import EnvironmentLacksError, InputError
 from calibration.judge.night import Judgement, judge_night
+from calibration.judge.screen import print_judgement
 from calibration.judge.verdicts import NightVerdict
 from calibration.nightly import night_of
 
@@ -36,13 +39,13 @@ def judge(results: Path, run_id: str, output: Path, gates: Iterable[Path] = ()) 
     *output* cannot be written; what was kept before stays then.
     """
     if output.resolve().is_relative_to(results.resolve()):
-        raise InputError(f"expected a directory outside of the results for the judgement, found {output}; set judge_dir")
+        raise InputError(f"expected a directory outside of the results for the judgement, found {output}")
     judgement = judge_night(results, night_of(run_id))
     try:
         output.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(prefix=".judging-", dir=output) as scratch:
             new = Path(scratch)
-            _write(new / JUDGEMENT, judgement.model_dump_json(indent=1))
+            _write(new / JUDGEMENT, judgement.model_dump_json())
             tested = _tested(new, results, judgement, gates)
             _write(new / GATES, json.dumps([each._asdict() for each in tested], indent=1))
             _write(new / SCREEN, screen(tested, judgement, output))
@@ -61,7 +64,8 @@ def judge(results: Path, run_id: str, output: Path, gates: Iterable[Path] = ()) 
 def _tested(folder: Path, results: Path, judgement: Judgement, gates: Iterable[Path]) -> list[Tested]:
     if not judgement.verdicts:  # the first night of a lab, of which no SUT could be measured
         return []
-    return run_gates(folder, {"RESULTS": results, "VERDICTS": folder / JUDGEMENT}, gates)
+    variables = {"RESULTS": results, "VERDICTS": folder / JUDGEMENT}
+    return run_gates(folder, variables, gates, night=judgement.night)
 
 
 def _write(path: Path, text: str) -> None:
@@ -73,12 +77,13 @@ def _same(one: Path, other: Path) -> bool:
 
 
 def screen(tested: list[Tested], judgement: Judgement, output: Path) -> str:
-    """Return how the night went, on one screen."""
-    if not tested:
-        return f"Night {judgement.night}: no SUT has a figure that can be judged"
+    """Return how the night went: the one screen of the judgement, and that of the gates."""
     text = io.StringIO()
-    with contextlib.redirect_stdout(text):
-        print_summary(tested, judgement.night, output)
+    print_judgement(judgement, text, everything=False)
+    if tested:
+        with contextlib.redirect_stdout(text):
+            click.echo()
+            print_summary(tested, judgement.night, output)
     return text.getvalue().strip()
 
 

@@ -25,6 +25,9 @@ from sphinx import addnodes
 
 from calibration.cli import calibration as command_line
 from calibration.errors import BAD_INPUT, ENVIRONMENT, EXIT_CODES, GOOD, INTERRUPTED, VERDICT_FAILED
+from calibration.judge.references import LimitsFile, Method
+from calibration.judge.verdicts import Check, NightVerdict
+from calibration.judge.waivers import FIELDS as WAIVER_FIELDS
 from calibration.measurements import registry
 from calibration.preflight import CHECKS
 from calibration.profiles import load_profile, profile_names
@@ -282,6 +285,18 @@ def test_every_field_of_a_record_is_described() -> None:
     models = (*records, CheckerRun, MlcProgram, MlcRun)
     names = set().union(*(model.model_fields for model in models))
     assert sorted((envelope | names) - described) == []
+
+
+def test_every_field_of_accepted_bounds_and_of_a_waiver_is_described() -> None:
+    described = literals(parsed(DOCS / "results" / "references.rst"))
+    names = set().union(*models_in(LimitsFile, {}).values(), WAIVER_FIELDS)
+    assert len(names) > 20
+    assert sorted(names - described) == []
+
+
+def test_every_field_of_a_verdict_of_a_night_is_described() -> None:
+    described = literals(parsed(DOCS / "guide" / "judge.rst"))
+    assert sorted((set(NightVerdict.model_fields) | set(get_args(Check)) | set(get_args(Method))) - described) == []
 
 
 # Dependencies and the README

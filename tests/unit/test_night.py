@@ -355,7 +355,9 @@ def test_a_sut_without_a_run_fails_since_its_first_night_without() -> None:
 
 def test_a_run_without_any_figure_fails_with_its_reason() -> None:
     not_begun = run(12, "not_begun", ("run: the SUT could not be reached",))
-    verdict = the(judged(history({BANDWIDTH: [*noise(12), None]}, runs={12: not_begun})), "missing", "run")
+    judgement = judged(history({BANDWIDTH: [*noise(12), None]}, runs={12: not_begun}))
+    assert [each.metric for each in judgement.verdicts if each.check == "missing"] == ["run"]
+    verdict = the(judgement, "missing", "run")
     assert (verdict.outcome, verdict.run_id, verdict.since) == ("fail", run_id(12), night_of(12))
     assert "not_begun: run: the SUT could not be reached" in verdict.reason
 

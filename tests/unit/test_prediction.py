@@ -43,7 +43,7 @@ def made(of: Nights) -> tuple[Level, Predicted]:
 @pytest.mark.parametrize("count", [5, 8, 30])
 def test_as_many_of_the_nights_to_come_are_outside_as_is_said(count: int) -> None:
     generator = np.random.default_rng(count)
-    outside, simulations, share = 0, 6000, 0.02
+    outside, simulations, share = 0, 3000, 0.02
     for row in 100 * np.exp(0.03 * generator.standard_normal((simulations, count + 1))):
         level = level_of(nights(row[:-1].tolist()), positive=True)
         found = predict([level], positive=True, outside=share)
@@ -55,7 +55,7 @@ def test_as_many_of_the_nights_to_come_are_outside_as_is_said(count: int) -> Non
 @pytest.mark.parametrize("suts", [3, 10])
 def test_of_any_sut_of_a_kind_at_most_as_many_nights_are_outside_as_is_said(suts: int) -> None:
     generator = np.random.default_rng(suts)
-    outside, simulations, share = 0, 1500, 0.02
+    outside, simulations, share = 0, 800, 0.02
     for _ in range(simulations):
         centres = np.log(100) + 0.02 * generator.standard_normal(suts + 1)
         figures = np.exp(centres[:, None] + 0.01 * generator.standard_normal((suts + 1, 12)))
@@ -114,6 +114,13 @@ def test_few_nights_of_a_new_level_take_their_spread_from_the_levels_before() ->
     assert level.degrees == 20
     assert found.method == "other nights"
     assert found.lower > 80
+
+
+def test_a_night_of_the_old_level_that_is_dated_as_new_does_not_widen_the_bounds() -> None:
+    row = [*noise(20), 100.0, *noise(6, 90.0)]
+    level, found = made(nights(row, (shift(20, 100.0, 90.0),)))
+    assert level.columns == tuple(range(21, 27))
+    assert found.upper < 96
 
 
 def test_a_spread_that_changed_says_nothing_of_the_one_before() -> None:

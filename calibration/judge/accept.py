@@ -1,0 +1,290 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Acceptance of runs: bounds of the figures that a run has, from all nights of the level that it belongs to."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from fnmatch import fnmatchcase
+from math import isfinite
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from calibration.errors import InputError
+from calibration.judge.drift import analyse
+from calibration.judge.prediction import OUTSIDE, Level, Nights, UnknownSpreadError, is_positive, level_of, predict
+from calibration.judge.references import (
+    Acceptance,
+    AcceptedRun,
+    Bounds,
+    Place,
+    RunName,
+    Scope,
+    place_of,
+    read_references,
+)
+from calibration.results.history import History, NightRun, Series
+from calibration.results.index import read_history
+from calibration.results.layout import RUN
+from calibration.results.model import RunDocument
+from calibration.results.plain import Figured, figured
+from calibration.results.store import read_run
+
+
+class Refused(NamedTuple):
+    """A figure that no bounds were made of, and why."""
+
+    sut: str
+    metric: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """What would be accepted for one place: ``before`` are the bounds that count until then; ``notes`` are for people.
+
+    ``acceptance`` is ``None`` where no figure can be accepted.
+    """
+
+    place: Place
+    acceptance: Acceptance | None
+    before: dict[str, Bounds]
+    refused: tuple[Refused, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A run to accept, with the history of its SUT up to it."""
+
+    document: RunDocument
+    night: NightRun
+    history: History
+    rows: tuple[int, ...]
+    column: int
+
+    @property
+    def sut(self) -> str:
+        return f"{self.night.testbed}/{self.night.sut}"
+
+
+def results_of(runs: Sequence[Path]) -> Path:
+    """Return the directory of results that all *runs* are in.
+
+    Raises ``InputError`` where they are in several.
+    """
+    found = {_directory(each).parents[2] for each in runs}
+    if len(found) != 1:
+        raise InputError(f"expected runs of one directory of results, found {', '.join(sorted(map(str, found)))}")
+    return found.pop()
+
+
+def _directory(run: Path) -> Path:
+    directory = (run.parent if run.name == RUN else run).resolve()
+    if not (directory / RUN).is_file() or len(directory.parts) < 4:
+        raise InputError(f"expected the directory of a run with a {RUN} at {run}, found none")
+    return directory
+
+
+def propose(
+    runs: Sequence[Path], *, scope: Scope, by: str, reason: str, metrics: Sequence[str], now: datetime
+) -> list[Proposal]:
+    """Return what *by* would accept for *reason* with *runs*: nothing is written.
+
+    *metrics* are patterns of the names to accept, all where there is none. Raises ``InputError`` for a run that does
+    not stand for its night, two runs of one SUT, a text that is none, and where nothing matches.
+    """
+    for name, text in (("by", by), ("reason", reason)):
+        if not text.strip() or not text.isprintable():
+            raise InputError(f"expected --{name} to be a line of text, found {text!r}")
+    results = results_of(runs)
+    known = list(_read(results, runs))
+    names = [each.sut for each in known]
+    if twice := sorted({each for each in names if names.count(each) > 1}):
+        raise InputError(f"expected one run of each SUT, found several of {', '.join(twice)}")
+    places: dict[Path, tuple[Place, list[_Run]]] = {}
+    for each in known:
+        place = place_of(scope, (each.night.testbed, each.night.sut), each.night.facts)
+        places.setdefault(place.path(results), (place, []))[1].append(each)
+    proposals = [
+        _proposal(results, place, of, by=by.strip(), reason=reason.strip(), metrics=metrics, now=now)
+        for place, of in places.values()
+    ]
+    if all(each.acceptance is None and not each.refused for each in proposals):
+        raise InputError(f"expected figures named {', '.join(metrics) or 'anything'} in the runs, found none")
+    return proposals
+
+
+def _read(results: Path, runs: Sequence[Path]) -> Iterator[_Run]:
+    histories: dict[str, History] = {}
+    for path in runs:
+        directory = _directory(path)
+        document = read_run(directory)
+        testbed, sut, run_id = document.run.testbed, document.run.sut, document.run.id
+        if (testbed, sut, run_id) != directory.parts[-3:]:
+            raise InputError(f"expected at {path} the run its directory is named after, found {testbed}/{sut}/{run_id}")
+        if document.imported is not None:
+            raise InputError(f"expected a run that was measured here at {path}, found figures read from a text")
+        if testbed not in histories:
+            histories[testbed] = read_history(results, testbed=testbed)
+        history = histories[testbed]
+        nights = history.runs.get((testbed, sut), {})
+        found = next((each for each in nights.values() if each.run_id == run_id), None)
+        if found is None:
+            others = [each.run_id for each in nights.values() if each.run_id[:8] == run_id[:8]] or ["another"]
+            raise InputError(f"expected at {path} the run that stands for its night, found that {others[0]} does")
+        yield _Run(
+            document=document,
+            night=found,
+            history=history,
+            rows=tuple(row for row, each in enumerate(history.series) if (each.testbed, each.sut) == (testbed, sut)),
+            column=history.nights.index(found.night),
+        )
+
+
+def _proposal(
+    results: Path, place: Place, runs: Sequence[_Run], *, by: str, reason: str, metrics: Sequence[str], now: datetime
+) -> Proposal:
+    listed: dict[tuple[str, str, str], int] = {}
+    for each in runs:
+        for night in sorted(each.history.runs[each.night.testbed, each.night.sut].values(), key=lambda one: one.night):
+            if night.night <= each.night.night:
+                listed[night.testbed, night.sut, night.run_id] = len(listed)
+    refused: list[Refused] = []
+    figures: dict[str, list[tuple[_Run, Series, Nights]]] = {}
+    for each in runs:
+        for series, nights in _figures(each, metrics, refused):
+            figures.setdefault(series.metric, []).append((each, series, nights))
+    bounds: dict[str, Bounds] = {}
+    for metric in sorted(figures):
+        made = _bounds(figures[metric], listed, refused)
+        if made is not None:
+            bounds[metric] = made
+    used = np.unique(
+        [place for each in bounds.values() for first, last in each.runs for place in range(first, last + 1)]
+    )
+    acceptance = None
+    if bounds:
+        names = list(listed)
+        acceptance = Acceptance(
+            accepted_by=by,
+            accepted_at=now,
+            reason=reason,
+            outside=OUTSIDE,
+            accepted=tuple(
+                AcceptedRun(
+                    testbed=each.night.testbed, sut=each.night.sut, id=each.night.run_id, night=each.night.night
+                )
+                for each in runs
+            ),
+            runs=tuple(
+                RunName(testbed=testbed, sut=sut, id=run_id) for testbed, sut, run_id in (names[each] for each in used)
+            ),
+            bounds={
+                metric: each.model_copy(
+                    update={
+                        "runs": _ranges(
+                            np.searchsorted(used, range(first, last + 1)).tolist() for first, last in each.runs
+                        )
+                    }
+                )
+                for metric, each in bounds.items()
+            },
+        )
+    newest = max(each.night.night for each in runs)
+    return Proposal(
+        place=place,
+        acceptance=acceptance,
+        before=read_references(results).before(place, newest),
+        refused=tuple(refused),
+        notes=tuple(_notes(place, runs)),
+    )
+
+
+def _notes(place: Place, runs: Sequence[_Run]) -> Iterator[str]:
+    for each in runs:
+        if each.document.run.status != "complete":
+            yield f"run {each.night.run_id} of {each.sut} is {each.document.run.status}: only what it has is accepted"
+    if place.scope != "sut" and len(runs) == 1:
+        yield "of one SUT only: how much SUTs differ is not known, and not part of these bounds"
+
+
+def _figures(run: _Run, metrics: Sequence[str], refused: list[Refused]) -> Iterator[tuple[Series, Nights]]:
+    """Yield the figures of *run* that *metrics* ask for, with the nights before; what is invalid is *refused*."""
+    history, end = run.history, run.column + 1
+    by_name: dict[str, Figured] = {}
+    for each in figured(run.document):
+        by_name.setdefault(each.metric.name, each)
+    analyses = analyse(history.values[list(run.rows), :end])
+    for row, analysis in zip(run.rows, analyses, strict=True):
+        series = history.series[row]
+        own = by_name.get(series.metric)
+        if metrics and not any(fnmatchcase(series.metric, pattern) for pattern in metrics):
+            continue
+        if not isfinite(history.values[row, run.column]):
+            if own is not None:
+                reason = f"the figure is invalid ({', '.join(own.flags) or 'no flag says why'})"
+                refused.append(Refused(run.sut, series.metric, reason))
+            continue
+        metric = own.metric if own is not None else None
+        yield (
+            series,
+            Nights(
+                values=history.values[row, :end],
+                low=history.low[row, :end],
+                high=history.high[row, :end],
+                analysis=analysis,
+                coverage=metric.coverage if metric else None,
+                placements=metric.placements if metric else None,
+            ),
+        )
+
+
+def _bounds(
+    figures: Sequence[tuple[_Run, Series, Nights]],
+    listed: dict[tuple[str, str, str], int],
+    refused: list[Refused],
+) -> Bounds | None:
+    series = figures[0][1]
+    positive = is_positive([nights for _, _, nights in figures])
+    levels: list[Level] = []
+    places: list[int] = []
+    for run, own, nights in figures:
+        if own.unit != series.unit:
+            raise InputError(f"expected {own.metric} in {series.unit}, found {own.unit} of {run.sut}")
+        try:
+            level = level_of(nights, positive=positive)
+        except UnknownSpreadError as error:
+            refused.append(Refused(run.sut, own.metric, str(error)))
+            continue
+        levels.append(level)
+        by_night = run.history.runs[run.night.testbed, run.night.sut]
+        names = [by_night[run.history.nights[column]] for column in level.columns]
+        places += [listed[each.testbed, each.sut, each.run_id] for each in names]
+    if not levels:
+        return None
+    found = predict(levels, positive=positive)
+    two_sided = all(each.two_sided for each in levels)
+    return Bounds(
+        value=found.value,
+        lower=found.lower if two_sided or series.better == "higher" else None,
+        upper=found.upper if two_sided or series.better == "lower" else None,
+        unit=series.unit,
+        method=found.method,
+        why=found.why if two_sided else f"{found.why}; bounded on the worse side only, as a run observes it once",
+        spread=found.spread,
+        relative=found.relative,
+        runs=_ranges(places),
+    )
+
+
+def _ranges(places: Iterable[int]) -> tuple[tuple[int, int], ...]:
+    """Return ascending *places* as ranges, first and last."""
+    found: list[tuple[int, int]] = []
+    for each in np.unique(list(places)).tolist():
+        if found and found[-1][1] == each - 1:
+            found[-1] = (found[-1][0], each)
+        else:
+            found.append((each, each))
+    return tuple(found)

@@ -1,0 +1,269 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Judgements and acceptances on a terminal: what is worst first, on one screen whatever the size of the lab."""
+
+import shutil
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import date, timedelta
+from io import TextIOWrapper
+from itertools import islice
+from math import isfinite, sqrt
+from typing import IO, Final, NamedTuple
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from calibration.judge.accept import Proposal
+from calibration.judge.night import Judgement
+from calibration.judge.verdicts import Check, ContextChange, NightVerdict
+from calibration.judge.words import amount, change, changed_fact, share, within
+from calibration.results.history import Sut
+from calibration.text import visible
+
+WIDTH: Final = 110
+"""Columns where nobody says how wide the terminal is."""
+
+LINES: Final = 28
+"""Lines for SUTs that fail: a screen of 40 holds them with what else is said."""
+
+MOST_FINDINGS: Final = 4
+"""Lines for one SUT, however few others fail."""
+
+MOST_NAMES: Final = 3
+"""Waivers, kinds of figures and facts that are named before the rest is counted."""
+
+INDENT: Final = "    "
+
+TELLING: Final[tuple[Check, ...]] = ("drift", "spread", "bimodal", "limits", "homogeneity", "missing")
+"""Checks by how much they say of an event: a change has a date and a size, and shows what else changed."""
+
+SAME_EVENT: Final = timedelta(days=2)
+"""Figures whose changes are dated this near to each other changed at once: dates of weak changes are a night off."""
+
+
+class Finding(NamedTuple):
+    """Failures of one check of a SUT that are since about the same night; ``worst`` stands for them."""
+
+    worst: NightVerdict
+    verdicts: tuple[NightVerdict, ...]
+
+
+def print_judgement(judgement: Judgement, stream: IO[str], *, everything: bool = False) -> None:
+    """Print *judgement* on *stream*: one screen, or with *everything* every failure in full."""
+    console = _console(stream)
+    by_sut: dict[Sut, list[NightVerdict]] = {}
+    for each in judgement.verdicts:
+        by_sut.setdefault((each.testbed, each.sut), []).append(each)
+    failing = {sut: failed for sut, of in by_sut.items() if (failed := [one for one in of if one.outcome == "fail"])}
+    console.print(
+        Text(
+            f"{len(failing)} of {len(by_sut)} SUT{'' if len(by_sut) == 1 else 's'} "
+            f"fail{'s' if len(failing) == 1 and len(by_sut) == 1 else ''} tonight, {judgement.night}",
+            style="bold red" if failing else "bold green",
+        )
+    )
+    console.print()
+    ordered = sorted(failing, key=lambda sut: (-len(failing[sut]), sut))
+    for sut in ordered if everything else ordered[: LINES if len(ordered) <= LINES else LINES - 1]:
+        found = findings(failing[sut])
+        if everything:
+            console.print(Text(visible("/".join(sut)), style="bold"))
+            for each in (one for finding in found for one in finding.verdicts):
+                console.print(Padding(_whole(each), (0, 0, 0, 2)))
+            continue
+        rows = 1 if 2 * len(ordered) > LINES else 2
+        for number, line in enumerate(_lines(found, max(1, min(MOST_FINDINGS, LINES // (rows * len(ordered)))))):
+            name = Text(f"{visible('/'.join(sut))}  ", style="bold") if number == 0 else Text(INDENT)
+            _print_rows(console, name.append_text(line), rows)
+    if not everything and len(ordered) > LINES:
+        console.print(Text(f"and {len(ordered) - LINES + 1} more SUTs"))
+    if failing:
+        console.print()
+    for said in _below(judgement, everything=everything, failing=bool(failing)):
+        console.print(Text(said), no_wrap=not everything, overflow="ellipsis")
+
+
+def _print_rows(console: Console, text: Text, rows: int) -> None:
+    """Print *text* in at most so many *rows*; what is left of it is cut off, and that shows."""
+    width = console.width - len(INDENT)
+    first, *others = text.wrap(console, console.width)
+    rest = Text(" ").join(others).wrap(console, width) if others and rows > 1 else others
+    shown = [first, *(Text(INDENT).append_text(each) for each in rest)]
+    if len(shown) > rows:
+        shown[rows - 1].append("...")
+    for each in shown[:rows]:
+        console.print(each, no_wrap=True, overflow="ellipsis")
+
+
+def _console(stream: IO[str]) -> Console:
+    if isinstance(stream, TextIOWrapper):
+        stream.reconfigure(errors="backslashreplace")  # a terminal that has no µ shows which character it lacks
+    columns = shutil.get_terminal_size((WIDTH, 24)).columns
+    return Console(file=stream, width=columns, highlight=False, markup=False, emoji=False)
+
+
+def findings(failed: Sequence[NightVerdict]) -> list[Finding]:
+    """Return the failures of a SUT by what may be one event: the most figures first, a missing run before all.
+
+    Of events with as many figures the one comes first whose check says most of it.
+    """
+    groups: list[list[NightVerdict]] = []
+    checks = dict.fromkeys((each.check, each.metric == "run") for each in failed)
+    for check, whole in checks:
+        of = [each for each in failed if (each.check, each.metric == "run") == (check, whole)]
+        last: date | None = None
+        for each in sorted(of, key=lambda one: one.since or date.max):
+            since = each.since or date.max
+            if last is None or since - last > SAME_EVENT:
+                groups.append([])
+            last = since
+            groups[-1].append(each)
+    found = [Finding(max(each, key=_severity), tuple(each)) for each in groups]
+    return sorted(
+        found,
+        key=lambda each: (
+            each.worst.metric != "run",
+            -len(each.verdicts),
+            TELLING.index(each.worst.check),
+            -_severity(each.worst),
+        ),
+    )
+
+
+def _severity(verdict: NightVerdict) -> float:
+    """Return how far a figure is from where it should be, relatively: what decides which is told first."""
+    value, bound = verdict.value, verdict.bound
+    if verdict.check in {"drift", "spread"} and verdict.interval is not None:
+        return abs(sum(verdict.interval) / 2)
+    if value is None or bound is None:
+        return 0.0
+    return max((abs(value - end) / abs(end) for end in bound if end), default=0.0)
+
+
+def _lines(found: Sequence[Finding], room: int) -> Iterator[Text]:
+    """Yield a line for each of the findings that there is room for; the last says how many more there are."""
+    for number, each in enumerate(found[:room], 1):
+        line = Text(visible(_told(each)))
+        more = len(found) - number
+        if number == room and more:
+            line = Text(f"(+{more}) ", style="yellow").append_text(line)
+        yield line
+
+
+def _told(finding: Finding) -> str:
+    """Return a finding as one line: which figures, how far off, since when, and what changed."""
+    worst, verdicts = finding
+    text = f"{_names([each.metric for each in verdicts])} {_what(worst)}" if worst.metric != "run" else _what(worst)
+    if len(verdicts) > 1:
+        text += f" on {len(verdicts)} metrics"
+    if worst.since is not None and str(worst.since) not in text:
+        text += f"{',' if worst.check == 'missing' else ''} since {worst.since}"
+    return text + (f"; {_changes(worst.context_changes)}" if worst.context_changes else "")
+
+
+def _what(worst: NightVerdict) -> str:
+    value, bound, unit = worst.value, worst.bound, worst.unit
+    match worst.check:
+        case "drift" | "spread" if worst.interval is not None:
+            size = change(sum(worst.interval) / 2, worst.interval)
+            return size if worst.check == "drift" else f"spread {size}"
+        case "limits" if value is not None and bound is not None:
+            return f"{amount(value, unit)}, not {within(*bound, unit)}"
+        case "homogeneity" if value is not None and bound is not None and bound[0] and bound[1]:
+            return f"{change(value / sqrt(bound[0] * bound[1]) - 1, None)} from the others"
+        case "missing" if worst.metric != "run":
+            return f"missing: {worst.reason.partition('found none: ')[2] or worst.reason}"
+        case _:
+            return worst.reason
+
+
+def _names(metrics: Sequence[str]) -> str:
+    if len(metrics) == 1:
+        return metrics[0]
+    kinds = [kind for kind, _ in Counter(each.partition(".")[0] for each in metrics).most_common()]
+    more = f" and {len(kinds) - MOST_NAMES} more" if len(kinds) > MOST_NAMES else ""
+    return ", ".join(f"{each}.*" for each in kinds[:MOST_NAMES]) + more
+
+
+def _changes(changes: Sequence[ContextChange]) -> str:
+    told = "; ".join(f"{each.fact}: {changed_fact(each.before, each.after)}" for each in changes[:MOST_NAMES])
+    more = len(changes) - MOST_NAMES
+    return f"{told}; {more} more facts changed" if more > 0 else told
+
+
+def _whole(verdict: NightVerdict) -> Text:
+    text = Text(f"{verdict.check} ", style="red").append(
+        visible(f"{verdict.metric}: {verdict.reason}"), style="default"
+    )
+    if verdict.since is not None and str(verdict.since) not in verdict.reason:
+        text.append(f"; since {verdict.since}", style="default")
+    for each in verdict.context_changes:
+        text.append("\n  " + visible(f"{each.fact}: {changed_fact(each.before, each.after)}"), style="default")
+    return text
+
+
+def _below(judgement: Judgement, *, everything: bool, failing: bool) -> Iterator[str]:
+    """Yield what else is to be said: waivers, what cannot be judged, and how to see more."""
+    waived = [each for each in judgement.verdicts if each.waiver is not None]
+    for each in islice(waived, None if everything else MOST_NAMES):
+        if each.waiver is not None:
+            yield visible(
+                f"waived: {each.testbed}/{each.sut} {each.check} {each.metric} until {each.waiver.until}, "
+                f"by {each.waiver.by}: {each.waiver.reason}"
+            )
+    if len(waived) > MOST_NAMES and not everything:
+        yield f"waived: {len(waived) - MOST_NAMES} more"
+    unknown = [each for each in judgement.verdicts if each.outcome == "no_reference"]
+    for check, words in (
+        ("limits", "without bounds: see calibration accept"),
+        ("drift", "with too few nights to tell a change"),
+        ("homogeneity", "that no other SUT can be held against, or not surely enough"),
+    ):
+        of = [each for each in unknown if each.check == check]
+        if of:
+            suts = len({(each.testbed, each.sut) for each in of})
+            yield f"no reference: {_count(len(of), 'figure')} of {_count(suts, 'SUT')} {words}"
+    if failing and not everything:
+        yield "more: --sut TESTBED/SUT says everything of one, --all of every SUT that fails"
+
+
+def _count(number: int, name: str) -> str:
+    return f"{number} {name}{'' if number == 1 else 's'}"
+
+
+def print_proposal(proposal: Proposal, stream: IO[str]) -> None:
+    """Print what is, or would be, accepted for one place, and what is not."""
+    console = _console(stream)
+    acceptance = proposal.acceptance
+    console.print(Text(visible(f"Bounds of {proposal.place.words}"), style="bold"))
+    if acceptance is not None:
+        table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+        for title in ("Metric", "Level", "Bounds", "Width", "Runs", "Spread of", "Before"):
+            table.add_column(title, justify="right" if title in {"Level", "Width", "Runs"} else "left", overflow="fold")
+        for metric, each in acceptance.bounds.items():
+            width = [(end / each.value - 1) for end in (each.lower, each.upper) if end is not None and each.value]
+            before = proposal.before.get(metric)
+            table.add_row(
+                metric,
+                amount(each.value, each.unit),
+                each.words,
+                share(max(map(abs, width))) if width and all(map(isfinite, width)) else "-",
+                str(len(acceptance.runs_of(metric))),
+                each.method,
+                "-" if before is None else before.words,
+            )
+        console.print(table)
+        console.print()
+    reasons: dict[str, list[str]] = {}
+    for one in proposal.refused:
+        reasons.setdefault(one.reason, []).append(f"{one.sut} {one.metric}")
+    for reason, names in reasons.items():
+        listed = ", ".join(names[:MOST_NAMES]) + (
+            f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+        )
+        console.print(Text(visible(f"not accepted: {listed}: {reason}"), style="yellow"))
+    for note in proposal.notes:
+        console.print(Text(visible(f"note: {note}")))

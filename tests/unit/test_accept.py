@@ -1,0 +1,325 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bounds that are accepted from real runs: what they come from, what is refused, and what the file keeps."""
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from calibration.cli import calibration
+from calibration.errors import EnvironmentLacksError, InputError
+from calibration.judge import judge
+from calibration.judge.accept import Proposal, propose
+from calibration.judge.night import judge_night
+from calibration.judge.references import (
+    LimitsFile,
+    Scope,
+    add_acceptance,
+    place_of,
+    platform_key,
+    platform_of,
+    read_references,
+)
+from calibration.results import index
+from calibration.results.store import read_run
+from tests.report.report_documents import flagged, replace, run_document, store
+from tests.unit.histories import LATENCY, night_of, noise, run_id, stored
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index, "CACHE", tmp_path / "cache")
+
+
+@pytest.fixture(name="results")
+def _results(tmp_path: Path) -> Path:
+    return tmp_path / "results"
+
+
+def proposed(runs: Sequence[Path], scope: Scope = "sut", metrics: Sequence[str] = (), **given: Any) -> list[Proposal]:
+    return propose(
+        runs, **{"scope": scope, "by": "Ada", "reason": "as bought", "metrics": metrics, "now": NOW, **given}
+    )
+
+
+def accept(runs: Sequence[Path], scope: Scope = "sut", **given: Any) -> Path:
+    (proposal,) = proposed(runs, scope, **given)
+    assert proposal.acceptance is not None
+    return add_acceptance(runs[0].parents[2], proposal.place, proposal.acceptance)
+
+
+def bounds(proposal: Proposal, metric: str = LATENCY) -> tuple[float, float, float]:
+    assert proposal.acceptance is not None
+    found = proposal.acceptance.bounds[metric]
+    assert found.lower is not None
+    assert found.upper is not None
+    return found.lower, found.value, found.upper
+
+
+def test_bounds_come_from_all_nights_of_the_level_up_to_the_run(results: Path) -> None:
+    runs = stored(results, [*noise(20, 80.0), *noise(12, 60.0), *noise(5, 80.0)])
+    (proposal,) = proposed([runs[31]])
+    lower, value, upper = bounds(proposal)
+    assert 55 < lower < value < upper < 65
+    assert proposal.acceptance is not None
+    found = proposal.acceptance
+    assert (found.accepted_by, found.reason, found.accepted_at, found.night) == ("Ada", "as bought", NOW, night_of(31))
+    names = [each.id for each in found.runs_of(LATENCY)]
+    assert names[-1] == run_id(31)
+    assert 10 <= len(names) <= 13
+    assert names == [run_id(number) for number in range(32 - len(names), 32)]
+
+
+def test_what_is_accepted_is_what_later_nights_are_judged_by(results: Path) -> None:
+    runs = stored(results, [*noise(20, 80.0), 120.0])
+    path = accept([runs[19]])
+    assert path == results / "references" / "limits" / "sut" / "lab" / "t1.json"
+    (verdict,) = [each for each in judge_night(results).verdicts if each.check == "limits"]
+    assert (verdict.outcome, verdict.since) == ("fail", night_of(20))
+    (verdict,) = [each for each in judge_night(results, night_of(19)).verdicts if each.check == "limits"]
+    assert verdict.outcome == "pass"
+
+
+def test_the_file_keeps_every_acceptance_with_a_line_for_each_metric(results: Path) -> None:
+    runs = stored(results, noise(30, 80.0))
+    path = accept([runs[10]])
+    first = path.read_text(encoding="utf-8")
+    accept([runs[29]], reason="measured longer")
+    second = path.read_text(encoding="utf-8")
+    common = first.removesuffix("\n  }\n ]\n}\n")
+    assert second.startswith(common)
+    kept = LimitsFile.model_validate_json(second)
+    assert [each.reason for each in kept.acceptances] == ["as bought", "measured longer"]
+    (line,) = [each for each in first.splitlines() if LATENCY in each]
+    entry = json.loads(line.strip().removeprefix(f'"{LATENCY}": '))
+    assert set(entry) == {"value", "lower", "upper", "unit", "method", "why", "spread", "relative", "runs"}
+    assert entry["method"] == "nights"
+    assert not list(path.parent.glob(".*"))
+
+
+def test_only_the_metrics_that_are_asked_for_are_accepted(results: Path) -> None:
+    (run,) = stored(results, [80.0])
+    (proposal,) = proposed([run], metrics=["idle_*"])
+    assert proposal.acceptance is not None
+    assert list(proposal.acceptance.bounds) == [LATENCY]
+    with pytest.raises(InputError, match=r"expected figures named jitter\.\* in the runs, found none"):
+        proposed([run], metrics=["jitter.*"])
+
+
+def test_one_run_alone_is_bounded_by_its_own_interval(results: Path) -> None:
+    (run,) = stored(results, [80.0])
+    (proposal,) = proposed([run])
+    assert proposal.acceptance is not None
+    found = proposal.acceptance.bounds[LATENCY]
+    assert found.method == "run"
+    assert "between" in found.why
+    assert "placements within the run" in found.why
+
+
+def test_an_invalid_figure_is_refused(results: Path) -> None:
+    document = run_document(names=("idle_latency", "latency_ladder"), testbed="lab", sut="t1", id=run_id(0))
+    made = flagged(document, 0, "PLACEMENT_UNVERIFIED", "pages lay elsewhere")
+    made = made.model_copy(update={"verdicts": tuple(judge(made.measurements))})
+    (proposal,) = proposed([store(made, results)])
+    refused = {each.metric: each.reason for each in proposal.refused}
+    assert refused[LATENCY].startswith("the figure is invalid (PLACEMENT_UNVERIFIED")
+    assert proposal.acceptance is not None
+    assert LATENCY not in proposal.acceptance.bounds
+    assert proposal.acceptance.bounds
+
+
+def test_a_figure_that_is_observed_once_has_one_bound_and_only_after_several_nights(results: Path) -> None:
+    runs = []
+    for number in range(12):
+        document = run_document(
+            names=("jitter",),
+            testbed="lab",
+            sut="t1",
+            id=run_id(number),
+            started_at=datetime.combine(night_of(number), NOW.time(), UTC),
+        )
+        (first, *_) = document.measurements
+        gaps = first.values.gaps.model_copy(update={"max_ns": 5000.0 + 100 * (number % 4)})  # type: ignore[union-attr]
+        made = replace(document, 0, values=first.values.model_copy(update={"gaps": gaps}))
+        runs.append(store(made.model_copy(update={"verdicts": tuple(judge(made.measurements))}), results))
+    (one,) = proposed([runs[0]])
+    names = [each.metric for each in one.refused if each.metric.endswith("max_ns")]
+    assert names
+    assert all("nothing says how much it may vary" in each.reason for each in one.refused)
+    (many,) = proposed([runs[-1]])
+    assert many.acceptance is not None
+    found = many.acceptance.bounds[names[0]]
+    assert found.lower is None
+    assert found.upper is not None
+    assert found.upper > 5300
+    assert "on the worse side only" in found.why
+
+
+def test_an_incomplete_run_is_accepted_for_what_it_has_and_that_is_said(results: Path) -> None:
+    (run,) = stored(results, [80.0], status="incomplete")
+    (proposal,) = proposed([run])
+    assert proposal.notes == (f"run {run_id(0)} of lab/t1 is incomplete: only what it has is accepted",)
+    assert proposal.acceptance is not None
+
+
+def test_bounds_of_a_testbed_are_as_wide_as_its_suts_differ(results: Path) -> None:
+    runs = [
+        stored(results, noise(12, level, seed=number), sut=f"t{number}")[-1]
+        for number, level in enumerate((80, 82, 84))
+    ]
+    (alone,) = proposed(runs[:1], "testbed")
+    (together,) = proposed(runs, "testbed")
+    assert alone.notes == ("of one SUT only: how much SUTs differ is not known, and not part of these bounds",)
+    assert bounds(together)[2] / bounds(together)[0] > bounds(alone)[2] / bounds(alone)[0]
+    assert together.acceptance is not None
+    assert together.acceptance.bounds[LATENCY].method == "SUTs"
+    assert {each.sut for each in together.acceptance.runs_of(LATENCY)} == {"t0", "t1", "t2"}
+    path = accept(runs, "testbed")
+    assert path == results / "references" / "limits" / "testbed" / "lab.json"
+    outcomes = {each.sut: each.outcome for each in judge_night(results).verdicts if each.check == "limits"}
+    assert set(outcomes.values()) == {"pass"}
+
+
+def test_bounds_of_a_platform_are_for_every_sut_of_its_kind(results: Path) -> None:
+    (run, *_) = stored(results, [80.0], sut="t1")
+    stored(results, [80.0], testbed="other", sut="t9")
+    path = accept([run], "platform")
+    facts = read_run(run).facts
+    platform = platform_of(facts)
+    assert platform is not None
+    assert path.name == f"{platform_key(platform)}.json"
+    assert {(each.sut, each.outcome) for each in judge_night(results).verdicts if each.check == "limits"} == {
+        ("t1", "pass"),
+        ("t9", "pass"),
+    }
+    with pytest.raises(InputError, match="says its platform"):
+        place_of("platform", ("lab", "t1"), {})
+
+
+def test_a_run_that_does_not_stand_for_its_night_is_refused(results: Path) -> None:
+    (run,) = stored(results, [80.0])
+    document = read_run(run)
+    newer = document.model_copy(
+        update={
+            "run": document.run.model_copy(
+                update={"id": "20260101T230000Z-ffff", "started_at": datetime(2026, 1, 1, 23, tzinfo=UTC)}
+            )
+        }
+    )
+    store(newer, results)
+    with pytest.raises(
+        InputError, match=r"expected at .* the run that stands for its night, found that 20260101T230000Z"
+    ):
+        proposed([run])
+
+
+def test_what_cannot_be_accepted_says_why(results: Path, tmp_path: Path) -> None:
+    runs = stored(results, [80.0, 81.0])
+    with pytest.raises(InputError, match="expected one run of each SUT, found several of lab/t1"):
+        proposed(runs)
+    with pytest.raises(InputError, match="expected the directory of a run"):
+        proposed([results])
+    (elsewhere,) = stored(tmp_path / "more", [80.0])
+    with pytest.raises(InputError, match="expected runs of one directory of results"):
+        proposed([runs[0], elsewhere])
+    with pytest.raises(InputError, match="expected --by to be a line of text"):
+        proposed([runs[0]], by=" ")
+    with pytest.raises(InputError, match="expected --reason to be a line of text"):
+        proposed([runs[0]], reason="two\nlines")
+    moved = runs[0].rename(runs[0].with_name("20260101T020000Z-ffff"))
+    with pytest.raises(InputError, match="the run its directory is named after"):
+        proposed([moved])
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "fault"),
+    [
+        ('"limits/1"', '"limits/2"', "is damaged: at schema_version: Input should be 'limits/1'"),
+        ('"sut": "t1"', '"sut": "t2"', "expected at .* the bounds of SUT lab/t1, found those of something else"),
+        ('"unit": ', '"colour": ', "is damaged: at acceptances/0/bounds/idle_latency.latency_ns/unit: Field required"),
+        ('"value": 8', '"value": 9999', "expected a value within its bounds"),
+        ('"runs": [[0, ', '"runs": [[7, ', "expected a range of places in a list of 3 runs, found 7 to 2"),
+        ("{", "", "is damaged: at the top: Invalid JSON"),
+        ('"lower": ', '"lower": null, "x": ', "is damaged"),
+    ],
+)
+def test_a_damaged_file_is_an_error_that_names_it_and_the_fault(results: Path, old: str, new: str, fault: str) -> None:
+    runs = stored(results, noise(3, 85.0, 0.001))
+    path = accept([runs[-1]])
+    text = path.read_text(encoding="utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new, 1), encoding="utf-8")
+    for asked in (lambda: judge_night(results), lambda: proposed([runs[-1]])):
+        with pytest.raises(InputError, match=fault) as raised:
+            asked()
+        assert str(path) in str(raised.value)
+
+
+def test_bounds_that_cannot_be_written_leave_what_was_there(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = stored(results, noise(3, 80.0))
+    path = accept([runs[-1]])
+    before = path.read_bytes()
+
+    def full(_path: Path, _target: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", full)
+    with pytest.raises(EnvironmentLacksError, match="No space left on device; nothing was accepted"):
+        accept([runs[-1]])
+    assert path.read_bytes() == before
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_bounds_without_an_end_or_beyond_their_runs_are_none(results: Path) -> None:
+    runs = stored(results, noise(3, 80.0))
+    path = accept([runs[-1]])
+    kept = json.loads(path.read_text(encoding="utf-8"))
+    entry = kept["acceptances"][0]["bounds"][LATENCY]
+    entry |= {"lower": None, "upper": None}
+    with pytest.raises(ValueError, match="expected a lower or an upper bound, found neither"):
+        LimitsFile.model_validate_json(json.dumps(kept))
+
+
+# the command
+
+
+def called(*words: object) -> Result:
+    return CliRunner().invoke(calibration, ["accept", *map(str, words)], catch_exceptions=True)
+
+
+def test_the_command_shows_what_it_accepted_and_a_dry_run_writes_nothing(results: Path) -> None:
+    runs = stored(results, noise(20, 80.0))
+    words = (runs[-1], "--by", "Ada", "--reason", "as bought")
+    dry = called(*words, "--dry-run")
+    assert dry.exit_code == 0
+    assert not (results / "references").exists()
+    done = called(*words)
+    assert done.exit_code == 0
+    assert LATENCY in done.output
+    assert "Bounds of SUT lab/t1" in done.output
+    assert "written to" in done.output
+    assert dry.output.replace("would be written to", "written to") == done.output
+    accepted = read_references(results).of(("lab", "t1"), {}, night_of(19))
+    assert accepted.bounds[LATENCY].acceptance.reason == "as bought"
+    assert accepted.levels[LATENCY].night == night_of(19)
+
+
+def test_the_command_needs_somebody_and_a_reason(results: Path) -> None:
+    (run,) = stored(results, [80.0])
+    assert "--reason" in called(run, "--by", "Ada").output
+    assert called(run, "--reason", "x").exit_code == 2
+
+
+def test_the_command_fails_where_nothing_can_be_accepted(results: Path) -> None:
+    document = run_document(names=("idle_latency",), testbed="lab", sut="t1", id=run_id(0))
+    made = flagged(document, 0, "PLACEMENT_UNVERIFIED", "pages lay elsewhere")
+    made = made.model_copy(update={"verdicts": tuple(judge(made.measurements))})
+    done = called(store(made, results), "--by", "Ada", "--reason", "x")
+    assert isinstance(done.exception, InputError)
+    assert "not accepted: lab/t1 idle_latency.latency_ns: the figure is invalid (PLACEMENT_UNVERIFIED" in done.output

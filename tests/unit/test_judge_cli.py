@@ -1,0 +1,304 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``calibration judge`` and ``calibration trend``: what they print, and how they exit."""
+
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from calibration.cli import calibration
+from calibration.errors import InputError
+from calibration.judge.drift import analyse
+from calibration.judge.night import Judgement, judge_history
+from calibration.judge.references import References
+from calibration.judge.screen import findings, print_judgement
+from calibration.judge.trend import COLUMNS
+from calibration.judge.verdicts import ContextChange, NightVerdict, Waived
+from calibration.judge.waivers import FILE, Waivers
+from calibration.judge.words import amount, change, changed_fact, within
+from calibration.results import index
+from tests.unit.histories import BANDWIDTH, FACTS, LATENCY, history, night_of, noise, stored
+
+NIGHT = date(2026, 11, 21)
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index, "CACHE", tmp_path / "cache")
+
+
+@pytest.fixture(name="results")
+def _results(tmp_path: Path) -> Path:
+    return tmp_path / "results"
+
+
+def called(*words: object) -> Result:
+    return CliRunner().invoke(calibration, [*map(str, words)])
+
+
+def verdict(sut: str = "t1", metric: str = BANDWIDTH, check: str = "drift", **fields: Any) -> NightVerdict:
+    given: dict[str, Any] = {
+        "testbed": "lab",
+        "sut": sut,
+        "run_id": "20261121T020000Z-0a1b",
+        "night": NIGHT,
+        "metric": metric,
+        "check": check,
+        "outcome": "fail",
+        "value": 94.0,
+        "unit": "MB/s",
+        "bound": None,
+        "interval": (-0.07, -0.05),
+        "since": date(2026, 11, 18),
+        "context_changes": (ContextChange(fact="BIOS", before="2.1", after="2.2", night=date(2026, 11, 18)),),
+        "reason": "level is another",
+        "waiver": None,
+    }
+    return NightVerdict(**{**given, **fields})
+
+
+def shown(*verdicts: NightVerdict, everything: bool = False) -> str:
+    stream = io.StringIO()
+    print_judgement(Judgement(night=NIGHT, verdicts=verdicts), stream, everything=everything)
+    return stream.getvalue()
+
+
+# judge
+
+
+def test_the_exit_code_and_the_json_are_those_of_the_verdicts(results: Path) -> None:
+    stored(results, noise(14, 80.0))
+    good = called("judge", results, "--json")
+    assert good.exit_code == 0
+    found = json.loads(good.output)
+    assert found["night"] == night_of(13).isoformat()
+    assert {each["outcome"] for each in found["verdicts"]} == {"pass", "no_reference"}
+    stored(results, noise(13, 80.0), sut="t2")
+    bad = called("judge", results, "--json")
+    assert bad.exit_code == 1
+    assert [
+        (each["sut"], each["check"]) for each in json.loads(bad.output)["verdicts"] if each["outcome"] == "fail"
+    ] == [("t2", "missing")]
+    assert called("judge", results).exit_code == 1
+    assert called("judge", results, "--sut", "lab/t1").exit_code == 0
+    assert called("judge", results, "--sut", "lab/t2").exit_code == 1
+    assert called("judge", results, "--night", night_of(12)).exit_code == 0
+
+
+def test_what_is_no_night_or_no_sut_is_bad_input(results: Path) -> None:
+    stored(results, [80.0])
+    assert called("judge", results, "--night", "yesterday").exit_code == 2
+    unknown = called("judge", results, "--night", "2020-01-01")
+    assert isinstance(unknown.exception, InputError)
+    assert "the newest night is 2026-01-01" in str(unknown.exception)
+    nobody = called("judge", results, "--sut", "lab/t7")
+    assert "expected one of the SUTs of 2026-01-01 (lab/t1), found 'lab/t7'" in str(nobody.exception)
+    nowhere = called("judge", results / "none")
+    assert isinstance(nowhere.exception, InputError)
+
+
+def test_a_damaged_waiver_ends_the_judgement(results: Path) -> None:
+    stored(results, [80.0])
+    (results / FILE).parent.mkdir()
+    (results / FILE).write_text("- {testbed: lab}\n", encoding="utf-8")
+    assert "line 1, waiver 1: expected sut" in str(called("judge", results).exception)
+
+
+def test_one_event_is_one_line_with_its_size_its_beginning_and_what_changed() -> None:
+    metrics = [f"bandwidth_matrix.{node}.bandwidth_mb_s" for node in ("0.0", "0.1", "1.0", "1.1")]
+    text = shown(
+        *(verdict(metric=each) for each in metrics[:3]),
+        verdict(metric=metrics[3], interval=(-0.068, -0.055), since=date(2026, 11, 19)),
+        verdict("t2", outcome="pass"),
+    )
+    assert text.splitlines()[0] == "1 of 2 SUTs fail tonight, 2026-11-21"
+    assert "lab/t1  bandwidth_matrix.* -6.15 % (-6.8 to -5.5 %) on 4 metrics since 2026-11-19; BIOS: 2.1 -> 2.2" in text
+    assert "--sut TESTBED/SUT" in text
+
+
+def test_events_apart_are_lines_apart_and_a_missing_run_comes_first() -> None:
+    found = findings(
+        [
+            verdict(),
+            verdict(metric=LATENCY, since=date(2026, 10, 1)),
+            verdict(metric="c2c_latency.local_hit_ns", since=date(2026, 10, 2)),
+            verdict(metric="run", check="missing", since=date(2026, 11, 20)),
+        ]
+    )
+    assert [[each.metric for each in one.verdicts] for one in found] == [
+        ["run"],
+        [LATENCY, "c2c_latency.local_hit_ns"],
+        [BANDWIDTH],
+    ]
+
+
+@pytest.mark.parametrize("count", [1, 5, 28, 29, 400])
+def test_it_is_one_screen_whatever_the_size_of_the_lab(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    waived = Waived(reason="known", by="Ada", until=NIGHT)
+    checks = ("drift", "spread", "limits", "homogeneity", "missing", "bimodal")
+    verdicts = [
+        verdict(f"t{number}", f"{kind}.cpu{number}.inst_jitter_ns", check, since=date(2026, 1, 1 + 5 * place))
+        for number in range(count)
+        for place, check in enumerate(checks)
+        for kind in ("jitter", "c2c_latency")
+    ]
+    rest = [verdict(f"w{number}", outcome="pass", waiver=waived) for number in range(50)]
+    lines = shown(*verdicts, *rest, *(verdict("u", check=each, outcome="no_reference") for each in checks)).splitlines()
+    assert len(lines) <= 40
+    assert max(map(len, lines)) <= 80
+    assert lines[0] == f"{count} of {count + 51} SUTs fail tonight, 2026-11-21"
+    assert sum(line.startswith("lab/t") for line in lines) == min(
+        count, 28 if count == 28 else 27 if count > 28 else count
+    )
+    assert ("and 373 more SUTs" in lines) == (count == 400)
+    assert "waived: 47 more" in lines
+
+
+def test_everything_of_it_is_said_where_that_is_asked_for() -> None:
+    verdicts = [verdict(metric=f"jitter.cpu{number}.inst_jitter_ns", reason=f"reason {number}") for number in range(60)]
+    text = shown(*verdicts, everything=True)
+    assert all(f"jitter.cpu{number}.inst_jitter_ns: reason {number}" in text for number in range(60))
+    assert text.count("BIOS: 2.1 -> 2.2") == 60
+    assert "--sut" not in text
+
+
+def test_text_from_outside_cannot_command_the_terminal() -> None:
+    text = shown(
+        verdict(
+            "t\x1b[2J", context_changes=(ContextChange(fact="BIOS", before="\x1b]0;", after="\u202ex", night=NIGHT),)
+        ),
+        verdict(check="missing", interval=None, reason="found none: \x1b[31m[bold]"),
+        verdict("t3", outcome="pass", waiver=Waived(reason="\x9b1m", by="\x07", until=NIGHT)),
+    )
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+    assert r"\x1b[31m[bold]" in text
+    assert r"\x9b1m" in text
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"check": "limits", "bound": (95.0, None)}, "94 MB/s, not at least 95 MB/s"),
+        ({"check": "homogeneity", "bound": (98.0, 102.0)}, "-5.98 % from the others"),
+        ({"check": "spread"}, "spread -6 % (-7 to -5 %)"),
+        ({"check": "bimodal", "reason": "it flips"}, "it flips"),
+        ({"check": "drift", "interval": None, "reason": "level from 0 to 5"}, "level from 0 to 5"),
+        ({"check": "missing", "value": None, "reason": "expected x, found none: killed"}, "missing: killed"),
+    ],
+)
+def test_each_check_is_told_in_its_own_words(fields: dict[str, Any], said: str) -> None:
+    comma = "," if fields["check"] == "missing" else ""
+    assert f"{BANDWIDTH} {said}{comma} since 2026-11-18" in shown(verdict(**fields))
+
+
+def test_a_real_judgement_can_be_shown() -> None:
+    past = history(
+        {
+            ("lab", "t1", BANDWIDTH): [*noise(30), *noise(6, 90.0)],
+            ("lab", "t2", BANDWIDTH): noise(36, seed=2),
+            ("lab", "t3", BANDWIDTH): [*noise(34, seed=3), None, None],
+        },
+        facts={30: {**FACTS, "BIOS": "Example 2.2 2026-01-20"}},
+    )
+    judgement = judge_history(past, analyse(past.values), References(Path("/nonexistent")), Waivers())
+    stream = io.StringIO()
+    print_judgement(judgement, stream)
+    assert "lab/t1" in stream.getvalue()
+    assert "BIOS: Example 2.1 2025-01-01 -> Example 2.2 2026-01-20" in " ".join(stream.getvalue().split())
+
+
+def test_words_are_short_and_have_units() -> None:
+    assert amount(2.9e9, "Hz") == "2.9 GHz"
+    assert amount(0.0123, "fraction") == "1.23 %"
+    assert amount(123456.7, "MB/s") == "123457 MB/s"
+    assert amount(81.236, "ns") == "81.24 ns"
+    assert within(None, 3.0, "ns") == "at most 3 ns"
+    assert change(0.05, (float("nan"), 1.0)) == "+5 %"
+    long = "quiet isolcpus=1-3 " + "x" * 40
+    assert changed_fact(long, long.replace("1-3", "1-7")) == "isolcpus=1-3 -> isolcpus=1-7"
+    assert changed_fact(None, "2.2") == "not known -> 2.2"
+
+
+# trend
+
+
+@pytest.fixture(name="measured")
+def _measured(results: Path) -> Sequence[float | None]:
+    figures: list[float | None] = [*noise(20, 80.0), None, *noise(9, 90.0)]
+    stored(results, figures)
+    stored(results, noise(30, 80.0), sut="t2")
+    return figures
+
+
+def test_a_trend_has_every_night_with_its_figure_its_changes_and_its_gaps(
+    results: Path, measured: Sequence[float | None]
+) -> None:
+    done = called("trend", results, "lab/t1", LATENCY)
+    assert done.exit_code == 0
+    lines = done.output.splitlines()
+    assert lines[0] == f"{LATENCY} of lab/t1, lower is better"
+    assert "29 of 30 nights have a figure" in lines
+    assert "no bounds have been accepted" in lines
+    nights = {line[:10]: line for line in lines if line.startswith("2026-")}
+    assert list(nights) == [night_of(number).isoformat() for number in range(30)]
+    assert nights["2026-01-21"].endswith("no run")
+    (changed,) = [night for night, line in nights.items() if "level +" in line]
+    assert abs((date.fromisoformat(changed) - night_of(21)).days) <= 2
+    assert f"{measured[25]:.4g}" in nights["2026-01-26"]
+
+
+def test_a_trend_knows_the_accepted_bounds_and_what_is_outside(results: Path, measured: Sequence[float | None]) -> None:
+    del measured
+    run = next((results / "lab" / "t1").glob("20260120*"))
+    assert called("accept", run, "--by", "Ada", "--reason", "as bought").exit_code == 0
+    found = json.loads(called("trend", results, "lab/t1", LATENCY, "--json").output)
+    assert (found["unit"], found["better"]) == ("ns", "lower")
+    assert (found["bounds"]["accepted_by"], found["bounds"]["scope"]) == ("Ada", "sut")
+    assert found["bounds"]["lower"] < 80 < found["bounds"]["upper"]
+    assert next(each["night"] for each in found["nights"] if each["outside"]) == "2026-01-22"
+    assert found["nights"][20]["missing"] == "no run"
+    assert found["nights"][0]["missing"] is None
+    assert found["nights"][0]["interval"][0] < found["nights"][0]["value"] < found["nights"][0]["interval"][1]
+    (change_found,) = found["changes"]
+    assert change_found["kind"] == "level"
+    text = called("trend", results, "lab/t1", LATENCY).output
+    assert "accepted by Ada" in text
+    assert "outside" in text
+    rows = called("trend", results, "lab/t1", LATENCY, "--csv").output.splitlines()
+    assert rows[0] == ",".join(COLUMNS)
+    assert len(rows) == 31
+    assert rows[21] == "2026-01-21,,,,,,False,no run"
+
+
+def test_a_trend_of_what_is_not_there_names_what_is(results: Path, measured: Sequence[float | None]) -> None:
+    del measured
+    for words, said in (
+        (("lab/t1", "idle_latency.latency"), f"such as {LATENCY}, found 'idle_latency.latency'"),
+        (("lab/t3", LATENCY), "expected a SUT of .*, such as lab/t2, found lab/t3"),
+        (("lab", LATENCY), "expected TESTBED/SUT, found 'lab'"),
+    ):
+        with pytest.raises(InputError, match=said):
+            CliRunner().invoke(calibration, ["trend", str(results), *words], catch_exceptions=False)
+
+
+def test_a_trend_imports_nothing_that_takes_long() -> None:
+    heavy = (
+        "scipy",
+        "rich",
+        "docutils",
+        "calibration.measurements",
+        "calibration.results.model",
+        "calibration.context",
+    )
+    program = f"import sys, calibration.judge.trend; print([each for each in {heavy!r} if each in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
