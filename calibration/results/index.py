@@ -81,7 +81,7 @@ RUNS: Final = f"""
 
 FIGURES: Final = f"""
     SELECT testbed, sut, verdict.name AS metric, night, directory, verdict.metric.unit AS unit,
-           verdict.metric.better AS better,
+           md5_number_lower(concat_ws('|', testbed, sut, metric, unit)) AS series, verdict.metric.better AS better,
            CASE WHEN verdict.outcome <> 'invalid' THEN verdict.metric.value END AS value,
            CASE WHEN verdict.outcome <> 'invalid' THEN verdict.metric.interval[1] END AS low,
            CASE WHEN verdict.outcome <> 'invalid' THEN verdict.metric.interval[2] END AS high,
@@ -92,7 +92,8 @@ TABLES: Final = {
     "runs": (RUNS, "testbed, sut, night, started_at, directory"),
     "figures": (FIGURES, "testbed, sut, metric, night, directory"),
 }
-"""The files of a bucket: what their rows are made of, and what they are sorted by."""
+"""The files of a bucket: what their rows are made of, and what they are sorted by. ``series`` stands for testbed, SUT,
+metric and unit: a number is compared millions of times in a fraction of the time that four texts take."""
 
 
 _Run = tuple[str, str, str]
@@ -383,7 +384,7 @@ def _history(db: duckdb.DuckDBPyConnection, home: Path, scope: _Scope) -> Histor
     db.execute(
         f"""CREATE TEMP TABLE series AS
         SELECT testbed, sut, metric, arg_max(unit, place) AS unit, arg_max(better, place) AS better,
-               row_number() OVER (ORDER BY testbed, sut, metric) - 1 AS number
+               arg_max(series, place) AS series, row_number() OVER (ORDER BY testbed, sut, metric) - 1 AS number
         FROM {joined} WHERE unit IS NOT NULL GROUP BY testbed, sut, metric""",
         [figures, *values],
     )
@@ -394,7 +395,7 @@ def _history(db: duckdb.DuckDBPyConnection, home: Path, scope: _Scope) -> Histor
     found = db.execute(
         f"""SELECT number, place, coalesce(value, 'nan') AS value, coalesce(low, 'nan') AS low,
                   coalesce(high, 'nan') AS high
-        FROM {joined} JOIN series USING (testbed, sut, metric, unit)""",
+        FROM {joined} JOIN series USING (series)""",
         [figures, *values],
     ).fetchnumpy()
     recorded = db.execute(
