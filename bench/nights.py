@@ -314,13 +314,14 @@ def timed(results: Path, cache: Path, *, suts: int, nights: int, seed: int, even
         write_night(results, sut, nights, moved[nights], own_events(sut, events))
     refresh = process_s([*read, f"metric={METRIC}"], cache)
     testbed, name = everyone[suts // 2]
-    one = [*read, f"testbed={testbed}", f"sut={name}", f"metric={METRIC}"]
-    judge = [sys.executable, "-m", "calibration.cli", "judge", str(results), "--json"]
+    command = [sys.executable, "-m", "calibration.cli"]
+    trend = [*command, "trend", str(results), f"{testbed}/{name}", METRIC, "--json"]
+    judge = [*command, "judge", str(results), "--json"]
     return {
         "build_s": round(build, 2),
         "one_metric_of_all_s": round(whole, 2),
         "new_night_s": round(refresh, 2),
-        "history_s": round(process_s(one, cache, 5), 3),
+        "history_s": round(process_s(trend, cache, 5), 3),
         "verdicts_s": round(process_s(judge, cache, 3, good=(0, 1)), 2),
         "index_bytes": sum(path.stat().st_size for path in cache.rglob("*.parquet")),
     }

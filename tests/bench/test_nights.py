@@ -3,6 +3,7 @@
 
 import json
 import math
+import sys
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import timedelta
@@ -16,7 +17,7 @@ from click.testing import CliRunner
 from bench import made, nights
 from bench.made import FIRST_NIGHT, Event, State, factors, make, names, own_events, planned_events, template
 from bench.nights import Finding, Findings, known_on, matched, number, quiet_nights, read_labels, table_of
-from calibration.errors import InputError
+from calibration.errors import EnvironmentLacksError, InputError
 from calibration.judge import judge
 from calibration.judge.verdicts import ContextChange, NightVerdict
 from calibration.results import index
@@ -291,3 +292,31 @@ def test_bad_usage_has_its_exit_code(tmp_path: Path) -> None:
         )
     done = CliRunner().invoke(nights.nights_command, ["time", "--nights", "3"])
     assert done.exit_code == InputError.exit_code
+
+
+def test_questions_are_timed_as_commands_and_the_store_is_left_as_it_was(tmp_path: Path) -> None:
+    arguments = [
+        "time",
+        "--suts",
+        "1",
+        "--nights",
+        "20",
+        "--keep",
+        str(tmp_path / "kept"),
+        "--json",
+        str(tmp_path / "n"),
+    ]
+    done = CliRunner().invoke(nights.nights_command, arguments, standalone_mode=False, catch_exceptions=False)
+    assert done.exit_code == 0
+    found = json.loads((tmp_path / "n").read_bytes())["time"]
+    for name in ("build_s", "one_metric_of_all_s", "new_night_s", "history_s", "verdicts_s", "index_bytes"):
+        assert found[name] > 0, name
+    assert {each["met"] for each in found["targets"].values()} == {None}, "only the largest store is judged"
+    assert len(list((tmp_path / "kept" / "results").glob(f"*/*/*/{RUN}"))) == found["store"]["documents"]
+
+
+def test_a_command_that_fails_is_no_time(tmp_path: Path) -> None:
+    with pytest.raises(EnvironmentLacksError, match="none"):
+        nights.process_s(
+            [sys.executable, "-m", "calibration.cli", "judge", str(tmp_path / "none")], tmp_path, good=(0, 1)
+        )
