@@ -134,7 +134,7 @@ def test_a_figure_within_accepted_bounds_passes_and_one_outside_fails_since_its_
     bad = the(judged(history({BANDWIDTH: row}), references=references), "limits")
     assert (bad.outcome, bad.value, bad.unit, bad.since) == ("fail", 120.0, "MB/s", night_of(15))
     assert bad.interval == pytest.approx((119.4, 120.6))
-    assert bad.reason == "expected 90 MB/s to 110 MB/s, accepted by Ada on 2026-03-01, found 120 MB/s"
+    assert bad.reason == "expected 90 to 110 MB/s, accepted by Ada on 2026-03-01, found 120 MB/s"
 
 
 def test_a_night_inside_ends_what_was_outside_before(tmp_path: Path) -> None:
@@ -397,7 +397,7 @@ def test_a_waiver_in_force_excuses_a_failure_and_says_so(tmp_path: Path) -> None
     assert verdict.outcome == "pass"
     assert verdict.waiver is not None
     assert verdict.waiver.model_dump() == {"reason": "a fan is ordered", "by": "Ada", "until": night_of(11)}
-    assert verdict.reason.startswith("waived until 2026-01-12 by Ada: a fan is ordered; expected 101 MB/s to 110 MB/s")
+    assert verdict.reason.startswith("waived until 2026-01-12 by Ada: a fan is ordered; expected 101 to 110 MB/s")
 
 
 def test_an_expired_waiver_excuses_nothing(tmp_path: Path) -> None:
