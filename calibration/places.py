@@ -11,4 +11,4 @@ CACHE_VARIABLE: Final = "CALIBRATION_CACHE_DIR"
 """Environment variable with the directory of the caches, for a checkout that cannot be written."""
 
 CACHE: Final = Path(os.environ.get(CACHE_VARIABLE) or CHECKOUT / ".cache").expanduser().absolute()
-"""Built programs, the compiler's cache, the site as it is assembled."""
+"""Built programs, the compiler's cache, the index of the results, the site as it is assembled."""

@@ -110,7 +110,8 @@ def gate_command(
     except OSError as error:
         raise EnvironmentLacksError(f"expected to write to {output}: {error.strerror}") from error
     variables = {"RESULTS": results, "VERDICTS": output / VERDICTS, "LIVE": live, "KNOWN_HOSTS": known_hosts}
-    tested = run_gates(output, {name: value for name, value in variables.items() if value is not None}, gates)
+    given = {name: value for name, value in variables.items() if value is not None}
+    tested = run_gates(output, given, gates, night=found.night)
     print_summary(tested, found.night, output)
     sys.exit(VERDICT_FAILED if any(each.status == "FAIL" for each in tested) else GOOD)
 
@@ -121,8 +122,12 @@ def _check_output(results: Path, output: Path) -> None:
         raise InputError(f"expected a directory outside of the results for the gates' files, found {output}")
 
 
-def run_gates(output: Path, variables: dict[str, Path], gates: Iterable[Path] = ()) -> list[Tested]:
-    """Run the suites, and those in *gates*, with *variables*; write their files to *output*; return how each ended.
+def run_gates(
+    output: Path, variables: dict[str, Path], gates: Iterable[Path] = (), *, night: date | None = None
+) -> list[Tested]:
+    """Run the suites, and those in *gates*, with *variables*; return how each gate ended for each SUT.
+
+    Their files go to *output*, where *night* is told.
 
     Raises ``InputError`` where a suite cannot be used or nothing was tested, ``EnvironmentLacksError`` where Robot
     Framework failed, ``KeyboardInterrupt`` where it was interrupted.
@@ -135,6 +140,7 @@ def run_gates(output: Path, variables: dict[str, Path], gates: Iterable[Path] = 
         SUITES,
         *gates,
         name="Gates of a night",
+        metadata=[] if night is None else [f"Night:{night}"],
         variable=[f"{name}:{value.absolute()}" for name, value in variables.items()],
         exclude=[] if "LIVE" in variables else ["live"],
         outputdir=output,
@@ -191,7 +197,8 @@ def _print_alike(title: str, tested: list[Tested]) -> None:
     for (gate, reasons), suts in list(alike.items())[:SHOWN]:
         first, *rest = reasons.split("\n")
         more = f" (and {len(rest)} more)" if rest else ""
-        click.echo(_cut(f"  {', '.join(filter(None, suts))}: {gate}", columns))
+        names = [each for each in suts if each]
+        click.echo(_cut(f"  {gate}{f' ({len(names)})' if len(names) > 1 else ''}: {', '.join(names)}", columns))
         click.echo(_cut(f"      {first}", columns - len(more)) + more)
     if len(alike) > SHOWN:
         click.echo(f"  and {len(alike) - SHOWN} more")

@@ -19,6 +19,7 @@ from calibration.measurements.loaded_latency import LoadedLatencyValues
 from calibration.measurements.max_bandwidth import MaxValues
 from calibration.measurements.peak_injection_bandwidth import PeakValues
 from calibration.measurements.traffic import MixBandwidth
+from calibration.preflight import refusal
 from calibration.results.model import RunDocument, of_the_run
 from calibration.statistics import Estimate
 
@@ -80,14 +81,15 @@ def interval_of(figure: Estimate) -> Range | None:
 def promises(document: RunDocument) -> Findings:
     """Return which expectations of the inventory were met before each start of the run.
 
-    What could not be established is not met.
+    What could not be established is not met. A start that was refused measured nothing: it counts where no other did.
     """
+    begun = [each for each in document.attempts if each.capture is not None and refusal(each.checks) is None]
     return findings_of(
         (
             "faults" if check.failed else "shown",
             f"{check.title}: expected {check.expected}, found {check.found}",
         )
-        for attempt in document.attempts
+        for attempt in begun or document.attempts
         for check in attempt.checks
     )
 
@@ -219,8 +221,7 @@ def mixes_in_order(mixes: Mapping[str, MixBandwidth]) -> Findings:
         sure = {
             name: interval for name, mix in mixes.items() if (interval := interval_of(mix.program_mb_s)) is not None
         }
-        for name in mixes.keys() - sure.keys():
-            yield "untold", f"{name} has no sure interval"
+        yield from (("untold", f"{name} has no sure interval") for name in mixes if name not in sure)
         for family in FAMILIES:
             for fewer, more in combinations([name for name in family if name in sure], 2):
                 one, other = (_directions(mixes[name], sure[name]) for name in (fewer, more))

@@ -95,7 +95,7 @@ class CalibrationLibrary:
         """Return tonight's verdicts of the checks on the SUT; the gate is skipped where there is none."""
         found = [each for each in self._night.verdicts[testbed, sut] if each.check in checks]
         if not found:
-            raise SkipExecution(f"nothing was judged of {sut} of {testbed} by the check {' or '.join(checks)}")
+            raise SkipExecution(f"nothing was judged by the check {' or '.join(checks)}")
         return found
 
     @keyword

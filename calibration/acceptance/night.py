@@ -5,7 +5,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
-from importlib import import_module
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
@@ -57,9 +56,9 @@ def read_night(
 
 
 def _judged(results: Path, night: date | None) -> tuple[NightVerdict, ...]:
-    judged = import_module("calibration.judge.night").judge_night(results, night)
-    verdicts: tuple[NightVerdict, ...] = judged.verdicts
-    return verdicts
+    from calibration.judge.night import judge_night  # noqa: PLC0415 - a second that a given file need not pay
+
+    return judge_night(results, night).verdicts
 
 
 def _read(path: Path, night: date | None) -> tuple[NightVerdict, ...]:

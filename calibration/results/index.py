@@ -22,7 +22,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import date
 from fcntl import LOCK_EX, flock
 from pathlib import Path
@@ -138,11 +138,10 @@ def read_history(
     home = index_of(results)
     scope = _Scope(testbed=testbed, sut=sut, metric=metric, until=until)
     with _locked(home):
-        try:
+        with suppress(duckdb.Error, OSError):
             return _read(results, home, scope)
-        except duckdb.Error:
-            _discard(home)  # it was damaged
         try:
+            _discard(home)  # it may be damaged
             return _read(results, home, scope)
         except (duckdb.Error, OSError) as error:
             raise _unusable(home, error) from error
@@ -202,6 +201,7 @@ def _read(results: Path, home: Path, scope: _Scope) -> History:
         "threads": len(os.sched_getaffinity(0)),
     }
     with duckdb.connect(":memory:", config=config) as db:
+        db.execute("SET enable_progress_bar = false")  # where it finds no script it draws one into the output
         _refresh(db, results, home, scope)
         return _history(db, home, scope)
 
@@ -233,17 +233,19 @@ def _refresh(db: duckdb.DuckDBPyConnection, results: Path, home: Path, scope: _S
 
 
 def _documents(results: Path, scope: _Scope) -> Iterator[_Stored]:
-    """Yield the run documents of the testbed and SUT of *scope*; nothing of the others is touched."""
-    for testbed in _directories(results, scope.testbed):
-        if testbed == REFERENCES:
-            continue
-        for sut in _directories(results / testbed, scope.sut):
-            for directory in _directories(results / testbed / sut, None):
-                try:
-                    found = os.stat(f"{results}/{testbed}/{sut}/{directory}/{RUN}")  # noqa: PTH116 - a third of the time
-                except FileNotFoundError:
-                    continue  # it is under way, or only its records are there
-                yield _Stored(testbed, sut, directory, found.st_size, found.st_mtime_ns)
+    """Yield the run documents of the testbed and SUT of *scope*; nothing of the others is touched.
+
+    Raises ``InputError`` for a directory that cannot be read.
+    """
+    try:
+        for testbed in _directories(results, scope.testbed):
+            for sut in _directories(results / testbed, scope.sut) if testbed != REFERENCES else ():
+                for directory in _directories(results / testbed / sut, None):
+                    with suppress(FileNotFoundError):  # it is under way, or only its records are there
+                        found = os.stat(f"{results}/{testbed}/{sut}/{directory}/{RUN}")  # noqa: PTH116 - takes a third
+                        yield _Stored(testbed, sut, directory, found.st_size, found.st_mtime_ns)
+    except OSError as error:
+        raise InputError(f"expected results that can be read at {error.filename}: {error.strerror}") from error
 
 
 def _directories(parent: Path, name: str | None) -> list[str]:
@@ -309,8 +311,9 @@ def _load(db: duckdb.DuckDBPyConnection, results: Path, fresh: Sequence[_Stored]
     try:
         _insert(db, list(files), max(each.size for each in fresh))
     except duckdb.Error:
-        for file in files:
-            _validate(Path(file))
+        for path in map(Path, files):
+            if path.exists():  # one that is gone since is no fault: all is read again
+                _validate(path)
         raise
     odd = db.execute(
         "SELECT file FROM sources LEFT JOIN documents USING (file) GROUP BY file "

@@ -11,6 +11,7 @@ from typing import Any
 
 from report_documents import attempt, index_of, replace, run_document, scaled, store
 
+from calibration.judge import judge
 from calibration.judge.verdicts import Check, NightVerdict
 from calibration.measurements import declaration
 from calibration.measurements.bandwidth_matrix import BandwidthMatrixValues
@@ -165,7 +166,7 @@ def write_night(folder: Path, cases: Sequence[Case]) -> tuple[Path, Path]:
     """Write the runs and the verdicts of *cases* into *folder*; return the store and the file of verdicts."""
     results = folder / "results"
     for each in cases:
-        store(each.document, results)
+        store(each.document.model_copy(update={"verdicts": tuple(judge(each.document.measurements))}), results)
     path = folder / "verdicts.json"
     found = [each.model_dump(mode="json") for case in cases for each in case.verdicts]
     path.write_text(json.dumps({"night": str(NIGHT), "verdicts": found}), encoding="utf-8")

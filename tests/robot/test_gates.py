@@ -249,7 +249,7 @@ def test_a_sut_alone_in_its_testbed_is_like_nobody(tmp_path: Path) -> None:
     case = good_case()
     kept = [each for each in case.verdicts if each.check != "homogeneity"]
     found = skipped(ran(changed(case, verdicts=kept), tmp_path))
-    reason = "nothing was judged of sut1 of testbed1 by the check homogeneity"
+    reason = "nothing was judged by the check homogeneity"
     assert found == {"The SUT Is Like The Others Of Its Testbed": reason}
 
 
@@ -314,6 +314,7 @@ def test_a_good_night_is_one_screen_and_exit_code_0(tmp_path: Path) -> None:
     assert said.startswith(f"Night {NIGHT}: 2 SUTs\n")
     assert "Bandwidths Of Mixes Are In Order                          2       0        0" in said
     assert len(said.splitlines()) < 25
+    assert f'name="Night">{NIGHT}<' in (tmp_path / "out" / "output.xml").read_text(encoding="utf-8")
     names = {path.name for path in (tmp_path / "out").iterdir()}
     assert names == {"log.html", "report.html", "output.xml", "xunit.xml", VERDICTS}
 
@@ -323,7 +324,7 @@ def test_a_night_with_a_fault_says_who_and_why_and_exits_with_1(tmp_path: Path) 
     results, verdicts = write_night(tmp_path, [good_case("sut1"), changed(good_case("sut2"), document=bad)])
     code, said = gate(results, "--verdicts", verdicts, "--output", tmp_path / "out")
     assert code == VERDICT_FAILED, said
-    assert "  testbed1 / sut2: Own Memory Answers Sooner Than Remote Memory\n      CPUs of node 1: memory of" in said
+    assert "  Own Memory Answers Sooner Than Remote Memory: testbed1 / sut2\n      CPUs of node 1: memory of" in said
     root = ET.parse(tmp_path / "out" / "xunit.xml")  # noqa: S314 - the file was written here
     (failed,) = (each for each in root.iter("testcase") if each.find("failure") is not None)
     assert failed.get("name") == "testbed1 / sut2: Own Memory Answers Sooner Than Remote Memory"
@@ -339,6 +340,19 @@ def test_a_hostile_reason_cannot_touch_the_terminal(tmp_path: Path) -> None:
     assert code == VERDICT_FAILED
     assert "\x1b" not in said
     assert r"\x1b[2Jall is well" in said
+
+
+def test_a_night_is_judged_where_nobody_gave_verdicts(tmp_path: Path) -> None:
+    results, _ = write_night(tmp_path, [good_case("sut1"), good_case("sut2")])
+    code, said = gate(results, "--output", tmp_path / "out")
+    assert code == GOOD, said
+    assert "Own Memory Answers Sooner Than Remote Memory              2       0        0" in said
+    assert "Every Figure Is Within Limits                             0       0        2" in said
+    judged = json.loads((tmp_path / "out" / VERDICTS).read_text(encoding="utf-8"))
+    assert {each["sut"] for each in judged["verdicts"]} == {"sut1", "sut2"}
+    code, said = gate(results, "--output", tmp_path / "out", "--night", "2026-01-03")
+    assert code == BAD_INPUT
+    assert "2026-01-03" in said
 
 
 @pytest.mark.parametrize(
@@ -397,10 +411,8 @@ def test_a_gate_of_ones_own_is_one_for_each_sut(tmp_path: Path) -> None:
     results, verdicts = write_night(tmp_path, [good_case("sut1"), good_case("sut2")])
     code, said = gate(results, "--verdicts", verdicts, "--gates", tmp_path / "own.robot", "--output", tmp_path / "out")
     assert code == VERDICT_FAILED, said
-    assert (
-        "testbed1 / sut1, testbed1 / sut2: The SUT Was Measured With The Nightly Profile\n      quick != nightly"
-        in said
-    )
+    named = "The SUT Was Measured With The Nightly Profile (2): testbed1 / sut1, testbed1 / sut2"
+    assert f"  {named}\n      quick != nightly" in said
 
 
 @pytest.mark.parametrize(

@@ -375,6 +375,37 @@ def test_a_run_that_lies_where_another_belongs_is_named(results: Path, document:
         read_history(results)
 
 
+def test_a_document_that_goes_while_it_is_read_is_gone(
+    results: Path, document: RunDocument, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in (0, 1):
+        run = store_document(night(document, number), results)
+    load = index._load
+
+    def late(*arguments: Any) -> None:
+        shutil.rmtree(run, ignore_errors=True)
+        load(*arguments)
+
+    monkeypatch.setattr(index, "_load", late)
+    assert read_history(results).nights == (FIRST.date(),)
+
+
+def test_a_directory_that_cannot_be_read_is_named(
+    results: Path, document: RunDocument, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store_document(night(document, 0), results)
+    scandir = os.scandir
+
+    def refuse(path: Path) -> Any:
+        if Path(path).name == "s1":
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(InputError, match=r"can be read at .*/t1/s1: Permission denied"):
+        read_history(results)
+
+
 def test_results_that_are_no_directory_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="expected a directory of results at"):
         read_history(tmp_path / "none")
@@ -466,8 +497,17 @@ def test_duckdb_may_load_and_fetch_nothing(results: Path, monkeypatch: pytest.Mo
         refresh(db, *rest)
 
     monkeypatch.setattr(index, "_refresh", look)
+    connect = duckdb.connect
+
+    def drawing(*arguments: Any, **options: Any) -> duckdb.DuckDBPyConnection:
+        db = connect(*arguments, **options)
+        db.execute("SET enable_progress_bar = true")  # as it is where DuckDB finds no script
+        return db
+
+    monkeypatch.setattr(duckdb, "connect", drawing)
     read_history(results)
     (settings,) = seen
+    assert settings["enable_progress_bar"] == "false"
     for name in ("autoinstall_known_extensions", "autoload_known_extensions", "allow_community_extensions"):
         assert settings[name] == "false"
     assert settings["threads"] == str(len(os.sched_getaffinity(0)))
