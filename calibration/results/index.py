@@ -379,27 +379,29 @@ def _history(db: duckdb.DuckDBPyConnection, home: Path, scope: _Scope) -> Histor
     )
     nights = tuple(night for (night,) in db.execute("SELECT DISTINCT night FROM nights ORDER BY night").fetchall())
     condition, values = scope.of("testbed", "sut", "metric")
+    joined = f"(FROM read_parquet(?) WHERE {condition}) AS figures JOIN nights USING (testbed, sut, directory)"
     db.execute(
-        f"""CREATE TEMP TABLE figures AS
-        SELECT figures.* EXCLUDE (night, directory), place
-        FROM (FROM read_parquet(?) WHERE {condition}) AS figures JOIN nights USING (testbed, sut, directory)""",
-        [figures, *values],
-    )
-    db.execute(
-        """CREATE TEMP TABLE series AS
+        f"""CREATE TEMP TABLE series AS
         SELECT testbed, sut, metric, arg_max(unit, place) AS unit, arg_max(better, place) AS better,
                row_number() OVER (ORDER BY testbed, sut, metric) - 1 AS number
-        FROM figures WHERE unit IS NOT NULL GROUP BY testbed, sut, metric"""
+        FROM {joined} WHERE unit IS NOT NULL GROUP BY testbed, sut, metric""",
+        [figures, *values],
     )
     series = tuple(
         Series(*row)
         for row in db.execute("SELECT testbed, sut, metric, unit, better FROM series ORDER BY number").fetchall()
     )
     found = db.execute(
-        """SELECT number, place, coalesce(value, 'nan') AS value, coalesce(low, 'nan') AS low,
+        f"""SELECT number, place, coalesce(value, 'nan') AS value, coalesce(low, 'nan') AS low,
                   coalesce(high, 'nan') AS high
-        FROM figures JOIN series USING (testbed, sut, metric, unit)"""
+        FROM {joined} JOIN series USING (testbed, sut, metric, unit)""",
+        [figures, *values],
     ).fetchnumpy()
+    recorded = db.execute(
+        f"SELECT testbed, sut, metric, lower, upper, outcome, reason FROM {joined} "
+        "WHERE place = ? ORDER BY testbed, sut, metric",
+        [figures, *values, len(nights) - 1],
+    ).fetchall()
 
     def array(name: str) -> NDArray[np.float64]:
         figures = np.full((len(series), len(nights)), np.nan)
@@ -413,7 +415,7 @@ def _history(db: duckdb.DuckDBPyConnection, home: Path, scope: _Scope) -> Histor
         low=array("low"),
         high=array("high"),
         runs=_runs(db),
-        recorded=_recorded(db, len(nights) - 1),
+        recorded={(testbed, sut, metric): Recorded(*rest) for testbed, sut, metric, *rest in recorded},
     )
 
 
@@ -437,12 +439,3 @@ def _runs(db: duckdb.DuckDBPyConnection) -> dict[Sut, dict[date, NightRun]]:
             reasons=tuple(dict.fromkeys(reasons)),
         )
     return runs
-
-
-def _recorded(db: duckdb.DuckDBPyConnection, last: int) -> dict[tuple[str, str, str], Recorded]:
-    rows = db.execute(
-        "SELECT testbed, sut, metric, lower, upper, outcome, reason FROM figures WHERE place = ? "
-        "ORDER BY testbed, sut, metric",
-        [last],
-    ).fetchall()
-    return {(testbed, sut, metric): Recorded(*rest) for testbed, sut, metric, *rest in rows}
