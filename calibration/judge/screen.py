@@ -8,7 +8,7 @@ from datetime import date, timedelta
 from io import TextIOWrapper
 from itertools import islice
 from math import sqrt
-from typing import IO, Final, NamedTuple
+from typing import IO, TYPE_CHECKING, Final, NamedTuple
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -16,12 +16,14 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from calibration.judge.accept import Proposal
 from calibration.judge.night import Judgement
 from calibration.judge.verdicts import Check, ContextChange, NightVerdict
 from calibration.judge.words import amount, change, changed_fact, share, within
 from calibration.results.history import Sut
 from calibration.text import visible
+
+if TYPE_CHECKING:  # accepting needs the models of run documents, judging does not
+    from calibration.judge.accept import Proposal
 
 WIDTH: Final = 110
 """Columns where nobody says how wide the terminal is."""
@@ -240,7 +242,7 @@ def _count(number: int, name: str) -> str:
     return f"{number} {name}{'' if number == 1 else 's'}"
 
 
-def print_proposal(proposal: Proposal, stream: IO[str]) -> None:
+def print_proposal(proposal: "Proposal", stream: IO[str]) -> None:
     """Print what is, or would be, accepted for one place, and what is not."""
     console = _console(stream)
     acceptance = proposal.acceptance

@@ -362,6 +362,16 @@ def test_a_run_without_any_figure_fails_with_its_reason() -> None:
     assert "not_begun: run: the SUT could not be reached" in verdict.reason
 
 
+@pytest.mark.parametrize(("figures", "since"), [(0, 0), (5, 5)])
+def test_a_sut_whose_runs_have_no_figure_fails_for_as_long_as_that_is_so(figures: int, since: int) -> None:
+    row = [*noise(figures), *[None] * (45 - figures)]
+    runs = {number: run(number, "not_begun", ("it cannot be reached",)) for number in range(figures, 45)}
+    past = history({("lab", "t1", BANDWIDTH): row, ("lab", "t2", BANDWIDTH): noise(45)}, runs=runs)
+    verdict = the(judged(past), "missing", "run")
+    assert (verdict.outcome, verdict.since) == ("fail", night_of(since))
+    assert verdict.reason.endswith("found a run that is not_begun: it cannot be reached")
+
+
 def test_a_figure_that_is_missing_fails_with_the_reasons_of_its_kind() -> None:
     reasons = ("bandwidth_matrix: killed", "jitter: too short")
     past = history({BANDWIDTH: [*noise(12), None], LATENCY: noise(13)}, runs={12: run(12, "incomplete", reasons)})
