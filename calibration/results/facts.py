@@ -10,10 +10,8 @@ from typing import Final
 
 from calibration.context.cpulists import format_cpulist
 from calibration.context.model import CommandLine, Context, Dimm
+from calibration.results.history import NOT_KNOWN
 from calibration.results.model import Kernels
-
-NOT_KNOWN: Final = "not known"
-"""Stands for what the capture does not say."""
 
 KERNEL_BYTES_DIGITS: Final = 12
 """First digits of the SHA-256 of the program that measured; as many as tell two builds apart."""
