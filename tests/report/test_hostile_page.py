@@ -113,13 +113,13 @@ def test_the_site_of_a_hostile_page_is_harmless(
     monkeypatch.setattr("calibration.results.index.CACHE", tmp_path / "index")
     results = tmp_path / "results"
     for number, text in enumerate(TEXTS.values()):
-        directory = results / "lab" / f"sut{number}" / "run"
-        directory.mkdir(parents=True)
         own = document.model_copy(update={"run": document.run.model_copy(update={"sut": f"sut{number}"})})
+        directory = results / own.run.testbed / own.run.sut / own.run.id
+        directory.mkdir(parents=True)
         (directory / "run.json").write_text(hostile(own, text).model_dump_json(), encoding="utf-8")
     output = build_site(results, guide(tmp_path / "docs"), tmp_path / "html").parent
     pages = list((output / "calibration").rglob("index.html"))
-    assert len(pages) == len(TEXTS) + 1
+    assert len(pages) == len(TEXTS) + 2  # a page each, the first, and the trends of their testbed
     for page in pages:
         check_page(page, output / "index.html")
     for figure in output.rglob("*.svg"):
