@@ -54,7 +54,7 @@ MANIFEST = ".calibration-site"
 DOCUTILS = "[parsers]\nline_length_limit: 1000000\n"
 """A line of a page may join many texts of a SUT's; with docutils' own limit one SUT could keep the site from all."""
 
-BUILD_TIMEOUT_S = 600
+BUILD_TIMEOUT_S = 3600
 """A site of hundreds of pages builds in less; a hung build is ended."""
 
 

@@ -201,6 +201,7 @@ def _read(results: Path, home: Path, scope: _Scope) -> History:
         "threads": len(os.sched_getaffinity(0)),
     }
     with duckdb.connect(":memory:", config=config) as db:
+        db.execute("SET enable_progress_bar = false")  # where it finds no script it draws one into the output
         _refresh(db, results, home, scope)
         return _history(db, home, scope)
 

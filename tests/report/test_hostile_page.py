@@ -88,7 +88,7 @@ def check_source(text: str) -> None:
     """Check that a page's source has no element that only markup of others could have made."""
     strict = {"halt_level": 2, "report_level": 2, "warning_stream": "", "file_insertion_enabled": True}
     strict["line_length_limit"] = 1_000_000  # as the site has it
-    roles = ".. role:: doc\n\n"
+    roles = ".. role:: doc\n\n.. role:: download\n\n"
     document: nodes.document = publish_doctree(roles + text, settings_overrides=strict)
     for kind in (nodes.raw, nodes.footnote_reference, nodes.problematic, nodes.system_message, nodes.line_block):
         assert not list(document.findall(kind)), kind

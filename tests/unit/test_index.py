@@ -497,8 +497,17 @@ def test_duckdb_may_load_and_fetch_nothing(results: Path, monkeypatch: pytest.Mo
         refresh(db, *rest)
 
     monkeypatch.setattr(index, "_refresh", look)
+    connect = duckdb.connect
+
+    def drawing(*arguments: Any, **options: Any) -> duckdb.DuckDBPyConnection:
+        db = connect(*arguments, **options)
+        db.execute("SET enable_progress_bar = true")  # as it is where DuckDB finds no script
+        return db
+
+    monkeypatch.setattr(duckdb, "connect", drawing)
     read_history(results)
     (settings,) = seen
+    assert settings["enable_progress_bar"] == "false"
     for name in ("autoinstall_known_extensions", "autoload_known_extensions", "allow_community_extensions"):
         assert settings[name] == "false"
     assert settings["threads"] == str(len(os.sched_getaffinity(0)))
