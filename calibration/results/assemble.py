@@ -23,9 +23,9 @@ from calibration.plan import Plan
 from calibration.preflight import Check
 from calibration.preflight import flags as expectation_flags
 from calibration.results.facts import facts
+from calibration.results.layout import SCHEMA_VERSION
 from calibration.results.model import (
     GUEST,
-    SCHEMA_VERSION,
     Attempt,
     CapturedContext,
     CheckerRun,

@@ -5,13 +5,16 @@ Nothing volatile is among them (free memory, load, the clock at the moment, when
 machines of one kind always differ (names, where they boot from).
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
+from __future__ import annotations
 
-from calibration.context.cpulists import format_cpulist
-from calibration.context.model import CommandLine, Context, Dimm
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Final
+
 from calibration.results.history import NOT_KNOWN
-from calibration.results.model import Kernels
+
+if TYPE_CHECKING:  # whoever compares facts needs no models, which take half a second
+    from calibration.context.model import CommandLine, Context, Dimm
+    from calibration.results.model import Kernels
 
 KERNEL_BYTES_DIGITS: Final = 12
 """First digits of the SHA-256 of the program that measured; as many as tell two builds apart."""
@@ -27,6 +30,8 @@ def facts(context: Context, kernels: Kernels | None) -> dict[str, str]:
 
     Every fact is there on every machine; one that is not known says so.
     """
+    from calibration.context.cpulists import format_cpulist  # noqa: PLC0415 - with it comes all that reads a capture
+
     firmware, topology, isolation = context.firmware, context.topology, context.isolation
     frequency, pages, capture = context.frequency, context.memory.transparent_hugepages, context.capture
     return {

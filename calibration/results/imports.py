@@ -16,8 +16,8 @@ from calibration import __version__
 from calibration.errors import EnvironmentLacksError, InputError
 from calibration.formats.csit_page import Published, read_published
 from calibration.formats.lines import MAX_CHARACTERS
-from calibration.results.layout import RUN
-from calibration.results.model import SCHEMA_VERSION, Imported, NotMeasured, Run, RunDocument
+from calibration.results.layout import RUN, SCHEMA_VERSION
+from calibration.results.model import Imported, NotMeasured, Run, RunDocument
 from calibration.results.readings import Inconsistency, inconsistency
 from calibration.results.store import read_run, run_directory, write_document
 

@@ -36,13 +36,10 @@ from numpy.typing import NDArray
 from calibration.errors import EnvironmentLacksError, InputError
 from calibration.places import CACHE, CACHE_VARIABLE
 from calibration.results.history import History, NightRun, Recorded, Series, Sut
-from calibration.results.layout import REFERENCES, RUN
+from calibration.results.layout import REFERENCES, RUN, SCHEMA_VERSION
 
 FORMAT: Final = 1
 """Version of the index: part of its place, so that another version makes its own."""
-
-SCHEMA_VERSION: Final = "run/2"
-"""The version of documents that DuckDB reads as they are; all others are migrated first."""
 
 ROW_GROUP: Final = 8192
 """Rows that are skipped or read together: a month of figures of about four SUTs. DuckDB's own choice is all SUTs' of

@@ -1,10 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names in a directory of results: ``<results>/<testbed>/<sut>/<run-id>/run.json``, and the references beside."""
+"""Names in a directory of results: ``<results>/<testbed>/<sut>/<run-id>/run.json``, and the references beside.
 
-from typing import Final
+Whoever needs no more than these does not import the models.
+"""
+
+from typing import Final, Literal
 
 RUN: Final = "run.json"
 """The run document in a run's directory."""
 
 REFERENCES: Final = "references"
 """The directory in the results that is no testbed's."""
+
+SCHEMA_VERSION: Literal["run/2"] = "run/2"
+"""The version of the run document; :mod:`calibration.results.model` is what it is."""

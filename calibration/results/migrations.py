@@ -17,7 +17,8 @@ from calibration.context.model import Context
 from calibration.measurements import registry
 from calibration.measurements.base import Values
 from calibration.results.facts import facts
-from calibration.results.model import SCHEMA_VERSION, Kernels, RunDocument
+from calibration.results.layout import SCHEMA_VERSION
+from calibration.results.model import Kernels, RunDocument
 
 Raw = dict[str, Any]
 """A run document as JSON has it."""
@@ -62,10 +63,7 @@ def _to_2(document: Raw) -> Raw:
         **document,
         "schema_version": "run/2",
         "facts": found,
-        "verdicts": [
-            {**each, "measurement": None if each["metric"] is None else measured[each["name"]]}
-            for each in document["verdicts"]
-        ],
+        "verdicts": [{**each, "measurement": measured.get(each["name"])} for each in document["verdicts"]],
     }
 
 

@@ -27,8 +27,6 @@ from calibration.sutprobe import Clock, Warned
 from calibration.tuning import Change
 from calibration.validity import Flag, Validity
 
-SCHEMA_VERSION: Literal["run/2"] = "run/2"
-
 if TYPE_CHECKING:
     AnyValues = Values
 else:

@@ -37,9 +37,16 @@ from calibration.plan import Plan, make_plan
 from calibration.preflight import Check, refusal
 from calibration.profiles import load_profile
 from calibration.results.facts import facts, other_facts
-from calibration.results.layout import REFERENCES, RUN
+from calibration.results.layout import REFERENCES, RUN, SCHEMA_VERSION
 from calibration.results.migrations import VERSIONS, completed, model_of, schema_file
-from calibration.results.model import SCHEMA_VERSION, CheckerRun, Kernels, MlcProgram, MlcRun, OtherRun, RunDocument
+from calibration.results.model import (
+    CheckerRun,
+    Kernels,
+    MlcProgram,
+    MlcRun,
+    OtherRun,
+    RunDocument,
+)
 from calibration.results.references import kept_shape
 from calibration.tuning import Change
 

@@ -28,9 +28,8 @@ from calibration.preflight import Check
 from calibration.report.page import render
 from calibration.results.facts import facts
 from calibration.results.imports import document_of
-from calibration.results.layout import RUN
+from calibration.results.layout import RUN, SCHEMA_VERSION
 from calibration.results.model import (
-    SCHEMA_VERSION,
     Attempt,
     CapturedContext,
     Kernels,

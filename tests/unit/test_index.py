@@ -24,8 +24,8 @@ from calibration.judge.limits import Limit
 from calibration.results import index
 from calibration.results.history import NightRun
 from calibration.results.index import read_history
-from calibration.results.layout import RUN
-from calibration.results.model import SCHEMA_VERSION, RunDocument
+from calibration.results.layout import RUN, SCHEMA_VERSION
+from calibration.results.model import RunDocument
 from tests.report.report_documents import flagged, imported, not_begun_document, replace, run_document, scaled
 from tests.report.report_documents import store as store_document
 

@@ -12,9 +12,9 @@ import pytest
 from calibration.errors import InputError
 from calibration.report.page import render
 from calibration.results.facts import facts
-from calibration.results.layout import RUN
+from calibration.results.layout import RUN, SCHEMA_VERSION
 from calibration.results.migrations import MIGRATIONS, VERSIONS, migrated, model_of, schema_file
-from calibration.results.model import SCHEMA_VERSION, RunDocument
+from calibration.results.model import RunDocument
 from calibration.results.plain import figured
 from calibration.results.store import read_run, schema_validator
 

@@ -22,7 +22,8 @@ from calibration.plan import Plan, make_plan, plan_text
 from calibration.profiles import load_profile
 from calibration.results import store
 from calibration.results.facts import facts
-from calibration.results.model import SCHEMA_VERSION, Attempt, CapturedContext, Measurement, Run, RunDocument
+from calibration.results.layout import SCHEMA_VERSION
+from calibration.results.model import Attempt, CapturedContext, Measurement, Run, RunDocument
 from calibration.results.references import keep_shape, kept_shape, path_of
 from calibration.statistics import estimate
 from calibration.sutprobe import read_document
