@@ -15,7 +15,7 @@ sums of up to sixty *scores* (what a normal variable of the same rank would be),
 their squares. docs/method/drift.rst says what this finds, and bench/drift.py measures it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
@@ -41,24 +41,27 @@ LONG_TAILS = (12, 20, 35, 60)
 SPREAD_TAILS = (8, 12, 20, 35)
 """Numbers of newest figures whose spread is compared. Fewer cannot show a spread that became a third."""
 
-SCREEN = 3.0
+SCREEN = 3.1
 """Standard deviations that a sum of figures must be off for them to be looked at closely: it only saves time."""
 
-LIKELIHOOD_THREE = 5.7
+SELDOM = 6
+"""A tail is looked at whenever a sixth of it is new: every night up to eleven figures, every tenth night at sixty."""
+
+LIKELIHOOD_THREE = 5.2
 """Logarithm of the likelihood ratio at which three figures are a change. This and the bounds below were chosen with
 ``bench/drift.py``, so that fewer than one new change per 1000 nights is noise."""
 
 LIKELIHOOD_MORE = 9.0
 """The same for four to eight figures: what three did not show is asked for more, as it is asked in addition."""
 
-HEAVY = 4.0
+HEAVY = 3.0
 """What is asked for in addition, times the excess of the noise's tail over a normal's: where outliers are common the
 density between them is known less well."""
 
 LONG = 4.2
 """Standard deviations of a sum of scores at which a long tail is a change."""
 
-SPREAD = 3.7
+SPREAD = 4.0
 """The same for the sum of squares, as a normal variable (Wilson and Hilferty)."""
 
 KEPT = 2.3
@@ -87,19 +90,19 @@ LEAST = 1e-9
 BOUND = 4.0
 """Standard deviations to which a figure is bounded in the running sums, for the same reason."""
 
-SCREEN_MORE = 3.7
+SCREEN_MORE = 3.8
 """The same as ``SCREEN`` for more than three figures."""
 
-SCREEN_SPREAD = 3.4
+SCREEN_SPREAD = 3.6
 """The same for the sum of squares."""
 
-HEAVIEST = 0.35
+HEAVIEST = 0.5
 """Excess of the tail above which nothing more is asked for."""
 
 ONE_IN_10000 = 1e-4
 """Probability below which newest figures that all lie within a part of the noise are no chance."""
 
-FEW = 2.0
+FEW = 3.0
 """What is asked for in addition, relative, per figure that the noise was estimated from."""
 
 TWO_FIGURES = 18
@@ -114,10 +117,8 @@ TWO_LEAST = 0.05
 TRIMMED = 1.15
 """Variance of a mean without the outer fifths, relative to that of the whole mean, for normal noise."""
 
-TOGETHER = 2500
+TOGETHER = 5000
 """Series that are walked through together: their state fits into a processor's cache."""
-
-TAILS = tuple(sorted({*SHORT_TAILS, *LONG_TAILS, *SPREAD_TAILS}))
 
 
 class Change(NamedTuple):
@@ -204,15 +205,40 @@ def _estimate(residuals: Floats, count: Integers) -> _Noise:
     bins += every[:, None] * row
     counted = np.bincount(bins.ravel(), minlength=len(every) * row).reshape(-1, row).astype(np.float32)
     counted[:, -1] = 0.0
-    density = np.zeros((len(every), BINS), np.float32)
+    kernel = np.zeros((len(every), BINS), np.float32)
     for offset, weight in enumerate(KERNEL):
-        density += weight * counted[:, offset : offset + BINS]
-    floor = _narrow(2.0 / (count + 10.0))
-    density = density / density.sum(axis=1, keepdims=True) * (1.0 - floor) + floor / BINS
+        kernel += weight / sum(KERNEL) * counted[:, offset : offset + BINS]
+    counted = counted[:, margin : -1 - margin]
+    number, floor = _narrow(count), _narrow(2.0 / (count + 10.0))
+    # How well each density explains the figures, the kernel's without the figure that is explained
+    others = np.maximum(kernel - KERNEL[margin] / sum(KERNEL), 0.0) / (number - 1.0)
+    densities = [kernel / kernel.sum(axis=1, keepdims=True)]
+    explained = [(counted * np.log((1.0 - floor) * others + floor / BINS)).sum(axis=1)]
+    for free, level, deviation in (
+        (count - 1.0, *_moments(counted, shrunk)),
+        (np.full(len(count), 3.0), median / width + MIDDLE, (three - quarter) / 1.5298 / width),
+    ):
+        far = (np.arange(BINS) - _narrow(level)) / _narrow(np.maximum(deviation, 0.5) * np.sqrt(1.0 + 1.0 / count))
+        student = np.exp(-_narrow((free + 1.0) / 2.0) * np.log1p(far**2 / _narrow(free)))
+        student /= student.sum(axis=1, keepdims=True)
+        densities.append(student)
+        explained.append((counted * np.log((1.0 - floor) * student + floor / BINS)).sum(axis=1) + 1.0)
+    trust = np.exp(np.array(explained) - np.max(explained, axis=0))
+    trust /= trust.sum(axis=0)
+    density = sum(_narrow(each) * one for each, one in zip(trust, densities, strict=True))
+    density = density * (1.0 - floor) + floor / BINS
     rank = np.cumsum(density, axis=1) - density / 2.0
     scores = _score_of_rank()[np.clip(rank * 4096.0, 0.0, 4095.0).astype(np.intp)]
     reach = np.array([median - low, high - median]) / np.maximum(three - quarter, LEAST) / 1.395
     return _Noise(width, np.log(density), scores, np.clip(reach - 1.0, 0.0, HEAVIEST))
+
+
+def _moments(counted: NDArray[np.float32], shrunk: Floats) -> tuple[Floats, Floats]:
+    """Return mean and standard deviation, in bins, of figures that are *counted* in bins and were *shrunk*."""
+    bins, count = np.arange(BINS), counted.sum(axis=1)
+    mean = counted @ bins / count
+    variance = (counted * (bins - mean[:, None]) ** 2).sum(axis=1) / (count - 1.0)
+    return mean, np.sqrt(variance) / shrunk
 
 
 def _narrow(column: NDArray[np.floating]) -> NDArray[np.float32]:
@@ -244,6 +270,14 @@ def _medians(figures: Floats) -> Floats:
     return np.asarray((ordered[rows, (count - 1) // 2] + ordered[rows, count // 2]) / 2.0)
 
 
+class _Screened(NamedTuple):
+    """Series in whose newest *tail* figures there may be a change."""
+
+    tail: int
+    kind: Literal["level", "spread"]
+    rows: Integers
+
+
 class _Walk:
     """Series on their way through the nights: figures without gaps, shape (series, figures), *counts* of each.
 
@@ -263,6 +297,7 @@ class _Walk:
         self.squares = np.zeros((longest + 1, series))
         self.means = np.zeros((longest + 1, series))
         self.deviations = np.zeros((longest + 1, series))
+        self.fourths = np.full(series, 3.0 * FEWEST)
         self.young = np.zeros(series, np.bool_)
         self.old_start = np.zeros(series, np.intp)
         self.old_level = np.zeros(series)
@@ -307,9 +342,10 @@ class _Walk:
 
     def _take(self, night: int) -> None:
         """Take the figures of *night*, bounded: one figure, however far away, is one figure."""
-        reach = BOUND * self.deviations[night]
-        figures = np.where(night < self.counts, self.by_night[night], self.means[night])
-        figures = np.clip(figures, self.means[night] - reach, self.means[night] + reach)
+        far = np.where(night < self.counts, self.by_night[night] - self.means[night], 0.0) / self.deviations[night]
+        far = np.clip(far, -BOUND, BOUND)
+        figures = self.means[night] + far * self.deviations[night]
+        self.fourths += (far * far) ** 2
         self.sums[night + 1] = self.sums[night] + figures
         self.squares[night + 1] = self.squares[night] + figures**2
         self._update(night + 1, slice(None))
@@ -355,46 +391,56 @@ class _Walk:
         return np.maximum(squares - total**2 / count, 0.0), (count - 1).astype(np.float64)
 
     def _look(self, night: int) -> None:
-        """Look for changes in the newest figures: roughly in all series, thoroughly where there may be one."""
-        longest = np.zeros(len(self.counts), np.intp)
-        screened: list[tuple[int, str, Integers]] = []
-        known = night < self.counts
-        for tail in TAILS:
+        """Look for changes in the newest figures: roughly in all series, thoroughly where there may be one.
+
+        The noise before a short tail is not that before a long one, of which there may be too little.
+        """
+        self._compare(night, [*self._screen_squares(night), *self._screen_sums(night, LONG_TAILS)])
+        self._compare(night, list(self._screen_sums(night, SHORT_TAILS)))
+
+    def _screen_sums(self, night: int, tails: Sequence[int]) -> Iterator[_Screened]:
+        for tail in tails:
             begin = night + 1 - tail
             if begin < FEWEST - 2:
                 break
-            tests = {}
-            summed = self.sums[night + 1] - self.sums[begin]
-            if tail in SHORT_TAILS or tail in LONG_TAILS:
-                off = np.abs(summed - tail * self.means[begin])
-                tests["level"] = off > (SCREEN if tail == 3 else SCREEN_MORE) * sqrt(tail) * self.deviations[begin]
-            if tail in SPREAD_TAILS and begin >= FEWEST:
-                around = self.squares[night + 1] - self.squares[begin] - summed**2 / tail
-                relative = around / self.deviations[begin] ** 2
-                tests["spread"] = (relative > _chi(tail, SCREEN_SPREAD)) | (relative < _chi(tail, -SCREEN_SPREAD))
-            for kind, found in tests.items():
-                rows = np.flatnonzero(
-                    found
-                    & known
-                    & (
-                        begin - (self.start if kind == "level" else self.noise_start)
-                        >= (3 if kind == "level" else FEWEST)
-                    )
-                )
-                if rows.size:
-                    screened.append((tail, kind, rows))
-                    longest[rows] = tail
-        rows = np.flatnonzero(longest)
-        if rows.size:
-            self._look_closely(night, rows, longest[rows], screened)
+            if night % max(tail // SELDOM, 1):
+                continue
+            off = np.abs(self.sums[night + 1] - self.sums[begin] - tail * self.means[begin])
+            unsure = np.sqrt(1.0 + tail / np.maximum(begin - self.start, 3))
+            found = off > (SCREEN if tail == 3 else SCREEN_MORE) * sqrt(tail) * self.deviations[begin] * unsure
+            rows = np.flatnonzero(found & (night < self.counts) & (begin - self.start >= 3))
+            if rows.size:
+                yield _Screened(tail, "level", rows)
 
-    def _look_closely(
-        self, night: int, rows: Integers, longest: Integers, screened: Sequence[tuple[int, str, Integers]]
-    ) -> None:
-        """Compare the tails that were *screened* with the noise before the *longest* of them."""
+    def _screen_squares(self, night: int) -> Iterator[_Screened]:
+        kurtosis = self.fourths / (night + 1.0)
+        screen = SCREEN_SPREAD * np.sqrt(np.maximum(kurtosis - 1.0, 2.0) / 2.0)
+        for tail in SPREAD_TAILS:
+            begin = night + 1 - tail
+            if begin < FEWEST:
+                break
+            if night % max(tail // SELDOM, 1):
+                continue
+            around = (
+                self.squares[night + 1] - self.squares[begin] - (self.sums[night + 1] - self.sums[begin]) ** 2 / tail
+            )
+            relative = around / self.deviations[begin] ** 2
+            found = (relative > _chi(tail, screen)) | (relative < _chi(tail, -screen))
+            rows = np.flatnonzero(found & (night < self.counts) & (begin - self.noise_start >= FEWEST))
+            if rows.size:
+                yield _Screened(tail, "spread", rows)
+
+    def _compare(self, night: int, screened: Sequence[_Screened]) -> None:
+        """Compare the tails that were *screened* with the noise before the longest of them, series by series."""
+        longest = np.zeros(len(self.counts), np.intp)
+        for tail, _kind, which in screened:
+            longest[which] = np.maximum(longest[which], tail)
+        rows = np.flatnonzero(longest)
+        if not rows.size:
+            return
         first = max(0, night + 1 - HISTORY)
         column = np.arange(first, night + 1)
-        end = night + 1 - longest
+        end = night + 1 - longest[rows]
         level = np.where(end > self.start[rows], self.means[end, rows], self.means[night + 1, rows])
         levels = np.where(column >= self.start[rows, None], level[:, None], self.past_levels[rows, first : night + 1])
         residuals = self.figures[rows, first : night + 1] - levels
@@ -608,7 +654,7 @@ def _two_levels(figures: Floats, row: Integers, begin: Integers, end: Integers) 
     known = ~np.isnan(inside)
     switches = ((up[:, 1:] != up[:, :-1]) & known[:, 1:]).sum(axis=1)
     least = np.maximum(TWO_LEAST * count, 3.0)
-    flips = (between[every, cut] >= TWO_EXPLAIN * around) & (around > 0.0)
+    flips = (between[every, cut] >= (TWO_EXPLAIN + 1.0 / count) * around) & (around > 0.0)
     flips &= (share * count >= least) & ((1.0 - share) * count >= least)
     flips &= switches >= np.maximum(5.0, 0.5 * 2.0 * share * (1.0 - share) * count)
     # Figures that stay on one level for longer than chance does are from before it began to flip.
