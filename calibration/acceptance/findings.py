@@ -11,7 +11,8 @@ from itertools import combinations
 from statistics import median
 from typing import Final
 
-from calibration.judge.comparison import LEAST_COVERAGE, tolerance_of
+from calibration.judge.comparison import LEAST_COVERAGE
+from calibration.judge.tolerances import tolerance_of
 from calibration.judge.verdicts import ContextChange, NightVerdict
 from calibration.measurements.bandwidth_matrix import BandwidthMatrixValues
 from calibration.measurements.latency_matrix import LatencyMatrixValues

@@ -185,7 +185,9 @@ def _proposal(
                 metric: each.model_copy(
                     update={
                         "runs": _ranges(
-                            np.searchsorted(used, range(first, last + 1)).tolist() for first, last in each.runs
+                            int(place)
+                            for first, last in each.runs
+                            for place in np.searchsorted(used, range(first, last + 1))
                         )
                     }
                 )

@@ -12,8 +12,7 @@ from typing import Final
 
 from calibration.judge.verdicts import ContextChange
 from calibration.model import Model
-from calibration.results.facts import NOT_KNOWN
-from calibration.results.history import NightRun
+from calibration.results.history import NOT_KNOWN, NightRun
 
 CLOCK: Final = "measured clock"
 """The name under which a clock that was measured to be another stands among the facts."""

@@ -61,7 +61,6 @@ def judge_command(results: Path, night: date | None, sut: str | None, everything
     Prints one screen: each SUT that fails with what is worst, what changed on it, and what cannot be judged.
     """
     from calibration.judge.night import judge_night, of_sut  # noqa: PLC0415 - a second that --help need not pay
-    from calibration.judge.screen import print_judgement  # noqa: PLC0415 - as above
 
     judgement = judge_night(results, night)
     if sut is not None:
@@ -69,6 +68,8 @@ def judge_command(results: Path, night: date | None, sut: str | None, everything
     if as_json:
         click.echo(judgement.model_dump_json())
     else:
+        from calibration.judge.screen import print_judgement  # noqa: PLC0415 - as above
+
         print_judgement(judgement, sys.stdout, everything=everything or sut is not None)
     if judgement.failed:
         sys.exit(VERDICT_FAILED)

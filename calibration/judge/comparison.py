@@ -8,13 +8,13 @@ intervals at their ends make the ratio's interval wider than its nominal coverag
 than one figure in a hundred is said to differ.
 """
 
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, Literal
 
 from calibration.errors import InputError
 from calibration.judge.causes import CAUSES, cause_of
+from calibration.judge.tolerances import Tolerance, tolerance_of
 from calibration.measurements.base import Better
 from calibration.model import Model
 from calibration.results import imports
@@ -28,42 +28,6 @@ Outcome = Literal["differs", "same", "undecided", "only_first", "only_second"]
 
 LEAST_COVERAGE: Final = 0.9
 """An interval that covers the true value less often decides nothing; three placements reach 0.75, five 0.94."""
-
-
-class Tolerance(Model):
-    """How far two figures of a family may be apart before it matters, relative to the first, and why so far."""
-
-    names: str
-    fraction: float
-    reason: str
-
-
-TOLERANCES: Final = (
-    Tolerance(
-        names=r"jitter\..*",
-        fraction=0.25,
-        reason="how much a core is disturbed differs from one minute to the next",
-    ),
-    Tolerance(
-        names=r"core_frequency\..*",
-        fraction=0.01,
-        reason="a clock that is not throttled repeats within parts in 1000",
-    ),
-    Tolerance(
-        names=r"c2c_.*", fraction=0.05, reason="a transfer depends on which slice of the cache an address belongs to"
-    ),
-    Tolerance(
-        names=r".*bandwidth_mb_s|.*program_mb_s", fraction=0.02, reason="bandwidth of one machine repeats within 1 %"
-    ),
-    Tolerance(
-        names=r".*latency_ns",
-        fraction=0.03,
-        reason="latency of one machine moves by up to 3 % from boot to boot, because its memory lies elsewhere",
-    ),
-)
-"""The first whose names match a metric is its tolerance."""
-
-ANY_OTHER: Final = Tolerance(names=r".*", fraction=0.05, reason="nothing is known of how well this figure repeats")
 
 
 class Comparison(Model):
@@ -107,11 +71,6 @@ class Compared(Model):
     context: tuple[str, ...]
     facts: tuple[Difference, ...]
     figures: tuple[Comparison, ...]
-
-
-def tolerance_of(metric: str) -> Tolerance:
-    """Return how far figures named *metric* may be apart."""
-    return next((each for each in TOLERANCES if re.fullmatch(each.names, metric)), ANY_OTHER)
 
 
 def compare(first: RunDocument, second: RunDocument) -> Compared:

@@ -1,21 +1,131 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Changes of the level and of the spread of figures over nights, and figures that flip between two levels."""
+"""Changes of the level and of the spread of figures over nights, and figures that flip between two levels.
 
+All series are walked through night by night, at the same time: what is known on a night follows from that night and
+those before it, so that ``analyse(values[:, :n + 1])`` is what was known on night ``n``.
+
+Nothing is assumed of the noise but that it is independent from night to night. Its density is estimated for each series
+from the figures before (a kernel estimate, corrected for the variance that the kernel adds, in a table of bins), with
+a floor for what was never seen. The newest three to eight figures are a change of the level where some shift of that
+density makes them more likely than no shift does, by a factor that noise seldom reaches: a generalised likelihood
+ratio (Lorden, *Procedures for reacting to a change in distribution*, 1971; Lai, *Sequential changepoint detection in
+quality control and dynamical systems*, 1995). A figure that flips between two levels has both of them in its density,
+so that a visit to either is no change, and a single outlier is what the floor allows for. Small changes show in the
+sums of up to sixty *scores* (what a normal variable of the same rank would be), changes of the spread in the sums of
+their squares. docs/method/drift.rst says what this finds, and bench/drift.py measures it.
+"""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
+from math import exp, sqrt
 from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtri, stdtrit
 
 Floats = NDArray[np.float64]
+Integers = NDArray[np.intp]
+
+FEWEST = 10
+"""Figures before which nothing is said: of fewer, noise and change cannot be told apart."""
+
+SHORT_TAILS = (3, 5, 8)
+"""Numbers of newest figures that are compared by likelihood."""
+
+LONG_TAILS = (12, 20, 35, 60)
+"""Numbers of newest figures that are compared by the sum of their scores: enough for it to be nearly normal."""
+
+SPREAD_TAILS = (8, 12, 20, 35)
+"""Numbers of newest figures whose spread is compared. Fewer cannot show a spread that became a third."""
+
+SCREEN = 3.0
+"""Standard deviations that a sum of figures must be off for them to be looked at closely: it only saves time."""
+
+LIKELIHOOD_THREE = 5.7
+"""Logarithm of the likelihood ratio at which three figures are a change. This and the bounds below were chosen with
+``bench/drift.py``, so that fewer than one new change per 1000 nights is noise."""
+
+LIKELIHOOD_MORE = 9.0
+"""The same for four to eight figures: what three did not show is asked for more, as it is asked in addition."""
+
+HEAVY = 4.0
+"""What is asked for in addition, times the excess of the noise's tail over a normal's: where outliers are common the
+density between them is known less well."""
+
+LONG = 4.2
+"""Standard deviations of a sum of scores at which a long tail is a change."""
+
+SPREAD = 3.7
+"""The same for the sum of squares, as a normal variable (Wilson and Hilferty)."""
+
+KEPT = 2.3
+"""Standard deviations that a new change of the level must keep while it is young; one that does not is taken back."""
+
+YOUNG = 30
+"""Figures for which a change is young."""
+
+WINDOW = 96
+"""Figures back from the night on which a change is found, among which it is dated."""
+
+HISTORY = 240
+"""Figures back from a night that the noise is estimated from at most."""
+
+BINS = 128
+MIDDLE = BINS // 2
+KERNEL = tuple(exp(-(offset**2) / 8.0) for offset in range(-6, 7))
+"""Weights that smooth counts in bins: a normal kernel with a standard deviation of two bins."""
+
+CAP = 3.0
+"""Scores are bounded: one figure, however far away, is one figure."""
+
+LEAST = 1e-9
+"""Deviation, relative to the largest figure, below which figures are the same: it is the rounding of sums."""
+
+BOUND = 4.0
+"""Standard deviations to which a figure is bounded in the running sums, for the same reason."""
+
+SCREEN_MORE = 3.7
+"""The same as ``SCREEN`` for more than three figures."""
+
+SCREEN_SPREAD = 3.4
+"""The same for the sum of squares."""
+
+HEAVIEST = 0.35
+"""Excess of the tail above which nothing more is asked for."""
+
+ONE_IN_10000 = 1e-4
+"""Probability below which newest figures that all lie within a part of the noise are no chance."""
+
+FEW = 2.0
+"""What is asked for in addition, relative, per figure that the noise was estimated from."""
+
+TWO_FIGURES = 18
+"""Fewer figures cannot tell two levels from one."""
+
+TWO_EXPLAIN = 0.85
+"""Share of the variance that two levels must explain."""
+
+TWO_LEAST = 0.05
+"""Share of the figures that the less frequent level must have, and never fewer than three."""
+
+TRIMMED = 1.15
+"""Variance of a mean without the outer fifths, relative to that of the whole mean, for normal noise."""
+
+TOGETHER = 2500
+"""Series that are walked through together: their state fits into a processor's cache."""
+
+TAILS = tuple(sorted({*SHORT_TAILS, *LONG_TAILS, *SPREAD_TAILS}))
 
 
 class Change(NamedTuple):
     """A change that was found.
 
     ``night`` is the column of the first night of the new state. ``before`` and ``after`` are the level, or for
-    ``spread`` the standard deviation relative to the level. ``size`` is after / before - 1, NaN where before is 0, and
-    ``interval`` bounds it with 95 %.
+    ``spread`` the standard deviation relative to the level. ``size`` is after / before - 1 and ``interval`` bounds it
+    with 95 %; they are NaN where before is 0.
     """
 
     kind: Literal["level", "spread"]
@@ -39,8 +149,9 @@ class Flips(NamedTuple):
 class Analysis:
     """What the figures of one series say, as known on its last night.
 
-    ``level`` and ``spread`` (standard deviation relative to the level) are those of the stretch that the last figure
-    belongs to, which begins at the column ``first`` and has ``count`` figures; NaN where there are none.
+    ``level`` (a trimmed mean) and ``spread`` (standard deviation relative to the level) are those of the stretch that
+    the last figure belongs to, which begins at the column ``first`` and has ``count`` figures. ``level`` is NaN where
+    there is no figure, ``spread`` where there are fewer than two or the level is 0.
     """
 
     changes: tuple[Change, ...]
@@ -51,35 +162,579 @@ class Analysis:
     count: int
 
 
-def _plain(series: Floats) -> Analysis:
-    columns = np.flatnonzero(np.isfinite(series))
-    figures = series[columns]
-    changes: list[Change] = []
-    start = 0
-    least = 3
-    for end in range(10, len(figures) + 1):
-        stretch = figures[start:end]
-        if len(stretch) < 8:
+class _Noise(NamedTuple):
+    """The noise of some series as tables by bins of the residual, shape (series, bins).
+
+    ``heavy`` is the excess of the reach of the lower and of the upper tail over a normal's, shape (2, series).
+    """
+
+    width: Floats
+    log_density: NDArray[np.float32]
+    scores: NDArray[np.float32]
+    heavy: Floats
+
+
+@cache
+def _score_of_rank() -> NDArray[np.float32]:
+    """Return the scores of 4096 ranks: standard normal quantiles, bounded."""
+    return np.asarray(np.clip(ndtri((np.arange(4096) + 0.5) / 4096), -CAP, CAP), dtype=np.float32)
+
+
+def _estimate(residuals: Floats, count: Integers) -> _Noise:
+    """Estimate the noise from *residuals*, shape (series, figures), *count* of each row and NaN for the rest."""
+    ordered = np.sort(residuals.astype(np.float32), axis=1)
+    every = np.arange(len(ordered))
+    low, quarter, median, three, high = (
+        ordered[every, np.rint(share * (count - 1)).astype(np.intp)].astype(np.float64)
+        for share in (0.03, 0.25, 0.5, 0.75, 0.97)
+    )
+    whole, half = (high - low) / 3.76, (three - quarter) / 1.349
+    scale = np.where((half > 0.0) & (half < whole), half, whole)
+    two = half > 1.6 * whole
+    width = np.maximum(np.maximum(np.where(two, 0.0, 0.7) * scale * count**-0.2, (high - low) / 40.0), LEAST)
+    # A kernel adds its variance to that of the figures: where they have one level they are drawn together by as much.
+    added = np.where(two | (half < 0.5 * whole), 0.0, 2.0 * width / np.maximum(whole, LEAST))
+    shrunk = 1.0 / np.sqrt(1.0 + np.minimum(added, 1.0) ** 2)
+    ordered -= _narrow(median)
+    ordered *= _narrow(shrunk / width)
+    ordered += _narrow(median / width + (MIDDLE + 0.5))
+    margin = len(KERNEL) // 2
+    row = BINS + 2 * margin + 1
+    bins = np.where(np.isnan(ordered), row - 1, np.clip(ordered, 0.0, BINS - 1) + margin).astype(np.intp)
+    bins += every[:, None] * row
+    counted = np.bincount(bins.ravel(), minlength=len(every) * row).reshape(-1, row).astype(np.float32)
+    counted[:, -1] = 0.0
+    density = np.zeros((len(every), BINS), np.float32)
+    for offset, weight in enumerate(KERNEL):
+        density += weight * counted[:, offset : offset + BINS]
+    floor = _narrow(2.0 / (count + 10.0))
+    density = density / density.sum(axis=1, keepdims=True) * (1.0 - floor) + floor / BINS
+    rank = np.cumsum(density, axis=1) - density / 2.0
+    scores = _score_of_rank()[np.clip(rank * 4096.0, 0.0, 4095.0).astype(np.intp)]
+    reach = np.array([median - low, high - median]) / np.maximum(three - quarter, LEAST) / 1.395
+    return _Noise(width, np.log(density), scores, np.clip(reach - 1.0, 0.0, HEAVIEST))
+
+
+def _narrow(column: NDArray[np.floating]) -> NDArray[np.float32]:
+    return column[:, None].astype(np.float32)
+
+
+def _bins(residuals: Floats) -> Integers:
+    return np.clip(residuals + (MIDDLE + 0.5), 0.0, BINS - 1).astype(np.intp)
+
+
+def _ratio(noise: _Noise, at: Integers, residuals: Floats) -> tuple[Floats, NDArray[np.bool_]]:
+    """Return by how much the likeliest shift explains *residuals*, shape (figures, series), better than none does.
+
+    Row *at* of *noise* belongs to each. The shifts tried put the median of the figures on every second bin of the
+    noise. Says also which are upwards.
+    """
+    far = residuals / noise.width[at]
+    middle = np.median(far, axis=0)
+    shifts = np.arange(-48.0, 49.0, 2.0)
+    moved = noise.log_density[at[:, None], _bins((far - middle)[:, :, None] + shifts)].sum(axis=0).max(axis=1)
+    return (moved - noise.log_density[at, _bins(far)].sum(axis=0)).astype(np.float64), middle > 0.0
+
+
+def _medians(figures: Floats) -> Floats:
+    """Return the medians along the last axis of *figures*, NaN for none, each row with at least one."""
+    ordered = np.sort(figures, axis=-1)
+    count = figures.shape[-1] - np.isnan(figures).sum(axis=-1)
+    rows = np.arange(len(figures))
+    return np.asarray((ordered[rows, (count - 1) // 2] + ordered[rows, count // 2]) / 2.0)
+
+
+class _Walk:
+    """Series on their way through the nights: figures without gaps, shape (series, figures), *counts* of each.
+
+    A *stretch* is what lies between two changes. ``sums`` and ``squares`` run over bounded figures, shape (figures + 1,
+    series); ``means`` and ``deviations`` are those of the stretch and of the noise as known after so many figures.
+    """
+
+    def __init__(self, figures: Floats, counts: Integers) -> None:
+        series, longest = figures.shape
+        self.figures, self.counts = figures, counts
+        self.by_night = np.ascontiguousarray(figures.T)
+        self.start = np.zeros(series, np.intp)
+        self.noise_start = np.zeros(series, np.intp)
+        self.past = np.zeros((2, series))  # squares around their level, and degrees of freedom, of earlier stretches
+        self.past_levels = np.zeros(figures.shape)
+        self.sums = np.zeros((longest + 1, series))
+        self.squares = np.zeros((longest + 1, series))
+        self.means = np.zeros((longest + 1, series))
+        self.deviations = np.zeros((longest + 1, series))
+        self.young = np.zeros(series, np.bool_)
+        self.old_start = np.zeros(series, np.intp)
+        self.old_level = np.zeros(series)
+        self.old_score = np.zeros(series)
+        self.old_width = np.ones(series)
+        self.old_scores = np.zeros((series, BINS), np.float32)
+        self.log: list[tuple[int, Integers, Integers, str]] = []
+
+    def run(self) -> None:
+        """Walk."""
+        if self.figures.shape[1] <= FEWEST:
+            return
+        self._set_out()
+        for night in range(FEWEST, self.figures.shape[1]):
+            self._take(night)
+            self._reconsider(night)
+            self._look(night)
+
+    def _set_out(self) -> None:
+        """Take the first figures."""
+        figures = self.by_night[:FEWEST]
+        level = np.median(figures, axis=0)
+        reach = 6.0 * 1.4826 * np.median(np.abs(figures - level), axis=0)
+        figures = np.where(reach > 0.0, np.clip(figures, level - reach, level + reach), figures)
+        self.sums[1 : FEWEST + 1] = np.cumsum(figures, axis=0)
+        self.squares[1 : FEWEST + 1] = np.cumsum(figures**2, axis=0)
+        for night in range(2, FEWEST + 1):
+            self._update(night, slice(None))
+
+    def _update(self, night: int, rows: Integers | slice) -> None:
+        """Renew mean and deviation after *night* figures."""
+        count = night - self.start[rows]
+        start, every = self.start[rows], np.arange(len(self.counts))[rows]
+        total = self.sums[night, rows] - self.sums[start, every]
+        mean = total / count
+        around = self.squares[night, rows] - self.squares[start, every] - total * mean
+        self.means[night, rows] = mean
+        free = self.past[1, rows] + count - 1.0
+        self.deviations[night, rows] = (
+            np.sqrt(np.maximum(self.past[0, rows] + around, 0.0) / np.maximum(free, 1.0)) + LEAST
+        )
+
+    def _take(self, night: int) -> None:
+        """Take the figures of *night*, bounded: one figure, however far away, is one figure."""
+        reach = BOUND * self.deviations[night]
+        figures = np.where(night < self.counts, self.by_night[night], self.means[night])
+        figures = np.clip(figures, self.means[night] - reach, self.means[night] + reach)
+        self.sums[night + 1] = self.sums[night] + figures
+        self.squares[night + 1] = self.squares[night] + figures**2
+        self._update(night + 1, slice(None))
+
+    def _sum_again(self, rows: Integers, since: Integers, night: int) -> None:
+        """Sum the figures of *rows* from *since* to *night* again, as they are."""
+        first = int(since.min())
+        column = np.arange(first, night + 1)[:, None]
+        figures = np.where(column >= since, self.by_night[first : night + 1, rows], 0.0)
+        for sums, added in ((self.sums, figures), (self.squares, figures**2)):
+            again = sums[since, rows] + np.cumsum(added, axis=0)
+            sums[first + 1 : night + 2, rows] = np.where(column >= since, again, sums[first + 1 : night + 2, rows])
+        self._update(night + 1, rows)
+
+    def _reconsider(self, night: int) -> None:
+        """Take back what looked like a change of the level and does no longer."""
+        rows = np.flatnonzero(self.young & (night < self.counts))
+        if not rows.size:
+            return
+        far = (self.by_night[night, rows] - self.old_level[rows]) / self.old_width[rows]
+        self.old_score[rows] += self.old_scores[rows, _bins(far)]
+        count = night + 1 - self.start[rows]
+        off = np.abs(self.old_score[rows]) / np.sqrt(count * (1.0 + count / (self.start[rows] - self.old_start[rows])))
+        self.young[rows[count > YOUNG]] = False
+        self._take_back(rows[(off < KEPT) & (count <= YOUNG)], night)
+
+    def _take_back(self, rows: Integers, night: int) -> None:
+        if not rows.size:
+            return
+        since = self.start[rows]
+        self.log.append((night, rows, since, "back"))
+        self.start[rows] = self.old_start[rows]
+        self.young[rows] = False
+        around, free = self._around(rows, since)
+        self.past[:, rows] -= np.array([around, free])
+        self._sum_again(rows, since, night)
+
+    def _around(self, rows: Integers, end: Integers) -> tuple[Floats, Floats]:
+        """Return the squares of the stretches of *rows* around their mean until *end*, and their degrees of freedom."""
+        count = end - self.start[rows]
+        total = self.sums[end, rows] - self.sums[self.start[rows], rows]
+        squares = self.squares[end, rows] - self.squares[self.start[rows], rows]
+        return np.maximum(squares - total**2 / count, 0.0), (count - 1).astype(np.float64)
+
+    def _look(self, night: int) -> None:
+        """Look for changes in the newest figures: roughly in all series, thoroughly where there may be one."""
+        longest = np.zeros(len(self.counts), np.intp)
+        screened: list[tuple[int, str, Integers]] = []
+        known = night < self.counts
+        for tail in TAILS:
+            begin = night + 1 - tail
+            if begin < FEWEST - 2:
+                break
+            tests = {}
+            summed = self.sums[night + 1] - self.sums[begin]
+            if tail in SHORT_TAILS or tail in LONG_TAILS:
+                off = np.abs(summed - tail * self.means[begin])
+                tests["level"] = off > (SCREEN if tail == 3 else SCREEN_MORE) * sqrt(tail) * self.deviations[begin]
+            if tail in SPREAD_TAILS and begin >= FEWEST:
+                around = self.squares[night + 1] - self.squares[begin] - summed**2 / tail
+                relative = around / self.deviations[begin] ** 2
+                tests["spread"] = (relative > _chi(tail, SCREEN_SPREAD)) | (relative < _chi(tail, -SCREEN_SPREAD))
+            for kind, found in tests.items():
+                rows = np.flatnonzero(
+                    found
+                    & known
+                    & (
+                        begin - (self.start if kind == "level" else self.noise_start)
+                        >= (3 if kind == "level" else FEWEST)
+                    )
+                )
+                if rows.size:
+                    screened.append((tail, kind, rows))
+                    longest[rows] = tail
+        rows = np.flatnonzero(longest)
+        if rows.size:
+            self._look_closely(night, rows, longest[rows], screened)
+
+    def _look_closely(
+        self, night: int, rows: Integers, longest: Integers, screened: Sequence[tuple[int, str, Integers]]
+    ) -> None:
+        """Compare the tails that were *screened* with the noise before the *longest* of them."""
+        first = max(0, night + 1 - HISTORY)
+        column = np.arange(first, night + 1)
+        end = night + 1 - longest
+        level = np.where(end > self.start[rows], self.means[end, rows], self.means[night + 1, rows])
+        levels = np.where(column >= self.start[rows, None], level[:, None], self.past_levels[rows, first : night + 1])
+        residuals = self.figures[rows, first : night + 1] - levels
+        used = (column >= self.noise_start[rows, None]) & (column < end[:, None])
+        count = used.sum(axis=1)
+        noise = _estimate(np.where(used, residuals, np.nan), count)
+        found = {"level": np.zeros(len(rows), np.bool_), "spread": np.zeros(len(rows), np.bool_)}
+        for tail, kind, which in screened:
+            at = np.searchsorted(rows, which)
+            at = at[count[at] >= FEWEST - 2]
+            newest = residuals[at, -tail:].T
+            own = np.minimum(count[at], night + 1 - tail - self.start[rows[at]])
+            unsure = 1.0 + tail / np.maximum(own, 1)
+            if kind == "level" and tail in SHORT_TAILS:
+                ratio, upwards = _ratio(noise, at, newest)
+                needed = LIKELIHOOD_THREE if tail == min(SHORT_TAILS) else LIKELIHOOD_MORE
+                needed = needed + HEAVY * noise.heavy[upwards.astype(np.intp), at]
+                found[kind][at] |= ratio > needed * unsure * (1.0 + FEW / count[at])
+                continue
+            scores = noise.scores[at, _bins(newest / noise.width[at])].astype(np.float64)
+            total = scores.sum(axis=0)
+            if kind == "level":
+                found[kind][at] |= np.abs(total) > LONG * np.sqrt(tail * unsure) * (1.0 + FEW / count[at])
+            else:
+                around = (scores**2).sum(axis=0) - total**2 / tail
+                off = SPREAD * np.sqrt(1.0 + tail / count[at]) * (1.0 + FEW / count[at])
+                # Two levels, of which one was not visited lately, are no smaller spread.
+                within = (residuals[at] >= newest.min(axis=0)[:, None]) & (residuals[at] <= newest.max(axis=0)[:, None])
+                seldom = ((within & used[at]).sum(axis=1) + 1.0) / (count[at] + 2.0) < ONE_IN_10000 ** (1.0 / tail)
+                found[kind][at] |= (around > _chi(tail, off)) | ((around < _chi(tail, -off)) & seldom)
+        changed = found["spread"]
+        if changed.any():
+            self._begin_spread(rows[changed], night)
+        changed = found["level"] & ~found["spread"]
+        if changed.any():
+            self._begin(rows[changed], night, noise.width[changed], noise.scores[changed])
+
+    def _date(self, rows: Integers, night: int) -> Integers:
+        """Return from where on the figures are most unlike their stretch: at least two of them, and three before."""
+        first = max(0, night + 1 - WINDOW)
+        at = np.arange(first, night)[:, None]
+        start = self.start[rows]
+        new, old = night + 1 - at, np.maximum(at - start, 1)
+        newer = (self.sums[night + 1, rows] - self.sums[first:night, rows]) / new
+        older = (self.sums[first:night, rows] - self.sums[start, rows]) / old
+        off = np.abs(newer - older) * np.sqrt(new * old / (new + old))
+        return np.asarray(first + np.argmax(np.where(at >= start + 3, off, -1.0), axis=0), dtype=np.intp)
+
+    def _begin(self, rows: Integers, night: int, width: Floats, scores: NDArray[np.float32]) -> None:
+        """Begin a new stretch in *rows*; *width* and *scores* are those of the noise before."""
+        at = self._date(rows, night)
+        self.log.append((night, rows, at, "level"))
+        column = np.arange(night + 1)
+        level = self.means[at, rows]
+        closed = (column >= self.start[rows, None]) & (column < at[:, None])
+        self.past_levels[rows, : night + 1] = np.where(closed, level[:, None], self.past_levels[rows, : night + 1])
+        around, free = self._around(rows, at)
+        self.past[:, rows] += np.array([around, free])
+        first = int(at.min())
+        new = np.arange(first, night + 1) >= at[:, None]
+        far = (self.figures[rows, first : night + 1] - level[:, None]) / width[:, None]
+        old_score = np.where(new, scores[np.arange(len(rows))[:, None], _bins(far)], 0.0)
+        self.old_score[rows] = old_score.sum(axis=1)
+        self.old_width[rows], self.old_scores[rows] = width, scores
+        self.old_start[rows], self.old_level[rows] = self.start[rows], level
+        self.young[rows] = True
+        self.start[rows] = at
+        self._sum_again(rows, at, night)
+
+    def _begin_spread(self, rows: Integers, night: int) -> None:
+        """Begin a new stretch with a noise of its own in *rows*: what looked like a young change of the level is it."""
+        young = rows[self.young[rows]]
+        self._take_back(young, night)
+        first = max(0, night + 1 - WINDOW)
+        at = np.arange(first, night - 3)[:, None]
+        parts = []
+        for low, high in ((self.start[rows], at), (at, np.full_like(rows, night + 1))):
+            count = np.maximum(high - low, 1)
+            total = self.sums[high, rows] - self.sums[low, rows]
+            around = (self.squares[high, rows] - self.squares[low, rows] - total**2 / count) / count
+            parts.append(count * np.log(np.maximum(around, LEAST**2)))
+        worst = np.where(at >= self.start[rows] + 5, parts[0] + parts[1], np.inf)
+        found = np.asarray(first + np.argmin(worst, axis=0), dtype=np.intp)
+        self.log.append((night, rows, found, "spread"))
+        column = np.arange(night + 1)
+        level = self.means[found, rows]
+        closed = (column >= self.start[rows, None]) & (column < found[:, None])
+        self.past_levels[rows, : night + 1] = np.where(closed, level[:, None], self.past_levels[rows, : night + 1])
+        self.past[:, rows] = 0.0
+        self.young[rows] = False
+        self.start[rows] = self.noise_start[rows] = found
+        self._sum_again(rows, found, night)
+
+
+def _chi(count: int, normal: Floats | float) -> Floats | float:
+    """Return the quantile of chi-square with *count* - 1 degrees of freedom at a *normal* one (Wilson and Hilferty)."""
+    part = 2.0 / (9.0 * (count - 1.0))
+    return (count - 1.0) * np.maximum(1.0 - part + normal * sqrt(part), 0.0) ** 3
+
+
+class _Stretches(NamedTuple):
+    """Stretches of many series, one entry each, by series and then by time; they partition each series.
+
+    ``begin`` and ``end`` count the figures of the series. ``kind`` is that of the change which they begin with, "" for
+    the first and for one that flips. ``scale`` is the standard deviation, ``tails`` the kurtosis, at least a normal's.
+    """
+
+    row: Integers
+    begin: Integers
+    end: Integers
+    kind: NDArray[np.str_]
+    level: Floats
+    scale: Floats
+    tails: Floats
+
+
+def _gather(figures: Floats, row: Integers, begin: Integers, end: Integers) -> Floats:
+    """Return the figures from *begin* to *end* of each *row*, padded with NaN."""
+    column = begin[:, None] + np.arange(int((end - begin).max(initial=1)))
+    inside = np.minimum(column, figures.shape[1] - 1)
+    return np.where(column < end[:, None], figures[row[:, None], inside], np.nan)
+
+
+def _describe(figures: Floats, counts: Integers, row: Integers, begin: Integers, kind: NDArray[np.str_]) -> _Stretches:
+    """Return the stretches of series that *begin* so: level (a mean without the outer fifths) and spread of each."""
+    last = np.append(row[1:] != row[:-1], np.ones(min(len(row), 1), np.bool_))
+    end = np.where(last, counts[row], np.append(begin[1:], 0)[: len(row)])
+    ordered = np.sort(_gather(figures, row, begin, end), axis=1)
+    count, column = (end - begin)[:, None], np.arange(ordered.shape[1])
+    inner = (column >= count // 5) & (column < count - count // 5)
+    level = np.where(inner, ordered, 0.0).sum(axis=1) / np.maximum(inner.sum(axis=1), 1)
+    around = np.where(column < count, ordered - level[:, None], 0.0) ** 2
+    total = around.sum(axis=1)
+    share = around / np.where(total > 0.0, total, 1.0)[:, None]
+    tails = np.maximum((share**2).sum(axis=1) * count[:, 0], 3.0)
+    return _Stretches(row, begin, end, kind, level, np.sqrt(total / np.maximum(count[:, 0] - 1, 1)), tails)
+
+
+def _standing(walk: _Walk) -> tuple[Integers, Integers, NDArray[np.str_]]:
+    """Return where the stretches of all series begin: row, figure and kind of the change."""
+    stand: list[dict[int, str]] = [{0: ""} for _ in walk.counts]
+    for _night, rows, at, kind in walk.log:
+        for row, figure in zip(rows.tolist(), at.tolist(), strict=True):
+            if kind == "back":
+                del stand[row][figure]
+            else:
+                stand[row][figure] = kind
+    row = np.repeat(np.arange(len(stand)), [len(each) for each in stand])
+    begin = np.array([figure for each in stand for figure in sorted(each)], dtype=np.intp)
+    return row, begin, np.array([each[figure] for each in stand for figure in sorted(each)], dtype=np.str_)
+
+
+def _dated(figures: Floats, stretches: _Stretches) -> Integers:
+    """Return where the stretches begin with the most likelihood, now that there are figures on both sides.
+
+    Figures are taken to be of Student's t with three degrees of freedom around the level of their side.
+    """
+    begin = stretches.begin.copy()
+    new = np.flatnonzero(stretches.kind != "")
+    if not new.size:
+        return begin
+    old = new - 1
+    pooled = np.sqrt((stretches.scale[new] ** 2 + stretches.scale[old] ** 2) / 2.0)
+    first = np.maximum(stretches.begin[old] + 2, begin[new] - YOUNG)
+    last = np.minimum(stretches.end[new] - 2, begin[new] + YOUNG)
+    around = _gather(figures, stretches.row[new], first, np.maximum(last, first + 1))
+    sides = []
+    for side in (old, new):
+        scale = np.where(stretches.kind[new] == "spread", stretches.scale[side], pooled)[:, None] + LEAST
+        sides.append(-2.0 * np.log1p(((around - stretches.level[side][:, None]) / scale) ** 2) - np.log(scale))
+    gained = np.cumsum(np.where(np.isnan(around), -np.inf, sides[0] - sides[1]), axis=1)
+    gained = np.hstack([np.zeros((len(new), 1)), gained])
+    gained[np.isnan(gained)] = -np.inf
+    begin[new] = np.where(last > first, first + np.argmax(gained, axis=1), begin[new])
+    return begin
+
+
+class _Levels(NamedTuple):
+    """Two levels: whether figures flip between them, since which one, the levels and the share of the upper one."""
+
+    flips: NDArray[np.bool_]
+    begin: Integers
+    lower: Floats
+    upper: Floats
+    share: Floats
+
+
+def _two_levels(figures: Floats, row: Integers, begin: Integers, end: Integers) -> _Levels:
+    """Tell whether the figures from *begin* to *end* flip between two levels.
+
+    The best split of the sorted figures in two must explain ``TWO_EXPLAIN`` of the variance (one normal group in two
+    explains 0.64), leave ``TWO_LEAST`` in the smaller part, and the parts must alternate: not seldom, as where the
+    level changed and changed back, but about as often as chance makes them.
+    """
+    inside = _gather(figures, row, begin, end)
+    ordered = np.sort(inside, axis=1)
+    count = (end - begin).astype(np.float64)
+    below = np.arange(1, ordered.shape[1])
+    filled = np.nan_to_num(ordered)
+    total = filled.sum(axis=1)
+    middle = total / np.maximum(count, 1.0)
+    lows = np.cumsum(filled, axis=1)[:, :-1]
+    above = np.maximum(count[:, None] - below, 0.0)
+    lower, upper = lows / below, (total[:, None] - lows) / np.maximum(above, 1.0)
+    between = np.where(above > 0.0, below * above * (upper - lower) ** 2, 0.0) / np.maximum(count, 1.0)[:, None]
+    every = np.arange(len(row))
+    cut = np.argmax(between, axis=1)
+    around = (np.where(np.isnan(ordered), 0.0, ordered - middle[:, None]) ** 2).sum(axis=1)
+    up = inside > ordered[every, cut][:, None]
+    share = up.sum(axis=1) / np.maximum(count, 1.0)
+    known = ~np.isnan(inside)
+    switches = ((up[:, 1:] != up[:, :-1]) & known[:, 1:]).sum(axis=1)
+    least = np.maximum(TWO_LEAST * count, 3.0)
+    flips = (between[every, cut] >= TWO_EXPLAIN * around) & (around > 0.0)
+    flips &= (share * count >= least) & ((1.0 - share) * count >= least)
+    flips &= switches >= np.maximum(5.0, 0.5 * 2.0 * share * (1.0 - share) * count)
+    # Figures that stay on one level for longer than chance does are from before it began to flip.
+    stays = np.argmax((up != up[:, :1]) & known, axis=1)
+    same = np.where(up[:, 0], share, 1.0 - share)
+    begin = begin + np.where(same ** np.maximum(stays, 1) < 0.001, stays, 0)
+    return _Levels(flips, begin, lower[every, cut], upper[every, cut], share)
+
+
+def _flipping(figures: Floats, counts: Integers, row: Integers, begin: Integers) -> _Levels:
+    """Return, for each series, whether it flips now, from the earliest stretch on that is true of."""
+    series = len(counts)
+    found = _Levels(
+        np.zeros(series, np.bool_), np.zeros(series, np.intp), np.zeros(series), np.zeros(series), np.zeros(series)
+    )
+    order = np.arange(len(row)) - np.searchsorted(row, row)
+    for nth in range(int(order.max(initial=-1)) + 1):
+        which = np.flatnonzero((order == nth) & ~found.flips[row] & (counts[row] - begin >= TWO_FIGURES))
+        if not which.size:
             continue
-        old, new = stretch[:-least], stretch[-least:]
-        level = float(np.median(old))
-        scale = 1.4826 * float(np.median(np.abs(old - level))) or 1e-9 * abs(level) or 1e-300
-        score = float(np.clip((new - level) / scale, -4.0, 4.0).sum())
-        if abs(score) > 8.0:
-            after = float(np.median(new))
-            half = 1.96 * scale / np.sqrt(least)
-            size = after / level - 1.0 if level else np.nan
-            interval = ((after - half) / level - 1.0, (after + half) / level - 1.0) if level else (np.nan, np.nan)
-            changes.append(Change("level", int(columns[end - least]), level, after, size, interval))
-            start = end - least
-    stretch = figures[start:]
-    if not len(stretch):
-        return Analysis((), None, np.nan, np.nan, 0, 0)
-    level = float(np.median(stretch))
-    spread = float(np.std(stretch)) / abs(level) if level else np.nan
-    return Analysis(tuple(changes), None, level, spread, int(columns[start]), len(stretch))
+        levels = _two_levels(figures, row[which], begin[which], counts[row[which]])
+        rows = row[which][levels.flips]
+        for kept, each in zip(found, levels, strict=True):
+            kept[rows] = each[levels.flips]
+    return found
+
+
+def _analyse(values: Floats) -> list[Analysis]:
+    """Analyse some series."""
+    finite = np.isfinite(values)
+    counts = finite.sum(axis=1)
+    columns = np.argsort(~finite, axis=1, kind="stable")[:, : max(int(counts.max(initial=0)), 1)]
+    figures = np.take_along_axis(values, columns, axis=1)
+    unit = np.max(np.abs(figures), axis=1, initial=0.0, where=np.isfinite(figures))
+    unit[unit == 0.0] = 1.0
+    figures /= unit[:, None]
+    centre = np.zeros(len(figures))
+    some = np.flatnonzero(counts)
+    centre[some] = _medians(figures[some, :FEWEST])
+    figures -= centre[:, None]
+    walk = _Walk(figures, counts)
+    walk.run()
+    row, begin, kind = _standing(walk)
+    levels = _flipping(figures, counts, row, begin)
+    kept = ~levels.flips[row] | (begin < levels.begin[row])
+    kept |= begin == 0
+    row, begin, kind = row[kept], begin[kept], kind[kept]
+    begin = _dated(figures, _describe(figures, counts, row, begin, kind))
+    late = np.flatnonzero(levels.flips & (levels.begin > 0))
+    order = np.lexsort((np.append(begin, levels.begin[late]), np.append(row, late)))
+    row, begin = np.append(row, late)[order], np.append(begin, levels.begin[late])[order]
+    kind = np.append(kind, np.full(len(late), ""))[order]
+    stretches = _describe(figures, counts, row, begin, kind)
+    stretches = stretches._replace(level=stretches.level + centre[stretches.row])
+    levels = levels._replace(lower=levels.lower + centre, upper=levels.upper + centre)
+    return _told(stretches, levels, unit, columns, counts)
+
+
+def _told(stretches: _Stretches, levels: _Levels, unit: Floats, columns: Integers, counts: Integers) -> list[Analysis]:
+    """Return what was found in the words of the interface."""
+    count = stretches.end - stretches.begin
+    relative = stretches.scale / np.where(stretches.level == 0.0, np.nan, np.abs(stretches.level))
+    relative[count < 2] = np.nan
+    intervals = _intervals(stretches, relative)
+    changes: list[list[Change]] = [[] for _ in counts]
+    for at in np.flatnonzero(stretches.kind != "").tolist():
+        row = int(stretches.row[at])
+        night = int(columns[row, stretches.begin[at]])
+        size, low, high = intervals[:, at].tolist()
+        if stretches.kind[at] == "level":
+            before, after = (stretches.level[at - 1 : at + 1] * unit[row]).tolist()
+            changes[row].append(Change("level", night, before, after, size, (low, high)))
+        else:
+            before, after = relative[at - 1 : at + 1].tolist()
+            changes[row].append(Change("spread", night, before, after, size, (low, high)))
+    last = np.searchsorted(stretches.row, np.arange(len(counts)), side="right") - 1
+    analyses = []
+    for row, at in enumerate(last.tolist()):
+        begin = int(stretches.begin[at])
+        flips = None
+        if levels.flips[row]:
+            lower, upper = float(levels.lower[row] * unit[row]), float(levels.upper[row] * unit[row])
+            flips = Flips(int(columns[row, begin]), lower, upper, float(levels.share[row]))
+        level = float(stretches.level[at] * unit[row]) if counts[row] else np.nan
+        first = int(columns[row, begin]) if counts[row] else 0
+        analyses.append(Analysis(tuple(changes[row]), flips, level, float(relative[at]), first, int(count[at])))
+    return analyses
+
+
+def _intervals(stretches: _Stretches, relative: Floats) -> Floats:
+    """Return size of the change that each stretch begins with, and the ends of its 95 % interval: shape (3, stretches).
+
+    Levels: both standard errors from the pooled deviation (that of either side is known too badly where it has three
+    figures) and Student's t, to first order. Spreads: the logarithm of a deviation has a variance of (kurtosis - 1) / 4
+    per figure (Bonett, *Approximate confidence interval for standard deviation of nonnormal distributions*, 2006).
+    """
+    sizes = np.full((3, len(stretches.row)), np.nan)
+    new = np.flatnonzero(stretches.kind != "")
+    old = new - 1
+    count = (stretches.end - stretches.begin).astype(np.float64)
+    free = count[new] + count[old] - 2.0
+    pooled = (count[new] - 1.0) * stretches.scale[new] ** 2 + (count[old] - 1.0) * stretches.scale[old] ** 2
+    before, after = (np.where(stretches.level[each] == 0.0, np.nan, stretches.level[each]) for each in (old, new))
+    after = stretches.level[new]
+    ratio = after / before
+    error = np.sqrt(TRIMMED * pooled / free * (1.0 / count[new] + ratio**2 / count[old])) / np.abs(before)
+    half = stdtrit(free, 0.975) * error
+    level = stretches.kind[new] == "level"
+    sizes[:, new[level]] = np.array([ratio - 1.0, ratio - 1.0 - half, ratio - 1.0 + half])[:, level]
+    factor = relative[new] / np.where(relative[old] == 0.0, np.nan, relative[old])
+    free = np.array([np.maximum(count[each] - 1.0, 1.0) for each in (old, new)])
+    variance = (stretches.tails[old] - 1.0) / 4.0 / free[0] + (stretches.tails[new] - 1.0) / 4.0 / free[1]
+    half = np.exp(stdtrit(free.min(axis=0), 0.975) * np.sqrt(variance))
+    sizes[:, new[~level]] = np.array([factor - 1.0, factor / half - 1.0, factor * half - 1.0])[:, ~level]
+    return sizes
 
 
 def analyse(values: Floats) -> list[Analysis]:
-    """Return what the figures of each series say: *values* has the shape (series, nights), NaN where there is none."""
-    return [_plain(series) for series in values]
+    """Return what is known of each series on its last night.
+
+    *values* has the shape (series, nights), in any unit, of either sign, NaN where there is no figure. One analysis
+    per row. Fewer than ``FEWEST`` figures are too few for a change.
+    """
+    series = len(values)
+    if not values.size:
+        return [Analysis((), None, np.nan, np.nan, 0, 0) for _ in range(series)]
+    parts = [values[first : first + TOGETHER] for first in range(0, series, TOGETHER)]
+    with ThreadPoolExecutor(2) as pool:
+        return [each for part in pool.map(_analyse, parts) for each in part]

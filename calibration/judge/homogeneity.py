@@ -23,8 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibration.judge.causes import CLOCK, differences_from, fact_of, likely
-from calibration.judge.comparison import tolerance_of
 from calibration.judge.drift import Analysis
+from calibration.judge.tolerances import tolerance_of
 from calibration.judge.verdicts import ContextChange, NightVerdict, Outcome
 from calibration.results.history import History, NightRun, Sut
 

@@ -170,10 +170,10 @@ class _Night:
                 for index in by_sut[sut]
                 if expected[index]
             ]
-            yield from self._run(sut, rows, run)
+            yield from self._run(sut, rows, run, by_sut[sut])
             measured = any(row.value is not None for row in rows)
             for row in rows:
-                if measured:
+                if run is not None and measured:
                     yield self._missing(row, run)
                 if row.value is not None:
                     yield self._limits(row, accepted.bounds.get(row.series.metric))
@@ -244,10 +244,12 @@ class _Night:
 
     # missing
 
-    def _run(self, sut: Sut, rows: Sequence[_Row], run: NightRun | None) -> Iterator[NightVerdict]:
+    def _run(
+        self, sut: Sut, rows: Sequence[_Row], run: NightRun | None, indices: Sequence[int]
+    ) -> Iterator[NightVerdict]:
         """Yield whether *sut* was measured: a run that is there, has figures, and lacks nothing that nothing else says.
 
-        Nothing where nobody expects the SUT tonight.
+        Nothing where nobody expects the SUT tonight. *indices* are those of all series that it ever had.
         """
         if run is None and not rows:
             return
@@ -265,7 +267,7 @@ class _Night:
                 reason = f"expected a complete run, found one that is {run.status}: {_reasons(run, '')}"
                 yield self._verdict(row, "missing", "fail", reason, since=self.night)
             return
-        since = self._first_missing([each.index for each in rows])
+        since = self._first_missing(indices)
         if since is None:  # it never had a figure: as long as its runs have none
             since = min(self.history.runs[sut])
         if run is None:
@@ -275,7 +277,7 @@ class _Night:
             reason = f"expected figures of this night, found a run that is {run.status}: {_reasons(run, '')}"
         yield self._verdict(row, "missing", "fail", reason, since=since)
 
-    def _missing(self, row: _Row, run: NightRun | None) -> NightVerdict:
+    def _missing(self, row: _Row, run: NightRun) -> NightVerdict:
         if row.value is not None:
             return self._verdict(
                 row,
@@ -287,8 +289,7 @@ class _Night:
                 interval=row.interval,
             )
         since = self._first_missing([row.index])
-        why = "nothing says why" if run is None else _reasons(run, row.series.metric)
-        reason = f"expected a valid figure of this night, found none: {why}"
+        reason = f"expected a valid figure of this night, found none: {_reasons(run, row.series.metric)}"
         return self._verdict(row, "missing", "fail", reason, unit=row.series.unit, since=since)
 
     def _first_missing(self, rows: Sequence[int]) -> date | None:

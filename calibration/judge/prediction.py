@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from calibration.judge.drift import Analysis
+from calibration.judge.homogeneity import LEAST_SPREAD
 from calibration.judge.references import Method
 from calibration.judge.words import share
 
@@ -120,7 +121,8 @@ def level_of(nights: Nights, *, positive: bool) -> Level:
     mean = float(figures[used].mean())
     halves = (high[used] - low[used]) / 2
     within = float(np.median(halves[np.isfinite(halves)])) if np.isfinite(halves).any() else None
-    spread, degrees, method, why = _spread(figures, used, earlier, within, nights)
+    least = LEAST_SPREAD if positive else LEAST_SPREAD * abs(mean)
+    spread, degrees, method, why = _spread(figures, used, earlier, within=within, least=least, nights=nights)
     if len(left_out):
         why += f"; {len(left_out)} outlying night{'' if len(left_out) == 1 else 's'} left out"
     return Level(
@@ -199,10 +201,15 @@ def _spread(
     figures: Floats,
     used: NDArray[np.intp],
     earlier: Sequence[NDArray[np.intp]],
+    *,
     within: float | None,
+    least: float,
     nights: Nights,
 ) -> tuple[float, float, Method, str]:
-    """Return the standard deviation of a night around its level, its degrees of freedom, and what it comes from."""
+    """Return the standard deviation of a night around its level, its degrees of freedom, and what it comes from.
+
+    *within* is half the interval of a run, *least* what figures are not known better than.
+    """
     count = len(used)
     said = f"{count} night{'' if count == 1 else 's'} of this level"
     squares, degrees = _squares(figures[used])
@@ -229,10 +236,10 @@ def _spread(
             )
         why = f"only {said} and none before it: spread between {placements} placements within the run"
         return max(spread, error), placements - 1, "run", why
-    if error is not None and error > spread:
+    if error is not None and error > spread and (degrees < ENOUGH_NIGHTS - 1 or spread <= least):
         return error, degrees, method, f"{why}, and at least that between {placements} placements within a run"
-    if spread == 0:
-        return 0.0, degrees, "constant", f"the same on all of {said}"
+    if spread <= least:
+        return least, degrees, "constant", f"the same on all of {said}"
     return spread, degrees, method, why
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from datetime import date, timedelta
 from io import TextIOWrapper
 from itertools import islice
-from math import isfinite, sqrt
-from typing import IO, Final, NamedTuple
+from math import sqrt
+from typing import IO, TYPE_CHECKING, Final, NamedTuple
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -16,12 +16,14 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from calibration.judge.accept import Proposal
 from calibration.judge.night import Judgement
 from calibration.judge.verdicts import Check, ContextChange, NightVerdict
 from calibration.judge.words import amount, change, changed_fact, share, within
 from calibration.results.history import Sut
 from calibration.text import visible
+
+if TYPE_CHECKING:  # accepting needs the models of run documents, judging does not
+    from calibration.judge.accept import Proposal
 
 WIDTH: Final = 110
 """Columns where nobody says how wide the terminal is."""
@@ -36,6 +38,9 @@ MOST_NAMES: Final = 3
 """Waivers, kinds of figures and facts that are named before the rest is counted."""
 
 INDENT: Final = "    "
+
+CUT: Final = "..."
+"""Shows that a line has no room for all of it."""
 
 TELLING: Final[tuple[Check, ...]] = ("drift", "spread", "bimodal", "limits", "homogeneity", "missing")
 """Checks by how much they say of an event: a change has a date and a size, and shows what else changed."""
@@ -75,7 +80,7 @@ def print_judgement(judgement: Judgement, stream: IO[str], *, everything: bool =
                 console.print(Padding(_whole(each), (0, 0, 0, 2)))
             continue
         rows = 1 if 2 * len(ordered) > LINES else 2
-        for number, line in enumerate(_lines(found, max(1, min(MOST_FINDINGS, LINES // (rows * len(ordered)))))):
+        for number, line in enumerate(_lines(found, max(1, min(MOST_FINDINGS, LINES // (rows * len(ordered)))), rows)):
             name = Text(f"{visible('/'.join(sut))}  ", style="bold") if number == 0 else Text(INDENT)
             _print_rows(console, name.append_text(line), rows)
     if not everything and len(ordered) > LINES:
@@ -93,7 +98,8 @@ def _print_rows(console: Console, text: Text, rows: int) -> None:
     rest = Text(" ").join(others).wrap(console, width) if others and rows > 1 else others
     shown = [first, *(Text(INDENT).append_text(each) for each in rest)]
     if len(shown) > rows:
-        shown[rows - 1].append("...")
+        shown[rows - 1].truncate(console.width - len(CUT))
+        shown[rows - 1].append(CUT)
     for each in shown[:rows]:
         console.print(each, no_wrap=True, overflow="ellipsis")
 
@@ -143,20 +149,22 @@ def _severity(verdict: NightVerdict) -> float:
     return max((abs(value - end) / abs(end) for end in bound if end), default=0.0)
 
 
-def _lines(found: Sequence[Finding], room: int) -> Iterator[Text]:
-    """Yield a line for each of the findings that there is room for; the last says how many more there are."""
+def _lines(found: Sequence[Finding], room: int, rows: int) -> Iterator[Text]:
+    """Yield a text of so many *rows* for each finding that there is room for; the last says how many more there are."""
     for number, each in enumerate(found[:room], 1):
-        line = Text(visible(_told(each)))
+        line = Text(visible(_told(each, MOST_NAMES if rows > 1 else 1)))
         more = len(found) - number
         if number == room and more:
             line = Text(f"(+{more}) ", style="yellow").append_text(line)
         yield line
 
 
-def _told(finding: Finding) -> str:
+def _told(finding: Finding, most: int) -> str:
     """Return a finding as one line: which figures, how far off, since when, and what changed."""
     worst, verdicts = finding
-    text = f"{_names([each.metric for each in verdicts])} {_what(worst)}" if worst.metric != "run" else _what(worst)
+    text = (
+        f"{_names([each.metric for each in verdicts], most)} {_what(worst)}" if worst.metric != "run" else _what(worst)
+    )
     if len(verdicts) > 1:
         text += f" on {len(verdicts)} metrics"
     if worst.since is not None and str(worst.since) not in text:
@@ -180,12 +188,12 @@ def _what(worst: NightVerdict) -> str:
             return worst.reason
 
 
-def _names(metrics: Sequence[str]) -> str:
+def _names(metrics: Sequence[str], most: int) -> str:
     if len(metrics) == 1:
         return metrics[0]
     kinds = [kind for kind, _ in Counter(each.partition(".")[0] for each in metrics).most_common()]
-    more = f" and {len(kinds) - MOST_NAMES} more" if len(kinds) > MOST_NAMES else ""
-    return ", ".join(f"{each}.*" for each in kinds[:MOST_NAMES]) + more
+    more = f" and {len(kinds) - most} more" if len(kinds) > most else ""
+    return ", ".join(f"{each}.*" for each in kinds[:most]) + more
 
 
 def _changes(changes: Sequence[ContextChange]) -> str:
@@ -234,27 +242,29 @@ def _count(number: int, name: str) -> str:
     return f"{number} {name}{'' if number == 1 else 's'}"
 
 
-def print_proposal(proposal: Proposal, stream: IO[str]) -> None:
+def print_proposal(proposal: "Proposal", stream: IO[str]) -> None:
     """Print what is, or would be, accepted for one place, and what is not."""
     console = _console(stream)
     acceptance = proposal.acceptance
     console.print(Text(visible(f"Bounds of {proposal.place.words}"), style="bold"))
     if acceptance is not None:
-        table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
-        for title in ("Metric", "Level", "Bounds", "Width", "Runs", "Spread of", "Before"):
+        titles = ["Metric", "Level", "Bounds", "Width", "Runs", "Spread of", *(["Before"] if proposal.before else [])]
+        table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1))
+        for title in titles:
             table.add_column(title, justify="right" if title in {"Level", "Width", "Runs"} else "left", overflow="fold")
         for metric, each in acceptance.bounds.items():
             width = [(end / each.value - 1) for end in (each.lower, each.upper) if end is not None and each.value]
             before = proposal.before.get(metric)
-            table.add_row(
+            cells = [
                 metric,
                 amount(each.value, each.unit),
                 each.words,
-                share(max(map(abs, width))) if width and all(map(isfinite, width)) else "-",
+                share(max(map(abs, width))) if width else "-",
                 str(len(acceptance.runs_of(metric))),
                 each.method,
                 "-" if before is None else before.words,
-            )
+            ]
+            table.add_row(*cells[: len(titles)])
         console.print(table)
         console.print()
     reasons: dict[str, list[str]] = {}

@@ -43,8 +43,9 @@ class NightVerdict(Model):
     ``spread`` the relative standard deviation now; ``None`` where there is none. ``bound`` is the range it should be
     within, an end ``None`` where it is open. ``interval`` is that of the value or, where a change was found, of its
     size relative to what was before (0.1 is 10 % more). ``since`` is the first night of what is wrong. ``run_id`` is
-    ``None`` where the SUT has no run tonight; of the check ``missing``, ``metric`` is ``run`` where the SUT was not
-    measured at all. A failure that is waived has the outcome ``pass`` and says so in ``waiver`` and ``reason``.
+    ``None`` where the SUT has no run tonight; of the check ``missing``, ``metric`` is ``run`` where it is about the
+    whole run: there is none, it has no figure, or it lacks what was never measured before. A failure that is waived has
+    the outcome ``pass`` and says so in ``waiver`` and ``reason``.
     """
 
     testbed: str

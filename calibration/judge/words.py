@@ -23,7 +23,9 @@ def within(lower: float | None, upper: float | None, unit: str | None) -> str:
         return f"at most {amount(upper, unit)}" if upper is not None else "anything"
     if upper is None:
         return f"at least {amount(lower, unit)}"
-    return f"{amount(lower, unit)} to {amount(upper, unit)}"
+    low, high = amount(lower, unit), amount(upper, unit)
+    bare, _, said = low.rpartition(" ")
+    return f"{bare if bare and high.endswith(f' {said}') else low} to {high}"
 
 
 def share(value: float) -> str:

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import date
 from typing import NamedTuple
 
-from calibration.judge.comparison import ANY_OTHER, TOLERANCES, Compared, Comparison, compare_figures
+from calibration.judge.comparison import Compared, Comparison, compare_figures
+from calibration.judge.tolerances import ANY_OTHER, TOLERANCES
 from calibration.measurements import registry
 from calibration.model import Model
 from calibration.report import filters

@@ -54,7 +54,7 @@ MANIFEST = ".calibration-site"
 DOCUTILS = "[parsers]\nline_length_limit: 1000000\n"
 """A line of a page may join many texts of a SUT's; with docutils' own limit one SUT could keep the site from all."""
 
-BUILD_TIMEOUT_S = 600
+BUILD_TIMEOUT_S = 3600
 """A site of hundreds of pages builds in less; a hung build is ended."""
 
 
@@ -71,8 +71,8 @@ def build_site(results: Path, docs: Path = DOCS, output: Path = SITE) -> Path:
     """Build the site of the guide in *docs* and all runs in *results* into *output*, and return its first page.
 
     *results* is a directory of results or that of one run. The newest run of each SUT has the SUT's page, older ones
-    are linked from it. Raises ``InputError`` where a run document is not valid or where Sphinx has anything to
-    warn about, ``EnvironmentLacksError`` where the site cannot be written.
+    are linked from it. Raises ``InputError`` where a run document, a reference or a waiver is not valid or where Sphinx
+    has anything to warn about, ``EnvironmentLacksError`` where the site cannot be written.
     """
     one = (results / RUN).is_file()
     nights = None if one else read_nights(results)
@@ -198,7 +198,8 @@ def _pages(pages: Iterable[SitePage], nights: Nights | None) -> dict[str, bytes]
         suts.setdefault((each.run.testbed, each.run.sut), []).append(each)
     taken: set[str] = set()
     folders = {sut: _unique("/".join(map(filters.slug, sut)), taken) for sut in suts}
-    titles = {each.metric.name: each.metric.title for runs in suts.values() for each in runs[-1].machine.figures}
+    figures = (each for runs in suts.values() for page in runs for each in page.machine.figures)
+    titles = {each.metric.name: each.metric.title for each in figures}
     nights = None if nights is None else replace(nights, titles=titles)
     found = [] if nights is None else standings(nights)
     testbeds = sorted({each.testbed for each in found})

@@ -173,7 +173,7 @@ class Standing(NamedTuple):
 
 
 def findings(nights: Nights) -> list[Finding]:
-    """Return what fails tonight: per SUT and first night of what is wrong, the worst first."""
+    """Return what fails tonight, per SUT and first night of what is wrong: what moved most figures first."""
     found = []
     for (testbed, sut), verdicts in nights.of_sut.items():
         by_night: dict[date | None, list[NightVerdict]] = {}
@@ -184,7 +184,7 @@ def findings(nights: Nights) -> list[Finding]:
             Finding(testbed, sut, since, tuple(sorted(failing, key=lambda each: _gravity(nights, each))))
             for since, failing in by_night.items()
         ]
-    return sorted(found, key=lambda each: (_gravity(nights, each.verdicts[0]), each.testbed, each.sut))
+    return sorted(found, key=lambda each: (each.metrics[0] != RUN, -len(each.metrics), each.testbed, each.sut))
 
 
 def _gravity(nights: Nights, verdict: NightVerdict) -> tuple[bool, int, float]:
@@ -291,7 +291,7 @@ def _counts(verdicts: Sequence[NightVerdict]) -> str:
     none = limits.count("no_reference")
     told = ((len(limits) - none, "as accepted"), (none, "without a reference"), (waived, "waived"))
     parts = [f"{count} {what}" for count, what in told if count]
-    return f"of its figures, {listed(parts)}" if parts else "it has no figure tonight"
+    return listed(parts).replace(" ", " figures ", 1) if parts else "no figure tonight"
 
 
 def _good_since(nights: Nights, sut: Sut) -> date:

@@ -42,7 +42,7 @@ FIGURES: Final = 12
 EACH: Final = 3
 
 LISTED: Final = 40
-"""So many of the newest changes of context, and of the newest nights that are missing, have their rows."""
+"""So many of what is wrong tonight, and of the newest changes of context and missing nights, have their rows."""
 
 WORDS: Final = 60
 """Of texts longer than this only the words that differ are shown."""
@@ -212,9 +212,12 @@ class _Testbed:
             (filters.slug(kind), _kind_title(kind), len(those), sum(each.fails for each in those))
             for kind, those in shown.items()
         ]
-        rows = [(each, summary(self.nights, each)) for each in self.wrong]
+        rows = [(each, summary(self.nights, each)) for each in self.wrong[:LISTED]]
+        more_wrong = len(self.wrong) - len(rows)
         waived = [each for each in self.nights.verdicts if each.testbed == self.testbed and each.waiver is not None]
-        files["index.rst"] = self.page("trends", kinds=kinds, wrong=rows, waived=waived, figures=worst).encode()
+        files["index.rst"] = self.page(
+            "trends", kinds=kinds, wrong=rows, more_wrong=more_wrong, waived=waived, figures=worst
+        ).encode()
         files["figures.csv.gz"] = self.data()
         files["tonight.json"] = self.said()
         return files

@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
+from calibration.results.history import NOT_KNOWN
+
 if TYPE_CHECKING:  # whoever compares facts needs no models, which take half a second
     from calibration.context.model import CommandLine, Context, Dimm
     from calibration.results.model import Kernels
-
-NOT_KNOWN: Final = "not known"
-"""Stands for what the capture does not say."""
 
 KERNEL_BYTES_DIGITS: Final = 12
 """First digits of the SHA-256 of the program that measured; as many as tell two builds apart."""

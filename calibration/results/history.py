@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,9 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:  # the models take longer to import than a history to read
     from calibration.measurements.base import Better
     from calibration.results.model import RunStatus
+
+NOT_KNOWN: Final = "not known"
+"""Stands for a fact that the capture does not say."""
 
 Sut = tuple[str, str]
 """A SUT by its testbed and its own name."""

@@ -11,6 +11,7 @@ from calibration.results.model import RunDocument
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from made_nights import made_nights
 from report_documents import flagged, imported, index_of, run_document, store, with_nodes
 
 from tests.readings import PAGES
@@ -31,7 +32,7 @@ def shaped() -> RunDocument:
 
 @pytest.fixture(scope="session")
 def published(shaped: RunDocument, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The project's own site with the page of *shaped*, and of two published pages: the folder with its HTML."""
+    """The project's own site with the page of *shaped*, of two published pages, and of forty made nights: its HTML."""
     place = tmp_path_factory.mktemp("published")
     store(shaped, place / "results")
     haswell = next(path for path in PAGES if path.stem == "hsw__0fc7d0b8fb")
@@ -39,6 +40,6 @@ def published(shaped: RunDocument, tmp_path_factory: pytest.TempPathFactory) -> 
     store(imported(haswell.read_bytes(), haswell.name, "imported"), place / "results")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(site, "CACHE", place / "cache")
-        patch.setattr("calibration.results.index.CACHE", place / "index")
+        patch.setattr(site, "read_nights", lambda _results: made_nights())
         build_site(place / "results", DOCS, place / "html")
     return place / "html"

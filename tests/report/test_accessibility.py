@@ -32,6 +32,8 @@ PAGES = [
     "calibration/index.html",
     "calibration/comparison.html",
     "calibration/example-lab/t3-sut2/history.html",
+    "calibration/trends/example-lab/index.html",
+    "calibration/trends/example-lab/jitter.html",
     "calibration/example-lab/imported/index.html",
     PAGE,
     "search.html?q=latency",

@@ -142,3 +142,23 @@ def test_the_browser_has_nothing_to_complain_about_and_asks_no_other_server(
     statuses = {each["requestId"]: each["response"]["status"] for each in answers if each["requestId"] in asked}
     assert statuses
     assert [asked[request] for request, status in statuses.items() if status >= 400] == []
+
+
+def test_tonight_is_told_in_words_beside_the_colour(browser: webdriver.Chrome, address: str) -> None:
+    browser.get(f"{address.partition('/calibration/')[0]}/calibration/index.html")
+    assert shown(browser, "article p strong")[0].text.startswith("Tonight, 2026-01-02: 2 of 6 SUTs are as accepted")
+    states = shown(browser, "table.standings .state")
+    assert [each.text for each in states] == [
+        *("fails", "fails", "not measured", "no reference yet", "as accepted", "as accepted", "no longer measured")
+    ]
+    colour = "return getComputedStyle(arguments[0]).backgroundColor"
+    assert len({browser.execute_script(colour, each) for each in states}) == 4
+
+
+def test_every_figure_of_the_trends_is_legible(browser: webdriver.Chrome, address: str) -> None:
+    browser.get(f"{address.partition('/calibration/')[0]}/calibration/trends/example-lab/index.html")
+    images = shown(browser, "article figure.trend img")
+    assert len(images) == 2
+    for image in images:
+        natural = browser.execute_script("return arguments[0].naturalWidth", image)
+        assert 13 * (image.size["width"] - 2 * 5) / natural >= LEGIBLE_PX

@@ -88,7 +88,7 @@ def check_source(text: str) -> None:
     """Check that a page's source has no element that only markup of others could have made."""
     strict = {"halt_level": 2, "report_level": 2, "warning_stream": "", "file_insertion_enabled": True}
     strict["line_length_limit"] = 1_000_000  # as the site has it
-    roles = ".. role:: doc\n\n"
+    roles = ".. role:: doc\n\n.. role:: download\n\n"
     document: nodes.document = publish_doctree(roles + text, settings_overrides=strict)
     for kind in (nodes.raw, nodes.footnote_reference, nodes.problematic, nodes.system_message, nodes.line_block):
         assert not list(document.findall(kind)), kind
@@ -113,13 +113,13 @@ def test_the_site_of_a_hostile_page_is_harmless(
     monkeypatch.setattr("calibration.results.index.CACHE", tmp_path / "index")
     results = tmp_path / "results"
     for number, text in enumerate(TEXTS.values()):
-        directory = results / "lab" / f"sut{number}" / "run"
-        directory.mkdir(parents=True)
         own = document.model_copy(update={"run": document.run.model_copy(update={"sut": f"sut{number}"})})
+        directory = results / own.run.testbed / own.run.sut / own.run.id
+        directory.mkdir(parents=True)
         (directory / "run.json").write_text(hostile(own, text).model_dump_json(), encoding="utf-8")
     output = build_site(results, guide(tmp_path / "docs"), tmp_path / "html").parent
     pages = list((output / "calibration").rglob("index.html"))
-    assert len(pages) == len(TEXTS) + 1
+    assert len(pages) == len(TEXTS) + 2  # a page each, the first, and the trends of their testbed
     for page in pages:
         check_page(page, output / "index.html")
     for figure in output.rglob("*.svg"):

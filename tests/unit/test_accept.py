@@ -103,6 +103,37 @@ def test_the_file_keeps_every_acceptance_with_a_line_for_each_metric(results: Pa
     assert not list(path.parent.glob(".*"))
 
 
+def test_runs_that_bounds_do_not_come_from_are_not_named(results: Path) -> None:
+    figures: list[float | None] = [*noise(8, 80.0), 120.0, *noise(8, 80.0), None, *noise(8, 80.0)]
+    runs = stored(results, figures)
+    (proposal,) = proposed([runs[-1]])
+    assert proposal.acceptance is not None
+    names = [run_id(number) for number, figure in enumerate(figures) if figure not in {None, 120.0}]
+    assert [each.id for each in proposal.acceptance.runs] == names
+    assert [each.id for each in proposal.acceptance.runs_of(LATENCY)] == names
+
+
+def test_metrics_with_other_nights_share_one_list_of_runs(results: Path) -> None:
+    for number, names in enumerate((("idle_latency",), ("idle_latency", "latency_ladder"), ("latency_ladder",)) * 4):
+        when = datetime.combine(night_of(number), NOW.time(), UTC)
+        document = run_document(names=names, testbed="lab", sut="t1", id=run_id(number), started_at=when)
+        made = document.model_copy(
+            update={
+                "measurements": tuple(
+                    each.model_copy(update={"validity": each.validity.model_copy(update={"valid": True, "flags": ()})})
+                    for each in document.measurements
+                )
+            }
+        )
+        run = store(made.model_copy(update={"verdicts": tuple(judge(made.measurements))}), results)
+    (proposal,) = proposed([run.with_name(run_id(10))])
+    assert proposal.acceptance is not None
+    found = proposal.acceptance
+    assert [each.id for each in found.runs_of(LATENCY)] == [run_id(number) for number in range(11) if number % 3 != 2]
+    ladder = next(name for name in found.bounds if name.startswith("latency_ladder"))
+    assert [each.id for each in found.runs_of(ladder)] == [run_id(number) for number in range(11) if number % 3]
+
+
 def test_only_the_metrics_that_are_asked_for_are_accepted(results: Path) -> None:
     (run,) = stored(results, [80.0])
     (proposal,) = proposed([run], metrics=["idle_*"])

@@ -9,7 +9,8 @@ from click.testing import CliRunner
 
 from calibration.errors import InputError
 from calibration.judge.cli import compare_command
-from calibration.judge.comparison import TOLERANCES, Comparison, compare, compare_figures, read_compared, tolerance_of
+from calibration.judge.comparison import Comparison, compare, compare_figures, read_compared
+from calibration.judge.tolerances import TOLERANCES, tolerance_of
 from calibration.measurements import registry
 from calibration.measurements.base import Metric
 from calibration.results.plain import Figured

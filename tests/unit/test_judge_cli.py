@@ -222,6 +222,9 @@ def test_words_are_short_and_have_units() -> None:
     assert amount(123456.7, "MB/s") == "123457 MB/s"
     assert amount(81.236, "ns") == "81.24 ns"
     assert within(None, 3.0, "ns") == "at most 3 ns"
+    assert within(2.9e9, 3e9, "Hz") == "2.9 to 3 GHz"
+    assert within(0.0, 2e9, "Hz") == "0 Hz to 2 GHz"
+    assert within(1.0, 2.0, "") == "1 to 2"
     assert change(0.05, (float("nan"), 1.0)) == "+5 %"
     long = "quiet isolcpus=1-3 " + "x" * 40
     assert changed_fact(long, long.replace("1-3", "1-7")) == "isolcpus=1-3 -> isolcpus=1-7"

@@ -134,7 +134,7 @@ def test_a_figure_within_accepted_bounds_passes_and_one_outside_fails_since_its_
     bad = the(judged(history({BANDWIDTH: row}), references=references), "limits")
     assert (bad.outcome, bad.value, bad.unit, bad.since) == ("fail", 120.0, "MB/s", night_of(15))
     assert bad.interval == pytest.approx((119.4, 120.6))
-    assert bad.reason == "expected 90 MB/s to 110 MB/s, accepted by Ada on 2026-03-01, found 120 MB/s"
+    assert bad.reason == "expected 90 to 110 MB/s, accepted by Ada on 2026-03-01, found 120 MB/s"
 
 
 def test_a_night_inside_ends_what_was_outside_before(tmp_path: Path) -> None:
@@ -362,6 +362,16 @@ def test_a_run_without_any_figure_fails_with_its_reason() -> None:
     assert "not_begun: run: the SUT could not be reached" in verdict.reason
 
 
+@pytest.mark.parametrize(("figures", "since"), [(0, 0), (5, 5)])
+def test_a_sut_whose_runs_have_no_figure_fails_for_as_long_as_that_is_so(figures: int, since: int) -> None:
+    row = [*noise(figures), *[None] * (45 - figures)]
+    runs = {number: run(number, "not_begun", ("it cannot be reached",)) for number in range(figures, 45)}
+    past = history({("lab", "t1", BANDWIDTH): row, ("lab", "t2", BANDWIDTH): noise(45)}, runs=runs)
+    verdict = the(judged(past), "missing", "run")
+    assert (verdict.outcome, verdict.since) == ("fail", night_of(since))
+    assert verdict.reason.endswith("found a run that is not_begun: it cannot be reached")
+
+
 def test_a_figure_that_is_missing_fails_with_the_reasons_of_its_kind() -> None:
     reasons = ("bandwidth_matrix: killed", "jitter: too short")
     past = history({BANDWIDTH: [*noise(12), None], LATENCY: noise(13)}, runs={12: run(12, "incomplete", reasons)})
@@ -397,7 +407,7 @@ def test_a_waiver_in_force_excuses_a_failure_and_says_so(tmp_path: Path) -> None
     assert verdict.outcome == "pass"
     assert verdict.waiver is not None
     assert verdict.waiver.model_dump() == {"reason": "a fan is ordered", "by": "Ada", "until": night_of(11)}
-    assert verdict.reason.startswith("waived until 2026-01-12 by Ada: a fan is ordered; expected 101 MB/s to 110 MB/s")
+    assert verdict.reason.startswith("waived until 2026-01-12 by Ada: a fan is ordered; expected 101 to 110 MB/s")
 
 
 def test_an_expired_waiver_excuses_nothing(tmp_path: Path) -> None:

@@ -149,11 +149,17 @@ def test_one_night_of_a_figure_without_an_interval_has_no_bounds() -> None:
         made(nights([100.0], half_width=0.01, coverage=None, placements=1))
 
 
-def test_nights_that_agree_better_than_a_run_with_itself_are_not_believed() -> None:
-    row = noise(20, spread=0.0001)
+@pytest.mark.parametrize("row", [noise(7, spread=0.0001), [100.0] * 20])
+def test_few_nights_that_agree_better_than_a_run_with_itself_are_not_believed(row: list[float]) -> None:
     level, found = made(nights(row, half_width=0.01, coverage=0.95, placements=9))
     assert level.spread == pytest.approx(0.01 / 2.306, rel=0.01)
     assert "at least that between 9 placements within a run" in found.why
+
+
+def test_enough_nights_are_believed_more_than_a_run_is() -> None:
+    level, found = made(nights(noise(30, spread=0.0001), half_width=0.01, coverage=0.95, placements=9))
+    assert found.method == "nights"
+    assert level.spread < 0.0002
 
 
 def test_a_figure_that_never_varied_has_bounds_that_say_so() -> None:

@@ -15,9 +15,8 @@ from pathlib import Path
 sys.path.append(os.path.abspath(__file__ + "/../../plugin_utils"))
 
 from calibration_plugins import CalibrationAction
-from calibration_variables import names_of_host
+from calibration_variables import hosts_by_names
 
-from calibration.errors import InputError
 from calibration.results.store import complete_suts, new_run_id, newest_missing
 
 
@@ -32,25 +31,10 @@ class ActionModule(CalibrationAction):
         }
     }
 
-    def hosts_by_names(self):
-        """Return the play's hosts by the names of testbed and SUT. Raises InputError where two have the same."""
-        found = {}
-        everyone = self.task_vars["hostvars"]
-        of_all = {"hostvars": everyone, "playbook_dir": self.task_vars["playbook_dir"]}
-        for host in self.task_vars["ansible_play_hosts_all"]:
-            names = names_of_host({**of_all, **everyone.raw_get(host)}, self._loader)
-            if names in found:
-                raise InputError(
-                    f"expected SUTs of different names, found {found[names]} and {host}, both with the testbed "
-                    f"{names[0]} and the SUT {names[1]}; set calibration_sut for one of them"
-                )
-            found[names] = host
-        return found
-
     def act(self, arguments):
         """Return ``run_id``, the identifier, and ``complete``, the hosts of which that run is complete already."""
         results, run_id, complete = Path(arguments["results"]), arguments["run_id"], []
-        hosts = self.hosts_by_names()
+        hosts = hosts_by_names(self.task_vars, self._loader)
         if arguments["resume"]:
             run_id = run_id or newest_missing(results, hosts)
             complete = [hosts[names] for names in complete_suts(results, run_id) if names in hosts]

@@ -52,7 +52,7 @@ PHASES = {
 }
 """What each role does, in words. A role that is not named here is shown by its name."""
 
-SILENT = ("settings", "tune", "mlc", "verdict")
+SILENT = ("settings", "tune", "mlc", "judge", "publish", "retention", "verdict")
 """Roles whose beginning is no news."""
 
 SILENT_IN_CHECK_MODE = ("measure", "cleanup", "collect", "report")
@@ -291,6 +291,8 @@ class CallbackModule(CallbackBase):
             self.site = result.result["site"]
             for page in result.result["pages"]:
                 self.screen.message(f"  Page: {page}")
+        elif result.task.action == "calibration_publish":
+            self.screen.message(f"Published: {result.result['current']}")
         if self._display.verbosity:
             self.detail(result)
 

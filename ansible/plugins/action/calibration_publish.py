@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Publishes the finished site and the verdicts of the night.
+
+Arguments: ``site`` and ``night`` (directories), ``destination`` (a directory below which a web server serves
+``current``) and ``keep`` (how many versions stay).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+sys.path.append(os.path.abspath(__file__ + "/../../plugin_utils"))
+
+from calibration_plugins import CalibrationAction
+
+from calibration.nightly.publish import publish
+
+
+class ActionModule(CalibrationAction):
+    """Publish."""
+
+    SPEC = {
+        "argument_spec": {
+            **{name: {"type": "path", "required": True} for name in ("site", "night", "destination")},
+            "keep": {"type": "int", "required": True},
+        }
+    }
+
+    def act(self, arguments):
+        """Return ``current``, what the web server serves, and whether it is another version than before."""
+        places = (Path(arguments[name]) for name in ("site", "night", "destination"))
+        published = publish(*places, keep=arguments["keep"])
+        return {"changed": published.changed, "current": str(published.current)}

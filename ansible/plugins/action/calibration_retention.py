@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Removes old runs, or what their documents were made from; in check mode says which.
+
+Arguments: ``results``, ``run_id`` (that of the night, by which the others are old), ``nights`` and ``raw_nights`` (how
+many whole runs are kept, and raw outputs; 0 is for ever).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+sys.path.append(os.path.abspath(__file__ + "/../../plugin_utils"))
+
+from calibration_plugins import CalibrationAction
+
+from calibration.nightly import night_of
+from calibration.nightly.retention import Policy, expired, remove
+
+WHAT = {"raw": "raw outputs of ", "run": ""}
+
+
+class ActionModule(CalibrationAction):
+    """Remove what may go."""
+
+    _supports_check_mode = True
+    SPEC = {
+        "argument_spec": {
+            "results": {"type": "path", "required": True},
+            "run_id": {"type": "str", "required": True},
+            "nights": {"type": "int", "required": True},
+            "raw_nights": {"type": "int", "required": True},
+        }
+    }
+
+    def act(self, arguments):
+        """Return ``removed``, in words."""
+        results = Path(arguments["results"])
+        if self._task.check_mode and not results.exists():  # before the first night
+            return {"removed": []}
+        tonight = night_of(arguments["run_id"]) or datetime.now(UTC).date()
+        found = expired(results, tonight, Policy(arguments["nights"], arguments["raw_nights"]))
+        for each in found:
+            self._display.display(
+                f"{'Would remove' if self._task.check_mode else 'Removing'} {WHAT[each.what]}{each.directory}"
+            )
+            if not self._task.check_mode:
+                remove(results, each)
+        return {"changed": bool(found), "removed": [f"{WHAT[each.what]}{each.directory}" for each in found]}

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The judgement of a night as the nightly calibration keeps it, and which of its SUTs fail by it.
+
+In one directory lie ``judgement.json``, all verdicts; ``judgement.txt``, that on a screen; and what Robot Framework
+writes of the gates, ``log.html``, ``report.html``, ``output.xml`` and ``xunit.xml``.
+"""
+
+import contextlib
+import io
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+import click
+
+from calibration.acceptance.cli import Tested, print_summary, run_gates
+from calibration.errors import EnvironmentLacksError, InputError
+from calibration.judge.night import Judgement, judge_night
+from calibration.judge.screen import print_judgement
+from calibration.judge.verdicts import NightVerdict
+from calibration.nightly import night_of
+
+JUDGEMENT: Final = "judgement.json"
+SCREEN: Final = "judgement.txt"
+GATES: Final = "gates.json"
+"""How each gate ended: what Robot Framework writes has times in it, and is the same night after night otherwise."""
+
+Hosts = Mapping[tuple[str, str], str]
+"""The hosts of a playbook by the names of testbed and SUT."""
+
+
+def judge(results: Path, run_id: str, output: Path, gates: Iterable[Path] = ()) -> tuple[Judgement, list[Tested], bool]:
+    """Judge the night of *run_id* and hold it against the gates, with those in *gates*; keep all of it in *output*.
+
+    Return the verdicts, how the gates ended, and whether either is another than what was kept before: where they are
+    the same the files stay as they are. Raises what judging and the gates raise, and ``EnvironmentLacksError`` where
+    *output* cannot be written; what was kept before stays then.
+    """
+    if output.resolve().is_relative_to(results.resolve()):
+        raise InputError(f"expected a directory outside of the results for the judgement, found {output}")
+    judgement = judge_night(results, night_of(run_id))
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(prefix=".judging-", dir=output) as scratch:
+            new = Path(scratch)
+            _write(new / JUDGEMENT, judgement.model_dump_json())
+            tested = _tested(new, results, judgement, gates)
+            _write(new / GATES, json.dumps([each._asdict() for each in tested], indent=1))
+            _write(new / SCREEN, screen(tested, judgement, output))
+            changed = any(not _same(new / name, output / name) for name in (JUDGEMENT, GATES))
+            if changed:
+                for path in sorted(new.iterdir(), key=lambda each: each.name == JUDGEMENT):
+                    path.replace(output / path.name)  # the judgement last: what is cut off here is done again
+    except OSError as error:
+        raise EnvironmentLacksError(
+            f"the judgement of the night cannot be written to {output}: {error.strerror or error}. Free some space, or "
+            "set judge_dir to another directory"
+        ) from error
+    return judgement, tested, changed
+
+
+def _tested(folder: Path, results: Path, judgement: Judgement, gates: Iterable[Path]) -> list[Tested]:
+    if not judgement.verdicts:  # the first night of a lab, of which no SUT could be measured
+        return []
+    variables = {"RESULTS": results, "VERDICTS": folder / JUDGEMENT}
+    return run_gates(folder, variables, gates, night=judgement.night)
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(f"{text.rstrip()}\n", encoding="utf-8")
+
+
+def _same(one: Path, other: Path) -> bool:
+    return other.is_file() and one.read_bytes() == other.read_bytes()
+
+
+def screen(tested: list[Tested], judgement: Judgement, output: Path) -> str:
+    """Return how the night went: the one screen of the judgement, and that of the gates."""
+    text = io.StringIO()
+    print_judgement(judgement, text, everything=False)
+    if tested:
+        with contextlib.redirect_stdout(text):
+            click.echo()
+            print_summary(tested, judgement.night, output)
+    return text.getvalue().strip()
+
+
+def failures(
+    verdicts: Iterable[NightVerdict], tested: Iterable[Tested], hosts: Hosts, *, limited: bool
+) -> dict[str, list[str]]:
+    """Return, by host, which verdicts and gates failed of the SUTs of *hosts*, a sentence each.
+
+    A SUT that is none of them, and was known to its testbed, fails the first host of that testbed, unless the hosts are
+    *limited* on purpose: a SUT that dropped out of the inventory would otherwise be missed by nobody.
+    """
+    first: dict[str, str] = {}
+    for (testbed, _), host in hosts.items():
+        first.setdefault(testbed, host)
+    by_name = {" / ".join(names): host for names, host in hosts.items()}  # as the gates name a SUT
+    failed = [
+        (f"{each.testbed} / {each.sut}", f"Verdict failed: {each.check} of {each.metric}: {each.reason}")
+        for each in verdicts
+        if each.outcome == "fail"
+    ]
+    failed += [(each.sut, f"Gate failed: {each.gate}: {each.message}") for each in tested if each.status == "FAIL"]
+    found: dict[str, list[str]] = {}
+    for sut, said in failed:
+        testbed = sut.partition(" / ")[0]
+        if sut in by_name:
+            found.setdefault(by_name[sut], []).append(said)
+        elif testbed in first and not limited:
+            found.setdefault(first[testbed], []).append(f"{sut}, which was not to be measured: {said}")
+    return found

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Puts the finished site, and what the night was judged to be, where a web server serves it: all of it at one moment.
+
+Below the directory that is published to there are ``versions/<version>/``, each a copy that nobody changes any more,
+and ``current``, a symbolic link to one of them, which is what the server serves. A version's name follows from what is
+in it. Beside it lies ``<version>.files``, the list of what was put there: nothing else is ever removed.
+"""
+
+import hashlib
+import os
+import shutil
+from contextlib import suppress
+from fcntl import LOCK_EX, flock
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from calibration.errors import EnvironmentLacksError, InputError
+
+CURRENT: Final = "current"
+VERSIONS: Final = "versions"
+NIGHT: Final = "night"
+"""Folder of a version with what the night was judged to be."""
+
+_LIST: Final = ".files"
+_PARTIAL: Final = ".partial"
+
+
+class Published(NamedTuple):
+    """Where it is served from, and whether that is another version than before."""
+
+    current: Path
+    changed: bool
+
+
+def publish(site: Path, night: Path, destination: Path, keep: int) -> Published:
+    """Publish *site*, with *night* as its folder ``night/``, below *destination*, and keep the newest *keep* versions.
+
+    What is published already stays as it is. Hidden files and symbolic links are left out. Raises ``InputError`` where
+    there is no site, *keep* is below 1 or one of the directories lies in another, ``EnvironmentLacksError`` where
+    *destination* cannot be written or what is to be replaced is not of this function.
+    """
+    if keep < 1:
+        raise InputError(f"expected at least 1 version to keep, found {keep}; set publish_keep")
+    if not (site / "index.html").is_file():
+        raise InputError(f"expected a finished site at {site}, found no index.html there; set report_site to true")
+    _check_apart(site, night, destination)
+    sources = {**_files(site, ""), **_files(night, f"{NIGHT}/")}
+    version = _version(sources)
+    versions = destination / VERSIONS
+    try:
+        versions.mkdir(parents=True, exist_ok=True)
+        with (versions / ".lock").open("w") as lock:
+            flock(lock, LOCK_EX)
+            _check_ours(destination, version)
+            if not (versions / version).is_dir():
+                _copy(sources, versions, version)
+            changed = _switch(destination, version)
+            _prune(versions, version, keep)
+    except OSError as error:
+        raise EnvironmentLacksError(
+            f"the site cannot be published to {destination}: {error.strerror or error}. Free some space, or set "
+            "publish_dir to a directory that can be written"
+        ) from error
+    return Published(destination / CURRENT, changed)
+
+
+def _check_apart(site: Path, night: Path, destination: Path) -> None:
+    there = destination.resolve()
+    for path in (site.resolve(), night.resolve()):
+        if there.is_relative_to(path) or path.is_relative_to(there):
+            raise InputError(f"expected to publish to a directory apart from {path}, found {there}; set publish_dir")
+
+
+def _files(folder: Path, prefix: str) -> dict[str, Path]:
+    """Return the files below *folder*, with *prefix* before their names there; none where there is no folder."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder)
+        if path.is_file() and not path.is_symlink() and not any(part.startswith(".") for part in name.parts):
+            found[f"{prefix}{name.as_posix()}"] = path
+    return found
+
+
+def _version(sources: dict[str, Path]) -> str:
+    hashed = hashlib.sha256()
+    for name, path in sorted(sources.items()):
+        hashed.update(f"{name}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+    return hashed.hexdigest()[:16]
+
+
+def _check_ours(destination: Path, version: str) -> None:
+    """Raise ``EnvironmentLacksError`` where something of others is in the way."""
+    current, folder = destination / CURRENT, destination / VERSIONS / version
+    if os.path.lexists(current) and not (current.is_symlink() and current.readlink().parts[:-1] == (VERSIONS,)):
+        raise EnvironmentLacksError(
+            f"expected {current} to be a link to a version that was published before, found something else; move it"
+        )
+    if os.path.lexists(folder) and not _list_of(folder).is_file():
+        raise EnvironmentLacksError(f"expected a version with its list of files, found {folder} without; move it")
+
+
+def _list_of(folder: Path) -> Path:
+    return folder.with_name(folder.name + _LIST)
+
+
+def _partial_of(folder: Path) -> Path:
+    return folder.with_name(folder.name + _PARTIAL)
+
+
+def _copy(sources: dict[str, Path], versions: Path, version: str) -> None:
+    """Copy *sources*; the version appears when all of it is there, readable for everybody."""
+    folder = versions / version
+    _list_of(folder).write_text("".join(f"{name}\n" for name in sources), encoding="utf-8")
+    partial = _partial_of(folder)
+    partial.mkdir(exist_ok=True)
+    partial.chmod(0o755)
+    for name, source in sources.items():
+        target = partial / name
+        for parent in reversed(target.relative_to(partial).parents[:-1]):
+            (partial / parent).mkdir(exist_ok=True)
+            (partial / parent).chmod(0o755)
+        shutil.copyfile(source, target)
+        target.chmod(0o644)
+    partial.rename(folder)
+
+
+def _switch(destination: Path, version: str) -> bool:
+    """Have the link lead to *version*, and return whether it did not."""
+    current, wanted = destination / CURRENT, Path(VERSIONS, version)
+    if current.is_symlink() and current.readlink() == wanted:
+        return False
+    os.utime(_list_of(destination / wanted))  # published now, also where it had been before
+    pending = destination / f".{CURRENT}.{os.getpid()}"
+    pending.unlink(missing_ok=True)
+    pending.symlink_to(wanted)
+    pending.replace(current)
+    return True
+
+
+def _prune(versions: Path, version: str, keep: int) -> None:
+    """Remove all but the newest versions, and what a publication that was cut off left."""
+    folders = [each.with_name(each.name.removesuffix(_LIST)) for each in versions.glob(f"*{_LIST}")]
+    whole = [each for each in folders if each.is_dir() and each.name != version]
+    newest = sorted(whole, key=lambda each: (_list_of(each).stat().st_mtime_ns, each.name), reverse=True)
+    kept = {version, *(each.name for each in newest[: keep - 1])}
+    for folder in folders:
+        if folder.name not in kept:
+            _remove(folder)
+
+
+def _remove(folder: Path) -> None:
+    """Remove what was put into a version; what others put there stays, and so does its folder then."""
+    names = _list_of(folder).read_text(encoding="utf-8").splitlines()
+    for place in (folder, _partial_of(folder)):
+        if place.is_symlink():
+            continue
+        root = place.resolve()
+        for name in names:
+            if (place / name).parent.resolve().is_relative_to(root):
+                (place / name).unlink(missing_ok=True)
+        parents = {parent for name in names for parent in Path(name).parents}
+        for parent in sorted(parents, key=lambda each: len(each.parts), reverse=True):
+            with suppress(OSError):  # it holds what others put there, or is not there
+                (place / parent).rmdir()
+    _list_of(folder).unlink()

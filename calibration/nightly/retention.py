@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which old runs may go, by policy: first what their documents were made from, later all of them.
+
+Only what a run wrote is ever removed, only from directories that are runs, and no symbolic link is followed. These
+stay whole: runs whose name has no time in it (imports, and runs that were named by hand), runs without a document that
+can be read, the newest run of each SUT and its newest complete one, and all that a file below ``references/`` names.
+"""
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from datetime import date
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple
+
+from calibration.errors import EnvironmentLacksError, InputError
+from calibration.nightly import night_of
+from calibration.results.layout import REFERENCES, RUN
+from calibration.results.store import CHECKER_OUTPUT, MLC_FOLDER, RECORDS, SAFE_NAME
+
+_RAW: Final = re.compile(
+    rf"{re.escape(RECORDS)}|context(?:-\d+)?\.tar\.gz|{re.escape(CHECKER_OUTPUT)}|{re.escape(MLC_FOLDER)}|report"
+)
+"""Names in a run's directory of what its document was made from, and of what is made from it."""
+
+
+class Policy(NamedTuple):
+    """How many nights whole runs are kept, and what they were made from; 0 is for ever."""
+
+    nights: int
+    raw_nights: int
+
+
+class Expired(NamedTuple):
+    """A run, its path below the results, of which something may go: what it was made from (``raw``) or all of it."""
+
+    directory: Path
+    what: Literal["raw", "run"]
+
+
+def expired(results: Path, tonight: date, policy: Policy) -> list[Expired]:
+    """Return the runs of which something may go by *policy*.
+
+    Kept N nights is a run whose night is at most N days before *tonight*. Raises ``InputError`` where a number is
+    negative, *results* is no directory or a file in its references cannot be read.
+    """
+    for name, value in zip(("retention_nights", "retention_raw_nights"), policy, strict=True):
+        if value < 0:
+            raise InputError(f"expected a number of nights from 0 on in {name}, found {value}")
+    if not results.is_dir():
+        raise InputError(f"expected a directory of results at {results}, found none")
+    if not any(policy):
+        return []
+    relied_on = _names_in_references(results)
+    found = []
+    for sut in _suts(results):
+        for directory, night in _older(sut):
+            expiry = _expired(directory, (tonight - night).days, policy)
+            if expiry and directory.name not in relied_on and _status(directory) is not None:
+                found.append(Expired(directory.relative_to(results), expiry))
+    return found
+
+
+def _expired(directory: Path, age: int, policy: Policy) -> Literal["raw", "run"] | None:
+    if policy.nights and age > policy.nights:
+        return "run"
+    if policy.raw_nights and age > policy.raw_nights and any(_raw(directory)):
+        return "raw"
+    return None
+
+
+def _older(sut: Path) -> list[tuple[Path, date]]:
+    """Return a SUT's runs with their nights, but for the newest one and the newest that is complete."""
+    runs = [(each, night) for each in _folders(sut) if (night := night_of(each.name)) and (each / RUN).is_file()]
+    newest: set[Path] = set()
+    for directory, _ in reversed(runs):
+        status = _status(directory)
+        if status == "complete" or (status and not newest):
+            newest.add(directory)
+        if status == "complete":
+            break
+    return [each for each in runs if each[0] not in newest]
+
+
+def remove(results: Path, each: Expired) -> None:
+    """Remove what is *expired*. Raises ``EnvironmentLacksError`` where that cannot be done."""
+    directory = results / each.directory
+    try:
+        for path in _raw(directory):
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+        if each.what == "run":
+            (directory / RUN).unlink()  # last: what an interruption leaves is a run still, and goes the next time
+            for place in (directory, directory.parent, directory.parent.parent):
+                if any(place.iterdir()):
+                    return
+                place.rmdir()
+    except OSError as error:
+        raise EnvironmentLacksError(
+            f"{directory} is older than the policy keeps it, and cannot be removed: {error.strerror or error}"
+        ) from error
+
+
+def _folders(parent: Path) -> list[Path]:
+    """Return the real directories in *parent* whose names the store could have given, sorted."""
+    with os.scandir(parent) as entries:
+        return sorted(
+            Path(each.path) for each in entries if each.is_dir(follow_symlinks=False) and SAFE_NAME.fullmatch(each.name)
+        )
+
+
+def _suts(results: Path) -> list[Path]:
+    return [sut for testbed in _folders(results) if testbed.name != REFERENCES for sut in _folders(testbed)]
+
+
+def _status(directory: Path) -> str | None:
+    """Return the status that the document in *directory* has; ``None`` where it is not that of the run there."""
+    try:
+        run = json.loads((directory / RUN).read_bytes())["run"]
+        named = (run["testbed"], run["sut"], run["id"])
+        status = run["status"]
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        return None
+    return str(status) if named == directory.parts[-3:] and status != "imported" else None
+
+
+def _raw(directory: Path) -> list[Path]:
+    with os.scandir(directory) as entries:
+        return sorted(Path(each.path) for each in entries if _RAW.fullmatch(each.name))
+
+
+def _names_in_references(results: Path) -> set[str]:
+    """Return the names of all runs in the files below ``references/``, whatever form these have."""
+    found: set[str] = set()
+    for path in sorted((results / REFERENCES).rglob("*.json")):
+        try:
+            found |= set(_texts(json.loads(path.read_bytes())))
+        except (OSError, ValueError, RecursionError) as error:
+            raise InputError(
+                f"expected to read in {path} which runs are relied on: {error}; nothing was removed. Mend or remove it"
+            ) from error
+    return found
+
+
+def _texts(content: Any) -> Iterator[str]:
+    if isinstance(content, str):
+        yield content
+    elif isinstance(content, dict | list):
+        for each in content.values() if isinstance(content, dict) else content:
+            yield from _texts(each)

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The judgement of a night as the nightly calibration keeps it, and which of its SUTs fail by it."""
+
+import json
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from calibration.acceptance import cli
+from calibration.errors import EnvironmentLacksError, InputError
+from calibration.judge.night import Judgement
+from calibration.judge.verdicts import NightVerdict
+from calibration.nightly import judgement as kept
+from calibration.nightly.judgement import failures, judge
+
+TONIGHT = date(2026, 11, 22)
+RUN_ID = "20261122T023000Z-3f2a"
+FILES = {"judgement.json", "judgement.txt", "gates.json", "log.html", "xunit.xml"}
+
+
+def verdict(sut: str, outcome: str, testbed: str = "t1") -> NightVerdict:
+    return NightVerdict.model_validate(
+        {
+            "testbed": testbed,
+            "sut": sut,
+            "run_id": None,
+            "night": TONIGHT,
+            "metric": "run",
+            "check": "missing",
+            "outcome": outcome,
+            "value": None,
+            "unit": None,
+            "bound": None,
+            "interval": None,
+            "since": None,
+            "context_changes": (),
+            "reason": "it was not measured",
+            "waiver": None,
+        }
+    )
+
+
+def ended(sut: str, status: str) -> cli.Tested:
+    return cli.Tested(gate="No Level Has Drifted", sut=sut, status=status, message="it has")
+
+
+class Night:
+    """Stands for what judges: its verdicts, how the gates end, and how often each was asked."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.verdicts: tuple[NightVerdict, ...] = (verdict("a", "pass"),)
+        self.tested = [ended("t1 / a", "PASS")]
+        self.asked: list[Any] = []
+        monkeypatch.setattr(kept, "judge_night", self.judge_night)
+        monkeypatch.setattr(kept, "run_gates", self.run_gates)
+
+    def judge_night(self, _results: Path, night: date | None) -> Judgement:
+        self.asked.append(night)
+        return Judgement(night=TONIGHT, verdicts=self.verdicts)
+
+    def run_gates(self, output: Path, variables: dict[str, Path], gates: Any, *, night: date) -> list[cli.Tested]:
+        self.asked.append((sorted(variables), list(gates), night))
+        assert json.loads(variables["VERDICTS"].read_bytes())["verdicts"]
+        for name in ("log.html", "xunit.xml"):
+            (output / name).write_text(f"generated for the {len(self.asked)}th time")
+        return self.tested
+
+
+@pytest.fixture
+def night(monkeypatch: pytest.MonkeyPatch) -> Night:
+    return Night(monkeypatch)
+
+
+def test_a_night_is_kept_with_all_that_was_said_of_it(night: Night, tmp_path: Path) -> None:
+    own = tmp_path / "own.robot"
+    judgement, tested, changed = judge(tmp_path / "results", RUN_ID, tmp_path / "night", [own])
+    assert (judgement.night, tested, changed) == (TONIGHT, night.tested, True)
+    assert night.asked == [TONIGHT, (["RESULTS", "VERDICTS"], [own], TONIGHT)]
+    assert {path.name for path in (tmp_path / "night").iterdir()} == FILES
+    text = (tmp_path / "night" / "judgement.txt").read_text()
+    assert "0 of 1 SUT fail tonight, 2026-11-22" in text
+    assert "No Level Has Drifted" in text
+    assert str(tmp_path / "night" / "log.html") in " ".join(text.split())
+
+
+def test_the_night_of_a_run_that_was_named_by_hand_is_the_newest(night: Night, tmp_path: Path) -> None:
+    judge(tmp_path / "results", "by-hand", tmp_path / "night")
+    assert night.asked[0] is None
+
+
+def test_what_is_as_it_was_stays_as_it_was(night: Night, tmp_path: Path) -> None:
+    folder = tmp_path / "night"
+    judge(tmp_path / "results", RUN_ID, folder)
+    before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.iterdir()}
+    assert not judge(tmp_path / "results", RUN_ID, folder)[2]
+    assert before == {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.iterdir()}
+    night.tested = [ended("t1 / a", "FAIL")]
+    assert judge(tmp_path / "results", RUN_ID, folder)[2]
+    assert all(before[path][0] != path.read_bytes() for path in (folder / "log.html", folder / "xunit.xml"))
+    night.verdicts = (verdict("a", "fail"),)
+    assert judge(tmp_path / "results", RUN_ID, folder)[2]
+    (folder / "gates.json").unlink()
+    assert judge(tmp_path / "results", RUN_ID, folder)[2]
+    assert {path.name for path in folder.iterdir()} == FILES
+
+
+def test_gates_that_cannot_be_run_leave_what_was_there(
+    night: Night, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judge(tmp_path / "results", RUN_ID, tmp_path / "night")
+    before = {path: path.read_bytes() for path in (tmp_path / "night").iterdir()}
+    night.verdicts = (verdict("a", "fail"),)
+
+    def broken(*_: Any, **__: Any) -> list[cli.Tested]:
+        raise InputError("expected gates that Robot Framework can read")
+
+    monkeypatch.setattr(kept, "run_gates", broken)
+    with pytest.raises(InputError, match="expected gates"):
+        judge(tmp_path / "results", RUN_ID, tmp_path / "night")
+    assert before == {path: path.read_bytes() for path in (tmp_path / "night").iterdir()}
+
+
+def test_a_night_without_any_verdict_needs_no_gates(night: Night, tmp_path: Path) -> None:
+    night.verdicts = ()
+    _, tested, changed = judge(tmp_path / "results", RUN_ID, tmp_path / "night")
+    assert (tested, changed, night.asked) == ([], True, [TONIGHT])
+    assert "0 of 0 SUTs fail tonight" in (tmp_path / "night" / "judgement.txt").read_text()
+
+
+def test_a_place_that_cannot_be_written_is_told(night: Night, tmp_path: Path) -> None:
+    (tmp_path / "night").write_text("no directory")
+    with pytest.raises(EnvironmentLacksError, match="set judge_dir"):
+        judge(tmp_path / "results", RUN_ID, tmp_path / "night")
+    assert night.asked == [TONIGHT]
+
+
+@pytest.mark.parametrize("place", ["results", "results/t1"])
+def test_the_results_are_no_place_for_it(night: Night, tmp_path: Path, place: str) -> None:
+    with pytest.raises(InputError, match="outside of the results"):
+        judge(tmp_path / "results", RUN_ID, tmp_path / place)
+    assert night.asked == []
+
+
+HOSTS = {("t2", "x"): "host-x", ("t1", "a"): "host-a", ("t1", "b"): "host-b"}
+
+
+def test_suts_fail_by_their_own_verdicts_and_gates() -> None:
+    verdicts = [verdict("a", "pass"), verdict("b", "fail"), verdict("a", "no_reference")]
+    tested = [ended("t1 / a", "PASS"), ended("t1 / b", "FAIL"), ended("t2 / x", "SKIP")]
+    assert failures(verdicts, tested, HOSTS, limited=True) == {
+        "host-b": [
+            "Verdict failed: missing of run: it was not measured",
+            "Gate failed: No Level Has Drifted: it has",
+        ]
+    }
+
+
+def test_a_sut_that_dropped_out_of_the_inventory_fails_its_testbed() -> None:
+    verdicts, tested = [verdict("c", "fail"), verdict("y", "fail", "t3")], [ended("t1 / c", "FAIL")]
+    assert failures(verdicts, tested, HOSTS, limited=False) == {
+        "host-a": [
+            "t1 / c, which was not to be measured: Verdict failed: missing of run: it was not measured",
+            "t1 / c, which was not to be measured: Gate failed: No Level Has Drifted: it has",
+        ]
+    }
+    assert failures(verdicts, tested, HOSTS, limited=True) == {}

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A night is published whole, at one moment, and nothing of others is touched."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from calibration.errors import EnvironmentLacksError, InputError
+from calibration.nightly.publish import publish
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    folder = tmp_path / "site"
+    for name in ("index.html", "calibration/t1/index.html", "_static/style.css"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(f"first {name}")
+    (folder / ".calibration-site").write_text("hidden")
+    return folder
+
+
+@pytest.fixture
+def night(tmp_path: Path) -> Path:
+    folder = tmp_path / "night"
+    folder.mkdir()
+    (folder / "judgement.json").write_text("{}")
+    return folder
+
+
+def served(destination: Path) -> set[str]:
+    current = destination / "current"
+    return {str(path.relative_to(current)) for path in current.rglob("*") if path.is_file()}
+
+
+SERVED = {"index.html", "calibration/t1/index.html", "_static/style.css", "night/judgement.json"}
+
+
+def test_the_whole_night_is_served_and_everybody_may_read_it(site: Path, night: Path, tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        published = publish(site, night, tmp_path / "www", keep=2)
+    finally:
+        os.umask(before)
+    assert published == (tmp_path / "www" / "current", True)
+    assert served(tmp_path / "www") == SERVED
+    for path in (tmp_path / "www" / "current").resolve().rglob("*"):
+        assert path.stat().st_mode & 0o777 == (0o755 if path.is_dir() else 0o644), path
+
+
+def test_what_is_published_already_stays_as_it_is(site: Path, night: Path, tmp_path: Path) -> None:
+    publish(site, night, tmp_path / "www", keep=2)
+    before = {path: path.lstat().st_mtime_ns for path in (tmp_path / "www").rglob("*") if path.name != ".lock"}
+    assert not publish(site, night, tmp_path / "www", keep=2).changed
+    assert before == {path: path.lstat().st_mtime_ns for path in (tmp_path / "www").rglob("*") if path.name != ".lock"}
+
+
+def test_old_versions_go_and_nothing_of_others(site: Path, night: Path, tmp_path: Path) -> None:
+    www = tmp_path / "www"
+    www.mkdir()
+    (www / "robots.txt").write_text("others'")
+    folders = []
+    for number in range(4):
+        (site / "index.html").write_text(f"night {number}")
+        publish(site, night, www, keep=2)
+        folders.append((www / "current").resolve())
+        if number == 0:
+            (folders[0] / "calibration" / "notes.txt").write_text("others'")
+    assert [each.is_dir() for each in folders] == [True, False, True, True]
+    assert [path.name for path in folders[0].rglob("*") if path.is_file()] == ["notes.txt"]
+    assert (www / "robots.txt").read_text() == "others'"
+    assert (www / "current" / "index.html").read_text() == "night 3"
+    (site / "index.html").write_text("night 2")
+    assert publish(site, night, www, keep=2).changed
+    assert (www / "current").resolve() == folders[2]
+    (site / "index.html").write_text("night 0")
+    with pytest.raises(EnvironmentLacksError, match="without; move it"):
+        publish(site, night, www, keep=2)
+    assert (www / "current").resolve() == folders[2]
+
+
+def test_a_link_that_somebody_put_into_a_version_is_not_followed(site: Path, night: Path, tmp_path: Path) -> None:
+    www, precious = tmp_path / "www", tmp_path / "precious"
+    publish(site, night, www, keep=1)
+    first = (www / "current").resolve()
+    precious.mkdir()
+    (precious / "index.html").write_text("keep")
+    for path in (first / "calibration" / "t1").iterdir():
+        path.unlink()
+    (first / "calibration" / "t1").rmdir()
+    (first / "calibration" / "t1").symlink_to(precious)
+    (site / "index.html").write_text("another")
+    publish(site, night, www, keep=1)
+    assert (precious / "index.html").read_text() == "keep"
+    assert not (first / "index.html").exists()
+
+
+def test_what_a_publication_that_was_killed_left_goes(site: Path, night: Path, tmp_path: Path) -> None:
+    www = tmp_path / "www"
+    publish(site, night, www, keep=3)
+    version = (www / "current").resolve()
+    version.with_name("0123456789abcdef.files").write_text("index.html\na/b.html\n")
+    partial = version.with_name("0123456789abcdef.partial")
+    partial.mkdir()
+    (partial / "index.html").write_text("half")
+    (site / "index.html").write_text("another")
+    publish(site, night, www, keep=3)
+    assert sorted(path.name for path in version.parent.glob("0123456789abcdef*")) == []
+    assert version.is_dir()
+
+
+def test_a_publication_that_was_killed_is_taken_up(site: Path, night: Path, tmp_path: Path) -> None:
+    www = tmp_path / "www"
+    publish(site, night, www, keep=3)
+    version = (www / "current").resolve()
+    version.rename(version.with_name(version.name + ".partial"))
+    (www / "current").unlink()
+    assert publish(site, night, www, keep=3).changed
+    assert served(www) == SERVED
+
+
+def test_what_is_in_the_way_is_not_replaced(site: Path, night: Path, tmp_path: Path) -> None:
+    www = tmp_path / "www"
+    (www / "current").mkdir(parents=True)
+    with pytest.raises(EnvironmentLacksError, match="found something else; move it"):
+        publish(site, night, www, keep=1)
+    (www / "current").rmdir()
+    (www / "current").symlink_to("/nonexistent")
+    with pytest.raises(EnvironmentLacksError, match="found something else; move it"):
+        publish(site, night, www, keep=1)
+
+
+@pytest.mark.parametrize("place", ["site", "site/www", "night", "."])
+def test_one_directory_in_another_is_refused(site: Path, night: Path, tmp_path: Path, place: str) -> None:
+    with pytest.raises(InputError, match="set publish_dir"):
+        publish(site, night, tmp_path / place, keep=1)
+
+
+def test_no_site_and_no_version_are_refused(site: Path, night: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="publish_keep"):
+        publish(site, night, tmp_path / "www", keep=0)
+    (site / "index.html").unlink()
+    with pytest.raises(InputError, match="set report_site to true"):
+        publish(site, night, tmp_path / "www", keep=1)
+    assert not (tmp_path / "www").exists()
+
+
+def test_a_place_that_cannot_be_written_is_told(site: Path, night: Path, tmp_path: Path) -> None:
+    (tmp_path / "www").write_text("no directory")
+    with pytest.raises(EnvironmentLacksError, match="cannot be published"):
+        publish(site, night, tmp_path / "www", keep=1)

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Old runs go by policy, and nothing else goes."""
+
+import json
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from calibration.errors import EnvironmentLacksError, InputError
+from calibration.nightly import night_of
+from calibration.nightly.retention import Policy, expired, remove
+
+TONIGHT = date(2026, 11, 22)
+
+
+@pytest.mark.parametrize(
+    ("run_id", "night"),
+    [
+        ("20261122T023005Z-3f2a", TONIGHT),
+        ("20261322T023005Z-3f2a", None),
+        ("20261122T023005Z-3f2a.old", None),
+        ("imported-0123456789ab", None),
+    ],
+)
+def test_a_runs_night_is_in_its_name(run_id: str, night: date | None) -> None:
+    assert night_of(run_id) == night
+
+
+RAW = ("records.jsonl", "context.tar.gz", "context-2.tar.gz", "meltdown-checker.txt", "mlc/idle.txt", "report/page.rst")
+
+
+def make_run(results: Path, sut: str, run_id: str, status: str = "complete", names: tuple[str, ...] = RAW) -> Path:
+    directory = results / "t1" / sut / run_id
+    for name in names:
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        (directory / name).write_text(name)
+    directory.mkdir(parents=True, exist_ok=True)
+    run = {"testbed": "t1", "sut": sut, "id": run_id, "status": status}
+    (directory / "run.json").write_text(json.dumps({"run": run}))
+    return directory
+
+
+def of(day: int) -> str:
+    return f"202611{day:02d}T023000Z-00{day:02d}"
+
+
+def names_in(directory: Path) -> set[str]:
+    return {str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file()}
+
+
+def tidied(results: Path, nights: int, raw_nights: int) -> list[tuple[str, str]]:
+    found = expired(results, TONIGHT, Policy(nights, raw_nights))
+    for each in found:
+        remove(results, each)
+    assert expired(results, TONIGHT, Policy(nights, raw_nights)) == []
+    return [(str(each.directory), each.what) for each in found]
+
+
+def test_everything_is_kept_for_ever_unless_a_policy_says_otherwise(tmp_path: Path) -> None:
+    make_run(tmp_path, "a", "19990101T000000Z-0000")
+    make_run(tmp_path, "a", of(22))
+    assert expired(tmp_path, TONIGHT, Policy(0, 0)) == []
+
+
+def test_raw_outputs_go_first_and_documents_stay(tmp_path: Path) -> None:
+    runs = {day: make_run(tmp_path, "a", of(day)) for day in (1, 12, 11, 22)}
+    (runs[1] / "notes.txt").write_text("an operator's")
+    assert tidied(tmp_path, 0, 10) == [(f"t1/a/{of(1)}", "raw"), (f"t1/a/{of(11)}", "raw")]
+    assert names_in(runs[1]) == {"run.json", "notes.txt"}
+    assert names_in(runs[11]) == {"run.json"}
+    assert names_in(runs[12]) == names_in(runs[22]) == {"run.json", *RAW}
+
+
+def test_whole_runs_go_but_what_others_put_there_stays(tmp_path: Path) -> None:
+    runs = {day: make_run(tmp_path, "a", of(day)) for day in (1, 2, 21, 22)}
+    (runs[2] / "notes.txt").write_text("an operator's")
+    assert tidied(tmp_path, 20, 10) == [(f"t1/a/{of(1)}", "run"), (f"t1/a/{of(2)}", "raw")]
+    assert tidied(tmp_path, 19, 10) == [(f"t1/a/{of(2)}", "run")]
+    assert not runs[1].exists()
+    assert names_in(runs[2]) == {"notes.txt"}
+    assert names_in(runs[21]) == {"run.json", *RAW}
+
+
+def test_the_newest_run_of_each_sut_stays_and_the_newest_complete_one(tmp_path: Path) -> None:
+    make_run(tmp_path, "a", of(1))
+    kept = make_run(tmp_path, "a", of(2))
+    make_run(tmp_path, "a", of(3), "partial")
+    newest = make_run(tmp_path, "a", of(4), "not_begun")
+    alone = make_run(tmp_path, "b", of(1), "partial")
+    assert tidied(tmp_path, 1, 0) == [(f"t1/a/{of(1)}", "run"), (f"t1/a/{of(3)}", "run")]
+    assert kept.exists()
+    assert newest.exists()
+    assert alone.exists()
+
+
+def test_runs_that_references_rely_on_stay_whole(tmp_path: Path) -> None:
+    kept = make_run(tmp_path, "a", of(1))
+    make_run(tmp_path, "a", of(2))
+    make_run(tmp_path, "a", of(22))
+    reference = tmp_path / "references" / "limits" / "sut" / "t1" / "a.json"
+    reference.parent.mkdir(parents=True)
+    reference.write_text(json.dumps({"accepted": [{"runs": [{"id": of(1)}]}]}))
+    assert tidied(tmp_path, 1, 1) == [(f"t1/a/{of(2)}", "run")]
+    assert names_in(kept) == {"run.json", *RAW}
+
+
+@pytest.mark.parametrize("content", ["{", "\udcff", "[" * 100_000])
+def test_a_reference_that_cannot_be_read_keeps_everything(tmp_path: Path, content: str) -> None:
+    make_run(tmp_path, "a", of(1))
+    make_run(tmp_path, "a", of(22))
+    reference = tmp_path / "references" / "limits" / "platform" / "x.json"
+    reference.parent.mkdir(parents=True)
+    reference.write_bytes(content.encode(errors="surrogateescape"))
+    with pytest.raises(InputError, match="nothing was removed"):
+        expired(tmp_path, TONIGHT, Policy(1, 1))
+
+
+def test_only_directories_that_are_runs_are_touched(tmp_path: Path) -> None:
+    make_run(tmp_path, "a", of(22))
+    imported = make_run(tmp_path, "a", "imported-0123456789ab", "imported")
+    by_hand = make_run(tmp_path, "a", "before-the-move")
+    as_if = make_run(tmp_path, "a", of(1), "imported")
+    another = make_run(tmp_path, "a", of(2))
+    (another / "run.json").write_text(json.dumps({"run": {"testbed": "t1", "sut": "b", "id": of(2), "status": "x"}}))
+    nonsense = make_run(tmp_path, "a", of(3))
+    killed = make_run(tmp_path, "a", of(4))
+    (killed / "run.json").unlink()
+    hidden = make_run(tmp_path, ".a", of(5))
+    no_date = make_run(tmp_path, "a", "20269999T999999Z-0000")
+    inside = tmp_path / "references" / "a" / of(6)
+    inside.mkdir(parents=True)
+    (inside / "run.json").write_text("{}")
+    (tmp_path / "t1" / "a" / of(7)).write_text("a file")
+    before = names_in(tmp_path)
+    for content in ("", "[]", "7", '{"run": []}', '{"run": {"testbed": []}}', "\x00", "[" * 100_000):
+        (nonsense / "run.json").write_text(content)
+        assert tidied(tmp_path, 1, 1) == [], content
+    for each in (imported, by_hand, as_if, another, nonsense, killed, hidden, no_date, inside):
+        assert each.exists(), each
+    assert names_in(tmp_path) == before
+
+
+def test_no_link_is_followed(tmp_path: Path) -> None:
+    results, elsewhere = tmp_path / "results", tmp_path / "elsewhere"
+    old = make_run(results, "a", of(1), names=("records.jsonl",))
+    make_run(results, "a", of(22))
+    real = make_run(elsewhere, "b", of(1))
+    make_run(elsewhere, "b", of(22))
+    (results / "t1" / "b").symlink_to(elsewhere / "t1" / "b")
+    (results / "t1" / "a" / of(2)).symlink_to(real)
+    (results / "t2").symlink_to(elsewhere / "t1")
+    (old / "report").symlink_to(real)
+    (old / "context.tar.gz").symlink_to(real / "context.tar.gz")
+    assert tidied(results, 1, 1) == [(f"t1/a/{of(1)}", "run")]
+    assert not old.exists()
+    assert names_in(real) == {"run.json", *RAW}
+
+
+@pytest.mark.parametrize("policy", [Policy(-1, 0), Policy(0, -1)])
+def test_a_negative_number_of_nights_is_refused(tmp_path: Path, policy: Policy) -> None:
+    with pytest.raises(InputError, match="from 0 on"):
+        expired(tmp_path, TONIGHT, policy)
+
+
+def test_results_that_are_no_directory_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="expected a directory of results"):
+        expired(tmp_path / "missing", TONIGHT, Policy(1, 1))
+
+
+def test_a_run_that_cannot_be_removed_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_run(tmp_path, "a", of(1))
+    make_run(tmp_path, "a", of(22))
+
+    def refuse(_path: Path, **_: Any) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    (found,) = expired(tmp_path, TONIGHT, Policy(1, 0))
+    with pytest.raises(EnvironmentLacksError, match="cannot be removed: Permission denied"):
+        remove(tmp_path, found)
