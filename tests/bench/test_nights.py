@@ -64,9 +64,9 @@ def test_every_document_is_valid_and_its_parts_belong_together(store: tuple[Path
             assert (verdict.measurement, verdict.outcome) == (other.measurement, other.outcome)
             assert verdict.metric is not None
             assert other.metric is not None
-            assert verdict.metric.value == pytest.approx(other.metric.value, rel=1e-9)
+            assert verdict.metric.value == pytest.approx(other.metric.value, rel=1e-6)
             assert verdict.metric.interval == (
-                None if other.metric.interval is None else pytest.approx(other.metric.interval, rel=1e-9)
+                None if other.metric.interval is None else pytest.approx(other.metric.interval, rel=1e-6)
             )
             seen.add(verdict.metric.value)
     assert len(seen) > 200

@@ -35,6 +35,7 @@ NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 @pytest.fixture(autouse=True)
 def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index, "CACHE", tmp_path / "cache")
+    monkeypatch.setenv("COLUMNS", "110")  # whatever terminal the tests are started from
 
 
 @pytest.fixture(name="results")
