@@ -91,6 +91,9 @@ MOVED: Final = ("value", "interval", "minimum", "maximum", "samples")
 DIGITS: Final = "%.12g"
 """How a number is written: with as many digits as ``sutprobe`` prints, in a third of the time that all would take."""
 
+APART: Final = 5
+"""Nights from the beginning of one gap of a SUT to the next: no gap touches another."""
+
 Kind = Literal["level", "spread", "flips", "no_run", "not_begun", "bios", "kernel", "odd_dimm"]
 
 NOT_BEGUN: Final = "the SUT is not reachable: no answer on port 22 within 10 s"
@@ -327,8 +330,10 @@ def planned_events(suts: int, nights: int, seed: int) -> list[Event]:
     def sut() -> tuple[str, str]:
         return names(suts)[chance.integers(suts)]
 
+    between = (min(40, nights // 3), max(nights - 20, nights // 2))
+
     def night() -> int:
-        return int(chance.integers(min(40, nights // 3), max(nights - 20, nights // 2)))
+        return int(chance.integers(*between))
 
     def metrics(of: tuple[str, str], wanted: str = r".*") -> tuple[str, ...]:
         fit = [each for each in free[of] if re.fullmatch(wanted, each[0])]
@@ -353,10 +358,11 @@ def planned_events(suts: int, nights: int, seed: int) -> list[Event]:
         flipped = metrics(of, r"(?!jitter).*")
         apart = max(0.06, 10 * family_of(flipped[0]).deviation)
         events.append(Event("flips", *of, 0 if number % 3 == 0 else night(), flipped, apart))
-        of, when = sut(), night()
-        events.append(Event("no_run", *of, when, until=when + int(chance.integers(3))))
-        of, when = sut(), night()
-        events.append(Event("not_begun", *of, when, until=when + int(chance.integers(3))))
+    places = [(of, when) for of in names(suts) for when in range(*between, APART)]
+    for number, place in enumerate(chance.permutation(len(places))[: 2 * share]):
+        of, when = places[int(place)]
+        kind: Kind = "no_run" if number % 2 else "not_begun"
+        events.append(Event(kind, *of, when, until=when + int(chance.integers(3))))
     settings = chance.permutation(suts)[: 2 * max(1, min(share // 4, suts // 2))]
     for one, other in zip(settings[::2], settings[1::2], strict=False):
         of = names(suts)[int(one)]
