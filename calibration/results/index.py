@@ -45,11 +45,9 @@ ROW_GROUP: Final = 8192
 """Rows that are skipped or read together: a month of figures of about four SUTs. DuckDB's own choice is all SUTs' of
 two days; with fewer rows the statistics that rows are skipped by outweigh them."""
 
-LARGEST_DOCUMENT_BYTES: Final = 256 * 1024 * 1024
-"""DuckDB refuses larger JSON objects than it is told to expect, 16 MiB by itself: matrices of large machines have more.
-It reserves twice as much memory for each thread as the largest document of a bucket has."""
-
 LEAST_OBJECT_BYTES: Final = 16 * 1024 * 1024
+"""DuckDB refuses larger JSON objects than it is told to expect, by itself these, and matrices of large machines have
+more: it is told the size of the largest. It reserves twice as much memory for each thread."""
 
 COLUMNS: Final = {
     "schema_version": "VARCHAR",
@@ -315,7 +313,8 @@ def _load(db: duckdb.DuckDBPyConnection, results: Path, fresh: Sequence[_Stored]
         raise
     odd = db.execute(
         "SELECT file FROM sources LEFT JOIN documents USING (file) GROUP BY file "
-        "HAVING count(documents.schema_version) <> 1 OR NOT bool_and(documents.schema_version = ?)",
+        "HAVING count(documents.schema_version) <> 1 OR NOT bool_and(documents.schema_version = ? "
+        "AND run IS NOT NULL AND facts IS NOT NULL AND not_measured IS NOT NULL AND verdicts IS NOT NULL)",
         [SCHEMA_VERSION],
     ).fetchall()
     if odd:

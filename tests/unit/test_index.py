@@ -348,6 +348,8 @@ BROKEN: dict[str, Callable[[Path], Any]] = {
     "an empty object": lambda path: path.write_text("{}"),
     "two objects": lambda path: path.write_text("{}{}"),
     "no figure": lambda path: path.write_text(path.read_text().replace('"value": ', '"value": "x", "v": ')),
+    "no verdicts": lambda path: path.write_text(path.read_text().replace('"verdicts"', '"verdict"')),
+    "no facts": lambda path: path.write_text(path.read_text().replace('"facts"', '"fact"')),
     "not UTF-8": lambda path: path.write_bytes(path.read_bytes().replace(b"complete", b"comp\xffete")),
     "a newer version": lambda path: path.write_text(path.read_text().replace(f'"{SCHEMA_VERSION}"', '"run/99"')),
     "a directory": lambda path: (path.unlink(), path.mkdir()),
