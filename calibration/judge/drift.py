@@ -38,14 +38,14 @@ SHORT_TAILS = (3, 5, 8)
 LONG_TAILS = (12, 20, 35, 60)
 """Numbers of newest figures that are compared by the sum of their scores: enough for it to be nearly normal."""
 
-SPREAD_TAILS = (8, 12, 20, 35)
+SPREAD_TAILS = (8, 12, 16, 24, 40)
 """Numbers of newest figures whose spread is compared. Fewer cannot show a spread that became a third."""
 
 SCREEN = 3.1
 """Standard deviations that a sum of figures must be off for them to be looked at closely: it only saves time."""
 
-SELDOM = 6
-"""A tail is looked at whenever a sixth of it is new: every night up to eleven figures, every tenth night at sixty."""
+SELDOM = 8
+"""A tail is looked at whenever an eighth of it is new: every night up to fifteen figures, every seventh at sixty."""
 
 LIKELIHOOD_THREE = 5.2
 """Logarithm of the likelihood ratio at which three figures are a change. This and the bounds below were chosen with
@@ -61,7 +61,7 @@ density between them is known less well."""
 LONG = 4.2
 """Standard deviations of a sum of scores at which a long tail is a change."""
 
-SPREAD = 4.0
+SPREAD = 3.6
 """The same for the sum of squares, as a normal variable (Wilson and Hilferty)."""
 
 KEPT = 2.3
@@ -81,7 +81,7 @@ MIDDLE = BINS // 2
 KERNEL = tuple(exp(-(offset**2) / 8.0) for offset in range(-6, 7))
 """Weights that smooth counts in bins: a normal kernel with a standard deviation of two bins."""
 
-CAP = 3.0
+CAP = 3.5
 """Scores are bounded: one figure, however far away, is one figure."""
 
 LEAST = 1e-9
@@ -93,7 +93,7 @@ BOUND = 4.0
 SCREEN_MORE = 3.8
 """The same as ``SCREEN`` for more than three figures."""
 
-SCREEN_SPREAD = 3.6
+SCREEN_SPREAD = 3.3
 """The same for the sum of squares."""
 
 HEAVIEST = 0.5
@@ -113,6 +113,15 @@ TWO_EXPLAIN = 0.85
 
 TWO_LEAST = 0.05
 """Share of the figures that the less frequent level must have, and never fewer than three."""
+
+TWO_APART = 0.25
+"""Part of the distance between two levels by which they may move and be the same."""
+
+TWO_CHANCE = 0.002
+"""Probability below which figures that are all on one level do not flip."""
+
+TWO_MOVED = 4.0
+"""Standard errors by which the newest figures may be off the level that each is on."""
 
 TRIMMED = 1.15
 """Variance of a mean without the outer fifths, relative to that of the whole mean, for normal noise."""
@@ -226,8 +235,8 @@ def _estimate(residuals: Floats, count: Integers) -> _Noise:
     trust = np.exp(np.array(explained) - np.max(explained, axis=0))
     trust /= trust.sum(axis=0)
     density = sum(_narrow(each) * one for each, one in zip(trust, densities, strict=True))
-    density = density * (1.0 - floor) + floor / BINS
     rank = np.cumsum(density, axis=1) - density / 2.0
+    density = density * (1.0 - floor) + floor / BINS
     scores = _score_of_rank()[np.clip(rank * 4096.0, 0.0, 4095.0).astype(np.intp)]
     reach = np.array([median - low, high - median]) / np.maximum(three - quarter, LEAST) / 1.395
     return _Noise(width, np.log(density), scores, np.clip(reach - 1.0, 0.0, HEAVIEST))
@@ -241,7 +250,7 @@ def _moments(counted: NDArray[np.float32], shrunk: Floats) -> tuple[Floats, Floa
     return mean, np.sqrt(variance) / shrunk
 
 
-def _narrow(column: NDArray[np.floating]) -> NDArray[np.float32]:
+def _narrow(column: NDArray[np.floating] | Integers) -> NDArray[np.float32]:
     return column[:, None].astype(np.float32)
 
 
@@ -297,7 +306,7 @@ class _Walk:
         self.squares = np.zeros((longest + 1, series))
         self.means = np.zeros((longest + 1, series))
         self.deviations = np.zeros((longest + 1, series))
-        self.fourths = np.full(series, 3.0 * FEWEST)
+        self.fourths = np.zeros((longest + 1, series))
         self.young = np.zeros(series, np.bool_)
         self.old_start = np.zeros(series, np.intp)
         self.old_level = np.zeros(series)
@@ -345,7 +354,7 @@ class _Walk:
         far = np.where(night < self.counts, self.by_night[night] - self.means[night], 0.0) / self.deviations[night]
         far = np.clip(far, -BOUND, BOUND)
         figures = self.means[night] + far * self.deviations[night]
-        self.fourths += (far * far) ** 2
+        self.fourths[night + 1] = self.fourths[night] + (far * far) ** 2
         self.sums[night + 1] = self.sums[night] + figures
         self.squares[night + 1] = self.squares[night] + figures**2
         self._update(night + 1, slice(None))
@@ -413,8 +422,6 @@ class _Walk:
                 yield _Screened(tail, "level", rows)
 
     def _screen_squares(self, night: int) -> Iterator[_Screened]:
-        kurtosis = self.fourths / (night + 1.0)
-        screen = SCREEN_SPREAD * np.sqrt(np.maximum(kurtosis - 1.0, 2.0) / 2.0)
         for tail in SPREAD_TAILS:
             begin = night + 1 - tail
             if begin < FEWEST:
@@ -425,7 +432,9 @@ class _Walk:
                 self.squares[night + 1] - self.squares[begin] - (self.sums[night + 1] - self.sums[begin]) ** 2 / tail
             )
             relative = around / self.deviations[begin] ** 2
-            found = (relative > _chi(tail, screen)) | (relative < _chi(tail, -screen))
+            kurtosis = (3.0 * FEWEST + self.fourths[begin]) / begin
+            screen = SCREEN_SPREAD * np.sqrt(np.maximum(kurtosis - 1.0, 2.0) / 2.0)
+            found = (relative > _chi(tail, screen)) | (relative < _chi(tail, -SCREEN_SPREAD))
             rows = np.flatnonzero(found & (night < self.counts) & (begin - self.noise_start >= FEWEST))
             if rows.size:
                 yield _Screened(tail, "spread", rows)
@@ -466,11 +475,15 @@ class _Walk:
                 found[kind][at] |= np.abs(total) > LONG * np.sqrt(tail * unsure) * (1.0 + FEW / count[at])
             else:
                 around = (scores**2).sum(axis=0) - total**2 / tail
+                # A level that changed among them is no larger spread.
+                part = np.arange(1, tail)[:, None]
+                shifted = np.cumsum(scores - total / tail, axis=0)[:-1] ** 2 * tail / (part * (tail - part))
+                without = around - shifted.max(axis=0)
                 off = SPREAD * np.sqrt(1.0 + tail / count[at]) * (1.0 + FEW / count[at])
                 # Two levels, of which one was not visited lately, are no smaller spread.
                 within = (residuals[at] >= newest.min(axis=0)[:, None]) & (residuals[at] <= newest.max(axis=0)[:, None])
                 seldom = ((within & used[at]).sum(axis=1) + 1.0) / (count[at] + 2.0) < ONE_IN_10000 ** (1.0 / tail)
-                found[kind][at] |= (around > _chi(tail, off)) | ((around < _chi(tail, -off)) & seldom)
+                found[kind][at] |= (without > _chi(tail, off)) | ((around < _chi(tail, -off)) & seldom)
         changed = found["spread"]
         if changed.any():
             self._begin_spread(rows[changed], night)
@@ -604,8 +617,8 @@ def _dated(figures: Floats, stretches: _Stretches) -> Integers:
         return begin
     old = new - 1
     pooled = np.sqrt((stretches.scale[new] ** 2 + stretches.scale[old] ** 2) / 2.0)
-    first = np.maximum(stretches.begin[old] + 2, begin[new] - YOUNG)
-    last = np.minimum(stretches.end[new] - 2, begin[new] + YOUNG)
+    first = np.maximum((stretches.begin[old] + begin[new]) // 2 + 1, begin[new] - YOUNG)
+    last = np.minimum((begin[new] + stretches.end[new]) // 2, begin[new] + YOUNG)
     around = _gather(figures, stretches.row[new], first, np.maximum(last, first + 1))
     sides = []
     for side in (old, new):
@@ -618,6 +631,20 @@ def _dated(figures: Floats, stretches: _Stretches) -> Integers:
     return begin
 
 
+def _named(stretches: _Stretches) -> _Stretches:
+    """Return the stretches with a change of the spread that turned out to be one of the level called so."""
+    kind = stretches.kind.astype("<U6")
+    new = np.flatnonzero(kind == "spread")
+    old = new - 1
+    count = stretches.end - stretches.begin
+    scale = np.sqrt((stretches.scale[new] ** 2 + stretches.scale[old] ** 2) / 2.0)
+    apart = np.abs(stretches.level[new] - stretches.level[old])
+    moved = apart > 5.0 * scale * np.sqrt(1.0 / count[new] + 1.0 / count[old])
+    alike = (stretches.scale[new] < 2.0 * stretches.scale[old]) & (stretches.scale[old] < 2.0 * stretches.scale[new])
+    kind[new[moved & alike]] = "level"
+    return stretches._replace(kind=kind)
+
+
 class _Levels(NamedTuple):
     """Two levels: whether figures flip between them, since which one, the levels and the share of the upper one."""
 
@@ -628,8 +655,8 @@ class _Levels(NamedTuple):
     share: Floats
 
 
-def _two_levels(figures: Floats, row: Integers, begin: Integers, end: Integers) -> _Levels:
-    """Tell whether the figures from *begin* to *end* flip between two levels.
+def _two_levels(figures: Floats, row: Integers, begin: Integers, end: Integers, newest: Integers) -> _Levels:
+    """Tell whether the figures from *begin* to *end* flip between two levels, also in their *newest* part.
 
     The best split of the sorted figures in two must explain ``TWO_EXPLAIN`` of the variance (one normal group in two
     explains 0.64), leave ``TWO_LEAST`` in the smaller part, and the parts must alternate: not seldom, as where the
@@ -657,29 +684,66 @@ def _two_levels(figures: Floats, row: Integers, begin: Integers, end: Integers) 
     flips = (between[every, cut] >= (TWO_EXPLAIN + 1.0 / count) * around) & (around > 0.0)
     flips &= (share * count >= least) & ((1.0 - share) * count >= least)
     flips &= switches >= np.maximum(5.0, 0.5 * 2.0 * share * (1.0 - share) * count)
+    # A level that moved, or was left for good, is a change.
+    off = np.where(known, inside - np.where(up, upper[every, cut, None], lower[every, cut, None]), 0.0)
+    gone = np.cumsum(off, axis=1)[:, 2:-3]
+    older = np.arange(3, inside.shape[1] - 2)
+    newer = np.maximum(count[:, None] - older, 3.0)
+    moved = np.abs(gone / older - (off.sum(axis=1)[:, None] - gone) / newer)
+    moved = np.where(count[:, None] - older >= 3.0, moved, 0.0).max(axis=1)
+    flips &= moved < TWO_APART * (upper[every, cut] - lower[every, cut])
+    place = begin[:, None] + np.arange(inside.shape[1])
+    part = known & (place >= newest[:, None]) & (newest >= 0)[:, None]
+    length, highs = part.sum(axis=1), (part & up).sum(axis=1)
+    alone = np.where(highs == length, share, np.where(highs == 0, 1.0 - share, 1.0))
+    flips &= alone**length >= TWO_CHANCE
+    noise = np.sqrt(np.where(part, 0.0, off**2).sum(axis=1) / np.maximum(count - length, 1.0))
+    flips &= np.abs(np.where(part, off, 0.0).sum(axis=1)) <= TWO_MOVED * noise * np.sqrt(length)
     # Figures that stay on one level for longer than chance does are from before it began to flip.
     stays = np.argmax((up != up[:, :1]) & known, axis=1)
     same = np.where(up[:, 0], share, 1.0 - share)
-    begin = begin + np.where(same ** np.maximum(stays, 1) < 0.001, stays, 0)
+    begin = begin + np.where(same ** np.maximum(stays, 1) < TWO_CHANCE, stays, 0)
     return _Levels(flips, begin, lower[every, cut], upper[every, cut], share)
 
 
-def _flipping(figures: Floats, counts: Integers, row: Integers, begin: Integers) -> _Levels:
-    """Return, for each series, whether it flips now, from the earliest stretch on that is true of."""
+def _flipping(
+    figures: Floats, counts: Integers, row: Integers, begin: Integers
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_], _Levels]:
+    """Return which of the stretches that *begin* so stand, which flip, and, for each series, whether it does now.
+
+    Stretches that flip between the same two levels are one: the longest sequences are joined, from the first on.
+    """
     series = len(counts)
-    found = _Levels(
-        np.zeros(series, np.bool_), np.zeros(series, np.intp), np.zeros(series), np.zeros(series), np.zeros(series)
-    )
-    order = np.arange(len(row)) - np.searchsorted(row, row)
-    for nth in range(int(order.max(initial=-1)) + 1):
-        which = np.flatnonzero((order == nth) & ~found.flips[row] & (counts[row] - begin >= TWO_FIGURES))
-        if not which.size:
-            continue
-        levels = _two_levels(figures, row[which], begin[which], counts[row[which]])
-        rows = row[which][levels.flips]
-        for kept, each in zip(found, levels, strict=True):
-            kept[rows] = each[levels.flips]
-    return found
+    stands, flip = np.ones(len(row), np.bool_), np.zeros(len(row), np.bool_)
+    none = np.zeros(series, np.intp)
+    now = _Levels(np.zeros(series, np.bool_), none, np.zeros(series), np.zeros(series), np.zeros(series))
+    head = np.searchsorted(row, np.arange(series))
+    tail = np.searchsorted(row, np.arange(series), side="right") - 1
+    ends = np.append(begin[1:], 0)
+    ends[tail] = counts
+    first, last = head.copy(), tail.copy()
+    todo = np.arange(series)
+    while todo.size:
+        one, other = first[todo], last[todo]
+        tested = np.flatnonzero(ends[other] - begin[one] >= TWO_FIGURES)
+        joined = np.zeros(len(todo), np.bool_)
+        if tested.size:
+            one, other = one[tested], other[tested]
+            levels = _two_levels(figures, row[one], begin[one], ends[other], np.where(other > one, begin[other], -1))
+            joined[tested] = levels.flips
+            flip[one[levels.flips]] = True
+            for which in np.flatnonzero(levels.flips):
+                stands[one[which] + 1 : other[which] + 1] = False
+            current = levels.flips & (other == tail[row[one]])
+            for kept, each in zip(now, levels, strict=True):
+                kept[row[one[current]]] = each[current]
+        fewer = ~joined & (last[todo] > first[todo])
+        last[todo[fewer]] -= 1
+        on = todo[~fewer]
+        first[on] = np.where(joined[~fewer], last[on], first[on]) + 1
+        last[on] = tail[on]
+        todo = todo[first[todo] <= tail[todo]]
+    return stands, flip, now
 
 
 def _analyse(values: Floats) -> list[Analysis]:
@@ -698,16 +762,20 @@ def _analyse(values: Floats) -> list[Analysis]:
     walk = _Walk(figures, counts)
     walk.run()
     row, begin, kind = _standing(walk)
-    levels = _flipping(figures, counts, row, begin)
-    kept = ~levels.flips[row] | (begin < levels.begin[row])
-    kept |= begin == 0
+    stands, flip, levels = _flipping(figures, counts, row, begin)
+    row, begin, kind, flip = row[stands], begin[stands], kind[stands], flip[stands]
+    # That a figure began to flip is said once: as a change only where it flipped before, between other levels.
+    again = flip & np.append(False, flip[:-1] & (row[1:] == row[:-1]))[: len(flip)]
+    kept = ~levels.flips[row] | (begin < levels.begin[row]) | (begin == 0) | again
     row, begin, kind = row[kept], begin[kept], kind[kept]
-    begin = _dated(figures, _describe(figures, counts, row, begin, kind))
-    late = np.flatnonzero(levels.flips & (levels.begin > 0))
+    known = np.zeros(len(counts), np.bool_)
+    known[row[begin == levels.begin[row]]] = True
+    late = np.flatnonzero(levels.flips & ~known)
     order = np.lexsort((np.append(begin, levels.begin[late]), np.append(row, late)))
     row, begin = np.append(row, late)[order], np.append(begin, levels.begin[late])[order]
     kind = np.append(kind, np.full(len(late), ""))[order]
-    stretches = _describe(figures, counts, row, begin, kind)
+    begin = _dated(figures, _describe(figures, counts, row, begin, kind))
+    stretches = _named(_describe(figures, counts, row, begin, kind))
     stretches = stretches._replace(level=stretches.level + centre[stretches.row])
     levels = levels._replace(lower=levels.lower + centre, upper=levels.upper + centre)
     return _told(stretches, levels, unit, columns, counts)
@@ -755,7 +823,7 @@ def _intervals(stretches: _Stretches, relative: Floats) -> Floats:
     new = np.flatnonzero(stretches.kind != "")
     old = new - 1
     count = (stretches.end - stretches.begin).astype(np.float64)
-    free = count[new] + count[old] - 2.0
+    free = np.maximum(count[new] + count[old] - 2.0, 1.0)
     pooled = (count[new] - 1.0) * stretches.scale[new] ** 2 + (count[old] - 1.0) * stretches.scale[old] ** 2
     before, after = (np.where(stretches.level[each] == 0.0, np.nan, stretches.level[each]) for each in (old, new))
     after = stretches.level[new]
