@@ -32,12 +32,16 @@ MOST_FAILED: Final = 250
 
 
 class Tested(NamedTuple):
-    """How one gate ended for one SUT; ``sut`` is empty for a gate that is about none."""
+    """How one gate ended for one SUT; ``sut`` is empty for a gate that is about none.
+
+    ``verdicts``: it holds the judge's verdicts against nothing else, so that it fails where one of them does.
+    """
 
     gate: str
     sut: str
     status: str
     message: str
+    verdicts: bool
 
 
 @click.command("gate")
@@ -167,7 +171,13 @@ def run_gates(
 def _tested(test: Any) -> Tested:
     metadata = test.metadata
     sut = f"{metadata['Testbed']} / {metadata['SUT']}" if "SUT" in metadata else ""
-    return Tested(gate=metadata.get("Gate", test.name), sut=sut, status=test.status, message=test.message)
+    return Tested(
+        gate=metadata.get("Gate", test.name),
+        sut=sut,
+        status=test.status,
+        message=test.message,
+        verdicts="verdicts" in test.tags,
+    )
 
 
 def print_summary(tested: list[Tested], night: date, output: Path) -> None:

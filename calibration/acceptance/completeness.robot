@@ -15,6 +15,7 @@ Everything Planned Was Measured And Is Valid
 
 Nothing That Was There Before Is Missing
     [Documentation]    A SUT or a figure that earlier nights had is there tonight.
+    [Tags]    verdicts
     Given the verdicts of the check missing on SUT ${SUT} in testbed ${TESTBED}
     When all figures are looked at
     Then everything is as it should be

@@ -2,7 +2,7 @@
 *** Settings ***
 Documentation       A server is tonight what it was the nights before.
 Resource            gates.resource
-Test Tags           drift
+Test Tags           drift    verdicts
 
 
 *** Test Cases ***

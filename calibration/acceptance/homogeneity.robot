@@ -2,7 +2,7 @@
 *** Settings ***
 Documentation       Servers of one kind in one testbed show the same figures.
 Resource            gates.resource
-Test Tags           homogeneity
+Test Tags           homogeneity    verdicts
 
 
 *** Test Cases ***

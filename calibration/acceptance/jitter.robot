@@ -2,7 +2,7 @@
 *** Settings ***
 Documentation       A core that forwards packets must be left alone by the operating system.
 Resource            gates.resource
-Test Tags           jitter    limits
+Test Tags           jitter    limits    verdicts
 
 
 *** Test Cases ***

@@ -2,7 +2,7 @@
 *** Settings ***
 Documentation       Every headline figure is within the bounds that somebody accepted, or that the inventory sets.
 Resource            gates.resource
-Test Tags           limits
+Test Tags           limits    verdicts
 
 
 *** Test Cases ***

@@ -2,7 +2,7 @@
 *** Settings ***
 Documentation       Each way from the CPUs of a node to the memory of a node is as fast as it was accepted to be.
 Resource            gates.resource
-Test Tags           matrices    limits
+Test Tags           matrices    limits    verdicts
 
 
 *** Test Cases ***

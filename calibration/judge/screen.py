@@ -152,15 +152,15 @@ def _severity(verdict: NightVerdict) -> float:
 def _lines(found: Sequence[Finding], room: int, rows: int) -> Iterator[Text]:
     """Yield a text of so many *rows* for each finding that there is room for; the last says how many more there are."""
     for number, each in enumerate(found[:room], 1):
-        line = Text(visible(_told(each, MOST_NAMES if rows > 1 else 1)))
+        line = Text(visible(told(each, MOST_NAMES if rows > 1 else 1)))
         more = len(found) - number
         if number == room and more:
             line = Text(f"(+{more}) ", style="yellow").append_text(line)
         yield line
 
 
-def _told(finding: Finding, most: int) -> str:
-    """Return a finding as one line: which figures, how far off, since when, and what changed."""
+def told(finding: Finding, most: int = MOST_NAMES) -> str:
+    """Return a finding as one line: which figures (*most* kinds), how far off, since when, and what changed."""
     worst, verdicts = finding
     text = (
         f"{_names([each.metric for each in verdicts], most)} {_what(worst)}" if worst.metric != "run" else _what(worst)

@@ -18,7 +18,7 @@ import click
 from calibration.acceptance.cli import Tested, print_summary, run_gates
 from calibration.errors import EnvironmentLacksError, InputError
 from calibration.judge.night import Judgement, judge_night
-from calibration.judge.screen import print_judgement
+from calibration.judge.screen import findings, print_judgement, told
 from calibration.judge.verdicts import NightVerdict
 from calibration.nightly import night_of
 
@@ -90,21 +90,26 @@ def screen(tested: list[Tested], judgement: Judgement, output: Path) -> str:
 def failures(
     verdicts: Iterable[NightVerdict], tested: Iterable[Tested], hosts: Hosts, *, limited: bool
 ) -> dict[str, list[str]]:
-    """Return, by host, which verdicts and gates failed of the SUTs of *hosts*, a sentence each.
+    """Return, by host, what failed of the SUTs of *hosts*: a line for what may be one event, and one for each gate.
 
-    A SUT that is none of them, and was known to its testbed, fails the first host of that testbed, unless the hosts are
-    *limited* on purpose: a SUT that dropped out of the inventory would otherwise be missed by nobody.
+    Gates that only hold verdicts say nothing more than these, and are left out. A SUT that is none of them, and was
+    known to its testbed, fails the first host of that testbed, unless the hosts are *limited* on purpose: a SUT that
+    dropped out of the inventory would otherwise be missed by nobody.
     """
     first: dict[str, str] = {}
     for (testbed, _), host in hosts.items():
         first.setdefault(testbed, host)
     by_name = {" / ".join(names): host for names, host in hosts.items()}  # as the gates name a SUT
-    failed = [
-        (f"{each.testbed} / {each.sut}", f"Verdict failed: {each.check} of {each.metric}: {each.reason}")
-        for each in verdicts
-        if each.outcome == "fail"
+    by_sut: dict[str, list[NightVerdict]] = {}
+    for each in verdicts:
+        if each.outcome == "fail":
+            by_sut.setdefault(f"{each.testbed} / {each.sut}", []).append(each)
+    failed = [(sut, f"Verdict failed: {told(event)}") for sut, of in by_sut.items() for event in findings(of)]
+    failed += [
+        (each.sut, f"Gate failed: {each.gate}: {each.message}")
+        for each in tested
+        if each.status == "FAIL" and not each.verdicts
     ]
-    failed += [(each.sut, f"Gate failed: {each.gate}: {each.message}") for each in tested if each.status == "FAIL"]
     found: dict[str, list[str]] = {}
     for sut, said in failed:
         testbed = sut.partition(" / ")[0]

@@ -42,8 +42,8 @@ def verdict(sut: str, outcome: str, testbed: str = "t1") -> NightVerdict:
     )
 
 
-def ended(sut: str, status: str) -> cli.Tested:
-    return cli.Tested(gate="No Level Has Drifted", sut=sut, status=status, message="it has")
+def ended(sut: str, status: str, *, verdicts: bool = False) -> cli.Tested:
+    return cli.Tested(gate="No Level Has Drifted", sut=sut, status=status, message="it has", verdicts=verdicts)
 
 
 class Night:
@@ -151,7 +151,22 @@ def test_suts_fail_by_their_own_verdicts_and_gates() -> None:
     tested = [ended("t1 / a", "PASS"), ended("t1 / b", "FAIL"), ended("t2 / x", "SKIP")]
     assert failures(verdicts, tested, HOSTS, limited=True) == {
         "host-b": [
-            "Verdict failed: missing of run: it was not measured",
+            "Verdict failed: it was not measured",
+            "Gate failed: No Level Has Drifted: it has",
+        ]
+    }
+
+
+def test_what_is_one_event_is_one_line_and_a_gate_of_verdicts_says_nothing_more() -> None:
+    changed = {"check": "drift", "value": 94.0, "unit": "MB/s", "interval": (-0.07, -0.05), "since": TONIGHT}
+    verdicts = [
+        verdict("b", "fail").model_copy(update={**changed, "metric": f"bandwidth_matrix.0.{node}.bandwidth_mb_s"})
+        for node in (0, 1)
+    ]
+    tested = [ended("t1 / b", "FAIL", verdicts=True), ended("t1 / b", "FAIL")]
+    assert failures(verdicts, tested, HOSTS, limited=True) == {
+        "host-b": [
+            f"Verdict failed: bandwidth_matrix.* -6 % (-7 to -5 %) on 2 metrics since {TONIGHT}",
             "Gate failed: No Level Has Drifted: it has",
         ]
     }
@@ -161,7 +176,7 @@ def test_a_sut_that_dropped_out_of_the_inventory_fails_its_testbed() -> None:
     verdicts, tested = [verdict("c", "fail"), verdict("y", "fail", "t3")], [ended("t1 / c", "FAIL")]
     assert failures(verdicts, tested, HOSTS, limited=False) == {
         "host-a": [
-            "t1 / c, which was not to be measured: Verdict failed: missing of run: it was not measured",
+            "t1 / c, which was not to be measured: Verdict failed: it was not measured",
             "t1 / c, which was not to be measured: Gate failed: No Level Has Drifted: it has",
         ]
     }
