@@ -292,12 +292,15 @@ class _Walk:
 
     A *stretch* is what lies between two changes. ``sums`` and ``squares`` run over bounded figures, shape (figures + 1,
     series); ``means`` and ``deviations`` are those of the stretch and of the noise as known after so many figures.
+    Figures are taken night by night from ``done`` on: what was walked before can be taken over from an earlier walk.
     """
 
     def __init__(self, figures: Floats, counts: Integers) -> None:
         series, longest = figures.shape
         self.figures, self.counts = figures, counts
         self.by_night = np.ascontiguousarray(figures.T)
+        self.done = np.zeros(series, np.intp)
+        self.moving = np.arange(series)  # the series that have a figure to take
         self.start = np.zeros(series, np.intp)
         self.noise_start = np.zeros(series, np.intp)
         self.past = np.zeros((2, series))  # squares around their level, and degrees of freedom, of earlier stretches
@@ -313,28 +316,33 @@ class _Walk:
         self.old_score = np.zeros(series)
         self.old_width = np.ones(series)
         self.old_scores = np.zeros((series, BINS), np.float32)
-        self.log: list[tuple[int, Integers, Integers, str]] = []
+        self.stand: list[dict[int, str]] = [{0: ""} for _ in counts]  # where stretches begin, and with which change
 
     def run(self) -> None:
         """Walk."""
-        if self.figures.shape[1] <= FEWEST:
-            return
-        self._set_out()
-        for night in range(FEWEST, self.figures.shape[1]):
-            self._take(night)
-            self._reconsider(night)
-            self._look(night)
+        fresh = np.flatnonzero((self.done < FEWEST) & (self.counts > FEWEST))
+        if fresh.size:
+            self._set_out(fresh)
+        behind = (self.done < self.counts) & (self.counts > FEWEST)
+        for night in range(int(self.done.min(initial=self.figures.shape[1], where=behind)), self.figures.shape[1]):
+            self.moving = np.flatnonzero(behind & (self.done <= night) & (night < self.counts))
+            if self.moving.size:
+                self._take(night)
+                self._reconsider(night)
+                self._look(night)
+        self.done = np.where(behind, self.counts, self.done)
 
-    def _set_out(self) -> None:
-        """Take the first figures."""
-        figures = self.by_night[:FEWEST]
+    def _set_out(self, rows: Integers) -> None:
+        """Take the first figures of *rows*."""
+        figures = self.by_night[:FEWEST, rows]
         level = np.median(figures, axis=0)
         reach = 6.0 * 1.4826 * np.median(np.abs(figures - level), axis=0)
         figures = np.where(reach > 0.0, np.clip(figures, level - reach, level + reach), figures)
-        self.sums[1 : FEWEST + 1] = np.cumsum(figures, axis=0)
-        self.squares[1 : FEWEST + 1] = np.cumsum(figures**2, axis=0)
+        self.sums[1 : FEWEST + 1, rows] = np.cumsum(figures, axis=0)
+        self.squares[1 : FEWEST + 1, rows] = np.cumsum(figures**2, axis=0)
         for night in range(2, FEWEST + 1):
-            self._update(night, slice(None))
+            self._update(night, rows)
+        self.done[rows] = FEWEST
 
     def _update(self, night: int, rows: Integers | slice) -> None:
         """Renew mean and deviation after *night* figures."""
@@ -351,13 +359,18 @@ class _Walk:
 
     def _take(self, night: int) -> None:
         """Take the figures of *night*, bounded: one figure, however far away, is one figure."""
-        far = np.where(night < self.counts, self.by_night[night] - self.means[night], 0.0) / self.deviations[night]
-        far = np.clip(far, -BOUND, BOUND)
-        figures = self.means[night] + far * self.deviations[night]
-        self.fourths[night + 1] = self.fourths[night] + (far * far) ** 2
-        self.sums[night + 1] = self.sums[night] + figures
-        self.squares[night + 1] = self.squares[night] + figures**2
-        self._update(night + 1, slice(None))
+        rows = self._quick()
+        means, deviations = self.means[night, rows], self.deviations[night, rows]
+        far = np.clip((self.by_night[night, rows] - means) / deviations, -BOUND, BOUND)
+        figures = means + far * deviations
+        self.fourths[night + 1, rows] = self.fourths[night, rows] + (far * far) ** 2
+        self.sums[night + 1, rows] = self.sums[night, rows] + figures
+        self.squares[night + 1, rows] = self.squares[night, rows] + figures**2
+        self._update(night + 1, rows)
+
+    def _quick(self) -> Integers | slice:
+        """Return what picks the series that move: where that is all of them nothing is copied."""
+        return slice(None) if self.moving.size == len(self.counts) else self.moving
 
     def _sum_again(self, rows: Integers, since: Integers, night: int) -> None:
         """Sum the figures of *rows* from *since* to *night* again, as they are."""
@@ -371,7 +384,7 @@ class _Walk:
 
     def _reconsider(self, night: int) -> None:
         """Take back what looked like a change of the level and does no longer."""
-        rows = np.flatnonzero(self.young & (night < self.counts))
+        rows = self.moving[self.young[self.moving]]
         if not rows.size:
             return
         far = (self.by_night[night, rows] - self.old_level[rows]) / self.old_width[rows]
@@ -385,7 +398,8 @@ class _Walk:
         if not rows.size:
             return
         since = self.start[rows]
-        self.log.append((night, rows, since, "back"))
+        for row, figure in zip(rows.tolist(), since.tolist(), strict=True):
+            del self.stand[row][figure]
         self.start[rows] = self.old_start[rows]
         self.young[rows] = False
         around, free = self._around(rows, since)
@@ -408,34 +422,36 @@ class _Walk:
         self._compare(night, list(self._screen_sums(night, SHORT_TAILS)))
 
     def _screen_sums(self, night: int, tails: Sequence[int]) -> Iterator[_Screened]:
+        moving = self._quick()
         for tail in tails:
             begin = night + 1 - tail
             if begin < FEWEST - 2:
                 break
             if night % max(tail // SELDOM, 1):
                 continue
-            off = np.abs(self.sums[night + 1] - self.sums[begin] - tail * self.means[begin])
-            unsure = np.sqrt(1.0 + tail / np.maximum(begin - self.start, 3))
-            found = off > (SCREEN if tail == 3 else SCREEN_MORE) * sqrt(tail) * self.deviations[begin] * unsure
-            rows = np.flatnonzero(found & (night < self.counts) & (begin - self.start >= 3))
+            own = begin - self.start[moving]
+            off = np.abs(self.sums[night + 1, moving] - self.sums[begin, moving] - tail * self.means[begin, moving])
+            unsure = np.sqrt(1.0 + tail / np.maximum(own, 3))
+            found = off > (SCREEN if tail == 3 else SCREEN_MORE) * sqrt(tail) * self.deviations[begin, moving] * unsure
+            rows = self.moving[found & (own >= 3)]
             if rows.size:
                 yield _Screened(tail, "level", rows)
 
     def _screen_squares(self, night: int) -> Iterator[_Screened]:
+        moving = self._quick()
         for tail in SPREAD_TAILS:
             begin = night + 1 - tail
             if begin < FEWEST:
                 break
             if night % max(tail // SELDOM, 1):
                 continue
-            around = (
-                self.squares[night + 1] - self.squares[begin] - (self.sums[night + 1] - self.sums[begin]) ** 2 / tail
-            )
-            relative = around / self.deviations[begin] ** 2
-            kurtosis = (3.0 * FEWEST + self.fourths[begin]) / begin
+            total = self.sums[night + 1, moving] - self.sums[begin, moving]
+            around = self.squares[night + 1, moving] - self.squares[begin, moving] - total**2 / tail
+            relative = around / self.deviations[begin, moving] ** 2
+            kurtosis = (3.0 * FEWEST + self.fourths[begin, moving]) / begin
             screen = SCREEN_SPREAD * np.sqrt(np.maximum(kurtosis - 1.0, 2.0) / 2.0)
             found = (relative > _chi(tail, screen)) | (relative < _chi(tail, -SCREEN_SPREAD))
-            rows = np.flatnonzero(found & (night < self.counts) & (begin - self.noise_start >= FEWEST))
+            rows = self.moving[found & (begin - self.noise_start[moving] >= FEWEST)]
             if rows.size:
                 yield _Screened(tail, "spread", rows)
 
@@ -491,6 +507,10 @@ class _Walk:
         if changed.any():
             self._begin(rows[changed], night, noise.width[changed], noise.scores[changed])
 
+    def _stand(self, rows: Integers, at: Integers, kind: str) -> None:
+        for row, figure in zip(rows.tolist(), at.tolist(), strict=True):
+            self.stand[row][figure] = kind
+
     def _date(self, rows: Integers, night: int) -> Integers:
         """Return from where on the figures are most unlike their stretch: at least two of them, and three before."""
         first = max(0, night + 1 - WINDOW)
@@ -505,7 +525,7 @@ class _Walk:
     def _begin(self, rows: Integers, night: int, width: Floats, scores: NDArray[np.float32]) -> None:
         """Begin a new stretch in *rows*; *width* and *scores* are those of the noise before."""
         at = self._date(rows, night)
-        self.log.append((night, rows, at, "level"))
+        self._stand(rows, at, "level")
         column = np.arange(night + 1)
         level = self.means[at, rows]
         closed = (column >= self.start[rows, None]) & (column < at[:, None])
@@ -537,7 +557,7 @@ class _Walk:
             parts.append(count * np.log(np.maximum(around, LEAST**2)))
         worst = np.where(at >= self.start[rows] + 5, parts[0] + parts[1], np.inf)
         found = np.asarray(first + np.argmin(worst, axis=0), dtype=np.intp)
-        self.log.append((night, rows, found, "spread"))
+        self._stand(rows, found, "spread")
         column = np.arange(night + 1)
         level = self.means[found, rows]
         closed = (column >= self.start[rows, None]) & (column < found[:, None])
@@ -594,16 +614,9 @@ def _describe(figures: Floats, counts: Integers, row: Integers, begin: Integers,
 
 def _standing(walk: _Walk) -> tuple[Integers, Integers, NDArray[np.str_]]:
     """Return where the stretches of all series begin: row, figure and kind of the change."""
-    stand: list[dict[int, str]] = [{0: ""} for _ in walk.counts]
-    for _night, rows, at, kind in walk.log:
-        for row, figure in zip(rows.tolist(), at.tolist(), strict=True):
-            if kind == "back":
-                del stand[row][figure]
-            else:
-                stand[row][figure] = kind
-    row = np.repeat(np.arange(len(stand)), [len(each) for each in stand])
-    begin = np.array([figure for each in stand for figure in sorted(each)], dtype=np.intp)
-    return row, begin, np.array([each[figure] for each in stand for figure in sorted(each)], dtype=np.str_)
+    row = np.repeat(np.arange(len(walk.stand)), [len(each) for each in walk.stand])
+    begin = np.array([figure for each in walk.stand for figure in sorted(each)], dtype=np.intp)
+    return row, begin, np.array([each[figure] for each in walk.stand for figure in sorted(each)], dtype=np.str_)
 
 
 def _dated(figures: Floats, stretches: _Stretches) -> Integers:
@@ -752,7 +765,8 @@ def _analyse(values: Floats) -> list[Analysis]:
     counts = finite.sum(axis=1)
     columns = np.argsort(~finite, axis=1, kind="stable")[:, : max(int(counts.max(initial=0)), 1)]
     figures = np.take_along_axis(values, columns, axis=1)
-    unit = np.max(np.abs(figures), axis=1, initial=0.0, where=np.isfinite(figures))
+    first = figures[:, :FEWEST]  # not of all figures: a later one may not change what was known before it
+    unit = np.max(np.abs(first), axis=1, initial=0.0, where=np.isfinite(first))
     unit[unit == 0.0] = 1.0
     figures /= unit[:, None]
     centre = np.zeros(len(figures))
