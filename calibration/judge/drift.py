@@ -15,12 +15,12 @@ sums of up to sixty *scores* (what a normal variable of the same rank would be),
 their squares. docs/method/drift.rst says what this finds, and bench/drift.py measures it.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from math import exp, sqrt
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -127,7 +127,10 @@ TRIMMED = 1.15
 """Variance of a mean without the outer fifths, relative to that of the whole mean, for normal noise."""
 
 TOGETHER = 5000
-"""Series that are walked through together: their state fits into a processor's cache."""
+"""Series that are walked through together, at most."""
+
+WORKERS = 2
+"""Parts of the series that are walked through at the same time."""
 
 
 class Change(NamedTuple):
@@ -287,6 +290,44 @@ class _Screened(NamedTuple):
     rows: Integers
 
 
+OF_SERIES = ("done", "start", "noise_start", "young", "old_start", "old_level", "old_score", "old_width", "old_scores")
+"""What a walk knows of each series: arrays by series."""
+
+OF_FIGURES = ("sums", "squares", "means", "deviations", "fourths")
+"""What it knows of each series after each figure: arrays by figure and series."""
+
+
+@dataclass(frozen=True)
+class Walked:
+    """How far series were walked through: ``figures``, by series, without gaps, and what was known after the last.
+
+    ``arrays`` are by series too, named as those of a walk, with where stretches begin: ``stand_row``, ``stand_begin``
+    and ``stand_kind``.
+    """
+
+    figures: Floats
+    arrays: Mapping[str, NDArray[Any]]
+
+    def of(self, places: Integers) -> "Walked":
+        """Return the same of the series at *places*, -1 for one that was never walked through."""
+        known = np.flatnonzero(places >= 0)
+        figures = np.full((len(places), self.figures.shape[1]), np.nan)
+        figures[known] = self.figures[places[known]]
+        arrays: dict[str, NDArray[Any]] = {}
+        for name, array in self.arrays.items():
+            if not name.startswith("stand_"):
+                arrays[name] = np.zeros((len(places), *array.shape[1:]), array.dtype)
+                arrays[name][known] = array[places[known]]
+        row = np.full(len(self.figures), -1)
+        row[places[known]] = known
+        now = row[self.arrays["stand_row"]]
+        order = np.flatnonzero(now >= 0)
+        order = order[np.argsort(now[order], kind="stable")]
+        arrays |= {"stand_row": now[order]}
+        arrays |= {name: self.arrays[name][order] for name in ("stand_begin", "stand_kind")}
+        return Walked(figures, arrays)
+
+
 class _Walk:
     """Series on their way through the nights: figures without gaps, shape (series, figures), *counts* of each.
 
@@ -317,6 +358,29 @@ class _Walk:
         self.old_width = np.ones(series)
         self.old_scores = np.zeros((series, BINS), np.float32)
         self.stand: list[dict[int, str]] = [{0: ""} for _ in counts]  # where stretches begin, and with which change
+
+    def resume(self, before: Walked, known: NDArray[np.bool_]) -> None:
+        """Take over what was known *before* of the series that are *known*."""
+        rows, arrays = np.flatnonzero(known), before.arrays
+        for name in OF_SERIES:
+            getattr(self, name)[rows] = arrays[name][rows]
+        for name in OF_FIGURES:
+            taken = arrays[name]
+            getattr(self, name)[: taken.shape[1], rows] = taken[rows].T
+        self.past[:, rows] = arrays["past"][rows].T
+        self.past_levels[rows, : arrays["past_levels"].shape[1]] = arrays["past_levels"][rows]
+        stands = [arrays[f"stand_{name}"].tolist() for name in ("row", "begin", "kind")]
+        for row, begin, kind in zip(*stands, strict=True):
+            if known[row]:
+                self.stand[row][begin] = kind
+
+    def walked(self, figures: Floats) -> Walked:
+        """Return how far it went through *figures*, as they were before they were scaled."""
+        arrays = {name: getattr(self, name) for name in OF_SERIES}
+        arrays |= {name: getattr(self, name).T for name in OF_FIGURES}
+        arrays |= {"past": self.past.T, "past_levels": self.past_levels}
+        arrays |= dict(zip(("stand_row", "stand_begin", "stand_kind"), _standing(self), strict=True))
+        return Walked(figures, arrays)
 
     def run(self) -> None:
         """Walk."""
@@ -759,12 +823,14 @@ def _flipping(
     return stands, flip, now
 
 
-def _analyse(values: Floats) -> list[Analysis]:
-    """Analyse some series."""
+def _analyse(values: Floats, longest: int, before: Walked | None) -> tuple[list[Analysis], Walked]:
+    """Analyse some series, of which none has more than *longest* figures."""
     finite = np.isfinite(values)
     counts = finite.sum(axis=1)
-    columns = np.argsort(~finite, axis=1, kind="stable")[:, : max(int(counts.max(initial=0)), 1)]
-    figures = np.take_along_axis(values, columns, axis=1)
+    columns = np.argsort(~finite, axis=1, kind="stable")[:, :longest]
+    taken = np.take_along_axis(values, columns, axis=1)
+    taken[np.arange(longest) >= counts[:, None]] = np.nan
+    figures = taken.copy()
     first = figures[:, :FEWEST]  # not of all figures: a later one may not change what was known before it
     unit = np.max(np.abs(first), axis=1, initial=0.0, where=np.isfinite(first))
     unit[unit == 0.0] = 1.0
@@ -774,6 +840,8 @@ def _analyse(values: Floats) -> list[Analysis]:
     centre[some] = _medians(figures[some, :FEWEST])
     figures -= centre[:, None]
     walk = _Walk(figures, counts)
+    if before is not None:
+        walk.resume(before, _goes_on(taken, before))
     walk.run()
     row, begin, kind = _standing(walk)
     stands, flip, levels = _flipping(figures, counts, row, begin)
@@ -792,7 +860,14 @@ def _analyse(values: Floats) -> list[Analysis]:
     stretches = _named(_describe(figures, counts, row, begin, kind))
     stretches = stretches._replace(level=stretches.level + centre[stretches.row])
     levels = levels._replace(lower=levels.lower + centre, upper=levels.upper + centre)
-    return _told(stretches, levels, unit, columns, counts)
+    return _told(stretches, levels, unit, columns, counts), walk.walked(taken)
+
+
+def _goes_on(figures: Floats, before: Walked) -> NDArray[np.bool_]:
+    """Return for each series whether its *figures* begin with those that were walked through *before*."""
+    old = before.figures[:, : figures.shape[1]]
+    same = np.isnan(before.figures[:, figures.shape[1] :]).all(axis=1)
+    return np.asarray(same & (np.isnan(old) | (old == figures[:, : old.shape[1]])).all(axis=1))
 
 
 def _told(stretches: _Stretches, levels: _Levels, unit: Floats, columns: Integers, counts: Integers) -> list[Analysis]:
@@ -860,9 +935,36 @@ def analyse(values: Floats) -> list[Analysis]:
     *values* has the shape (series, nights), in any unit, of either sign, NaN where there is no figure. One analysis
     per row. Fewer than ``FEWEST`` figures are too few for a change.
     """
+    return analyse_on(values, None)[0]
+
+
+def analyse_on(values: Floats, before: Walked | None) -> tuple[list[Analysis], Walked]:
+    """Return the same as ``analyse``, and what is needed to go on with it on a later night.
+
+    *before* is what was needed *before*, with the same rows. A series whose figures do not begin with those of then is
+    analysed from its beginning.
+    """
     series = len(values)
-    if not values.size:
-        return [Analysis((), None, np.nan, np.nan, 0, 0) for _ in range(series)]
-    parts = [values[first : first + TOGETHER] for first in range(0, series, TOGETHER)]
-    with ThreadPoolExecutor(2) as pool:
-        return [each for part in pool.map(_analyse, parts) for each in part]
+    counts = np.isfinite(values).sum(axis=1)
+    longest = max(int(counts.max(initial=0)), 1)
+    values = np.pad(values, ((0, 0), (0, max(longest - values.shape[1], 0))), constant_values=np.nan)
+    number = max(1, -(-series // TOGETHER // WORKERS)) * WORKERS
+    parts = [each for each in np.array_split(np.arange(series), number) if each.size]
+    olds = [None if before is None else before if len(parts) == 1 else before.of(each) for each in parts]
+    with ThreadPoolExecutor(WORKERS) as pool:
+        found = list(pool.map(_analyse, [values[each] for each in parts], [longest] * len(parts), olds))
+    if not found:
+        return [], Walked(np.empty((0, longest)), {})
+    return [each for analyses, _ in found for each in analyses], _joined([each for _, each in found])
+
+
+def _joined(parts: Sequence[Walked]) -> Walked:
+    """Return *parts* as one, their series one after another."""
+    if len(parts) == 1:
+        return parts[0]
+    firsts = np.cumsum([0, *(len(each.figures) for each in parts)])
+    arrays = {name: np.concatenate([each.arrays[name] for each in parts]) for name in parts[0].arrays}
+    arrays["stand_row"] = np.concatenate(
+        [each.arrays["stand_row"] + first for each, first in zip(parts, firsts, strict=False)]
+    )
+    return Walked(np.concatenate([each.figures for each in parts]), arrays)
