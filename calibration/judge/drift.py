@@ -296,13 +296,18 @@ OF_SERIES = ("done", "start", "noise_start", "young", "old_start", "old_level", 
 OF_FIGURES = ("sums", "squares", "means", "deviations", "fourths")
 """What it knows of each series after each figure: arrays by figure and series."""
 
+STAND = ("stand_row", "stand_begin", "stand_kind")
+"""Where stretches begin: series, figure and kind of the change."""
+
+ARRAYS = (*OF_SERIES, *OF_FIGURES, "past", "past_levels", *STAND)
+"""All arrays of :class:`Walked`."""
+
 
 @dataclass(frozen=True)
 class Walked:
     """How far series were walked through: ``figures``, by series, without gaps, and what was known after the last.
 
-    ``arrays`` are by series too, named as those of a walk, with where stretches begin: ``stand_row``, ``stand_begin``
-    and ``stand_kind``.
+    ``arrays`` are by series too, and named as those of a walk.
     """
 
     figures: Floats
@@ -315,7 +320,7 @@ class Walked:
         figures[known] = self.figures[places[known]]
         arrays: dict[str, NDArray[Any]] = {}
         for name, array in self.arrays.items():
-            if not name.startswith("stand_"):
+            if name not in STAND:
                 arrays[name] = np.zeros((len(places), *array.shape[1:]), array.dtype)
                 arrays[name][known] = array[places[known]]
         row = np.full(len(self.figures), -1)
@@ -364,13 +369,12 @@ class _Walk:
         rows, arrays = np.flatnonzero(known), before.arrays
         for name in OF_SERIES:
             getattr(self, name)[rows] = arrays[name][rows]
+        width = min(self.figures.shape[1], before.figures.shape[1])
         for name in OF_FIGURES:
-            taken = arrays[name]
-            getattr(self, name)[: taken.shape[1], rows] = taken[rows].T
+            getattr(self, name)[: width + 1, rows] = arrays[name][rows, : width + 1].T
         self.past[:, rows] = arrays["past"][rows].T
-        self.past_levels[rows, : arrays["past_levels"].shape[1]] = arrays["past_levels"][rows]
-        stands = [arrays[f"stand_{name}"].tolist() for name in ("row", "begin", "kind")]
-        for row, begin, kind in zip(*stands, strict=True):
+        self.past_levels[rows, :width] = arrays["past_levels"][rows, :width]
+        for row, begin, kind in zip(*(arrays[name].tolist() for name in STAND), strict=True):
             if known[row]:
                 self.stand[row][begin] = kind
 
@@ -379,7 +383,7 @@ class _Walk:
         arrays = {name: getattr(self, name) for name in OF_SERIES}
         arrays |= {name: getattr(self, name).T for name in OF_FIGURES}
         arrays |= {"past": self.past.T, "past_levels": self.past_levels}
-        arrays |= dict(zip(("stand_row", "stand_begin", "stand_kind"), _standing(self), strict=True))
+        arrays |= dict(zip(STAND, _standing(self), strict=True))
         return Walked(figures, arrays)
 
     def run(self) -> None:
@@ -948,20 +952,16 @@ def analyse_on(values: Floats, before: Walked | None) -> tuple[list[Analysis], W
     counts = np.isfinite(values).sum(axis=1)
     longest = max(int(counts.max(initial=0)), 1)
     values = np.pad(values, ((0, 0), (0, max(longest - values.shape[1], 0))), constant_values=np.nan)
+    if before is not None:  # one night is soon walked through: to cut all up for that takes longer
+        return _analyse(values, longest, before)
     number = max(1, -(-series // TOGETHER // WORKERS)) * WORKERS
-    parts = [each for each in np.array_split(np.arange(series), number) if each.size]
-    olds = [None if before is None else before if len(parts) == 1 else before.of(each) for each in parts]
     with ThreadPoolExecutor(WORKERS) as pool:
-        found = list(pool.map(_analyse, [values[each] for each in parts], [longest] * len(parts), olds))
-    if not found:
-        return [], Walked(np.empty((0, longest)), {})
+        found = list(pool.map(lambda part: _analyse(part, longest, None), np.array_split(values, number)))
     return [each for analyses, _ in found for each in analyses], _joined([each for _, each in found])
 
 
 def _joined(parts: Sequence[Walked]) -> Walked:
     """Return *parts* as one, their series one after another."""
-    if len(parts) == 1:
-        return parts[0]
     firsts = np.cumsum([0, *(len(each.figures) for each in parts)])
     arrays = {name: np.concatenate([each.arrays[name] for each in parts]) for name in parts[0].arrays}
     arrays["stand_row"] = np.concatenate(

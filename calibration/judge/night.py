@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 
 from calibration.errors import InputError
 from calibration.judge.causes import context_changes, likely
-from calibration.judge.drift import Analysis, Change, analyse
+from calibration.judge.drift import Analysis, Change
 from calibration.judge.homogeneity import judge_homogeneity
+from calibration.judge.memory import analyse_history
 from calibration.judge.references import AcceptedLevel, Bounds, Reference, References, facts_of, read_references
 from calibration.judge.verdicts import Check, ContextChange, NightVerdict, Outcome
 from calibration.judge.waivers import Waivers, read_waivers
@@ -63,7 +64,9 @@ def judge_night(results: Path, night: date | None = None) -> Judgement:
     with _no_collections():
         history = read_history(results, until=night)
         check_night(history, results, night)
-        return judge_history(history, analyse(history.values), read_references(results), read_waivers(results))
+        return judge_history(
+            history, analyse_history(results, history), read_references(results), read_waivers(results)
+        )
 
 
 def of_sut(judgement: Judgement, sut: str) -> Judgement:

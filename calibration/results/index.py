@@ -140,7 +140,7 @@ def read_history(
             _discard(home)  # it may be damaged
             return _read(results, home, scope)
         except (duckdb.Error, OSError) as error:
-            raise _unusable(home, error) from error
+            raise unusable(home, error) from error
 
 
 def index_of(results: Path) -> Path:
@@ -167,13 +167,14 @@ def _locked(home: Path) -> Iterator[None]:
         home.mkdir(parents=True, exist_ok=True)
         lock = (home / "lock").open("w")
     except OSError as error:
-        raise _unusable(home, error) from error
+        raise unusable(home, error) from error
     with lock:
         flock(lock, LOCK_EX)
         yield
 
 
-def _unusable(home: Path, error: Exception) -> EnvironmentLacksError:
+def unusable(home: Path, error: Exception) -> EnvironmentLacksError:
+    """Return the error that says that nothing can be kept at *home*."""
     return EnvironmentLacksError(
         f"the index of the results cannot be kept at {home}: {error}. Make room for it, or name another place for it "
         f"with {CACHE_VARIABLE}"
