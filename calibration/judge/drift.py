@@ -47,14 +47,14 @@ SCREEN = 3.1
 SELDOM = 8
 """A tail is looked at whenever an eighth of it is new: every night up to fifteen figures, every seventh at sixty."""
 
-LIKELIHOOD_THREE = 5.2
+LIKELIHOOD_THREE = 5.6
 """Logarithm of the likelihood ratio at which three figures are a change. This and the bounds below were chosen with
 ``bench/drift.py``, so that fewer than one new change per 1000 nights is noise."""
 
 LIKELIHOOD_MORE = 9.0
 """The same for four to eight figures: what three did not show is asked for more, as it is asked in addition."""
 
-HEAVY = 3.0
+HEAVY = 3.5
 """What is asked for in addition, times the excess of the noise's tail over a normal's: where outliers are common the
 density between them is known less well."""
 
@@ -87,6 +87,9 @@ CAP = 3.5
 LEAST = 1e-9
 """Deviation, relative to the largest figure, below which figures are the same: it is the rounding of sums."""
 
+BOUND_NORMAL = 3.3
+"""Standard deviations to which a figure is bounded where the noise is taken for normal."""
+
 BOUND = 4.0
 """Standard deviations to which a figure is bounded in the running sums, for the same reason."""
 
@@ -102,7 +105,7 @@ HEAVIEST = 0.5
 ONE_IN_10000 = 1e-4
 """Probability below which newest figures that all lie within a part of the noise are no chance."""
 
-FEW = 3.0
+FEW = 4.0
 """What is asked for in addition, relative, per figure that the noise was estimated from."""
 
 TWO_FIGURES = 18
@@ -175,13 +178,16 @@ class Analysis:
 class _Noise(NamedTuple):
     """The noise of some series as tables by bins of the residual, shape (series, bins).
 
-    ``heavy`` is the excess of the reach of the lower and of the upper tail over a normal's, shape (2, series).
+    ``heavy`` is the excess of the reach of the lower and of the upper tail over a normal's, shape (2, series);
+    ``normal`` are mean and standard deviation of the residuals and how far they may be taken for normal, 0 to 1, shape
+    (3, series).
     """
 
     width: Floats
     log_density: NDArray[np.float32]
     scores: NDArray[np.float32]
     heavy: Floats
+    normal: Floats
 
 
 @cache
@@ -223,11 +229,12 @@ def _estimate(residuals: Floats, count: Integers) -> _Noise:
     others = np.maximum(kernel - KERNEL[margin] / sum(KERNEL), 0.0) / (number - 1.0)
     densities = [kernel / kernel.sum(axis=1, keepdims=True)]
     explained = [(counted * np.log((1.0 - floor) * others + floor / BINS)).sum(axis=1)]
-    for free, level, deviation in (
-        (count - 1.0, *_moments(counted, shrunk)),
+    mean, deviation = _moments(counted, shrunk)
+    for free, level, scale in (
+        (count - 1.0, mean, deviation),
         (np.full(len(count), 3.0), median / width + MIDDLE, (three - quarter) / 1.5298 / width),
     ):
-        far = (np.arange(BINS) - _narrow(level)) / _narrow(np.maximum(deviation, 0.5) * np.sqrt(1.0 + 1.0 / count))
+        far = (np.arange(BINS) - _narrow(level)) / _narrow(np.maximum(scale, 0.5) * np.sqrt(1.0 + 1.0 / count))
         student = np.exp(-_narrow((free + 1.0) / 2.0) * np.log1p(far**2 / _narrow(free)))
         student /= student.sum(axis=1, keepdims=True)
         densities.append(student)
@@ -239,7 +246,8 @@ def _estimate(residuals: Floats, count: Integers) -> _Noise:
     density = density * (1.0 - floor) + floor / BINS
     scores = _score_of_rank()[np.clip(rank * 4096.0, 0.0, 4095.0).astype(np.intp)]
     reach = np.array([median - low, high - median]) / np.maximum(three - quarter, LEAST) / 1.395
-    return _Noise(width, np.log(density), scores, np.clip(reach - 1.0, 0.0, HEAVIEST))
+    normal = np.array([(mean - MIDDLE) * width, np.maximum(deviation, 0.5) * width, trust[1]])
+    return _Noise(width, np.log(density), scores, np.clip(reach - 1.0, 0.0, HEAVIEST), normal)
 
 
 def _moments(counted: NDArray[np.float32], shrunk: Floats) -> tuple[Floats, Floats]:
@@ -465,8 +473,11 @@ class _Walk:
             unsure = 1.0 + tail / np.maximum(own, 1)
             if kind == "level" and tail in SHORT_TAILS:
                 ratio, upwards = _ratio(noise, at, newest)
+                mean, deviation, normal = noise.normal[:, at]
+                bounded = np.clip((newest - mean) / deviation, -BOUND_NORMAL, BOUND_NORMAL)
+                ratio += normal * (bounded.sum(axis=0) ** 2 / (2.0 * tail) - ratio)
                 needed = LIKELIHOOD_THREE if tail == min(SHORT_TAILS) else LIKELIHOOD_MORE
-                needed = needed + HEAVY * noise.heavy[upwards.astype(np.intp), at]
+                needed = needed + HEAVY * (1.0 - normal) * noise.heavy[upwards.astype(np.intp), at]
                 found[kind][at] |= ratio > needed * unsure * (1.0 + FEW / count[at])
                 continue
             scores = noise.scores[at, _bins(newest / noise.width[at])].astype(np.float64)
