@@ -5,14 +5,14 @@ All series are walked through night by night, at the same time: what is known on
 those before it, so that ``analyse(values[:, :n + 1])`` is what was known on night ``n``.
 
 Nothing is assumed of the noise but that it is independent from night to night. Its density is estimated for each series
-from the figures before (a kernel estimate, corrected for the variance that the kernel adds, in a table of bins), with
-a floor for what was never seen. The newest three to eight figures are a change of the level where some shift of that
-density makes them more likely than no shift does, by a factor that noise seldom reaches: a generalised likelihood
-ratio (Lorden, *Procedures for reacting to a change in distribution*, 1971; Lai, *Sequential changepoint detection in
-quality control and dynamical systems*, 1995). A figure that flips between two levels has both of them in its density,
-so that a visit to either is no change, and a single outlier is what the floor allows for. Small changes show in the
-sums of up to sixty *scores* (what a normal variable of the same rank would be), changes of the spread in the sums of
-their squares. docs/method/drift.rst says what this finds, and bench/drift.py measures it.
+from the figures before (a kernel estimate, a normal and a Student t density, each as far as it explains the figures, in
+a table of bins), with a floor for what was never seen. The newest three to eight figures are a change of the level
+where some shift of that density makes them more likely than no shift does, by a factor that noise seldom reaches: a
+generalised likelihood ratio (Lorden, *Procedures for reacting to a change in distribution*, 1971; Lai, *Sequential
+changepoint detection in quality control and dynamical systems*, 1995). A figure that flips between two levels has both
+of them in its density, so that a visit to either is no change, and a single outlier is what the floor allows for. Small
+changes show in the sums of up to sixty *scores* (what a normal variable of the same rank would be), changes of the
+spread in the sums of their squares. docs/method/drift.rst says what this finds, and bench/drift.py measures it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -73,6 +73,9 @@ YOUNG = 30
 WINDOW = 96
 """Figures back from the night on which a change is found, among which it is dated."""
 
+ANEW = 10
+"""Figures by which a change is dated anew at most, when there are more on both sides."""
+
 HISTORY = 240
 """Figures back from a night that the noise is estimated from at most."""
 
@@ -85,7 +88,10 @@ CAP = 3.5
 """Scores are bounded: one figure, however far away, is one figure."""
 
 LEAST = 1e-9
-"""Deviation, relative to the largest figure, below which figures are the same: it is the rounding of sums."""
+"""Deviation, relative to the median size of the figures, below which they are the same: it is the rounding of sums."""
+
+LARGEST = 1e12
+"""Size, relative to the same, from which on a figure is as large as any."""
 
 BOUND_NORMAL = 3.3
 """Standard deviations to which a figure is bounded where the noise is taken for normal."""
@@ -130,7 +136,7 @@ TRIMMED = 1.15
 """Variance of a mean without the outer fifths, relative to that of the whole mean, for normal noise."""
 
 TOGETHER = 5000
-"""Series that are walked through together: their state fits into a processor's cache."""
+"""Series that are walked through together: more take more memory, fewer more time."""
 
 
 class Change(NamedTuple):
@@ -492,7 +498,8 @@ class _Walk:
                 without = around - shifted.max(axis=0)
                 off = SPREAD * np.sqrt(1.0 + tail / count[at]) * (1.0 + FEW / count[at])
                 # Two levels, of which one was not visited lately, are no smaller spread.
-                within = (residuals[at] >= newest.min(axis=0)[:, None]) & (residuals[at] <= newest.max(axis=0)[:, None])
+                within = residuals[at] >= newest.min(axis=0)[:, None] - LEAST
+                within &= residuals[at] <= newest.max(axis=0)[:, None] + LEAST
                 seldom = ((within & used[at]).sum(axis=1) + 1.0) / (count[at] + 2.0) < ONE_IN_10000 ** (1.0 / tail)
                 found[kind][at] |= (without > _chi(tail, off)) | ((around < _chi(tail, -off)) & seldom)
         changed = found["spread"]
@@ -628,8 +635,8 @@ def _dated(figures: Floats, stretches: _Stretches) -> Integers:
         return begin
     old = new - 1
     pooled = np.sqrt((stretches.scale[new] ** 2 + stretches.scale[old] ** 2) / 2.0)
-    first = np.maximum((stretches.begin[old] + begin[new]) // 2 + 1, begin[new] - YOUNG)
-    last = np.minimum((begin[new] + stretches.end[new]) // 2, begin[new] + YOUNG)
+    first = np.maximum((stretches.begin[old] + begin[new]) // 2 + 1, begin[new] - ANEW)
+    last = np.minimum((begin[new] + stretches.end[new]) // 2, begin[new] + ANEW)
     around = _gather(figures, stretches.row[new], first, np.maximum(last, first + 1))
     sides = []
     for side in (old, new):
@@ -637,7 +644,6 @@ def _dated(figures: Floats, stretches: _Stretches) -> Integers:
         sides.append(-2.0 * np.log1p(((around - stretches.level[side][:, None]) / scale) ** 2) - np.log(scale))
     gained = np.cumsum(np.where(np.isnan(around), -np.inf, sides[0] - sides[1]), axis=1)
     gained = np.hstack([np.zeros((len(new), 1)), gained])
-    gained[np.isnan(gained)] = -np.inf
     begin[new] = np.where(last > first, first + np.argmax(gained, axis=1), begin[new])
     return begin
 
@@ -651,7 +657,7 @@ def _named(stretches: _Stretches) -> _Stretches:
     scale = np.sqrt((stretches.scale[new] ** 2 + stretches.scale[old] ** 2) / 2.0)
     apart = np.abs(stretches.level[new] - stretches.level[old])
     moved = apart > 5.0 * scale * np.sqrt(1.0 / count[new] + 1.0 / count[old])
-    alike = (stretches.scale[new] < 2.0 * stretches.scale[old]) & (stretches.scale[old] < 2.0 * stretches.scale[new])
+    alike = (stretches.scale[new] <= 2.0 * stretches.scale[old]) & (stretches.scale[old] <= 2.0 * stretches.scale[new])
     kind[new[moved & alike]] = "level"
     return stretches._replace(kind=kind)
 
@@ -763,11 +769,14 @@ def _analyse(values: Floats) -> list[Analysis]:
     counts = finite.sum(axis=1)
     columns = np.argsort(~finite, axis=1, kind="stable")[:, : max(int(counts.max(initial=0)), 1)]
     figures = np.take_along_axis(values, columns, axis=1)
-    unit = np.max(np.abs(figures), axis=1, initial=0.0, where=np.isfinite(figures))
-    unit[unit == 0.0] = 1.0
-    figures /= unit[:, None]
-    centre = np.zeros(len(figures))
     some = np.flatnonzero(counts)
+    sizes = np.abs(figures)
+    unit, centre = np.zeros(len(figures)), np.zeros(len(figures))
+    unit[some] = _medians(sizes[some])
+    unit = np.where(unit > 0.0, unit, np.max(sizes, axis=1, initial=0.0, where=np.isfinite(sizes)))
+    unit[unit == 0.0] = 1.0
+    with np.errstate(over="ignore"):  # what is too large for a quotient is as large as any
+        figures = np.clip(figures / unit[:, None], -LARGEST, LARGEST)
     centre[some] = _medians(figures[some, :FEWEST])
     figures -= centre[:, None]
     walk = _Walk(figures, counts)
@@ -836,9 +845,8 @@ def _intervals(stretches: _Stretches, relative: Floats) -> Floats:
     count = (stretches.end - stretches.begin).astype(np.float64)
     free = np.maximum(count[new] + count[old] - 2.0, 1.0)
     pooled = (count[new] - 1.0) * stretches.scale[new] ** 2 + (count[old] - 1.0) * stretches.scale[old] ** 2
-    before, after = (np.where(stretches.level[each] == 0.0, np.nan, stretches.level[each]) for each in (old, new))
-    after = stretches.level[new]
-    ratio = after / before
+    before = np.where(stretches.level[old] == 0.0, np.nan, stretches.level[old])
+    ratio = stretches.level[new] / before
     error = np.sqrt(TRIMMED * pooled / free * (1.0 / count[new] + ratio**2 / count[old])) / np.abs(before)
     half = stdtrit(free, 0.975) * error
     level = stretches.kind[new] == "level"
