@@ -5,14 +5,14 @@ All series are walked through night by night, at the same time: what is known on
 those before it, so that ``analyse(values[:, :n + 1])`` is what was known on night ``n``.
 
 Nothing is assumed of the noise but that it is independent from night to night. Its density is estimated for each series
-from the figures before (a kernel estimate, corrected for the variance that the kernel adds, in a table of bins), with
-a floor for what was never seen. The newest three to eight figures are a change of the level where some shift of that
-density makes them more likely than no shift does, by a factor that noise seldom reaches: a generalised likelihood
-ratio (Lorden, *Procedures for reacting to a change in distribution*, 1971; Lai, *Sequential changepoint detection in
-quality control and dynamical systems*, 1995). A figure that flips between two levels has both of them in its density,
-so that a visit to either is no change, and a single outlier is what the floor allows for. Small changes show in the
-sums of up to sixty *scores* (what a normal variable of the same rank would be), changes of the spread in the sums of
-their squares. docs/method/drift.rst says what this finds, and bench/drift.py measures it.
+from the figures before (a kernel estimate, a normal and a Student t density, each as far as it explains the figures, in
+a table of bins), with a floor for what was never seen. The newest three to eight figures are a change of the level
+where some shift of that density makes them more likely than no shift does, by a factor that noise seldom reaches: a
+generalised likelihood ratio (Lorden, *Procedures for reacting to a change in distribution*, 1971; Lai, *Sequential
+changepoint detection in quality control and dynamical systems*, 1995). A figure that flips between two levels has both
+of them in its density, so that a visit to either is no change, and a single outlier is what the floor allows for. Small
+changes show in the sums of up to sixty *scores* (what a normal variable of the same rank would be), changes of the
+spread in the sums of their squares. docs/method/drift.rst says what this finds, and bench/drift.py measures it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -47,14 +47,14 @@ SCREEN = 3.1
 SELDOM = 8
 """A tail is looked at whenever an eighth of it is new: every night up to fifteen figures, every seventh at sixty."""
 
-LIKELIHOOD_THREE = 5.2
+LIKELIHOOD_THREE = 5.6
 """Logarithm of the likelihood ratio at which three figures are a change. This and the bounds below were chosen with
 ``bench/drift.py``, so that fewer than one new change per 1000 nights is noise."""
 
 LIKELIHOOD_MORE = 9.0
 """The same for four to eight figures: what three did not show is asked for more, as it is asked in addition."""
 
-HEAVY = 3.0
+HEAVY = 3.5
 """What is asked for in addition, times the excess of the noise's tail over a normal's: where outliers are common the
 density between them is known less well."""
 
@@ -73,6 +73,9 @@ YOUNG = 30
 WINDOW = 96
 """Figures back from the night on which a change is found, among which it is dated."""
 
+ANEW = 10
+"""Figures by which a change is dated anew at most, when there are more on both sides."""
+
 HISTORY = 240
 """Figures back from a night that the noise is estimated from at most."""
 
@@ -85,7 +88,13 @@ CAP = 3.5
 """Scores are bounded: one figure, however far away, is one figure."""
 
 LEAST = 1e-9
-"""Deviation, relative to the largest figure, below which figures are the same: it is the rounding of sums."""
+"""Deviation, relative to the median size of the figures, below which they are the same: it is the rounding of sums."""
+
+LARGEST = 1e12
+"""Size, relative to the same, from which on a figure is as large as any."""
+
+BOUND_NORMAL = 3.3
+"""Standard deviations to which a figure is bounded where the noise is taken for normal."""
 
 BOUND = 4.0
 """Standard deviations to which a figure is bounded in the running sums, for the same reason."""
@@ -102,7 +111,7 @@ HEAVIEST = 0.5
 ONE_IN_10000 = 1e-4
 """Probability below which newest figures that all lie within a part of the noise are no chance."""
 
-FEW = 3.0
+FEW = 4.0
 """What is asked for in addition, relative, per figure that the noise was estimated from."""
 
 TWO_FIGURES = 18
@@ -127,7 +136,7 @@ TRIMMED = 1.15
 """Variance of a mean without the outer fifths, relative to that of the whole mean, for normal noise."""
 
 TOGETHER = 5000
-"""Series that are walked through together, at most."""
+"""Series that are walked through together, at most: more take more memory, fewer more time."""
 
 WORKERS = 2
 """Parts of the series that are walked through at the same time."""
@@ -178,13 +187,16 @@ class Analysis:
 class _Noise(NamedTuple):
     """The noise of some series as tables by bins of the residual, shape (series, bins).
 
-    ``heavy`` is the excess of the reach of the lower and of the upper tail over a normal's, shape (2, series).
+    ``heavy`` is the excess of the reach of the lower and of the upper tail over a normal's, shape (2, series);
+    ``normal`` are mean and standard deviation of the residuals and how far they may be taken for normal, 0 to 1, shape
+    (3, series).
     """
 
     width: Floats
     log_density: NDArray[np.float32]
     scores: NDArray[np.float32]
     heavy: Floats
+    normal: Floats
 
 
 @cache
@@ -226,11 +238,12 @@ def _estimate(residuals: Floats, count: Integers) -> _Noise:
     others = np.maximum(kernel - KERNEL[margin] / sum(KERNEL), 0.0) / (number - 1.0)
     densities = [kernel / kernel.sum(axis=1, keepdims=True)]
     explained = [(counted * np.log((1.0 - floor) * others + floor / BINS)).sum(axis=1)]
-    for free, level, deviation in (
-        (count - 1.0, *_moments(counted, shrunk)),
+    mean, deviation = _moments(counted, shrunk)
+    for free, level, scale in (
+        (count - 1.0, mean, deviation),
         (np.full(len(count), 3.0), median / width + MIDDLE, (three - quarter) / 1.5298 / width),
     ):
-        far = (np.arange(BINS) - _narrow(level)) / _narrow(np.maximum(deviation, 0.5) * np.sqrt(1.0 + 1.0 / count))
+        far = (np.arange(BINS) - _narrow(level)) / _narrow(np.maximum(scale, 0.5) * np.sqrt(1.0 + 1.0 / count))
         student = np.exp(-_narrow((free + 1.0) / 2.0) * np.log1p(far**2 / _narrow(free)))
         student /= student.sum(axis=1, keepdims=True)
         densities.append(student)
@@ -242,7 +255,8 @@ def _estimate(residuals: Floats, count: Integers) -> _Noise:
     density = density * (1.0 - floor) + floor / BINS
     scores = _score_of_rank()[np.clip(rank * 4096.0, 0.0, 4095.0).astype(np.intp)]
     reach = np.array([median - low, high - median]) / np.maximum(three - quarter, LEAST) / 1.395
-    return _Noise(width, np.log(density), scores, np.clip(reach - 1.0, 0.0, HEAVIEST))
+    normal = np.array([(mean - MIDDLE) * width, np.maximum(deviation, 0.5) * width, trust[1]])
+    return _Noise(width, np.log(density), scores, np.clip(reach - 1.0, 0.0, HEAVIEST), normal)
 
 
 def _moments(counted: NDArray[np.float32], shrunk: Floats) -> tuple[Floats, Floats]:
@@ -549,8 +563,11 @@ class _Walk:
             unsure = 1.0 + tail / np.maximum(own, 1)
             if kind == "level" and tail in SHORT_TAILS:
                 ratio, upwards = _ratio(noise, at, newest)
+                mean, deviation, normal = noise.normal[:, at]
+                bounded = np.clip((newest - mean) / deviation, -BOUND_NORMAL, BOUND_NORMAL)
+                ratio += normal * (bounded.sum(axis=0) ** 2 / (2.0 * tail) - ratio)
                 needed = LIKELIHOOD_THREE if tail == min(SHORT_TAILS) else LIKELIHOOD_MORE
-                needed = needed + HEAVY * noise.heavy[upwards.astype(np.intp), at]
+                needed = needed + HEAVY * (1.0 - normal) * noise.heavy[upwards.astype(np.intp), at]
                 found[kind][at] |= ratio > needed * unsure * (1.0 + FEW / count[at])
                 continue
             scores = noise.scores[at, _bins(newest / noise.width[at])].astype(np.float64)
@@ -565,7 +582,8 @@ class _Walk:
                 without = around - shifted.max(axis=0)
                 off = SPREAD * np.sqrt(1.0 + tail / count[at]) * (1.0 + FEW / count[at])
                 # Two levels, of which one was not visited lately, are no smaller spread.
-                within = (residuals[at] >= newest.min(axis=0)[:, None]) & (residuals[at] <= newest.max(axis=0)[:, None])
+                within = residuals[at] >= newest.min(axis=0)[:, None] - LEAST
+                within &= residuals[at] <= newest.max(axis=0)[:, None] + LEAST
                 seldom = ((within & used[at]).sum(axis=1) + 1.0) / (count[at] + 2.0) < ONE_IN_10000 ** (1.0 / tail)
                 found[kind][at] |= (without > _chi(tail, off)) | ((around < _chi(tail, -off)) & seldom)
         changed = found["spread"]
@@ -698,8 +716,8 @@ def _dated(figures: Floats, stretches: _Stretches) -> Integers:
         return begin
     old = new - 1
     pooled = np.sqrt((stretches.scale[new] ** 2 + stretches.scale[old] ** 2) / 2.0)
-    first = np.maximum((stretches.begin[old] + begin[new]) // 2 + 1, begin[new] - YOUNG)
-    last = np.minimum((begin[new] + stretches.end[new]) // 2, begin[new] + YOUNG)
+    first = np.maximum((stretches.begin[old] + begin[new]) // 2 + 1, begin[new] - ANEW)
+    last = np.minimum((begin[new] + stretches.end[new]) // 2, begin[new] + ANEW)
     around = _gather(figures, stretches.row[new], first, np.maximum(last, first + 1))
     sides = []
     for side in (old, new):
@@ -707,7 +725,6 @@ def _dated(figures: Floats, stretches: _Stretches) -> Integers:
         sides.append(-2.0 * np.log1p(((around - stretches.level[side][:, None]) / scale) ** 2) - np.log(scale))
     gained = np.cumsum(np.where(np.isnan(around), -np.inf, sides[0] - sides[1]), axis=1)
     gained = np.hstack([np.zeros((len(new), 1)), gained])
-    gained[np.isnan(gained)] = -np.inf
     begin[new] = np.where(last > first, first + np.argmax(gained, axis=1), begin[new])
     return begin
 
@@ -721,7 +738,7 @@ def _named(stretches: _Stretches) -> _Stretches:
     scale = np.sqrt((stretches.scale[new] ** 2 + stretches.scale[old] ** 2) / 2.0)
     apart = np.abs(stretches.level[new] - stretches.level[old])
     moved = apart > 5.0 * scale * np.sqrt(1.0 / count[new] + 1.0 / count[old])
-    alike = (stretches.scale[new] < 2.0 * stretches.scale[old]) & (stretches.scale[old] < 2.0 * stretches.scale[new])
+    alike = (stretches.scale[new] <= 2.0 * stretches.scale[old]) & (stretches.scale[old] <= 2.0 * stretches.scale[new])
     kind[new[moved & alike]] = "level"
     return stretches._replace(kind=kind)
 
@@ -834,13 +851,15 @@ def _analyse(values: Floats, longest: int, before: Walked | None) -> tuple[list[
     columns = np.argsort(~finite, axis=1, kind="stable")[:, :longest]
     taken = np.take_along_axis(values, columns, axis=1)
     taken[np.arange(longest) >= counts[:, None]] = np.nan
-    figures = taken.copy()
-    first = figures[:, :FEWEST]  # not of all figures: a later one may not change what was known before it
-    unit = np.max(np.abs(first), axis=1, initial=0.0, where=np.isfinite(first))
-    unit[unit == 0.0] = 1.0
-    figures /= unit[:, None]
-    centre = np.zeros(len(figures))
     some = np.flatnonzero(counts)
+    # By the first figures, or the first that is not 0: later ones may not change what was known before them.
+    unit, centre = np.zeros(len(taken)), np.zeros(len(taken))
+    unit[some] = _medians(np.abs(taken[some, :FEWEST]))
+    other = taken[np.arange(len(taken)), np.argmax(np.nan_to_num(taken) != 0.0, axis=1)]
+    unit = np.where(unit > 0.0, unit, np.abs(np.nan_to_num(other)))
+    unit[unit == 0.0] = 1.0
+    with np.errstate(over="ignore"):  # what is too large for a quotient is as large as any
+        figures = np.clip(taken / unit[:, None], -LARGEST, LARGEST)
     centre[some] = _medians(figures[some, :FEWEST])
     figures -= centre[:, None]
     walk = _Walk(figures, counts)
@@ -918,9 +937,8 @@ def _intervals(stretches: _Stretches, relative: Floats) -> Floats:
     count = (stretches.end - stretches.begin).astype(np.float64)
     free = np.maximum(count[new] + count[old] - 2.0, 1.0)
     pooled = (count[new] - 1.0) * stretches.scale[new] ** 2 + (count[old] - 1.0) * stretches.scale[old] ** 2
-    before, after = (np.where(stretches.level[each] == 0.0, np.nan, stretches.level[each]) for each in (old, new))
-    after = stretches.level[new]
-    ratio = after / before
+    before = np.where(stretches.level[old] == 0.0, np.nan, stretches.level[old])
+    ratio = stretches.level[new] / before
     error = np.sqrt(TRIMMED * pooled / free * (1.0 / count[new] + ratio**2 / count[old])) / np.abs(before)
     half = stdtrit(free, 0.975) * error
     level = stretches.kind[new] == "level"

@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Changes over nights are found and dated, flips between two levels are told from them, and noise is neither."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from bench.drift import MAJOR, false_alarms, found, made, ours, shifted
+from calibration.judge.drift import FEWEST, Analysis, Change, analyse
+
+
+def one(figures: list[float] | np.ndarray) -> Analysis:
+    (analysis,) = analyse(np.asarray(figures, dtype=np.float64)[None])
+    return analysis
+
+
+def noise(nights: int, seed: int = 1) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(nights)
+
+
+# What is planted is found
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_a_shift_is_found_when_three_figures_of_the_new_level_are_there(sign: float) -> None:
+    figures = 100.0 + noise(63)
+    figures[60:] += 6.0 * sign
+    (change,) = one(figures).changes
+    assert (change.kind, change.night) == ("level", 60)
+    assert change.size == pytest.approx(0.06 * sign, abs=0.02)
+    assert change.interval[0] < 0.06 * sign < change.interval[1]
+    assert change.after / change.before - 1.0 == pytest.approx(change.size)
+
+
+@pytest.mark.parametrize("kind", MAJOR[:-3])
+def test_three_sigma_are_found_within_three_nights_mostly(kind: str) -> None:
+    share = found(ours, shifted(made(kind, 3, 400, 123), 120, 3.0), 120, 3).mean()
+    assert share > 0.85, share
+
+
+def test_as_known_before_the_shift_nothing_has_changed() -> None:
+    figures = 100.0 + noise(80)
+    figures[60:] += 6.0
+    assert one(figures[:60]).changes == ()
+    assert [change.night for change in one(figures[:70]).changes] == [60]
+
+
+def test_back_to_the_old_level_is_a_second_change() -> None:
+    figures = 100.0 + noise(100)
+    figures[60:80] += 6.0
+    analysis = one(figures)
+    assert [change.night for change in analysis.changes] == [60, 80]
+    assert (analysis.first, analysis.count) == (80, 20)
+    assert analysis.level == pytest.approx(100.0, abs=1.0)
+    assert analysis.spread == pytest.approx(0.01, rel=0.6)
+
+
+@pytest.mark.parametrize("size", [8.0, 1000.0])
+def test_one_night_outside_is_no_change(size: float) -> None:
+    figures = 100.0 + noise(60)
+    figures[40] += size
+    assert one(figures).changes == ()
+
+
+def test_a_slow_rise_is_found() -> None:
+    assert one(100.0 + noise(120) + 5.0 * np.clip((np.arange(120) - 60) / 40.0, 0.0, 1.0)).changes
+
+
+def test_a_spread_that_trebles_is_a_change_of_the_spread() -> None:
+    figures = 100.0 + noise(120)
+    figures[80:] = 100.0 + 3.0 * (figures[80:] - 100.0)
+    changes = one(figures).changes
+    assert [change.kind for change in changes] == ["spread"]
+    assert abs(changes[0].night - 80) <= 10
+    assert changes[0].before == pytest.approx(0.01, rel=0.4)
+    assert changes[0].interval[0] < 2.0 < changes[0].interval[1]
+
+
+def test_missing_nights_are_left_out_and_columns_are_those_of_the_nights() -> None:
+    figures = 100.0 + noise(120)
+    figures[60:] += 6.0
+    figures[np.random.default_rng(2).random(120) < 0.4] = np.nan
+    figures[[0, 60, 61]] = np.nan
+    analysis = one(figures)
+    known = np.flatnonzero(np.isfinite(figures))
+    assert [change.night for change in analysis.changes] == [int(known[known >= 60][0])]
+    assert analysis.count == int((known >= 60).sum())
+
+
+# What is noise is not
+
+
+@pytest.mark.parametrize("kind", MAJOR)
+def test_fewer_than_one_false_alarm_in_a_thousand_nights(kind: str) -> None:
+    series, nights = 200, 50
+    alarms = false_alarms(ours, made(kind, 5, series, nights))
+    assert alarms <= 18, f"{alarms} in {series * nights} metric-nights"  # 10 are allowed; more than 18 has 1 in 100
+
+
+@pytest.mark.parametrize(("share", "nights"), [(0.5, 30), (0.2, 50), (0.15, 90)])
+def test_two_levels_night_by_night_are_flips_and_not_changes(share: float, nights: int) -> None:
+    rng = np.random.default_rng(4)
+    figures = 100.0 + rng.standard_normal((50, nights)) + 20.0 * (rng.random((50, nights)) < share)
+    analyses = analyse(figures)
+    flips = [each.flips for each in analyses if each.flips is not None]
+    assert len(flips) >= 47
+    assert sum(bool(each.changes) for each in analyses) <= 3
+    for each in flips:
+        assert each.lower == pytest.approx(100.0, abs=1.5)
+        assert each.upper == pytest.approx(120.0, abs=2.0)
+    assert np.mean([each.upper_share for each in flips]) == pytest.approx(share, abs=0.04)
+
+
+def test_flips_begin_where_they_begin() -> None:
+    figures = 100.0 + noise(120)
+    figures[70:] += np.random.default_rng(3).integers(0, 2, 50) * 20.0
+    analysis = one(figures)
+    assert analysis.flips is not None
+    assert abs(analysis.flips.night - 70) <= 5
+    assert analysis.changes == ()
+    assert analysis.first == analysis.flips.night
+
+
+def test_two_levels_that_both_move_are_a_change_that_flips_do_not_hide() -> None:
+    rng = np.random.default_rng(6)
+    figures = 100.0 + rng.standard_normal(100) + 20.0 * (rng.random(100) < 0.3)
+    figures[60:] += 50.0
+    assert [change.night for change in one(figures[:65]).changes] == [60]
+    analysis = one(figures)
+    assert [change.night for change in analysis.changes] == [60]
+    assert analysis.flips is not None
+    assert analysis.flips.night == 60
+    assert analysis.flips.lower == pytest.approx(150.0, abs=2.0)
+
+
+def test_a_level_that_changed_and_changed_back_is_not_two_levels() -> None:
+    figures = 100.0 + noise(120)
+    figures[40:80] += 20.0
+    analysis = one(figures)
+    assert analysis.flips is None
+    assert [change.night for change in analysis.changes] == [40, 80]
+
+
+# Any figures at all
+
+
+@pytest.mark.parametrize("nights", range(FEWEST))
+def test_a_few_figures_are_too_few_to_tell(nights: int) -> None:
+    analysis = one(np.arange(nights) ** 3.0)
+    assert analysis.changes == ()
+    assert analysis.flips is None
+    assert analysis.count == nights
+    assert math.isnan(analysis.level) == (nights == 0)
+    assert math.isnan(analysis.spread) == (nights < 2)
+
+
+@pytest.mark.parametrize("value", [0.0, 5.0, -7.5, 1e300, 1e-300])
+def test_figures_that_are_all_the_same_have_not_changed(value: float) -> None:
+    analysis = one([value] * 60)
+    assert analysis.changes == ()
+    assert analysis.level == pytest.approx(value)
+    assert analysis.spread == 0.0 or (value == 0.0 and math.isnan(analysis.spread))
+
+
+def test_a_step_without_any_noise_is_one_change_of_its_exact_size() -> None:
+    (change,) = one([5.0] * 20 + [6.0] * 10).changes
+    assert change == Change("level", 20, 5.0, 6.0, pytest.approx(0.2), pytest.approx((0.2, 0.2)))
+
+
+def test_a_change_from_zero_has_no_relative_size() -> None:
+    (change,) = one([0.0] * 30 + [4.0] * 10).changes
+    assert (change.before, change.after) == (0.0, 4.0)
+    assert math.isnan(change.size)
+    assert all(math.isnan(end) for end in change.interval)
+
+
+def test_below_zero_is_judged_as_above() -> None:
+    figures = 100.0 + noise(90)
+    figures[60:] += 6.0
+    (above,), (below,) = one(figures).changes, one(-figures).changes
+    assert above.night == below.night
+    assert above.size == pytest.approx(below.size)
+    assert below.after < below.before < 0.0
+
+
+def test_no_series_and_no_nights_are_nothing() -> None:
+    assert analyse(np.empty((0, 30))) == []
+    assert [each.count for each in analyse(np.empty((2, 0)))] == [0, 0]
+    assert [each.count for each in analyse(np.full((2, 30), np.nan))] == [0, 0]
+
+
+def test_a_series_is_judged_as_if_it_were_alone() -> None:
+    figures = made("Student t, 3 df", 1, 30, 120)
+    figures[::3, 70:] += 5.0
+    figures[1::3, ::2] = np.nan
+    alone = [one(row) for row in figures]
+    for together, each in zip(analyse(figures), alone, strict=True):
+        assert [change[:2] for change in together.changes] == [change[:2] for change in each.changes]
+        assert together.level == pytest.approx(each.level)
+
+
+@given(
+    arrays(
+        np.float64,
+        st.tuples(st.integers(1, 4), st.integers(0, 70)),
+        elements=st.one_of(
+            st.sampled_from([0.0, 1.0, 2.0, -1.0, np.nan]),
+            st.floats(-1e100, 1e100, allow_nan=False),
+        ),
+    )
+)
+@settings(max_examples=60, deadline=None)
+def test_whatever_the_figures_the_answer_is_whole(figures: np.ndarray) -> None:
+    analyses = analyse(figures)
+    assert len(analyses) == len(figures)
+    for row, analysis in zip(figures, analyses, strict=True):
+        known = np.flatnonzero(np.isfinite(row)).tolist()
+        nights = [change.night for change in analysis.changes]
+        assert nights == sorted(set(nights))
+        assert set(nights) <= set(known[1:])
+        if known:
+            assert analysis.count == sum(night >= analysis.first for night in known)
+            assert min(row[known]) <= analysis.level * (1 + 1e-9) + 1e-9 or analysis.level < 0
+            assert math.isfinite(analysis.level)
+        if analysis.flips is not None:
+            assert analysis.flips.lower < analysis.flips.upper
+            assert 0.0 < analysis.flips.upper_share < 1.0
