@@ -20,11 +20,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from math import exp, sqrt
+from statistics import NormalDist
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri, stdtrit
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.intp]
@@ -138,6 +138,9 @@ TRIMMED = 1.15
 TOGETHER = 5000
 """Series that are walked through together, at most: more take more memory, fewer more time."""
 
+CACHED = 512
+"""Series of which as many figures as there are fit into a processor's cache."""
+
 WORKERS = 2
 """Parts of the series that are walked through at the same time."""
 
@@ -202,7 +205,9 @@ class _Noise(NamedTuple):
 @cache
 def _score_of_rank() -> NDArray[np.float32]:
     """Return the scores of 4096 ranks: standard normal quantiles, bounded."""
-    return np.asarray(np.clip(ndtri((np.arange(4096) + 0.5) / 4096), -CAP, CAP), dtype=np.float32)
+    normal = NormalDist()
+    scores = [normal.inv_cdf((rank + 0.5) / 4096) for rank in range(4096)]
+    return np.asarray(np.clip(scores, -CAP, CAP), dtype=np.float32)
 
 
 def _estimate(residuals: Floats, count: Integers) -> _Noise:
@@ -304,16 +309,27 @@ class _Screened(NamedTuple):
     rows: Integers
 
 
-OF_SERIES = ("done", "start", "noise_start", "young", "old_start", "old_level", "old_score", "old_width", "old_scores")
-"""What a walk knows of each series: arrays by series."""
+OF_SERIES = (
+    "done",
+    "start",
+    "noise_start",
+    "young",
+    "old_start",
+    "old_level",
+    "old_score",
+    "old_width",
+    "old_scores",
+    "past_levels",
+)
+"""What a walk knows of each series: arrays whose first dimension is the series."""
 
-OF_FIGURES = ("sums", "squares", "means", "deviations", "fourths")
-"""What it knows of each series after each figure: arrays by figure and series."""
+OF_FIGURES = ("sums", "squares", "means", "deviations", "fourths", "past")
+"""What it knows of each series after each figure: arrays whose second dimension is the series."""
 
 STAND = ("stand_row", "stand_begin", "stand_kind")
 """Where stretches begin: series, figure and kind of the change."""
 
-ARRAYS = (*OF_SERIES, *OF_FIGURES, "past", "past_levels", *STAND)
+ARRAYS = (*OF_SERIES, *OF_FIGURES, *STAND)
 """All arrays of :class:`Walked`."""
 
 
@@ -321,7 +337,7 @@ ARRAYS = (*OF_SERIES, *OF_FIGURES, "past", "past_levels", *STAND)
 class Walked:
     """How far series were walked through: ``figures``, by series, without gaps, and what was known after the last.
 
-    ``arrays`` are by series too, and named as those of a walk.
+    ``arrays`` are named as those of a walk.
     """
 
     figures: Floats
@@ -333,10 +349,14 @@ class Walked:
         figures = np.full((len(places), self.figures.shape[1]), np.nan)
         figures[known] = self.figures[places[known]]
         arrays: dict[str, NDArray[Any]] = {}
-        for name, array in self.arrays.items():
-            if name not in STAND:
-                arrays[name] = np.zeros((len(places), *array.shape[1:]), array.dtype)
-                arrays[name][known] = array[places[known]]
+        for name in OF_SERIES:
+            old = self.arrays[name]
+            arrays[name] = np.zeros((len(places), *old.shape[1:]), old.dtype)
+            arrays[name][known] = old[places[known]]
+        for name in OF_FIGURES:
+            old = self.arrays[name]
+            arrays[name] = np.zeros((len(old), len(places)), old.dtype)
+            arrays[name][:, known] = old[:, places[known]]
         row = np.full(len(self.figures), -1)
         row[places[known]] = known
         now = row[self.arrays["stand_row"]]
@@ -380,23 +400,23 @@ class _Walk:
 
     def resume(self, before: Walked, known: NDArray[np.bool_]) -> None:
         """Take over what was known *before* of the series that are *known*."""
-        rows, arrays = np.flatnonzero(known), before.arrays
+        rows = slice(None) if known.all() else np.flatnonzero(known)  # where that is all nothing is copied twice
+        arrays = before.arrays
         for name in OF_SERIES:
-            getattr(self, name)[rows] = arrays[name][rows]
-        width = min(self.figures.shape[1], before.figures.shape[1])
+            own, old = getattr(self, name), arrays[name]
+            shared = tuple(map(slice, map(min, zip(own.shape[1:], old.shape[1:], strict=True))))
+            own[(rows, *shared)] = old[(rows, *shared)]
         for name in OF_FIGURES:
-            getattr(self, name)[: width + 1, rows] = arrays[name][rows, : width + 1].T
-        self.past[:, rows] = arrays["past"][rows].T
-        self.past_levels[rows, :width] = arrays["past_levels"][rows, :width]
+            own, old = getattr(self, name), arrays[name]
+            length = min(len(own), len(old))
+            own[:length, rows] = old[:length, rows]
         for row, begin, kind in zip(*(arrays[name].tolist() for name in STAND), strict=True):
             if known[row]:
                 self.stand[row][begin] = kind
 
     def walked(self, figures: Floats) -> Walked:
         """Return how far it went through *figures*, as they were before they were scaled."""
-        arrays = {name: getattr(self, name) for name in OF_SERIES}
-        arrays |= {name: getattr(self, name).T for name in OF_FIGURES}
-        arrays |= {"past": self.past.T, "past_levels": self.past_levels}
+        arrays = {name: getattr(self, name) for name in (*OF_SERIES, *OF_FIGURES)}
         arrays |= dict(zip(STAND, _standing(self), strict=True))
         return Walked(figures, arrays)
 
@@ -687,15 +707,24 @@ def _describe(figures: Floats, counts: Integers, row: Integers, begin: Integers,
     """Return the stretches of series that *begin* so: level (a mean without the outer fifths) and spread of each."""
     last = np.append(row[1:] != row[:-1], np.ones(min(len(row), 1), np.bool_))
     end = np.where(last, counts[row], np.append(begin[1:], 0)[: len(row)])
-    ordered = np.sort(_gather(figures, row, begin, end), axis=1)
-    count, column = (end - begin)[:, None], np.arange(ordered.shape[1])
-    inner = (column >= count // 5) & (column < count - count // 5)
-    level = np.where(inner, ordered, 0.0).sum(axis=1) / np.maximum(inner.sum(axis=1), 1)
-    around = np.where(column < count, ordered - level[:, None], 0.0) ** 2
-    total = around.sum(axis=1)
-    share = around / np.where(total > 0.0, total, 1.0)[:, None]
-    tails = np.maximum((share**2).sum(axis=1) * count[:, 0], 3.0)
-    return _Stretches(row, begin, end, kind, level, np.sqrt(total / np.maximum(count[:, 0] - 1, 1)), tails)
+    level, scale, tails = np.zeros(len(row)), np.zeros(len(row)), np.zeros(len(row))
+    for part in _parts(len(row)):
+        ordered = np.sort(_gather(figures, row[part], begin[part], end[part]), axis=1)
+        count, column = (end - begin)[part, None], np.arange(ordered.shape[1])
+        inner = (column >= count // 5) & (column < count - count // 5)
+        level[part] = np.where(inner, ordered, 0.0).sum(axis=1) / np.maximum(inner.sum(axis=1), 1)
+        around = np.where(column < count, ordered - level[part, None], 0.0) ** 2
+        total = around.sum(axis=1)
+        share = around / np.where(total > 0.0, total, 1.0)[:, None]
+        scale[part] = np.sqrt(total / np.maximum(count[:, 0] - 1, 1))
+        tails[part] = np.maximum((share**2).sum(axis=1) * count[:, 0], 3.0)
+    return _Stretches(row, begin, end, kind, level, scale, tails)
+
+
+def _parts(number: int) -> Iterator[Integers]:
+    """Yield the rows up to *number*, as many at a time as fit into a cache."""
+    for first in range(0, number, CACHED):
+        yield np.arange(first, min(first + CACHED, number))
 
 
 def _standing(walk: _Walk) -> tuple[Integers, Integers, NDArray[np.str_]]:
@@ -753,6 +782,19 @@ class _Levels(NamedTuple):
     share: Floats
 
 
+def _no_levels(number: int) -> _Levels:
+    none = np.zeros(number)
+    return _Levels(np.zeros(number, np.bool_), np.zeros(number, np.intp), none, none.copy(), none.copy())
+
+
+class _Split(NamedTuple):
+    """Figures in two parts: the mean of each, and the figure that is the last of the lower part."""
+
+    last: Floats
+    lower: Floats
+    upper: Floats
+
+
 def _two_levels(figures: Floats, row: Integers, begin: Integers, end: Integers, newest: Integers) -> _Levels:
     """Tell whether the figures from *begin* to *end* flip between two levels, also in their *newest* part.
 
@@ -760,36 +802,54 @@ def _two_levels(figures: Floats, row: Integers, begin: Integers, end: Integers, 
     explains 0.64), leave ``TWO_LEAST`` in the smaller part, and the parts must alternate: not seldom, as where the
     level changed and changed back, but about as often as chance makes them.
     """
-    inside = _gather(figures, row, begin, end)
-    ordered = np.sort(inside, axis=1)
-    count = (end - begin).astype(np.float64)
+    levels = _no_levels(len(row))
+    for part in _parts(len(row)):
+        inside = _gather(figures, row[part], begin[part], end[part])
+        few, split = _split(inside, (end - begin)[part].astype(np.float64))
+        at = part[few]
+        for whole, each in zip(levels, _alternating(inside[few], begin[at], newest[at], split), strict=True):
+            whole[at] = each
+    return levels
+
+
+def _split(figures: Floats, count: Floats) -> tuple[Integers, _Split]:
+    """Return the rows whose *figures*, *count* of each and NaN for the rest, two parts explain, and the parts."""
+    ordered = np.sort(figures, axis=1)
     below = np.arange(1, ordered.shape[1])
-    filled = np.nan_to_num(ordered)
-    total = filled.sum(axis=1)
-    middle = total / np.maximum(count, 1.0)
-    lows = np.cumsum(filled, axis=1)[:, :-1]
-    above = np.maximum(count[:, None] - below, 0.0)
-    lower, upper = lows / below, (total[:, None] - lows) / np.maximum(above, 1.0)
-    between = np.where(above > 0.0, below * above * (upper - lower) ** 2, 0.0) / np.maximum(count, 1.0)[:, None]
-    every = np.arange(len(row))
+    sums = np.cumsum(np.nan_to_num(ordered), axis=1)
+    total = sums[:, -1]
+    above = count[:, None] - below
+    middle = (total / np.maximum(count, 1.0))[:, None]
+    # The squares between two parts, one of b figures with the sum s: (s - b mean)^2 n / (b (n - b))
+    apart = (sums[:, :-1] - below * middle) ** 2
+    between = np.where(above > 0.0, apart * count[:, None] / (below * np.maximum(above, 1.0)), 0.0)
     cut = np.argmax(between, axis=1)
-    around = (np.where(np.isnan(ordered), 0.0, ordered - middle[:, None]) ** 2).sum(axis=1)
-    up = inside > ordered[every, cut][:, None]
-    share = up.sum(axis=1) / np.maximum(count, 1.0)
+    around = (np.where(np.isnan(ordered), 0.0, ordered - middle) ** 2).sum(axis=1)
+    explained = between[np.arange(len(count)), cut] >= (TWO_EXPLAIN + 1.0 / count) * around
+    few = np.flatnonzero(explained & (around > 0.0))
+    cut, low = cut[few], sums[few, cut[few]]
+    upper = (total[few] - low) / np.maximum(count[few] - cut - 1.0, 1.0)
+    return few, _Split(ordered[few, cut], low / (cut + 1.0), upper)
+
+
+def _alternating(inside: Floats, begin: Integers, newest: Integers, split: _Split) -> _Levels:
+    """Tell whether figures that were *split* in two, and *begin* so, alternate between the parts, now as before."""
     known = ~np.isnan(inside)
+    count = known.sum(axis=1).astype(np.float64)
+    up = inside > split.last[:, None]
+    share = up.sum(axis=1) / count
     switches = ((up[:, 1:] != up[:, :-1]) & known[:, 1:]).sum(axis=1)
     least = np.maximum(TWO_LEAST * count, 3.0)
-    flips = (between[every, cut] >= (TWO_EXPLAIN + 1.0 / count) * around) & (around > 0.0)
-    flips &= (share * count >= least) & ((1.0 - share) * count >= least)
+    flips = (share * count >= least) & ((1.0 - share) * count >= least)
     flips &= switches >= np.maximum(5.0, 0.5 * 2.0 * share * (1.0 - share) * count)
     # A level that moved, or was left for good, is a change.
-    off = np.where(known, inside - np.where(up, upper[every, cut, None], lower[every, cut, None]), 0.0)
+    off = np.where(known, inside - np.where(up, split.upper[:, None], split.lower[:, None]), 0.0)
     gone = np.cumsum(off, axis=1)[:, 2:-3]
     older = np.arange(3, inside.shape[1] - 2)
     newer = np.maximum(count[:, None] - older, 3.0)
     moved = np.abs(gone / older - (off.sum(axis=1)[:, None] - gone) / newer)
     moved = np.where(count[:, None] - older >= 3.0, moved, 0.0).max(axis=1)
-    flips &= moved < TWO_APART * (upper[every, cut] - lower[every, cut])
+    flips &= moved < TWO_APART * (split.upper - split.lower)
     place = begin[:, None] + np.arange(inside.shape[1])
     part = known & (place >= newest[:, None]) & (newest >= 0)[:, None]
     length, highs = part.sum(axis=1), (part & up).sum(axis=1)
@@ -801,7 +861,7 @@ def _two_levels(figures: Floats, row: Integers, begin: Integers, end: Integers, 
     stays = np.argmax((up != up[:, :1]) & known, axis=1)
     same = np.where(up[:, 0], share, 1.0 - share)
     begin = begin + np.where(same ** np.maximum(stays, 1) < TWO_CHANCE, stays, 0)
-    return _Levels(flips, begin, lower[every, cut], upper[every, cut], share)
+    return _Levels(flips, begin, split.lower, split.upper, share)
 
 
 def _flipping(
@@ -813,8 +873,7 @@ def _flipping(
     """
     series = len(counts)
     stands, flip = np.ones(len(row), np.bool_), np.zeros(len(row), np.bool_)
-    none = np.zeros(series, np.intp)
-    now = _Levels(np.zeros(series, np.bool_), none, np.zeros(series), np.zeros(series), np.zeros(series))
+    now = _no_levels(series)
     head = np.searchsorted(row, np.arange(series))
     tail = np.searchsorted(row, np.arange(series), side="right") - 1
     ends = np.append(begin[1:], 0)
@@ -933,6 +992,10 @@ def _intervals(stretches: _Stretches, relative: Floats) -> Floats:
     """
     sizes = np.full((3, len(stretches.row)), np.nan)
     new = np.flatnonzero(stretches.kind != "")
+    if not new.size:
+        return sizes
+    from scipy.special import stdtrit  # noqa: PLC0415 - takes as long as all else, and is seldom needed
+
     old = new - 1
     count = (stretches.end - stretches.begin).astype(np.float64)
     free = np.maximum(count[new] + count[old] - 2.0, 1.0)
@@ -981,7 +1044,10 @@ def analyse_on(values: Floats, before: Walked | None) -> tuple[list[Analysis], W
 def _joined(parts: Sequence[Walked]) -> Walked:
     """Return *parts* as one, their series one after another."""
     firsts = np.cumsum([0, *(len(each.figures) for each in parts)])
-    arrays = {name: np.concatenate([each.arrays[name] for each in parts]) for name in parts[0].arrays}
+    arrays = {
+        name: np.concatenate([each.arrays[name] for each in parts], axis=1 if name in OF_FIGURES else 0)
+        for name in ARRAYS
+    }
     arrays["stand_row"] = np.concatenate(
         [each.arrays["stand_row"] + first for each, first in zip(parts, firsts, strict=False)]
     )

@@ -59,7 +59,8 @@ def test_series_are_known_again_in_another_order_and_new_ones_are_not() -> None:
     _, walked = analyse_on(known[:80, :80], None)
     order = np.random.default_rng(1).permutation(len(known))
     found, _ = analyse_on(known[order], walked.of(np.where(order < 80, order, -1)))
-    assert told(found) == told([analyse(known)[each] for each in order])
+    whole = analyse(known)
+    assert told(found) == told([whole[each] for each in order])
 
 
 def test_a_figure_that_is_another_than_it_was_is_analysed_anew() -> None:
