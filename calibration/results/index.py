@@ -370,7 +370,8 @@ def _history(db: duckdb.DuckDBPyConnection, home: Path, scope: _Scope) -> Histor
         f"""CREATE TEMP TABLE nights AS
         SELECT testbed, sut, night, directory, status, facts, reasons,
                dense_rank() OVER (ORDER BY night) - 1 AS place
-        FROM (FROM read_parquet(?) WHERE {condition} AND status <> 'imported' AND night <= ?
+        FROM (SELECT * REPLACE (hash(facts) AS facts) FROM read_parquet(?)
+              WHERE {condition} AND status <> 'imported' AND night <= ?
               QUALIFY row_number() OVER (PARTITION BY testbed, sut, night
                   ORDER BY status = 'complete' DESC, started_at DESC, directory DESC) = 1)""",
         [runs, *values, scope.until or date.max],
@@ -412,20 +413,20 @@ def _history(db: duckdb.DuckDBPyConnection, home: Path, scope: _Scope) -> Histor
         values=array("value"),
         low=array("low"),
         high=array("high"),
-        runs=_runs(db),
+        runs=_runs(db, runs),
         recorded={(testbed, sut, metric): Recorded(*rest) for testbed, sut, metric, *rest in recorded},
     )
 
 
-def _runs(db: duckdb.DuckDBPyConnection) -> dict[Sut, dict[date, NightRun]]:
+def _runs(db: duckdb.DuckDBPyConnection, files: Sequence[str]) -> dict[Sut, dict[date, NightRun]]:
     runs: dict[Sut, dict[date, NightRun]] = {}
-    known: dict[str, dict[str, str]] = {}
+    # They seldom change from night to night, and are long: nights carry their hash.
+    every = db.execute("SELECT hash(facts), any_value(facts) FROM read_parquet(?) GROUP BY hash(facts)", [files])
+    known: dict[int, dict[str, str]] = {key: json.loads(facts) for key, facts in every.fetchall()}
     rows = db.execute(
         "SELECT testbed, sut, night, directory, status, facts, reasons FROM nights ORDER BY testbed, sut, night"
     ).fetchall()
     for testbed, sut, night, directory, status, facts, reasons in rows:
-        if facts not in known:  # they seldom change from night to night
-            known[facts] = json.loads(facts)
         runs.setdefault((testbed, sut), {})[night] = NightRun(
             testbed=testbed,
             sut=sut,
