@@ -5,14 +5,15 @@ All series are walked through night by night, at the same time: what is known on
 those before it, so that ``analyse(values[:, :n + 1])`` is what was known on night ``n``.
 
 Nothing is assumed of the noise but that it is independent from night to night. Its density is estimated for each series
-from the figures before (a kernel estimate, a normal and a Student t density, each as far as it explains the figures, in
-a table of bins), with a floor for what was never seen. The newest three to eight figures are a change of the level
-where some shift of that density makes them more likely than no shift does, by a factor that noise seldom reaches: a
-generalised likelihood ratio (Lorden, *Procedures for reacting to a change in distribution*, 1971; Lai, *Sequential
-changepoint detection in quality control and dynamical systems*, 1995). A figure that flips between two levels has both
-of them in its density, so that a visit to either is no change, and a single outlier is what the floor allows for. Small
-changes show in the sums of up to sixty *scores* (what a normal variable of the same rank would be), changes of the
-spread in the sums of their squares. docs/method/drift.rst says what this finds, and bench/drift.py measures it.
+from the figures before (a kernel estimate, a normal, a Student t and a log-normal density, each as far as it explains
+the figures, in a table of bins), with a floor for what was never seen. The newest three to eight figures are a change
+of the level where some shift of that density makes them more likely than no shift does, by a factor that noise seldom
+reaches: a generalised likelihood ratio (Lorden, *Procedures for reacting to a change in distribution*, 1971; Lai,
+*Sequential changepoint detection in quality control and dynamical systems*, 1995). A figure that flips between two
+levels has both of them in its density, so that a visit to either is no change, and a single outlier is what the floor
+allows for. Small changes show in the sums of up to sixty *scores* (what a normal variable of the same rank would be),
+changes of the spread in the sums of their squares. docs/method/drift.rst says what this finds, and bench/drift.py
+measures it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -47,14 +48,14 @@ SCREEN = 3.1
 SELDOM = 8
 """A tail is looked at whenever an eighth of it is new: every night up to fifteen figures, every seventh at sixty."""
 
-LIKELIHOOD_THREE = 5.6
+LIKELIHOOD_THREE = 5.5
 """Logarithm of the likelihood ratio at which three figures are a change. This and the bounds below were chosen with
 ``bench/drift.py``, so that fewer than one new change per 1000 nights is noise."""
 
 LIKELIHOOD_MORE = 9.0
 """The same for four to eight figures: what three did not show is asked for more, as it is asked in addition."""
 
-HEAVY = 3.5
+HEAVY = 3.0
 """What is asked for in addition, times the excess of the noise's tail over a normal's: where outliers are common the
 density between them is known less well."""
 
@@ -78,6 +79,12 @@ ANEW = 10
 
 HISTORY = 240
 """Figures back from a night that the noise is estimated from at most."""
+
+PRIOR = (0.0, 1.5, 1.0, 0.0)
+"""Logarithms of the weights that densities have before they explain figures: kernel, normal, Student t, log-normal."""
+
+TENTH = 1.2816
+"""Standard deviations from the middle of a normal variable to its outer tenths."""
 
 BINS = 128
 MIDDLE = BINS // 2
@@ -214,9 +221,9 @@ def _estimate(residuals: Floats, count: Integers) -> _Noise:
     """Estimate the noise from *residuals*, shape (series, figures), *count* of each row and NaN for the rest."""
     ordered = np.sort(residuals.astype(np.float32), axis=1)
     every = np.arange(len(ordered))
-    low, quarter, median, three, high = (
+    low, tenth, quarter, median, three, nine, high = (
         ordered[every, np.rint(share * (count - 1)).astype(np.intp)].astype(np.float64)
-        for share in (0.03, 0.25, 0.5, 0.75, 0.97)
+        for share in (0.03, 0.1, 0.25, 0.5, 0.75, 0.9, 0.97)
     )
     whole, half = (high - low) / 3.76, (three - quarter) / 1.349
     scale = np.where((half > 0.0) & (half < whole), half, whole)
@@ -241,18 +248,18 @@ def _estimate(residuals: Floats, count: Integers) -> _Noise:
     number, floor = _narrow(count), _narrow(2.0 / (count + 10.0))
     # How well each density explains the figures, the kernel's without the figure that is explained
     others = np.maximum(kernel - KERNEL[margin] / sum(KERNEL), 0.0) / (number - 1.0)
-    densities = [kernel / kernel.sum(axis=1, keepdims=True)]
-    explained = [(counted * np.log((1.0 - floor) * others + floor / BINS)).sum(axis=1)]
     mean, deviation = _moments(counted, shrunk)
-    for free, level, scale in (
-        (count - 1.0, mean, deviation),
-        (np.full(len(count), 3.0), median / width + MIDDLE, (three - quarter) / 1.5298 / width),
-    ):
-        far = (np.arange(BINS) - _narrow(level)) / _narrow(np.maximum(scale, 0.5) * np.sqrt(1.0 + 1.0 / count))
-        student = np.exp(-_narrow((free + 1.0) / 2.0) * np.log1p(far**2 / _narrow(free)))
-        student /= student.sum(axis=1, keepdims=True)
-        densities.append(student)
-        explained.append((counted * np.log((1.0 - floor) * student + floor / BINS)).sum(axis=1) + 1.0)
+    densities = [
+        kernel,
+        _student(count - 1.0, mean, deviation, count),
+        _student(np.full(len(count), 3.0), median / width + MIDDLE, (three - quarter) / 1.5298 / width, count),
+        _log_normal(median / width + MIDDLE, (median - tenth) / width, (nine - median) / width),
+    ]
+    densities = [each / np.maximum(each.sum(axis=1, keepdims=True), 1e-30) for each in densities]  # may be 0 everywhere
+    explained = [
+        (counted * np.log((1.0 - floor) * each + floor / BINS)).sum(axis=1) + prior
+        for each, prior in zip((others, *densities[1:]), PRIOR, strict=True)
+    ]
     trust = np.exp(np.array(explained) - np.max(explained, axis=0))
     trust /= trust.sum(axis=0)
     density = sum(_narrow(each) * one for each, one in zip(trust, densities, strict=True))
@@ -262,6 +269,25 @@ def _estimate(residuals: Floats, count: Integers) -> _Noise:
     reach = np.array([median - low, high - median]) / np.maximum(three - quarter, LEAST) / 1.395
     normal = np.array([(mean - MIDDLE) * width, np.maximum(deviation, 0.5) * width, trust[1]])
     return _Noise(width, np.log(density), scores, np.clip(reach - 1.0, 0.0, HEAVIEST), normal)
+
+
+def _student(free: NDArray[np.floating], level: Floats, scale: Floats, count: Integers) -> NDArray[np.float32]:
+    """Return Student's t density in bins, up to a factor: of a next figure, where *level* is known from *count*."""
+    far = (np.arange(BINS) - _narrow(level)) / _narrow(np.maximum(scale, 0.5) * np.sqrt(1.0 + 1.0 / count))
+    return np.asarray(np.exp(-_narrow((free + 1.0) / 2.0) * np.log1p(far**2 / _narrow(free))))
+
+
+def _log_normal(median: Floats, below: Floats, above: Floats) -> NDArray[np.float32]:
+    """Return a log-normal density in bins, up to a factor: moved, and mirrored where its long tail is the lower one.
+
+    It has the *median*, and its outer tenths are so far *below* and *above* that.
+    """
+    long, short = (_narrow(np.maximum(each, 0.25)) for each in (np.maximum(above, below), np.minimum(above, below)))
+    sigma = np.clip(np.log(long / short) / TENTH, 0.05, 1.5)
+    side = _narrow(np.where(above >= below, 1.0, -1.0))
+    far = 1.0 + side * (np.arange(BINS, dtype=np.float32) - _narrow(median)) * np.expm1(TENTH * sigma) / long
+    inside = np.maximum(far, 1e-6)
+    return np.where(far > 1e-6, np.exp(-((np.log(inside) / sigma) ** 2) / 2.0) / inside, np.float32(0.0))
 
 
 def _moments(counted: NDArray[np.float32], shrunk: Floats) -> tuple[Floats, Floats]:
@@ -940,7 +966,8 @@ def _analyse(values: Floats, longest: int, before: Walked | None) -> tuple[list[
     kind = np.append(kind, np.full(len(late), ""))[order]
     begin = _dated(figures, _describe(figures, counts, row, begin, kind))
     stretches = _named(_describe(figures, counts, row, begin, kind))
-    stretches = stretches._replace(level=stretches.level + centre[stretches.row])
+    level = stretches.level + centre[stretches.row]
+    stretches = stretches._replace(level=np.where(np.abs(level) < LEAST, 0.0, level))  # what is left of 0 by rounding
     levels = levels._replace(lower=levels.lower + centre, upper=levels.upper + centre)
     return _told(stretches, levels, unit, columns, counts), walk.walked(taken)
 
