@@ -4,7 +4,6 @@
 ``python bench/nights_page.py`` renews the page from bench/nights.json. A test holds page and document together.
 """
 
-import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # started as a file, Python looks beside it only
 
 from bench.nights import ROWS, TARGETS
-from bench.page import between, figure, table
+from bench.page import between, figure, renew, table
 
 DOCUMENT = Path(__file__).parent / "nights.json"
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "development" / "nights.rst"
@@ -116,8 +115,7 @@ def renewed(page: str, document: Mapping[str, Any]) -> str:
 
 def main() -> None:
     """Renew the page from the document."""
-    document = json.loads(DOCUMENT.read_text(encoding="utf-8"))
-    PAGE.write_text(renewed(PAGE.read_text(encoding="utf-8"), document), encoding="utf-8")
+    renew(PAGE, DOCUMENT, renewed)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ figure of the page is always one that was measured. Figures of Intel MLC stay ou
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -142,6 +142,11 @@ def between(page: str, tables: str, begin: str) -> str:
     return f"{before}{begin}\n\n{tables}\n{END}{after}"
 
 
+def renew(page: Path, document: Path, renewed: Callable[[str, Mapping[str, Any]], str]) -> None:
+    """Write *page* as *renewed* makes it of its text and the *document*, a file of JSON."""
+    page.write_text(renewed(page.read_text(encoding="utf-8"), json.loads(document.read_bytes())), encoding="utf-8")
+
+
 def renewed(page: str, document: Mapping[str, Any]) -> str:
     """Return *page* with the tables of *document*. Raises ``ValueError`` where the page lost its marks."""
     return between(page, tables_of(document), BEGIN)
@@ -149,8 +154,7 @@ def renewed(page: str, document: Mapping[str, Any]) -> str:
 
 def main() -> None:
     """Renew the page from the document."""
-    document = json.loads(DOCUMENT.read_text(encoding="utf-8"))
-    PAGE.write_text(renewed(PAGE.read_text(encoding="utf-8"), document), encoding="utf-8")
+    renew(PAGE, DOCUMENT, renewed)
 
 
 if __name__ == "__main__":
