@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibration.judge.causes import CLOCK, differences_from, fact_of, likely
-from calibration.judge.drift import Analysis
+from calibration.judge.drift import TRIMMED, Analysis
 from calibration.judge.tolerances import tolerance_of
 from calibration.judge.verdicts import ContextChange, NightVerdict, Outcome
 from calibration.results.history import History, NightRun, Sut
@@ -56,9 +56,6 @@ interval that rests on nine placements."""
 
 LEAST_SPREAD: Final = 1e-6
 """Figures that are the same to the last digit every night are still not known better than their digits."""
-
-LEVEL_VARIANCE: Final = math.pi / 2
-"""Variance of the median of many nights, in units of the variance of their mean."""
 
 
 class Levels(NamedTuple):
@@ -142,19 +139,24 @@ def _levels(history: History, analyses: Sequence[Analysis]) -> Levels:
     finite = np.isfinite(history.values[:, recent:])
     last = finite.shape[1] - 1 - np.argmax(finite[:, ::-1], axis=1) + recent
     rows = np.arange(len(history.series))
-    level, spread, count = (
-        np.array([getattr(each, name) for each in analyses], dtype=np.float64) for name in ("level", "spread", "count")
-    )
-    bad = np.array([each.flips is not None for each in analyses], dtype=bool) | ~finite.any(axis=1) | ~(level > 0)
     with np.errstate(all="ignore"):
         width = np.log(history.high[rows, last] / history.low[rows, last])
         interval = (width / 2 / _quantile(np.array(CONFIDENCE), np.array(np.inf))) ** 2
-        return Levels(
-            np.where(bad, np.nan, np.log(level)),
-            np.log1p(spread**2),
-            count,
-            np.where(np.isfinite(interval), interval, np.nan),
-        )
+    levels = levels_of(analyses, np.where(np.isfinite(interval), interval, np.nan))
+    return levels._replace(level=np.where(finite.any(axis=1), levels.level, np.nan))
+
+
+def levels_of(analyses: Sequence[Analysis], interval: Floats) -> Levels:
+    """Return the levels that *analyses* know, as arrays of one dimension: none where figures flip, or are not above 0.
+
+    *interval* is that of ``Levels``.
+    """
+    level, spread, count = (
+        np.array([getattr(each, name) for each in analyses], dtype=np.float64) for name in ("level", "spread", "count")
+    )
+    bad = np.array([each.flips is not None for each in analyses], dtype=bool) | ~(level > 0)
+    with np.errstate(all="ignore"):  # NaN is what is not known
+        return Levels(np.where(bad, np.nan, np.log(level)), np.log1p(spread**2), count, interval)
 
 
 def _kind(
@@ -177,7 +179,7 @@ def compare_levels(levels: Levels, tolerance: Floats) -> Compared:
     nights = np.where(np.isfinite(level), levels.nights, np.nan)
     low, high = leave_one_out(level)
     with np.errstate(all="ignore"):  # NaN is what is not known
-        variance = np.maximum(night, LEAST_SPREAD**2) * LEVEL_VARIANCE / levels.nights
+        variance = np.maximum(night, LEAST_SPREAD**2) * TRIMMED / levels.nights
         reference = np.where(np.abs(level - low) <= np.abs(level - high), low, high)
         difference = level - reference
         others = np.isfinite(level).sum(axis=0) - 1

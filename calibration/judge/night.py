@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from calibration.errors import InputError
 from calibration.judge.causes import context_changes, likely
-from calibration.judge.drift import Analysis, Change
+from calibration.judge.drift import FEWEST, Analysis, Change
 from calibration.judge.homogeneity import judge_homogeneity
 from calibration.judge.memory import analyse_history
 from calibration.judge.references import AcceptedLevel, Bounds, Reference, References, facts_of, read_references
@@ -33,9 +33,6 @@ from calibration.results.index import read_history
 EXPECTED_NIGHTS: Final = 30
 """What had a figure in as many of the store's nights before is missed tonight: a month, so that a server that was
 taken out of the lab is reported for a month and no longer."""
-
-LEAST_NIGHTS: Final = 10
-"""Nights with a figure that it takes to tell a change from what is usual."""
 
 RUN: Final = "run"
 """Stands for the metric where it is the whole run that is missing."""
@@ -183,7 +180,7 @@ class _Night:
                 analysis = self.analyses[row.index]
                 level = accepted.levels.get(row.series.metric)
                 since = -1 if level is None else _column(column, level.night)
-                if counts[row.index] < LEAST_NIGHTS:
+                if counts[row.index] < FEWEST:
                     yield from self._too_few(row, analysis, counts[row.index])
                 else:
                     yield self._changed(row, analysis, "drift", level, since)
@@ -371,7 +368,7 @@ class _Night:
 
     def _too_few(self, row: _Row, analysis: Analysis, count: int) -> Iterator[NightVerdict]:
         nights = f"{count} night{'' if count == 1 else 's'} with a figure"
-        reason = f"expected at least {LEAST_NIGHTS} nights with a figure to tell, found {nights}"
+        reason = f"expected at least {FEWEST} nights with a figure to tell, found {nights}"
         unit = row.series.unit
         yield self._verdict(row, "drift", "no_reference", reason, value=_finite(analysis.level), unit=unit)
         yield self._verdict(row, "spread", "no_reference", reason, value=_finite(analysis.spread), unit="fraction")
