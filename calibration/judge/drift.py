@@ -74,13 +74,19 @@ YOUNG = 30
 WINDOW = 96
 """Figures back from the night on which a change is found, among which it is dated."""
 
+BEFORE = 3
+"""A change began among the figures that show it, or among a third as many before them."""
+
+NEVER = 1 << 30
+"""Number of figures that stands for no change."""
+
 ANEW = 10
 """Figures by which a change is dated anew at most, when there are more on both sides."""
 
 HISTORY = 240
 """Figures back from a night that the noise is estimated from at most."""
 
-PRIOR = (0.0, 1.5, 1.0, 0.0)
+PRIOR = (0.0, 3.0, 2.5, 1.0)
 """Logarithms of the weights that densities have before they explain figures: kernel, normal, Student t, log-normal."""
 
 TENTH = 1.2816
@@ -600,7 +606,7 @@ class _Walk:
         used = (column >= self.noise_start[rows, None]) & (column < end[:, None])
         count = used.sum(axis=1)
         noise = _estimate(np.where(used, residuals, np.nan), count)
-        found = {"level": np.zeros(len(rows), np.bool_), "spread": np.zeros(len(rows), np.bool_)}
+        shown = {kind: np.full(len(rows), NEVER) for kind in ("level", "spread")}  # by how many of the newest figures
         for tail, kind, which in screened:
             at = np.searchsorted(rows, which)
             at = at[count[at] >= FEWEST - 2]
@@ -614,12 +620,13 @@ class _Walk:
                 ratio += normal * (bounded.sum(axis=0) ** 2 / (2.0 * tail) - ratio)
                 needed = LIKELIHOOD_THREE if tail == min(SHORT_TAILS) else LIKELIHOOD_MORE
                 needed = needed + HEAVY * (1.0 - normal) * noise.heavy[upwards.astype(np.intp), at]
-                found[kind][at] |= ratio > needed * unsure * (1.0 + FEW / count[at])
+                changed = ratio > needed * unsure * (1.0 + FEW / count[at])
+                shown[kind][at[changed]] = np.minimum(shown[kind][at[changed]], tail)
                 continue
             scores = noise.scores[at, _bins(newest / noise.width[at])].astype(np.float64)
             total = scores.sum(axis=0)
             if kind == "level":
-                found[kind][at] |= np.abs(total) > LONG * np.sqrt(tail * unsure) * (1.0 + FEW / count[at])
+                changed = np.abs(total) > LONG * np.sqrt(tail * unsure) * (1.0 + FEW / count[at])
             else:
                 around = (scores**2).sum(axis=0) - total**2 / tail
                 # A level that changed among them is no larger spread.
@@ -631,20 +638,24 @@ class _Walk:
                 within = residuals[at] >= newest.min(axis=0)[:, None] - LEAST
                 within &= residuals[at] <= newest.max(axis=0)[:, None] + LEAST
                 seldom = ((within & used[at]).sum(axis=1) + 1.0) / (count[at] + 2.0) < ONE_IN_10000 ** (1.0 / tail)
-                found[kind][at] |= (without > _chi(tail, off)) | ((around < _chi(tail, -off)) & seldom)
-        changed = found["spread"]
+                changed = (without > _chi(tail, off)) | ((around < _chi(tail, -off)) & seldom)
+            shown[kind][at[changed]] = np.minimum(shown[kind][at[changed]], tail)
+        changed = shown["spread"] < NEVER
         if changed.any():
             self._begin_spread(rows[changed], night)
-        changed = found["level"] & ~found["spread"]
+        changed = (shown["level"] < NEVER) & ~changed
         if changed.any():
-            self._begin(rows[changed], night, noise.width[changed], noise.scores[changed])
+            self._begin(rows[changed], night, shown["level"][changed], noise.width[changed], noise.scores[changed])
 
     def _stand(self, rows: Integers, at: Integers, kind: str) -> None:
         for row, figure in zip(rows.tolist(), at.tolist(), strict=True):
             self.stand[row][figure] = kind
 
-    def _date(self, rows: Integers, night: int) -> Integers:
-        """Return from where on the figures are most unlike their stretch: at least two of them, and three before."""
+    def _date(self, rows: Integers, night: int, tails: Integers) -> Integers:
+        """Return from where on the figures are most unlike their stretch: at least two of them, and three before.
+
+        *tails* is how many of the newest figures showed it: what began long before them would have shown before.
+        """
         first = max(0, night + 1 - WINDOW)
         at = np.arange(first, night)[:, None]
         start = self.start[rows]
@@ -652,11 +663,12 @@ class _Walk:
         newer = (self.sums[night + 1, rows] - self.sums[first:night, rows]) / new
         older = (self.sums[first:night, rows] - self.sums[start, rows]) / old
         off = np.abs(newer - older) * np.sqrt(new * old / (new + old))
-        return np.asarray(first + np.argmax(np.where(at >= start + 3, off, -1.0), axis=0), dtype=np.intp)
+        allowed = at >= np.maximum(start + 3, night + 1 - tails - tails // BEFORE)
+        return np.asarray(first + np.argmax(np.where(allowed, off, -1.0), axis=0), dtype=np.intp)
 
-    def _begin(self, rows: Integers, night: int, width: Floats, scores: NDArray[np.float32]) -> None:
-        """Begin a new stretch in *rows*; *width* and *scores* are those of the noise before."""
-        at = self._date(rows, night)
+    def _begin(self, rows: Integers, night: int, tails: Integers, width: Floats, scores: NDArray[np.float32]) -> None:
+        """Begin a new stretch in *rows*, which *tails* show; *width* and *scores* are those of the noise before."""
+        at = self._date(rows, night, tails)
         self._stand(rows, at, "level")
         column = np.arange(night + 1)
         level = self.means[at, rows]
@@ -679,6 +691,9 @@ class _Walk:
         """Begin a new stretch with a noise of its own in *rows*: what looked like a young change of the level is it."""
         young = rows[self.young[rows]]
         self._take_back(young, night)
+        rows = rows[self.start[rows] + 5 < night - 3]  # of a stretch that is too new for both sides later nights tell
+        if not rows.size:
+            return
         first = max(0, night + 1 - WINDOW)
         at = np.arange(first, night - 3)[:, None]
         parts = []
@@ -771,8 +786,11 @@ def _dated(figures: Floats, stretches: _Stretches) -> Integers:
         return begin
     old = new - 1
     pooled = np.sqrt((stretches.scale[new] ** 2 + stretches.scale[old] ** 2) / 2.0)
-    first = np.maximum((stretches.begin[old] + begin[new]) // 2 + 1, begin[new] - ANEW)
-    last = np.minimum((begin[new] + stretches.end[new]) // 2, begin[new] + ANEW)
+    anew = np.minimum(
+        stretches.end[new] - begin[new], ANEW
+    )  # few figures of the new stretch tell little of the old one
+    first = np.maximum((stretches.begin[old] + begin[new]) // 2 + 1, begin[new] - anew)
+    last = np.minimum((begin[new] + stretches.end[new]) // 2, begin[new] + anew)
     around = _gather(figures, stretches.row[new], first, np.maximum(last, first + 1))
     sides = []
     for side in (old, new):

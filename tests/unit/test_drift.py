@@ -203,6 +203,14 @@ def test_a_series_is_judged_as_if_it_were_alone() -> None:
         assert together.level == pytest.approx(each.level)
 
 
+def test_a_spread_of_a_stretch_that_just_began_waits_for_more_figures() -> None:
+    figures = np.full((1, 45), 0.25)
+    figures[0, :2] = 0.0
+    figures[0, [10, 37, 38, 39]] = 1.0
+    (found,) = analyse(figures)
+    assert all(change.night > 0 for change in found.changes)
+
+
 @given(
     arrays(
         np.float64,
