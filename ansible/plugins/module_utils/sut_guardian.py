@@ -1327,7 +1327,8 @@ def keep_off_measured_cpus(machine):
 
 
 def end_lease(*_):
-    """Take a request to end, as at a shutdown, for the end of the lease."""
+    """Take a request to end, as at a shutdown, for the end of the lease: the first one."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise LeaseOver
 
 
@@ -1402,7 +1403,6 @@ def guard(place, directory, *, lock, ready, until, root):
     """Guard the reservation at *place*, which another process will give its final name."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, end_lease)
     machine = Machine(root)
     try:
         with open("/proc/self/oom_score_adj", "w") as stream:
@@ -1413,14 +1413,16 @@ def guard(place, directory, *, lock, ready, until, root):
     here = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     # Open for writing too: then a writer that leaves is not the end of the file.
     fifo = os.open(LEASE, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=here)
-    os.write(ready, b"r")
-    os.close(ready)
     try:
+        # Until here nothing is to be put back; from here on a request to end always finds its way to that.
+        signal.signal(signal.SIGTERM, end_lease)
+        os.write(ready, b"r")
+        os.close(ready)
         if await_end(machine, fifo, until):
             return 0
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
     except LeaseOver:
         pass
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     # The name that the reservation has now: the process that made it has renamed it, or was killed before it could.
     final = os.readlink("/proc/self/fd/%d" % here)
     with contextlib.suppress(FileNotFoundError):
