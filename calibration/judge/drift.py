@@ -786,9 +786,8 @@ def _dated(figures: Floats, stretches: _Stretches) -> Integers:
         return begin
     old = new - 1
     pooled = np.sqrt((stretches.scale[new] ** 2 + stretches.scale[old] ** 2) / 2.0)
-    anew = np.minimum(
-        stretches.end[new] - begin[new], ANEW
-    )  # few figures of the new stretch tell little of the old one
+    # Few figures of the new stretch tell little of where the old one ended.
+    anew = np.minimum(stretches.end[new] - begin[new], ANEW)
     first = np.maximum((stretches.begin[old] + begin[new]) // 2 + 1, begin[new] - anew)
     last = np.minimum((begin[new] + stretches.end[new]) // 2, begin[new] + anew)
     around = _gather(figures, stretches.row[new], first, np.maximum(last, first + 1))
