@@ -6,6 +6,7 @@ version of the analysis, is made again.
 """
 
 import hashlib
+import inspect
 import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -17,7 +18,7 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.judge import drift
+from calibration.judge import drift, noise
 from calibration.judge.drift import Analysis, Walked, analyse_on
 from calibration.results.history import History
 from calibration.results.index import index_of, unusable
@@ -61,7 +62,8 @@ def analyse_history(results: Path, history: History) -> list[Analysis]:
 @cache
 def _version() -> str:
     """Return what tells the analysis that wrote a file from all others."""
-    return hashlib.sha256(Path(drift.__file__).read_bytes() + np.__version__.encode()).hexdigest()
+    sources = b"".join(inspect.getsource(module).encode() for module in (drift, noise))
+    return hashlib.sha256(sources + np.__version__.encode()).hexdigest()
 
 
 def _read(path: Path) -> dict[str, NDArray[Any]] | None:

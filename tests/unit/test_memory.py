@@ -11,8 +11,9 @@ import pytest
 
 from calibration.errors import EnvironmentLacksError
 from calibration.judge import drift, memory
-from calibration.judge.drift import Analysis, Floats, analyse, analyse_on
+from calibration.judge.drift import Analysis, analyse, analyse_on
 from calibration.judge.memory import FILE, analyse_history
+from calibration.judge.noise import Floats
 from calibration.results import index
 from calibration.results.history import History, Series
 from tests.unit.histories import history
