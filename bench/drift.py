@@ -20,10 +20,10 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from importlib.metadata import version
-from itertools import count
+from itertools import accumulate, count
 from pathlib import Path
 from typing import Any
 
@@ -145,60 +145,62 @@ def _changes(analyses: Sequence[Analysis]) -> list[list[int]]:
     return [[change.night for change in each.changes] for each in analyses]
 
 
+def _row_by_row(fewest: int, find: Callable[[Floats], Iterable[int]]) -> Method:
+    """Return the method that asks *find* for the places of changes in each row's figures, of which there are *fewest*.
+
+    Nights without a figure are left out.
+    """
+
+    def nights(row: Floats) -> list[int]:
+        known = np.flatnonzero(np.isfinite(row))
+        return [int(known[at]) for at in find(row[known])] if known.size >= fewest else []
+
+    return lambda figures: [nights(row) for row in figures]
+
+
 def _jumpavg(module: Any) -> Method:
     """Return jumpavg as CSIT's dashboard calls it, but for missing figures: those are left out, not taken for 0."""
 
-    def nights(figures: Floats) -> list[int]:
-        known = np.flatnonzero(np.isfinite(figures))
-        if not known.size:
-            return []
-        sizes = [len(group.run_list) for group in module.classify(figures[known].tolist()).group_list]
-        return [int(known[at]) for at in np.cumsum(sizes)[:-1]]
+    def find(figures: Floats) -> Iterable[int]:
+        sizes = [len(group.run_list) for group in module.classify(figures.tolist()).group_list]
+        return list(accumulate(sizes))[:-1]
 
-    return lambda figures: [nights(row) for row in figures]
+    return _row_by_row(1, find)
 
 
 def _otava(module: Any) -> Method:
     """Return E-divisive as Apache Otava calls it by default: windows of 50, probability below 0.001."""
 
-    def nights(figures: Floats) -> list[int]:
-        known = np.flatnonzero(np.isfinite(figures))
-        if known.size < 3:
-            return []
-        points, _weak = module.compute_change_points(figures[known].tolist(), window_len=50, max_pvalue=0.001)
-        return [int(known[point.index]) for point in points]
+    def find(figures: Floats) -> Iterable[int]:
+        points, _weak = module.compute_change_points(figures.tolist(), window_len=50, max_pvalue=0.001)
+        return [point.index for point in points]
 
-    return lambda figures: [nights(row) for row in figures]
+    return _row_by_row(3, find)
 
 
 def _pelt(module: Any) -> Method:
     """Return PELT of ruptures: least squares, at least three figures, penalty 3 log n of a robust variance."""
 
-    def nights(figures: Floats) -> list[int]:
-        known = np.flatnonzero(np.isfinite(figures))
-        if known.size < 6:
-            return []
-        inside = figures[known]
-        scale = 1.4826 * np.median(np.abs(np.diff(inside) - np.median(np.diff(inside)))) / np.sqrt(2.0) or 1.0
-        found = module.Pelt(model="l2", min_size=3, jump=1).fit(inside / scale)
-        return [int(known[at]) for at in found.predict(pen=3.0 * np.log(known.size))[:-1]]
+    def find(figures: Floats) -> Iterable[int]:
+        scale = 1.4826 * np.median(np.abs(np.diff(figures) - np.median(np.diff(figures)))) / np.sqrt(2.0) or 1.0
+        found = module.Pelt(model="l2", min_size=3, jump=1).fit(figures / scale)
+        return list(found.predict(pen=3.0 * np.log(figures.size))[:-1])
 
-    return lambda figures: [nights(row) for row in figures]
+    return _row_by_row(6, find)
 
 
-def newest_three(figures: Floats) -> list[list[int]]:
-    """Return Student's test of the newest three figures against all before, two-sided at 0.0008: no memory at all."""
-    nights = []
-    for row in figures:
-        known = np.flatnonzero(np.isfinite(row))
-        new, old = row[known[-3:]], row[known[:-3]]
-        named: list[int] = []
-        if old.size >= 10 and (spread := old.std(ddof=1)) > 0.0:
-            off = abs(new.mean() - old.mean()) / (spread * np.sqrt(1.0 / 3.0 + 1.0 / old.size))
-            if 2.0 * stdtr(old.size - 1, -off) < 0.0008:
-                named = [int(known[-3])]
-        nights.append(named)
-    return nights
+def _newest_three(figures: Floats) -> Iterable[int]:
+    new, old = figures[-3:], figures[:-3]
+    spread = old.std(ddof=1)
+    if spread > 0.0:
+        off = abs(new.mean() - old.mean()) / (spread * np.sqrt(1.0 / 3.0 + 1.0 / old.size))
+        if 2.0 * stdtr(old.size - 1, -off) < 0.0008:
+            return [figures.size - 3]
+    return []
+
+
+newest_three = _row_by_row(13, _newest_three)
+"""Student's test of the newest three figures against all before, two-sided at 0.0008: no memory at all."""
 
 
 CONTENDERS: Mapping[str, tuple[str, str, Callable[[Any], Method]]] = {
