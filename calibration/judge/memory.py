@@ -7,7 +7,6 @@ version of the analysis, is made again.
 
 import hashlib
 import inspect
-import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache
@@ -21,7 +20,7 @@ from numpy.typing import NDArray
 from calibration.judge import drift, noise
 from calibration.judge.drift import Analysis, Walked, analyse_on
 from calibration.results.history import History
-from calibration.results.index import index_of, unusable
+from calibration.results.index import index_of, locked, unusable
 
 FILE: Final = "walked.npz"
 
@@ -78,14 +77,15 @@ def _read(path: Path) -> dict[str, NDArray[Any]] | None:
 
 
 def _write(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
-    pending = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with pending.open("wb") as file:
-            save: Callable[..., None] = np.savez  # typed as if a name could be one of its options
-            save(file, **arrays)
-        pending.replace(path)
-    except OSError as error:
-        raise unusable(path.parent, error) from error
-    finally:
-        with suppress(OSError):
-            pending.unlink(missing_ok=True)
+    pending = path.with_name(f".{path.name}")  # of a process that was killed: it is overwritten
+    with locked(path.parent):
+        try:
+            with pending.open("wb") as file:
+                save: Callable[..., None] = np.savez  # typed as if a name could be one of its options
+                save(file, **arrays)
+            pending.replace(path)
+        except OSError as error:
+            raise unusable(path.parent, error) from error
+        finally:
+            with suppress(OSError):
+                pending.unlink(missing_ok=True)

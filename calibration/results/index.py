@@ -133,7 +133,7 @@ def read_history(
         raise InputError(f"expected a directory of results at {results}, found none")
     home = index_of(results)
     scope = _Scope(testbed=testbed, sut=sut, metric=metric, until=until)
-    with _locked(home):
+    with locked(home):
         with suppress(duckdb.Error, OSError):
             return _read(results, home, scope)
         try:
@@ -161,8 +161,11 @@ class _Scope(NamedTuple):
 
 
 @contextmanager
-def _locked(home: Path) -> Iterator[None]:
-    """Keep the index for this process alone: another one may be about to write it."""
+def locked(home: Path) -> Iterator[None]:
+    """Keep the index for this process alone: another one may be about to write it.
+
+    Raises ``EnvironmentLacksError`` where *home* cannot be written.
+    """
     try:
         home.mkdir(parents=True, exist_ok=True)
         lock = (home / "lock").open("w")

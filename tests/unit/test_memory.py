@@ -117,6 +117,15 @@ def test_a_night_goes_on_from_the_one_before_and_an_earlier_one_changes_nothing(
     assert path.read_bytes() != kept
 
 
+def test_what_a_killed_process_left_is_overwritten_and_gone(lab: Lab) -> None:
+    path = index.index_of(lab.results) / FILE
+    left = path.with_name(f".{FILE}")
+    left.write_bytes(b"half of it")
+    assert lab.judged(50)
+    assert not lab.judged(50)
+    assert not left.exists()
+
+
 def test_what_is_damaged_or_of_another_version_is_made_again(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     path = index.index_of(lab.results) / FILE
     lab.judged(50)
