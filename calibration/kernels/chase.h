@@ -14,6 +14,7 @@
 #include "error.h"
 #include "interference.h"
 #include "memory.h"
+#include "pmu.h"
 #include "worker.h"
 
 /* What is measured with one chain: the same for all copies, but for the seed. */
@@ -37,6 +38,7 @@ struct chase_sample {
 	double core_before, core_after; /* per tick */
 	struct thread_counts counts;
 	struct snapshot before, after; /* of all copies' CPUs: in the first copy's sample, empty in the others' */
+	struct pmu_counts *counters;   /* of this copy's thread, and of CPUs while all copies ran; NULL: none asked for */
 };
 
 struct chase_group;
@@ -57,6 +59,7 @@ struct chase_copy {
 	struct chase_sample *sample;
 	struct error error; /* of the task in hand */
 	struct chase_log *log;
+	uint64_t begin, hops; /* ticks at which its first window or stretch began, and loads since */
 };
 
 struct chase_group {
@@ -65,6 +68,7 @@ struct chase_group {
 	size_t count;
 	enum page_kind pages;
 	const struct cpu_list *cpus; /* of all copies; must outlive the samples, which refer to it */
+	struct pmu *pmu;             /* events to count, with room for all copies, or NULL */
 	/* state */
 	size_t bytes;
 	const struct chase_task *task;
