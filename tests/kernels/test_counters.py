@@ -271,15 +271,34 @@ def test_a_kernel_that_does_not_know_config3_is_said_not_to(probe: Probe) -> Non
         assert "config3 came with Linux 6.3" in reason
 
 
+@pytest.mark.usefixtures("of_cpus")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("counters", "--duration-s", "500"),
+        ("latency", "--at", "{0}@0", "--size-bytes", "4096", "--background-s", "500"),
+        ("bandwidth", "--group", "{0}@0", "--mix", "reads", "--buffer-bytes", "65536", "--background-s", "500"),
+    ],
+    ids=["counters", "latency", "bandwidth"],
+)
+def test_counting_ends_when_told_to(probe: Probe, cpus: list[int], arguments: tuple[str, ...]) -> None:
+    asked = f"a=software/config={CPU_CLOCK}/@{cpus[0]}"
+    words = (word.format(cpus[0]) for word in arguments)
+    done = probe(*words, "--event", asked, "--deadline-s", "0.5")
+    assert done.code == 3
+    assert done.document["error"]["code"] == "deadline"
+
+
 BACKGROUND_S: Final = "0.05"
 
 
 def beside(cpu: int) -> list[str]:
-    """Ask for an event of each kind: of a CPU, of threads, and one that is refused."""
+    """Ask for an event of each kind: of a CPU, of threads, and one of each that is refused."""
     asked = [
         f"clock=software/config={CPU_CLOCK}/@{cpu}",
         f"task=software/config={TASK_CLOCK}/",
         f"dram.reads=uncore_none_7/config=0x304/@{cpu}",
+        "wrong=software/config=0x7777/",
     ]
     return [*events(asked), "--background-s", BACKGROUND_S]
 
@@ -288,7 +307,8 @@ def checked(counters: Counters | None) -> tuple[Counted, Counted]:
     """Return what a CPU and what the threads counted, after looking at what is the same for all."""
     assert counters is not None
     assert counters.background_s == float(BACKGROUND_S)
-    assert [(each.name, each.errno) for each in counters.refused] == [("dram.reads", None)]
+    refused = [(each.name, each.cpu is None, each.errno) for each in counters.refused]
+    assert refused == [("dram.reads", False, None), ("wrong", True, "ENOENT")], "said once, however many threads"
     clock, task = only(counters, "clock"), only(counters, "task")
     assert clock.threads is None
     assert clock.count == pytest.approx(clock.wall_s * 1e9, rel=0.05)
