@@ -50,7 +50,17 @@ from calibration.validity import SEVERITIES
 CHECKOUT = Path(__file__).resolve().parents[2]
 DOCS = CHECKOUT / "docs"
 METHOD = DOCS / "method"
-COMMON_GROUND = {"index", "clock", "placement", "statistics", "validity", "accounting", "drift", "homogeneity"}
+COMMON_GROUND = {
+    "index",
+    "clock",
+    "placement",
+    "statistics",
+    "validity",
+    "accounting",
+    "drift",
+    "events",
+    "homogeneity",
+}
 HEADINGS = [
     "Question",
     "What runs",
