@@ -103,16 +103,17 @@ class CounterChoice(Model):
     missing: tuple[MissingCounter, ...]
 
 
-def choose(context: Context, wanted: Collection[str] = tuple(ROLES)) -> CounterChoice:
-    """Return what would be opened on the machine of *context* for the roles *wanted*.
+def choose(context: Context, wanted: Collection[str] = (*ROLES, SAMPLES)) -> CounterChoice:
+    """Return what would be opened on the machine of *context* for the roles *wanted*, ``samples`` being one of them.
 
     Where counters are too few for all of them, the first in the order of :data:`~calibration.counters.roles.ROLES` have
-    them: whoever needs another asks for it alone.
+    them: whoever needs another asks for it alone. Samples come last, and have a caution where they would take turns.
     """
     roles = [role for role in ROLES if role in wanted]
     if context.event_sources is None:
         reason = _not_captured(context)
-        missing = tuple(MissingCounter(role=role, reason=reason) for role in (*roles, SAMPLES))
+        asked = [role for role in (*ROLES, SAMPLES) if role in wanted]
+        missing = tuple(MissingCounter(role=role, reason=reason) for role in asked)
         return CounterChoice(microarchitecture=None, events=(), sampling=None, missing=missing)
     chooser = _Chooser(context, context.event_sources)
     events: list[ChosenEvent] = []
@@ -124,7 +125,7 @@ def choose(context: Context, wanted: Collection[str] = tuple(ROLES)) -> CounterC
             reasons[role] = found
         else:
             events.extend(found)
-    sampling = chooser.sampling()
+    sampling = chooser.sampling() if SAMPLES in wanted else None
     if isinstance(sampling, str):
         reasons[SAMPLES] = sampling
     return CounterChoice(
@@ -166,8 +167,10 @@ class _Chooser:
         found = (table_of(each.vendor, each.family, each.model, each.stepping) for each in models)
         self.table: Table | None = next((each for each in found if each is not None), None)
         self._taken: dict[str, list[str]] = {}
-        privileged = (context.capture.effective_capabilities or 0) & (1 << CAP_PERFMON | 1 << CAP_SYS_ADMIN)
-        self._paranoid = None if privileged else context.kernel.perf_event_paranoid
+        self._counters = _Counters(self.table, self._smt_off(), context.kernel.nmi_watchdog)
+        capabilities = context.capture.effective_capabilities
+        unprivileged = capabilities is not None and not capabilities & (1 << CAP_PERFMON | 1 << CAP_SYS_ADMIN)
+        self._paranoid = context.kernel.perf_event_paranoid if unprivileged else None
 
     # What is permitted
 
@@ -292,14 +295,13 @@ class _Chooser:
         known = self.table.core if self.table else ()
         rows = {role: [each for each in (*self._any.core, *known) if each.role == role] for role in roles}
         grouped = [each for role in roles for each in rows[role] if each.group is not None]
-        counters = _Counters(self.table, self._smt_off(), self._context.kernel.nmi_watchdog)
-        together = counters.take(grouped)
+        together = self._counters.take(grouped)
         for role in roles:
             if not rows[role]:
                 yield role, self._no_event(role)
                 continue
             alone = [each for each in rows[role] if each.group is None]
-            fits = together if len(alone) < len(rows[role]) else counters.take(alone)
+            fits = together if len(alone) < len(rows[role]) else self._counters.take(alone)
             yield role, fits if isinstance(fits, str) else self._of_threads(rows[role], core)
 
     def _no_event(self, role: str) -> str:
@@ -369,6 +371,8 @@ class _Chooser:
             aux = encode(source, row.aux)["config"] if row.aux is not None and needs_aux else None
         except InputError as error:
             return str(error)
+        crowded = self._counters.take([row]) if row.counters is not None else None
+        caution = "it shares the counters of the core with the events above in turns" if crowded else row.caution
         return ChosenSampling(
             method=row.method,
             pmu=source.name,
@@ -377,7 +381,7 @@ class _Chooser:
             period=row.period,
             event=row.event,
             source=_listing(self.table, row.source),
-            caution=row.caution,
+            caution=caution,
         )
 
 
@@ -403,23 +407,26 @@ class _Counters:
         general = None if table is None else table.general_counters
         self._general = table.without_smt if table and smt_off and table.without_smt else general
         self._watched = bool(nmi_watchdog)
-        self._rows: list[CoreEvent] = []
+        self._rows: list[CoreEvent | SampledEvent] = []
 
-    def take(self, rows: Sequence[CoreEvent]) -> str | None:
+    def take(self, rows: Sequence[CoreEvent | SampledEvent]) -> str | None:
         """Give each of *rows* a counter beside those that have one; all of them or, with the reason returned, none."""
         if self._general is None or _assignment([self._possible(each) for each in (*self._rows, *rows)]) is not None:
             self._rows += rows
             return None
-        held = ", ".join(dict.fromkeys(each.role for each in self._rows)) or "nothing else"
+        held = (
+            ", ".join(dict.fromkeys(each.role for each in self._rows if isinstance(each, CoreEvent))) or "nothing else"
+        )
         watchdog = " and the kernel's NMI watchdog" if self._watched else ""
         return f"no counter that can count it is left beside {held}{watchdog}: ask for it without them"
 
-    def _possible(self, row: CoreEvent) -> Sequence[int]:
+    def _possible(self, row: CoreEvent | SampledEvent) -> Sequence[int]:
         """Return the counters that *row* may have; those from -1 down are the fixed ones."""
         general = range(self._general or 0)
         fixed = self._table.fixed if self._table else ()
-        if row.role in fixed and not (self._watched and row.role == CYCLES):  # which the watchdog counts, too
-            return (-1 - fixed.index(row.role), *general)
+        role = row.role if isinstance(row, CoreEvent) else SAMPLES
+        if role in fixed and not (self._watched and role == CYCLES):  # which the watchdog counts, too
+            return (-1 - fixed.index(role), *general)
         return [each for each in row.counters if each in general] if row.counters is not None else general
 
 

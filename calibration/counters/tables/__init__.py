@@ -150,8 +150,9 @@ class Boxes(Model):
 class SampledEvent(Model):
     """Loads that the hardware picks, with their latency.
 
-    ``aux`` is what some models need in front of the event: those whose kernel has the event ``aux_alias``. ``optional``
-    terms are given where the source knows them.
+    ``counters`` are those of the core that can pick, None where hardware does nothing else. ``aux`` is what some models
+    need in front of the event: those whose kernel has the event ``aux_alias``. ``optional`` terms are given where the
+    source knows them.
     """
 
     method: Literal["pebs", "ibs", "spe"]
@@ -159,6 +160,7 @@ class SampledEvent(Model):
     event: str
     source: str
     terms: Terms
+    counters: tuple[int, ...] | None = None
     aux: Terms | None = None
     aux_alias: str | None = None
     optional: tuple[Terms, ...] = ()

@@ -221,6 +221,17 @@ def test_samples(machine, name, argument):
     assert choose(machine(name)).sampling.argument() == argument
 
 
+def test_samples_take_a_counter_of_the_core(machine):
+    haswell = machine("haswell_ep")
+    assert "in turns" in choose(haswell).sampling.caution
+    group = {"core.cycles", "core.l1d_pending", "core.l1_miss", "core.fb_hit", SAMPLES}
+    assert choose(haswell, group).sampling.caution is None
+    assert choose(machine("sapphire_rapids")).sampling.caution is None
+    without = choose(haswell, {"core.cycles"})
+    assert without.sampling is None
+    assert without.missing == ()
+
+
 def test_samples_need_precision_and_a_source(machine):
     sources = described(FIXTURES / "ice_lake_sp.yml")["event_sources"]
     imprecise = sources | {"cpu": sources["cpu"] | {"caps": {"max_precise": 0}}}
@@ -252,6 +263,12 @@ def test_what_will_be_refused_is_said_beforehand(machine, paranoid, capabilities
             assert f"needs {needed} or less" in missing[role]
             assert "CAP_PERFMON" in missing[role]
     assert (SAMPLES not in missing) == threads
+
+
+def test_nothing_is_foretold_of_a_login_whose_capabilities_are_not_known(machine, tmp_path):
+    machine("ice_lake_sp", perf_event_paranoid=3)
+    (tmp_path / "ice_lake_sp/proc/self/status").unlink()
+    assert "core.cycles" not in reasons(choose(load(tmp_path / "ice_lake_sp")))
 
 
 def test_ibs_cannot_leave_the_kernel_out_unless_the_kernel_can(machine):
