@@ -39,7 +39,8 @@ class Step(Model):
     """One run of a kernel on the SUT: everything that is needed to run it, review it or refuse it.
 
     ``expected_duration_s`` is how long it takes when every point meets its target with the fewest placements,
-    ``longest_duration_s`` when none does and all time budgets are spent.
+    ``longest_duration_s`` when none does and all time budgets are spent. ``prefetchers`` is ``off`` where the hardware
+    prefetchers are switched off while it runs, and ``None`` where they are left as they are.
     """
 
     id: str
@@ -51,6 +52,7 @@ class Step(Model):
     expected_duration_s: float
     longest_duration_s: float
     deadline_s: float
+    prefetchers: Literal["off"] | None = None
 
 
 class NotPlanned(Model):
@@ -191,6 +193,7 @@ def step(
     expected_duration_s: float,
     budget_s: float = 0.0,
     flags: tuple[str, ...] = (),
+    prefetchers: Literal["off"] | None = None,
 ) -> Step:
     """Return the step that runs *subcommand* with *options*; a list repeats its option, *flags* take no value.
 
@@ -214,6 +217,7 @@ def step(
         expected_duration_s=round(expected_duration_s, 1),
         longest_duration_s=round(expected_duration_s + budget_s, 1),
         deadline_s=deadline_s,
+        prefetchers=prefetchers,
     )
 
 

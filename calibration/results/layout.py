@@ -12,5 +12,5 @@ RUN: Final = "run.json"
 REFERENCES: Final = "references"
 """The directory in the results that is no testbed's."""
 
-SCHEMA_VERSION: Literal["run/2"] = "run/2"
+SCHEMA_VERSION: Literal["run/3"] = "run/3"
 """The version of the run document; :mod:`calibration.results.model` is what it is."""

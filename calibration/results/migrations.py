@@ -73,7 +73,12 @@ def _metrics(measurement: Raw) -> list[str]:
     return [each.name for each in declaration.metrics(values)]
 
 
-MIGRATIONS: Final[Mapping[str, Callable[[Raw], Raw]]] = {"run/1": _to_2}
+def _to_3(document: Raw) -> Raw:
+    """``run/2`` knew no step that switches prefetchers and nothing that was counted: what is new may all be absent."""
+    return {**document, "schema_version": "run/3"}
+
+
+MIGRATIONS: Final[Mapping[str, Callable[[Raw], Raw]]] = {"run/1": _to_2, "run/2": _to_3}
 """By version, what makes of a document that is valid by its schema one of the next version."""
 
 VERSIONS: Final = (*MIGRATIONS, SCHEMA_VERSION)

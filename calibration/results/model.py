@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The run document ``run.json``: one per SUT and run, versioned and closed.
 
-The committed JSON Schema ``run-2.schema.json`` is generated from this model; a test keeps the two equal. A document is
+The committed JSON Schema ``run-3.schema.json`` is generated from this model; a test keeps the two equal. A document is
 judged valid by the schema as read back from disk, not by the model that wrote it.
 """
 
@@ -280,7 +280,7 @@ class RunDocument(Model):
     them.
     """
 
-    schema_version: Literal["run/2"]
+    schema_version: Literal["run/3"]
     run: Run
     attempts: tuple[Attempt, ...]
     context: CapturedContext | None

@@ -787,7 +787,7 @@ def find_runs(results: Path) -> list[Path]:
 
 
 def json_schema() -> dict[str, Any]:
-    """Return the JSON Schema of the run document, as committed in ``run-2.schema.json``."""
+    """Return the JSON Schema of the run document, as committed in ``run-3.schema.json``."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **RunDocument.model_json_schema(mode="serialization"),

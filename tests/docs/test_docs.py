@@ -59,6 +59,7 @@ COMMON_GROUND = {
     "accounting",
     "counters",
     "drift",
+    "events",
     "homogeneity",
 }
 HEADINGS = [

@@ -77,7 +77,7 @@ def finish(begun: store.BegunRun, step_id: str, **changes: Any) -> None:
 
 def test_the_committed_schema_is_the_models() -> None:
     assert json.loads(schema_file(SCHEMA_VERSION).read_text(encoding="utf-8")) == json_schema(), (
-        "renew it: calibration schema > calibration/results/run-2.schema.json"
+        "renew it: calibration schema > calibration/results/run-3.schema.json"
     )
 
 
@@ -284,7 +284,7 @@ def test_a_changed_capture_is_noticed(begun: store.BegunRun) -> None:
 @pytest.mark.parametrize(
     ("find", "put", "says"),
     [
-        ('"schema_version": "run/2"', '"schema_version": "run/9"', "schema_version"),
+        ('"schema_version": "run/3"', '"schema_version": "run/9"', "schema_version"),
         ('"status": "incomplete"', '"status": "fine"', "status"),
         ('"unit": "ns"', '"unit": 7', "unit"),
         ('"within_spread": ', '"extra": 1, "within_spread": ', "extra"),
