@@ -15,6 +15,7 @@
 #include "interference.h"
 #include "memory.h"
 #include "pmu.h"
+#include "samples.h"
 #include "worker.h"
 
 /* What is measured with one chain: the same for all copies, but for the seed. */
@@ -38,6 +39,7 @@ struct chase_sample {
 	double core_before, core_after; /* per tick */
 	struct thread_counts counts;
 	struct snapshot before, after; /* of all copies' CPUs: in the first copy's sample, empty in the others' */
+	struct samples samples;        /* of this copy's loads */
 	struct pmu_counts *counters;   /* of this copy's thread, and of CPUs while all copies ran; NULL: none asked for */
 };
 
@@ -59,6 +61,7 @@ struct chase_copy {
 	struct chase_sample *sample;
 	struct error error; /* of the task in hand */
 	struct chase_log *log;
+	struct sampling sampling;
 	uint64_t begin, hops; /* ticks at which its first window or stretch began, and loads since */
 };
 
@@ -67,8 +70,9 @@ struct chase_group {
 	struct chase_copy *copies;
 	size_t count;
 	enum page_kind pages;
-	const struct cpu_list *cpus; /* of all copies; must outlive the samples, which refer to it */
-	struct pmu *pmu;             /* events to count, with room for all copies, or NULL */
+	const struct cpu_list *cpus;          /* of all copies; must outlive the samples, which refer to it */
+	const struct sample_request *sampled; /* loads of all copies; NULL: none */
+	struct pmu *pmu;                      /* events to count, with room for all copies, or NULL */
 	/* state */
 	size_t bytes;
 	const struct chase_task *task;

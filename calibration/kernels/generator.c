@@ -19,9 +19,6 @@
 /* Log entries per second and to begin with: chunks shrink below CHUNK_MIN_S only for an instant. */
 #define LOG_PER_SECOND 8000
 #define LOG_EXTRA 4096
-/* Arrays of one thread begin this far apart beyond their size, and streams too: on huge pages equal distances of a
- * power of two would all fall into the same cache sets. More than a page, and never a multiple of one. */
-#define ARRAY_SKEW_BYTES (4096u + 17u * LOAD_LINE_BYTES)
 #define STREAM_SKEW_LINES 68u
 /* A delay is timed so often in a row, and the shortest of some such times is its length: one would be a clock read. */
 #define DELAY_TURNS 64u
@@ -35,7 +32,7 @@
 
 size_t generator_thread_bytes(enum load_mix mix, size_t buffer_bytes)
 {
-	return load_mixes[mix].arrays * (buffer_bytes + ARRAY_SKEW_BYTES);
+	return load_mixes[mix].arrays * (buffer_bytes + LOAD_ARRAY_SKEW_BYTES);
 }
 
 static size_t stream_bytes(size_t buffer_bytes, unsigned streams)
@@ -83,23 +80,25 @@ static bool fill(struct generator_thread *thread, struct error *error)
 	return true;
 }
 
-/* Sum of filled(array, j) for `count` words from word `first`, modulo 2^64. */
-static uint64_t filled_sum(unsigned array, uint64_t first, uint64_t count)
+/* Sum of filled(array, j) for `count` words, every `apart`th from word `first`, modulo 2^64. */
+static uint64_t filled_sum(unsigned array, uint64_t first, uint64_t count, unsigned apart)
 {
 	unsigned __int128 low = first + ((uint64_t)array << 40);
-	unsigned __int128 sum = (2 * low + count - 1) * count / 2;
+	unsigned __int128 sum = (2 * low + (unsigned __int128)(count - 1) * apart) * count / 2;
 	return count ? (uint64_t)sum * FACTOR : 0;
 }
 
 static uint64_t expected_sum(const struct generator_thread *thread, unsigned streams)
 {
 	const struct load_call *call = &thread->call;
+	const struct load_accounting *a = &load_mixes[thread->generator->shape.mix];
+	const unsigned apart = a->sparse ? LOAD_LINE_WORDS : 1;
 	uint64_t full = 0, part = 0;
-	for (unsigned k = 0; k < load_mixes[thread->generator->shape.mix].summed; k++)
+	for (unsigned k = 0; k < a->summed; k++)
 		for (unsigned s = 0; s < streams; s++) {
 			uint64_t first = s * call->stream_bytes / 8;
-			full += filled_sum(k, first, call->stream_bytes / 8);
-			part += filled_sum(k, first, call->offset / 8);
+			full += filled_sum(k, first, call->stream_bytes / 8 / apart, apart);
+			part += filled_sum(k, first, call->offset / 8 / apart, apart);
 		}
 	return thread->pass * full + part;
 }
@@ -157,8 +156,8 @@ static bool setup(struct generator_thread *thread, struct error *error)
 	                thread->node, generator->page_kind, error))
 		return false;
 	for (unsigned k = 0; k < load_mixes[generator->shape.mix].arrays; k++)
-		thread->call.arrays[k] =
-			thread->region.start + k * (generator->buffer_bytes + ARRAY_SKEW_BYTES) / LOAD_LINE_BYTES * LOAD_LINE_BYTES;
+		thread->call.arrays[k] = thread->region.start + k * (generator->buffer_bytes + LOAD_ARRAY_SKEW_BYTES) /
+		                                                    LOAD_LINE_BYTES * LOAD_LINE_BYTES;
 	thread->chunk_steps = CHUNK_FIRST_STEPS;
 	return fill(thread, error) && pages_read_nodes(&thread->pages, &thread->region, error);
 }
@@ -214,7 +213,7 @@ static void run(struct generator_thread *thread)
 	}
 }
 
-double generator_delay_ticks(uint64_t units)
+double generator_delay_ticks(enum load_mix mix, uint64_t units)
 {
 	double best = 0;
 	if (units == 0)
@@ -223,7 +222,10 @@ double generator_delay_ticks(uint64_t units)
 	for (int i = 0; i < DELAY_TRIES; i++) {
 		uint64_t before = clock_start();
 		for (unsigned k = 0; k < DELAY_TURNS; k++)
-			carry = arch_delay(carry, units);
+			if (load_mixes[mix].sparse)
+				arch_nops(units);
+			else
+				carry = arch_delay(carry, units);
 		uint64_t after = clock_stop();
 		double ticks = ((double)(after - before) - clock_now_used.read_cost_ticks) / DELAY_TURNS;
 		if (i == 0 || ticks < best)
@@ -235,7 +237,8 @@ double generator_delay_ticks(uint64_t units)
 static void measure_delays(const struct generator *generator)
 {
 	for (size_t i = 0; i < generator->delay_count; i++) {
-		double ticks = generator_delay_ticks(generator->delays[i]), *known = &generator->delay_ticks[i];
+		double ticks = generator_delay_ticks(generator->shape.mix, generator->delays[i]),
+			   *known = &generator->delay_ticks[i];
 		*known = *known > 0 && *known < ticks ? *known : ticks;
 	}
 }
@@ -260,9 +263,12 @@ static void body(struct worker *worker)
 				if (!generator->again)
 					break; /* another thread found its work wrong: no run will begin */
 			}
+			sampling_open(&thread->sampling, generator->sampled, thread->cpu, generator->run_s);
 			thread->core_before = corefreq_per_tick();
 			thread_counts_read(&before);
+			sampling_begin(&thread->sampling);
 			run(thread);
+			sampling_end(&thread->sampling);
 			thread_counts_read(&after);
 			thread->counts = thread_counts_since(&after, &before);
 			thread->core_after = corefreq_per_tick();
@@ -315,9 +321,8 @@ bool generator_parse_group(struct generator *generator, const char *group, struc
 	}
 }
 
-static bool memory_for_all(const struct generator *generator, struct error *error)
+bool generator_memory_for_all(const struct generator *generator, size_t each, struct error *error)
 {
-	size_t each = generator_thread_bytes(generator->shape.mix, generator->buffer_bytes);
 	uint64_t ordinary = 0;
 	for (size_t n = 0; n < generator->nodes.count; n++) {
 		size_t threads = 0;
@@ -330,7 +335,7 @@ static bool memory_for_all(const struct generator *generator, struct error *erro
 	return ordinary == 0 || memory_available_anywhere(ordinary, error);
 }
 
-static bool take_errors(struct generator *generator, struct error *error)
+bool generator_take_errors(struct generator *generator, struct error *error)
 {
 	for (size_t i = 0; i < generator->count; i++)
 		if (generator->threads[i].worker.error.code != ERROR_NONE && error->code == ERROR_NONE)
@@ -354,7 +359,7 @@ static void join_all(struct generator *generator, size_t count)
 		worker_join(&generator->threads[i].worker);
 }
 
-static void sizes_of_all(struct generator *generator)
+void generator_read_sizes(struct generator *generator)
 {
 	struct region *regions = calloc(generator->count, sizeof(*regions));
 	generator->pages = (struct pages){.wanted = generator->page_kind};
@@ -375,7 +380,8 @@ bool generator_open(struct generator *generator, struct error *error)
 	generator->again = true;
 	generator->refill = false;
 	generator->streams_next = generator->shape.streams;
-	if (!memory_for_all(generator, error))
+	if (!generator_memory_for_all(generator, generator_thread_bytes(generator->shape.mix, generator->buffer_bytes),
+	                              error))
 		return false;
 	for (size_t i = 0; i < generator->count; i++) {
 		struct generator_thread *thread = &generator->threads[i];
@@ -388,11 +394,11 @@ bool generator_open(struct generator *generator, struct error *error)
 	}
 	for (size_t i = 0; i < generator->count; i++)
 		worker_wait(&generator->threads[i].worker);
-	if (!take_errors(generator, error)) {
+	if (!generator_take_errors(generator, error)) {
 		join_all(generator, generator->count);
 		return false;
 	}
-	sizes_of_all(generator);
+	generator_read_sizes(generator);
 	return true;
 }
 
@@ -414,7 +420,7 @@ static bool step_all(struct generator *generator, struct error *error)
 		worker_continue(&generator->threads[i].worker);
 	for (size_t i = 0; i < generator->count; i++)
 		worker_wait(&generator->threads[i].worker);
-	return take_errors(generator, error);
+	return generator_take_errors(generator, error);
 }
 
 /* Lets the threads go, with logs for so many seconds, and returns once all of them run. */
@@ -430,6 +436,7 @@ static bool run_begin(struct generator *generator, double seconds, struct error 
 	const struct generator_shape *shape = &generator->shape;
 	generator->kernel =
 		load_kernel_find(generator->width, shape->mix, shape->streams, shape->prefetch_bytes != 0, shape->delay != 0);
+	generator->run_s = seconds;
 	atomic_store(&generator->stop, false);
 	atomic_store(&generator->arrived, 0);
 	for (size_t i = 0; i < generator->count; i++) {
@@ -451,6 +458,7 @@ static bool run_begin(struct generator *generator, double seconds, struct error 
 	}
 	snapshot_free(&generator->before);
 	snapshot_free(&generator->after);
+	samples_free(&generator->samples);
 	snapshot_take(&generator->before, generator->watched ? generator->watched : &generator->cpus);
 	for (size_t i = 0; i < generator->count; i++)
 		worker_continue(&generator->threads[i].worker);
@@ -476,6 +484,8 @@ static bool run_end(struct generator *generator, struct error *error)
 	for (size_t i = 0; i < generator->count; i++)
 		worker_wait(&generator->threads[i].worker);
 	snapshot_take(&generator->after, generator->watched ? generator->watched : &generator->cpus);
+	for (size_t i = 0; i < generator->count; i++)
+		samples_collect(&generator->samples, generator->sampled, &generator->threads[i].sampling);
 	if (cut && stop_error(error))
 		return false;
 	for (size_t i = 0; i < generator->count; i++)
@@ -483,7 +493,7 @@ static bool run_end(struct generator *generator, struct error *error)
 			return error_set(error, ERROR_INTERNAL,
 			                 "expected at most %zu chunks, found more; use a longer --delay or buffer",
 			                 generator->threads[i].log_capacity);
-	return take_errors(generator, error);
+	return generator_take_errors(generator, error);
 }
 
 bool generator_run(struct generator *generator, double seconds, struct error *error)
@@ -585,7 +595,7 @@ struct pmu_work generator_progress(void *context, size_t thread, uint64_t ticks)
 bool generator_close(struct generator *generator, struct error *error)
 {
 	join_all(generator, generator->count);
-	return take_errors(generator, error);
+	return generator_take_errors(generator, error);
 }
 
 void generator_free(struct generator *generator)
@@ -597,6 +607,7 @@ void generator_free(struct generator *generator)
 	cpu_list_free(&generator->nodes);
 	snapshot_free(&generator->before);
 	snapshot_free(&generator->after);
+	samples_free(&generator->samples);
 	*generator = (struct generator){0};
 }
 

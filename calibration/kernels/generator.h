@@ -15,6 +15,7 @@
 #include "load.h"
 #include "memory.h"
 #include "pmu.h"
+#include "samples.h"
 #include "worker.h"
 
 struct generator_shape {
@@ -49,6 +50,7 @@ struct generator_thread {
 	_Atomic uint64_t started; /* ticks, 0 before */
 	double core_before, core_after;
 	struct thread_counts counts;
+	struct sampling sampling;
 	bool verified; /* CPU */
 };
 
@@ -62,9 +64,10 @@ struct generator {
 	const uint64_t
 		*delays; /* delays whose length the first thread measures on its CPU before it loads memory, or NULL */
 	size_t delay_count;
-	double *delay_ticks;            /* one for each: the shortest found so far, 0 before */
-	const struct cpu_list *watched; /* CPUs whose counters are read around a run; NULL: those of the group */
-	struct pmu *pmu;                /* events counted around the windows of a run, with room for all threads; or NULL */
+	double *delay_ticks;                  /* one for each: the shortest found so far, 0 before */
+	const struct sample_request *sampled; /* loads of all threads; NULL: none */
+	const struct cpu_list *watched;       /* CPUs whose counters are read around a run; NULL: those of the group */
+	struct pmu *pmu; /* events counted around the windows of a run, with room for all threads; or NULL */
 	/* of the group */
 	struct generator_thread *threads;
 	size_t count;
@@ -79,7 +82,9 @@ struct generator {
 	_Atomic size_t arrived;
 	uint64_t ends;   /* ticks at which the threads are to stop */
 	uint64_t begins; /* ticks at which the windows begin */
+	double run_s;    /* at most, so that there is room for all samples */
 	struct snapshot before, after;
+	struct samples samples;
 };
 
 /* Reads "0-3@0+4@1" into threads; a usage error where it is not that, or names a CPU twice. */
@@ -113,8 +118,13 @@ struct thread_counts generator_counts(const struct generator *generator);
 double generator_core_before(const struct generator *generator);
 double generator_core_after(const struct generator *generator);
 bool generator_verified(const struct generator *generator);
-/* The length of a delay on the calling thread's CPU, by itself: the shortest of a few tries. */
-double generator_delay_ticks(uint64_t units);
+/* The length of a delay of this mix on the calling thread's CPU, by itself: the shortest of a few tries. */
+double generator_delay_ticks(enum load_mix mix, uint64_t units);
+/* For those whose threads, as parsed, do other work: whether each node has so many bytes for each of its threads; the first
+ * error of any thread, false where there is one; page sizes of all regions, their nodes having been read. */
+bool generator_memory_for_all(const struct generator *generator, size_t thread_bytes, struct error *error);
+bool generator_take_errors(struct generator *generator, struct error *error);
+void generator_read_sizes(struct generator *generator);
 /* Bytes one thread maps. */
 size_t generator_thread_bytes(enum load_mix mix, size_t buffer_bytes);
 

@@ -20,7 +20,7 @@
  * to begin and to end. */
 #define TAIL_S 0.005
 #define PROBES_LONGER_S 1
-/* The delay that tells how long one addition is: far longer than a clock read and than what ends a loop, short enough
+/* The delay that tells how long one addition or no-op is: far longer than a clock read and than what ends a loop, short enough
  * that of so many tries some are not interrupted. */
 #define DELAY_KNOWN 5000u
 #define DELAY_REPEATS 10
@@ -48,6 +48,7 @@ static struct {
 	uint64_t seed;
 	double budget_s;
 	double target_half_width;
+	const char *sample;
 	struct word_list events;
 	double background_s;
 } options;
@@ -58,11 +59,12 @@ static const struct option table[] = {
 	{"--load", OPTION_TEXT, &options.load, "CPULIST@NODE[+...]", "CPUs that load memory, as --group of bandwidth", NULL,
 	 NULL, 0, 0, false},
 	{"--delay", OPTION_U64_LIST, &options.delays, "D[,D...]",
-	 "dependent additions after every four lines (default, without --delay-ns: the nineteen of Intel MLC, 0 to 20000)",
+	 "dependent additions, no-ops for line_reads, after every four lines (default, without --delay-ns: the nineteen of "
+	 "Intel MLC, 0 to 20000)",
 	 NULL, NULL, 0, DELAY_MAX, true},
 	{"--delay-ns", OPTION_U64_LIST, &options.delays_ns, "T[,T...]",
-	 "in place of --delay: the same in ns, turned into additions by timing some on the first CPU that loads", NULL,
-	 NULL, 0, DELAY_MAX, true},
+	 "in place of --delay: the same in ns, turned into additions or no-ops by timing some on the first CPU that loads",
+	 NULL, NULL, 0, DELAY_MAX, true},
 	{"--mix", OPTION_WORD, &options.mix, NULL, "traffic of the load", "reads", LOAD_MIX_CHOICES, 0, 0, false},
 	{"--probe-size-bytes", OPTION_U64, &options.probe_size_bytes, "B", "size of each probe's chain", NULL, NULL, 64,
 	 1ull << 40, false},
@@ -96,6 +98,7 @@ static const struct option table[] = {
 	 NULL, 0, 1000000, false},
 	{"--target-half-width", OPTION_F64, &options.target_half_width, "R",
 	 "relative half-width of the median latency's interval at which a point is converged", "0.01", NULL, 0, 1, false},
+	{"--sample", OPTION_TEXT, &options.sample, SAMPLES_NOTATION, SAMPLES_HELP, NULL, NULL, 0, 0, true},
 	{"--event", OPTION_REPEATED, &options.events, PMU_NOTATION,
 	 PMU_EVENT_HELP "; names that begin with " PMU_OF_PROBES
 	                " are counted in the probes' threads, others in the load's",
@@ -119,6 +122,7 @@ struct placement {
 	double core_before, core_after;
 	struct thread_counts counts;
 	struct snapshot before, after;
+	struct samples samples; /* of the load's threads */
 	struct pmu_counts *counters;
 };
 
@@ -147,6 +151,7 @@ static struct {
 	struct zero_load *zero;
 	struct cpu_list cpus; /* of load and probes */
 	double *delay_ticks;
+	struct sample_request sampled;
 	struct pmu *pmu;
 } sweep;
 
@@ -185,6 +190,11 @@ static bool prepare(struct error *error)
 		                 "%llu and %llu",
 		                 LOAD_LINE_BYTES, (unsigned long long)options.prefetch_bytes,
 		                 (unsigned long long)options.buffer_bytes);
+	if (options.sample && !sample_parse(options.sample, &sweep.sampled, error))
+		return false;
+	enum load_mix mix;
+	if (load_mix_parse(options.mix, &mix) && !load_shape_known(mix, options.streams, options.prefetch_bytes, error))
+		return false;
 	if (options.stride_bytes % memory_line_bytes() || options.probe_size_bytes < options.stride_bytes ||
 	    options.probe_size_bytes / options.stride_bytes > UINT32_MAX || options.window_bytes % options.stride_bytes)
 		return error_set(error, ERROR_USAGE,
@@ -197,22 +207,27 @@ static bool prepare(struct error *error)
 	return pmu_parse(&options.events, true, error);
 }
 
-static void measure_addition(struct worker *worker)
+struct delay_unit {
+	enum load_mix mix;
+	double ticks;
+};
+
+static void measure_unit(struct worker *worker)
 {
-	double *ticks = worker->context;
+	struct delay_unit *unit = worker->context;
 	corefreq_settle();
 	for (int i = 0; i < DELAY_REPEATS; i++) {
-		double each = generator_delay_ticks(DELAY_KNOWN) / DELAY_KNOWN;
-		*ticks = i == 0 ? each : fmin(*ticks, each);
+		double each = generator_delay_ticks(unit->mix, DELAY_KNOWN) / DELAY_KNOWN;
+		unit->ticks = i == 0 ? each : fmin(unit->ticks, each);
 	}
 }
 
-/* Turns --delay-ns into additions, by the CPU that loads first; the points say how long each then really was. */
-static bool delays_from_ns(unsigned cpu, struct error *error)
+/* Turns --delay-ns into additions or no-ops, by the CPU that loads first; the points say how long each then really was. */
+static bool delays_from_ns(enum load_mix mix, unsigned cpu, struct error *error)
 {
-	double ticks_each = 0;
+	struct delay_unit unit = {.mix = mix};
 	struct worker worker;
-	if (!worker_start(&worker, cpu, measure_addition, &ticks_each, error))
+	if (!worker_start(&worker, cpu, measure_unit, &unit, error))
 		return false;
 	worker_wait(&worker);
 	worker_join(&worker);
@@ -220,18 +235,19 @@ static bool delays_from_ns(unsigned cpu, struct error *error)
 		*error = worker.error;
 		return false;
 	}
-	if (ticks_each <= 0)
+	if (unit.ticks <= 0)
 		return error_set(error, ERROR_CHECK_FAILED,
-		                 "expected %u additions to take some time, found none by this clock; use --delay", DELAY_KNOWN);
+		                 "expected %u instructions to take some time, found none by this clock; use --delay",
+		                 DELAY_KNOWN);
 	options.delays.values = calloc(options.delays_ns.count, sizeof(*options.delays.values));
 	if (!options.delays.values)
 		return error_set(error, ERROR_INTERNAL, "no memory for %zu delays", options.delays_ns.count);
 	options.delays.count = options.delays_ns.count;
 	for (size_t i = 0; i < options.delays.count; i++) {
-		double units = round((double)options.delays_ns.values[i] / clock_ns(ticks_each));
+		double units = round((double)options.delays_ns.values[i] / clock_ns(unit.ticks));
 		if (units > DELAY_MAX)
 			return error_set(error, ERROR_USAGE, "--delay-ns: expected at most %.0f ns on this CPU, found %llu",
-			                 DELAY_MAX * clock_ns(ticks_each), (unsigned long long)options.delays_ns.values[i]);
+			                 DELAY_MAX * clock_ns(unit.ticks), (unsigned long long)options.delays_ns.values[i]);
 		options.delays.values[i] = options.delays_ns.values[i] == 0 ? 0 : units < 1 ? 1 : (uint64_t)units;
 	}
 	return true;
@@ -240,9 +256,12 @@ static bool delays_from_ns(unsigned cpu, struct error *error)
 static bool setup(struct error *error)
 {
 	struct generator *generator = &sweep.generator;
+	generator->shape =
+		(struct generator_shape){.streams = (unsigned)options.streams, .prefetch_bytes = options.prefetch_bytes};
+	load_mix_parse(options.mix, &generator->shape.mix);
 	if (!generator_parse_group(generator, options.load, error))
 		return false;
-	if (options.delays_ns.count && !delays_from_ns(generator->threads[0].cpu, error))
+	if (options.delays_ns.count && !delays_from_ns(generator->shape.mix, generator->threads[0].cpu, error))
 		return false;
 	size_t probes = options.probes.count;
 	sweep.probes = calloc(probes, sizeof(*sweep.probes));
@@ -257,9 +276,6 @@ static bool setup(struct error *error)
 		sweep.points[i].delay = options.delays.values[i];
 	if (!good)
 		return error_set(error, ERROR_INTERNAL, "no memory for %zu points", options.delays.count);
-	generator->shape =
-		(struct generator_shape){.streams = (unsigned)options.streams, .prefetch_bytes = options.prefetch_bytes};
-	load_mix_parse(options.mix, &generator->shape.mix);
 	generator->buffer_bytes = options.buffer_bytes;
 	page_kind_parse(options.pages, &generator->page_kind);
 	generator->width = load_width_find(options.width, error);
@@ -276,6 +292,7 @@ static bool setup(struct error *error)
 		probe->pmu = sweep.pmu;
 		probe->pmu_thread = generator->count + i;
 	}
+	generator->sampled = options.sample ? &sweep.sampled : NULL;
 	generator->watched = &sweep.cpus;
 	generator->pmu = sweep.pmu;
 	generator->delays = options.delays.values;
@@ -442,7 +459,9 @@ static bool keep_run(struct point *point, uint64_t seed, struct error *error)
 	placement->pages = pages_of_all();
 	placement->before = generator->before;
 	placement->after = generator->after;
+	placement->samples = generator->samples;
 	generator->before = generator->after = (struct snapshot){0};
+	generator->samples = (struct samples){0};
 	if (!pmu_take(sweep.pmu, PMU_ALL, progress, generator, &placement->counters, error))
 		return false;
 	point->medians[point->count] = statistics_median(placement->probes[0].ticks, options.windows);
@@ -596,6 +615,7 @@ static void placement_write(struct json *json, const struct placement *placement
 	json_f64(json, "core_hz_before", corefreq_hz(placement->core_before));
 	json_f64(json, "core_hz_after", corefreq_hz(placement->core_after));
 	interference_write(json, "interference", &placement->counts, &placement->before, &placement->after, &sweep.cpus);
+	samples_write(json, "samples", sweep.generator.sampled, &placement->samples);
 	pmu_counts_write(json, "counters", placement->counters);
 	json_object_end(json);
 }
@@ -657,6 +677,7 @@ static void teardown(void)
 			free(placement->probes);
 			snapshot_free(&placement->before);
 			snapshot_free(&placement->after);
+			samples_free(&placement->samples);
 			pmu_counts_free(placement->counters);
 		}
 	for (size_t i = 0; sweep.zero && i < options.probes.count; i++)

@@ -20,7 +20,8 @@ EVENTS = (
 COMMANDS = {
     "latency": [
         ("--at", "{one}@0", "--size-bytes", "4096,2097152", "--hops", "640", "--payload-bytes", "8", *SMALL_PLACEMENTS),
-        ("--at", "{one}@0", "--size-bytes", "65536", "--order", "window", "--hops", "640", *SMALL_PLACEMENTS),
+        ("--at", "{one}@0", "--size-bytes", "65536", "--order", "window", "--hops", "640",
+         "--sample", "ibs=software/config=0x1,period=16000/", *SMALL_PLACEMENTS),
         ("--at", "{one}@0", "--size-bytes", "4096", "--hops", "640", *EVENTS, *SMALL_PLACEMENTS),
     ],
     "bandwidth": [
@@ -33,6 +34,12 @@ COMMANDS = {
         ("--probe", "{one}@0", "--load", "{other}@0", "--delay", "0,100", "--mix", "2:1",
          "--probe-size-bytes", "262144", "--buffer-bytes", "262144", "--window-s", "0.005", *EVENTS,
          "--event", "probe.task=software/config=0x1,user/", *SMALL_PLACEMENTS),
+        ("--probe", "{one}@0", "--load", "{other}@0", "--delay", "0,100", "--mix", "line_reads", "--streams", "1",
+         "--probe-size-bytes", "262144", "--buffer-bytes", "262144", "--window-s", "0.005",
+         "--sample", "pebs=software/config=0x1,period=10000/", *SMALL_PLACEMENTS),
+    ],
+    "volume": [
+        ("--group", "{both}@0", "--array-bytes", "262144", "--passes", "3", "--repeats", "2", *EVENTS),
     ],
     "jitter": [
         ("--cpus", "{both}", "--view", "both", "--loops", "1000", "--executions", "20", "--intervals", "2",
