@@ -64,7 +64,6 @@ COMMON_GROUND = {
     "homogeneity",
 }
 GUARDIAN = CHECKOUT / "ansible" / "plugins" / "module_utils" / "sut_guardian.py"
-COMMON_GROUND = {"index", "clock", "placement", "statistics", "validity", "accounting", "drift", "homogeneity"}
 HEADINGS = [
     "Question",
     "What runs",
