@@ -239,7 +239,15 @@ class _Chooser:
             found += events
         for source in sources:
             self._taken.setdefault(source.name, []).extend([row.role] * len(row.events))
-        return found
+        missed = self._packages_without({cpu for each in found for cpu in each.cpus or ()})
+        return [_with_caution(each, missed) for each in found] if missed else found
+
+    def _packages_without(self, cpus: set[int]) -> str | None:
+        """Return a caution where a package has none of *cpus*, so that its boxes are not counted."""
+        cores = self._context.topology.cores
+        counted = {core.package_id for core in cores if cpus & set(core.cpus)}
+        left = sorted({core.package_id for core in cores if core.package_id is not None} - counted)
+        return f"no CPU of package {', '.join(map(str, left))} is among those it is opened on" if left else None
 
     def _events_of_box(self, row: Boxes, source: EventSource) -> list[ChosenEvent] | str:
         online = set(self._context.online_cpus)
@@ -323,9 +331,8 @@ class _Chooser:
     def _of_thread(self, row: CoreEvent, core: EventSource) -> ChosenEvent:
         words = encode(core, row.terms)
         if row.generic and core.name == "cpu_core" and core.type is not None:
-            words["config"] |= (
-                core.type << 32
-            )  # of the kernel's numbers on a machine with two kinds of cores, those of one
+            # Where there are two kinds of cores, the kernel's numbers are told whose by the upper half
+            words["config"] |= core.type << 32
         cautions = [row.caution] if row.caution else []
         online = set(self._context.online_cpus)
         if core.cpus is not None and not online <= set(core.cpus):
@@ -383,6 +390,10 @@ class _Chooser:
             source=_listing(self.table, row.source),
             caution=caution,
         )
+
+
+def _with_caution(event: ChosenEvent, caution: str) -> ChosenEvent:
+    return event.model_copy(update={"caution": f"{event.caution}; {caution}" if event.caution else caution})
 
 
 def _crowded(row: Boxes) -> str | None:

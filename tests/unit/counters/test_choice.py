@@ -329,6 +329,15 @@ def test_boxes_on_no_online_cpu_and_terms_a_kernel_lacks_are_said(machine):
     assert "cpu has no term offcore_rsp" in missing["core.offcore_reads"]
 
 
+def test_a_package_whose_boxes_are_not_counted_is_named(machine):
+    sources = described(FIXTURES / "skylake_sp.yml")["event_sources"]
+    sources["uncore_imc_[0-5]"]["cpumask"] = "0"
+    choice = choose(machine("skylake_sp", event_sources=sources))
+    cautions = {each.name: each.caution for each in choice.events}
+    assert cautions["dram.reads"] == "no CPU of package 1 is among those it is opened on"
+    assert cautions["link.bytes"] is None
+
+
 def test_cores_of_two_kinds_are_counted_where_the_source_counts(machine):
     sources = described(FIXTURES / "sapphire_rapids.yml")["event_sources"]
     core = sources.pop("cpu")
