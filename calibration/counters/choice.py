@@ -103,8 +103,8 @@ class CounterChoice(Model):
     missing: tuple[MissingCounter, ...]
 
 
-def choose(context: Context, wanted: Collection[str] = (*ROLES, SAMPLES)) -> CounterChoice:
-    """Return what would be opened on the machine of *context* for the roles *wanted*, ``samples`` being one of them.
+def choose(context: Context, wanted: Collection[str] = tuple(ROLES)) -> CounterChoice:
+    """Return what would be opened on the machine of *context* for the roles *wanted*, and how loads would be sampled.
 
     Where counters are too few for all of them, the first in the order of :data:`~calibration.counters.roles.ROLES` have
     them: whoever needs another asks for it alone. Samples come last, and have a caution where they would take turns.
@@ -112,8 +112,7 @@ def choose(context: Context, wanted: Collection[str] = (*ROLES, SAMPLES)) -> Cou
     roles = [role for role in ROLES if role in wanted]
     if context.event_sources is None:
         reason = _not_captured(context)
-        asked = [role for role in (*ROLES, SAMPLES) if role in wanted]
-        missing = tuple(MissingCounter(role=role, reason=reason) for role in asked)
+        missing = tuple(MissingCounter(role=role, reason=reason) for role in (*roles, SAMPLES))
         return CounterChoice(microarchitecture=None, events=(), sampling=None, missing=missing)
     chooser = _Chooser(context, context.event_sources)
     events: list[ChosenEvent] = []
@@ -125,7 +124,7 @@ def choose(context: Context, wanted: Collection[str] = (*ROLES, SAMPLES)) -> Cou
             reasons[role] = found
         else:
             events.extend(found)
-    sampling = chooser.sampling() if SAMPLES in wanted else None
+    sampling = chooser.sampling()
     if isinstance(sampling, str):
         reasons[SAMPLES] = sampling
     return CounterChoice(
