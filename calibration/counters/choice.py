@@ -103,8 +103,8 @@ class CounterChoice(Model):
     missing: tuple[MissingCounter, ...]
 
 
-def choose(context: Context, wanted: Collection[str] = (*ROLES, SAMPLES)) -> CounterChoice:
-    """Return what would be opened on the machine of *context* for the roles *wanted*, ``samples`` being one of them.
+def choose(context: Context, wanted: Collection[str] = tuple(ROLES)) -> CounterChoice:
+    """Return what would be opened on the machine of *context* for the roles *wanted*, and how loads would be sampled.
 
     Where counters are too few for all of them, the first in the order of :data:`~calibration.counters.roles.ROLES` have
     them: whoever needs another asks for it alone. Samples come last, and have a caution where they would take turns.
@@ -112,8 +112,7 @@ def choose(context: Context, wanted: Collection[str] = (*ROLES, SAMPLES)) -> Cou
     roles = [role for role in ROLES if role in wanted]
     if context.event_sources is None:
         reason = _not_captured(context)
-        asked = [role for role in (*ROLES, SAMPLES) if role in wanted]
-        missing = tuple(MissingCounter(role=role, reason=reason) for role in asked)
+        missing = tuple(MissingCounter(role=role, reason=reason) for role in (*roles, SAMPLES))
         return CounterChoice(microarchitecture=None, events=(), sampling=None, missing=missing)
     chooser = _Chooser(context, context.event_sources)
     events: list[ChosenEvent] = []
@@ -125,7 +124,7 @@ def choose(context: Context, wanted: Collection[str] = (*ROLES, SAMPLES)) -> Cou
             reasons[role] = found
         else:
             events.extend(found)
-    sampling = chooser.sampling() if SAMPLES in wanted else None
+    sampling = chooser.sampling()
     if isinstance(sampling, str):
         reasons[SAMPLES] = sampling
     return CounterChoice(
@@ -239,7 +238,15 @@ class _Chooser:
             found += events
         for source in sources:
             self._taken.setdefault(source.name, []).extend([row.role] * len(row.events))
-        return found
+        missed = self._packages_without({cpu for each in found for cpu in each.cpus or ()})
+        return [_with_caution(each, missed) for each in found] if missed else found
+
+    def _packages_without(self, cpus: set[int]) -> str | None:
+        """Return a caution where a package has none of *cpus*, so that its boxes are not counted."""
+        cores = self._context.topology.cores
+        counted = {core.package_id for core in cores if cpus & set(core.cpus)}
+        left = sorted({core.package_id for core in cores if core.package_id is not None} - counted)
+        return f"no CPU of package {', '.join(map(str, left))} is among those it is opened on" if left else None
 
     def _events_of_box(self, row: Boxes, source: EventSource) -> list[ChosenEvent] | str:
         online = set(self._context.online_cpus)
@@ -323,9 +330,8 @@ class _Chooser:
     def _of_thread(self, row: CoreEvent, core: EventSource) -> ChosenEvent:
         words = encode(core, row.terms)
         if row.generic and core.name == "cpu_core" and core.type is not None:
-            words["config"] |= (
-                core.type << 32
-            )  # of the kernel's numbers on a machine with two kinds of cores, those of one
+            # Where there are two kinds of cores, the kernel's numbers are told whose by the upper half
+            words["config"] |= core.type << 32
         cautions = [row.caution] if row.caution else []
         online = set(self._context.online_cpus)
         if core.cpus is not None and not online <= set(core.cpus):
@@ -383,6 +389,10 @@ class _Chooser:
             source=_listing(self.table, row.source),
             caution=caution,
         )
+
+
+def _with_caution(event: ChosenEvent, caution: str) -> ChosenEvent:
+    return event.model_copy(update={"caution": f"{event.caution}; {caution}" if event.caution else caution})
 
 
 def _crowded(row: Boxes) -> str | None:
