@@ -25,6 +25,7 @@ from calibration.tuning import Change
 MEASURE_PLUGIN = load_plugin("action", "calibration_measure")
 KERNEL_MODULE = load_plugin("modules", "sut_kernel")
 COLLECT_PLUGIN = load_plugin("action", "calibration_collect")
+RESERVATION_MODULE = load_plugin("modules", "sut_reservation")
 
 SOURCE = "a" * 64
 OTHER = "b" * 64
@@ -216,6 +217,36 @@ def test_what_is_not_back_after_the_steps_is_left_to_the_end_of_the_run_and_told
     assert [each["where"] for each in told["left"]] == [CHANGE["where"]]
     (change,) = document.attempts[0].changes
     assert (change.where, change.restored) == (CHANGE["where"], "0x0")
+
+
+def test_the_module_switches_off_and_back_before_the_run_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guardian = RESERVATION_MODULE.guardian
+    root, base = tmp_path / "root", tmp_path / "base"
+    for directory in (base, root / "dev/cpu/0", root / "proc/sys/kernel/random"):
+        directory.mkdir(parents=True)
+    register = root / "dev/cpu/0/msr"
+    register.write_bytes(bytes(0x1A4 + 8))
+    (root / "proc/cpuinfo").write_text("processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 79\n\n")
+    (root / "proc/sys/kernel/random/boot_id").write_text("5d1e4b0e-6a3c-4c57-9a52-0f6f1b0c8d11\n")
+    (root / "proc/uptime").symlink_to("/proc/uptime")
+    machine = guardian.Machine(str(root))
+    monkeypatch.setattr(guardian, "Machine", lambda: machine)
+    known = {"path": str(base / "reservation"), "base": str(base), "run_id": "r1", "sut": "s1", "lease_s": 300.0}
+    who = {"controller": "c", "started_at": "now", "resume": False}
+
+    def ask(state: str, **more: Any) -> dict[str, Any]:
+        answer: dict[str, Any] = RESERVATION_MODULE.act({**known, **who, "state": state, **more}, check_mode=False)
+        return answer
+
+    token = ask("held")["reservation"]["token"]
+    tuned = ask("tuned", token=token, settings={"prefetchers": "off"})
+    assert (register.read_bytes()[0x1A4], [each["after"] for each in tuned["changes"]]) == (0xF, ["0xf"])
+    untuned = ask("untuned", token=token, mark=tuned["mark"])
+    assert (register.read_bytes()[0x1A4], [each["restored"] for each in untuned["changes"]]) == (0, ["0x0"])
+    assert ask("released", changes=[], by="run")["changes"] == []
+    assert list(base.iterdir()) == []
 
 
 class Sut(MEASURE_PLUGIN.ActionModule):  # type: ignore[misc,name-defined]
