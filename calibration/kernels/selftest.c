@@ -1369,9 +1369,9 @@ static bool case_samples(struct error *error)
 		/* A ring that is large enough, entered so that what is written wraps around its end. */
 		for (uint64_t start = 0; start < 4096; start += 960) {
 			struct made made = {.bytes = calloc(1, 2048), .size = 2048, .tail = start, .head = start};
-			bool good = made.bytes || error_set(error, ERROR_INTERNAL, "no memory");
-			good =
-				good && known[method](&made, error) && nonsense_is_survived(&made, (enum decode_method)method, error);
+			if (!made.bytes)
+				return error_set(error, ERROR_INTERNAL, "no memory");
+			bool good = known[method](&made, error) && nonsense_is_survived(&made, (enum decode_method)method, error);
 			free(made.bytes);
 			if (!good)
 				return false;
