@@ -114,12 +114,117 @@ class Placement(Model):
     cpus_verified: bool = Field(validation_alias=AliasChoices("cpus_verified", "cpu_verified"))
 
 
+class Counted(Model):
+    """What one event counted on one CPU, or over ``threads`` threads, between two readings ``wall_s`` apart.
+
+    ``count`` is as read, summed over ``pmus`` and threads; ``scaled`` is what it would be had every counter run all
+    the time, ``None`` where one never ran or was refused; ``running_fraction`` is the least share that one ran.
+    ``steps`` and ``hops`` are the work done between the same readings: steps of the traffic's mix, loads of the chain.
+    ``background_count``, scaled too, is what came in ``background_wall_s`` while nothing was measured.
+    """
+
+    name: str
+    pmus: tuple[str, ...]
+    cpu: int | None
+    threads: int | None
+    count: int
+    scaled: float | None
+    running_fraction: float
+    wall_s: float
+    steps: float | None
+    hops: float | None
+    background_count: float | None
+    background_wall_s: float | None
+
+
+class Refused(Model):
+    """An event not counted on ``cpu`` (``None``: in a thread), and why; ``errno`` is the kernel's answer, if asked."""
+
+    name: str
+    pmu: str
+    cpu: int | None
+    errno: str | None
+    reason: str
+
+
+class Counters(Model):
+    """Hardware counters of a measurement; ``background_s``: how long they were watched before it, if they were."""
+
+    background_s: float | None
+    events: tuple[Counted, ...]
+    refused: tuple[Refused, ...]
+
+
+class EventSourceType(Model):
+    """A PMU of the machine, and the number that the kernel knows it by."""
+
+    name: str
+    type: int
+
+
+class CountersResult(Model):
+    """Result of ``sutprobe counters``: what may be counted on this machine, and what was.
+
+    ``paranoid`` is the kernel's ``perf_event_paranoid``, ``None`` where it has none.
+    """
+
+    paranoid: int | None
+    cap_perfmon: bool
+    cap_sys_admin: bool
+    pmus: tuple[EventSourceType, ...]
+    counters: Counters
+
+
+class SampleRefusal(Model):
+    """Why loads were not sampled."""
+
+    errno: str | None
+    reason: str
+
+
+class SampledLatency(Model):
+    """Latencies of the sampled loads that were kept, in core cycles."""
+
+    mean: float
+    median: float
+    p10: float
+    p90: float
+    min: float
+    max: float
+
+
+class SampledBin(Model):
+    """One histogram bin: kept loads of at least ``from_cycles`` and less than the next bin's."""
+
+    from_cycles: float
+    count: int
+
+
+class Samples(Model):
+    """Loads that the hardware sampled, one in ``period`` of its own unit.
+
+    ``kept`` are loads that local DRAM served without a TLB miss; ``reasons`` count the others by what they were.
+    """
+
+    method: Literal["pebs", "ibs", "spe"]
+    period: int
+    taken: int
+    lost: int
+    kept: int
+    reasons: dict[str, int]
+    latency_cycles: SampledLatency | None
+    histogram: tuple[SampledBin, ...]
+    refused: SampleRefusal | None
+
+
 class LatencyPlacement(Placement):
     """One placement of a pointer chase: its windows in ns per load, and which of them were disturbed."""
 
     windows_ns: tuple[float, ...]
     dirty_windows: tuple[int, ...]
     pages_by_node: tuple[int, ...]
+    counters: Counters | None = None
+    samples: Samples | None = None
 
 
 class OrderLimits(Model):
@@ -197,6 +302,8 @@ class BandwidthPlacement(Placement):
     windows_mb_s: tuple[float, ...]
     program_windows_mb_s: tuple[float, ...]
     per_thread_mb_s: tuple[float, ...]
+    counters: Counters | None = None
+    samples: Samples | None = None
 
 
 class BandwidthPoint(Model):
@@ -241,6 +348,8 @@ class LoadedPlacement(Placement):
 
     windows_mb_s: tuple[float, ...]
     probes: tuple[LoadedProbe, ...]
+    counters: Counters | None = None
+    samples: Samples | None = None
 
 
 class LoadedPoint(Model):
@@ -269,6 +378,53 @@ class LoadedResult(Model):
 
     points: tuple[LoadedPoint, ...]
     zero_load: tuple[ZeroLoad, ...]
+
+
+class VolumeBytes(Model):
+    """Bytes that one part of the work moves: by its instructions, and by lines fetched because they are written."""
+
+    program_read_bytes: int
+    program_written_bytes: int
+    allocate_read_bytes: int
+
+
+class VolumeKnown(Model):
+    """What a volume run moves to and from memory by its code; the totals are of one repeat, with allocated lines."""
+
+    init: VolumeBytes
+    triad: VolumeBytes
+    read_bytes: int
+    written_bytes: int
+
+
+class VolumeRepeat(Model):
+    """One initialisation with its passes; ``counters`` are read before the first and after the last of them."""
+
+    seconds: float
+    init_seconds: float
+    triad_seconds: float
+    checked: bool
+    cpus_verified: bool
+    interference: Interference
+    counters: Counters | None
+
+
+class VolumeResult(Model):
+    """Result of ``sutprobe volume``: triads over arrays whose traffic is ``known``, repeated.
+
+    ``array_bytes`` is the size of each of the three arrays of each thread.
+    """
+
+    group: str
+    cpus: tuple[int, ...]
+    nodes: tuple[int, ...]
+    threads: int
+    array_bytes: int
+    passes: int
+    width: str
+    pages: Pages
+    known: VolumeKnown
+    repeats: tuple[VolumeRepeat, ...]
 
 
 class JitterInterval(Model):

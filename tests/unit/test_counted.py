@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What sutprobe prints of hardware counters and of sampled loads is read strictly, wherever it may stand."""
+
+import copy
+import json
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from pydantic import ValidationError
+
+from calibration.model import Model
+from calibration.sutprobe import (
+    BandwidthResult,
+    Counters,
+    CountersResult,
+    LatencyResult,
+    Samples,
+    VolumeResult,
+    read_document,
+    read_result,
+)
+
+FIXTURES: Final = Path(__file__).resolve().parents[1] / "fixtures" / "sutprobe"
+
+EVENT: Final[dict[str, Any]] = {
+    "name": "dram.reads",
+    "pmus": ["uncore_imc_0", "uncore_imc_1"],
+    "cpu": 0,
+    "threads": None,
+    "count": 123456,
+    "scaled": 123456.0,
+    "running_fraction": 1.0,
+    "wall_s": 0.912,
+    "steps": 1.5e7,
+    "hops": None,
+    "background_count": 1234.0,
+    "background_wall_s": 1.0,
+}
+REFUSED: Final[dict[str, Any]] = {
+    "name": "core.cycles",
+    "pmu": "hardware",
+    "cpu": None,
+    "errno": "ENOENT",
+    "reason": "this machine has no counters of the core",
+}
+COUNTERS: Final[dict[str, Any]] = {"background_s": 1.0, "events": [EVENT], "refused": [REFUSED]}
+SAMPLES: Final[dict[str, Any]] = {
+    "method": "pebs",
+    "period": 1009,
+    "taken": 100,
+    "lost": 0,
+    "kept": 97,
+    "reasons": {"TLB miss": 3},
+    "latency_cycles": {"mean": 301.5, "median": 299, "p10": 280, "p90": 330, "min": 270, "max": 900},
+    "histogram": [{"from_cycles": 256, "count": 97}],
+    "refused": None,
+}
+WORK: Final = {"program_read_bytes": 0, "program_written_bytes": 3072, "allocate_read_bytes": 3072}
+VOLUME: Final[dict[str, Any]] = {
+    "group": "0@0",
+    "cpus": [0],
+    "nodes": [0],
+    "threads": 1,
+    "array_bytes": 1024,
+    "passes": 10,
+    "width": "avx2",
+    "pages": {
+        "wanted": "auto",
+        "obtained": "thp",
+        "base_bytes": 4096,
+        "huge_bytes": 2097152,
+        "huge_fraction": 1.0,
+        "total": 3,
+        "checked": 3,
+        "on_node": 3,
+        "elsewhere": 0,
+    },
+    "known": {"init": WORK, "triad": WORK, "read_bytes": 6144, "written_bytes": 6144},
+    "repeats": [
+        {
+            "seconds": 1.5,
+            "init_seconds": 0.5,
+            "triad_seconds": 1.0,
+            "checked": True,
+            "cpus_verified": True,
+            "interference": {
+                "involuntary_switches": 0,
+                "voluntary_switches": 0,
+                "minor_faults": 0,
+                "major_faults": 0,
+                "steal_ms": None,
+                "interrupts": None,
+                "softirqs": None,
+                "smi": None,
+                "core_throttle": None,
+                "package_throttle": None,
+                "pages_migrated": None,
+            },
+            "counters": COUNTERS,
+        }
+    ],
+}
+COUNTERS_RESULT: Final[dict[str, Any]] = {
+    "paranoid": 2,
+    "cap_perfmon": False,
+    "cap_sys_admin": False,
+    "pmus": [{"name": "msr", "type": 9}],
+    "counters": COUNTERS,
+}
+
+
+def load(model: type[Model], raw: dict[str, Any]) -> Model:
+    """Read a part of a document as it is read from one."""
+    return model.model_validate_json(json.dumps(raw))
+
+
+@pytest.mark.parametrize(
+    ("model", "raw"),
+    [(Counters, COUNTERS), (Samples, SAMPLES), (VolumeResult, VOLUME), (CountersResult, COUNTERS_RESULT)],
+)
+def test_each_is_read_as_printed_and_no_field_may_be_missing_or_unknown(
+    model: type[Model], raw: dict[str, Any]
+) -> None:
+    assert json.loads(load(model, raw).model_dump_json()) == raw
+    for key in raw:
+        with pytest.raises(ValidationError, match=key):
+            load(model, {name: value for name, value in raw.items() if name != key})
+    with pytest.raises(ValidationError, match="more"):
+        load(model, {**raw, "more": 1})
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("count", 1.5), ("count", None), ("count", "12"), ("scaled", "12"), ("running_fraction", None), ("cpu", "0")],
+)
+def test_a_count_of_another_type_is_refused(field: str, value: object) -> None:
+    with pytest.raises(ValidationError, match=field):
+        load(Counters, {**COUNTERS, "events": [{**EVENT, field: value}]})
+
+
+def test_a_count_that_is_not_known_is_none_and_stays_so() -> None:
+    counters = load(Counters, {**COUNTERS, "background_s": None, "events": [{**EVENT, "scaled": None}]})
+    assert isinstance(counters, Counters)
+    assert counters.events[0].scaled is None
+    assert counters.background_s is None
+
+
+def test_an_unknown_method_of_sampling_is_refused() -> None:
+    with pytest.raises(ValidationError, match="method"):
+        load(Samples, {**SAMPLES, "method": "guess"})
+
+
+@pytest.mark.parametrize(
+    ("fixture", "model"), [("idle_latency", LatencyResult), ("bandwidth_scaling", BandwidthResult)]
+)
+def test_placements_may_carry_counters_and_samples(
+    fixture: str, model: type[LatencyResult] | type[BandwidthResult]
+) -> None:
+    raw = json.loads((FIXTURES / f"{fixture}.json").read_text(encoding="utf-8"))
+    before = read_result(read_document(raw), model)
+    assert all(placement.counters is None for point in before.points for placement in point.placements or ())
+    with_both = copy.deepcopy(raw)
+    for point in with_both["result"]["points"]:
+        for placement in point["placements"]:
+            placement.update(counters=COUNTERS, samples=SAMPLES)
+    after = read_result(read_document(with_both), model)
+    placement = (after.points[0].placements or ())[0]
+    assert placement.counters is not None
+    assert placement.counters.events[0].pmus == ("uncore_imc_0", "uncore_imc_1")
+    assert placement.samples is not None
+    assert placement.samples.kept == 97
