@@ -61,8 +61,8 @@ static const struct option table[] = {
 	 "distance of software prefetches; 0: none", "0", NULL, 0, 1u << 20, false},
 	{"--width", OPTION_WORD, &options.width, NULL, "vector width; auto: the widest there is", "auto",
 	 LOAD_WIDTH_CHOICES, 0, 0, false},
-	{"--delay", OPTION_U64_LIST, &options.delays, "D[,D...]", "dependent additions after every four lines", "0", NULL,
-	 0, 1000000, false},
+	{"--delay", OPTION_U64_LIST, &options.delays, "D[,D...]",
+	 "dependent additions, no-ops for line_reads, after every four lines", "0", NULL, 0, 1000000, false},
 	{"--placements", OPTION_U64, &options.placements, "K", "allocations, at least", "6", NULL, 1,
 	 STOPPING_PLACEMENTS_MAX, false},
 	{"--windows", OPTION_U64, &options.windows, "N", "timed windows in each placement", "9", NULL, 1, 10000, false},
@@ -138,6 +138,14 @@ static bool prepare(struct error *error)
 		if (options.buffer_bytes.values[i] % 4096)
 			return error_set(error, ERROR_USAGE, "--buffer-bytes: expected a multiple of 4096, found %llu",
 			                 (unsigned long long)options.buffer_bytes.values[i]);
+	for (size_t i = 0; i < options.mixes.count * options.streams.count * options.prefetch_bytes.count; i++) {
+		size_t rest = i / options.mixes.count;
+		enum load_mix mix;
+		if (load_mix_parse(options.mixes.words[i % options.mixes.count], &mix) &&
+		    !load_shape_known(mix, options.streams.values[rest % options.streams.count],
+		                      options.prefetch_bytes.values[rest / options.streams.count], error))
+			return false;
+	}
 	if (options.window_s <= 0)
 		return error_set(error, ERROR_USAGE, "--window-s: expected more than 0, found %g", options.window_s);
 	return true;

@@ -81,23 +81,25 @@ static bool fill(struct generator_thread *thread, struct error *error)
 	return true;
 }
 
-/* Sum of filled(array, j) for `count` words from word `first`, modulo 2^64. */
-static uint64_t filled_sum(unsigned array, uint64_t first, uint64_t count)
+/* Sum of filled(array, j) for `count` words, every `apart`th from word `first`, modulo 2^64. */
+static uint64_t filled_sum(unsigned array, uint64_t first, uint64_t count, unsigned apart)
 {
 	unsigned __int128 low = first + ((uint64_t)array << 40);
-	unsigned __int128 sum = (2 * low + count - 1) * count / 2;
+	unsigned __int128 sum = (2 * low + (unsigned __int128)(count - 1) * apart) * count / 2;
 	return count ? (uint64_t)sum * FACTOR : 0;
 }
 
 static uint64_t expected_sum(const struct generator_thread *thread, unsigned streams)
 {
 	const struct load_call *call = &thread->call;
+	const struct load_accounting *a = &load_mixes[thread->generator->shape.mix];
+	const unsigned apart = a->sparse ? LOAD_LINE_WORDS : 1;
 	uint64_t full = 0, part = 0;
-	for (unsigned k = 0; k < load_mixes[thread->generator->shape.mix].summed; k++)
+	for (unsigned k = 0; k < a->summed; k++)
 		for (unsigned s = 0; s < streams; s++) {
 			uint64_t first = s * call->stream_bytes / 8;
-			full += filled_sum(k, first, call->stream_bytes / 8);
-			part += filled_sum(k, first, call->offset / 8);
+			full += filled_sum(k, first, call->stream_bytes / 8 / apart, apart);
+			part += filled_sum(k, first, call->offset / 8 / apart, apart);
 		}
 	return thread->pass * full + part;
 }
@@ -212,7 +214,7 @@ static void run(struct generator_thread *thread)
 	}
 }
 
-double generator_delay_ticks(uint64_t units)
+double generator_delay_ticks(enum load_mix mix, uint64_t units)
 {
 	double best = 0;
 	if (units == 0)
@@ -221,7 +223,10 @@ double generator_delay_ticks(uint64_t units)
 	for (int i = 0; i < DELAY_TRIES; i++) {
 		uint64_t before = clock_start();
 		for (unsigned k = 0; k < DELAY_TURNS; k++)
-			carry = arch_delay(carry, units);
+			if (load_mixes[mix].sparse)
+				arch_nops(units);
+			else
+				carry = arch_delay(carry, units);
 		uint64_t after = clock_stop();
 		double ticks = ((double)(after - before) - clock_now_used.read_cost_ticks) / DELAY_TURNS;
 		if (i == 0 || ticks < best)
@@ -233,7 +238,8 @@ double generator_delay_ticks(uint64_t units)
 static void measure_delays(const struct generator *generator)
 {
 	for (size_t i = 0; i < generator->delay_count; i++) {
-		double ticks = generator_delay_ticks(generator->delays[i]), *known = &generator->delay_ticks[i];
+		double ticks = generator_delay_ticks(generator->shape.mix, generator->delays[i]),
+			   *known = &generator->delay_ticks[i];
 		*known = *known > 0 && *known < ticks ? *known : ticks;
 	}
 }

@@ -108,8 +108,8 @@ struct thread_counts generator_counts(const struct generator *generator);
 double generator_core_before(const struct generator *generator);
 double generator_core_after(const struct generator *generator);
 bool generator_verified(const struct generator *generator);
-/* The length of a delay on the calling thread's CPU, by itself: the shortest of a few tries. */
-double generator_delay_ticks(uint64_t units);
+/* The length of a delay of this mix on the calling thread's CPU, by itself: the shortest of a few tries. */
+double generator_delay_ticks(enum load_mix mix, uint64_t units);
 /* Bytes one thread maps. */
 size_t generator_thread_bytes(enum load_mix mix, size_t buffer_bytes);
 

@@ -8,20 +8,23 @@
  * cores see whole lines being written and skip that read, so there it counts nothing.
  *
  * The read:write mixes are named by what memory sees, on both architectures alike: their written line is read by the
- * same step (an update), so that no core can skip or add a read and the ratio holds whatever it does with stores. */
+ * same step (an update), so that no core can skip or add a read and the ratio holds whatever it does with stores.
+ *
+ * line_reads is the one whose instructions ask for less than memory moves: 8 bytes of each line of 64. */
 // clang-format off: a table is read by its columns
 const struct load_accounting load_mixes[MIXES] = {
-	/*                    name            arrays summed updates writes reads stores regular_store */
-	[MIX_READS]        = {"reads",        1,     1,     false,  false, 1,    0,     false},
-	[MIX_3_1]          = {"3:1",          3,     2,     true,   false, 3,    1,     false},
-	[MIX_2_1]          = {"2:1",          2,     1,     true,   false, 2,    1,     false},
-	[MIX_1_1]          = {"1:1",          1,     0,     true,   false, 1,    1,     false},
-	[MIX_STREAM_TRIAD] = {"stream_triad", 3,     0,     false,  true,  2,    1,     false},
-	[MIX_WRITE]        = {"write",        1,     0,     false,  true,  0,    1,     true},
-	[MIX_WRITE_NT]     = {"write_nt",     1,     0,     false,  true,  0,    1,     false},
-	[MIX_COPY]         = {"copy",         2,     0,     false,  true,  1,    1,     true},
-	[MIX_COPY_NT]      = {"copy_nt",      2,     0,     false,  true,  1,    1,     false},
-	[MIX_TRIAD]        = {"triad",        3,     0,     false,  true,  2,    1,     true},
+	/*                    name            arrays summed updates writes reads stores regular_store sparse */
+	[MIX_READS]        = {"reads",        1,     1,     false,  false, 1,    0,     false,         false},
+	[MIX_3_1]          = {"3:1",          3,     2,     true,   false, 3,    1,     false,         false},
+	[MIX_2_1]          = {"2:1",          2,     1,     true,   false, 2,    1,     false,         false},
+	[MIX_1_1]          = {"1:1",          1,     0,     true,   false, 1,    1,     false,         false},
+	[MIX_STREAM_TRIAD] = {"stream_triad", 3,     0,     false,  true,  2,    1,     false,         false},
+	[MIX_WRITE]        = {"write",        1,     0,     false,  true,  0,    1,     true,          false},
+	[MIX_WRITE_NT]     = {"write_nt",     1,     0,     false,  true,  0,    1,     false,         false},
+	[MIX_COPY]         = {"copy",         2,     0,     false,  true,  1,    1,     true,          false},
+	[MIX_COPY_NT]      = {"copy_nt",      2,     0,     false,  true,  1,    1,     false,         false},
+	[MIX_TRIAD]        = {"triad",        3,     0,     false,  true,  2,    1,     true,          false},
+	[MIX_LINE_READS]   = {"line_reads",   1,     1,     false,  false, 1,    0,     false,         true},
 };
 // clang-format on
 
@@ -33,6 +36,17 @@ bool load_mix_parse(const char *word, enum load_mix *mix)
 			return true;
 		}
 	return false;
+}
+
+bool load_shape_known(enum load_mix mix, uint64_t streams, uint64_t prefetch_bytes, struct error *error)
+{
+	if (load_mixes[mix].sparse && (streams != 1 || prefetch_bytes != 0))
+		return error_set(
+			error, ERROR_USAGE,
+			"--mix %s: expected --streams 1 and --prefetch-bytes 0, found %llu and %llu; it reads lines in "
+			"ascending order and leaves them to the hardware's prefetchers",
+			load_mixes[mix].name, (unsigned long long)streams, (unsigned long long)prefetch_bytes);
+	return true;
 }
 
 unsigned load_write_allocates(enum load_mix mix)
@@ -47,12 +61,13 @@ unsigned load_write_allocates(enum load_mix mix)
 
 unsigned load_program_bytes(enum load_mix mix)
 {
-	return (load_mixes[mix].reads + load_mixes[mix].stores) * LOAD_LINE_BYTES;
+	const struct load_accounting *a = &load_mixes[mix];
+	return a->reads * LOAD_LINE_BYTES / (a->sparse ? LOAD_LINE_WORDS : 1) + a->stores * LOAD_LINE_BYTES;
 }
 
 unsigned load_model_bytes(enum load_mix mix)
 {
-	return load_program_bytes(mix) + load_write_allocates(mix) * LOAD_LINE_BYTES;
+	return (load_mixes[mix].reads + load_mixes[mix].stores + load_write_allocates(mix)) * LOAD_LINE_BYTES;
 }
 
 const struct load_width *load_width_find(const char *name, struct error *error)

@@ -12,6 +12,7 @@
 #define LOAD_LINE_BYTES 64u
 #define LOAD_ARRAYS_MAX 3
 #define LOAD_STREAMS_MAX 8
+#define LOAD_LINE_WORDS (LOAD_LINE_BYTES / 8)
 /* A delay follows every four lines of each array: few enough that a delay of some ten clocks already thins the
  * traffic out, and what the articles on injection rates use. */
 #define LOAD_STEPS_PER_DELAY 4u
@@ -27,9 +28,10 @@ enum load_mix {
 	MIX_COPY,
 	MIX_COPY_NT,
 	MIX_TRIAD,
+	MIX_LINE_READS,
 	MIXES,
 };
-#define LOAD_MIX_CHOICES "reads|3:1|2:1|1:1|stream_triad|write|write_nt|copy|copy_nt|triad"
+#define LOAD_MIX_CHOICES "reads|3:1|2:1|1:1|stream_triad|write|write_nt|copy|copy_nt|triad|line_reads"
 
 /* What one step of a mix does, in lines of 64 bytes. */
 struct load_accounting {
@@ -41,11 +43,14 @@ struct load_accounting {
 	unsigned reads;     /* lines the instructions read */
 	unsigned stores;    /* lines the instructions write */
 	bool regular_store; /* a line is stored that was not read before: memory must give it first, on x86_64 */
+	bool sparse;        /* of a line, one word is loaded; of one stream, without prefetches; a delay is no-ops */
 };
 
 extern const struct load_accounting load_mixes[MIXES];
 
 bool load_mix_parse(const char *word, enum load_mix *mix);
+/* False, with a usage error, where the mix has no such kernel. */
+bool load_shape_known(enum load_mix mix, uint64_t streams, uint64_t prefetch_bytes, struct error *error);
 unsigned load_write_allocates(enum load_mix mix);
 unsigned load_program_bytes(enum load_mix mix);
 unsigned load_model_bytes(enum load_mix mix);
@@ -67,10 +72,15 @@ struct load_call {
 /* Returns the sum of all 64-bit words read into the checksum. */
 typedef uint64_t (*load_kernel)(struct load_call *call);
 
+/* The kernels of line_reads, which are of no vector width and stand in the table of each: a load of one word is the same
+ * instruction everywhere. */
+uint64_t line_reads(struct load_call *call);
+uint64_t line_reads_delayed(struct load_call *call);
+
 struct load_width {
 	const char *name;
 	bool (*supported)(void);
-	/* [mix][log2 streams][prefetch][delay] */
+	/* [mix][log2 streams][prefetch][delay]; NULL where load_shape_known is false */
 	const load_kernel (*kernels)[4][2][2];
 };
 

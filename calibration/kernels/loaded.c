@@ -16,7 +16,7 @@
 #include "subcommand.h"
 
 #define TAIL_S 0.005
-/* The delay that tells how long one addition is: far longer than a clock read and than what ends a loop, short enough
+/* The delay that tells how long one addition or no-op is: far longer than a clock read and than what ends a loop, short enough
  * that of so many tries some are not interrupted. */
 #define DELAY_KNOWN 5000u
 #define DELAY_REPEATS 10
@@ -52,11 +52,12 @@ static const struct option table[] = {
 	{"--load", OPTION_TEXT, &options.load, "CPULIST@NODE[+...]", "CPUs that load memory, as --group of bandwidth", NULL,
 	 NULL, 0, 0, false},
 	{"--delay", OPTION_U64_LIST, &options.delays, "D[,D...]",
-	 "dependent additions after every four lines (default, without --delay-ns: the nineteen of Intel MLC, 0 to 20000)",
+	 "dependent additions, no-ops for line_reads, after every four lines (default, without --delay-ns: the nineteen of "
+	 "Intel MLC, 0 to 20000)",
 	 NULL, NULL, 0, DELAY_MAX, true},
 	{"--delay-ns", OPTION_U64_LIST, &options.delays_ns, "T[,T...]",
-	 "in place of --delay: the same in ns, turned into additions by timing some on the first CPU that loads", NULL,
-	 NULL, 0, DELAY_MAX, true},
+	 "in place of --delay: the same in ns, turned into additions or no-ops by timing some on the first CPU that loads",
+	 NULL, NULL, 0, DELAY_MAX, true},
 	{"--mix", OPTION_WORD, &options.mix, NULL, "traffic of the load", "reads", LOAD_MIX_CHOICES, 0, 0, false},
 	{"--probe-size-bytes", OPTION_U64, &options.probe_size_bytes, "B", "size of each probe's chain", NULL, NULL, 64,
 	 1ull << 40, false},
@@ -171,6 +172,9 @@ static bool prepare(struct error *error)
 		                 "%llu and %llu",
 		                 LOAD_LINE_BYTES, (unsigned long long)options.prefetch_bytes,
 		                 (unsigned long long)options.buffer_bytes);
+	enum load_mix mix;
+	if (load_mix_parse(options.mix, &mix) && !load_shape_known(mix, options.streams, options.prefetch_bytes, error))
+		return false;
 	if (options.stride_bytes % memory_line_bytes() || options.probe_size_bytes < options.stride_bytes ||
 	    options.probe_size_bytes / options.stride_bytes > UINT32_MAX || options.window_bytes % options.stride_bytes)
 		return error_set(error, ERROR_USAGE,
@@ -183,22 +187,27 @@ static bool prepare(struct error *error)
 	return true;
 }
 
-static void measure_addition(struct worker *worker)
+struct delay_unit {
+	enum load_mix mix;
+	double ticks;
+};
+
+static void measure_unit(struct worker *worker)
 {
-	double *ticks = worker->context;
+	struct delay_unit *unit = worker->context;
 	corefreq_settle();
 	for (int i = 0; i < DELAY_REPEATS; i++) {
-		double each = generator_delay_ticks(DELAY_KNOWN) / DELAY_KNOWN;
-		*ticks = i == 0 ? each : fmin(*ticks, each);
+		double each = generator_delay_ticks(unit->mix, DELAY_KNOWN) / DELAY_KNOWN;
+		unit->ticks = i == 0 ? each : fmin(unit->ticks, each);
 	}
 }
 
-/* Turns --delay-ns into additions, by the CPU that loads first; the points say how long each then really was. */
-static bool delays_from_ns(unsigned cpu, struct error *error)
+/* Turns --delay-ns into additions or no-ops, by the CPU that loads first; the points say how long each then really was. */
+static bool delays_from_ns(enum load_mix mix, unsigned cpu, struct error *error)
 {
-	double ticks_each = 0;
+	struct delay_unit unit = {.mix = mix};
 	struct worker worker;
-	if (!worker_start(&worker, cpu, measure_addition, &ticks_each, error))
+	if (!worker_start(&worker, cpu, measure_unit, &unit, error))
 		return false;
 	worker_wait(&worker);
 	worker_join(&worker);
@@ -206,18 +215,19 @@ static bool delays_from_ns(unsigned cpu, struct error *error)
 		*error = worker.error;
 		return false;
 	}
-	if (ticks_each <= 0)
+	if (unit.ticks <= 0)
 		return error_set(error, ERROR_CHECK_FAILED,
-		                 "expected %u additions to take some time, found none by this clock; use --delay", DELAY_KNOWN);
+		                 "expected %u instructions to take some time, found none by this clock; use --delay",
+		                 DELAY_KNOWN);
 	options.delays.values = calloc(options.delays_ns.count, sizeof(*options.delays.values));
 	if (!options.delays.values)
 		return error_set(error, ERROR_INTERNAL, "no memory for %zu delays", options.delays_ns.count);
 	options.delays.count = options.delays_ns.count;
 	for (size_t i = 0; i < options.delays.count; i++) {
-		double units = round((double)options.delays_ns.values[i] / clock_ns(ticks_each));
+		double units = round((double)options.delays_ns.values[i] / clock_ns(unit.ticks));
 		if (units > DELAY_MAX)
 			return error_set(error, ERROR_USAGE, "--delay-ns: expected at most %.0f ns on this CPU, found %llu",
-			                 DELAY_MAX * clock_ns(ticks_each), (unsigned long long)options.delays_ns.values[i]);
+			                 DELAY_MAX * clock_ns(unit.ticks), (unsigned long long)options.delays_ns.values[i]);
 		options.delays.values[i] = options.delays_ns.values[i] == 0 ? 0 : units < 1 ? 1 : (uint64_t)units;
 	}
 	return true;
@@ -226,9 +236,12 @@ static bool delays_from_ns(unsigned cpu, struct error *error)
 static bool setup(struct error *error)
 {
 	struct generator *generator = &sweep.generator;
+	generator->shape =
+		(struct generator_shape){.streams = (unsigned)options.streams, .prefetch_bytes = options.prefetch_bytes};
+	load_mix_parse(options.mix, &generator->shape.mix);
 	if (!generator_parse_group(generator, options.load, error))
 		return false;
-	if (options.delays_ns.count && !delays_from_ns(generator->threads[0].cpu, error))
+	if (options.delays_ns.count && !delays_from_ns(generator->shape.mix, generator->threads[0].cpu, error))
 		return false;
 	size_t probes = options.probes.count;
 	sweep.probes = calloc(probes, sizeof(*sweep.probes));
@@ -243,9 +256,6 @@ static bool setup(struct error *error)
 		sweep.points[i].delay = options.delays.values[i];
 	if (!good)
 		return error_set(error, ERROR_INTERNAL, "no memory for %zu points", options.delays.count);
-	generator->shape =
-		(struct generator_shape){.streams = (unsigned)options.streams, .prefetch_bytes = options.prefetch_bytes};
-	load_mix_parse(options.mix, &generator->shape.mix);
 	generator->buffer_bytes = options.buffer_bytes;
 	page_kind_parse(options.pages, &generator->page_kind);
 	generator->width = load_width_find(options.width, error);

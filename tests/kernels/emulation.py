@@ -2,7 +2,8 @@
 """Runs one bandwidth kernel of a built binary on an emulated processor, and counts what it does with its arrays."""
 
 import struct
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 
 import unicorn
 from unicorn import arm64_const, x86_const
@@ -22,11 +23,13 @@ SIMD_ALLOWED = 3 << 20
 
 @dataclass
 class Counted:
-    """Bytes that loads and stores moved, and how many different bytes of the arrays they touched."""
+    """Bytes that loads and stores moved, how many different bytes of the arrays they touched; what was executed."""
 
     read_bytes: int = 0
     written_bytes: int = 0
     touched_bytes: int = 0
+    executed: Counter[int] = field(default_factory=Counter)
+    """How often the instruction at each address was."""
 
 
 def emulate(
@@ -61,7 +64,11 @@ def emulate(
         else:
             counted.read_bytes += size
 
+    def count_executed(_engine: object, address: int, _size: int, _data: object) -> None:
+        counted.executed[address] += 1
+
     engine.hook_add(unicorn.UC_HOOK_MEM_READ | unicorn.UC_HOOK_MEM_WRITE, count)
+    engine.hook_add(unicorn.UC_HOOK_CODE, count_executed)
     top = STACK + STACK_BYTES - PAGE
     if x86:
         engine.mem_write(top - 8, struct.pack("<Q", END))

@@ -315,6 +315,40 @@ def test_bandwidth_accounting_of_every_mix(probe: Probe, cpus: list[int]) -> Non
     assert named["write_nt"]["reads_per_step"] == named["write_nt"]["write_allocate_reads_per_step"] == 0
 
 
+def test_line_reads_ask_for_eight_bytes_of_each_line(probe: Probe, cpus: list[int]) -> None:
+    # 20480 bytes are a whole number of groups of four lines, and less than a chunk: passes end in the middle of it.
+    document = bandwidth(
+        probe, "--group", group_of(cpus), "--mix", "line_reads", "--streams", "1", "--delay", "0,1,50,1024,10000",
+        "--placements", "1", buffer_bytes=f"20480,{MIB}",
+    )  # fmt: skip
+    points = document["result"]["points"]
+    assert [(point["buffer_bytes"], point["delay"]) for point in points] == [
+        (size, delay) for size in (20480, MIB) for delay in (0, 1, 50, 1024, 10000)
+    ]
+    for point in points:
+        rule = point["accounting"]
+        assert rule["program_bytes_per_step"] == 8
+        assert rule["model_dram_bytes_per_step"] == 64
+        assert point["checked"]
+        (placement,) = point["placements"]
+        assert min(placement["windows_mb_s"]) > 0
+        assert placement["windows_mb_s"] == pytest.approx([8 * each for each in placement["program_windows_mb_s"]])
+
+
+@pytest.mark.parametrize("wrong", [("--streams", "2"), ("--streams", "1", "--prefetch-bytes", "64"), ()])
+def test_line_reads_are_of_one_stream_and_without_prefetches(
+    probe: Probe, cpus: list[int], wrong: tuple[str, ...]
+) -> None:
+    buffer = ("--buffer-bytes", str(MIB))
+    done = probe("bandwidth", "--group", f"{cpus[0]}@0", "--mix", "reads,line_reads", *buffer, *wrong)
+    assert done.code == 2
+    assert "--mix line_reads: expected --streams 1" in done.document["error"]["message"]
+    done = probe("loaded", "--probe", f"{cpus[0]}@0", "--load", f"{cpus[0] + 1}@0", "--mix", "line_reads",
+                 "--probe-size-bytes", "4096", *buffer, *wrong)  # fmt: skip
+    assert done.code == 2
+    assert "--mix line_reads: expected --streams 1" in done.document["error"]["message"]
+
+
 @pytest.mark.parametrize("streams", ["1", "2", "4", "8"])
 def test_bandwidth_of_every_size_from_one_page_is_proved(probe: Probe, cpus: list[int], streams: str) -> None:
     # 20480 / 8 streams leaves a part over; 1228800 / 2 streams is long enough to be staggered.

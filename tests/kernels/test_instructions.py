@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
+from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -151,9 +152,9 @@ def bytes_of(function: Function, body: Sequence[Instruction]) -> bytes:
 def test_the_loops_that_are_read_here_are_those_that_are_shipped(named: dict[Target, Path], target: Target) -> None:
     shipped = build(target).path.read_bytes()
     machine, functions = functions_of(named[target])
-    kernel = re.compile(r"MIX_\w+|run_(avx2|avx512|neon|sve)")
+    kernel = re.compile(r"MIX_\w+|line_reads\w*|run_(avx2|avx512|neon|sve)")
     checked = [each for each in functions if kernel.fullmatch(each.name)]
-    assert len(checked) >= 160 * len(WIDTHS[target]) + 2
+    assert len(checked) >= 160 * len(WIDTHS[target]) + 2 + 2
     for function in checked:
         assert function.code in shipped, function.name
     for function in (each for each in functions if each.name in {"chain_walk", "gaps_run", "corefreq_per_tick"}):
@@ -292,3 +293,44 @@ def test_an_emulated_processor_counts_the_declared_bytes(named: dict[Target, Pat
         assert counted.read_bytes == READS[mix] * LINE_BYTES * lines, function.name
         assert counted.written_bytes == WRITES[mix] * LINE_BYTES * lines, function.name
         assert counted.touched_bytes == arrays(mix) * streams * stream_bytes, function.name
+
+
+SLED = 1024
+"""No-ops of the sled of line_reads, into which a delay jumps."""
+
+
+def is_no_op(each: Instruction) -> bool:
+    return each.mnemonic == "nop" and not each.operands
+
+
+def sled_of(instructions: Sequence[Instruction]) -> list[Instruction]:
+    """Return the longest run of no-ops without a gap; alignment pads with a few elsewhere."""
+    runs = [list(run) for no_op, run in groupby(instructions, is_no_op) if no_op]
+    return max((run for run in runs if len(run) > SLED // 2), key=len, default=[])
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_line_is_read_by_one_load_of_eight_bytes(named: dict[Target, Path], target: Target) -> None:
+    for name in ("line_reads", "line_reads_delayed"):
+        instructions = code_of(named, target, name)
+        body = min((each for each in loops(instructions) if any(e.access.read_bytes for e in each)), key=len)
+        moves = [each for each in body if each.access != Access(0, 0, ())]
+        assert [(each.access.read_bytes, each.access.written_bytes) for each in moves] in ([(8, 0)] * 4, [(16, 0)] * 2)
+        assert not [str(each) for each in moves if on_stack(each)], "the four loads wait for nothing"
+        others = [each for each in body if not is_no_op(each) and each not in moves]
+        assert len(others) <= 16, "what is no load and no no-op is little"
+        assert len(sled_of(instructions)) == (SLED if name == "line_reads_delayed" else 0)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("no_ops", [0, 1, 7, 200, SLED - 1, SLED, SLED + 1, 2 * SLED, 10_000])
+def test_so_many_no_ops_are_executed_as_are_asked(named: dict[Target, Path], target: Target, no_ops: int) -> None:
+    steps, passes = 8, 2
+    elf, name = Elf(named[target]), "line_reads_delayed" if no_ops else "line_reads"
+    (function,) = (each for each in functions_of(named[target])[1] if each.name == name)
+    counted = emulate(elf, function, arrays=1, steps=steps, passes=passes, prefetch_bytes=0, delay=no_ops)
+    sled = sled_of(code_of(named, target, name))
+    assert sum(counted.executed[each.address] for each in sled) == no_ops * steps // STEPS_PER_DELAY * passes
+    assert counted.read_bytes == 8 * steps * passes
+    assert counted.touched_bytes == 8 * steps
+    assert counted.written_bytes == 0

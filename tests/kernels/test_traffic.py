@@ -74,12 +74,14 @@ def test_loaded_keeps_what_was_complete(probe: Probe, cpus: list[int]) -> None:
     assert zero.windows_ns_end == ()
 
 
-def test_delays_in_ns_are_turned_into_additions(probe: Probe, cpus: list[int]) -> None:
+@pytest.mark.parametrize("mix", ["reads", "line_reads"])
+def test_delays_in_ns_are_turned_into_instructions(probe: Probe, cpus: list[int], mix: str) -> None:
     if len(cpus) < 2:
         pytest.skip("one CPU cannot carry a probe and a load")
     arguments = (
         "loaded", "--probe", f"{cpus[0]}@0", "--load", f"{cpus[1]}@0", "--probe-size-bytes", str(4 * MIB),
         "--buffer-bytes", str(4 * MIB), "--placements", "1", "--windows", "1", "--window-s", "0.02",
+        "--mix", mix, "--streams", "1",
     )  # fmt: skip
     done = probe(*arguments, "--delay-ns", "0,1000,5000")
     assert done.code == 0, done.stderr

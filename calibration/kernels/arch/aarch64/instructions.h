@@ -79,6 +79,24 @@ static inline __attribute__((always_inline)) uint64_t arch_delay(uint64_t carry,
 	return carry;
 }
 
+/* As on x86_64; an instruction is four bytes here. */
+#define ARCH_NOPS_SLED 1024u
+static inline __attribute__((always_inline)) void arch_nops(uint64_t units)
+{
+	uint64_t turns = units / ARCH_NOPS_SLED, entry;
+	__asm__ volatile("adr %1, 2f\n\t"
+	                 "sub %1, %1, %2, lsl #2\n\t"
+	                 "br %1\n"
+	                 "1:\n\t"
+	                 ".rept 1024\n\tnop\n\t.endr\n"
+	                 "2:\n\t"
+	                 "subs %0, %0, #1\n\t"
+	                 "b.cs 1b"
+	                 : "+&r"(turns), "=&r"(entry)
+	                 : "r"(units % ARCH_NOPS_SLED)
+	                 : "cc");
+}
+
 static inline void *arch_chase_pointers(void *at, uint64_t blocks)
 {
 	__asm__ volatile(".p2align 4\n"

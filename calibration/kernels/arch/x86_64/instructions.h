@@ -88,6 +88,27 @@ static inline __attribute__((always_inline)) uint64_t arch_delay(uint64_t carry,
 	return carry;
 }
 
+/* `units` no-op instructions, exactly: a jump into a sled, so far before its end. A no-op does nothing but pass through the
+ * core's front end and take a place among the instructions not yet retired, which is what keeps later loads away. The jump
+ * has the same target every time, and is predicted. Beyond the sled's length all of it is run again, which adds one
+ * subtraction and one jump for each such turn: 2 instructions in 1026. Longer sleds would not fit the nearest caches. */
+#define ARCH_NOPS_SLED 1024u
+static inline __attribute__((always_inline)) void arch_nops(uint64_t units)
+{
+	uint64_t turns = units / ARCH_NOPS_SLED, entry;
+	__asm__ volatile("lea 2f(%%rip), %1\n\t"
+	                 "sub %2, %1\n\t"
+	                 "jmp *%1\n"
+	                 "1:\n\t"
+	                 ".rept 1024\n\tnop\n\t.endr\n"
+	                 "2:\n\t"
+	                 "sub $1, %0\n\t"
+	                 "jnc 1b"
+	                 : "+&r"(turns), "=&r"(entry)
+	                 : "r"(units % ARCH_NOPS_SLED)
+	                 : "cc");
+}
+
 /* Follows blocks x 64 pointers, each load waiting for the one before. */
 static inline void *arch_chase_pointers(void *at, uint64_t blocks)
 {
