@@ -121,6 +121,16 @@ def parse_status(text: str) -> dict[str, str]:
     return rows
 
 
+def status_capabilities(rows: dict[str, str]) -> int | None:
+    """Return the effective capabilities as bits; None where the rows do not say. Raises ``ValueError``."""
+    text = rows.get("CapEff")
+    if text is None:
+        return None
+    if re.fullmatch(r"[0-9a-fA-F]{1,16}", text, re.ASCII) is None:
+        raise ValueError(f"expected capabilities as hexadecimal digits, found {text[:40]!r}")
+    return int(text, 16)
+
+
 def status_allowed(rows: dict[str, str]) -> tuple[int, ...] | None:
     """Return the CPUs a thread may run on; None where the rows do not say. Raises ``ValueError``."""
     if "Cpus_allowed_list" in rows:

@@ -13,9 +13,10 @@ from calibration.context.cmdline import parse_cmdline
 from calibration.context.cpuinfo import CpuInfo, parse_cpuinfo
 from calibration.context.cpulists import parse_cpulist
 from calibration.context.errors import ContextError
+from calibration.context.event_sources import read_event_sources
 from calibration.context.firmware import read_firmware
 from calibration.context.frequency import read_frequency, read_idle, read_throttling
-from calibration.context.isolation import parse_status, read_isolation, status_allowed
+from calibration.context.isolation import parse_status, read_isolation, status_allowed, status_capabilities
 from calibration.context.load import read_load
 from calibration.context.memory import (
     cpu_only_nodes,
@@ -135,6 +136,7 @@ def _read_capture(tree: Tree, content: dict[str, Any]) -> Capture:
         kernel_version=parts["kernel_version"],
         machine=parts["machine"],
         masked=tuple(Masked(path=path, what=what) for path, what in _records(content, "masked", "path", "what")),
+        effective_capabilities=tree.parse("/proc/self/status", lambda text: status_capabilities(parse_status(text))),
     )
 
 
@@ -286,6 +288,7 @@ def load(root: Path) -> Context:
         "kernel": _read_kernel(tree),
         "throttling": read_throttling(tree, topology),
         "load": read_load(tree, content.get("load")),
+        "event_sources": read_event_sources(tree),
     }
     unreadable = tuple(Unreadable(path=path, reason=reason) for path, reason in tree.unreadable)
     return Context.model_validate({**facts, "unreadable": unreadable})

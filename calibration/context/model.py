@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from calibration.counters.pmus import EventSource
 from calibration.model import Model
 
 
@@ -48,7 +49,8 @@ class CommandLine(Model):
 class Capture(Model):
     """Where the facts came from.
 
-    All None for a tree that brought no ``capture.json``, except the kernel's own names.
+    All None for a tree that brought no ``capture.json``, except the kernel's own names and what ``/proc/self/status``
+    says: ``effective_capabilities`` are those of the capturing process, one bit each (``capabilities(7)``).
     """
 
     captured_at: str | None
@@ -61,6 +63,7 @@ class Capture(Model):
     kernel_version: str | None
     machine: str | None
     masked: tuple[Masked, ...]
+    effective_capabilities: int | None = None
 
 
 class CpuSets(Model):
@@ -396,7 +399,10 @@ class Load(Model):
 
 
 class Context(Model):
-    """Everything a plan, a verdict or a page needs to know about a machine."""
+    """Everything a plan, a verdict or a page needs to know about a machine.
+
+    ``event_sources`` are None where the capture has none, which it has since sources are captured.
+    """
 
     capture: Capture
     cmdline: CommandLine | None
@@ -420,6 +426,7 @@ class Context(Model):
     throttling: Throttling
     load: Load | None
     unreadable: tuple[Unreadable, ...]
+    event_sources: tuple[EventSource, ...] | None = None
 
     @property
     def online_cpus(self) -> tuple[int, ...]:

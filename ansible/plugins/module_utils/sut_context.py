@@ -36,6 +36,10 @@ MAX_TOTAL_BYTES = 128 * 1024 * 1024
 MAX_FILES = 300000
 """Most files copied: 1024 CPUs need about 60000; threads of a busy machine come on top."""
 
+MAX_EVENT_SOURCE_FILES = 30000
+"""Most files copied that describe event sources: 300 boxes outside the cores have about 20 each. POWER's firmware has
+thousands of events, which must not crowd out anything else."""
+
 MAX_SECONDS = 60
 """After this many seconds what is left is listed as unreadable: a slow firmware file must not hold up a lab."""
 
@@ -122,6 +126,16 @@ DEVICE_TREE_PATTERNS = (
 FIRST_CPU_PATTERNS = (
     "/cache/index[0-9]*/{size,coherency_line_size}",
     "/cpuidle/state[0-9]*/{name,desc,latency,residency}",
+)
+
+# Every entry is a link to a directory below /sys/devices, in which nothing is entered but what stands here: a link to a
+# bus or a device leads round in a circle.
+EVENT_SOURCES = "/sys/bus/event_source/devices/*"
+EVENT_SOURCE_PATTERNS = (
+    EVENT_SOURCES + "/{type,cpumask,cpus,perf_event_mux_interval_ms,identifier}",
+    EVENT_SOURCES + "/format/*",
+    EVENT_SOURCES + "/events/*",
+    EVENT_SOURCES + "/caps/*",
 )
 
 THREAD_PATTERN = "/proc/[0-9]*/task/[0-9]*/status"
@@ -212,6 +226,7 @@ class Collector:
         self.unreadable = {}
         self.masked = {}
         self.total_bytes = 0
+        self.most_files = MAX_FILES
         self._clock = clock
         self._deadline = clock() + MAX_SECONDS
         self._listed = {}
@@ -265,7 +280,7 @@ class Collector:
         content = self.read(path)
         if content is None:
             return False
-        if len(self.files) >= MAX_FILES or self.total_bytes + len(content) > MAX_TOTAL_BYTES:
+        if len(self.files) >= self.most_files or self.total_bytes + len(content) > MAX_TOTAL_BYTES:
             self.unreadable[path] = "not copied: the capture is full (%d files, %d bytes)" % (
                 len(self.files),
                 self.total_bytes,
@@ -495,6 +510,9 @@ def gather(root="/", clock=time.time):
             collector.collect("/sys/firmware/dmi/entries/%d-[0-9]*/raw" % kind)
     if something_is_isolated(collector):
         collector.collect(THREAD_PATTERN)
+    collector.most_files = min(MAX_FILES, len(collector.files) + MAX_EVENT_SOURCE_FILES)
+    for pattern in EVENT_SOURCE_PATTERNS:
+        collector.collect(pattern)
     return collector
 
 

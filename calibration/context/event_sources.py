@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kernel's event sources: ``/sys/bus/event_source/devices``."""
+
+from __future__ import annotations
+
+import re
+
+from calibration.context.cpulists import parse_cpulist
+from calibration.context.tree import Tree, count, printable
+from calibration.counters.pmus import Alias, EventSource, parse_format
+
+DEVICES = "/sys/bus/event_source/devices"
+
+_ABOUT_AN_EVENT = (".scale", ".unit", ".snapshot", ".per-pkg")
+"""What files beside an event's are called that say something of it."""
+
+_SCALE = re.compile(r"[0-9]{1,20}(\.[0-9]{0,40})?([eE][-+]?[0-9]{1,3})?", re.ASCII)
+
+
+def _scale(text: str) -> float:
+    if _SCALE.fullmatch(text.strip()) is None or float(text) in (0.0, float("inf")):
+        raise ValueError(f"expected a positive number, found {text[:40]!r}")
+    return float(text)
+
+
+def _format(text: str) -> str:
+    parse_format(text)
+    return text.strip()
+
+
+def _read_words(tree: Tree, directory: str) -> dict[str, str]:
+    """Return each readable file of a directory as one line, by its name."""
+    found = {printable(name): tree.word(f"{directory}/{name}") for name in tree.names(directory)}
+    return {name: word for name, word in found.items() if word is not None}
+
+
+def _read_source(tree: Tree, name: str) -> EventSource:
+    directory = f"{DEVICES}/{name}"
+    formats = {each: tree.parse(f"{directory}/format/{each}", _format) for each in tree.names(f"{directory}/format")}
+    aliases = {}
+    for event in tree.names(f"{directory}/events"):
+        terms = None if event.endswith(_ABOUT_AN_EVENT) else tree.word(f"{directory}/events/{event}")
+        if terms is not None:
+            aliases[printable(event)] = Alias(
+                terms=terms,
+                scale=tree.parse(f"{directory}/events/{event}.scale", _scale),
+                unit=tree.word(f"{directory}/events/{event}.unit"),
+            )
+    return EventSource(
+        name=printable(name),
+        type=tree.parse(f"{directory}/type", count),
+        cpumask=tree.parse(f"{directory}/cpumask", parse_cpulist),
+        cpus=tree.parse(f"{directory}/cpus", parse_cpulist),
+        formats={printable(each): bits for each, bits in formats.items() if bits is not None},
+        aliases=aliases,
+        caps=_read_words(tree, f"{directory}/caps"),
+    )
+
+
+def read_event_sources(tree: Tree) -> tuple[EventSource, ...] | None:
+    """Return all event sources by name; None where the tree has no such directory: not captured, or no such kernel."""
+    if not tree.is_dir(DEVICES):
+        return None
+    return tuple(_read_source(tree, name) for name in tree.names(DEVICES))
