@@ -39,6 +39,7 @@ CASES = {
     "memory",
     "control_groups",
     "generator",
+    "samples",
 }
 
 
