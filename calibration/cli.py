@@ -25,6 +25,7 @@ COMMANDS = {
     "build": "calibration.cli:build_command",
     "compare": "calibration.judge.cli:compare_command",
     "context": "calibration.context.cli:context_command",
+    "counters": "calibration.counters.cli:counters_command",
     "gate": "calibration.acceptance.cli:gate_command",
     "import": "calibration.formats.cli:import_command",
     "judge": "calibration.judge.cli:judge_command",

@@ -1,0 +1,440 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which events are opened on a captured machine, with which encodings; and for every role without one, why.
+
+Nothing is guessed: a role that the machine cannot count, that it would refuse, or for which no counter is left, is
+missing with its reason. What is permitted follows ``Documentation/admin-guide/perf-security.rst`` and
+``perf_event_open(2)``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Final, Literal
+
+from calibration.context.cpulists import format_cpulist
+from calibration.context.model import Context
+from calibration.counters.pmus import EventSource, encode
+from calibration.counters.roles import ROLES
+from calibration.counters.tables import ANY, Boxes, CoreEvent, SampledEvent, Table, table_of, tables
+from calibration.errors import InputError
+from calibration.model import Model
+
+CAP_SYS_ADMIN, CAP_PERFMON = 21, 38
+"""Bits of ``CapEff``; either lets a process count what ``perf_event_paranoid`` keeps from others."""
+
+HARDWARE = "hardware"
+"""The name for the kernel's own event numbers, which have no directory of their own."""
+
+SAMPLES = "samples"
+"""What is missing where no loads can be sampled."""
+
+CORE_SOURCE: Final = re.compile(r"cpu|cpu_core|armv[0-9]+_\w+", re.ASCII)
+"""What the sources of cores are called. On a machine of two kinds of cores only the faster ones are counted."""
+
+BYTES_PER_UNIT: Final = {"MiB": 2.0**20, "KiB": 2.0**10, "GiB": 2.0**30, "Bytes": 1.0, "B": 1.0}
+
+CYCLES = "core.cycles"
+
+
+class ChosenEvent(Model):
+    """An event that would be opened: for each measuring thread, or on each of ``cpus``.
+
+    ``name`` is its role, ``event`` what ``source`` calls it. A count times ``scale_bytes`` is bytes; ``unit`` is the
+    kernel's, None where it gives none.
+    """
+
+    name: str
+    pmu: str
+    words: dict[str, int]
+    group: int | None
+    user: bool
+    cpus: tuple[int, ...] | None
+    scale_bytes: float | None
+    unit: str | None
+    event: str
+    source: str
+    caution: str | None
+
+    def argument(self) -> str:
+        """Return what stands behind ``--event``."""
+        terms = [f"{word}={value:#x}" for word, value in sorted(self.words.items())]
+        terms += [] if self.group is None else [f"group={self.group}"]
+        terms += ["user"] if self.user else []
+        where = "" if self.cpus is None else f"@{format_cpulist(self.cpus)}"
+        return f"{self.name}={self.pmu}/{','.join(terms)}/{where}"
+
+
+class ChosenSampling(Model):
+    """Loads that the hardware would sample in each measuring thread.
+
+    ``aux`` is the word of the event that has to stand in front of it, where the model needs one.
+    """
+
+    method: Literal["pebs", "ibs", "spe"]
+    pmu: str
+    words: dict[str, int]
+    aux: int | None
+    period: int
+    event: str
+    source: str
+    caution: str | None
+
+    def argument(self) -> str:
+        """Return what stands behind ``--sample``."""
+        terms = [f"{word}={value:#x}" for word, value in sorted(self.words.items())]
+        terms += [] if self.aux is None else [f"aux={self.aux:#x}"]
+        return f"{self.method}={self.pmu}/{','.join([*terms, f'period={self.period}'])}/"
+
+
+class MissingCounter(Model):
+    """A role, or ``samples``, that nothing would be opened for, and why."""
+
+    role: str
+    reason: str
+
+
+class CounterChoice(Model):
+    """All that would be opened on one machine, and all that would not."""
+
+    microarchitecture: str | None
+    events: tuple[ChosenEvent, ...]
+    sampling: ChosenSampling | None
+    missing: tuple[MissingCounter, ...]
+
+
+def choose(context: Context, wanted: Collection[str] = tuple(ROLES)) -> CounterChoice:
+    """Return what would be opened on the machine of *context* for the roles *wanted*.
+
+    Where counters are too few for all of them, the first in the order of :data:`~calibration.counters.roles.ROLES` have
+    them: whoever needs another asks for it alone.
+    """
+    roles = [role for role in ROLES if role in wanted]
+    if context.event_sources is None:
+        reason = _not_captured(context)
+        missing = tuple(MissingCounter(role=role, reason=reason) for role in (*roles, SAMPLES))
+        return CounterChoice(microarchitecture=None, events=(), sampling=None, missing=missing)
+    chooser = _Chooser(context, context.event_sources)
+    events: list[ChosenEvent] = []
+    reasons: dict[str, str] = {}
+    boxes = chooser.boxes([role for role in roles if ROLES[role].of == "machine"])
+    threads = chooser.threads([role for role in roles if ROLES[role].of == "thread"])
+    for role, found in (*boxes, *threads):
+        if isinstance(found, str):
+            reasons[role] = found
+        else:
+            events.extend(found)
+    sampling = chooser.sampling()
+    if isinstance(sampling, str):
+        reasons[SAMPLES] = sampling
+    return CounterChoice(
+        microarchitecture=chooser.table.microarchitecture if chooser.table else None,
+        events=tuple(events),
+        sampling=None if isinstance(sampling, str) else sampling,
+        missing=tuple(MissingCounter(role=role, reason=reason) for role, reason in reasons.items()),
+    )
+
+
+def _not_captured(context: Context) -> str:
+    if context.kernel.perf_event_paranoid is None:
+        return (
+            "the capture has neither /sys/bus/event_source nor perf_event_paranoid: the kernel was built without "
+            "performance events, or the capture is not complete"
+        )
+    return "the capture has no /sys/bus/event_source: capture the machine again with this version"
+
+
+def _kinds(names: Collection[str]) -> str:
+    """Return names of sources with their numbers as N, each kind once."""
+    kinds = sorted({re.sub(r"[0-9]+", "N", name) for name in names})
+    return ", ".join(kinds)
+
+
+def _shown(expression: str) -> str:
+    """Return a pattern of source names as people write it."""
+    return expression.replace("(_[0-9]+)?", "").replace("[0-9]+", "N").replace("[0-9a-f]+", "N").replace("|", " or ")
+
+
+class _Chooser:
+    """One machine's sources, its table, and what of its counters is taken."""
+
+    def __init__(self, context: Context, sources: Sequence[EventSource]) -> None:
+        self._context = context
+        self._sources = {each.name: each for each in sources}
+        self._any = tables()[ANY]
+        models = context.processor.models
+        found = (table_of(each.vendor, each.family, each.model, each.stepping) for each in models)
+        self.table: Table | None = next((each for each in found if each is not None), None)
+        self._taken: dict[str, list[str]] = {}
+        privileged = (context.capture.effective_capabilities or 0) & (1 << CAP_PERFMON | 1 << CAP_SYS_ADMIN)
+        self._paranoid = None if privileged else context.kernel.perf_event_paranoid
+
+    # What is permitted
+
+    def _refused(self, most: int, what: str) -> str | None:
+        """Return why the kernel refuses what it permits up to perf_event_paranoid *most*; None where it permits it."""
+        if self._paranoid is None or self._paranoid <= most:
+            return None
+        return (
+            f"it would be refused: kernel.perf_event_paranoid is {self._paranoid}, {what} needs {most} or less, and "
+            "the login has neither CAP_PERFMON nor CAP_SYS_ADMIN"
+        )
+
+    def _guest(self) -> str:
+        return " of this virtual machine, whose host lends it none" if self._context.virtualization.guest else ""
+
+    # Boxes outside the cores
+
+    def boxes(self, roles: Sequence[str]) -> Iterator[tuple[str, list[ChosenEvent] | str]]:
+        """Yield each role of *roles* with its events, or why it has none."""
+        counted: set[str] = set()
+        apart = {"dram.reads", "dram.writes"}
+        known = {each.role for each in self.table.boxes} if self.table else set()
+        for role in roles:
+            if role == "dram.reads_and_writes" and (counted | known) & apart:
+                continue  # it is what machines have that cannot tell one from the other
+            found = self._role_of_boxes(role)
+            if not isinstance(found, str):
+                counted.add(role)
+            yield role, found
+
+    def _role_of_boxes(self, role: str) -> list[ChosenEvent] | str:
+        known = self.table.boxes if self.table else ()
+        machine = self._context.processor.architecture
+        others = [each for each in self._any.boxes if machine in (None, each.architecture)]
+        rows = [each for each in (*known, *others) if each.role == role]
+        reasons = []
+        for row in rows:
+            sources = [each for name, each in self._sources.items() if re.fullmatch(row.pmus, name)]
+            if not sources:
+                continue
+            found = self._row_of_boxes(row, sources)
+            if not isinstance(found, str):
+                return found
+            reasons.append(found)
+        if reasons:
+            return reasons[0]
+        if self.table and role in self.table.absent:
+            return self.table.absent[role]
+        if not rows:
+            return self._no_event(role)
+        shown = ", ".join(sorted({_shown(each.pmus) for each in rows}))
+        return f"there is no box that counts it ({shown}) among the event sources{self._guest()}"
+
+    def _row_of_boxes(self, row: Boxes, sources: Sequence[EventSource]) -> list[ChosenEvent] | str:
+        refusal = self._refused(0, "counting the machine as a whole")
+        if refusal:
+            return refusal
+        found: list[ChosenEvent] = []
+        for source in sources:
+            taken = self._taken.get(source.name, [])
+            if taken and len(taken) + len(row.events) > row.counters:
+                return f"the {row.counters} counters of {source.name} count {', '.join(sorted(set(taken)))} already"
+            events = self._events_of_box(row, source)
+            if isinstance(events, str):
+                return events
+            found += events
+        for source in sources:
+            self._taken.setdefault(source.name, []).extend([row.role] * len(row.events))
+        return found
+
+    def _events_of_box(self, row: Boxes, source: EventSource) -> list[ChosenEvent] | str:
+        online = set(self._context.online_cpus)
+        cpus = tuple(cpu for cpu in source.cpumask or () if cpu in online)
+        if not cpus:
+            return f"{source.name} says no online CPU on which it can be opened (cpumask)"
+        found = []
+        for event in row.events:
+            alias = source.aliases.get(event.alias) if event.alias else None
+            terms = alias.terms if alias else event.terms
+            if terms is None:
+                return f"{source.name} has no event {event.alias}, and no table has its encoding"
+            scale, unit = row.scale_bytes, None
+            if alias and alias.scale is not None and alias.unit in BYTES_PER_UNIT:
+                scale, unit = alias.scale * BYTES_PER_UNIT[alias.unit], alias.unit
+            try:
+                words = encode(source, terms)
+            except InputError as error:
+                return str(error)
+            found.append(
+                ChosenEvent(
+                    name=row.role,
+                    pmu=source.name,
+                    words=words,
+                    group=None,
+                    user=False,
+                    cpus=cpus,
+                    scale_bytes=scale,
+                    unit=unit,
+                    event=event.event,
+                    source=_listing(self._any if row in self._any.boxes else self.table, event.source),
+                    caution=_crowded(row),
+                )
+            )
+        return found
+
+    # Threads
+
+    def _core_source(self) -> EventSource | str:
+        """Return the source of the cores; where there are several, the one of most CPUs."""
+        sources = [each for name, each in self._sources.items() if CORE_SOURCE.fullmatch(name)]
+        if not sources:
+            return f"there is no core PMU among the event sources{self._guest()} ({_kinds(self._sources)})"
+        return max(sources, key=lambda each: len(each.cpus or self._context.online_cpus))
+
+    def threads(self, roles: Sequence[str]) -> Iterator[tuple[str, list[ChosenEvent] | str]]:
+        """Yield each role of *roles* with its events, or why it has none. What is in a group comes first."""
+        core = self._core_source()
+        refusal = self._refused(2, "counting anything")
+        if isinstance(core, str) or refusal:
+            yield from ((role, core if isinstance(core, str) else refusal or "") for role in roles)
+            return
+        known = self.table.core if self.table else ()
+        rows = {role: [each for each in (*self._any.core, *known) if each.role == role] for role in roles}
+        grouped = [each for role in roles for each in rows[role] if each.group is not None]
+        counters = _Counters(self.table, self._smt_off(), self._context.kernel.nmi_watchdog)
+        together = counters.take(grouped)
+        for role in roles:
+            if not rows[role]:
+                yield role, self._no_event(role)
+                continue
+            alone = [each for each in rows[role] if each.group is None]
+            fits = together if len(alone) < len(rows[role]) else counters.take(alone)
+            yield role, fits if isinstance(fits, str) else self._of_threads(rows[role], core)
+
+    def _no_event(self, role: str) -> str:
+        if self.table is None:
+            model = self._context.processor.models[0] if self._context.processor.models else None
+            shown = f"{model.vendor} family {model.family} model {model.model}" if model else "an unknown processor"
+            return f"there is no table of the events of {shown}"
+        return self.table.absent.get(role, f"no event of {self.table.microarchitecture} counts it")
+
+    def _smt_off(self) -> bool:
+        return self._context.topology.threads_per_core == 1 and self._context.topology.smt_active is not True
+
+    def _of_threads(self, rows: Sequence[CoreEvent], core: EventSource) -> list[ChosenEvent] | str:
+        try:
+            return [self._of_thread(each, core) for each in rows]
+        except InputError as error:
+            return str(error)
+
+    def _of_thread(self, row: CoreEvent, core: EventSource) -> ChosenEvent:
+        words = encode(core, row.terms)
+        if row.generic and core.name == "cpu_core" and core.type is not None:
+            words["config"] |= (
+                core.type << 32
+            )  # of the kernel's numbers on a machine with two kinds of cores, those of one
+        cautions = [row.caution] if row.caution else []
+        online = set(self._context.online_cpus)
+        if core.cpus is not None and not online <= set(core.cpus):
+            cautions.append(f"{core.name} counts on CPUs {format_cpulist(core.cpus)} only")
+        if self._context.virtualization.guest and "offcore_rsp" in row.terms:
+            cautions.append("a host need not pass this event on to a virtual machine, where it then stays at 0")
+        return ChosenEvent(
+            name=row.role,
+            pmu=HARDWARE if row.generic else core.name,
+            words=words,
+            group=row.group,
+            user=True,
+            cpus=None,
+            scale_bytes=None,
+            unit=None,
+            event=row.event,
+            source=_listing(self._any if row.generic else self.table, row.source),
+            caution="; ".join(cautions) or None,
+        )
+
+    # Samples
+
+    def sampling(self) -> ChosenSampling | str:
+        """Return how loads would be sampled, or why they cannot be."""
+        row = self.table.sampling if self.table else None
+        if row is None:
+            return self._no_event(SAMPLES)
+        source = next((each for name, each in self._sources.items() if re.fullmatch(row.pmus, name)), None)
+        if source is None:
+            return f"there is no {_shown(row.pmus)} among the event sources{self._guest()} ({_kinds(self._sources)})"
+        if row.method == "pebs" and source.caps.get("max_precise") == "0":
+            return f"{source.name} samples nothing precisely (caps/max_precise is 0)"
+        # IBS cannot leave the kernel out unless the kernel does so afterwards (swfilt)
+        everything = row.method == "ibs" and "swfilt" not in source.formats
+        refusal = self._refused(1 if everything else 2, "sampling the kernel too" if everything else "sampling")
+        return refusal or self._sampled(row, source)
+
+    def _sampled(self, row: SampledEvent, source: EventSource) -> ChosenSampling | str:
+        optional = [each for each in row.optional if each.partition("=")[0] in source.formats]
+        needs_aux = row.aux is not None and row.aux_alias in source.aliases
+        try:
+            words = encode(source, ",".join([row.terms, *optional]))
+            aux = encode(source, row.aux)["config"] if row.aux is not None and needs_aux else None
+        except InputError as error:
+            return str(error)
+        return ChosenSampling(
+            method=row.method,
+            pmu=source.name,
+            words=words,
+            aux=aux,
+            period=row.period,
+            event=row.event,
+            source=_listing(self.table, row.source),
+            caution=row.caution,
+        )
+
+
+def _crowded(row: Boxes) -> str | None:
+    """Return the caution of *row*, with that of a box that cannot count all its events at once."""
+    if len(row.events) <= row.counters:
+        return row.caution
+    crowd = f"{len(row.events)} events share {row.counters} counters in turns, so that each count is an estimate"
+    return f"{row.caution}; {crowd}" if row.caution else crowd
+
+
+def _listing(table: Table | None, source: str) -> str:
+    """Return the list that a row was taken from, with its edition."""
+    listing = (table or tables()[ANY]).sources[source]
+    return f"{listing.list}, {listing.version}"
+
+
+class _Counters:
+    """The counters that one thread of a core has, and who has them."""
+
+    def __init__(self, table: Table | None, smt_off: bool, nmi_watchdog: int | None) -> None:
+        self._table = table
+        general = None if table is None else table.general_counters
+        self._general = table.without_smt if table and smt_off and table.without_smt else general
+        self._watched = bool(nmi_watchdog)
+        self._rows: list[CoreEvent] = []
+
+    def take(self, rows: Sequence[CoreEvent]) -> str | None:
+        """Give each of *rows* a counter beside those that have one; all of them or, with the reason returned, none."""
+        if self._general is None or _assignment([self._possible(each) for each in (*self._rows, *rows)]) is not None:
+            self._rows += rows
+            return None
+        held = ", ".join(dict.fromkeys(each.role for each in self._rows)) or "nothing else"
+        watchdog = " and the kernel's NMI watchdog" if self._watched else ""
+        return f"no counter that can count it is left beside {held}{watchdog}: ask for it without them"
+
+    def _possible(self, row: CoreEvent) -> Sequence[int]:
+        """Return the counters that *row* may have; those from -1 down are the fixed ones."""
+        general = range(self._general or 0)
+        fixed = self._table.fixed if self._table else ()
+        if row.role in fixed and not (self._watched and row.role == CYCLES):  # which the watchdog counts, too
+            return (-1 - fixed.index(row.role), *general)
+        return [each for each in row.counters if each in general] if row.counters is not None else general
+
+
+def _assignment(possible: Sequence[Sequence[int]]) -> Mapping[int, int] | None:
+    """Return a counter for each event, by what each may have; None where they are not enough (augmenting paths)."""
+    holder: dict[int, int] = {}
+
+    def place(event: int, tried: set[int]) -> bool:
+        for counter in possible[event]:
+            if counter in tried:
+                continue
+            tried.add(counter)
+            if counter not in holder or place(holder[counter], tried):
+                holder[counter] = event
+                return True
+        return False
+
+    return holder if all(place(event, set()) for event in range(len(possible))) else None

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``calibration counters DIR [--json]``: which events would be opened on a machine, and why not others."""
+
+from __future__ import annotations
+
+import re
+from itertools import groupby
+from pathlib import Path
+
+import click
+
+from calibration.context.cpulists import format_cpulist
+from calibration.context.loader import load
+from calibration.counters.choice import ChosenEvent, CounterChoice, choose
+from calibration.text import visible
+
+
+def numbered(names: list[str]) -> str:
+    """Return names of sources with those that only differ in their last number together: ``uncore_imc_0-7``."""
+    found = []
+    for stem, group in groupby(names, key=lambda name: re.sub(r"[0-9]+$", "", name)):
+        rest = [name.removeprefix(stem) for name in group]
+        whole = all(number == str(int(number)) for number in rest) if all(rest) else False
+        found += [stem + format_cpulist(map(int, rest))] if whole else [stem + each for each in rest]
+    return ", ".join(found)
+
+
+def words_of(words: dict[str, int]) -> str:
+    """Return the words of an event as they stand in an argument."""
+    return " ".join(f"{word}={value:#x}" for word, value in sorted(words.items()))
+
+
+def rows_of(events: tuple[ChosenEvent, ...]) -> list[list[ChosenEvent]]:
+    """Return the events with those together that are the same on several boxes, in the order of their first."""
+    rows: dict[tuple[object, ...], list[ChosenEvent]] = {}
+    for each in events:
+        rows.setdefault((each.name, each.event, words_of(each.words), each.cpus), []).append(each)
+    return list(rows.values())
+
+
+def _event_lines(row: list[ChosenEvent]) -> list[str]:
+    first = row[0]
+    where = "each measuring thread" if first.cpus is None else f"CPUs {format_cpulist(first.cpus)}"
+    bytes_each = "" if first.scale_bytes is None else f", {first.scale_bytes:g} bytes a count"
+    together = "" if first.group is None else f", group {first.group}"
+    lines = [
+        f"{first.name:<21} {first.event}",
+        f"{'':<21} {numbered([each.pmu for each in row])}: {words_of(first.words)}",
+        f"{'':<21} on {where}{together}{bytes_each}; {first.source}",
+    ]
+    return [*lines, *([f"{'':<21} caution: {first.caution}"] if first.caution else [])]
+
+
+def table_text(choice: CounterChoice) -> str:
+    """Return a choice for a terminal: what would be opened, then what is missing and why."""
+    lines = [f"{'microarchitecture':<21} {choice.microarchitecture or 'no table of this processor'}"]
+    for row in rows_of(choice.events):
+        lines += _event_lines(row)
+    if choice.sampling is not None:
+        sampling = choice.sampling
+        aux = "" if sampling.aux is None else f" aux={sampling.aux:#x}"
+        lines += [
+            f"{'samples':<21} {sampling.event}, by {sampling.method}, one of {sampling.period}",
+            f"{'':<21} {sampling.pmu}: {words_of(sampling.words)}{aux}; {sampling.source}",
+            *([f"{'':<21} caution: {sampling.caution}"] if sampling.caution else []),
+        ]
+    lines += [f"{each.role:<21} missing: {each.reason}" for each in choice.missing]
+    return "\n".join(visible(line) for line in lines)
+
+
+@click.command("counters", short_help="Say which hardware counters would be used on a machine, captured or live.")
+@click.argument("root", metavar="DIR", type=click.Path(path_type=Path))
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print events, sampling and what is missing as one JSON document."
+)
+def counters_command(root: Path, as_json: bool) -> None:
+    """Say which events would be opened on the machine whose root is DIR, and which not and why.
+
+    DIR is / for this machine, a captured tree, its tar.gz, or a run's directory. Nothing is opened. Exit code 2 where
+    DIR is none of these.
+    """
+    choice = choose(load(root))
+    click.echo(choice.model_dump_json(indent=1) if as_json else table_text(choice))

@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is known of the events of each microarchitecture: one file each, with the vendor's list a row was taken from.
+
+``any.yml`` has what the kernel itself names on every model.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import cache
+from importlib.resources import files
+from typing import Annotated, Any, Literal, Self
+
+import yaml
+from pydantic import AfterValidator, Field, ValidationError, model_validator
+
+from calibration.counters.pmus import parse_terms
+from calibration.counters.roles import ROLES
+from calibration.errors import InputError
+from calibration.model import Model
+
+ANY = "any"
+"""The table of what is named alike everywhere."""
+
+
+def _role(name: str) -> str:
+    if name not in ROLES:
+        raise ValueError(f"expected one of the roles {', '.join(ROLES)}, found {name!r}")
+    return name
+
+
+def _terms(text: str) -> str:
+    try:
+        parse_terms(text)
+    except InputError as error:
+        raise ValueError(str(error)) from error
+    return text
+
+
+def _expression(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ValueError(f"expected a regular expression, found {text!r}: {error}") from error
+    return text
+
+
+def _numbers(text: str) -> range:
+    """Return the numbers of ``0x8f`` or ``0x30-0x7f``. Raises ``ValueError``."""
+    first, _, last = text.partition("-")
+    found = range(int(first, 0), int(last or first, 0) + 1)
+    if not found:
+        raise ValueError(f"expected a number or an ascending span, found {text!r}")
+    return found
+
+
+def _span(text: str) -> str:
+    _numbers(text)
+    return text
+
+
+RoleName = Annotated[str, AfterValidator(_role)]
+Terms = Annotated[str, AfterValidator(_terms)]
+Expression = Annotated[str, AfterValidator(_expression)]
+Span = Annotated[str, AfterValidator(_span)]
+
+
+class Listing(Model):
+    """A published list of events: what it is called, which edition was read, and from when that is."""
+
+    list: str
+    version: str
+    date: str
+
+
+class Processors(Model):
+    """Which processors a table is of, in the words of ``/proc/cpuinfo``: x86 by family and model, Arm by its part."""
+
+    vendor: str
+    family: str | None = None
+    models: tuple[Span, ...] = Field(min_length=1)
+    steppings: tuple[Span, ...] | None = None
+
+    def has(self, vendor: str | None, family: str | None, model: str | None, stepping: str | None) -> bool:
+        """Return whether a processor is one of these; what is no number, or not known, is not."""
+        return (
+            vendor == self.vendor
+            and self.family in (None, family)
+            and _within(model, self.models)
+            and (self.steppings is None or _within(stepping, self.steppings))
+        )
+
+
+def _within(text: str | None, spans: tuple[str, ...]) -> bool:
+    if text is None or re.fullmatch(r"0x[0-9a-f]{1,8}|[0-9]{1,8}", text) is None:
+        return False
+    number = int(text, 16) if text.startswith("0x") else int(text)
+    return any(number in _numbers(span) for span in spans)
+
+
+class CoreEvent(Model):
+    """An event that a core counts for a thread.
+
+    ``counters`` are those of the core that can count it, any where None. Events of one ``group`` run together or not at
+    all. ``generic`` ones are the kernel's own numbers, for which it knows the encoding.
+    """
+
+    role: RoleName
+    event: str
+    source: str
+    terms: Terms
+    counters: tuple[int, ...] | None = None
+    group: int | None = None
+    generic: bool = False
+    caution: str | None = None
+
+
+class BoxEvent(Model):
+    """An event of a box outside the cores: by the kernel's name for it, by its terms, or by either."""
+
+    event: str
+    source: str
+    alias: str | None = None
+    terms: Terms | None = None
+
+    @model_validator(mode="after")
+    def _named(self) -> Self:
+        if self.alias is None and self.terms is None:
+            raise ValueError(f"expected an alias or terms of {self.event}")
+        return self
+
+
+class Boxes(Model):
+    """What gives a role outside the cores: on each source whose name matches ``pmus``, all of ``events``.
+
+    ``architecture`` is the only one that has such boxes, where the table is of any. ``scale_bytes`` is what one count
+    moved, unless the kernel says so itself; ``counters`` how many events a box counts at once.
+    """
+
+    role: RoleName
+    pmus: Expression
+    events: tuple[BoxEvent, ...] = Field(min_length=1)
+    scale_bytes: float | None
+    counters: int
+    architecture: Literal["x86_64", "aarch64"] | None = None
+    caution: str | None = None
+
+
+class SampledEvent(Model):
+    """Loads that the hardware picks, with their latency.
+
+    ``aux`` is what some models need in front of the event: those whose kernel has the event ``aux_alias``. ``optional``
+    terms are given where the source knows them.
+    """
+
+    method: Literal["pebs", "ibs", "spe"]
+    pmus: Expression
+    event: str
+    source: str
+    terms: Terms
+    aux: Terms | None = None
+    aux_alias: str | None = None
+    optional: tuple[Terms, ...] = ()
+    period: int
+    caution: str | None = None
+
+
+class Table(Model):
+    """All that is known of one microarchitecture.
+
+    A core has ``general_counters`` counters for each of its threads, ``without_smt`` where SMT is off; roles in
+    ``fixed`` have counters of their own. ``absent`` says why a role has no event.
+    """
+
+    microarchitecture: str | None
+    processors: tuple[Processors, ...] = ()
+    sources: dict[str, Listing]
+    general_counters: int | None = None
+    without_smt: int | None = None
+    fixed: tuple[RoleName, ...] = ()
+    core: tuple[CoreEvent, ...] = ()
+    boxes: tuple[Boxes, ...] = ()
+    sampling: SampledEvent | None = None
+    absent: dict[RoleName, str] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _sources_are_listed(self) -> Self:
+        used = {each.source for each in self.core} | {each.source for boxes in self.boxes for each in boxes.events}
+        used |= {self.sampling.source} if self.sampling else set()
+        if used != set(self.sources):
+            raise ValueError(f"expected the sources that rows name, {sorted(used)}, found {sorted(self.sources)}")
+        return self
+
+    @model_validator(mode="after")
+    def _a_role_is_there_or_absent(self) -> Self:
+        given = {each.role for each in self.core} | {each.role for each in self.boxes}
+        if both := given & set(self.absent):
+            raise ValueError(f"expected an event or a reason, found both of {', '.join(sorted(both))}")
+        return self
+
+
+def parse_table(text: str, source: str) -> Table:
+    """Return the table that *text* is; *source* names it in messages. Raises ``InputError``."""
+    try:
+        raw: Any = yaml.safe_load(text)
+        return Table.model_validate_json(json.dumps(raw))
+    except (yaml.YAMLError, TypeError, ValidationError) as error:
+        raise InputError(f"expected a table of events in {source}: {error}") from error
+
+
+@cache
+def tables() -> dict[str, Table]:
+    """Return all tables by the names of their files."""
+    folder = files(__package__)
+    return {
+        each.name.removesuffix(".yml"): parse_table(each.read_text(encoding="utf-8"), each.name)
+        for each in sorted(folder.iterdir(), key=lambda entry: entry.name)
+        if each.name.endswith(".yml")
+    }
+
+
+def table_of(vendor: str | None, family: str | None, model: str | None, stepping: str | None) -> Table | None:
+    """Return the table of a processor as ``/proc/cpuinfo`` describes it; None for one that no table is of."""
+    of = (vendor, family, model, stepping)
+    return next((each for each in tables().values() if any(one.has(*of) for one in each.processors)), None)
