@@ -165,14 +165,15 @@ class EventSourceType(Model):
 class CountersResult(Model):
     """Result of ``sutprobe counters``: what may be counted on this machine, and what was.
 
-    ``paranoid`` is the kernel's ``perf_event_paranoid``, ``None`` where it has none.
+    ``paranoid`` is the kernel's ``perf_event_paranoid``, ``None`` where it has none; ``counters`` is where no event was
+    asked for.
     """
 
     paranoid: int | None
     cap_perfmon: bool
     cap_sys_admin: bool
     pmus: tuple[EventSourceType, ...]
-    counters: Counters
+    counters: Counters | None
 
 
 class SampleRefusal(Model):

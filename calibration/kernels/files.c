@@ -68,3 +68,12 @@ bool file_number(const char *path, long long *value)
 	*value = strtoll(line, &end, 10);
 	return end != line && errno == 0;
 }
+
+bool capability_has(unsigned number)
+{
+	char *text = file_read("/proc/self/status");
+	const char *at = text ? strstr(text, "\nCapEff:") : NULL;
+	bool found = at && (strtoull(at + strlen("\nCapEff:"), NULL, 16) >> number & 1);
+	free(text);
+	return found;
+}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads small files of /proc and /sys whole. */
+/* Reads small files of /proc and /sys whole, and what they say. */
 #ifndef SUTPROBE_FILES_H
 #define SUTPROBE_FILES_H
 
@@ -12,5 +12,7 @@ char *file_read(const char *path);
 bool file_line(const char *path, char *line, size_t size);
 /* The number a file begins with; false when it cannot be read or begins with none. */
 bool file_number(const char *path, long long *value);
+/* Whether the process has a capability, by its number, in effect. */
+bool capability_has(unsigned number);
 
 #endif

@@ -75,20 +75,11 @@ static bool real_time_unthrottled(struct evidence *evidence)
 	return limit.known && !realtime_throttled(&limit);
 }
 
-static bool has_capability(unsigned bit)
-{
-	char *text = file_read("/proc/self/status");
-	const char *at = text ? strstr(text, "\nCapEff:") : NULL;
-	bool found = at && (strtoull(at + strlen("\nCapEff:"), NULL, 16) >> bit & 1);
-	free(text);
-	return found;
-}
-
 static bool locked_memory(struct evidence *evidence)
 {
 	struct rlimit locked = {0};
 	uint64_t needed = gaps_bytes(GAPS_LISTED);
-	bool any = has_capability(CAP_IPC_LOCK_BIT);
+	bool any = capability_has(CAP_IPC_LOCK_BIT);
 	if (getrlimit(RLIMIT_MEMLOCK, &locked) != 0) {
 		say(evidence, "RLIMIT_MEMLOCK: %s", strerror(errno));
 		return any;

@@ -31,6 +31,7 @@ extern const struct subcommand bandwidth_subcommand;
 extern const struct subcommand loaded_subcommand;
 extern const struct subcommand c2c_subcommand;
 extern const struct subcommand frequency_subcommand;
+extern const struct subcommand counters_subcommand;
 extern const struct subcommand info_subcommand;
 extern const struct subcommand selftest_subcommand;
 

@@ -24,6 +24,7 @@ REQUIRED = {
     "c2c": {"--pair": "0@1"},
     "jitter": {"--cpus": "0"},
     "frequency": {"--cpus": "0"},
+    "counters": {},
     "info": {},
     "selftest": {},
 }
@@ -106,6 +107,49 @@ def test_every_option_is_exact_given_once_and_with_its_value(native: Path, confi
     for name in REQUIRED[subcommand]:
         others = words({other: value for other, value in REQUIRED[subcommand].items() if other != name})
         assert_refused(confined(subcommand, *others), name)
+
+
+@pytest.mark.parametrize("subcommand", ["counters"])
+@pytest.mark.parametrize(
+    ("event", "found"),
+    [
+        ("dram.reads", "'dram.reads'"),
+        ("=cpu/config=0x1/", "a name of 1 to 40"),
+        (f"{'a' * 41}=cpu/config=0x1/", "a name of 1 to 40"),
+        ("Dram=cpu/config=0x1/", "a name of 1 to 40"),
+        ("a=/config=0x1/", "a PMU of"),
+        ("a=../config=0x1/", "a PMU of"),
+        (f"a={'p' * 64}/config=0x1/", "a PMU of"),
+        ("a=cpu//", "found ''"),
+        ("a=cpu/config=0x1", "a / behind them"),
+        ("a=cpu/config=1/", "found 'config=1'"),
+        ("a=cpu/config=0x/", "found 'config=0x'"),
+        ("a=cpu/config=0x1g/", "found 'config=0x1g'"),
+        (f"a=cpu/config=0x{'1' * 17}/", "up to 16 digits"),
+        ("a=cpu/config=-0x1/", "found 'config=-0x1'"),
+        ("a=cpu/config=0x1,config=0x1/", "each once"),
+        ("a=cpu/config4=0x1/", "found 'config4=0x1'"),
+        ("a=cpu/event=0x3c/", "found 'event=0x3c'"),
+        ("a=cpu/config=0x1,group=64/", "group=0 to 63"),
+        ("a=cpu/config=0x1,group=/", "found 'group='"),
+        ("a=cpu/config=0x1,group=1x/", "found 'group=1x'"),
+        ("a=cpu/config=0x1,user,user/", "each once"),
+        ("a=cpu/config=0x1,users/", "found 'users'"),
+        ("a=cpu/config=0x1,/", "found ''"),
+        ("a=cpu/config=0x1/@", "a list of CPUs"),
+        ("a=cpu/config=0x1/@1-", "a list of CPUs"),
+        ("a=cpu/config=0x1/x", "@CPULIST or nothing"),
+        ("probe.a=cpu/config=0x1/@0", "without CPUs"),
+    ],
+)
+def test_an_event_in_no_notation_is_refused(confined: Probe, subcommand: str, event: str, found: str) -> None:
+    assert_refused(confined(subcommand, *words(REQUIRED[subcommand]), "--event", event), found)
+
+
+@pytest.mark.parametrize("subcommand", ["counters"])
+def test_events_of_probes_are_for_a_loaded_latency(confined: Probe, subcommand: str) -> None:
+    done = confined(subcommand, *words(REQUIRED[subcommand]), "--event", "probe.a=cpu/config=0x1/")
+    assert_refused(done, "only in loaded")
 
 
 EVERY_OTHER = ",".join(str(cpu) for cpu in range(1, 4096, 2))

@@ -39,6 +39,7 @@ COMMANDS = {
         ("--cpus", "{both}", "--work", "scalar,avx2,neon,sve", "--settle-s", "0.001", "--windows", "2",
          "--window-s", "0.05"),
     ],
+    "counters": [()],
     "info": [()],
 }  # fmt: skip
 """For each subcommand what runs most of its code in a second or two."""

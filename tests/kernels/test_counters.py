@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Events are counted and compared with what is known otherwise, or are refused with the cause."""
+
+import os
+import platform
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from calibration.sutprobe import Counted, Counters, CountersResult, read_document, read_result
+from tests.kernels.conftest import Finished, Probe
+
+SOURCES: Final = Path("/sys/bus/event_source/devices")
+PARANOID: Final = Path("/proc/sys/kernel/perf_event_paranoid")
+NOBODY: Final = ("--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", "--bounding-set=-all")
+
+# Of the PMU "software", by linux/perf_event.h.
+CPU_CLOCK, TASK_CLOCK, PAGE_FAULTS, CONTEXT_SWITCHES = "0x0", "0x1", "0x2", "0x3"
+CORE_CYCLES: Final = "core.cycles=hardware/config=0x0,user/"
+
+
+def events(asked: Iterable[str]) -> list[str]:
+    return [word for event in asked for word in ("--event", event)]
+
+
+def counted_by(done: Finished) -> CountersResult:
+    return read_result(read_document(done.document), CountersResult)
+
+
+def counters_of(done: Finished) -> Counters:
+    found = counted_by(done).counters
+    assert found is not None
+    return found
+
+
+def only(counters: Counters, name: str) -> Counted:
+    (found,) = [event for event in counters.events if event.name == name]
+    return found
+
+
+@pytest.fixture(scope="session")
+def of_cpus(probe: Probe, cpus: list[int]) -> None:
+    """Skip where this login may not count what runs on a CPU."""
+    done = probe("counters", "--duration-s", "0.01", "--event", f"a=software/config={CPU_CLOCK}/@{cpus[0]}")
+    if done.code != 0:
+        pytest.skip(f"events of a CPU are refused here: {done.stderr}")
+
+
+@pytest.fixture(scope="session")
+def of_threads(probe: Probe) -> None:
+    """Skip where this login may not even count its own work."""
+    done = probe("counters", "--duration-s", "0.01", "--event", f"a=software/config={TASK_CLOCK},user/")
+    if done.code != 0:
+        pytest.skip(f"events of threads are refused here: {done.stderr}")
+
+
+@pytest.fixture
+def unprivileged(native: Path, tmp_path_factory: pytest.TempPathFactory) -> Probe:
+    """The program of a user that may do nothing."""
+    setpriv = shutil.which("setpriv")
+    if not setpriv or os.getuid() != 0:
+        pytest.skip("no setpriv, or no root to become nobody from")
+    place = tmp_path_factory.mktemp("program")
+    program = shutil.copy(native, place / "sutprobe")
+    for directory in (place, *place.parents[:2]):
+        directory.chmod(0o755)
+    return Probe(setpriv, *NOBODY, str(program))
+
+
+def test_the_machine_says_which_pmus_it_has_and_what_may_be_counted(probe: Probe) -> None:
+    result = counted_by(probe("counters"))
+    there = {path.name: int((path / "type").read_text()) for path in SOURCES.iterdir()} if SOURCES.is_dir() else {}
+    assert {each.name: each.type for each in result.pmus} == there
+    assert result.paranoid == (int(PARANOID.read_text()) if PARANOID.exists() else None)
+    effective = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("CapEff"))
+    held = int(effective.split()[1], 16)
+    assert result.cap_perfmon == bool(held >> 38 & 1)
+    assert result.cap_sys_admin == bool(held >> 21 & 1)
+    assert result.counters is None, "nothing was asked for"
+
+
+@pytest.mark.usefixtures("of_threads")
+def test_a_thread_that_works_is_counted_and_one_that_sleeps_is_not(probe: Probe, cpus: list[int]) -> None:
+    task = f"task=software/config={TASK_CLOCK},user/"
+    works = only(
+        counters_of(probe("counters", "--duration-s", "0.3", "--event", task, "--work", str(cpus[-1]))), "task"
+    )
+    assert (works.cpu, works.threads, works.pmus) == (None, 1, ("software",))
+    assert 0 < works.count <= works.wall_s * 1.001e9
+    assert works.scaled == works.count
+    assert works.running_fraction == 1
+    assert works.wall_s >= 0.3
+    sleeps = only(counters_of(probe("counters", "--duration-s", "0.1", "--event", task)), "task")
+    assert sleeps.count == 0
+    assert sleeps.scaled is None, "what never ran says nothing"
+    assert sleeps.running_fraction == 0
+
+
+@pytest.mark.usefixtures("of_cpus")
+def test_cpus_are_counted_each_by_itself_and_equal_names_together(probe: Probe, cpus: list[int]) -> None:
+    one, other = cpus[0], cpus[-1]
+    both = ",".join(map(str, sorted({one, other})))
+    asked = [
+        f"clock=software/config={CPU_CLOCK}/@{both}",
+        f"twice=software/config={CPU_CLOCK}/@{one}",
+        f"twice=software/config={CPU_CLOCK}/@{one}",
+        f"switches=software/config={CONTEXT_SWITCHES},group=3/@{one}",
+        f"faults=software/config={PAGE_FAULTS},group=3/@{one}",
+        f"cpu.clock=software/config={CPU_CLOCK},group=3/@{one}",
+    ]
+    counters = counters_of(probe("counters", "--duration-s", "0.3", *events(asked)))
+    assert counters.refused == ()
+    found = [(event.name, event.cpu) for event in counters.events]
+    clocks = [("clock", cpu) for cpu in sorted({one, other})]
+    assert found == [*clocks, ("twice", one), ("switches", one), ("faults", one), ("cpu.clock", one)]
+    for event in counters.events:
+        assert event.threads is None
+        assert event.running_fraction == 1
+        assert event.background_count is None
+        if event.name in ("clock", "cpu.clock"):
+            assert event.count == pytest.approx(event.wall_s * 1e9, rel=0.02)
+    twice = only(counters, "twice")
+    assert twice.count == pytest.approx(2 * twice.wall_s * 1e9, rel=0.02)
+    assert only(counters, "switches").count > 0, "the command itself slept and woke"
+    assert only(counters, "switches").wall_s == only(counters, "faults").wall_s, "a group is read at once"
+
+
+@pytest.mark.usefixtures("of_cpus")
+def test_a_hardware_counter_whose_truth_is_known_counts_it(probe: Probe, cpus: list[int]) -> None:
+    """The PMU ``msr`` counts the time stamp counter, whose frequency sutprobe measures by other means."""
+    if not (SOURCES / "msr" / "events" / "tsc").exists():
+        pytest.skip("this machine has no PMU msr with the time stamp counter")
+    done = probe("counters", "--duration-s", "0.5", "--event", f"tsc=msr/config=0x0/@{cpus[0]}")
+    tsc = only(counters_of(done), "tsc")
+    clock = read_document(done.document).clock
+    assert clock is not None
+    if clock.source != "tsc":
+        pytest.skip(f"the clock is {clock.source}: nothing says how fast the time stamp counter is")
+    assert tsc.count == pytest.approx(tsc.wall_s * clock.hz, rel=0.002)
+
+
+def refusal(done: Finished, name: str) -> tuple[str | None, str]:
+    (found,) = {(each.errno, each.reason) for each in counters_of(done).refused if each.name == name}
+    return found
+
+
+@pytest.mark.usefixtures("of_cpus")
+def test_what_this_machine_has_not_is_refused_beside_what_it_has(probe: Probe, cpus: list[int]) -> None:
+    cpu = cpus[0]
+    asked = [
+        f"here=software/config={CPU_CLOCK}/@{cpu}",
+        f"dram.reads=uncore_none_7/config=0x304/@{cpu}",
+        f"part=software/config={CPU_CLOCK}/@{cpu}",
+        f"part=uncore_none_7/config=0x304/@{cpu}",
+        f"far=software/config={CPU_CLOCK}/@4095",
+        "wrong=software/config=0x7777/",
+    ]
+    done = probe("counters", "--duration-s", "0.05", *events(asked))
+    assert done.code == 0
+    counters = counters_of(done)
+    assert [event.name for event in counters.events] == ["here", "part"]
+    assert only(counters, "part").scaled is None, "a sum without one of its parts is no figure"
+    errno, reason = refusal(done, "dram.reads")
+    assert errno is None
+    assert reason.startswith("this machine has no PMU uncore_none_7: ")
+    assert refusal(done, "far") == ("EINVAL", "CPU 4095 is not online")
+    errno, reason = refusal(done, "wrong")
+    assert errno == "ENOENT"
+    assert "no event config=0x7777" in reason
+
+
+def test_no_core_pmu_is_told_from_an_event_that_the_model_lacks(probe: Probe) -> None:
+    if (SOURCES / "cpu").exists() or list(SOURCES.glob("armv*")):
+        pytest.skip("this machine has a core PMU")
+    done = probe("counters", "--duration-s", "0.05", "--event", CORE_CYCLES)
+    assert done.code == 3
+    assert done.document["error"]["code"] == "unsupported"
+    errno, reason = refusal(done, "core.cycles")
+    assert errno == "ENOENT"
+    assert "this machine has no core PMU" in reason
+    assert reason in done.document["error"]["message"]
+    if done.document["host"]["hypervisor"]:
+        assert done.document["host"]["hypervisor"] in reason
+
+
+def test_a_pmu_of_cpus_is_not_for_threads(probe: Probe) -> None:
+    if not (SOURCES / "power" / "cpumask").exists():
+        pytest.skip("this machine has no PMU power")
+    done = probe("counters", "--duration-s", "0.05", "--event", "energy=power/config=0x2,user/")
+    assert done.code == 3
+    errno, reason = refusal(done, "energy")
+    assert errno == "EINVAL"
+    assert "counts on CPUs and not in threads" in reason
+
+
+def test_permission_is_named_with_what_it_takes_and_what_was_found(unprivileged: Probe, cpus: list[int]) -> None:
+    paranoid = int(PARANOID.read_text())
+    if paranoid < 2:
+        pytest.skip(f"perf_event_paranoid is {paranoid}: this machine lets anybody count")
+    asked = [
+        f"cpu=software/config={CPU_CLOCK}/@{cpus[0]}",
+        f"whole=software/config={TASK_CLOCK}/",
+        f"own=software/config={TASK_CLOCK},user/",
+    ]
+    done = unprivileged("counters", "--duration-s", "0.05", *events(asked))
+    result = counted_by(done)
+    assert (result.cap_perfmon, result.cap_sys_admin) == (False, False)
+    found = f"found perf_event_paranoid {paranoid} and neither capability"
+    errno, reason = refusal(done, "cpu")
+    assert errno in ("EACCES", "EPERM")
+    assert "perf_event_paranoid of 0 at most, or CAP_PERFMON" in reason
+    assert found in reason
+    errno, reason = refusal(done, "whole")
+    assert errno in ("EACCES", "EPERM")
+    assert "perf_event_paranoid of 1 at most" in reason
+    assert found in reason
+    if paranoid == 2:
+        assert [event.name for event in counters_of(done).events] == ["own"]
+
+
+@pytest.mark.usefixtures("of_cpus")
+def test_descriptors_that_run_out_are_said_to(native: Path, cpus: list[int]) -> None:
+    limiter = shutil.which("prlimit")
+    if not limiter:
+        pytest.skip("no prlimit to take descriptors away with")
+    asked = [f"a=software/config={CPU_CLOCK}/@{cpus[0]}"] * 40
+    done = Probe(limiter, "--nofile=90:90", str(native))("counters", "--duration-s", "0.05", *events(asked))
+    assert done.code == 0
+    counters = counters_of(done)
+    assert only(counters, "a").scaled is None
+    assert {(each.errno, "of the 90 that are allowed" in each.reason) for each in counters.refused} == {
+        ("EMFILE", True)
+    }
+    # The limit that may be raised is raised: a server has hundreds of counters.
+    done = Probe(limiter, "--nofile=90:200", str(native))("counters", "--duration-s", "0.05", *events(asked))
+    assert counters_of(done).refused == ()
+
+
+def test_an_emulator_without_counters_is_said_to_have_none(emulated_aarch64: Probe) -> None:
+    done = emulated_aarch64("counters", "--duration-s", "0.05", "--event", f"task=software/config={TASK_CLOCK}/")
+    assert done.code == 3
+    errno, reason = refusal(done, "task")
+    assert errno == "ENOSYS"
+    assert "an emulator or a sandbox" in reason
+
+
+@pytest.mark.usefixtures("of_threads")
+def test_a_kernel_that_does_not_know_config3_is_said_not_to(probe: Probe) -> None:
+    """Older kernels refuse words behind those they know; newer ones count."""
+    done = probe(
+        "counters", "--duration-s", "0.05", "--event", f"a=software/config={TASK_CLOCK},config3=0x1,user/",
+    )  # fmt: skip
+    release = tuple(int(part) for part in platform.release().split(".")[:2])
+    if release >= (6, 3):
+        assert only(counters_of(done), "a").pmus == ("software",)
+    else:
+        errno, reason = refusal(done, "a")
+        assert errno == "E2BIG"
+        assert "config3 came with Linux 6.3" in reason
