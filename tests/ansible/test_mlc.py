@@ -431,13 +431,13 @@ def test_registers_that_it_changed_are_put_back(
     assert answer["prefetchers"] == {
         "places": [
             {"where": "/sys/module/msr", "before": "not loaded", "after": "not loaded", "restored": None},
-            {"where": "/dev/cpu/0/msr", "before": "0x0", "after": "0x0", "restored": None},
-            {"where": "/dev/cpu/1/msr", "before": "0x0", "after": "0xf", "restored": "0x0"},
+            {"where": "/dev/cpu/0/msr:0x1a4", "before": "0x0", "after": "0x0", "restored": None},
+            {"where": "/dev/cpu/1/msr:0x1a4", "before": "0x0", "after": "0xf", "restored": "0x0"},
         ],
         "unread": None,
     }
     assert Path(machine.path("/dev/cpu/1/msr")).read_bytes() == bytes(0x1A4 + 8)
-    assert machine.noted == ["/dev/cpu/0/msr", "/dev/cpu/1/msr"]
+    assert machine.noted == ["/dev/cpu/0/msr:0x1a4", "/dev/cpu/1/msr:0x1a4"]
 
 
 def test_without_consent_a_difference_is_told_and_nothing_is_written(
@@ -458,7 +458,7 @@ def test_a_register_that_does_not_come_back_is_told(
 
 
 def test_a_run_that_lost_its_reservation_starts_nothing(private: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    entry = GUARDIAN.Entry("prefetchers", "/dev/cpu/0/msr", "0x0", None)
+    entry = GUARDIAN.Entry("prefetchers", "/dev/cpu/0/msr:0x1a4", "0x0", None)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(GUARDIAN, "prefetchers", lambda _machine: ([entry], None))
         answer = run_module(private, "touch here", capsys, prefetchers_ok=True)
@@ -478,7 +478,7 @@ def test_it_keeps_no_capability_that_could_change_the_sut(
         assert int(status[name], 16) & ~allowed == 0, name
     if os.geteuid() == 0:
         assert bool(int(status["CapEff"], 16) & 1 << 17) == prefetchers_ok
-    assert machine.noted == (["/dev/cpu/0/msr", "/dev/cpu/1/msr"] if prefetchers_ok else [])
+    assert machine.noted == (["/dev/cpu/0/msr:0x1a4", "/dev/cpu/1/msr:0x1a4"] if prefetchers_ok else [])
 
 
 def test_both_streams_are_one_in_their_order(private: Path, capsys: pytest.CaptureFixture[str]) -> None:

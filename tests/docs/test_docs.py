@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The documentation says what the code does: names, defaults, severities and paths are compared, links are followed."""
 
+import importlib.util
 import json
 import os
 import pickle
@@ -50,6 +51,7 @@ from calibration.validity import SEVERITIES
 CHECKOUT = Path(__file__).resolve().parents[2]
 DOCS = CHECKOUT / "docs"
 METHOD = DOCS / "method"
+GUARDIAN = CHECKOUT / "ansible" / "plugins" / "module_utils" / "sut_guardian.py"
 COMMON_GROUND = {"index", "clock", "placement", "statistics", "validity", "accounting", "drift", "homogeneity"}
 HEADINGS = [
     "Question",
@@ -237,6 +239,22 @@ def test_inventories_set_no_variable_that_does_not_exist() -> None:
     for path in inventories:
         used = set(re.findall(r"^\s*(calibration_\w+):", path.read_text(encoding="utf-8"), re.MULTILINE))
         assert used <= known, path
+
+
+def test_every_register_that_may_be_written_is_described_with_its_bits() -> None:
+    spec = importlib.util.spec_from_file_location("documented_guardian", GUARDIAN)
+    assert spec is not None
+    assert spec.loader is not None
+    guardian = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(guardian)
+    rows = table_rows(parsed(DOCS / "guide" / "changes.rst"), "Processors")
+    described = {
+        one_line(row[0]): dict(zip(row[1].split(), row[2].split(), strict=True)) for row in rows if row[3].strip()
+    }
+    assert described == {
+        table.cores: {f"{register:#x}": f"{bits:#x}" for register, bits in table.registers.items()}
+        for table in guardian.PREFETCH_TABLES
+    }
 
 
 def test_every_check_is_described_with_its_true_effect() -> None:

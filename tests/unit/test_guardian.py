@@ -49,6 +49,8 @@ POLICY = "/sys/devices/system/cpu/cpufreq/policy%d/"
 NO_TURBO = "/sys/devices/system/cpu/intel_pstate/no_turbo"
 
 CPUINFO = "processor\t: %d\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: %d\n\n"
+MSR = "/dev/cpu/%d/msr"
+REGISTERS = (0x1A4, 0x6D, 0x1320, 0xC0000108)
 
 SYSTEMCTL = """#!/bin/sh
 state="${0%/usr/bin/systemctl}/irqbalance"
@@ -104,7 +106,8 @@ class Sut:
 
     def tune(self, holder: dict[str, Any], settings: dict[str, Any]) -> list[dict[str, Any]]:
         token = holder["token"]
-        changes: list[dict[str, Any]] = guardian.tune(self.path, self.machine, token, settings, lease_s=LONG_S)
+        changes: list[dict[str, Any]]
+        changes, _ = guardian.tune(self.path, self.machine, token, settings, lease_s=LONG_S)
         return changes
 
     def release(self, run_id: str = "run1", **options: Any) -> dict[str, Any]:
@@ -124,8 +127,23 @@ class Sut:
         """Return every value that a run may change."""
         machine = self.directory / "root"
         found = {str(path): path.read_text().strip() for path in (machine / "sys").rglob("*") if path.is_file()}
-        found |= {str(path): path.read_bytes()[0x1A4:].hex() for path in (machine / "dev").rglob("msr")}
+        for path in (machine / "dev").rglob("msr"):
+            found |= {f"{path}:{each:#x}": value for each in REGISTERS if (value := peek(path, each))}
         return {**found, "irqbalance": (machine / "irqbalance").read_text()}
+
+
+def peek(path: Path, register: int) -> str:
+    """Return what the register file *path* has at *register*, nothing where it ends before."""
+    with path.open("rb") as stream:
+        return os.pread(stream.fileno(), 8, register)[::-1].hex().lstrip("0")
+
+
+def poke(path: Path, values: dict[int, int], size: int = 8) -> None:
+    """Make *path* a file of registers, or of CPUID leaves with *size* bytes, with holes in between."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("r+b" if path.exists() else "w+b") as stream:
+        for register, value in values.items():
+            os.pwrite(stream.fileno(), value.to_bytes(size, "little"), register)
 
 
 def guardians(base: Path) -> list[str]:
@@ -159,13 +177,12 @@ def sut(tmp_path: Path) -> Iterator[Sut]:
         made.put(POLICY % policy + "scaling_available_governors", "performance powersave\n")
         made.put(POLICY % policy + "affected_cpus", f"{policy}\n")
         made.put(POLICY % policy + "energy_performance_preference", "balance_performance\n")
-        made.put(f"/dev/cpu/{policy}/msr", "")
-        made.file(f"/dev/cpu/{policy}/msr").write_bytes(b"\0" * 0x1A4 + (0x20).to_bytes(8, "little"))
+        poke(made.file(MSR % policy), {0x1A4: 0x40})
     made.put(NO_TURBO, "0\n")
     made.put("/irqbalance", "active\n")
     made.put("/usr/bin/systemctl", SYSTEMCTL)
     made.file("/usr/bin/systemctl").chmod(0o755)
-    made.put("/proc/cpuinfo", CPUINFO % (0, 0x8F) + CPUINFO % (1, 0x8F))
+    made.put("/proc/cpuinfo", CPUINFO % (0, 0x55) + CPUINFO % (1, 0x55))
     made.put("/proc/sys/kernel/random/boot_id", Path("/proc/sys/kernel/random/boot_id").read_text())
     # Not a copy: the lease is in seconds of this very file.
     made.file("/proc/uptime").symlink_to("/proc/uptime")
@@ -583,7 +600,7 @@ def test_everything_is_changed_recorded_and_put_back(sut: Sut) -> None:
         PAGES % 1: ("0", "32"),
         (POLICY % 0).replace("policy0", "policy{0-1}") + "scaling_governor": ("powersave", "performance"),
         NO_TURBO: ("0", "1"),
-        "/dev/cpu/{0-1}/msr": ("0x20", "0x2f"),
+        "/dev/cpu/{0-1}/msr:0x1a4": ("0x40", "0x4f"),
         "irqbalance.service": ("active", "inactive"),
     }
     assert sut.tune(holder, EVERYTHING) == []
@@ -600,7 +617,7 @@ def test_what_a_program_may_change_is_put_back_at_the_end_and_not_told(sut: Sut)
     tuned = sut.settings()
     entries, unread = guardian.prefetchers(sut.machine)
     assert ([(each.where, each.before) for each in entries], unread) == (
-        [("/dev/cpu/0/msr", "0x2f"), ("/dev/cpu/1/msr", "0x2f")],
+        [("/dev/cpu/0/msr:0x1a4", "0x4f"), ("/dev/cpu/1/msr:0x1a4", "0x4f")],
         None,
     )
     for _ in range(2):
@@ -609,14 +626,14 @@ def test_what_a_program_may_change_is_put_back_at_the_end_and_not_told(sut: Sut)
     assert sut.settings() == tuned
     guardian.write_value(sut.machine, entries[1], "0x0")
     (change,) = sut.release()["changes"]
-    assert (change["before"], change["restored"]) == ("0x20", "0x20")
+    assert (change["before"], change["restored"]) == ("0x40", "0x40")
     assert sut.settings() == before
 
 
 def test_registers_that_cannot_be_read_are_named(sut: Sut) -> None:
     sut.file("/dev/cpu/1/msr").unlink()
     entries, unread = guardian.prefetchers(sut.machine)
-    assert [each.where for each in entries] == ["/dev/cpu/0/msr"]
+    assert [each.where for each in entries] == ["/dev/cpu/0/msr:0x1a4"]
     assert unread == "MSR 0x1a4 of CPUs 1: No such file or directory"
 
 
@@ -652,13 +669,256 @@ def test_huge_pages_that_could_be_reserved_in_part_only_are_put_back(sut: Sut, m
 def test_a_register_that_does_not_take_what_is_written_is_refused(sut: Sut, monkeypatch: pytest.MonkeyPatch) -> None:
     holder, _ = sut.hold()
     monkeypatch.setattr(guardian.os, "pwrite", lambda *_: 8)
-    with pytest.raises(guardian.Refused, match=r"to read 0x2f after .*, found 0x20.*take tune_prefetchers"):
+    with pytest.raises(guardian.Refused, match=r"to read 0x4f after .*, found 0x40.*take tune_pr.* all was put back"):
         sut.tune(holder, {"prefetchers": "off"})
+    assert Path(sut.path, "journal").read_text() == ""
+
+
+AMD = "processor\t: %d\nvendor_id\t: AuthenticAMD\ncpu family\t: %d\nmodel\t\t: 17\n\n"
+ARM = "processor\t: 0\nBogoMIPS\t: 50.00\nCPU implementer\t: 0x41\nCPU part\t: 0xd0c\n\n"
+POWER = "processor\t: %d\ncpu\t\t: POWER9, altivec supported\n\n"
+DSCR = "/sys/devices/system/cpu/cpu%d/dscr"
+DSCR_DEFAULT = "/sys/devices/system/cpu/dscr_default"
+
+
+def amd(sut: Sut, family: int, bits: int = 1 << 13, last: int = 0x80000028) -> None:
+    """Make the machine one of AMD's whose CPUID says *bits* in leaf 0x80000021 and has leaves up to *last*."""
+    sut.put("/proc/cpuinfo", AMD % (0, family) + AMD % (1, family))
+    for cpu in (0, 1):
+        poke(sut.file(f"/dev/cpu/{cpu}/cpuid"), {0x80000000: last, 0x80000021: bits}, size=16)
+        poke(sut.file(MSR % cpu), {0xC0000108: 0x3C0})
+
+
+def power(sut: Sut, *values: str) -> None:
+    """Make the machine one of POWER's, with *values* of its CPUs' registers, and 0 by default."""
+    sut.put("/proc/cpuinfo", "".join(POWER % cpu for cpu in range(len(values))))
+    for cpu, value in enumerate(values):
+        sut.put(DSCR % cpu, value + "\n")
+    sut.put(DSCR_DEFAULT, "0\n")
+
+
+def to_all_cpus(write: Any) -> Callable[[Any, str, str], None]:
+    """Return *write* as the kernel does it: what is written to the default is written to all CPUs."""
+
+    def store(machine: Any, where: str, text: str) -> None:
+        for each in (where, *(machine.glob("/sys/devices/system/cpu/cpu[0-9]*/dscr") if where == DSCR_DEFAULT else ())):
+            write(machine, each, text)
+
+    return store
+
+
+PROCESSORS: dict[str, tuple[Callable[[Sut], None], dict[int, tuple[int, int]]]] = {
+    "broadwell": (lambda sut: intel(sut, 0x4F), {0x1A4: (0, 0xF)}),
+    "skylake": (lambda sut: intel(sut, 0x55), {0x1A4: (0, 0xF)}),
+    "emerald-rapids": (lambda sut: intel(sut, 0xCF), {0x1A4: (0, 0x2F), 0x6D: (0x11, 0x40000004011)}),
+    "granite-rapids": (lambda sut: intel(sut, 0xAD), {0x1A4: (0, 0xEF), 0x6D: (0x11, 0x40000004011)}),
+    "sierra-forest": (lambda sut: intel(sut, 0xAF), {0x1A4: (0, 0x3D), 0x1320: (0x22, 0x80000000022)}),
+    "goldmont": (lambda sut: intel(sut, 0x5F), {0x1A4: (0, 0x5)}),
+    "knights-landing": (lambda sut: intel(sut, 0x57), {0x1A4: (0, 0x3)}),
+    "zen-4": (lambda sut: amd(sut, 0x19), {0xC0000108: (0x3C0, 0x3EF)}),
+    "zen-5": (lambda sut: amd(sut, 0x1A), {0xC0000108: (0x3C0, 0x3EF)}),
+}
+
+
+def intel(sut: Sut, model: int) -> None:
+    """Make the machine one of Intel's, *model*, with some bits set that are no prefetcher's."""
+    sut.put("/proc/cpuinfo", CPUINFO % (0, model) + CPUINFO % (1, model))
+    for cpu in (0, 1):
+        poke(sut.file(MSR % cpu), {0x1A4: 0, 0x6D: 0x11, 0x1320: 0x22})
+
+
+@pytest.mark.parametrize(("make", "registers"), PROCESSORS.values(), ids=PROCESSORS)
+def test_each_processor_has_its_own_registers_and_bits_and_no_other_is_written(
+    sut: Sut, make: Callable[[Sut], None], registers: dict[int, tuple[int, int]]
+) -> None:
+    make(sut)
+    before = sut.settings()
+    holder, _ = sut.hold()
+    changes = sut.tune(holder, {"prefetchers": "off"})
+    assert {each["where"]: (each["before"], each["after"]) for each in changes} == {
+        f"/dev/cpu/{{0-1}}/msr:{register:#x}": (hex(was), hex(now)) for register, (was, now) in registers.items()
+    }
+    touched = {name.rpartition(":")[2] for name, value in sut.settings().items() if before.get(name) != value}
+    assert touched == {hex(register) for register in registers}
+    again = {each.where: int(each.wanted, 16) for each in guardian.wanted_prefetchers(sut.machine, "on")}
+    assert again == {MSR % cpu + f":{register:#x}": was for cpu in (0, 1) for register, (was, _) in registers.items()}
+    sut.release()
+    assert sut.settings() == before
+
+
+def test_streams_of_power_are_switched_on_all_cpus_and_each_has_its_own_back(
+    sut: Sut, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guardian.Machine, "write", to_all_cpus(guardian.Machine.write))
+    power(sut, "0", "1", "1d7", "0")
+    before = sut.settings()
+    holder, _ = sut.hold()
+    changes = sut.tune(holder, {"prefetchers": "off"})
+    assert {each["where"]: (each["before"], each["after"]) for each in changes} == {
+        "/sys/devices/system/cpu/cpu{0,3}/dscr": ("0", "1"),
+        DSCR % 2: ("1d7", "1"),
+        DSCR_DEFAULT: ("0", "1"),
+    }
+    assert [sut.read(DSCR % cpu) for cpu in range(4)] == ["1"] * 4
+    assert sut.tune(holder, {"prefetchers": "off"}) == []
+    assert all(each["restored"] == each["before"] for each in sut.release()["changes"])
+    assert sut.settings() == before
+
+
+def test_a_default_that_leaves_the_cpus_as_they_are_is_refused(sut: Sut, monkeypatch: pytest.MonkeyPatch) -> None:
+    power(sut, "0", "0")
+    before = sut.settings()
+    holder, _ = sut.hold()
+    monkeypatch.setattr(guardian.Machine, "write", lambda *_: None)
+    with pytest.raises(
+        guardian.Refused, match=r"cpu0/dscr to read 1 after that was written, found 0.* all was put back"
+    ):
+        sut.tune(holder, {"prefetchers": "off"})
+    assert sut.settings() == before
+
+
+def test_a_register_that_takes_a_part_of_the_bits_is_refused_and_all_are_put_back(
+    sut: Sut, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    intel(sut, 0xCF)
+    before = sut.settings()
+    holder, _ = sut.hold()
+    write = guardian.write_value
+
+    def locked(machine: Any, entry: Any, value: str) -> None:
+        write(machine, entry, hex(int(value, 16) & 0x4011) if entry.where == "/dev/cpu/1/msr:0x6d" else value)
+
+    monkeypatch.setattr(guardian, "write_value", locked)
+    with pytest.raises(guardian.Refused, match=r"cpu/1/msr:0x6d to read 0x40000004011 .* found 0x4011.* put back"):
+        sut.tune(holder, {"prefetchers": "off"})
+    assert sut.settings() == before
+    assert sut.release()["changes"] == []
+
+
+def test_a_cpu_that_goes_offline_before_it_is_reached_is_refused_and_the_others_are_put_back(
+    sut: Sut, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    holder, _ = sut.hold()
+    write = guardian.Reservation.write_journal
+
+    def then_offline(self: Any, entries: Any) -> int:
+        mark: int = write(self, entries)
+        sut.file(MSR % 1).unlink()
+        sut.put("/proc/cpuinfo", CPUINFO % (0, 0x55))
+        return mark
+
+    monkeypatch.setattr(guardian.Reservation, "write_journal", then_offline)
+    with pytest.raises(guardian.Refused, match=r"cpu/1/msr:0x1a4 cannot be set to 0x4f: .* all was put back"):
+        sut.tune(holder, {"prefetchers": "off"})
+    assert peek(sut.file(MSR % 0), 0x1A4) == "40"
+    assert sut.release()["released"]
+
+
+def test_a_cpu_that_goes_offline_while_it_is_changed_keeps_the_reservation_until_it_is_back(sut: Sut) -> None:
+    holder, _ = sut.hold()
+    sut.tune(holder, {"prefetchers": "off"})
+    register = sut.file(MSR % 1)
+    register.rename(register.with_name("away"))
+    sut.put("/proc/cpuinfo", CPUINFO % (0, 0x55))
+    with pytest.raises(guardian.Refused, match="msr:0x1a4 cannot be put back to 0x40: its CPUs are offline: put them"):
+        sut.release()
+    assert peek(sut.file(MSR % 0), 0x1A4) == "40"
+    register.with_name("away").rename(register)
+    sut.put("/proc/cpuinfo", CPUINFO % (0, 0x55) + CPUINFO % (1, 0x55))
+    sut.release()
+    assert peek(register, 0x1A4) == "40"
+
+
+def test_one_setting_is_put_back_before_the_end_and_the_others_stay(sut: Sut) -> None:
+    before = sut.settings()
+    holder, _ = sut.hold()
+    sut.tune(holder, {"hugepages_2m": {"0": 64}, "prefetchers": "on", "turbo": "off"})
+    tuned = sut.settings()
+    known = Path(sut.path, "journal").read_text()
+    for _ in range(2):
+        changes, mark = guardian.tune(sut.path, sut.machine, holder["token"], {"prefetchers": "off"}, lease_s=LONG_S)
+        assert [(each["where"], each["after"]) for each in changes] == [("/dev/cpu/{0-1}/msr:0x1a4", "0x4f")]
+        assert Path(sut.path, "journal").read_text() != known
+        (change,) = guardian.untune(sut.path, sut.machine, holder["token"], mark, lease_s=LONG_S)
+        assert (change["after"], change["restored"], change["restored_by"]) == ("0x4f", "0x40", "run")
+        assert sut.settings() == tuned
+        assert Path(sut.path, "journal").read_text() == known
+    assert {each["setting"] for each in sut.release()["changes"]} == {"hugepages_2m", "turbo"}
+    assert sut.settings() == before
+
+
+def test_what_was_off_before_is_not_switched_and_nothing_is_put_back(sut: Sut) -> None:
+    holder, _ = sut.hold()
+    sut.tune(holder, {"prefetchers": "off"})
+    changes, mark = guardian.tune(sut.path, sut.machine, holder["token"], {"prefetchers": "off"}, lease_s=LONG_S)
+    assert changes == []
+    assert guardian.untune(sut.path, sut.machine, holder["token"], mark, lease_s=LONG_S) == []
+    assert peek(sut.file(MSR % 0), 0x1A4) == "4f"
+    assert [each["restored"] for each in sut.release()["changes"]] == ["0x40"]
+
+
+def test_a_refused_change_forgets_nothing_of_what_was_changed_before(sut: Sut, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = sut.settings()
+    holder, _ = sut.hold()
+    sut.tune(holder, {"hugepages_2m": {"0": 64}})
+    with monkeypatch.context() as patched:
+        patched.setattr(guardian.os, "pwrite", lambda *_: 8)
+        with pytest.raises(guardian.Refused, match="all was put back"):
+            sut.tune(holder, {"prefetchers": "off"})
+    assert sut.read(PAGES % 0) == "64"
+    assert [each["setting"] for each in sut.release()["changes"]] == ["hugepages_2m"]
+    assert sut.settings() == before
+
+
+@pytest.mark.parametrize("mark", [1, 1 << 20])
+def test_a_mark_that_is_none_undoes_nothing(sut: Sut, mark: int) -> None:
+    holder, _ = sut.hold()
+    sut.tune(holder, {"prefetchers": "off"})
+    with pytest.raises(guardian.Refused, match=f"a line of the journal to end at {mark}"):
+        guardian.untune(sut.path, sut.machine, holder["token"], mark, lease_s=LONG_S)
+    assert peek(sut.file(MSR % 0), 0x1A4) == "4f"
+
+
+def test_what_cannot_be_put_back_early_is_put_back_at_the_end(sut: Sut, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = sut.settings()
+    holder, _ = sut.hold()
+    _, mark = guardian.tune(sut.path, sut.machine, holder["token"], {"prefetchers": "off"}, lease_s=LONG_S)
+    with monkeypatch.context() as patched:
+        patched.setattr(guardian, "write_value", lambda *_: None)
+        with pytest.raises(guardian.Refused, match="expected /dev/cpu/1/msr:0x1a4 to read 0x40 again, found 0x4f"):
+            guardian.untune(sut.path, sut.machine, holder["token"], mark, lease_s=LONG_S)
+    assert [each["restored"] for each in sut.release()["changes"]] == ["0x40"]
+    assert sut.settings() == before
+
+
+def test_a_killed_measuring_process_has_the_guardian_switch_the_prefetchers_back(sut: Sut) -> None:
+    """SIGKILL to what runs on the SUT, and no more word of the run: the guardian holds the old values."""
+    before = sut.settings()
+    holder, _ = sut.hold()
+    sut.tune(holder, {"prefetchers": "off"})
+    program = Path(holder["directory"], "measuring")
+    shutil.copy(shutil.which("sleep") or "", program)
+    command = guarded([str(program), "1000"], sut.reservation(holder), lease_s=LONG_S, idle_s=0)
+    with subprocess.Popen(["/bin/sh", "-c", command], start_new_session=True) as step:
+        wait_until(lambda: guardian.started_from(holder["directory"]) != [])
+        assert sut.settings() != before
+        os.killpg(step.pid, signal.SIGKILL)
+    wait_until(lambda: sut.settings() == before)
+    wait_until(lambda: gone(holder["guardian"]))
+    assert sut.left() == []
 
 
 REFUSED: dict[str, tuple[dict[str, Any], dict[str, str | None], str]] = {
     "another-processor": ({"prefetchers": "off"}, {"/proc/cpuinfo": CPUINFO % (0, 0x01)}, "family 6 model 1; take"),
     "no-register": ({"prefetchers": "off"}, {"/dev/cpu/1/msr": None}, "of CPU 1 to be readable .*kernel module msr"),
+    "arm": ({"prefetchers": "off"}, {"/proc/cpuinfo": ARM}, "Arm's architecture.* CPUECTLR_EL1.* the firmware's menu"),
+    "mixed": (
+        {"prefetchers": "off"},
+        {"/proc/cpuinfo": CPUINFO % (0, 0x55) + CPUINFO % (1, 0x97)},
+        "6 model 151; take",
+    ),
+    "zen-2": ({"prefetchers": "off"}, {"/proc/cpuinfo": AMD % (0, 0x17)}, "AuthenticAMD family 23 model 17; take"),
+    "zen-3-unasked": ({"prefetchers": "off"}, {"/proc/cpuinfo": AMD % (0, 0x19)}, "to say at .* kernel module cpuid"),
     "no-such-governor": ({"governor": "ondemand"}, {}, "one of performance, powersave, which .* found ondemand"),
     "no-node": ({"hugepages_2m": {"7": 1}}, {}, "on node 7, found no /sys"),
     "fewer-pages": ({"hugepages_2m": {"0": 1}}, {PAGES % 0: "5"}, "found 5 reserved"),
@@ -672,7 +932,7 @@ def test_what_cannot_be_changed_is_refused_with_nothing_changed(
 ) -> None:
     holder, _ = sut.hold()
     for where, text in files.items():
-        sut.file(where).unlink()
+        sut.file(where).unlink(missing_ok=True)
         if text is not None:
             sut.put(where, text)
     before = sut.settings()
@@ -680,6 +940,29 @@ def test_what_cannot_be_changed_is_refused_with_nothing_changed(
         sut.tune(holder, {"irqbalance": "stopped", **settings})
     assert sut.settings() == before
     assert not Path(sut.path, "journal").exists()
+
+
+@pytest.mark.parametrize(("bits", "last"), [(0xFFFFDFFF, 0x80000028), (0xFFFFFFFF, 0x8000001F)])
+def test_a_processor_that_says_it_has_no_register_for_prefetchers_is_refused(sut: Sut, bits: int, last: int) -> None:
+    amd(sut, 0x19, bits, last)
+    before = sut.settings()
+    holder, _ = sut.hold()
+    with pytest.raises(guardian.Refused, match=r"PrefetchCtlMsr.* says it has none"):
+        sut.tune(holder, {"prefetchers": "off"})
+    assert sut.settings() == before
+
+
+def test_what_every_cpu_of_the_table_is_switched_by_may_be_put_back() -> None:
+    places = {f"/dev/cpu/0/msr:{register:#x}" for table in guardian.PREFETCH_TABLES for register in table.registers} | {
+        DSCR % 3,
+        DSCR_DEFAULT,
+    }
+    for where in places:
+        line = guardian.Entry("prefetchers", where, "0x1" if "msr" in where else "1", None).line()
+        assert guardian.Entry.of_line(line).where == where
+    for where in ("/dev/cpu/0/msr:0x10", "/dev/cpu/0/msr", "/sys/devices/system/cpu/cpu3/online"):
+        with pytest.raises(guardian.Refused, match="a setting that calibrations change"):
+            guardian.Entry.of_line(guardian.Entry("prefetchers", where, "0x1", None).line())
 
 
 def test_a_journal_that_cannot_be_written_changes_nothing(sut: Sut, monkeypatch: pytest.MonkeyPatch) -> None:

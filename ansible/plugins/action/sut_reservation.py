@@ -22,7 +22,7 @@ from calibration.model import format_time
 from calibration.reservation import SAFE_PATH
 from calibration.tuning import read_changes, wanted_settings
 
-STATES = ["held", "tuned", "released", "read", "tg_held", "tg_released"]
+STATES = ["held", "tuned", "untuned", "released", "read", "tg_held", "tg_released"]
 
 
 def controller():
@@ -45,6 +45,7 @@ class ActionModule(SutAction):
             "run_id": {"type": "str"},
             "sut": {"type": "str"},
             "token": {"type": "str"},
+            "mark": {"type": "int"},
             "lease_s": {"type": "float", "default": 300.0},
             "resume": {"type": "bool", "default": False},
             "settings": {"type": "dict", "default": {}},

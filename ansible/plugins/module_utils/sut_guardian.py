@@ -19,6 +19,7 @@ it that is held already: there is no moment at which it could be taken for one t
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import errno
 import fcntl
@@ -218,22 +219,108 @@ class Machine:
 
 CPU = "/sys/devices/system/cpu"
 GOVERNOR = CPU + "/cpufreq/policy%s/scaling_governor"
-MSR_PREFETCH = 0x1A4
-PREFETCH_BITS = 0xF
-"""Bits 0 to 3 of MSR 0x1a4 (MISC_FEATURE_CONTROL): L2 streamer, L2 adjacent line, L1 data, L1 by instruction pointer.
-A bit that is set switches its prefetcher off. Intel, Software Developer's Manual, volume 4."""
 
-PREFETCH_MODELS = frozenset(
-    (
-        *(0x1A, 0x1E, 0x1F, 0x2E, 0x25, 0x2C, 0x2F),  # Nehalem, Westmere
-        *(0x2A, 0x2D, 0x3A, 0x3E),  # Sandy Bridge, Ivy Bridge
-        *(0x3C, 0x3F, 0x45, 0x46, 0x3D, 0x47, 0x4F, 0x56),  # Haswell, Broadwell
-        *(0x4E, 0x5E, 0x55, 0x8E, 0x9E, 0xA5, 0xA6),  # Skylake, Cascade, Cooper, Kaby, Coffee and Comet Lake
-        *(0x6A, 0x6C, 0x7D, 0x7E, 0x8C, 0x8D, 0xA7),  # Ice Lake, Tiger Lake, Rocket Lake
-        *(0x8F, 0xCF),  # Sapphire Rapids, Emerald Rapids
-    )
+PrefetchTable = collections.namedtuple("PrefetchTable", "cores vendor family models registers source")
+"""Processors whose prefetchers are documented to be switched in the same way.
+
+``models`` is a set of their numbers, None: all of the family. ``registers`` maps each model-specific register to those
+of its bits that switch one prefetcher each, off where they are set; no other bit of it is ever changed.
+"""
+
+SDM = "Intel 64 and IA-32 Architectures Software Developer's Manual, volume 4"
+DISCLOSURE = "Intel, Disclosure of Hardware Prefetcher Control on Some Intel Processors"
+PEPC = "Intel's pepc, pepclibs/msr/MiscFeatureControl.py"
+PERFSPECT = "Intel's PerfSpect, internal/common/prefetcher.go"
+ATOM = "Intel, Hardware Prefetch Controls for Intel Atom Cores (357930)"
+PPR = "AMD, Processor Programming Reference, MSRC000_0108; AMD64 Architecture Programmer's Manual, volume 3"
+
+PREFETCH_TABLES = (
+    # 0x1a4: bit 0 L2 streamer, 1 L2 adjacent line, 2 L1 next line, 3 L1 by instruction pointer.
+    PrefetchTable(
+        "Nehalem, Westmere, Sandy Bridge, Ivy Bridge, Haswell, Broadwell",
+        "GenuineIntel",
+        6,
+        frozenset(
+            (
+                *(0x1A, 0x1E, 0x1F, 0x2E, 0x25, 0x2C, 0x2F, 0x2A, 0x2D, 0x3A, 0x3E),
+                *(0x3C, 0x3F, 0x45, 0x46, 0x3D, 0x47, 0x4F, 0x56),
+            )
+        ),
+        {0x1A4: 0xF},
+        DISCLOSURE,
+    ),
+    PrefetchTable(
+        "Skylake, Cascade, Cooper, Kaby, Coffee, Comet, Ice, Tiger and Rocket Lake",
+        "GenuineIntel",
+        6,
+        frozenset(
+            (
+                *(0x4E, 0x5E, 0x55, 0x8E, 0x9E, 0xA5, 0xA6),
+                *(0x6A, 0x6C, 0x7D, 0x7E, 0x8C, 0x8D, 0xA7),
+            )
+        ),
+        {0x1A4: 0xF},
+        SDM + "; " + PEPC,
+    ),
+    # 0x1a4: bit 5 L2 adaptive multipath (another tool takes bit 6 for it). 0x6d: bit 14 homeless, 42 last-level cache.
+    PrefetchTable(
+        "Sapphire Rapids, Emerald Rapids",
+        "GenuineIntel",
+        6,
+        frozenset((0x8F, 0xCF)),
+        {0x1A4: 0x2F, 0x6D: 1 << 14 | 1 << 42},
+        SDM + "; " + PERFSPECT,
+    ),
+    # 0x1a4 besides: bit 6 last-level cache page, 7 array of pointers.
+    PrefetchTable(
+        "Granite Rapids",
+        "GenuineIntel",
+        6,
+        frozenset((0xAD, 0xAE)),
+        {0x1A4: 0xEF, 0x6D: 1 << 14 | 1 << 42},
+        PERFSPECT,
+    ),
+    # 0x1a4: bit 0 L2 streamer, 2 L1 next line; bit 1 is reserved.
+    PrefetchTable(
+        "Avoton, Goldmont, Tremont",
+        "GenuineIntel",
+        6,
+        frozenset((0x4D, 0x5C, 0x5F, 0x7A, 0x86, 0x96, 0x9C)),
+        {0x1A4: 0x5},
+        SDM + "; " + PEPC,
+    ),
+    # 0x1a4: bit 0 L2 streamer, 2 L1 next line, 3 L1 by instruction pointer, 4 L1 next page, 5 L2 adaptive multipath.
+    # 0x1320: bit 43 last-level cache streamer.
+    PrefetchTable(
+        "Sierra Forest, Clearwater Forest",
+        "GenuineIntel",
+        6,
+        frozenset((0xAF, 0xDD)),
+        {0x1A4: 0x3D, 0x1320: 1 << 43},
+        ATOM + "; " + PERFSPECT,
+    ),
+    # 0x1a4: bit 0 L1, 1 L2.
+    PrefetchTable(
+        "Knights Landing, Knights Mill", "GenuineIntel", 6, frozenset((0x57, 0x85)), {0x1A4: 0x3}, SDM + "; " + PEPC
+    ),
+    # 0xc0000108: bit 0 L1 stream, 1 L1 stride, 2 L1 region, 3 L2 stream, 5 L2 up or down. Only where CPUID has it.
+    PrefetchTable("Zen 3, Zen 4", "AuthenticAMD", 0x19, None, {0xC0000108: 0x2F}, PPR),
+    PrefetchTable("Zen 5", "AuthenticAMD", 0x1A, None, {0xC0000108: 0x2F}, PPR),
 )
-"""Models of Intel's family 6 of which all cores have that register with these bits."""
+"""What is documented, by processor. Of processors with two kinds of cores (Alder Lake and its successors) nothing is
+here: their model does not tell which kind a CPU is. What is not here is refused."""
+
+PREFETCH_LEAF, PREFETCH_LEAF_BIT = 0x80000021, 13
+"""CPUID's leaf and the bit of its EAX by which AMD's processors say that they have the register (PrefetchCtlMsr)."""
+
+DSCR_DEFAULT = CPU + "/dscr_default"
+DSCR = CPU + "/cpu%d/dscr"
+DSCR_BITS, DSCR_OFF = 0x1F, 0x1
+"""Of POWER's data stream control register: depth (bits 0 to 2: 1 is none, 0 what the machine has by default), stores
+(3), strides of more than a line (4). Sources: Power ISA; ppc64_cpu --dscr, which writes the same files; Linux,
+Documentation/arch/powerpc/dscr.rst."""
+
+LEAVE_PREFETCHERS = "take tune_prefetchers and tune_prefetchers_ok away"
 
 IRQBALANCE = "irqbalance.service"
 GENERAL_PAGES = "/sys/kernel/mm/hugepages/hugepages-%dkB/nr_hugepages"
@@ -246,7 +333,7 @@ PLACES = {
     "hugepages_1g": r"(/sys/devices/system/node/node\d+|/sys/kernel/mm)/hugepages/hugepages-1048576kB/nr_hugepages",
     "governor": CPU + r"/cpufreq/policy\d+/(scaling_governor|energy_performance_preference)",
     "turbo": CPU + r"/(intel_pstate/no_turbo|cpufreq/boost)",
-    "prefetchers": r"/dev/cpu/\d+/msr",
+    "prefetchers": r"/dev/cpu/\d+/msr:0x(1a4|6d|1320|c0000108)|" + CPU + r"/(cpu\d+/dscr|dscr_default)",
     "irqbalance": r"irqbalance\.service",
 }
 """What each setting may touch. Nothing else is ever written, whatever a journal says."""
@@ -256,7 +343,7 @@ VALUES = {
     "hugepages_1g": r"\d{1,12}",
     "governor": r"[a-z_0-9]{1,64}",
     "turbo": r"[01]",
-    "prefetchers": r"0x[0-9a-f]{1,16}",
+    "prefetchers": r"(0x)?[0-9a-f]{1,16}",
     "irqbalance": r"active|inactive",
 }
 
@@ -292,17 +379,29 @@ class Entry:
         return Entry(setting, where, before, wanted)
 
 
+def register_of(where):
+    """Return (path, number) of the model-specific register *where*, None where it is another place."""
+    path, _, number = where.partition(":")
+    return (path, int(number, 16)) if number else None
+
+
+def read_device(machine, path, offset, count):
+    """Return *count* bytes at *offset* of a device of a CPU's. Raises OSError where it has not so many there."""
+    descriptor = os.open(machine.path(path), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        raw = os.pread(descriptor, count, offset)
+    finally:
+        os.close(descriptor)
+    if len(raw) != count:
+        raise OSError(errno.EIO, "the register has no value", machine.path(path))
+    return raw
+
+
 def read_value(machine, entry):
     """Return the value that *entry*'s place has now, as a text."""
-    if entry.setting == "prefetchers":
-        descriptor = os.open(machine.path(entry.where), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
-            raw = os.pread(descriptor, 8, MSR_PREFETCH)
-        finally:
-            os.close(descriptor)
-        if len(raw) != 8:
-            raise OSError(errno.EIO, "the register has no value", machine.path(entry.where))
-        return hex(struct.unpack("<Q", raw)[0])
+    register = register_of(entry.where)
+    if register:
+        return hex(struct.unpack("<Q", read_device(machine, *register, 8))[0])
     if entry.setting == "irqbalance":
         answer = machine.systemctl("is-active", IRQBALANCE)
         return "active" if answer is not None and answer[0] == 0 else "inactive"
@@ -311,10 +410,11 @@ def read_value(machine, entry):
 
 def write_value(machine, entry, value):
     """Write *value* to *entry*'s place. Raises OSError where the machine does not take it."""
-    if entry.setting == "prefetchers":
-        descriptor = os.open(machine.path(entry.where), os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    register = register_of(entry.where)
+    if register:
+        descriptor = os.open(machine.path(register[0]), os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
-            os.pwrite(descriptor, struct.pack("<Q", int(value, 16)), MSR_PREFETCH)
+            os.pwrite(descriptor, struct.pack("<Q", int(value, 16)), register[1])
         finally:
             os.close(descriptor)
     elif entry.setting == "irqbalance":
@@ -404,52 +504,115 @@ def processors(machine):
     return found
 
 
-def wanted_prefetchers(machine, wanted):
-    """Return the entries that switch the four hardware prefetchers of each CPU on or off."""
-    found = processors(machine)
-    for rows in found.values():
-        documented = (
-            rows.get("vendor_id") == "GenuineIntel"
-            and rows.get("cpu family") == "6"
-            and rows.get("model", "").isdigit()
-            and int(rows["model"]) in PREFETCH_MODELS
+def prefetch_table(rows):
+    """Return what is documented of the processor that a block of /proc/cpuinfo describes, or None."""
+    family, model = (int(rows[key]) if rows.get(key, "").isdigit() else None for key in ("cpu family", "model"))
+    for table in PREFETCH_TABLES:
+        of_family = (table.vendor, table.family) == (rows.get("vendor_id"), family)
+        if of_family and (table.models is None or model in table.models):
+            return table
+    return None
+
+
+def has_prefetch_register(machine, number):
+    """Return whether a processor of AMD's says that it has the register. Raises OSError where it cannot be asked."""
+    device = "/dev/cpu/%d/cpuid" % number
+    # Beyond the last leaf that there is, an emulator answers with another leaf.
+    last, asked = (
+        struct.unpack("<4I", read_device(machine, device, leaf, 16))[0] for leaf in (0x80000000, PREFETCH_LEAF)
+    )
+    return last >= PREFETCH_LEAF and bool(asked >> PREFETCH_LEAF_BIT & 1)
+
+
+def prefetch_registers(machine, number, rows):
+    """Return what the table says of the CPU *number*: bits by register. Raises Refused where nothing is documented."""
+    table = prefetch_table(rows)
+    if table is None and "CPU implementer" in rows:
+        raise Refused(
+            "expected prefetchers that Linux can switch, found a processor of Arm's architecture: there they are "
+            "switched in registers such as CPUECTLR_EL1, which only the firmware may write. Look for them in the "
+            "firmware's menu, and " + LEAVE_PREFETCHERS
         )
-        if not documented:
-            raise Refused(
-                "expected processors whose prefetchers MSR 0x1a4 is documented to control (Intel's cores from Nehalem "
-                "to Emerald Rapids), found %s family %s model %s; take tune_prefetchers away"
-                % tuple(printable(rows.get(key, "?"), 64) for key in ("vendor_id", "cpu family", "model"))
-            )
-    entries = []
-    for number in sorted(found):
-        entry = Entry("prefetchers", "/dev/cpu/%d/msr" % number, "", "")
+    if table is None:
+        raise Refused(
+            "expected a processor whose registers for prefetchers are documented (docs/guide/changes.rst), "
+            "found %s family %s model %s; %s"
+            % (*(printable(rows.get(key, "?"), 64) for key in ("vendor_id", "cpu family", "model")), LEAVE_PREFETCHERS)
+        )
+    if table.vendor == "AuthenticAMD":
         try:
-            entry.before = read_value(machine, entry)
+            has = has_prefetch_register(machine, number)
         except OSError as error:
             raise Refused(
-                "expected MSR 0x1a4 of CPU %d to be readable at %s: %s; load the kernel module msr, or take "
-                "tune_prefetchers away" % (number, entry.where, error.strerror)
+                "expected CPU %d to say at /dev/cpu/%d/cpuid whether it has a register for prefetchers: %s; load the "
+                "kernel module cpuid, or %s" % (number, number, error.strerror, LEAVE_PREFETCHERS)
             ) from error
-        others = int(entry.before, 16) & ~PREFETCH_BITS
-        entry.wanted = hex(others | (PREFETCH_BITS if wanted == "off" else 0))
-        entries.append(entry)
+        if not has:
+            raise Refused(
+                "expected CPU %d to have a register for prefetchers (PrefetchCtlMsr, CPUID 0x80000021 EAX bit 13), "
+                "found that it says it has none; %s" % (number, LEAVE_PREFETCHERS)
+            )
+    return table.registers
+
+
+def wanted_prefetchers(machine, wanted):
+    """Return the entries that switch the hardware prefetchers of each CPU that is online on or off."""
+    found = processors(machine)
+    if machine.exists(DSCR_DEFAULT):
+        return wanted_streams(machine, wanted, sorted(found))
+    # All are looked at before any is read: the processors of one machine are of one kind, or it is refused.
+    registers = {number: prefetch_registers(machine, number, found[number]) for number in sorted(found)}
+    entries = []
+    for number, masks in registers.items():
+        for register, mask in sorted(masks.items(), reverse=True):
+            entry = Entry("prefetchers", "/dev/cpu/%d/msr:0x%x" % (number, register), "", "")
+            try:
+                entry.before = read_value(machine, entry)
+            except OSError as error:
+                raise Refused(
+                    "expected MSR 0x%x of CPU %d to be readable at /dev/cpu/%d/msr: %s; load the kernel module msr, "
+                    "or %s" % (register, number, number, error.strerror, LEAVE_PREFETCHERS)
+                ) from error
+            others = int(entry.before, 16) & ~mask
+            entry.wanted = hex(others | (mask if wanted == "off" else 0))
+            entries.append(entry)
     if not entries:
-        raise Refused("expected CPUs in /proc/cpuinfo, found none; take tune_prefetchers away")
+        raise Refused("expected CPUs in /proc/cpuinfo, found none; " + LEAVE_PREFETCHERS)
     return entries
 
 
-def prefetchers(machine):
-    """Return an entry, with nothing wanted, for each CPU's prefetchers, and why others cannot be read, or None."""
-    entries, unread = [], {}
-    for number in sorted(processors(machine)):
-        entry = Entry("prefetchers", "/dev/cpu/%d/msr" % number, "", None)
+def wanted_streams(machine, wanted, cpus):
+    """Return the entries that switch the prefetch streams of a POWER machine on or off.
+
+    What is written to the default is written to all CPUs: it comes last, and is put back first.
+    """
+    before = {}
+    for where in (*(DSCR % number for number in cpus), DSCR_DEFAULT):
         try:
-            entry.before = read_value(machine, entry)
-        except OSError as error:
-            unread.setdefault(error.strerror or str(error), []).append(number)
-        else:
-            entries.append(entry)
-    reasons = ["MSR 0x1a4 of CPUs %s: %s" % (ranges(cpus), why) for why, cpus in unread.items()]
+            before[where] = "%x" % int(machine.text(where), 16)
+        except (OSError, ValueError) as error:
+            raise Refused(
+                "expected %s to say how streams are prefetched: %s; %s" % (where, error, LEAVE_PREFETCHERS)
+            ) from error
+    value = "%x" % (int(before[DSCR_DEFAULT], 16) & ~DSCR_BITS | (DSCR_OFF if wanted == "off" else 0))
+    # One that is so already changes along with the others when they are put back.
+    return [Entry("prefetchers", where, was, value if was != value else None) for where, was in before.items()]
+
+
+def prefetchers(machine):
+    """Return an entry, with nothing wanted, for each register of CPUs' prefetchers, and why others cannot be read."""
+    entries, unread = [], {}
+    for number, rows in sorted(processors(machine).items()):
+        table = prefetch_table(rows)
+        for register in sorted(table.registers if table else (0x1A4,), reverse=True):
+            entry = Entry("prefetchers", "/dev/cpu/%d/msr:0x%x" % (number, register), "", None)
+            try:
+                entry.before = read_value(machine, entry)
+            except OSError as error:
+                unread.setdefault((register, error.strerror or str(error)), []).append(number)
+            else:
+                entries.append(entry)
+    reasons = ["MSR 0x%x of CPUs %s: %s" % (register, ranges(cpus), why) for (register, why), cpus in unread.items()]
     return entries, "; ".join(reasons) or None
 
 
@@ -492,13 +655,21 @@ def plan_changes(machine, settings):
     return entries
 
 
+class NotReached(Refused):
+    """A setting was not changed because its CPU is not online any more."""
+
+
 def change_one(machine, entry):
     """Change what *entry* wants. Raises Refused where what is read back is another value."""
     try:
         write_value(machine, entry, entry.wanted)
+    except (OSError, subprocess.SubprocessError) as error:
+        kind = NotReached if is_offline(machine, entry) else Refused
+        raise kind("%s cannot be set to %s: %s" % (entry.where, entry.wanted, error)) from error
+    try:
         after = read_value(machine, entry)
     except (OSError, subprocess.SubprocessError) as error:
-        raise Refused("%s cannot be set to %s: %s" % (entry.where, entry.wanted, error)) from error
+        raise Refused("%s was set to %s and cannot be read back: %s" % (entry.where, entry.wanted, error)) from error
     if after == entry.wanted:
         return after
     if entry.setting in PAGE_KIB:
@@ -507,8 +678,8 @@ def change_one(machine, entry):
             "them on the kernel's command line, or want fewer" % (entry.wanted, entry.where, after)
         )
     raise Refused(
-        "expected %s to read %s after that was written, found %s: the machine does not take it; take tune_%s away"
-        % (entry.where, entry.wanted, after, entry.setting)
+        "expected %s to read %s after that was written, found %s: the machine does not take it; take tune_%s and "
+        "tune_%s_ok away" % (entry.where, entry.wanted, after, entry.setting, entry.setting)
     )
 
 
@@ -526,20 +697,22 @@ def put_back(machine, entry):
             write_value(machine, entry, entry.before)
             now = read_value(machine, entry)
     except (OSError, subprocess.SubprocessError) as error:
-        offline = entry.setting == "governor" and not policy_is_online(machine, entry.where)
-        why = "its CPUs are offline: put them online" if offline else str(error)
+        why = "its CPUs are offline: put them online" if is_offline(machine, entry) else str(error)
         return found, None, "%s cannot be put back to %s: %s" % (entry.where, entry.before, why)
     if now != entry.before:
         return found, now, "expected %s to read %s again, found %s" % (entry.where, entry.before, now)
     return found, now, None
 
 
-def policy_is_online(machine, where):
-    """Return whether a frequency policy has a CPU that is online."""
+def is_offline(machine, entry):
+    """Return whether the CPUs of *entry* are known to be offline: a frequency policy's all, or a register's one."""
     try:
-        return bool(machine.text(os.path.dirname(where) + "/affected_cpus"))
+        if entry.setting == "governor":
+            return not machine.text(os.path.dirname(entry.where) + "/affected_cpus")
+        numbers = re.findall(r"/(?:dev/cpu/|cpu)(\d+)/", entry.where)
+        return bool(numbers) and int(numbers[0]) not in processors(machine)
     except OSError:
-        return False
+        return entry.setting == "governor"
 
 
 def put_all_back(machine, entries, who):
@@ -565,7 +738,7 @@ def put_all_back(machine, entries, who):
     return changes, faults
 
 
-NUMBERED = re.compile(r"(.*?/(?:policy|node|cpu/))(\d+)(/.*)")
+NUMBERED = re.compile(r"(.*?/(?:policy|node|cpu/?))(\d+)(/.*)")
 
 
 def ranges(numbers):
@@ -764,17 +937,22 @@ class Reservation:
 
     # What changes it
 
-    def journal(self):
-        """Return its entries. Raises Refused where the journal is not one."""
+    def journal(self, mark=0):
+        """Return its entries, those behind *mark*. Raises Refused where the journal is not one."""
         try:
             text = read_bounded(JOURNAL, JOURNAL_BYTES, self.descriptor)
         except FileNotFoundError:
-            return []
+            text = ""
+        if mark and (mark > len(text) or text[mark - 1] != "\n"):
+            raise Refused("expected a line of the journal to end at %d, found none that does" % mark)
         # A last line without its end was not written whole: then nothing of it had been changed.
-        return [Entry.of_line(line) for line in text.split("\n")[:-1]]
+        return [Entry.of_line(line) for line in text[mark:].split("\n")[:-1]]
 
     def write_journal(self, entries):
-        """Write *entries* behind those that are there, on the disk. Raises Refused, with nothing changed."""
+        """Write *entries* behind those that are there, on the disk; return where those end.
+
+        Raises Refused, with nothing changed.
+        """
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
             descriptor = os.open(JOURNAL, flags, 0o600, dir_fd=self.descriptor)
@@ -796,10 +974,15 @@ class Reservation:
                 "expected to note in %s what a setting was before it is changed, found that it cannot be written: %s; "
                 "nothing was changed. Free some space on the SUT" % (os.path.join(self.path, JOURNAL), error.strerror)
             ) from error
+        return size
 
-    def clear_journal(self):
-        """Forget what has been put back."""
-        os.close(os.open(JOURNAL, os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self.descriptor))
+    def cut_journal(self, mark):
+        """Forget what stands behind *mark* and has been put back."""
+        descriptor = os.open(JOURNAL, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self.descriptor)
+        try:
+            os.ftruncate(descriptor, mark)
+        finally:
+            os.close(descriptor)
 
     def tell(self, message):
         """Tell the guardian something through the FIFO. Return whether there is one to be told."""
@@ -1098,9 +1281,12 @@ def own_reservation(path, machine, token):
 
 
 def tune(path, machine, token, settings, *, lease_s, check_mode=False):
-    """Change *settings*; return the changes. Raises Refused, with everything put back, where one does not take."""
+    """Change *settings*; return (the changes, the mark by which they can be put back before the end of the run).
+
+    Raises Refused, with everything that it had changed put back, where one does not take.
+    """
     if check_mode:
-        return told(plan_changes(machine, settings))
+        return told(plan_changes(machine, settings)), 0
     found = own_reservation(path, machine, token)
     try:
         found.renew(lease_s)
@@ -1108,21 +1294,37 @@ def tune(path, machine, token, settings, *, lease_s, check_mode=False):
             entries = plan_changes(machine, settings)
         except OSError as error:
             raise Refused("the SUT's settings cannot be read: %s; nothing was changed" % error) from error
-        if not entries:
-            return []
-        found.write_journal(entries)
-        for entry in entries:
+        mark = found.write_journal(entries)
+        for count, entry in enumerate(entries):
             if entry.wanted is None:
                 continue
             try:
                 change_one(machine, entry)
             except Refused as error:
-                _, faults = put_all_back(machine, entries, "run")
+                reached = count if isinstance(error, NotReached) else count + 1
+                _, faults = put_all_back(machine, entries[:reached], "run")
                 if not faults:
-                    found.clear_journal()
+                    found.cut_journal(mark)
                 state = "; ".join(["some of it could not be put back", *faults[:8]]) if faults else "all was put back"
-                raise Refused("%s. Of this run's changes %s" % (error, state)) from error
-        return told(entries)
+                raise Refused("%s. Of these changes %s" % (error, state)) from error
+        return told(entries), mark
+    finally:
+        found.close()
+
+
+def untune(path, machine, token, mark, *, lease_s):
+    """Put back what was changed since *mark*, the last first, before the end of the run; return the changes.
+
+    Raises Refused where something cannot be put back: it stays in the journal, and is tried again at the end.
+    """
+    found = own_reservation(path, machine, token)
+    try:
+        found.renew(lease_s)
+        changes, faults = put_all_back(machine, found.journal(mark), "run")
+        if faults:
+            raise Refused("; ".join(faults[:8]))
+        found.cut_journal(mark)
+        return grouped(changes)
     finally:
         found.close()
 

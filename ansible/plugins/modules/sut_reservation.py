@@ -13,6 +13,7 @@ description:
     than the last boot, is put right and taken over; one that is alive is refused.
   - C(tuned) changes settings, each read back; one that does not take is refused with everything put back. What a
     setting was is on the SUT's disk before it is changed.
+  - C(untuned) puts back what was changed since a C(tuned), before the end of the run.
   - C(released) puts everything back, ends what runs from the run's directory, removes it and gives the SUT free. One
     of another run is left alone.
   - C(read) tells who holds the SUT.
@@ -22,7 +23,7 @@ options:
   state:
     description: What shall be.
     type: str
-    choices: [held, tuned, released, read, tg_held, tg_released]
+    choices: [held, tuned, untuned, released, read, tg_held, tg_released]
     required: true
   path:
     description: The reservation. The same for all users and controllers that may reach for the SUT.
@@ -46,8 +47,11 @@ options:
     type: str
     default: ""
   token:
-    description: What C(held) gave back; for C(tuned).
+    description: What C(held) gave back; for C(tuned) and C(untuned).
     type: str
+  mark:
+    description: What the C(tuned) gave back that is to be undone; for C(untuned).
+    type: int
   lease_s:
     description: Seconds after which the guardian acts, unless the run is heard of before.
     type: float
@@ -114,10 +118,15 @@ taken_over:
   returned: when I(state=held)
   type: dict
 changes:
-  description: What was changed (C(tuned)) or put back (C(released)), places that differ in a number only together.
-  returned: when I(state=tuned) or I(state=released)
+  description: What was changed (C(tuned)) or put back (C(untuned), C(released)), places that differ in a number only
+    together.
+  returned: when I(state=tuned), I(state=untuned) or I(state=released)
   type: list
   elements: dict
+mark:
+  description: What C(untuned) undoes this by.
+  returned: when I(state=tuned)
+  type: int
 ended:
   description: Processes that were ended because they had been started from the run's directory.
   returned: when I(state=released)
@@ -157,7 +166,7 @@ def act(arguments, check_mode):
     if state == "tg_released":
         return {"changed": guardian.tg_release(path, run_id, sut, check_mode)}
     if state == "tuned":
-        changes = guardian.tune(
+        changes, mark = guardian.tune(
             path,
             machine,
             arguments["token"],
@@ -165,6 +174,11 @@ def act(arguments, check_mode):
             lease_s=arguments["lease_s"],
             check_mode=check_mode,
         )
+        return {"changed": bool(changes), "changes": changes, "mark": mark}
+    if state == "untuned":
+        if check_mode:
+            return {"changed": True, "changes": []}
+        changes = guardian.untune(path, machine, arguments["token"], arguments["mark"], lease_s=arguments["lease_s"])
         return {"changed": bool(changes), "changes": changes}
     if state == "released":
         return guardian.release(
@@ -204,7 +218,7 @@ def main():
         argument_spec={
             "state": {
                 "type": "str",
-                "choices": ["held", "tuned", "released", "read", "tg_held", "tg_released"],
+                "choices": ["held", "tuned", "untuned", "released", "read", "tg_held", "tg_released"],
                 "required": True,
             },
             "path": {"type": "path", "required": True},
@@ -214,6 +228,7 @@ def main():
             "controller": {"type": "str", "default": ""},
             "started_at": {"type": "str", "default": ""},
             "token": {"type": "str", "no_log": False},
+            "mark": {"type": "int"},
             "lease_s": {"type": "float", "default": 300.0},
             "resume": {"type": "bool", "default": False},
             "settings": {"type": "dict", "default": {}},
@@ -223,6 +238,7 @@ def main():
         required_if=[
             ("state", "held", ["base", "run_id", "sut"]),
             ("state", "tuned", ["token"]),
+            ("state", "untuned", ["token", "mark"]),
             ("state", "released", ["base", "run_id", "sut"]),
             ("state", "tg_held", ["run_id", "sut"]),
             ("state", "tg_released", ["run_id", "sut"]),
