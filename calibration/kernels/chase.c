@@ -15,6 +15,8 @@
 #define WARM_LAP_NODES (1u << 17)
 #define WARM_HOPS 50000u
 #define OVERHEAD_HOPS 64000u
+/* More than a hop takes from any memory of the machine: room for samples is made by it. */
+#define HOP_S 5e-7
 /* Entries that copies log in each window at least: an edge between two is interpolated, over 1/32 of a window at most. */
 #define CHUNKS_PER_WINDOW 32u
 /* Copies far apart in speed: the fastest logs until the slowest is done. Beyond it every second entry is dropped. */
@@ -36,6 +38,7 @@ void chase_sample_free(struct chase_sample *sample)
 	free(sample->dirty);
 	snapshot_free(&sample->before);
 	snapshot_free(&sample->after);
+	samples_free(&sample->samples);
 	*sample = (struct chase_sample){0};
 }
 
@@ -202,11 +205,14 @@ static void run(struct chase_copy *copy)
 	struct chase_sample *sample = copy->sample;
 	uint64_t nodes = copy->chain.nodes, warm = nodes <= WARM_LAP_NODES ? nodes : WARM_HOPS;
 	walk(&copy->chain, (warm + 63) / 64 * 64, task->payload_words);
+	sampling_open(&copy->sampling, copy->group->sampled, copy->cpu, (double)(task->windows * task->hops) * HOP_S);
 	sample->core_before = corefreq_per_tick();
+	sampling_begin(&copy->sampling);
 	if (copy->group->count > 1)
 		run_together(copy);
 	else
 		run_alone(copy);
+	sampling_end(&copy->sampling);
 	sample->core_after = corefreq_per_tick();
 	sample->cpu_verified = affinity_verify(copy->cpu);
 	if (!sample->cpu_verified)
@@ -392,6 +398,8 @@ bool chase_measure(struct chase_group *group, const struct chase_task *task, str
 		good = phase(group, error) && good;
 		if (good)
 			snapshot_take(&samples[0]->after, group->cpus);
+		for (size_t i = 0; i < group->count; i++)
+			samples_collect(&samples[i]->samples, group->sampled, &group->copies[i].sampling);
 		good = good && (group->count == 1 || cut(group, task, error));
 	}
 	for (size_t i = 0; i < group->count && !good; i++)

@@ -14,6 +14,7 @@
 #include "error.h"
 #include "interference.h"
 #include "memory.h"
+#include "samples.h"
 #include "worker.h"
 
 /* What is measured with one chain: the same for all copies, but for the seed. */
@@ -37,6 +38,7 @@ struct chase_sample {
 	double core_before, core_after; /* per tick */
 	struct thread_counts counts;
 	struct snapshot before, after; /* of all copies' CPUs: in the first copy's sample, empty in the others' */
+	struct samples samples;        /* of this copy's loads */
 };
 
 struct chase_group;
@@ -57,6 +59,7 @@ struct chase_copy {
 	struct chase_sample *sample;
 	struct error error; /* of the task in hand */
 	struct chase_log *log;
+	struct sampling sampling;
 };
 
 struct chase_group {
@@ -64,7 +67,8 @@ struct chase_group {
 	struct chase_copy *copies;
 	size_t count;
 	enum page_kind pages;
-	const struct cpu_list *cpus; /* of all copies; must outlive the samples, which refer to it */
+	const struct cpu_list *cpus;          /* of all copies; must outlive the samples, which refer to it */
+	const struct sample_request *sampled; /* loads of all copies; NULL: none */
 	/* state */
 	size_t bytes;
 	const struct chase_task *task;

@@ -263,9 +263,12 @@ static void body(struct worker *worker)
 				if (!generator->again)
 					break; /* another thread found its work wrong: no run will begin */
 			}
+			sampling_open(&thread->sampling, generator->sampled, thread->cpu, generator->run_s);
 			thread->core_before = corefreq_per_tick();
 			thread_counts_read(&before);
+			sampling_begin(&thread->sampling);
 			run(thread);
+			sampling_end(&thread->sampling);
 			thread_counts_read(&after);
 			thread->counts = thread_counts_since(&after, &before);
 			thread->core_after = corefreq_per_tick();
@@ -454,6 +457,7 @@ bool generator_run_begin(struct generator *generator, double seconds, struct err
 	}
 	snapshot_free(&generator->before);
 	snapshot_free(&generator->after);
+	samples_free(&generator->samples);
 	snapshot_take(&generator->before, generator->watched ? generator->watched : &generator->cpus);
 	for (size_t i = 0; i < generator->count; i++)
 		worker_continue(&generator->threads[i].worker);
@@ -473,6 +477,8 @@ bool generator_run_end(struct generator *generator, struct error *error)
 	for (size_t i = 0; i < generator->count; i++)
 		worker_wait(&generator->threads[i].worker);
 	snapshot_take(&generator->after, generator->watched ? generator->watched : &generator->cpus);
+	for (size_t i = 0; i < generator->count; i++)
+		samples_collect(&generator->samples, generator->sampled, &generator->threads[i].sampling);
 	if (cut && stop_error(error))
 		return false;
 	for (size_t i = 0; i < generator->count; i++)
@@ -563,6 +569,7 @@ void generator_free(struct generator *generator)
 	cpu_list_free(&generator->nodes);
 	snapshot_free(&generator->before);
 	snapshot_free(&generator->after);
+	samples_free(&generator->samples);
 	*generator = (struct generator){0};
 }
 

@@ -14,6 +14,7 @@
 #include "interference.h"
 #include "load.h"
 #include "memory.h"
+#include "samples.h"
 #include "worker.h"
 
 struct generator_shape {
@@ -48,6 +49,7 @@ struct generator_thread {
 	_Atomic uint64_t started; /* ticks, 0 before */
 	double core_before, core_after;
 	struct thread_counts counts;
+	struct sampling sampling;
 	bool verified; /* CPU */
 };
 
@@ -61,8 +63,9 @@ struct generator {
 	const uint64_t
 		*delays; /* delays whose length the first thread measures on its CPU before it loads memory, or NULL */
 	size_t delay_count;
-	double *delay_ticks;            /* one for each: the shortest found so far, 0 before */
-	const struct cpu_list *watched; /* CPUs whose counters are read around a run; NULL: those of the group */
+	double *delay_ticks;                  /* one for each: the shortest found so far, 0 before */
+	const struct sample_request *sampled; /* loads of all threads; NULL: none */
+	const struct cpu_list *watched;       /* CPUs whose counters are read around a run; NULL: those of the group */
 	/* of the group */
 	struct generator_thread *threads;
 	size_t count;
@@ -77,6 +80,7 @@ struct generator {
 	_Atomic size_t arrived;
 	double run_s;
 	struct snapshot before, after;
+	struct samples samples;
 };
 
 /* Reads "0-3@0+4@1" into threads; a usage error where it is not that, or names a CPU twice. */

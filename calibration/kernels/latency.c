@@ -40,6 +40,7 @@ static struct {
 	double budget_s;
 	double target_half_width;
 	uint64_t payload_bytes;
+	const char *sample;
 } options;
 
 static const struct option table[] = {
@@ -83,6 +84,7 @@ static const struct option table[] = {
 	 0, 4096, false},
 	{"--csv", OPTION_FLAG, &options.csv, NULL, "print rows in sc-membench's columns in place of the document", NULL,
 	 NULL, 0, 0, false},
+	{"--sample", OPTION_TEXT, &options.sample, SAMPLES_NOTATION, SAMPLES_HELP, NULL, NULL, 0, 0, true},
 };
 
 struct point {
@@ -113,6 +115,7 @@ static struct {
 	struct point *points; /* all combinations of the first place, then those of the next */
 	size_t count, per_place;
 	struct cpu_list cpus; /* of all places */
+	struct sample_request sampled;
 } work;
 
 static size_t line_bytes(void)
@@ -221,6 +224,8 @@ static bool prepare(struct error *error)
 	for (size_t i = 0; i < options.sizes.count; i++)
 		if (!prepare_size(options.sizes.values[i], shortest, error))
 			return false;
+	if (options.sample && !sample_parse(options.sample, &work.sampled, error))
+		return false;
 	return prepare_places(longest, error);
 }
 
@@ -396,6 +401,7 @@ static bool measure_group(size_t first, size_t count, struct error *error)
 	bool good = samples && group.copies;
 	page_kind_parse(options.pages, &group.pages);
 	group.cpus = count > 1 ? &work.cpus : &work.places[first].alone;
+	group.sampled = options.sample ? &work.sampled : NULL;
 	for (size_t i = 0; good && i < count; i++) {
 		group.copies[i].cpu = work.places[first + i].cpu;
 		group.copies[i].nodes = &work.places[first + i].nodes;
@@ -439,6 +445,7 @@ static void placement_write(struct json *json, const struct point *point, size_t
 			json_u64(json, NULL, i);
 	json_array_end(json);
 	interference_write(json, "interference", &sample->counts, &counters->before, &counters->after, &place->alone);
+	samples_write(json, "samples", options.sample ? &work.sampled : NULL, &sample->samples);
 	json_object_end(json);
 }
 

@@ -44,6 +44,7 @@ static struct {
 	uint64_t seed;
 	double budget_s;
 	double target_half_width;
+	const char *sample;
 } options;
 
 static const struct option table[] = {
@@ -91,6 +92,7 @@ static const struct option table[] = {
 	 NULL, 0, 1000000, false},
 	{"--target-half-width", OPTION_F64, &options.target_half_width, "R",
 	 "relative half-width of the median latency's interval at which a point is converged", "0.01", NULL, 0, 1, false},
+	{"--sample", OPTION_TEXT, &options.sample, SAMPLES_NOTATION, SAMPLES_HELP, NULL, NULL, 0, 0, true},
 };
 
 struct probe_windows {
@@ -108,6 +110,7 @@ struct placement {
 	double core_before, core_after;
 	struct thread_counts counts;
 	struct snapshot before, after;
+	struct samples samples; /* of the load's threads */
 };
 
 struct point {
@@ -135,6 +138,7 @@ static struct {
 	struct zero_load *zero;
 	struct cpu_list cpus; /* of load and probes */
 	double *delay_ticks;
+	struct sample_request sampled;
 } sweep;
 
 /* The list Intel MLC prints by default, so that the curves can be laid over each other. */
@@ -172,6 +176,8 @@ static bool prepare(struct error *error)
 		                 "%llu and %llu",
 		                 LOAD_LINE_BYTES, (unsigned long long)options.prefetch_bytes,
 		                 (unsigned long long)options.buffer_bytes);
+	if (options.sample && !sample_parse(options.sample, &sweep.sampled, error))
+		return false;
 	enum load_mix mix;
 	if (load_mix_parse(options.mix, &mix) && !load_shape_known(mix, options.streams, options.prefetch_bytes, error))
 		return false;
@@ -270,6 +276,7 @@ static bool setup(struct error *error)
 		good = good && cpu_list_add(&sweep.cpus, probe->cpu);
 		probe->page_kind = generator->page_kind;
 	}
+	generator->sampled = options.sample ? &sweep.sampled : NULL;
 	generator->watched = &sweep.cpus;
 	generator->delays = options.delays.values;
 	generator->delay_count = options.delays.count;
@@ -420,7 +427,9 @@ static bool keep_run(struct point *point, uint64_t seed, struct error *error)
 	placement->pages = pages_of_all();
 	placement->before = generator->before;
 	placement->after = generator->after;
+	placement->samples = generator->samples;
 	generator->before = generator->after = (struct snapshot){0};
+	generator->samples = (struct samples){0};
 	point->medians[point->count] = statistics_median(placement->probes[0].ticks, options.windows);
 	point->count++;
 	return true;
@@ -572,6 +581,7 @@ static void placement_write(struct json *json, const struct placement *placement
 	json_f64(json, "core_hz_before", corefreq_hz(placement->core_before));
 	json_f64(json, "core_hz_after", corefreq_hz(placement->core_after));
 	interference_write(json, "interference", &placement->counts, &placement->before, &placement->after, &sweep.cpus);
+	samples_write(json, "samples", sweep.generator.sampled, &placement->samples);
 	json_object_end(json);
 }
 
@@ -632,6 +642,7 @@ static void teardown(void)
 			free(placement->probes);
 			snapshot_free(&placement->before);
 			snapshot_free(&placement->after);
+			samples_free(&placement->samples);
 		}
 	for (size_t i = 0; sweep.zero && i < options.probes.count; i++)
 		for (int m = 0; m < MOMENTS; m++)

@@ -1121,7 +1121,7 @@ struct made {
 static void made_add(struct made *made, const void *bytes, size_t size)
 {
 	for (size_t i = 0; i < size; i++)
-		made->bytes[made->head++ % made->size] = ((const unsigned char *)bytes)[i];
+		memcpy(&made->bytes[made->head++ % made->size], (const unsigned char *)bytes + i, 1);
 }
 
 static void made_record(struct made *made, uint32_t type, uint16_t mode, const void *body, size_t size)

@@ -14,7 +14,8 @@ SMALL_PLACEMENTS = ("--placements", "2", "--windows", "2")
 COMMANDS = {
     "latency": [
         ("--at", "{one}@0", "--size-bytes", "4096,2097152", "--hops", "640", "--payload-bytes", "8", *SMALL_PLACEMENTS),
-        ("--at", "{one}@0", "--size-bytes", "65536", "--order", "window", "--hops", "640", *SMALL_PLACEMENTS),
+        ("--at", "{one}@0", "--size-bytes", "65536", "--order", "window", "--hops", "640",
+         "--sample", "ibs=software/config=0x1,period=16000/", *SMALL_PLACEMENTS),
     ],
     "bandwidth": [
         ("--group", "{both}@0", "--mix", "reads,3:1,copy_nt,triad", "--buffer-bytes", "262144", "--streams", "1,4",
@@ -23,6 +24,9 @@ COMMANDS = {
     "loaded": [
         ("--probe", "{one}@0", "--load", "{other}@0", "--delay", "0,100", "--mix", "2:1",
          "--probe-size-bytes", "262144", "--buffer-bytes", "262144", "--window-s", "0.005", *SMALL_PLACEMENTS),
+        ("--probe", "{one}@0", "--load", "{other}@0", "--delay", "0,100", "--mix", "line_reads", "--streams", "1",
+         "--probe-size-bytes", "262144", "--buffer-bytes", "262144", "--window-s", "0.005",
+         "--sample", "pebs=software/config=0x1,period=10000/", *SMALL_PLACEMENTS),
     ],
     "jitter": [
         ("--cpus", "{both}", "--view", "both", "--loops", "1000", "--executions", "20", "--intervals", "2",

@@ -1,0 +1,387 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "samples.h"
+
+#include <errno.h>
+#include <linux/perf_event.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "files.h"
+#include "json.h"
+#include "memory.h"
+
+#define MIDR "/sys/devices/system/cpu/cpu%u/regs/identification/midr_el1"
+/* The kernel takes no more samples in a second unless it is told to; a record of PEBS has 24 bytes, one of IBS about
+ * 100, one of SPE 64. */
+#define SAMPLES_PER_SECOND 100000.0
+#define RECORD_BYTES 100.0
+/* Rings are locked memory, of which a user without privileges has little: what is refused is asked for again in half. */
+#define RING_BYTES_MAX (16u << 20)
+#define RING_BYTES_MIN (64u << 10)
+/* IBS counts in sixteens. */
+#define IBS_GRAIN 16u
+/* IBS: the kernel leaves out its own work only where this bit of config2 asks for it, which older ones do not know; without
+ * it what was sampled in the kernel is left out afterwards. */
+#define IBS_FILTER 1u
+#define READ_LOST (1u << 4) /* PERF_FORMAT_LOST, Linux 6.0 */
+
+static const char *const methods[DECODE_METHODS] = {[DECODE_PEBS] = "pebs", [DECODE_IBS] = "ibs", [DECODE_SPE] = "spe"};
+
+static bool take_number(const char *text, size_t length, int base, uint64_t *value)
+{
+	char *end, copy[24];
+	bool prefixed = length > 2 && !strncmp(text, "0x", 2);
+	if (length == 0 || length >= sizeof(copy) || prefixed != (base == 16))
+		return false;
+	memcpy(copy, text, length);
+	copy[length] = '\0';
+	if (strspn(copy + (prefixed ? 2 : 0), base == 16 ? "0123456789abcdefABCDEF" : "0123456789") !=
+	    length - (prefixed ? 2 : 0))
+		return false;
+	errno = 0;
+	*value = strtoull(copy, &end, base);
+	return errno == 0;
+}
+
+static bool take_term(struct sample_request *request, const char *text, size_t length, unsigned *seen)
+{
+	static const char *const names[] = {"config=", "config1=", "config2=", "aux=", "period="};
+	uint64_t *const values[] = {&request->spec.config[0], &request->spec.config[1], &request->spec.config[2],
+	                            &request->leader, &request->period};
+	for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		size_t width = strlen(names[i]);
+		if (length <= width || strncmp(text, names[i], width) != 0)
+			continue;
+		bool again = *seen >> i & 1;
+		*seen |= 1u << i;
+		request->grouped = *seen >> 3 & 1;
+		return !again && take_number(text + width, length - width, values[i] == &request->period ? 10 : 16, values[i]);
+	}
+	return false;
+}
+
+bool sample_parse(const char *text, struct sample_request *request, struct error *error)
+{
+	size_t method = strcspn(text, "="), source = 0;
+	unsigned seen = 0;
+	*request = (struct sample_request){.method = DECODE_METHODS, .spec = {.name = "sample", .group = -1}};
+	for (unsigned i = 0; i < DECODE_METHODS; i++)
+		if (method == strlen(methods[i]) && !strncmp(text, methods[i], method))
+			request->method = (enum decode_method)i;
+	const char *at = text + method + (text[method] == '=');
+	source = strspn(at, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_");
+	bool good = request->method != DECODE_METHODS && source > 0 && source <= PMU_SOURCE_MAX && at[source] == '/';
+	if (good) {
+		memcpy(request->spec.source, at, source);
+		for (at += source + 1; good && *at;) {
+			size_t length = strcspn(at, ",/");
+			good =
+				take_term(request, at, length, &seen) && at[length] && (at[length] == ',') == (at[length + 1] != '\0');
+			at += good ? length + 1 : 0;
+		}
+	}
+	if (!good || request->period == 0 || (request->method == DECODE_IBS && request->period % IBS_GRAIN))
+		return error_set(
+			error, ERROR_USAGE,
+			"--sample: expected " SAMPLES_NOTATION " with the method pebs, ibs or spe, a PMU of " PMU_SOURCES
+			", terms from config=, config1=, config2=, aux= with 0x and digits, and period= of 1 or more (of "
+			"sixteens for ibs), each once, found '%.200s'",
+			text);
+	request->spec.user = request->method != DECODE_IBS || request->spec.config[2] & IBS_FILTER;
+	(void)pmu_find(&request->spec); /* that there is none is said for the threads */
+	return true;
+}
+
+static void refuse(struct sampling *sampling, int code)
+{
+	sampling->refused = true;
+	sampling->code = code;
+}
+
+static int open_event(const struct sample_request *request, bool leads, int leader, bool counts_lost)
+{
+	struct perf_event_attr attributes = {.type = request->spec.type,
+	                                     .size = sizeof(attributes),
+	                                     .config = leads ? request->leader : request->spec.config[0],
+	                                     .disabled = leader < 0,
+	                                     .exclude_kernel = request->spec.user,
+	                                     .exclude_hv = request->spec.user};
+	if (!leads) {
+		attributes.config1 = request->spec.config[1];
+		attributes.config2 = request->spec.config[2];
+		attributes.sample_period = request->period;
+		attributes.sample_type = request->method == DECODE_PEBS  ? PERF_SAMPLE_WEIGHT | PERF_SAMPLE_DATA_SRC
+		                         : request->method == DECODE_IBS ? PERF_SAMPLE_RAW
+		                                                         : 0;
+		attributes.precise_ip = request->method == DECODE_PEBS ? 2 : 0;
+		attributes.read_format = counts_lost ? READ_LOST : 0;
+	}
+	return (int)syscall(SYS_perf_event_open, &attributes, 0, -1, leader, PERF_FLAG_FD_CLOEXEC);
+}
+
+static bool open_events(struct sampling *sampling, const struct sample_request *request)
+{
+	if (request->grouped) {
+		sampling->leader = open_event(request, true, -1, false);
+		if (sampling->leader < 0)
+			return false;
+	}
+	sampling->counts_lost = true;
+	sampling->event = open_event(request, false, sampling->leader, true);
+	if (sampling->event < 0 && errno == EINVAL) {
+		sampling->counts_lost = false;
+		sampling->event = open_event(request, false, sampling->leader, false);
+	}
+	if (sampling->leader < 0)
+		sampling->leader = sampling->event;
+	return sampling->event >= 0;
+}
+
+/* Maps a ring of as much as is allowed, after `head` bytes of control and the ring before it. NULL with errno set where
+ * not even little is. */
+static unsigned char *map_ring(int event, struct perf_event_mmap_page *control, size_t head, size_t wanted,
+                               size_t *bytes)
+{
+	for (*bytes = wanted;; *bytes /= 2) {
+		if (control)
+			control->aux_size = *bytes;
+		void *start = mmap(NULL, head + *bytes, PROT_READ | PROT_WRITE, MAP_SHARED, event,
+		                   control ? (off_t)control->aux_offset : 0);
+		if (start != MAP_FAILED)
+			return start;
+		if ((errno != EPERM && errno != ENOMEM) || *bytes / 2 < RING_BYTES_MIN)
+			return NULL;
+	}
+}
+
+static bool map_rings(struct sampling *sampling, const struct sample_request *request, double seconds)
+{
+	size_t page = memory_base_page_bytes(), wanted = RING_BYTES_MIN;
+	bool packets = request->method == DECODE_SPE;
+	while (wanted < RING_BYTES_MAX && (double)wanted < seconds * SAMPLES_PER_SECOND * RECORD_BYTES)
+		wanted *= 2;
+	sampling->ring = map_ring(sampling->event, NULL, page, packets ? RING_BYTES_MIN : wanted, &sampling->ring_bytes);
+	if (!sampling->ring || !packets)
+		return sampling->ring != NULL;
+	struct perf_event_mmap_page *control = (void *)sampling->ring;
+	control->aux_offset = page + sampling->ring_bytes;
+	sampling->packets = map_ring(sampling->event, control, 0, wanted, &sampling->packets_bytes);
+	return sampling->packets != NULL;
+}
+
+static bool find_local(struct sampling *sampling, unsigned cpu)
+{
+	char path[sizeof(MIDR) + 10], line[64] = "";
+	snprintf(path, sizeof(path), MIDR, cpu);
+	if (!file_line(path, line, sizeof(line)) || !decode_spe_local(strtoull(line, NULL, 16), &sampling->local)) {
+		snprintf(sampling->reason, sizeof(sampling->reason),
+		         "what this processor writes for a load that local memory served is not known: its MIDR is '%.32s'",
+		         line);
+		return false;
+	}
+	return true;
+}
+
+void sampling_open(struct sampling *sampling, const struct sample_request *request, unsigned cpu, double seconds)
+{
+	sampling_close(sampling);
+	*sampling = (struct sampling){.event = -1, .leader = -1};
+	if (!request)
+		return;
+	if (!request->spec.known) {
+		sampling->refused = true;
+		pmu_reason(&request->spec, NULL, 0, sampling->reason);
+		return;
+	}
+	if (request->method == DECODE_SPE && !find_local(sampling, cpu)) {
+		sampling->refused = true;
+		return;
+	}
+	sampling->open = true;
+	if (!open_events(sampling, request)) {
+		refuse(sampling, errno);
+		pmu_reason(&request->spec, NULL, sampling->code, sampling->reason);
+	} else if (!map_rings(sampling, request, seconds)) {
+		refuse(sampling, errno);
+		snprintf(sampling->reason, sizeof(sampling->reason),
+		         "the kernel gives no memory for samples (%s), not even %u KiB: raise perf_event_mlock_kb or "
+		         "RLIMIT_MEMLOCK, or give CAP_IPC_LOCK",
+		         strerror(sampling->code), RING_BYTES_MIN >> 10);
+	}
+}
+
+static void switch_to(struct sampling *sampling, unsigned long request)
+{
+	if (!sampling->open || sampling->refused || ioctl(sampling->leader, request, PERF_IOC_FLAG_GROUP) == 0)
+		return;
+	refuse(sampling, errno);
+	snprintf(sampling->reason, sizeof(sampling->reason), "it was opened, and could not be started or stopped: %s",
+	         strerror(sampling->code));
+}
+
+void sampling_begin(struct sampling *sampling)
+{
+	switch_to(sampling, PERF_EVENT_IOC_ENABLE);
+}
+
+void sampling_end(struct sampling *sampling)
+{
+	switch_to(sampling, PERF_EVENT_IOC_DISABLE);
+}
+
+void sampling_close(struct sampling *sampling)
+{
+	if (!sampling->open)
+		return;
+	if (sampling->packets)
+		munmap(sampling->packets, sampling->packets_bytes);
+	if (sampling->ring)
+		munmap(sampling->ring, memory_base_page_bytes() + sampling->ring_bytes);
+	if (sampling->leader >= 0 && sampling->leader != sampling->event)
+		close(sampling->leader);
+	if (sampling->event >= 0)
+		close(sampling->event);
+	sampling->packets = sampling->ring = NULL;
+	sampling->open = false;
+}
+
+/* What the event itself counted tells how many samples there should have been where the kernel does not say how many it
+ * could not write, and nothing was left to write them to. */
+static uint64_t lost_of(const struct sampling *sampling, uint64_t period, uint64_t taken, bool full)
+{
+	uint64_t values[2] = {0}; /* count, and lost where it is told */
+	size_t wanted = sampling->counts_lost ? sizeof(values) : sizeof(values[0]);
+	if (read(sampling->event, values, wanted) != (ssize_t)wanted)
+		return 0;
+	uint64_t expected = values[0] / period;
+	if (sampling->counts_lost)
+		return values[1];
+	return !full ? 0 : expected > taken ? expected - taken : 1;
+}
+
+void samples_collect(struct samples *samples, const struct sample_request *request, struct sampling *sampling)
+{
+	if (!request)
+		return;
+	if (sampling->refused && !samples->refused) {
+		samples->refused = true;
+		samples->code = sampling->code;
+		memcpy(samples->reason, sampling->reason, sizeof(samples->reason));
+	}
+	if (sampling->open && !sampling->refused) {
+		struct perf_event_mmap_page *control = (void *)sampling->ring;
+		struct decode_ring records = {.bytes = sampling->ring + memory_base_page_bytes(),
+		                              .size = sampling->ring_bytes,
+		                              .tail = control->data_tail,
+		                              .head = control->data_head};
+		struct decoded decoded = {0};
+		atomic_thread_fence(memory_order_acquire);
+		decode_records(&records, request->method, &decoded);
+		if (sampling->packets) {
+			struct decode_ring packets = {.bytes = sampling->packets,
+			                              .size = sampling->packets_bytes,
+			                              .tail = control->aux_tail,
+			                              .head = control->aux_head};
+			decode_spe(&packets, sampling->local, &decoded);
+		}
+		bool full = records.head - records.tail + (uint64_t)(2 * RECORD_BYTES) > records.size;
+		uint64_t lost = lost_of(sampling, request->period, decoded.taken, full);
+		decoded.lost = lost > decoded.lost ? lost : decoded.lost;
+		decoded_add(&samples->decoded, &decoded);
+		decoded_free(&decoded);
+	}
+	sampling_close(sampling);
+}
+
+static int by_value(const void *left, const void *right)
+{
+	uint32_t a = *(const uint32_t *)left, b = *(const uint32_t *)right;
+	return (a > b) - (a < b);
+}
+
+/* The value below which this part of those sorted lies, between two of them where none is there. */
+static double part_of(const uint32_t *sorted, size_t count, double part)
+{
+	double place = part * (double)(count - 1);
+	size_t below = (size_t)place;
+	double more = below + 1 < count ? (double)(sorted[below + 1] - sorted[below]) : 0;
+	return (double)sorted[below] + (place - (double)below) * more;
+}
+
+static void latencies_write(struct json *json, uint32_t *latencies, size_t count)
+{
+	double sum = 0;
+	if (count == 0) {
+		json_null(json, "latency_cycles");
+		json_array_begin(json, "histogram");
+		json_array_end(json);
+		return;
+	}
+	qsort(latencies, count, sizeof(*latencies), by_value);
+	for (size_t i = 0; i < count; i++)
+		sum += latencies[i];
+	json_object_begin(json, "latency_cycles");
+	json_f64(json, "mean", sum / (double)count);
+	json_f64(json, "median", part_of(latencies, count, 0.5));
+	json_f64(json, "p10", part_of(latencies, count, 0.1));
+	json_f64(json, "p90", part_of(latencies, count, 0.9));
+	json_f64(json, "min", latencies[0]);
+	json_f64(json, "max", latencies[count - 1]);
+	json_object_end(json);
+	json_array_begin(json, "histogram");
+	uint32_t from = decode_bin(latencies[0]);
+	for (size_t i = 0; i < count; from = decode_bin_next(from)) {
+		size_t first = i;
+		while (i < count && decode_bin(latencies[i]) == from)
+			i++;
+		json_object_begin(json, NULL);
+		json_u64(json, "from_cycles", from);
+		json_u64(json, "count", i - first);
+		json_object_end(json);
+	}
+	json_array_end(json);
+}
+
+/* Samples that some threads were refused are of other threads than those measured: none is reported then. */
+void samples_write(struct json *json, const char *key, const struct sample_request *request,
+                   const struct samples *samples)
+{
+	static const struct decoded none;
+	const struct decoded *decoded = samples->refused || samples->decoded.no_memory ? &none : &samples->decoded;
+	if (!request) {
+		json_null(json, key);
+		return;
+	}
+	json_object_begin(json, key);
+	json_text(json, "method", methods[request->method]);
+	json_u64(json, "period", request->period);
+	json_u64(json, "taken", decoded->taken);
+	json_u64(json, "lost", decoded->lost);
+	json_u64(json, "kept", decoded->count);
+	json_object_begin(json, "reasons");
+	for (unsigned i = 0; i < DECODE_REASONS; i++)
+		json_u64(json, decode_reasons[i], decoded->reasons[i]);
+	json_object_end(json);
+	latencies_write(json, decoded->latencies, decoded->count);
+	if (samples->refused || samples->decoded.no_memory) {
+		json_object_begin(json, "refused");
+		json_text(json, "errno", samples->code ? pmu_errno_name(samples->code) : NULL);
+		json_text(json, "reason", samples->refused ? samples->reason : "no memory for the samples that were taken");
+		json_object_end(json);
+	} else {
+		json_null(json, "refused");
+	}
+	json_object_end(json);
+}
+
+void samples_free(struct samples *samples)
+{
+	decoded_free(&samples->decoded);
+	*samples = (struct samples){0};
+}
