@@ -387,7 +387,7 @@ def test_a_profile_with_a_fault_is_refused_by_name(text: str, message: str) -> N
 
 
 def test_an_unknown_profile_is_refused_with_the_known_ones(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="quick, nightly, full"):
+    with pytest.raises(InputError, match="quick, nightly, full, counters"):
         load_profile("slow")
     with pytest.raises(InputError, match="readable profile file"):
         load_profile(str(tmp_path / "none.yml"))
