@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from itertools import groupby
 from pathlib import Path
 
@@ -15,13 +16,13 @@ from calibration.counters.choice import ChosenEvent, CounterChoice, choose
 from calibration.text import visible
 
 
-def numbered(names: list[str]) -> str:
-    """Return names of sources with those that only differ in their last number together: ``uncore_imc_0-7``."""
+def numbered(names: Iterable[str]) -> str:
+    """Return names with those that only differ in the number at their end together: ``uncore_imc_0-7``."""
     found = []
-    for stem, group in groupby(names, key=lambda name: re.sub(r"[0-9]+$", "", name)):
+    for stem, group in groupby(dict.fromkeys(names), key=lambda name: re.sub(r"(?<=[_a-z])[0-9]{1,3}$", "", name)):
         rest = [name.removeprefix(stem) for name in group]
-        whole = all(number == str(int(number)) for number in rest) if all(rest) else False
-        found += [stem + format_cpulist(map(int, rest))] if whole else [stem + each for each in rest]
+        together = all(number.isdigit() and number == str(int(number)) for number in rest)
+        found += [stem + format_cpulist(map(int, rest))] if together else [stem + each for each in rest]
     return ", ".join(found)
 
 
@@ -30,23 +31,29 @@ def words_of(words: dict[str, int]) -> str:
     return " ".join(f"{word}={value:#x}" for word, value in sorted(words.items()))
 
 
-def rows_of(events: tuple[ChosenEvent, ...]) -> list[list[ChosenEvent]]:
-    """Return the events with those together that are the same on several boxes, in the order of their first."""
+def rows_of(events: Iterable[ChosenEvent]) -> list[list[ChosenEvent]]:
+    """Return the events, those together that count alike on several boxes or channels, in the order of their first."""
     rows: dict[tuple[object, ...], list[ChosenEvent]] = {}
     for each in events:
-        rows.setdefault((each.name, each.event, words_of(each.words), each.cpus), []).append(each)
+        kind = re.sub(r"[0-9]+$", "", each.event)
+        rows.setdefault((each.name, kind, each.cpus, each.group, each.scale_bytes, each.caution), []).append(each)
     return list(rows.values())
+
+
+def where_of(row: list[ChosenEvent]) -> str:
+    """Return whom the events of a row count, and on which CPUs the machine is counted."""
+    return "each measuring thread" if row[0].cpus is None else f"CPUs {format_cpulist(row[0].cpus)}"
 
 
 def _event_lines(row: list[ChosenEvent]) -> list[str]:
     first = row[0]
-    where = "each measuring thread" if first.cpus is None else f"CPUs {format_cpulist(first.cpus)}"
     bytes_each = "" if first.scale_bytes is None else f", {first.scale_bytes:g} bytes a count"
     together = "" if first.group is None else f", group {first.group}"
+    words = ", ".join(dict.fromkeys(words_of(each.words) for each in row))
     lines = [
-        f"{first.name:<21} {first.event}",
-        f"{'':<21} {numbered([each.pmu for each in row])}: {words_of(first.words)}",
-        f"{'':<21} on {where}{together}{bytes_each}; {first.source}",
+        f"{first.name:<21} {numbered(each.event for each in row)}",
+        f"{'':<21} {numbered(each.pmu for each in row)}: {words}",
+        f"{'':<21} on {where_of(row)}{together}{bytes_each}; {first.source}",
     ]
     return [*lines, *([f"{'':<21} caution: {first.caution}"] if first.caution else [])]
 

@@ -52,7 +52,17 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 DOCS = CHECKOUT / "docs"
 METHOD = DOCS / "method"
 GUARDIAN = CHECKOUT / "ansible" / "plugins" / "module_utils" / "sut_guardian.py"
-COMMON_GROUND = {"index", "clock", "placement", "statistics", "validity", "accounting", "drift", "homogeneity"}
+COMMON_GROUND = {
+    "index",
+    "clock",
+    "placement",
+    "statistics",
+    "validity",
+    "accounting",
+    "drift",
+    "events",
+    "homogeneity",
+}
 HEADINGS = [
     "Question",
     "What runs",

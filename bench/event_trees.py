@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Machines with event sources, described in tests/fixtures/event_sources, as the trees that a capture would be.
+
+A description names the sources with their files; what many boxes have alike is written once: ``uncore_imc_[0-7]``
+stands for eight names, ``uncore_imc_{0,1,4,5}`` for four. The rest of ``/proc`` and ``/sys`` is made of the counts of
+packages, cores and threads.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from calibration.context import Context, load
+
+FIXTURES = Path(__file__).resolve().parents[1] / "tests" / "fixtures" / "event_sources"
+DEVICES = "sys/bus/event_source/devices"
+CPU = "sys/devices/system/cpu"
+
+
+def described(path: Path) -> dict[str, Any]:
+    """Return the description in *path*."""
+    found: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return found
+
+
+def names_of(pattern: str) -> list[str]:
+    """Return the names that *pattern* stands for."""
+    match = re.fullmatch(r"(.*?)(?:\[([0-9]+)-([0-9]+)\]|\{([^}]*)\})(.*)", pattern)
+    if match is None:
+        return [pattern]
+    before, first, last, listed, after = match.groups()
+    middles = listed.split(",") if listed is not None else [str(each) for each in range(int(first), int(last) + 1)]
+    return [before + middle + rest for middle in middles for rest in names_of(after)]
+
+
+def _sources(sources: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
+    kinds = 0
+    for pattern, source in sources.items():
+        for name in names_of(pattern):
+            kinds += 1
+            yield f"{DEVICES}/{name}/type", f"{source.get('type', 20 + kinds)}\n"
+            for key, value in source.items():
+                if isinstance(value, Mapping):
+                    yield from ((f"{DEVICES}/{name}/{key}/{each}", f"{text}\n") for each, text in value.items())
+                elif key != "type":
+                    yield f"{DEVICES}/{name}/{key}", f"{value}\n"
+
+
+def _processors(description: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    packages, cores, threads = description["packages"], description["cores"], description["threads"]
+    rows = []
+    nodes: dict[int, list[int]] = {}
+    for cpu in range(packages * cores * threads):
+        core = cpu % (packages * cores)
+        package = core // cores
+        nodes.setdefault(package, []).append(cpu)
+        siblings = ",".join(str(core + thread * packages * cores) for thread in range(threads))
+        about = {"processor": cpu, **description["cpuinfo"]}
+        if "vendor_id" in about:
+            about |= {"physical id": package, "core id": core % cores}
+        rows.append("".join(f"{key}\t: {value}\n" for key, value in about.items()))
+        topology = f"{CPU}/cpu{cpu}/topology"
+        yield f"{topology}/core_id", f"{core % cores}\n"
+        yield f"{topology}/physical_package_id", f"{package}\n"
+        yield f"{topology}/core_cpus_list", f"{siblings}\n"
+    yield "proc/cpuinfo", "\n".join(rows)
+    yield f"{CPU}/online", f"0-{packages * cores * threads - 1}\n"
+    for node, cpus in nodes.items():
+        yield f"sys/devices/system/node/node{node}/cpulist", ",".join(map(str, cpus)) + "\n"
+        yield (
+            f"sys/devices/system/node/node{node}/distance",
+            " ".join("10" if n == node else "21" for n in nodes) + "\n",
+        )
+    yield "sys/devices/system/node/online", f"0-{packages - 1}\n"
+
+
+def files_of(description: Mapping[str, Any]) -> dict[str, str]:
+    """Return the files of the machine that *description* is of, by their paths below its root."""
+    return {
+        **dict(_processors(description)),
+        **dict(_sources(description["event_sources"])),
+        "proc/sys/kernel/arch": f"{description['machine']}\n",
+        "proc/sys/kernel/perf_event_paranoid": f"{description['perf_event_paranoid']}\n",
+        "proc/sys/kernel/nmi_watchdog": f"{description['nmi_watchdog']}\n",
+        "proc/self/status": f"Name:\tpython3\nCapEff:\t{description['CapEff']}\n",
+    }
+
+
+def unpack(description: Mapping[str, Any], root: Path) -> Context:
+    """Write the machine's files below *root* and return what is known of it."""
+    for path, text in files_of(description).items():
+        target = root / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text, encoding="utf-8")
+    return load(root)

@@ -1,0 +1,354 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What would be opened on machines of every family, and why not the rest."""
+
+import json
+import tempfile
+from functools import cache
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench.event_trees import FIXTURES, described, names_of, unpack
+from calibration.context import load
+from calibration.counters.choice import SAMPLES, _assignment, choose
+from calibration.counters.cli import counters_command, numbered, table_text
+from calibration.counters.pmus import encode
+from calibration.counters.roles import ROLES
+
+MACHINES = sorted(FIXTURES.glob("*.yml"))
+NAMES = [path.stem for path in MACHINES]
+UNPRIVILEGED = "0" * 16
+PERFMON = f"{1 << 38:016x}"
+
+
+@cache
+def as_described(name):
+    with tempfile.TemporaryDirectory() as folder:
+        return unpack(described(FIXTURES / f"{name}.yml"), Path(folder))
+
+
+@pytest.fixture
+def machine(tmp_path):
+    """A function that makes the context of a machine by its name; what is given replaces what is described."""
+
+    def make(name, **changed):
+        if not changed:
+            return as_described(name)
+        return unpack(described(FIXTURES / f"{name}.yml") | changed, tmp_path / name)
+
+    return make
+
+
+def words(choice, role):
+    """Return {words: number of sources} of a role."""
+    found = {}
+    for each in choice.events:
+        if each.name == role:
+            key = tuple(each.words.get(word, 0) for word in ("config", "config1"))
+            found[key] = found.get(key, 0) + 1
+    return found
+
+
+def reasons(choice):
+    return {each.role: each.reason for each in choice.missing}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_role_is_opened_or_missing_with_a_reason(machine, name):
+    choice = choose(machine(name))
+    opened, missing = {each.name for each in choice.events}, reasons(choice)
+    assert not opened & set(missing)
+    left = set(ROLES) - opened - set(missing)
+    assert left <= {"dram.reads_and_writes"}
+    assert not left or opened & {"dram.reads", "dram.writes"} or {"dram.reads", "dram.writes"} <= set(missing)
+    assert (choice.sampling is None) == (SAMPLES in missing)
+    assert all(reason.strip() for reason in missing.values())
+    for each in choice.events:
+        assert (each.cpus is None) == (ROLES[each.name].of == "thread") == each.user
+        assert each.source
+        assert each.event
+
+
+@pytest.mark.parametrize(
+    ("name", "reads", "writes", "of_each"),
+    [
+        ("haswell_ep", {(0x304, 0): 4}, {(0xC04, 0): 4}, (64, (0, 18))),
+        ("broadwell_ep", {(0x304, 0): 4}, {(0xC04, 0): 4}, (64, (0, 22))),
+        ("skylake_sp", {(0x304, 0): 6}, {(0xC04, 0): 6}, (64, (0, 28))),
+        ("cascade_lake_sp", {(0x304, 0): 6}, {(0xC04, 0): 6}, (64, (0, 28))),
+        ("ice_lake_sp", {(0xF04, 0): 12}, {(0x3004, 0): 12}, (64, (0, 40))),
+        ("ice_lake_sp_free_running", {(0x20FF, 0): 4}, {(0x21FF, 0): 4}, (64, (0, 40))),
+        ("sapphire_rapids", {(0xCF05, 0): 8}, {(0xF005, 0): 8}, (64, (0, 56))),
+        ("sapphire_rapids_without_names", {(0xCF05, 0): 8}, {(0xF005, 0): 8}, (64, (0, 56))),
+        ("emerald_rapids", {(0xCF05, 0): 8}, {(0xF005, 0): 8}, (64, (0, 64))),
+        ("granite_rapids", {(0xCF05, 0): 12, (0xCF06, 0): 12}, {(0xF005, 0): 12, (0xF006, 0): 12}, (64, (0, 128))),
+        ("zen_4", {(0x10A, 0): 24}, {(0x20A, 0): 24}, (64, None)),
+        ("zen_5", {(0x10A, 0): 24}, {(0x20A, 0): 24}, (64, None)),
+        ("neoverse_v2", {(0x1A5, 0): 2}, {(0x1DB, 0): 2}, (32, None)),
+    ],
+)
+def test_memory_controllers_are_found_with_their_encodings(machine, name, reads, writes, of_each):
+    bytes_each, cpus = of_each
+    choice = choose(machine(name))
+    assert (words(choice, "dram.reads"), words(choice, "dram.writes")) == (reads, writes)
+    found = [each for each in choice.events if each.name == "dram.reads"]
+    assert {each.scale_bytes for each in found} == {bytes_each}
+    assert cpus is None or {each.cpus for each in found} == {cpus}
+
+
+@pytest.mark.parametrize(
+    ("name", "pmus", "config"),
+    [("zen_2", 8, 0x3807), ("zen_3", 8, 0x3807), ("neoverse_n1", 16, 0), ("neoverse_n2", 2, 0xD0005)],
+)
+def test_what_counts_reads_and_writes_as_one(machine, name, pmus, config):
+    choice = choose(machine(name))
+    found = [each for each in choice.events if each.name == "dram.reads_and_writes"]
+    assert (len(found), found[0].words["config"], found[0].scale_bytes) == (pmus, config, 64)
+    assert found[0].caution
+    assert {"dram.reads", "dram.writes"} <= set(reasons(choice))
+
+
+def test_channels_that_share_counters_are_said_to_and_leave_none(machine):
+    choice = choose(machine("zen_2"))
+    caution = next(each.caution for each in choice.events if each.name == "dram.reads_and_writes")
+    assert "8 events share 4 counters in turns" in caution
+    assert reasons(choice)["link.bytes"] == "the 4 counters of amd_df count dram.reads_and_writes already"
+    alone = choose(machine("zen_2"), ["link.bytes"])
+    assert words(alone, "link.bytes") == {
+        (event, 0): 1 for event in (0x7000002C7, 0x800000207, 0x800000247, 0x800000287)
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "scale"),
+    [
+        ("haswell_ep", 0x200, 8),
+        ("skylake_sp", 0xF02, 64 / 9),
+        ("granite_rapids", 0xF02, 64 / 9),
+        ("zen_4", 0xB003E5F, 64),
+    ],
+)
+def test_links(machine, name, config, scale):
+    found = [each for each in choose(machine(name)).events if each.name == "link.bytes"]
+    assert found[0].scale_bytes == pytest.approx(scale)
+    if name != "zen_4":
+        assert {each.words["config"] for each in found} == {config}
+    else:
+        assert found[0].words["config"] == encode_of("event=0xb5f,umask=0xf3e", found[0].pmu, machine(name))
+
+
+def encode_of(terms, pmu, context):
+    return encode(next(each for each in context.event_sources if each.name == pmu), terms)["config"]
+
+
+@pytest.mark.parametrize(
+    ("name", "offcore"),
+    [
+        ("haswell_ep", (0x1B7, 0x6004007F7)),
+        ("broadwell_ep", (0x1B7, 0x6040007F7)),
+        ("skylake_sp", (0x1B7, 0x604000491)),
+        ("cascade_lake_sp", (0x1B7, 0x3F840007F7)),
+        ("ice_lake_sp", (0x1B7, 0x104000477)),
+        ("sapphire_rapids", (0x12A, 0x104004477)),
+        ("granite_rapids", (0x12A, 0x104004477)),
+        ("zen_4", (0x844, 0)),
+        ("neoverse_v1", (0x37, 0)),
+    ],
+)
+def test_reads_beyond_the_core_warn_of_prefetchers_or_of_what_they_cannot_tell(machine, name, offcore):
+    choice = choose(machine(name))
+    assert words(choice, "core.offcore_reads") == {offcore: 1}
+    caution = next(each.caution for each in choice.events if each.name == "core.offcore_reads")
+    assert "prefetcher" in caution or "any node" in caution
+
+
+def test_latency_by_counters_is_one_group(machine):
+    choice = choose(machine("haswell_ep"))
+    group = [(each.name, each.argument()) for each in choice.events if each.group == 0]
+    assert group == [
+        ("core.cycles", "core.cycles=hardware/config=0x0,group=0,user/"),
+        ("core.l1d_pending", "core.l1d_pending=cpu/config=0x148,group=0,user/"),
+        ("core.l1_miss", "core.l1_miss=cpu/config=0x8d1,group=0,user/"),
+        ("core.fb_hit", "core.fb_hit=cpu/config=0x40d1,group=0,user/"),
+    ]
+
+
+def test_an_argument_names_the_cpus_of_a_box(machine):
+    first = choose(machine("granite_rapids")).events[0]
+    assert first.argument() == "dram.reads=uncore_imc_0/config=0xcf05/@0,128"
+
+
+def test_no_more_is_chosen_than_counters_can_count_at_once(machine):
+    both = {"core.local_reads", "core.remote_reads"}
+    with_smt = choose(machine("haswell_ep"))
+    assert both <= set(reasons(with_smt))
+    assert "no counter that can count it is left beside core.cycles" in reasons(with_smt)["core.local_reads"]
+    assert not both & set(reasons(choose(machine("haswell_ep"), both | {"core.cycles"})))
+    watched = reasons(choose(machine("haswell_ep", nmi_watchdog=1)))
+    assert "NMI watchdog" in watched["core.offcore_reads"]
+    assert "core.l1d_pending" not in watched
+    assert "core.offcore_reads" not in reasons(
+        choose(machine("emerald_rapids"))
+    )  # it has counters for others than loads
+
+
+@given(st.lists(st.lists(st.integers(0, 4), min_size=1, max_size=4), max_size=6))
+def test_counters_are_found_wherever_there_is_a_way(possible):
+    def reachable(left, used):
+        return not left or any(reachable(left[1:], {*used, each}) for each in left[0] if each not in used)
+
+    found = _assignment(possible)
+    assert (found is not None) == reachable(possible, set())
+    if found is not None:
+        assert sorted(found.values()) == list(range(len(possible)))
+        assert all(counter in possible[event] for counter, event in found.items())
+
+
+@pytest.mark.parametrize(
+    ("name", "argument"),
+    [
+        ("broadwell_ep", "pebs=cpu/config=0x1cd,config1=0x20,period=10007/"),
+        ("sapphire_rapids", "pebs=cpu/config=0x1cd,config1=0x20,aux=0x8203,period=10007/"),
+        ("zen_3", "ibs=ibs_op/config=0x80000,period=20000/"),
+        ("zen_5", "ibs=ibs_op/config=0x90000,period=20000/"),
+        ("neoverse_n2", "spe=arm_spe_0/config=0x200010000,config2=0x20,period=10007/"),
+    ],
+)
+def test_samples(machine, name, argument):
+    assert choose(machine(name)).sampling.argument() == argument
+
+
+def test_samples_need_precision_and_a_source(machine):
+    sources = described(FIXTURES / "ice_lake_sp.yml")["event_sources"]
+    imprecise = sources | {"cpu": sources["cpu"] | {"caps": {"max_precise": 0}}}
+    assert "max_precise is 0" in reasons(choose(machine("ice_lake_sp", event_sources=imprecise)))[SAMPLES]
+    sources = described(FIXTURES / "neoverse_n2.yml")["event_sources"]
+    sources.pop("arm_spe_0")
+    assert "there is no arm_spe_N" in reasons(choose(machine("neoverse_n2", event_sources=sources)))[SAMPLES]
+
+
+@pytest.mark.parametrize(
+    ("paranoid", "capabilities", "machine_wide", "threads"),
+    [
+        (-1, UNPRIVILEGED, True, True),
+        (0, UNPRIVILEGED, True, True),
+        (1, UNPRIVILEGED, False, True),
+        (2, UNPRIVILEGED, False, True),
+        (3, UNPRIVILEGED, False, False),
+        (4, PERFMON, True, True),
+        (2, f"{1 << 21:016x}", True, True),
+    ],
+)
+def test_what_will_be_refused_is_said_beforehand(machine, paranoid, capabilities, machine_wide, threads):
+    choice = choose(machine("ice_lake_sp", perf_event_paranoid=paranoid, CapEff=capabilities))
+    missing = reasons(choice)
+    for role, allowed, needed in (("dram.reads", machine_wide, 0), ("core.cycles", threads, 2)):
+        assert (role not in missing) == allowed
+        if not allowed:
+            assert f"perf_event_paranoid is {paranoid}" in missing[role]
+            assert f"needs {needed} or less" in missing[role]
+            assert "CAP_PERFMON" in missing[role]
+    assert (SAMPLES not in missing) == threads
+
+
+def test_ibs_cannot_leave_the_kernel_out_unless_the_kernel_can(machine):
+    unprivileged = {"perf_event_paranoid": 2, "CapEff": UNPRIVILEGED}
+    assert "needs 1 or less" in reasons(choose(machine("zen_5", **unprivileged)))[SAMPLES]
+    sources = described(FIXTURES / "zen_5.yml")["event_sources"]
+    sources["ibs_op"]["format"]["swfilt"] = "config2:0"
+    filtered = choose(machine("zen_5", event_sources=sources, **unprivileged))
+    assert filtered.sampling.words == {"config": 0x90000, "config2": 1}
+
+
+def test_a_guest_without_a_pmu(machine):
+    missing = reasons(choose(machine("guest_without_pmu")))
+    assert set(missing) == {*ROLES, SAMPLES} - {"dram.reads_and_writes"}
+    assert all("virtual machine, whose host lends it none" in reason for reason in missing.values())
+    assert "there is no core PMU" in missing["core.cycles"]
+
+
+def test_a_guest_with_a_pmu_warns_of_what_its_host_may_withhold(machine):
+    core = described(FIXTURES / "emerald_rapids.yml")["event_sources"]["cpu"]
+    choice = choose(machine("guest_without_pmu", event_sources={"cpu": core}))
+    caution = next(each.caution for each in choice.events if each.name == "core.offcore_reads")
+    assert "a host need not pass this event on" in caution
+    assert "no box that counts it (uncore_imc_N" in reasons(choice)["dram.reads"]
+
+
+def test_a_capture_without_event_sources(machine, tmp_path):
+    machine("haswell_ep", event_sources={})
+    choice = choose(load(tmp_path / "haswell_ep"))
+    assert choice.events == ()
+    assert choice.sampling is None
+    assert set(reasons(choice)) == {*ROLES, SAMPLES}
+    assert all("capture the machine again" in reason for reason in reasons(choice).values())
+    (tmp_path / "haswell_ep/proc/sys/kernel/perf_event_paranoid").unlink()
+    assert "built without performance events" in reasons(choose(load(tmp_path / "haswell_ep")))["dram.reads"]
+
+
+def test_an_unknown_processor_has_what_the_kernel_names(machine):
+    processor = {"vendor_id": "GenuineIntel", "cpu family": 6, "model": 250, "stepping": 1}
+    choice = choose(machine("sapphire_rapids", cpuinfo=processor))
+    assert choice.microarchitecture is None
+    assert {each.name for each in choice.events} == {"dram.reads", "dram.writes", "core.cycles", "core.instructions"}
+    assert words(choice, "dram.reads") == {(0xCF05, 0): 8}
+    assert "no table" in choice.events[0].caution
+    assert reasons(choice)["core.l1_miss"] == "there is no table of the events of GenuineIntel family 6 model 250"
+    unnamed = choose(machine("sapphire_rapids_without_names", cpuinfo=processor))
+    assert reasons(unnamed)["dram.reads"] == "uncore_imc_0 has no event cas_count_read, and no table has its encoding"
+
+
+def test_boxes_on_no_online_cpu_and_terms_a_kernel_lacks_are_said(machine):
+    sources = described(FIXTURES / "skylake_sp.yml")["event_sources"]
+    sources["uncore_imc_[0-5]"]["cpumask"] = "500"
+    del sources["uncore_upi_[0-2]"]["format"]["umask"]
+    del sources["cpu"]["format"]["offcore_rsp"]
+    missing = reasons(choose(machine("skylake_sp", event_sources=sources)))
+    assert missing["dram.reads"] == "uncore_imc_0 says no online CPU on which it can be opened (cpumask)"
+    assert "uncore_upi_0 has no term umask" in missing["link.bytes"]
+    assert "cpu has no term offcore_rsp" in missing["core.offcore_reads"]
+
+
+def test_cores_of_two_kinds_are_counted_where_the_source_counts(machine):
+    sources = described(FIXTURES / "sapphire_rapids.yml")["event_sources"]
+    core = sources.pop("cpu")
+    sources |= {"cpu_core": core | {"cpus": "0-7"}, "cpu_atom": core | {"type": 10, "cpus": "8-31"}}
+    choice = choose(machine("sapphire_rapids", event_sources=sources))
+    cycles = next(each for each in choice.events if each.name == "core.cycles")
+    assert (cycles.pmu, cycles.words) == ("hardware", {"config": 4 << 32})
+    assert cycles.caution == "cpu_core counts on CPUs 0-7 only"
+    arm = described(FIXTURES / "neoverse_n2.yml")["event_sources"]
+    cluster = arm.pop("armv8_pmuv3_0")
+    arm |= {"armv8_pmuv3_0": cluster | {"cpus": "0-3"}, "armv8_pmuv3_1": cluster | {"cpus": "4-127"}}
+    found = {
+        each.pmu
+        for each in choose(machine("neoverse_n2", event_sources=arm)).events
+        if each.name == "core.remote_reads"
+    }
+    assert found == {"armv8_pmuv3_1"}
+
+
+@pytest.mark.parametrize("name", ["guest_without_pmu", "zen_2", "neoverse_n1"])
+def test_the_command_says_all_of_it(machine, tmp_path, name):
+    choice = choose(machine(name, nmi_watchdog=1))
+    ran = CliRunner().invoke(counters_command, [str(tmp_path / name)])
+    assert ran.exit_code == 0
+    assert ran.output == table_text(choice) + "\n"
+    for each in choice.events:
+        assert each.source in ran.output
+        assert each.caution is None or each.caution in ran.output
+    for each in choice.missing:
+        assert f"{each.role:<21} missing: {each.reason}" in ran.output
+    as_json = CliRunner().invoke(counters_command, [str(tmp_path / name), "--json"])
+    assert json.loads(as_json.output) == choice.model_dump(mode="json")
+
+
+def test_names_that_differ_in_their_number_stand_together():
+    assert numbered(f"uncore_imc_{n}" for n in (0, 1, 2, 4)) == "uncore_imc_0-2,4"
+    assert numbered(["arm_dmc620_10008c000", "arm_dmc620_1000a4000"]) == "arm_dmc620_10008c000, arm_dmc620_1000a4000"
+    assert numbered(["cpu"]) == "cpu"
+    assert names_of("box_[8-10]") == ["box_8", "box_9", "box_10"]
+    assert names_of("box_{a,b}_[0-1]") == ["box_a_0", "box_a_1", "box_b_0", "box_b_1"]

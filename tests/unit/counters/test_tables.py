@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tables of events: whole, of one processor each, and refused where they are not."""
+
+import pytest
+
+from calibration.counters.roles import ROLES
+from calibration.counters.tables import ANY, parse_table, table_of, tables
+from calibration.errors import InputError
+
+TABLE = """
+microarchitecture: Example
+processors: [{vendor: GenuineIntel, family: "6", models: ["0x10-0x1f"]}]
+sources: {core: {list: a list, version: "1", date: "2026-01-01"}}
+core:
+  - {role: core.cycles, event: CYCLES, source: core, terms: "event=0x3c"}
+"""
+
+
+@pytest.mark.parametrize(
+    ("vendor", "family", "model", "stepping", "name"),
+    [
+        ("GenuineIntel", "6", "63", "2", "Haswell-EP"),
+        ("GenuineIntel", "6", "79", "1", "Broadwell-EP"),
+        ("GenuineIntel", "6", "85", "4", "Skylake-SP"),
+        ("GenuineIntel", "6", "85", "7", "Cascade Lake-SP"),
+        ("GenuineIntel", "6", "106", "6", "Ice Lake-SP"),
+        ("GenuineIntel", "6", "143", "8", "Sapphire Rapids"),
+        ("GenuineIntel", "6", "207", "2", "Emerald Rapids"),
+        ("GenuineIntel", "6", "173", "1", "Granite Rapids"),
+        ("AuthenticAMD", "23", "49", "0", "Zen 2"),
+        ("AuthenticAMD", "25", "1", "1", "Zen 3"),
+        ("AuthenticAMD", "25", "17", "1", "Zen 4"),
+        ("AuthenticAMD", "25", "97", "2", "Zen 4"),
+        ("AuthenticAMD", "26", "2", "1", "Zen 5"),
+        ("ARM", "8", "0xd0c", "r3p1", "Neoverse-N1"),
+        ("ARM", "8", "0xd49", "r0p0", "Neoverse-N2"),
+        ("ARM", "8", "0xd40", "r1p1", "Neoverse-V1"),
+        ("ARM", "8", "0xd4f", "r0p1", "Neoverse-V2"),
+    ],
+)
+def test_a_processor_has_the_table_of_its_microarchitecture(vendor, family, model, stepping, name):
+    assert table_of(vendor, family, model, stepping).microarchitecture == name
+    assert (
+        sum(any(one.has(vendor, family, model, stepping) for one in each.processors) for each in tables().values()) == 1
+    )
+
+
+@pytest.mark.parametrize(
+    "processor",
+    [
+        ("GenuineIntel", "6", "85", None),
+        ("GenuineIntel", "15", "63", "2"),
+        ("AuthenticAMD", "23", "1", "2"),
+        ("ARM", "8", "0xd4e", "r0p0"),
+        ("ARM", "8", None, None),
+        ("GenuineIntel", "6", "many", "2"),
+        (None, None, None, None),
+    ],
+)
+def test_other_processors_have_none(processor):
+    assert table_of(*processor) is None
+
+
+@pytest.mark.parametrize("name", sorted(tables()))
+def test_every_role_has_an_event_or_a_reason(name):
+    known = tables()[name]
+    given = {each.role for each in (*known.core, *known.boxes)} | set(known.absent)
+    needed = {role for role, about in ROLES.items() if about.of == "thread"} - {"core.cycles", "core.instructions"}
+    assert name == ANY or needed <= given
+    assert known.sampling is not None or name == ANY
+
+
+@pytest.mark.parametrize(
+    ("was", "becomes", "what"),
+    [
+        ("role: core.cycles", "role: core.clock", "expected one of the roles"),
+        ("event=0x3c", "event=?", "without parameters"),
+        ("source: core,", "source: other,", "expected the sources that rows name"),
+        ('"0x10-0x1f"', '"0x1f-0x10"', "ascending span"),
+        ("processors:", "processor:", "Extra inputs"),
+        ("core:\n", "absent: {core.cycles: why}\ncore:\n", "found both of core.cycles"),
+        (
+            "core:\n",
+            "boxes: [{role: dram.reads, pmus: '(', events: [], scale_bytes: 1, counters: 1}]\ncore:\n",
+            "regular",
+        ),
+        ("sources:", "sources: [", "expected a table"),
+    ],
+)
+def test_a_table_that_is_none_is_refused(was, becomes, what):
+    parse_table(TABLE, "example.yml")
+    assert was in TABLE
+    with pytest.raises(InputError, match=what):
+        parse_table(TABLE.replace(was, becomes, 1), "example.yml")
+
+
+def test_an_event_of_a_box_is_named_or_encoded():
+    boxes = "boxes: [{role: dram.reads, pmus: box, events: [{event: E, source: core}], scale_bytes: 1, counters: 1}]\n"
+    with pytest.raises(InputError, match="expected an alias or terms of E"):
+        parse_table(TABLE + boxes, "example.yml")
