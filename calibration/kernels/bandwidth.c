@@ -9,6 +9,7 @@
 #include "generator.h"
 #include "load.h"
 #include "memory.h"
+#include "pmu.h"
 #include "random.h"
 #include "statistics.h"
 #include "stopping.h"
@@ -20,8 +21,6 @@
 #define SCAN_WINDOWS 3u
 #define SCAN_WINDOW_S 0.03
 #define SCAN_SETTLE_S 0.01
-/* The threads run on so much longer than the last window. */
-#define TAIL_S 0.005
 
 static struct {
 	struct word_list groups;
@@ -39,6 +38,8 @@ static struct {
 	double budget_s;
 	double target_half_width;
 	uint64_t keep_best;
+	struct word_list events;
+	double background_s;
 	bool csv;
 } options;
 
@@ -79,6 +80,9 @@ static const struct option table[] = {
 	{"--keep-best", OPTION_U64, &options.keep_best, "M",
 	 "look at every setting briefly, then measure the best M and the best without delay; 0: measure every one", "0",
 	 NULL, 0, 1000, false},
+	{"--event", OPTION_REPEATED, &options.events, PMU_NOTATION, PMU_EVENT_HELP, NULL, NULL, 0, 0, true},
+	{"--background-s", OPTION_F64, &options.background_s, "S", PMU_BACKGROUND_HELP, PMU_BACKGROUND_DEFAULT, NULL, 0,
+	 PMU_BACKGROUND_MAX, false},
 	{"--csv", OPTION_FLAG, &options.csv, NULL,
 	 "print rows in sc-membench's columns, one for each point measured in full, in place of the document", NULL, NULL,
 	 0, 0, false},
@@ -93,6 +97,7 @@ struct placement {
 	double core_before, core_after;
 	struct thread_counts counts;
 	struct snapshot before, after;
+	struct pmu_counts *counters;
 };
 
 struct point {
@@ -115,6 +120,7 @@ static struct {
 	struct point **points;
 	size_t count;
 	const struct load_width *width;
+	struct pmu *pmu;
 } results;
 
 static bool prepare(struct error *error)
@@ -148,7 +154,7 @@ static bool prepare(struct error *error)
 	}
 	if (options.window_s <= 0)
 		return error_set(error, ERROR_USAGE, "--window-s: expected more than 0, found %g", options.window_s);
-	return true;
+	return pmu_parse(&options.events, false, error);
 }
 
 static struct point *add_point(const struct generator *generator, const struct generator_shape *shape,
@@ -180,12 +186,11 @@ static struct point *add_point(const struct generator *generator, const struct g
 }
 
 /* Cuts the windows out of the last run and keeps them as the next placement of the point. */
-static bool keep_run(struct point *point, struct generator *generator, double settle_s, double window_s,
-                     struct error *error)
+static bool keep_run(struct point *point, struct generator *generator, double window_s, struct error *error)
 {
 	struct placement *placement = &point->placements[point->count];
 	double window_ticks = window_s * clock_now_used.hz;
-	uint64_t begin = generator_all_started(generator) + (uint64_t)(settle_s * clock_now_used.hz);
+	uint64_t begin = generator->begins;
 	placement->window_rates = calloc(point->windows, sizeof(double));
 	placement->thread_rates = calloc(generator->count, sizeof(double));
 	if (!placement->window_rates || !placement->thread_rates)
@@ -211,6 +216,8 @@ static bool keep_run(struct point *point, struct generator *generator, double se
 	/* The snapshots' rows are this placement's now; their CPU list lives as long as the point. */
 	placement->before.cpus = placement->after.cpus = point->cpus;
 	generator->before = generator->after = (struct snapshot){0};
+	if (!pmu_take(generator->pmu, PMU_ALL, generator_progress, generator, &placement->counters, error))
+		return false;
 	uint64_t skew = generator_start_skew(generator);
 	if (skew > point->skew_ticks)
 		point->skew_ticks = skew;
@@ -222,22 +229,22 @@ static bool new_generator(struct generator *generator, const struct point *point
 {
 	*generator = (struct generator){.shape = point->shape, .width = results.width, .buffer_bytes = point->buffer_bytes};
 	page_kind_parse(options.pages, &generator->page_kind);
-	return generator_parse_group(generator, point->group, error);
+	generator->pmu = results.pmu;
+	return generator_parse_group(generator, point->group, error) && pmu_threads(results.pmu, generator->count, error);
 }
 
 /* One placement, measured and proved; false with the reason, and nothing kept of it, where that could not be. */
 static bool measure_placement(struct point *point, struct error *error)
 {
 	struct generator generator;
-	double seconds = SETTLE_S + options.window_s * (double)point->windows + TAIL_S;
 	if (stop_error(error) || !new_generator(&generator, point, error))
 		return false;
 	bool good = generator_open(&generator, error);
 	if (good) {
-		good = generator_run(&generator, seconds, error);
+		good = generator_run_windows(&generator, SETTLE_S, options.window_s * (double)point->windows, error);
 		if (good) {
 			point->placements[point->count].seed = random_derive(options.seed, 0, point->count);
-			good = keep_run(point, &generator, SETTLE_S, options.window_s, error);
+			good = keep_run(point, &generator, options.window_s, error);
 		}
 		good = generator_close(&generator, error) && good;
 	}
@@ -274,16 +281,15 @@ static bool scan(struct point **points, size_t count)
 {
 	struct generator generator;
 	struct error error = {0};
-	double seconds = SCAN_SETTLE_S + SCAN_WINDOW_S * SCAN_WINDOWS + TAIL_S;
 	size_t done = 0;
 	bool good = new_generator(&generator, points[0], &error) && generator_open(&generator, &error);
 	if (good) {
 		for (; good && done < count; done += good) {
 			generator_reshape(&generator, &points[done]->shape);
-			good = generator_run(&generator, seconds, &error);
+			good = generator_run_windows(&generator, SCAN_SETTLE_S, SCAN_WINDOW_S * SCAN_WINDOWS, &error);
 			if (good) {
 				points[done]->placements[0].seed = random_derive(options.seed, 0, 0);
-				good = keep_run(points[done], &generator, SCAN_SETTLE_S, SCAN_WINDOW_S, &error);
+				good = keep_run(points[done], &generator, SCAN_WINDOW_S, &error);
 			}
 			points[done]->stopping.reason = "placements";
 		}
@@ -401,6 +407,7 @@ static void placement_write(struct json *json, const struct point *point, const 
 	json_f64(json, "core_hz_before", corefreq_hz(placement->core_before));
 	json_f64(json, "core_hz_after", corefreq_hz(placement->core_after));
 	interference_write(json, "interference", &placement->counts, &placement->before, &placement->after, point->cpus);
+	pmu_counts_write(json, "counters", placement->counters);
 	json_object_end(json);
 }
 
@@ -508,6 +515,7 @@ static void teardown(struct generator *groups)
 			free(point->placements[k].thread_rates);
 			snapshot_free(&point->placements[k].before);
 			snapshot_free(&point->placements[k].after);
+			pmu_counts_free(point->placements[k].counters);
 		}
 		free(point->placements);
 		free(point);
@@ -516,6 +524,7 @@ static void teardown(struct generator *groups)
 	for (size_t i = 0; i < options.groups.count; i++)
 		generator_free(&groups[i]);
 	free(groups);
+	pmu_close(results.pmu);
 }
 
 static bool measure(struct json *result, struct error *error)
@@ -524,7 +533,9 @@ static bool measure(struct json *result, struct error *error)
 	if (!groups)
 		return error_set(error, ERROR_INTERNAL, "no memory for %zu groups", options.groups.count);
 	results.width = load_width_find(options.width, error);
-	bool good = results.width != NULL;
+	bool good = results.width != NULL && pmu_open(&results.pmu, &options.events, error);
+	if (good)
+		pmu_background(results.pmu, options.background_s);
 	for (size_t i = 0; good && i < options.groups.count; i++) {
 		good = generator_parse_group(&groups[i], options.groups.words[i], error);
 		supervise_avoid(&groups[i].cpus);

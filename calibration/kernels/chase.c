@@ -36,6 +36,7 @@ void chase_sample_free(struct chase_sample *sample)
 	free(sample->shares);
 	free(sample->window_ticks);
 	free(sample->dirty);
+	pmu_counts_free(sample->counters);
 	snapshot_free(&sample->before);
 	snapshot_free(&sample->after);
 	samples_free(&sample->samples);
@@ -112,14 +113,35 @@ static bool disturbed(const struct thread_counts *now, const struct thread_count
 	return during.involuntary || during.voluntary || during.minor_faults || during.major_faults;
 }
 
+/* Around the timed work and nothing else. Events of CPUs are for all copies: the first one reads them. */
+static void count_begin(struct chase_copy *copy)
+{
+	struct pmu *pmu = copy->group->pmu;
+	size_t number = (size_t)(copy - copy->group->copies);
+	if (number == 0)
+		pmu_begin_cpus(pmu);
+	pmu_begin_thread(pmu, number);
+}
+
+static void count_end(struct chase_copy *copy)
+{
+	struct pmu *pmu = copy->group->pmu;
+	size_t number = (size_t)(copy - copy->group->copies);
+	pmu_end_thread(pmu, number);
+	if (number == 0)
+		pmu_end_cpus(pmu);
+}
+
 /* No allocation, no input or output; the thread's own counts are read between windows, not in them. */
 static void run_alone(struct chase_copy *copy)
 {
 	const struct chase_task *task = copy->group->task;
 	struct chase_sample *sample = copy->sample;
 	struct thread_counts first, before, after = {0};
+	count_begin(copy);
 	thread_counts_read(&first);
 	before = first;
+	copy->begin = clock_start();
 	for (uint64_t i = 0; i < task->windows; i++) {
 		uint64_t start = clock_start();
 		walk(&copy->chain, task->hops, task->payload_words);
@@ -128,11 +150,13 @@ static void run_alone(struct chase_copy *copy)
 		sample->window_ticks[i] = (double)(stop - start) / (double)task->hops;
 		sample->dirty[i] = disturbed(&after, &before);
 		before = after;
+		copy->hops += task->hops;
 		if (stop_requested()) {
 			stop_error(&copy->error);
 			break;
 		}
 	}
+	count_end(copy);
 	sample->counts = thread_counts_since(&after, &first);
 }
 
@@ -167,7 +191,9 @@ static void run_together(struct chase_copy *copy)
 	atomic_fetch_add(&group->arrived, 1);
 	while (atomic_load_explicit(&group->arrived, memory_order_acquire) < group->count && !stop_requested())
 		continue;
+	count_begin(copy);
 	uint64_t last = clock_start();
+	copy->begin = last;
 	log->entries[log->count++] = (struct log_entry){last, 0};
 	while (atomic_load_explicit(&group->finished, memory_order_relaxed) < group->count && !stop_requested()) {
 		walk(&copy->chain, chunk, task->payload_words);
@@ -194,6 +220,8 @@ static void run_together(struct chase_copy *copy)
 		}
 		last = now;
 	}
+	copy->hops = hops;
+	count_end(copy);
 	thread_counts_read(&after);
 	copy->sample->counts = thread_counts_since(&after, &first);
 	stop_error(&copy->error);
@@ -224,6 +252,7 @@ static void body(struct worker *worker)
 {
 	struct chase_copy *copy = worker->context;
 	if (map(copy)) {
+		pmu_open_thread(copy->group->pmu, (size_t)(copy - copy->group->copies), "");
 		worker_pause(worker);
 		while (copy->group->again) {
 			build(copy);
@@ -330,6 +359,7 @@ static bool sample_prepare(struct chase_copy *copy, const struct chase_task *tas
 			memset(copy->log->entries, 0, capacity * sizeof(*copy->log->entries));
 	}
 	copy->error = (struct error){0};
+	copy->hops = 0;
 	return good || error_set(error, ERROR_INTERNAL, "no memory for %llu windows", (unsigned long long)task->windows);
 }
 
@@ -363,6 +393,22 @@ static bool cut(struct chase_group *group, const struct chase_task *task, struct
 		}
 	}
 	return true;
+}
+
+/* What the counters are told: a copy's counters are read when none of its hops is done, and when all are. Those of CPUs
+ * are read while other copies walk. */
+static struct pmu_work progress(void *context, size_t thread, uint64_t ticks)
+{
+	const struct chase_group *group = context;
+	struct pmu_work work = {.steps = -1};
+	for (size_t i = 0; i < group->count; i++) {
+		const struct chase_copy *copy = &group->copies[i];
+		if (thread == PMU_ALL && group->count > 1)
+			work.hops += log_at(copy->log->entries, copy->log->count, ticks);
+		else if (thread == PMU_ALL || thread == i)
+			work.hops += ticks < copy->begin ? 0 : (double)copy->hops;
+	}
+	return work;
 }
 
 /* Lets all copies do their next phase. */
@@ -401,6 +447,8 @@ bool chase_measure(struct chase_group *group, const struct chase_task *task, str
 		for (size_t i = 0; i < group->count; i++)
 			samples_collect(&samples[i]->samples, group->sampled, &group->copies[i].sampling);
 		good = good && (group->count == 1 || cut(group, task, error));
+		for (size_t i = 0; good && i < group->count; i++)
+			good = pmu_take(group->pmu, i, progress, group, &samples[i]->counters, error);
 	}
 	for (size_t i = 0; i < group->count && !good; i++)
 		chase_sample_free(samples[i]);

@@ -14,6 +14,7 @@
 #include "error.h"
 #include "interference.h"
 #include "memory.h"
+#include "pmu.h"
 #include "samples.h"
 #include "worker.h"
 
@@ -39,6 +40,7 @@ struct chase_sample {
 	struct thread_counts counts;
 	struct snapshot before, after; /* of all copies' CPUs: in the first copy's sample, empty in the others' */
 	struct samples samples;        /* of this copy's loads */
+	struct pmu_counts *counters;   /* of this copy's thread, and of CPUs while all copies ran; NULL: none asked for */
 };
 
 struct chase_group;
@@ -60,6 +62,7 @@ struct chase_copy {
 	struct error error; /* of the task in hand */
 	struct chase_log *log;
 	struct sampling sampling;
+	uint64_t begin, hops; /* ticks at which its first window or stretch began, and loads since */
 };
 
 struct chase_group {
@@ -69,6 +72,7 @@ struct chase_group {
 	enum page_kind pages;
 	const struct cpu_list *cpus;          /* of all copies; must outlive the samples, which refer to it */
 	const struct sample_request *sampled; /* loads of all copies; NULL: none */
+	struct pmu *pmu;                      /* events to count, with room for all copies, or NULL */
 	/* state */
 	size_t bytes;
 	const struct chase_task *task;

@@ -28,6 +28,8 @@
 #define DELAY_TRIES 5
 /* A look at whether to stop after so many words filled: some ten milliseconds. */
 #define FILL_WORDS (1u << 20)
+/* The threads run on so much longer than the last window. */
+#define TAIL_S 0.005
 #define FACTOR 0x9e3779b97f4a7c15u
 #define POISON 0xdbdbdbdbdbdbdbdbu
 
@@ -252,6 +254,7 @@ static void body(struct worker *worker)
 		thread->core_before = corefreq_settle();
 		if (thread == generator->threads)
 			measure_delays(generator);
+		pmu_open_thread(generator->pmu, (size_t)(thread - generator->threads), "");
 		worker_pause(worker);
 		while (generator->again) {
 			struct thread_counts before = {0}, after = {0};
@@ -423,7 +426,8 @@ static bool step_all(struct generator *generator, struct error *error)
 	return take_errors(generator, error);
 }
 
-bool generator_run_begin(struct generator *generator, double seconds, struct error *error)
+/* Lets the threads go, with logs for so many seconds, and returns once all of them run. */
+static bool run_begin(struct generator *generator, double seconds, struct error *error)
 {
 	if (generator->refill) {
 		/* Checked and filled in all threads at once; then the new shape holds. */
@@ -467,12 +471,18 @@ bool generator_run_begin(struct generator *generator, double seconds, struct err
 	return true;
 }
 
-bool generator_run_end(struct generator *generator, struct error *error)
+/* Sleeps until then; false when told to stop before. */
+static bool sleep_until(uint64_t ticks)
 {
-	uint64_t target = generator_all_started(generator) + (uint64_t)(generator->run_s * clock_now_used.hz);
-	bool cut = false;
-	for (uint64_t now; !cut && (now = clock_stop()) < target;)
-		cut = stop_sleep_ns((uint64_t)clock_ns((double)(target - now)) + 1);
+	for (uint64_t now; (now = clock_stop()) < ticks;)
+		if (stop_sleep_ns((uint64_t)clock_ns((double)(ticks - now)) + 1))
+			return false;
+	return true;
+}
+
+static bool run_end(struct generator *generator, struct error *error)
+{
+	bool cut = !sleep_until(generator->ends);
 	atomic_store(&generator->stop, true);
 	for (size_t i = 0; i < generator->count; i++)
 		worker_wait(&generator->threads[i].worker);
@@ -491,7 +501,28 @@ bool generator_run_end(struct generator *generator, struct error *error)
 
 bool generator_run(struct generator *generator, double seconds, struct error *error)
 {
-	return generator_run_begin(generator, seconds, error) && generator_run_end(generator, error);
+	if (!run_begin(generator, seconds, error))
+		return false;
+	generator->ends = generator_all_started(generator) + (uint64_t)(seconds * clock_now_used.hz);
+	return run_end(generator, error);
+}
+
+bool generator_run_windows(struct generator *generator, double settle_s, double windows_s, struct error *error)
+{
+	const double hz = clock_now_used.hz;
+	if (!run_begin(generator, settle_s + windows_s + TAIL_S, error))
+		return false;
+	generator->begins = generator_all_started(generator) + (uint64_t)(settle_s * hz);
+	if (generator->pmu) {
+		/* Told to stop meanwhile, run_end is too. */
+		(void)sleep_until(generator->begins);
+		pmu_begin(generator->pmu);
+		generator->begins = clock_stop();
+		(void)sleep_until(generator->begins + (uint64_t)(windows_s * hz));
+		pmu_end(generator->pmu);
+	}
+	generator->ends = generator->begins + (uint64_t)((windows_s + TAIL_S) * hz);
+	return run_end(generator, error);
 }
 
 uint64_t generator_all_started(const struct generator *generator)
@@ -552,6 +583,16 @@ uint64_t generator_chunk_ticks(const struct generator *generator)
 double generator_lines_at(const struct generator_thread *thread, uint64_t ticks)
 {
 	return log_at(thread->log, thread->logged, ticks);
+}
+
+struct pmu_work generator_progress(void *context, size_t thread, uint64_t ticks)
+{
+	const struct generator *generator = context;
+	struct pmu_work work = {.hops = -1};
+	for (size_t i = 0; i < generator->count; i++)
+		if (thread == PMU_ALL || thread == i)
+			work.steps += generator_lines_at(&generator->threads[i], ticks);
+	return work;
 }
 
 bool generator_close(struct generator *generator, struct error *error)

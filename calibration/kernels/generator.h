@@ -14,6 +14,7 @@
 #include "interference.h"
 #include "load.h"
 #include "memory.h"
+#include "pmu.h"
 #include "samples.h"
 #include "worker.h"
 
@@ -66,6 +67,7 @@ struct generator {
 	double *delay_ticks;                  /* one for each: the shortest found so far, 0 before */
 	const struct sample_request *sampled; /* loads of all threads; NULL: none */
 	const struct cpu_list *watched;       /* CPUs whose counters are read around a run; NULL: those of the group */
+	struct pmu *pmu; /* events counted around the windows of a run, with room for all threads; or NULL */
 	/* of the group */
 	struct generator_thread *threads;
 	size_t count;
@@ -78,7 +80,9 @@ struct generator {
 	unsigned streams_next;
 	_Atomic bool stop;
 	_Atomic size_t arrived;
-	double run_s;
+	uint64_t ends;   /* ticks at which the threads are to stop */
+	uint64_t begins; /* ticks at which the windows begin */
+	double run_s;    /* at most, so that there is room for all samples */
 	struct snapshot before, after;
 	struct samples samples;
 };
@@ -91,9 +95,11 @@ bool generator_open(struct generator *generator, struct error *error);
 void generator_reshape(struct generator *generator, const struct generator_shape *shape);
 /* Lets all threads run for `seconds` counted from when the last of them began, then stops them. */
 bool generator_run(struct generator *generator, double seconds, struct error *error);
-/* Begins a run and returns once all threads run, for a caller that has something of its own to do meanwhile. */
-bool generator_run_begin(struct generator *generator, double seconds, struct error *error);
-bool generator_run_end(struct generator *generator, struct error *error);
+/* The same for windows of so many seconds together, which begin (`begins`) when the threads have had time to settle and,
+ * where events are counted, the counters have been read; they are read again when the windows have ended. */
+bool generator_run_windows(struct generator *generator, double settle_s, double windows_s, struct error *error);
+/* What the counters are told of the last run: steps of a thread, or of all. `context` is the generator. */
+struct pmu_work generator_progress(void *context, size_t thread, uint64_t ticks);
 /* False once a thread has ended with an error, after which there is no other run. */
 bool generator_alive(const struct generator *generator);
 /* The shortest time any thread needed between two entries of its log in the last run, of the slowest thread. */

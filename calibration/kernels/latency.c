@@ -15,6 +15,7 @@
 #include "interference.h"
 #include "memory.h"
 #include "place.h"
+#include "pmu.h"
 #include "random.h"
 #include "statistics.h"
 #include "stopping.h"
@@ -41,6 +42,8 @@ static struct {
 	double target_half_width;
 	uint64_t payload_bytes;
 	const char *sample;
+	struct word_list events;
+	double background_s;
 } options;
 
 static const struct option table[] = {
@@ -82,6 +85,9 @@ static const struct option table[] = {
 	 "relative half-width of the median's interval at which a point is converged", "0.01", NULL, 0, 1, false},
 	{"--payload-bytes", OPTION_U64, &options.payload_bytes, "P", "bytes of each node read besides its link", "0", NULL,
 	 0, 4096, false},
+	{"--event", OPTION_REPEATED, &options.events, PMU_NOTATION, PMU_EVENT_HELP, NULL, NULL, 0, 0, true},
+	{"--background-s", OPTION_F64, &options.background_s, "S", PMU_BACKGROUND_HELP, PMU_BACKGROUND_DEFAULT, NULL, 0,
+	 PMU_BACKGROUND_MAX, false},
 	{"--csv", OPTION_FLAG, &options.csv, NULL, "print rows in sc-membench's columns in place of the document", NULL,
 	 NULL, 0, 0, false},
 	{"--sample", OPTION_TEXT, &options.sample, SAMPLES_NOTATION, SAMPLES_HELP, NULL, NULL, 0, 0, true},
@@ -116,6 +122,7 @@ static struct {
 	size_t count, per_place;
 	struct cpu_list cpus; /* of all places */
 	struct sample_request sampled;
+	struct pmu *pmu;
 } work;
 
 static size_t line_bytes(void)
@@ -226,7 +233,7 @@ static bool prepare(struct error *error)
 			return false;
 	if (options.sample && !sample_parse(options.sample, &work.sampled, error))
 		return false;
-	return prepare_places(longest, error);
+	return prepare_places(longest, error) && pmu_parse(&options.events, false, error);
 }
 
 static uint64_t choose_hops(size_t nodes)
@@ -395,7 +402,7 @@ static void settle(struct point *point)
 
 static bool measure_group(size_t first, size_t count, struct error *error)
 {
-	struct chase_group group = {.count = count};
+	struct chase_group group = {.count = count, .pmu = work.pmu};
 	struct chase_sample **samples = calloc(count, sizeof(*samples));
 	group.copies = calloc(count, sizeof(*group.copies));
 	bool good = samples && group.copies;
@@ -446,6 +453,7 @@ static void placement_write(struct json *json, const struct point *point, size_t
 	json_array_end(json);
 	interference_write(json, "interference", &sample->counts, &counters->before, &counters->after, &place->alone);
 	samples_write(json, "samples", options.sample ? &work.sampled : NULL, &sample->samples);
+	pmu_counts_write(json, "counters", sample->counters);
 	json_object_end(json);
 }
 
@@ -550,14 +558,17 @@ static void tear_down(void)
 		cpu_list_free(&work.places[i].alone);
 	}
 	cpu_list_free(&work.cpus);
+	pmu_close(work.pmu);
 	free(work.points);
 	free(work.places);
 }
 
 static bool measure(struct json *result, struct error *error)
 {
-	bool good = set_up(error);
 	size_t failed = 0, copies = options.together ? options.at.count : 1;
+	bool good = set_up(error) && pmu_open(&work.pmu, &options.events, error) && pmu_threads(work.pmu, copies, error);
+	if (good)
+		pmu_background(work.pmu, options.background_s);
 	for (size_t first = 0; good && first < options.at.count; first += copies)
 		good = measure_group(first, copies, error);
 	for (size_t i = 0; good && i < work.count; i++)

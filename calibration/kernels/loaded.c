@@ -9,13 +9,17 @@
 #include "corefreq.h"
 #include "generator.h"
 #include "place.h"
+#include "pmu.h"
 #include "probe.h"
 #include "random.h"
 #include "statistics.h"
 #include "stopping.h"
 #include "subcommand.h"
 
+/* Without a load the probes walk on so much longer than the last window, and beside one for as long as its threads need
+ * to begin and to end. */
 #define TAIL_S 0.005
+#define PROBES_LONGER_S 1
 /* The delay that tells how long one addition or no-op is: far longer than a clock read and than what ends a loop, short enough
  * that of so many tries some are not interrupted. */
 #define DELAY_KNOWN 5000u
@@ -45,6 +49,8 @@ static struct {
 	double budget_s;
 	double target_half_width;
 	const char *sample;
+	struct word_list events;
+	double background_s;
 } options;
 
 static const struct option table[] = {
@@ -93,6 +99,12 @@ static const struct option table[] = {
 	{"--target-half-width", OPTION_F64, &options.target_half_width, "R",
 	 "relative half-width of the median latency's interval at which a point is converged", "0.01", NULL, 0, 1, false},
 	{"--sample", OPTION_TEXT, &options.sample, SAMPLES_NOTATION, SAMPLES_HELP, NULL, NULL, 0, 0, true},
+	{"--event", OPTION_REPEATED, &options.events, PMU_NOTATION,
+	 PMU_EVENT_HELP "; names that begin with " PMU_OF_PROBES
+	                " are counted in the probes' threads, others in the load's",
+	 NULL, NULL, 0, 0, true},
+	{"--background-s", OPTION_F64, &options.background_s, "S", PMU_BACKGROUND_HELP, PMU_BACKGROUND_DEFAULT, NULL, 0,
+	 PMU_BACKGROUND_MAX, false},
 };
 
 struct probe_windows {
@@ -111,6 +123,7 @@ struct placement {
 	struct thread_counts counts;
 	struct snapshot before, after;
 	struct samples samples; /* of the load's threads */
+	struct pmu_counts *counters;
 };
 
 struct point {
@@ -139,6 +152,7 @@ static struct {
 	struct cpu_list cpus; /* of load and probes */
 	double *delay_ticks;
 	struct sample_request sampled;
+	struct pmu *pmu;
 } sweep;
 
 /* The list Intel MLC prints by default, so that the curves can be laid over each other. */
@@ -190,7 +204,7 @@ static bool prepare(struct error *error)
 		                 (unsigned long long)options.window_bytes);
 	if (options.window_s <= 0)
 		return error_set(error, ERROR_USAGE, "--window-s: expected more than 0, found %g", options.window_s);
-	return true;
+	return pmu_parse(&options.events, true, error);
 }
 
 struct delay_unit {
@@ -275,9 +289,12 @@ static bool setup(struct error *error)
 			return false;
 		good = good && cpu_list_add(&sweep.cpus, probe->cpu);
 		probe->page_kind = generator->page_kind;
+		probe->pmu = sweep.pmu;
+		probe->pmu_thread = generator->count + i;
 	}
 	generator->sampled = options.sample ? &sweep.sampled : NULL;
 	generator->watched = &sweep.cpus;
+	generator->pmu = sweep.pmu;
 	generator->delays = options.delays.values;
 	generator->delay_count = options.delays.count;
 	generator->delay_ticks = sweep.delay_ticks;
@@ -373,12 +390,27 @@ static struct pages pages_of_all(void)
 	return all;
 }
 
+/* What the counters are told: steps of the load, and hops of the probes. */
+static struct pmu_work progress(void *context, size_t thread, uint64_t ticks)
+{
+	size_t loads = sweep.generator.count;
+	struct pmu_work work = {.steps = -1, .hops = -1};
+	if (thread == PMU_ALL || thread < loads)
+		work = generator_progress(context, thread, ticks);
+	if (thread == PMU_ALL || thread >= loads)
+		work.hops = 0;
+	for (size_t i = 0; i < options.probes.count; i++)
+		if (thread == PMU_ALL || thread == loads + i)
+			work.hops += probe_hops_at(&sweep.probes[i], ticks);
+	return work;
+}
+
 static bool keep_run(struct point *point, uint64_t seed, struct error *error)
 {
 	struct generator *generator = &sweep.generator;
 	struct placement *placement = &point->placements[point->count];
 	double window_ticks = options.window_s * clock_now_used.hz;
-	uint64_t begin = generator_all_started(generator) + (uint64_t)(options.settle_s * clock_now_used.hz);
+	uint64_t begin = generator->begins;
 	uint64_t end = begin + (uint64_t)(window_ticks * (double)options.windows);
 	placement->window_rates = calloc(options.windows, sizeof(double));
 	placement->thread_rates = calloc(generator->count, sizeof(double));
@@ -430,6 +462,8 @@ static bool keep_run(struct point *point, uint64_t seed, struct error *error)
 	placement->samples = generator->samples;
 	generator->before = generator->after = (struct snapshot){0};
 	generator->samples = (struct samples){0};
+	if (!pmu_take(sweep.pmu, PMU_ALL, progress, generator, &placement->counters, error))
+		return false;
 	point->medians[point->count] = statistics_median(placement->probes[0].ticks, options.windows);
 	point->count++;
 	return true;
@@ -455,13 +489,13 @@ static bool measure_point(struct point *point, uint64_t seed, struct error *erro
 {
 	struct generator *generator = &sweep.generator;
 	struct error found = {0};
-	double seconds = options.settle_s + options.window_s * (double)options.windows + TAIL_S;
+	double windows_s = options.window_s * (double)options.windows;
 	struct generator_shape shape = generator->shape;
 	shape.delay = point->delay;
 	generator_reshape(generator, &shape);
-	if (!begin_probes(seconds + 1, error))
+	if (!begin_probes(options.settle_s + windows_s + PROBES_LONGER_S, error))
 		return false;
-	bool good = generator_run(generator, seconds, &found);
+	bool good = generator_run_windows(generator, options.settle_s, windows_s, &found);
 	good = end_probes(&found) && good;
 	if (good && keep_run(point, seed, &found))
 		return true;
@@ -582,6 +616,7 @@ static void placement_write(struct json *json, const struct placement *placement
 	json_f64(json, "core_hz_after", corefreq_hz(placement->core_after));
 	interference_write(json, "interference", &placement->counts, &placement->before, &placement->after, &sweep.cpus);
 	samples_write(json, "samples", sweep.generator.sampled, &placement->samples);
+	pmu_counts_write(json, "counters", placement->counters);
 	json_object_end(json);
 }
 
@@ -644,6 +679,7 @@ static void teardown(void)
 			snapshot_free(&placement->before);
 			snapshot_free(&placement->after);
 			samples_free(&placement->samples);
+			pmu_counts_free(placement->counters);
 		}
 	for (size_t i = 0; sweep.zero && i < options.probes.count; i++)
 		for (int m = 0; m < MOMENTS; m++)
@@ -658,15 +694,19 @@ static void teardown(void)
 	free(sweep.delay_ticks);
 	cpu_list_free(&sweep.cpus);
 	generator_free(&sweep.generator);
+	pmu_close(sweep.pmu);
 }
 
 static bool measure(struct json *result, struct error *error)
 {
 	struct stopping stopping = {
 		.placements = options.placements, .budget_s = options.budget_s, .target = options.target_half_width};
-	bool good = setup(error);
-	if (good)
+	bool good = pmu_open(&sweep.pmu, &options.events, error) && setup(error) &&
+	            pmu_threads(sweep.pmu, sweep.generator.count + options.probes.count, error);
+	if (good) {
 		supervise_avoid(&sweep.cpus);
+		pmu_background(sweep.pmu, options.background_s);
+	}
 	stopping_begin(&stopping);
 	for (uint64_t number = 0; good; number++) {
 		good = measure_placement(number, error);

@@ -50,6 +50,7 @@ static void body(struct worker *worker)
 {
 	struct probe *probe = worker->context;
 	if (setup(probe, &worker->error)) {
+		pmu_open_thread(probe->pmu, probe->pmu_thread, PMU_OF_PROBES);
 		worker_pause(worker);
 		while (probe->again) {
 			struct thread_counts before = {0}, after = {0};

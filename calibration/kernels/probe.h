@@ -13,6 +13,7 @@
 #include "generator.h"
 #include "interference.h"
 #include "memory.h"
+#include "pmu.h"
 #include "worker.h"
 
 struct probe {
@@ -21,6 +22,8 @@ struct probe {
 	unsigned cpu, node;
 	struct chain chain;
 	enum page_kind page_kind;
+	struct pmu *pmu; /* events of probes to count, or NULL, and which of its threads this one is */
+	size_t pmu_thread;
 	/* state */
 	struct region region;
 	struct pages pages;

@@ -30,6 +30,7 @@
 #include "load.h"
 #include "memory.h"
 #include "periods.h"
+#include "pmu.h"
 #include "random.h"
 #include "statistics.h"
 #include "stopping.h"
@@ -95,6 +96,27 @@ static bool case_statistics(struct error *error)
 	EXPECT(!stopping_done(&stopping, six, 6));
 	stopping.budget_s = 1e-12;
 	EXPECT(stopping_done(&stopping, six, 6) && !strcmp(stopping.reason, "budget"));
+	return true;
+}
+
+static bool case_counters(struct error *error)
+{
+	const struct pmu_reading before = {1000, 500, 400};
+	struct pmu_reading all = {1100, 700, 600}, quarter = {1050, 1500, 650}, never = {1000, 900, 400}, idle = before;
+	double scaled, fraction;
+	EXPECT(pmu_scale(&before, &all, &scaled, &fraction) && scaled == 100 && fraction == 1);
+	EXPECT(pmu_scale(&before, &quarter, &scaled, &fraction) && scaled == 200 && fraction == 0.25);
+	EXPECT(!pmu_scale(&before, &never, &scaled, &fraction) && scaled == 0 && fraction == 0);
+	EXPECT(!pmu_scale(&before, &idle, &scaled, &fraction) && scaled == 0 && fraction == 0);
+	const struct pmu_reading last = {UINT64_MAX - 9, 0, 0}, wrapped = {10, 3, 3};
+	EXPECT(pmu_scale(&last, &wrapped, &scaled, &fraction) && scaled == 20);
+	const char *words[] = {
+		"a.b_1=uncore_cha-0/config=0x1,config1=0xffffFFFFffffffff,config2=0x0,config3=0x2,group=63,user/@0-3,7",
+		"probe.a=hardware/group=0/"};
+	const struct word_list both = {words, 2}, first = {words, 1};
+	struct error refused = {0};
+	EXPECT(pmu_parse(&both, true, error) && pmu_parse(&first, false, error));
+	EXPECT(!pmu_parse(&both, false, &refused) && refused.code == ERROR_USAGE);
 	return true;
 }
 
@@ -1356,6 +1378,7 @@ static const struct {
 	{"statistics", case_statistics},
 	{"json", case_json},
 	{"csv", case_csv},
+	{"counters", case_counters},
 	{"options", case_options},
 	{"clock", case_clock},
 	{"instructions", case_instructions},

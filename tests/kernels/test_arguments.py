@@ -109,7 +109,7 @@ def test_every_option_is_exact_given_once_and_with_its_value(native: Path, confi
         assert_refused(confined(subcommand, *others), name)
 
 
-@pytest.mark.parametrize("subcommand", ["counters"])
+@pytest.mark.parametrize("subcommand", ["latency", "bandwidth", "loaded", "counters"])
 @pytest.mark.parametrize(
     ("event", "found"),
     [
@@ -146,7 +146,7 @@ def test_an_event_in_no_notation_is_refused(confined: Probe, subcommand: str, ev
     assert_refused(confined(subcommand, *words(REQUIRED[subcommand]), "--event", event), found)
 
 
-@pytest.mark.parametrize("subcommand", ["counters"])
+@pytest.mark.parametrize("subcommand", ["latency", "bandwidth", "counters"])
 def test_events_of_probes_are_for_a_loaded_latency(confined: Probe, subcommand: str) -> None:
     done = confined(subcommand, *words(REQUIRED[subcommand]), "--event", "probe.a=cpu/config=0x1/")
     assert_refused(done, "only in loaded")

@@ -10,7 +10,16 @@ from typing import Final
 
 import pytest
 
-from calibration.sutprobe import Counted, Counters, CountersResult, read_document, read_result
+from calibration.sutprobe import (
+    BandwidthResult,
+    Counted,
+    Counters,
+    CountersResult,
+    LatencyResult,
+    LoadedResult,
+    read_document,
+    read_result,
+)
 from tests.kernels.conftest import Finished, Probe
 
 SOURCES: Final = Path("/sys/bus/event_source/devices")
@@ -260,3 +269,132 @@ def test_a_kernel_that_does_not_know_config3_is_said_not_to(probe: Probe) -> Non
         errno, reason = refusal(done, "a")
         assert errno == "E2BIG"
         assert "config3 came with Linux 6.3" in reason
+
+
+BACKGROUND_S: Final = "0.05"
+
+
+def beside(cpu: int) -> list[str]:
+    """Ask for an event of each kind: of a CPU, of threads, and one that is refused."""
+    asked = [
+        f"clock=software/config={CPU_CLOCK}/@{cpu}",
+        f"task=software/config={TASK_CLOCK}/",
+        f"dram.reads=uncore_none_7/config=0x304/@{cpu}",
+    ]
+    return [*events(asked), "--background-s", BACKGROUND_S]
+
+
+def checked(counters: Counters | None) -> tuple[Counted, Counted]:
+    """Return what a CPU and what the threads counted, after looking at what is the same for all."""
+    assert counters is not None
+    assert counters.background_s == float(BACKGROUND_S)
+    assert [(each.name, each.errno) for each in counters.refused] == [("dram.reads", None)]
+    clock, task = only(counters, "clock"), only(counters, "task")
+    assert clock.threads is None
+    assert clock.count == pytest.approx(clock.wall_s * 1e9, rel=0.05)
+    assert clock.background_count is not None
+    assert clock.background_wall_s is not None
+    assert clock.background_wall_s >= float(BACKGROUND_S)
+    assert clock.background_count == pytest.approx(clock.background_wall_s * 1e9, rel=0.05)
+    assert task.cpu is None
+    assert task.background_count is None
+    assert task.background_wall_s is None
+    assert task.threads is not None
+    assert 0 < task.count <= task.threads * task.wall_s * 1.001e9
+    return clock, task
+
+
+@pytest.mark.usefixtures("of_cpus")
+def test_bandwidth_counts_while_all_threads_run_and_says_how_much_they_did(probe: Probe, cpus: list[int]) -> None:
+    done = probe(
+        "bandwidth", "--group", f"{cpus[0]},{cpus[-1]}@0" if len(cpus) > 1 else f"{cpus[0]}@0", "--mix", "copy",
+        "--buffer-bytes", "4194304", "--placements", "2", "--windows", "3", "--window-s", "0.05", *beside(cpus[0]),
+    )  # fmt: skip
+    (point,) = read_result(read_document(done.document), BandwidthResult).points
+    assert point.placements is not None
+    assert len(point.placements) == 2
+    for placement in point.placements:
+        for event in checked(placement.counters):
+            assert event.hops is None
+            assert event.wall_s >= 3 * 0.05
+            assert event.steps is not None
+            # The same threads' steps by their windows: the readings lie a little further apart, in the same traffic.
+            within = sum(placement.windows_mb_s) * 0.05 * 1e6 / point.accounting.model_dram_bytes_per_step
+            assert event.steps >= within * 0.999
+            assert event.threads in (None, point.threads)
+
+
+@pytest.mark.usefixtures("of_cpus")
+def test_latency_counts_the_timed_windows_and_nothing_else(probe: Probe, cpus: list[int]) -> None:
+    done = probe(
+        "latency", "--at", f"{cpus[0]}@0", "--size-bytes", "4096,262144", "--hops", "6400", "--placements", "2",
+        "--windows", "3", *beside(cpus[0]),
+    )  # fmt: skip
+    points = read_result(read_document(done.document), LatencyResult).points
+    assert len(points) == 2
+    for point in points:
+        for placement in point.placements or ():
+            assert placement.counters is not None
+            assert placement.counters.background_s == float(BACKGROUND_S)
+            for event in placement.counters.events:
+                assert event.steps is None
+                assert event.hops == 3 * 6400
+                assert event.wall_s >= sum(placement.windows_ns) * 6400e-9
+            assert only(placement.counters, "task").threads == 1
+
+
+@pytest.mark.usefixtures("of_cpus")
+def test_copies_together_count_each_its_own_thread_and_cpus_for_all(probe: Probe, cpus: list[int]) -> None:
+    if len(cpus) < 2:
+        pytest.skip("two copies need two CPUs")
+    done = probe(
+        "latency", "--at", f"{cpus[0]}@0", "--at", f"{cpus[-1]}@0", "--together", "--size-bytes", "262144",
+        "--hops", "64000", "--placements", "1", "--windows", "3", *beside(cpus[0]),
+    )  # fmt: skip
+    points = read_result(read_document(done.document), LatencyResult).points
+    (one,), (other,) = (point.placements or () for point in points)
+    assert one.counters is not None
+    assert other.counters is not None
+    assert only(one.counters, "clock") == only(other.counters, "clock")
+    walked = [only(each.counters, "task").hops for each in (one, other) if each.counters]
+    assert all(hops is not None and hops >= 3 * 64000 for hops in walked)
+    together = only(one.counters, "clock").hops
+    assert together is not None
+    assert max(hops for hops in walked if hops) < together <= sum(hops for hops in walked if hops)
+
+
+@pytest.mark.usefixtures("of_cpus")
+def test_loaded_counts_the_load_and_the_probes_each_with_its_own_work(probe: Probe, cpus: list[int]) -> None:
+    if len(cpus) < 2:
+        pytest.skip("a loaded latency needs two CPUs")
+    done = probe(
+        "loaded", "--probe", f"{cpus[0]}@0", "--load", f"{cpus[-1]}@0", "--delay", "0,100",
+        "--probe-size-bytes", "262144", "--buffer-bytes", "262144", "--placements", "1", "--windows", "3",
+        *beside(cpus[0]), "--event", f"probe.task=software/config={TASK_CLOCK}/",
+    )  # fmt: skip
+    for point in read_result(read_document(done.document), LoadedResult).points:
+        (placement,) = point.placements or ()
+        clock, task = checked(placement.counters)
+        assert placement.counters is not None
+        walks = only(placement.counters, "probe.task")
+        assert (task.threads, walks.threads) == (1, 1)
+        assert (task.hops, walks.steps) == (None, None)
+        assert clock.steps == pytest.approx(task.steps, rel=0.05)
+        assert clock.hops == pytest.approx(walks.hops, rel=0.05)
+        assert walks.hops is not None
+        assert walks.hops > 0
+        assert 0 < walks.count <= walks.wall_s * 1.001e9
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("latency", "--at", "{0}@0", "--size-bytes", "4096", "--hops", "640"),
+        ("bandwidth", "--group", "{0}@0", "--mix", "reads", "--buffer-bytes", "65536", "--window-s", "0.002"),
+    ],
+    ids=["latency", "bandwidth"],
+)
+def test_without_events_there_are_no_counters(probe: Probe, cpus: list[int], arguments: tuple[str, ...]) -> None:
+    done = probe(*(word.format(cpus[0]) for word in arguments), "--placements", "1", "--windows", "1")
+    (placement,) = done.document["result"]["points"][0]["placements"]
+    assert placement["counters"] is None

@@ -11,19 +11,29 @@ from calibration.build import SOURCES_DIRECTORY
 from tests.kernels.conftest import SANITIZERS, Probe, Sanitizer
 
 SMALL_PLACEMENTS = ("--placements", "2", "--windows", "2")
+EVENTS = (
+    "--event", "clock=software/config=0x0,group=1/@{one}", "--event", "switches=software/config=0x3,group=1/@{one}",
+    "--event", "clock=software/config=0x0/@{one}", "--event", "task=software/config=0x1,user/",
+    "--event", "dram.reads=uncore_none_0/config=0x1/@{one}", "--background-s", "0.01",
+)  # fmt: skip
+"""Events of which some are counted where that is permitted, and some are refused."""
 COMMANDS = {
     "latency": [
         ("--at", "{one}@0", "--size-bytes", "4096,2097152", "--hops", "640", "--payload-bytes", "8", *SMALL_PLACEMENTS),
         ("--at", "{one}@0", "--size-bytes", "65536", "--order", "window", "--hops", "640",
          "--sample", "ibs=software/config=0x1,period=16000/", *SMALL_PLACEMENTS),
+        ("--at", "{one}@0", "--size-bytes", "4096", "--hops", "640", *EVENTS, *SMALL_PLACEMENTS),
     ],
     "bandwidth": [
         ("--group", "{both}@0", "--mix", "reads,3:1,copy_nt,triad", "--buffer-bytes", "262144", "--streams", "1,4",
          "--prefetch-bytes", "0,512", "--delay", "0,4", "--window-s", "0.002", "--keep-best", "1", *SMALL_PLACEMENTS),
+        ("--group", "{both}@0", "--mix", "reads", "--buffer-bytes", "65536", "--window-s", "0.002", *EVENTS,
+         *SMALL_PLACEMENTS),
     ],
     "loaded": [
         ("--probe", "{one}@0", "--load", "{other}@0", "--delay", "0,100", "--mix", "2:1",
-         "--probe-size-bytes", "262144", "--buffer-bytes", "262144", "--window-s", "0.005", *SMALL_PLACEMENTS),
+         "--probe-size-bytes", "262144", "--buffer-bytes", "262144", "--window-s", "0.005", *EVENTS,
+         "--event", "probe.task=software/config=0x1,user/", *SMALL_PLACEMENTS),
         ("--probe", "{one}@0", "--load", "{other}@0", "--delay", "0,100", "--mix", "line_reads", "--streams", "1",
          "--probe-size-bytes", "262144", "--buffer-bytes", "262144", "--window-s", "0.005",
          "--sample", "pebs=software/config=0x1,period=10000/", *SMALL_PLACEMENTS),

@@ -16,6 +16,7 @@ CASES = {
     "statistics",
     "json",
     "csv",
+    "counters",
     "options",
     "clock",
     "instructions",
@@ -94,6 +95,7 @@ SABOTAGE = {
     "gap_injection": ("gaps.c", "\tgaps->count++;\n", "\tif (++gaps->count % 7 == 3)\n\t\treturn;\n"),
     "gap_rival": ("gaps.c", "gaps_record(gaps, previous, step);", "gaps_record(gaps, previous, step - step / 3);"),
     "csv": ("csv.c", "row->size_bytes / 1024", "row->size_bytes / 1000"),
+    "counters": ("pmu.c", "((double)enabled / (double)running)", "((double)running / (double)enabled)"),
 }
 """By case: a file, what it says, and a fault: a split cycle, a wrong rate, lost or short gaps, wrong sizes."""
 
