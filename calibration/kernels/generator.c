@@ -19,9 +19,6 @@
 /* Log entries per second and to begin with: chunks shrink below CHUNK_MIN_S only for an instant. */
 #define LOG_PER_SECOND 8000
 #define LOG_EXTRA 4096
-/* Arrays of one thread begin this far apart beyond their size, and streams too: on huge pages equal distances of a
- * power of two would all fall into the same cache sets. More than a page, and never a multiple of one. */
-#define ARRAY_SKEW_BYTES (4096u + 17u * LOAD_LINE_BYTES)
 #define STREAM_SKEW_LINES 68u
 /* A delay is timed so often in a row, and the shortest of some such times is its length: one would be a clock read. */
 #define DELAY_TURNS 64u
@@ -35,7 +32,7 @@
 
 size_t generator_thread_bytes(enum load_mix mix, size_t buffer_bytes)
 {
-	return load_mixes[mix].arrays * (buffer_bytes + ARRAY_SKEW_BYTES);
+	return load_mixes[mix].arrays * (buffer_bytes + LOAD_ARRAY_SKEW_BYTES);
 }
 
 static size_t stream_bytes(size_t buffer_bytes, unsigned streams)
@@ -159,8 +156,8 @@ static bool setup(struct generator_thread *thread, struct error *error)
 	                thread->node, generator->page_kind, error))
 		return false;
 	for (unsigned k = 0; k < load_mixes[generator->shape.mix].arrays; k++)
-		thread->call.arrays[k] =
-			thread->region.start + k * (generator->buffer_bytes + ARRAY_SKEW_BYTES) / LOAD_LINE_BYTES * LOAD_LINE_BYTES;
+		thread->call.arrays[k] = thread->region.start + k * (generator->buffer_bytes + LOAD_ARRAY_SKEW_BYTES) /
+		                                                    LOAD_LINE_BYTES * LOAD_LINE_BYTES;
 	thread->chunk_steps = CHUNK_FIRST_STEPS;
 	return fill(thread, error) && pages_read_nodes(&thread->pages, &thread->region, error);
 }
@@ -324,9 +321,8 @@ bool generator_parse_group(struct generator *generator, const char *group, struc
 	}
 }
 
-static bool memory_for_all(const struct generator *generator, struct error *error)
+bool generator_memory_for_all(const struct generator *generator, size_t each, struct error *error)
 {
-	size_t each = generator_thread_bytes(generator->shape.mix, generator->buffer_bytes);
 	uint64_t ordinary = 0;
 	for (size_t n = 0; n < generator->nodes.count; n++) {
 		size_t threads = 0;
@@ -339,7 +335,7 @@ static bool memory_for_all(const struct generator *generator, struct error *erro
 	return ordinary == 0 || memory_available_anywhere(ordinary, error);
 }
 
-static bool take_errors(struct generator *generator, struct error *error)
+bool generator_take_errors(struct generator *generator, struct error *error)
 {
 	for (size_t i = 0; i < generator->count; i++)
 		if (generator->threads[i].worker.error.code != ERROR_NONE && error->code == ERROR_NONE)
@@ -363,7 +359,7 @@ static void join_all(struct generator *generator, size_t count)
 		worker_join(&generator->threads[i].worker);
 }
 
-static void sizes_of_all(struct generator *generator)
+void generator_read_sizes(struct generator *generator)
 {
 	struct region *regions = calloc(generator->count, sizeof(*regions));
 	generator->pages = (struct pages){.wanted = generator->page_kind};
@@ -384,7 +380,8 @@ bool generator_open(struct generator *generator, struct error *error)
 	generator->again = true;
 	generator->refill = false;
 	generator->streams_next = generator->shape.streams;
-	if (!memory_for_all(generator, error))
+	if (!generator_memory_for_all(generator, generator_thread_bytes(generator->shape.mix, generator->buffer_bytes),
+	                              error))
 		return false;
 	for (size_t i = 0; i < generator->count; i++) {
 		struct generator_thread *thread = &generator->threads[i];
@@ -397,11 +394,11 @@ bool generator_open(struct generator *generator, struct error *error)
 	}
 	for (size_t i = 0; i < generator->count; i++)
 		worker_wait(&generator->threads[i].worker);
-	if (!take_errors(generator, error)) {
+	if (!generator_take_errors(generator, error)) {
 		join_all(generator, generator->count);
 		return false;
 	}
-	sizes_of_all(generator);
+	generator_read_sizes(generator);
 	return true;
 }
 
@@ -423,7 +420,7 @@ static bool step_all(struct generator *generator, struct error *error)
 		worker_continue(&generator->threads[i].worker);
 	for (size_t i = 0; i < generator->count; i++)
 		worker_wait(&generator->threads[i].worker);
-	return take_errors(generator, error);
+	return generator_take_errors(generator, error);
 }
 
 /* Lets the threads go, with logs for so many seconds, and returns once all of them run. */
@@ -496,7 +493,7 @@ static bool run_end(struct generator *generator, struct error *error)
 			return error_set(error, ERROR_INTERNAL,
 			                 "expected at most %zu chunks, found more; use a longer --delay or buffer",
 			                 generator->threads[i].log_capacity);
-	return take_errors(generator, error);
+	return generator_take_errors(generator, error);
 }
 
 bool generator_run(struct generator *generator, double seconds, struct error *error)
@@ -598,7 +595,7 @@ struct pmu_work generator_progress(void *context, size_t thread, uint64_t ticks)
 bool generator_close(struct generator *generator, struct error *error)
 {
 	join_all(generator, generator->count);
-	return take_errors(generator, error);
+	return generator_take_errors(generator, error);
 }
 
 void generator_free(struct generator *generator)

@@ -120,6 +120,11 @@ double generator_core_after(const struct generator *generator);
 bool generator_verified(const struct generator *generator);
 /* The length of a delay of this mix on the calling thread's CPU, by itself: the shortest of a few tries. */
 double generator_delay_ticks(enum load_mix mix, uint64_t units);
+/* For those whose threads, as parsed, do other work: whether each node has so many bytes for each of its threads; the first
+ * error of any thread, false where there is one; page sizes of all regions, their nodes having been read. */
+bool generator_memory_for_all(const struct generator *generator, size_t thread_bytes, struct error *error);
+bool generator_take_errors(struct generator *generator, struct error *error);
+void generator_read_sizes(struct generator *generator);
 /* Bytes one thread maps. */
 size_t generator_thread_bytes(enum load_mix mix, size_t buffer_bytes);
 

@@ -13,6 +13,9 @@
 #define LOAD_LINE_BYTES 64u
 #define LOAD_ARRAYS_MAX 3
 #define LOAD_STREAMS_MAX 8
+/* Arrays of one thread begin this far apart beyond their size, and streams too: on huge pages equal distances of a
+ * power of two would all fall into the same cache sets. More than a page, and never a multiple of one. */
+#define LOAD_ARRAY_SKEW_BYTES (4096u + 17u * LOAD_LINE_BYTES)
 #define LOAD_LINE_WORDS (LOAD_LINE_BYTES / 8)
 /* A delay follows every four lines of each array: few enough that a delay of some ten clocks already thins the
  * traffic out, and what the articles on injection rates use. */
@@ -79,11 +82,19 @@ typedef uint64_t (*load_kernel)(struct load_call *call);
 uint64_t line_reads(struct load_call *call);
 uint64_t line_reads_delayed(struct load_call *call);
 
+/* Arrays of doubles in regular stores, from ascending addresses, in whole lines; every array begins with one. */
+struct load_doubles {
+	void (*fill)(unsigned char *to, double value, size_t bytes);
+	/* c[i] = b[i] + scalar * a[i] */
+	void (*triad)(unsigned char *c, const unsigned char *b, const unsigned char *a, double scalar, size_t bytes);
+};
+
 struct load_width {
 	const char *name;
 	bool (*supported)(void);
 	/* [mix][log2 streams][prefetch][delay]; NULL where load_shape_known is false */
 	const load_kernel (*kernels)[4][2][2];
+	const struct load_doubles *doubles;
 };
 
 /* Widest first; ended by a row without a name. */

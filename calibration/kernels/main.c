@@ -43,8 +43,8 @@
 #define ONE_REQUEST_NS 200000000u
 
 static const struct subcommand *const subcommands[] = {
-	&jitter_subcommand,    &latency_subcommand,  &bandwidth_subcommand, &loaded_subcommand,   &c2c_subcommand,
-	&frequency_subcommand, &counters_subcommand, &info_subcommand,      &selftest_subcommand,
+	&jitter_subcommand, &latency_subcommand,   &bandwidth_subcommand, &loaded_subcommand, &volume_subcommand,
+	&c2c_subcommand,    &frequency_subcommand, &counters_subcommand,  &info_subcommand,   &selftest_subcommand,
 };
 #define SUBCOMMANDS (sizeof(subcommands) / sizeof(subcommands[0]))
 

@@ -851,6 +851,31 @@ static bool one_variant(const struct load_width *width, enum load_mix mix, unsig
 	                          width->name, a->name, streams, prefetch, delay);
 }
 
+/* Two triads with the places of source and target exchanged between, and what lies beyond each array. */
+static bool doubles_right(const struct load_width *width, unsigned char *memory, struct error *error)
+{
+	const size_t bytes = TEST_BYTES - 2 * LOAD_LINE_BYTES;
+	unsigned char *arrays[] = {memory, memory + TEST_BYTES, memory + 2 * (size_t)TEST_BYTES};
+	const double last[] = {3.25, 2, 2.5};
+	bool right = true;
+	memset(memory, 0xdb, 3 * (size_t)TEST_BYTES);
+	for (unsigned k = 0; k < 3; k++)
+		width->doubles->fill(arrays[k] + LOAD_LINE_BYTES, k == 1 ? 2 : 1 - (double)k, bytes);
+	width->doubles->triad(arrays[2] + LOAD_LINE_BYTES, arrays[1] + LOAD_LINE_BYTES, arrays[0] + LOAD_LINE_BYTES, 0.5,
+	                      bytes);
+	width->doubles->triad(arrays[0] + LOAD_LINE_BYTES, arrays[1] + LOAD_LINE_BYTES, arrays[2] + LOAD_LINE_BYTES, 0.5,
+	                      bytes);
+	for (unsigned k = 0; k < 3; k++)
+		for (size_t i = 0; i < TEST_BYTES; i += sizeof(double)) {
+			double value, poison;
+			bool within = i >= LOAD_LINE_BYTES && i < TEST_BYTES - LOAD_LINE_BYTES;
+			memcpy(&value, arrays[k] + i, sizeof(value));
+			memset(&poison, 0xdb, sizeof(poison));
+			right = right && value == (within ? last[k] : poison);
+		}
+	return right || error_set(error, ERROR_CHECK_FAILED, "%s: wrong doubles", width->name);
+}
+
 static bool case_kernels(struct error *error)
 {
 	unsigned char *memory = aligned_alloc(64, LOAD_ARRAYS_MAX * TEST_BYTES);
@@ -860,6 +885,7 @@ static bool case_kernels(struct error *error)
 		if (!width->supported())
 			continue;
 		widths++;
+		good = doubles_right(width, memory, error);
 		for (int mix = 0; mix < MIXES; mix++)
 			for (unsigned streams = 1; streams <= LOAD_STREAMS_MAX; streams *= 2)
 				for (unsigned flags = 0; good && flags < 4; flags++) {

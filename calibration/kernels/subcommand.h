@@ -29,6 +29,7 @@ extern const struct subcommand jitter_subcommand;
 extern const struct subcommand latency_subcommand;
 extern const struct subcommand bandwidth_subcommand;
 extern const struct subcommand loaded_subcommand;
+extern const struct subcommand volume_subcommand;
 extern const struct subcommand c2c_subcommand;
 extern const struct subcommand frequency_subcommand;
 extern const struct subcommand counters_subcommand;

@@ -21,6 +21,7 @@ REQUIRED = {
         "--probe-size-bytes": "65536",
         "--buffer-bytes": "65536",
     },
+    "volume": {"--group": "0@0", "--array-bytes": "65536"},
     "c2c": {"--pair": "0@1"},
     "jitter": {"--cpus": "0"},
     "frequency": {"--cpus": "0"},

@@ -38,6 +38,9 @@ COMMANDS = {
          "--probe-size-bytes", "262144", "--buffer-bytes", "262144", "--window-s", "0.005",
          "--sample", "pebs=software/config=0x1,period=10000/", *SMALL_PLACEMENTS),
     ],
+    "volume": [
+        ("--group", "{both}@0", "--array-bytes", "262144", "--passes", "3", "--repeats", "2", *EVENTS),
+    ],
     "jitter": [
         ("--cpus", "{both}", "--view", "both", "--loops", "1000", "--executions", "20", "--intervals", "2",
          "--gap-s", "0.05"),

@@ -152,9 +152,9 @@ def bytes_of(function: Function, body: Sequence[Instruction]) -> bytes:
 def test_the_loops_that_are_read_here_are_those_that_are_shipped(named: dict[Target, Path], target: Target) -> None:
     shipped = build(target).path.read_bytes()
     machine, functions = functions_of(named[target])
-    kernel = re.compile(r"MIX_\w+|line_reads\w*|run_(avx2|avx512|neon|sve)")
+    kernel = re.compile(r"MIX_\w+|(fill|triad)_doubles|line_reads\w*|run_(avx2|avx512|neon|sve)")
     checked = [each for each in functions if kernel.fullmatch(each.name)]
-    assert len(checked) >= 160 * len(WIDTHS[target]) + 2 + 2
+    assert len(checked) >= (160 + 2) * len(WIDTHS[target]) + 2 + 2
     for function in checked:
         assert function.code in shipped, function.name
     for function in (each for each in functions if each.name in {"chain_walk", "gaps_run", "corefreq_per_tick"}):
@@ -334,3 +334,22 @@ def test_so_many_no_ops_are_executed_as_are_asked(named: dict[Target, Path], tar
     assert counted.read_bytes == 8 * steps * passes
     assert counted.touched_bytes == 8 * steps
     assert counted.written_bytes == 0
+
+
+@pytest.mark.parametrize(("target", "width"), SHAPES)
+def test_a_volume_is_moved_by_regular_stores_and_nothing_else(
+    named: dict[Target, Path], target: Target, width: str
+) -> None:
+    for name, read in (("fill_doubles", 0), ("triad_doubles", 2)):
+        instructions = code_of(named, target, name, f"streams_{width}.c")
+        assert not [str(each) for each in instructions if each.mnemonic in CALLS or "rep" in each.mnemonic]
+        moved = [body for body in loops(instructions) if vector_loop(body, WIDTHS[target][width])]
+        assert moved
+        for body in moved:
+            moves = [each for each in body if each.access != Access(0, 0, ())]
+            assert not [str(each) for each in moves if on_stack(each)]
+            assert not [str(each) for each in moves if STORES_PAST_THE_CACHE.fullmatch(each.mnemonic)]
+            written = sum(each.access.written_bytes for each in moves)
+            assert written > 0
+            assert written % LINE_BYTES == 0
+            assert sum(each.access.read_bytes for each in moves) == read * written

@@ -95,9 +95,15 @@ SABOTAGE = {
     "gap_injection": ("gaps.c", "\tgaps->count++;\n", "\tif (++gaps->count % 7 == 3)\n\t\treturn;\n"),
     "gap_rival": ("gaps.c", "gaps_record(gaps, previous, step);", "gaps_record(gaps, previous, step - step / 3);"),
     "csv": ("csv.c", "row->size_bytes / 1024", "row->size_bytes / 1000"),
+    "kernels": (
+        "arch/streams.h",
+        "VECTOR_TRIAD(VECTOR_LOAD(b + place), VECTOR_LOAD(a + place)",
+        "VECTOR_TRIAD(VECTOR_LOAD(a + place), VECTOR_LOAD(b + place)",
+    ),
+    "samples": ("decode.c", "now.events & SPE_TLB_WALK", "now.events & 2 * SPE_TLB_WALK"),
     "counters": ("pmu.c", "((double)enabled / (double)running)", "((double)running / (double)enabled)"),
 }
-"""By case: a file, what it says, and a fault: a split cycle, a wrong rate, lost or short gaps, wrong sizes."""
+"""By case: a file, what it says, and a fault: a split cycle, a wrong rate, lost or short gaps, wrong sizes, a wrong array, misses kept."""
 
 
 def test_a_fault_is_found_by_its_case(tmp_path: Path) -> None:

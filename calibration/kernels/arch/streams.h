@@ -4,7 +4,9 @@
  *   VECTOR_TARGET     function attribute              VECTOR_LOAD(p)     aligned load
  *   VECTOR_STORE(p,v) regular aligned store           VECTOR_STREAM(p,v) non-temporal aligned store
  *   VECTOR_ADD(a,b)   64-bit lanes added              VECTOR_ALL(x)      x in every lane
+ *   VECTOR_TRIAD(b,a,s) b + s * a, of lanes that are doubles
  *   VECTOR_TABLE      name of the table to define, and VECTOR_TOTAL(x), the sum of all lanes, where memory cannot tell it
+ *   VECTOR_DOUBLES    name of the kernels of doubles to define
  * A vector may be of a type whose size the compiler does not know (SVE): no arrays of it, no structures with it.
  * Reading one line of four streams in turn, and not four lines of one, keeps more misses in flight: one stream is limited by
  * how far its prefetcher dares to run ahead. */
@@ -157,3 +159,35 @@ const load_kernel VECTOR_TABLE[MIXES][4][2][2] = {
 	ROW(MIX_TRIAD),
 	[MIX_LINE_READS] = {{{line_reads, line_reads_delayed}}},
 };
+
+static inline uint64_t bits_of(double value)
+{
+	uint64_t bits;
+	__builtin_memcpy(&bits, &value, sizeof(bits));
+	return bits;
+}
+
+/* Written out store by store, because a library's fill may choose stores that do not read the line first. */
+VECTOR_TARGET static void fill_doubles(unsigned char *to, double value, size_t bytes)
+{
+	VECTOR all = VECTOR_ALL(bits_of(value));
+	for (size_t at = 0; at < bytes; at += LOAD_LINE_BYTES)
+#pragma GCC unroll 4
+		for (unsigned v = 0; v < PER_LINE; v++)
+			VECTOR_STORE(to + at + v * VECTOR_BYTES, all);
+}
+
+VECTOR_TARGET static void triad_doubles(unsigned char *c, const unsigned char *b, const unsigned char *a, double scalar,
+                                        size_t bytes)
+{
+	VECTOR all = VECTOR_ALL(bits_of(scalar));
+	for (size_t at = 0; at < bytes; at += LOAD_LINE_BYTES)
+#pragma GCC unroll 4
+		for (unsigned v = 0; v < PER_LINE; v++) {
+			size_t place = at + v * VECTOR_BYTES;
+			VECTOR_STORE(c + place, VECTOR_TRIAD(VECTOR_LOAD(b + place), VECTOR_LOAD(a + place), all));
+		}
+}
+
+extern const struct load_doubles VECTOR_DOUBLES;
+const struct load_doubles VECTOR_DOUBLES = {fill_doubles, triad_doubles};

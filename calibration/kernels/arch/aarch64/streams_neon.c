@@ -31,6 +31,17 @@ static inline __attribute__((always_inline)) uint64x2x2_t all_pair(uint64_t x)
 	return (uint64x2x2_t){{vdupq_n_u64(x), vdupq_n_u64(x)}};
 }
 
+static inline __attribute__((always_inline)) uint64x2_t triad_half(uint64x2_t b, uint64x2_t a, uint64x2_t s)
+{
+	float64x2_t product = vmulq_f64(vreinterpretq_f64_u64(s), vreinterpretq_f64_u64(a));
+	return vreinterpretq_u64_f64(vaddq_f64(vreinterpretq_f64_u64(b), product));
+}
+
+static inline __attribute__((always_inline)) uint64x2x2_t triad_pair(uint64x2x2_t b, uint64x2x2_t a, uint64x2x2_t s)
+{
+	return (uint64x2x2_t){{triad_half(b.val[0], a.val[0], s.val[0]), triad_half(b.val[1], a.val[1], s.val[1])}};
+}
+
 #define VECTOR uint64x2x2_t
 #define VECTOR_BYTES 32
 #define VECTOR_TARGET
@@ -39,7 +50,9 @@ static inline __attribute__((always_inline)) uint64x2x2_t all_pair(uint64_t x)
 #define VECTOR_STREAM(p, v) stream_pair(p, v)
 #define VECTOR_ADD(a, b) add_pair(a, b)
 #define VECTOR_ALL(x) all_pair(x)
+#define VECTOR_TRIAD(b, a, s) triad_pair(b, a, s)
 #define VECTOR_TABLE load_kernels_neon
+#define VECTOR_DOUBLES load_doubles_neon
 #include "../streams.h"
 
 #endif

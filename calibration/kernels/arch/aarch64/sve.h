@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SVE leaves the size of a register to the processor. A file per share of a line that one register takes defines
- * VECTOR_BYTES and VECTOR_TABLE, then includes this: the instructions are the same on every length of register from
+ * VECTOR_BYTES, VECTOR_TABLE and VECTOR_DOUBLES, then includes this: the instructions are the same on every length of register from
  * that one up, and touch just VECTOR_BYTES of it, so that bytes declared and bytes moved agree on all of them. */
 #include <arm_sve.h>
 
@@ -20,5 +20,9 @@
 #define VECTOR_STREAM(p, v) svstnt1_u64(svptrue_pat_b64(VECTOR_LANES), VECTOR_WORDS(p), v)
 #define VECTOR_ADD(a, b) svadd_u64_x(svptrue_b64(), a, b)
 #define VECTOR_ALL(x) svdup_n_u64(x)
+#define VECTOR_F64(x) svreinterpret_f64_u64(x)
+#define VECTOR_TRIAD(b, a, s)                                                                                          \
+	svreinterpret_u64_f64(                                                                                             \
+		svadd_f64_x(svptrue_b64(), VECTOR_F64(b), svmul_f64_x(svptrue_b64(), VECTOR_F64(s), VECTOR_F64(a))))
 #define VECTOR_TOTAL(x) svaddv_u64(svptrue_pat_b64(VECTOR_LANES), x)
 #include "../streams.h"

@@ -13,6 +13,10 @@ extern const load_kernel load_kernels_neon[MIXES][4][2][2];
 extern const load_kernel load_kernels_sve128[MIXES][4][2][2];
 extern const load_kernel load_kernels_sve256[MIXES][4][2][2];
 extern const load_kernel load_kernels_sve512[MIXES][4][2][2];
+extern const struct load_doubles load_doubles_neon;
+extern const struct load_doubles load_doubles_sve128;
+extern const struct load_doubles load_doubles_sve256;
+extern const struct load_doubles load_doubles_sve512;
 
 static bool has_neon(void)
 {
@@ -47,10 +51,10 @@ static bool has_sve128(void)
 /* One row of SVE fits a processor; of a register longer than a line, as much as a line is used. NEON comes before SVE of
  * its own width, so that figures of the two kinds of processor compare. */
 const struct load_width load_widths[] = {
-	{"sve", has_sve512, load_kernels_sve512},
-	{"sve", has_sve256, load_kernels_sve256},
-	{"neon", has_neon, load_kernels_neon},
-	{"sve", has_sve128, load_kernels_sve128},
+	{"sve", has_sve512, load_kernels_sve512, &load_doubles_sve512},
+	{"sve", has_sve256, load_kernels_sve256, &load_doubles_sve256},
+	{"neon", has_neon, load_kernels_neon, &load_doubles_neon},
+	{"sve", has_sve128, load_kernels_sve128, &load_doubles_sve128},
 	{0},
 };
 

@@ -11,7 +11,11 @@
 #define VECTOR_STREAM(p, v) _mm256_stream_si256((__m256i *)(p), v)
 #define VECTOR_ADD(a, b) _mm256_add_epi64(a, b)
 #define VECTOR_ALL(x) _mm256_set1_epi64x((long long)(x))
+#define VECTOR_TRIAD(b, a, s)                                                                                          \
+	_mm256_castpd_si256(                                                                                               \
+		_mm256_add_pd(_mm256_castsi256_pd(b), _mm256_mul_pd(_mm256_castsi256_pd(s), _mm256_castsi256_pd(a))))
 #define VECTOR_TABLE load_kernels_avx2
+#define VECTOR_DOUBLES load_doubles_avx2
 #include "../streams.h"
 
 #endif

@@ -11,7 +11,11 @@
 #define VECTOR_STREAM(p, v) _mm512_stream_si512((void *)(p), v)
 #define VECTOR_ADD(a, b) _mm512_add_epi64(a, b)
 #define VECTOR_ALL(x) _mm512_set1_epi64((long long)(x))
+#define VECTOR_TRIAD(b, a, s)                                                                                          \
+	_mm512_castpd_si512(                                                                                               \
+		_mm512_add_pd(_mm512_castsi512_pd(b), _mm512_mul_pd(_mm512_castsi512_pd(s), _mm512_castsi512_pd(a))))
 #define VECTOR_TABLE load_kernels_avx512
+#define VECTOR_DOUBLES load_doubles_avx512
 #include "../streams.h"
 
 #endif

@@ -11,7 +11,10 @@
 #define VECTOR_STREAM(p, v) _mm_stream_si128((__m128i *)(p), v)
 #define VECTOR_ADD(a, b) _mm_add_epi64(a, b)
 #define VECTOR_ALL(x) _mm_set1_epi64x((long long)(x))
+#define VECTOR_TRIAD(b, a, s)                                                                                          \
+	_mm_castpd_si128(_mm_add_pd(_mm_castsi128_pd(b), _mm_mul_pd(_mm_castsi128_pd(s), _mm_castsi128_pd(a))))
 #define VECTOR_TABLE load_kernels_sse2
+#define VECTOR_DOUBLES load_doubles_sse2
 #include "../streams.h"
 
 #endif

@@ -9,6 +9,9 @@
 extern const load_kernel load_kernels_sse2[MIXES][4][2][2];
 extern const load_kernel load_kernels_avx2[MIXES][4][2][2];
 extern const load_kernel load_kernels_avx512[MIXES][4][2][2];
+extern const struct load_doubles load_doubles_sse2;
+extern const struct load_doubles load_doubles_avx2;
+extern const struct load_doubles load_doubles_avx512;
 
 #define STATE_AVX 0x06u    /* XMM and YMM */
 #define STATE_AVX512 0xe6u /* and opmask, ZMM */
@@ -45,9 +48,9 @@ static bool has_avx512(void)
 }
 
 const struct load_width load_widths[] = {
-	{"avx512", has_avx512, load_kernels_avx512},
-	{"avx2", has_avx2, load_kernels_avx2},
-	{"sse2", has_sse2, load_kernels_sse2},
+	{"avx512", has_avx512, load_kernels_avx512, &load_doubles_avx512},
+	{"avx2", has_avx2, load_kernels_avx2, &load_doubles_avx2},
+	{"sse2", has_sse2, load_kernels_sse2, &load_doubles_sse2},
 	{0},
 };
 

@@ -1,0 +1,395 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Volume: a known number of bytes, to hold counters against. STREAM's triad over arrays of doubles with regular stores: one
+ * initialisation that writes all three arrays of each thread, then so many passes, and nothing else that moves lines. */
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "arch/arch.h"
+#include "clock.h"
+#include "generator.h"
+#include "load.h"
+#include "pmu.h"
+#include "stopping.h"
+#include "subcommand.h"
+
+#define ARRAYS 3u
+/* STREAM's values of a and b; c is not zero, whose fill a compiler or a library may do in its own way. */
+#define A_FIRST 1.0
+#define B_FIRST 2.0
+#define C_FIRST (-1.0)
+/* With a half, the value of pass p is 4 - 3/2^p: exact, and another for each p, while 2 + p bits fit a double's 53. */
+#define SCALAR 0.5
+#define PASSES_MAX 50u
+/* A look at whether to stop after so many bytes checked. */
+#define CHECK_BYTES (64u << 20)
+
+static struct {
+	const char *group;
+	uint64_t array_bytes;
+	uint64_t passes;
+	uint64_t repeats;
+	const char *width;
+	const char *pages;
+	struct word_list events;
+	double background_s;
+} options;
+
+static const struct option table[] = {
+	{"--group", OPTION_TEXT, &options.group, "CPULIST@NODE[+CPULIST@NODE...]",
+	 "one thread per CPU, its arrays on that node", NULL, NULL, 0, 0, false},
+	{"--array-bytes", OPTION_U64, &options.array_bytes, "B", "size of each of the three arrays of each thread", NULL,
+	 NULL, 4096, 1ull << 40, false},
+	/* As the paper that this rebuilds has it. */
+	{"--passes", OPTION_U64, &options.passes, "N", "triads after the initialisation", "10", NULL, 1, PASSES_MAX, false},
+	{"--repeats", OPTION_U64, &options.repeats, "K", "initialisations with their triads", "6", NULL, 1, 1000, false},
+	{"--width", OPTION_WORD, &options.width, NULL, "vector width; auto: the widest there is", "auto",
+	 LOAD_WIDTH_CHOICES, 0, 0, false},
+	{"--pages", OPTION_WORD, &options.pages, NULL, "pages wanted", "auto", MEMORY_PAGE_CHOICES, 0, 0, false},
+	{"--event", OPTION_REPEATED, &options.events, PMU_NOTATION, PMU_EVENT_HELP, NULL, NULL, 0, 0, true},
+	{"--background-s", OPTION_F64, &options.background_s, "S", PMU_BACKGROUND_HELP, PMU_BACKGROUND_DEFAULT, NULL, 0,
+	 PMU_BACKGROUND_MAX, false},
+};
+
+struct part {
+	uint64_t begin, filled, triads_begin, end; /* ticks */
+	bool whole;                                /* not told to stop meanwhile */
+};
+
+struct repeat {
+	double ticks, init_ticks, triad_ticks;
+	bool verified;
+	struct thread_counts counts;
+	struct snapshot before, after;
+	struct pmu_counts *counters;
+};
+
+static struct {
+	struct generator generator; /* its threads, with memory and pages; their work is this file's */
+	struct part *parts;
+	struct repeat *repeats;
+	size_t count;
+	struct pmu *pmu;
+	bool again;
+	_Atomic size_t filled;
+} volume;
+
+static bool prepare(struct error *error)
+{
+	struct generator generator = {0};
+	bool good = generator_parse_group(&generator, options.group, error);
+	generator_free(&generator);
+	if (good && options.array_bytes % 4096)
+		return error_set(error, ERROR_USAGE, "--array-bytes: expected a multiple of 4096, found %llu",
+		                 (unsigned long long)options.array_bytes);
+	return good && pmu_parse(&options.events, false, error);
+}
+
+static size_t thread_bytes(void)
+{
+	return ARRAYS * (options.array_bytes + LOAD_ARRAY_SKEW_BYTES);
+}
+
+static unsigned char *array_of(const struct generator_thread *thread, unsigned k)
+{
+	return thread->region.start + k * (options.array_bytes + LOAD_ARRAY_SKEW_BYTES) / LOAD_LINE_BYTES * LOAD_LINE_BYTES;
+}
+
+/* No allocation, no input or output. Source and target change places after each pass, so that what is left tells how many
+ * passes there were; each reads two arrays and writes one. */
+static void run(struct generator_thread *thread, struct part *part)
+{
+	const struct load_doubles *doubles = volume.generator.width->doubles;
+	unsigned char *a = array_of(thread, 0), *b = array_of(thread, 1), *c = array_of(thread, 2);
+	size_t bytes = options.array_bytes;
+	uint64_t passes = options.passes, done = 0;
+	*part = (struct part){.begin = clock_start()};
+	doubles->fill(a, A_FIRST, bytes);
+	doubles->fill(b, B_FIRST, bytes);
+	doubles->fill(c, C_FIRST, bytes);
+	part->filled = clock_stop();
+	atomic_fetch_add(&volume.filled, 1);
+	while (atomic_load_explicit(&volume.filled, memory_order_acquire) < volume.generator.count && !stop_requested())
+		arch_relax();
+	part->triads_begin = clock_start();
+	for (; done < passes && !stop_requested(); done++) {
+		doubles->triad(c, b, a, SCALAR, bytes);
+		unsigned char *written = c;
+		c = a;
+		a = written;
+	}
+	part->end = clock_stop();
+	part->whole = done == passes;
+}
+
+/* Every double, exactly: the same operations on one element give what all of them must be. */
+static bool check(const struct generator_thread *thread, struct error *error)
+{
+	volatile double values[ARRAYS] = {A_FIRST, B_FIRST, C_FIRST};
+	unsigned source = 0, target = 2;
+	for (uint64_t pass = 0; pass < options.passes; pass++) {
+		values[target] = values[1] + SCALAR * values[source];
+		unsigned written = target;
+		target = source;
+		source = written;
+	}
+	for (unsigned k = 0; k < ARRAYS; k++) {
+		const double *array = (const double *)(const void *)array_of(thread, k), expected = values[k];
+		uint64_t wrong = 0;
+		for (size_t i = 0; i < options.array_bytes / sizeof(double); i++) {
+			if (i % (CHECK_BYTES / sizeof(double)) == 0 && stop_error(error))
+				return false;
+			wrong += array[i] != expected;
+		}
+		if (wrong)
+			return error_set(
+				error, ERROR_CHECK_FAILED,
+				"CPU %u: expected every element of array %c to be %.17g after %llu passes, found %llu that are "
+				"not; a kernel left work out, or memory is faulty",
+				thread->cpu, "abc"[k], expected, (unsigned long long)options.passes, (unsigned long long)wrong);
+	}
+	return true;
+}
+
+static void body(struct worker *worker)
+{
+	struct generator_thread *thread = worker->context;
+	size_t number = (size_t)(thread - volume.generator.threads);
+	if (region_map(&thread->region, thread_bytes(), thread->node, volume.generator.page_kind, &worker->error) &&
+	    pages_read_nodes(&thread->pages, &thread->region, &worker->error)) {
+		pmu_open_thread(volume.pmu, number, "");
+		worker_pause(worker);
+		while (volume.again) {
+			struct thread_counts before = {0}, after = {0};
+			thread_counts_read(&before);
+			run(thread, &volume.parts[number]);
+			thread_counts_read(&after);
+			thread->counts = thread_counts_since(&after, &before);
+			thread->verified = affinity_verify(thread->cpu);
+			worker_pause(worker);
+			if (volume.parts[number].whole)
+				check(thread, &worker->error);
+			worker_pause(worker);
+		}
+		struct pages again = {0};
+		if (worker->error.code == ERROR_NONE)
+			pages_read_nodes(&again, &thread->region, &worker->error);
+	}
+	region_unmap(&thread->region);
+}
+
+static void step_all(void)
+{
+	struct generator *generator = &volume.generator;
+	for (size_t i = 0; i < generator->count; i++)
+		worker_continue(&generator->threads[i].worker);
+	for (size_t i = 0; i < generator->count; i++)
+		worker_wait(&generator->threads[i].worker);
+}
+
+/* The phases as a whole: from the first thread that begins one to the last that ends it. */
+static void keep_times(struct repeat *repeat)
+{
+	const struct part *first = &volume.parts[0];
+	uint64_t begin = first->begin, filled = first->filled, triads_begin = first->triads_begin, end = first->end;
+	for (size_t i = 1; i < volume.generator.count; i++) {
+		const struct part *part = &volume.parts[i];
+		begin = part->begin < begin ? part->begin : begin;
+		filled = part->filled > filled ? part->filled : filled;
+		triads_begin = part->triads_begin < triads_begin ? part->triads_begin : triads_begin;
+		end = part->end > end ? part->end : end;
+	}
+	repeat->ticks = (double)(end - begin);
+	repeat->init_ticks = (double)(filled - begin);
+	repeat->triad_ticks = (double)(end - triads_begin);
+}
+
+/* One repeat, counted, then proved; false with the error where it is not whole. */
+static bool measure_repeat(struct repeat *repeat, struct error *error)
+{
+	struct generator *generator = &volume.generator;
+	bool whole = true;
+	if (stop_error(error))
+		return false;
+	atomic_store(&volume.filled, 0);
+	snapshot_take(&repeat->before, &generator->cpus);
+	pmu_begin(volume.pmu);
+	step_all();
+	pmu_end(volume.pmu);
+	snapshot_take(&repeat->after, &generator->cpus);
+	for (size_t i = 0; i < generator->count; i++)
+		whole = whole && volume.parts[i].whole;
+	keep_times(repeat);
+	repeat->counts = generator_counts(generator);
+	repeat->verified = generator_verified(generator);
+	step_all();
+	if (!generator_take_errors(generator, error))
+		return false;
+	if (!whole) {
+		stop_error(error);
+		return false;
+	}
+	return pmu_take(volume.pmu, PMU_ALL, NULL, NULL, &repeat->counters, error);
+}
+
+static void join_all(size_t count)
+{
+	volume.again = false;
+	for (size_t i = 0; i < count; i++)
+		worker_join(&volume.generator.threads[i].worker);
+}
+
+static bool open_threads(struct error *error)
+{
+	struct generator *generator = &volume.generator;
+	volume.again = true;
+	for (size_t i = 0; i < generator->count; i++) {
+		struct generator_thread *thread = &generator->threads[i];
+		thread->pages = (struct pages){.wanted = generator->page_kind};
+		if (!worker_start(&thread->worker, thread->cpu, body, thread, error)) {
+			join_all(i);
+			return false;
+		}
+	}
+	for (size_t i = 0; i < generator->count; i++)
+		worker_wait(&generator->threads[i].worker);
+	if (generator_take_errors(generator, error)) {
+		generator_read_sizes(generator);
+		return true;
+	}
+	join_all(generator->count);
+	return false;
+}
+
+static bool measure_all(struct error *error)
+{
+	struct generator *generator = &volume.generator;
+	if (!open_threads(error))
+		return false;
+	pmu_background(volume.pmu, options.background_s);
+	bool good = true;
+	for (; good && volume.count < options.repeats; volume.count += good)
+		good = measure_repeat(&volume.repeats[volume.count], error);
+	/* Told to stop, the repeats before are as good as ever. */
+	if (!good && volume.count && (error->code == ERROR_INTERRUPTED || error->code == ERROR_DEADLINE)) {
+		for (size_t i = 0; i < generator->count; i++)
+			generator->threads[i].worker.error = (struct error){0};
+		*error = (struct error){0};
+		good = true;
+	}
+	join_all(generator->count);
+	return good && generator_take_errors(generator, error);
+}
+
+static void numbers_write(struct json *json, const char *key, const struct cpu_list *list)
+{
+	json_array_begin(json, key);
+	for (size_t i = 0; i < list->count; i++)
+		json_u64(json, NULL, list->cpus[i]);
+	json_array_end(json);
+}
+
+static void bytes_write(struct json *json, const char *key, uint64_t read, uint64_t written, uint64_t allocated)
+{
+	json_object_begin(json, key);
+	json_u64(json, "program_read_bytes", read);
+	json_u64(json, "program_written_bytes", written);
+	json_u64(json, "allocate_read_bytes", allocated);
+	json_object_end(json);
+}
+
+/* What one repeat moves by its code, and by the declared rule for lines that are written without having been read. */
+static void known_write(struct json *json)
+{
+	uint64_t all = options.array_bytes * volume.generator.count, passes = options.passes;
+	uint64_t init = ARRAYS * all, init_allocated = init * load_write_allocates(MIX_WRITE), triads = passes * all,
+			 triads_read = 2 * triads, triads_allocated = triads * load_write_allocates(MIX_TRIAD);
+	json_object_begin(json, "known");
+	bytes_write(json, "init", 0, init, init_allocated);
+	bytes_write(json, "triad", triads_read, triads, triads_allocated);
+	json_u64(json, "read_bytes", init_allocated + triads_read + triads_allocated);
+	json_u64(json, "written_bytes", init + triads);
+	json_object_end(json);
+}
+
+static void repeat_write(struct json *json, const struct repeat *repeat)
+{
+	json_object_begin(json, NULL);
+	json_f64(json, "seconds", clock_ns(repeat->ticks) / 1e9);
+	json_f64(json, "init_seconds", clock_ns(repeat->init_ticks) / 1e9);
+	json_f64(json, "triad_seconds", clock_ns(repeat->triad_ticks) / 1e9);
+	json_bool(json, "checked", true); /* a repeat whose work was not proved is none */
+	json_bool(json, "cpus_verified", repeat->verified);
+	interference_write(json, "interference", &repeat->counts, &repeat->before, &repeat->after, &volume.generator.cpus);
+	pmu_counts_write(json, "counters", repeat->counters);
+	json_object_end(json);
+}
+
+static void write_results(struct json *json)
+{
+	const struct generator *generator = &volume.generator;
+	json_object_begin(json, NULL);
+	json_text(json, "group", options.group);
+	numbers_write(json, "cpus", &generator->cpus);
+	numbers_write(json, "nodes", &generator->nodes);
+	json_u64(json, "threads", generator->count);
+	json_u64(json, "array_bytes", options.array_bytes);
+	json_u64(json, "passes", options.passes);
+	json_text(json, "width", generator->width->name);
+	pages_write(json, "pages", &generator->pages);
+	known_write(json);
+	json_array_begin(json, "repeats");
+	for (size_t i = 0; i < volume.count; i++)
+		repeat_write(json, &volume.repeats[i]);
+	json_array_end(json);
+	json_object_end(json);
+}
+
+static bool set_up(struct error *error)
+{
+	struct generator *generator = &volume.generator;
+	page_kind_parse(options.pages, &generator->page_kind);
+	generator->width = load_width_find(options.width, error);
+	if (!generator->width || !generator_parse_group(generator, options.group, error))
+		return false;
+	volume.parts = calloc(generator->count, sizeof(*volume.parts));
+	volume.repeats = calloc(options.repeats, sizeof(*volume.repeats));
+	if (!volume.parts || !volume.repeats)
+		return error_set(error, ERROR_INTERNAL, "no memory for %llu repeats", (unsigned long long)options.repeats);
+	supervise_avoid(&generator->cpus);
+	return generator_memory_for_all(generator, thread_bytes(), error) &&
+	       pmu_open(&volume.pmu, &options.events, error) && pmu_threads(volume.pmu, generator->count, error);
+}
+
+static void tear_down(void)
+{
+	for (size_t i = 0; volume.repeats && i < options.repeats; i++) {
+		snapshot_free(&volume.repeats[i].before);
+		snapshot_free(&volume.repeats[i].after);
+		pmu_counts_free(volume.repeats[i].counters);
+	}
+	free(volume.repeats);
+	free(volume.parts);
+	pmu_close(volume.pmu);
+	generator_free(&volume.generator);
+}
+
+static bool measure(struct json *result, struct error *error)
+{
+	bool good = set_up(error) && measure_all(error);
+	if (good) {
+		clock_finish();
+		write_results(result);
+	}
+	tear_down();
+	return good;
+}
+
+const struct subcommand volume_subcommand = {
+	.name = "volume",
+	.summary = "moves a known number of bytes, to hold counters against",
+	.options = table,
+	.option_count = sizeof(table) / sizeof(table[0]),
+	.prepare = prepare,
+	.run = measure,
+};
