@@ -82,8 +82,13 @@ def _print_json(model: BaseModel) -> None:
     help="Directory of results whose references the plan relies on (docs/results/references.rst); by default that of "
     "the checkout.",
 )
+@click.option(
+    "--prefetchers-ok",
+    is_flag=True,
+    help="Plan for a SUT whose inventory has tune_prefetchers_ok: true, so that steps may have the prefetchers off.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON, as it is in the run document.")
-def plan_command(root: Path, profile: str, results: Path, as_json: bool) -> None:
+def plan_command(root: Path, profile: str, results: Path, prefetchers_ok: bool, as_json: bool) -> None:
     """Print what would be measured on the machine captured in ROOT, and what not and why.
 
     ROOT is / for this machine, the default, a captured tree, its tar.gz, or a run's directory.
@@ -94,7 +99,7 @@ def plan_command(root: Path, profile: str, results: Path, as_json: bool) -> None
     from calibration.results.references import kept_shape  # noqa: PLC0415 - the same
 
     context = load(root)
-    plan = make_plan(context, load_profile(profile), kept_shape(results, context))
+    plan = make_plan(context, load_profile(profile), kept_shape(results, context), prefetchers_ok=prefetchers_ok)
     if as_json:
         _print_json(plan)
     else:

@@ -31,19 +31,33 @@ class Plan(Model):
     mlc: tuple[MlcCommand, ...] = ()
 
 
-def make_plan(context: Context, profile: Profile, kept: ShapeReference | None = None) -> Plan:
+NO_CONSENT = "it wants the hardware prefetchers off: set tune_prefetchers_ok: true to agree (docs/guide/changes.rst)"
+
+
+def make_plan(
+    context: Context, profile: Profile, kept: ShapeReference | None = None, *, prefetchers_ok: bool = False
+) -> Plan:
     """Return the plan for the SUT of *context*; *kept* is the traffic shape found best on its platform before.
+
+    Steps that want the prefetchers off come last, and only with *prefetchers_ok*, the consent to switch them: so they
+    are switched once, and whatever happens to them happens after all that needs them as they are.
 
     Raises ``EnvironmentLacksError`` where nothing could be measured.
     """
     steps: list[Step] = []
+    switched: list[Step] = []
     not_planned: list[NotPlanned] = []
     for kind, settings in profile.measurements.items():
         for each in declaration(kind).planned(context, settings, kept):
-            if isinstance(each, Step):
-                steps.append(each)
-            else:
+            if isinstance(each, NotPlanned):
                 not_planned.append(each)
+            elif each.prefetchers is None:
+                steps.append(each)
+            elif prefetchers_ok:
+                switched.append(each)
+            else:
+                not_planned.append(NotPlanned(kind=kind, what=each.title, reason=NO_CONSENT))
+    steps += switched
     not_planned += [
         NotPlanned(kind=kind, what=declaration(kind).title, reason=f"left out by the profile: {reason}")
         for kind, reason in profile.not_measured.items()

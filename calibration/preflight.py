@@ -553,7 +553,10 @@ def read_examination(given: Mapping[str, Any], profile: Profile) -> Callable[[Co
     expectations = read_expectations(given.get("expectations") or {})
 
     def examine(context: Context, plan: Plan) -> tuple[Check, ...]:
-        short = short_of_memory(context, lambda each: make_plan(each, profile, plan.traffic_shape))
+        switched = any(step.prefetchers is not None for step in plan.steps)
+        short = short_of_memory(
+            context, lambda each: make_plan(each, profile, plan.traffic_shape, prefetchers_ok=switched)
+        )
         return evaluate(context, known, expectations, plan=plan, short=short)
 
     return examine

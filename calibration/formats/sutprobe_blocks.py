@@ -26,7 +26,9 @@ from calibration.results.readings import (
     ReadLatencyLadder,
     ReadLevel,
     ReadLook,
+    ReadPrefetcherEffect,
     ReadScalingPoint,
+    ReadStride,
     ReadTrafficShape,
     ReadValues,
     numbered,
@@ -35,6 +37,7 @@ from calibration.results.readings import (
 LADDER: Final = re.compile(r"^(?:Prefetched strides: )?latency against (?:the )?working-set size", re.IGNORECASE)
 PLACE: Final = re.compile(r"^CPUs? ([\d, ]+), memory of nodes? ([\d, ]+)$")
 LEVEL: Final = re.compile(r"^(.{1,40}?) latency\s+(\d+\.\d+) ns\b")
+STRIDES: Final = re.compile(r"^Latency along fixed strides .*, hardware prefetchers (as found|off)$")
 BANDWIDTH_LADDER: Final = re.compile(r"^Measuring bandwidth against buffer size, (one|\d+) threads?\b")
 SCALING: Final = re.compile(
     r"^Measuring memory bandwidth by number of threads, (node after node|spread over the nodes)"
@@ -89,6 +92,16 @@ def _latency_ladder(_match: re.Match[str], lines: Sequence[Line]) -> ReadValues 
         points=tuple(points),
         levels=tuple(ReadLevel(name=name, latency_ns=value) for name, value in levels if value is not None),
     )
+
+
+def _strides(match: re.Match[str], lines: Sequence[Line]) -> ReadValues | None:
+    points = [
+        ReadStride(stride_bytes=int(stride), order=tokens[3], latency_ns=latency)
+        for tokens, (stride, _, _, _, latency, *_rest) in _rows(lines, 8)
+        if stride is not None and latency is not None
+    ]
+    state: Literal["as_found", "off"] = "off" if match[1] == "off" else "as_found"
+    return ReadPrefetcherEffect(prefetchers=state, points=tuple(points)) if points else None
 
 
 def _numbers(text: str) -> tuple[int, ...]:
@@ -169,6 +182,7 @@ def _shape(match: re.Match[str], lines: Sequence[Line]) -> ReadValues | None:
 
 READERS: Final = (
     (LADDER, "latency_ladder", _latency_ladder),
+    (STRIDES, "prefetcher_effect", _strides),
     (BANDWIDTH_LADDER, "bandwidth_ladder", _bandwidth_ladder),
     (SCALING, "bandwidth_scaling", _scaling),
     (PAIRS, "c2c_matrix", _pairs),

@@ -198,7 +198,7 @@ def step(
     """Return the step that runs *subcommand* with *options*; a list repeats its option, *flags* take no value.
 
     *budget_s* is the time that points which have not converged may take beyond the expected duration, all points
-    together; the longest duration and the deadline contain it.
+    together; the longest duration and the deadline contain it. The title of a step with *prefetchers* off says so.
     """
     deadline_s = float(max(DEADLINE_FLOOR_S, round(expected_duration_s * DEADLINE_FACTOR + budget_s)))
     argv = [PROBE, subcommand]
@@ -210,7 +210,7 @@ def step(
     return Step(
         id=id,
         kind=kind,
-        title=title,
+        title=title if prefetchers is None else f"{title}, prefetchers {prefetchers}",
         argv=tuple(argv),
         cpus=cpus,
         nodes=nodes,

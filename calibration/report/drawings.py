@@ -14,6 +14,7 @@ from calibration.measurements.core_frequency import CoreFrequencyValues
 from calibration.measurements.jitter import JitterValues
 from calibration.measurements.latency_ladder import LatencyLadderValues
 from calibration.measurements.loaded_latency import LoadedLatencyValues
+from calibration.measurements.prefetcher_effect import PrefetcherEffectValues
 from calibration.measurements.regulation import Method, RegulationValues
 from calibration.report import figures, filters
 from calibration.results.model import Measurement
@@ -163,6 +164,20 @@ class Drawings:
         curves = [figures.Curve(label=label, points=tuple(points)) for label, points in lines.items()]
         svg = figures.size_curve(curves, caches, plateaus, invalid=invalid_text(measurements))
         return self._keep(name, svg)
+
+    def prefetcher_effect(self, measurements: Sequence[Measurement], name: str) -> str:
+        """Draw latency against stride, one curve per order and state of the prefetchers, and return its path."""
+        lines: dict[str, list[tuple[float | Estimate, Estimate]]] = {}
+        for measurement in measurements:
+            values = measurement.values
+            if not isinstance(values, PrefetcherEffectValues):
+                raise TypeError(f"expected an effect of prefetchers, found {measurement.kind}")
+            state = "as found" if values.prefetchers == "as_found" else "off"
+            for point in values.points:
+                line = lines.setdefault(f"{point.order}, prefetchers {state}", [])
+                line.append((float(point.stride_bytes), point.latency_ns))
+        curves = [figures.Curve(label=label, points=tuple(points)) for label, points in lines.items()]
+        return self._keep(name, figures.stride_curve(curves, invalid=invalid_text(measurements)))
 
     def bandwidth_ladder(self, measurement: Measurement) -> str:
         """Draw bandwidth against the size of a thread's buffer, one curve per mix, and return the figure's path."""

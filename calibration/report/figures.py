@@ -681,6 +681,20 @@ def size_curve(
     )
 
 
+def stride_curve(curves: Sequence[Curve], *, invalid: str = "") -> str:
+    """Return latency (ns) against strides (bytes), both axes logarithmic."""
+    ends = [end for curve in curves for _, up in curve.points for end in _ends(up, 1)]
+    return _along_sizes(
+        curves,
+        (),
+        bounds=(min(ends) / 1.35, max(ends) * 1.35),
+        titles=("Stride", "Latency, ns per load"),
+        scale=1,
+        size=3.0,
+        invalid=invalid,
+    )
+
+
 def bandwidth_sizes(curves: Sequence[Curve], caches: Sequence[Mark], *, invalid: str = "") -> str:
     """Return bandwidth (MB/s, drawn in GB/s) against the size of a thread's buffer, both axes logarithmic.
 

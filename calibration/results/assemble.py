@@ -55,6 +55,7 @@ from calibration.results.store import (
     ResumeRecord,
     StartRecord,
     StepRecord,
+    SwitchedRecord,
     records,
     write_document,
 )
@@ -79,6 +80,7 @@ class _Attempt:
 
     began: AttemptRecord
     changes: tuple[Change, ...]
+    switched: tuple[Change, ...] = ()
     ended: str | None = None
     finished_at: datetime | None = None
     interrupted: bool = False
@@ -133,8 +135,11 @@ def _history(directory: Path) -> _History:
                 history.done.setdefault(record.step.id, []).append((record, attempt))
             case NoteRecord():
                 attempt.ended = record.reason
+            case SwitchedRecord():
+                attempt.switched = record.changes
             case RestoredRecord():
                 attempt.changes = record.changes
+                attempt.switched = tuple(each for each in attempt.switched if each.restored == each.before)
             case EndRecord():
                 attempt.finished_at, attempt.interrupted = record.finished_at, record.interrupted
     if not history.attempts or isinstance(history.attempts[0].began, ResumeRecord):
@@ -299,7 +304,7 @@ def _attempts(history: _History, not_measured: Sequence[NotMeasured]) -> Iterato
             capture=began.capture,
             capture_sha256=began.capture_sha256,
             checks=began.checks,
-            changes=each.changes,
+            changes=(*each.changes, *each.switched),
             ended=ended,
         )
 

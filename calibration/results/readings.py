@@ -280,6 +280,34 @@ class ReadLatencyLadder(ReadValues):
                 )
 
 
+class ReadStride(Model):
+    """Latency along one stride in one order."""
+
+    stride_bytes: int
+    order: str
+    latency_ns: float
+
+
+class ReadPrefetcherEffect(ReadValues):
+    """Latency along strides, with the prefetchers as found or off."""
+
+    kind: Literal["prefetcher_effect"] = "prefetcher_effect"
+    prefetchers: Literal["as_found", "off"]
+    points: tuple[ReadStride, ...]
+
+    def metrics(self) -> Iterator[Metric]:
+        """Yield the latency of each stride in each order."""
+        off = self.prefetchers == "off"
+        for each in self.points:
+            yield read_metric(
+                f"prefetcher_effect.{'off.' if off else ''}{each.order}_{each.stride_bytes}.latency_ns",
+                f"Latency, {each.order}, stride of {each.stride_bytes} bytes{', prefetchers off' if off else ''}",
+                each.latency_ns,
+                "ns",
+                "lower",
+            )
+
+
 class ReadBandwidthLadderPoint(Model):
     """Bandwidth of one mix with one size of a thread's buffer, in MB/s of program bytes."""
 
@@ -425,6 +453,7 @@ READ_KINDS: Mapping[str, type[ReadValues]] = {
         ReadLatencyMatrix,
         ReadIdleLatency,
         ReadLoadedLatency,
+        ReadPrefetcherEffect,
         ReadLatencyLadder,
         ReadC2cLatency,
         ReadC2cMatrix,

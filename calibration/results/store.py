@@ -158,6 +158,16 @@ class MlcCommandRecord(Model):
 Outcome = Literal["ok", "failed", "timed_out", "killed"]
 
 
+class SwitchedRecord(Model):
+    """What was changed for single steps of this attempt, so far; it takes the place of what was known of that before.
+
+    What has not been put back when those steps are over is among the changes of a ``RestoredRecord`` that follows.
+    """
+
+    record: Literal["switched"] = "switched"
+    changes: tuple[Change, ...]
+
+
 class StepRecord(Model):
     """One finished step: how it ended, and what the kernel printed."""
 
@@ -203,6 +213,7 @@ Record = (
     | CheckerRecord
     | MlcProgramRecord
     | MlcCommandRecord
+    | SwitchedRecord
     | StepRecord
     | NoteRecord
     | RestoredRecord
@@ -273,9 +284,11 @@ def begin(
     examine: Callable[[Context, Plan], Iterable[Check]] = lambda _context, _plan: (),
     changes: Iterable[Change] = (),
     limits: Iterable[Limit] = (),
+    prefetchers_ok: bool = False,
 ) -> BegunRun:
     """Create a run's directory with the raw *capture* (a ``.tar.gz``), make its plan and record its start.
 
+    *prefetchers_ok* is the consent to steps for which the prefetchers are switched off.
     *examine* returns what is expected of the SUT of a context, with its plan, and was found there. Where a blocking
     expectation is not met the run is recorded as not begun, and ``NotBegunError`` raised. Nothing else is left behind
     where the capture, the profile or a reference that the plan relies on cannot be used (``InputError``), nothing can
@@ -289,7 +302,7 @@ def begin(
         created = _claim(directory)
         name = _keep_capture(directory, capture)
         context = load(directory / name)
-        plan = make_plan(context, wanted, kept_shape(results, context))
+        plan = make_plan(context, wanted, kept_shape(results, context), prefetchers_ok=prefetchers_ok)
         start = StartRecord(
             id=run_id,
             testbed=testbed,
@@ -663,6 +676,11 @@ def record_step(directory: Path, record: StepRecord) -> None:
 def record_note(directory: Path, reason: str) -> None:
     """Record why the steps that follow have no result."""
     _append(directory, NoteRecord(reason=reason))
+
+
+def record_switched(directory: Path, changes: Iterable[Change]) -> None:
+    """Record what was changed for single steps, and what of it was put back after them."""
+    _append(directory, SwitchedRecord(changes=tuple(changes)))
 
 
 def record_restored(directory: Path, changes: Iterable[Change]) -> None:

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,10 +18,14 @@ from support import load_plugin
 from calibration.errors import EnvironmentLacksError
 from calibration.measurements.base import Step
 from calibration.reservation import REASONS, RESTARTED
+from calibration.results import store
+from calibration.results.assemble import assemble
+from calibration.tuning import Change
 
 MEASURE_PLUGIN = load_plugin("action", "calibration_measure")
 KERNEL_MODULE = load_plugin("modules", "sut_kernel")
 COLLECT_PLUGIN = load_plugin("action", "calibration_collect")
+RESERVATION_MODULE = load_plugin("modules", "sut_reservation")
 
 SOURCE = "a" * 64
 OTHER = "b" * 64
@@ -81,6 +86,167 @@ def step(deadline_s: float = 30.0) -> Step:
         longest_duration_s=2.0,
         deadline_s=deadline_s,
     )
+
+
+CAPTURE = Path(__file__).parents[1] / "fixtures" / "context" / "x86_64-isolated.tar.gz"
+STEPS = """
+title: x
+measurements:
+  prefetcher_effect: {strides_bytes: [64]}
+  idle_latency: {}
+"""
+CHANGE = {
+    "setting": "prefetchers",
+    "where": "/dev/cpu/{0-3}/msr:0x1a4",
+    "before": "0x0",
+    "wanted": "0xf",
+    "after": "0xf",
+    "restored": None,
+    "restored_by": None,
+}
+PUT_BACK = {**CHANGE, "restored": "0x0", "restored_by": "run"}
+
+
+class Switching(MEASURE_PLUGIN.ActionModule):  # type: ignore[misc,name-defined]
+    """The plugin on a SUT whose prefetchers are switched as *switched* says; it tells in which order what was asked."""
+
+    def __init__(self, **switched: Any) -> None:
+        self.switched_by = {"tuned": {"changes": [CHANGE], "mark": 7}, "untuned": {"changes": [PUT_BACK]}, **switched}
+        self.did: list[str] = []
+        self.task_vars = {"inventory_hostname": "sut1"}
+        self.shown: list[tuple[str, str | None]] = []
+        self._display = SimpleNamespace(display=lambda text, color: self.shown.append((text, color)))
+
+    def ask(self, module: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        assert (module, arguments["path"], arguments["token"]) == ("sut_reservation", "/tmp/a reservation", "0" * 32)
+        assert arguments.get("settings", {"prefetchers": "off"}) == {"prefetchers": "off"}
+        assert arguments.get("mark", 7) == 7
+        self.did.append(arguments["state"])
+        answer = self.switched_by[arguments["state"]]
+        if isinstance(answer, BaseException):
+            raise answer
+        result: dict[str, Any] = answer
+        return result
+
+    def measure(self, step: Step, arguments: dict[str, Any]) -> Any:
+        if step.prefetchers == "off" and self.refused:
+            return super().measure(step, arguments)
+        self.did.append(step.id)
+        return "failed", "not a SUT", None, None, ""
+
+
+def switched(sut: Switching, folder: Path, monkeypatch: pytest.MonkeyPatch, *, agreed: bool = True) -> tuple[Any, Any]:
+    """Return what measuring on *sut* told, and the run document."""
+    monkeypatch.setattr(MEASURE_PLUGIN, "end_with_controller", lambda: None)
+    profile = folder / "steps.yml"
+    profile.write_text(STEPS, encoding="utf-8")
+    names = {"testbed": "t1", "sut": "s1", "run_id": "r1"}
+    capture = CAPTURE.read_bytes()
+    now = datetime(2026, 1, 2, tzinfo=UTC)
+    begun = store.begin(folder, **names, profile=str(profile), capture=capture, now=now, prefetchers_ok=True)
+    arguments = {
+        "directory": begun.directory,
+        "reservation": {"path": "/tmp/a reservation", "token": "0" * 32, "boot_id": "0" * 36},
+        "lease_s": 300.0,
+        "prefetchers_ok": agreed,
+    }
+    told = sut.act(arguments)
+    if told["left"]:
+        back = [{**each, "restored": "0x0", "restored_by": "run"} for each in told["left"]]
+        store.record_restored(Path(begun.directory), [Change.model_validate(each) for each in back])
+    return told, assemble(Path(begun.directory), now=now)
+
+
+def test_prefetchers_are_off_for_the_steps_that_want_it_and_back_after_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sut = Switching()
+    told, document = switched(sut, tmp_path, monkeypatch)
+    assert sut.did == ["prefetcher_effect", "idle_latency", "tuned", "prefetcher_effect-off", "untuned"]
+    assert told["left"] == []
+    assert [each.model_dump() for each in document.attempts[0].changes] == [PUT_BACK]
+
+
+def test_prefetchers_that_were_off_before_are_not_switched_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sut = Switching(tuned={"changes": [], "mark": 0})
+    _, document = switched(sut, tmp_path, monkeypatch)
+    assert sut.did == ["prefetcher_effect", "idle_latency", "tuned", "prefetcher_effect-off"]
+    assert document.attempts[0].changes == ()
+
+
+REFUSING: dict[str, tuple[dict[str, Any], bool, str]] = {
+    "refused": ({"tuned": {"failed": True, "msg": "found 0x0"}}, True, "could not be switched off: found 0x0"),
+    "silent": ({"tuned": {"failed": True}}, True, "could not be switched off: the SUT did not say why"),
+    "no mark": ({"tuned": {"changes": [CHANGE]}}, True, "did not say how they are switched back"),
+    "no changes": ({"tuned": {"changes": [{}], "mark": 7}}, True, "expected changes of settings in the SUT's answer"),
+    "lost": ({"tuned": MEASURE_PLUGIN.SutError("not reachable: gone")}, True, "switched off: not reachable: gone"),
+    "no consent any more": ({}, False, "expected tune_prefetchers_ok: true"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSING)
+def test_where_the_prefetchers_cannot_be_off_those_steps_fail_with_the_reason_and_the_others_do_not(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers, agreed, reason = REFUSING[case]
+    sut = Switching(**answers)
+    told, document = switched(sut, tmp_path, monkeypatch, agreed=agreed)
+    assert sut.did == ["prefetcher_effect", "idle_latency", *(["tuned"] if agreed else [])]
+    assert reason in told["steps"][-1]["reason"]
+    (gone,) = [each for each in document.not_measured if each.what.endswith("prefetchers off")]
+    assert (gone.cause, reason in gone.reason) == ("failed", True)
+    assert document.attempts[0].changes == ()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"failed": True, "msg": "stays 0xf"},
+        {"changes": [{**CHANGE, "restored": "0xf"}]},
+        MEASURE_PLUGIN.SutError("not reachable: gone"),
+    ],
+    ids=["refused", "not back", "lost"],
+)
+def test_what_is_not_back_after_the_steps_is_left_to_the_end_of_the_run_and_told_once(
+    answer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sut = Switching(untuned=answer)
+    told, document = switched(sut, tmp_path, monkeypatch)
+    assert [each["where"] for each in told["left"]] == [CHANGE["where"]]
+    (change,) = document.attempts[0].changes
+    assert (change.where, change.restored) == (CHANGE["where"], "0x0")
+
+
+def test_the_module_switches_off_and_back_before_the_run_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guardian = RESERVATION_MODULE.guardian
+    root, base = tmp_path / "root", tmp_path / "base"
+    for directory in (base, root / "dev/cpu/0", root / "proc/sys/kernel/random"):
+        directory.mkdir(parents=True)
+    register = root / "dev/cpu/0/msr"
+    register.write_bytes(bytes(0x1A4 + 8))
+    (root / "proc/cpuinfo").write_text("processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 79\n\n")
+    (root / "proc/sys/kernel/random/boot_id").write_text("5d1e4b0e-6a3c-4c57-9a52-0f6f1b0c8d11\n")
+    (root / "proc/uptime").symlink_to("/proc/uptime")
+    machine = guardian.Machine(str(root))
+    monkeypatch.setattr(guardian, "Machine", lambda: machine)
+    known = {"path": str(base / "reservation"), "base": str(base), "run_id": "r1", "sut": "s1", "lease_s": 300.0}
+    who = {"controller": "c", "started_at": "now", "resume": False}
+
+    def ask(state: str, **more: Any) -> dict[str, Any]:
+        answer: dict[str, Any] = RESERVATION_MODULE.act({**known, **who, "state": state, **more}, check_mode=False)
+        return answer
+
+    token = ask("held")["reservation"]["token"]
+    tuned = ask("tuned", token=token, settings={"prefetchers": "off"})
+    assert (register.read_bytes()[0x1A4], [each["after"] for each in tuned["changes"]]) == (0xF, ["0xf"])
+    untuned = ask("untuned", token=token, mark=tuned["mark"])
+    assert (register.read_bytes()[0x1A4], [each["restored"] for each in untuned["changes"]]) == (0, ["0x0"])
+    assert ask("released", changes=[], by="run")["changes"] == []
+    assert list(base.iterdir()) == []
 
 
 class Sut(MEASURE_PLUGIN.ActionModule):  # type: ignore[misc,name-defined]

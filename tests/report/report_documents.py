@@ -22,6 +22,7 @@ from calibration.measurements.base import Missing, Step
 from calibration.measurements.c2c_latency import C2cLatencyValues
 from calibration.measurements.jitter import JitterValues
 from calibration.measurements.latency_matrix import LatencyMatrixValues
+from calibration.measurements.prefetcher_effect import PrefetcherEffectValues
 from calibration.mlc import COMMANDS, MlcCommand, read_prefetchers
 from calibration.plan import Plan
 from calibration.preflight import Check
@@ -244,6 +245,47 @@ def second_document(
         "commands": tuple(runs),
     }
     return document.model_copy(update={"mlc": Mlc(**{**fields, **changes}), "readings": tuple(readings)})
+
+
+def prefetchers_document() -> RunDocument:
+    """Return a run with the prefetchers off for one step: each stride then has the latency of random order.
+
+    There is no recording of such a machine: registers of the machine that recorded could not be written.
+    """
+    document = run_document(names=("prefetcher_effect",))
+    (found,) = document.measurements
+    values = found.values
+    assert isinstance(values, PrefetcherEffectValues)
+    random = {each.stride_bytes: each for each in values.points if each.order == "random"}
+    off = values.model_copy(
+        update={
+            "prefetchers": "off",
+            "points": tuple(
+                random[each.stride_bytes].model_copy(
+                    update={"order": each.order, "of_random": None if each.order == "random" else 1.0}
+                )
+                for each in values.points
+            ),
+        }
+    )
+    switched = found.model_copy(
+        update={
+            "id": "prefetcher_effect-off",
+            "step": "prefetcher_effect-off",
+            "title": f"{found.title}, prefetchers off",
+            "values": declaration("prefetcher_effect").completed(off, {found.id: values}),
+        }
+    )
+    change = Change(
+        setting="prefetchers",
+        where="/dev/cpu/{0-1}/msr:0x1a4",
+        before="0x0",
+        wanted="0x2f",
+        after="0x2f",
+        restored="0x0",
+        restored_by="run",
+    )
+    return document.model_copy(update={"measurements": (found, switched), "attempts": (attempt(changes=(change,)),)})
 
 
 def not_begun_document() -> RunDocument:

@@ -33,6 +33,7 @@ from report_documents import (
     flagged,
     index_of,
     not_begun_document,
+    prefetchers_document,
     replace,
     run_document,
     second_document,
@@ -95,6 +96,7 @@ CASES = {
     "meltdown-checker": checked_document,
     "not-begun": not_begun_document,
     "nothing-measured": lambda: run_document(names=(), status="interrupted"),
+    "prefetchers-off": prefetchers_document,
     "second-instrument": lambda: second_document(names=("idle_latency", "latency_matrix")),
     "synthetic-shape-eight-nodes-invalid": lambda: _invalid_matrix(with_nodes(with_cpus(run_document(), 6), 8)),
 }

@@ -163,7 +163,7 @@ def test_a_setting_that_cannot_be_changed_is_refused_and_told(testbed: Testbed, 
     wanted = {**WANTED, "tune_prefetchers": "off", "tune_prefetchers_ok": True, "ansible_become": True}
     ended = lab.calibrate(testbed.inventory({"testbed1": [sut]}, wanted))
     assert ended.rc != 0
-    assert "take tune_prefetchers away" in ended.text
+    assert "take tune_prefetchers and tune_prefetchers_ok away" in ended.text
     assert now(sut) == before
     scenario(
         "prefetchers to be switched off on a processor without that register",

@@ -22,6 +22,9 @@ def pool(context: Context, size_bytes: int) -> list[int | None]:
 
 ODDITIES: dict[str, Callable[[Context], bool]] = {
     "small": lambda context: context.cpus.online == (0,),
+    "haswell": lambda context: (
+        [(each.vendor, each.model) for each in context.processor.models] == [("GenuineIntel", "60")]
+    ),
     "two-nodes": lambda context: context.distances == ((10, 20), (20, 10)),
     "four-nodes": lambda context: context.distances == shapes()["four-nodes"].distances,
     "memory-only": lambda context: context.memory_only_nodes == (1,) and context.distances == ((10, 17), (17, 10)),

@@ -19,6 +19,7 @@ from calibration.judge.limits import unit_of
 from calibration.measurements import declaration, registry
 from calibration.measurements.base import Parsed, Step
 from calibration.measurements.latency_ladder import Comparison, Level, compare_levels, ladder_sizes, recognise_levels
+from calibration.measurements.prefetcher_effect import PrefetcherEffectValues
 from calibration.statistics import Estimate, estimate
 from calibration.sutprobe import read_document
 from tests.walk import estimates
@@ -541,3 +542,56 @@ def test_delays_in_ns_are_asked_of_the_kernel_in_their_place(context: Context) -
     assert isinstance(usual, Step)
     assert "--delay" in usual.argv
     assert "--delay-ns" not in usual.argv
+
+
+def test_strided_latencies_have_their_share_of_random_order_and_their_ratio_to_the_prefetchers_off(
+    context: Context,
+) -> None:
+    path = FIXTURES / "sutprobe" / "prefetcher_effect.json"
+    raw = read(path)
+    (parsed,) = parse(path, raw, context)
+    found = parsed.values
+    assert isinstance(found, PrefetcherEffectValues)
+    assert (found.prefetchers, found.cpu, found.node, found.effects) == ("as_found", 1, 0, ())
+    by = {(each.order, each.stride_bytes): each for each in found.points}
+    assert {order for order, _ in by} == {"random", "forward", "backward"}
+    for (order, stride), point in by.items():
+        assert point.touched_bytes == found.size_bytes * 64 // stride
+        share = point.latency_ns.value / by["random", stride].latency_ns.value
+        assert point.of_random == (None if order == "random" else pytest.approx(share))
+    assert by["forward", 64].of_random is not None
+    assert by["forward", 64].of_random < 0.1  # the machine that recorded it has prefetchers
+    kind = declaration("prefetcher_effect")
+    step = Step(
+        id="prefetcher_effect-off",
+        kind="prefetcher_effect",
+        title="recorded",
+        argv=("sutprobe",),
+        cpus=(1,),
+        nodes=(0,),
+        expected_duration_s=1.0,
+        longest_duration_s=2.0,
+        deadline_s=30.0,
+        prefetchers="off",
+    )
+    slower = copy.deepcopy(raw)
+    for point in slower["result"]["points"]:
+        for placement in point["placements"]:
+            placement["windows_ns"] = [2 * each for each in placement["windows_ns"]]
+    (parsed,) = kind.parse(read_document(slower), step, context)
+    off = kind.completed(parsed.values, {"prefetcher_effect": found})
+    assert {round(each.ratio, 6) for each in off.effects} == {2.0}
+    assert len(off.effects) == len(found.points)
+    assert {metric.name for metric in kind.metrics(off)} >= {"prefetcher_effect.off.forward_64.latency_ns"}
+    assert all(".off." not in metric.name for metric in kind.metrics(found))
+    assert kind.completed(parsed.values, {}).effects == ()
+    assert kind.completed(found, {step.id: off}) == found
+
+
+def test_strides_that_were_all_refused_are_an_error_with_the_reason(context: Context) -> None:
+    path = FIXTURES / "sutprobe" / "prefetcher_effect.json"
+    raw = read(path)
+    for point in points(raw):
+        fail(point)
+    with pytest.raises(InputError, match="no stride could be measured: expected 128 MiB on node 0, found 4"):
+        parse(path, raw, context)

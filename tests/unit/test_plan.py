@@ -94,6 +94,36 @@ def test_a_plan_leaves_half_of_each_nodes_free_memory_alone(machine: Context, pr
                 assert free is None or wanted_bytes <= max(free / 2, 3 * 2**21 * len(machine.online_cpus))
 
 
+PREFETCHERS = """
+title: x
+measurements:
+  prefetcher_effect: {strides_bytes: [64, 512], orders: [backward]}
+  idle_latency: {}
+"""
+
+
+def test_steps_with_the_prefetchers_off_come_last_and_only_with_consent() -> None:
+    smt = load(FIXTURES / "x86_64-two-nodes-smt.tar.gz")
+    profile = parse_profile(PREFETCHERS, "x", "test")
+    plan = make_plan(smt, profile, prefetchers_ok=True)
+    assert [(step.id, step.prefetchers) for step in plan.steps] == [
+        ("prefetcher_effect", None),
+        ("idle_latency", None),
+        ("prefetcher_effect-off", "off"),
+    ]
+    found, _, off = plan.steps
+    assert off.argv == found.argv
+    assert options(off, "order") == ["random,backward"]
+    assert off.title == f"{found.title}, prefetchers off"
+    assert f"  3  {off.title}" in plan_text(plan)
+    without = make_plan(smt, profile)
+    assert without.steps == plan.steps[:2]
+    (gone,) = (each for each in without.not_planned if each.kind != "counters")
+    assert (gone.kind, gone.what) == ("prefetcher_effect", off.title)
+    assert "set tune_prefetchers_ok: true to agree" in gone.reason
+    assert f"prefetcher_effect: {off.title}: it wants" in plan_text(without)
+
+
 def test_memory_only_nodes_are_columns_and_cpu_only_nodes_are_rows() -> None:
     memory_only = load(FIXTURES / "x86_64-memory-only-node.tar.gz")
     cpu_only = load(FIXTURES / "x86_64-cpu-only-node.tar.gz")

@@ -6,8 +6,9 @@ more for each step than the step itself. What a person waits for is said as it h
 
 Arguments: ``kernel`` (path on the SUT), ``directory`` (of the run, on the controller, where its plan is recorded),
 ``source_sha256`` (of the kernel that must answer), ``grace_s`` (how long after its own deadline a step is given up),
-``reservation`` (of the SUT, without which nothing is started), ``lease_s`` (how long it lasts beyond the step) and
-``reconnect_s`` (how long a SUT whose connection was lost is waited for).
+``reservation`` (of the SUT, without which nothing is started), ``lease_s`` (how long it lasts beyond the step),
+``reconnect_s`` (how long a SUT whose connection was lost is waited for) and ``prefetchers_ok`` (the consent to switch
+the hardware prefetchers off for the steps that want them off).
 The kernel ends itself at its deadline; giving up here is for a SUT that hangs or a connection that died silently.
 """
 
@@ -34,6 +35,7 @@ from calibration_plugins import (
     AnswerTooLongError,
     GivenUp,
     SutAction,
+    SutError,
     backstop,
     bounded_memory,
     end_children,
@@ -44,6 +46,7 @@ from calibration.errors import CalibrationError
 from calibration.reservation import REASONS, Reservation, guarded
 from calibration.results import store
 from calibration.text import duration
+from calibration.tuning import read_changes, wanted_settings
 
 ANSWER_BYTES = 16 << 20
 """Most characters that a step may print: the longest document of a machine with 1024 CPUs has a quarter of that."""
@@ -167,6 +170,7 @@ class ActionModule(SutAction):
             "reservation": {"type": "dict", "required": True},
             "lease_s": {"type": "float", "required": True},
             "reconnect_s": {"type": "float", "required": True},
+            "prefetchers_ok": {"type": "bool", "default": False},
         }
     }
 
@@ -176,14 +180,32 @@ class ActionModule(SutAction):
     gone = None
     """Why nothing more is measured on the SUT: every step that is left has this reason."""
 
-    def act(self, arguments):
-        """Return ``steps``: id, outcome, reason and duration of each. Fails only where a record cannot be written.
+    switched = None
+    """By which mark the prefetchers that were switched off are put back; None where they were not, or have been."""
 
-        What follows then is not worth its time, and is not tried.
+    refused = None
+    """Why the prefetchers could not be switched off: every step that wants them off has this reason."""
+
+    left = ()
+    """What was changed for single steps and is not known to be put back."""
+
+    def act(self, arguments):
+        """Return ``steps``: id, outcome, reason and duration of each; and ``left``, changes that are to be put back.
+
+        Fails only where a record cannot be written. What follows then is not worth its time, and is not tried.
         """
         end_with_controller()
+        ended = self.measured(arguments)
+        self.switch_back(arguments)
+        return {"changed": True, "steps": ended, "left": [each.model_dump(mode="json") for each in self.left]}
+
+    def measured(self, arguments):
+        """Run all steps that have no result; return how each ended."""
         steps, ended = store.outstanding(Path(arguments["directory"])), []
         for number, step in enumerate(steps, 1):
+            # Those that want them off come last (calibration.plan), so that they are switched once.
+            if step.prefetchers == "off":
+                self.switch_off(arguments)
             outcome, reason, duration_s = self.tried(step, arguments)
             if self.lost == LOST_ONCE and self.reconnected(arguments):
                 outcome, reason, duration_s = self.tried(step, arguments)
@@ -195,7 +217,50 @@ class ActionModule(SutAction):
                 + (how if outcome == "ok" else f"{outcome.replace('_', ' ')}: {reason}"),
                 None if outcome == "ok" else C.COLOR_ERROR,
             )
-        return {"changed": True, "steps": ended}
+        return ended
+
+    def reservation(self, arguments, **more):
+        """Return what the module ``sut_reservation`` answers."""
+        reservation = Reservation.model_validate(arguments["reservation"])
+        known = {"path": reservation.path, "token": reservation.token, "lease_s": arguments["lease_s"]}
+        answer = self.ask("sut_reservation", {**known, **more})
+        if answer.get("failed"):
+            raise SutError(answer.get("msg") or "the SUT did not say why")
+        return answer
+
+    def switch_off(self, arguments):
+        """Have the SUT's prefetchers off from here on, where they are not yet; where it refuses, keep its reason."""
+        if self.switched is not None or self.refused or self.gone or self.lost >= LOST_TWICE:
+            return
+        try:
+            settings = wanted_settings({"prefetchers": "off"}, {"prefetchers": arguments["prefetchers_ok"]})
+            answer = self.reservation(arguments, state="tuned", settings=settings)
+            changes, mark = read_changes(answer.get("changes") or []), answer.get("mark")
+            if mark is None:
+                raise SutError("the SUT did not say how they are switched back")
+        except CalibrationError as error:
+            self.refused = f"the prefetchers could not be switched off: {error}"
+            return
+        # The mark first: whatever happens to the record, they are switched back.
+        self.switched, self.left = mark, changes
+        if changes:
+            store.record_switched(Path(arguments["directory"]), changes)
+
+    def switch_back(self, arguments):
+        """Put the prefetchers back, where they were switched off; what cannot be is left to the end of the run."""
+        if self.switched is None:
+            return
+        mark, self.switched = self.switched, None
+        if not self.left:
+            return  # they had been off before
+        try:
+            answer = self.reservation(arguments, state="untuned", mark=mark)
+            changes = read_changes(answer.get("changes") or [])
+        except CalibrationError as error:
+            self.say(f"the prefetchers are not back yet: {error}", C.COLOR_ERROR)
+            return
+        self.left = tuple(each for each in changes if each.restored != each.before)
+        store.record_switched(Path(arguments["directory"]), changes)
 
     def tried(self, step, arguments):
         """Run *step*, record how it ended, and return that: outcome, reason and duration in s."""
@@ -242,6 +307,8 @@ class ActionModule(SutAction):
             return "failed", self.gone, None, None, ""
         if self.lost >= LOST_TWICE:
             return "failed", "not tried: the connection to the SUT was lost in the steps before", None, None, ""
+        if step.prefetchers == "off" and self.refused:
+            return "failed", self.refused, None, None, ""
         limit_s = step.deadline_s + arguments["grace_s"]
         command = guarded(
             [arguments["kernel"], *step.argv[1:]],

@@ -6,7 +6,8 @@ controller's main process and back. Arguments: ``results``, ``testbed``, ``sut``
 ``preflight`` (``known``, ``expectations`` and ``limits``, as ``calibration_preflight`` returned them); ``testbeds``
 (the name of the variable with what ``calibration_testbeds`` returned: it grows with the lab, and as an argument each
 SUT's templates would work it out anew); ``resume`` (whether a run of that identifier goes on where it has begun);
-``boot_id`` and ``changes`` (of the SUT, as recorded with the start); ``taken_over`` (what ``sut_reservation`` told of a
+``boot_id`` and ``changes`` (of the SUT, as recorded with the start); ``prefetchers_ok`` (the consent to steps for which
+the prefetchers are switched off); ``taken_over`` (what ``sut_reservation`` told of a
 stale reservation). In check mode the plan is made and nothing is stored.
 """
 
@@ -33,7 +34,7 @@ from calibration.results.references import kept_shape
 ARGUMENTS = ("results", "testbed", "sut", "run_id", "profile")
 
 
-def plan_only(capture, profile, results, examine):
+def plan_only(capture, profile, results, examine, *, prefetchers_ok):
     """Return the plan for *capture*, with the references in *results*, without keeping anything.
 
     Raises NotBegunError where what *examine* finds would keep the run from beginning.
@@ -42,7 +43,7 @@ def plan_only(capture, profile, results, examine):
         path = Path(directory, store.CAPTURE)
         path.write_bytes(capture)
         context = load(path)
-        plan = make_plan(context, load_profile(profile), kept_shape(results, context))
+        plan = make_plan(context, load_profile(profile), kept_shape(results, context), prefetchers_ok=prefetchers_ok)
     reason = refusal(examine(context, plan))
     if reason:
         raise store.NotBegunError(reason)
@@ -64,6 +65,7 @@ class ActionModule(SutAction):
             "boot_id": {"type": "str"},
             "changes": {"type": "list", "elements": "dict", "default": []},
             "taken_over": {"type": "dict", "default": {}},
+            "prefetchers_ok": {"type": "bool", "default": False},
         }
     }
 
@@ -85,7 +87,8 @@ class ActionModule(SutAction):
         found = (taken_over_check(arguments["taken_over"]),) if arguments["taken_over"] else ()
         examine = read_examination(self.known(arguments), load_profile(arguments["profile"]))
         if self._task.check_mode:
-            plan = plan_only(capture, arguments["profile"], results, examine)
+            agreed = arguments["prefetchers_ok"]
+            plan = plan_only(capture, arguments["profile"], results, examine, prefetchers_ok=agreed)
             return {"directory": None, "plan": plan.model_dump(mode="json")}
         names = {name: arguments[name] for name in ("testbed", "sut", "run_id")}
         attempt = {
@@ -100,5 +103,12 @@ class ActionModule(SutAction):
             begun = store.resume(directory, **attempt)
         else:
             limits = read_limits(arguments["preflight"].get("limits") or [])
-            begun = store.begin(results, **names, profile=arguments["profile"], limits=limits, **attempt)
+            begun = store.begin(
+                results,
+                **names,
+                profile=arguments["profile"],
+                limits=limits,
+                prefetchers_ok=arguments["prefetchers_ok"],
+                **attempt,
+            )
         return {"changed": True, "directory": begun.directory, "plan": begun.plan.model_dump(mode="json")}

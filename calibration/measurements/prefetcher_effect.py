@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Effect of the hardware prefetchers: latency along fixed strides, with them as found and switched off.
+
+Source: Hopper, *Untangling memory access measurements - memory latency* (IBM), whose charts have the latency of
+``lat_mem_rd`` by stride under several settings of POWER's data stream control register. The random chase of the same
+nodes beside each stride shows how much of a difference is the prefetchers': it is what they cannot follow.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal
+
+from pydantic import NonNegativeFloat, PositiveInt
+
+from calibration.context.model import Context
+from calibration.errors import InputError
+from calibration.evidence import estimate_flags
+from calibration.measurements.base import (
+    Declaration,
+    Figures,
+    HalfWidth,
+    Metric,
+    Missing,
+    NotPlanned,
+    Parsed,
+    Step,
+    Values,
+    metric_of,
+    step,
+)
+from calibration.measurements.chase import (
+    START_UP_S,
+    ChaseSettings,
+    chase_flags,
+    core_hz_of,
+    latency_of,
+    missing_of,
+)
+from calibration.measurements.sut import Place, Sut, memory_bound_bytes
+from calibration.model import Model
+from calibration.statistics import Estimate
+from calibration.sutprobe import LatencyResult, ProbeDocument, read_result
+
+RANDOM = "random"
+
+SWITCHED: tuple[Literal["off"] | None, ...] = (None, "off")
+"""How the steps have the prefetchers: as found first, so that nothing is compared with what has been put back."""
+
+
+class PrefetcherSettings(ChaseSettings):
+    """Chases of *strides_bytes* in each of *orders*, and in random order, twice: as found, and with prefetchers off."""
+
+    placements: PositiveInt = 6
+    windows: PositiveInt = 3
+    hops: PositiveInt = 20_000
+    target_half_width: HalfWidth = 0.03
+    budget_s: NonNegativeFloat = 0.0
+    strides_bytes: tuple[PositiveInt, ...] = (64, 128, 256, 512, 1024, 2048, 4096)
+    orders: tuple[Literal["forward", "backward"], ...] = ("forward", "backward")
+
+
+class StridedLatency(Model):
+    """Latency in ns per load along one stride in one order; ``touched_bytes`` is what all lines visited take.
+
+    ``of_random`` is its share of the latency of the same nodes in random order, ``None`` for that itself and where it
+    has none. ``core_hz`` is the core clock measured beside it.
+    """
+
+    order: str
+    stride_bytes: int
+    touched_bytes: int
+    latency_ns: Estimate
+    core_hz: float
+    of_random: float | None
+
+
+class Effect(Model):
+    """One stride in one order with the prefetchers as found and off, both in ns, and off relative to as found."""
+
+    order: str
+    stride_bytes: int
+    as_found_ns: Estimate
+    off_ns: Estimate
+    ratio: float
+
+
+class PrefetcherEffectValues(Values):
+    """Latencies of CPU ``cpu`` in ``size_bytes`` of node ``node``, with the prefetchers as found or off.
+
+    ``effects`` are in those with the prefetchers off, for what both of a run have.
+    """
+
+    kind: Literal["prefetcher_effect"] = "prefetcher_effect"
+    prefetchers: Literal["as_found", "off"]
+    cpu: int
+    node: int
+    size_bytes: int
+    points: tuple[StridedLatency, ...]
+    effects: tuple[Effect, ...]
+
+
+class PrefetcherEffect(Declaration[PrefetcherSettings, PrefetcherEffectValues]):
+    """Strided and random chases beyond the last-level cache, with the prefetchers as found and off."""
+
+    kind = "prefetcher_effect"
+    title = "Effect of the prefetchers"
+    question = "How much of the latency along a stride do the hardware prefetchers hide?"
+    settings = PrefetcherSettings
+    values = PrefetcherEffectValues
+    figures = (
+        Figures(
+            r"prefetcher_effect\.(?:off\.)?(?:forward|backward|random)_\d+\.latency_ns",
+            "ns",
+            "lower",
+            "one load from memory in order with a stride of so many bytes, or of as many lines in random order; with "
+            "the hardware prefetchers as found, or off",
+        ),
+    )
+
+    def steps(self, context: Context, settings: PrefetcherSettings) -> Iterator[Step | NotPlanned]:
+        """Yield the chases of the first node that has CPUs, as found and with the prefetchers off."""
+        sut = Sut(context)
+        for node in sut.cpu_nodes[:1]:
+            place = Place(sut.measuring_cpu(node), sut.home(node))
+            size_bytes = memory_bound_bytes(sut, place.node)
+            orders = (RANDOM, *settings.orders)
+            costs_s = [settings.chase_s(size_bytes, stride) for stride in settings.strides_bytes for _ in orders]
+            for prefetchers in SWITCHED:
+                yield step(
+                    id=self.kind if prefetchers is None else f"{self.kind}-{prefetchers}",
+                    kind=self.kind,
+                    title=f"{self.title}, CPU {place.cpu}, memory of node {place.node}, {len(costs_s)} points",
+                    subcommand="latency",
+                    options={
+                        "at": place,
+                        "size-bytes": size_bytes,
+                        "stride-bytes": ",".join(map(str, settings.strides_bytes)),
+                        "order": ",".join(orders),
+                        **settings.options(),
+                    },
+                    cpus=(place.cpu,),
+                    nodes=(place.node,),
+                    expected_duration_s=START_UP_S + settings.touch_s(size_bytes) + sum(costs_s),
+                    budget_s=sum(map(settings.excess_s, costs_s)),
+                    prefetchers=prefetchers,
+                )
+
+    def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
+        """Yield the latencies with the prefetchers as the step had them."""
+        del context
+        result = read_result(document, LatencyResult)
+        target = document.parameters.get("target_half_width")
+        found = [
+            (point, figure, core_hz)
+            for point in result.points
+            if (figure := latency_of(point, target)) is not None and (core_hz := core_hz_of([point])) is not None
+        ]
+        if not found:
+            reasons = {point.error.message for point in result.points if point.error}
+            raise InputError(f"no stride could be measured: {'; '.join(sorted(reasons))}")
+        random = {point.stride_bytes: figure.value for point, figure, _ in found if point.order == RANDOM}
+        points = tuple(
+            StridedLatency(
+                order=point.order,
+                stride_bytes=point.stride_bytes,
+                touched_bytes=point.touched_bytes,
+                latency_ns=figure,
+                core_hz=core_hz,
+                of_random=_share(figure, random.get(point.stride_bytes)) if point.order != RANDOM else None,
+            )
+            for point, figure, core_hz in found
+        )
+        first = result.points[0]
+        yield Parsed(
+            id=step.id,
+            values=PrefetcherEffectValues(
+                prefetchers=step.prefetchers or "as_found",
+                cpu=first.cpu,
+                node=first.nodes[0],
+                size_bytes=first.size_bytes,
+                points=points,
+                effects=(),
+            ),
+            flags=(
+                *chase_flags(document, result.points),
+                *estimate_flags(
+                    [(f"{each.order}, {each.stride_bytes} bytes", each.latency_ns) for each in points], target
+                ),
+            ),
+            missing=tuple(
+                Missing(
+                    what=f"stride {point.stride_bytes}, {point.order}, {gone.what}", reason=gone.reason, flag=gone.flag
+                )
+                for point in result.points
+                if (gone := missing_of(point)) is not None
+            ),
+        )
+
+    def completed(self, values: PrefetcherEffectValues, run: Mapping[str, Values]) -> PrefetcherEffectValues:
+        """Return *values* with the effects, where they are those with the prefetchers off and *run* has the others."""
+        if values.prefetchers == "as_found":
+            return values
+        before = [
+            each for each in run.values() if isinstance(each, PrefetcherEffectValues) and each.prefetchers == "as_found"
+        ]
+        return values.model_copy(update={"effects": _effects(before[0].points, values.points) if before else ()})
+
+    def metrics(self, values: PrefetcherEffectValues) -> Iterator[Metric]:
+        """Yield the latency of each stride in each order."""
+        off = values.prefetchers == "off"
+        for each in values.points:
+            yield metric_of(
+                f"prefetcher_effect.{'off.' if off else ''}{each.order}_{each.stride_bytes}.latency_ns",
+                f"Latency, {each.order}, stride of {each.stride_bytes} bytes{', prefetchers off' if off else ''}",
+                each.latency_ns,
+                "lower",
+            )
+
+
+def _share(figure: Estimate, of: float | None) -> float | None:
+    return figure.value / of if of else None
+
+
+def _effects(as_found: Sequence[StridedLatency], off: Sequence[StridedLatency]) -> tuple[Effect, ...]:
+    """Return what both have of each stride in each order; a latency of 0 has no ratio."""
+    known = {(each.order, each.stride_bytes): each.latency_ns for each in as_found}
+    return tuple(
+        Effect(
+            order=each.order,
+            stride_bytes=each.stride_bytes,
+            as_found_ns=before,
+            off_ns=each.latency_ns,
+            ratio=each.latency_ns.value / before.value,
+        )
+        for each in off
+        if (before := known.get((each.order, each.stride_bytes))) is not None and before.value > 0
+    )
+
+
+MEASUREMENT = PrefetcherEffect()
