@@ -120,7 +120,12 @@ def _of_intel(events: Iterable[Mapping[str, Any]], name: str, metrics: str) -> P
     found = next((each for each in events if each["EventName"] == name), None)
     if found is None:
         return None
-    terms = _numbers(event=found["EventCode"], umask=found["UMask"])
+    selected = int(found.get("ExtSel") or "0", 0) << 8  # the ninth bit of an event's number, as the kernel has it
+    wider = int(found.get("UMaskExt") or "0", 0) << 8
+    terms = {
+        "event": frozenset(int(each, 0) | selected for each in found["EventCode"].split(",")),
+        "umask": frozenset({int(found["UMask"], 0) | wider}),
+    }
     registers = [int(each, 0) for each in (found.get("MSRIndex") or "0").split(",")]
     if OFFCORE_RESPONSE in registers:
         terms |= _numbers(offcore_rsp=found["MSRValue"])
@@ -197,7 +202,7 @@ def differences(
     if published is None:
         return [f"{row.event} is not in the list"]
     found = [] if row.terms is None else list(_terms_differ(parse_terms(row.terms), published))
-    if isinstance(row, CoreEvent) and published.counters is not None and row.counters != published.counters:
+    if not isinstance(row, BoxEvent) and published.counters is not None and row.counters != published.counters:
         found.append(f"counters {row.counters}, listed {published.counters}")
     if boxes is not None:
         if published.counters is not None and len(published.counters) != boxes.counters:

@@ -104,10 +104,10 @@ class CounterChoice(Model):
 
 
 def choose(context: Context, wanted: Collection[str] = tuple(ROLES)) -> CounterChoice:
-    """Return what would be opened on the machine of *context* for the roles *wanted*.
+    """Return what would be opened on the machine of *context* for the roles *wanted*, and how loads would be sampled.
 
     Where counters are too few for all of them, the first in the order of :data:`~calibration.counters.roles.ROLES` have
-    them: whoever needs another asks for it alone.
+    them: whoever needs another asks for it alone. Samples come last, and have a caution where they would take turns.
     """
     roles = [role for role in ROLES if role in wanted]
     if context.event_sources is None:
@@ -166,8 +166,10 @@ class _Chooser:
         found = (table_of(each.vendor, each.family, each.model, each.stepping) for each in models)
         self.table: Table | None = next((each for each in found if each is not None), None)
         self._taken: dict[str, list[str]] = {}
-        privileged = (context.capture.effective_capabilities or 0) & (1 << CAP_PERFMON | 1 << CAP_SYS_ADMIN)
-        self._paranoid = None if privileged else context.kernel.perf_event_paranoid
+        self._counters = _Counters(self.table, self._smt_off(), context.kernel.nmi_watchdog)
+        capabilities = context.capture.effective_capabilities
+        unprivileged = capabilities is not None and not capabilities & (1 << CAP_PERFMON | 1 << CAP_SYS_ADMIN)
+        self._paranoid = context.kernel.perf_event_paranoid if unprivileged else None
 
     # What is permitted
 
@@ -236,7 +238,15 @@ class _Chooser:
             found += events
         for source in sources:
             self._taken.setdefault(source.name, []).extend([row.role] * len(row.events))
-        return found
+        missed = self._packages_without({cpu for each in found for cpu in each.cpus or ()})
+        return [_with_caution(each, missed) for each in found] if missed else found
+
+    def _packages_without(self, cpus: set[int]) -> str | None:
+        """Return a caution where a package has none of *cpus*, so that its boxes are not counted."""
+        cores = self._context.topology.cores
+        counted = {core.package_id for core in cores if cpus & set(core.cpus)}
+        left = sorted({core.package_id for core in cores if core.package_id is not None} - counted)
+        return f"no CPU of package {', '.join(map(str, left))} is among those it is opened on" if left else None
 
     def _events_of_box(self, row: Boxes, source: EventSource) -> list[ChosenEvent] | str:
         online = set(self._context.online_cpus)
@@ -292,14 +302,13 @@ class _Chooser:
         known = self.table.core if self.table else ()
         rows = {role: [each for each in (*self._any.core, *known) if each.role == role] for role in roles}
         grouped = [each for role in roles for each in rows[role] if each.group is not None]
-        counters = _Counters(self.table, self._smt_off(), self._context.kernel.nmi_watchdog)
-        together = counters.take(grouped)
+        together = self._counters.take(grouped)
         for role in roles:
             if not rows[role]:
                 yield role, self._no_event(role)
                 continue
             alone = [each for each in rows[role] if each.group is None]
-            fits = together if len(alone) < len(rows[role]) else counters.take(alone)
+            fits = together if len(alone) < len(rows[role]) else self._counters.take(alone)
             yield role, fits if isinstance(fits, str) else self._of_threads(rows[role], core)
 
     def _no_event(self, role: str) -> str:
@@ -321,9 +330,8 @@ class _Chooser:
     def _of_thread(self, row: CoreEvent, core: EventSource) -> ChosenEvent:
         words = encode(core, row.terms)
         if row.generic and core.name == "cpu_core" and core.type is not None:
-            words["config"] |= (
-                core.type << 32
-            )  # of the kernel's numbers on a machine with two kinds of cores, those of one
+            # Where there are two kinds of cores, the kernel's numbers are told whose by the upper half
+            words["config"] |= core.type << 32
         cautions = [row.caution] if row.caution else []
         online = set(self._context.online_cpus)
         if core.cpus is not None and not online <= set(core.cpus):
@@ -369,6 +377,8 @@ class _Chooser:
             aux = encode(source, row.aux)["config"] if row.aux is not None and needs_aux else None
         except InputError as error:
             return str(error)
+        crowded = self._counters.take([row]) if row.counters is not None else None
+        caution = "it shares the counters of the core with the events above in turns" if crowded else row.caution
         return ChosenSampling(
             method=row.method,
             pmu=source.name,
@@ -377,8 +387,12 @@ class _Chooser:
             period=row.period,
             event=row.event,
             source=_listing(self.table, row.source),
-            caution=row.caution,
+            caution=caution,
         )
+
+
+def _with_caution(event: ChosenEvent, caution: str) -> ChosenEvent:
+    return event.model_copy(update={"caution": f"{event.caution}; {caution}" if event.caution else caution})
 
 
 def _crowded(row: Boxes) -> str | None:
@@ -403,23 +417,26 @@ class _Counters:
         general = None if table is None else table.general_counters
         self._general = table.without_smt if table and smt_off and table.without_smt else general
         self._watched = bool(nmi_watchdog)
-        self._rows: list[CoreEvent] = []
+        self._rows: list[CoreEvent | SampledEvent] = []
 
-    def take(self, rows: Sequence[CoreEvent]) -> str | None:
+    def take(self, rows: Sequence[CoreEvent | SampledEvent]) -> str | None:
         """Give each of *rows* a counter beside those that have one; all of them or, with the reason returned, none."""
         if self._general is None or _assignment([self._possible(each) for each in (*self._rows, *rows)]) is not None:
             self._rows += rows
             return None
-        held = ", ".join(dict.fromkeys(each.role for each in self._rows)) or "nothing else"
+        held = (
+            ", ".join(dict.fromkeys(each.role for each in self._rows if isinstance(each, CoreEvent))) or "nothing else"
+        )
         watchdog = " and the kernel's NMI watchdog" if self._watched else ""
         return f"no counter that can count it is left beside {held}{watchdog}: ask for it without them"
 
-    def _possible(self, row: CoreEvent) -> Sequence[int]:
+    def _possible(self, row: CoreEvent | SampledEvent) -> Sequence[int]:
         """Return the counters that *row* may have; those from -1 down are the fixed ones."""
         general = range(self._general or 0)
         fixed = self._table.fixed if self._table else ()
-        if row.role in fixed and not (self._watched and row.role == CYCLES):  # which the watchdog counts, too
-            return (-1 - fixed.index(row.role), *general)
+        role = row.role if isinstance(row, CoreEvent) else SAMPLES
+        if role in fixed and not (self._watched and role == CYCLES):  # which the watchdog counts, too
+            return (-1 - fixed.index(role), *general)
         return [each for each in row.counters if each in general] if row.counters is not None else general
 
 

@@ -20,6 +20,9 @@ from calibration.counters.roles import ROLES
 from calibration.errors import InputError
 from calibration.model import Model
 
+LOADER: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""The loader of YAML's own library where there is one: all tables are read before a processor is looked up."""
+
 ANY = "any"
 """The table of what is named alike everywhere."""
 
@@ -150,8 +153,9 @@ class Boxes(Model):
 class SampledEvent(Model):
     """Loads that the hardware picks, with their latency.
 
-    ``aux`` is what some models need in front of the event: those whose kernel has the event ``aux_alias``. ``optional``
-    terms are given where the source knows them.
+    ``counters`` are those of the core that can pick, None where hardware does nothing else. ``aux`` is what some models
+    need in front of the event: those whose kernel has the event ``aux_alias``. ``optional`` terms are given where the
+    source knows them.
     """
 
     method: Literal["pebs", "ibs", "spe"]
@@ -159,6 +163,7 @@ class SampledEvent(Model):
     event: str
     source: str
     terms: Terms
+    counters: tuple[int, ...] | None = None
     aux: Terms | None = None
     aux_alias: str | None = None
     optional: tuple[Terms, ...] = ()
@@ -203,7 +208,7 @@ class Table(Model):
 def parse_table(text: str, source: str) -> Table:
     """Return the table that *text* is; *source* names it in messages. Raises ``InputError``."""
     try:
-        raw: Any = yaml.safe_load(text)
+        raw = yaml.load(text, Loader=LOADER)  # noqa: S506 - either is a safe loader
         return Table.model_validate_json(json.dumps(raw))
     except (yaml.YAMLError, TypeError, ValidationError) as error:
         raise InputError(f"expected a table of events in {source}: {error}") from error

@@ -221,6 +221,14 @@ def test_samples(machine, name, argument):
     assert choose(machine(name)).sampling.argument() == argument
 
 
+def test_samples_take_a_counter_of_the_core(machine):
+    haswell = machine("haswell_ep")
+    assert "in turns" in choose(haswell).sampling.caution
+    group = {"core.cycles", "core.l1d_pending", "core.l1_miss", "core.fb_hit"}
+    assert choose(haswell, group).sampling.caution is None
+    assert choose(machine("sapphire_rapids")).sampling.caution is None
+
+
 def test_samples_need_precision_and_a_source(machine):
     sources = described(FIXTURES / "ice_lake_sp.yml")["event_sources"]
     imprecise = sources | {"cpu": sources["cpu"] | {"caps": {"max_precise": 0}}}
@@ -252,6 +260,12 @@ def test_what_will_be_refused_is_said_beforehand(machine, paranoid, capabilities
             assert f"needs {needed} or less" in missing[role]
             assert "CAP_PERFMON" in missing[role]
     assert (SAMPLES not in missing) == threads
+
+
+def test_nothing_is_foretold_of_a_login_whose_capabilities_are_not_known(machine, tmp_path):
+    machine("ice_lake_sp", perf_event_paranoid=3)
+    (tmp_path / "ice_lake_sp/proc/self/status").unlink()
+    assert "core.cycles" not in reasons(choose(load(tmp_path / "ice_lake_sp")))
 
 
 def test_ibs_cannot_leave_the_kernel_out_unless_the_kernel_can(machine):
@@ -310,6 +324,15 @@ def test_boxes_on_no_online_cpu_and_terms_a_kernel_lacks_are_said(machine):
     assert missing["dram.reads"] == "uncore_imc_0 says no online CPU on which it can be opened (cpumask)"
     assert "uncore_upi_0 has no term umask" in missing["link.bytes"]
     assert "cpu has no term offcore_rsp" in missing["core.offcore_reads"]
+
+
+def test_a_package_whose_boxes_are_not_counted_is_named(machine):
+    sources = described(FIXTURES / "skylake_sp.yml")["event_sources"]
+    sources["uncore_imc_[0-5]"]["cpumask"] = "0"
+    choice = choose(machine("skylake_sp", event_sources=sources))
+    cautions = {each.name: each.caution for each in choice.events}
+    assert cautions["dram.reads"] == "no CPU of package 1 is among those it is opened on"
+    assert cautions["link.bytes"] is None
 
 
 def test_cores_of_two_kinds_are_counted_where_the_source_counts(machine):
