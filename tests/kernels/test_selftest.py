@@ -103,7 +103,10 @@ SABOTAGE = {
     "samples": ("decode.c", "now.events & SPE_TLB_WALK", "now.events & 2 * SPE_TLB_WALK"),
     "counters": ("pmu.c", "((double)enabled / (double)running)", "((double)running / (double)enabled)"),
 }
-"""By case: a file, what it says, and a fault: a split cycle, a wrong rate, lost or short gaps, wrong sizes, a wrong array, misses kept."""
+"""By case: a file, what it says, and a fault.
+
+A split cycle, a wrong rate, lost or short gaps, wrong sizes, a wrong array, misses kept.
+"""
 
 
 def test_a_fault_is_found_by_its_case(tmp_path: Path) -> None:
