@@ -389,7 +389,9 @@ def counts_of(text: str) -> list[int]:
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--suts", default="1,10,50,100", show_default=True, help="Numbers of SUTs, measured one after another.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path, dir_okay=False), help="Write the document here.")
-@click.option("--profile", default="quick", show_default=True, help="quick, nightly, full, or the path of a .yml file.")
+@click.option(
+    "--profile", default="quick", show_default=True, help="quick, nightly, full, counters, or the path of a .yml file."
+)
 @click.option("--forks", type=click.IntRange(1), default=50, show_default=True, help="As for ansible-playbook.")
 @click.option("--plain/--no-plain", default=True, show_default=True, help="Plain ansible beside it.")
 @click.option("--slow/--no-slow", "slow_one", default=True, show_default=True, help="A fleet with one slow SUT.")

@@ -72,7 +72,9 @@ def _print_json(model: BaseModel) -> None:
 
 @click.command("plan")
 @click.argument("root", type=click.Path(path_type=Path), default=Path("/"))
-@click.option("--profile", default="quick", show_default=True, help="quick, nightly, full, or the path of a .yml file.")
+@click.option(
+    "--profile", default="quick", show_default=True, help="quick, nightly, full, counters, or the path of a .yml file."
+)
 @click.option(
     "--results",
     type=click.Path(path_type=Path),

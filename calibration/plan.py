@@ -10,6 +10,7 @@ from calibration.errors import EnvironmentLacksError
 from calibration.measurements import declaration
 from calibration.measurements.base import NotPlanned, Step
 from calibration.measurements.choice import ShapeReference
+from calibration.measurements.counting import uncounted
 from calibration.mlc import NAME, MlcCommand
 from calibration.model import Model
 from calibration.profiles import Profile
@@ -61,6 +62,8 @@ def make_plan(
         NotPlanned(kind=kind, what=declaration(kind).title, reason=f"left out by the profile: {reason}")
         for kind, reason in profile.not_measured.items()
     ]
+    if any(getattr(settings, "counters", False) for settings in profile.measurements.values()):
+        not_planned += uncounted(context)
     not_planned += [
         NotPlanned(kind="context", what=each.path, reason=f"not readable on the SUT: {each.reason}")
         for each in context.unreadable

@@ -64,8 +64,8 @@ def exit_code_of(ansible_code: int, noted: set[int]) -> int:
 )
 @click.option(
     "--profile",
-    help="quick (the default), nightly, full, or the path of a .yml file (docs/guide/profiles.rst). Overrides the "
-    "inventory's calibration_profile.",
+    help="quick (the default), nightly, full, counters, or the path of a .yml file (docs/guide/profiles.rst). "
+    "Overrides the inventory's calibration_profile.",
 )
 @click.option(
     "--resume",

@@ -354,10 +354,14 @@ class LoadedPlacement(Placement):
 
 
 class LoadedPoint(Model):
-    """Latency and bandwidth at one injection delay; ``delay_ns`` is the measured length of the delay itself."""
+    """Latency and bandwidth at one injection delay; ``delay_ns`` is the measured length of the delay itself.
+
+    ``accounting`` is that of the load's mix, ``None`` in documents of versions that did not say.
+    """
 
     inject_delay: int
     delay_ns: float
+    accounting: Accounting | None = None
     checked: bool
     stopped: Stopped | None
     error: ProbeError | None

@@ -47,6 +47,9 @@ SEVERITIES: dict[str, Severity] = {
     "COVERAGE_LOW": "warn",
     "PARTIAL": "warn",
     "NOT_AS_EXPECTED": "warn",
+    "COUNTED_DIFFERS": "warn",
+    "COUNTERS_MULTIPLEXED": "warn",
+    "BACKGROUND_TRAFFIC": "warn",
 }
 """Every flag there is, with its severity. The method page ``docs/method/validity.rst`` explains each."""
 

@@ -379,17 +379,6 @@ static void numbers_write(struct json *json, const char *key, const struct cpu_l
 	json_array_end(json);
 }
 
-static void accounting_write(struct json *json, enum load_mix mix)
-{
-	json_object_begin(json, "accounting");
-	json_u64(json, "reads_per_step", load_mixes[mix].reads);
-	json_u64(json, "writes_per_step", load_mixes[mix].stores);
-	json_u64(json, "write_allocate_reads_per_step", load_write_allocates(mix));
-	json_u64(json, "program_bytes_per_step", load_program_bytes(mix));
-	json_u64(json, "model_dram_bytes_per_step", load_model_bytes(mix));
-	json_object_end(json);
-}
-
 /* MB/s, 1 MB = 10^6 bytes, from lines per tick. */
 static double mb_s(double rate, unsigned bytes)
 {
@@ -437,7 +426,7 @@ static void point_write(struct json *json, const struct point *point)
 	json_u64(json, "buffer_bytes", point->buffer_bytes);
 	json_text(json, "phase", point->scan ? "scan" : "full");
 	json_u64(json, "threads", point->threads);
-	accounting_write(json, point->shape.mix);
+	load_accounting_write(json, point->shape.mix);
 	json_bool(json, "checked", good && point->checked);
 	if (good)
 		json_f64(json, "start_skew_ns", clock_ns((double)point->skew_ticks));

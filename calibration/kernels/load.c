@@ -70,6 +70,17 @@ unsigned load_model_bytes(enum load_mix mix)
 	return (load_mixes[mix].reads + load_mixes[mix].stores + load_write_allocates(mix)) * LOAD_LINE_BYTES;
 }
 
+void load_accounting_write(struct json *json, enum load_mix mix)
+{
+	json_object_begin(json, "accounting");
+	json_u64(json, "reads_per_step", load_mixes[mix].reads);
+	json_u64(json, "writes_per_step", load_mixes[mix].stores);
+	json_u64(json, "write_allocate_reads_per_step", load_write_allocates(mix));
+	json_u64(json, "program_bytes_per_step", load_program_bytes(mix));
+	json_u64(json, "model_dram_bytes_per_step", load_model_bytes(mix));
+	json_object_end(json);
+}
+
 const struct load_width *load_width_find(const char *name, struct error *error)
 {
 	bool automatic = !strcmp(name, "auto");

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "error.h"
+#include "json.h"
 
 #define LOAD_LINE_BYTES 64u
 #define LOAD_ARRAYS_MAX 3
@@ -57,6 +58,7 @@ bool load_shape_known(enum load_mix mix, uint64_t streams, uint64_t prefetch_byt
 unsigned load_write_allocates(enum load_mix mix);
 unsigned load_program_bytes(enum load_mix mix);
 unsigned load_model_bytes(enum load_mix mix);
+void load_accounting_write(struct json *json, enum load_mix mix);
 
 /* One call of a compiled kernel: `steps` lines of each stream of each array, from `offset` bytes into each stream, and
  * that `passes` times. */

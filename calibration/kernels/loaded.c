@@ -632,6 +632,7 @@ static bool write_results(struct json *json, struct error *error)
 		json_object_begin(json, NULL);
 		json_u64(json, "inject_delay", point->delay);
 		json_f64(json, "delay_ns", clock_ns(sweep.delay_ticks[i]));
+		load_accounting_write(json, sweep.generator.shape.mix);
 		/* The load's work was proved when its threads ended; had it not been, there would be no result. */
 		json_bool(json, "checked", good && point->count > 0);
 		json_text(json, "stopped", good ? point->stopped : NULL);

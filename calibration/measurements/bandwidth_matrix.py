@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 from calibration.context.model import Context
+from calibration.counters.volume import CountedBytes
 from calibration.errors import InputError
 from calibration.measurements.base import (
     Declaration,
@@ -19,12 +20,13 @@ from calibration.measurements.base import (
 )
 from calibration.measurements.chase import START_UP_S
 from calibration.measurements.choice import Shape, ShapeReference
+from calibration.measurements.counting import BYTE_ROLES, background_s, event_options
 from calibration.measurements.sut import Sut
 from calibration.measurements.traffic import (
+    CountedTrafficSettings,
     Mix,
     Part,
     Setting,
-    TrafficSettings,
     buffer_bytes,
     missing_of,
     mix_bandwidth,
@@ -44,7 +46,7 @@ LOCAL_DIFFERENCE = 0.05
 """Relative difference between two nodes' local bandwidths from which a reader should look for a missing DIMM."""
 
 
-class BandwidthMatrixSettings(TrafficSettings):
+class BandwidthMatrixSettings(CountedTrafficSettings):
     """Read-only traffic in one *shape*; without one in that kept for the platform, and before that in the default."""
 
     shape: Shape | None = None
@@ -53,7 +55,8 @@ class BandwidthMatrixSettings(TrafficSettings):
 class BandwidthMatrixValues(Values):
     """Read bandwidth in MB/s from the memory of ``memory_nodes`` (columns) by all CPUs of ``cpu_nodes`` (rows).
 
-    A cell without a value is ``None`` and named in ``missing``.
+    A cell without a value is ``None`` and named in ``missing``. ``counted`` has the same shape, and is ``None`` where
+    no hardware counters were opened.
     """
 
     kind: Literal["bandwidth_matrix"] = "bandwidth_matrix"
@@ -61,6 +64,7 @@ class BandwidthMatrixValues(Values):
     memory_nodes: tuple[int, ...]
     setting: Setting
     bandwidth_mb_s: tuple[tuple[Estimate | None, ...], ...]
+    counted: tuple[tuple[CountedBytes | None, ...], ...] | None = None
 
 
 class BandwidthMatrix(Declaration[BandwidthMatrixSettings, BandwidthMatrixValues]):
@@ -95,6 +99,7 @@ class BandwidthMatrix(Declaration[BandwidthMatrixSettings, BandwidthMatrixValues
             return
         size_bytes = min(buffer_bytes(sut, settings, parts, (MIX,)) for parts in cells)
         costs_s = [settings.cost_s(size_bytes, MIX, parts) for parts in cells]
+        counters = event_options(context, BYTE_ROLES) if settings.counters else {}
         yield step(
             id=self.kind,
             kind=self.kind,
@@ -107,10 +112,11 @@ class BandwidthMatrix(Declaration[BandwidthMatrixSettings, BandwidthMatrixValues
                 "delay": 0,
                 **settings.options(),
                 **shape_options(settings, settings.shape, kept, MIX),
+                **counters,
             },
             cpus=tuple(sorted(sut.cpus)),
             nodes=tuple(sut.memory_nodes),
-            expected_duration_s=START_UP_S + sum(costs_s),
+            expected_duration_s=START_UP_S + background_s(counters) + sum(costs_s),
             budget_s=sum(map(settings.excess_s, costs_s)),
         )
 
@@ -119,7 +125,9 @@ class BandwidthMatrix(Declaration[BandwidthMatrixSettings, BandwidthMatrixValues
         points = read_result(document, BandwidthResult).points
         sut = Sut(context)
         target = document.parameters.get("target_half_width")
-        cells = {(sut.node_of(point.cpus[0]), point.nodes[0]): mix_bandwidth(point, target) for point in points}
+        cells = {
+            (sut.node_of(point.cpus[0]), point.nodes[0]): mix_bandwidth(point, target, context) for point in points
+        }
         rows = tuple(dict.fromkeys(row for row, _ in cells))
         columns = tuple(dict.fromkeys(column for _, column in cells))
         if len(rows) * len(columns) != len(points):
@@ -143,6 +151,11 @@ class BandwidthMatrix(Declaration[BandwidthMatrixSettings, BandwidthMatrixValues
                     tuple(cell.bandwidth_mb_s if (cell := cells[row, column]) else None for column in columns)
                     for row in rows
                 ),
+                counted=tuple(
+                    tuple(cell.counted if (cell := cells[row, column]) else None for column in columns) for row in rows
+                )
+                if any(cell.counted for cell in measured.values())
+                else None,
             ),
             flags=tuple(flags),
             missing=tuple(gone for point in points if (gone := missing_of(point)) is not None),

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from typing import Literal
 
 from calibration.context.model import Context
+from calibration.counters.latency import ROLES as LATENCY_ROLES
+from calibration.counters.latency import CounterLatency, latency_flags
 from calibration.errors import InputError
 from calibration.evidence import estimate_flags
 from calibration.measurements.base import (
@@ -19,13 +21,23 @@ from calibration.measurements.base import (
     step,
 )
 from calibration.measurements.chase import START_UP_S, ChaseSettings, chase_flags, core_hz_of, latency_of
+from calibration.measurements.counting import event_options, latency_beside
 from calibration.measurements.sut import Place, Sut, memory_bound_bytes, size_flags
 from calibration.statistics import Estimate
 from calibration.sutprobe import LatencyResult, ProbeDocument, read_result
 
 
+class IdleLatencySettings(ChaseSettings):
+    """One chase, with hardware *counters* of its core read beside it where the SUT has some that can be opened."""
+
+    counters: bool = True
+
+
 class IdleLatencyValues(Values):
-    """Latency of ``cpu`` to memory of ``node`` in ns per load, and in core clocks where those are known."""
+    """Latency of ``cpu`` to memory of ``node`` in ns per load, and in core clocks where those are known.
+
+    ``counted`` is the same by counters of the core, ``None`` where none were opened.
+    """
 
     kind: Literal["idle_latency"] = "idle_latency"
     cpu: int
@@ -34,24 +46,26 @@ class IdleLatencyValues(Values):
     page: str
     core_hz: float
     latency_ns: Estimate
+    counted: CounterLatency | None = None
 
 
-class IdleLatency(Declaration[ChaseSettings, IdleLatencyValues]):
+class IdleLatency(Declaration[IdleLatencySettings, IdleLatencyValues]):
     """One random chase over a buffer well beyond the last-level cache."""
 
     kind = "idle_latency"
     title = "Idle latency"
     question = "How long does one load from local memory take when nothing else uses it?"
-    settings = ChaseSettings
+    settings = IdleLatencySettings
     values = IdleLatencyValues
     figures = (Figures(r"idle_latency\.latency_ns", "ns", "lower", "one load from the nearest memory, unloaded"),)
 
-    def steps(self, context: Context, settings: ChaseSettings) -> Iterator[Step | NotPlanned]:
+    def steps(self, context: Context, settings: IdleLatencySettings) -> Iterator[Step | NotPlanned]:
         """Yield one chase from the measuring CPU of the first node that has CPUs, on the memory nearest to it."""
         sut = Sut(context)
         for node in sut.cpu_nodes[:1]:
             place = Place(sut.measuring_cpu(node), sut.home(node))
             size_bytes = memory_bound_bytes(sut, place.node)
+            counters = event_options(context, LATENCY_ROLES) if settings.counters else {}
             yield step(
                 id=self.kind,
                 kind=self.kind,
@@ -63,6 +77,7 @@ class IdleLatency(Declaration[ChaseSettings, IdleLatencyValues]):
                     "stride-bytes": 64,
                     "order": "random",
                     **settings.options(),
+                    **counters,
                 },
                 cpus=(place.cpu,),
                 nodes=(place.node,),
@@ -79,6 +94,7 @@ class IdleLatency(Declaration[ChaseSettings, IdleLatencyValues]):
         target = document.parameters.get("target_half_width")
         figure = latency_of(point, target)
         core_hz = core_hz_of([point])
+        counted = latency_beside([each.counters for each in point.placements or ()])
         if figure is None or not point.placements or core_hz is None:
             raise InputError(f"{point.error.code}: {point.error.message}" if point.error else "no placement measured")
         yield Parsed(
@@ -90,11 +106,13 @@ class IdleLatency(Declaration[ChaseSettings, IdleLatencyValues]):
                 page=point.placements[0].pages.obtained,
                 core_hz=core_hz,
                 latency_ns=figure,
+                counted=counted,
             ),
             flags=(
                 *chase_flags(document, result.points),
                 *size_flags(Sut(context), point.touched_bytes),
                 *estimate_flags([("latency", figure)], target),
+                *latency_flags([counted]),
             ),
         )
 

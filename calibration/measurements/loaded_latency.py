@@ -8,6 +8,9 @@ from typing import Literal
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 
 from calibration.context.model import Context
+from calibration.counters.latency import ROLES as LATENCY_ROLES
+from calibration.counters.latency import CounterLatency, latency_flags
+from calibration.counters.volume import CountedBytes, counted_flags
 from calibration.errors import InputError
 from calibration.evidence import document_flags, estimate_flags, placement_flags
 from calibration.measurements.base import (
@@ -26,15 +29,24 @@ from calibration.measurements.base import (
 )
 from calibration.measurements.chase import LINK_NS, START_UP_S, TOUCH_BYTES_PER_S
 from calibration.measurements.choice import Shape, ShapeReference
+from calibration.measurements.counting import (
+    BYTE_ROLES,
+    background_s,
+    event_options,
+    latency_beside,
+    loaded_counted,
+)
 from calibration.measurements.sut import Place, Sut, memory_bound_bytes, size_flags
 from calibration.measurements.traffic import (
     RUN_S,
+    CountedTrafficSettings,
     Mix,
     Part,
     TrafficSettings,
     buffer_bytes,
     fill_s,
     group_text,
+    read_group,
     shape_options,
 )
 from calibration.model import Model
@@ -52,7 +64,7 @@ DRIFT = 0.02
 """Relative change of the unloaded latency over the sweep from which its points are not comparable."""
 
 
-class LoadedSettings(TrafficSettings):
+class LoadedSettings(CountedTrafficSettings):
     """A sweep over *delays* with one *mix* in one *shape*, one latency probe per node.
 
     *delays* are numbers of additions; *delays_ns*, where given, are used in their place and converted on the SUT.
@@ -81,7 +93,9 @@ class ProbeLatency(Model):
 class LoadedPointValues(Model):
     """One injection delay: latency and the load's bandwidth, measured in the same windows.
 
-    ``latency_ns`` is that of the first probe, as published pages show it; ``probes`` has one per node.
+    ``latency_ns`` is that of the first probe, as published pages show it; ``probes`` has one per node. ``counted`` is
+    what memory moved, and ``counted_latency`` that of the probes together, by hardware counters; ``None`` where none
+    were opened.
     """
 
     inject_delay: int
@@ -89,6 +103,8 @@ class LoadedPointValues(Model):
     latency_ns: Estimate
     bandwidth_mb_s: Estimate
     probes: tuple[ProbeLatency, ...]
+    counted: CountedBytes | None = None
+    counted_latency: CounterLatency | None = None
 
 
 class LoadedLatencyValues(Values):
@@ -151,9 +167,8 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
         load_bytes = buffer_bytes(sut, settings, parts, (settings.mix,))
         probe_bytes = min(memory_bound_bytes(sut, place.node) for place in probes)
         delays = settings.delays if settings.delays_ns is None else settings.delays_ns
-        probe_s = probe_bytes / TOUCH_BYTES_PER_S + probe_bytes / 64 * LINK_NS * 1e-9
-        points_s = (len(delays) + ZERO_LOADS) * (RUN_S + settings.windows * settings.window_s)
-        cost_s = settings.placements * (fill_s(load_bytes, settings.mix, parts) + probe_s + points_s)
+        cost_s = sweep_s(settings, len(delays), fill_s(load_bytes, settings.mix, parts), probe_bytes)
+        counters = event_options(context, BYTE_ROLES, LATENCY_ROLES) if settings.counters else {}
         yield step(
             id=self.kind,
             kind=self.kind,
@@ -168,17 +183,20 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
                 "buffer-bytes": load_bytes,
                 **settings.options(),
                 **shape_options(settings, settings.shape, kept, settings.mix),
+                **counters,
             },
             cpus=tuple(sorted(sut.cpus)),
             nodes=tuple(sorted({part.node for part in parts} | {place.node for place in probes})),
-            expected_duration_s=START_UP_S + cost_s,
+            expected_duration_s=START_UP_S + background_s(counters) + cost_s,
             budget_s=settings.excess_s(cost_s),
         )
 
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
         """Yield the sweep; a delay that could not be measured is named as missing."""
         result = read_result(document, LoadedResult)
-        target = document.parameters.get("target_half_width")
+        parameters = document.parameters
+        target = parameters.get("target_half_width")
+        nodes = [part.node for part in read_group(str(parameters["load"])) for _ in part.cpus]
         points = []
         missing = []
         for point in result.points:
@@ -187,7 +205,8 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
                 unknown = Missing(what=what, reason="no placement measured")
                 missing.append(refused(what, point.error) if point.error else unknown)
                 continue
-            probes = _probes(point.placements, target)
+            probes = probe_latencies(point.placements, target)
+            counters = [each.counters for each in point.placements]
             points.append(
                 LoadedPointValues(
                     inject_delay=point.inject_delay,
@@ -195,11 +214,12 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
                     latency_ns=probes[0].latency_ns,
                     bandwidth_mb_s=estimate([each.windows_mb_s for each in point.placements], "MB/s"),
                     probes=probes,
+                    counted=loaded_counted(context, point.placements, point.accounting, nodes),
+                    counted_latency=latency_beside(counters, "probe."),
                 )
             )
         if not points:
             raise InputError(f"no inject delay could be measured: {'; '.join(sorted({m.reason for m in missing}))}")
-        parameters = document.parameters
         placements = [placement for point in result.points for placement in point.placements or ()]
         yield Parsed(
             id=step.id,
@@ -216,7 +236,11 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
                 ),
                 *estimate_flags([(f"inject delay {each.inject_delay}", each.latency_ns) for each in points], target),
                 *size_flags(Sut(context), int(parameters["probe_size_bytes"])),
-                *_drift(result.zero_load),
+                *drift_flags(result.zero_load),
+                *counted_flags(
+                    [(f"inject delay {each.inject_delay}", each.counted) for each in points if each.counted]
+                ),
+                *latency_flags([each.counted_latency for each in points]),
             ),
             missing=tuple(missing),
         )
@@ -240,7 +264,18 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
         )
 
 
-def _probes(placements: tuple[LoadedPlacement, ...], target: float | None) -> tuple[ProbeLatency, ...]:
+def sweep_s(settings: TrafficSettings, delays: int, load_s: float, probe_bytes: int) -> float:
+    """Return the expected duration in s of a sweep over so many *delays*, budget apart.
+
+    The load's buffers take *load_s* in each placement; each probe has a chain of *probe_bytes*.
+    """
+    probe_s = probe_bytes / TOUCH_BYTES_PER_S + probe_bytes / 64 * LINK_NS * 1e-9
+    points_s = (delays + ZERO_LOADS) * (RUN_S + settings.windows * settings.window_s)
+    return settings.placements * (load_s + probe_s + points_s)
+
+
+def probe_latencies(placements: tuple[LoadedPlacement, ...], target: float | None) -> tuple[ProbeLatency, ...]:
+    """Return what each probe saw in all *placements*."""
     return tuple(
         ProbeLatency(
             cpu=probe.cpu,
@@ -253,7 +288,8 @@ def _probes(placements: tuple[LoadedPlacement, ...], target: float | None) -> tu
     )
 
 
-def _drift(zero_load: tuple[ZeroLoad, ...]) -> Iterator[Flag]:
+def drift_flags(zero_load: tuple[ZeroLoad, ...]) -> Iterator[Flag]:
+    """Yield a flag where the latency without load moved while the sweep ran."""
     for each in zero_load:
         moments = (each.windows_ns_start, each.windows_ns_middle, each.windows_ns_end)
         phases = [median(windows) for windows in moments if windows]  # a sweep that was cut short lacks some

@@ -20,16 +20,17 @@ from calibration.measurements.base import (
 )
 from calibration.measurements.chase import START_UP_S
 from calibration.measurements.choice import ShapeReference
+from calibration.measurements.counting import BYTE_ROLES, background_s, event_options
 from calibration.measurements.peak_injection_bandwidth import PeakValues
 from calibration.measurements.sut import Sut
 from calibration.measurements.traffic import (
     ANY_MIX,
     MIXES,
     SCAN_S,
+    CountedTrafficSettings,
     Mix,
     MixBandwidth,
     Part,
-    TrafficSettings,
     Tried,
     all_cpus,
     buffer_bytes,
@@ -50,7 +51,7 @@ PREFETCH_BYTES = (0, 2048)
 """Prefetch distances tried on a platform without a choice of its own, for the same reason."""
 
 
-class MaxSettings(TrafficSettings):
+class MaxSettings(CountedTrafficSettings):
     """The search: every combination of *streams*, *prefetch_bytes* and *delays*, for all threads and one per core.
 
     Where the profile names neither streams nor prefetch distances, they are those of the shapes kept for the platform,
@@ -122,6 +123,7 @@ class MaxBandwidth(Declaration[MaxSettings, MaxValues]):
         search_s = sum(
             tries * SCAN_S + len(streams) * fill_s(size_bytes, mix, parts) for _, mix, parts in costs_s if tries > 1
         )
+        counters = event_options(context, BYTE_ROLES) if settings.counters else {}
         yield step(
             id=self.kind,
             kind=self.kind,
@@ -137,10 +139,14 @@ class MaxBandwidth(Declaration[MaxSettings, MaxValues]):
                 "keep-best": settings.keep_best,
                 **settings.options(),
                 "width": width,
+                **counters,
             },
             cpus=tuple(sorted(sut.cpus)),
             nodes=tuple(sorted({part.node for part in groups[0]})),
-            expected_duration_s=START_UP_S + search_s + full * sum(cost for cost, _, _ in costs_s),
+            expected_duration_s=START_UP_S
+            + background_s(counters)
+            + search_s
+            + full * sum(cost for cost, _, _ in costs_s),
             budget_s=full * sum(settings.excess_s(cost) for cost, _, _ in costs_s),
         )
 
@@ -150,7 +156,7 @@ class MaxBandwidth(Declaration[MaxSettings, MaxValues]):
         target = document.parameters.get("target_half_width")
         best: dict[str, tuple[MixBandwidth, BandwidthPoint]] = {}
         for point in points:
-            if point.phase == "full" and (mix := mix_bandwidth(point, target)) is not None:
+            if point.phase == "full" and (mix := mix_bandwidth(point, target, context)) is not None:
                 champion = best.get(point.mix)
                 if champion is None or mix.bandwidth_mb_s.value > champion[0].bandwidth_mb_s.value:
                     best[point.mix] = (mix, point)

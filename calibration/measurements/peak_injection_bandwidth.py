@@ -18,14 +18,15 @@ from calibration.measurements.base import (
 )
 from calibration.measurements.chase import START_UP_S
 from calibration.measurements.choice import Shape, ShapeReference
+from calibration.measurements.counting import BYTE_ROLES, background_s, event_options
 from calibration.measurements.sut import Sut
 from calibration.measurements.traffic import (
     ANY_MIX,
     MIXES,
     PLAIN,
+    CountedTrafficSettings,
     Mix,
     MixBandwidth,
-    TrafficSettings,
     all_cpus,
     buffer_bytes,
     group_text,
@@ -37,7 +38,7 @@ from calibration.measurements.traffic import (
 from calibration.sutprobe import BandwidthResult, ProbeDocument, read_result
 
 
-class PeakSettings(TrafficSettings):
+class PeakSettings(CountedTrafficSettings):
     """*mixes* in the tuned *shape*, and *plain_mixes* in one plain stream as well.
 
     Without a *shape* it is the one kept for the platform, and before there is one the default.
@@ -88,6 +89,7 @@ class PeakInjectionBandwidth(Declaration[PeakSettings, PeakValues]):
             yield NotPlanned(kind=self.kind, what=self.title, reason="no CPU found that may be used")
             return
         size_bytes = buffer_bytes(sut, settings, parts, (*settings.mixes, *settings.plain_mixes))
+        counters = event_options(context, BYTE_ROLES) if settings.counters else {}
         tuned, plain = shape_options(settings, settings.shape, kept), shape_options(settings, PLAIN, None)
         for suffix, shape, mixes in (("", tuned, settings.mixes), ("-plain", plain, settings.plain_mixes)):
             if not mixes:
@@ -105,10 +107,11 @@ class PeakInjectionBandwidth(Declaration[PeakSettings, PeakValues]):
                     "delay": 0,
                     **settings.options(),
                     **shape,
+                    **counters,
                 },
                 cpus=tuple(sorted(sut.cpus)),
                 nodes=tuple(sorted({part.node for part in parts})),
-                expected_duration_s=START_UP_S + sum(costs_s),
+                expected_duration_s=START_UP_S + background_s(counters) + sum(costs_s),
                 budget_s=sum(map(settings.excess_s, costs_s)),
             )
 
@@ -116,7 +119,7 @@ class PeakInjectionBandwidth(Declaration[PeakSettings, PeakValues]):
         """Yield the bandwidth of each mix."""
         points = read_result(document, BandwidthResult).points
         target = document.parameters.get("target_half_width")
-        mixes = {point.mix: mix for point, mix in measured_points(points, target)}
+        mixes = {point.mix: mix for point, mix in measured_points(points, target, context)}
         yield Parsed(
             id=step.id,
             values=PeakValues(

@@ -7,17 +7,22 @@ from typing import Literal, NamedTuple
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 
 from calibration.context.cpulists import parse_cpulist
+from calibration.context.model import Context
+from calibration.counters.volume import CountedBytes, counted_flags
 from calibration.errors import InputError
 from calibration.evidence import document_flags, estimate_flags, placement_flags
 from calibration.measurements.base import HalfWidth, Missing, Settings, excess_s, refused
 from calibration.measurements.choice import Shape, ShapeReference
+from calibration.measurements.counting import bandwidth_counted
 from calibration.measurements.sut import ASSUMED_LLC_BYTES, LLC_MULTIPLE, Sut, capped_bytes, cpu_list, size_flags
 from calibration.model import Model
 from calibration.statistics import Estimate, estimate
 from calibration.sutprobe import Accounting, BandwidthPoint, ProbeDocument
 from calibration.validity import Flag
 
-Mix = Literal["reads", "3:1", "2:1", "1:1", "stream_triad", "write", "write_nt", "copy", "copy_nt", "triad"]
+Mix = Literal[
+    "reads", "3:1", "2:1", "1:1", "stream_triad", "write", "write_nt", "copy", "copy_nt", "triad", "line_reads"
+]
 """The mixes that the kernel knows."""
 
 MIXES: tuple[Mix, ...] = ("reads", "3:1", "2:1", "1:1", "stream_triad")
@@ -34,6 +39,7 @@ BUFFERS: dict[str, int] = {
     "copy": 2,
     "copy_nt": 2,
     "triad": 3,
+    "line_reads": 1,
 }
 """How many buffers a thread of each mix has."""
 
@@ -108,6 +114,12 @@ class TrafficSettings(Settings):
     def excess_s(self, cost_s: float) -> float:
         """Return the time in s that a point of *cost_s* may take beyond it where it does not converge."""
         return excess_s(cost_s, self.placements, self.budget_s)
+
+
+class CountedTrafficSettings(TrafficSettings):
+    """The same with hardware *counters* read beside the traffic, where the SUT has some that can be opened."""
+
+    counters: bool = True
 
 
 def fill_s(size_bytes: int, mix: Mix, parts: Sequence["Part"]) -> float:
@@ -224,7 +236,8 @@ class MixBandwidth(Model):
     """Bandwidth of one mix in MB/s (10^6 bytes) by both accountings.
 
     ``bandwidth_mb_s`` counts what memory must move by the declared rule (a regular store reads its line first), as
-    Intel MLC does; ``program_mb_s`` counts what the instructions ask for, as STREAM, likwid and lmbench do.
+    Intel MLC does; ``program_mb_s`` counts what the instructions ask for, as STREAM, likwid and lmbench do. ``counted``
+    is what hardware counters counted at the same time, ``None`` where none were opened.
     """
 
     bandwidth_mb_s: Estimate
@@ -232,12 +245,19 @@ class MixBandwidth(Model):
     per_thread_mb_s: tuple[float, ...]
     accounting: Accounting
     setting: Setting
+    counted: CountedBytes | None = None
 
 
-def mix_bandwidth(point: BandwidthPoint, target_half_width: float | None) -> MixBandwidth | None:
-    """Return the bandwidth of *point*; ``None`` where it could not be measured."""
+def mix_bandwidth(
+    point: BandwidthPoint, target_half_width: float | None, context: Context | None = None
+) -> MixBandwidth | None:
+    """Return the bandwidth of *point*, with what was counted beside it on the SUT of *context* where that is given.
+
+    ``None`` where it could not be measured.
+    """
     if not point.placements:
         return None
+    nodes = [part.node for part in read_group(point.group) for _ in part.cpus]
     per_thread = [placement.per_thread_mb_s for placement in point.placements]
     return MixBandwidth(
         bandwidth_mb_s=estimate(
@@ -247,6 +267,7 @@ def mix_bandwidth(point: BandwidthPoint, target_half_width: float | None) -> Mix
         per_thread_mb_s=tuple(sum(column) / len(column) for column in zip(*per_thread, strict=True)),
         accounting=point.accounting,
         setting=setting_of(point),
+        counted=None if context is None else bandwidth_counted(context, point, nodes),
     )
 
 
@@ -283,13 +304,17 @@ def traffic_flags(
     )
     target = document.parameters.get("target_half_width")
     yield from estimate_flags([(name, mix.bandwidth_mb_s) for name, mix in measured.items()], target)
+    yield from counted_flags([(name, mix.counted) for name, mix in measured.items() if mix.counted is not None])
 
 
 def measured_points(
-    points: Sequence[BandwidthPoint], target_half_width: float | None
+    points: Sequence[BandwidthPoint], target_half_width: float | None, context: Context | None = None
 ) -> list[tuple[BandwidthPoint, MixBandwidth]]:
-    """Return those of *points* that have a bandwidth, each with it. Raises ``InputError`` where none has."""
-    found = [(point, mix) for point in points if (mix := mix_bandwidth(point, target_half_width)) is not None]
+    """Return those of *points* that have a bandwidth, each with it and with what was counted on the SUT of *context*.
+
+    Raises ``InputError`` where none has.
+    """
+    found = [(point, mix) for point in points if (mix := mix_bandwidth(point, target_half_width, context)) is not None]
     require_value(points, len(found))
     return found
 

@@ -32,8 +32,8 @@ class Profile(Model):
 
 
 def profile_names() -> list[str]:
-    """Return the names of the profiles that come with the package, shortest first."""
-    return ["quick", "nightly", "full"]
+    """Return the names of the profiles that come with the package: the shortest first, then those of one question."""
+    return ["quick", "nightly", "full", "counters"]
 
 
 def load_profile(name_or_path: str) -> Profile:

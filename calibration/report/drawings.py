@@ -15,6 +15,7 @@ from calibration.measurements.jitter import JitterValues
 from calibration.measurements.latency_ladder import LatencyLadderValues
 from calibration.measurements.loaded_latency import LoadedLatencyValues
 from calibration.measurements.prefetcher_effect import PrefetcherEffectValues
+from calibration.measurements.regulation import Method, RegulationValues
 from calibration.report import figures, filters
 from calibration.results.model import Measurement
 from calibration.results.readings import ReadBandwidthMatrix, Reading, ReadLatencyMatrix, ReadLoadedLatency
@@ -210,6 +211,43 @@ class Drawings:
             )
         return self._keep(name, figures.thread_curve(curves, enough, invalid=invalid_text(measurements)))
 
+    def regulation(self, measurements: Sequence[Measurement], name: str) -> str:
+        """Draw bandwidth against the number of no-ops, one curve per number of threads, and return the figure's path.
+
+        Of *measurements*, all have the prefetchers in one state.
+        """
+        curves = [
+            figures.Curve(
+                label=threads(values.threads),
+                points=tuple((float(point.nops), point.bandwidth_mb_s) for point in values.points),
+            )
+            for values in regulated(measurements)
+        ]
+        return self._keep(name, figures.regulation_curve(curves, invalid=invalid_text(measurements)))
+
+    def regulated_latency(
+        self, measurements: Sequence[Measurement], method: Method, what: str, name: str
+    ) -> str | None:
+        """Draw the latency by *method* against bandwidth, and return the figure's path; ``None`` without any.
+
+        *what* is the latency's name. Of *measurements*, all have the prefetchers in one state.
+        """
+        curves = []
+        for values in regulated(measurements):
+            found = [(point, point.latency_ns(method)) for point in values.points]
+            points = tuple((point.bandwidth_mb_s, latency) for point, latency in found if latency is not None)
+            if points:
+                curves.append(figures.Curve(label=threads(values.threads), points=points))
+        if not curves:
+            return None
+        labels = [[""] * len(curve.points) for curve in curves]
+        svg = figures.load_curve(curves, labels, [], what=f"{what}, ns", invalid=invalid_text(measurements))
+        return self._keep(name, svg)
+
+    def variation(self, series: Sequence[tuple[str, Sequence[float]]], name: str) -> str:
+        """Draw the coefficients of variation of each method of *series*, and return the figure's path."""
+        return self._keep(name, figures.variation_bars(series))
+
     def read_matrix(self, reading: Reading) -> str:
         """Draw a node matrix that was read from a text, and return the figure's path."""
         values = reading.values
@@ -235,6 +273,21 @@ class Drawings:
         labels = [f"delay {each.inject_delay}" if each.inject_delay in ends else "" for each in values.points]
         svg = figures.load_curve([figures.Curve(label=reading.instrument, points=points)], [labels], [])
         return self._keep(f"read-{reading.id}", svg)
+
+
+def regulated(measurements: Sequence[Measurement]) -> list[RegulationValues]:
+    """Return the values of *measurements*, which are of bandwidth regulation, by number of threads."""
+    found = []
+    for measurement in measurements:
+        if not isinstance(measurement.values, RegulationValues):
+            raise TypeError(f"expected a bandwidth regulation, found {measurement.kind}")
+        found.append(measurement.values)
+    return sorted(found, key=lambda values: values.threads)
+
+
+def threads(count: int) -> str:
+    """Return a number of threads in words."""
+    return f"{count} thread{'s' * (count > 1)}"
 
 
 def observed(value: float, unit: str) -> Estimate:

@@ -83,6 +83,12 @@ LINE_PX = 20
 """Height of a line of a legend."""
 
 
+NOPS_LINEAR = 10
+"""Numbers of no-ops are drawn with this many added, on a logarithmic axis."""
+
+VARIATION_BINS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
+"""Upper ends of the bins of coefficients of variation."""
+
 LABEL_CHARACTERS = 56
 """None of the harness's own labels has a longer line; of one that has, not much is shown: a figure needs its room."""
 
@@ -545,9 +551,10 @@ def load_curve(
     labels: Sequence[Sequence[str]],
     zero_load: Sequence[Mark],
     *,
+    what: str = "Latency of the probe, ns",
     invalid: str = "",
 ) -> str:
-    """Return latency (ns) against bandwidth (x in MB/s, drawn in GB/s), with the intervals of both.
+    """Return *what*, a latency (ns), against bandwidth (x in MB/s, drawn in GB/s), with the intervals of both.
 
     *labels* names points of each curve where it is not empty; *zero_load* are latencies without load.
     """
@@ -559,7 +566,7 @@ def load_curve(
     ]
     right, low, high = max(reach, default=1.0) * 1.04, min(ends) * 0.9, max(ends) * 1.05
     across = linear_scale(0, right, "Bandwidth of the load, GB/s (10⁹ bytes/s)")
-    up = linear_scale(low, high, "Latency of the probe, ns")
+    up = linear_scale(low, high, what)
     entries = [
         *(Entry(curve.label, *_look(place)) for place, curve in enumerate(curves)),
         *(Entry(mark.label, _look(place)[0], "", "2 3") for place, mark in enumerate(zero_load)),
@@ -740,6 +747,69 @@ def thread_curve(curves: Sequence[Curve], enough: Sequence[Mark], *, invalid: st
         dash = DASHES[place % 2]
         _curve(drawing, [(x.at(count), upper.at(up.value / 1000)) for count, up in points], place, dash=dash)
         _curve(drawing, [(x.at(count), lower.at(each_thread(count, up))) for count, up in points], place, dash=dash)
+    return drawing.svg()
+
+
+def regulation_curve(curves: Sequence[Curve], *, invalid: str = "") -> str:
+    """Return bandwidth (MB/s, drawn in GB/s) against the number of no-ops, one curve per number of threads.
+
+    The axis is linear below ``NOPS_LINEAR`` and logarithmic far above it, so that it has room for 0.
+    """
+    numbers = sorted(set(_numbers(curves)))
+    most = max(end for curve in curves for _, up in curve.points for end in _ends(up, 1000)) * 1.06
+    entries = [Entry(curve.label, *_look(place), DASHES[place // MANY_SERIES]) for place, curve in enumerate(curves)]
+    drawing, top = _begin(HEIGHT_PX + LINE_PX * -(-len(entries) // 2), invalid)
+    top = _legend(drawing, top, entries)
+    up = linear_scale(0, most, "Bandwidth, GB/s (10⁹ bytes/s)")
+    x = Axis(
+        (numbers[0] + NOPS_LINEAR) / 1.1,
+        (numbers[-1] + NOPS_LINEAR) * 1.1,
+        beside(up),
+        WIDTH_PX - RIGHT_PX,
+        logarithmic=True,
+    )
+    round_numbers = [0, *decade_ticks(NOPS_LINEAR, max(numbers[-1], 2 * NOPS_LINEAR), (1, 2, 5))]
+    ticks = thinned([each + NOPS_LINEAR for each in round_numbers if numbers[0] <= each <= numbers[-1]], x, 40)
+    across = Scale(ticks, lambda place: _plain(place - NOPS_LINEAR), "No-ops after every four cache lines")
+    y = Axis(0, most, drawing.height - below(across), top)
+    frame(drawing, x, y, across, up)
+    for place, curve in enumerate(curves):
+        points = [(x.at(float(at) + NOPS_LINEAR), one) for at, one in curve.points if not isinstance(at, Estimate)]
+        _uprights(drawing, points, y, colour=_look(place)[0], scale=1000)
+        dash = DASHES[place // MANY_SERIES]
+        _curve(drawing, [(at, y.at(one.value / 1000)) for at, one in points], place, dash=dash)
+    return drawing.svg()
+
+
+def variation_bars(series: Sequence[tuple[str, Sequence[float]]], *, invalid: str = "") -> str:
+    """Return a histogram of coefficients of variation (shares of one), each of *series* a method with its bars.
+
+    The bins are those between ``VARIATION_BINS``; the last one is open.
+    """
+    names = [f"to {_plain(high * 100)}" for high in VARIATION_BINS] + [f"over {_plain(VARIATION_BINS[-1] * 100)}"]
+    counted = [[0] * len(names) for _ in series]
+    for place, (_, values) in enumerate(series):
+        for value in values:
+            counted[place][sum(value > high for high in VARIATION_BINS)] += 1
+    most = max((count for line in counted for count in line), default=0)
+    up = linear_scale(0, max(most, 1) * 1.08, "Configurations")
+    drawing, top = _begin(HEIGHT_PX - 20 + LINE_PX * len(series), invalid)
+    top = top + 12
+    for place, (label, _) in enumerate(series):
+        drawing.box(12, top + place * LINE_PX, 22, 11, _look(place)[0])
+        drawing.text(40, top + 10 + place * LINE_PX, drawn(label), size=12.5)
+    top += len(series) * LINE_PX + 8
+    title = "Coefficient of variation over the placements, %"
+    across = Scale(range(len(names)), lambda place: names[round(place)], title, turned=True)
+    x = Axis(-0.5, len(names) - 0.5, beside(up), WIDTH_PX - RIGHT_PX)
+    y = Axis(0, max(most, 1) * 1.08, drawing.height - below(across), top)
+    frame(drawing, x, y, across, up)
+    width = (x.at(1) - x.at(0)) * 0.8 / max(len(series), 1)
+    for place, line in enumerate(counted):
+        for index, count in enumerate(line):
+            if count:
+                left = x.at(index) + (place - len(series) / 2) * width
+                drawing.box(left, y.at(count), width, y.start - y.at(count), _look(place)[0])
     return drawing.svg()
 
 

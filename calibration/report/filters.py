@@ -16,8 +16,10 @@ from typing import Any
 
 from docutils.utils import column_width
 
+from calibration.measurements.regulation import Method, RegulationValues
 from calibration.measurements.traffic import MixBandwidth
 from calibration.model import format_time
+from calibration.results.model import Measurement
 from calibration.statistics import Estimate
 from calibration.text import visible
 
@@ -158,6 +160,17 @@ def values(cells: Sequence[Sequence[Estimate | None]]) -> list[list[float | None
 def bandwidths(mixes: Mapping[str, MixBandwidth]) -> dict[str, float]:
     """Return the bandwidth of each mix in MB/s, by what memory must move."""
     return {name: mix.bandwidth_mb_s.value for name, mix in mixes.items()}
+
+
+def variations(measurements: Iterable[Measurement], method: Method) -> list[float]:
+    """Return the coefficients of variation of *method* of all points of bandwidth regulation in *measurements*."""
+    return [
+        point.variation[method]
+        for measurement in measurements
+        if isinstance(measurement.values, RegulationValues)
+        for point in measurement.values.points
+        if method in point.variation
+    ]
 
 
 def halves(cells: Sequence[Sequence[Estimate | None]]) -> list[list[float | None]]:
@@ -330,6 +343,7 @@ FILTERS = {
         visible,
         bandwidths,
         halves,
+        variations,
         percent,
         size,
         time_ns,

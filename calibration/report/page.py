@@ -15,6 +15,7 @@ from calibration.context.model import Context
 from calibration.measurements import registry
 from calibration.measurements.base import Metric
 from calibration.measurements.choice import ShapeReference
+from calibration.measurements.counting import COUNTERS
 from calibration.measurements.max_bandwidth import PREFETCH_BYTES, STREAMS
 from calibration.measurements.traffic import DEFAULT_SHAPE
 from calibration.report import filters
@@ -104,6 +105,7 @@ def render(raw: bytes) -> Page:
             sections=SECTIONS,
             parts=list(parts(document, drawings)),
             unreadable=_by_reason(document.not_measured),
+            uncounted=uncounted(document.not_measured),
             second=side_by_side(document, None if context is None else _hugepages(context)),
         )
     )
@@ -118,6 +120,7 @@ def parts(document: RunDocument, drawings: Drawings | None) -> Iterator[Part]:
         "context": None if document.context is None else document.context.parsed,
         "kept": kept,
         "shape_origin": partial(shape_origin, kept),
+        "uncounted": uncounted(document.not_measured),
     }
     modules = {kind: kind_module(kind, names) for kind in registry()}
     for kind in _ordered(modules):
@@ -243,6 +246,11 @@ def _by_reason(not_measured: Sequence[NotMeasured]) -> dict[str, list[str]]:
         if each.kind == "context":
             found.setdefault(each.reason, []).append(each.what)
     return found
+
+
+def uncounted(not_measured: Sequence[NotMeasured]) -> list[NotMeasured]:
+    """Return the hardware counters that no measurement of the run was given, each with the reason."""
+    return [each for each in not_measured if each.kind == COUNTERS]
 
 
 def provenance(document: RunDocument) -> list[Fact]:

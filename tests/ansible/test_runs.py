@@ -105,7 +105,8 @@ def test_an_unknown_profile_is_refused_before_anything_is_touched(lab: Lab) -> N
     ended = lab.run("calibrate.yml", profile="thorough")
     assert ended.rc == 2
     assert (
-        "expected one of the profiles quick, nightly, full or the path of a .yml file, found 'thorough'" in ended.text
+        "expected one of the profiles quick, nightly, full, counters or the path of a .yml file, found 'thorough'"
+        in ended.text
     )
     assert not lab.results.exists()
     assert lab.leftovers() == []

@@ -25,6 +25,7 @@ from pydantic import BaseModel
 from sphinx import addnodes
 
 from calibration.cli import calibration as command_line
+from calibration.counters.volume import DIFFERS, triad_bytes
 from calibration.errors import BAD_INPUT, ENVIRONMENT, EXIT_CODES, GOOD, INTERRUPTED, VERDICT_FAILED
 from calibration.judge.references import LimitsFile, Method
 from calibration.judge.verdicts import Check, NightVerdict
@@ -45,12 +46,13 @@ from calibration.results.store import (
     StartRecord,
     StepRecord,
 )
-from calibration.sutprobe import ProbeDocument
+from calibration.sutprobe import ProbeDocument, VolumeResult, read_document, read_result
 from calibration.validity import SEVERITIES
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 DOCS = CHECKOUT / "docs"
 METHOD = DOCS / "method"
+GUARDIAN = CHECKOUT / "ansible" / "plugins" / "module_utils" / "sut_guardian.py"
 COMMON_GROUND = {
     "index",
     "clock",
@@ -58,12 +60,10 @@ COMMON_GROUND = {
     "statistics",
     "validity",
     "accounting",
-    "counters",
     "drift",
     "events",
     "homogeneity",
 }
-GUARDIAN = CHECKOUT / "ansible" / "plugins" / "module_utils" / "sut_guardian.py"
 HEADINGS = [
     "Question",
     "What runs",
@@ -205,6 +205,37 @@ def test_statistics_page_shows_the_true_coverage() -> None:
     for count_text, _, coverage in rows:
         count = int(count_text)
         assert coverage == f"{median_ranks(count)[2] * 100:.3g} %", count_text
+
+
+def test_the_volume_worked_out_by_hand_is_the_one_that_is_printed_and_held_against_the_counters() -> None:
+    """The numbers of the example are those of the page of a recorded run with arrays of that size."""
+    raw = json.loads((CHECKOUT / "tests" / "fixtures" / "sutprobe" / "counted_volume.json").read_text("utf-8"))
+    known = read_result(read_document(raw), VolumeResult).known
+    array = 610.4e6
+    assert raw["result"]["threads"] * raw["result"]["array_bytes"] == pytest.approx(array, rel=1e-5)
+    text = (METHOD / "counted_volume.rst").read_text(encoding="utf-8")
+    sums = re.findall(r"(?:(3) x )?(?:(\d+) x )?610\.4 MB(?: x (\d+))? =\s+([\d.]+) GB", text)
+    assert len(sums) >= 8
+    for first, second, third, result in sums:
+        product = array * int(first or 1) * int(second or 1) * int(third or 1)
+        assert f"{product / 1e9:.3f}" == result
+    init, triads = known.init, known.triad
+    for printed in (
+        init.allocate_read_bytes,
+        init.program_written_bytes,
+        triads.program_read_bytes,
+        triads.allocate_read_bytes,
+        triads.program_written_bytes,
+        known.read_bytes,
+        known.written_bytes,
+        triad_bytes(610_400_000, 10, allocates=False).read_bytes,
+    ):
+        assert f"= {printed / 1e9:.3f} GB" in text
+    assert triad_bytes(round(array), 10, allocates=True).read_bytes == pytest.approx(known.read_bytes, rel=1e-5)
+    off = 36 * array / known.read_bytes - 1
+    assert f"{36 * array / 1e9:.3f} GB" in text
+    assert f"{off:.1%}".replace("%", " %") in text
+    assert off > DIFFERS
 
 
 # Guide

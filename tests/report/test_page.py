@@ -23,6 +23,7 @@ from docutils import nodes
 from docutils.core import publish_doctree
 from docutils.parsers.rst import directives
 from docutils.parsers.rst.directives.misc import Class
+from made_counts import OVERCOUNTED, counted_document
 from report_documents import (
     FIXTURES,
     HERE,
@@ -90,6 +91,7 @@ def section(tree: nodes.document, title: str) -> nodes.section:
 
 
 CASES = {
+    "counters": counted_document,
     "every-kind": run_document,
     "meltdown-checker": checked_document,
     "not-begun": not_begun_document,
@@ -125,6 +127,36 @@ def test_the_page_parses_without_a_warning_and_shows_all_its_figures(name: str) 
     images = list(parsed(page).findall(nodes.image))
     assert [image["uri"] for image in images] == list(page.figures)
     assert all(image["alt"].strip() for image in images)
+
+
+def test_counts_stand_beside_times_and_what_differs_is_flagged() -> None:
+    document = counted_document()
+    page = page_of(document)
+    assert "with made counts" in page.text
+    assert page.text.count(f"{OVERCOUNTED:.1%}".replace("%", " %")) > 4
+    assert "COUNTED_DIFFERS" not in {flag.code for each in document.measurements for flag in each.validity.flags}
+    drawn = {path.replace("-", "_") for path in page.figures}
+    for state in ("as_found", "off"):
+        for method in ("chase", "l1_miss", "load_miss_real", "sampled"):
+            assert any(f"regulation_{state}_{method}" in path for path in drawn)
+    assert "made: the machine has no such link" in page.text.replace("\\", "")
+    wrong = counted_document(36 / 33)  # the total that the article prints, against the volume that it describes
+    (flag,) = (flag for each in wrong.measurements for flag in each.validity.flags if flag.code == "COUNTED_DIFFERS")
+    assert flag.reason.endswith("bytes read: +9.1%")
+
+
+def test_a_run_without_counters_shows_bandwidth_and_chase_and_says_once_what_is_missing() -> None:
+    reason = "the SUT is a guest that has no counters"
+    gone = NotMeasured(kind="counters", what="dram.reads, core.l1_miss", reason=reason, cause="not_planned")
+    document = run_document(names=("regulation", "regulation-2", "idle_latency"))
+    page = page_of(document.model_copy(update={"not_measured": (gone,)}))
+    before, _, _ = page.text.partition("Bandwidth regulation\n~~~")
+    assert before.count(reason) == 1
+    drawn = {path.replace("-", "_") for path in page.figures}
+    assert any("regulation_as_found_chase" in path for path in drawn)
+    assert not any("l1_miss" in path or "sampled" in path for path in drawn)
+    absent = "bandwidth by the memory controllers; l1 miss latency; load miss real latency; latency of sampled loads"
+    assert absent in page.text.replace("\n", " ").replace("\\", "")
 
 
 def test_the_published_sections_come_in_their_order_after_the_summary(document: RunDocument) -> None:

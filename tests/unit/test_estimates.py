@@ -115,6 +115,11 @@ def test_a_first_look_takes_about_a_minute() -> None:
     assert plan.longest_duration_s <= 75, plan_text(plan)
 
 
+def test_the_experiment_with_counters_takes_about_three_minutes_on_two_cores() -> None:
+    plan = make_plan(small(), load_profile("counters"))
+    assert plan.longest_duration_s <= 180, plan_text(plan)
+
+
 def growing_s(machine: Context, profile: str) -> float:
     """Return the cost of all kinds but the core-to-core matrix, which is a sample from some number of CPUs on."""
     steps = make_plan(machine, load_profile(profile)).steps

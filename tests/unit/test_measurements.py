@@ -78,7 +78,7 @@ def numbers(value: Any) -> Iterator[float]:
 
 
 def points(raw: dict[str, Any]) -> list[dict[str, Any]]:
-    (found,) = (each for name in ("points", "pairs", "cells", "cpus") if (each := raw["result"].get(name)))
+    found = next(each for name in ("points", "pairs", "cells", "repeats", "cpus") if (each := raw["result"].get(name)))
     assert isinstance(found, list)
     return found
 
@@ -145,7 +145,9 @@ def test_a_document_of_another_form_is_refused(path: Path, context: Context) -> 
         raw = copy.deepcopy(read(path))
         match change:
             case "missing":
-                name = next(each for each in ("cpu", "mix", "inject_delay", "writer") if each in points(raw)[0])
+                name = next(
+                    each for each in ("cpu", "mix", "inject_delay", "writer", "triad_seconds") if each in points(raw)[0]
+                )
                 del points(raw)[0][name]
             case "unknown":
                 points(raw)[0]["mood"] = "fine"
@@ -159,7 +161,9 @@ def test_a_document_of_another_form_is_refused(path: Path, context: Context) -> 
             parse(path, raw, context)
 
 
-@pytest.mark.parametrize("path", [path for path in RECORDED if path.stem != "jitter"], ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", [path for path in RECORDED if path.stem not in ("jitter", "counted_volume")], ids=lambda path: path.stem
+)
 def test_what_could_not_be_measured_keeps_its_reason(path: Path, context: Context) -> None:
     raw = read(path)
     for point in points(raw):
@@ -179,7 +183,7 @@ def test_what_could_not_be_measured_keeps_its_reason(path: Path, context: Contex
 def test_a_page_on_the_wrong_node_makes_the_measurement_invalid(path: Path, context: Context) -> None:
     raw = read(path)
     point = points(raw)[-1]
-    pages = (point.get("evidence") or point["placements"][0])["pages"]
+    pages = raw["result"].get("pages") or (point.get("evidence") or point["placements"][0])["pages"]
     pages["elsewhere"] += 1
     pages["on_node"] -= 1
     flags = [each for parsed in parse(path, raw, context) for each in parsed.flags]
@@ -203,6 +207,8 @@ def test_work_that_was_not_proved_makes_the_measurement_invalid(context: Context
         ("peak_injection_bandwidth", "checked"),
         ("c2c_latency", "checked"),
         ("c2c_matrix", "checked"),
+        ("counted_volume", "checked"),
+        ("regulation", "checked"),
     ):
         path = FIXTURES / "sutprobe" / f"{name}.json"
         raw = read(path)

@@ -45,7 +45,7 @@ def test_exit_codes_follow_the_contract(ansible: int, noted: set[int], code: int
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (["plan", "--profile", "slow"], 2, "quick, nightly, full"),
+        (["plan", "--profile", "slow"], 2, "quick, nightly, full, counters"),
         (["plan", "/nonexistent"], 2, "/nonexistent"),
         (["plan", "--speed"], 2, "--speed"),
         (["fly"], 2, "fly"),

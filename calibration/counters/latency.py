@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Latency from counters of the core, as C. Helm and K. Taura define it.
+
+With alpha the cycles that first-level misses were pending, summed over all that were so at once
+(``l1d_pend_miss.pending``), beta the loads that missed the first-level cache and gamma those that found their line
+already on its way (fill-buffer hits), the *L1 miss latency* is alpha / beta and the *load miss real latency*
+alpha / (beta + gamma), in core cycles.
+"""
+
+from collections.abc import Iterator, Sequence
+from statistics import fmean, stdev
+
+from calibration.counters.volume import NotCounted, multiplexed_flags, silent
+from calibration.model import Model
+from calibration.statistics import Estimate, estimate
+from calibration.sutprobe import Counters, Samples
+from calibration.validity import Flag
+
+PENDING, MISSES, HITS, CYCLES = "core.l1d_pending", "core.l1_miss", "core.fb_hit", "core.cycles"
+"""The roles of alpha, beta, gamma, and of the core's clock."""
+
+ROLES = (CYCLES, PENDING, MISSES, HITS)
+
+
+class CoreLatency(Model):
+    """One latency in core cycles, and in ns where the core's clock is known; one sample per placement."""
+
+    cycles: Estimate
+    ns: Estimate | None
+
+
+class CounterLatency(Model):
+    """Latency of the loads of the counted threads by the counters of their cores, by both definitions.
+
+    ``None`` where a counter that it needs did not run all along, for which ``not_counted`` has the reason.
+    ``core_hz`` is the core's clock while the threads ran.
+    """
+
+    l1_miss: CoreLatency | None
+    load_miss_real: CoreLatency | None
+    core_hz: Estimate | None
+    running_fraction: float | None
+    not_counted: tuple[NotCounted, ...]
+
+
+def counter_latency(counters: Sequence[Counters], prefix: str = "") -> CounterLatency | None:
+    """Return the latencies that *counters* of one placement each give; ``None`` where there were none.
+
+    The roles' names begin with *prefix*, ``probe.`` for the threads that chase beside a load.
+    """
+    if not counters:
+        return None
+    reasons = {}
+    for role in ROLES:
+        if (reason := next(filter(None, (silent(each, prefix + role) for each in counters)), None)) is not None:
+            reasons[role] = reason
+    pending, misses, hits = (None if role in reasons else _counts(counters, prefix + role) for role in ROLES[1:])
+    clocks = None if CYCLES in reasons else _clocks(counters, prefix + CYCLES)
+    if misses is not None and not all(misses):
+        reasons[MISSES], misses = "no load missed the first-level cache", None
+    both = None if misses is None or hits is None else [beta + gamma for beta, gamma in zip(misses, hits, strict=True)]
+    events = [
+        event for each in counters for event in each.events if event.name.removeprefix(prefix) in ROLES and event.scaled
+    ]
+    return CounterLatency(
+        l1_miss=_per(pending, misses, clocks),
+        load_miss_real=_per(pending, both, clocks),
+        core_hz=None if clocks is None else estimate([[each] for each in clocks], "Hz"),
+        running_fraction=min((event.running_fraction for event in events), default=None),
+        not_counted=tuple(NotCounted(role=role, reason=reason) for role, reason in reasons.items()),
+    )
+
+
+def _counts(counters: Sequence[Counters], role: str) -> list[float]:
+    return [sum(event.scaled or 0.0 for event in each.events if event.name == role) for each in counters]
+
+
+def _clocks(counters: Sequence[Counters], role: str) -> list[float] | None:
+    """Return the core's clock in Hz in each placement: its cycles over the time that the threads ran."""
+    clocks = []
+    for each in counters:
+        events = [event for event in each.events if event.name == role]
+        ran_s = sum(event.wall_s * (event.threads or 1) for event in events)
+        cycles = sum(event.scaled or 0.0 for event in events)
+        if not ran_s or not cycles:
+            return None
+        clocks.append(cycles / ran_s)
+    return clocks
+
+
+def _per(
+    pending: Sequence[float] | None, loads: Sequence[float] | None, clocks: Sequence[float] | None
+) -> CoreLatency | None:
+    if pending is None or loads is None:
+        return None
+    cycles = [alpha / count for alpha, count in zip(pending, loads, strict=True)]
+    return in_cycles(cycles, clocks)
+
+
+def in_cycles(cycles: Sequence[float], clocks: Sequence[float] | None) -> CoreLatency:
+    """Return the latency of *cycles*, one of each placement; *clocks* are those of the same placements in Hz."""
+    return CoreLatency(
+        cycles=estimate([[each] for each in cycles], "cycles"),
+        ns=None
+        if clocks is None
+        else estimate([[each / hz * 1e9] for each, hz in zip(cycles, clocks, strict=True)], "ns"),
+    )
+
+
+class SampledLoads(Model):
+    """Latency of the loads that the hardware sampled, hit the TLB and came from local DRAM; mean of each placement's.
+
+    ``latency`` is ``None`` where a placement has none, for which there is a ``reason``. ``reasons`` count the loads
+    that were left out by what they were.
+    """
+
+    method: str
+    period: int
+    taken: int
+    lost: int
+    kept: int
+    reasons: dict[str, int]
+    latency: CoreLatency | None
+    reason: str | None
+
+
+def sampled_loads(samples: Sequence[Samples], clocks: Sequence[float]) -> SampledLoads | None:
+    """Return what *samples* of one placement each say, the core's *clocks* in the same placements being in Hz."""
+    if not samples:
+        return None
+    reasons: dict[str, int] = {}
+    for each in samples:
+        for reason, count in each.reasons.items():
+            reasons[reason] = reasons.get(reason, 0) + count
+    means = [each.latency_cycles.mean for each in samples if each.latency_cycles is not None]
+    complete = len(means) == len(samples)
+    refusal = next((each.refused.reason for each in samples if each.refused is not None), None)
+    return SampledLoads(
+        method=samples[0].method,
+        period=samples[0].period,
+        taken=sum(each.taken for each in samples),
+        lost=sum(each.lost for each in samples),
+        kept=sum(each.kept for each in samples),
+        reasons=reasons,
+        latency=in_cycles(means, clocks) if complete else None,
+        reason=None if complete else refusal or "no sampled load hit the TLB and came from local DRAM",
+    )
+
+
+def variation(values: Sequence[float]) -> float | None:
+    """Return the coefficient of variation of *values*: standard deviation over mean; ``None`` for fewer than two."""
+    if len(values) < 2 or (mean := fmean(values)) == 0:
+        return None
+    return stdev(values) / abs(mean)
+
+
+def latency_flags(latencies: Sequence[CounterLatency | None]) -> Iterator[Flag]:
+    """Yield the flag that counters of *latencies* raise which ran only part of the time."""
+    fractions = [each.running_fraction for each in latencies if each is not None and each.running_fraction is not None]
+    yield from multiplexed_flags(fractions)

@@ -1,0 +1,378 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bytes that hardware counted beside the bytes that a kernel says it moved.
+
+Memory controllers count every line that anybody reads or writes, so what the machine did without us is watched before
+and subtracted. Reads contain the lines that a regular store reads before it changes them (write allocate). The method
+is that of C. Helm and K. Taura, *Measurement of Main Memory Bandwidth and Memory Access Latency in Intel Processors*.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from calibration.model import Model
+from calibration.statistics import Estimate, estimate
+from calibration.sutprobe import Accounting, Counted, Counters, VolumeKnown
+from calibration.validity import Flag, flag
+
+DIFFERS: Final = 0.05
+"""Relative difference of the bytes counted from the bytes moved from which a figure is flagged."""
+
+BACKGROUND: Final = 0.01
+"""Share of the bytes moved from which what others move at the same time is flagged."""
+
+LINE_BYTES: Final = 64
+"""What a count of lines stands for where the counter says nothing else."""
+
+Direction = Literal["reads", "writes", "reads_and_writes"]
+
+DIRECTIONS: Final[Mapping[str, Direction]] = {
+    "dram.reads": "reads",
+    "dram.writes": "writes",
+    "dram.reads_and_writes": "reads_and_writes",
+}
+"""By the role of a memory controller's counter, what it counts."""
+
+WORDS: Final[Mapping[Direction, str]] = {
+    "reads": "read",
+    "writes": "written",
+    "reads_and_writes": "read or written",
+}
+
+
+class Moved(Model):
+    """Bytes that a kernel moves from and to memory, in a step or altogether.
+
+    ``allocate_bytes`` are those of ``read_bytes`` that are read only because a regular store changes their line.
+    """
+
+    read_bytes: float
+    allocate_bytes: float
+    written_bytes: float
+
+    def of(self, direction: Direction) -> float:
+        """Return the bytes of one direction."""
+        return {
+            "reads": self.read_bytes,
+            "writes": self.written_bytes,
+            "reads_and_writes": self.read_bytes + self.written_bytes,
+        }[direction]
+
+
+def moved_per_step(accounting: Accounting) -> Moved:
+    """Return what one step of a mix with *accounting* moves."""
+    allocates = accounting.write_allocate_reads_per_step * LINE_BYTES
+    return Moved(
+        read_bytes=accounting.reads_per_step * LINE_BYTES + allocates,
+        allocate_bytes=allocates,
+        written_bytes=accounting.writes_per_step * LINE_BYTES,
+    )
+
+
+def moved_altogether(known: VolumeKnown) -> Moved:
+    """Return what one repeat of a volume run moves: its initialisation and all its passes."""
+    return Moved(
+        read_bytes=known.read_bytes,
+        allocate_bytes=known.init.allocate_read_bytes + known.triad.allocate_read_bytes,
+        written_bytes=known.written_bytes,
+    )
+
+
+def triad_bytes(array_bytes: int, passes: int, *, allocates: bool) -> Moved:
+    """Return what the initialisation and *passes* of STREAM's triad move with three arrays of *array_bytes*.
+
+    The initialisation writes all three; a pass reads two and writes one. Where the processor *allocates*, each array
+    that is written by regular stores is read as well.
+    """
+    written = (3 + passes) * array_bytes
+    allocated = written if allocates else 0
+    return Moved(read_bytes=2 * passes * array_bytes + allocated, allocate_bytes=allocated, written_bytes=written)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The counters of one placement or repeat, and what was *moved* meanwhile: by each step, or altogether.
+
+    ``shares`` says by node which part of it moved from and to that node's memory. ``probe_bytes_per_s`` is what latency
+    probes read beside it.
+    """
+
+    counters: Counters
+    moved: Moved
+    per_step: bool
+    shares: Mapping[int, float]
+    probe_bytes_per_s: float = 0.0
+
+    def of(self, event: Counted, direction: Direction) -> float:
+        """Return the bytes moved in *direction* between the two readings of *event*."""
+        times = (event.steps or 0.0) if self.per_step else 1.0
+        probes = 0.0 if direction == "writes" else self.probe_bytes_per_s * event.wall_s
+        return self.moved.of(direction) * times + probes
+
+    def events(self, role: str) -> list[Counted]:
+        """Return what was counted in *role*."""
+        return [each for each in self.counters.events if each.name == role]
+
+
+class SocketBytes(Model):
+    """Bytes that the memory controllers beside ``cpu`` counted, background subtracted; they serve ``nodes``.
+
+    ``moved_bytes`` is the kernel's part on these nodes; ``ratio`` is ``None`` where that is nothing.
+    """
+
+    cpu: int
+    nodes: tuple[int, ...]
+    moved_bytes: float
+    counted_bytes: float
+    ratio: float | None
+
+
+class DirectionBytes(Model):
+    """Bytes in one direction: what the kernel moved, what all memory controllers counted, and the ratio.
+
+    ``allocate_bytes`` is the part of ``moved_bytes`` that is read only because it will be written. What was counted is
+    without the background, which is given for the same time: ``None`` where it was not watched. ``ratio`` has one
+    sample per placement or repeat, and is ``None`` where nothing was moved in this direction.
+    """
+
+    direction: Direction
+    moved_bytes: float
+    allocate_bytes: float
+    counted_bytes: float
+    background_bytes: float | None
+    ratio: Estimate | None
+    sockets: tuple[SocketBytes, ...]
+
+
+class OtherBytes(Model):
+    """Bytes that counters other than the memory controllers' counted; ``ratio`` is to the bytes that were read.
+
+    ``caution`` says what such a counter is known to leave out.
+    """
+
+    role: str
+    counted_bytes: float
+    background_bytes: float | None
+    ratio: float | None
+    caution: str | None
+
+
+class NotCounted(Model):
+    """A role without a count although it was asked for, and why."""
+
+    role: str
+    reason: str
+
+
+class CountedBytes(Model):
+    """What counters say beside one bandwidth, summed over its placements or repeats, which took ``wall_s`` together.
+
+    ``running_fraction`` is the least share of the time that one of the counters ran, ``None`` where none was read.
+    """
+
+    directions: tuple[DirectionBytes, ...]
+    others: tuple[OtherBytes, ...]
+    wall_s: float
+    running_fraction: float | None
+    not_counted: tuple[NotCounted, ...]
+
+    def of(self, direction: Direction) -> DirectionBytes | None:
+        """Return what was counted in *direction*, ``None`` where nothing was."""
+        return next((each for each in self.directions if each.direction == direction), None)
+
+
+@dataclass(frozen=True)
+class Unit:
+    """How many bytes one count of a role stands for, and what the counter leaves out."""
+
+    scale_bytes: float
+    caution: str | None = None
+
+
+def counted_bytes(
+    readings: Sequence[Reading], units: Mapping[str, Unit], nodes_of: Callable[[int], tuple[int, ...]]
+) -> CountedBytes | None:
+    """Return what the counters of *readings* say; ``None`` where there were none.
+
+    *units* has the roles that were asked for and are bytes; *nodes_of* tells which nodes' memory the controllers beside
+    a CPU serve. A role that did not count everywhere all along has a reason and no figure.
+    """
+    if not readings:
+        return None
+    found: list[DirectionBytes] = []
+    others: list[OtherBytes] = []
+    gone: list[NotCounted] = []
+    for role, unit in units.items():
+        if (reason := not_counted(readings, role) or _uncovered(readings, role, nodes_of)) is not None:
+            gone.append(NotCounted(role=role, reason=reason))
+        elif (direction := DIRECTIONS.get(role)) is not None:
+            found.append(_direction(readings, role, direction, unit, nodes_of))
+        else:
+            others.append(_other(readings, role, unit))
+    events = [
+        each for reading in readings for role in units for each in reading.events(role) if each.scaled is not None
+    ]
+    return CountedBytes(
+        directions=tuple(found),
+        others=tuple(others),
+        wall_s=sum(max((each.wall_s for each in reading.counters.events), default=0.0) for reading in readings),
+        running_fraction=min((each.running_fraction for each in events), default=None),
+        not_counted=tuple(gone),
+    )
+
+
+def not_counted(readings: Sequence[Reading], role: str) -> str | None:
+    """Return why *role* has no figure in *readings*; ``None`` where it counted in each of them."""
+    for reading in readings:
+        if (reason := silent(reading.counters, role)) is not None:
+            return reason
+    return None
+
+
+def silent(counters: Counters, role: str) -> str | None:
+    """Return why *counters* have no figure of *role*; ``None`` where all its counters ran."""
+    refused = [each for each in counters.refused if each.name == role]
+    if refused:
+        where = "" if refused[0].cpu is None else f" on CPU {refused[0].cpu}"
+        return f"{refused[0].pmu}{where}: {refused[0].reason}"
+    events = [each for each in counters.events if each.name == role]
+    if not events:
+        return "the kernel said nothing about it"
+    if any(each.scaled is None for each in events):
+        return "a counter never ran: the machine had none free for it"
+    return None
+
+
+def _uncovered(readings: Sequence[Reading], role: str, nodes_of: Callable[[int], tuple[int, ...]]) -> str | None:
+    """Return why the counters of *role* did not see all that was moved; ``None`` where they did or need not."""
+    if role not in DIRECTIONS:
+        return None
+    for reading in readings:
+        seen = {node for each in reading.events(role) if each.cpu is not None for node in nodes_of(each.cpu)}
+        if unseen := [node for node, share in reading.shares.items() if share > 0 and node not in seen]:
+            return f"no counter of it serves the memory of node {unseen[0]}"
+    return None
+
+
+def _background(event: Counted) -> float | None:
+    """Return what would have been counted between the two readings of *event* without us."""
+    if event.background_count is None or not event.background_wall_s:
+        return None
+    return event.background_count / event.background_wall_s * event.wall_s
+
+
+def own(event: Counted) -> float:
+    """Return the count of *event*, which ran, without what the machine does by itself as far as that was watched."""
+    return (event.scaled or 0.0) - (_background(event) or 0.0)
+
+
+def _direction(
+    readings: Sequence[Reading],
+    role: str,
+    direction: Direction,
+    unit: Unit,
+    nodes_of: Callable[[int], tuple[int, ...]],
+) -> DirectionBytes:
+    ratios: list[float] = []
+    moved: dict[int, float] = {}
+    counted: dict[int, float] = {}
+    backgrounds: list[float | None] = []
+    for reading in readings:
+        of_reading = [0.0, 0.0]
+        for event in reading.events(role):
+            cpu = event.cpu or 0
+            share = sum(reading.shares.get(node, 0.0) for node in nodes_of(cpu))
+            background = _background(event)
+            ours = reading.of(event, direction) * share
+            theirs = own(event) * unit.scale_bytes
+            moved[cpu] = moved.get(cpu, 0.0) + ours
+            counted[cpu] = counted.get(cpu, 0.0) + theirs
+            backgrounds.append(None if background is None else background * unit.scale_bytes)
+            of_reading = [of_reading[0] + ours, of_reading[1] + theirs]
+        if of_reading[0] > 0:
+            ratios.append(of_reading[1] / of_reading[0])
+    one = readings[0].moved
+    total = sum(moved.values())
+    allocated = one.allocate_bytes / one.of(direction) if direction != "writes" and one.of(direction) else 0.0
+    return DirectionBytes(
+        direction=direction,
+        moved_bytes=total,
+        allocate_bytes=total * allocated,
+        counted_bytes=sum(counted.values()),
+        background_bytes=_sum(backgrounds),
+        ratio=estimate([[each] for each in ratios], "fraction") if len(ratios) == len(readings) else None,
+        sockets=tuple(
+            SocketBytes(
+                cpu=cpu,
+                nodes=nodes_of(cpu),
+                moved_bytes=moved[cpu],
+                counted_bytes=counted[cpu],
+                ratio=counted[cpu] / moved[cpu] if moved[cpu] > 0 else None,
+            )
+            for cpu in sorted(counted)
+        ),
+    )
+
+
+def _sum(values: Sequence[float | None]) -> float | None:
+    known = [each for each in values if each is not None]
+    return sum(known) if known and len(known) == len(values) else None
+
+
+def _other(readings: Sequence[Reading], role: str, unit: Unit) -> OtherBytes:
+    events = [(reading, each) for reading in readings for each in reading.events(role)]
+    backgrounds = [_background(each) for _, each in events]
+    counted = sum(own(each) for _, each in events)
+    background = _sum(backgrounds)
+    moved = sum(reading.of(reading.events(role)[0], "reads") for reading in readings)
+    return OtherBytes(
+        role=role,
+        counted_bytes=counted * unit.scale_bytes,
+        background_bytes=None if background is None else background * unit.scale_bytes,
+        ratio=counted * unit.scale_bytes / moved if moved > 0 else None,
+        caution=unit.caution,
+    )
+
+
+def counted_flags(figures: Sequence[tuple[str, CountedBytes]]) -> Iterator[Flag]:
+    """Yield the flags that what was counted beside named *figures* raises together, the worst in the sentence."""
+    differing: list[tuple[float, str, str]] = []
+    disturbed: list[tuple[float, str, str]] = []
+    for name, counted in figures:
+        moved = max((each.moved_bytes for each in counted.directions), default=0.0)
+        for each in counted.directions:
+            against = each.moved_bytes or moved
+            if against <= 0:
+                continue
+            off = each.counted_bytes / against - 1 if each.moved_bytes else each.counted_bytes / against
+            if abs(off) > DIFFERS:
+                differing.append((off, name, WORDS[each.direction]))
+            if each.background_bytes is not None and each.background_bytes / against > BACKGROUND:
+                disturbed.append((each.background_bytes / against, name, WORDS[each.direction]))
+    if differing:
+        off, name, how = max(differing, key=lambda each: abs(each[0]))
+        concerned = len({each for _, each, _ in differing})
+        yield flag(
+            "COUNTED_DIFFERS",
+            f"the memory controllers counted more than {DIFFERS:.0%} more or less than the kernel moved in "
+            f"{concerned} of {len(figures)} figures, most in {name}, bytes {how}: {off:+.1%}",
+        )
+    if disturbed:
+        share, name, how = max(disturbed)
+        yield flag(
+            "BACKGROUND_TRAFFIC",
+            f"before the measurement others moved more than {BACKGROUND:.0%} of what it moved in the same time, "
+            f"most in {name}, bytes {how}: {share:.1%}",
+        )
+    fractions = [each.running_fraction for _, each in figures if each.running_fraction is not None]
+    yield from multiplexed_flags(fractions)
+
+
+def multiplexed_flags(fractions: Sequence[float]) -> Iterator[Flag]:
+    """Yield the flag for counters that ran only part of the time; *fractions* are the shares that they ran."""
+    least = min(fractions, default=1.0)
+    if least < 1:
+        yield flag(
+            "COUNTERS_MULTIPLEXED",
+            f"a counter ran for only {least:.0%} of the time, and its count was scaled up from that",
+        )

@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Counted volume: whether the memory controllers count the bytes that are known to be moved.
+
+The check is that of C. Helm and K. Taura, *Measurement of Main Memory Bandwidth and Memory Access Latency in Intel
+Processors*: STREAM's triad moves an amount that can be worked out by hand, and the counters are held against it.
+"""
+
+from collections.abc import Iterator
+from typing import Literal
+
+from pydantic import PositiveInt
+
+from calibration.context.model import Context
+from calibration.counters.volume import (
+    CountedBytes,
+    Moved,
+    Reading,
+    counted_bytes,
+    counted_flags,
+    moved_altogether,
+    triad_bytes,
+)
+from calibration.errors import InputError
+from calibration.evidence import document_flags, interference_flags
+from calibration.measurements.base import (
+    Declaration,
+    Figures,
+    Metric,
+    NotPlanned,
+    Parsed,
+    Settings,
+    Step,
+    Values,
+    metric_of,
+    step,
+)
+from calibration.measurements.chase import START_UP_S
+from calibration.measurements.counting import BYTE_ROLES, background_s, event_options, served, shares_of, units
+from calibration.measurements.sut import Sut, capped_bytes, size_flags
+from calibration.measurements.traffic import NODE_FILL_BYTES_PER_S, all_cpus, group_text, read_group
+from calibration.statistics import Estimate, estimate
+from calibration.sutprobe import ProbeDocument, VolumeKnown, VolumeResult, read_result
+from calibration.validity import Flag, flag
+
+ARRAYS = 3
+"""The triad reads two and writes one."""
+
+ARRAY_MULTIPLE = 4096
+"""An array is whole pages of base size."""
+
+
+class CountedVolumeSettings(Settings):
+    """*repeats* of *passes* triads over three arrays of *array_bytes*, of all threads together.
+
+    *counters* opens those of the memory controllers where the SUT has some that can be opened.
+    """
+
+    array_bytes: PositiveInt = 610_400_000
+    passes: PositiveInt = 10
+    repeats: PositiveInt = 6
+    width: Literal["auto", "sse2", "avx2", "avx512", "neon", "sve"] = "auto"
+    counters: bool = True
+
+
+class CountedVolumeValues(Values):
+    """What a repeat moves by its code, how long each took, and what was counted over all of them.
+
+    ``known`` is of one repeat: ``init`` writes all arrays once, ``triad`` is all ``passes``. ``counted`` is ``None``
+    where no hardware counters were opened. ``triad_s`` is the time of all passes of one repeat.
+    """
+
+    kind: Literal["counted_volume"] = "counted_volume"
+    group: str
+    threads: int
+    array_bytes: int
+    passes: int
+    repeats: int
+    known: VolumeKnown
+    triad_s: Estimate
+    counted: CountedBytes | None
+
+
+class CountedVolume(Declaration[CountedVolumeSettings, CountedVolumeValues]):
+    """STREAM's triad on all CPUs, its bytes known beforehand."""
+
+    kind = "counted_volume"
+    title = "Counted volume"
+    question = "Do the memory controllers count the bytes that are known to be moved?"
+    settings = CountedVolumeSettings
+    values = CountedVolumeValues
+    figures = (
+        Figures(r"counted_volume\.triad_s", "s", "lower", "all triads of one repeat, on all CPUs"),
+        Figures(
+            r"counted_volume\.(?:reads|writes|reads_and_writes)\.difference",
+            "fraction",
+            "lower",
+            "by how much the bytes that the memory controllers counted differ from those known to be moved, either way",
+        ),
+    )
+
+    def steps(self, context: Context, settings: CountedVolumeSettings) -> Iterator[Step | NotPlanned]:
+        """Yield one command on all CPUs, each with its part of the arrays on the memory nearest to it."""
+        sut = Sut(context)
+        parts = all_cpus(sut)
+        if not parts:
+            yield NotPlanned(kind=self.kind, what=self.title, reason="no CPU found that may be used")
+            return
+        counters = event_options(context, BYTE_ROLES) if settings.counters else {}
+        threads = sum(len(part.cpus) for part in parts)
+        wanted = -(-settings.array_bytes // threads // ARRAY_MULTIPLE) * ARRAY_MULTIPLE
+        held = {node: sum(len(part.cpus) for part in parts if part.node == node) for node in {p.node for p in parts}}
+        array_bytes = min(
+            wanted, *(capped_bytes(sut, node, wanted, buffers=ARRAYS * count) for node, count in held.items())
+        )
+        moved = triad_bytes(array_bytes * threads, settings.passes, allocates=True)
+        cost_s = settings.repeats * (moved.read_bytes + moved.written_bytes) / NODE_FILL_BYTES_PER_S * 2
+        yield step(
+            id=self.kind,
+            kind=self.kind,
+            title=f"{self.title}, {settings.passes} triads, {threads} thread{'s' * (threads > 1)}",
+            subcommand="volume",
+            options={
+                "group": group_text(parts),
+                "array-bytes": array_bytes,
+                "passes": settings.passes,
+                "repeats": settings.repeats,
+                "width": settings.width,
+                **counters,
+            },
+            cpus=tuple(sorted(sut.cpus)),
+            nodes=tuple(sorted(held)),
+            expected_duration_s=START_UP_S + background_s(counters) + cost_s,
+        )
+
+    def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
+        """Yield the volume, with what was counted where anything was."""
+        result = read_result(document, VolumeResult)
+        known = moved_altogether(result.known)
+        if not result.repeats:
+            raise InputError("expected at least one repeat of the triads, found none")
+        parts = read_group(result.group)
+        nodes = [part.node for part in parts for _ in part.cpus]
+        shares = shares_of(nodes, [1.0] * len(nodes))
+        readings = [
+            Reading(counters=each.counters, moved=known, per_step=False, shares=shares)
+            for each in result.repeats
+            if each.counters is not None
+        ]
+        counted = counted_bytes(readings, units(context), served(context))
+        yield Parsed(
+            id=step.id,
+            values=CountedVolumeValues(
+                group=result.group,
+                threads=result.threads,
+                array_bytes=result.array_bytes,
+                passes=result.passes,
+                repeats=len(result.repeats),
+                known=result.known,
+                triad_s=estimate([[each.triad_seconds] for each in result.repeats], "s"),
+                counted=counted,
+            ),
+            flags=(
+                *document_flags(document),
+                *_proof_flags(result, known),
+                *interference_flags(
+                    [each.interference for each in result.repeats], f"of {len(result.repeats)} repeats"
+                ),
+                *size_flags(Sut(context), ARRAYS * result.array_bytes * Sut(context).fewest_per_llc(result.cpus)),
+                *(() if counted is None else counted_flags([("the triads", counted)])),
+            ),
+        )
+
+    def metrics(self, values: CountedVolumeValues) -> Iterator[Metric]:
+        """Yield the time of the triads, and how far the bytes counted are from those moved in each direction."""
+        yield metric_of(f"{self.kind}.triad_s", "Triads of known volume, time", values.triad_s, "lower")
+        for each in values.counted.directions if values.counted is not None else ():
+            if each.ratio is not None:
+                off = estimate([[abs(ratio - 1) for ratio in sample] for sample in each.ratio.samples], "fraction")
+                title = f"Bytes counted against bytes moved, {each.direction.replace('_', ' ')}, difference"
+                yield metric_of(f"{self.kind}.{each.direction}.difference", title, off, "lower")
+
+
+def _proof_flags(result: VolumeResult, known: Moved) -> Iterator[Flag]:
+    """Yield what is wrong with the proof that all was moved that should have been."""
+    worked_out = triad_bytes(result.array_bytes * result.threads, result.passes, allocates=known.allocate_bytes > 0)
+    if worked_out != known:
+        yield flag(
+            "WORK_UNPROVED",
+            f"expected {worked_out.read_bytes:.0f} bytes read and {worked_out.written_bytes:.0f} written by the rule, "
+            f"found that the kernel knows of {known.read_bytes:.0f} and {known.written_bytes:.0f}",
+        )
+    if wrong := sum(not each.checked for each in result.repeats):
+        yield flag("WORK_UNPROVED", f"the arrays did not hold what the triads make in {wrong} repeats")
+    if astray := sum(not each.cpus_verified for each in result.repeats):
+        yield flag(
+            "CPU_UNVERIFIED", f"a thread was not on its CPU at the end in {astray} of {len(result.repeats)} repeats"
+        )
+    pages = result.pages
+    if pages.on_node < pages.checked:
+        yield flag("PLACEMENT_WRONG", f"{pages.on_node} of {pages.checked} pages checked lie on the wanted node")
+
+
+MEASUREMENT = CountedVolume()

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the kinds share that have hardware counters read beside their figures: which events, and what comes of them."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from statistics import median
+from typing import Final
+
+from calibration.context.model import Context
+from calibration.counters.choice import choose
+from calibration.counters.latency import ROLES as LATENCY_ROLES
+from calibration.counters.latency import CounterLatency, counter_latency
+from calibration.counters.volume import (
+    LINE_BYTES,
+    CountedBytes,
+    Reading,
+    Unit,
+    counted_bytes,
+    moved_per_step,
+    own,
+    silent,
+)
+from calibration.measurements.base import NotPlanned
+from calibration.statistics import Estimate, estimate
+from calibration.sutprobe import Accounting, BandwidthPoint, Counters, LoadedPlacement
+
+COUNTERS: Final = "counters"
+"""The kind of what a plan has no hardware counters for."""
+
+BACKGROUND_S: Final = 1.0
+"""How long a machine is watched before it is measured: a second has a thousand ticks of the slowest clock and is little
+beside what a step takes."""
+
+BYTE_ROLES: Final = (
+    "dram.reads",
+    "dram.writes",
+    "dram.reads_and_writes",
+    "link.bytes",
+    "core.offcore_reads",
+)
+"""The roles whose counts are bytes, or lines."""
+
+
+def event_options(context: Context, roles: Sequence[str], probe_roles: Sequence[str] = ()) -> dict[str, object]:
+    """Return the kernel options that open the counters of *roles*, and of *probe_roles* in the probes beside a load.
+
+    There are none where the SUT has none of them. What counts the whole machine is watched for ``BACKGROUND_S`` before.
+    """
+    chosen = choose(context, {*roles, *probe_roles}).events
+    events = [each for each in chosen if each.name in roles]
+    arguments = [each.argument() for each in events]
+    arguments += [f"probe.{each.argument()}" for each in chosen if each.name in probe_roles]
+    background = {"background-s": BACKGROUND_S} if any(each.cpus is not None for each in events) else {}
+    return {**({"event": arguments} if arguments else {}), **background}
+
+
+def uncounted(context: Context) -> Iterator[NotPlanned]:
+    """Yield the roles that no counter of the SUT is opened for, those with one reason together."""
+    reasons: dict[str, list[str]] = {}
+    for each in choose(context, (*BYTE_ROLES, *LATENCY_ROLES)).missing:
+        reasons.setdefault(each.reason, []).append(each.role)
+    for reason, roles in reasons.items():
+        yield NotPlanned(kind=COUNTERS, what=", ".join(roles), reason=reason)
+
+
+def background_s(options: Mapping[str, object]) -> float:
+    """Return the time in s that *options* of ``event_options`` add to a command."""
+    found = options.get("background-s", 0.0)
+    return found if isinstance(found, float) else 0.0
+
+
+def served(context: Context) -> Callable[[int], tuple[int, ...]]:
+    """Return a function that tells which nodes' memory the controllers serve that are counted on a CPU.
+
+    A package has one such CPU, or one for each of its nodes.
+    """
+    choice = choose(context, BYTE_ROLES)
+    opened = sorted({cpu for each in choice.events if each.cpus is not None for cpu in each.cpus})
+    packages = {cpu: core.package_id for core in context.topology.cores for cpu in core.cpus}
+
+    def of(cpu: int) -> tuple[int, ...]:
+        own = context.node_of(cpu)
+        package = packages.get(cpu)
+        together = [each for each in opened if packages.get(each) == package]
+        if package is None or len({context.node_of(each) for each in together}) > 1:
+            return () if own is None else (own,)
+        return tuple(
+            node.id
+            for node in context.nodes
+            if any(packages.get(each) == package for each in node.cpus) or (not node.cpus and len(opened) == 1)
+        )
+
+    return of
+
+
+def bytes_beside(
+    context: Context,
+    counters: Sequence[Counters | None],
+    accounting: Accounting | None,
+    shares: Sequence[Mapping[int, float]],
+    probes_mb_s: Sequence[float] | None = None,
+) -> CountedBytes | None:
+    """Return what *counters*, one of each placement, say beside traffic whose steps move what *accounting* says.
+
+    *shares* tell by node which part of a placement's traffic its memory served, *probes_mb_s* what latency probes read
+    beside it. ``None`` where nothing was counted.
+    """
+    if accounting is None:
+        return None
+    moved = moved_per_step(accounting)
+    readings = [
+        Reading(counters=each, moved=moved, per_step=True, shares=share, probe_bytes_per_s=probes * 1e6)
+        for each, share, probes in zip(counters, shares, probes_mb_s or [0.0] * len(counters), strict=True)
+        if each is not None
+    ]
+    return counted_bytes(readings, units(context), served(context))
+
+
+def units(context: Context) -> dict[str, Unit]:
+    """Return what a count stands for, by the role that was chosen on this SUT."""
+    return {
+        each.name: Unit(each.scale_bytes or LINE_BYTES, each.caution) for each in choose(context, BYTE_ROLES).events
+    }
+
+
+def bandwidth_counted(context: Context, point: BandwidthPoint, nodes: Sequence[int]) -> CountedBytes | None:
+    """Return what was counted beside the bandwidth of *point*, whose threads work on *nodes*, one of each thread.
+
+    ``None`` where nothing was counted.
+    """
+    placements = point.placements or ()
+    shares = [shares_of(nodes, each.per_thread_mb_s) for each in placements]
+    return bytes_beside(context, [each.counters for each in placements], point.accounting, shares)
+
+
+def counted_rate(context: Context, counters: Sequence[Counters | None]) -> Estimate | None:
+    """Return in MB/s what the memory controllers say was read, one sample for each of *counters*.
+
+    Where hardware counts reads and writes as one it is both. ``None`` where nothing of it was counted all along.
+    """
+    known = [each for each in counters if each is not None]
+    scales = units(context)
+    for role in ("dram.reads", "dram.reads_and_writes"):
+        if known and role in scales and not any(silent(each, role) for each in known):
+            scale = scales[role].scale_bytes / 1e6
+            rates = [
+                sum(own(event) / event.wall_s for event in each.events if event.name == role) * scale for each in known
+            ]
+            return estimate([[rate] for rate in rates], "MB/s")
+    return None
+
+
+def loaded_counted(
+    context: Context, placements: Sequence[LoadedPlacement], accounting: Accounting | None, nodes: Sequence[int]
+) -> CountedBytes | None:
+    """Return what was counted beside a load whose threads work on *nodes*, one of each thread, and its probes.
+
+    ``None`` where nothing was counted. The threads are taken to move as much as each other.
+    """
+    shares = [
+        shares_of(
+            [*nodes, *(probe.node for probe in each.probes)],
+            [*([median(each.windows_mb_s) / len(nodes)] * len(nodes)), *(probe.probe_mb_s for probe in each.probes)],
+        )
+        for each in placements
+    ]
+    probes = [sum(probe.probe_mb_s for probe in each.probes) for each in placements]
+    return bytes_beside(context, [each.counters for each in placements], accounting, shares, probes)
+
+
+def shares_of(nodes: Sequence[int], rates: Sequence[float]) -> dict[int, float]:
+    """Return the part of the traffic of each node's memory, from the node and the rate of each thread."""
+    found = dict.fromkeys(nodes, 0.0)
+    for node, rate in zip(nodes, rates, strict=True):
+        found[node] += rate / sum(rates)
+    return found
+
+
+def latency_beside(counters: Sequence[Counters | None], prefix: str = "") -> CounterLatency | None:
+    """Return the latency by *counters*, one of each placement; ``None`` where nothing was counted."""
+    return counter_latency([each for each in counters if each is not None], prefix)

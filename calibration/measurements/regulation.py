@@ -1,0 +1,353 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bandwidth regulation: what threads and no-ops make of bandwidth and latency, by every method there is.
+
+The experiment is that of C. Helm and K. Taura, *Measurement of Main Memory Bandwidth and Memory Access Latency in Intel
+Processors*: a kernel reads one word of each cache line, with no-ops after every four lines, by more and more cores of
+one node, with the hardware prefetchers as they are and off.
+"""
+
+from collections.abc import Iterator, Sequence
+from statistics import median
+from typing import Literal
+
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+
+from calibration.context.model import Context
+from calibration.counters.choice import choose
+from calibration.counters.latency import ROLES as LATENCY_ROLES
+from calibration.counters.latency import (
+    CoreLatency,
+    CounterLatency,
+    SampledLoads,
+    latency_flags,
+    sampled_loads,
+    variation,
+)
+from calibration.counters.volume import CountedBytes, counted_flags
+from calibration.errors import InputError
+from calibration.evidence import document_flags, estimate_flags, placement_flags
+from calibration.measurements.base import (
+    Declaration,
+    Figures,
+    HalfWidth,
+    Metric,
+    Missing,
+    NotPlanned,
+    Parsed,
+    Step,
+    Values,
+    metric_of,
+    refused,
+    step,
+)
+from calibration.measurements.chase import START_UP_S
+from calibration.measurements.counting import (
+    BYTE_ROLES,
+    background_s,
+    bandwidth_counted,
+    counted_rate,
+    event_options,
+    latency_beside,
+    loaded_counted,
+)
+from calibration.measurements.loaded_latency import drift_flags, probe_latencies, sweep_s
+from calibration.measurements.sut import Place, Sut, memory_bound_bytes, size_flags
+from calibration.measurements.traffic import (
+    PLAIN,
+    CountedTrafficSettings,
+    Mix,
+    Part,
+    buffer_bytes,
+    fill_s,
+    group_text,
+    read_group,
+    shape_options,
+)
+from calibration.model import Model
+from calibration.statistics import Estimate, estimate
+from calibration.sutprobe import (
+    BandwidthPoint,
+    BandwidthResult,
+    LoadedPoint,
+    LoadedResult,
+    ProbeDocument,
+    read_result,
+)
+
+MIX: Mix = "line_reads"
+"""The kernel of the experiment."""
+
+State = Literal["as_found", "off"]
+
+NOPS = (0, 10, 20, 30, 40, 50, 51, 52, 53, 54, 55, 60, 70, 80, 90, 100, 200, 500, 1000, 2000, 5000)
+"""Those of the article, which has more of them where its curves fell, and a tail until less than a tenth is left."""
+
+Method = Literal["bandwidth", "counted_bandwidth", "chase", "l1_miss", "load_miss_real", "sampled"]
+"""What has a figure for each number of threads and no-ops."""
+
+BY_HARDWARE: tuple[Method, ...] = ("l1_miss", "load_miss_real", "sampled")
+"""The methods that need counters, or samples, of the core."""
+
+
+class RegulationSettings(CountedTrafficSettings):
+    """Each number of threads by all *nops*, with the *prefetchers* as found and off.
+
+    The numbers are 1, 2, 4 and so on, all cores but one, and all cores of one node; with *every_count* all of them.
+    *sampling* also samples loads where the processor can.
+    """
+
+    nops: tuple[NonNegativeInt, ...] = NOPS
+    prefetchers: tuple[State, ...] = ("as_found", "off")
+    every_count: bool = False
+    sampling: bool = True
+    placements: PositiveInt = 6
+    windows: PositiveInt = 3
+    window_s: PositiveFloat = 0.03
+    target_half_width: HalfWidth = 0.02
+    budget_s: NonNegativeFloat = 0.0
+    minimum_buffer_bytes: PositiveInt = 67_108_864
+
+
+class RegulationPoint(Model):
+    """One number of no-ops: bandwidth, and latency by each method that there was, in the same windows.
+
+    ``chase_ns`` is that of a probe on a core of its own, ``None`` where none was left. What hardware counted or sampled
+    is ``None`` where it did not: bytes (``counted``) and their rate, the latency of the load's own reads by counters
+    (``counter_latency``) and by samples. ``variation`` has each method's coefficient of variation over the placements.
+    """
+
+    nops: int
+    bandwidth_mb_s: Estimate
+    chase_ns: Estimate | None
+    counted_mb_s: Estimate | None
+    counted: CountedBytes | None
+    counter_latency: CounterLatency | None
+    sampled: SampledLoads | None
+    variation: dict[Method, float]
+
+    def by_hardware(self, method: Method) -> CoreLatency | None:
+        """Return the latency by counters or by samples; ``None`` where there is none."""
+        if method == "sampled":
+            return None if self.sampled is None else self.sampled.latency
+        if self.counter_latency is None:
+            return None
+        return {"l1_miss": self.counter_latency.l1_miss, "load_miss_real": self.counter_latency.load_miss_real}[method]
+
+    def latency_ns(self, method: Method) -> Estimate | None:
+        """Return the latency by *method* in ns; ``None`` where there is none."""
+        if method == "chase":
+            return self.chase_ns
+        found = self.by_hardware(method)
+        return None if found is None else found.ns
+
+
+class RegulationValues(Values):
+    """The curve of so many ``threads`` on ``cpus``, of ``cores`` cores, with the prefetchers as found or off.
+
+    ``probe_cpu`` is that of the chase beside them, ``None`` where all cores read.
+    """
+
+    kind: Literal["regulation"] = "regulation"
+    prefetchers: State
+    node: int
+    cores: int
+    threads: int
+    cpus: tuple[int, ...]
+    probe_cpu: int | None
+    points: tuple[RegulationPoint, ...]
+
+
+class Regulation(Declaration[RegulationSettings, RegulationValues]):
+    """One sweep over no-ops for each number of threads and state of the prefetchers."""
+
+    kind = "regulation"
+    title = "Bandwidth regulation"
+    question = "What do threads, no-ops and prefetchers make of bandwidth and latency, and do all methods agree?"
+    settings = RegulationSettings
+    values = RegulationValues
+    figures = (
+        Figures(
+            r"regulation\.(?:as_found|off)\.bandwidth_mb_s",
+            "MB/s",
+            "higher",
+            "all cores of a node reading one word of each line without no-ops, prefetchers as found or off",
+        ),
+        Figures(
+            r"regulation\.(?:as_found|off)\.latency_ns",
+            "ns",
+            "lower",
+            "one load of the probe while all other cores of the node read so, prefetchers as found or off",
+        ),
+    )
+
+    def steps(self, context: Context, settings: RegulationSettings) -> Iterator[Step | NotPlanned]:
+        """Yield one sweep for each number of threads; a probe chases beside all but the largest."""
+        sut = Sut(context)
+        if not sut.cpu_nodes:
+            yield NotPlanned(kind=self.kind, what=self.title, reason="no CPU found that may be used")
+            return
+        node = sut.cpu_nodes[0]
+        probe = Place(sut.measuring_cpu(node), sut.home(node))
+        beside = set(context.siblings(probe.cpu))
+        cores = sorted(sut.one_per_core(sut.cpus_of(node)), key=lambda cpu: (cpu in beside, cpu))
+        for state in settings.prefetchers:
+            for count in counts(len(cores), every=settings.every_count):
+                part = Part(tuple(sorted(cores[:count])), probe.node)
+                yield self._sweep(sut, settings, part, probe if count < len(cores) else None, state)
+
+    def _sweep(self, sut: Sut, settings: RegulationSettings, part: Part, probe: Place | None, state: State) -> Step:
+        size_bytes = buffer_bytes(sut, settings, [part], (MIX,))
+        counters = event_options(sut.context, (*BYTE_ROLES, *LATENCY_ROLES)) if settings.counters else {}
+        options = {
+            "mix": MIX,
+            "delay": ",".join(map(str, settings.nops)),
+            "buffer-bytes": size_bytes,
+            **settings.options(),
+            **shape_options(settings, PLAIN, None),
+            **counters,
+        }
+        threads = len(part.cpus)
+        cpus = part.cpus
+        if probe is None:
+            options = {"group": group_text([part]), **options}
+            cost_s = len(settings.nops) * settings.cost_s(size_bytes, MIX, [part])
+        else:
+            sampling = choose(sut.context, LATENCY_ROLES).sampling if settings.sampling else None
+            probe_bytes = memory_bound_bytes(sut, probe.node)
+            options = {
+                "probe": probe,
+                "load": group_text([part]),
+                "probe-size-bytes": probe_bytes,
+                **options,
+                **({} if sampling is None else {"sample": sampling.argument()}),
+            }
+            cpus = tuple(sorted((*cpus, probe.cpu)))
+            cost_s = sweep_s(settings, len(settings.nops), fill_s(size_bytes, MIX, [part]), probe_bytes)
+        return step(
+            id=f"{self.kind}-{threads}" if state == "as_found" else f"{self.kind}-{threads}-off",
+            kind=self.kind,
+            title=f"{self.title}, {threads} thread{'s' * (threads > 1)}, {len(settings.nops)} numbers of no-ops",
+            subcommand="bandwidth" if probe is None else "loaded",
+            options=options,
+            cpus=cpus,
+            nodes=(part.node,),
+            expected_duration_s=START_UP_S + background_s(counters) + cost_s,
+            budget_s=settings.excess_s(cost_s),
+            prefetchers="off" if state == "off" else None,
+        )
+
+    def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
+        """Yield the curve; a number of no-ops that could not be measured is named as missing."""
+        sut = Sut(context)
+        target = document.parameters.get("target_half_width")
+        found: Sequence[BandwidthPoint | LoadedPoint]
+        if document.subcommand == "loaded":
+            result = read_result(document, LoadedResult)
+            found, zero_load = result.points, result.zero_load
+            (part,) = read_group(str(document.parameters["load"]))
+            probe_cpu = next((each.cpu for each in zero_load), None)
+        else:
+            found, zero_load = read_result(document, BandwidthResult).points, ()
+            (part,) = read_group(found[0].group)
+            probe_cpu = None
+        points = [_point(context, part, each, target) for each in found if each.placements]
+        missing = tuple(_missing(each) for each in found if not each.placements)
+        if not points:
+            raise InputError(f"no number of no-ops could be measured: {'; '.join(sorted({m.reason for m in missing}))}")
+        cores = sut.one_per_core(sut.cpus_of(sut.node_of(part.cpus[0])))
+        placements = [placement for each in found for placement in each.placements or ()]
+        size_bytes = _number(document.parameters["buffer_bytes"])
+        yield Parsed(
+            id=step.id,
+            values=RegulationValues(
+                prefetchers=step.prefetchers or "as_found",
+                node=part.node,
+                cores=len(cores),
+                threads=len(part.cpus),
+                cpus=part.cpus,
+                probe_cpu=probe_cpu,
+                points=tuple(points),
+            ),
+            flags=(
+                *document_flags(document),
+                *placement_flags(document, placements, proved=all(each.checked for each in found if not each.error)),
+                *estimate_flags([(f"{each.nops} no-ops", each.bandwidth_mb_s) for each in points], target),
+                *size_flags(sut, size_bytes * sut.fewest_per_llc(part.cpus)),
+                *drift_flags(zero_load),
+                *counted_flags([(f"{each.nops} no-ops", each.counted) for each in points if each.counted]),
+                *latency_flags([each.counter_latency for each in points]),
+            ),
+            missing=missing,
+        )
+
+    def metrics(self, values: RegulationValues) -> Iterator[Metric]:
+        """Yield the bandwidth of all cores, and the latency beside all but one, without no-ops."""
+        full = min(values.points, key=lambda point: point.nops)
+        how = "prefetchers as found" if values.prefetchers == "as_found" else "prefetchers off"
+        name = f"{self.kind}.{values.prefetchers}"
+        if values.threads == values.cores:
+            title = f"Bandwidth of all cores of node {values.node}, one word of each line, {how}"
+            yield metric_of(f"{name}.bandwidth_mb_s", title, full.bandwidth_mb_s, "higher")
+        elif values.threads == values.cores - 1 and full.chase_ns is not None:
+            title = f"Latency beside the other cores of node {values.node}, one word of each line, {how}"
+            yield metric_of(f"{name}.latency_ns", title, full.chase_ns, "lower")
+
+
+def counts(cores: int, *, every: bool) -> list[int]:
+    """Return the numbers of threads that are measured with so many *cores*: where a curve bends, or *every* one."""
+    if every:
+        return list(range(1, cores + 1))
+    powers = {1 << power for power in range(cores.bit_length()) if 1 << power <= cores}
+    return sorted({*powers, max(1, cores - 1), cores})
+
+
+def _number(value: object) -> int:
+    """Return a parameter that is a number, or a list of one."""
+    return int(str(value[0] if isinstance(value, list | tuple) else value))
+
+
+def _nops(point: BandwidthPoint | LoadedPoint) -> int:
+    return point.inject_delay if isinstance(point, LoadedPoint) else point.delay
+
+
+def _missing(point: BandwidthPoint | LoadedPoint) -> Missing:
+    what = f"{_nops(point)} no-ops"
+    return refused(what, point.error) if point.error else Missing(what=what, reason="no placement measured")
+
+
+def _point(context: Context, part: Part, point: BandwidthPoint | LoadedPoint, target: float | None) -> RegulationPoint:
+    placements = point.placements or ()
+    nodes = [part.node] * len(part.cpus)
+    counters = [each.counters for each in placements]
+    samples = [(each.samples, each.core_hz_before) for each in placements if each.samples is not None]
+    chase = None
+    if isinstance(point, LoadedPoint):
+        chase = probe_latencies(point.placements or (), target)[0].latency_ns
+        counted = loaded_counted(context, point.placements or (), point.accounting, nodes)
+    else:
+        counted = bandwidth_counted(context, point, nodes)
+    made = RegulationPoint(
+        nops=_nops(point),
+        bandwidth_mb_s=estimate([each.windows_mb_s for each in placements], "MB/s", target_half_width=target),
+        chase_ns=chase,
+        counted_mb_s=counted_rate(context, counters),
+        counted=counted,
+        counter_latency=latency_beside(counters),
+        sampled=sampled_loads([each for each, _ in samples], [hz for _, hz in samples]),
+        variation={},
+    )
+    methods: dict[Method, Estimate | None] = {
+        "bandwidth": made.bandwidth_mb_s,
+        "counted_bandwidth": made.counted_mb_s,
+        "chase": made.chase_ns,
+        **{method: None if (by := made.by_hardware(method)) is None else by.cycles for method in BY_HARDWARE},
+    }
+    found = {
+        method: spread
+        for method, figure in methods.items()
+        if figure is not None and (spread := variation([median(each) for each in figure.samples])) is not None
+    }
+    return made.model_copy(update={"variation": found})
+
+
+MEASUREMENT = Regulation()

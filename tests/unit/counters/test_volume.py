@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bytes counted against bytes moved, worked out from made counts."""
+
+from typing import Any
+
+import pytest
+
+from calibration.counters.volume import (
+    CountedBytes,
+    DirectionBytes,
+    Moved,
+    Reading,
+    Unit,
+    counted_bytes,
+    counted_flags,
+    moved_per_step,
+    triad_bytes,
+)
+from calibration.sutprobe import Accounting, Counted, Counters, Refused
+
+READS_AND_WRITES = {"dram.reads": Unit(64.0), "dram.writes": Unit(64.0)}
+SOCKETS = {0: (0,), 16: (1,)}
+WRITE = Accounting(
+    reads_per_step=0,
+    writes_per_step=1,
+    write_allocate_reads_per_step=1,
+    program_bytes_per_step=64,
+    model_dram_bytes_per_step=128,
+)
+
+
+def counted(name: str, count: float | None, **changes: Any) -> Counted:
+    fields: dict[str, Any] = {
+        "name": name,
+        "pmus": ("uncore_imc_0",),
+        "cpu": 0,
+        "threads": None,
+        "count": round(count or 0),
+        "scaled": count,
+        "running_fraction": 1.0,
+        "wall_s": 2.0,
+        "steps": 1000.0,
+        "hops": None,
+        "background_count": 0.0,
+        "background_wall_s": 1.0,
+    }
+    return Counted(**{**fields, **changes})
+
+
+def reading(*events: Counted, refused: tuple[Refused, ...] = (), **changes: Any) -> Reading:
+    fields: dict[str, Any] = {
+        "counters": Counters(background_s=1.0, events=events, refused=refused),
+        "moved": moved_per_step(WRITE),
+        "per_step": True,
+        "shares": {0: 1.0},
+    }
+    return Reading(**{**fields, **changes})
+
+
+def of(readings: list[Reading], units: dict[str, Unit] | None = None) -> CountedBytes:
+    found = counted_bytes(readings, units or READS_AND_WRITES, lambda cpu: SOCKETS[cpu])
+    assert found is not None
+    return found
+
+
+def direction(found: CountedBytes, name: Any) -> DirectionBytes:
+    each = found.of(name)
+    assert each is not None
+    return each
+
+
+def codes(found: CountedBytes) -> dict[str, str]:
+    return {each.code: each.reason for each in counted_flags([("write", found)])}
+
+
+def test_a_written_line_is_read_and_written_and_what_was_there_before_is_subtracted() -> None:
+    events = (
+        counted("dram.reads", 1030.0, background_count=10.0),  # 20 in the two seconds
+        counted("dram.writes", 1005.0, background_count=None, background_wall_s=None),
+    )
+    found = of([reading(*events), reading(*events)])
+    reads, writes = direction(found, "reads"), direction(found, "writes")
+    assert (reads.moved_bytes, reads.allocate_bytes, reads.counted_bytes) == (128_000, 128_000, 2 * 1010 * 64)
+    assert reads.background_bytes == 2 * 20 * 64
+    assert reads.ratio is not None
+    assert reads.ratio.value == pytest.approx(1.01)
+    assert [len(each) for each in reads.ratio.samples] == [1, 1]
+    assert (writes.moved_bytes, writes.allocate_bytes, writes.counted_bytes) == (128_000, 0, 2 * 1005 * 64)
+    assert writes.background_bytes is None
+    assert (found.wall_s, found.running_fraction, found.not_counted) == (4.0, 1.0, ())
+
+
+def test_each_package_has_its_own_ratio() -> None:
+    events = (counted("dram.reads", 760.0), counted("dram.reads", 240.0, cpu=16))
+    (each,) = of([reading(*events, shares={0: 0.75, 1: 0.25})], {"dram.reads": Unit(64.0)}).directions
+    assert [(each.cpu, each.nodes, each.moved_bytes) for each in each.sockets] == [
+        (0, (0,), 48_000),
+        (16, (1,), 16_000),
+    ]
+    assert [each.ratio for each in each.sockets] == [pytest.approx(760 / 750), pytest.approx(240 / 250)]
+    assert each.ratio is not None
+    assert each.ratio.value == pytest.approx(1.0)
+
+
+def test_what_latency_probes_read_is_moved_too() -> None:
+    event = counted("dram.reads", 1000.0)
+    (each,) = of([reading(event, probe_bytes_per_s=320.0)], {"dram.reads": Unit(64.0)}).directions
+    assert each.moved_bytes == 64_000 + 2 * 320
+
+
+def test_a_difference_of_more_than_five_per_cent_is_flagged_and_less_is_not() -> None:
+    near = of([reading(counted("dram.reads", 1049.0), counted("dram.writes", 951.0))])
+    assert codes(near) == {}
+    off = of([reading(counted("dram.reads", 1051.0), counted("dram.writes", 900.0))])
+    assert list(codes(off)) == ["COUNTED_DIFFERS"]
+    assert codes(off)["COUNTED_DIFFERS"].endswith("in 1 of 1 figures, most in write, bytes written: -10.0%")
+
+
+def test_writes_beside_traffic_that_only_reads_are_held_against_the_reads() -> None:
+    accounting = WRITE.model_copy(
+        update={"reads_per_step": 1, "writes_per_step": 0, "write_allocate_reads_per_step": 0}
+    )
+    events = (counted("dram.reads", 1000.0), counted("dram.writes", 40.0))
+    few = of([reading(*events, moved=moved_per_step(accounting))])
+    assert direction(few, "writes").ratio is None
+    assert codes(few) == {}
+    events = (counted("dram.reads", 1000.0), counted("dram.writes", 60.0))
+    assert "bytes written: +6.0%" in codes(of([reading(*events, moved=moved_per_step(accounting))]))["COUNTED_DIFFERS"]
+
+
+def test_background_and_multiplexing_are_flagged() -> None:
+    events = (counted("dram.reads", 1012.0, background_count=6.0), counted("dram.writes", 1000.0))
+    assert "read: 1.2%" in codes(of([reading(*events)]))["BACKGROUND_TRAFFIC"]
+    events = (counted("dram.reads", 1000.0, running_fraction=0.5), counted("dram.writes", 1000.0))
+    assert "only 50% of the time" in codes(of([reading(*events)]))["COUNTERS_MULTIPLEXED"]
+
+
+def test_a_counter_that_did_not_run_is_no_figure_but_a_reason() -> None:
+    refused = Refused(name="dram.writes", pmu="uncore_imc_1", cpu=0, errno="EACCES", reason="not permitted")
+    found = of([reading(counted("dram.reads", None), counted("dram.writes", 10.0), refused=(refused,))])
+    assert found.directions == ()
+    assert {each.role: each.reason for each in found.not_counted} == {
+        "dram.reads": "a counter never ran: the machine had none free for it",
+        "dram.writes": "uncore_imc_1 on CPU 0: not permitted",
+    }
+    assert found.running_fraction == 1.0
+    assert codes(found) == {}
+    assert counted_bytes([], READS_AND_WRITES, lambda cpu: (cpu,)) is None
+    silent = of([reading()])
+    assert {each.reason for each in silent.not_counted} == {"the kernel said nothing about it"}
+
+
+def test_a_node_that_no_counter_sees_leaves_no_figure() -> None:
+    found = of([reading(counted("dram.reads", 1000.0), counted("dram.writes", 1000.0), shares={0: 0.5, 1: 0.5})])
+    assert [each.reason for each in found.not_counted] == ["no counter of it serves the memory of node 1"] * 2
+
+
+def test_counters_of_the_core_are_told_beside_with_what_they_leave_out() -> None:
+    event = counted("core.offcore_reads", 900.0, cpu=None, threads=2, background_count=None, background_wall_s=None)
+    found = of([reading(event)], {"core.offcore_reads": Unit(64.0, "prefetched lines may be missing")})
+    (other,) = found.others
+    assert (other.counted_bytes, other.ratio) == (57_600, pytest.approx(0.9))
+    assert (other.background_bytes, other.caution) == (None, "prefetched lines may be missing")
+    assert codes(found) == {}
+
+
+def test_one_counter_for_both_directions_is_held_against_both() -> None:
+    found = of([reading(counted("dram.reads_and_writes", 2000.0))], {"dram.reads_and_writes": Unit(64.0)})
+    each = direction(found, "reads_and_writes")
+    assert (each.moved_bytes, each.allocate_bytes) == (128_000, 64_000)
+    assert each.ratio is not None
+    assert each.ratio.value == 1.0
+
+
+def test_the_triad_of_the_article_by_hand() -> None:
+    array = 610_400_000
+    x86 = triad_bytes(array, 10, allocates=True)
+    assert x86 == Moved(read_bytes=33 * array, allocate_bytes=13 * array, written_bytes=13 * array)
+    assert triad_bytes(array, 10, allocates=False) == Moved(
+        read_bytes=20 * array, allocate_bytes=0, written_bytes=13 * array
+    )
+    assert x86.of("reads_and_writes") == 46 * array
+
+
+def test_bytes_known_altogether_are_not_multiplied() -> None:
+    event = counted("dram.reads", 33_000.0, steps=None)
+    moved = triad_bytes(64_000, 10, allocates=True)
+    (each,) = of([reading(event, moved=moved, per_step=False)], {"dram.reads": Unit(64.0)}).directions
+    assert each.moved_bytes == 33 * 64_000
+    assert each.ratio is not None
+    assert each.ratio.value == 1.0

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The plan of the experiment: threads, probe, counters and prefetchers."""
+
+from pathlib import Path
+
+import pytest
+
+from bench.event_trees import described, unpack
+from calibration.context import load
+from calibration.context.model import Context
+from calibration.measurements.base import Step
+from calibration.measurements.counted_volume import MEASUREMENT as VOLUME
+from calibration.measurements.counted_volume import CountedVolumeSettings
+from calibration.measurements.counting import served, uncounted
+from calibration.measurements.regulation import MEASUREMENT, NOPS, RegulationSettings, counts
+from calibration.plan import make_plan
+from calibration.profiles import load_profile
+from tests.walk import estimates
+
+FIXTURES = Path(__file__).parent.parent / "fixtures"
+
+
+@pytest.fixture(scope="module")
+def guest() -> Context:
+    """A machine of two nodes, each of two cores with two threads, captured before event sources were."""
+    return load(FIXTURES / "context" / "x86_64-two-nodes-smt.tar.gz")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Context:
+    """A described machine with counters: two packages of 22 cores."""
+    return unpack(described(FIXTURES / "event_sources" / "broadwell_ep.yml"), tmp_path_factory.mktemp("server"))
+
+
+def steps(context: Context, settings: RegulationSettings | None = None) -> list[Step]:
+    found = list(MEASUREMENT.steps(context, settings or RegulationSettings()))
+    assert all(isinstance(each, Step) for each in found)
+    return [each for each in found if isinstance(each, Step)]
+
+
+def options(step: Step, name: str) -> list[str]:
+    return [step.argv[place + 1] for place, word in enumerate(step.argv) if word == f"--{name}"]
+
+
+def test_threads_are_counted_where_the_curve_bends_or_all_of_them() -> None:
+    assert counts(1, every=False) == [1]
+    assert counts(2, every=False) == [1, 2]
+    assert counts(22, every=False) == [1, 2, 4, 8, 16, 21, 22]
+    assert counts(5, every=True) == [1, 2, 3, 4, 5]
+
+
+def test_a_probe_has_a_core_of_its_own_while_there_is_one(guest: Context) -> None:
+    one, both, one_off, both_off = steps(guest)
+    assert [one.id, both.id, one_off.id, both_off.id] == [
+        "regulation-1",
+        "regulation-2",
+        "regulation-1-off",
+        "regulation-2-off",
+    ]
+    assert (one.argv[1], both.argv[1]) == ("loaded", "bandwidth")
+    (probe,) = options(one, "probe")
+    (loading,) = options(one, "load")
+    assert int(loading.partition("@")[0]) not in guest.siblings(int(probe.partition("@")[0]))
+    assert options(both, "group") == ["0,2@0"]
+    for each in (one, both):
+        assert options(each, "mix") == ["line_reads"]
+        assert (options(each, "streams"), options(each, "prefetch-bytes")) == (["1"], ["0"])
+        assert options(each, "delay") == [",".join(map(str, NOPS))]
+        assert (options(each, "event"), options(each, "sample")) == ([], [])
+    assert [each.prefetchers for each in (one, both, one_off, both_off)] == [None, None, "off", "off"]
+
+
+def test_prefetchers_are_switched_by_consent_alone(guest: Context) -> None:
+    profile = load_profile("counters")
+    without, agreed = make_plan(guest, profile), make_plan(guest, profile, prefetchers_ok=True)
+    assert {each.prefetchers for each in without.steps} == {None}
+    refused = [each for each in without.not_planned if each.kind == "regulation"]
+    assert len(refused) == 2
+    assert all("tune_prefetchers_ok" in each.reason for each in refused)
+    assert [each.id for each in agreed.steps if each.prefetchers == "off"] == ["regulation-1-off", "regulation-2-off"]
+
+
+def test_what_a_machine_can_count_is_opened_in_the_reading_threads_and_at_its_controllers(server: Context) -> None:
+    first, *_, last = steps(server, RegulationSettings(prefetchers=("as_found",)))
+    for each in (first, last):
+        opened = options(each, "event")
+        assert {event.partition("=")[0] for event in opened} >= {
+            "dram.reads",
+            "dram.writes",
+            "core.l1d_pending",
+            "core.l1_miss",
+            "core.fb_hit",
+            "core.cycles",
+        }
+        assert not [event for event in opened if event.startswith("probe.")]
+        assert options(each, "background-s") == ["1.0"]
+    assert [each.partition("=")[0] for each in options(first, "sample")] == ["pebs"]
+    assert options(last, "sample") == []  # the bandwidth kernel samples nothing
+    bare = RegulationSettings(counters=False, sampling=False)
+    assert not any(options(each, name) for each in steps(server, bare) for name in ("event", "sample"))
+
+
+def test_other_kinds_have_their_counters_in_the_profile(server: Context) -> None:
+    plan = make_plan(server, load_profile("counters"))
+    by_kind = {each.kind: options(each, "event") for each in plan.steps}
+    assert {event.partition("=")[0] for event in by_kind["idle_latency"]} == {
+        "core.cycles",
+        "core.l1d_pending",
+        "core.l1_miss",
+        "core.fb_hit",
+    }
+    assert {event.partition(".")[0] for event in by_kind["counted_volume"]} == {"dram", "link", "core"}
+    assert by_kind["peak_injection_bandwidth"]
+    loaded = make_plan(server, load_profile("quick"))
+    (sweep,) = (each for each in loaded.steps if each.kind == "loaded_latency")
+    assert any(event.startswith("probe.core.l1_miss=") for event in options(sweep, "event"))
+    assert any(event.startswith("dram.reads=") for event in options(sweep, "event"))
+
+
+def test_controllers_serve_the_nodes_of_their_package(server: Context) -> None:
+    serves = served(server)
+    assert (serves(0), serves(22)) == ((0,), (1,))
+
+
+def test_what_is_not_counted_is_said_once_for_each_reason(guest: Context) -> None:
+    found = list(uncounted(guest))
+    assert len(found) == len({each.reason for each in found})
+    assert "dram.reads" in found[0].what
+    assert {each.kind for each in found} == {"counters"}
+    plan = make_plan(guest, load_profile("quick"))
+    assert [each for each in plan.not_planned if each.kind == "counters"] == found
+
+
+def test_the_arrays_of_the_triads_are_divided_among_the_threads(guest: Context) -> None:
+    (each,) = VOLUME.steps(guest, CountedVolumeSettings(array_bytes=8 * 4096 * 100))
+    assert isinstance(each, Step)
+    assert options(each, "array-bytes") == [str(4096 * 100)]
+    assert not list(estimates(each))
