@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from traced import cause, view
 
 from calibration.context import load
 from calibration.context.model import CommandLine, Context, Parameter
 from calibration.report.advice import LEAST_EVENTS, LEAST_SHARE, RULES, UNEXPLAINED_SHARE, advice
-from calibration.sutprobe import GapTotals, TracedCause, TracedRest, TracedView, Unexplained
 
 MACHINE = Path(__file__).parents[1] / "fixtures" / "context" / "x86_64-isolated.tar.gz"
 
@@ -20,45 +20,6 @@ ISOLATED, ORDINARY = 2, 0
 @pytest.fixture(scope="module")
 def context() -> Context:
     return load(MACHINE)
-
-
-def cause(kind: str, name: str, function: str | None = None, **changed: Any) -> TracedCause:
-    fields: dict[str, Any] = {
-        "kind": kind,
-        "name": name,
-        "function": function,
-        "irq": None,
-        "pid": None,
-        "events": 100,
-        "gaps": 100,
-        "owned": 50,
-        "total_ns": 1e6,
-        "longest_ns": 2e4,
-        "share": 0.2,
-    }
-    return TracedCause.model_validate(fields | changed)
-
-
-def view(*causes: TracedCause, unexplained: float = 0.0, smi: int | None = None) -> TracedView:
-    totals = GapTotals(wall_s=1.0, gaps=100, rate_per_s=100.0, lost_fraction=0.005, mean_ns=5e4)
-    return TracedView(
-        clock="x86-tsc",
-        kinds_of_events=30,
-        lines=1000,
-        unreadable=0,
-        lost_events=0,
-        with_tracing=totals,
-        without_tracing=totals,
-        told_gaps=100,
-        told_ns=5e6,
-        causes=causes,
-        edges=TracedRest(gaps=100, total_ns=1e5, longest_ns=2e3, share=0.02),
-        unexplained=Unexplained(
-            gaps=5, total_ns=5e6 * unexplained, longest_ns=1e5, share=unexplained, without_events=5
-        ),
-        steal_ms=None,
-        smi=smi,
-    )
 
 
 CASES = {
