@@ -22,7 +22,7 @@ SHOWN = 12
 
 
 def _ms(ns: float | None) -> str:
-    return "—" if ns is None else f"{ns / 1e6:.3g}"
+    return "—" if ns is None else f"{ns / 1e6:.0f}" if ns >= 1e8 else f"{ns / 1e6:.3g}"
 
 
 def _percent(share: float | None) -> str:
