@@ -542,6 +542,83 @@ class TurnTime(Model):
     median: float
 
 
+class TracedCause(Model):
+    """One kind of work of the kernel that interrupted the CPU, from its traced events.
+
+    ``events`` is how often it ran, in ``gaps`` gaps, of which ``owned`` were its more than any other's. Times are its
+    own, without what interrupted it; ``share`` is of the time of all gaps told of. ``irq`` is the interrupt line,
+    ``pid`` the thread where one thread only had the name.
+    """
+
+    kind: Literal["interrupt", "timer", "ipi", "vector", "nmi", "softirq", "task", "work"]
+    name: str
+    function: str | None
+    irq: int | None
+    pid: int | None
+    events: int
+    gaps: int
+    owned: int
+    total_ns: float
+    longest_ns: float
+    share: float | None
+
+
+class TracedRest(Model):
+    """Time of gaps that no event covers, in ``gaps`` gaps."""
+
+    gaps: int
+    total_ns: float
+    longest_ns: float
+    share: float | None
+
+
+class Unexplained(TracedRest):
+    """What is no edge of any event; ``without_events`` gaps had none at all."""
+
+    without_events: int
+
+
+class GapTotals(Model):
+    """How much a CPU was interrupted in ``wall_s``; ``mean_ns`` is ``None`` without gaps."""
+
+    wall_s: float
+    gaps: int
+    rate_per_s: float
+    lost_fraction: float
+    mean_ns: float | None
+
+
+class TracedView(Model):
+    """What the gaps were that were watched while the kernel was traced.
+
+    ``without_tracing`` is the view whose figures are published, so that the two tell what tracing costs. ``told_gaps``
+    are those whose time was traced and kept. ``edges`` is entering and leaving the kernel, and what the caches lost.
+    """
+
+    clock: Literal["x86-tsc", "mono_raw"]
+    kinds_of_events: int
+    lines: int
+    unreadable: int
+    lost_events: int | None
+    with_tracing: GapTotals
+    without_tracing: GapTotals
+    told_gaps: int
+    told_ns: float
+    causes: tuple[TracedCause, ...]
+    edges: TracedRest
+    unexplained: Unexplained
+    steal_ms: float | None
+    smi: int | None
+
+
+class Traced(Model):
+    """Whether the kernel could be traced, and what that told; ``tracers`` names its own tracers of noise."""
+
+    refused: str | None
+    tracers: str
+    view: TracedView | None
+
+
 class GapView(Model):
     """Every interruption of one CPU that is longer than the threshold; nothing is unobserved between the turns."""
 
@@ -564,6 +641,7 @@ class GapView(Model):
     ring_full: bool
     periods: tuple[Period, ...]
     attribution: Attribution | None
+    traced: Traced | None = None
     core_hz_before: float
     core_hz_after: float
     interference: Interference
@@ -773,11 +851,36 @@ class InjectedTrain(Model):
     reason: str | None
 
 
+class Plant(Model):
+    """A disturbance made on purpose, and what tracing found under its name; ``planted_ns`` where its time is known."""
+
+    planted: str
+    planted_events: int
+    planted_ns: float | None
+    found_events: int
+    found_ns: float
+
+
+class Plantings(Model):
+    """What was planted on one CPU, and everything that the tracing found there."""
+
+    cpu: int
+    wall_s: float
+    plants: tuple[Plant, ...]
+    other_threads_share: float
+    told_gaps: int
+    told_ns: float
+    causes: tuple[TracedCause, ...]
+    edges: TracedRest
+    unexplained: Unexplained
+
+
 class SelftestResult(Model):
     """Result of ``sutprobe selftest``, in the order the cases ran in."""
 
     cases: tuple[SelftestCase, ...]
     injections: tuple[InjectedTrain, ...]
+    plantings: Plantings | None
 
 
 class ProbeDocument(Model):

@@ -44,6 +44,7 @@ SEVERITIES: dict[str, Severity] = {
     "NODE_ASYMMETRY": "warn",
     "DRIFT": "warn",
     "RING_FULL": "warn",
+    "TRACE_LOST": "warn",
     "COVERAGE_LOW": "warn",
     "PARTIAL": "warn",
     "NOT_AS_EXPECTED": "warn",

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "attribution.h"
+#include "causes.h"
 #include "clock.h"
 #include "corefreq.h"
 #include "files.h"
@@ -24,6 +25,7 @@
 #include "statistics.h"
 #include "stopping.h"
 #include "subcommand.h"
+#include "tracing.h"
 #include "warning.h"
 #include "worker.h"
 
@@ -41,6 +43,12 @@
 #define SLICE_MIN_S 0.1
 #define SLICE_COST 20.0
 #define SLICES_MAX 600u
+/* With tracing gaps are watched in two parts, one before and one after the view whose figures count, each a quarter as long:
+ * what changes steadily meanwhile is in both and does not look like the cost of tracing. */
+#define TRACED_PARTS 2u
+#define TRACED_SHARE 0.25
+/* The interrupts that enabling an event sends to all CPUs are over by then. */
+#define TRACE_SETTLE_NS 50000000u
 #define ISOLATED "/sys/devices/system/cpu/isolated"
 
 static struct {
@@ -55,6 +63,7 @@ static struct {
 	uint64_t fifo;
 	double budget_s;
 	double target;
+	bool attribute;
 } options;
 
 static const struct option table[] = {
@@ -82,6 +91,10 @@ static const struct option table[] = {
 	/* 0: a rate that is known well says nothing of what is rare, so the look is not cut short unless asked. */
 	{"--target-half-width", OPTION_F64, &options.target, "R",
 	 "stop looking when the rate of gaps is known to this share; 0: look for all of --gap-s", "0", NULL, 0, 1, false},
+	/* Not by default: it needs root, and takes half as long again. */
+	{"--attribute", OPTION_FLAG, &options.attribute, NULL,
+	 "trace the kernel before and after the look for gaps, half as long in all, and tell what made them", NULL, NULL, 0,
+	 0, false},
 };
 
 struct interval {
@@ -106,6 +119,9 @@ struct station {
 	struct gap_turns turns;
 	struct thread_counts gap_counts;
 	double core_before, core_after;
+	/* with tracing */
+	struct gaps traced;
+	uint64_t traced_ticks; /* of all parts */
 };
 
 static struct {
@@ -121,9 +137,14 @@ static struct {
 	uint64_t gap_ticks; /* at most */
 	struct readings readings;
 	double half_width; /* of the rate of gaps, the widest of all CPUs; negative: not known */
-	_Atomic size_t arrived[2];
+	bool attributed;   /* the kernel is traced */
+	struct tracing tracing;
+	uint64_t traced_ticks; /* of each part */
+	size_t traced_parts;   /* that were begun */
+	_Atomic size_t arrived[2 + TRACED_PARTS];
 	struct snapshot *snapshots; /* one more than intervals reported */
 	struct snapshot gap_before, gap_after;
+	struct snapshot traced_before[TRACED_PARTS], traced_after[TRACED_PARTS];
 } run_state;
 
 static bool cpus_asked(struct cpu_list *cpus, struct error *error)
@@ -156,6 +177,8 @@ static bool prepare(struct error *error)
 	    (!options_u64(options.threshold_ns, &threshold) || threshold == 0 || threshold > 1000000000))
 		return error_set(error, ERROR_USAGE, "--threshold-ns: expected auto or 1 to 1000000000, found '%s'",
 		                 options.threshold_ns);
+	if (options.attribute && !strcmp(options.view, "pma"))
+		return error_set(error, ERROR_USAGE, "--attribute: expected --view gaps or both, found pma, which has no gaps");
 	if (options.gap_s <= 0)
 		return error_set(error, ERROR_USAGE, "--gap-s: expected more than 0, found %g", options.gap_s);
 	run_state.threshold_ns = (double)threshold;
@@ -299,7 +322,19 @@ static bool setup_gaps(struct station *station, struct error *error)
 		threshold_ns = coarse > threshold_ns ? coarse : threshold_ns;
 	}
 	station->gaps.threshold_ticks = (uint64_t)(threshold_ns * clock_now_used.hz / 1e9 + 0.5);
-	return true;
+	station->traced.threshold_ticks = station->gaps.threshold_ticks;
+	return !run_state.attributed || gaps_open(&station->traced, 0, error);
+}
+
+static void run_traced(struct worker *worker, unsigned part)
+{
+	struct station *station = worker->context;
+	if (!run_state.attributed)
+		return;
+	meet(2 + part);
+	gaps_run(&station->traced, run_state.traced_ticks);
+	station->traced_ticks += station->traced.end - station->traced.begin;
+	worker_pause(worker);
 }
 
 static void body(struct worker *worker)
@@ -309,7 +344,7 @@ static void body(struct worker *worker)
 	if (!become_fifo(&worker->error) || (run_state.gaps && !setup_gaps(station, &worker->error)))
 		return;
 	station->thread = (int)syscall(SYS_gettid);
-	station->gaps.stop = &run_state.stop_gaps;
+	station->gaps.stop = station->traced.stop = &run_state.stop_gaps;
 	/* Before the first view, and after the last, so that a change of the clock over the whole step is seen. */
 	station->core_before = corefreq_settle();
 	worker_pause(worker);
@@ -318,6 +353,7 @@ static void body(struct worker *worker)
 		worker_pause(worker);
 	}
 	if (run_state.gaps) {
+		run_traced(worker, 0);
 		meet(1);
 		thread_counts_read(&before);
 		gaps_run(&station->gaps, run_state.gap_ticks);
@@ -325,6 +361,7 @@ static void body(struct worker *worker)
 		station->gap_counts = thread_counts_since(&after, &before);
 		station->core_after = corefreq_per_tick();
 		worker_pause(worker);
+		run_traced(worker, 1);
 	}
 	station->verified = affinity_verify(station->cpu);
 	if (!station->verified)
@@ -430,8 +467,47 @@ static bool cpu_to_spare(void)
 	return false;
 }
 
+/* Seconds to look for gaps, as far as the budget allows, which the traced parts share. */
+static double seconds_to_watch(void)
+{
+	double left = options.gap_s;
+	run_state.gaps_stopped = "time";
+	if (options.budget_s > 0) {
+		double rest = options.budget_s - seconds_since(run_state.began);
+		rest /= run_state.attributed ? 1 + TRACED_PARTS * TRACED_SHARE : 1;
+		/* Something is watched however small the budget is: a slice. */
+		rest = rest > SLICE_MIN_S ? rest : SLICE_MIN_S;
+		if (rest < left) {
+			left = rest;
+			run_state.gaps_stopped = "budget";
+		}
+	}
+	return left;
+}
+
+/* Watches gaps while the kernel is traced. Where tracing cannot be turned on, or the work is to end, the threads go through
+ * their part at once. */
+static void watch_traced(unsigned part)
+{
+	struct snapshot *before = &run_state.traced_before[part], *after = &run_state.traced_after[part];
+	bool on = !stop_requested() && tracing_start(&run_state.tracing);
+	run_state.traced_parts += on;
+	(void)stop_sleep_ns(TRACE_SETTLE_NS);
+	atomic_store(&run_state.stop_gaps, !on || stop_requested());
+	snapshot_take(before, &run_state.cpus);
+	continue_all();
+	if (on && stop_sleep_ns((uint64_t)clock_ns((double)run_state.traced_ticks)))
+		atomic_store(&run_state.stop_gaps, true);
+	wait_all();
+	snapshot_take(after, &run_state.cpus);
+	if (on)
+		tracing_stop(&run_state.tracing);
+	(void)stop_sleep_ns(TRACE_SETTLE_NS);
+	atomic_store(&run_state.stop_gaps, false);
+}
+
 /* Reads counters in slices while the gaps are watched, and ends the watching early where that is asked for. */
-static bool watch_gaps(struct error *error)
+static bool watch_gaps(double left, struct error *error)
 {
 	size_t cpus = run_state.cpus.count;
 	struct rates rates = {calloc(cpus * SLICES_MAX, sizeof(double)), calloc(cpus, sizeof(uint64_t)),
@@ -441,17 +517,6 @@ static bool watch_gaps(struct error *error)
 		threads[i] = run_state.stations[i].thread;
 	bool good = rates.each && rates.count && rates.at && threads &&
 	            readings_open(&run_state.readings, &run_state.cpus, threads, SLICES_MAX + 2);
-	double left = options.gap_s;
-	run_state.gaps_stopped = "time";
-	if (options.budget_s > 0) {
-		double rest = options.budget_s - seconds_since(run_state.began);
-		/* Something is watched however small the budget is: a slice. */
-		rest = rest > SLICE_MIN_S ? rest : SLICE_MIN_S;
-		if (rest < left) {
-			left = rest;
-			run_state.gaps_stopped = "budget";
-		}
-	}
 	run_state.gap_ticks = (uint64_t)(left * clock_now_used.hz);
 	snapshot_take(&run_state.gap_before, &run_state.cpus);
 	/* The first readings tell what one costs. */
@@ -572,6 +637,104 @@ static void periods_write(struct json *json, const struct gaps *gaps, const stru
 	json_array_end(json);
 }
 
+/* How often and how long the CPU was interrupted, with tracing or without. */
+static void rate_write(struct json *json, const char *key, const struct gaps *gaps, uint64_t ticks)
+{
+	json_object_begin(json, key);
+	json_f64(json, "wall_s", clock_ns((double)ticks) / 1e9);
+	json_u64(json, "gaps", gaps->count);
+	json_f64(json, "rate_per_s", (double)gaps->count * clock_now_used.hz / (double)ticks);
+	json_f64(json, "lost_fraction", (double)gaps->lost_ticks / (double)ticks);
+	if (gaps->count)
+		json_f64(json, "mean_ns", clock_ns((double)gaps->lost_ticks / (double)gaps->count));
+	else
+		json_null(json, "mean_ns");
+	json_object_end(json);
+}
+
+static void steal_and_smi_write(struct json *json, const struct cpu_list *self)
+{
+	double steal = 0;
+	int64_t interrupts = 0;
+	for (size_t i = 0; i < TRACED_PARTS; i++) {
+		double more_steal;
+		int64_t more;
+		interference_sums(&run_state.traced_before[i], &run_state.traced_after[i], self, &more_steal, &more);
+		steal = steal < 0 || more_steal < 0 ? -1 : steal + more_steal;
+		interrupts = interrupts < 0 || more < 0 ? -1 : interrupts + more;
+	}
+	if (steal >= 0)
+		json_f64(json, "steal_ms", steal);
+	else
+		json_null(json, "steal_ms");
+	if (interrupts >= 0)
+		json_i64(json, "smi", interrupts);
+	else
+		json_null(json, "smi");
+}
+
+static void causes_of_station_write(struct json *json, const struct station *station, const struct cpu_list *self)
+{
+	const struct tracing *tracing = &run_state.tracing;
+	struct trace_clock clock = tracing_clock(tracing);
+	struct causes *causes = calloc(1, sizeof(*causes));
+	FILE *text = causes ? tracing_text(tracing, station->cpu) : NULL;
+	int64_t lost = tracing_lost(tracing, station->cpu);
+	bool good = text && causes_read(causes, text, station->traced.ring, station->traced.kept, station->thread, &clock,
+	                                lost > 0);
+	if (good) {
+		if (lost > 0)
+			warning_add("TRACE_LOST", "%lld events of CPU %u did not fit into the tracing's buffer of %u MiB",
+			            (long long)lost, station->cpu, TRACING_BYTES >> 20);
+		json_null(json, "refused");
+		json_text(json, "tracers", tracing->tracers);
+		json_object_begin(json, "view");
+		json_text(json, "clock", clock.counter ? "x86-tsc" : "mono_raw");
+		json_u64(json, "kinds_of_events", tracing->events);
+		json_u64(json, "lines", causes->lines);
+		json_u64(json, "unreadable", causes->unreadable);
+		if (lost >= 0)
+			json_i64(json, "lost_events", lost);
+		else
+			json_null(json, "lost_events");
+		rate_write(json, "with_tracing", &station->traced, station->traced_ticks);
+		rate_write(json, "without_tracing", &station->gaps, station->gaps.end - station->gaps.begin);
+		json_u64(json, "told_gaps", causes->gaps);
+		json_f64(json, "told_ns", clock_ns(causes->ticks));
+		causes_write(json, causes);
+		steal_and_smi_write(json, self);
+		json_object_end(json);
+	} else {
+		char reason[160];
+		snprintf(reason, sizeof(reason), "reading what was traced of CPU %u: %s", station->cpu, strerror(errno));
+		json_text(json, "refused", reason);
+		json_text(json, "tracers", tracing->tracers);
+		json_null(json, "view");
+	}
+	if (text)
+		(void)fclose(text);
+	free(causes);
+}
+
+static void traced_write(struct json *json, const struct station *station, const struct cpu_list *self)
+{
+	const struct tracing *tracing = &run_state.tracing;
+	if (!options.attribute) {
+		json_null(json, "traced");
+		return;
+	}
+	json_object_begin(json, "traced");
+	if (run_state.traced_parts == TRACED_PARTS) {
+		causes_of_station_write(json, station, self);
+	} else {
+		json_text(json, "refused",
+		          tracing->refused[0] ? tracing->refused : "the work was told to end before it was done");
+		json_text(json, "tracers", tracing->tracers);
+		json_null(json, "view");
+	}
+	json_object_end(json);
+}
+
 static void gap_view_write(struct json *json, struct station *station, size_t number, const struct cpu_list *self)
 {
 	struct gaps *gaps = &station->gaps;
@@ -595,6 +758,7 @@ static void gap_view_write(struct json *json, struct station *station, size_t nu
 	else
 		json_null(json, "attribution");
 	attribution_free(&attribution);
+	traced_write(json, station, self);
 	json_f64(json, "core_hz_before", corefreq_hz(station->core_before));
 	json_f64(json, "core_hz_after", corefreq_hz(station->core_after));
 	interference_write(json, "interference", &station->gap_counts, &run_state.gap_before, &run_state.gap_after, self);
@@ -630,8 +794,10 @@ static bool setup(struct error *error)
 	if (options.fifo && !refuse_throttling(error))
 		return false;
 	run_state.half_width = -1;
+	run_state.attributed = options.attribute && tracing_open(&run_state.tracing, &run_state.cpus);
 	/* Asked for the sum of all CPUs before any takes its part: what the kernel has not got it kills for. */
-	uint64_t each = options.intervals * sizeof(struct interval) + (run_state.gaps ? gaps_bytes(options.longest) : 0);
+	uint64_t each = options.intervals * sizeof(struct interval) + (run_state.gaps ? gaps_bytes(options.longest) : 0) +
+	                (run_state.attributed ? gaps_bytes(0) + TRACING_BYTES : 0);
 	if (!memory_available_anywhere(run_state.cpus.count * each, error))
 		return false;
 	run_state.stations = calloc(run_state.cpus.count, sizeof(*run_state.stations));
@@ -652,21 +818,24 @@ static void teardown(void)
 	for (size_t i = 0; i < run_state.cpus.count; i++) {
 		free(run_state.stations[i].intervals);
 		gaps_free(&run_state.stations[i].gaps);
+		gaps_free(&run_state.stations[i].traced);
 	}
 	for (uint64_t i = 0; i <= options.intervals; i++)
 		snapshot_free(&run_state.snapshots[i]);
 	readings_free(&run_state.readings);
 	snapshot_free(&run_state.gap_before);
 	snapshot_free(&run_state.gap_after);
+	for (size_t i = 0; i < TRACED_PARTS; i++) {
+		snapshot_free(&run_state.traced_before[i]);
+		snapshot_free(&run_state.traced_after[i]);
+	}
 	free(run_state.snapshots);
 	free(run_state.stations);
 	cpu_list_free(&run_state.cpus);
 }
 
-static bool measure(struct json *result, struct error *error)
+static bool observe(struct json *result, struct error *error)
 {
-	if (!setup(error))
-		return false;
 	supervise_avoid(&run_state.cpus);
 	if (!start_all(error))
 		return false;
@@ -676,12 +845,23 @@ static bool measure(struct json *result, struct error *error)
 		watch_intervals();
 		wait_all();
 	}
-	/* Told to stop already, the second view is not begun: its threads go through it together, at once. */
+	/* Told to stop already, the second view is not begun: its threads go through what is left together, at once. */
+	unsigned parts = !run_state.gaps ? 0 : run_state.attributed ? 1 + TRACED_PARTS : 1;
+	double left = seconds_to_watch();
+	run_state.traced_ticks = (uint64_t)(TRACED_SHARE * left * clock_now_used.hz);
+	if (run_state.attributed && !stop_requested()) {
+		watch_traced(0);
+		parts--;
+	}
 	run_state.watched = run_state.gaps && !stop_requested();
 	if (run_state.watched) {
-		watch_gaps(error);
-	} else if (run_state.gaps) {
-		atomic_store(&run_state.stop_gaps, true);
+		watch_gaps(left, error);
+		if (run_state.attributed)
+			watch_traced(1);
+		parts = 0;
+	}
+	atomic_store(&run_state.stop_gaps, true);
+	for (; parts > 0; parts--) {
 		continue_all();
 		wait_all();
 	}
@@ -704,6 +884,14 @@ static bool measure(struct json *result, struct error *error)
 	}
 	teardown();
 	return error->code == ERROR_NONE;
+}
+
+static bool measure(struct json *result, struct error *error)
+{
+	bool good = setup(error) && observe(result, error);
+	if (run_state.attributed)
+		tracing_close(&run_state.tracing);
+	return good;
 }
 
 const struct subcommand jitter_subcommand = {

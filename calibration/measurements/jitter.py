@@ -37,12 +37,16 @@ from calibration.sutprobe import (
     Period,
     ProbeDocument,
     TimeQuantile,
+    Traced,
     read_result,
 )
 from calibration.validity import Flag, flag
 
 TURN_NS = 0.75
 """Time of one turn of the timed work (two core cycles), for the expected duration only."""
+
+TRACED_SHARE = 0.5
+"""How long the kernel is traced, as a share of the time that gaps are looked for without tracing."""
 
 LEAST_COVERAGE = 0.999
 """Share of the wall time that the gap view must have observed."""
@@ -53,7 +57,8 @@ class JitterSettings(Settings):
 
     *loops*, *executions* are those of the published pages. *isolated* is how many of the isolated CPUs are measured
     (``None``: all); one that is not isolated is measured beside them to show what isolation buys. *fifo* is the
-    real-time priority of the measuring threads; 0, as on the published pages, is an ordinary thread.
+    real-time priority of the measuring threads; 0, as on the published pages, is an ordinary thread. With *attribute*
+    the kernel is traced before and after the look for gaps, half as long in all; where it cannot be, the page says why.
     """
 
     loops: PositiveInt = 80_000
@@ -63,6 +68,7 @@ class JitterSettings(Settings):
     isolated: NonNegativeInt | None = None
     housekeeping: bool = True
     fifo: int = Field(default=0, ge=0, le=99)
+    attribute: bool = False
 
 
 class Gaps(Model):
@@ -87,6 +93,7 @@ class Gaps(Model):
     longest: tuple[LongGap, ...]
     periods: tuple[Period, ...]
     attribution: Attribution | None
+    traced: Traced | None = None
     interrupts: dict[str, int] | None
     softirqs: dict[str, int] | None
     involuntary_switches: int
@@ -168,9 +175,12 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
                 "gap-s": settings.gap_s,
                 **({"fifo": settings.fifo} if settings.fifo else {}),
             },
+            flags=("attribute",) if settings.attribute else (),
             cpus=tuple(sorted(cpus)),
             nodes=(),
-            expected_duration_s=START_UP_S + (settings.intervals + 1) * interval_s + settings.gap_s,
+            expected_duration_s=START_UP_S
+            + (settings.intervals + 1) * interval_s
+            + settings.gap_s * (1 + TRACED_SHARE * settings.attribute),
         )
 
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
@@ -256,6 +266,7 @@ def _gaps(view: GapView) -> Gaps:
         longest=view.longest,
         periods=view.periods,
         attribution=view.attribution,
+        traced=view.traced,
         interrupts=view.interference.interrupts,
         softirqs=view.interference.softirqs,
         involuntary_switches=view.interference.involuntary_switches,
@@ -277,6 +288,8 @@ def _flags(each: JitterCpu, sut: Sut) -> Iterator[Flag]:
         yield flag(
             "RING_FULL", "more gaps than the list of time stamps holds: counts are exact, times are not complete"
         )
+    if (traced := each.gaps.traced) is not None and traced.view is not None and traced.view.lost_events:
+        yield flag("TRACE_LOST", f"{traced.view.lost_events} traced events did not fit and were lost")
     change = each.gaps.core_hz_after / each.gaps.core_hz_before - 1
     if abs(change) > FREQUENCY_CHANGE:
         yield flag("FREQ_CHANGED", f"the core clock changed by {change:+.1%}, which the fixed work shows as jitter")

@@ -19,6 +19,7 @@ from calibration.measurements.counting import COUNTERS
 from calibration.measurements.max_bandwidth import PREFETCH_BYTES, STREAMS
 from calibration.measurements.traffic import DEFAULT_SHAPE
 from calibration.report import filters
+from calibration.report.advice import advice
 from calibration.report.drawings import Drawings
 from calibration.report.environment import Fact, environment, kind_module, tidy
 from calibration.report.imported import render_imported
@@ -121,6 +122,7 @@ def parts(document: RunDocument, drawings: Drawings | None) -> Iterator[Part]:
         "kept": kept,
         "shape_origin": partial(shape_origin, kept),
         "uncounted": uncounted(document.not_measured),
+        "advice": advice,
     }
     modules = {kind: kind_module(kind, names) for kind in registry()}
     for kind in _ordered(modules):

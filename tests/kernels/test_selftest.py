@@ -31,6 +31,8 @@ CASES = {
     "gap_attribution",
     "gap_injection",
     "gap_rival",
+    "trace_text",
+    "trace_planted",
     "core_clock",
     "core_work",
     "kernels",
@@ -94,6 +96,7 @@ SABOTAGE = {
     "clock": ("clock.c", "clock_now_used.hz = ticks * 1e9 /", "clock_now_used.hz = 1.0001 * ticks * 1e9 /"),
     "gap_injection": ("gaps.c", "\tgaps->count++;\n", "\tif (++gaps->count % 7 == 3)\n\t\treturn;\n"),
     "gap_rival": ("gaps.c", "gaps_record(gaps, previous, step);", "gaps_record(gaps, previous, step - step / 3);"),
+    "trace_text": ("causes.c", "\treader->last = at > reader->last ? at : reader->last;\n", ""),
     "csv": ("csv.c", "row->size_bytes / 1024", "row->size_bytes / 1000"),
     "kernels": (
         "arch/streams.h",
@@ -105,7 +108,7 @@ SABOTAGE = {
 }
 """By case: a file, what it says, and a fault.
 
-A split cycle, a wrong rate, lost or short gaps, wrong sizes, a wrong array, misses kept.
+A split cycle, a wrong rate, lost or short gaps, wrong sizes, a wrong array, misses kept, time twice.
 """
 
 

@@ -1,0 +1,426 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "causes.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "clock.h"
+#include "json.h"
+
+/* Entering and leaving the kernel takes some hundred ns, and refilling caches afterwards a few us, on slow machines as long as
+ * the work itself. What is longer had another reason: a hypervisor, or firmware, that a late timer only came after. */
+#define EDGE_NS 5000.0
+#define EDGE_MOST_NS 100000.0
+#define DEPTH 16u
+/* The name of a task stands in so many characters, aligned to their right; the dash before its number follows. */
+#define TASK_WIDTH 16
+
+#define VECTOR(name, class, cause)                                                                                     \
+	{"irq_vectors", name "_entry", EVENT_BEGINS, class, cause, NULL, NULL, NULL, NULL},                                \
+	{                                                                                                                  \
+		"irq_vectors", name "_exit", EVENT_ENDS, class, NULL, NULL, NULL, NULL, NULL                                   \
+	}
+#define ENDS(system, name) {system, name, EVENT_ENDS, CAUSE_VECTOR, NULL, NULL, NULL, NULL, NULL}
+
+const struct trace_event trace_events[] = {
+	{"irq", "irq_handler_entry", EVENT_BEGINS, CAUSE_INTERRUPT, NULL, " name=", "\n", NULL, " irq="},
+	ENDS("irq", "irq_handler_exit"),
+	{"irq", "softirq_entry", EVENT_BEGINS, CAUSE_SOFTIRQ, NULL, "[action=", "]\n", NULL, NULL},
+	ENDS("irq", "softirq_exit"),
+	VECTOR("local_timer", CAUSE_TIMER, "local timer"),
+	VECTOR("reschedule", CAUSE_IPI, "reschedule"),
+	VECTOR("call_function", CAUSE_IPI, "function call"),
+	VECTOR("call_function_single", CAUSE_IPI, "function call"),
+	VECTOR("irq_work", CAUSE_VECTOR, "irq work"),
+	VECTOR("x86_platform_ipi", CAUSE_VECTOR, "platform IPI"),
+	VECTOR("thermal_apic", CAUSE_VECTOR, "thermal event"),
+	VECTOR("threshold_apic", CAUSE_VECTOR, "machine check threshold"),
+	VECTOR("deferred_error_apic", CAUSE_VECTOR, "deferred error"),
+	VECTOR("error_apic", CAUSE_VECTOR, "APIC error"),
+	VECTOR("spurious_apic", CAUSE_VECTOR, "spurious interrupt"),
+	/* Of architectures without vectors: their IPIs have names. */
+	{"ipi", "ipi_entry", EVENT_BEGINS, CAUSE_IPI, NULL, "(", ")\n", NULL, NULL},
+	ENDS("ipi", "ipi_exit"),
+	{"csd", "csd_function_entry", EVENT_BEGINS, CAUSE_IPI, "function call", NULL, NULL, "func=", NULL},
+	ENDS("csd", "csd_function_exit"),
+	{"nmi", "nmi_handler", EVENT_REPORTS, CAUSE_NMI, NULL, " ", "( \n", NULL, NULL},
+	{"timer", "hrtimer_expire_entry", EVENT_BEGINS, CAUSE_TIMER, "hrtimer", NULL, NULL, "function=", NULL},
+	ENDS("timer", "hrtimer_expire_exit"),
+	{"timer", "timer_expire_entry", EVENT_BEGINS, CAUSE_TIMER, "timer wheel", NULL, NULL, "function=", NULL},
+	ENDS("timer", "timer_expire_exit"),
+	{"workqueue", "workqueue_execute_start", EVENT_BEGINS, CAUSE_WORK, NULL, NULL, NULL, "function ", NULL},
+	ENDS("workqueue", "workqueue_execute_end"),
+	{"sched", "sched_switch", EVENT_SWITCHES, CAUSE_TASK, NULL, NULL, NULL, NULL, NULL},
+};
+const size_t trace_event_count = sizeof(trace_events) / sizeof(trace_events[0]);
+
+struct line {
+	const struct trace_event *event;
+	double at; /* ticks */
+	char task[TASK_WIDTH + 1];
+	int64_t pid;
+	const char *fields; /* with the blank before the first */
+};
+
+struct frame {
+	const struct trace_event *event;
+	struct cause *cause;
+};
+
+/* Where the reader is: in which gap, and inside of what. */
+struct reader {
+	struct causes *causes;
+	const struct gap *gaps;
+	size_t count, now;
+	const struct trace_clock *clock;
+	int thread;
+	bool inside; /* an event of this gap was seen */
+	double last; /* time up to which the gap is told */
+	double told; /* ticks of it that are some cause's */
+	struct frame stack[DEPTH];
+	size_t depth;
+};
+
+static void copy_until(char *to, size_t size, const char *from, const char *end)
+{
+	size_t length = strcspn(from, end);
+	length = length < size ? length : size - 1;
+	memcpy(to, from, length);
+	to[length] = '\0';
+}
+
+static const char *last_of(const char *text, const char *wanted)
+{
+	const char *found = NULL;
+	for (const char *at = text; (at = strstr(at, wanted)); at++)
+		found = at;
+	return found ? found + strlen(wanted) : NULL;
+}
+
+/* "            bash-5312    [001] d.h1. 127332741612583: local_timer_entry: vector=236": the time is ticks, or seconds with a
+ * fraction. False for a line that is no event; `event` is NULL for one that is not asked for. */
+static bool line_read(struct line *line, const char *text, const struct trace_clock *clock)
+{
+	const char *at = text + TASK_WIDTH, *time;
+	char *end;
+	if (strlen(text) <= TASK_WIDTH || *at != '-')
+		return false;
+	size_t blanks = strspn(text, " ");
+	blanks = blanks < TASK_WIDTH ? blanks : TASK_WIDTH;
+	memcpy(line->task, text + blanks, TASK_WIDTH - blanks);
+	line->task[TASK_WIDTH - blanks] = '\0';
+	line->pid = strtoll(at + 1, &end, 10);
+	at = end + strspn(end, " ");
+	if (end == text + TASK_WIDTH + 1 || *at != '[')
+		return false;
+	at += strcspn(at, "]\n");
+	if (*at != ']')
+		return false;
+	/* Flags, where the kernel prints any, then the time. */
+	time = at + 1 + strspn(at + 1, " ");
+	size_t digits = strspn(time, "0123456789.");
+	if (time[digits] != ':') {
+		time += strcspn(time, " \n");
+		time += strspn(time, " ");
+		digits = strspn(time, "0123456789.");
+	}
+	if (!digits || time[digits] != ':' || time[digits + 1] != ' ')
+		return false;
+	unsigned long long whole = strtoull(time, &end, 10);
+	if (*end == '.')
+		line->at = clock->ticks + ((double)whole * 1e9 + strtod(end, NULL) * 1e9 - clock->raw_ns) * clock->per_ns;
+	else
+		line->at = (double)whole;
+	const char *name = time + digits + 2;
+	size_t length = strcspn(name, ":\n");
+	if (name[length] != ':')
+		return false;
+	line->fields = name + length + 1;
+	line->event = NULL;
+	for (size_t i = 0; i < trace_event_count && !line->event; i++)
+		if (strlen(trace_events[i].name) == length && !memcmp(trace_events[i].name, name, length))
+			line->event = &trace_events[i];
+	return true;
+}
+
+static struct cause *cause_of(struct causes *causes, const struct cause *wanted)
+{
+	/* Threads of one name are one cause: what starts a new one each second would otherwise be many. */
+	bool task = wanted->class == CAUSE_TASK || wanted->class == CAUSE_WORK;
+	static const struct cause others = {.class = CAUSE_VECTOR, .name = "other causes", .number = -1};
+	for (size_t i = 0; i < causes->count; i++) {
+		struct cause *each = &causes->each[i];
+		if (each->class == wanted->class && (task || each->number == wanted->number) &&
+		    !strcmp(each->name, wanted->name) && !strcmp(each->function, wanted->function)) {
+			each->number = each->number == wanted->number ? each->number : -1;
+			return each;
+		}
+	}
+	if (causes->count == CAUSES_MAX)
+		return &causes->each[CAUSES_MAX - 1];
+	struct cause *added = &causes->each[causes->count++];
+	*added = causes->count == CAUSES_MAX ? others : *wanted;
+	return added;
+}
+
+/* What an event says that it begins, or has been. */
+static struct cause *named(struct causes *causes, const struct line *line)
+{
+	const struct trace_event *event = line->event;
+	struct cause cause = {.class = event->class, .number = -1};
+	const char *name = event->label ? strstr(line->fields, event->label) : NULL;
+	const char *function = event->function ? strstr(line->fields, event->function) : NULL;
+	const char *number = event->number ? strstr(line->fields, event->number) : NULL;
+	if (event->class == CAUSE_WORK) {
+		copy_until(cause.name, sizeof(cause.name), line->task, "");
+		cause.number = line->pid;
+	} else if (event->cause) {
+		copy_until(cause.name, sizeof(cause.name), event->cause, "");
+	} else if (name) {
+		copy_until(cause.name, sizeof(cause.name), name + strlen(event->label), event->label_end);
+	}
+	if (function)
+		copy_until(cause.function, sizeof(cause.function), function + strlen(event->function), " ,\n");
+	if (number)
+		cause.number = strtoll(number + strlen(event->number), NULL, 10);
+	return cause_of(causes, &cause);
+}
+
+static double gap_begin(const struct reader *reader)
+{
+	return (double)reader->gaps[reader->now].at - reader->clock->tolerance;
+}
+
+static double gap_end(const struct reader *reader)
+{
+	const struct gap *gap = &reader->gaps[reader->now];
+	return (double)gap->at + (double)gap->ticks + reader->clock->tolerance;
+}
+
+static void remain(struct remainder *remainder, double ticks)
+{
+	remainder->gaps++;
+	remainder->ticks += ticks;
+	remainder->longest = ticks > remainder->longest ? ticks : remainder->longest;
+}
+
+/* The gap at hand is over: the books are made up. What a lost end left open is closed with it, because between two gaps the
+ * measuring thread ran, inside of nothing. */
+static void gap_over(struct reader *reader)
+{
+	struct causes *causes = reader->causes;
+	double ticks = (double)reader->gaps[reader->now].ticks, rest = ticks - reader->told;
+	struct cause *owner = NULL;
+	for (size_t i = 0; i < causes->count; i++) {
+		struct cause *each = &causes->each[i];
+		if (each->now_events == 0 && each->now_ticks == 0)
+			continue;
+		each->gaps++;
+		each->events += each->now_events;
+		each->ticks += each->now_ticks;
+		each->longest = each->now_ticks > each->longest ? each->now_ticks : each->longest;
+		owner = !owner || each->now_ticks > owner->now_ticks ? each : owner;
+	}
+	if (owner)
+		owner->owned++;
+	for (size_t i = 0; i < causes->count; i++) {
+		causes->each[i].now_events = 0;
+		causes->each[i].now_ticks = 0;
+	}
+	rest = rest > 0 ? rest : 0;
+	causes->gaps++;
+	causes->ticks += ticks;
+	causes->unexplained_whole += owner == NULL;
+	if (owner && (clock_ns(rest) <= EDGE_NS || (rest <= reader->told && clock_ns(rest) <= EDGE_MOST_NS)))
+		remain(&causes->edges, rest);
+	else
+		remain(&causes->unexplained, rest);
+	reader->now++;
+	reader->inside = false;
+	reader->depth = 0;
+	reader->told = 0;
+}
+
+static void take(struct reader *reader, struct cause *cause, double ticks)
+{
+	double room = (double)reader->gaps[reader->now].ticks - reader->told;
+	ticks = ticks < room ? ticks : room;
+	ticks = ticks > 0 ? ticks : 0;
+	cause->now_ticks += ticks;
+	reader->told += ticks;
+}
+
+/* The time since the last event is that of the innermost work. */
+static void advance(struct reader *reader, double at)
+{
+	if (reader->depth > 0 && at > reader->last)
+		take(reader, reader->stack[reader->depth - 1].cause, at - reader->last);
+	reader->last = at > reader->last ? at : reader->last;
+}
+
+static void push(struct reader *reader, const struct trace_event *event, struct cause *cause)
+{
+	cause->now_events++;
+	/* Deeper than the kernel nests: the time stays with what is around it. */
+	if (reader->depth < DEPTH)
+		reader->stack[reader->depth++] = (struct frame){event, cause};
+}
+
+static bool ends(const struct trace_event *end, const struct trace_event *begin)
+{
+	size_t length = (size_t)(strrchr(end->name, '_') - end->name);
+	return !strcmp(end->system, begin->system) && strlen(begin->name) > length && begin->name[length] == '_' &&
+	       !strchr(begin->name + length + 1, '_') && !memcmp(begin->name, end->name, length);
+}
+
+static void switched(struct reader *reader, const struct line *line)
+{
+	struct cause task = {.class = CAUSE_TASK, .number = -1};
+	const char *next = last_of(line->fields, " ==> next_comm="), *pid = last_of(line->fields, " next_pid=");
+	/* Whatever else was open belonged to the thread that is left. */
+	reader->depth = 0;
+	if (!next || !pid)
+		return;
+	task.number = strtoll(pid, NULL, 10);
+	if (task.number == reader->thread)
+		return;
+	size_t length = (size_t)(pid - strlen(" next_pid=") - next);
+	length = length < sizeof(task.name) ? length : sizeof(task.name) - 1;
+	memcpy(task.name, next, length);
+	task.name[length] = '\0';
+	push(reader, line->event, cause_of(reader->causes, &task));
+}
+
+/* Several NMI handlers may report of one NMI; each of its own time. */
+static void reported(struct reader *reader, const struct line *line)
+{
+	const char *taken = strstr(line->fields, "delta_ns: ");
+	double ticks = taken ? strtod(taken + strlen("delta_ns: "), NULL) * clock_now_used.hz / 1e9 : 0;
+	double begin = line->at - ticks, end = line->at;
+	struct cause *cause = named(reader->causes, line);
+	begin = begin > reader->last ? begin : reader->last;
+	advance(reader, begin);
+	take(reader, cause, end - begin);
+	reader->last = end > reader->last ? end : reader->last;
+	cause->now_events++;
+}
+
+static void event_take(struct reader *reader, const struct line *line)
+{
+	while (reader->now < reader->count && gap_end(reader) < line->at)
+		gap_over(reader);
+	if (reader->now == reader->count || line->at < gap_begin(reader))
+		return;
+	if (!reader->inside) {
+		reader->inside = true;
+		reader->last = gap_begin(reader);
+	}
+	if (line->event->role == EVENT_REPORTS) {
+		reported(reader, line);
+		return;
+	}
+	advance(reader, line->at);
+	if (line->event->role == EVENT_SWITCHES) {
+		switched(reader, line);
+	} else if (line->event->role == EVENT_BEGINS) {
+		push(reader, line->event, named(reader->causes, line));
+	} else {
+		for (size_t i = reader->depth; i-- > 0;)
+			if (ends(line->event, reader->stack[i].event)) {
+				reader->depth = i;
+				break;
+			}
+	}
+}
+
+bool causes_read(struct causes *causes, FILE *text, const struct gap *gaps, size_t count, int thread,
+                 const struct trace_clock *clock, bool events_lost)
+{
+	struct reader reader = {.causes = causes, .gaps = gaps, .count = count, .clock = clock, .thread = thread};
+	struct line line;
+	char *row = NULL;
+	size_t size = 0;
+	bool first = true;
+	*causes = (struct causes){0};
+	while (getline(&row, &size, text) > 0) {
+		if (row[0] == '#' || row[0] == '\n')
+			continue;
+		causes->lines++;
+		if (!line_read(&line, row, clock)) {
+			/* The kernel's own remark on lost events is no event. */
+			causes->unreadable += strncmp(row, "CPU:", 4) != 0;
+			continue;
+		}
+		if (!line.event)
+			continue;
+		if (first && events_lost)
+			while (reader.now < count && gap_begin(&reader) < line.at)
+				reader.now++;
+		first = false;
+		event_take(&reader, &line);
+	}
+	free(row);
+	while (reader.now < reader.count && !(first && events_lost))
+		gap_over(&reader);
+	return !ferror(text);
+}
+
+static int compare_causes(const void *left, const void *right)
+{
+	const struct cause *a = left, *b = right;
+	return (a->ticks < b->ticks) - (a->ticks > b->ticks);
+}
+
+static void times_write(struct json *json, const struct causes *causes, double ticks, double longest)
+{
+	json_f64(json, "total_ns", clock_ns(ticks));
+	json_f64(json, "longest_ns", clock_ns(longest));
+	if (causes->ticks > 0)
+		json_f64(json, "share", ticks / causes->ticks);
+	else
+		json_null(json, "share");
+}
+
+void causes_write(struct json *json, struct causes *causes)
+{
+	static const char *const classes[] = {
+		[CAUSE_INTERRUPT] = "interrupt", [CAUSE_TIMER] = "timer", [CAUSE_IPI] = "ipi",
+		[CAUSE_VECTOR] = "vector",       [CAUSE_NMI] = "nmi",     [CAUSE_SOFTIRQ] = "softirq",
+		[CAUSE_TASK] = "task",           [CAUSE_WORK] = "work",
+	};
+	qsort(causes->each, causes->count, sizeof(causes->each[0]), compare_causes);
+	json_array_begin(json, "causes");
+	for (size_t i = 0; i < causes->count; i++) {
+		const struct cause *each = &causes->each[i];
+		if (!each->gaps)
+			continue;
+		bool task = each->class == CAUSE_TASK || each->class == CAUSE_WORK;
+		json_object_begin(json, NULL);
+		json_text(json, "kind", classes[each->class]);
+		json_text(json, "name", each->name);
+		json_text(json, "function", each->function[0] ? each->function : NULL);
+		if (each->number >= 0 && !task)
+			json_i64(json, "irq", each->number);
+		else
+			json_null(json, "irq");
+		if (each->number >= 0 && task)
+			json_i64(json, "pid", each->number);
+		else
+			json_null(json, "pid");
+		json_u64(json, "events", each->events);
+		json_u64(json, "gaps", each->gaps);
+		json_u64(json, "owned", each->owned);
+		times_write(json, causes, each->ticks, each->longest);
+		json_object_end(json);
+	}
+	json_array_end(json);
+	json_object_begin(json, "edges");
+	json_u64(json, "gaps", causes->edges.gaps);
+	times_write(json, causes, causes->edges.ticks, causes->edges.longest);
+	json_object_end(json);
+	json_object_begin(json, "unexplained");
+	json_u64(json, "gaps", causes->unexplained.gaps);
+	json_u64(json, "without_events", causes->unexplained_whole);
+	times_write(json, causes, causes->unexplained.ticks, causes->unexplained.longest);
+	json_object_end(json);
+}

@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planting.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "affinity.h"
+#include "causes.h"
+#include "clock.h"
+#include "gaps.h"
+#include "tracing.h"
+
+/* musl has this name for the thread a timer signals; older glibc has only the member behind it. */
+#ifndef sigev_notify_thread_id
+#define sigev_notify_thread_id _sigev_un._tid
+#endif
+
+#define MEMBARRIER_EXPEDITED 8
+#define MEMBARRIER_REGISTER 16
+/* Shorter than anything planted, and longer than turns of the loop with a slow clock. */
+#define THRESHOLD_NS 1000.0
+#define THRESHOLD_TURNS 4.0
+/* Of what was planted so much must be found, and no more than so much; one at each end may be cut off. */
+#define FOUND_LEAST 0.9
+#define FOUND_MOST 1.1
+#define CUT_OFF 2.0
+/* Threads that are not ours had the CPU for more than this share of the time: what was planted met another thread than the
+ * measuring one. */
+#define BUSY 0.2
+
+enum plant_kind { PLANT_TIMER, PLANT_TASK, PLANT_IPI, PLANTS };
+
+static const struct {
+	const char *what, *task;
+	double busy_ns, period_ns;
+	enum cause_class class;
+	const char *name, *function; /* how it is found; the function where the kernel tells any */
+} plants[PLANTS] = {
+	[PLANT_TIMER] = {"timer that signals a bound thread", "planted-timer", 50e3, 10e6, CAUSE_TIMER, "hrtimer",
+	                 "posix_timer_fn"},
+	[PLANT_TASK] = {"bound thread", "planted-task", 300e3, 25e6, CAUSE_TASK, "planted-task", NULL},
+	[PLANT_IPI] = {"interrupts by another CPU (membarrier)", "planted-ipi", 0, 5e6, CAUSE_IPI, "unction call",
+	               "ipi_mb"},
+};
+
+static struct plant {
+	pthread_t thread;
+	bool started;
+	struct gap *each; /* when it was, and for how long */
+	size_t capacity;
+	_Atomic size_t count;
+	/* results */
+	uint64_t planted, found;
+	double planted_ns, found_ns;
+} grown[PLANTS];
+
+static struct {
+	unsigned cpu;
+	struct cpu_list measured;
+	bool real_time, made, other_cpu;
+	_Atomic bool over;
+	struct gaps gaps;
+	int thread;
+	struct tracing tracing;
+	struct causes causes;
+	double busy;
+	struct error error;
+} scene;
+
+static void spin(struct plant *plant, double ns)
+{
+	size_t slot = atomic_load_explicit(&plant->count, memory_order_relaxed);
+	uint64_t begin = clock_start(), end = begin, wanted = (uint64_t)(ns * clock_now_used.hz / 1e9);
+	while (end - begin < wanted)
+		end = clock_stop();
+	if (slot < plant->capacity) {
+		plant->each[slot] = (struct gap){begin, end - begin};
+		atomic_store_explicit(&plant->count, slot + 1, memory_order_release);
+	}
+}
+
+static struct timespec span(double ns)
+{
+	return (struct timespec){.tv_sec = (time_t)(ns / 1e9), .tv_nsec = (long)((uint64_t)ns % 1000000000u)};
+}
+
+static void run_timer(struct plant *plant)
+{
+	struct sigevent event = {.sigev_notify = SIGEV_THREAD_ID, .sigev_signo = SIGRTMIN};
+	struct itimerspec every = {span(plants[PLANT_TIMER].period_ns), span(plants[PLANT_TIMER].period_ns)};
+	const struct timespec longest = {.tv_sec = 1};
+	sigset_t set;
+	timer_t timer;
+	sigemptyset(&set);
+	sigaddset(&set, SIGRTMIN);
+	event.sigev_notify_thread_id = (pid_t)syscall(SYS_gettid);
+	if (pthread_sigmask(SIG_BLOCK, &set, NULL) != 0 || timer_create(CLOCK_MONOTONIC, &event, &timer) != 0)
+		return;
+	bool running = timer_settime(timer, 0, &every, NULL) == 0;
+	while (running && !atomic_load(&scene.over))
+		if (sigtimedwait(&set, NULL, &longest) == SIGRTMIN && !atomic_load(&scene.over))
+			spin(plant, plants[PLANT_TIMER].busy_ns);
+	timer_delete(timer);
+}
+
+static void run_task(struct plant *plant)
+{
+	const struct timespec pause = span(plants[PLANT_TASK].period_ns);
+	while (!atomic_load(&scene.over)) {
+		nanosleep(&pause, NULL);
+		if (!atomic_load(&scene.over))
+			spin(plant, plants[PLANT_TASK].busy_ns);
+	}
+}
+
+static void run_ipi(struct plant *plant)
+{
+	const struct timespec pause = span(plants[PLANT_IPI].period_ns);
+	if (syscall(SYS_membarrier, MEMBARRIER_REGISTER, 0) != 0)
+		return;
+	while (!atomic_load(&scene.over)) {
+		nanosleep(&pause, NULL);
+		if (syscall(SYS_membarrier, MEMBARRIER_EXPEDITED, 0) == 0)
+			spin(plant, 0);
+	}
+}
+
+static void *grow(void *argument)
+{
+	struct plant *plant = argument;
+	size_t kind = (size_t)(plant - grown);
+	struct sched_param priority = {.sched_priority = 1};
+	struct error ignored = {0};
+	(void)prctl(PR_SET_NAME, plants[kind].task);
+	if (kind == PLANT_IPI) {
+		affinity_avoid(0, &scene.measured);
+		run_ipi(plant);
+		return NULL;
+	}
+	if (!affinity_pin(scene.cpu, &ignored) || pthread_setschedparam(pthread_self(), SCHED_FIFO, &priority) != 0)
+		return NULL;
+	if (kind == PLANT_TIMER)
+		run_timer(plant);
+	else
+		run_task(plant);
+	return NULL;
+}
+
+static void *watch(void *argument)
+{
+	double seconds = *(double *)argument;
+	scene.thread = (int)syscall(SYS_gettid);
+	if (affinity_pin(scene.cpu, &scene.error))
+		gaps_run(&scene.gaps, (uint64_t)(seconds * clock_now_used.hz));
+	return NULL;
+}
+
+static bool play(double seconds, struct error *error)
+{
+	pthread_t watching;
+	int reason = 0;
+	double shortest = THRESHOLD_NS * clock_now_used.hz / 1e9, turns = THRESHOLD_TURNS * gaps_turns().median;
+	scene.gaps.threshold_ticks = (uint64_t)(turns > shortest ? turns : shortest);
+	for (size_t i = 0; i < PLANTS; i++) {
+		grown[i].capacity = (size_t)(seconds * 1e9 / plants[i].period_ns * 1.1) + 16;
+		grown[i].each = calloc(grown[i].capacity, sizeof(struct gap));
+		if (!grown[i].each)
+			return error_set(error, ERROR_NO_MEMORY, "no memory for a log of %zu disturbances", grown[i].capacity);
+	}
+	for (size_t i = 0; i < PLANTS && reason == 0; i++)
+		if ((i != PLANT_IPI || scene.other_cpu) &&
+		    (reason = pthread_create(&grown[i].thread, NULL, grow, &grown[i])) == 0)
+			grown[i].started = true;
+	if (reason == 0 && (reason = pthread_create(&watching, NULL, watch, &seconds)) == 0)
+		pthread_join(watching, NULL);
+	atomic_store(&scene.over, true);
+	for (size_t i = 0; i < PLANTS; i++)
+		if (grown[i].started)
+			pthread_join(grown[i].thread, NULL);
+	if (reason)
+		return error_set(error, ERROR_INTERNAL, "a thread: %s", strerror(reason));
+	if (scene.error.code != ERROR_NONE)
+		*error = scene.error;
+	return error->code == ERROR_NONE;
+}
+
+/* The sums of what was planted while gaps were watched, and of what was found under its name. */
+static void compare(void)
+{
+	for (size_t p = 0; p < PLANTS; p++) {
+		struct plant *plant = &grown[p];
+		size_t count = atomic_load(&plant->count);
+		bool functions = false;
+		for (size_t i = 0; i < count; i++) {
+			const struct gap *each = &plant->each[i];
+			if (each->at < scene.gaps.begin || each->at + each->ticks > scene.gaps.end)
+				continue;
+			plant->planted++;
+			plant->planted_ns += clock_ns((double)each->ticks);
+		}
+		for (size_t i = 0; i < scene.causes.count && plants[p].function; i++)
+			functions = functions || !strcmp(scene.causes.each[i].function, plants[p].function);
+		for (size_t i = 0; i < scene.causes.count; i++) {
+			const struct cause *each = &scene.causes.each[i];
+			/* Older kernels tell no functions. Other architectures have "Function call interrupts". */
+			bool same =
+				functions ? !strcmp(each->function, plants[p].function) : strstr(each->name, plants[p].name) != NULL;
+			if (each->class == plants[p].class && same) {
+				plant->found += each->events;
+				plant->found_ns += clock_ns(each->ticks);
+			}
+		}
+	}
+	for (size_t i = 0; i < scene.causes.count; i++)
+		if (scene.causes.each[i].class == CAUSE_TASK && strncmp(scene.causes.each[i].name, "planted-", 8) != 0)
+			scene.busy += scene.causes.each[i].ticks / (double)(scene.gaps.end - scene.gaps.begin);
+}
+
+static bool judge(char *note, size_t size, struct error *error)
+{
+	for (size_t p = 0; p < PLANTS; p++) {
+		double planted = (double)grown[p].planted, found = (double)grown[p].found;
+		if (!grown[p].planted)
+			snprintf(note, size, "nothing was planted of: %s", plants[p].what);
+		else if (scene.busy > BUSY)
+			snprintf(note, size, "not judged: other threads had the CPU for %.0f %% of the time", 100 * scene.busy);
+		else if (found < FOUND_LEAST * planted - CUT_OFF || (p != PLANT_IPI && found > FOUND_MOST * planted + CUT_OFF))
+			return error_set(error, ERROR_CHECK_FAILED,
+			                 "%s: expected the %.0f that were planted to be traced, found %.0f", plants[p].what,
+			                 planted, found);
+	}
+	return true;
+}
+
+bool planting_check(double seconds, char *note, size_t size, struct error *error)
+{
+	const struct cpu_list *allowed = affinity_allowed();
+	scene.cpu = allowed->cpus[allowed->count - 1];
+	scene.other_cpu = allowed->count > 1;
+	if (!cpu_list_add(&scene.measured, scene.cpu))
+		return error_set(error, ERROR_NO_MEMORY, "no memory for a list of one CPU");
+	if (!tracing_open(&scene.tracing, &scene.measured)) {
+		snprintf(note, size, "nothing was planted: %s", scene.tracing.refused);
+		return true;
+	}
+	bool good = gaps_open(&scene.gaps, 0, error);
+	if (good && tracing_start(&scene.tracing)) {
+		good = play(seconds, error);
+		tracing_stop(&scene.tracing);
+		struct trace_clock clock = tracing_clock(&scene.tracing);
+		FILE *text = good ? tracing_text(&scene.tracing, scene.cpu) : NULL;
+		if (good && (!text || !causes_read(&scene.causes, text, scene.gaps.ring, scene.gaps.kept, scene.thread, &clock,
+		                                   tracing_lost(&scene.tracing, scene.cpu) > 0)))
+			good = error_set(error, ERROR_INTERNAL, "reading what was traced: %s", strerror(errno));
+		if (text)
+			(void)fclose(text);
+		if (good) {
+			scene.made = true;
+			compare();
+			good = judge(note, size, error);
+		}
+	} else if (good) {
+		snprintf(note, size, "nothing was planted: %s", scene.tracing.refused);
+	}
+	tracing_close(&scene.tracing);
+	for (size_t i = 0; i < PLANTS; i++) {
+		free(grown[i].each);
+		grown[i].each = NULL;
+	}
+	gaps_free(&scene.gaps);
+	cpu_list_free(&scene.measured);
+	return good;
+}
+
+void planting_write(struct json *json)
+{
+	if (!scene.made) {
+		json_null(json, "plantings");
+		return;
+	}
+	json_object_begin(json, "plantings");
+	json_u64(json, "cpu", scene.cpu);
+	json_f64(json, "wall_s", clock_ns((double)(scene.gaps.end - scene.gaps.begin)) / 1e9);
+	json_array_begin(json, "plants");
+	for (size_t p = 0; p < PLANTS; p++) {
+		const struct plant *plant = &grown[p];
+		json_object_begin(json, NULL);
+		json_text(json, "planted", plants[p].what);
+		json_u64(json, "planted_events", plant->planted);
+		if (plants[p].busy_ns > 0)
+			json_f64(json, "planted_ns", plant->planted_ns);
+		else
+			json_null(json, "planted_ns");
+		json_u64(json, "found_events", plant->found);
+		json_f64(json, "found_ns", plant->found_ns);
+		json_object_end(json);
+	}
+	json_array_end(json);
+	json_f64(json, "other_threads_share", scene.busy);
+	json_u64(json, "told_gaps", scene.causes.gaps);
+	json_f64(json, "told_ns", clock_ns(scene.causes.ticks));
+	causes_write(json, &scene.causes);
+	json_object_end(json);
+}

@@ -1,0 +1,371 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tracing.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "causes.h"
+
+#define TRACEFS 0x74726163
+#define PREFIX "sutprobe-"
+/* Of the new mount calls, for headers that have none. */
+#define FSCONFIG_CREATE 6
+/* A directory of the kernel may be busy for moments after the last file in it was closed. */
+#define REMOVE_TRIES 100
+#define REMOVE_PAUSE_NS 10000000
+/* The text has times of the raw clock in whole microseconds. */
+#define RAW_STEP_NS 1000
+
+/* How the text must look for causes_read, whatever the machine's settings are; names that a kernel does not know change
+ * nothing there. */
+static const char *const trace_options[] = {
+	"context-info", "irq-info",         "overwrite",     "noraw",      "nohex",
+	"nobin",        "nolatency-format", "norecord-tgid", "noannotate", "nofields",
+};
+static const char *const noise_tracers[] = {"osnoise", "timerlat", "hwlat"};
+
+static bool refuse(struct tracing *tracing, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+static bool refuse(struct tracing *tracing, const char *format, ...)
+{
+	va_list arguments;
+	if (tracing->refused[0])
+		return false;
+	va_start(arguments, format);
+	vsnprintf(tracing->refused, sizeof(tracing->refused), format, arguments);
+	va_end(arguments);
+	return false;
+}
+
+static bool put(int directory, const char *path, const char *text, int flags)
+{
+	int descriptor = openat(directory, path, O_WRONLY | O_CLOEXEC | flags);
+	if (descriptor < 0)
+		return false;
+	bool good = write(descriptor, text, strlen(text)) == (ssize_t)strlen(text);
+	int saved = errno;
+	close(descriptor);
+	errno = saved;
+	return good;
+}
+
+/* The beginning of a file, as far as it fits. */
+static bool get(int directory, const char *path, char *text, size_t size)
+{
+	size_t length = 0;
+	int descriptor = openat(directory, path, O_RDONLY | O_CLOEXEC);
+	if (descriptor < 0)
+		return false;
+	for (ssize_t got = 1; got > 0 && length + 1 < size; length += got > 0 ? (size_t)got : 0)
+		got = read(descriptor, text + length, size - 1 - length);
+	text[length] = '\0';
+	close(descriptor);
+	return length > 0;
+}
+
+/* Where tracefs is not mounted it is mounted nowhere: the descriptor is the only way to it, and it is gone with the
+ * process. */
+static int mount_apart(void)
+{
+	int context = (int)syscall(SYS_fsopen, "tracefs", 1), directory = -1;
+	if (context < 0)
+		return -1;
+	if (syscall(SYS_fsconfig, context, FSCONFIG_CREATE, NULL, NULL, 0) == 0)
+		directory = (int)syscall(SYS_fsmount, context, 1, 0);
+	int saved = errno;
+	close(context);
+	errno = saved;
+	return directory;
+}
+
+static int open_tracefs(struct tracing *tracing)
+{
+	static const char *const places[] = {"/sys/kernel/tracing", "/sys/kernel/debug/tracing"};
+	int reason = ENOENT;
+	for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+		struct statfs found;
+		int directory = open(places[i], O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		if (directory >= 0 && fstatfs(directory, &found) == 0 && (unsigned long)found.f_type == TRACEFS)
+			return directory;
+		if (directory >= 0)
+			close(directory);
+		else if (errno != ENOENT)
+			reason = errno;
+	}
+	int directory = mount_apart();
+	if (directory >= 0)
+		return directory;
+	if (errno == ENODEV)
+		refuse(tracing, "this kernel has no tracefs (CONFIG_TRACING)");
+	else if (errno == EPERM || errno == EACCES || reason == EACCES)
+		refuse(tracing, "no permission for tracefs (%s): tracing needs root", strerror(errno));
+	else
+		refuse(tracing, "tracefs is not mounted and cannot be mounted apart (%s); mount it at /sys/kernel/tracing",
+		       strerror(errno));
+	return -1;
+}
+
+/* Instances of processes that are gone. One in use is not removed: the kernel refuses. */
+static void remove_stale(int instances)
+{
+	int again = openat(instances, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *directory = again < 0 ? NULL : fdopendir(again);
+	if (!directory) {
+		if (again >= 0)
+			close(again);
+		return;
+	}
+	for (const struct dirent *entry; (entry = readdir(directory));) {
+		if (strncmp(entry->d_name, PREFIX, strlen(PREFIX)) != 0)
+			continue;
+		long process = strtol(entry->d_name + strlen(PREFIX), NULL, 10);
+		if (process > 0 && kill((pid_t)process, 0) != 0 && errno == ESRCH)
+			(void)unlinkat(instances, entry->d_name, AT_REMOVEDIR);
+	}
+	closedir(directory);
+}
+
+static bool remove_instance(int instances, const char *name)
+{
+	const struct timespec pause = {.tv_nsec = REMOVE_PAUSE_NS};
+	for (int i = 0; i < REMOVE_TRIES; i++) {
+		if (unlinkat(instances, name, AT_REMOVEDIR) == 0 || errno == ENOENT)
+			return true;
+		if (errno != EBUSY)
+			break;
+		nanosleep(&pause, NULL);
+	}
+	return false;
+}
+
+/* A process of its own that does nothing until this one has ended, by whatever signal, and then removes the instance. It
+ * holds nothing else open, so that whoever waits for the end of our output does not wait for it. */
+static _Noreturn void guard(int instances, int end, const char *name)
+{
+	char unused;
+	(void)setsid();
+	(void)signal(SIGTERM, SIG_IGN);
+	(void)signal(SIGINT, SIG_IGN);
+	(void)signal(SIGHUP, SIG_IGN);
+	long limit = sysconf(_SC_OPEN_MAX);
+	for (int i = 0; i < (limit > 0 && limit < 65536 ? (int)limit : 65536); i++)
+		if (i != instances && i != end)
+			close(i);
+	while (read(end, &unused, 1) < 0 && errno == EINTR)
+		continue;
+	_exit(remove_instance(instances, name) ? 0 : 1);
+}
+
+static bool start_guardian(struct tracing *tracing, const struct cpu_list *cpus)
+{
+	int ends[2];
+	if (pipe2(ends, O_CLOEXEC) != 0)
+		return refuse(tracing, "a pipe for the guardian of the tracing: %s", strerror(errno));
+	tracing->guardian = fork();
+	if (tracing->guardian == 0)
+		guard(tracing->instances, ends[0], tracing->name);
+	close(ends[0]);
+	if (tracing->guardian < 0) {
+		close(ends[1]);
+		return refuse(tracing, "starting the guardian of the tracing: %s", strerror(errno));
+	}
+	tracing->guardian_pipe = ends[1];
+	affinity_avoid(tracing->guardian, cpus);
+	return true;
+}
+
+/* The kernel's form of a CPU mask: hexadecimal words of 32 bits, the highest first, with commas between them. */
+static char *mask_text(const struct cpu_list *cpus)
+{
+	size_t words = cpus->cpus[cpus->count - 1] / 32 + 1, length = 0;
+	char *text = malloc(words * 9 + 1);
+	for (size_t word = words; text && word-- > 0;) {
+		unsigned long bits = 0;
+		for (size_t i = 0; i < cpus->count; i++)
+			if (cpus->cpus[i] / 32 == word)
+				bits |= 1ul << (cpus->cpus[i] % 32);
+		length += (size_t)sprintf(text + length, "%08lx%s", bits, word ? "," : "");
+	}
+	return text;
+}
+
+static bool set_up(struct tracing *tracing, const struct cpu_list *cpus)
+{
+	char path[64], size[24], clocks[256] = "", *mask = mask_text(cpus);
+	bool good =
+		put(tracing->instance, "tracing_on", "0", 0) && mask && put(tracing->instance, "tracing_cpumask", mask, 0);
+	free(mask);
+	if (!good)
+		return refuse(tracing, "restricting the tracing to the measured CPUs: %s", strerror(errno));
+	for (size_t i = 0; i < sizeof(trace_options) / sizeof(trace_options[0]); i++)
+		(void)put(tracing->instance, "trace_options", trace_options[i], 0);
+	(void)get(tracing->instance, "trace_clock", clocks, sizeof(clocks));
+	tracing->counter =
+		clock_now_used.counter && strstr(clocks, "x86-tsc") && put(tracing->instance, "trace_clock", "x86-tsc", 0);
+	if (!tracing->counter && !put(tracing->instance, "trace_clock", "mono_raw", 0))
+		return refuse(tracing, "setting the clock mono_raw of the tracing: %s", strerror(errno));
+	/* A page for every CPU, and the room for those that are measured. */
+	snprintf(size, sizeof(size), "%u", TRACING_BYTES >> 10);
+	(void)put(tracing->instance, "buffer_size_kb", "4", 0);
+	for (size_t i = 0; i < cpus->count; i++) {
+		snprintf(path, sizeof(path), "per_cpu/cpu%u/buffer_size_kb", cpus->cpus[i]);
+		if (!put(tracing->instance, path, size, 0))
+			return refuse(tracing, "a buffer of %s KiB for the events of CPU %u: %s", size, cpus->cpus[i],
+			              strerror(errno));
+	}
+	tracing->on = openat(tracing->instance, "tracing_on", O_WRONLY | O_CLOEXEC);
+	return tracing->on >= 0 || refuse(tracing, "turning the tracing on: %s", strerror(errno));
+}
+
+static void list_tracers(struct tracing *tracing, int root)
+{
+	char text[512] = "";
+	(void)get(root, "available_tracers", text, sizeof(text));
+	for (char *at, *word = strtok_r(text, " \n", &at); word; word = strtok_r(NULL, " \n", &at))
+		for (size_t i = 0; i < sizeof(noise_tracers) / sizeof(noise_tracers[0]); i++)
+			if (!strcmp(word, noise_tracers[i])) {
+				size_t length = strlen(tracing->tracers);
+				snprintf(tracing->tracers + length, sizeof(tracing->tracers) - length, "%s%s", length ? " " : "", word);
+			}
+}
+
+bool tracing_open(struct tracing *tracing, const struct cpu_list *cpus)
+{
+	*tracing = (struct tracing){.instances = -1, .instance = -1, .on = -1, .guardian_pipe = -1};
+	int root = open_tracefs(tracing);
+	if (root < 0)
+		return false;
+	list_tracers(tracing, root);
+	tracing->instances = openat(root, "instances", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int reason = errno;
+	close(root);
+	if (tracing->instances < 0)
+		return refuse(tracing, "no instances of tracing (%s): %s", strerror(reason),
+		              reason == EACCES || reason == EPERM ? "tracing needs root" : "this kernel has none");
+	remove_stale(tracing->instances);
+	snprintf(tracing->name, sizeof(tracing->name), PREFIX "%ld", (long)getpid());
+	/* Before the instance, so that there is no moment at which it could stay behind. */
+	if (!start_guardian(tracing, cpus)) {
+		tracing_close(tracing);
+		return false;
+	}
+	if (mkdirat(tracing->instances, tracing->name, 0700) != 0)
+		refuse(tracing, "an instance of tracing of our own: %s%s", strerror(errno),
+		       errno == EPERM || errno == EACCES ? " (it needs root, and a kernel that is not locked down)" : "");
+	else if ((tracing->instance = openat(tracing->instances, tracing->name, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0)
+		refuse(tracing, "the instance of tracing: %s", strerror(errno));
+	else
+		set_up(tracing, cpus);
+	if (tracing->refused[0])
+		tracing_close(tracing);
+	return !tracing->refused[0];
+}
+
+static size_t events_enable(const struct tracing *tracing, const char *value)
+{
+	char path[96];
+	size_t count = 0;
+	for (size_t i = 0; i < trace_event_count; i++) {
+		snprintf(path, sizeof(path), "events/%s/%s/enable", trace_events[i].system, trace_events[i].name);
+		count += put(tracing->instance, path, value, 0);
+	}
+	return count;
+}
+
+bool tracing_start(struct tracing *tracing)
+{
+	tracing->events = events_enable(tracing, "1");
+	if (!tracing->events)
+		return refuse(tracing,
+		              "expected events of interrupts and of the scheduler in this kernel, found none that could be "
+		              "enabled: %s",
+		              strerror(errno));
+	if (!tracing->counter && clock_now_used.counter && !tracing->began.raw_ns)
+		tracing->began = clock_bracket_take();
+	if (write(tracing->on, "1", 1) == 1)
+		return true;
+	int reason = errno;
+	(void)events_enable(tracing, "0");
+	return refuse(tracing, "turning the tracing on: %s", strerror(reason));
+}
+
+void tracing_stop(struct tracing *tracing)
+{
+	/* Nothing that is recorded after this belongs to a gap, so a failure costs room alone. */
+	(void)!write(tracing->on, "0", 1);
+	(void)events_enable(tracing, "0");
+}
+
+struct trace_clock tracing_clock(const struct tracing *tracing)
+{
+	if (tracing->counter)
+		return (struct trace_clock){.counter = true};
+	if (!clock_now_used.counter)
+		return (struct trace_clock){.per_ns = 1, .tolerance = RAW_STEP_NS};
+	struct clock_bracket now = clock_bracket_take(), began = tracing->began;
+	double per_ns = (double)(now.ticks - began.ticks) / (double)(now.raw_ns - began.raw_ns);
+	return (struct trace_clock){.raw_ns = (double)began.raw_ns,
+	                            .ticks = (double)began.ticks,
+	                            .per_ns = per_ns,
+	                            .tolerance = RAW_STEP_NS * per_ns + (double)(began.width + now.width) / 2};
+}
+
+FILE *tracing_text(const struct tracing *tracing, unsigned cpu)
+{
+	char path[64];
+	snprintf(path, sizeof(path), "per_cpu/cpu%u/trace", cpu);
+	int descriptor = openat(tracing->instance, path, O_RDONLY | O_CLOEXEC);
+	FILE *file = descriptor < 0 ? NULL : fdopen(descriptor, "r");
+	if (!file && descriptor >= 0)
+		close(descriptor);
+	return file;
+}
+
+int64_t tracing_lost(const struct tracing *tracing, unsigned cpu)
+{
+	static const char *const fields[] = {"overrun: ", "dropped events: "};
+	char path[64], text[1024];
+	int64_t lost = 0;
+	snprintf(path, sizeof(path), "per_cpu/cpu%u/stats", cpu);
+	if (!get(tracing->instance, path, text, sizeof(text)))
+		return -1;
+	for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
+		/* At the start of a line: "commit overrun" is another. */
+		const char *at = strstr(text, fields[i]);
+		while (at && at > text && at[-1] != '\n')
+			at = strstr(at + 1, fields[i]);
+		if (!at)
+			return -1;
+		lost += strtoll(at + strlen(fields[i]), NULL, 10);
+	}
+	return lost;
+}
+
+void tracing_close(struct tracing *tracing)
+{
+	if (tracing->on >= 0)
+		close(tracing->on);
+	if (tracing->instance >= 0)
+		close(tracing->instance);
+	/* The guardian does what it is there for: it removes the instance now. */
+	if (tracing->guardian_pipe >= 0) {
+		int status = 0;
+		close(tracing->guardian_pipe);
+		while (waitpid(tracing->guardian, &status, 0) < 0 && errno == EINTR)
+			continue;
+	}
+	if (tracing->instances >= 0)
+		close(tracing->instances);
+	tracing->on = tracing->instance = tracing->instances = tracing->guardian_pipe = -1;
+}

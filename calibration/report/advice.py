@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What to change on a machine so that less interrupts a CPU: sentences that the traced causes support, and no others.
+
+Sources: Linux, *The kernel's command-line parameters*, *Reducing OS jitter due to per-cpu kthreads*, *NO_HZ*, *SMP IRQ
+affinity* and *Workqueue* in the kernel's documentation.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from calibration.context.model import Context
+from calibration.sutprobe import TracedCause, TracedView
+
+LEAST_SHARE: Final = 0.01
+"""Causes that together took less of the lost time are not worth a change."""
+
+LEAST_EVENTS: Final = 2
+"""What came once may have come by chance."""
+
+UNEXPLAINED_SHARE: Final = 0.1
+"""From this share of the lost time on, what no event explains is spoken of."""
+
+TICKS: Final = {"tick_nohz_handler", "tick_sched_timer", "tick_nohz_highres_handler", "tick_nohz_lowres_handler"}
+WAITS: Final = {"hrtimer_wakeup", "posix_timer_fn", "it_real_fn", "timerfd_tmrproc", "alarmtimer_fired"}
+PERF: Final = {"remote_function", "__perf_event_read", "__perf_event_stop", "__perf_event_disable"}
+REGISTERS: Final = {"__rdmsr_on_cpu", "__rdmsr_safe_on_cpu", "__wrmsr_on_cpu", "__wrmsr_safe_on_cpu"}
+BARRIERS: Final = {"ipi_mb", "ipi_sync_core", "ipi_rseq", "ipi_sync_rq_state"}
+PER_CPU_THREADS: Final = ("ksoftirqd/", "cpuhp/", "idle_inject/", "irq_work/", "backlog_napi/", "ktimers/")
+"""Threads of the kernel that cannot be bound elsewhere; what they work off is told by its own events."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Which causes it is about, what to do, and whether the machine is set up that way already.
+
+    The sentence may name ``{cpu}`` and the ``{functions}`` (or names) of the causes.
+    """
+
+    about: Callable[[TracedCause], bool]
+    sentence: str
+    done: Callable[[Context, int], bool] | None = None
+
+
+def _option(*names: str) -> Callable[[Context, int], bool]:
+    return lambda context, cpu: context.cmdline is not None and any(map(context.cmdline.values, names))  # noqa: ARG005 - for all CPUs or none
+
+
+RULES: Final = (
+    Rule(
+        lambda each: each.function in TICKS,
+        "The scheduler's tick interrupts CPU {cpu}: boot with nohz_full={cpu}",
+        lambda context, cpu: cpu in context.isolation.nohz_full,
+    ),
+    Rule(
+        lambda each: (each.kind, each.name) == ("softirq", "RCU") or each.name.startswith("rcuc/"),
+        "CPU {cpu} runs RCU callbacks: boot with rcu_nocbs={cpu}",
+        lambda context, cpu: cpu in context.isolation.rcu_nocbs,
+    ),
+    Rule(
+        lambda each: (each.function or "").startswith("rcu_exp_"),
+        "Other CPUs hurry RCU by interrupts ({functions}): boot with rcupdate.rcu_normal_after_boot=1",
+        _option("rcupdate.rcu_normal", "rcupdate.rcu_normal_after_boot"),
+    ),
+    Rule(
+        lambda each: each.kind == "nmi" or each.function == "watchdog_timer_fn" or each.name.startswith("watchdog/"),
+        "The watchdog or a profiler interrupts CPU {cpu} ({functions}): boot with nowatchdog, and profile nothing "
+        "meanwhile",
+        _option("nowatchdog"),
+    ),
+    Rule(
+        lambda each: each.function in {"vmstat_update", "vmstat_shepherd"},
+        "The kernel gathers statistics of memory on CPU {cpu}: raise vm.stat_interval by sysctl",
+    ),
+    Rule(
+        lambda each: each.name.startswith("kworker/u"),
+        "Workers that belong to no CPU run on CPU {cpu} ({functions}): take it out of "
+        "/sys/devices/virtual/workqueue/cpumask",
+    ),
+    Rule(
+        lambda each: each.name.startswith("kworker/"),
+        "Work is queued for CPU {cpu} itself ({functions}), and no mask moves it: keep the programs and devices that "
+        "queue it off this CPU",
+    ),
+    Rule(
+        lambda each: each.function in WAITS,
+        "Timers of programs expire on CPU {cpu} ({functions}): bind the programs that set them elsewhere",
+    ),
+    Rule(
+        lambda each: each.name in {"NET_RX", "NET_TX"},
+        "CPU {cpu} handles network packets ({functions}): move the interrupts of the network devices, and take it out "
+        "of rps_cpus and xps_cpus of their queues",
+    ),
+    Rule(
+        lambda each: (each.kind, each.name) == ("softirq", "SCHED") or each.name.startswith("migration/"),
+        "The scheduler balances load on CPU {cpu}: boot with isolcpus=domain,{cpu}, or make it an isolated cpuset "
+        "partition",
+        lambda context, cpu: cpu in context.isolated_cpus,
+    ),
+    Rule(
+        lambda each: (each.function or "").startswith("flush_tlb"),
+        "Other CPUs change memory mappings that CPU {cpu} uses ({functions}): let no thread that shares memory with "
+        "what runs there map and unmap it",
+    ),
+    Rule(
+        lambda each: each.function in BARRIERS,
+        "A program asks for barriers on all CPUs that run its threads (membarrier, {functions}): keep its threads off "
+        "CPU {cpu}",
+    ),
+    Rule(
+        lambda each: each.function in PERF,
+        "A program reads performance counters of CPU {cpu} from another ({functions}): leave this CPU out of it",
+    ),
+    Rule(
+        lambda each: each.function in REGISTERS,
+        "A program reads model-specific registers of CPU {cpu} from another ({functions}): stop it; monitors of power "
+        "and temperature do that",
+    ),
+    Rule(
+        lambda each: each.function == "do_sync_core",
+        "The kernel changes its own code while CPU {cpu} runs ({functions}): load no modules, and start no tracing or "
+        "packet filters, meanwhile",
+    ),
+)
+"""In the order in which they claim causes: the special before the general."""
+
+
+def advice(cpu: int, view: TracedView, context: Context | None) -> tuple[str, ...]:
+    """Return what to change for *cpu*, the greatest share of its lost time first; each cause is spoken of once.
+
+    *context* is what is known of the machine; where it is not known nothing is taken for done already.
+    """
+    found = sorted(_found(cpu, view, context), key=lambda each: -each[0])
+    return tuple(f"{sentence} ({share:.0%} of the lost time)." for share, sentence in found)
+
+
+def _found(cpu: int, view: TracedView, context: Context | None) -> Iterator[tuple[float, str]]:
+    left = list(view.causes)
+    for rule in RULES:
+        mine = [each for each in left if rule.about(each)]
+        left = [each for each in left if each not in mine]
+        done = context is not None and rule.done is not None and rule.done(context, cpu)
+        if not done and _worth_it(mine):
+            functions = ", ".join(dict.fromkeys(each.function or each.name for each in mine))
+            yield _share(mine), rule.sentence.format(cpu=cpu, functions=functions)
+    for each in left:
+        if not _worth_it([each]):
+            continue
+        if each.kind == "interrupt":
+            yield _share([each]), _move(cpu, each)
+        elif each.kind == "task" and not each.name.startswith(PER_CPU_THREADS):
+            yield _share([each]), _bind(cpu, each)
+    if (view.unexplained.share or 0.0) >= UNEXPLAINED_SHARE:
+        yield view.unexplained.share or 0.0, _unexplained(view, context)
+
+
+def _share(causes: Sequence[TracedCause]) -> float:
+    return sum(each.share or 0.0 for each in causes)
+
+
+def _worth_it(causes: Sequence[TracedCause]) -> bool:
+    return _share(causes) >= LEAST_SHARE and sum(each.events for each in causes) >= LEAST_EVENTS
+
+
+def _move(cpu: int, each: TracedCause) -> str:
+    return (
+        f"Move IRQ {each.irq} ({each.name}) away from CPU {cpu}: write other CPUs to "
+        f"/proc/irq/{each.irq}/smp_affinity_list, and keep irqbalance from moving it back; where the kernel refuses "
+        "because it manages it, boot with isolcpus=managed_irq,domain"
+    )
+
+
+def _bind(cpu: int, each: TracedCause) -> str:
+    which = each.name if each.pid is None else f"{each.name} ({each.pid})"
+    return f"Bind thread {which} elsewhere than to CPU {cpu}: taskset, a cpuset, or CPUAffinity= of its unit"
+
+
+def _unexplained(view: TracedView, context: Context | None) -> str:
+    if context is not None and context.virtualization.guest:
+        return (
+            "No event of this guest explains these gaps, so the hypervisor took the CPU: give each virtual CPU a "
+            "physical one of its own, on which the host runs nothing else"
+        )
+    if view.smi:
+        return (
+            f"No event of the kernel explains these gaps, and {view.smi} system management interrupts came meanwhile: "
+            "look for power capping, legacy USB and error reporting in the firmware's settings"
+        )
+    counted = "were not counted" if view.smi is None else "did not come"
+    return (
+        f"No event of the kernel explains these gaps, and system management interrupts {counted}: look below the "
+        "kernel, at firmware or a hypervisor"
+    )

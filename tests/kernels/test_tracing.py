@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kernel of this machine, traced: causes of gaps by name, and nothing left of it, whoever is killed."""
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from calibration.sutprobe import JitterResult, SelftestResult, Traced, read_document, read_result
+from tests.kernels.conftest import Finished, Probe
+
+PATIENCE_S = 60
+
+
+def traced_of(done: Finished) -> Traced:
+    (cpu,) = read_result(read_document(done.document), JitterResult).cpus
+    assert cpu.gaps is not None
+    assert cpu.gaps.traced is not None
+    return cpu.gaps.traced
+
+
+@pytest.fixture
+def tracefs(tmp_path: Path) -> Iterator[Path]:
+    """Where this machine's tracing can be seen."""
+    if os.geteuid() != 0:
+        pytest.skip("tracing needs root")
+    for known in (Path("/sys/kernel/tracing"), Path("/sys/kernel/debug/tracing")):
+        if (known / "instances").is_dir():
+            yield known
+            return
+    place = tmp_path / "tracing"
+    place.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tracefs", "nodev", place], capture_output=True, text=True, check=False)
+    if mounted.returncode:
+        pytest.skip(f"tracefs cannot be mounted: {mounted.stderr.strip()}")
+    yield place
+    subprocess.run(["umount", place], check=True)
+
+
+def instances(tracefs: Path) -> set[str]:
+    return {each.name for each in (tracefs / "instances").iterdir() if each.name.startswith("sutprobe-")}
+
+
+def until(seen: Any) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while not seen():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+WORDS = ("--view", "gaps", "--attribute")
+
+
+def test_gaps_are_attributed_and_their_books_agree(probe: Probe, cpus: list[int], tracefs: Path) -> None:
+    before, mounts = instances(tracefs), Path("/proc/mounts").read_text(encoding="utf-8")
+    done = probe("jitter", "--cpus", str(cpus[-1]), "--gap-s", "4", *WORDS)
+    traced = traced_of(done)
+    view = traced.view
+    assert traced.refused is None
+    assert view is not None
+    assert instances(tracefs) == before
+    assert Path("/proc/mounts").read_text(encoding="utf-8") == mounts
+    assert view.without_tracing.gaps == done.document["result"]["cpus"][0]["gaps"]["count"]
+    assert view.unreadable == 0
+    if not view.lost_events:
+        assert view.told_gaps == view.with_tracing.gaps
+    assert view.edges.gaps + view.unexplained.gaps == view.told_gaps
+    whole = view.edges.total_ns + view.unexplained.total_ns + sum(each.total_ns for each in view.causes)
+    assert whole == pytest.approx(view.told_ns)
+    shares = [view.edges.share, view.unexplained.share, *(each.share for each in view.causes)]
+    assert sum(each or 0.0 for each in shares) == pytest.approx(1.0)
+    assert sum(each.owned for each in view.causes) == view.told_gaps - view.unexplained.without_events
+    for each in view.causes:
+        assert each.longest_ns <= each.total_ns + 1
+        assert each.gaps <= view.told_gaps
+        assert (each.irq is not None) == (each.kind == "interrupt")
+
+
+def test_a_thread_of_this_test_is_found_by_its_name(probe: Probe, cpus: list[int], tracefs: Path) -> None:  # noqa: ARG001 - where there is none nothing is traced
+    shell = shutil.which("sh")
+    assert shell
+    script = "printf disturber >/proc/self/comm; while :; do i=0; while [ $i -lt 2000 ]; do i=$((i+1)); done; done"
+    rival = subprocess.Popen([shell, "-c", script])
+    try:
+        os.sched_setaffinity(rival.pid, {cpus[-1]})
+        view = traced_of(probe("jitter", "--cpus", str(cpus[-1]), "--gap-s", "2", *WORDS)).view
+    finally:
+        rival.kill()
+        rival.wait()
+    assert view is not None
+    (found,) = [each for each in view.causes if each.name == "disturber"]
+    assert (found.kind, found.pid) == ("task", rival.pid)
+    assert found.events > 1
+    assert found.total_ns > 0
+
+
+def test_what_is_planted_is_found(probe: Probe, tracefs: Path) -> None:  # noqa: ARG001 - where there is none nothing is planted
+    done = probe("selftest", "--case", "trace_planted", "--injection-s", "4")
+    result = read_result(read_document(done.document), SelftestResult)
+    assert [case.passed for case in result.cases] == [True]
+    assert result.plantings is not None, result.cases[0].note
+    for each in result.plantings.plants:
+        if "another CPU" not in each.planted:  # where others are at work it may meet their threads
+            assert each.found_events >= 0.9 * each.planted_events - 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_nothing_stays_whoever_ends_it(native: Path, cpus: list[int], tracefs: Path, number: int) -> None:
+    before = instances(tracefs)
+    with subprocess.Popen(
+        [native, "jitter", "--cpus", str(cpus[-1]), "--gap-s", "600", *WORDS],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    ) as process:
+        name = f"sutprobe-{process.pid}"
+        until(lambda: name in instances(tracefs))
+        os.killpg(process.pid, number)
+        process.wait()
+    until(lambda: instances(tracefs) == before)
+
+
+def test_what_a_killed_guardian_left_is_removed_at_the_next_start(probe: Probe, cpus: list[int], tracefs: Path) -> None:
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    (tracefs / "instances" / f"sutprobe-{ended.pid}").mkdir()
+    (tracefs / "instances" / f"sutprobe-{os.getpid()}").mkdir()  # of a process that runs
+    try:
+        probe("jitter", "--cpus", str(cpus[-1]), "--gap-s", "0.2", *WORDS)
+        assert f"sutprobe-{ended.pid}" not in instances(tracefs)
+        assert f"sutprobe-{os.getpid()}" in instances(tracefs)
+    finally:
+        (tracefs / "instances" / f"sutprobe-{os.getpid()}").rmdir()
+
+
+def test_without_permission_it_measures_and_says_so(native: Path, cpus: list[int]) -> None:
+    command = [str(native)]
+    if os.geteuid() == 0:
+        if not (setpriv := shutil.which("setpriv")):
+            pytest.skip("no setpriv to give privileges up with")
+        command = [setpriv, "--reuid", "65534", "--regid", "65534", "--clear-groups", "--inh-caps=-all", *command]
+    done = Probe(*command)("jitter", "--cpus", str(cpus[-1]), "--gap-s", "0.2", *WORDS)
+    traced = traced_of(done)
+    assert done.code == 0
+    assert traced.view is None
+    assert traced.refused is not None
+    assert "needs root" in traced.refused
+    assert done.document["result"]["cpus"][0]["gaps"]["wall_s"] > 0
+
+
+def test_it_is_not_asked_for_without_gaps(probe: Probe, cpus: list[int]) -> None:
+    done = probe("jitter", "--cpus", str(cpus[-1]), "--view", "pma", "--attribute")
+    assert (done.code, done.document["error"]["code"]) == (2, "usage")
+    assert "--attribute" in done.document["error"]["message"]
+
+
+def test_it_is_not_traced_where_nobody_asked(probe: Probe, cpus: list[int]) -> None:
+    done = probe("jitter", "--cpus", str(cpus[-1]), "--view", "gaps", "--gap-s", "0.2")
+    assert done.document["result"]["cpus"][0]["gaps"]["traced"] is None
+
+
+def test_a_case_that_is_not_known_is_refused(probe: Probe) -> None:
+    done = probe("selftest", "--case", "nothing")
+    assert (done.code, done.document["error"]["code"]) == (2, "usage")

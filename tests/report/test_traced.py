@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a page says of a traced kernel: causes, cost and advice, or why there are none."""
+
+import io
+
+import pytest
+from docutils import nodes
+from docutils.core import publish_doctree
+from report_documents import as_bytes, index_of, replace, run_document
+from traced import cause, view
+
+from calibration.measurements.jitter import JitterValues
+from calibration.report.page import render
+from calibration.report.terminal import print_page
+from calibration.results.model import RunDocument
+from calibration.sutprobe import Traced
+
+REASON = "no permission for tracefs (Operation not permitted): tracing needs root"
+REFUSED = Traced(refused=REASON, tracers="", view=None)
+TOLD = Traced(
+    refused=None,
+    tracers="hwlat osnoise",
+    view=view(
+        cause("interrupt", "eth0-`rx`*|", irq=36, share=0.31),
+        cause("task", "evil\n* name", pid=77, share=0.12),
+        cause("timer", "hrtimer", "a_rare_function", share=0.0004),
+        unexplained=0.25,
+    ),
+)
+
+
+def with_traced(traced: Traced | None) -> RunDocument:
+    document = run_document(names=("jitter",))
+    index = index_of(document, "jitter")
+    values = document.measurements[index].values
+    assert isinstance(values, JitterValues)
+    gaps = values.gaps.model_copy(update={"traced": traced})
+    return replace(document, index, values=values.model_copy(update={"gaps": gaps}))
+
+
+def text_of(document: RunDocument) -> str:
+    """Parse a page as docutils does, with every warning as an error; return what it says."""
+    settings = {"halt_level": 2, "report_level": 2, "warning_stream": ""}
+    tree: nodes.document = publish_doctree(render(as_bytes(document)).text, settings_overrides=settings)
+    return " ".join(tree.astext().split())
+
+
+def test_causes_cost_and_advice_are_told() -> None:
+    text = text_of(with_traced(TOLD))
+    assert "What the gaps were while the kernel was traced" in text
+    assert "IRQ 36 eth0-`rx`*|" in text
+    assert "entering and leaving the kernel, and what the caches lost" in text
+    assert "What tracing itself cost" in text
+    assert "Move IRQ 36 (eth0-`rx`*|) away from CPU" in text
+    assert "(31% of the lost time)." in text
+    assert "a_rare_function" not in text  # too little to be shown
+    assert "The kernel was not traced" not in text
+
+
+def test_the_cost_of_tracing_is_told_as_a_difference() -> None:
+    assert TOLD.view is not None
+    slower = TOLD.view.with_tracing.model_copy(update={"rate_per_s": 130.0, "lost_fraction": 0.007, "mean_ns": 5.4e4})
+    text = text_of(with_traced(TOLD.model_copy(update={"view": TOLD.view.model_copy(update={"with_tracing": slower})})))
+    assert "difference 30.0 0.200 % 4.00 µs" in text
+
+
+def test_without_advice_nothing_is_to_be_changed() -> None:
+    quiet = TOLD.model_copy(update={"view": view(cause("timer", "local timer"))})
+    text = text_of(with_traced(quiet))
+    assert "What tracing itself cost" in text
+    assert "What to change" not in text
+
+
+def test_why_it_was_not_traced_is_told() -> None:
+    text = text_of(with_traced(REFUSED))
+    assert f"The kernel was not traced: {REASON}." in text
+    assert "What tracing itself cost" not in text
+
+
+def test_nothing_is_said_where_nobody_asked() -> None:
+    text = text_of(with_traced(None))
+    assert "traced" not in text
+
+
+@pytest.mark.parametrize("traced", [TOLD, REFUSED])
+def test_a_document_with_it_is_read_back_as_it_was_written(traced: Traced) -> None:
+    document = with_traced(traced)
+    assert RunDocument.model_validate_json(as_bytes(document)) == document
+
+
+def test_the_terminal_says_the_same() -> None:
+    stream = io.StringIO()
+    print_page(render(as_bytes(with_traced(TOLD))), stream)
+    text = " ".join(stream.getvalue().split())
+    assert "What to change, as far as the causes support it" in text
+    assert "Move IRQ 36" in text

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What disturbs a CPU of a guest is planted and found by name; the guest is left as it was, whoever is killed."""
+
+import json
+import subprocess
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from bench.attribution import CASE, kept
+from calibration.build import build
+from calibration.sutprobe import JitterResult, read_document, read_result
+from tests.testbed.guest import Sut
+from tests.testbed.support import Testbed
+
+Scenario = Callable[[str, str, str, str], None]
+
+PROBE = "/var/tmp/sutprobe"
+INSTANCES = "ls /sys/kernel/tracing/instances; grep -c ' tracefs ' /proc/mounts"
+
+
+@pytest.fixture
+def sut(testbed: Testbed) -> Sut:
+    found = testbed.sut("memory-only")
+    with build("x86_64").path.open("rb") as binary:
+        subprocess.run(found.ssh_command(f"cat >{PROBE} && chmod 755 {PROBE}"), stdin=binary, check=True)
+    return found
+
+
+def asked(sut: Sut, *words: str) -> dict[str, Any]:
+    """Return the document of sutprobe, run as root in the guest."""
+    done = sut.ssh(" ".join((PROBE, *words)))
+    document: dict[str, Any] = json.loads(done.stdout)
+    assert document["error"] is None, done.stderr
+    return document
+
+
+def test_what_is_planted_in_a_guest_is_found(sut: Sut, scenario: Scenario) -> None:
+    before = sut.read(INSTANCES)
+    found = kept(asked(sut, *CASE, "--injection-s", "10"))["plantings"]
+    for each in found["plants"]:
+        assert each["planted_events"] > 20, each
+    assert found["unexplained"]["share"] < 1.0
+    assert sut.read(INSTANCES) == before
+    scenario(
+        "disturbances planted on a CPU",
+        "none",
+        ", ".join(f"{each['planted']}: {each['planted_events']}" for each in found["plants"]),
+        ", ".join(str(each["found_events"]) for each in found["plants"])
+        + f" found; {found['unexplained']['share']:.0%} of the lost time unexplained",
+    )
+
+
+def test_gaps_of_a_guest_are_attributed(sut: Sut) -> None:
+    document = asked(sut, "jitter", "--cpus", "1", "--view", "gaps", "--gap-s", "4", "--attribute")
+    (cpu,) = read_result(read_document(document), JitterResult).cpus
+    assert cpu.gaps is not None
+    assert cpu.gaps.traced is not None
+    view = cpu.gaps.traced.view
+    assert view is not None, cpu.gaps.traced.refused
+    assert cpu.gaps.traced.tracers == ""  # Debian's kernel for clouds has none of them
+    assert {"timer"} <= {each.kind for each in view.causes}
+
+
+def test_nothing_of_a_killed_tracing_stays(sut: Sut) -> None:
+    before = sut.read(INSTANCES)
+    sut.read(
+        f"{PROBE} jitter --cpus 1 --view gaps --gap-s 60 --attribute >/dev/null 2>&1 & pid=$!; "
+        "for i in $(seq 100); do [ -d /sys/kernel/tracing/instances/sutprobe-$pid ] && break; sleep 0.1; done; "
+        "ls -d /sys/kernel/tracing/instances/sutprobe-$pid && kill -KILL $pid; "
+        "for i in $(seq 100); do [ -d /sys/kernel/tracing/instances/sutprobe-$pid ] || break; sleep 0.1; done"
+    )
+    assert sut.read(INSTANCES) == before
