@@ -44,6 +44,7 @@ COMMANDS = {
     "jitter": [
         ("--cpus", "{both}", "--view", "both", "--loops", "1000", "--executions", "20", "--intervals", "2",
          "--gap-s", "0.05"),
+        ("--cpus", "{both}", "--view", "gaps", "--gap-s", "0.2", "--attribute"),
     ],
     "c2c": [
         ("--pair", "{one}@{other}:0:hitm", "--pair", "{one}@{other}:0:hit", "--lines", "64", "--placements", "2",

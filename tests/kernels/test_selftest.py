@@ -131,7 +131,7 @@ def test_a_fault_is_found_by_its_case(tmp_path: Path) -> None:
 
 def test_injected_gaps_are_found(probe: Probe) -> None:
     # Long enough that one in a hundred of the rarest would be seen to be missing.
-    done = probe("selftest", "--injection-s", "12")
+    done = probe("selftest", "--injection-s", "12", timeout=200)
     found = done.document["result"]["injections"]
     assert {(each["mechanism"].split(",")[0], each["busy_ns"], each["period_ns"]) for each in found} == {
         (mechanism, busy_ns, period_ns)

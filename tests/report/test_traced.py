@@ -2,18 +2,22 @@
 """What a page says of a traced kernel: causes, cost and advice, or why there are none."""
 
 import io
+import json
 
 import pytest
 from docutils import nodes
 from docutils.core import publish_doctree
-from report_documents import as_bytes, index_of, replace, run_document
+from report_documents import FIXTURES, MACHINE, RECORDED, as_bytes, index_of, replace, run_document
 from traced import cause, view
 
-from calibration.measurements.jitter import JitterValues
+from calibration.context import load
+from calibration.measurements import declaration
+from calibration.measurements.base import Step
+from calibration.measurements.jitter import JitterSettings, JitterValues
 from calibration.report.page import render
 from calibration.report.terminal import print_page
 from calibration.results.model import RunDocument
-from calibration.sutprobe import Traced
+from calibration.sutprobe import Traced, read_document
 
 REASON = "no permission for tracefs (Operation not permitted): tracing needs root"
 REFUSED = Traced(refused=REASON, tracers="", view=None)
@@ -86,6 +90,34 @@ def test_nothing_is_said_where_nobody_asked() -> None:
 def test_a_document_with_it_is_read_back_as_it_was_written(traced: Traced) -> None:
     document = with_traced(traced)
     assert RunDocument.model_validate_json(as_bytes(document)) == document
+
+
+@pytest.mark.parametrize(("lost", "flags"), [(0, []), (None, []), (12, ["TRACE_LOST"])])
+def test_events_that_were_lost_are_flagged(lost: int | None, flags: list[str]) -> None:
+    document = json.loads(RECORDED["jitter"].read_text(encoding="utf-8"))
+    context = load(FIXTURES / "context" / f"{MACHINE}.tar.gz")
+    told = TOLD.model_copy(update={"view": view().model_copy(update={"lost_events": lost})})
+    for each in document["result"]["cpus"]:
+        each["gaps"]["traced"] = told.model_dump(mode="json")
+    planned = next(each for each in declaration("jitter").steps(context, JitterSettings()) if isinstance(each, Step))
+    found = list(declaration("jitter").parse(read_document(document), planned, context))
+    assert found
+    for each in found:
+        assert isinstance(each.values, JitterValues)
+        assert each.values.gaps.traced == told
+        assert [flag.code for flag in each.flags if flag.code == "TRACE_LOST"] == flags
+
+
+@pytest.mark.parametrize("attribute", [True, False])
+def test_the_kernel_is_traced_where_a_profile_asks_for_it(attribute: bool) -> None:
+    context = load(FIXTURES / "context" / f"{MACHINE}.tar.gz")
+    settings = JitterSettings(attribute=attribute, gap_s=20.0)
+    (planned,) = (each for each in declaration("jitter").steps(context, settings) if isinstance(each, Step))
+    (plain,) = (
+        each for each in declaration("jitter").steps(context, JitterSettings(gap_s=20.0)) if isinstance(each, Step)
+    )
+    assert ("--attribute" in planned.argv) == attribute
+    assert planned.expected_duration_s - plain.expected_duration_s == pytest.approx(10.0 if attribute else 0.0)
 
 
 def test_the_terminal_says_the_same() -> None:
