@@ -23,7 +23,7 @@ from docutils import nodes
 from docutils.core import publish_doctree
 from docutils.parsers.rst import directives
 from docutils.parsers.rst.directives.misc import Class
-from made_counts import OVERCOUNTED, PREFETCHED, counted_document
+from made_counts import OVERCOUNTED, PREFETCHED, counted_document, measured, regulated
 from report_documents import (
     FIXTURES,
     HERE,
@@ -153,6 +153,22 @@ def test_counts_stand_beside_times_and_what_differs_is_flagged() -> None:
     assert flag.reason.endswith("bytes read: +9.1%")
 
 
+def test_what_was_asked_for_and_refused_is_told_with_its_reason() -> None:
+    raw = regulated("regulation", prefetchers=True)
+    for each in (placement for point in raw["result"]["points"] for placement in point["placements"]):
+        of = each["counters"]
+        of["events"] = [event for event in of["events"] if event["name"] != "core.fb_hit"]
+        refused = {"name": "core.fb_hit", "pmu": "cpu", "cpu": None, "errno": "EACCES", "reason": "not permitted here"}
+        of["refused"] = [refused]
+        reason = {"errno": "EINVAL", "reason": "no such sampling"}
+        each["samples"] |= {"latency_cycles": None, "histogram": [], "kept": 0, "refused": reason}
+    document = counted_document().model_copy(update={"measurements": tuple(measured(raw, "regulation-1"))})
+    text = page_of(document).text.replace("\\", "")
+    assert text.count("* core.fb_hit: cpu: not permitted here\n") == 1
+    assert text.count("* samples: no such sampling\n") == 1
+    assert "no figures of: Load miss real latency; Latency of sampled loads." in text.replace("\n", " ")
+
+
 def test_a_run_without_counters_shows_bandwidth_and_chase_and_says_once_what_is_missing() -> None:
     reason = "the SUT is a guest that has no counters"
     gone = NotMeasured(kind="counters", what="dram.reads, core.l1_miss", reason=reason, cause="not_planned")
@@ -160,10 +176,12 @@ def test_a_run_without_counters_shows_bandwidth_and_chase_and_says_once_what_is_
     page = page_of(document.model_copy(update={"not_measured": (gone,)}))
     before, _, _ = page.text.partition("Bandwidth regulation\n~~~")
     assert before.count(reason) == 1
+    _, _, after = page.text.partition("Counted volume\n~~~")
+    assert after.count(reason) == 1
     drawn = {path.replace("-", "_") for path in page.figures}
     assert any("regulation_as_found_chase" in path for path in drawn)
     assert not any("l1_miss" in path or "sampled" in path or "counted_volume" in path for path in drawn)
-    absent = "bandwidth by the memory controllers; l1 miss latency; load miss real latency; latency of sampled loads"
+    absent = "Bandwidth by the memory controllers; L1 miss latency; Load miss real latency; Latency of sampled loads"
     assert absent in page.text.replace("\n", " ").replace("\\", "")
 
 
