@@ -578,6 +578,15 @@ def test_a_kind_without_a_measurement_says_so_and_why(document: RunDocument, kin
     assert [title for title in titles(tree) if title in SECTIONS] == list(SECTIONS)
 
 
+def test_what_is_missing_of_a_kind_with_figures_stands_with_them(document: RunDocument) -> None:
+    gone = NotMeasured(kind="idle_latency", what="From CPU 7", reason="it was switched off", cause="failed")
+    tree = parsed(page_of(document.model_copy(update={"not_measured": (gone,)})))
+    part = next(each for each in tree.findall(nodes.section) if each.children[0].astext() == "Idle latency")
+    assert "From CPU 7: failed, because it was switched off" in part.astext()
+    assert "Not measured of it:" in part.astext()
+    assert "Idle latency: not measured." not in tree.astext()
+
+
 def test_a_kind_that_nobody_mentions_is_not_passed_over() -> None:
     tree = parsed(page_of(run_document(names=()).model_copy(update={"not_measured": ()})))
     said = section(tree, "Not measured").astext()
