@@ -181,6 +181,10 @@ class Entry:
     filled: bool = True
 
 
+CUT = Entry("interval goes on beyond the edge", GREY, "up", None)
+"""What the arrow at an edge says."""
+
+
 def _plain(value: float) -> str:
     return f"{value:g}"
 
@@ -609,7 +613,7 @@ def load_curve(
     entries = [
         *(Entry(curve.label, *_look(place)) for place, curve in enumerate(curves)),
         *(Entry(mark.label, _look(place)[0], "", "2 3") for place, mark in enumerate(zero_load)),
-        *([Entry("interval goes on beyond the edge", GREY, "up", None)] if cut else []),
+        *([CUT] if cut else []),
     ]
     drawing, top = _begin(HEIGHT_PX + LINE_PX * len(entries), invalid)
     top = _legend(drawing, top, entries)
@@ -792,11 +796,15 @@ def thread_curve(curves: Sequence[Curve], enough: Sequence[Mark], *, invalid: st
 def regulation_curve(curves: Sequence[Curve], *, invalid: str = "") -> str:
     """Return bandwidth (MB/s, drawn in GB/s) against the number of no-ops, one curve per number of threads.
 
-    The axis is linear below ``NOPS_LINEAR`` and logarithmic far above it, so that it has room for 0.
+    The axis is linear below ``NOPS_LINEAR`` and logarithmic far above it, so that it has room for 0. That of bandwidth
+    follows the estimates, as in a load curve.
     """
     numbers = sorted(set(_numbers(curves)))
-    most = max(end for curve in curves for _, up in curve.points for end in _ends(up, 1000)) * 1.06
+    estimates = [up for curve in curves for _, up in curve.points]
+    ends = [end for up in estimates for end in _ends(up, 1000)]
+    most = _reach([up.value / 1000 for up in estimates], ends)[1] * 1.06
     entries = [Entry(curve.label, *_look(place), DASHES[place // MANY_SERIES]) for place, curve in enumerate(curves)]
+    entries += [CUT] if max(ends) > most else []
     drawing, top = _begin(HEIGHT_PX + LINE_PX * -(-len(entries) // 2), invalid)
     top = _legend(drawing, top, entries)
     up = linear_scale(0, most, "Bandwidth, GB/s (10⁹ bytes/s)")

@@ -14,14 +14,13 @@ from report_documents import as_bytes
 
 from calibration.report import svg
 from calibration.report.drawings import observed
-from calibration.report.figures import LABEL_PX, Curve, Part, load_curve, volume_bars
+from calibration.report.figures import CUT, LABEL_PX, Curve, Part, load_curve, regulation_curve, volume_bars
 from calibration.report.page import render
 from calibration.report.svg import GREY, Axis, Box, Drawing
 from calibration.results.model import RunDocument
 from calibration.statistics import Estimate
 
 SVG = "{http://www.w3.org/2000/svg}"
-CUT = "interval goes on beyond the edge"
 
 
 def test_a_document_is_well_formed_whatever_its_texts_are() -> None:
@@ -154,16 +153,20 @@ def test_an_interval_far_beyond_the_estimates_is_cut_at_the_edge_with_an_arrow_a
     usual = [estimated(100.0, 95.0, 110.0), estimated(120.0, 110.0, 135.0), estimated(200.0, 180.0, 240.0)]
     whole = load_figure(usual)
     assert arrows(whole) == []
-    assert CUT not in words(whole)
+    assert CUT.label not in words(whole)
     for wide, pointing in (((95.0, 9000.0), ["up"]), ((1.0, 110.0), ["down"]), ((1.0, 9000.0), ["down", "up"])):
         cut = load_figure([usual[0].model_copy(update={"interval": wide}), *usual[1:]])
         assert arrows(cut) == pointing
-        assert CUT in words(cut)
+        assert CUT.label in words(cut)
         numbers = [float(each) for each in words(cut) if each.isdigit()]
         assert 200 <= max(numbers) <= 300
     aside = load_figure(usual[:1], estimated(5000.0, 4000.0, 90000.0))
     assert arrows(aside) == ["right"]
-    assert CUT in words(aside)
+    assert CUT.label in words(aside)
+    numbered = Curve("1 thread", ((0.0, estimated(5000.0, 4000.0, 90000.0)), (100.0, estimated(900.0, 800.0, 1000.0))))
+    regulated = ET.fromstring(regulation_curve([numbered]))  # noqa: S314 - what was just drawn
+    assert arrows(regulated) == ["up"]
+    assert CUT.label in words(regulated)
 
 
 def test_bars_of_a_volume_stand_on_the_axis_and_their_parts_on_each_other() -> None:
