@@ -77,7 +77,9 @@ def test_prefetchers_are_switched_by_consent_alone(guest: Context) -> None:
     refused = [each for each in without.not_planned if each.kind == "regulation"]
     assert len(refused) == 2
     assert all("tune_prefetchers_ok" in each.reason for each in refused)
-    assert [each.id for each in agreed.steps if each.prefetchers == "off"] == ["regulation-1-off", "regulation-2-off"]
+    last = ["prefetcher_effect-off", "regulation-1-off", "regulation-2-off"]
+    assert [each.id for each in agreed.steps if each.prefetchers == "off"] == last
+    assert [each.id for each in agreed.steps][-3:] == last
 
 
 def test_what_a_machine_can_count_is_opened_in_the_reading_threads_and_at_its_controllers(server: Context) -> None:
