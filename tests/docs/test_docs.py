@@ -60,6 +60,7 @@ COMMON_GROUND = {
     "statistics",
     "validity",
     "accounting",
+    "counters",
     "drift",
     "events",
     "homogeneity",
