@@ -38,6 +38,7 @@ static struct {
 	double budget_s;
 	double target_half_width;
 	uint64_t keep_best;
+	const char *sample;
 	struct word_list events;
 	double background_s;
 	bool csv;
@@ -80,6 +81,7 @@ static const struct option table[] = {
 	{"--keep-best", OPTION_U64, &options.keep_best, "M",
 	 "look at every setting briefly, then measure the best M and the best without delay; 0: measure every one", "0",
 	 NULL, 0, 1000, false},
+	{"--sample", OPTION_TEXT, &options.sample, SAMPLES_NOTATION, SAMPLES_HELP, NULL, NULL, 0, 0, true},
 	{"--event", OPTION_REPEATED, &options.events, PMU_NOTATION, PMU_EVENT_HELP, NULL, NULL, 0, 0, true},
 	{"--background-s", OPTION_F64, &options.background_s, "S", PMU_BACKGROUND_HELP, PMU_BACKGROUND_DEFAULT, NULL, 0,
 	 PMU_BACKGROUND_MAX, false},
@@ -97,6 +99,7 @@ struct placement {
 	double core_before, core_after;
 	struct thread_counts counts;
 	struct snapshot before, after;
+	struct samples samples;
 	struct pmu_counts *counters;
 };
 
@@ -120,6 +123,7 @@ static struct {
 	struct point **points;
 	size_t count;
 	const struct load_width *width;
+	struct sample_request sampled;
 	struct pmu *pmu;
 } results;
 
@@ -154,6 +158,8 @@ static bool prepare(struct error *error)
 	}
 	if (options.window_s <= 0)
 		return error_set(error, ERROR_USAGE, "--window-s: expected more than 0, found %g", options.window_s);
+	if (options.sample && !sample_parse(options.sample, &results.sampled, error))
+		return false;
 	return pmu_parse(&options.events, false, error);
 }
 
@@ -216,6 +222,8 @@ static bool keep_run(struct point *point, struct generator *generator, double wi
 	/* The snapshots' rows are this placement's now; their CPU list lives as long as the point. */
 	placement->before.cpus = placement->after.cpus = point->cpus;
 	generator->before = generator->after = (struct snapshot){0};
+	placement->samples = generator->samples;
+	generator->samples = (struct samples){0};
 	if (!pmu_take(generator->pmu, PMU_ALL, generator_progress, generator, &placement->counters, error))
 		return false;
 	uint64_t skew = generator_start_skew(generator);
@@ -229,6 +237,7 @@ static bool new_generator(struct generator *generator, const struct point *point
 {
 	*generator = (struct generator){.shape = point->shape, .width = results.width, .buffer_bytes = point->buffer_bytes};
 	page_kind_parse(options.pages, &generator->page_kind);
+	generator->sampled = options.sample ? &results.sampled : NULL;
 	generator->pmu = results.pmu;
 	return generator_parse_group(generator, point->group, error) && pmu_threads(results.pmu, generator->count, error);
 }
@@ -407,6 +416,7 @@ static void placement_write(struct json *json, const struct point *point, const 
 	json_f64(json, "core_hz_before", corefreq_hz(placement->core_before));
 	json_f64(json, "core_hz_after", corefreq_hz(placement->core_after));
 	interference_write(json, "interference", &placement->counts, &placement->before, &placement->after, point->cpus);
+	samples_write(json, "samples", options.sample ? &results.sampled : NULL, &placement->samples);
 	pmu_counts_write(json, "counters", placement->counters);
 	json_object_end(json);
 }
@@ -515,6 +525,7 @@ static void teardown(struct generator *groups)
 			free(point->placements[k].thread_rates);
 			snapshot_free(&point->placements[k].before);
 			snapshot_free(&point->placements[k].after);
+			samples_free(&point->placements[k].samples);
 			pmu_counts_free(point->placements[k].counters);
 		}
 		free(point->placements);

@@ -198,6 +198,7 @@ class Regulation(Declaration[RegulationSettings, RegulationValues]):
     def _sweep(self, sut: Sut, settings: RegulationSettings, part: Part, probe: Place | None, state: State) -> Step:
         size_bytes = buffer_bytes(sut, settings, [part], (MIX,))
         counters = event_options(sut.context, (*BYTE_ROLES, *LATENCY_ROLES)) if settings.counters else {}
+        sampling = choose(sut.context, LATENCY_ROLES).sampling if settings.sampling else None
         options = {
             "mix": MIX,
             "delay": ",".join(map(str, settings.nops)),
@@ -205,6 +206,7 @@ class Regulation(Declaration[RegulationSettings, RegulationValues]):
             **settings.options(),
             **shape_options(settings, PLAIN, None),
             **counters,
+            **({} if sampling is None else {"sample": sampling.argument()}),
         }
         threads = len(part.cpus)
         cpus = part.cpus
@@ -212,14 +214,12 @@ class Regulation(Declaration[RegulationSettings, RegulationValues]):
             options = {"group": group_text([part]), **options}
             cost_s = len(settings.nops) * settings.cost_s(size_bytes, MIX, [part])
         else:
-            sampling = choose(sut.context, LATENCY_ROLES).sampling if settings.sampling else None
             probe_bytes = memory_bound_bytes(sut, probe.node)
             options = {
                 "probe": probe,
                 "load": group_text([part]),
                 "probe-size-bytes": probe_bytes,
                 **options,
-                **({} if sampling is None else {"sample": sampling.argument()}),
             }
             cpus = tuple(sorted((*cpus, probe.cpu)))
             cost_s = sweep_s(settings, len(settings.nops), fill_s(size_bytes, MIX, [part]), probe_bytes)

@@ -7,10 +7,12 @@ Templates decide which figure stands where and what is said about it; here is wh
 from collections.abc import Sequence
 
 from calibration.context.model import Cache
+from calibration.counters.volume import Direction
 from calibration.measurements.bandwidth_ladder import BandwidthLadderValues
 from calibration.measurements.bandwidth_scaling import BandwidthScalingValues
 from calibration.measurements.c2c_matrix import C2cMatrixValues
 from calibration.measurements.core_frequency import CoreFrequencyValues
+from calibration.measurements.counted_volume import CountedVolumeValues
 from calibration.measurements.jitter import JitterValues
 from calibration.measurements.latency_ladder import LatencyLadderValues
 from calibration.measurements.loaded_latency import LoadedLatencyValues
@@ -20,6 +22,7 @@ from calibration.report import figures, filters
 from calibration.results.model import Measurement
 from calibration.results.readings import ReadBandwidthMatrix, Reading, ReadLatencyMatrix, ReadLoadedLatency
 from calibration.statistics import Estimate
+from calibration.sutprobe import VolumeBytes
 
 FOLDER = "figures"
 """Where figures lie, relative to their page."""
@@ -248,6 +251,36 @@ class Drawings:
         """Draw the coefficients of variation of each method of *series*, and return the figure's path."""
         return self._keep(name, figures.variation_bars(series))
 
+    def counted_volume(self, measurement: Measurement) -> str | None:
+        """Draw the known and the counted bytes of one repeat by direction, and return the figure's path.
+
+        ``None`` where nothing of either direction was counted.
+        """
+        values = measurement.values
+        if not isinstance(values, CountedVolumeValues):
+            raise TypeError(f"expected a counted volume, found {measurement.kind}")
+        if values.counted is None:
+            return None
+        groups = []
+        for direction, words in DIRECTION_WORDS.items():
+            bars = []
+            if (found := values.counted.of(direction)) is not None:
+                bars.append(_bar("counted by the memory controllers", found.counted_bytes / values.repeats, 1))
+            bars += [
+                _bar("read from local memory by the cores' count", each.counted_bytes / values.repeats, 2)
+                for each in values.counted.others
+                if each.role == "core.offcore_reads" and direction == "reads"
+            ]
+            if bars:
+                known = [
+                    *_bar(f"known: {values.passes} triads", phase_bytes(values.known.triad, direction), 0),
+                    *_bar("known: initialisation", phase_bytes(values.known.init, direction), 4),
+                ]
+                groups.append((words, [known, *bars]))
+        if not groups:
+            return None
+        return self._keep(measurement.id, figures.volume_bars(groups, invalid=invalid_text([measurement])))
+
     def read_matrix(self, reading: Reading) -> str:
         """Draw a node matrix that was read from a text, and return the figure's path."""
         values = reading.values
@@ -309,6 +342,25 @@ def observed(value: float, unit: str) -> Estimate:
         samples=((value,),),
     )
 
+
+def _bar(label: str, size: float, colour: int) -> list[figures.Part]:
+    """Return a bar of one part, in the colour of that place."""
+    return [figures.Part(label, size, figures.COLOURS[colour])]
+
+
+def phase_bytes(known: VolumeBytes, direction: Direction) -> int:
+    """Return what a phase of the triads moves in *direction*, lines that are read only to be written included."""
+    read = known.program_read_bytes + known.allocate_read_bytes
+    written = known.program_written_bytes
+    return {"reads": read, "writes": written, "reads_and_writes": read + written}[direction]
+
+
+DIRECTION_WORDS: dict[Direction, str] = {
+    "reads": "read",
+    "writes": "written",
+    "reads_and_writes": "read and written",
+}
+"""Directions of memory traffic, in words."""
 
 ORDERS = {"fill": "node after node", "spread": "spread over the nodes"}
 """How threads were added, in words."""

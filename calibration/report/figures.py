@@ -86,6 +86,9 @@ LINE_PX = 20
 NOPS_LINEAR = 10
 """Numbers of no-ops are drawn with this many added, on a logarithmic axis."""
 
+BARS = 3
+"""Bars are no broader than so many of them in a group would be."""
+
 VARIATION_BINS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 """Upper ends of the bins of coefficients of variation."""
 
@@ -159,6 +162,15 @@ class Plateau(_Labelled):
 
 
 @dataclass(frozen=True)
+class Part(_Labelled):
+    """Bytes that are a part of a bar; parts of one label have one colour."""
+
+    label: str
+    size: float
+    colour: str
+
+
+@dataclass(frozen=True)
 class Entry:
     """One line of a legend: how its sample looks."""
 
@@ -208,6 +220,14 @@ def _legend(drawing: Drawing, top: float, entries: Sequence[Entry]) -> float:
     return top + per_column * LINE_PX + 10
 
 
+def _swatches(drawing: Drawing, top: float, entries: Sequence[tuple[str, str]]) -> float:
+    """Draw a legend of labels and colours from *top* on, one below the other; return where the room below begins."""
+    for place, (label, colour) in enumerate(entries):
+        drawing.box(12, top + 12 + place * LINE_PX, 22, 11, colour)
+        drawing.text(40, top + 22 + place * LINE_PX, label, size=12.5)
+    return top + 20 + len(entries) * LINE_PX
+
+
 def _ends(estimate: Estimate, scale: float) -> tuple[float, float]:
     low, high = estimate.interval or (estimate.value, estimate.value)
     return low / scale, high / scale
@@ -222,12 +242,28 @@ def _uprights(
     scale: float = 1.0,
     cap: float = 2.5,
 ) -> None:
-    """Draw the interval of each estimate, divided by *scale*, at its abscissa in px."""
-    ends = []
+    """Draw the interval of each estimate, divided by *scale*, at its abscissa in px; an arrow is where it goes on."""
+    lines = []
     for x, estimate in points:
-        low, high = (y.at(end) for end in _ends(estimate, scale))
-        ends += [(x, low, x, high), (x - cap, low, x + cap, low), (x - cap, high, x + cap, high)]
-    drawing.segments(ends, colour, 0.9)
+        ends = _ends(estimate, scale)
+        low, high = (y.at(end) for end in ends)
+        lines.append((x, low, x, high))
+        lines += [(x - cap, y.at(end), x + cap, y.at(end)) for end in ends if y.inside([end])]
+        if ends[0] < y.low:
+            drawing.mark("down", x, y.start - 4, colour)
+        if ends[1] > y.high:
+            drawing.mark("up", x, y.end + 4, colour)
+    drawing.segments(lines, colour, 0.9)
+
+
+def _reach(values: Sequence[float], ends: Sequence[float]) -> tuple[float, float]:
+    """Return from where to where an axis shows the intervals' *ends*: not so far that it would hide the *values*.
+
+    Beyond the values it has room for half of what they span, and for a quarter of the largest where they are level.
+    """
+    low, high = min(values), max(values)
+    room = max((high - low) / 2, high / 4)
+    return max(min(ends), low - room), min(max(ends), high + room)
 
 
 def _curve(
@@ -556,20 +592,24 @@ def load_curve(
 ) -> str:
     """Return *what*, a latency (ns), against bandwidth (x in MB/s, drawn in GB/s), with the intervals of both.
 
-    *labels* names points of each curve where it is not empty; *zero_load* are latencies without load.
+    *labels* names points of each curve where it is not empty; *zero_load* are latencies without load. The axes follow
+    the estimates: an interval that would stretch them far beyond is cut at the edge, with an arrow.
     """
     measured = [[(across, up) for across, up in curve.points if isinstance(across, Estimate)] for curve in curves]
-    reach = [end for points in measured for across, _ in points for end in _ends(across, 1000)]
-    ends = [
-        *(end for curve in curves for _, up in curve.points for end in _ends(up, 1)),
-        *(mark.position for mark in zero_load),
-    ]
-    right, low, high = max(reach, default=1.0) * 1.04, min(ends) * 0.9, max(ends) * 1.05
+    pairs = [pair for points in measured for pair in points]
+    marked = [mark.position for mark in zero_load]
+    sideways = [end for across, _ in pairs for end in _ends(across, 1000)]
+    upright = [*(end for _, up in pairs for end in _ends(up, 1)), *marked]
+    _, right = _reach([across.value / 1000 for across, _ in pairs], sideways)
+    low, high = _reach([*(up.value for _, up in pairs), *marked], upright)
+    right, low, high = right * 1.04, low * 0.9, high * 1.05
+    cut = max(sideways) > right or min(upright) < low or max(upright) > high
     across = linear_scale(0, right, "Bandwidth of the load, GB/s (10⁹ bytes/s)")
     up = linear_scale(low, high, what)
     entries = [
         *(Entry(curve.label, *_look(place)) for place, curve in enumerate(curves)),
         *(Entry(mark.label, _look(place)[0], "", "2 3") for place, mark in enumerate(zero_load)),
+        *([Entry("interval goes on beyond the edge", GREY, "up", None)] if cut else []),
     ]
     drawing, top = _begin(HEIGHT_PX + LINE_PX * len(entries), invalid)
     top = _legend(drawing, top, entries)
@@ -583,19 +623,18 @@ def load_curve(
     for place, points in enumerate(measured):
         colour = _look(place)[0]
         _uprights(drawing, [(x.at(across.value / 1000), up) for across, up in points], y, colour=colour)
-        lying = []
+        lying, caps = [], []
         for along, one in points:
             start, end = (x.at(each) for each in _ends(along, 1000))
             level = y.at(one.value)
-            lying += [
-                (start, level, end, level),
-                (start, level - 2.5, start, level + 2.5),
-                (end, level - 2.5, end, level + 2.5),
-            ]
-        drawing.segments(lying, colour, 0.9)
+            lying.append((start, level, end, level))
+            caps += [(at, level - 2.5, at, level + 2.5) for at in (start, end) if at < x.end]
+            if end == x.end:
+                drawing.mark("right", x.end - 4, level, colour)
+        drawing.segments([*lying, *caps], colour, 0.9)
         _curve(drawing, [(x.at(along.value / 1000), y.at(one.value)) for along, one in points], place)
         taken += _taken([(x.at(along.value / 1000), one) for along, one in points], y)
-        taken += [Box(start, level - 2.5, end, level + 2.5) for start, level, end, _ in lying[::3]]
+        taken += [Box(start, level - 2.5, end, level + 2.5) for start, level, end, _ in lying]
     for points, names in zip(measured, labels, strict=True):
         for name, (along, one) in zip(names, points, strict=True):
             if name:
@@ -794,11 +833,7 @@ def variation_bars(series: Sequence[tuple[str, Sequence[float]]], *, invalid: st
     most = max((count for line in counted for count in line), default=0)
     up = linear_scale(0, max(most, 1) * 1.08, "Configurations")
     drawing, top = _begin(HEIGHT_PX - 20 + LINE_PX * len(series), invalid)
-    top = top + 12
-    for place, (label, _) in enumerate(series):
-        drawing.box(12, top + place * LINE_PX, 22, 11, _look(place)[0])
-        drawing.text(40, top + 10 + place * LINE_PX, drawn(label), size=12.5)
-    top += len(series) * LINE_PX + 8
+    top = _swatches(drawing, top, [(drawn(label), _look(place)[0]) for place, (label, _) in enumerate(series)])
     title = "Coefficient of variation over the placements, %"
     across = Scale(range(len(names)), lambda place: names[round(place)], title, turned=True)
     x = Axis(-0.5, len(names) - 0.5, beside(up), WIDTH_PX - RIGHT_PX)
@@ -810,6 +845,32 @@ def variation_bars(series: Sequence[tuple[str, Sequence[float]]], *, invalid: st
             if count:
                 left = x.at(index) + (place - len(series) / 2) * width
                 drawing.box(left, y.at(count), width, y.start - y.at(count), _look(place)[0])
+    return drawing.svg()
+
+
+def volume_bars(groups: Sequence[tuple[str, Sequence[Sequence[Part]]]], *, invalid: str = "") -> str:
+    """Return bars of GB side by side in each of *groups*; the parts of a bar stand on top of each other."""
+    colours = {part.label: part.colour for _, bars in groups for bar in bars for part in bar}
+    most = max(sum(part.size for part in bar) for _, bars in groups for bar in bars) / 1e9 * 1.1
+    up = linear_scale(0, most, "GB (10⁹ bytes)")
+    drawing, top = _begin(HEIGHT_PX - 40 + LINE_PX * len(colours), invalid)
+    top = _swatches(drawing, top, list(colours.items()))
+    across = Scale(range(len(groups)), lambda place: groups[round(place)][0], "Direction")
+    x = Axis(-0.5, len(groups) - 0.5, beside(up), WIDTH_PX - RIGHT_PX)
+    y = Axis(0, most, drawing.height - below(across), top)
+    frame(drawing, x, y, across, up)
+    for place, (_, bars) in enumerate(groups):
+        width = (x.at(1) - x.at(0)) * 0.84 / max(len(bars), BARS)
+        for index, bar in enumerate(bars):
+            left = x.at(place) + (index - len(bars) / 2) * width
+            height = 0.0
+            for part in bar:
+                bottom, height = height, height + part.size / 1e9
+                level = y.at(height)
+                drawing.box(left, level, width - 4, y.at(bottom) - level, part.colour)
+            drawing.text(
+                left + width / 2 - 2, y.at(height) - 5, filters.fixed(height, 3), anchor="middle", size=12, halo=True
+            )
     return drawing.svg()
 
 

@@ -16,10 +16,11 @@ from typing import Any
 
 from docutils.utils import column_width
 
+from calibration.counters.choice import SAMPLES
 from calibration.measurements.regulation import Method, RegulationValues
 from calibration.measurements.traffic import MixBandwidth
 from calibration.model import format_time
-from calibration.results.model import Measurement
+from calibration.results.model import Measurement, NotMeasured
 from calibration.statistics import Estimate
 from calibration.text import visible
 
@@ -171,6 +172,24 @@ def variations(measurements: Iterable[Measurement], method: Method) -> list[floa
         for point in measurement.values.points
         if method in point.variation
     ]
+
+
+def silences(measurements: Iterable[Measurement], uncounted: Iterable[NotMeasured]) -> list[str]:
+    """Return why points of bandwidth regulation in *measurements* have no latency by counters or samples, each once.
+
+    The roles of *uncounted* were never asked for; why is told with them.
+    """
+    never = {role for each in uncounted for role in each.what.split(", ")}
+    found = []
+    for measurement in measurements:
+        if isinstance(measurement.values, RegulationValues):
+            for point in measurement.values.points:
+                if point.counter_latency is not None:
+                    gone = point.counter_latency.not_counted
+                    found += [f"{each.role}: {each.reason}" for each in gone if each.role not in never]
+                if point.sampled is not None and point.sampled.reason is not None:
+                    found.append(f"{SAMPLES}: {point.sampled.reason}")
+    return list(dict.fromkeys(found))
 
 
 def halves(cells: Sequence[Sequence[Estimate | None]]) -> list[list[float | None]]:
@@ -344,6 +363,7 @@ FILTERS = {
         bandwidths,
         halves,
         variations,
+        silences,
         percent,
         size,
         time_ns,

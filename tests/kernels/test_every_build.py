@@ -29,6 +29,9 @@ COMMANDS = {
          "--prefetch-bytes", "0,512", "--delay", "0,4", "--window-s", "0.002", "--keep-best", "1", *SMALL_PLACEMENTS),
         ("--group", "{both}@0", "--mix", "reads", "--buffer-bytes", "65536", "--window-s", "0.002", *EVENTS,
          *SMALL_PLACEMENTS),
+        ("--group", "{both}@0", "--mix", "line_reads", "--streams", "1", "--delay", "0,100", "--buffer-bytes", "65536",
+         "--window-s", "0.002", "--sample", "pebs=software/config=0x1,period=10000/", "--keep-best", "1",
+         *SMALL_PLACEMENTS),
     ],
     "loaded": [
         ("--probe", "{one}@0", "--load", "{other}@0", "--delay", "0,100", "--mix", "2:1",

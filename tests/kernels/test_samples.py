@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from calibration.sutprobe import LatencyResult, LoadedResult, Samples, read_document, read_result
+from calibration.sutprobe import BandwidthResult, LatencyResult, LoadedResult, Samples, read_document, read_result
 from tests.kernels.conftest import Finished, Probe
 
 MIB = 1 << 20
@@ -86,6 +86,26 @@ def test_the_threads_of_a_load_are_sampled_in_each_placement(probe: Probe, cpus:
     assert all(samples.taken > 0 and samples.kept == 0 for samples in found)
 
 
+def test_the_threads_of_a_bandwidth_are_sampled_in_each_placement_of_search_and_measurement(
+    probe: Probe, cpus: list[int]
+) -> None:
+    command = (
+        "bandwidth", "--group", f"{','.join(map(str, cpus[:2]))}@0", "--mix", "line_reads", "--streams", "1", "--delay",
+        "0,100", "--buffer-bytes", str(4 * MIB), "--placements", "2", "--windows", "1", "--window-s", "0.1",
+        "--keep-best", "1",
+    )  # fmt: skip
+    assert {each for *_, each in sampled_points(probe(*command))} == {None}
+    found = sampled_points(probe(*command, "--sample", TASK_CLOCK))
+    assert [phase for phase, _ in found] == ["scan", "scan", "full", "full"]
+    assert all(samples.taken > 0 and samples.kept == 0 for samples in sampled_by_clock([each for _, each in found]))
+
+
+def sampled_points(done: Finished) -> list[tuple[str, Samples | None]]:
+    assert done.code == 0, done.stderr
+    points = read_result(read_document(done.document), BandwidthResult).points
+    return [(point.phase, each.samples) for point in points for each in point.placements or ()]
+
+
 def test_an_emulated_processor_has_nothing_to_sample_with(emulated_aarch64: Probe) -> None:
     done = emulated_aarch64("latency", "--at", "0@0", "--size-bytes", "65536", "--placements", "1", "--windows", "1",
                             "--hops", "640", "--sample", "spe=arm_spe_0/period=1024/")  # fmt: skip
@@ -109,6 +129,7 @@ WRONG = [
 def test_what_is_in_no_notation_is_refused(probe: Probe, sample: str) -> None:
     commands: list[tuple[Any, ...]] = [
         ("latency", "--at", "0@0", "--size-bytes", "4096"),
+        ("bandwidth", "--group", "0@0", "--mix", "reads", "--buffer-bytes", "65536"),
         ("loaded", "--probe", "0@0", "--load", "1@0", "--probe-size-bytes", "65536", "--buffer-bytes", "65536"),
     ]
     for command in commands:

@@ -117,8 +117,7 @@ def regulated(name: str, *, prefetchers: bool) -> dict[str, Any]:
             placement["counters"] = counters(rate * wall_s / 64, wall_s, threads, latency_ns, prefetchers=prefetchers)
             reads = [each for each in placement["counters"]["events"] if each["name"] == "dram.reads"]
             reads[0]["scaled"] += probes * wall_s / 64
-            if "probes" in placement:
-                placement["samples"] = samples(latency_ns * (1 + number / 20))
+            placement["samples"] = samples(latency_ns * (1 + number / 20))
     return raw
 
 

@@ -23,7 +23,7 @@ from docutils import nodes
 from docutils.core import publish_doctree
 from docutils.parsers.rst import directives
 from docutils.parsers.rst.directives.misc import Class
-from made_counts import OVERCOUNTED, counted_document
+from made_counts import OVERCOUNTED, PREFETCHED, counted_document, measured, regulated
 from report_documents import (
     FIXTURES,
     HERE,
@@ -46,6 +46,7 @@ from calibration import report
 from calibration.errors import EnvironmentLacksError, InputError
 from calibration.measurements import registry
 from calibration.measurements.base import Metric
+from calibration.measurements.counted_volume import CountedVolumeValues
 from calibration.preflight import Check
 from calibration.report import filters, render_run
 from calibration.report.cli import report_command
@@ -139,23 +140,48 @@ def test_counts_stand_beside_times_and_what_differs_is_flagged() -> None:
     for state in ("as_found", "off"):
         for method in ("chase", "l1_miss", "load_miss_real", "sampled"):
             assert any(f"regulation_{state}_{method}" in path for path in drawn)
+    shown = next(svg for path, svg in page.figures.items() if "counted-volume" in path)
+    volume = next(each.values for each in document.measurements if isinstance(each.values, CountedVolumeValues))
+    assert f">{volume.known.read_bytes / 1e9:.3f}<" in shown
+    assert f">{volume.known.read_bytes * OVERCOUNTED / 1e9:.3f}<" in shown
+    assert f">{volume.known.read_bytes * (1 - PREFETCHED) / 1e9:.3f}<" in shown
+    assert f">{volume.known.written_bytes / 1e9:.3f}<" in shown
+    assert "only with prefetchers off" in page.text
     assert "made: the machine has no such link" in page.text.replace("\\", "")
     wrong = counted_document(36 / 33)  # the total that the article prints, against the volume that it describes
     (flag,) = (flag for each in wrong.measurements for flag in each.validity.flags if flag.code == "COUNTED_DIFFERS")
     assert flag.reason.endswith("bytes read: +9.1%")
 
 
+def test_what_was_asked_for_and_refused_is_told_with_its_reason() -> None:
+    raw = regulated("regulation", prefetchers=True)
+    for each in (placement for point in raw["result"]["points"] for placement in point["placements"]):
+        of = each["counters"]
+        of["events"] = [event for event in of["events"] if event["name"] != "core.fb_hit"]
+        refused = {"name": "core.fb_hit", "pmu": "cpu", "cpu": None, "errno": "EACCES", "reason": "not permitted here"}
+        of["refused"] = [refused]
+        reason = {"errno": "EINVAL", "reason": "no such sampling"}
+        each["samples"] |= {"latency_cycles": None, "histogram": [], "kept": 0, "refused": reason}
+    document = counted_document().model_copy(update={"measurements": tuple(measured(raw, "regulation-1"))})
+    text = page_of(document).text.replace("\\", "")
+    assert text.count("* core.fb_hit: cpu: not permitted here\n") == 1
+    assert text.count("* samples: no such sampling\n") == 1
+    assert "no figures of: Load miss real latency; Latency of sampled loads." in text.replace("\n", " ")
+
+
 def test_a_run_without_counters_shows_bandwidth_and_chase_and_says_once_what_is_missing() -> None:
     reason = "the SUT is a guest that has no counters"
     gone = NotMeasured(kind="counters", what="dram.reads, core.l1_miss", reason=reason, cause="not_planned")
-    document = run_document(names=("regulation", "regulation-2", "idle_latency"))
+    document = run_document(names=("regulation", "regulation-2", "counted_volume", "idle_latency"))
     page = page_of(document.model_copy(update={"not_measured": (gone,)}))
     before, _, _ = page.text.partition("Bandwidth regulation\n~~~")
     assert before.count(reason) == 1
+    _, _, after = page.text.partition("Counted volume\n~~~")
+    assert after.count(reason) == 1
     drawn = {path.replace("-", "_") for path in page.figures}
     assert any("regulation_as_found_chase" in path for path in drawn)
-    assert not any("l1_miss" in path or "sampled" in path for path in drawn)
-    absent = "bandwidth by the memory controllers; l1 miss latency; load miss real latency; latency of sampled loads"
+    assert not any("l1_miss" in path or "sampled" in path or "counted_volume" in path for path in drawn)
+    absent = "Bandwidth by the memory controllers; L1 miss latency; Load miss real latency; Latency of sampled loads"
     assert absent in page.text.replace("\n", " ").replace("\\", "")
 
 
@@ -550,6 +576,15 @@ def test_a_kind_without_a_measurement_says_so_and_why(document: RunDocument, kin
     assert words in tree.astext()
     assert "the kernel ended with exit code 3" in section(tree, "Not measured").astext()
     assert [title for title in titles(tree) if title in SECTIONS] == list(SECTIONS)
+
+
+def test_what_is_missing_of_a_kind_with_figures_stands_with_them(document: RunDocument) -> None:
+    gone = NotMeasured(kind="idle_latency", what="From CPU 7", reason="it was switched off", cause="failed")
+    tree = parsed(page_of(document.model_copy(update={"not_measured": (gone,)})))
+    part = next(each for each in tree.findall(nodes.section) if each.children[0].astext() == "Idle latency")
+    assert "From CPU 7: failed, because it was switched off" in part.astext()
+    assert "Not measured of it:" in part.astext()
+    assert "Idle latency: not measured." not in tree.astext()
 
 
 def test_a_kind_that_nobody_mentions_is_not_passed_over() -> None:

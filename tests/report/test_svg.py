@@ -6,16 +6,22 @@ import re
 import struct
 import xml.etree.ElementTree as ET
 import zlib
+from collections.abc import Sequence
 from itertools import pairwise
 
 import pytest
 from report_documents import as_bytes
 
 from calibration.report import svg
-from calibration.report.figures import LABEL_PX
+from calibration.report.drawings import observed
+from calibration.report.figures import LABEL_PX, Curve, Part, load_curve, volume_bars
 from calibration.report.page import render
-from calibration.report.svg import Axis, Box, Drawing
+from calibration.report.svg import GREY, Axis, Box, Drawing
 from calibration.results.model import RunDocument
+from calibration.statistics import Estimate
+
+SVG = "{http://www.w3.org/2000/svg}"
+CUT = "interval goes on beyond the edge"
 
 
 def test_a_document_is_well_formed_whatever_its_texts_are() -> None:
@@ -108,6 +114,69 @@ def test_the_freest_place_is_the_first_that_covers_least() -> None:
     assert [place.shared(taken[0]) for place in places] == [25, 1, 0, 0]
     assert svg.freest(places, taken) == places[2]
     assert svg.freest(places[:2], taken) == places[1]
+
+
+def estimated(value: float, low: float, high: float) -> Estimate:
+    return observed(value, "ns").model_copy(update={"interval": (low, high), "coverage": 0.95})
+
+
+def load_figure(latencies: Sequence[Estimate], bandwidth: Estimate | None = None) -> ET.Element:
+    curve = Curve(
+        "1 thread",
+        tuple(
+            (bandwidth or estimated(5000.0 + 1000 * place, 4900.0 + 1000 * place, 5100.0 + 1000 * place), each)
+            for place, each in enumerate(latencies)
+        ),
+    )
+    return ET.fromstring(load_curve([curve], [[""] * len(latencies)], []))  # noqa: S314 - what was just drawn
+
+
+def words(root: ET.Element) -> list[str]:
+    return [each.text or "" for each in root.iter(f"{SVG}text")]
+
+
+def arrows(root: ET.Element) -> list[str]:
+    """Return which way each triangle points that is no marker of a curve, whose own are circles, nor the legend's."""
+    found = []
+    for each in root.iter(f"{SVG}polygon"):
+        corners = [[float(at) for at in corner.split(",")] for corner in (each.get("points") or "").split()]
+        if each.get("fill") == GREY:
+            continue
+        (x, y), rest = corners[0], corners[1:]
+        if all(x > u for u, _ in rest):
+            found.append("right")
+        else:
+            found.append("up" if all(y < v for _, v in rest) else "down")
+    return found
+
+
+def test_an_interval_far_beyond_the_estimates_is_cut_at_the_edge_with_an_arrow_and_the_axis_follows_them() -> None:
+    usual = [estimated(100.0, 95.0, 110.0), estimated(120.0, 110.0, 135.0), estimated(200.0, 180.0, 240.0)]
+    whole = load_figure(usual)
+    assert arrows(whole) == []
+    assert CUT not in words(whole)
+    for wide, pointing in (((95.0, 9000.0), ["up"]), ((1.0, 110.0), ["down"]), ((1.0, 9000.0), ["down", "up"])):
+        cut = load_figure([usual[0].model_copy(update={"interval": wide}), *usual[1:]])
+        assert arrows(cut) == pointing
+        assert CUT in words(cut)
+        numbers = [float(each) for each in words(cut) if each.isdigit()]
+        assert 200 <= max(numbers) <= 300
+    aside = load_figure(usual[:1], estimated(5000.0, 4000.0, 90000.0))
+    assert arrows(aside) == ["right"]
+    assert CUT in words(aside)
+
+
+def test_bars_of_a_volume_stand_on_the_axis_and_their_parts_on_each_other() -> None:
+    known = [Part("10 triads", 4e9, "#0072B2"), Part("initialisation", 1e9, "#56B4E9")]
+    text = volume_bars([("read", [known, [Part("counted", 5.5e9, "#D55E00")]])])
+    root = ET.fromstring(text)  # noqa: S314 - what was just drawn
+    assert {"10 triads", "initialisation", "counted", "5.000", "5.500", "read"} <= set(words(root))
+    drawn = [each for each in root.iter(f"{SVG}rect") if each.get("height") not in {"100%", "11"}]
+    triads, first, counted = ((float(each.get("y") or 0), float(each.get("height") or 0)) for each in drawn)
+    assert triads[1] / first[1] == pytest.approx(4, rel=0.01)
+    assert counted[1] / (triads[1] + first[1]) == pytest.approx(1.1, rel=0.01)
+    assert sum(first) == pytest.approx(triads[0], abs=0.11)
+    assert sum(counted) == pytest.approx(sum(triads), abs=0.11)
 
 
 def test_labels_amid_points_hide_none_of_them(document: RunDocument) -> None:
