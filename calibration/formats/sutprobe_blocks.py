@@ -21,12 +21,15 @@ from calibration.results.readings import (
     ReadC2cMatrix,
     ReadCoreFrequency,
     ReadCorePoint,
+    ReadCountedVolume,
     Reading,
     ReadLadderPoint,
     ReadLatencyLadder,
     ReadLevel,
     ReadLook,
     ReadPrefetcherEffect,
+    ReadRegulation,
+    ReadRegulationPoint,
     ReadScalingPoint,
     ReadStride,
     ReadTrafficShape,
@@ -45,6 +48,13 @@ SCALING: Final = re.compile(
 PAIRS: Final = re.compile(r"^(One load of a modified line|Half the round trip of a hand-shake) \(in ns\)")
 FREQUENCY: Final = re.compile(r"^Core clock in MHz\b")
 SHAPE: Final = re.compile(r"^Searching the shape of traffic that moves most, (\S+) vectors")
+REGULATION: Final = re.compile(
+    r"^Measuring memory bandwidth and latency by the number of no-ops after every four cache lines, "
+    r"(\d+) of (\d+) cores of node (\d+)$"
+)
+PREFETCHERS: Final = re.compile(r"^Hardware prefetchers (as they were found|off)\b")
+VOLUME: Final = re.compile(r"^Using (\d+) threads on (\S+), three arrays of \S+ MB for each thread$")
+REPEATS: Final = re.compile(r"^Bytes known to be moved in each of (\d+) repeats, in GB\b")
 WORK: Final = re.compile(r"([^\s,]+), (alone|all)")
 NAMES: Final = {label: name for name, label in LABELS.items()}
 
@@ -180,6 +190,46 @@ def _shape(match: re.Match[str], lines: Sequence[Line]) -> ReadValues | None:
     return ReadTrafficShape(width=match[1], tried=tuple(tried)) if tried else None
 
 
+def _regulation(match: re.Match[str], lines: Sequence[Line]) -> ReadValues | None:
+    found = next((state[1] for line in lines if (state := PREFETCHERS.match(line.text))), None)
+    points = [
+        ReadRegulationPoint(
+            nops=int(tokens[0]),
+            bandwidth_mb_s=bandwidth,
+            counted_mb_s=counted,
+            chase_ns=chase,
+            l1_miss_ns=l1_miss,
+            load_miss_real_ns=load_miss,
+            sampled_ns=sampled,
+        )
+        for tokens, (_, bandwidth, counted, chase, l1_miss, load_miss, sampled) in _rows(lines, 7)
+        if bandwidth is not None
+    ]
+    if found is None or not points:
+        return None
+    threads, cores, node = (int(each) for each in match.groups())
+    prefetchers: Literal["as_found", "off"] = "off" if found == "off" else "as_found"
+    return ReadRegulation(prefetchers=prefetchers, node=node, cores=cores, threads=threads, points=tuple(points))
+
+
+def _volume(match: re.Match[str], lines: Sequence[Line]) -> ReadValues | None:
+    repeats = next((int(each[1]) for line in lines if (each := REPEATS.match(line.text))), None)
+    passes = next((int(tokens[0]) for tokens, _ in _rows(lines, 5) if tokens[1] == "triads"), None)
+    together = next((line.text.split() for line in lines if line.text.split()[0] == "together"), [])
+    gb = [value for value in map(number, together) if value is not None]
+    if repeats is None or passes is None or len(gb) != len(("read", "written")):
+        return None
+    read_bytes, written_bytes = (round(each * 1e9) for each in gb)
+    return ReadCountedVolume(
+        group=match[2],
+        threads=int(match[1]),
+        passes=passes,
+        repeats=repeats,
+        read_bytes=read_bytes,
+        written_bytes=written_bytes,
+    )
+
+
 READERS: Final = (
     (LADDER, "latency_ladder", _latency_ladder),
     (STRIDES, "prefetcher_effect", _strides),
@@ -188,5 +238,7 @@ READERS: Final = (
     (PAIRS, "c2c_matrix", _pairs),
     (FREQUENCY, "core_frequency", _frequency),
     (SHAPE, "traffic_shape", _shape),
+    (REGULATION, "regulation", _regulation),
+    (VOLUME, "counted_volume", _volume),
 )
 """The sentence that begins each block, the block's kind, and what reads it."""

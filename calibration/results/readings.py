@@ -439,6 +439,66 @@ class ReadTrafficShape(ReadValues):
         return iter(())
 
 
+class ReadRegulationPoint(Model):
+    """Bandwidth and latency with one number of no-ops; ``None`` where a method had no figure."""
+
+    nops: int
+    bandwidth_mb_s: float
+    counted_mb_s: float | None
+    chase_ns: float | None
+    l1_miss_ns: float | None
+    load_miss_real_ns: float | None
+    sampled_ns: float | None
+
+
+class ReadRegulation(ReadValues):
+    """Bandwidth and latency by the number of no-ops, of some of a node's cores."""
+
+    kind: Literal["regulation"] = "regulation"
+    prefetchers: Literal["as_found", "off"]
+    node: int
+    cores: int
+    threads: int
+    points: tuple[ReadRegulationPoint, ...]
+
+    def metrics(self) -> Iterator[Metric]:
+        """Yield the bandwidth of all cores, and the latency beside all but one, without no-ops."""
+        full = min(self.points, key=lambda point: point.nops)
+        how = "prefetchers as found" if self.prefetchers == "as_found" else "prefetchers off"
+        if self.threads == self.cores:
+            yield read_metric(
+                f"regulation.{self.prefetchers}.bandwidth_mb_s",
+                f"Bandwidth of all cores of node {self.node}, one word of each line, {how}",
+                full.bandwidth_mb_s,
+                "MB/s",
+                "higher",
+            )
+        elif self.threads == self.cores - 1 and full.chase_ns is not None:
+            yield read_metric(
+                f"regulation.{self.prefetchers}.latency_ns",
+                f"Latency beside the other cores of node {self.node}, one word of each line, {how}",
+                full.chase_ns,
+                "ns",
+                "lower",
+            )
+
+
+class ReadCountedVolume(ReadValues):
+    """Triads on so many ``threads``, and the bytes that each repeat of them is known to move, to the million."""
+
+    kind: Literal["counted_volume"] = "counted_volume"
+    group: str
+    threads: int
+    passes: int
+    repeats: int
+    read_bytes: int
+    written_bytes: int
+
+    def metrics(self) -> Iterator[Metric]:
+        """Yield nothing: what is known beforehand is no figure, and the time stands beside the block."""
+        return iter(())
+
+
 READ_KINDS: Mapping[str, type[ReadValues]] = {
     each.model_fields["kind"].default: each
     for each in (
@@ -449,6 +509,8 @@ READ_KINDS: Mapping[str, type[ReadValues]] = {
         ReadMaxBandwidth,
         ReadBandwidthScaling,
         ReadBandwidthLadder,
+        ReadRegulation,
+        ReadCountedVolume,
         ReadTrafficShape,
         ReadLatencyMatrix,
         ReadIdleLatency,

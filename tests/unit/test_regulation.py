@@ -76,6 +76,7 @@ def test_prefetchers_are_switched_by_consent_alone(guest: Context) -> None:
     assert {each.prefetchers for each in without.steps} == {None}
     off = [each.id for each in agreed.steps if each.prefetchers == "off"]
     assert off == ["prefetcher_effect-off", "regulation-1-off", "regulation-2-off"]
+    assert [each.id for each in agreed.steps][-3:] == off
     refused = [each for each in without.not_planned if "tune_prefetchers_ok" in each.reason]
     assert [each.kind for each in refused] == ["prefetcher_effect", "regulation", "regulation"]
 
