@@ -48,10 +48,8 @@ SCALING: Final = re.compile(
 PAIRS: Final = re.compile(r"^(One load of a modified line|Half the round trip of a hand-shake) \(in ns\)")
 FREQUENCY: Final = re.compile(r"^Core clock in MHz\b")
 SHAPE: Final = re.compile(r"^Searching the shape of traffic that moves most, (\S+) vectors")
-REGULATION: Final = re.compile(
-    r"^Measuring memory bandwidth and latency by the number of no-ops after every four cache lines, "
-    r"(\d+) of (\d+) cores of node (\d+)$"
-)
+REGULATION: Final = re.compile(r"^Measuring memory bandwidth and latency by the number of no-ops\b")
+CORES: Final = re.compile(r"^Using (\d+) of (\d+) cores of node (\d+)$")
 PREFETCHERS: Final = re.compile(r"^Hardware prefetchers (as they were found|off)\b")
 VOLUME: Final = re.compile(r"^Using (\d+) threads on (\S+), three arrays of \S+ MB for each thread$")
 REPEATS: Final = re.compile(r"^Bytes known to be moved in each of (\d+) repeats, in GB\b")
@@ -190,7 +188,8 @@ def _shape(match: re.Match[str], lines: Sequence[Line]) -> ReadValues | None:
     return ReadTrafficShape(width=match[1], tried=tuple(tried)) if tried else None
 
 
-def _regulation(match: re.Match[str], lines: Sequence[Line]) -> ReadValues | None:
+def _regulation(_match: re.Match[str], lines: Sequence[Line]) -> ReadValues | None:
+    using = next((match for line in lines if (match := CORES.match(line.text))), None)
     found = next((state[1] for line in lines if (state := PREFETCHERS.match(line.text))), None)
     points = [
         ReadRegulationPoint(
@@ -205,9 +204,9 @@ def _regulation(match: re.Match[str], lines: Sequence[Line]) -> ReadValues | Non
         for tokens, (_, bandwidth, counted, chase, l1_miss, load_miss, sampled) in _rows(lines, 7)
         if bandwidth is not None
     ]
-    if found is None or not points:
+    if using is None or found is None or not points:
         return None
-    threads, cores, node = (int(each) for each in match.groups())
+    threads, cores, node = (int(each) for each in using.groups())
     prefetchers: Literal["as_found", "off"] = "off" if found == "off" else "as_found"
     return ReadRegulation(prefetchers=prefetchers, node=node, cores=cores, threads=threads, points=tuple(points))
 
