@@ -94,8 +94,9 @@ void osnoise_open(struct osnoise *osnoise, int instances, const char *own, const
 	snprintf(osnoise->name, sizeof(osnoise->name), "%s" SUFFIX, own);
 	if (!tracefs_lists(instances, "../available_tracers", "osnoise"))
 		(void)refuse(osnoise, "this kernel has no osnoise tracer");
-	else if (faccessat(instances, OPTIONS, F_OK, 0) != 0)
-		(void)refuse(osnoise, "its workload cannot be left out before Linux 6.2");
+	else if (!tracefs_lists(instances, OPTIONS, WORKLOAD) && !tracefs_lists(instances, OPTIONS, NO_WORKLOAD))
+		(void)refuse(osnoise,
+		             "this kernel's osnoise cannot leave its workload out (no " WORKLOAD " in osnoise/options)");
 	else if ((osnoise->settings = openat(instances, SETTINGS, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0)
 		(void)refuse(osnoise, "opening its settings: %s", strerror(errno));
 	else if (flock(osnoise->settings, LOCK_EX | LOCK_NB) != 0)

@@ -88,7 +88,7 @@ def test_the_kernels_own_account_stands_beside_the_events() -> None:
 
 
 def test_why_osnoise_was_not_used_is_told() -> None:
-    reason = "its workload cannot be left out before Linux 6.2"
+    reason = "this kernel has no osnoise tracer"
     text = text_of(with_traced(TOLD.model_copy(update={"osnoise_refused": reason})))
     assert f"The kernel's tracer osnoise was not used beside it: {reason}." in text
     assert "By the events above" not in text
