@@ -63,7 +63,7 @@ def test_settings_come_back_whoever_is_killed(sut: Sut, both: bool) -> None:
         f"cd {TRACING}; {BUSY} >/dev/null 2>&1 & pid=$!; "
         "own=instances/sutprobe-$pid; "
         "for i in $(seq 300); do grep -q osnoise $own-osnoise/current_tracer && break; sleep 0.1; done; "
-        f"cat osnoise/options; kill -KILL {killed}; {after}"
+        f"cat osnoise/options; kill -KILL {killed}; wait $pid; {after}"
         "for i in $(seq 300); do [ -d $own ] || break; sleep 0.1; done"
     )
     assert "NO_OSNOISE_WORKLOAD" in seen
