@@ -611,11 +611,43 @@ class TracedView(Model):
     smi: int | None
 
 
+class NoiseName(Model):
+    """What the kernel's tracer osnoise accounts for under one name, as the kernel gives it.
+
+    ``number`` is the interrupt's, the softirq's or the thread's, ``None`` where several threads had the name. Times are
+    net, without what interrupted it; ``share`` is of the time of all gaps told of.
+    """
+
+    name: str
+    number: int | None
+    count: int
+    total_ns: float
+    longest_ns: float
+    share: float | None
+
+
+class NoiseClass(Model):
+    """What osnoise accounts for in one class of the kernel's; NMIs have no names."""
+
+    kind: Literal["irq", "nmi", "softirq", "thread"]
+    count: int
+    total_ns: float
+    longest_ns: float
+    share: float | None
+    names: tuple[NoiseName, ...]
+
+
 class Traced(Model):
-    """Whether the kernel could be traced, and what that told; ``tracers`` names its own tracers of noise."""
+    """Whether the kernel could be traced, and what that told; ``tracers`` names its own tracers of noise.
+
+    ``osnoise`` is the second view, that of the kernel's own tracer on the same gaps; where it is ``None``,
+    ``osnoise_refused`` says why, or ``refused`` where nothing was traced.
+    """
 
     refused: str | None
     tracers: str
+    osnoise_refused: str | None = None
+    osnoise: tuple[NoiseClass, ...] | None = None
     view: TracedView | None
 
 

@@ -20,6 +20,7 @@
 	{                                                                                                                  \
 		"irq_vectors", name "_exit", EVENT_ENDS, class, NULL, NULL, NULL, NULL, NULL                                   \
 	}
+#define ACCOUNTS(name, class) {"osnoise", name, EVENT_ACCOUNTS, class, NULL, NULL, NULL, NULL, NULL}
 #define ENDS(system, name) {system, name, EVENT_ENDS, CAUSE_VECTOR, NULL, NULL, NULL, NULL, NULL}
 
 const struct trace_event trace_events[] = {
@@ -51,8 +52,18 @@ const struct trace_event trace_events[] = {
 	{"workqueue", "workqueue_execute_start", EVENT_BEGINS, CAUSE_WORK, NULL, NULL, NULL, "function ", NULL},
 	ENDS("workqueue", "workqueue_execute_end"),
 	{"sched", "sched_switch", EVENT_SWITCHES, CAUSE_TASK, NULL, NULL, NULL, NULL, NULL},
+	ACCOUNTS("irq_noise", CAUSE_INTERRUPT),
+	ACCOUNTS("nmi_noise", CAUSE_NMI),
+	ACCOUNTS("softirq_noise", CAUSE_SOFTIRQ),
+	ACCOUNTS("thread_noise", CAUSE_TASK),
 };
 const size_t trace_event_count = sizeof(trace_events) / sizeof(trace_events[0]);
+
+static const struct {
+	enum cause_class class;
+	const char *kind;
+} noise_classes[NOISE_CLASSES] = {
+	{CAUSE_INTERRUPT, "irq"}, {CAUSE_NMI, "nmi"}, {CAUSE_SOFTIRQ, "softirq"}, {CAUSE_TASK, "thread"}};
 
 struct line {
 	const struct trace_event *event;
@@ -143,23 +154,23 @@ static bool line_read(struct line *line, const char *text, const struct trace_cl
 	return true;
 }
 
-static struct cause *cause_of(struct causes *causes, const struct cause *wanted)
+static struct cause *cause_of(struct cause *known, size_t *count, const struct cause *wanted)
 {
 	/* Threads of one name are one cause: what starts a new one each second would otherwise be many. */
 	bool task = wanted->class == CAUSE_TASK || wanted->class == CAUSE_WORK;
 	static const struct cause others = {.class = CAUSE_VECTOR, .name = "other causes", .number = -1};
-	for (size_t i = 0; i < causes->count; i++) {
-		struct cause *each = &causes->each[i];
+	for (size_t i = 0; i < *count; i++) {
+		struct cause *each = &known[i];
 		if (each->class == wanted->class && (task || each->number == wanted->number) &&
 		    !strcmp(each->name, wanted->name) && !strcmp(each->function, wanted->function)) {
 			each->number = each->number == wanted->number ? each->number : -1;
 			return each;
 		}
 	}
-	if (causes->count == CAUSES_MAX)
-		return &causes->each[CAUSES_MAX - 1];
-	struct cause *added = &causes->each[causes->count++];
-	*added = causes->count == CAUSES_MAX ? others : *wanted;
+	if (*count == CAUSES_MAX)
+		return &known[CAUSES_MAX - 1];
+	struct cause *added = &known[(*count)++];
+	*added = *count == CAUSES_MAX ? others : *wanted;
 	return added;
 }
 
@@ -183,7 +194,7 @@ static struct cause *named(struct causes *causes, const struct line *line)
 		copy_until(cause.function, sizeof(cause.function), function + strlen(event->function), " ,\n");
 	if (number)
 		cause.number = strtoll(number + strlen(event->number), NULL, 10);
-	return cause_of(causes, &cause);
+	return cause_of(causes->each, &causes->count, &cause);
 }
 
 static double gap_begin(const struct reader *reader)
@@ -288,7 +299,7 @@ static void switched(struct reader *reader, const struct line *line)
 	length = length < sizeof(task.name) ? length : sizeof(task.name) - 1;
 	memcpy(task.name, next, length);
 	task.name[length] = '\0';
-	push(reader, line->event, cause_of(reader->causes, &task));
+	push(reader, line->event, cause_of(reader->causes->each, &reader->causes->count, &task));
 }
 
 /* Several NMI handlers may report of one NMI; each of its own time. */
@@ -305,12 +316,50 @@ static void reported(struct reader *reader, const struct line *line)
 	cause->now_events++;
 }
 
+/* "     rcuc/1:33 start 25.367204533 duration 52304 ns": the net time of what is over. Nothing accounted for is longer than the
+ * gap that it lies in, but what had begun before the tracer watched, whose start it does not know, and the work of the measuring
+ * thread itself. */
+static void account(struct reader *reader, const struct line *line)
+{
+	struct cause cause = {.class = line->event->class, .number = -1};
+	const char *name = line->fields + strspn(line->fields, " "), *end = NULL;
+	const char *start = last_of(line->fields, " start "), *duration = last_of(line->fields, " duration ");
+	if (!start || !duration) {
+		reader->causes->unreadable++;
+		return;
+	}
+	for (const char *at = name; at < start; at++)
+		end = *at == ':' ? at : end;
+	if (end) {
+		size_t length = (size_t)(end - name);
+		length = length < sizeof(cause.name) ? length : sizeof(cause.name) - 1;
+		memcpy(cause.name, name, length);
+		cause.number = strtoll(end + 1, NULL, 10);
+	}
+	double ticks = strtod(duration, NULL) * clock_now_used.hz / 1e9;
+	if (strtod(start, NULL) == 0 || ticks > gap_end(reader) - gap_begin(reader) ||
+	    (cause.class == CAUSE_TASK && cause.number == reader->thread))
+		return;
+	for (size_t i = 0; i < NOISE_CLASSES; i++)
+		if (noise_classes[i].class == cause.class) {
+			struct noise *noise = &reader->causes->noise[i];
+			struct cause *known = cause_of(noise->each, &noise->count, &cause);
+			known->events++;
+			known->ticks += ticks;
+			known->longest = ticks > known->longest ? ticks : known->longest;
+		}
+}
+
 static void event_take(struct reader *reader, const struct line *line)
 {
 	while (reader->now < reader->count && gap_end(reader) < line->at)
 		gap_over(reader);
 	if (reader->now == reader->count || line->at < gap_begin(reader))
 		return;
+	if (line->event->role == EVENT_ACCOUNTS) {
+		account(reader, line);
+		return;
+	}
 	if (!reader->inside) {
 		reader->inside = true;
 		reader->last = gap_begin(reader);
@@ -341,7 +390,7 @@ bool causes_read(struct causes *causes, FILE *text, const struct gap *gaps, size
 	char *row = NULL;
 	size_t size = 0;
 	bool first = true;
-	*causes = (struct causes){0};
+	memset(causes, 0, sizeof(*causes));
 	while (getline(&row, &size, text) > 0) {
 		if (row[0] == '#' || row[0] == '\n')
 			continue;
@@ -423,4 +472,41 @@ void causes_write(struct json *json, struct causes *causes)
 	json_u64(json, "without_events", causes->unexplained_whole);
 	times_write(json, causes, causes->unexplained.ticks, causes->unexplained.longest);
 	json_object_end(json);
+}
+
+void noise_write(struct json *json, const char *key, struct causes *causes)
+{
+	json_array_begin(json, key);
+	for (size_t i = 0; i < NOISE_CLASSES; i++) {
+		struct noise *noise = &causes->noise[i];
+		struct cause all = {0};
+		for (size_t n = 0; n < noise->count; n++) {
+			all.events += noise->each[n].events;
+			all.ticks += noise->each[n].ticks;
+			all.longest = noise->each[n].longest > all.longest ? noise->each[n].longest : all.longest;
+		}
+		qsort(noise->each, noise->count, sizeof(noise->each[0]), compare_causes);
+		json_object_begin(json, NULL);
+		json_text(json, "kind", noise_classes[i].kind);
+		json_u64(json, "count", all.events);
+		times_write(json, causes, all.ticks, all.longest);
+		json_array_begin(json, "names");
+		for (size_t n = 0; n < noise->count; n++) {
+			const struct cause *each = &noise->each[n];
+			if (!each->name[0])
+				continue; /* NMIs have none */
+			json_object_begin(json, NULL);
+			json_text(json, "name", each->name);
+			if (each->number >= 0)
+				json_i64(json, "number", each->number);
+			else
+				json_null(json, "number");
+			json_u64(json, "count", each->events);
+			times_write(json, causes, each->ticks, each->longest);
+			json_object_end(json);
+		}
+		json_array_end(json);
+		json_object_end(json);
+	}
+	json_array_end(json);
 }

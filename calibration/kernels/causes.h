@@ -23,8 +23,9 @@ enum cause_class {
 	CAUSE_WORK, /* a kernel worker ran a queued function */
 };
 
-/* An event that reports comes at the end of what it is about, and says how long that took. */
-enum event_role { EVENT_BEGINS, EVENT_ENDS, EVENT_SWITCHES, EVENT_REPORTS };
+/* An event that reports comes at the end of what it is about, and says how long that took. One that accounts does so too, in the
+ * books of the kernel's tracer osnoise, which are kept apart from ours. */
+enum event_role { EVENT_BEGINS, EVENT_ENDS, EVENT_SWITCHES, EVENT_REPORTS, EVENT_ACCOUNTS };
 
 /* One event of the kernel: what it begins or ends, and the fields that name it. An end's name is that of its beginning but
  * for the last word. */
@@ -56,6 +57,15 @@ struct cause {
 	double now_ticks;
 };
 
+/* Classes that osnoise tells apart. */
+#define NOISE_CLASSES 4u
+
+/* What it accounts for, of one class: of each name its events in gaps and their net times. */
+struct noise {
+	struct cause each[CAUSES_MAX];
+	size_t count;
+};
+
 struct remainder {
 	uint64_t gaps;
 	double ticks, longest;
@@ -71,6 +81,7 @@ struct causes {
 	struct remainder edges, unexplained;
 	uint64_t unexplained_whole; /* gaps without any event */
 	uint64_t lines, unreadable;
+	struct noise noise[NOISE_CLASSES];
 };
 
 /* How events are put on the gaps' clock. */
@@ -86,5 +97,7 @@ bool causes_read(struct causes *causes, FILE *text, const struct gap *gaps, size
                  const struct trace_clock *clock, bool events_lost);
 /* Writes causes, edges and the unexplained as members of the object that is open. */
 void causes_write(struct json *json, struct causes *causes);
+/* Writes what osnoise accounts for, as the array `key`. */
+void noise_write(struct json *json, const char *key, struct causes *causes);
 
 #endif

@@ -673,6 +673,17 @@ static void steal_and_smi_write(struct json *json, const struct cpu_list *self)
 		json_null(json, "smi");
 }
 
+/* What the kernel itself accounts for, or why that is not told. */
+static void osnoise_write(struct json *json, struct causes *causes)
+{
+	const struct osnoise *osnoise = &run_state.tracing.osnoise;
+	json_text(json, "osnoise_refused", osnoise->refused[0] ? osnoise->refused : NULL);
+	if (causes && !osnoise->refused[0])
+		noise_write(json, "osnoise", causes);
+	else
+		json_null(json, "osnoise");
+}
+
 static void causes_of_station_write(struct json *json, const struct station *station, const struct cpu_list *self)
 {
 	const struct tracing *tracing = &run_state.tracing;
@@ -688,6 +699,7 @@ static void causes_of_station_write(struct json *json, const struct station *sta
 			            (long long)lost, station->cpu, TRACING_BYTES >> 20);
 		json_null(json, "refused");
 		json_text(json, "tracers", tracing->tracers);
+		osnoise_write(json, causes);
 		json_object_begin(json, "view");
 		json_text(json, "clock", clock.counter ? "x86-tsc" : "mono_raw");
 		json_u64(json, "kinds_of_events", tracing->events);
@@ -709,6 +721,7 @@ static void causes_of_station_write(struct json *json, const struct station *sta
 		snprintf(reason, sizeof(reason), "reading what was traced of CPU %u: %s", station->cpu, strerror(errno));
 		json_text(json, "refused", reason);
 		json_text(json, "tracers", tracing->tracers);
+		osnoise_write(json, NULL);
 		json_null(json, "view");
 	}
 	if (text)
@@ -730,6 +743,7 @@ static void traced_write(struct json *json, const struct station *station, const
 		json_text(json, "refused",
 		          tracing->refused[0] ? tracing->refused : "the work was told to end before it was done");
 		json_text(json, "tracers", tracing->tracers);
+		osnoise_write(json, NULL);
 		json_null(json, "view");
 	}
 	json_object_end(json);

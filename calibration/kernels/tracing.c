@@ -12,18 +12,16 @@
 #include <sys/statfs.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "causes.h"
+#include "tracefs.h"
+#include "warning.h"
 
 #define TRACEFS 0x74726163
 #define PREFIX "sutprobe-"
 /* Of the new mount calls, for headers that have none. */
 #define FSCONFIG_CREATE 6
-/* A directory of the kernel may be busy for moments after the last file in it was closed. */
-#define REMOVE_TRIES 100
-#define REMOVE_PAUSE_NS 10000000
 /* The text has times of the raw clock in whole microseconds. */
 #define RAW_STEP_NS 1000
 
@@ -46,32 +44,6 @@ static bool refuse(struct tracing *tracing, const char *format, ...)
 	vsnprintf(tracing->refused, sizeof(tracing->refused), format, arguments);
 	va_end(arguments);
 	return false;
-}
-
-static bool put(int directory, const char *path, const char *text, int flags)
-{
-	int descriptor = openat(directory, path, O_WRONLY | O_CLOEXEC | flags);
-	if (descriptor < 0)
-		return false;
-	bool good = write(descriptor, text, strlen(text)) == (ssize_t)strlen(text);
-	int saved = errno;
-	close(descriptor);
-	errno = saved;
-	return good;
-}
-
-/* The beginning of a file, as far as it fits. */
-static bool get(int directory, const char *path, char *text, size_t size)
-{
-	size_t length = 0;
-	int descriptor = openat(directory, path, O_RDONLY | O_CLOEXEC);
-	if (descriptor < 0)
-		return false;
-	for (ssize_t got = 1; got > 0 && length + 1 < size; length += got > 0 ? (size_t)got : 0)
-		got = read(descriptor, text + length, size - 1 - length);
-	text[length] = '\0';
-	close(descriptor);
-	return length > 0;
 }
 
 /* Where tracefs is not mounted it is mounted nowhere: the descriptor is the only way to it, and it is gone with the
@@ -130,28 +102,15 @@ static void remove_stale(int instances)
 		if (strncmp(entry->d_name, PREFIX, strlen(PREFIX)) != 0)
 			continue;
 		long process = strtol(entry->d_name + strlen(PREFIX), NULL, 10);
-		if (process > 0 && kill((pid_t)process, 0) != 0 && errno == ESRCH)
+		if (process > 0 && kill((pid_t)process, 0) != 0 && errno == ESRCH && osnoise_mend(instances, entry->d_name))
 			(void)unlinkat(instances, entry->d_name, AT_REMOVEDIR);
 	}
 	closedir(directory);
 }
 
-static bool remove_instance(int instances, const char *name)
-{
-	const struct timespec pause = {.tv_nsec = REMOVE_PAUSE_NS};
-	for (int i = 0; i < REMOVE_TRIES; i++) {
-		if (unlinkat(instances, name, AT_REMOVEDIR) == 0 || errno == ENOENT)
-			return true;
-		if (errno != EBUSY)
-			break;
-		nanosleep(&pause, NULL);
-	}
-	return false;
-}
-
-/* A process of its own that does nothing until this one has ended, by whatever signal, and then removes the instance. It
- * holds nothing else open, so that whoever waits for the end of our output does not wait for it. */
-static _Noreturn void guard(int instances, int end, const char *name)
+/* A process of its own that does nothing until this one has ended, by whatever signal, and then puts right what is machine-wide
+ * and removes the instance. It holds nothing else open, so that whoever waits for the end of our output does not wait for it. */
+static _Noreturn void guard(const struct tracing *tracing, int end)
 {
 	char unused;
 	(void)setsid();
@@ -160,21 +119,22 @@ static _Noreturn void guard(int instances, int end, const char *name)
 	(void)signal(SIGHUP, SIG_IGN);
 	long limit = sysconf(_SC_OPEN_MAX);
 	for (int i = 0; i < (limit > 0 && limit < 65536 ? (int)limit : 65536); i++)
-		if (i != instances && i != end)
+		if (i != tracing->instances && i != tracing->osnoise.settings && i != end)
 			close(i);
 	while (read(end, &unused, 1) < 0 && errno == EINTR)
 		continue;
-	_exit(remove_instance(instances, name) ? 0 : 1);
+	bool mended = osnoise_mend(tracing->instances, tracing->osnoise.name);
+	_exit(tracefs_remove(tracing->instances, tracing->name) && mended ? 0 : 1);
 }
 
-static bool start_guardian(struct tracing *tracing, const struct cpu_list *cpus)
+bool tracing_guard(struct tracing *tracing, const struct cpu_list *cpus)
 {
 	int ends[2];
 	if (pipe2(ends, O_CLOEXEC) != 0)
 		return refuse(tracing, "a pipe for the guardian of the tracing: %s", strerror(errno));
 	tracing->guardian = fork();
 	if (tracing->guardian == 0)
-		guard(tracing->instances, ends[0], tracing->name);
+		guard(tracing, ends[0]);
 	close(ends[0]);
 	if (tracing->guardian < 0) {
 		close(ends[1]);
@@ -203,24 +163,24 @@ static char *mask_text(const struct cpu_list *cpus)
 static bool set_up(struct tracing *tracing, const struct cpu_list *cpus)
 {
 	char path[64], size[24], clocks[256] = "", *mask = mask_text(cpus);
-	bool good =
-		put(tracing->instance, "tracing_on", "0", 0) && mask && put(tracing->instance, "tracing_cpumask", mask, 0);
+	bool good = tracefs_put(tracing->instance, "tracing_on", "0") && mask &&
+	            tracefs_put(tracing->instance, "tracing_cpumask", mask);
 	free(mask);
 	if (!good)
 		return refuse(tracing, "restricting the tracing to the measured CPUs: %s", strerror(errno));
 	for (size_t i = 0; i < sizeof(trace_options) / sizeof(trace_options[0]); i++)
-		(void)put(tracing->instance, "trace_options", trace_options[i], 0);
-	(void)get(tracing->instance, "trace_clock", clocks, sizeof(clocks));
+		(void)tracefs_put(tracing->instance, "trace_options", trace_options[i]);
+	(void)tracefs_get(tracing->instance, "trace_clock", clocks, sizeof(clocks));
 	tracing->counter =
-		clock_now_used.counter && strstr(clocks, "x86-tsc") && put(tracing->instance, "trace_clock", "x86-tsc", 0);
-	if (!tracing->counter && !put(tracing->instance, "trace_clock", "mono_raw", 0))
+		clock_now_used.counter && strstr(clocks, "x86-tsc") && tracefs_put(tracing->instance, "trace_clock", "x86-tsc");
+	if (!tracing->counter && !tracefs_put(tracing->instance, "trace_clock", "mono_raw"))
 		return refuse(tracing, "setting the clock mono_raw of the tracing: %s", strerror(errno));
 	/* A page for every CPU, and the room for those that are measured. */
 	snprintf(size, sizeof(size), "%u", TRACING_BYTES >> 10);
-	(void)put(tracing->instance, "buffer_size_kb", "4", 0);
+	(void)tracefs_put(tracing->instance, "buffer_size_kb", "4");
 	for (size_t i = 0; i < cpus->count; i++) {
 		snprintf(path, sizeof(path), "per_cpu/cpu%u/buffer_size_kb", cpus->cpus[i]);
-		if (!put(tracing->instance, path, size, 0))
+		if (!tracefs_put(tracing->instance, path, size))
 			return refuse(tracing, "a buffer of %s KiB for the events of CPU %u: %s", size, cpus->cpus[i],
 			              strerror(errno));
 	}
@@ -231,7 +191,7 @@ static bool set_up(struct tracing *tracing, const struct cpu_list *cpus)
 static void list_tracers(struct tracing *tracing, int root)
 {
 	char text[512] = "";
-	(void)get(root, "available_tracers", text, sizeof(text));
+	(void)tracefs_get(root, "available_tracers", text, sizeof(text));
 	for (char *at, *word = strtok_r(text, " \n", &at); word; word = strtok_r(NULL, " \n", &at))
 		for (size_t i = 0; i < sizeof(noise_tracers) / sizeof(noise_tracers[0]); i++)
 			if (!strcmp(word, noise_tracers[i])) {
@@ -242,7 +202,8 @@ static void list_tracers(struct tracing *tracing, int root)
 
 bool tracing_open(struct tracing *tracing, const struct cpu_list *cpus)
 {
-	*tracing = (struct tracing){.instances = -1, .instance = -1, .on = -1, .guardian_pipe = -1};
+	*tracing = (struct tracing){
+		.instances = -1, .instance = -1, .on = -1, .guardian_pipe = -1, .osnoise = {.settings = -1, .held = -1}};
 	int root = open_tracefs(tracing);
 	if (root < 0)
 		return false;
@@ -255,8 +216,9 @@ bool tracing_open(struct tracing *tracing, const struct cpu_list *cpus)
 		              reason == EACCES || reason == EPERM ? "tracing needs root" : "this kernel has none");
 	remove_stale(tracing->instances);
 	snprintf(tracing->name, sizeof(tracing->name), PREFIX "%ld", (long)getpid());
+	osnoise_open(&tracing->osnoise, tracing->instances, tracing->name, cpus);
 	/* Before the instance, so that there is no moment at which it could stay behind. */
-	if (!start_guardian(tracing, cpus)) {
+	if (!tracing_guard(tracing, cpus)) {
 		tracing_close(tracing);
 		return false;
 	}
@@ -277,26 +239,40 @@ static size_t events_enable(const struct tracing *tracing, const char *value)
 	char path[96];
 	size_t count = 0;
 	for (size_t i = 0; i < trace_event_count; i++) {
+		/* Somebody else's tracer may make these, of another workload. */
+		if (trace_events[i].role == EVENT_ACCOUNTS && tracing->osnoise.refused[0])
+			continue;
 		snprintf(path, sizeof(path), "events/%s/%s/enable", trace_events[i].system, trace_events[i].name);
-		count += put(tracing->instance, path, value, 0);
+		count += tracefs_put(tracing->instance, path, value);
 	}
 	return count;
 }
 
+static void end_events(struct tracing *tracing)
+{
+	(void)events_enable(tracing, "0");
+	/* What fails is tried again by the guardian. */
+	(void)osnoise_give_back(&tracing->osnoise, tracing->instances);
+}
+
 bool tracing_start(struct tracing *tracing)
 {
+	(void)osnoise_take(&tracing->osnoise, tracing->instances);
 	tracing->events = events_enable(tracing, "1");
-	if (!tracing->events)
+	if (!tracing->events) {
+		int reason = errno;
+		end_events(tracing);
 		return refuse(tracing,
 		              "expected events of interrupts and of the scheduler in this kernel, found none that could be "
 		              "enabled: %s",
-		              strerror(errno));
+		              strerror(reason));
+	}
 	if (!tracing->counter && clock_now_used.counter && !tracing->began.raw_ns)
 		tracing->began = clock_bracket_take();
 	if (write(tracing->on, "1", 1) == 1)
 		return true;
 	int reason = errno;
-	(void)events_enable(tracing, "0");
+	end_events(tracing);
 	return refuse(tracing, "turning the tracing on: %s", strerror(reason));
 }
 
@@ -304,7 +280,7 @@ void tracing_stop(struct tracing *tracing)
 {
 	/* Nothing that is recorded after this belongs to a gap, so a failure costs room alone. */
 	(void)!write(tracing->on, "0", 1);
-	(void)events_enable(tracing, "0");
+	end_events(tracing);
 }
 
 struct trace_clock tracing_clock(const struct tracing *tracing)
@@ -338,7 +314,7 @@ int64_t tracing_lost(const struct tracing *tracing, unsigned cpu)
 	char path[64], text[1024];
 	int64_t lost = 0;
 	snprintf(path, sizeof(path), "per_cpu/cpu%u/stats", cpu);
-	if (!get(tracing->instance, path, text, sizeof(text)))
+	if (!tracefs_get(tracing->instance, path, text, sizeof(text)))
 		return -1;
 	for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
 		/* At the start of a line: "commit overrun" is another. */
@@ -358,12 +334,18 @@ void tracing_close(struct tracing *tracing)
 		close(tracing->on);
 	if (tracing->instance >= 0)
 		close(tracing->instance);
+	osnoise_close(&tracing->osnoise);
 	/* The guardian does what it is there for: it removes the instance now. */
 	if (tracing->guardian_pipe >= 0) {
 		int status = 0;
 		close(tracing->guardian_pipe);
 		while (waitpid(tracing->guardian, &status, 0) < 0 && errno == EINTR)
 			continue;
+		if (status != 0)
+			warning_add("TRACING_LEFT",
+			            "expected the tracing as it was, found that it could not be put back: remove instances/%s* in "
+			            "tracefs, and write OSNOISE_WORKLOAD into osnoise/options where there is that file",
+			            tracing->name);
 	}
 	if (tracing->instances >= 0)
 		close(tracing->instances);

@@ -12,6 +12,7 @@
 #include "affinity.h"
 #include "causes.h"
 #include "clock.h"
+#include "osnoise.h"
 
 /* Kernel memory for the events of one CPU: some 150,000 events, a quarter of an hour of a quiet CPU. */
 #define TRACING_BYTES (8u << 20)
@@ -25,6 +26,7 @@ struct tracing {
 	size_t events;              /* of ours that the kernel has */
 	bool counter;               /* the events' clock is the processor's counter; else the raw clock in whole us */
 	struct clock_bracket began; /* ties the raw clock to ours */
+	struct osnoise osnoise;     /* while something is recorded */
 	pid_t guardian;
 	int guardian_pipe;
 };
@@ -43,5 +45,7 @@ FILE *tracing_text(const struct tracing *tracing, unsigned cpu);
 /* Events of that CPU that did not fit; negative where the kernel does not tell. */
 int64_t tracing_lost(const struct tracing *tracing, unsigned cpu);
 void tracing_close(struct tracing *tracing);
+/* Part of tracing_open: starts the process that puts everything right when this one has ended. */
+bool tracing_guard(struct tracing *tracing, const struct cpu_list *cpus);
 
 #endif

@@ -24,6 +24,7 @@ from calibration.report.drawings import Drawings
 from calibration.report.environment import Fact, environment, kind_module, tidy
 from calibration.report.imported import render_imported
 from calibration.report.instruments import side_by_side
+from calibration.report.osnoise import class_share
 from calibration.report.vulnerabilities import counts, entries
 from calibration.results.migrations import model_of
 from calibration.results.model import Measurement, NotMeasured, RunDocument
@@ -123,6 +124,7 @@ def parts(document: RunDocument, drawings: Drawings | None) -> Iterator[Part]:
         "shape_origin": partial(shape_origin, kept),
         "uncounted": uncounted(document.not_measured),
         "advice": advice,
+        "class_share": class_share,
     }
     modules = {kind: kind_module(kind, names) for kind in registry()}
     for kind in _ordered(modules):

@@ -32,6 +32,7 @@ CASES = {
     "gap_injection",
     "gap_rival",
     "trace_text",
+    "trace_osnoise",
     "trace_planted",
     "core_clock",
     "core_work",

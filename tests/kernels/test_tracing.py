@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The kernel of this machine, traced: causes of gaps by name, and nothing left of it, whoever is killed."""
 
+import json
 import os
 import shutil
 import signal
@@ -68,6 +69,9 @@ def test_gaps_are_attributed_and_their_books_agree(probe: Probe, cpus: list[int]
     assert Path("/proc/mounts").read_text(encoding="utf-8") == mounts
     assert view.without_tracing.gaps == done.document["result"]["cpus"][0]["gaps"]["count"]
     assert view.unreadable == 0
+    assert (traced.osnoise is None) == (traced.osnoise_refused is not None)
+    if "osnoise" not in traced.tracers.split():
+        assert traced.osnoise_refused == "this kernel has no osnoise tracer"
     if not view.lost_events:
         assert view.told_gaps == view.with_tracing.gaps
     assert view.edges.gaps + view.unexplained.gaps == view.told_gaps
@@ -137,6 +141,19 @@ def test_what_a_killed_guardian_left_is_removed_at_the_next_start(probe: Probe, 
         assert f"sutprobe-{os.getpid()}" in instances(tracefs)
     finally:
         (tracefs / "instances" / f"sutprobe-{os.getpid()}").rmdir()
+
+
+def test_tracing_that_cannot_be_removed_is_told_of(native: Path, cpus: list[int], tracefs: Path) -> None:
+    command = [native, "jitter", "--cpus", str(cpus[-1]), "--gap-s", "1", *WORDS]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        left = tracefs / "instances" / f"sutprobe-{process.pid}"
+        until((left / "tracing_on").exists)
+        with (left / "tracing_on").open():  # what is open cannot be removed
+            printed, _ = process.communicate()
+    left.rmdir()
+    assert process.returncode == 0
+    (warned,) = [each for each in read_document(json.loads(printed)).warnings if each.code == "TRACING_LEFT"]
+    assert f"instances/{left.name}*" in warned.message
 
 
 def test_without_permission_it_measures_and_says_so(native: Path, cpus: list[int]) -> None:

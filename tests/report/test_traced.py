@@ -14,10 +14,11 @@ from calibration.context import load
 from calibration.measurements import declaration
 from calibration.measurements.base import Step
 from calibration.measurements.jitter import JitterSettings, JitterValues
+from calibration.report.osnoise import class_share
 from calibration.report.page import render
 from calibration.report.terminal import print_page
 from calibration.results.model import RunDocument
-from calibration.sutprobe import Traced, read_document
+from calibration.sutprobe import NoiseClass, NoiseName, Traced, read_document
 
 REASON = "no permission for tracefs (Operation not permitted): tracing needs root"
 REFUSED = Traced(refused=REASON, tracers="", view=None)
@@ -61,6 +62,48 @@ def test_causes_cost_and_advice_are_told() -> None:
     assert "The kernel was not traced" not in text
 
 
+NOISE = (
+    NoiseClass(
+        kind="irq",
+        count=120,
+        total_ns=1.5e6,
+        longest_ns=2e4,
+        share=0.3,
+        names=(
+            NoiseName(name="local_timer", number=236, count=100, total_ns=1.2e6, longest_ns=2e4, share=0.24),
+            NoiseName(name="evil`*|\n", number=36, count=20, total_ns=3e5, longest_ns=9e3, share=0.06),
+        ),
+    ),
+    NoiseClass(kind="nmi", count=0, total_ns=0.0, longest_ns=0.0, share=0.0, names=()),
+)
+
+
+def test_the_kernels_own_account_stands_beside_the_events() -> None:
+    told = view(cause("interrupt", "eth0", irq=36), cause("timer", "hrtimer"), cause("timer", "timer wheel"))
+    text = text_of(with_traced(TOLD.model_copy(update={"view": told, "osnoise": NOISE})))
+    # Each of the three took a fifth of the lost time, two of them in interrupts: timers of the wheel are softirqs.
+    assert "irq 120 1.50 ms 20.0 µs 30 % 40 % local_timer: 100, 1.20 ms; evil`*|" in text
+    assert "nmi 0 0 ns 0 ns 0 % 0 %" in text
+    assert "osnoise was not used" not in text
+
+
+def test_why_osnoise_was_not_used_is_told() -> None:
+    reason = "this kernel has no osnoise tracer"
+    text = text_of(with_traced(TOLD.model_copy(update={"osnoise_refused": reason})))
+    assert f"The kernel's tracer osnoise was not used beside it: {reason}." in text
+    assert "By the events above" not in text
+
+
+@pytest.mark.parametrize(
+    ("kind", "share"), [("irq", 0.6), ("nmi", 0.2), ("softirq", 0.4), ("thread", 0.4), ("hypervisor", 0.0)]
+)
+def test_events_are_put_into_the_classes_of_osnoise(kind: str, share: float) -> None:
+    kinds = ("interrupt", "ipi", "vector", "nmi", "softirq", "task", "work")
+    told = view(*(cause(each, each) for each in kinds), cause("timer", "timer wheel"))
+    assert class_share(told, kind) == pytest.approx(share)
+    assert class_share(told.model_copy(update={"told_ns": 0.0}), kind) is None
+
+
 def test_the_cost_of_tracing_is_told_as_a_difference() -> None:
     assert TOLD.view is not None
     slower = TOLD.view.with_tracing.model_copy(update={"rate_per_s": 130.0, "lost_fraction": 0.007, "mean_ns": 5.4e4})
@@ -86,7 +129,7 @@ def test_nothing_is_said_where_nobody_asked() -> None:
     assert "traced" not in text
 
 
-@pytest.mark.parametrize("traced", [TOLD, REFUSED])
+@pytest.mark.parametrize("traced", [TOLD, TOLD.model_copy(update={"osnoise": NOISE}), REFUSED])
 def test_a_document_with_it_is_read_back_as_it_was_written(traced: Traced) -> None:
     document = with_traced(traced)
     assert RunDocument.model_validate_json(as_bytes(document)) == document

@@ -156,7 +156,7 @@ class Sut:
             *(["setpriv", "--pdeathsig", "KILL", "--"] if bound else []),
             program,
             *("-name", self.name, "-accel", "tcg,thread=multi", "-nodefaults", "-no-user-config", "-display", "none"),
-            *("-machine", "q35" if shape.architecture == "x86_64" else "virt"),
+            *("-machine", ARCHITECTURES[shape.architecture].machine),
             *shape.arguments(),
             *("-kernel", str(image.kernel), "-initrd", str(image.initrd)),
             *("-append", " ".join(self.kernel_arguments(shape))),

@@ -10,7 +10,7 @@ import pytest
 
 from bench.attribution import CASE, kept
 from calibration.build import build
-from calibration.sutprobe import JitterResult, read_document, read_result
+from calibration.sutprobe import JitterResult, Traced, read_document, read_result
 from tests.testbed.guest import Sut
 from tests.testbed.support import Testbed
 
@@ -52,14 +52,21 @@ def test_what_is_planted_in_a_guest_is_found(sut: Sut, scenario: Scenario) -> No
     )
 
 
-def test_gaps_of_a_guest_are_attributed(sut: Sut) -> None:
+def traced_in(sut: Sut) -> Traced:
+    """Return what tracing tells of the gaps of a CPU of the guest."""
     document = asked(sut, "jitter", "--cpus", "1", "--view", "gaps", "--gap-s", "4", "--attribute")
     (cpu,) = read_result(read_document(document), JitterResult).cpus
     assert cpu.gaps is not None
     assert cpu.gaps.traced is not None
-    view = cpu.gaps.traced.view
-    assert view is not None, cpu.gaps.traced.refused
-    assert cpu.gaps.traced.tracers == ""  # Debian's kernel for clouds has none of them
+    return cpu.gaps.traced
+
+
+def test_gaps_of_a_guest_are_attributed(sut: Sut) -> None:
+    traced = traced_in(sut)
+    view = traced.view
+    assert view is not None, traced.refused
+    assert traced.tracers == ""  # Debian's kernel for clouds has none of them
+    assert (traced.osnoise, traced.osnoise_refused) == (None, "this kernel has no osnoise tracer")
     assert {"timer"} <= {each.kind for each in view.causes}
 
 

@@ -93,6 +93,19 @@ def test_an_unknown_shape_or_a_name_that_is_none_is_refused(capsys: pytest.Captu
     assert "expected names of guests" in capsys.readouterr().err
 
 
+def test_a_newer_kernel_comes_from_the_backports_of_the_release(monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = "deb somewhere suite-updates main\ndeb somewhere suite main\n"
+    monkeypatch.setattr(image, "sources", lambda: archive)
+    assert image.archive_of("x86_64") == archive
+    more = image.archive_of("x86_64-rt")
+    assert more == f"{archive}deb somewhere suite-backports main\n"
+    (asked,) = [each for each in image.command_of("x86_64-rt", more) if each.startswith("--include=")]
+    assert "linux-image-rt-amd64/suite-backports" in asked.split(",")
+    monkeypatch.setattr(image, "sources", lambda: "deb somewhere suite-updates main\n")
+    with pytest.raises(image.TestbedError, match="expected a release of Debian"):
+        image.archive_of("x86_64-rt")
+
+
 def test_an_image_is_known_by_its_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
     first = image.recipe("x86_64", "deb somewhere suite main\n")
     assert image.recipe("x86_64", "deb somewhere suite main\n") == first
