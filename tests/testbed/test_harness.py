@@ -86,7 +86,7 @@ def test_memory_and_distances_are_told_to_qemu() -> None:
 
 def test_an_unknown_shape_or_a_name_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["start", "round"]) == 3
-    assert "expected one of the shapes small, two-nodes" in capsys.readouterr().err
+    assert "expected one of the shapes small, haswell, two-nodes" in capsys.readouterr().err
     assert main(["start", "small=../x"]) == 3
     assert "for a guest, found '../x'" in capsys.readouterr().err
     assert main(["stop", "nobody"]) == 3
