@@ -56,7 +56,7 @@ def test_both_are_measured_completely_and_at_once(calibrated: Calibrated, scenar
     documents = [read_run(calibrated.run(sut)) for sut in calibrated.suts]
     for document in documents:
         assert document.run.status == "complete", calibrated.ended.text
-        assert not document.not_measured
+        assert {each.kind for each in document.not_measured} == {"counters"}  # a guest's hypervisor shows it none
         assert {each.kind for each in document.measurements} == {"latency_matrix", "bandwidth_matrix"}
     starts, ends = [each.run.started_at for each in documents], [each.run.finished_at for each in documents]
     assert max(starts) < min(end for end in ends if end is not None)
