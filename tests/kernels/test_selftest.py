@@ -82,7 +82,7 @@ def test_what_the_machine_cannot_do_is_no_failure(native: Path) -> None:
     limiter = shutil.which("prlimit")
     if not limiter:
         pytest.skip("no prlimit to take memory away with")
-    done = Probe(limiter, "--as=8000000", str(native))("selftest")
+    done = Probe(limiter, "--as=12000000", str(native))("selftest")
     assert done.code == 3
     assert done.document["error"]["code"] == "no_memory"
     assert done.document["error"]["message"].startswith("case ")
