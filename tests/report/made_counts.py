@@ -6,23 +6,19 @@ so: its instrument is called "with made counts".
 """
 
 import json
-from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
-from report_documents import FIXTURES, KERNELS, RECORDED, run_document
+from report_documents import FIXTURES, KERNELS, RECORDED, parsed_measurements, run_document
 
 from bench.event_trees import described, unpack
 from calibration.context.model import Context
-from calibration.measurements import declaration
-from calibration.measurements.base import Step
 from calibration.results.facts import facts
 from calibration.results.model import CapturedContext, Measurement, RunDocument
 from calibration.sutprobe import read_document
-from calibration.validity import validity
 
 MACHINE = "broadwell_ep"
 """The described machine: that of the article with the fastest memory."""
@@ -145,38 +141,7 @@ def measured(raw: dict[str, Any], identifier: str, prefetchers: Literal["off"] |
     """Return the measurements in the made document *raw*."""
     raw["build"]["version"] += " with made counts"
     document = read_document(raw)
-    kind = identifier.partition("-")[0]
-    step = Step(
-        id=identifier,
-        kind=kind,
-        title=declaration(kind).title,
-        argv=document.argv,
-        cpus=(1,),
-        nodes=(0,),
-        expected_duration_s=1.0,
-        longest_duration_s=2.0,
-        deadline_s=30.0,
-        prefetchers=prefetchers,
-    )
-    return [
-        Measurement(
-            id=each.id,
-            kind=kind,
-            step=identifier,
-            title=step.title,
-            instrument=f"sutprobe {document.build.version}",
-            argv=document.argv,
-            parameters=document.parameters,
-            started_at=datetime.fromtimestamp(document.started_at_unix_ns / 1e9, UTC),
-            duration_s=document.duration_s,
-            clock=document.clock,
-            warnings=document.warnings,
-            values=each.values,
-            missing=each.missing,
-            validity=validity(each.flags),
-        )
-        for each in declaration(kind).parse(document, step, context())
-    ]
+    return parsed_measurements(identifier, document, context(), prefetchers)
 
 
 def counted_document(reads: float = OVERCOUNTED) -> RunDocument:

@@ -10,9 +10,10 @@ import shutil
 import subprocess
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from calibration.context import load
+from calibration.context.model import Context
 from calibration.formats.csit_page import read_published
 from calibration.formats.meltdown_checker import read_output
 from calibration.formats.mlc import read_mlc
@@ -43,7 +44,7 @@ from calibration.results.model import (
     RunDocument,
 )
 from calibration.statistics import Estimate
-from calibration.sutprobe import read_document
+from calibration.sutprobe import ProbeDocument, read_document
 from calibration.tuning import Change
 from calibration.validity import Flag, Validity, flag, validity
 
@@ -68,9 +69,10 @@ RUN_ID = "20260102T030405Z-0a1b"
 RECORDED = {path.stem: path for path in sorted((FIXTURES / "sutprobe").glob("*.json"))}
 
 
-def measurements_of(name: str, machine: str) -> list[Measurement]:
-    """Return the measurements in one recorded document."""
-    document = read_document(json.loads(RECORDED[name].read_text(encoding="utf-8")))
+def parsed_measurements(
+    name: str, document: ProbeDocument, context: Context, prefetchers: Literal["off"] | None = None
+) -> list[Measurement]:
+    """Return what *document*, printed by the step *name* on the SUT of *context*, measured."""
     kind = name.partition("-")[0]
     step = Step(
         id=name,
@@ -82,8 +84,8 @@ def measurements_of(name: str, machine: str) -> list[Measurement]:
         expected_duration_s=1.0,
         longest_duration_s=2.0,
         deadline_s=30.0,
+        prefetchers=prefetchers,
     )
-    context = load(FIXTURES / "context" / f"{machine}.tar.gz")
     return [
         Measurement(
             id=parsed.id,
@@ -103,6 +105,12 @@ def measurements_of(name: str, machine: str) -> list[Measurement]:
         )
         for parsed in declaration(kind).parse(document, step, context)
     ]
+
+
+def measurements_of(name: str, machine: str) -> list[Measurement]:
+    """Return the measurements in one recorded document."""
+    document = read_document(json.loads(RECORDED[name].read_text(encoding="utf-8")))
+    return parsed_measurements(name, document, load(FIXTURES / "context" / f"{machine}.tar.gz"))
 
 
 def attempt(**changes: Any) -> Attempt:
