@@ -5,16 +5,19 @@ import importlib.util
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import ansible.module_utils
+import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
@@ -104,23 +107,10 @@ class Lab:
 
     @contextmanager
     def started(self, log: Path, *options: str, **extra: str) -> Iterator["subprocess.Popen[bytes]"]:
-        """Start a run of hours in a process group of its own, as a shell does; a test that fails does not wait."""
-        with (
-            log.open("wb") as stream,
-            subprocess.Popen(
-                self.command("calibrate.yml", *options, profile=SLOW),
-                cwd=ROOT,
-                env=self.environment(**extra),
-                stdin=subprocess.DEVNULL,
-                stdout=stream,
-                stderr=subprocess.STDOUT,
-                process_group=0,
-            ) as process,
-        ):
-            try:
-                yield process
-            finally:
-                process.kill()
+        """Start a run of hours, which ends with the block at the latest."""
+        command = self.command("calibrate.yml", *options, profile=SLOW)
+        with begun(command, self.environment(**extra), log) as process:
+            yield process
 
     def runs(self) -> list[Path]:
         """Return the directories of all runs, oldest first."""
@@ -135,20 +125,42 @@ class Lab:
         return files + partial + temporary + processes_of(self.remote)
 
 
+@contextmanager
+def begun(command: list[str], environment: dict[str, str], log: Path) -> Iterator["subprocess.Popen[bytes]"]:
+    """Start *command* in the checkout, in a process group of its own as a shell does; all of it ends with the block.
+
+    Its output goes to a file, not to a pipe: who waits for the end of a pipe waits for all that have it open.
+    """
+    with (
+        log.open("wb") as stream,
+        subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=stream,
+            stderr=subprocess.STDOUT,
+            process_group=0,
+        ) as process,
+    ):
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+
+
 def run(command: list[str], environment: dict[str, str]) -> Ended:
-    """Run *command* to its end in the checkout."""
-    done = subprocess.run(
-        command,
-        cwd=ROOT,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-        timeout=PATIENCE_S,
-    )
-    return Ended(done.returncode, done.stdout)
+    """Run *command* to its end in the checkout. One that hangs has failed, with what it wrote."""
+    with TemporaryDirectory() as folder:
+        log = Path(folder, "log")
+        with begun(command, environment, log) as process:
+            try:
+                code = process.wait(PATIENCE_S)
+            except subprocess.TimeoutExpired:
+                written = log.read_text(encoding="utf-8")
+                pytest.fail(f"{command} did not end within {PATIENCE_S} s and wrote:\n{written}")
+        return Ended(code, log.read_text(encoding="utf-8"))
 
 
 def inventory_of(lab: Lab, hosts: dict[str, dict[str, Any]], profile: Path = TINY) -> Path:

@@ -58,7 +58,7 @@ def job(
             **variables,
         },
         quiet=True,
-        settings={"pexpect_timeout": 1},
+        settings={"pexpect_timeout": 1, "job_timeout": PATIENCE_S},
         **options,
     )
 

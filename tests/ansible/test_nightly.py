@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from support import PATIENCE_S, ROOT, SLOW, TINY, Ended, Lab, inventory_of, processes_of, run
+from support import PATIENCE_S, ROOT, SLOW, TINY, Ended, Lab, begun, inventory_of, processes_of, run
 
 from calibration.nightly.lock import LOCK
 from calibration.results.store import read_run
@@ -149,27 +149,13 @@ def test_where_the_night_cannot_be_judged_nothing_is_published_and_nothing_goes(
 def started(lab: Lab, inventory: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Start a night of hours, and wait until it measures."""
     log = lab.directory / "log"
-    with (
-        log.open("wb") as stream,
-        subprocess.Popen(
-            command(lab, inventory, profile=SLOW),
-            cwd=ROOT,
-            env=lab.environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=stream,
-            stderr=subprocess.STDOUT,
-            process_group=0,
-        ) as process,
-    ):
-        try:
-            until = time.monotonic() + PATIENCE_S
-            while not any("sutprobe" in each for each in processes_of(lab.remote)):
-                assert process.poll() is None, log.read_text(encoding="utf-8")
-                assert time.monotonic() < until, log.read_text(encoding="utf-8")
-                time.sleep(0.1)
-            yield process
-        finally:
-            process.kill()
+    with begun(command(lab, inventory, profile=SLOW), lab.environment(), log) as process:
+        until = time.monotonic() + PATIENCE_S
+        while not any("sutprobe" in each for each in processes_of(lab.remote)):
+            assert process.poll() is None, log.read_text(encoding="utf-8")
+            assert time.monotonic() < until, log.read_text(encoding="utf-8")
+            time.sleep(0.1)
+        yield process
 
 
 def test_a_second_night_ends_at_once_and_says_who_calibrates(lab: Lab) -> None:

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support import PATIENCE_S, ROOT, TINY, TWO, Lab, calibrate, inventory_of, load_plugin, processes_of
+from support import PATIENCE_S, TINY, TWO, Lab, begun, calibrate, inventory_of, load_plugin, processes_of
 
 from calibration.results.store import StepRecord, read_run, records
 
@@ -135,9 +135,7 @@ def test_a_slow_sut_delays_nobody_else(lab: Lab) -> None:
     hosts = {"aslow": over(lab, "ssh", SLOW_SSH, waiting=waiting, let_go=let_go), "quick1": {}, "quick2": {}}
     command = [sys.executable, "-m", "calibration.cli", "run", "-i", str(inventory_of(lab, hosts))]
     log = lab.directory / "log"
-    with log.open("wb") as stream:
-        process = subprocess.Popen(command, cwd=ROOT, env=lab.environment(), stdout=stream, stderr=stream)
-    with process:
+    with begun(command, lab.environment(), log) as process:
         try:
             pages = [f"{name}/{name}/*/report/page.rst" for name in ("quick1", "quick2")]
             wait_until(lambda: all(list(lab.results.glob(page)) for page in pages), process, log)
@@ -170,21 +168,15 @@ def test_a_run_is_resumed_where_it_was_cut_off_and_complete_suts_are_left_alone(
     hosts = {"done": {"calibration_profile": str(TINY)}, "cut": over(lab, "ssh", STUCK_SSH, log=started, let_go=let_go)}
     inventory = inventory_of(lab, hosts, TWO)
     log = lab.directory / "log"
-    with log.open("wb") as stream:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "calibration.cli", "run", "-i", str(inventory)],
-            cwd=ROOT,
-            env=lab.environment(),
-            stdout=stream,
-            stderr=stream,
-            process_group=0,
-        )
-    with process:
-        wait_until(lambda: list(lab.results.glob("done/done/*/report/page.rst")), process, log)
-        wait_until(lambda: started.read_text().count("started") == 2, process, log)
-        os.killpg(process.pid, signal.SIGINT)
-        code = process.wait(PATIENCE_S)
-    let_go.touch()
+    command = [sys.executable, "-m", "calibration.cli", "run", "-i", str(inventory)]
+    with begun(command, lab.environment(), log) as process:
+        try:
+            wait_until(lambda: list(lab.results.glob("done/done/*/report/page.rst")), process, log)
+            wait_until(lambda: started.read_text().count("started") == 2, process, log)
+            os.killpg(process.pid, signal.SIGINT)
+            code = process.wait(PATIENCE_S)
+        finally:
+            let_go.touch()
     assert code == 4, log.read_text(encoding="utf-8")
     (cut,) = lab.results.glob("cut/cut/*")
     (done,) = lab.results.glob("done/done/*")

@@ -5,8 +5,10 @@ import io
 import json
 import os
 import pty
+import select
 import signal
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +95,7 @@ def test_a_log_gets_plain_lines_only() -> None:
 
 
 def test_a_terminal_gets_its_live_lines_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(CALLBACK.shutil, "get_terminal_size", lambda: (20, 24))
+    monkeypatch.setattr(CALLBACK.shutil, "get_terminal_size", lambda *_args, **_named: (20, 24))
     shown, stream = screen(live=True)
     shown.draw(["one", "a line that is much too long for it"])
     shown.draw(["two"])
@@ -104,7 +106,7 @@ def test_a_terminal_gets_its_live_lines_replaced(monkeypatch: pytest.MonkeyPatch
 
 
 def test_what_ansible_writes_itself_stands_above_the_live_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(CALLBACK.shutil, "get_terminal_size", lambda: (20, 24))
+    monkeypatch.setattr(CALLBACK.shutil, "get_terminal_size", lambda *_args, **_named: (20, 24))
     shown, stream = screen(live=True)
     shown.draw(["live"])
     CALLBACK.BesideScreen(stream, shown).write("a \x07 warning\n")
@@ -112,7 +114,7 @@ def test_what_ansible_writes_itself_stands_above_the_live_lines(monkeypatch: pyt
 
 
 def test_more_suts_than_rows_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(CALLBACK.shutil, "get_terminal_size", lambda: (80, 6))
+    monkeypatch.setattr(CALLBACK.shutil, "get_terminal_size", lambda *_args, **_named: (80, 6))
     shown, stream = screen(live=True)
     shown.draw([f"sut{number}" for number in range(10)])
     assert "sut2\033[K\nand 7 more SUTs" in stream.getvalue()
@@ -140,16 +142,26 @@ def test_a_terminal_shows_the_step_live_until_it_is_interrupted(lab: Lab) -> Non
         process_group=0,
     ) as process:
         os.close(terminal)
-        interrupted = False
-        while True:
-            try:
-                seen += os.read(controller, 65536)
-            except OSError:  # the other end is closed
-                break
-            if not interrupted and seen.count(b"step 2 of 2") >= 3:
-                os.killpg(process.pid, signal.SIGINT)
-                interrupted = True
-        assert process.wait(PATIENCE_S) == 99
+        try:
+            until = time.monotonic() + PATIENCE_S
+            interrupted = False
+            while True:
+                left_s = until - time.monotonic()
+                assert left_s > 0, seen.decode()
+                if not select.select([controller], [], [], left_s)[0]:
+                    continue
+                try:
+                    seen += os.read(controller, 65536)
+                except OSError:  # the other end is closed
+                    break
+                if not interrupted and seen.count(b"step 2 of 2") >= 3:
+                    os.killpg(process.pid, signal.SIGINT)
+                    interrupted = True
+            code = process.wait(PATIENCE_S)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+    assert code == 99
     os.close(controller)
     text = seen.decode()
     assert "localhost: step 2 of 2: Latency matrix" in text

@@ -11,6 +11,9 @@ from tests.testbed.guest import STATE
 from tests.testbed.support import Lab, Testbed
 from tests.testbed.table import Row, rst, write
 
+TEST_PATIENCE_S = 3600
+"""The first test that needs a guest also builds its image: ten minutes where the other architecture is emulated."""
+
 ROWS = pytest.StashKey[list[Row]]()
 
 
@@ -22,6 +25,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=STATE.parent,
         help="directory for the table of scenarios, scenarios.rst and scenarios.json",
     )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give a test here the time in which a guest's image is built too."""
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            item.add_marker(pytest.mark.timeout(TEST_PATIENCE_S))
 
 
 def pytest_configure(config: pytest.Config) -> None:
