@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exit codes of the commands."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -69,3 +70,13 @@ def test_this_machine_can_be_planned_and_described() -> None:
     assert '"idle_latency"' in planned.stdout
     assert calibration("plan").stdout.startswith("Profile quick")
     assert calibration("--version").returncode == 0
+
+
+def test_what_ansible_forks_is_one_thread() -> None:
+    """A lock of a thread that does not go with a fork is held for good in the forked process."""
+    program = "import os, calibration.report, calibration.judge.cli; print(len(os.listdir('/proc/self/task')))"
+    environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=CHECKOUT, env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "1\n"
