@@ -18,6 +18,7 @@ author: The calibration harness contributors
 """
 
 import atexit
+import contextlib
 import os
 import shutil
 import subprocess
@@ -35,6 +36,9 @@ SOCKET_BYTES = 107
 
 NAME_BYTES = 1 + 10 + 1 + 16
 """What is added to the directory: Ansible's name for a connection, and what ssh adds while it makes the socket."""
+
+ANSWER_S = 5
+"""How long a shared connection may take to answer that it ends: a command that is over waits for none that is stuck."""
 
 
 def fit(directory):
@@ -72,5 +76,6 @@ class CallbackModule(CallbackBase):
             return
         for name in os.listdir(directory):
             command = ["ssh", "-F", "none", "-o", f"ControlPath={os.path.join(directory, name)}", "-O", "exit", "none"]
-            subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+            with contextlib.suppress(subprocess.TimeoutExpired):  # it ends by itself, when nobody has used it for long
+                subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=ANSWER_S)
         shutil.rmtree(directory, ignore_errors=True)
