@@ -37,6 +37,8 @@ SOCKET_BYTES = 107
 NAME_BYTES = 1 + 10 + 1 + 16
 """What is added to the directory: Ansible's name for a connection, and what ssh adds while it makes the socket."""
 
+NO_STREAMS = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+
 ANSWER_S = 5
 """How long a shared connection may take to answer that it ends: a command that is over waits for none that is stuck."""
 
@@ -77,5 +79,5 @@ class CallbackModule(CallbackBase):
         for name in os.listdir(directory):
             command = ["ssh", "-F", "none", "-o", f"ControlPath={os.path.join(directory, name)}", "-O", "exit", "none"]
             with contextlib.suppress(subprocess.TimeoutExpired):  # it ends by itself, when nobody has used it for long
-                subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=ANSWER_S)
+                subprocess.run(command, **NO_STREAMS, check=False, timeout=ANSWER_S)
         shutil.rmtree(directory, ignore_errors=True)

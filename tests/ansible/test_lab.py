@@ -211,6 +211,22 @@ def test_sockets_go_where_they_fit(tmp_path: Path) -> None:
     assert not SSH.fit(str(tmp_path / "file" / "cp"))
 
 
+def test_a_shared_connection_that_does_not_answer_holds_nothing_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sockets, asked = tmp_path / "sockets", tmp_path / "asked"
+    sockets.mkdir()
+    (sockets / "socket").touch()
+    ssh = tmp_path / "ssh"
+    ssh.write_text(f"#!/bin/sh\ntouch {asked}\nexec sleep 10000\n")
+    ssh.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(SSH, "ANSWER_S", 1)
+    SSH.CallbackModule().remove(str(sockets), os.getpid())
+    assert asked.exists()
+    assert not sockets.exists()
+
+
 # What Ansible's options mean
 
 
