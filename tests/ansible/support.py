@@ -8,7 +8,8 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -127,9 +128,10 @@ class Lab:
 
 @contextmanager
 def begun(command: list[str], environment: dict[str, str], log: Path) -> Iterator["subprocess.Popen[bytes]"]:
-    """Start *command* in the checkout, in a process group of its own as a shell does; all of it ends with the block.
+    """Start *command* in the checkout, in a process group of its own as a shell does.
 
-    Its output goes to a file, not to a pipe: who waits for the end of a pipe waits for all that have it open.
+    Where it still runs at the end of the block, it is ended with its group; what outlives one that has ended is left
+    for the test to find. The output goes to a file: who waits for the end of a pipe waits for all that have it open.
     """
     with (
         log.open("wb") as stream,
@@ -148,6 +150,15 @@ def begun(command: list[str], environment: dict[str, str], log: Path) -> Iterato
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
+
+
+def wait_until(condition: Callable[[], object], process: "subprocess.Popen[bytes]", log: Path) -> None:
+    """Wait until *condition* holds while *process*, which writes *log*, runs."""
+    until = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert process.poll() is None, log.read_text(encoding="utf-8")
+        assert time.monotonic() < until, log.read_text(encoding="utf-8")
+        time.sleep(0.1)
 
 
 def run(command: list[str], environment: dict[str, str]) -> Ended:

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from support import PATIENCE_S, ROOT, TINY, Lab, load_plugin, processes_of, run
+from support import PATIENCE_S, ROOT, TINY, Lab, load_plugin, processes_of, run, wait_until
 
 from calibration.results.store import read_run
 
@@ -22,20 +22,16 @@ ANOTHER_DISPLAY = {"ANSIBLE_STDOUT_CALLBACK": "default", "ANSIBLE_CALLBACK_PLUGI
 
 
 def wait_for(log: Path, text: str, process: subprocess.Popen[bytes]) -> None:
-    until = time.monotonic() + PATIENCE_S
-    while text not in log.read_text(encoding="utf-8"):
-        assert process.poll() is None, log.read_text(encoding="utf-8")
-        assert time.monotonic() < until, log.read_text(encoding="utf-8")
-        time.sleep(0.1)
+    wait_until(lambda: text in log.read_text(encoding="utf-8"), process, log)
 
 
-def wait_for_step(lab: Lab, process: subprocess.Popen[bytes]) -> None:
+def wait_for_step(lab: Lab, process: subprocess.Popen[bytes], log: Path) -> None:
     """Wait until the first step is recorded, whatever is shown."""
-    until = time.monotonic() + PATIENCE_S
-    while not any('"record":"step"' in path.read_text(encoding="utf-8") for path in lab.results.rglob("records.jsonl")):
-        assert process.poll() is None
-        assert time.monotonic() < until
-        time.sleep(0.1)
+
+    def recorded() -> bool:
+        return any('"record":"step"' in path.read_text(encoding="utf-8") for path in lab.results.rglob("records.jsonl"))
+
+    wait_until(recorded, process, log)
 
 
 def wait_for_kernel(lab: Lab) -> None:
@@ -81,7 +77,7 @@ def test_an_interrupted_step_leaves_nothing_but_what_was_measured(lab: Lab, numb
 def test_an_interrupted_run_is_tidied_up_whatever_shows_it(lab: Lab, number: signal.Signals) -> None:
     log = lab.directory / "log"
     with lab.started(log, **ANOTHER_DISPLAY) as process:
-        wait_for_step(lab, process)
+        wait_for_step(lab, process, log)
         wait_for_kernel(lab)
         os.killpg(process.pid, number)
         code = process.wait(PATIENCE_S)

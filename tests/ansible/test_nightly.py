@@ -7,13 +7,12 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from support import PATIENCE_S, ROOT, SLOW, TINY, Ended, Lab, begun, inventory_of, processes_of, run
+from support import PATIENCE_S, ROOT, SLOW, TINY, Ended, Lab, begun, inventory_of, processes_of, run, wait_until
 
 from calibration.nightly.lock import LOCK
 from calibration.results.store import read_run
@@ -150,11 +149,7 @@ def started(lab: Lab, inventory: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Start a night of hours, and wait until it measures."""
     log = lab.directory / "log"
     with begun(command(lab, inventory, profile=SLOW), lab.environment(), log) as process:
-        until = time.monotonic() + PATIENCE_S
-        while not any("sutprobe" in each for each in processes_of(lab.remote)):
-            assert process.poll() is None, log.read_text(encoding="utf-8")
-            assert time.monotonic() < until, log.read_text(encoding="utf-8")
-            time.sleep(0.1)
+        wait_until(lambda: any("sutprobe" in each for each in processes_of(lab.remote)), process, log)
         yield process
 
 

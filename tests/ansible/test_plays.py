@@ -3,15 +3,13 @@
 
 import os
 import signal
-import subprocess
 import sys
-import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support import PATIENCE_S, TINY, TWO, Lab, begun, calibrate, inventory_of, load_plugin, processes_of
+from support import PATIENCE_S, TINY, TWO, Lab, begun, calibrate, inventory_of, load_plugin, processes_of, wait_until
 
 from calibration.results.store import StepRecord, read_run, records
 
@@ -78,14 +76,6 @@ def over(lab: Lab, name: str, script: str, **places: Path) -> dict[str, Any]:
     ssh.write_text(script.format(**places))
     ssh.chmod(0o755)
     return {"ansible_connection": "ssh", "ansible_ssh_executable": str(ssh)}
-
-
-def wait_until(condition: Any, process: subprocess.Popen[bytes], log: Path) -> None:
-    until = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert process.poll() is None, log.read_text(encoding="utf-8")
-        assert time.monotonic() < until, log.read_text(encoding="utf-8")
-        time.sleep(0.2)
 
 
 def test_suts_that_cannot_be_measured_have_documents_and_pages_that_say_why(lab: Lab) -> None:
