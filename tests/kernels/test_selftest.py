@@ -105,11 +105,12 @@ SABOTAGE = {
         "VECTOR_TRIAD(VECTOR_LOAD(a + place), VECTOR_LOAD(b + place)",
     ),
     "samples": ("decode.c", "now.events & SPE_TLB_WALK", "now.events & 2 * SPE_TLB_WALK"),
+    "trace_planted": ("causes.c", "\tcause->now_events++;\n\t/*", "\tcause->now_events += reader->depth > 0;\n\t/*"),
     "counters": ("pmu.c", "((double)enabled / (double)running)", "((double)running / (double)enabled)"),
 }
 """By case: a file, what it says, and a fault.
 
-A split cycle, a wrong rate, lost or short gaps, wrong sizes, a wrong array, misses kept, time twice.
+A split cycle, a wrong rate, lost or short gaps, wrong sizes, a wrong array, misses kept, threads lost, time twice.
 """
 
 
@@ -126,7 +127,9 @@ def test_a_fault_is_found_by_its_case(tmp_path: Path) -> None:
     assert done.code == 1
     assert done.document["error"]["code"] == "check_failed"
     failed = {case.name for case in cases_of(done) if case.error and case.error.code == "check_failed"}
-    assert SABOTAGE.keys() <= failed
+    # Where the kernel cannot be traced nothing is planted.
+    untraced = set() if done.document["result"]["plantings"] else {"trace_planted"}
+    assert SABOTAGE.keys() - untraced <= failed
     assert "json" not in failed
 
 
