@@ -1527,7 +1527,7 @@ static bool option_is(int instances, const char *option)
 /* Takes the tracer and is killed: what it leaves is the guardian's. */
 static _Noreturn void take_and_die(int instances, const struct cpu_list *cpus)
 {
-	struct tracing tracing = {.instances = instances, .name = "own", .guardian_pipe = -1};
+	struct tracing tracing = {.instances = instances, .name = "own", .guardian_socket = -1};
 	osnoise_open(&tracing.osnoise, instances, tracing.name, cpus);
 	if (tracing_guard(&tracing, cpus) && osnoise_take(&tracing.osnoise, instances) &&
 	    option_is(instances, "NO_OSNOISE_WORKLOAD"))

@@ -8,6 +8,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
 #include <sys/syscall.h>
@@ -121,6 +122,9 @@ static _Noreturn void guard(const struct tracing *tracing, int end)
 	for (int i = 0; i < (limit > 0 && limit < 65536 ? (int)limit : 65536); i++)
 		if (i != tracing->instances && i != tracing->osnoise.settings && i != end)
 			close(i);
+	/* From here on nothing but SIGKILL to itself ends it. */
+	if (write(end, "", 1) != 1)
+		_exit(1);
 	while (read(end, &unused, 1) < 0 && errno == EINTR)
 		continue;
 	bool mended = osnoise_mend(tracing->instances, tracing->osnoise.name);
@@ -130,8 +134,10 @@ static _Noreturn void guard(const struct tracing *tracing, int end)
 bool tracing_guard(struct tracing *tracing, const struct cpu_list *cpus)
 {
 	int ends[2];
-	if (pipe2(ends, O_CLOEXEC) != 0)
-		return refuse(tracing, "a pipe for the guardian of the tracing: %s", strerror(errno));
+	char unused;
+	ssize_t ready;
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
+		return refuse(tracing, "a socket for the guardian of the tracing: %s", strerror(errno));
 	tracing->guardian = fork();
 	if (tracing->guardian == 0)
 		guard(tracing, ends[0]);
@@ -140,9 +146,12 @@ bool tracing_guard(struct tracing *tracing, const struct cpu_list *cpus)
 		close(ends[1]);
 		return refuse(tracing, "starting the guardian of the tracing: %s", strerror(errno));
 	}
-	tracing->guardian_pipe = ends[1];
+	/* What ends this process and its group must not end a guardian that is not apart yet. */
+	while ((ready = read(ends[1], &unused, 1)) < 0 && errno == EINTR)
+		continue;
+	tracing->guardian_socket = ends[1];
 	affinity_avoid(tracing->guardian, cpus);
-	return true;
+	return ready == 1 || refuse(tracing, "starting the guardian of the tracing: it ended at once");
 }
 
 /* The kernel's form of a CPU mask: hexadecimal words of 32 bits, the highest first, with commas between them. */
@@ -203,7 +212,7 @@ static void list_tracers(struct tracing *tracing, int root)
 bool tracing_open(struct tracing *tracing, const struct cpu_list *cpus)
 {
 	*tracing = (struct tracing){
-		.instances = -1, .instance = -1, .on = -1, .guardian_pipe = -1, .osnoise = {.settings = -1, .held = -1}};
+		.instances = -1, .instance = -1, .on = -1, .guardian_socket = -1, .osnoise = {.settings = -1, .held = -1}};
 	int root = open_tracefs(tracing);
 	if (root < 0)
 		return false;
@@ -336,9 +345,9 @@ void tracing_close(struct tracing *tracing)
 		close(tracing->instance);
 	osnoise_close(&tracing->osnoise);
 	/* The guardian does what it is there for: it removes the instance now. */
-	if (tracing->guardian_pipe >= 0) {
+	if (tracing->guardian_socket >= 0) {
 		int status = 0;
-		close(tracing->guardian_pipe);
+		close(tracing->guardian_socket);
 		while (waitpid(tracing->guardian, &status, 0) < 0 && errno == EINTR)
 			continue;
 		if (status != 0)
@@ -349,5 +358,5 @@ void tracing_close(struct tracing *tracing)
 	}
 	if (tracing->instances >= 0)
 		close(tracing->instances);
-	tracing->on = tracing->instance = tracing->instances = tracing->guardian_pipe = -1;
+	tracing->on = tracing->instance = tracing->instances = tracing->guardian_socket = -1;
 }

@@ -28,7 +28,7 @@ struct tracing {
 	struct clock_bracket began; /* ties the raw clock to ours */
 	struct osnoise osnoise;     /* while something is recorded */
 	pid_t guardian;
-	int guardian_pipe;
+	int guardian_socket;
 };
 
 /* Sets everything up but turns nothing on; false with `refused`. To be called before memory is touched that is measured
