@@ -54,6 +54,7 @@ struct subset {
 
 struct train {
 	double period, window;
+	double followed; /* the period that following began with: the same gaps are found again from it alone */
 	uint64_t matched, cycles;
 	double rate;   /* gaps explained per tick */
 	double chance; /* that a cycle has a gap on time without any timer */
@@ -158,8 +159,8 @@ static size_t acquire(const struct subset *subset, size_t from, double period, d
 static void follow(const struct subset *subset, struct train *train, uint8_t *owner, uint8_t mark, float *lateness)
 {
 	double period = train->period, locked_ticks = 0, locked_cycles = 0;
-	const double asked = train->period;
 	size_t next = 0;
+	train->followed = train->period;
 	train->matched = train->cycles = 0;
 	while (next < subset->count) {
 		size_t seed = acquire(subset, next, period, train->window);
@@ -212,7 +213,7 @@ static void follow(const struct subset *subset, struct train *train, uint8_t *ow
 			expected += PHASE_GAIN * late;
 			period += PERIOD_GAIN * late;
 			/* A tracked period may follow the timer's drift, not wander off to another one. */
-			period = fmin(fmax(period, asked * (1 - LATE_SHARE / 2)), asked * (1 + LATE_SHARE / 2));
+			period = fmin(fmax(period, train->followed * (1 - LATE_SHARE / 2)), train->followed * (1 + LATE_SHARE / 2));
 		}
 		locked_ticks += last - first;
 		locked_cycles += (double)cycles_at_last;
@@ -237,6 +238,8 @@ static double window_of(double period, double ticks_per_us)
 /* Whether a train is more than chance, by the window as it is. */
 static bool proved(const struct subset *subset, struct train *train)
 {
+	if (subset->count < CYCLES_MIN)
+		return false;
 	double span = (double)(begins(subset, subset->count - 1) - begins(subset, 0));
 	if (span <= 0 || train->cycles < CYCLES_MIN || train->matched > train->cycles)
 		return false;
@@ -416,8 +419,14 @@ size_t periods_find(const struct gap *gaps, size_t count, double ticks_per_us, s
 		}
 		if (best.rate <= 0)
 			break;
-		/* Through everything that was kept, not only what was searched. */
-		select_gaps(&subset, count, owner, floors_us[best.floor] * ticks_per_us, count);
+		/* Through everything that was kept, not only what was searched, unless it is there no more in most of that. */
+		best.period = best.followed;
+		struct train whole = best;
+		double floor_ticks = floors_us[best.floor] * ticks_per_us;
+		select_gaps(&subset, count, owner, floor_ticks, count);
+		follow(&subset, &whole, NULL, 0, NULL);
+		if (!proved(&subset, &whole))
+			select_gaps(&subset, count, owner, floor_ticks, SEARCH_GAPS);
 		follow(&subset, &best, owner, (uint8_t)periods, NULL);
 		summarize(&subset, &best, owner, (uint8_t)periods, &found[periods], numbers);
 		periods++;

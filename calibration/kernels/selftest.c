@@ -566,6 +566,57 @@ static bool mixed_periods(struct gaps *gaps, uint8_t *owner)
 	return good;
 }
 
+/* A timer that has its gap in few of its cycles more than half, late and among others. */
+static void thin_timer(struct gaps *gaps, unsigned round, struct random *random)
+{
+	double us = clock_now_used.hz / 1e6;
+	unsigned kept = 50 + round % 30, others = round % 7 * 40, late = 1 + round % 11 * 20;
+	gaps->kept = 0;
+	for (unsigned i = 0; i < 100; i++)
+		if (random_below(random, 100) < kept)
+			gaps->ring[gaps->kept++] = (struct gap){
+				(uint64_t)((20e3 * i + 1e-3 * late * random_below(random, 1000)) * us), (uint64_t)(20 * us)};
+	for (unsigned i = 0; i < others; i++)
+		gaps->ring[gaps->kept++] = (struct gap){(uint64_t)(2.0 * random_below(random, 1000000) * us),
+		                                        (uint64_t)(5 * us * (1 + random_below(random, 400)))};
+	gaps->count = gaps->kept;
+	qsort(gaps->ring, gaps->kept, sizeof(*gaps->ring), compare_gaps);
+}
+
+/* A timer that stops after a fourth of the time. */
+static void stopping_timer(struct gaps *gaps, struct random *random)
+{
+	double us = clock_now_used.hz / 1e6;
+	gaps->kept = 0;
+	for (unsigned i = 0; i < 48000; i++)
+		gaps->ring[gaps->kept++] =
+			(struct gap){(uint64_t)((1e3 * i + (i < 12000 ? 0 : random_below(random, 900))) * us), (uint64_t)(us)};
+	gaps->count = gaps->kept;
+}
+
+/* Whether every period has its gap in more than half of the cycles that are told, and most of the thin timers are found. */
+static bool thin_periods(struct gaps *gaps, uint8_t *owner)
+{
+	const unsigned rounds = 400;
+	struct random random;
+	struct period found[PERIODS_MAX];
+	unsigned seen = 0;
+	bool good = true;
+	random_seed(&random, 23);
+	for (unsigned round = 0; round <= rounds; round++) {
+		if (round < rounds)
+			thin_timer(gaps, round, &random);
+		else
+			stopping_timer(gaps, &random);
+		size_t count = periods_find(gaps->ring, gaps->kept, clock_now_used.hz / 1e6, found, owner);
+		for (size_t i = 0; i < count; i++)
+			good = good && found[i].gaps <= found[i].cycles && 2 * found[i].gaps > found[i].cycles;
+		seen += count > 0;
+		good = good && (round < rounds || count > 0);
+	}
+	return good && 2 * seen > rounds;
+}
+
 static bool case_gap_period(struct error *error)
 {
 	static struct gaps gaps;
@@ -594,12 +645,14 @@ static bool case_gap_period(struct error *error)
 		none += periods_find(gaps.ring, gaps.kept, us, found, owner);
 	}
 	bool mixed = good && mixed_periods(&gaps, owner);
+	bool thin = good && thin_periods(&gaps, owner);
 	gaps_free(&gaps);
 	free(owner);
 	if (!good)
 		return false;
 	EXPECT(none == 0);
 	EXPECT(mixed);
+	EXPECT(thin);
 	return true;
 }
 
