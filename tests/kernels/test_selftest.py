@@ -47,12 +47,16 @@ CASES = {
 }
 
 
+PATIENCE_S = 400
+"""All cases take about a minute in the slowest build on a quiet machine."""
+
+
 def cases_of(done: Finished) -> tuple[SelftestCase, ...]:
     return read_result(read_document(done.document), SelftestResult).cases
 
 
 def assert_passed(probe: Probe) -> None:
-    done = probe("selftest")
+    done = probe("selftest", timeout=PATIENCE_S)
     cases = cases_of(done)
     undone = {case.name: case.error for case in cases if not case.passed}
     # Where a machine's clocks cannot be read closely enough, only that is no fault: the clock's own test judges it.
@@ -68,7 +72,7 @@ def test_native(probe: Probe) -> None:
 
 def test_the_clock_is_known_within_a_part_in_a_million(probe: Probe) -> None:
     """Where it cannot be, the document says so in a warning and the case is one that this machine cannot do."""
-    done = probe("selftest")
+    done = probe("selftest", timeout=PATIENCE_S)
     (case,) = [case for case in cases_of(done) if case.name == "clock"]
     warned = {each["code"] for each in done.document["warnings"]}
     known = done.document["clock"]["hz_uncertainty_ppm"] <= 1
@@ -123,7 +127,7 @@ def test_a_fault_is_found_by_its_case(tmp_path: Path) -> None:
         (copy / name).write_text(text.replace(right, wrong, 1), encoding="utf-8")
     binary = tmp_path / "sutprobe"
     compile_to(binary, "x86_64", (SANITIZED_OPTIMISATION,), copy)
-    done = Probe(str(binary))("selftest")
+    done = Probe(str(binary))("selftest", timeout=PATIENCE_S)
     assert done.code == 1
     assert done.document["error"]["code"] == "check_failed"
     failed = {case.name for case in cases_of(done) if case.error and case.error.code == "check_failed"}
@@ -177,7 +181,7 @@ def test_sanitized(sanitizer: Sanitizer, sanitized: Callable[[Sanitizer], Probe]
     if sanitizer != "thread":
         assert_passed(probe)
         return
-    done = probe("selftest")
+    done = probe("selftest", timeout=PATIENCE_S)
     failed = {case["name"] for case in done.document["result"]["cases"] if not case["passed"]}
     # This sanitizer holds signals back until the thread makes a call, so none arrives in a loop that makes no call.
     assert failed <= {"gap_injection", "gap_rival"}
