@@ -46,7 +46,6 @@ CASES = {
     "samples",
 }
 
-
 PATIENCE_S = 400
 """All cases take about a minute in the slowest build on a quiet machine."""
 
@@ -100,6 +99,7 @@ SABOTAGE = {
     "chain": ("chain.c", "random_below(random, i)", "random_below(random, i + 1)"),
     "clock": ("clock.c", "clock_now_used.hz = ticks * 1e9 /", "clock_now_used.hz = 1.0001 * ticks * 1e9 /"),
     "gap_injection": ("gaps.c", "\tgaps->count++;\n", "\tif (++gaps->count % 7 == 3)\n\t\treturn;\n"),
+    "gap_period": ("periods.c", "best.period = best.followed;\n\t\tstruct train whole", "struct train whole"),
     "gap_rival": ("gaps.c", "gaps_record(gaps, previous, step);", "gaps_record(gaps, previous, step - step / 3);"),
     "trace_text": ("causes.c", "\treader->last = at > reader->last ? at : reader->last;\n", ""),
     "csv": ("csv.c", "row->size_bytes / 1024", "row->size_bytes / 1000"),
@@ -114,7 +114,8 @@ SABOTAGE = {
 }
 """By case: a file, what it says, and a fault.
 
-A split cycle, a wrong rate, lost or short gaps, wrong sizes, a wrong array, misses kept, threads lost, time twice.
+A split cycle, a wrong rate, lost or short gaps, another pass than the proof, wrong sizes, a wrong array, misses kept,
+threads lost, time twice.
 """
 
 
