@@ -18,6 +18,7 @@ from pydantic import BaseModel
 
 from calibration import __version__
 from calibration.errors import ENVIRONMENT, EXIT_CODES, INTERRUPTED, VERDICT_FAILED, CalibrationError
+from calibration.places import HOME
 
 COMMANDS = {
     "accept": "calibration.judge.cli:accept_command",
@@ -78,9 +79,9 @@ def _print_json(model: BaseModel) -> None:
 @click.option(
     "--results",
     type=click.Path(path_type=Path),
-    default=Path(__file__).resolve().parents[1] / "results",
+    default=HOME / "results",
     help="Directory of results whose references the plan relies on (docs/results/references.rst); by default that of "
-    "the checkout.",
+    "the checkout, or of the working directory where the package is installed.",
 )
 @click.option(
     "--prefetchers-ok",

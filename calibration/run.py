@@ -7,15 +7,11 @@ The playbook runs in this very process, so that signals reach Ansible directly a
 import json
 import os
 import sys
-from pathlib import Path
 
 import click
 
 from calibration.errors import BAD_INPUT, ENVIRONMENT, GOOD, INTERRUPTED, VERDICT_FAILED
-from calibration.places import CACHE, CACHE_VARIABLE
-
-CHECKOUT = Path(__file__).resolve().parent.parent
-PLAYBOOKS = CHECKOUT / "playbooks"
+from calibration.places import CACHE, HOME, HOME_VARIABLE, SHARE
 
 ANSIBLE_EXIT_CODES = {0: GOOD, 2: VERDICT_FAILED, 5: BAD_INPUT, 99: INTERRUPTED, 130: INTERRUPTED, 250: ENVIRONMENT}
 """``ansible-playbook``'s exit codes in ours; those left out (errors in the inventory or the playbook) are bad input."""
@@ -92,12 +88,10 @@ def run_command(profile: str | None, resume: str | None, nightly: bool, ansible_
     line, microcode, BIOS, CPUs and nodes, isolation) or the measuring program has other bytes, with the differences.
     For ansible-playbook it is -e calibration_resume=true.
     """
-    playbook = PLAYBOOKS / ("nightly.yml" if nightly else "calibrate.yml")
-    if not playbook.is_file():
-        raise click.UsageError(f"expected the playbooks of a checkout beside the package, found no {playbook}")
-    os.environ.setdefault("ANSIBLE_CONFIG", str(CHECKOUT / "ansible.cfg"))
-    if os.environ.get(CACHE_VARIABLE):
-        os.environ.setdefault("ANSIBLE_HOME", str(CACHE / "ansible"))
+    playbook = SHARE / "playbooks" / ("nightly.yml" if nightly else "calibrate.yml")
+    os.environ.setdefault("ANSIBLE_CONFIG", str(SHARE / "ansible.cfg"))
+    os.environ.setdefault("ANSIBLE_HOME", str(CACHE / "ansible"))
+    os.environ.setdefault(HOME_VARIABLE, str(HOME))
     arguments = ["ansible-playbook", str(playbook), *ansible_options]
     if profile is not None:
         arguments += ["--extra-vars", f"calibration_profile={profile}"]

@@ -27,7 +27,7 @@ from calibration.acceptance.findings import Findings, findings_of
 from calibration.context.cpuinfo import identity, parse_cpuinfo
 from calibration.context.tree import printable
 from calibration.errors import CalibrationError, EnvironmentLacksError, InputError
-from calibration.places import CHECKOUT
+from calibration.places import SHARE
 from calibration.results.model import RunDocument
 from calibration.text import message, visible
 
@@ -89,11 +89,11 @@ def read_inventory(inventory: Path) -> Mapping[str, Any]:
     if not inventory.exists():
         raise InputError(f"expected an inventory at {inventory}, found none")
     command = [sys.executable, "-m", "ansible", "inventory", "-i", str(inventory.absolute()), "--list"]
-    environment = {"ANSIBLE_CONFIG": str(CHECKOUT / "ansible.cfg"), **os.environ}
+    environment = {"ANSIBLE_CONFIG": str(SHARE / "ansible.cfg"), **os.environ}
     try:
         done = subprocess.run(
             command,
-            cwd=CHECKOUT,
+            cwd=SHARE,
             env=environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,

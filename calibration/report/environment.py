@@ -4,14 +4,14 @@
 import re
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
+from calibration.places import SHARE
 from calibration.report.filters import FILTERS
 
-TEMPLATES = Path(__file__).resolve().parents[2] / "templates"
+TEMPLATES = SHARE / "templates"
 """The folder of all templates."""
 
 KINDS = "kinds"

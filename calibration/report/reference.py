@@ -8,7 +8,6 @@ exit codes. What belongs to no declaration stands on the page itself.
 
 import re
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import click
@@ -23,13 +22,13 @@ from sphinx.util.typing import ExtensionMetadata
 from calibration.cli import calibration
 from calibration.errors import EXIT_CODES
 from calibration.measurements import registry
+from calibration.places import PACKAGE, SHARE
 from calibration.report.environment import TEMPLATES, environment
 from calibration.results.store import Record, json_schema
 from calibration.sutprobe import ProbeDocument
 from calibration.validity import SEVERITIES
 
-CHECKOUT = Path(__file__).resolve().parents[2]
-ROLES = CHECKOUT / "roles"
+ROLES = SHARE / "roles"
 
 COMMON_ROLE = "settings"
 """The role whose variables all others share: its part comes first."""
@@ -263,7 +262,7 @@ class Reference(SphinxDirective):
         topic = TOPICS.get(self.arguments[0])
         if topic is None:
             raise self.error(f"expected one of the topics {', '.join(TOPICS)}, found {self.arguments[0]!r}")
-        for folder, pattern in ((CHECKOUT / "calibration", "*.py"), (ROLES, "*.yml"), (TEMPLATES, "*.j2")):
+        for folder, pattern in ((PACKAGE, "*.py"), (ROLES, "*.yml"), (TEMPLATES, "*.j2")):
             for path in folder.rglob(pattern):
                 self.env.note_dependency(path)
         return self.parse_text_to_nodes("\n".join(topic()), allow_section_headings=True)

@@ -34,9 +34,8 @@ from calibration.results.migrations import VERSIONS, schema_file
 from calibration.results.model import Run
 from calibration.results.store import find_runs, validate
 
-CHECKOUT = Path(__file__).resolve().parents[2]
-DOCS = CHECKOUT / "docs"
-SITE = DOCS / "_build" / "html"
+DOCS = places.SHARE / "docs"
+SITE = places.HOME / "docs" / "_build" / "html"
 CACHE = places.CACHE / "site"
 
 PAGES = "calibration"
@@ -153,9 +152,9 @@ def _kept(path: Path) -> SitePage | None:
 def _report_sha256() -> str:
     """Return a hash of everything but the document that a page depends on: the package and its templates."""
     hashed = hashlib.sha256()
-    sources = [*sorted((CHECKOUT / "calibration").rglob("*.py")), *map(schema_file, VERSIONS)]
+    sources = [*sorted(places.PACKAGE.rglob("*.py")), *map(schema_file, VERSIONS)]
     for path in [*sources, *sorted(TEMPLATES.rglob("*.j2"))]:
-        hashed.update(f"{path.relative_to(CHECKOUT)}\n".encode())
+        hashed.update(f"{path}\n".encode())
         hashed.update(path.read_bytes())
     return hashed.hexdigest()
 
@@ -327,7 +326,7 @@ def _sphinx(work: Path) -> None:
         str(work / "source"),
         str(work / "html"),
     ]
-    path = os.pathsep.join(filter(None, (str(CHECKOUT), os.environ.get("PYTHONPATH"))))
+    path = os.pathsep.join(filter(None, (str(places.PACKAGE.parent), os.environ.get("PYTHONPATH"))))
     environ = {**os.environ, "PYTHONHASHSEED": "0", "SOURCE_DATE_EPOCH": "0", "PYTHONPATH": path}
     try:
         done = subprocess.run(
