@@ -9,8 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from calibration.context.cpulists import parse_cpulist
+from calibration.context.cpulists import MAX_CHARACTERS, parse_cpulist
 from calibration.context.model import CommandLine, Parameter
+
+MAX_CMDLINE = 64 * 1024
+"""Longest command line accepted. Most kernels take 2048 or 4096 characters; a boot configuration adds up to 32 KiB."""
 
 ISOLCPUS_FLAGS = ("nohz", "domain", "managed_irq")
 
@@ -37,8 +40,11 @@ def split_words(text: str) -> tuple[str, ...]:
 def parse_cmdline(text: str) -> CommandLine:
     """Parse a kernel command line.
 
-    Repeated keys stay repeated and in order; words after ``--`` belong to init.
+    Repeated keys stay repeated and in order; words after ``--`` belong to init. Raises ``ValueError`` for a text longer
+    than :data:`MAX_CMDLINE`.
     """
+    if len(text) > MAX_CMDLINE:
+        raise ValueError(f"expected a kernel command line of at most {MAX_CMDLINE} characters, found {len(text)}")
     parameters = []
     words = split_words(text)
     end = words.index("--") if "--" in words else len(words)
@@ -73,6 +79,8 @@ def parse_isolcpus(value: str, last: int | None = None) -> IsolCpus:
 
     Unknown flag words are skipped, as the kernel skips them. Raises ``ValueError``.
     """
+    if len(value) > MAX_CHARACTERS:
+        raise ValueError(f"expected isolcpus= of at most {MAX_CHARACTERS} characters, found {len(value)}")
     flags: list[str] = []
     unknown: list[str] = []
     rest = value

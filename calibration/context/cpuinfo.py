@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from calibration.context.cpulists import MAX_ID
 
@@ -115,6 +116,11 @@ ARM_PARTS = {
     (0xC0, 0xAC5): "Ampere-1b",
 }
 
+MAX_LINE = 16 * 1024
+"""Longest row read; the longest known, the flags of a processor, has 2000 characters."""
+
+MAX_CACHE_ROWS = 32
+
 _S390_PROCESSOR = re.compile(r"processor ([0-9]{1,5})", re.ASCII)
 _SPARC_STATE = re.compile(r"CPU([0-9]{1,5})", re.ASCII)
 
@@ -130,6 +136,11 @@ class CpuInfo:
     cpus: dict[int, dict[str, str]]
     shared: dict[str, str]
     cache_rows: tuple[str, ...] = field(default=())
+
+    @cached_property
+    def architecture(self) -> str | None:
+        """The kind of CPU the file was written by, told from its keys; None where they do not tell."""
+        return _architecture(self)
 
     def first(self, *keys: str, cpu: int | None = None) -> str | None:
         """Return the first of ``keys`` found with a value: for that CPU, else for the machine."""
@@ -153,23 +164,23 @@ def parse_cpuinfo(text: str) -> CpuInfo:
             continue
         key, colon, value = line.partition(":")
         key, value = key.strip(), value.strip()
-        if not colon or not key.isprintable() or not value.isprintable():
+        if not colon or len(line) > MAX_LINE or not key.isprintable() or not value.isprintable():
             continue
         rows += 1
         s390_machine = shared.get("vendor_id") == "IBM/S390"
         s390 = _S390_PROCESSOR.fullmatch(key)
         sparc = _SPARC_STATE.fullmatch(key)
-        if key == "processor" and value.isascii() and value.isdigit() and len(value) <= 5 and int(value) <= MAX_ID:
+        if key == "processor" and _is_cpu(value):
             current = cpus.setdefault(int(value), {})
-        elif key == "cpu number" and s390_machine and value.isascii() and value.isdigit() and len(value) <= 5:
+        elif key == "cpu number" and s390_machine and _is_cpu(value):
             # one paragraph per CPU after the list of processors
             current = cpus.setdefault(int(value), {})
-        elif s390:
+        elif s390 and _is_cpu(s390.group(1)):
             entry = cpus.setdefault(int(s390.group(1)), {})
             for part in value.split(","):
                 name, _, content = part.partition("=")
                 entry[name.strip()] = content.strip()
-        elif sparc and value in ("online", "offline"):
+        elif sparc and _is_cpu(sparc.group(1)) and value in ("online", "offline"):
             if value == "online":
                 cpus.setdefault(int(sparc.group(1)), {})
         elif re.fullmatch(r"cache[0-9]+", key):
@@ -180,11 +191,14 @@ def parse_cpuinfo(text: str) -> CpuInfo:
             shared.setdefault(key, value)
     if not rows:
         raise ValueError("expected rows such as 'processor : 0', found none")
-    return CpuInfo(cpus, shared, tuple(cache_rows))
+    return CpuInfo(cpus, shared, tuple(cache_rows[:MAX_CACHE_ROWS]))
 
 
-def architecture(info: CpuInfo) -> str | None:
-    """Tell the kind of CPU the file was written by from its keys; None where they do not tell."""
+def _is_cpu(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 5 and int(text) <= MAX_ID
+
+
+def _architecture(info: CpuInfo) -> str | None:
     keys = set(info.shared).union(*info.cpus.values())
     if info.shared.get("vendor_id") == "IBM/S390":
         return "s390x"
@@ -232,7 +246,7 @@ def identity(info: CpuInfo, cpu: int) -> Identity:
 
     Nothing is guessed: an unknown Arm part keeps its number as name None.
     """
-    kind = architecture(info)
+    kind = info.architecture
     implementer = _hexadecimal(info.first("CPU implementer", cpu=cpu))
     if implementer is not None:
         part = _hexadecimal(info.first("CPU part", cpu=cpu))

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from itertools import compress
 
-MAX_ID = 65535
-"""The largest CPU or node number accepted.
+MAX_ID = 8191
+"""The largest CPU or node number accepted: no kernel can be built for more than 8192 CPUs (x86 with MAXSMP)."""
 
-The largest kernel configuration known has 8192 CPUs (x86 MAXSMP); the bound keeps a damaged file such as
-``0-99999999999`` from eating memory.
-"""
+MAX_CHARACTERS = 64 * 1024
+"""Longest list accepted: one that names each of 8192 CPUs on its own has 40,000 characters."""
+
+_IDS = tuple(range(MAX_ID + 1))
+_BIT_VALUES = bytes.maketrans(b"01", b"\0\1")
 
 _GROUP = re.compile(r"(?:(all)|([0-9]{1,19}|N)(?:-([0-9]{1,19}|N))?)(?::([0-9]{1,10})/([0-9]{1,10}))?", re.ASCII)
 _MASK_CHUNK = re.compile(r"[0-9a-fA-F]{1,16}", re.ASCII)
@@ -38,8 +41,10 @@ def parse_cpulist(text: str, last: int | None = None) -> tuple[int, ...]:
     ``last`` is the highest possible number, needed by ``N`` and ``all``. Empty text is the empty list. Raises
     ``ValueError`` on anything else: never a partial list.
     """
+    if len(text) > MAX_CHARACTERS:
+        raise ValueError(f"expected a CPU list of at most {MAX_CHARACTERS} characters, found {len(text)}")
     shown = text if len(text) <= 80 else text[:77] + "..."
-    found: set[int] = set()
+    found = 0
     for group in re.split(r"[,\s]+", text.strip(" \t\r\n,")):
         if not group:
             continue
@@ -54,14 +59,26 @@ def parse_cpulist(text: str, last: int | None = None) -> tuple[int, ...]:
             end = first if last_text is None else _bound(last_text, last, shown)
         if end < first:
             raise ValueError(f"the range {group!r} runs backwards")
-        if period_text is None:
-            found.update(range(first, end + 1))
-            continue
-        used, period = int(used_text), int(period_text)
+        width = end - first + 1
+        used, period = (1, 1) if period_text is None else (int(used_text), int(period_text))
         if not 0 < used <= period:
             raise ValueError(f"the stride {group!r} needs 0 < used <= period")
-        found.update(n for n in range(first, end + 1) if (n - first) % period < used)
-    return tuple(sorted(found))
+        found |= _stride(width, used, period) << first
+    return _numbers(found)
+
+
+def _stride(width: int, used: int, period: int) -> int:
+    """Return *width* bits, of which the first *used* of each *period* are set."""
+    bits = (1 << min(used, width)) - 1
+    while period < width:
+        bits |= bits << period
+        period *= 2
+    return bits & (1 << width) - 1
+
+
+def _numbers(bits: int) -> tuple[int, ...]:
+    """Return the positions of the set bits, lowest first."""
+    return tuple(compress(_IDS, f"{bits:b}"[::-1].encode().translate(_BIT_VALUES)))
 
 
 def parse_cpumask(text: str) -> tuple[int, ...]:
@@ -70,6 +87,8 @@ def parse_cpumask(text: str) -> tuple[int, ...]:
     Words are 32 bits wide; words of more than eight digits, as very old 64-bit kernels printed them, make all
     words 64 bits wide. Raises ``ValueError`` on anything else, the empty text included.
     """
+    if len(text) > MAX_CHARACTERS:
+        raise ValueError(f"expected a CPU mask of at most {MAX_CHARACTERS} characters, found {len(text)}")
     shown = text if len(text) <= 80 else text[:77] + "..."
     bare = text.strip()
     if bare[:2] in ("0x", "0X"):
@@ -80,11 +99,7 @@ def parse_cpumask(text: str) -> tuple[int, ...]:
     width = 64 if any(len(word) > 8 for word in words) else 32
     if len(words) * width > MAX_ID + 1:
         raise ValueError(f"a mask of {len(words) * width} bits is beyond {MAX_ID + 1}")
-    found: list[int] = []
-    for position, word in enumerate(reversed(words)):
-        bits = int(word, 16)
-        found.extend(position * width + bit for bit in range(bits.bit_length()) if bits >> bit & 1)
-    return tuple(found)
+    return _numbers(int("".join(word.zfill(width // 4) for word in words), 16))
 
 
 def format_cpulist(numbers: Iterable[int]) -> str:

@@ -21,6 +21,8 @@ MASK = "*"
 """The capture overwrites every character of a blanked string with this; such a string says nothing."""
 
 MAX_STRUCTURES = 65536
+MAX_STRING = 200
+"""Most characters kept of a string: the specification had 64 until its version 2.7."""
 
 MEMORY_TYPES = {
     0x03: "DRAM",
@@ -106,7 +108,7 @@ class Structure:
         index = self.number(offset, 1)
         if not index or index > len(self.strings):
             return None
-        text = self.strings[index - 1].strip()
+        text = self.strings[index - 1].strip()[:MAX_STRING]
         return text if text.strip(MASK) else None
 
 

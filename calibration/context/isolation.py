@@ -10,11 +10,14 @@ from calibration.context.cmdline import parse_isolcpus
 from calibration.context.cpulists import parse_cpulist, parse_cpumask
 from calibration.context.model import CommandLine, CpuSets, Interrupt, Isolation, Thread
 from calibration.context.topology import CPU, read_set
-from calibration.context.tree import Tree, printable
+from calibration.context.tree import MAX_FILE_BYTES, NUMBER_BYTES, Tree, printable
 
 _PER_CPU_NAME = re.compile(r".*/[0-9]{1,5}(?:[:HuR].*)?", re.ASCII)
 _FIRST_RELEASE_KEEPING_THE_FIRST = (4, 15)
 """Linux 4.15 made the first ``isolcpus=`` of several hold; before it the last one did."""
+
+MAX_STATUS_BYTES = 1 << 20
+"""Largest ``/proc/PID/status``: a process may be in 65536 groups."""
 
 Source = Literal["kernel", "command line"]
 
@@ -71,8 +74,8 @@ def _last(cpus: CpuSets) -> int | None:
     return known[-1] if known else None
 
 
-def _interrupt_names(text: str) -> dict[int, str]:
-    """Interrupt number to what follows the counts in ``/proc/interrupts``: chip, trigger and devices."""
+def parse_interrupts(text: str) -> dict[int, str]:
+    """Return, by interrupt number, what follows the counts in ``/proc/interrupts``: chip, trigger and devices."""
     lines = text.splitlines()
     columns = len(lines[0].split()) if lines else 0
     names = {}
@@ -86,7 +89,7 @@ def _interrupt_names(text: str) -> dict[int, str]:
 
 
 def _read_interrupts(tree: Tree, isolated: frozenset[int]) -> tuple[Interrupt, ...]:
-    names = tree.parse("/proc/interrupts", _interrupt_names) or {}
+    names = tree.parse("/proc/interrupts", parse_interrupts, MAX_FILE_BYTES) or {}
     found = []
     for name in tree.names("/proc/irq"):
         if not (name.isascii() and name.isdigit() and len(name) <= 9):
@@ -148,7 +151,7 @@ def _is_kernel_thread(rows: dict[str, str]) -> bool | None:
 
 
 def _read_thread(tree: Tree, path: str, pid: int, tid: int, isolated: frozenset[int]) -> Thread | None:
-    rows = tree.parse(path, parse_status)
+    rows = tree.parse(path, parse_status, MAX_STATUS_BYTES)
     if rows is None:
         return None
     try:
@@ -158,6 +161,7 @@ def _read_thread(tree: Tree, path: str, pid: int, tid: int, isolated: frozenset[
         return None
     if allowed is None or not isolated.intersection(allowed):
         return None
+    tree.spend(NUMBER_BYTES * len(allowed))
     kernel = _is_kernel_thread(rows)
     name = printable(rows.get("Name", ""))
     return Thread(

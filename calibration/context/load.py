@@ -7,13 +7,12 @@ in ticks of ``USER_HZ``, 100 a second on every architecture.
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Collection
 from typing import Any, NamedTuple
 
+from calibration.context.cpulists import MAX_ID
 from calibration.context.model import BusyProcess, CpuLoad, Load
-from calibration.context.tree import Tree, printable
+from calibration.context.tree import MAX_FILE_BYTES, Tree, printable
 
 ROOT = "/load"
 """Where the snapshots lie in a capture; they are moments, not places of the machine."""
@@ -24,7 +23,7 @@ NAMED = 200
 MAX_TICKS = 10**15
 """Larger counts are damage: 300,000 years."""
 
-_CPU = re.compile(r"cpu([0-9]{1,5}) +([0-9 ]+)", re.ASCII)
+_CPU = re.compile(r"cpu([0-9]{1,5}) ([0-9 ]+)", re.ASCII)
 
 
 class _Counts(NamedTuple):
@@ -53,7 +52,9 @@ def parse_cpu_counts(text: str) -> dict[int, _Counts]:
         match = _CPU.fullmatch(line.rstrip())
         if match is None:
             continue
-        fields = [_ticks(word) for word in match.group(2).split()]
+        if int(match.group(1)) > MAX_ID:
+            raise ValueError(f"CPU {match.group(1)} is beyond {MAX_ID}")
+        fields = [_ticks(word) for word in match.group(2).split(maxsplit=10)[:10]]
         user, nice, system, _idle, _iowait, irq, softirq, steal = (*fields, *[0] * 8)[:8]
         found[int(match.group(1))] = _Counts(user + nice + system + irq + softirq, steal)
     if not found:
@@ -93,8 +94,8 @@ def read_load(tree: Tree, said: Any) -> Load | None:
     interval_s, processes_s, ticks_per_s = (
         _positive(said.get(key)) for key in ("interval_s", "processes_interval_s", "ticks_per_s")
     )
-    before = tree.parse(f"{ROOT}/before/proc/stat", parse_cpu_counts)
-    after = tree.parse(f"{ROOT}/after/proc/stat", parse_cpu_counts)
+    before = tree.parse(f"{ROOT}/before/proc/stat", parse_cpu_counts, MAX_FILE_BYTES)
+    after = tree.parse(f"{ROOT}/after/proc/stat", parse_cpu_counts, MAX_FILE_BYTES)
     if interval_s is None or processes_s is None or ticks_per_s is None or before is None or after is None:
         return None
     whole = interval_s * ticks_per_s
@@ -110,11 +111,11 @@ def read_load(tree: Tree, said: Any) -> Load | None:
             )
             for cpu in sorted(after.keys() & before.keys())
         ),
-        processes=_processes(tree, processes_s * ticks_per_s, own if isinstance(own, list) else ()),
+        processes=_processes(tree, processes_s * ticks_per_s, _integers(own)),
     )
 
 
-def _processes(tree: Tree, whole: float, own: Collection[Any]) -> tuple[BusyProcess, ...]:
+def _processes(tree: Tree, whole: float, own: frozenset[int]) -> tuple[BusyProcess, ...]:
     found = []
     for pid in tree.numbered(f"{ROOT}/after/proc", ""):
         after = tree.parse(f"{ROOT}/after/proc/{pid}/stat", parse_used)
@@ -131,8 +132,12 @@ def _processes(tree: Tree, whole: float, own: Collection[Any]) -> tuple[BusyProc
     return tuple(sorted(found, key=lambda each: (-each.share, each.pid))[:NAMED])
 
 
+def _integers(value: Any) -> frozenset[int]:
+    return frozenset(each for each in value if isinstance(each, int)) if isinstance(value, list) else frozenset()
+
+
 def _positive(value: Any) -> float | None:
-    """Return a number of *capture.json* that is finite and above 0, else None."""
+    """Return a number of *capture.json* above 0 that can be one of seconds or ticks, else None."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value) if math.isfinite(value) and value > 0 else None
+    return float(value) if 0 < value < MAX_TICKS else None

@@ -16,7 +16,13 @@ from calibration.context.errors import ContextError
 from calibration.context.event_sources import read_event_sources
 from calibration.context.firmware import read_firmware
 from calibration.context.frequency import read_frequency, read_idle, read_throttling
-from calibration.context.isolation import parse_status, read_isolation, status_allowed, status_capabilities
+from calibration.context.isolation import (
+    MAX_STATUS_BYTES,
+    parse_status,
+    read_isolation,
+    status_allowed,
+    status_capabilities,
+)
 from calibration.context.load import read_load
 from calibration.context.memory import (
     cpu_only_nodes,
@@ -37,12 +43,17 @@ from calibration.context.model import (
     Unreadable,
 )
 from calibration.context.topology import CPU, read_caches, read_cpu_sets, read_topology
-from calibration.context.tree import Tree, count, integer, printable, printable_line
+from calibration.context.tree import MAX_FILE_BYTES, Tree, count, integer, printable, printable_line
 from calibration.context.virtualization import read_virtualization
 
 CAPTURE = "/capture.json"
+MAX_CAPTURE_BYTES = 8 * 1024 * 1024
+"""Largest :data:`CAPTURE`; one that lists 10,000 unreadable files has a megabyte."""
+
 STORED_CAPTURE = "context.tar.gz"
 """The name under which a run's directory keeps the capture."""
+
+STATUS = "/proc/self/status"
 
 RECOGNISED = (CPU, "/sys/devices/system/node", "/proc/cpuinfo", "/proc/meminfo", "/proc/cmdline", CAPTURE)
 """A root has at least one of these; anything else is not a machine's root."""
@@ -82,7 +93,7 @@ def _capture_json(tree: Tree) -> dict[str, Any]:
             raise ValueError("expected a JSON object")  # noqa: TRY004 - it is the file that is wrong, not the caller
         return content
 
-    return tree.parse(CAPTURE, parse) or {}
+    return tree.parse(CAPTURE, parse, MAX_CAPTURE_BYTES) or {}
 
 
 def _string(content: dict[str, Any], key: str) -> str | None:
@@ -128,7 +139,11 @@ def _read_capture(tree: Tree, content: dict[str, Any]) -> Capture:
     return Capture(
         captured_at=_string(content, "captured_at"),
         hostname=parts["hostname"],
-        uid=uid if isinstance(uid, int) and not isinstance(uid, bool) else os.getuid() if live else None,
+        uid=uid
+        if isinstance(uid, int) and not isinstance(uid, bool) and 0 <= uid < 1 << 32
+        else os.getuid()
+        if live
+        else None,
         python_version=_string(content, "python_version"),
         uname=_string(content, "uname_a") or _uname(parts),
         kernel_name=parts["kernel_name"],
@@ -136,7 +151,9 @@ def _read_capture(tree: Tree, content: dict[str, Any]) -> Capture:
         kernel_version=parts["kernel_version"],
         machine=parts["machine"],
         masked=tuple(Masked(path=path, what=what) for path, what in _records(content, "masked", "path", "what")),
-        effective_capabilities=tree.parse("/proc/self/status", lambda text: status_capabilities(parse_status(text))),
+        effective_capabilities=tree.parse(
+            STATUS, lambda text: status_capabilities(parse_status(text)), MAX_STATUS_BYTES
+        ),
     )
 
 
@@ -148,7 +165,7 @@ def _read_allowed(tree: Tree, content: dict[str, Any]) -> tuple[int, ...] | None
             return parse_cpulist(recorded)
         except ValueError as error:
             tree.note(CAPTURE, f"unparsable: affinity: {printable(str(error))}")
-    return tree.parse("/proc/self/status", lambda text: status_allowed(parse_status(text)))
+    return tree.parse(STATUS, lambda text: status_allowed(parse_status(text)), MAX_STATUS_BYTES)
 
 
 def _machine_architecture(machine: str | None) -> str | None:
@@ -162,7 +179,7 @@ def _machine_architecture(machine: str | None) -> str | None:
 
 
 def _read_processor(tree: Tree, info: CpuInfo | None, cpus: CpuSets, machine: str | None) -> Processor:
-    kind = _machine_architecture(machine) or (cpuinfo.architecture(info) if info is not None else None)
+    kind = _machine_architecture(machine) or (info.architecture if info is not None else None)
     if info is None:
         return Processor(architecture=kind, models=(), flags=(), bugs=())
     members: dict[cpuinfo.Identity, list[int]] = {}
@@ -180,7 +197,7 @@ def _read_processor(tree: Tree, info: CpuInfo | None, cpus: CpuSets, machine: st
                 family=known.family,
                 model=known.model,
                 stepping=known.stepping,
-                microcode=known.microcode or (microcode if first in numbers else None),
+                microcode=known.microcode or (microcode if numbers[0] == first else None),
             )
             for known, numbers in members.items()
         ),
@@ -258,7 +275,7 @@ def load(root: Path) -> Context:
         tree.note(path, reason)
     capture = _read_capture(tree, content)
     cmdline = tree.parse("/proc/cmdline", lambda text: parse_cmdline(printable_line(text)))
-    info = tree.parse("/proc/cpuinfo", parse_cpuinfo)
+    info = tree.parse("/proc/cpuinfo", parse_cpuinfo, MAX_FILE_BYTES)
     cpuset_file = _string(content, "cpuset_file")
     cpuset = tree.parse(cpuset_file, parse_cpulist) if cpuset_file and cpuset_file.startswith("/") else None
     cpus = read_cpu_sets(tree, info, _read_allowed(tree, content), cpuset)

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import re
 
-from calibration.context.cpulists import parse_cpulist
+from calibration.context.cpulists import MAX_ID, parse_cpulist
 from calibration.context.model import CpuSets, HugePages, Memory, Node, TransparentHugePages
 from calibration.context.topology import CPU, read_set
-from calibration.context.tree import Tree, count, printable_line
+from calibration.context.tree import MAX_TEXT_BYTES, Tree, count, printable_line
 
 NODE = "/sys/devices/system/node"
 MM = "/sys/kernel/mm"
@@ -45,7 +45,7 @@ def parse_choice(text: str) -> str:
 
 def parse_distances(text: str) -> tuple[int, ...]:
     """One row of distances. Raises ``ValueError``."""
-    words = text.split()
+    words = text.split() if len(text) <= MAX_TEXT_BYTES else []
     if not words or not all(w.isascii() and w.isdigit() and len(w) <= 10 and int(w) <= MAX_DISTANCE for w in words):
         raise ValueError(f"expected distances such as 10 21, found {text[:60]!r}")
     return tuple(int(w) for w in words)
@@ -79,7 +79,7 @@ def _memory_tiers(tree: Tree) -> dict[int, int]:
 
 def _node_cpus_from_links(tree: Tree, node: int, online: frozenset[int]) -> tuple[int, ...]:
     """CPUs whose directory holds a link to the node, or that the node's directory holds a link to."""
-    found = set(tree.numbered(f"{NODE}/node{node}", "cpu"))
+    found = set(tree.numbered(f"{NODE}/node{node}", "cpu", MAX_ID))
     found.update(cpu for cpu in online if f"node{node}" in tree.names(f"{CPU}/cpu{cpu}"))
     return tuple(sorted(found & online))
 
@@ -99,7 +99,7 @@ def read_nodes(tree: Tree, cpus: CpuSets) -> tuple[Node, ...]:
     """
     online = frozenset(cpus.online)
     meminfo = tree.parse("/proc/meminfo", parse_meminfo) or {}
-    directories = tree.numbered(NODE, "node")
+    directories = tree.numbered(NODE, "node", MAX_ID)
     listed = tree.parse(f"{NODE}/online", parse_cpulist)
     numbers = listed or directories
     if not numbers:
@@ -165,7 +165,8 @@ def read_distances(tree: Tree, nodes: tuple[Node, ...]) -> tuple[tuple[int, ...]
     """
     rows = []
     possible = tree.parse(f"{NODE}/possible", parse_cpulist) or ()
-    columns = [possible.index(node.id) for node in nodes if node.id in possible]
+    places = {number: place for place, number in enumerate(possible)}
+    columns = [places[node.id] for node in nodes if node.id in places]
     for node in nodes:
         path = f"{NODE}/node{node.id}/distance"
         row = tree.parse(path, parse_distances)
@@ -194,10 +195,11 @@ def memory_only_nodes(tree: Tree, nodes: tuple[Node, ...]) -> tuple[int, ...]:
     has_memory = tree.parse(f"{NODE}/has_memory", parse_cpulist)
     if has_memory is None:
         has_memory = tree.parse(f"{NODE}/has_normal_memory", parse_cpulist) or ()
+    with_memory = frozenset(has_memory)
     return tuple(
         node.id
         for node in nodes
-        if not node.cpus and (node.id in has_memory if node.memory_bytes is None else node.memory_bytes > 0)
+        if not node.cpus and (node.id in with_memory if node.memory_bytes is None else node.memory_bytes > 0)
     )
 
 

@@ -13,7 +13,7 @@ from functools import partial
 
 from calibration.context import cpuinfo
 from calibration.context.cpuinfo import CpuInfo
-from calibration.context.cpulists import parse_cpulist, parse_cpumask
+from calibration.context.cpulists import MAX_ID, parse_cpulist, parse_cpumask
 from calibration.context.model import Cache, Core, CpuSets, Topology
 from calibration.context.tree import Tree, count, integer
 
@@ -63,7 +63,7 @@ def _online_from_directories(tree: Tree, info: CpuInfo | None) -> tuple[int, ...
     other CPUs' topology says nothing of one that is not running, and that ``/proc/cpuinfo`` lists running
     CPUs only.
     """
-    numbers = tree.numbered(CPU, "cpu")
+    numbers = tree.numbered(CPU, "cpu", MAX_ID)
     with_topology = {n for n in numbers if tree.exists(f"{CPU}/cpu{n}/topology")}
     online = []
     for number in numbers:
@@ -99,13 +99,13 @@ def read_cpu_sets(
     if not online:
         nodes = "/sys/devices/system/node"
         found: set[int] = set()
-        for number in tree.numbered(nodes, "node"):
+        for number in tree.numbered(nodes, "node", MAX_ID):
             found.update(read_set(tree, f"{nodes}/node{number}", ("cpulist",), ("cpumap",)) or ())
         online, source = tuple(sorted(found)), f"{nodes}/nodeN"
     if not online:
         source = None
         tree.note(f"{CPU}/online", "absent or unusable, and no other file names the online CPUs")
-    everything = set(possible if possible is not None else tree.numbered(CPU, "cpu"))
+    everything = set(possible if possible is not None else tree.numbered(CPU, "cpu", MAX_ID))
     offline = tuple(sorted(everything.union(present or ()) - set(online))) if source else ()
     return CpuSets(
         possible=possible,
@@ -296,19 +296,24 @@ def read_caches(tree: Tree, cpus: CpuSets, topology: Topology, info: CpuInfo | N
     if not caches and info is not None:
         core = next((core.cpus for core in topology.cores if cpu in core.cpus), None)
         for row in cpuinfo.cache_rows(info):
-            if not row.get("level", "").isdigit() or "type" not in row:
+            level = _small(row.get("level"))
+            if level is None or "type" not in row:
                 continue
-            size, line = row.get("size"), row.get("line_size", "")
+            size = row.get("size")
             caches.append(
                 Cache(
-                    level=int(row["level"]),
+                    level=level,
                     type=row["type"],
                     size_bytes=parse_size(size) if size and _SIZE.fullmatch(size) else None,
-                    line_bytes=int(line) if line.isdigit() else None,
+                    line_bytes=_small(row.get("line_size")),
                     shared_cpus=core if row.get("scope") == "Private" else None,
                 )
             )
     return tuple(caches) or _device_tree_caches(tree, topology, cpu)
+
+
+def _small(text: str | None) -> int | None:
+    return int(text) if text is not None and re.fullmatch("[0-9]{1,9}", text) else None
 
 
 def _device_tree_caches(tree: Tree, topology: Topology, cpu: int) -> tuple[Cache, ...]:

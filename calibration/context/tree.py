@@ -40,6 +40,27 @@ MAX_ARCHIVE_BYTES = 448 * 1024 * 1024
 MAX_PATH = 4096
 """Longest path of a member, as Linux has it."""
 
+MAX_DEPTH = 64
+"""Most directories of a path, or of a link's target; devices behind many bridges have some thirty."""
+
+MAX_TEXT_BYTES = 64 * 1024
+"""Largest file read as text where the caller allows no more: an attribute in sysfs has at most one page."""
+
+MAX_WORK_BYTES = 6 * MAX_CONTENT_BYTES
+"""Bound on all work on one root; 504 CPUs with 20,000 threads on isolated ones take a third.
+
+Counted are the bytes read, and each look-up, step of a path and number taken from a list as so many bytes: symbolic
+links make a small archive large, and ``0-8191`` in many files makes many numbers.
+"""
+
+LOOKUP_BYTES, STEP_BYTES, NUMBER_BYTES = 256, 64, 16
+
+MAX_UNREADABLE = 1000
+"""Most unreadable files listed by name; further ones are counted."""
+
+MAX_REASON = 500
+"""Longest reason kept."""
+
 MAX_LINKS = 40
 """Symbolic links followed for one path, as many as the kernel follows."""
 
@@ -69,10 +90,12 @@ def follow(path: str, link: Callable[[str], str | None]) -> str:
     """Resolve symbolic links in an absolute path without leaving the root.
 
     ``link`` gives the target of a path whose parents are resolved, None where it is no link. Raises ``OSError``
-    (ELOOP) after :data:`MAX_LINKS` links.
+    (ELOOP, ENAMETOOLONG) after :data:`MAX_LINKS` links and beyond :data:`MAX_DEPTH` directories.
     """
     left = [part for part in path.split("/") if part][::-1]
     done: list[str] = []
+    if len(left) > MAX_DEPTH:
+        raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), path)
     links = 0
     while left:
         part = left.pop()
@@ -91,6 +114,8 @@ def follow(path: str, link: Callable[[str], str | None]) -> str:
         if target.startswith("/"):
             done = []
         left.extend([step for step in target.split("/") if step][::-1])
+        if len(done) + len(left) > MAX_DEPTH:
+            raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), path)
     return "/" + "/".join(done)
 
 
@@ -157,7 +182,8 @@ class _Directory:
 
 
 class _Archive:
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, spend: Callable[[int], None]) -> None:
+        self._spend = spend
         self._files: dict[str, bytes | None] = {}
         self._links: dict[str, str] = {}
         self._children: dict[str, set[str]] = {"/": set()}
@@ -179,7 +205,7 @@ class _Archive:
         """Keep the files and links of *archive*; everything else that a tar can hold describes no machine."""
         kept_bytes = 0
         for member in members(archive, most=MAX_ARCHIVE_MEMBERS):
-            if len(member.name) > MAX_PATH or len(member.linkname) > MAX_PATH:
+            if any(len(each) > MAX_PATH or each.count("/") > MAX_DEPTH for each in (member.name, member.linkname)):
                 continue
             name = posixpath.normpath("/" + member.name.lstrip("/"))
             if member.issym():
@@ -205,12 +231,18 @@ class _Archive:
             self._children.setdefault(parent, set()).add(base)
             if known:
                 return
+            if len(self._children) > MAX_ARCHIVE_MEMBERS:
+                raise TooLargeError
             name = parent
 
     def _resolve(self, path: str) -> str:
         if path in self._files or path in self._children:
             return path
-        return follow(path, self._links.get)
+        return follow(path, self._link)
+
+    def _link(self, path: str) -> str | None:
+        self._spend(STEP_BYTES)
+        return self._links.get(path)
 
     def read(self, path: str) -> bytes | None:
         resolved = self._resolve(path)
@@ -234,11 +266,12 @@ class Tree:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self._work_bytes = 0
         store: _Store
         if root.is_dir():
             store = _Directory(root)
         elif root.is_file():
-            store = _Archive(root)
+            store = _Archive(root, self.spend)
         else:
             found = "something else" if root.exists() else "nothing"
             raise ContextError(
@@ -247,28 +280,43 @@ class Tree:
             )
         self._store = store
         self._unreadable: dict[str, str] = {}
+        self._not_listed = 0
+
+    def spend(self, size_bytes: int) -> None:
+        """Account for work. Raises :class:`ContextError` beyond :data:`MAX_WORK_BYTES`."""
+        self._work_bytes += size_bytes
+        if self._work_bytes > MAX_WORK_BYTES:
+            raise ContextError(f"{self.root}: more CPUs, files or links than a machine has; capture the machine again")
 
     def note(self, path: str, reason: str) -> None:
         """Record that ``path`` exists and could not be used; the first reason given stays."""
-        self._unreadable.setdefault(printable(path), printable(reason))
+        name = printable(path[:MAX_PATH])
+        if name not in self._unreadable and len(self._unreadable) >= MAX_UNREADABLE:
+            self._not_listed += 1
+        else:
+            self._unreadable.setdefault(name, printable(reason[:MAX_REASON]))
 
     @property
     def unreadable(self) -> tuple[tuple[str, str], ...]:
-        """(path, reason) sorted by path."""
-        return tuple(sorted(self._unreadable.items()))
+        """(path, reason) sorted by path; beyond :data:`MAX_UNREADABLE` the last says how many more there are."""
+        more = [("/", f"{self._not_listed} more unreadable files")] if self._not_listed else []
+        return (*sorted(self._unreadable.items()), *more)
 
     def raw(self, path: str) -> bytes | None:
         """Return the bytes of a file; None when it is absent, or unreadable (which is noted)."""
+        self.spend(LOOKUP_BYTES)
+        content = None
         try:
-            return self._store.read(path)
+            content = self._store.read(path)
         except _UnreadableError as error:
             self.note(path, str(error))
         except OSError as error:
             self.note(path, _reason(error))
-        return None
+        self.spend(len(content or b""))
+        return content
 
-    def text(self, path: str) -> str | None:
-        """Return a file as text without trailing line ends.
+    def text(self, path: str, most_bytes: int = MAX_TEXT_BYTES) -> str | None:
+        """Return a file as text without trailing line ends; None when it is absent, or unreadable (which is noted).
 
         NUL bytes at the end are dropped (some captures are padded to a page, and device-tree strings end in
         one); bytes that are not UTF-8 are kept as surrogate escapes so that nothing is lost and no parser
@@ -277,37 +325,47 @@ class Tree:
         content = self.raw(path)
         if content is None:
             return None
+        if len(content) > most_bytes:
+            self.note(path, f"larger than {most_bytes} bytes")
+            return None
         return content.rstrip(b"\0\r\n \t").decode("utf-8", "surrogateescape")
 
     def word(self, path: str) -> str | None:
         """Return a file of one printable line, stripped; None when absent, empty or (noted) binary."""
         return self.parse(path, printable_line) or None
 
-    def parse(self, path: str, parser: Callable[[str], T]) -> T | None:
+    def parse(self, path: str, parser: Callable[[str], T], most_bytes: int = MAX_TEXT_BYTES) -> T | None:
         """Return ``parser`` applied to the text of a file; a ``ValueError`` is noted as unparsable."""
-        text = self.text(path)
+        text = self.text(path, most_bytes)
         if text is None:
             return None
         try:
-            return parser(text)
+            found = parser(text)
         except ValueError as error:
             self.note(path, f"unparsable: {printable(str(error))}")
             return None
+        if isinstance(found, tuple):
+            self.spend(NUMBER_BYTES * len(found))
+        return found
 
     def names(self, path: str) -> tuple[str, ...]:
         """Return the sorted entries of a directory; empty when absent, or unreadable (which is noted)."""
+        self.spend(LOOKUP_BYTES)
+        found: tuple[str, ...] = ()
         try:
-            return self._store.names(path)
+            found = self._store.names(path)
         except _UnreadableError as error:
             self.note(path, str(error))
         except OSError as error:
             self.note(path, _reason(error))
-        return ()
+        self.spend(STEP_BYTES * len(found))
+        return found
 
-    def numbered(self, path: str, prefix: str) -> tuple[int, ...]:
-        """Return the N of every ``prefixN`` entry of a directory, in order of N."""
+    def numbered(self, path: str, prefix: str, last: int = 9_999_999) -> tuple[int, ...]:
+        """Return the N up to *last* of every ``prefixN`` entry of a directory, in order of N."""
         pattern = re.compile(re.escape(prefix) + r"([0-9]{1,7})", re.ASCII)
-        return tuple(sorted(int(m.group(1)) for m in map(pattern.fullmatch, self.names(path)) if m))
+        found = (int(m.group(1)) for m in map(pattern.fullmatch, self.names(path)) if m)
+        return tuple(sorted(number for number in found if number <= last))
 
     def exists(self, path: str) -> bool:
         """Return whether the root has that path."""
@@ -318,6 +376,7 @@ class Tree:
         return self._kind(path) == "directory"
 
     def _kind(self, path: str) -> str | None:
+        self.spend(LOOKUP_BYTES)
         try:
             return self._store.kind(path)
         except OSError as error:  # links that lead round in a circle
@@ -327,6 +386,8 @@ class Tree:
 
 def printable(text: str) -> str:
     """Text safe to print and to store as JSON: anything unprintable is escaped."""
+    if text.isprintable():
+        return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode("ascii") for c in text)
 
 

@@ -17,6 +17,9 @@ WORDS = ("config", "config1", "config2", "config3")
 
 WORD_BITS = 64
 
+MAX_CHARACTERS = 4096
+"""Longest format or list of terms; the longest known has 300 characters."""
+
 _FORMAT = re.compile(r"(config[123]?):([0-9]{1,2}(?:-[0-9]{1,2})?(?:,[0-9]{1,2}(?:-[0-9]{1,2})?)*)", re.ASCII)
 _TERM = re.compile(r"([A-Za-z_][A-Za-z0-9_.-]*)(?:=(.*))?", re.ASCII)
 _NUMBER = re.compile(r"0[xX][0-9a-fA-F]{1,16}|[0-9]{1,20}", re.ASCII)
@@ -52,7 +55,7 @@ def parse_format(text: str) -> tuple[str, tuple[int, ...]]:
 
     Raises ``ValueError`` for anything else, and where a bit is named twice or does not exist.
     """
-    match = _FORMAT.fullmatch(text.strip())
+    match = _FORMAT.fullmatch(text.strip()) if len(text) <= MAX_CHARACTERS else None
     if match is None:
         raise ValueError(f"expected bits such as config:0-7,32-35, found {text[:60]!r}")
     word, ranges = match.groups()
@@ -74,6 +77,8 @@ def parse_terms(text: str) -> dict[str, int]:
     Raises ``InputError`` for a parameter that the user would have to give (``?``), for a value that is no number, and
     for a term given twice.
     """
+    if len(text) > MAX_CHARACTERS:
+        raise InputError(f"expected at most {MAX_CHARACTERS} characters of terms, found {len(text)}")
     found: dict[str, int] = {}
     for term in text.strip().split(","):
         match = _TERM.fullmatch(term.strip())

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calibration.context.cpulists import MAX_ID, format_cpulist, parse_cpulist, parse_cpumask
+from calibration.context.cpulists import MAX_CHARACTERS, MAX_ID, format_cpulist, parse_cpulist, parse_cpumask
 
 numbers = st.frozensets(st.integers(0, MAX_ID), max_size=40)
 
@@ -32,6 +32,19 @@ def test_lists_of_the_kernel_grammar(text, expected):
     assert parse_cpulist(text, last=7) == expected
 
 
+@pytest.mark.parametrize("group", ["0-8191", "0-8191:1/2", "0-8191:1/9999999999", "0-8191:9999999999/9999999999"])
+def test_a_list_names_no_more_cpus_than_a_machine_has(group):
+    found = parse_cpulist(",".join([group] * (MAX_CHARACTERS // (len(group) + 1))))
+    assert found == parse_cpulist(group)
+    with pytest.raises(ValueError, match="at most 65536 characters, found 8000"):
+        parse_cpulist(f"{group},".ljust(800_000, "0"))
+
+
+@pytest.mark.parametrize(("used", "period"), [(1, 1), (1, 7), (3, 7), (7, 7), (1, 10**9), (40, 50)])
+def test_strides_take_the_first_of_each_period(used, period):
+    assert parse_cpulist(f"5-36:{used}/{period}") == tuple(n for n in range(5, 37) if (n - 5) % period < used)
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -42,7 +55,7 @@ def test_lists_of_the_kernel_grammar(text, expected):
         "0x3",
         "1.5",
         "0-99999999999",
-        "0-65536",
+        "0-8192",
         "0-7:0/4",
         "0-7:5/4",
         "1;2",
@@ -89,7 +102,7 @@ def test_masks_of_old_kernels(text, expected):
     assert parse_cpumask(text) == expected
 
 
-@pytest.mark.parametrize("text", ["", "g", "1,", "-1", "1 2", ",".join(["ffffffff"] * 2049)])
+@pytest.mark.parametrize("text", ["", "g", "1,", "-1", "1 2", ",".join(["ffffffff"] * 257)])
 def test_a_mask_that_is_none_is_an_error(text):
     with pytest.raises(ValueError, match=r"expected|beyond"):
         parse_cpumask(text)

@@ -3,6 +3,7 @@
 
 import gzip
 import io
+import json
 import lzma
 import os
 import subprocess
@@ -132,6 +133,57 @@ def test_a_file_too_large_is_listed_and_the_rest_is_read(tmp_path: Path, monkeyp
     context = load(archive(tmp_path / "a.tar.gz", member("proc/cmdline", b"x" * 101)))
     assert context.online_cpus == (0, 1)
     assert [(each.path, each.reason) for each in context.unreadable] == [("/proc/cmdline", "larger than 100 bytes")]
+
+
+def test_links_do_not_multiply_an_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    links = [
+        member(f"sys/devices/system/cpu/vulnerabilities/v{number}", type=tarfile.SYMTYPE, linkname="/text")
+        for number in range(100)
+    ]
+    path = archive(tmp_path / "a.tar.gz", member("text", b"x" * 10_000), *links)
+    monkeypatch.setattr(tree_module, "MAX_WORK_BYTES", 1_200_000)
+    assert len(load(path).mitigations) == 100
+    monkeypatch.setattr(tree_module, "MAX_WORK_BYTES", 1_000_000)
+    with pytest.raises(ContextError, match="more CPUs, files or links than a machine has"):
+        load(path)
+
+
+def test_lists_do_not_multiply_an_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lists = [member(f"sys/bus/event_source/devices/u{number}/cpumask", b"0-8191") for number in range(20)]
+    path = archive(tmp_path / "a.tar.gz", *lists)
+    monkeypatch.setattr(tree_module, "MAX_WORK_BYTES", 3_000_000)
+    assert len(load(path).event_sources or ()) == 20
+    monkeypatch.setattr(tree_module, "MAX_WORK_BYTES", 2_500_000)
+    with pytest.raises(ContextError, match="more CPUs, files or links than a machine has"):
+        load(path)
+
+
+def test_directories_without_end_are_left_out_or_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    link = member("link", type=tarfile.SYMTYPE, linkname="a/" * 65)
+    tree = Tree(archive(tmp_path / "a.tar.gz", member("a/" * 65 + "b"), link))
+    assert tree.names("/") == ("sys",)
+    monkeypatch.setattr(tree_module, "MAX_ARCHIVE_MEMBERS", 100)
+    with pytest.raises(ContextError, match="larger archive"):
+        Tree(archive(tmp_path / "b.tar.gz", *(member(f"{number}/" + "a/" * 50 + "b") for number in range(3))))
+
+
+def test_a_link_through_links_ends(tmp_path: Path) -> None:
+    links = [
+        member(f"l{number}", type=tarfile.SYMTYPE, linkname="a/../" * 30 + f"l{number + 1}") for number in range(39)
+    ]
+    tree = Tree(archive(tmp_path / "a.tar.gz", *links, member("l39", b"end")))
+    assert tree.text("/l0") == "end"
+    assert tree.text("/l0" + "/x" * 70) is None
+    assert [reason for _, reason in tree.unreadable] == ["File name too long"]
+
+
+def test_unreadable_files_are_listed_up_to_a_bound(tmp_path: Path) -> None:
+    records = [{"path": f"/{number:05}", "reason": "x" * 1000} for number in range(tree_module.MAX_UNREADABLE + 5)]
+    context = load(archive(tmp_path / "a.tar.gz", member("capture.json", json.dumps({"unreadable": records}).encode())))
+    *listed, last = context.unreadable
+    assert len(listed) == tree_module.MAX_UNREADABLE
+    assert all(len(each.reason) == tree_module.MAX_REASON for each in listed)
+    assert (last.path, last.reason) == ("/", "5 more unreadable files")
 
 
 BOMB = """
