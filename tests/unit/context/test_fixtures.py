@@ -6,6 +6,8 @@
 
 import json
 import os
+import re
+import tarfile
 
 import pytest
 
@@ -28,6 +30,33 @@ def test_a_captured_machine_gives_the_expected_document(archive):
     if os.environ.get("CALIBRATION_BLESS") == "1":
         expected.write_text(json.dumps(document, indent=1, allow_nan=False) + "\n")
     assert document == json.loads(expected.read_text())
+
+
+@pytest.mark.parametrize("archive", ARCHIVES, ids=lambda path: path.name.removesuffix(".tar.gz"))
+def test_a_captured_machine_has_what_is_counted_in_its_files(archive):
+    with tarfile.open(archive) as opened:
+        files = {each.name: opened.extractfile(each).read().decode("latin-1") for each in opened if each.isfile()}
+    text = "\n".join(f"{name}={line}" for name, content in sorted(files.items()) for line in content.splitlines())
+    context = load(archive)
+
+    topologies = set(re.findall(r"^sys/devices/system/cpu/cpu(\d+)/topology/", text, re.MULTILINE))
+    switched_off = set(re.findall(r"^sys/devices/system/cpu/cpu(\d+)/online=0$", text, re.MULTILINE))
+    assert context.online_cpus == tuple(sorted(map(int, topologies - switched_off)))
+
+    totals = re.findall(r"^sys/devices/system/node/node(\d+)/meminfo=.*MemTotal: +(\d+) kB", text, re.MULTILINE)
+    (total,) = re.findall(r"^proc/meminfo=MemTotal: +(\d+) kB", text, re.MULTILINE)
+    assert context.memory.total_bytes == int(total) * 1024
+    sole = [("0", total)]  # a kernel without NUMA has no such files
+    assert {node.id: node.memory_bytes for node in context.nodes} == {
+        int(n): int(kb) * 1024 for n, kb in totals or sole
+    }
+    rows = re.findall(r"^sys/devices/system/node/node(\d+)/distance=(.*)$", text, re.MULTILINE)
+    assert [" ".join(map(str, row)) for row in context.distances] == [row for _, row in sorted(rows)] or ["10"]
+
+    (words,) = re.findall(r"^proc/cmdline=(.*)$", text, re.MULTILINE)
+    assert [each.name for each in context.cmdline.parameters] == re.findall(r"(?:^|(?<= ))[^ =]+", words)
+    flags = re.findall(r"^proc/cpuinfo=(?:flags|[Ff]eatures)\s*: (.*)$", text, re.MULTILINE)
+    assert list(context.processor.flags) == (flags[0].split() if flags else [])
 
 
 @pytest.mark.parametrize("archive", ARCHIVES, ids=lambda path: path.name.removesuffix(".tar.gz"))

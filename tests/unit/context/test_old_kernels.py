@@ -55,6 +55,8 @@ def test_flag_words_decide_what_the_command_line_isolates(make_root):
 def test_of_several_isolcpus_the_one_the_kernel_takes(make_root):
     base = {f"{CPU}/online": "0-3\n", "/proc/cmdline": "isolcpus=1 isolcpus=2"}
     assert load(make_root({**base, "/proc/sys/kernel/osrelease": "6.1.0"})).isolated_cpus == (1,)
+    assert load(make_root({**base, "/proc/sys/kernel/osrelease": "4.15.0-20-generic"})).isolated_cpus == (1,)
+    assert load(make_root({**base, "/proc/sys/kernel/osrelease": "4.14.336"})).isolated_cpus == (2,)
     assert load(make_root({**base, "/proc/sys/kernel/osrelease": "4.4.0-72-generic"})).isolated_cpus == (2,)
 
 
@@ -80,6 +82,11 @@ def test_node_numbers_with_gaps_and_nodes_that_went_offline(make_root):
     assert context.distances is None
     assert "3 distances" in next(item.reason for item in context.unreadable)
 
+    files[f"{NODE}/possible"] = "0,4,8,252\n"
+    for node, row in ((0, "10 99 40 80"), (8, "40 99 10 80"), (252, "80 99 80 10")):
+        files[f"{NODE}/node{node}/distance"] = row + "\n"
+    assert load(make_root(files)).distances == ((10, 40, 80), (40, 10, 80), (80, 80, 10))
+
     gone = {
         f"{CPU}/online": "0\n",
         f"{NODE}/online": "1\n",
@@ -88,6 +95,16 @@ def test_node_numbers_with_gaps_and_nodes_that_went_offline(make_root):
         f"{NODE}/node1/distance": "21 10\n",
     }
     assert load(make_root(gone)).distances == ((10,),)
+
+
+def test_file_pages_that_are_not_in_use_are_available(make_root):
+    files = {
+        "/proc/meminfo": "MemTotal: 64 kB\nMemFree: 8 kB\nMemAvailable: 16 kB\nInactive(file): 4 kB\n",
+        f"{NODE}/node0/meminfo": "Node 0 MemFree: 5 kB\nNode 0 Inactive(file): 3 kB\nNode 0 Inactive(anon): 9 kB\n",
+        f"{NODE}/node1/meminfo": "Node 1 MemTotal: 5 kB\n",
+    }
+    assert [node.available_bytes for node in load(make_root(files)).nodes] == [8 * 1024, None]
+    assert load(make_root({"/proc/meminfo": files["/proc/meminfo"]})).nodes[0].available_bytes == 12 * 1024
 
 
 def test_a_node_without_cpus_counts_as_memory_only_where_the_kernel_says_so(make_root):
