@@ -214,6 +214,48 @@ def test_columns_of_jitter_that_contradict_each_other_are_named() -> None:
     ]
 
 
+JITTER = """\
+Display is updated every 10 displayUpdate intervals
+   Inst_Min   Inst_Max   Inst_jitter last_Exec  Abs_min    Abs_max      tmp       Interval     Sample No
+        100        120         20        110        100        120        {tmp}     {interval}          1
+        100        120         20        110        100        120          0         1200         {sample}
+The end
+"""
+"""Two intervals of ten executions."""
+
+
+@pytest.mark.parametrize("sample", [0, 3, 4])
+def test_a_sample_that_does_not_follow_is_named(sample: int) -> None:
+    found = read_published(JITTER.format(tmp=0, interval=1200, sample=sample)).read
+    assert [(each.where, each.reason) for each in found.inconsistencies] == [
+        (f"sample {sample}", "expected sample 2 here")
+    ]
+
+
+@pytest.mark.parametrize("sample", [1, 2])
+def test_a_sample_follows_or_begins_anew(sample: int) -> None:
+    assert read_published(JITTER.format(tmp=0, interval=1200, sample=sample)).read.inconsistencies == ()
+
+
+@pytest.mark.parametrize("tmp", [0, (1 << 63) - 1, 1 << 63, (1 << 64) - 1])
+def test_ticks_are_kept_in_64_bits(tmp: int) -> None:
+    (reading,) = read_published(JITTER.format(tmp=tmp, interval=1200, sample=2)).read.readings
+    assert reading.complete
+    assert [each["tmp"] for each in reading.values.model_dump()["intervals"]] == [tmp, 0]
+
+
+def test_more_ticks_than_64_bits_hold_are_none() -> None:
+    (reading,) = read_published(JITTER.format(tmp=1 << 64, interval=1200, sample=2)).read.readings
+    assert len(reading.values.model_dump()["intervals"]) == 1
+    assert "expected a row of 9 whole numbers" in reading.missing[0]
+
+
+@pytest.mark.parametrize(("interval", "where"), [(999, ["Interval is shorter than its executions"]), (1000, [])])
+def test_an_interval_lasts_as_long_as_its_executions(interval: int, where: list[str]) -> None:
+    found = read_published(JITTER.format(tmp=0, interval=interval, sample=2)).read
+    assert [each.where for each in found.inconsistencies] == where
+
+
 @pytest.mark.parametrize(
     "text",
     [
