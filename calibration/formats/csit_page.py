@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Final, Literal, NamedTuple
 
-from calibration.context.cmdline import parse_cmdline
+from calibration.context.cmdline import MAX_CMDLINE, parse_cmdline
 from calibration.errors import InputError
 from calibration.formats.lines import MAX_CHARACTERS
 from calibration.formats.mlc import read_mlc
@@ -169,6 +169,8 @@ def _printed(blocks: Sequence[Block], command: str) -> str | None:
     for block in blocks:
         if block.command is not None and command in block.command:
             text = block.output.strip("\n").rstrip()
+            if len(text) > MAX_CMDLINE:
+                raise InputError(f"{command}: at most {MAX_CMDLINE} characters of output expected, found {len(text)}")
             return None if not text or PLACEHOLDER.match(text) else text
     return None
 
