@@ -9,6 +9,7 @@ are done by the shell that then starts the kernel: no process is started for it,
 import math
 import re
 import shlex
+from pathlib import PurePosixPath
 from typing import Annotated
 
 from pydantic import StringConstraints
@@ -44,12 +45,22 @@ class Reservation(Model):
     boot_id: _BootId
 
 
+def entering(directory: str) -> str:
+    """Return a command for a POSIX shell that makes *directory* its own, or fails where it is another user's.
+
+    What the name leads to later does not matter then, and nobody else can put a link, a FIFO or a device in there: it
+    belongs to this user, and only this user makes directories of that name that others cannot write to.
+    """
+    name = PurePosixPath(directory).name
+    return f'cd -P {shlex.quote(directory)} && [ "${{PWD##*/}}" = {shlex.quote(name)} ] && [ -O . ]'
+
+
 _GUARD = """\
 read -r b </proc/sys/kernel/random/boot_id && [ "$b" = {boot_id} ] || exit {restarted}
-r={path}
-{{ read -r t g <"$r/run"; }} 2>/dev/null && [ "$t" = {token} ] && kill -0 "$g" 2>/dev/null || exit {not_reserved}
-read -r u i </proc/uptime &&
-  printf '%012d %d %d\\n' $((${{u%%.*}} + {lease_s})) $$ {idle_s} 1<>"$r/lease" || exit {not_reserved}
+{{ {enter} && read -r t g <run; }} 2>/dev/null && [ "$t" = {token} ] && kill -0 "$g" 2>/dev/null || exit {not_reserved}
+read -r u i </proc/uptime && [ -p lease ] &&
+  printf '%012d %d %d\\n' $((${{u%%.*}} + {lease_s})) $$ {idle_s} 1<>lease || exit {not_reserved}
+cd /
 {command}
 exit $?"""
 """``kill``, ``printf``, ``read`` and ``[`` are the shell's own. ``<>`` opens the FIFO without waiting for a reader.
@@ -68,7 +79,7 @@ def guarded(arguments: list[str], reservation: Reservation, *, lease_s: float, i
     """
     return _GUARD.format(
         boot_id=shlex.quote(reservation.boot_id),
-        path=shlex.quote(reservation.path),
+        enter=entering(reservation.path),
         token=shlex.quote(reservation.token),
         lease_s=math.ceil(lease_s) + 1,
         idle_s=math.ceil(lease_s if idle_s is None else idle_s),

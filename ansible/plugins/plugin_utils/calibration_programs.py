@@ -17,7 +17,7 @@ sys.path.append(os.path.abspath(__file__ + "/.."))
 from calibration_plugins import GivenUp, SutAction, backstop, end_children
 
 from calibration.errors import EnvironmentLacksError
-from calibration.reservation import REASONS, Reservation, guarded
+from calibration.reservation import REASONS, Reservation, entering, guarded
 
 PERMISSIONS, PRIVATE, SET_GROUP_ID = 0o7777, 0o700, 0o2000
 
@@ -25,14 +25,15 @@ GRACE_S = 60.0
 """Until the SUT is given up once a program must have been ended there: for the way there and back."""
 
 LOOK = r"""
-test ! -L {directory} && cd -P -- {directory} && stat -c 'directory %f %u' . && echo "user $(id -u)" &&
-{{ test ! -f {program} || sha256sum {program}; }}
+test ! -L {directory} && cd -P {directory} && stat -c 'directory %f %u' . && echo "user $(id -u)" &&
+{{ ! {{ {enter}; }} || test ! -f {program} || sha256sum {program}; }}
 """
-"""Prints the directory's mode and owner, who asks, and the hash of the program where there is one."""
+"""Prints the directory's mode and owner, who asks, and the hash of the program in a directory of this user's."""
 
 INSTALL = r"""
 umask 077
-cd -P -- {directory} && rm -f -- {partial} && cat > {partial} && chmod 700 {partial} && mv -f -- {partial} {program} &&
+{enter} || {{ echo "not a directory of this user" >&2; exit 1; }}
+rm -f -- {partial} && cat > {partial} && chmod 700 {partial} && mv -f -- {partial} {program} &&
 sha256sum {program} || {{ code=$?; rm -f -- {partial}; exit $code; }}
 """
 """Writes standard input to the program's place, and prints the hash of what is there then."""
@@ -40,7 +41,12 @@ sha256sum {program} || {{ code=$?; rm -f -- {partial}; exit $code; }}
 
 def script(template, directory, name):
     """Return *template* as a command for a shell on the SUT."""
-    return template.strip().format(directory=shlex.quote(directory), program=f"./{name}", partial=f"./{name}.partial")
+    return template.strip().format(
+        directory=shlex.quote(directory),
+        enter=entering(directory),
+        program=f"./{name}",
+        partial=f"./{name}.partial",
+    )
 
 
 def hash_in(text, name):
