@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the plugins decide, without Ansible around them."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -402,21 +403,22 @@ def test_no_second_try_beside_a_kernel_that_does_not_end(tmp_path: Path) -> None
 
 def test_a_kernel_is_put_into_a_private_directory_once(tmp_path: Path) -> None:
     directory = tmp_path / "calibration-x"
-    assert KERNEL_MODULE.install(str(directory), b"bytes", True)
+    sha256 = hashlib.sha256(b"bytes").hexdigest()
+    assert KERNEL_MODULE.install(str(directory), b"bytes", True) == (True, None)
     assert not directory.exists()
-    assert KERNEL_MODULE.install(str(directory), b"bytes", False)
+    assert KERNEL_MODULE.install(str(directory), b"bytes", False) == (True, sha256)
     assert directory.stat().st_mode & 0o777 == 0o700
     assert (directory / "sutprobe").read_bytes() == b"bytes"
     assert (directory / "sutprobe").stat().st_mode & 0o777 == 0o700
-    assert not KERNEL_MODULE.install(str(directory), b"bytes", False)
-    assert KERNEL_MODULE.install(str(directory), b"others", False)
+    assert KERNEL_MODULE.install(str(directory), b"bytes", False) == (False, sha256)
+    assert KERNEL_MODULE.install(str(directory), b"others", False)[0]
     assert [path.name for path in directory.iterdir()] == ["sutprobe"]
 
 
 def test_a_directory_that_others_may_enter_is_refused(tmp_path: Path) -> None:
     directory = tmp_path / "calibration-x"
     directory.mkdir(mode=0o755)
-    with pytest.raises(KERNEL_MODULE.Refused, match="expected mode 0700"):
+    with pytest.raises(KERNEL_MODULE.files.Refused, match="found mode 0o755"):
         KERNEL_MODULE.install(str(directory), b"bytes", False)
     assert list(directory.iterdir()) == []
 
@@ -427,9 +429,9 @@ def test_a_symbolic_link_is_neither_used_nor_followed(tmp_path: Path) -> None:
     (target / "file").write_text("kept")
     link = tmp_path / "calibration-x"
     link.symlink_to(target)
-    with pytest.raises(KERNEL_MODULE.Refused, match="another kind of file"):
+    with pytest.raises(KERNEL_MODULE.files.Refused, match="is not a directory"):
         KERNEL_MODULE.install(str(link), b"bytes", False)
-    with pytest.raises(KERNEL_MODULE.Refused, match="another kind of file"):
+    with pytest.raises(KERNEL_MODULE.files.Refused, match="is not a directory"):
         KERNEL_MODULE.remove(str(link), False)
     assert (target / "file").exists()
 
@@ -439,7 +441,7 @@ def test_a_directory_of_another_user_is_refused(tmp_path: Path) -> None:
     directory = tmp_path / "calibration-x"
     directory.mkdir(mode=0o700)
     os.chown(directory, 65534, 65534)
-    with pytest.raises(KERNEL_MODULE.Refused, match="to belong to user id 0, found user id 65534"):
+    with pytest.raises(KERNEL_MODULE.files.Refused, match=r"of user root \(id 0\), found mode 0o700 of .*65534"):
         KERNEL_MODULE.install(str(directory), b"bytes", False)
 
 
@@ -452,7 +454,7 @@ def test_what_runs_from_the_directory_is_ended_and_all_of_it_removed(tmp_path: P
         subprocess.Popen(["sleep", "600"]) as outside,
     ):
         try:
-            while KERNEL_MODULE.started_from(str(directory)) != [inside.pid]:
+            while KERNEL_MODULE.end(str(directory), True) != [inside.pid]:
                 assert inside.poll() is None
             assert KERNEL_MODULE.remove(str(directory), True) == (True, [inside.pid])
             assert inside.poll() is None
@@ -484,7 +486,7 @@ def test_only_a_runs_directory_may_be_removed(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(KERNEL_MODULE, "AnsibleModule", Module)
     with pytest.raises(SystemExit):
         KERNEL_MODULE.main()
-    assert said["msg"] == f"expected a directory whose name begins with calibration-, found {kept}"
+    assert said["msg"] == f"the run's directory on the SUT: not a run's private directory: {kept}"
     assert kept.is_dir()
 
 

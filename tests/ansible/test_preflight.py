@@ -192,14 +192,14 @@ def test_only_runs_below_the_same_directory_are_other_calibrations(tmp_path: Pat
     proc = str(tmp_path)
     assert module.running_kernels("/base", None, proc) == [{"pid": 10, "path": "/base/calibration-1-a/sutprobe"}]
     # Of a run that has reserved the SUT the reservation itself tells, with the holder's name.
-    assert module.running_kernels("/base", "/base/calibration-1-a", proc) == []
+    assert module.running_kernels("/base", "calibration-1-a", proc) == []
 
 
 @pytest.mark.parametrize("holder", ["", "[]", '{"directory": 5}', '{"directory": "/base/calibration-1-a"}'])
 def test_a_reservation_that_cannot_be_read_names_no_directory(tmp_path: Path, holder: str) -> None:
     assert module.reserved_directory(str(tmp_path / "none")) is None
     (tmp_path / "holder.json").write_text(holder)
-    named = "/base/calibration-1-a" if "/base" in holder else None
+    named = "calibration-1-a" if "/base" in holder else None
     assert module.reserved_directory(str(tmp_path)) == named
 
 
@@ -231,14 +231,14 @@ def places(**modes: tuple[int, int, int]) -> Any:
 def test_directories_through_which_others_could_reach_in_are_named(
     modes: dict[str, tuple[int, int, int]], unsafe: dict[str, str]
 ) -> None:
-    found = module.unsafe_places("/var/tmp", 1000, places(**modes))
+    found = module.files.unsafe_places("/var/tmp", 1000, places(**modes))
     assert {each["path"]: each["reason"] for each in found} == unsafe
 
 
 def test_symbolic_links_are_followed_through_every_directory_on_the_way() -> None:
     lstat = places(link=(0o777, -1, 0), other=(0o777, -1, 0), shared=(0o777, 0, 0), pool=(0o775, 0, 27))
     targets = {"/srv/link": "/shared/other", "/shared/other": "../pool/runs"}
-    found = module.unsafe_places("/srv/link", 0, lstat, targets.__getitem__)
+    found = module.files.unsafe_places("/srv/link", 0, lstat, targets.__getitem__)
     assert [each["path"] for each in found] == ["/pool", "/shared"]
 
 

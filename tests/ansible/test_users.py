@@ -183,7 +183,7 @@ def test_another_user_with_a_place_on_the_way_is_noticed(user: pwd.struct_passwd
     os.chown(swapped, user.pw_uid, user.pw_gid)
     directory.rename(tmp_path / "gone")
     swapped.rename(directory)
-    with pytest.raises(module.Refused, match=f"found user id {user.pw_uid}"):
+    with pytest.raises(module.files.Refused, match=rf"found mode 0o700 of user {USER} \(id {user.pw_uid}\)"):
         module.install(str(directory), b"bytes", False)
 
 

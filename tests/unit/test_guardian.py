@@ -26,6 +26,7 @@ from calibration.tuning import read_changes, wanted_settings
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "ansible/plugins/module_utils/sut_guardian.py"
+SOURCES = {"guardian.py": SOURCE.read_text(), "sut_files.py": SOURCE.with_name("sut_files.py").read_text()}
 
 PATIENCE_S = 30
 """What takes longer hangs; nothing asserts how long anything takes."""
@@ -100,7 +101,7 @@ class Sut:
     def hold(self, run_id: str = "run1", lease_s: float = LONG_S, **options: Any) -> tuple[dict[str, Any], Any]:
         wanted = {"run_id": run_id, "sut": "sut1", "controller": "somebody@there", "started_at": "2026-11-21T03:27:12Z"}
         held: tuple[dict[str, Any], Any] = guardian.hold(
-            self.path, self.machine, str(self.base), wanted, lease_s=lease_s, source=SOURCE.read_text(), **options
+            self.path, self.machine, str(self.base), wanted, lease_s=lease_s, sources=SOURCES, **options
         )
         return held
 
@@ -336,7 +337,7 @@ def test_a_link_is_not_followed(sut: Sut) -> None:
 
 def test_a_place_that_others_could_exchange_is_refused(sut: Sut) -> None:
     sut.base.chmod(0o777)
-    with pytest.raises(guardian.Refused, match="to be sticky"):
+    with pytest.raises(guardian.Refused, match=r"everybody may write there; make each directory"):
         sut.hold()
     sut.base.chmod(0o1777)
     sut.hold()
@@ -900,7 +901,7 @@ def test_a_killed_measuring_process_has_the_guardian_switch_the_prefetchers_back
     shutil.copy(shutil.which("sleep") or "", program)
     command = guarded([str(program), "1000"], sut.reservation(holder), lease_s=LONG_S, idle_s=0)
     with subprocess.Popen(["/bin/sh", "-c", command], start_new_session=True) as step:
-        wait_until(lambda: guardian.started_from(holder["directory"]) != [])
+        wait_until(lambda: guardian.files.PrivateDirectory(holder["directory"], os.geteuid()).processes() != [])
         assert sut.settings() != before
         os.killpg(step.pid, signal.SIGKILL)
     wait_until(lambda: sut.settings() == before)
@@ -1135,5 +1136,6 @@ def test_a_text_of_a_sut_is_bounded(sut: Sut) -> None:
 def test_the_suts_side_is_python_3_8() -> None:
     import ast
 
-    ast.parse(SOURCE.read_text(), feature_version=(3, 8))
+    for text in SOURCES.values():
+        ast.parse(text, feature_version=(3, 8))
     assert sys.version_info >= (3, 8)

@@ -2,9 +2,9 @@
 """A SUT's reservation, what a run changes on the SUT, and the guardian that puts it back when nobody else does.
 
 Runs on a SUT's own Python (3.8 and later, standard library only), in two ways: the module ``sut_reservation`` imports
-it, and the guardian is this very file, started as a program. It outlives the connection that started it, sleeps until
-the run's lease is over or renewed, and when the lease is over it ends what the run has running, puts every setting
-back, removes the run's directory and gives the SUT free.
+it, and the guardian is this very file, started as a program with ``sut_files.py`` beside it. It outlives the connection
+that started it, sleeps until the run's lease is over or renewed, and when the lease is over it ends what the run has
+running, puts every setting back, removes the run's directory and gives the SUT free.
 
 A reservation is a directory at one place for all users and controllers. It appears whole, by a rename, with a lock in
 it that is held already: there is no moment at which it could be taken for one that nobody holds. What is in it:
@@ -26,7 +26,6 @@ import fcntl
 import glob
 import json
 import os
-import pwd
 import re
 import select
 import shutil
@@ -38,25 +37,24 @@ import sys
 import tempfile
 import time
 
-HOLDER, RUN, LEASE, ALIVE, JOURNAL = "holder.json", "run", "lease", "alive", "journal"
+try:
+    from ansible.module_utils import sut_files as files
+except ImportError:  # started as a program
+    sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+    import sut_files as files
 
-PREFIX = "calibration-"
-"""How the name of a run's private directory begins."""
+Refused, printable = files.Refused, files.printable
+
+GUARDIAN = "guardian.py"
+"""The name of this file where it is a program."""
+
+HOLDER, RUN, LEASE, ALIVE, JOURNAL = "holder.json", "run", "lease", "alive", "journal"
 
 HOLDER_TEXTS = ("run_id", "sut", "controller", "started_at", "directory", "boot_id", "token")
 HOLDER_NUMBERS = ("guardian",)
 
-HOLDER_BYTES = 8192
-"""Most bytes read of a file that another user may have written."""
-
-TEXT_CHARACTERS = 256
-"""Most characters of one text of another user that end in a message."""
-
 JOURNAL_BYTES = 16 << 20
 """Most bytes read of a journal: three entries for each of 8192 CPUs take 5 MB."""
-
-END_WAIT_S = 4
-"""How long a process may take to end itself before it is killed: a kernel gives its work 3 s to hand over results."""
 
 READY_S = 20
 """How long a guardian may take to start on a busy SUT."""
@@ -78,30 +76,11 @@ TG_EMPTY_S = 3
 RELEASE_WORD = b"release\n"
 
 
-class Refused(Exception):
-    """What was found is not what was expected; the message says what to do."""
-
-
 class Held(Refused):
     """Somebody else holds the SUT."""
 
 
 # Small things
-
-
-def printable(text, limit=TEXT_CHARACTERS):
-    """Return *text* fit for a message: on one line, at most *limit* characters, nothing that a terminal acts on."""
-    plain = "".join(each if " " <= each <= "~" else "?" for each in str(text)[: limit + 1])
-    return plain if len(plain) <= limit else plain[: limit - 3] + "..."
-
-
-def read_bounded(name, limit, dir_fd=None):
-    """Return the text of a regular file, at most *limit* bytes of it. No link is followed and nothing is waited for."""
-    descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=dir_fd)
-    with os.fdopen(descriptor, "rb") as stream:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "not a regular file", name)
-        return stream.read(limit).decode("utf-8", "replace")
 
 
 def write_whole(name, text, mode, dir_fd):
@@ -113,48 +92,6 @@ def write_whole(name, text, mode, dir_fd):
         stream.flush()
         os.fchmod(descriptor, mode)
         os.fsync(descriptor)
-
-
-def user_name(uid):
-    """Return how people call the user *uid*."""
-    try:
-        return "user %s (id %d)" % (printable(pwd.getpwuid(uid).pw_name, 64), uid)
-    except KeyError:
-        return "user id %d" % uid
-
-
-def started_from(directory, proc="/proc"):
-    """Return the ids of the processes whose program lies, or lay, in *directory*."""
-    inside = os.path.realpath(directory) + os.sep
-    found = []
-    for name in os.listdir(proc):
-        if not name.isdigit():
-            continue
-        try:
-            program = os.readlink(os.path.join(proc, name, "exe"))
-        except OSError:
-            continue  # another user's process, a kernel thread, or one that has ended
-        if program.startswith(inside):
-            found.append(int(name))
-    return sorted(found)
-
-
-def end_processes(directory):
-    """End what was started from *directory*; return the ids of the processes ended. Raises Refused where one stays."""
-    processes = started_from(directory)
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        for process in started_from(directory):
-            try:
-                os.kill(process, number)
-            except ProcessLookupError:
-                continue
-        until = time.monotonic() + END_WAIT_S
-        while started_from(directory) and time.monotonic() < until:
-            time.sleep(0.05)
-    left = started_from(directory)
-    if left:
-        raise Refused("expected every process started from %s to end, found %s still there" % (directory, left))
-    return processes
 
 
 # Settings
@@ -172,7 +109,7 @@ class Machine:
 
     def text(self, where):
         """Return what the machine's file says, without the white space around it."""
-        return read_bounded(self.path(where), HOLDER_BYTES).strip()
+        return files.read_text(self.path(where), files.RESERVATION_BYTES).strip()
 
     def write(self, where, text):
         """Write *text* to the machine's file in one go, as the files of /sys want it."""
@@ -808,35 +745,6 @@ def look_after(machine, changes, who):
 # The reservation
 
 
-def check_private(directory, owner):
-    """Return whether *directory* exists. Raises Refused where it is not a run's private one of user *owner*."""
-    try:
-        found = os.lstat(directory)
-    except FileNotFoundError:
-        return False
-    if (
-        not os.path.isabs(directory)
-        or not os.path.basename(directory).startswith(PREFIX)
-        or not stat.S_ISDIR(found.st_mode)
-        or found.st_uid != owner
-        or stat.S_IMODE(found.st_mode) & 0o777 != 0o700
-    ):
-        raise Refused(
-            "expected %s to be a run's private directory (mode 0700) of %s, found mode %s of %s; look at it and "
-            "remove it yourself"
-            % (printable(directory), user_name(owner), oct(stat.S_IMODE(found.st_mode)), user_name(found.st_uid))
-        )
-    return True
-
-
-def remove_private(directory, owner):
-    """End what runs from a run's private directory and remove it; return the ids of the processes ended."""
-    ended = end_processes(directory)
-    if check_private(directory, owner):
-        shutil.rmtree(directory)
-    return ended
-
-
 class Reservation:
     """A reservation as it is found at *path*: not yet judged, only opened."""
 
@@ -853,7 +761,7 @@ class Reservation:
     def find(path, machine):
         """Return the reservation at *path*, or None. Raises Refused where another kind of file is there."""
         try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            descriptor = files.open_directory(path)
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -874,7 +782,7 @@ class Reservation:
         """Return who holds it, as far as the file says so in the form it should have; any user may have written it."""
         holder = dict.fromkeys(HOLDER_TEXTS + HOLDER_NUMBERS)
         try:
-            found = json.loads(read_bounded(HOLDER, HOLDER_BYTES, self.descriptor))
+            found = json.loads(files.read_text(HOLDER, files.RESERVATION_BYTES, self.descriptor))
         except (OSError, ValueError, RecursionError):
             return holder
         if isinstance(found, dict):
@@ -893,11 +801,12 @@ class Reservation:
     def take_lock(self):
         """Return whether nobody lives who holds it; then this process does."""
         try:
-            descriptor = os.open(
-                ALIVE, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=self.descriptor
-            )
+            descriptor = files.open_file(ALIVE, os.O_RDWR, self.descriptor)
         except FileNotFoundError:
             return True  # a reservation appears with its lock: this is none, or what is left of one
+        except OSError as error:
+            place = os.path.join(self.path, ALIVE)
+            raise Refused("cannot lock %s: %s; %s" % (place, error.strerror, self.how_to_break())) from error
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -922,7 +831,7 @@ class Reservation:
             printable(holder["controller"] or "a controller that does not say its name"),
             printable(holder["started_at"] or "an unknown time"),
             printable(holder["sut"] or "unknown"),
-            user_name(self.owner),
+            files.user_name(self.owner),
         )
 
     def how_to_break(self):
@@ -940,7 +849,7 @@ class Reservation:
     def journal(self, mark=0):
         """Return its entries, those behind *mark*. Raises Refused where the journal is not one."""
         try:
-            text = read_bounded(JOURNAL, JOURNAL_BYTES, self.descriptor)
+            text = files.read_text(JOURNAL, JOURNAL_BYTES, self.descriptor)
         except FileNotFoundError:
             text = ""
         if mark and (mark > len(text) or text[mark - 1] != "\n"):
@@ -953,9 +862,12 @@ class Reservation:
 
         Raises Refused, with nothing changed.
         """
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
-            descriptor = os.open(JOURNAL, flags, 0o600, dir_fd=self.descriptor)
+            try:
+                descriptor = files.open_file(JOURNAL, os.O_WRONLY | os.O_APPEND, self.descriptor)
+            except FileNotFoundError:
+                flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+                descriptor = os.open(JOURNAL, flags, 0o600, dir_fd=self.descriptor)
             try:
                 size = os.fstat(descriptor).st_size
                 rest = "".join(entry.line() for entry in entries).encode("utf-8")
@@ -978,7 +890,7 @@ class Reservation:
 
     def cut_journal(self, mark):
         """Forget what stands behind *mark* and has been put back."""
-        descriptor = os.open(JOURNAL, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self.descriptor)
+        descriptor = files.open_file(JOURNAL, os.O_WRONLY, self.descriptor)
         try:
             os.ftruncate(descriptor, mark)
         finally:
@@ -987,14 +899,10 @@ class Reservation:
     def tell(self, message):
         """Tell the guardian something through the FIFO. Return whether there is one to be told."""
         try:
-            descriptor = os.open(
-                LEASE, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self.descriptor
-            )
+            descriptor = files.open_file(LEASE, os.O_WRONLY, self.descriptor, stat.S_IFIFO)
         except OSError:
-            return False  # nobody reads it, or it is gone
+            return False  # nobody reads it, or it is none
         try:
-            if not stat.S_ISFIFO(os.fstat(descriptor).st_mode):
-                return False
             os.write(descriptor, message)
         except OSError:
             return False
@@ -1034,35 +942,45 @@ class Reservation:
         Raises Refused where something could not be put back. Another user's journal is not acted on: what an ordinary
         user may write must not make root write to the machine. After a reboot the settings are gone by themselves.
         """
-        ended, changes, faults = [], [], []
-        directory = self.private_directory()
-        if directory:
-            ended = end_processes(directory)
-        if self.trusted and self.of_this_boot():
-            changes, faults = put_all_back(self.machine, self.journal(), who)
-        if faults:
-            raise Refused("%s. The reservation and its journal stay until that is done" % "; ".join(faults[:8]))
-        if directory and check_private(directory, self.owner):
-            shutil.rmtree(directory)
+        ended, changes, faults, refused = [], [], [], None
+        try:
+            directory = self.private_directory()
+        except Refused as error:
+            directory, refused = None, error  # settings are put back all the same
+        with directory or contextlib.nullcontext():
+            if directory:
+                ended = directory.end_processes()
+            if self.trusted and self.of_this_boot():
+                changes, faults = put_all_back(self.machine, self.journal(), who)
+            if faults:
+                raise Refused("%s. The reservation and its journal stay until that is done" % "; ".join(faults[:8]))
+            if refused:
+                raise refused
+            if directory:
+                directory.remove()
         return changes, ended
 
     def private_directory(self):
-        """Return the path of the run's directory, or None. What another user's file names is used only if it is one."""
-        directory = self.holder["directory"]
-        if not directory or not os.path.basename(directory).startswith(PREFIX) or not os.path.isabs(directory):
+        """Return the run's directory, or None. What another user's file names is used only if it is that user's own.
+
+        Raises Refused where something else is there.
+        """
+        path = self.holder["directory"]
+        if not path or not os.path.isabs(path) or not os.path.basename(path).startswith(files.PREFIX):
             return None
         if self.trusted:
-            return directory
+            return files.PrivateDirectory(path, self.owner)
         try:
-            return directory if check_private(directory, self.owner) else None
-        except Refused:
+            directory = files.PrivateDirectory(path, self.owner)
+        except (Refused, OSError):
             return None
+        return directory if directory.exists else None
 
     def remove(self):
         """Remove it: first out of the way in one step, so that no half of it is ever found at the path."""
         if not self.still_there():
             return
-        aside = "%s.%s" % (self.path, os.urandom(8).hex())
+        aside = "%s.%s.%s" % (self.path, self.machine.boot_id(), os.urandom(4).hex())
         os.rename(self.path, aside)
         shutil.rmtree(aside)
 
@@ -1070,16 +988,13 @@ class Reservation:
 def check_parent(path):
     """Raise Refused where others could exchange what stands at *path*."""
     parent = os.path.dirname(path)
-    try:
-        found = os.stat(parent)
-    except OSError as error:
-        raise Refused("expected a directory at %s to keep the reservation in: %s" % (parent, error.strerror)) from error
-    writable = found.st_mode & 0o022
-    if (writable and not found.st_mode & stat.S_ISVTX) or found.st_uid not in (0, os.geteuid()):
+    if not os.path.isdir(parent):
+        raise Refused("no directory %s to keep the reservation in; create it or correct the path" % parent)
+    unsafe = files.unsafe_places(parent, os.geteuid())
+    if unsafe:
         raise Refused(
-            "expected %s to belong to root and to be sticky (mode 1777) or writable by root alone, found mode %s of "
-            "%s: others could exchange the reservation"
-            % (parent, oct(stat.S_IMODE(found.st_mode)), user_name(found.st_uid))
+            "others could replace the reservation %s: %s; make each directory root's, and writable by root alone or "
+            "sticky (mode 1777)" % (path, "; ".join("%(path)s: %(reason)s" % place for place in unsafe))
         )
 
 
@@ -1147,11 +1062,12 @@ def guardian_commands(machine):
     return [*ways, []]
 
 
-def start_guardian(place, directory, lock, *, lease_s, machine, source):
+def start_guardian(place, directory, lock, *, lease_s, machine, sources):
     """Start the guardian of the reservation that lies at *place* and holds *lock*; return its process id."""
-    program = os.path.join(directory, "guardian.py")
-    with open(program, "w") as stream:
-        stream.write(source)
+    for module, text in sources.items():
+        with open(os.path.join(directory, module), "w") as stream:
+            stream.write(text)
+    program = os.path.join(directory, GUARDIAN)
     until = int(machine.uptime_s() + lease_s + 1)
     python = sys.executable or "/usr/bin/python3"
     for way in guardian_commands(machine):
@@ -1187,24 +1103,30 @@ def start_guardian(place, directory, lock, *, lease_s, machine, source):
     )
 
 
-def prepare(path, machine, base, wanted, *, lease_s, source):
+def prepare(path, machine, base, wanted, *, lease_s, sources):
     """Make a reservation with its guardian beside *path*; return (its place, its lock, its holder)."""
-    run_id, sut = wanted["run_id"], wanted["sut"]
-    directory = tempfile.mkdtemp(prefix="%s%s-%s-" % (PREFIX, run_id, sut), dir=base)
-    place = None
+    name = "%s%s-%s-%s" % (files.PREFIX, wanted["run_id"], wanted["sut"], os.urandom(4).hex())
+    directory, boot_id, token = os.path.join(base, name), machine.boot_id(), os.urandom(16).hex()
+    holder = dict(wanted, directory=directory, boot_id=boot_id, guardian=None, token=token)
+    made = []
     lock = None
     try:
-        place = tempfile.mkdtemp(prefix=os.path.basename(path) + ".", dir=os.path.dirname(path))
-        token = os.urandom(16).hex()
-        here = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        place = tempfile.mkdtemp(prefix="%s.%s." % (os.path.basename(path), boot_id), dir=os.path.dirname(path))
+        made.append(place)
+        here = files.open_directory(place)
         try:
+            # With these two a restart at any moment leaves nothing that the next reservation does not find.
+            write_whole(HOLDER, json.dumps(holder), 0o644, here)
+            os.mkdir(directory, 0o700)
+            made.append(directory)
             lock = os.open(ALIVE, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=here)
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.set_inheritable(lock, True)
             os.mkfifo(LEASE, 0o600, dir_fd=here)
-            guardian = start_guardian(place, directory, lock, lease_s=lease_s, machine=machine, source=source)
-            holder = dict(wanted, directory=directory, boot_id=machine.boot_id(), guardian=guardian, token=token)
+            guardian = start_guardian(place, directory, lock, lease_s=lease_s, machine=machine, sources=sources)
+            holder["guardian"] = guardian
             try:
+                os.unlink(HOLDER, dir_fd=here)
                 write_whole(HOLDER, json.dumps(holder, indent=1, sort_keys=True) + "\n", 0o644, here)
                 write_whole(RUN, "%s %d\n" % (token, guardian), 0o644, here)
                 mode_for_all(place, 0o755)
@@ -1217,23 +1139,22 @@ def prepare(path, machine, base, wanted, *, lease_s, source):
     except (Refused, OSError):
         if lock is not None:
             os.close(lock)
-        for each in (place, directory):
-            if each is not None:
-                shutil.rmtree(each, ignore_errors=True)
+        for each in made:
+            shutil.rmtree(each, ignore_errors=True)
         raise
     return place, lock, holder
 
 
-def hold(path, machine, base, wanted, *, lease_s, source, resume=False, check_mode=False):
+def hold(path, machine, base, wanted, *, lease_s, sources, resume=False, check_mode=False):
     """Reserve the SUT; return what the module answers. Raises Held or Refused."""
     check_parent(path)
     taken = make_room(path, machine, wanted, resume=resume, check_mode=check_mode)
     if check_mode:
-        directory = os.path.join(base, "%s%s-%s-checkmode" % (PREFIX, wanted["run_id"], wanted["sut"]))
+        directory = os.path.join(base, "%s%s-%s-checkmode" % (files.PREFIX, wanted["run_id"], wanted["sut"]))
         absent = {"directory": directory, "boot_id": machine.boot_id(), "guardian": None, "token": "0" * 32}
         return dict(wanted, **absent), taken
     try:
-        place, lock, holder = prepare(path, machine, base, wanted, lease_s=lease_s, source=source)
+        place, lock, holder = prepare(path, machine, base, wanted, lease_s=lease_s, sources=sources)
     except OSError as error:
         raise Refused(
             "expected to reserve the SUT at %s with a private directory in %s, found that it cannot be done: %s"
@@ -1363,7 +1284,7 @@ def told(entries):
 
 def private_directories(base, run_id, sut):
     """Return the directories that runs with this identifier made for this SUT in *base*; never another SUT's."""
-    name = re.compile(re.escape("%s%s-%s-" % (PREFIX, run_id, sut)) + "[a-z0-9_]{8}")
+    name = re.compile(re.escape("%s%s-%s-" % (files.PREFIX, run_id, sut)) + "[a-z0-9_]{8}")
     try:
         return [os.path.join(base, each) for each in sorted(os.listdir(base)) if name.fullmatch(each)]
     except FileNotFoundError:
@@ -1382,14 +1303,14 @@ def release(path, machine, base, run_id, sut, *, changes=(), who="run", check_mo
             if not found.trusted and os.geteuid() != 0:
                 raise Refused(
                     "expected the reservation %s to belong to this login, found it to belong to %s; clean up as that "
-                    "user or as root (--become)" % (path, user_name(found.owner))
+                    "user or as root (--become)" % (path, files.user_name(found.owner))
                 )
             answer["changed"] = True
             if check_mode:
                 return answer
             if not found.take_lock():
                 # The guardian stays on guard while the settings are put back: this process may be lost on the way.
-                found.renew(RELEASE_S + END_WAIT_S + HUGE_PAGES_TRIES * TRY_S + 60)
+                found.renew(RELEASE_S + files.END_WAIT_S + HUGE_PAGES_TRIES * TRY_S + 60)
             put, answer["ended"] = found.undo(who)
             answer["changes"] = grouped(put)
             if found.lock is None:
@@ -1404,7 +1325,7 @@ def release(path, machine, base, run_id, sut, *, changes=(), who="run", check_mo
             if os.lstat(each).st_uid == os.geteuid():
                 answer["changed"] = True
                 if not check_mode:
-                    answer["ended"] = answer["ended"] + remove_private(each, os.geteuid())
+                    answer["ended"] = answer["ended"] + files.remove_private(each, os.geteuid())
         return answer
     finally:
         if found is not None:
@@ -1430,7 +1351,7 @@ def look(path, machine):
 
 def tg_name(run_id, sut):
     """Return the name of a run's file in the reservation of a traffic generator."""
-    return "%s%s-%s" % (PREFIX, run_id, sut)
+    return "%s%s-%s" % (files.PREFIX, run_id, sut)
 
 
 def tg_holders(path):
@@ -1440,7 +1361,12 @@ def tg_holders(path):
     shown = ", ".join(printable(name, 128) for name in names[:10]) or "no file in it"
     more = " and %d more" % (len(names) - 10) if len(names) > 10 else ""
     since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(found.st_mtime))
-    return "%s%s, by %s, changed last at %s on that machine's clock" % (shown, more, user_name(found.st_uid), since)
+    return "%s%s, by %s, changed last at %s on that machine's clock" % (
+        shown,
+        more,
+        files.user_name(found.st_uid),
+        since,
+    )
 
 
 def tg_is_shared(path, run_id):
@@ -1449,7 +1375,7 @@ def tg_is_shared(path, run_id):
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
         return False
     names = os.listdir(path)
-    return all(name.startswith("%s%s-" % (PREFIX, run_id)) for name in names) if names else None
+    return all(name.startswith("%s%s-" % (files.PREFIX, run_id)) for name in names) if names else None
 
 
 def tg_hold(path, run_id, sut, text, check_mode):
@@ -1478,7 +1404,7 @@ def tg_hold(path, run_id, sut, text, check_mode):
                 )
             if check_mode:
                 return False
-            here = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            here = files.open_directory(path)
             try:
                 write_whole(name, text + "\n", 0o644, here)
             except FileExistsError:
@@ -1612,9 +1538,9 @@ def guard(place, directory, *, lock, ready, until, root):
     except OSError:
         pass  # an ordinary user may not; the guardian is small, and others are ended before it
     keep_off_measured_cpus(machine)
-    here = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    here = files.open_directory(place)
     # Open for writing too: then a writer that leaves is not the end of the file.
-    fifo = os.open(LEASE, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=here)
+    fifo = files.open_file(LEASE, os.O_RDWR, here, stat.S_IFIFO)
     try:
         # Until here nothing is to be put back; from here on a request to end always finds its way to that.
         signal.signal(signal.SIGTERM, end_lease)

@@ -84,129 +84,68 @@ ended:
 """
 
 import base64
-import errno
+import contextlib
 import hashlib
 import os
-import shutil
-import signal
-import stat
-import time
 
+from ansible.module_utils import sut_files as files
 from ansible.module_utils.basic import AnsibleModule
 
 KERNEL = "sutprobe"
 PROGRAMS = [KERNEL, "mlc"]
-PREFIX = "calibration-"
 PRIVATE = 0o700
 
-END_WAIT_S = 4
-"""How long a process may take to end itself before it is killed: a kernel gives its work 3 s to hand over results."""
+
+def private(directory):
+    """Return *directory* as this user's private one. Raises Refused where it is not."""
+    return files.PrivateDirectory(directory, os.geteuid())
 
 
-class Refused(Exception):
-    """What was found is not what may be used or removed."""
-
-
-def check_directory(directory):
-    """Return whether *directory* exists. Raises Refused where it is not a private directory of this user."""
+def sha256_of(name, directory):
+    """Return the SHA-256 of the file *name* in *directory* in hexadecimal, or None where there is none."""
+    if not directory.exists:
+        return None
     try:
-        found = os.lstat(directory)
-    except OSError as error:
-        if error.errno == errno.ENOENT:
-            return False
-        raise
-    if not stat.S_ISDIR(found.st_mode):
-        raise Refused("expected a directory at %s, found another kind of file" % directory)
-    if found.st_uid != os.geteuid():
-        raise Refused(
-            "expected %s to belong to user id %d, found user id %d; remove it as that user"
-            % (directory, os.geteuid(), found.st_uid)
-        )
-    mode = stat.S_IMODE(found.st_mode)
-    if mode != PRIVATE:
-        raise Refused("expected mode 0700 on %s, found %s" % (directory, oct(mode)))
-    return True
-
-
-def sha256_of(path):
-    """Return the SHA-256 of the file at *path* in hexadecimal, or None where there is none."""
-    try:
-        with open(path, "rb") as stream:
+        with os.fdopen(files.open_file(name, dir_fd=directory.descriptor), "rb") as stream:
             return hashlib.sha256(stream.read()).hexdigest()
-    except OSError as error:
-        if error.errno == errno.ENOENT:
-            return None
-        raise
+    except FileNotFoundError:
+        return None
 
 
-def install(directory, content, check_mode, name=KERNEL):
-    """Write *content* as the program *name* into *directory*; return whether anything changed."""
-    path = os.path.join(directory, name)
-    exists = check_directory(directory)
-    if exists and sha256_of(path) == hashlib.sha256(content).hexdigest():
-        return False
-    if check_mode:
-        return True
-    if not exists:
-        os.mkdir(directory, PRIVATE)
-    partial = path + ".partial"
-    if os.path.lexists(partial):
-        os.unlink(partial)
-    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE)
-    with os.fdopen(descriptor, "wb") as stream:
-        stream.write(content)
-    os.chmod(partial, PRIVATE)
-    os.rename(partial, path)
-    return True
+def install(path, content, check_mode, name=KERNEL):
+    """Write *content* as the program *name* into the directory *path*; return (whether anything changed, its hash)."""
+    with private(path) as directory:
+        found = sha256_of(name, directory)
+        if found == hashlib.sha256(content).hexdigest() or check_mode:
+            return found != hashlib.sha256(content).hexdigest(), found
+        if not directory.exists:
+            os.mkdir(path, PRIVATE)
+    with private(path) as directory:
+        inside = directory.descriptor
+        partial = name + ".partial"
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(partial, dir_fd=inside)
+        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, PRIVATE, dir_fd=inside)
+        with os.fdopen(descriptor, "wb") as stream:
+            os.fchmod(descriptor, PRIVATE)
+            stream.write(content)
+        os.rename(partial, name, src_dir_fd=inside, dst_dir_fd=inside)
+        return True, sha256_of(name, directory)
 
 
-def started_from(directory, proc="/proc"):
-    """Return the ids of the processes whose program lies, or lay, in *directory*."""
-    inside = os.path.realpath(directory) + os.sep
-    found = []
-    for name in os.listdir(proc):
-        if not name.isdigit():
-            continue
-        try:
-            program = os.readlink(os.path.join(proc, name, "exe"))
-        except OSError:
-            continue  # another user's process, a kernel thread, or one that has ended
-        if program.startswith(inside):
-            found.append(int(name))
-    return sorted(found)
+def end(path, check_mode):
+    """End what was started from the directory *path*; return the ids of the processes."""
+    with private(path) as directory:
+        return directory.processes() if check_mode else directory.end_processes()
 
 
-def signal_all(processes, number):
-    """Send signal *number* to each of *processes* that still exists."""
-    for process in processes:
-        try:
-            os.kill(process, number)
-        except OSError as error:
-            if error.errno != errno.ESRCH:
-                raise
-
-
-def end_processes(directory):
-    """End what was started from *directory*; return the ids of the processes ended. Raises Refused where one stays."""
-    processes = started_from(directory)
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        signal_all(started_from(directory), number)
-        until = time.time() + END_WAIT_S
-        while started_from(directory) and time.time() < until:
-            time.sleep(0.05)
-    left = started_from(directory)
-    if left:
-        raise Refused("expected every process started from %s to end, found %s still there" % (directory, left))
-    return processes
-
-
-def remove(directory, check_mode):
-    """End what was started from *directory* and remove it; return whether anything changed, and what was ended."""
-    processes = started_from(directory) if check_mode else end_processes(directory)
-    exists = check_directory(directory)
-    if exists and not check_mode:
-        shutil.rmtree(directory)
-    return exists or bool(processes), processes
+def remove(path, check_mode):
+    """End what was started from the directory *path* and remove it; return whether anything changed, what was ended."""
+    with private(path) as directory:
+        processes = directory.processes() if check_mode else directory.end_processes()
+        if not check_mode:
+            directory.remove()
+        return directory.exists or bool(processes), processes
 
 
 def main():
@@ -222,20 +161,18 @@ def main():
         supports_check_mode=True,
     )
     directory = os.path.normpath(module.params["path"])
-    path = os.path.join(directory, module.params["name"])
-    if not os.path.basename(directory).startswith(PREFIX):
-        module.fail_json(msg="expected a directory whose name begins with %s, found %s" % (PREFIX, directory))
+    name = module.params["name"]
+    path = os.path.join(directory, name)
     try:
         if module.params["state"] == "absent":
             changed, ended = remove(directory, module.check_mode)
             module.exit_json(changed=changed, path=path, ended=ended)
         if module.params["state"] == "ended":
-            ended = started_from(directory) if module.check_mode else end_processes(directory)
+            ended = end(directory, module.check_mode)
             module.exit_json(changed=bool(ended), path=path, ended=ended)
-        content = base64.b64decode(module.params["content"])
-        changed = install(directory, content, module.check_mode, module.params["name"])
-        module.exit_json(changed=changed, path=path, sha256=None if module.check_mode else sha256_of(path))
-    except (Refused, OSError) as error:
+        changed, found = install(directory, base64.b64decode(module.params["content"]), module.check_mode, name)
+        module.exit_json(changed=changed, path=path, sha256=None if module.check_mode else found)
+    except (files.Refused, OSError) as error:
         module.fail_json(msg="the run's directory on the SUT: %s" % error)
 
 

@@ -81,7 +81,7 @@ import shutil
 import subprocess
 import tempfile
 
-from ansible.module_utils import sut_guardian as guardian
+from ansible.module_utils import sut_files as files
 from ansible.module_utils import sut_program as program
 from ansible.module_utils.basic import AnsibleModule
 
@@ -107,7 +107,7 @@ def main():
     directory = os.path.normpath(module.params["path"])
     content = base64.b64decode(module.params["content"])
     try:
-        guardian.check_private(directory, os.geteuid())
+        files.PrivateDirectory(directory, os.geteuid()).close()
         inside = tempfile.mkdtemp(prefix="checker-", dir=directory)
         try:
             path = os.path.join(inside, SCRIPT)
@@ -118,7 +118,7 @@ def main():
             result = program.run(ARGV, inside, module.params["timeout_s"], kept=KEPT, most_bytes=MAX_OUTPUT_BYTES)
         finally:
             shutil.rmtree(inside)
-    except (guardian.Refused, OSError, subprocess.SubprocessError) as error:
+    except (files.Refused, OSError, subprocess.SubprocessError) as error:
         module.fail_json(msg="the checker could not be run in %s on the SUT: %s" % (directory, error))
     module.exit_json(changed=False, argv=ARGV, sha256=found, user_id=os.geteuid(), **result)
 

@@ -95,6 +95,7 @@ import shutil
 import subprocess
 import tempfile
 
+from ansible.module_utils import sut_files as files
 from ansible.module_utils import sut_guardian as guardian
 from ansible.module_utils import sut_program as program
 from ansible.module_utils.basic import AnsibleModule
@@ -111,10 +112,10 @@ DRIVER = "/sys/module/msr"
 
 def check_bytes(path, wanted):
     """Raise Refused where the program at *path* is not the one with the hash *wanted*."""
-    with open(path, "rb") as stream:
+    with os.fdopen(files.open_file(path), "rb") as stream:
         found = hashlib.sha256(stream.read()).hexdigest()
     if found != wanted:
-        raise guardian.Refused("expected the program with sha256 %s, found %s" % (wanted, found))
+        raise files.Refused("expected the program with sha256 %s, found %s" % (wanted, found))
 
 
 def driver(machine):
@@ -164,7 +165,7 @@ def main():
     path = os.path.join(directory, arguments["argv"][0])
     kept = KEPT + ((program.CAP_SYS_RAWIO,) if arguments["prefetchers_ok"] else ())
     try:
-        guardian.check_private(directory, os.geteuid())
+        files.PrivateDirectory(directory, os.geteuid()).close()
         check_bytes(path, arguments["sha256"])
         inside = tempfile.mkdtemp(prefix="mlc-", dir=directory)
         try:
@@ -183,7 +184,7 @@ def main():
             )
         finally:
             shutil.rmtree(inside)
-    except (guardian.Refused, OSError, subprocess.SubprocessError) as error:
+    except (files.Refused, OSError, subprocess.SubprocessError) as error:
         module.fail_json(msg="Intel MLC could not be run in %s on the SUT: %s" % (directory, error))
     result.pop("stderr")
     module.exit_json(changed=False, user_id=os.geteuid(), **result)

@@ -105,16 +105,9 @@ import json
 import os
 import platform
 import re
-import stat
 
+from ansible.module_utils import sut_files as files
 from ansible.module_utils.basic import AnsibleModule
-
-PREFIX = "calibration-"
-"""How the name of a run's private directory begins."""
-
-HOLDER_BYTES = 8192
-"""What is read of a reservation at the most."""
-
 
 TIME_ERROR = 5
 STA_UNSYNC = 0x40
@@ -206,46 +199,6 @@ def memory_available_bytes(root=""):
     return int(match.group(1)) * 1024 if match else None
 
 
-def unsafe_reason(state, uid):
-    """Return why a directory on the way is not safe from users other than root and *uid*, or None.
-
-    Whoever may write in a directory can rename what lies in it and put something else there, unless the sticky bit
-    leaves that to the owners.
-    """
-    if state.st_uid not in (0, uid):
-        return "it belongs to user id %d" % state.st_uid
-    if state.st_mode & stat.S_ISVTX:
-        return None
-    if state.st_mode & stat.S_IWOTH:
-        return "everybody may write there"
-    if state.st_mode & stat.S_IWGRP and state.st_gid != 0:
-        return "group %d may write there" % state.st_gid
-    return None
-
-
-def unsafe_places(path, uid, lstat=os.lstat, readlink=os.readlink):
-    """Return the directories from the root to *path* that are not safe, on every way that symbolic links lead."""
-    found = []
-    seen = set()
-    ways = [os.path.abspath(path)]
-    while ways:
-        way = ways.pop()
-        while way not in seen:
-            seen.add(way)
-            try:
-                state = lstat(way)
-                if stat.S_ISLNK(state.st_mode):
-                    ways.append(os.path.normpath(os.path.join(os.path.dirname(way), readlink(way))))
-                    state = None
-            except OSError:
-                state = None  # it is missing, which is another check's finding
-            reason = unsafe_reason(state, uid) if state is not None else None
-            if reason:
-                found.append({"path": way, "reason": reason})
-            way = os.path.dirname(way)
-    return sorted(found, key=lambda each: each["path"])
-
-
 def directory_state(path):
     """Return whether *path* can hold a directory with a program in it that may be started."""
     exists = os.path.exists(path)
@@ -256,7 +209,7 @@ def directory_state(path):
         "writable": os.access(path, os.W_OK | os.X_OK),
         "noexec": None,
         "free_bytes": None,
-        "unsafe": unsafe_places(path, os.geteuid()),
+        "unsafe": files.unsafe_places(path, os.geteuid()),
     }
     if exists:
         system = os.statvfs(path)
@@ -266,21 +219,26 @@ def directory_state(path):
 
 
 def reserved_directory(place):
-    """Return the directory of the run that has reserved the SUT at *place*, or None where it is not told."""
+    """Return the name of the directory of the run that has reserved the SUT at *place*, or None where it is unknown."""
     try:
-        with open(os.path.join(place, "holder.json"), "rb") as stream:
-            directory = json.loads(stream.read(HOLDER_BYTES).decode("utf-8")).get("directory")
-    except (OSError, ValueError, AttributeError):
+        here = files.open_directory(place)
+        try:
+            holder = json.loads(files.read_text("holder.json", files.RESERVATION_BYTES, here))
+        finally:
+            os.close(here)
+        return os.path.basename(holder["directory"])
+    except (OSError, ValueError, TypeError, LookupError, RecursionError):
         return None
-    return os.path.realpath(directory) if isinstance(directory, str) and directory else None
 
 
 def running_kernels(base, reserved=None, proc="/proc"):
     """Return the processes whose program is a run's kernel below *base*, as far as this user may see them.
 
-    Those in the directory *reserved* are left out.
+    Those in the directory named *reserved* are left out.
     """
-    runs = os.path.join(os.path.realpath(base), PREFIX)
+    base = os.path.realpath(base)
+    runs = os.path.join(base, files.PREFIX)
+    reserved = os.path.join(base, reserved or "")
     found = []
     for name in os.listdir(proc):
         if not name.isdigit():

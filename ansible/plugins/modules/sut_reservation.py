@@ -149,6 +149,7 @@ alive:
 import inspect
 import subprocess
 
+from ansible.module_utils import sut_files as files
 from ansible.module_utils import sut_guardian as guardian
 from ansible.module_utils.basic import AnsibleModule
 
@@ -198,7 +199,7 @@ def act(arguments, check_mode):
         arguments["base"],
         wanted,
         lease_s=arguments["lease_s"],
-        source=inspect.getsource(guardian),
+        sources={guardian.GUARDIAN: inspect.getsource(guardian), "sut_files.py": inspect.getsource(files)},
         resume=arguments["resume"],
         check_mode=check_mode,
     )

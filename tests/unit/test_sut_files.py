@@ -1,0 +1,297 @@
+# SPDX-License-Identifier: Apache-2.0
+# ruff: noqa: F811 - a fixture that is imported is an argument of tests
+"""What another user of a SUT puts in the place of a run's files and directories is neither opened nor followed."""
+
+import contextlib
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from calibration.reservation import NOT_RESERVED, entering
+from tests.planting import KINDS, Witness, opens, plant, swap_after, watched
+from tests.unit.test_guardian import (
+    NO_TURBO,
+    PATIENCE_S,
+    Sut,
+    gone,
+    guardian,
+    guardians,
+    run_step,
+    sut,  # noqa: F401 - a fixture
+    wait_until,
+)
+
+files = guardian.files
+
+OTHER = 65534
+
+RESERVATION = ("holder.json", "run", "lease", "alive", "journal")
+"""Every file of a reservation; a test below compares them with what is opened."""
+
+pytestmark = pytest.mark.timeout(120)
+
+gives_away = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
+
+
+def load_module(name: str) -> ModuleType:
+    """Import a module from its file, with this test's ``sut_files``."""
+    sys.modules.setdefault("ansible.module_utils.sut_files", files)
+    path = Path(guardian.__file__).parents[1] / "modules" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(f"tested_{name}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+preflight = load_module("sut_preflight_info")
+
+
+def abandoned(sut: Sut, boot_id: str | None = None) -> dict[str, Any]:
+    """Make a reservation whose guardian is gone; return its holder."""
+    directory = sut.base / "calibration-run1-sut1-abcdefgh"
+    directory.mkdir(mode=0o700)
+    place = Path(sut.path)
+    place.mkdir(mode=0o755)
+    holder = {"run_id": "run1", "sut": "sut1", "token": "0" * 32, "guardian": os.getpid(), "directory": str(directory)}
+    holder["boot_id"] = boot_id or sut.machine.boot_id()
+    (place / "holder.json").write_text(json.dumps(holder))
+    (place / "run").write_text(f"{holder['token']} {os.getpid()}\n")
+    os.mkfifo(place / "lease")
+    (place / "alive").touch(0o600)
+    (place / "journal").touch(0o600)
+    return holder
+
+
+def give_away(*paths: Path) -> None:
+    for path in paths:
+        for each in (path, *path.rglob("*")):
+            os.chown(each, OTHER, OTHER, follow_symlinks=False)
+
+
+def clear(sut: Sut) -> None:
+    for process in map(int, guardians(sut.base)):
+        os.kill(process, signal.SIGKILL)
+        wait_until(lambda process=process: gone(process))  # type: ignore[misc]
+    for each in sut.base.iterdir():
+        shutil.rmtree(each)
+
+
+OPERATIONS: dict[str, Callable[[Sut, dict[str, Any]], object]] = {
+    "preflight": lambda sut, _: preflight.reserved_directory(sut.path),
+    "read": lambda sut, _: guardian.look(sut.path, sut.machine),
+    "hold": lambda sut, _: sut.hold("run2"),
+    "tune": lambda sut, holder: sut.tune(holder, {"turbo": "off"}),
+    "release": lambda sut, _: sut.release(),
+    "step": run_step,
+}
+
+
+@pytest.mark.parametrize(
+    ("operation", "owner"),
+    [
+        *((operation, "ours") for operation in OPERATIONS if operation != "step"),  # a shell opens what is our own
+        *(pytest.param(operation, "another's", marks=gives_away) for operation in OPERATIONS),
+    ],
+)
+@pytest.mark.parametrize("name", RESERVATION)
+def test_what_is_planted_in_a_reservation_is_not_opened(sut: Sut, name: str, operation: str, owner: str) -> None:
+    outside = sut.directory / "outside"
+    outside.write_text("secret")
+    for kind in KINDS:
+        holder = abandoned(sut)
+        path = Path(sut.path, name)
+        plant(kind, path, outside)
+        if owner != "ours":
+            give_away(Path(sut.path), Path(holder["directory"]))
+        with watched(kind, path, outside) as witness:
+            with contextlib.suppress(guardian.Refused, OSError):
+                OPERATIONS[operation](sut, holder)
+            if not (name == "lease" and kind == "FIFO"):  # it is one
+                assert witness.opened() == [], kind
+        assert outside.read_text() == "secret"
+        clear(sut)
+
+
+def test_every_file_that_is_opened_beside_the_kernels_is_planted_above(sut: Sut) -> None:
+    with opens(resolved=True) as opened:
+        holder, _ = sut.hold()
+        sut.tune(holder, {"turbo": "off"})
+        preflight.reserved_directory(sut.path)
+        guardian.look(sut.path, sut.machine)
+        sut.release()
+    names = {path for path in opened if not path.startswith("/")}
+    assert names - {Path(holder["directory"]).name} == set(RESERVATION)
+    below = {Path(path).relative_to(sut.base) for path in opened if Path(path).is_relative_to(sut.base)}
+    program = {Path(holder["directory"]).name + f"/{name}" for name in ("guardian.py", "sut_files.py")}
+    directories = {path for path in map(str, below) if "/" not in path}
+    assert {str(path) for path in below} - directories == program  # in the run's own private directory
+    assert all(path == "." or path.startswith(("calibration-reservation", "calibration-run1-")) for path in directories)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "directory"])
+def test_what_is_planted_for_a_reservation_is_not_opened(sut: Sut, kind: str) -> None:
+    outside = sut.directory / "outside"
+    outside.write_text("secret")
+    plant(kind, Path(sut.path), outside)
+    with watched(kind, Path(sut.path), outside) as witness:
+        assert preflight.reserved_directory(sut.path) is None
+        for operation in (lambda: guardian.look(sut.path, sut.machine), sut.hold, sut.release):
+            with pytest.raises(guardian.Refused, match="another kind of file"):
+                operation()
+        assert run_step(sut, {"token": "0" * 32, "boot_id": sut.machine.boot_id()}) == NOT_RESERVED
+        assert witness.opened() == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_lock_that_is_no_file_is_named_with_a_remedy(sut: Sut, kind: str) -> None:
+    abandoned(sut)
+    plant(kind, Path(sut.path, "alive"), sut.directory / "outside")
+    if kind in {"sparse", "large"}:
+        sut.hold("run2")
+    else:
+        with pytest.raises(guardian.Refused, match=r"cannot lock .*/alive: not a regular file; wait for it, or"):
+            sut.hold("run2")
+
+
+# Swapped between the look and the use
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_file_that_is_swapped_after_the_look_is_not_opened(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outside = tmp_path / "outside"
+    outside.write_text("secret")
+    path = tmp_path / "holder.json"
+    path.write_text("ours")
+    planted = tmp_path / "planted"
+    plant(kind, planted, outside)
+
+    def swap() -> None:
+        path.unlink()
+        planted.rename(path)
+
+    swap_after(monkeypatch, "fstat", swap)
+    with Witness(outside) as witness, opens() as opened:
+        assert files.read_text(str(path), 100) == "ours"
+        assert witness.opened() == []
+    assert [name for name in opened if not name.startswith("/proc/self/fd/")] == []
+
+
+def test_a_private_directory_that_is_swapped_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    precious = tmp_path / "precious"
+    (precious / "calibration-x").mkdir(parents=True, mode=0o700)
+    (precious / "calibration-x" / "kept").touch()
+    shutil.copy("/bin/sleep", precious / "calibration-x" / "sutprobe")
+    way = tmp_path / "way"
+    path = way / "calibration-x"
+    path.mkdir(parents=True, mode=0o700)
+    (path / "removed").mkdir()
+    (path / "removed" / "link").symlink_to(precious)
+
+    def swap() -> None:
+        way.rename(tmp_path / "aside")
+        way.symlink_to(precious)
+
+    swap_after(monkeypatch, "fstat", swap)
+    with subprocess.Popen([str(precious / "calibration-x" / "sutprobe"), "600"]) as other:
+        try:
+            assert files.remove_private(str(path), os.geteuid()) == []
+            assert other.poll() is None
+        finally:
+            other.kill()
+    assert (precious / "calibration-x" / "kept").exists()
+    assert list((tmp_path / "aside").iterdir()) == []
+
+
+def test_nothing_is_ended_through_a_link_in_the_place_of_a_private_directory(tmp_path: Path) -> None:
+    programs = tmp_path / "programs"
+    programs.mkdir(mode=0o700)
+    shutil.copy("/bin/sleep", programs / "sleep")
+    link = tmp_path / "calibration-x"
+    link.symlink_to(programs)
+    kernel = load_module("sut_kernel")
+    with subprocess.Popen([str(programs / "sleep"), "600"]) as other:
+        try:
+            for act in (kernel.end, kernel.remove):
+                with pytest.raises(files.Refused, match="is not a directory"):
+                    act(str(link), False)
+            assert other.poll() is None
+        finally:
+            other.kill()
+
+
+# The shell's part
+
+
+@gives_away
+def test_a_step_writes_nothing_for_another_user_who_copies_the_token(sut: Sut) -> None:
+    holder = abandoned(sut)
+    assert run_step(sut, holder) == 0
+    outside = sut.directory / "outside"
+    outside.write_text("kept")
+    plant("link", Path(sut.path, "lease"), outside)
+    give_away(Path(sut.path))
+    assert run_step(sut, holder) == NOT_RESERVED
+    assert outside.read_text() == "kept"
+
+
+def enters(directory: Path) -> bool:
+    return subprocess.run(["/bin/sh", "-c", entering(str(directory))], check=False, timeout=PATIENCE_S).returncode == 0
+
+
+def test_a_shell_enters_a_directory_of_its_own_user_and_no_other(tmp_path: Path) -> None:
+    own = tmp_path / "calibration x"
+    own.mkdir()
+    assert enters(own)
+    shared = tmp_path / "shared"  # as /tmp, which is root's own
+    shared.mkdir()
+    link = tmp_path / "calibration-y"
+    link.symlink_to(shared)
+    assert not enters(link)
+    assert not enters(tmp_path / "absent")
+    if os.geteuid() == 0:
+        os.chown(own, OTHER, OTHER)
+        assert not enters(own)
+
+
+# What a reservation is trusted for
+
+
+def test_a_reservation_that_others_may_write_to_is_not_acted_on(sut: Sut) -> None:
+    for mode in (0o757, 0o775):
+        holder, _ = sut.hold()
+        sut.tune(holder, {"turbo": "off"})
+        Path(sut.path).chmod(mode)
+        with pytest.raises(guardian.Refused, match="to be reserved for this run"):
+            sut.tune(holder, {"governor": "performance"})
+        os.kill(holder["guardian"], signal.SIGKILL)
+        wait_until(lambda process=holder["guardian"]: gone(process))  # type: ignore[misc]
+        if os.geteuid() == 0:
+            sut.release()
+            assert sut.read(NO_TURBO) == "1"  # the journal may be another's
+        sut.put(NO_TURBO, "0\n")
+        clear(sut)
+
+
+def test_a_journal_whose_last_line_was_cut_off_is_restored(sut: Sut) -> None:
+    holder, _ = sut.hold()
+    sut.tune(holder, {"turbo": "off"})
+    os.kill(holder["guardian"], signal.SIGKILL)
+    wait_until(lambda: gone(holder["guardian"]))
+    with Path(sut.path, "journal").open("a") as journal:
+        journal.write('["governor", "/sys/dev')
+    assert sut.release()["released"]
+    assert sut.read(NO_TURBO) == "0"
