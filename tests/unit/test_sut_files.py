@@ -35,6 +35,8 @@ files = guardian.files
 
 OTHER = 65534
 
+OLD_BOOT = "11111111-2222-3333-4444-555555555555"
+
 RESERVATION = ("holder.json", "run", "lease", "alive", "journal")
 """Every file of a reservation; a test below compares them with what is opened."""
 
@@ -295,3 +297,68 @@ def test_a_journal_whose_last_line_was_cut_off_is_restored(sut: Sut) -> None:
         journal.write('["governor", "/sys/dev')
     assert sut.release()["released"]
     assert sut.read(NO_TURBO) == "0"
+
+
+# What a restart left
+
+
+def cut_off(sut: Sut, monkeypatch: pytest.MonkeyPatch, moment: str) -> list[str]:
+    """Have the power go while a reservation is made or removed; return what that leaves."""
+
+    def power_cut(*_: object, **__: object) -> None:
+        os._exit(0)
+
+    if moment == "removal":
+        sut.hold()
+    process = os.fork()
+    if process == 0:
+        if moment == "removal":
+            monkeypatch.setattr(guardian.shutil, "rmtree", power_cut)
+            sut.release()
+        else:
+            monkeypatch.setattr(guardian, moment, power_cut)
+            sut.hold()
+        os._exit(1)
+    assert os.waitpid(process, 0)[1] == 0
+    for process in map(int, guardians(sut.base)):
+        os.kill(process, signal.SIGKILL)
+        wait_until(lambda process=process: gone(process))  # type: ignore[misc]
+    return sorted(path.name for path in sut.base.iterdir())
+
+
+@pytest.mark.parametrize("moment", ["start_guardian", "mode_for_all", "removal"])
+def test_what_a_restart_leaves_of_a_reservation_is_removed_by_the_next(
+    sut: Sut, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    left = cut_off(sut, monkeypatch, moment)
+    assert left
+    sut.release("run2")
+    assert sorted(path.name for path in sut.base.iterdir()) == left  # another run may be making it
+    sut.put("/proc/sys/kernel/random/boot_id", OLD_BOOT + "\n")
+    holder, _ = sut.hold("run2")
+    expected = [Path(sut.path).name, Path(holder["directory"]).name]
+    assert sorted(path.name for path in sut.base.iterdir()) == expected
+
+
+def test_cleaning_up_removes_what_a_restart_left(sut: Sut, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert cut_off(sut, monkeypatch, "start_guardian")
+    sut.put("/proc/sys/kernel/random/boot_id", OLD_BOOT + "\n")
+    sut.release("run2")
+    assert sut.left() == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_others_name_like_an_abandoned_reservation_is_left_alone(sut: Sut, kind: str) -> None:
+    outside = sut.directory / "outside"
+    outside.mkdir()
+    (outside / "kept").touch()
+    name = sut.base / f"calibration-reservation.{OLD_BOOT}.abcdefgh"
+    plant(kind, name, outside)
+    if kind == "directory":
+        if os.geteuid() != 0:
+            return
+        give_away(name)
+    sut.hold()
+    sut.release()
+    assert [path.name for path in sut.base.iterdir()] == [name.name]
+    assert (outside / "kept").exists()

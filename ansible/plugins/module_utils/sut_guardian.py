@@ -998,6 +998,32 @@ def check_parent(path):
         )
 
 
+ABANDONED = r"(\.([0-9a-f-]{36})\.[a-z0-9_]{8})+"
+"""What follows a reservation's name while it is made, or removed: the boot and something random."""
+
+
+def remove_abandoned(path, machine):
+    """Remove what this user was making, or removing, beside *path* when the SUT was restarted."""
+    parent, name = os.path.split(path)
+    for each in os.listdir(parent):
+        match = re.fullmatch(re.escape(name) + ABANDONED, each)
+        place = os.path.join(parent, each)
+        if not match or match.group(2) == machine.boot_id():
+            continue
+        state = os.lstat(place)
+        if state.st_uid != os.geteuid() or not stat.S_ISDIR(state.st_mode):
+            continue
+        found = Reservation.find(place, machine)
+        if found is None:
+            continue
+        try:
+            if found.trusted and not found.of_this_boot() and found.take_lock():
+                found.undo("cleanup")
+                found.remove()
+        finally:
+            found.close()
+
+
 def describe_taken(found, why, changes):
     """Return what is told of a reservation that was taken over."""
     shown = {name: printable(text) for name, text in found.holder.items() if isinstance(text, str)}
@@ -1153,6 +1179,7 @@ def hold(path, machine, base, wanted, *, lease_s, sources, resume=False, check_m
         directory = os.path.join(base, "%s%s-%s-checkmode" % (files.PREFIX, wanted["run_id"], wanted["sut"]))
         absent = {"directory": directory, "boot_id": machine.boot_id(), "guardian": None, "token": "0" * 32}
         return dict(wanted, **absent), taken
+    remove_abandoned(path, machine)
     try:
         place, lock, holder = prepare(path, machine, base, wanted, lease_s=lease_s, sources=sources)
     except OSError as error:
@@ -1321,6 +1348,8 @@ def release(path, machine, base, run_id, sut, *, changes=(), who="run", check_mo
             other = found is not None and not found.take_lock()
             looked = [dict(each, restored=None, restored_by=None) for each in changes] if other else None
             answer["changes"] = looked or grouped(look_after(machine, changes, "guardian"))
+        if not check_mode:
+            remove_abandoned(path, machine)
         for each in private_directories(base, run_id, sut):
             if os.lstat(each).st_uid == os.geteuid():
                 answer["changed"] = True
