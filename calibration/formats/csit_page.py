@@ -1,23 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Published calibration pages: reStructuredText whose literal blocks hold a command and what it printed.
+"""Published calibration pages: text whose literal blocks hold a command and what it printed.
 
 Those of FD.io CSIT, and the pages of this project, which have the same sections. The text need not be whole or valid
-reStructuredText: titles and literal blocks are found by their form, and what is not understood is left alone.
+reStructuredText: titles and literal blocks are found by their form. A block that no reader knows, and a table of
+figures outside literal blocks, are listed.
 """
 
 import re
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Final, Literal, NamedTuple
 
 from calibration.context.cmdline import MAX_CMDLINE, parse_cmdline
 from calibration.errors import InputError
-from calibration.formats.lines import MAX_CHARACTERS
-from calibration.formats.mlc import read_mlc
+from calibration.formats.lines import (
+    MAX_CHARACTERS,
+    MAX_LINE,
+    Line,
+    command_after_prompt,
+    left_over,
+    lines_of,
+    not_understood,
+    number,
+    plain,
+    split,
+)
+from calibration.formats.mlc import BANNER, NOTES, looks_like_mlc, mlc_results, starts_mlc, starts_section
 from calibration.formats.page_checks import PageFacts, page_inconsistencies
-from calibration.formats.pma_jitter import read_jitter
+from calibration.formats.pma_jitter import BANNER as JITTER
+from calibration.formats.pma_jitter import jitter_results
 from calibration.formats.sutprobe_blocks import read_blocks
+from calibration.measurements.base import PROBE
 from calibration.model import Model
 from calibration.results.readings import (
     Inconsistency,
@@ -32,11 +47,27 @@ PLACEHOLDER: Final = re.compile(
     r"^\W*(?:TB[CDA]|TO[D]O|FIX[M]E|XX+|n/?a|to be (?:confirmed|done|defined|added|measured)|pending)\W*$",
     re.IGNORECASE,
 )
+FENCE: Final = re.compile(r"^[ \t]{0,12}(?:>[ \t]?)?```")
+DIRECTIVE: Final = re.compile(r"^[ \t]{0,40}\.\. (?:code|code-block|sourcecode|parsed-literal|prompt)::")
+OPTION: Final = re.compile(r"^[ \t]{1,40}:[\w-]{1,40}:")
+DELAYS: Final = re.compile(r"^\s{0,40}Delay\b", re.IGNORECASE)
+"""The heading of a table that is underlined as a title is."""
+
+CELL: Final = re.compile(r"[\s,;|\"]+")
+MIX_WORDS: Final = 5
+"""The row of a mix has no more words: its name, a colon and its figure."""
+
+MAX_LISTED: Final = 20
+"""So many inconsistencies of each code are listed, and then how many more there are."""
+
 SUT_NAME: Final = re.compile(r"\b((?:s\d{1,4}-)?(t\d{1,4})-(?:sut|tg)\d{1,4})\b", re.IGNORECASE)
 ESCAPED: Final = re.compile(r"\\(.)")
 """A character that reStructuredText takes for itself because of the sign before it."""
 
 OWN_TITLE: Final = re.compile(r"^Calibration Data - (\S+) / (\S+)$")
+
+CONTEXT: Final = ("cat /proc/cmdline", "uname -a")
+"""The commands that print what a page says of the kernel."""
 
 PUBLISHED: Final = {
     "jitter": re.compile(r"\bjitter\b"),
@@ -88,28 +119,56 @@ def read_published(text: str) -> Published:
     """
     if len(text) > MAX_CHARACTERS:
         raise InputError(f"expected at most {MAX_CHARACTERS} characters of a calibration page, found {len(text)}")
-    blocks = list(blocks_of(text))
-    page = _page(text, blocks) if blocks else None
+    page = _page(text)
     if page is not None:
         return page
-    mlc, jitter = read_mlc(text), read_jitter(text)
-    if not any((mlc.readings, mlc.not_read, jitter.readings, jitter.not_read)):
+    lines = lines_of(text)
+    read = _programs(lines, None)
+    if not read.readings and not read.not_read and not (read.inconsistencies and looks_like_mlc(lines)):
         raise InputError(
             "expected a published calibration page, or output of Intel MLC or PMA jitter, found nothing of them: no "
             "command with its output in a literal block, no heading of either program"
         )
-    found = [each for each in (mlc, jitter) if each.readings or each.not_read]
+    return _published(read, page_inconsistencies(PageFacts(text="", title=None), read.readings))
+
+
+def _published(read: Read, more: Iterable[Inconsistency]) -> Published:
+    """Return *read* as what one or several outputs without a page say."""
+    kinds = {*(each.values.kind for each in read.readings), *(each.kind for each in read.not_read)}
     return Published(
-        format="mlc" if mlc in found else "pma_jitter",
+        format="pma_jitter" if kinds == {"jitter"} else "mlc",
         title=None,
         testbed=None,
         sut=None,
         context=ImportedContext(cmdline=None, uname=None, isolcpus=None),
-        read=_joined(found, page_inconsistencies(PageFacts(text="", title=None), [*mlc.readings, *jitter.readings])),
+        read=read.model_copy(update={"inconsistencies": _listed([*read.inconsistencies, *more])}),
     )
 
 
-def _joined(found: Sequence[Read], more: Sequence[Inconsistency] | Iterator[Inconsistency] = ()) -> Read:
+def _listed(found: Sequence[Inconsistency]) -> tuple[Inconsistency, ...]:
+    """Return *found* without repetitions, and of each code no more than are read."""
+    listed: list[Inconsistency] = []
+    count: Counter[str] = Counter()
+    for each in dict.fromkeys(found):
+        count[each.code] += 1
+        if count[each.code] <= MAX_LISTED:
+            listed.append(each)
+    for code, total in count.items():
+        if total > MAX_LISTED:
+            listed.append(inconsistency(code, "text", f"and {total - MAX_LISTED} more"))
+    return tuple(listed)
+
+
+def _programs(lines: Sequence[Line], command: str | None) -> Read:
+    """Return what *lines*, printed by *command*, say as output of either program, and list what neither knows."""
+    understood: set[int] = set()
+    found = [mlc_results(lines, command, understood), jitter_results(lines, command, understood)]
+    where = command or "text"
+    rest = [not_understood(where, block[0].text, len(block)) for block in left_over(lines, understood, NOTES)]
+    return _joined(found, rest)
+
+
+def _joined(found: Sequence[Read], more: Iterable[Inconsistency] = ()) -> Read:
     return Read(
         readings=numbered([each for read in found for each in read.readings]),
         not_read=tuple(each for read in found for each in read.not_read),
@@ -117,33 +176,43 @@ def _joined(found: Sequence[Read], more: Sequence[Inconsistency] | Iterator[Inco
     )
 
 
-def _page(text: str, blocks: Sequence[Block]) -> Published | None:
-    """Return what the page with *blocks* says; ``None`` where none of them is part of a calibration."""
-    cmdline = _printed(blocks, "cat /proc/cmdline")
-    uname = _printed(blocks, "uname -a")
-    found: list[Read] = []
-    for block in blocks:
-        read = _results(block)
-        if read is None:
-            continue
-        found.append(read)
-    if not found and cmdline is None and uname is None:
-        return None
-    prose = prose_of(text)
-    titles = [each._replace(title=ESCAPED.sub(r"\1", each.title)) for each in titles_of(prose)]
+def _page(text: str) -> Published | None:
+    """Return what the page *text* says; ``None`` where it has no literal block that is part of a calibration."""
+    lines = split(plain(text))
+    literal = list(_literal(lines))
+    blocks = list(_blocks(lines, literal, ended=text.endswith(("\n", "\r"))))
+    cmdline, uname = _printed(blocks, "cat /proc/cmdline"), _printed(blocks, "uname -a")
+    prose = _prose(lines, literal)
+    titles = [each._replace(title=ESCAPED.sub(r"\1", each.title)) for each in _titles(prose)]
     title = titles[0].title if titles else None
     own = OWN_TITLE.match(title or "")
-    name = SUT_NAME.search(prose) or SUT_NAME.search(uname or "")
+    found: list[Read] = []
+    foreign: list[Inconsistency] = []
+    for block in blocks:
+        read = _results(block)
+        if read is not None:
+            found.append(read)
+        elif not own and not _is_context(block):
+            shown = [line for line in block.output.splitlines() if line.strip()]
+            first = block.command or next(iter(shown), "")
+            foreign.append(not_understood("literal block", first, len(shown) + bool(block.command)))
+    if not found and cmdline is None and uname is None:
+        return None
+    more = [] if own else [*foreign, *_tables_in(prose)]
+    read = _joined(found, more)
+    if cmdline is None and uname is None and all(FENCE.match(lines[first - 1]) for first, _ in literal):
+        return _published(read, page_inconsistencies(PageFacts(text="", title=None), read.readings))
+    said = "\n".join(prose)
+    name = SUT_NAME.search(said) or SUT_NAME.search(uname or "")
     facts = PageFacts(
-        text=prose,
+        text=said,
         title=title,
-        introduction="\n".join(prose.splitlines()[: titles[1].line if len(titles) > 1 else None]),
+        introduction="\n".join(prose[: titles[1].line if len(titles) > 1 else None]),
         titles=tuple(each.title for each in titles),
         cmdline=cmdline,
         uname=uname,
         host=None if own else name,
     )
-    read = _joined(found)
     named = {each.values.kind for each in read.readings} | {each.kind for each in read.not_read}
     absent = () if own else tuple(kind for kind in PUBLISHED if kind not in named)
     isolcpus = [each.value for each in parse_cmdline(cmdline or "").parameters if each.name == "isolcpus"]
@@ -159,9 +228,14 @@ def _page(text: str, blocks: Sequence[Block]) -> Published | None:
                 *read.not_read,
                 *(NotRead(kind=kind, what=kind, reason="the page has no output of it") for kind in absent),
             ),
-            inconsistencies=(*read.inconsistencies, *page_inconsistencies(facts, read.readings)),
+            inconsistencies=_listed([*read.inconsistencies, *page_inconsistencies(facts, read.readings)]),
         ),
     )
+
+
+def _is_context(block: Block) -> bool:
+    """Tell whether *block* is what a page says of the kernel, or has nothing to say."""
+    return any(each in (block.command or "") for each in CONTEXT) or not (block.command or block.output.strip())
 
 
 def _printed(blocks: Sequence[Block], command: str) -> str | None:
@@ -178,13 +252,13 @@ def _printed(blocks: Sequence[Block], command: str) -> str | None:
 def _results(block: Block) -> Read | None:
     """Return the results in *block*; ``None`` where it is about something else."""
     kind = next((kind for kind, form in PUBLISHED.items() if form.search(block.command or "")), None)
-    for read in (
-        read_mlc(block.output, whole=block.whole, command=block.command),
-        read_jitter(block.output, whole=block.whole, command=block.command),
-        read_blocks(block.output, block.command),
-    ):
+    if (block.command or "").startswith(f"{PROBE} "):
+        read = read_blocks(block.output, block.command)
         if read.readings or read.not_read:
             return read
+    read = _programs(lines_of(block.output, whole=block.whole), block.command)
+    if read.readings or read.not_read:
+        return read
     if kind is None:
         return None
     what = block.command or kind
@@ -198,8 +272,31 @@ def _results(block: Block) -> Read | None:
     reason = "no figure of it could be read" if text else "the page has the command and no output"
     return Read(
         not_read=(NotRead(kind=kind, what=what, reason=reason),),
-        inconsistencies=(inconsistency("TRUNCATED", what, reason),),
+        inconsistencies=(inconsistency("TRUNCATED", what, reason), *read.inconsistencies),
     )
+
+
+def _tables_in(prose: Sequence[str]) -> Iterator[Inconsistency]:
+    """Yield the paragraphs of *prose* that are tables of figures, or one line of a program's figures."""
+    paragraph: list[str] = []
+    for line in [*prose, ""]:
+        if line.strip():
+            paragraph.append(line)
+            continue
+        rows = [_row_of_figures(each) for each in paragraph]
+        if any(count > 1 for count in rows) or sum(map(bool, rows)) > 1:
+            yield not_understood("text outside literal blocks", paragraph[0], len(paragraph))
+        paragraph = []
+
+
+def _row_of_figures(line: str) -> int:
+    """Return how many figures *line* has where it has little else; 0 for a sentence."""
+    if len(line) > MAX_LINE:
+        return 0
+    words = [word for each in CELL.split(line) if (word := each.strip("*|+:-"))]
+    figures = sum(number(word) is not None for word in words)
+    named = figures == 1 and len(words) <= MIX_WORDS and number(words[-1]) is not None and ":" in line
+    return figures if figures == len(words) or 2 * figures >= len(words) > 2 or named or starts_section(line) else 0
 
 
 class _Title(NamedTuple):
@@ -209,45 +306,117 @@ class _Title(NamedTuple):
 
 def titles_of(text: str) -> Iterator[_Title]:
     """Yield the titles of *text*: lines that are underlined."""
-    lines = text.splitlines()
+    return _titles(split(text))
+
+
+def _titles(lines: Sequence[str]) -> Iterator[_Title]:
     for place, (line, below) in enumerate(pairwise(lines)):
-        if line.strip() and not line[0].isspace() and UNDERLINE.match(below) and not UNDERLINE.match(line):
+        if _underlined(line, below):
             yield _Title(line.strip(), place)
 
 
+def _underlined(line: str, below: str) -> bool:
+    """Tell whether *line* is a title, which *below* underlines."""
+    return bool(
+        line.strip()
+        and not line[0].isspace()
+        and UNDERLINE.match(below)
+        and not UNDERLINE.match(line)
+        and not DELAYS.match(line)
+    )
+
+
 def _literal(lines: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """Yield the first line and the line after the last of each literal block."""
+    """Yield the first line and the line after the last of each literal block.
+
+    A block is indented, or fenced, or follows ``::`` without indentation: then it lasts until the next title, literal
+    block or directive, and is taken for one where it begins with a command or has what a known program prints.
+    """
     place = 0
     while place < len(lines):
         line = lines[place].rstrip()
         place += 1
-        if not line.endswith("::") or line.lstrip().startswith(".. "):
-            continue
-        indent = len(line) - len(line.lstrip())
         first = place
+        if FENCE.match(line):
+            while place < len(lines) and not FENCE.match(lines[place]):
+                place += 1
+            yield first, place
+            place += 1
+            continue
+        directive = DIRECTIVE.match(line)
+        if not directive and (not line.endswith("::") or line.lstrip().startswith(".. ")):
+            continue
+        while directive and place < len(lines) and OPTION.match(lines[place]):
+            place += 1
+            first = place
+        indent = len(line) - len(line.lstrip())
         while place < len(lines) and (
             not lines[place].strip() or len(lines[place]) - len(lines[place].lstrip()) > indent
         ):
             place += 1
-        yield first, place
+        body = any(each.strip() for each in lines[first:place])
+        if place < len(lines) and (not body or lines[place - 1].strip()):
+            end = place
+            while end < len(lines) and not _bounded(lines, end):
+                end += 1
+            if body or _printed_by_program(lines[place:end]):
+                place = end
+                body = True
+        if body or place == len(lines):
+            yield first, place
+
+
+def _bounded(lines: Sequence[str], place: int) -> bool:
+    """Tell whether a literal block without indentation ends above the line at *place*."""
+    line = lines[place].rstrip()
+    below = lines[place + 1] if place + 1 < len(lines) else ""
+    return line.endswith("::") or line.startswith(".. ") or FENCE.match(line) is not None or _underlined(line, below)
+
+
+def _printed_by_program(lines: Sequence[str]) -> bool:
+    first = next((line for line in lines if line.strip()), "")
+    return command_after_prompt(first[:MAX_LINE]) is not None or any(
+        BANNER.search(line[:MAX_LINE]) or JITTER.search(line[:MAX_LINE]) or starts_section(line[:MAX_LINE])
+        for line in lines
+    )
 
 
 def blocks_of(text: str) -> Iterator[Block]:
     """Yield the commands in the literal blocks of *text* with their outputs, in order."""
-    lines = text.expandtabs().splitlines()
-    for first, end in _literal(lines):
-        body = textwrap.dedent("\n".join(lines[first:end])).splitlines()
-        whole = end < len(lines) or text.endswith("\n") or any(not line.strip() for line in body[-1:])
-        starts = [place for place, line in enumerate(body) if line.startswith(("$ ", "# "))]
+    lines = split(plain(text))
+    return _blocks(lines, list(_literal(lines)), ended=text.endswith(("\n", "\r")))
+
+
+def _blocks(lines: Sequence[str], literal: Sequence[tuple[int, int]], *, ended: bool) -> Iterator[Block]:
+    for first, end in literal:
+        kept = [line.expandtabs() if len(line) <= MAX_LINE else line for line in lines[first:end]]
+        body = textwrap.dedent("\n".join(kept)).split("\n")
+        whole = end < len(lines) or ended or any(not line.strip() for line in body[-1:])
+        commands = {place: command for place, line in enumerate(body) if (command := _command(line)) is not None}
+        starts = list(commands)
+        above = _above(lines, first) if not starts else None
         for start, stop in zip([-1, *starts], [*starts, len(body)], strict=True):
             output = "\n".join(body[start + 1 : stop])
-            command = None if start < 0 else body[start][2:].strip()
+            command = commands.get(start, above)
             if command is not None or output.strip():
                 yield Block(command, output, whole or stop < len(body))
 
 
-def prose_of(text: str) -> str:
-    """Return *text* without its literal blocks."""
-    lines = text.splitlines()
-    inside = {place for first, end in _literal(lines) for place in range(first, end)}
-    return "\n".join(line for place, line in enumerate(lines) if place not in inside)
+def _command(line: str) -> str | None:
+    """Return the command in a line of a literal block; ``None`` where it has none."""
+    if line.startswith(("$ ", "# ")):
+        return line[2:].strip()
+    return command_after_prompt(line[:MAX_LINE])
+
+
+def _above(lines: Sequence[str], first: int) -> str | None:
+    """Return the command in the line above the fence of a block; ``None`` where there is none."""
+    if not FENCE.match(lines[first - 1]):
+        return None
+    line = next((line for line in reversed(lines[max(0, first - 3) : first - 1]) if line.strip()), "")
+    return command_after_prompt(line[:MAX_LINE]) if starts_mlc(line[:MAX_LINE]) else None
+
+
+def _prose(lines: Sequence[str], literal: Sequence[tuple[int, int]]) -> list[str]:
+    inside = {place for first, end in literal for place in range(first, end)}
+    return [line for place, line in enumerate(lines) if place not in inside]

@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import Final
 
 from calibration.context.cmdline import parse_cmdline, parse_isolcpus
+from calibration.formats.lines import shortened, whole_number
 from calibration.formats.pma_jitter import TASKSET
 from calibration.results.readings import (
     Inconsistency,
@@ -46,11 +47,20 @@ ONLY: Final = {
 }
 """Kernel parameters that do something on processors of one vendor only."""
 
-PLACEHOLDER_PROSE: Final = re.compile(r"^\s*(?:TB[CD]\b.*|TO[D]O\b.*|\w{1,8}: add some .*)$", re.MULTILINE)
-INCLUDE: Final = re.compile(r"^\.\. include::\s*(\S+)", re.MULTILINE)
+PLACEHOLDER_PROSE: Final = re.compile(r"^[ \t]{0,40}(?:TB[CD]\b.*|TO[D]O\b.*|\w{1,8}: add some .*)$", re.MULTILINE)
+INCLUDE: Final = re.compile(r"^\.\. include::[ \t]{0,40}(\S{1,200})", re.MULTILINE)
 REFERENCE: Final = re.compile(r"`([^`<>]{1,200})`_(?!_)")
-CLAIM: Final = re.compile(r"all\s+other\s+servers[^.]{0,200}?\bsame\s+or\s+similar(?:\s+values)?", re.IGNORECASE)
-NODE_COUNT: Final = re.compile(r"NUMA node\(s\):\s+(\d{1,4})\b")
+TARGET: Final = re.compile(r"\.\. _([^:\n]{1,200}):")
+CLAIM: Final = re.compile(
+    r"all\s{1,20}other\s{1,20}servers[^.]{0,200}?\bsame\s{1,20}or\s{1,20}similar(?:\s{1,20}values)?", re.IGNORECASE
+)
+NODE_COUNT: Final = re.compile(r"NUMA node\(s\):\s{1,40}(\d{1,4})\b")
+LONGEST_COMMAND: Final = 4000
+"""A longer command is looked at from its end."""
+
+LONGEST_NAME: Final = 64
+"""The name of a kernel parameter is shorter."""
+
 ARCHITECTURE: Final = re.compile(r"\b(x86_64|aarch64|ppc64le|s390x|riscv64)\b")
 RELEASE: Final = re.compile(r"^\d+\.\d+\S*$")
 BOOTED: Final = re.compile(r"vmlinu[xz]-(\S+)")
@@ -102,9 +112,10 @@ def _references(facts: PageFacts) -> Iterator[Inconsistency]:
         yield inconsistency("PLACEHOLDER", "text", f"found {match[0].strip()!r}")
     for match in INCLUDE.finditer(text):
         yield inconsistency("NOT_GIVEN", "include", f"the page includes {match[1]}, which is not part of it")
+    known = {*facts.titles, *TARGET.findall(text)}
     for match in REFERENCE.finditer(text):
         name = " ".join(match[1].split())
-        if f".. _{name}:" not in text and name not in facts.titles:
+        if name not in known:
             yield inconsistency("NOT_GIVEN", "reference", f"the page refers to {name!r} and does not say where it is")
     if said := CLAIM.search(text):
         claim = " ".join(said[0].split())
@@ -132,15 +143,25 @@ def _kernel(facts: PageFacts) -> Iterator[Inconsistency]:
     if facts.cmdline is None:
         return
     parameters = parse_cmdline(facts.cmdline).parameters
-    names = {each.name for each in parameters if len(each.name) > 2}
+    names = {each.name for each in parameters if 2 < len(each.name) <= LONGEST_NAME}
     for each in parameters:
-        fused = next((name for name in sorted(names) if each.value and f"{name}=" in each.value), None)
-        if fused is not None:
+        if (fused := _fused(each.value or "", names)) is not None:
             yield inconsistency(
                 "CMDLINE_DAMAGED",
                 "cmdline",
-                f"expected a space before {fused!r}, found {each.name}={each.value}: two parameters run together",
+                f"expected a space before {fused!r}, found {shortened(f'{each.name}={each.value}')}: "
+                "two parameters run together",
             )
+
+
+def _fused(value: str, names: set[str]) -> str | None:
+    """Return which of the parameters *names* begins inside of *value*."""
+    for sign in re.finditer("=", value):
+        start = max(0, sign.start() - LONGEST_NAME)
+        for place in range(start, sign.start() - 2):
+            if value[place : sign.start()] in names:
+                return value[place : sign.start()]
+    return None
 
 
 def _machine(facts: PageFacts) -> Iterator[Inconsistency]:
@@ -167,16 +188,18 @@ def _named(text: str) -> tuple[str, str] | None:
 
 
 def _jitter(reading: Reading, values: ReadJitter, cmdline: str | None) -> Iterator[Inconsistency]:
-    command = reading.command or ""
-    for what, form, said in (
-        ("CPU", TASKSET, values.cpu),
-        ("CPU", re.compile(r"\bjitter\b.*\s-c\s*(\d{1,5})\b"), values.cpu),
-        ("iterations", re.compile(r"\bjitter\b.*\s-i\s*(\d{1,9})\b"), values.iterations),
+    command = (reading.command or "")[-LONGEST_COMMAND:]
+    pinned = TASKSET.search(command)
+    options = _options(command, "jitter")
+    for what, asked, said in (
+        ("CPU", pinned and pinned[1], values.cpu),
+        ("CPU", options.get("-c"), values.cpu),
+        ("iterations", options.get("-i"), values.iterations),
     ):
-        asked = form.search(command)
-        if asked is not None and said is not None and int(asked[1]) != said:
+        wanted = whole_number(asked or "")
+        if wanted is not None and said is not None and wanted != said:
             yield inconsistency(
-                "COMMAND_CONTRADICTS", reading.id, f"the command asks for {what} {asked[1]}, the output says {said}"
+                "COMMAND_CONTRADICTS", reading.id, f"the command asks for {what} {wanted}, the output says {said}"
             )
     isolated = [each.value for each in parse_cmdline(cmdline or "").parameters if each.name == "isolcpus"]
     if values.cpu is None or not isolated or not isolated[-1]:
@@ -189,6 +212,17 @@ def _jitter(reading: Reading, values: ReadJitter, cmdline: str | None) -> Iterat
     if values.cpu not in cpus:
         reason = f"CPU {values.cpu} is not among the isolated {isolated[-1]}"
         yield inconsistency("CORE_NOT_ISOLATED", reading.id, reason)
+
+
+def _options(command: str, program: str) -> dict[str, str]:
+    """Return the options with one letter that *command* gives to *program*, and their values."""
+    words = command.split()
+    place = next((place for place, word in enumerate(words) if word.rsplit("/", 1)[-1] == program), len(words))
+    found: dict[str, str] = {}
+    for word, following in zip(words[place + 1 :], [*words[place + 2 :], ""], strict=False):
+        if len(word) > 1 and word[0] == "-":
+            found[word[:2]] = word[2:] or following
+    return found
 
 
 def _mixes(where: str, bandwidth_mb_s: dict[str, float]) -> Iterator[Inconsistency]:

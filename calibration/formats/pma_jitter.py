@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from calibration.formats.lines import Line, lines_of
+from calibration.formats.lines import Line, first_of, has_figure, shortened
 from calibration.measurements.base import PROBE
 from calibration.results.readings import Inconsistency, NotRead, Read, Reading, ReadJitter, inconsistency, numbered
 from calibration.sutprobe import JitterInterval
@@ -26,7 +26,7 @@ FACTS: Final = (
     ("executions", re.compile(r"Display is updated every (\d{1,9}) |is executed (\d{1,9}) times per display interval")),
     ("cpu", re.compile(r"affinity will be set to core_id:\s*(\d{1,5})\b|^\s*CPU (\d{1,5}), (?:not )?isolated$")),
 )
-TASKSET: Final = re.compile(r"\btaskset\s+(?:-\w*c\w*|--cpu-list)\s+(\d{1,5})(?![\d,-])")
+TASKSET: Final = re.compile(r"\btaskset\s{1,9}(?:-\w{0,4}c\w{0,4}|--cpu-list)\s{1,9}(\d{1,5})(?![\d,-])")
 """The one CPU that a command pins what it starts to."""
 
 TICKS: Final = re.compile(r"^\s*Timings are in (?:ticks of )?(.{1,80}?)(?: at (\d{1,6}\.\d{1,6}) MHz.*)?$")
@@ -41,17 +41,15 @@ CONTRADICTIONS_SHOWN: Final = 3
 """So many rows of each contradiction are named; the rest is counted."""
 
 
-def read_jitter(text: str, *, whole: bool | None = None, command: str | None = None) -> Read:
-    """Return what *text* says; nothing where no output of the program is recognised in it.
-
-    *command* is the shell line that printed it. *whole* as for ``lines_of``.
-    """
+def jitter_results(lines: Sequence[Line], command: str | None, understood: set[int]) -> Read:
+    """Return what *lines*, printed by *command*, say, and add the places of those that were read to *understood*."""
     readings: list[Reading] = []
     not_read: list[NotRead] = []
     faults: list[Inconsistency] = []
-    for lines in _outputs(lines_of(text, whole=whole)):
-        title = lines[0].text.strip()
-        reading, found = _output(lines, command)
+    for output in _outputs([line for line in lines if line.place not in understood]):
+        title = output[0].text.strip()
+        reading, found, loose = _output(output, command)
+        understood |= {line.place for line in output} - loose
         faults += found
         if reading is None:
             not_read.append(NotRead(kind="jitter", what=title, reason="it has no whole interval"))
@@ -63,29 +61,41 @@ def read_jitter(text: str, *, whole: bool | None = None, command: str | None = N
 
 
 def _outputs(lines: Sequence[Line]) -> Iterator[list[Line]]:
-    """Yield the lines of each start of the program: from its banner, or from its first heading where it has none."""
+    """Yield the lines of each start of the program: from its banner, or from what it says first where it has none."""
     found: list[Line] = []
+    begun = rows = False
     for line in lines:
-        if BANNER.search(line.text):
-            if any(HEADER.match(each.text) or BANNER.search(each.text) for each in found):
-                yield found
-            found = [line] if not found or _begun(found) else [*found, line]
-        else:
+        banner, figures = BANNER.search(line.text), has_figure(line.text)
+        said = banner or _said(line.text)
+        if begun and (banner or (rows and line.gap and not figures and not said and not RESET.search(line.text))):
+            yield found
+            found, begun, rows = [], False, False
+        if found or said:
             found.append(line)
-    if _begun(found):
+        begun = begun or bool(banner or HEADER.match(line.text))
+        rows = rows or bool(begun and figures and not said)
+    if begun:
         yield found
 
 
-def _begun(lines: Sequence[Line]) -> bool:
-    return any(BANNER.search(each.text) or HEADER.match(each.text) for each in lines)
+def _said(text: str) -> bool:
+    """Tell whether *text* is one of the lines above the rows."""
+    return bool(
+        HEADER.match(text)
+        or EXPLANATION.match(text)
+        or TICKS.match(text)
+        or any(form.search(text) for _, form in FACTS)
+    )
 
 
-def _output(lines: Sequence[Line], command: str | None) -> tuple[Reading | None, list[Inconsistency]]:
+def _output(lines: Sequence[Line], command: str | None) -> tuple[Reading | None, list[Inconsistency], set[int]]:
+    """Return the reading in *lines*, what contradicts itself in it, and the places of figures that are not in it."""
     version: str | None = None
     facts: dict[str, int] = {}
     ticks: str | None = None
     tick_hz: float | None = None
     notes: list[str] = []
+    loose: set[int] = set()
     missing: list[str] = []
     faults: list[Inconsistency] = []
     intervals: list[JitterInterval] = []
@@ -98,7 +108,7 @@ def _output(lines: Sequence[Line], command: str | None) -> tuple[Reading | None,
         elif HEADER.match(text):
             headed = HEADING.match(re.sub(r"\s+", " ", text.lower())) is not None
             if not headed:
-                missing.append(f"expected the heading of nine columns, found {text[:80]!r}")
+                missing.append(f"expected the heading of nine columns, found {shortened(text)}")
         elif said := [(name, match) for name, form in FACTS if (match := form.search(text))]:
             facts |= {name: int(next(each for each in match.groups() if each is not None)) for name, match in said}
         elif clock := TICKS.match(text):
@@ -111,15 +121,18 @@ def _output(lines: Sequence[Line], command: str | None) -> tuple[Reading | None,
             if RESET.search(text):
                 resets.add(len(intervals))
             notes.append(text)
+            if has_figure(text):
+                loose.add(line.place)
+    own = command is not None and command.startswith(f"{PROBE} ")
     if not intervals:
-        return None, faults
+        return None, faults, loose
     iterations = facts.get("iterations")
     if iterations is not None and len(intervals) < iterations:
         missing.append(f"expected {iterations} intervals, found {len(intervals)}")
     faults += contradictions(intervals, resets, facts.get("executions"))
-    own = command is not None and command.startswith(f"{PROBE} ")
+    missing = first_of(missing)
     pinned = TASKSET.search(command or "")
-    return Reading(
+    reading = Reading(
         id="",
         instrument=PROBE if own else "PMA jitter" if version is None else f"PMA jitter {version}",
         command=command,
@@ -135,7 +148,8 @@ def _output(lines: Sequence[Line], command: str | None) -> tuple[Reading | None,
             tick_hz=tick_hz,
             intervals=tuple(intervals),
         ),
-    ), faults
+    )
+    return reading, faults, set() if own else loose
 
 
 def _row(
@@ -149,7 +163,7 @@ def _row(
     if not figures:
         return None
     if len(figures) != len(tokens) or len(figures) != len(COLUMNS):
-        missing.append(f"expected a row of {len(COLUMNS)} whole numbers, found {text[:80]!r}")
+        missing.append(f"expected a row of {len(COLUMNS)} whole numbers, found {shortened(text)}")
         return None
     row = JitterInterval(**dict(zip(COLUMNS, figures, strict=True)))
     follows = before[-1].sample + 1 if before else 1

@@ -4,6 +4,7 @@
 The text is kept as it came; what is read from it can be read again. Importing the same text twice changes nothing.
 """
 
+import codecs
 import hashlib
 import secrets
 import shutil
@@ -24,6 +25,9 @@ from calibration.results.store import read_run, run_directory, write_document
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 """Stands for the time of an import where that is of no interest."""
 
+UTF_16: Final = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+"""How a text begins that PowerShell wrote."""
+
 PROFILE: Final = "imported"
 """What stands for the profile: nobody chose one."""
 
@@ -39,7 +43,7 @@ def read_file(path: Path) -> tuple[bytes, Published]:
     except OSError as error:
         raise InputError(f"expected a text at {path}: {error.strerror}") from error
     try:
-        return raw, read_published(raw.decode("utf-8", errors="replace"))
+        return raw, read_published(raw.decode("utf-16" if raw[:2] in UTF_16 else "utf-8", errors="replace"))
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
 

@@ -596,6 +596,7 @@ INCONSISTENCIES: Mapping[str, str] = {
     "HOST_CONTRADICTS": "the text names one machine and its output another, or none",
     "KERNEL_CONTRADICTS": "the kernel that was booted is not the one that ran",
     "NOT_GIVEN": "the text refers to a part that is not in it",
+    "NOT_UNDERSTOOD": "a part of the text that no reader knows: what stands there is in no measurement",
     "ORDER": "figures are not in the order that the hardware allows",
     "PLACEHOLDER": "a placeholder stands where a result should",
     "SAME_FIGURES": "another page, of another kernel or host, has the same digits",
