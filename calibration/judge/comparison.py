@@ -10,11 +10,11 @@ than one figure in a hundred is said to differ.
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final, Literal
+from typing import Literal
 
 from calibration.errors import InputError
 from calibration.judge.causes import CAUSES, cause_of
-from calibration.judge.tolerances import Tolerance, tolerance_of
+from calibration.judge.tolerances import LEAST_COVERAGE, Tolerance, tolerance_of
 from calibration.measurements.base import Better
 from calibration.model import Model
 from calibration.results import imports
@@ -25,9 +25,6 @@ from calibration.results.plain import Figured, figured
 from calibration.results.store import read_run
 
 Outcome = Literal["differs", "same", "undecided", "only_first", "only_second"]
-
-LEAST_COVERAGE: Final = 0.9
-"""An interval that covers the true value less often decides nothing; three placements reach 0.75, five 0.94."""
 
 
 class Comparison(Model):

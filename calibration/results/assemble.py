@@ -22,6 +22,7 @@ from calibration.mlc import CommandName, read_output
 from calibration.plan import Plan
 from calibration.preflight import Check
 from calibration.preflight import flags as expectation_flags
+from calibration.results.consistency import consistency
 from calibration.results.facts import facts
 from calibration.results.layout import SCHEMA_VERSION
 from calibration.results.model import (
@@ -196,6 +197,7 @@ def assemble(directory: Path, *, now: datetime, interrupted: bool = False) -> Ru
         measurements=tuple(measurements),
         not_measured=tuple(not_measured),
         verdicts=tuple(judge(measurements, () if start is None else start.limits)),
+        consistency=consistency(measurements),
         readings=readings,
     )
     write_document(directory, document)

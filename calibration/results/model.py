@@ -22,6 +22,7 @@ from calibration.mlc import CommandName, PrefetcherPlace, Prefetchers
 from calibration.model import Model, UtcTime
 from calibration.plan import Plan
 from calibration.preflight import Check
+from calibration.results.consistency import ConsistencyCheck
 from calibration.results.readings import Inconsistency, Reading
 from calibration.sutprobe import Clock, Warned
 from calibration.tuning import Change
@@ -276,8 +277,8 @@ class RunDocument(Model):
     nothing was planned. ``facts`` are those that figures depend on, by name (``calibration.results.facts``); without a
     context there are none. ``meltdown_checker`` and ``mlc`` are ``None`` where the operator gave no such program.
     ``readings`` are results read from what other programs printed; a document whose figures were all read from a text
-    that somebody else made says in ``imported`` where that is from. These four are absent from documents older than
-    them.
+    that somebody else made says in ``imported`` where that is from. ``consistency`` is whether the figures of the run
+    contradict each other. These five are absent from documents older than them.
     """
 
     schema_version: Literal["run/3"]
@@ -291,6 +292,7 @@ class RunDocument(Model):
     measurements: tuple[Measurement, ...]
     not_measured: tuple[NotMeasured, ...]
     verdicts: tuple[Verdict, ...]
+    consistency: tuple[ConsistencyCheck, ...] = ()
     readings: tuple[Reading, ...] = ()
     imported: Imported | None = None
 

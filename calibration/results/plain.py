@@ -113,6 +113,7 @@ def plain_document(document: RunDocument) -> dict[str, Any]:
         ],
         "not_measured": [each.model_dump(mode="json") for each in document.not_measured],
         "verdicts": [each.model_dump(mode="json", exclude={"metric"}) for each in document.verdicts],
+        "consistency": [each.model_dump(mode="json") for each in document.consistency],
     }
 
 

@@ -34,6 +34,7 @@ from calibration.measurements import registry
 from calibration.preflight import CHECKS
 from calibration.profiles import load_profile, profile_names
 from calibration.report.reference import name_form
+from calibration.results.consistency import RULES
 from calibration.results.model import CheckerRun, MlcProgram, MlcRun, RunDocument
 from calibration.results.readings import INCONSISTENCIES
 from calibration.results.store import (
@@ -64,6 +65,7 @@ COMMON_GROUND = {
     "drift",
     "events",
     "homogeneity",
+    "consistency",
 }
 HEADINGS = [
     "Question",
@@ -336,6 +338,12 @@ def test_every_inconsistency_of_a_text_is_described_and_no_other() -> None:
     page = parsed(DOCS / "guide" / "imports.rst")
     described = [text_of(row, nodes.entry) for row in page.findall(nodes.row)][1:]
     assert described == sorted(INCONSISTENCIES)
+
+
+def test_every_rule_of_consistency_is_described_with_its_tolerance() -> None:
+    page = parsed(METHOD / "consistency.rst")
+    rows = [[row[0].astext(), row[2].astext()] for row in page.findall(nodes.row)][1:]
+    assert rows == [[name, f"{rule.tolerance:.0%}".replace("%", " %")] for name, rule in RULES.items()]
 
 
 def test_every_field_of_a_record_is_described() -> None:

@@ -28,6 +28,7 @@ from calibration.mlc import COMMANDS, MlcCommand, read_prefetchers
 from calibration.plan import Plan
 from calibration.preflight import Check
 from calibration.report.page import render
+from calibration.results.consistency import consistency
 from calibration.results.facts import facts
 from calibration.results.imports import document_of
 from calibration.results.layout import RUN, SCHEMA_VERSION
@@ -145,6 +146,9 @@ def run_document(machine: str = MACHINE, names: tuple[str, ...] | None = None, *
     }
     found = [each for name in (RECORDED if names is None else names) for each in measurements_of(name, machine)]
     run_values = {each.id: each.values for each in found}
+    measurements = tuple(
+        each.model_copy(update={"values": declaration(each.kind).completed(each.values, run_values)}) for each in found
+    )
     return RunDocument(
         schema_version=SCHEMA_VERSION,
         run=Run(**{**fields, **run}),
@@ -159,10 +163,7 @@ def run_document(machine: str = MACHINE, names: tuple[str, ...] | None = None, *
             longest_duration_s=60.0,
             traffic_shape=None,
         ),
-        measurements=tuple(
-            each.model_copy(update={"values": declaration(each.kind).completed(each.values, run_values)})
-            for each in found
-        ),
+        measurements=measurements,
         not_measured=(
             NotMeasured(
                 kind="jitter",
@@ -172,6 +173,7 @@ def run_document(machine: str = MACHINE, names: tuple[str, ...] | None = None, *
             ),
         ),
         verdicts=(),
+        consistency=consistency(measurements),
     )
 
 
@@ -412,7 +414,11 @@ def with_nodes(document: RunDocument, count: int) -> RunDocument:
             "cpu_nodes": nodes,
             "memory_nodes": nodes,
             cells_name: tuple(map(tuple, cells)),
-            **({"cpus": nodes, "sizes_bytes": (128 << 20,) * count} if kind == "latency_matrix" else {}),
+            **(
+                {"cpus": tuple(1 + node for node in nodes), "sizes_bytes": (128 << 20,) * count}
+                if kind == "latency_matrix"
+                else {}
+            ),
         }
         document = replace(
             document,

@@ -76,7 +76,8 @@ def summary(directory, document):
         ],
         "failed_verdicts": [
             f"{each.name}: {each.reason}" for each in document.verdicts if each.outcome in ("fail", "invalid")
-        ],
+        ]
+        + [f"{each.figure.name}: {each.reason}" for each in document.consistency if each.outcome == "fail"],
     }
 
 

@@ -1,0 +1,464 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Consistency of a run with itself: what its figures must be to each other on any machine.
+
+A rule is physics, not the habit of a processor: the maximum is not below the peak, a part does not give more than the
+whole, a quantity measured twice is the same. It is broken only where the intervals of both figures, and the rule's
+tolerance on top of them, exclude that it holds. Judged once, when the run document is assembled; pages, ``calibration
+judge`` and the gates show what the document says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeVar
+
+from calibration.judge.tolerances import LEAST_COVERAGE
+from calibration.measurements.bandwidth_ladder import LEVELS, BandwidthLadderValues
+from calibration.measurements.bandwidth_matrix import MIX, BandwidthMatrixValues
+from calibration.measurements.bandwidth_scaling import BandwidthScalingValues
+from calibration.measurements.idle_latency import IdleLatencyValues
+from calibration.measurements.latency_ladder import LatencyLadderValues
+from calibration.measurements.latency_matrix import LatencyMatrixValues
+from calibration.measurements.loaded_latency import LoadedLatencyValues
+from calibration.measurements.max_bandwidth import MaxValues
+from calibration.measurements.peak_injection_bandwidth import PeakValues
+from calibration.measurements.prefetcher_effect import PrefetcherEffectValues
+from calibration.measurements.traffic import Part, Setting, read_group
+from calibration.model import Model
+from calibration.results.readings import (
+    ReadBandwidthMatrix,
+    Reading,
+    ReadMaxBandwidth,
+    ReadPeakInjectionBandwidth,
+    cells,
+)
+
+if TYPE_CHECKING:  # the model of a run has these checks in it
+    from calibration.results.model import Measurement
+    from calibration.statistics import Estimate
+
+RuleName = Literal["maximum", "part", "same_latency", "same_bandwidth", "own_memory", "load"]
+
+STRIDE_BYTES: Final = 64
+"""Distance of the nodes of a chase that is held against others: one to a line."""
+
+PAGE_FLAGS: Final = frozenset({"HUGEPAGE_NONE", "HUGEPAGE_PARTIAL"})
+"""Latencies in pages of different sizes are not the same quantity."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What two figures must be to each other: the first at most the second, or both the same.
+
+    ``tolerance`` is how far beyond both intervals a figure may be, relative to the other.
+    """
+
+    title: str
+    same: bool
+    tolerance: float
+    law: str
+
+
+LATENCY_APART: Final = 0.15
+BANDWIDTH_APART: Final = 0.25
+"""What figures of one run may differ by beyond their intervals, relative to each other. An interval covers what
+placements seconds apart differ by, and a shared machine changes from minute to minute: with half of this a quick run on
+a busy two-CPU guest fails."""
+
+RULES: Final[Mapping[RuleName, Rule]] = {
+    "maximum": Rule(
+        "Maximum not below the peak",
+        same=False,
+        tolerance=0.02,
+        law="the maximum is the most that any setting moves, and the peak's is one of them",
+    ),
+    "part": Rule(
+        "Part not above the whole",
+        same=False,
+        tolerance=BANDWIDTH_APART,
+        law="all CPUs with all their memory move at least what some of them move",
+    ),
+    "same_latency": Rule(
+        "Repeated latency",
+        same=True,
+        tolerance=LATENCY_APART,
+        law="one CPU, one node, one size and a random order have one latency",
+    ),
+    "same_bandwidth": Rule(
+        "Repeated bandwidth",
+        same=True,
+        tolerance=BANDWIDTH_APART,
+        law="the same CPUs, memory, mix and shape of access have one bandwidth",
+    ),
+    "own_memory": Rule(
+        "Memory not nearer to other nodes",
+        same=False,
+        tolerance=BANDWIDTH_APART,
+        law="what other nodes reach by a link, the CPUs of the memory's own node reach without it",
+    ),
+    "load": Rule(
+        "Latency not lower under load",
+        same=False,
+        tolerance=BANDWIDTH_APART,
+        law="memory that is asked for more does not answer sooner",
+    ),
+}
+"""Every rule there is, in the order in which they are judged."""
+
+
+class Figure(Model):
+    """A figure of the document: its metric's name where it is a headline figure."""
+
+    name: str
+    value: float
+    unit: str
+    interval: tuple[float, float] | None
+
+    def __str__(self) -> str:
+        interval = "" if self.interval is None else f" ({self.interval[0]:.6g} to {self.interval[1]:.6g})"
+        return f"{self.value:.6g} {self.unit}{interval}"
+
+
+class ConsistencyCheck(Model):
+    """What *rule* says of ``figure`` beside ``other``.
+
+    ``bound`` is the range that ``other`` allows it, with the rule's tolerance; an end is ``None`` where it is open. A
+    check is ``skipped``, and has no bound, where one of the figures decides nothing: it is invalid, or has no interval
+    that covers the true value often enough.
+    """
+
+    rule: RuleName
+    figure: Figure
+    other: Figure
+    bound: tuple[float | None, float] | None
+    outcome: Literal["pass", "fail", "skipped"]
+    reason: str
+
+
+class Seen(NamedTuple):
+    """A figure, and why it decides nothing; ``None`` where it does."""
+
+    figure: Figure
+    unsure: str | None = None
+
+    @property
+    def low(self) -> float:
+        """The lower end of its interval; the figure itself where it has none, as on a published page."""
+        return self.figure.value if self.figure.interval is None else self.figure.interval[0]
+
+    @property
+    def high(self) -> float:
+        """The upper end of its interval."""
+        return self.figure.value if self.figure.interval is None else self.figure.interval[1]
+
+
+class Claim(NamedTuple):
+    """Two figures that a rule is about."""
+
+    rule: RuleName
+    figure: Seen
+    other: Seen
+
+
+def consistency(measurements: Iterable[Measurement]) -> tuple[ConsistencyCheck, ...]:
+    """Return what every rule says of the *measurements* of one run."""
+    return tuple(map(_judged, _claims(tuple(measurements))))
+
+
+def _judged(claim: Claim) -> ConsistencyCheck:
+    rule, (figure, other) = RULES[claim.rule], claim[1:]
+    bound: tuple[float | None, float] | None = None
+    outcome: Literal["pass", "fail", "skipped"] = "skipped"
+    unsure = [f"{each.figure.name}: {each.unsure}" for each in (figure, other) if each.unsure]
+    if unsure:
+        reason = "; ".join(unsure)
+    else:
+        bound = (other.low / (1 + rule.tolerance) if rule.same else None, other.high * (1 + rule.tolerance))
+        broken = figure.low > bound[1] or (bound[0] is not None and figure.high < bound[0])
+        outcome = "fail" if broken else "pass"
+        least = "at most" if bound[0] is None else f"{bound[0]:.6g} to"
+        reason = (
+            f"{figure.figure}, expected {least} {bound[1]:.6g} {figure.figure.unit}: "
+            f"{other.figure.name} is {other.figure}, and {rule.law}"
+        )
+    return ConsistencyCheck(
+        rule=claim.rule, figure=figure.figure, other=other.figure, bound=bound, outcome=outcome, reason=reason
+    )
+
+
+V = TypeVar("V")
+
+
+def _of(measurements: Sequence[Measurement], values: type[V]) -> Iterator[tuple[Measurement, V]]:
+    """Yield the measurements that have *values*."""
+    for each in measurements:
+        if isinstance(each.values, values):
+            yield each, each.values
+
+
+def _seen(measurement: Measurement, name: str, estimate: Estimate) -> Seen:
+    figure = Figure(name=name, value=estimate.value, unit=estimate.unit, interval=estimate.interval)
+    if not measurement.validity.valid:
+        return Seen(figure, "invalid")
+    if estimate.interval is None or estimate.coverage is None:
+        return Seen(figure, "it has no interval")
+    if estimate.coverage < LEAST_COVERAGE:
+        return Seen(figure, f"its interval covers the true value with {estimate.coverage:.0%} only")
+    return Seen(figure)
+
+
+def _claims(measurements: Sequence[Measurement]) -> Iterator[Claim]:
+    """Yield every pair of figures of *measurements* that a rule is about."""
+    yield from _maxima(measurements)
+    yield from _parts(measurements)
+    yield from _latencies(measurements)
+    yield from _bandwidths(measurements)
+    yield from _own_memory(measurements)
+    yield from _loads(measurements)
+
+
+def _maxima(measurements: Sequence[Measurement]) -> Iterator[Claim]:
+    for top, maximum in _of(measurements, MaxValues):
+        for other, peak in _of(measurements, PeakValues):
+            for mix in filter(maximum.mixes.__contains__, peak.mixes):
+                yield Claim("maximum", _peak(other, peak, mix), _maximum(top, maximum, mix))
+
+
+def _peak(measurement: Measurement, values: PeakValues, mix: str) -> Seen:
+    name = f"peak_injection_bandwidth{'.plain' if values.plain else ''}.{mix}.bandwidth_mb_s"
+    return _seen(measurement, name, values.mixes[mix].bandwidth_mb_s)
+
+
+def _maximum(measurement: Measurement, values: MaxValues, mix: str) -> Seen:
+    return _seen(measurement, f"max_bandwidth.{mix}.bandwidth_mb_s", values.mixes[mix].bandwidth_mb_s)
+
+
+class Whole(NamedTuple):
+    """What all CPUs moved of one mix, at the most that was seen, and the nodes whose memory they used."""
+
+    seen: Seen
+    nodes: frozenset[int]
+
+
+def _wholes(measurements: Sequence[Measurement]) -> dict[str, Whole]:
+    found: dict[str, list[Whole]] = {}
+    for measurement, maximum in _of(measurements, MaxValues):
+        for mix, group in maximum.groups.items():
+            found.setdefault(mix, []).append(Whole(_maximum(measurement, maximum, mix), _nodes(group)))
+    for measurement, peak in _of(measurements, PeakValues):
+        for mix in peak.mixes:
+            found.setdefault(mix, []).append(Whole(_peak(measurement, peak, mix), _nodes(peak.group)))
+    return {mix: max(each, key=lambda one: (one.seen.unsure is None, one.seen.high)) for mix, each in found.items()}
+
+
+def _nodes(group: str) -> frozenset[int]:
+    return frozenset(part.node for part in read_group(group))
+
+
+def _parts(measurements: Sequence[Measurement]) -> Iterator[Claim]:
+    """Yield parts of the machine beside the whole of it.
+
+    Numbers of threads between one and all are no part of it: on many machines fewer threads than all move most. Memory
+    that the whole did not use, such as a node's without CPUs, is no part of it either.
+    """
+    wholes = _wholes(measurements)
+    for measurement, matrix in _of(measurements, BandwidthMatrixValues):
+        whole = wholes.get(MIX)
+        if whole is None or len(matrix.cpu_nodes) < 2:
+            continue
+        cells = [seen for _, node, seen in _cells(measurement, matrix) if node in whole.nodes]
+        if cells:
+            yield Claim("part", max(cells, key=lambda seen: (seen.unsure is None, seen.low)), whole.seen)
+    for measurement, scaling in _of(measurements, BandwidthScalingValues):
+        one = scaling.points[0]
+        if one.threads == 1 < scaling.points[-1].threads and (whole := wholes.get(scaling.mix)) is not None:
+            name = f"bandwidth_scaling.{scaling.order}.1.bandwidth_mb_s"
+            yield Claim("part", _seen(measurement, name, one.bandwidth_mb_s), whole.seen)
+    for measurement, loaded in _of(measurements, LoadedLatencyValues):
+        full = min(loaded.points, key=lambda point: point.inject_delay)
+        if (whole := wholes.get(loaded.mix)) is not None and _nodes(loaded.load) <= whole.nodes:
+            name = f"loaded_latency.{full.inject_delay}.bandwidth_mb_s"
+            yield Claim("part", _seen(measurement, name, full.bandwidth_mb_s), whole.seen)
+    ladders = list(_of(measurements, BandwidthLadderValues))
+    everywhere = {mix: seen for ladder in ladders if ladder[1].threads > 1 for mix, seen in _in_memory(*ladder)}
+    for ladder in ladders:
+        if ladder[1].threads == 1:
+            for mix, seen in _in_memory(*ladder):
+                if mix in everywhere:
+                    yield Claim("part", seen, everywhere[mix])
+
+
+def _in_memory(measurement: Measurement, values: BandwidthLadderValues) -> Iterator[tuple[str, Seen]]:
+    who = "one_CPU" if values.threads == 1 else "all_CPUs"
+    for point in values.points:
+        if any(LEVELS.get(name) == "memory" for name in point.names):
+            name = f"bandwidth_ladder.{who}.{point.mix}.memory.program_mb_s"
+            yield point.mix, _seen(measurement, name, point.program_mb_s)
+
+
+def _cells(
+    measurement: Measurement, values: LatencyMatrixValues | BandwidthMatrixValues
+) -> Iterator[tuple[int, int, Seen]]:
+    """Yield the cells of a matrix that have a value: the nodes of its CPUs and of its memory, and the figure."""
+    latency = isinstance(values, LatencyMatrixValues)
+    rows = values.latency_ns if isinstance(values, LatencyMatrixValues) else values.bandwidth_mb_s
+    for row, line in zip(values.cpu_nodes, rows, strict=True):
+        for column, cell in zip(values.memory_nodes, line, strict=True):
+            if cell is not None:
+                name = f"{values.kind}.{row}.{column}.{'latency_ns' if latency else 'bandwidth_mb_s'}"
+                yield row, column, _seen(measurement, name, cell)
+
+
+def _latencies(measurements: Sequence[Measurement]) -> Iterator[Claim]:
+    """Yield latencies of one CPU, one node and one size in random order, each beside the first.
+
+    Neither a plateau of the ladder, whose sizes are partly cached, nor the probe without load in a sweep, around which
+    clocks are not those of an idle machine, is the same quantity.
+    """
+    found: dict[tuple[int, int, int], list[tuple[Seen, frozenset[str]]]] = {}
+
+    def add(measurement: Measurement, cpu: int, node: int, size_bytes: int, seen: Seen) -> None:
+        pages = PAGE_FLAGS.intersection(flag.code for flag in measurement.validity.flags)
+        found.setdefault((cpu, node, size_bytes), []).append((seen, pages))
+
+    for each, idle in _of(measurements, IdleLatencyValues):
+        add(each, idle.cpu, idle.node, idle.size_bytes, _seen(each, "idle_latency.latency_ns", idle.latency_ns))
+    for each, matrix in _of(measurements, LatencyMatrixValues):
+        cpus = dict(zip(matrix.cpu_nodes, matrix.cpus, strict=True))
+        sizes = dict(zip(matrix.memory_nodes, matrix.sizes_bytes, strict=True))
+        for row, column, seen in _cells(each, matrix):
+            add(each, cpus[row], column, sizes[column], seen)
+    for each, ladder in _of(measurements, LatencyLadderValues):
+        for point in ladder.points:
+            if ladder.series == "random" and (point.order, point.stride_bytes) == ("random", STRIDE_BYTES):
+                seen = _seen(each, f"latency_ladder.{point.size_bytes}.latency_ns", point.latency_ns)
+                add(each, ladder.cpus[0], ladder.nodes[0], point.size_bytes, seen)
+    for each, effect in _of(measurements, PrefetcherEffectValues):
+        for chase in effect.points:
+            if effect.prefetchers == "as_found" and (chase.order, chase.stride_bytes) == ("random", STRIDE_BYTES):
+                seen = _seen(each, f"prefetcher_effect.random_{STRIDE_BYTES}.latency_ns", chase.latency_ns)
+                add(each, effect.cpu, effect.node, effect.size_bytes, seen)
+    for (first, pages), *others in found.values():
+        for other, other_pages in others:
+            known = other_pages == pages or other.unsure is not None
+            yield Claim("same_latency", first, other if known else Seen(other.figure, "on pages of another size"))
+
+
+Access = tuple[str, frozenset[Part], int, int, str]
+"""What makes two bandwidths the same quantity: mix, CPUs and their memory, streams, prefetch distance and width."""
+
+
+def _access(mix: str, group: str, setting: Setting) -> Access:
+    return mix, frozenset(read_group(group)), setting.streams, setting.prefetch_bytes, setting.width
+
+
+def _bandwidths(measurements: Sequence[Measurement]) -> Iterator[Claim]:
+    """Yield bandwidths of the same CPUs, memory and access, each beside the first.
+
+    The maximum is the best of many and no repetition of any.
+    """
+    found: dict[Access, list[Seen]] = {}
+    for each, peak in _of(measurements, PeakValues):
+        for mix, moved in peak.mixes.items():
+            found.setdefault(_access(mix, peak.group, moved.setting), []).append(_peak(each, peak, mix))
+    for each, matrix in _of(measurements, BandwidthMatrixValues):
+        groups = _groups(each, matrix)
+        for row, column, seen in _cells(each, matrix):
+            if (row, column) in groups:
+                found.setdefault(_access(MIX, groups[row, column], matrix.setting), []).append(seen)
+    for each, scaling in _of(measurements, BandwidthScalingValues):
+        for point in scaling.points:
+            name = f"bandwidth_scaling.{scaling.order}.{point.threads}.bandwidth_mb_s"
+            seen = _seen(each, name, point.bandwidth_mb_s)
+            found.setdefault(_access(scaling.mix, point.group, point.setting), []).append(seen)
+    for first, *others in found.values():
+        for other in others:
+            yield Claim("same_bandwidth", first, other)
+
+
+def _groups(measurement: Measurement, values: BandwidthMatrixValues) -> dict[tuple[int, int], str]:
+    """Return the CPUs and the memory of each cell of a matrix, as the kernel was told; empty where it was not."""
+    told = measurement.parameters.get("group")
+    places = [(row, column) for row in values.cpu_nodes for column in values.memory_nodes]
+    if not isinstance(told, list | tuple) or len(told) != len(places):
+        return {}
+    return dict(zip(places, map(str, told), strict=True))
+
+
+def _own_memory(measurements: Sequence[Measurement]) -> Iterator[Claim]:
+    """Yield what the CPUs of each node get of its memory beside the best that those of another node get of it.
+
+    The same memory from two places: another node's memory may be of a faster kind, and rightly quicker. Of bandwidths
+    only those of no more CPUs are compared.
+    """
+    for each, latency in _of(measurements, LatencyMatrixValues):
+        for _, own, others in _columns(each, latency):
+            if others:
+                best = min(others.values(), key=lambda seen: (seen.unsure is not None, seen.high))
+                yield Claim("own_memory", own, best)
+    for each, bandwidth in _of(measurements, BandwidthMatrixValues):
+        counts = {place: _cpus(group) for place, group in _groups(each, bandwidth).items()}
+        for node, own, others in _columns(each, bandwidth):
+            fair = [seen for row, seen in others.items() if 0 < counts.get((row, node), 0) <= counts[node, node]]
+            if fair:
+                yield Claim("own_memory", max(fair, key=lambda seen: (seen.unsure is None, seen.low)), own)
+
+
+def _cpus(group: str) -> int:
+    return sum(len(part.cpus) for part in read_group(group))
+
+
+def _columns(
+    measurement: Measurement, values: LatencyMatrixValues | BandwidthMatrixValues
+) -> Iterator[tuple[int, Seen, dict[int, Seen]]]:
+    """Yield each node with CPUs and memory, what they get of it, and what those of other nodes get of it."""
+    cells = {(row, column): seen for row, column, seen in _cells(measurement, values)}
+    for node in values.memory_nodes:
+        if (node, node) in cells:
+            others = {row: cells[row, node] for row in values.cpu_nodes if row != node and (row, node) in cells}
+            yield node, cells[node, node], others
+
+
+def read_claims(readings: Sequence[Reading]) -> Iterator[tuple[str, Claim]]:
+    """Yield, with the reading it is about, every pair of figures read from one text that a rule is about.
+
+    What a text prints has no interval. Where it has several peaks or maxima nobody says which belong together.
+    """
+    peaks = [each.values for each in readings if isinstance(each.values, ReadPeakInjectionBandwidth)]
+    tops = [(each.id, each.values) for each in readings if isinstance(each.values, ReadMaxBandwidth)]
+    peak = {mix: _read(f"the peak injection bandwidth of {mix}", value) for mix, value in _only(peaks).items()}
+    top = {mix: _read(f"the maximum of {mix}", value) for mix, value in _only([each for _, each in tops]).items()}
+    for mix in filter(top.__contains__, peak):
+        yield tops[0][0], Claim("maximum", peak[mix], top[mix])
+    whole = max((each[MIX] for each in (peak, top) if MIX in each), key=lambda seen: seen.high, default=None)
+    for each in readings:
+        matrix = each.values
+        if whole is not None and isinstance(matrix, ReadBandwidthMatrix) and len(matrix.cpu_nodes) > 1:
+            for row, node, value in cells(matrix.cpu_nodes, matrix.memory_nodes, matrix.bandwidth_mb_s):
+                if node in matrix.cpu_nodes:
+                    yield each.id, Claim("part", _read(f"what node {row} reads of node {node}", value), whole)
+
+
+def _only(mixes: Sequence[ReadPeakInjectionBandwidth | ReadMaxBandwidth]) -> Mapping[str, float]:
+    return mixes[0].bandwidth_mb_s if len(mixes) == 1 else {}
+
+
+def _read(name: str, value: float) -> Seen:
+    return Seen(Figure(name=name, value=value, unit="MB/s", interval=None))
+
+
+def _loads(measurements: Sequence[Measurement]) -> Iterator[Claim]:
+    """Yield each probe's latency at the longest delay beside that without any.
+
+    Points between are not compared: clocks that follow the load make some curves sag before they rise.
+    """
+    for each, sweep in _of(measurements, LoadedLatencyValues):
+        least = max(sweep.points, key=lambda point: point.inject_delay)
+        full = min(sweep.points, key=lambda point: point.inject_delay)
+        if least is full:
+            continue
+        for number, (idle, busy) in enumerate(zip(least.probes, full.probes, strict=True)):
+            which = "" if number == 0 else f".cpu{idle.cpu}"
+            names = [f"loaded_latency.{point.inject_delay}{which}.latency_ns" for point in (least, full)]
+            yield Claim("load", _seen(each, names[0], idle.latency_ns), _seen(each, names[1], busy.latency_ns))

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What figures of one run must be to each other: where the bounds are, and what decides nothing."""
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import pytest
+from report_documents import FIXTURES, flagged, index_of, replace, run_document, scaled, with_nodes
+
+from calibration.measurements.idle_latency import IdleLatencyValues
+from calibration.results.consistency import RULES, ConsistencyCheck, consistency
+from calibration.results.layout import RUN
+from calibration.results.model import RunDocument
+from calibration.results.store import read_run
+from calibration.statistics import Estimate, estimate
+
+IDLE, MATRIX = "idle_latency.latency_ns", "latency_matrix.0.0.latency_ns"
+
+
+def idle(document: RunDocument, figure: Estimate, **fields: Any) -> RunDocument:
+    """Return *document* with another idle latency."""
+    index = index_of(document, "idle_latency")
+    values = document.measurements[index].values
+    return replace(document, index, values=values.model_copy(update={"latency_ns": figure, **fields}))
+
+
+def latencies(document: RunDocument) -> ConsistencyCheck:
+    """Return what is said of the idle latency beside the matrix."""
+    (check,) = (
+        each for each in consistency(document.measurements) if (each.figure.name, each.other.name) == (IDLE, MATRIX)
+    )
+    return check
+
+
+def two_latencies() -> RunDocument:
+    return run_document(names=("idle_latency", "latency_matrix"))
+
+
+def test_the_bound_is_both_intervals_and_the_tolerance() -> None:
+    document = two_latencies()
+    check = latencies(document)
+    assert check.bound is not None
+    low, high = check.bound
+    assert low is not None
+    assert check.other.interval is not None
+    tolerance = 1 + RULES["same_latency"].tolerance
+    assert (low, high) == (check.other.interval[0] / tolerance, check.other.interval[1] * tolerance)
+    figure = document.measurements[index_of(document, "idle_latency")].values
+    assert isinstance(figure, IdleLatencyValues)
+    recorded = figure.latency_ns
+    assert recorded.interval is not None
+    for factor, outcome in (
+        (0.999 * high / recorded.interval[0], "pass"),
+        (1.001 * high / recorded.interval[0], "fail"),
+        (1.001 * low / recorded.interval[1], "pass"),
+        (0.999 * low / recorded.interval[1], "fail"),
+    ):
+        assert latencies(idle(document, scaled(recorded, factor))).outcome == outcome, factor
+
+
+def test_few_placements_decide_nothing() -> None:
+    check = latencies(idle(two_latencies(), estimate([[300.0], [301.0], [302.0]], "ns")))
+    assert (check.outcome, check.bound) == ("skipped", None)
+    assert check.reason == f"{IDLE}: its interval covers the true value with 75% only"
+
+
+def test_a_figure_without_an_interval_decides_nothing() -> None:
+    check = latencies(idle(two_latencies(), estimate([[300.0]], "ns")))
+    assert (check.outcome, check.reason) == ("skipped", f"{IDLE}: it has no interval")
+
+
+def test_latencies_on_pages_of_another_size_are_not_compared() -> None:
+    document = two_latencies()
+    other = flagged(document, index_of(document, "latency_matrix"), "HUGEPAGE_NONE", "on 4096-byte pages")
+    check = latencies(other)
+    assert (check.outcome, check.reason) == ("skipped", f"{MATRIX}: on pages of another size")
+
+
+@pytest.mark.parametrize("field", ["cpu", "node", "size_bytes"])
+def test_another_cpu_node_or_size_is_another_quantity(field: str) -> None:
+    document = two_latencies()
+    index = index_of(document, "idle_latency")
+    values = document.measurements[index].values
+    other = replace(document, index, values=values.model_copy(update={field: getattr(values, field) + 1}))
+    assert consistency(other.measurements) == ()
+
+
+def test_no_recorded_run_contradicts_itself(tmp_path: Path) -> None:
+    checks = run_document().consistency
+    assert {each.rule for each in checks} == set(RULES) - {"own_memory"}
+    assert [each for each in checks if each.outcome != "pass"] == []
+    for path in sorted((FIXTURES / "runs").glob("*-last.json.gz")):
+        (tmp_path / RUN).write_bytes(gzip.decompress(path.read_bytes()))
+        older = read_run(tmp_path)
+        assert older.consistency == ()
+        assert [each for each in consistency(older.measurements) if each.outcome == "fail"] == []
+
+
+def test_a_machine_of_many_nodes_has_a_check_for_each_and_not_for_each_pair() -> None:
+    document = with_nodes(run_document(), 16)
+    checks = consistency(document.measurements)
+    own = [each for each in checks if each.rule == "own_memory"]
+    assert len(own) == 15  # the last cell has no value
+    assert len(checks) < 50
+    assert [each for each in checks if each.outcome == "fail"] == []
