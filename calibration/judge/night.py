@@ -27,7 +27,7 @@ from calibration.judge.verdicts import Check, ContextChange, NightVerdict, Outco
 from calibration.judge.waivers import Waivers, read_waivers
 from calibration.judge.words import amount, change, share, within
 from calibration.model import Model
-from calibration.results.history import History, NightRun, Recorded, Series, Sut
+from calibration.results.history import Held, History, NightRun, Recorded, Series, Sut
 from calibration.results.index import read_history
 
 EXPECTED_NIGHTS: Final = 30
@@ -189,6 +189,8 @@ class _Night:
             for row in rows:
                 if row.value is not None:
                     failed.get(sut, {}).pop(row.series.metric, None)
+            for held in history.consistency.get(sut, ()) if run is not None else ():
+                yield self._consistency(sut, run_id, held)
             for metric, recorded in failed.get(sut, {}).items():
                 yield self._never_measured(sut, run_id, metric, recorded)
 
@@ -363,6 +365,24 @@ class _Night:
         row = _Row(index=-1, series=Series(*sut, metric, "", "lower"), run_id=run_id, value=None, interval=None)
         bound = (recorded.lower, recorded.upper)
         return self._verdict(row, "limits", "fail", recorded.reason, bound=bound, since=self.night)
+
+    # consistency
+
+    def _consistency(self, sut: Sut, run_id: str | None, held: Held) -> NightVerdict:
+        series = Series(*sut, held.metric, held.unit, "lower")
+        row = _Row(index=-1, series=series, run_id=run_id, value=held.value, interval=held.interval)
+        failed = held.outcome == "fail"
+        return self._verdict(
+            row,
+            "consistency",
+            "fail" if failed else "pass",
+            held.reason,
+            value=held.value,
+            unit=held.unit,
+            bound=held.bound,
+            interval=held.interval,
+            since=self.night if failed else None,
+        )
 
     # drift, spread, bimodal
 

@@ -42,7 +42,7 @@ INDENT: Final = "    "
 CUT: Final = "..."
 """Shows that a line has no room for all of it."""
 
-TELLING: Final[tuple[Check, ...]] = ("drift", "spread", "bimodal", "limits", "homogeneity", "missing")
+TELLING: Final[tuple[Check, ...]] = ("drift", "spread", "bimodal", "limits", "homogeneity", "consistency", "missing")
 """Checks by how much they say of an event: a change has a date and a size, and shows what else changed."""
 
 SAME_EVENT: Final = timedelta(days=2)

@@ -6,10 +6,11 @@ from typing import Literal
 
 from calibration.model import Model
 
-Check = Literal["limits", "drift", "spread", "bimodal", "homogeneity", "missing"]
+Check = Literal["limits", "drift", "spread", "bimodal", "homogeneity", "consistency", "missing"]
 """``limits``: within the bounds that were accepted or set. ``drift``: the level is what it was. ``spread``: so is how
 much it differs from night to night. ``bimodal``: it has one level, and does not flip between two. ``homogeneity``: it
-is what the testbed's other SUTs of the kind have. ``missing``: there is a valid figure of tonight."""
+is what the testbed's other SUTs of the kind have. ``consistency``: it does not contradict another figure of the run, as
+the run document says. ``missing``: there is a valid figure of tonight."""
 
 Outcome = Literal["pass", "fail", "no_reference"]
 """``no_reference``: there is nothing to judge by, or too little to tell; that is no pass."""

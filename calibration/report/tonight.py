@@ -40,6 +40,7 @@ CHECKS: Final = {
     "drift": "has another level",
     "limits": "is outside what was accepted",
     "homogeneity": "is unlike the other SUTs",
+    "consistency": "contradicts another figure of its run",
     "spread": "differs more or less from night to night",
     "bimodal": "flips between two levels",
 }
@@ -229,6 +230,8 @@ def describe(nights: Nights, verdict: NightVerdict) -> str:
     if verdict.check == "bimodal" and flips is not None:
         levels = filters.measured_interval((flips.lower, flips.upper), verdict.unit or "")
         return f"{title} flips between two levels, {levels}"
+    if verdict.check == "consistency":
+        return f"{title}: {verdict.reason}"
     if size is not None and verdict.check == "homogeneity":
         return f"{title} {signed(size)} from the testbed's others"
     if size is not None:

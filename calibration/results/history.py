@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import date
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -61,13 +61,27 @@ class Recorded:
 
 
 @dataclass(frozen=True)
+class Held:
+    """What the run document says of a figure beside another of its run (``calibration.results.consistency``)."""
+
+    metric: str
+    unit: str
+    value: float
+    interval: tuple[float, float] | None
+    bound: tuple[float | None, float | None]
+    outcome: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class History:
     """Figures of SUTs over nights.
 
     ``values``, ``low`` and ``high`` have the shape (series, nights): the figure and the ends of its interval, each in
     the unit of its series, NaN where there is no valid one. ``nights`` are those on which a run of any SUT began,
     ascending; ``series`` are sorted by testbed, SUT and metric. ``runs`` has each SUT's runs by night. ``recorded`` has
-    the verdicts of the last night's documents by testbed, SUT and metric. What was imported is not in it.
+    the verdicts of the last night's documents by testbed, SUT and metric, ``consistency`` the checks that they passed
+    or failed by SUT. What was imported is not in it.
     """
 
     nights: tuple[date, ...]
@@ -77,3 +91,4 @@ class History:
     high: NDArray[np.float64]
     runs: Mapping[Sut, Mapping[date, NightRun]]
     recorded: Mapping[tuple[str, str, str], Recorded]
+    consistency: Mapping[Sut, Sequence[Held]] = field(default_factory=dict)

@@ -7,9 +7,9 @@ documents that are new, changed or gone since are found by their size and time o
 be deleted at any time.
 
 It is cut into buckets by the month that a run's directory is named after, so that a new night rewrites little. A bucket
-has two Parquet files: ``runs``, one row per document with what the document was when it was read, and ``figures``, one
-row per verdict, sorted so that a SUT's lie together and the others' are never read. A bucket appears whole or not at
-all, under a lock.
+has three Parquet files: ``runs``, one row per document with what the document was when it was read; ``figures``, one
+row per verdict, sorted so that a SUT's lie together and the others' are never read; and ``held``, one row per check of
+consistency, sorted by night because only the last is asked for. A bucket appears whole or not at all, under a lock.
 
 DuckDB reads the documents with ``read_json`` and named columns: nothing is guessed from samples, and what is not asked
 for is skipped. It loads no extension, goes to no network, and writes nothing but the index.
@@ -35,10 +35,10 @@ from numpy.typing import NDArray
 
 from calibration.errors import EnvironmentLacksError, InputError
 from calibration.places import CACHE, CACHE_VARIABLE
-from calibration.results.history import History, NightRun, Recorded, Series, Sut
+from calibration.results.history import Held, History, NightRun, Recorded, Series, Sut
 from calibration.results.layout import REFERENCES, RUN, SCHEMA_VERSION
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 """Version of the index: part of its place, so that another version makes its own."""
 
 ROW_GROUP: Final = 8192
@@ -56,6 +56,8 @@ COLUMNS: Final = {
     "not_measured": "STRUCT(kind VARCHAR, what VARCHAR, reason VARCHAR)[]",
     "verdicts": "STRUCT(name VARCHAR, metric STRUCT(value DOUBLE, unit VARCHAR, interval DOUBLE[], better VARCHAR), "
     "lower DOUBLE, upper DOUBLE, outcome VARCHAR, reason VARCHAR)[]",
+    "consistency": "STRUCT(figure STRUCT(name VARCHAR, unit VARCHAR, value DOUBLE, interval DOUBLE[]), "
+    "bound DOUBLE[], outcome VARCHAR, reason VARCHAR)[]",
 }
 """What is read of a run document; everything else is skipped by DuckDB's parser."""
 
@@ -83,9 +85,17 @@ FIGURES: Final = f"""
            verdict.lower AS lower, verdict.upper AS upper, verdict.outcome AS outcome, verdict.reason AS reason
     FROM (SELECT testbed, sut, directory, {NIGHT} AS night, unnest(verdicts) AS verdict FROM documents)"""
 
+HELD: Final = f"""
+    SELECT testbed, sut, directory, night, held.figure.name AS metric, held.figure.unit AS unit,
+           held.figure.value AS value, held.figure.interval AS interval, held.bound AS bound, held.outcome AS outcome,
+           held.reason AS reason
+    FROM (SELECT testbed, sut, directory, {NIGHT} AS night, unnest(consistency) AS held FROM documents)
+    WHERE held.outcome <> 'skipped'"""
+
 TABLES: Final = {
     "runs": (RUNS, "testbed, sut, night, started_at, directory"),
     "figures": (FIGURES, "testbed, sut, metric, night, directory"),
+    "held": (HELD, "night, testbed, sut, directory"),
 }
 """The files of a bucket: what their rows are made of, and what they are sorted by. ``series`` stands for testbed, SUT,
 metric and unit: a number is compared millions of times in a fraction of the time that four texts take."""
@@ -418,7 +428,24 @@ def _history(db: duckdb.DuckDBPyConnection, home: Path, scope: _Scope) -> Histor
         high=array("high"),
         runs=_runs(db, runs),
         recorded={(testbed, sut, metric): Recorded(*rest) for testbed, sut, metric, *rest in recorded},
+        consistency=_held(db, home, nights[-1]) if nights else {},
     )
+
+
+def _held(db: duckdb.DuckDBPyConnection, home: Path, night: date) -> dict[Sut, list[Held]]:
+    """Return what the documents of *night* say of their figures' consistency."""
+    found: dict[Sut, list[Held]] = {}
+    rows = db.execute(
+        "SELECT testbed, sut, metric, unit, value, interval, bound, outcome, reason FROM read_parquet(?) AS held "
+        "JOIN nights USING (testbed, sut, directory) WHERE held.night = ? AND nights.night = ? "
+        "ORDER BY testbed, sut, metric, reason",
+        [_files(home, "held"), night, night],
+    ).fetchall()
+    for testbed, sut, metric, unit, value, interval, bound, outcome, reason in rows:
+        ends = None if interval is None else (interval[0], interval[1])
+        check = Held(metric, unit, value, ends, (bound[0], bound[1]), outcome, reason)
+        found.setdefault((testbed, sut), []).append(check)
+    return found
 
 
 def _runs(db: duckdb.DuckDBPyConnection, files: Sequence[str]) -> dict[Sut, dict[date, NightRun]]:

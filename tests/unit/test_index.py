@@ -22,6 +22,7 @@ from calibration.errors import EnvironmentLacksError, InputError
 from calibration.judge import judge
 from calibration.judge.limits import Limit
 from calibration.results import index
+from calibration.results.consistency import consistency
 from calibration.results.history import NightRun
 from calibration.results.index import read_history
 from calibration.results.layout import RUN, SCHEMA_VERSION
@@ -536,3 +537,28 @@ def test_a_disk_that_is_full_is_said_so(
         read_history(results)
     file_size_limit(1 << 30)
     assert len(read_history(results).nights) == 1
+
+
+def test_only_tonights_documents_say_whether_a_run_contradicts_itself(results: Path) -> None:
+    document = run_document(names=("idle_latency", "latency_matrix", "bandwidth_ladder", "bandwidth_ladder-all"))
+
+    def made(number: int, factor: float, **run: Any) -> RunDocument:
+        of = night(document, number, factor=factor, **run)
+        return of.model_copy(update={"consistency": consistency(of.measurements)})
+
+    for each in (made(0, 3.0), made(1, 1.0), made(0, 3.0, sut="s2"), made(1, 3.0, sut="s3")):
+        store_document(each, results)
+    found = read_history(results).consistency
+    assert set(found) == {("t1", "s1"), ("t1", "s3")}
+    outcomes = {sut: {each.metric: each.outcome for each in found["t1", sut]} for sut in ("s1", "s3")}
+    ladder = {f"bandwidth_ladder.one_CPU.{mix}.memory.program_mb_s": "pass" for mix in ("reads", "write", "copy")}
+    assert outcomes == {"s1": {METRIC: "pass", **ladder}, "s3": {METRIC: "fail", **ladder}}
+    (check,) = (each for each in found["t1", "s3"] if each.metric == METRIC)
+    stored = next(each for each in made(1, 3.0).consistency if each.figure.name == METRIC)
+    told = (check.value, check.unit, check.interval, check.bound, check.reason)
+    assert told == (stored.figure.value, stored.figure.unit, stored.figure.interval, stored.bound, stored.reason)
+    past = read_history(results, until=date(2026, 1, 30)).consistency
+    assert {sut: [each.outcome for each in of if each.metric == METRIC] for sut, of in past.items()} == {
+        ("t1", "s1"): ["fail"],
+        ("t1", "s2"): ["fail"],
+    }
