@@ -26,6 +26,7 @@ from calibration.report.imported import render_imported
 from calibration.report.instruments import side_by_side
 from calibration.report.osnoise import class_share
 from calibration.report.vulnerabilities import counts, entries
+from calibration.results.consistency import RULES
 from calibration.results.migrations import model_of
 from calibration.results.model import Measurement, NotMeasured, RunDocument
 from calibration.validity import Flag, Severity
@@ -104,6 +105,7 @@ def render(raw: bytes) -> Page:
             provenance=provenance(document),
             machine=() if context is None else machine(context),
             notes=notes(document.measurements),
+            rules=RULES,
             sections=SECTIONS,
             parts=list(parts(document, drawings)),
             unreadable=_by_reason(document.not_measured),
