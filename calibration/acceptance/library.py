@@ -17,11 +17,7 @@ from calibration.acceptance.night import Night, read_night
 from calibration.errors import InputError
 from calibration.judge.verdicts import Check, NightVerdict
 from calibration.measurements import declaration, registry
-from calibration.measurements.bandwidth_matrix import BandwidthMatrixValues
 from calibration.measurements.jitter import JitterValues
-from calibration.measurements.latency_matrix import LatencyMatrixValues
-from calibration.measurements.loaded_latency import LoadedLatencyValues
-from calibration.measurements.traffic import MixBandwidth
 from calibration.results.model import Measurement, RunDocument
 from calibration.results.store import read_run
 from calibration.text import message
@@ -122,14 +118,6 @@ class CalibrationLibrary:
         return found
 
     @keyword
-    def several_nodes_should_have_memory_and_cpus(self, measurement: Measurement) -> None:
-        """Skip the gate where a matrix has fewer than two nodes with CPUs and memory."""
-        nodes = findings.nodes_with_both(_matrix(measurement))
-        if len(nodes) < 2:
-            count = "one node" if nodes else "no node"
-            raise SkipExecution(f"the SUT has {count} with CPUs and memory: there is no remote memory to compare with")
-
-    @keyword
     def check_promises(self, run: RunDocument) -> Findings:
         """Return which of the inventory's expectations the SUT met when the run began."""
         return findings.promises(run)
@@ -143,33 +131,6 @@ class CalibrationLibrary:
     def check_completeness(self, run: RunDocument) -> Findings:
         """Return whether everything that was planned was measured, and is valid."""
         return findings.completeness(run)
-
-    @keyword
-    def check_own_memory_is_nearer(self, measurement: Measurement) -> Findings:
-        """Return whether each node reaches its own memory better than that of others, by a matrix of the run."""
-        return findings.own_memory_first(_matrix(measurement))
-
-    @keyword
-    def best_bandwidth_of_each_mix(self, run: RunDocument) -> dict[str, MixBandwidth]:
-        """Return the most that the run moved of each mix; the gate is skipped where it has fewer than two."""
-        found = findings.best_mixes(run)
-        if len(found) < 2:
-            reasons = [each.reason for each in run.not_measured if each.kind in {"max_bandwidth", "run"}]
-            why = "; ".join(reasons) or "no more were asked for"
-            raise SkipExecution(f"expected valid bandwidths of two mixes, found {len(found)}: {why}")
-        return found
-
-    @keyword
-    def check_order_of_mixes(self, mixes: dict[str, MixBandwidth]) -> Findings:
-        """Return whether no mix with more writes reads more, and none writes less, than one with fewer."""
-        return findings.mixes_in_order(mixes)
-
-    @keyword
-    def check_curve_under_load(self, measurement: Measurement) -> Findings:
-        """Return whether latency never falls as the load grows, and bandwidth has one peak, within noise."""
-        if not isinstance(measurement.values, LoadedLatencyValues):
-            raise InputError(f"expected a measurement of loaded latency, found one of {measurement.kind}")
-        return findings.curve_rises(measurement.values)
 
     @keyword
     def check_verdicts(self, verdicts: Sequence[NightVerdict]) -> Findings:
@@ -207,9 +168,3 @@ def _about(test: TestCase, testbed: str, sut: str) -> TestCase:
         if isinstance(each, Keyword):
             each.name = each.name.replace(TESTBED, testbed).replace(SUT, sut)
     return about
-
-
-def _matrix(measurement: Measurement) -> LatencyMatrixValues | BandwidthMatrixValues:
-    if not isinstance(measurement.values, LatencyMatrixValues | BandwidthMatrixValues):
-        raise InputError(f"expected a measurement of a matrix, found one of {measurement.kind}")
-    return measurement.values

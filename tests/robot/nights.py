@@ -17,15 +17,15 @@ from calibration.measurements import declaration
 from calibration.measurements.bandwidth_matrix import BandwidthMatrixValues
 from calibration.measurements.jitter import JitterValues
 from calibration.measurements.latency_matrix import LatencyMatrixValues
-from calibration.measurements.max_bandwidth import MaxValues
 from calibration.preflight import Check as Expectation
+from calibration.results.consistency import consistency
 from calibration.results.model import RunDocument
 from calibration.statistics import Estimate
 
 NIGHT = date(2026, 1, 2)
 NAMES = ("jitter", "latency_matrix", "bandwidth_matrix", "max_bandwidth", "loaded_latency")
 
-CHECKS: tuple[Check, ...] = ("limits", "drift", "spread", "bimodal", "homogeneity", "missing")
+CHECKS: tuple[Check, ...] = ("limits", "drift", "spread", "bimodal", "homogeneity", "consistency", "missing")
 
 MET = Expectation(
     name="kernel_release", title="Kernel release", expected="6.1.*", found="6.1.0-1", outcome="met", effect="blocking"
@@ -54,41 +54,33 @@ def with_cells(document: RunDocument, kind: str, factors: Sequence[Sequence[floa
     cell: Estimate = getattr(values, name)[0][0]
     nodes = tuple(range(len(factors)))
     cells = tuple(tuple(scaled(cell, factor) for factor in row) for row in factors)
-    sizes = {"cpus": nodes, "sizes_bytes": (128 << 20,) * len(nodes)} if name == "latency_ns" else {}
+    sizes = (
+        {"cpus": tuple(1 + node for node in nodes), "sizes_bytes": (128 << 20,) * len(nodes)}
+        if name == "latency_ns"
+        else {}
+    )
     update = {"cpu_nodes": nodes, "memory_nodes": nodes, name: cells, **sizes}
     return replace(document, index, values=values.model_copy(update=update))
 
 
-def with_mix(document: RunDocument, mix: str, factor: float) -> RunDocument:
-    """Return *document* with the bandwidth of *mix* times *factor*."""
-    index = index_of(document, "max_bandwidth")
+def with_figures(document: RunDocument, kind: str, factor: float, *which: str | int) -> RunDocument:
+    """Return *document* with every figure of *kind* times *factor*: those below the fields, keys and places *which*."""
+    index = index_of(document, kind)
     values = document.measurements[index].values
-    assert isinstance(values, MaxValues)
-    recorded = values.mixes[mix]
-    figures = {name: scaled(getattr(recorded, name), factor) for name in ("bandwidth_mb_s", "program_mb_s")}
-    mixes = {**values.mixes, mix: recorded.model_copy(update=figures)}
-    return replace(document, index, values=values.model_copy(update={"mixes": mixes}))
+    return replace(document, index, values=type(values).model_validate(_times(values.model_dump(), factor, which)))
 
 
-def with_point(document: RunDocument, delay: int, *, latency: float = 1.0, bandwidth: float = 1.0) -> RunDocument:
-    """Return *document* with the point of *delay* of the curve under load times these factors."""
-    index = index_of(document, "loaded_latency")
-    values: Any = document.measurements[index].values
-    points = tuple(
-        each.model_copy(
-            update={
-                "latency_ns": scaled(each.latency_ns, latency),
-                "bandwidth_mb_s": scaled(each.bandwidth_mb_s, bandwidth),
-                "probes": tuple(
-                    probe.model_copy(update={"latency_ns": scaled(probe.latency_ns, latency)}) for probe in each.probes
-                ),
-            }
-        )
-        if each.inject_delay == delay
-        else each
-        for each in values.points
-    )
-    return replace(document, index, values=values.model_copy(update={"points": points}))
+def _times(value: Any, factor: float, which: Sequence[str | int]) -> Any:
+    if which:
+        step, *rest = which
+        if isinstance(value, dict):
+            return {**value, step: _times(value[step], factor, rest)}
+        return tuple(_times(each, factor, rest) if place == step else each for place, each in enumerate(value))
+    if isinstance(value, dict) and "estimator" in value:
+        return scaled(Estimate.model_validate(value), factor).model_dump()
+    if isinstance(value, dict):
+        return {name: _times(each, factor, ()) for name, each in value.items()}
+    return tuple(_times(each, factor, ()) for each in value) if isinstance(value, tuple) else value
 
 
 def verdict(check: Check, metric: str, **changes: Any) -> NightVerdict:
@@ -166,7 +158,9 @@ def write_night(folder: Path, cases: Sequence[Case]) -> tuple[Path, Path]:
     """Write the runs and the verdicts of *cases* into *folder*; return the store and the file of verdicts."""
     results = folder / "results"
     for each in cases:
-        store(each.document.model_copy(update={"verdicts": tuple(judge(each.document.measurements))}), results)
+        measured = each.document.measurements
+        judged_once = {"verdicts": tuple(judge(measured)), "consistency": consistency(measured)}
+        store(each.document.model_copy(update=judged_once), results)
     path = folder / "verdicts.json"
     found = [each.model_dump(mode="json") for case in cases for each in case.verdicts]
     path.write_text(json.dumps({"night": str(NIGHT), "verdicts": found}), encoding="utf-8")

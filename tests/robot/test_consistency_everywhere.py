@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A run is consistent or not alike for its page, the run's own verdict, the judge of the night and the gates."""
+
+import json
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from nights import Case, with_cells, with_figures, write_night
+from report_documents import flagged, index_of, replace, run_document, scaled
+
+from calibration.acceptance import cli as acceptance
+from calibration.cli import calibration
+from calibration.errors import VERDICT_FAILED
+from calibration.measurements.bandwidth_matrix import BandwidthMatrixValues
+from calibration.report.page import render
+from calibration.results.consistency import ConsistencyCheck
+from calibration.results.model import RunDocument
+from calibration.results.store import read_run
+
+sys.path.append(str(Path(__file__).parents[1] / "ansible"))
+from support import load_plugin
+
+COLLECT = load_plugin("action", "calibration_collect")
+
+GATE = "No Figure Contradicts Another"
+
+NAMES = (
+    "idle_latency",
+    "latency_matrix",
+    "latency_ladder",
+    "bandwidth_matrix",
+    "peak_injection_bandwidth",
+    "max_bandwidth",
+    "bandwidth_scaling",
+    "bandwidth_ladder",
+    "bandwidth_ladder-all",
+    "loaded_latency",
+)
+
+
+def recorded() -> RunDocument:
+    """Return what was recorded on one node, with a second node beside it that is farther."""
+    document = run_document(names=NAMES, sut="sut1", testbed="testbed1").model_copy(update={"not_measured": ()})
+    document = with_cells(document, "latency_matrix", ((1.0, 1.6), (1.6, 1.0)))
+    document = with_cells(document, "bandwidth_matrix", ((1.0, 0.5), (0.5, 1.0)))
+    index = index_of(document, "bandwidth_matrix")
+    groups = {**document.measurements[index].parameters, "group": ["0-1@0", "0-1@1", "2-3@0", "2-3@1"]}
+    return replace(document, index, parameters=groups)
+
+
+def with_mixes(document: RunDocument, kinds: tuple[str, ...], factors: dict[str, float]) -> RunDocument:
+    for kind in kinds:
+        for mix, factor in factors.items():
+            document = with_figures(document, kind, factor, "mixes", mix)
+    return document
+
+
+BOTH = ("peak_injection_bandwidth", "max_bandwidth")
+
+
+def separate_links() -> RunDocument:
+    """Return a machine whose links read and write separately: half of a mix's traffic costs its reads nothing."""
+    return with_mixes(recorded(), BOTH, {"3:1": 1.5, "2:1": 2.0, "stream_triad": 2.5, "1:1": 2.0})
+
+
+def reads_slower_than_mixes_read() -> RunDocument:
+    """Return a machine that reads less alone than beside writes: its prefetchers do not follow reads alone."""
+    return with_mixes(recorded(), BOTH, {"1:1": 4.0})
+
+
+def faster_second_memory() -> RunDocument:
+    """Return a machine whose node 1 has faster memory, which both nodes reach sooner than that of node 0."""
+    document = with_cells(recorded(), "latency_matrix", ((1.0, 0.8), (1.4, 0.5)))
+    index = index_of(document, "bandwidth_matrix")
+    groups = document.measurements[index].parameters
+    document = with_cells(document, "bandwidth_matrix", ((1.0, 3.0), (0.5, 4.0)))
+    return replace(document, index, parameters=groups)
+
+
+def memory_without_cpus() -> RunDocument:
+    """Return a machine with one node of CPUs, and memory of another kind that gives more than its own."""
+    document = recorded()
+    index = index_of(document, "bandwidth_matrix")
+    values = document.measurements[index].values
+    assert isinstance(values, BandwidthMatrixValues)
+    own = values.bandwidth_mb_s[0][0]
+    assert own is not None
+    wide = {"cpu_nodes": (0,), "memory_nodes": (0, 1), "bandwidth_mb_s": ((own, scaled(own, 6.0)),)}
+    document = replace(document, index, values=values.model_copy(update=wide))
+    parameters = document.measurements[index].parameters
+    return replace(document, index, parameters={**parameters, "group": ["0-1@0", "0-1@1"]})
+
+
+def invalid_contradiction() -> RunDocument:
+    document = with_figures(recorded(), "idle_latency", 2.0)
+    return flagged(document, index_of(document, "idle_latency"), "PLACEMENT_WRONG", "a page lay on node 1")
+
+
+POSSIBLE: dict[str, Callable[[], RunDocument]] = {
+    "as it was recorded": recorded,
+    "links that read and write separately": separate_links,
+    "mixes that read more than reads alone": reads_slower_than_mixes_read,
+    "a second memory that is faster": faster_second_memory,
+    "memory without CPUs that gives more": memory_without_cpus,
+    "latency that sags before it rises": lambda: with_figures(recorded(), "loaded_latency", 0.5, "points", 2),
+    "a contradiction of an invalid figure": invalid_contradiction,
+}
+
+IMPOSSIBLE: dict[str, tuple[Callable[[], RunDocument], dict[str, str]]] = {
+    "a maximum below the peak": (
+        lambda: with_figures(recorded(), "max_bandwidth", 0.5, "mixes", "3:1"),
+        {"peak_injection_bandwidth.3:1.bandwidth_mb_s": "max_bandwidth.3:1.bandwidth_mb_s is"},
+    ),
+    "one node that reads more than all": (
+        lambda: with_figures(recorded(), "bandwidth_matrix", 3.0, "bandwidth_mb_s", 0, 0),
+        {
+            "bandwidth_matrix.0.0.bandwidth_mb_s": "max_bandwidth.reads.bandwidth_mb_s is",
+            "peak_injection_bandwidth.reads.bandwidth_mb_s": "bandwidth_matrix.0.0.bandwidth_mb_s is",
+        },
+    ),
+    "one thread that reads more than all": (
+        lambda: with_figures(recorded(), "bandwidth_scaling", 2.5, "points", 0),
+        {"bandwidth_scaling.fill.1.bandwidth_mb_s": "max_bandwidth.reads.bandwidth_mb_s is"},
+    ),
+    "one CPU that moves more than all": (
+        lambda: with_figures(recorded(), "bandwidth_ladder", 5.0),
+        {
+            f"bandwidth_ladder.one_CPU.{mix}.memory.program_mb_s": f"all_CPUs.{mix}.memory.program_mb_s is"
+            for mix in ("copy", "reads", "write")
+        },
+    ),
+    "a load that moves more than all CPUs": (
+        lambda: with_figures(recorded(), "loaded_latency", 7.0, "points", 0, "bandwidth_mb_s"),
+        {"loaded_latency.0.bandwidth_mb_s": "max_bandwidth.reads.bandwidth_mb_s is"},
+    ),
+    "idle latencies that contradict each other": (
+        lambda: with_figures(recorded(), "latency_matrix", 1.5, "latency_ns", 0, 0),
+        {"idle_latency.latency_ns": "latency_matrix.0.0.latency_ns is"},
+    ),
+    "peaks that contradict each other": (
+        lambda: with_figures(recorded(), "bandwidth_scaling", 0.2, "points", 1),
+        {"peak_injection_bandwidth.reads.bandwidth_mb_s": "bandwidth_scaling.fill.2.bandwidth_mb_s is"},
+    ),
+    "memory that is nearer to another node": (
+        lambda: with_cells(recorded(), "latency_matrix", ((1.0, 0.6), (1.6, 1.0))),
+        {"latency_matrix.1.1.latency_ns": "latency_matrix.0.1.latency_ns is"},
+    ),
+    "memory that gives another node more": (
+        lambda: with_figures(recorded(), "bandwidth_matrix", 5.0, "bandwidth_mb_s", 0, 1),
+        {"bandwidth_matrix.0.1.bandwidth_mb_s": "bandwidth_matrix.1.1.bandwidth_mb_s is"},
+    ),
+    "memory that answers sooner under load": (
+        lambda: with_figures(recorded(), "loaded_latency", 0.1, "points", 0, "probes"),
+        {"loaded_latency.20000.latency_ns": "loaded_latency.0.latency_ns is"},
+    ),
+}
+
+
+EVERY = {**POSSIBLE, **{name: make for name, (make, _) in IMPOSSIBLE.items()}}
+
+
+def contradictions(checks: Iterable[ConsistencyCheck]) -> list[str]:
+    return sorted(f"{each.figure.name}: {each.reason}" for each in checks if each.outcome == "fail")
+
+
+@pytest.fixture(scope="module")
+def night(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
+    """Store every document as a SUT of one night; return the results, and each SUT's name by the document's."""
+    suts = {name: f"sut{number}" for number, name in enumerate(EVERY)}
+    documents = [make() for make in EVERY.values()]
+    named = [
+        each.model_copy(update={"run": each.run.model_copy(update={"sut": sut})})
+        for each, sut in zip(documents, suts.values(), strict=True)
+    ]
+    results, _ = write_night(tmp_path_factory.mktemp("night"), [Case(each, ()) for each in named])
+    return results, suts
+
+
+@pytest.fixture(scope="module")
+def judged(night: tuple[Path, dict[str, str]]) -> list[dict[str, Any]]:
+    done = CliRunner().invoke(calibration, ["judge", str(night[0]), "--json"])
+    assert done.exit_code == VERDICT_FAILED, done.output
+    return [each for each in json.loads(done.output)["verdicts"] if each["check"] == "consistency"]
+
+
+@pytest.fixture(scope="module")
+def gates(night: tuple[Path, dict[str, str]], tmp_path_factory: pytest.TempPathFactory) -> dict[str, acceptance.Tested]:
+    tested = acceptance.run_gates(tmp_path_factory.mktemp("gate"), {"RESULTS": night[0]})
+    return {each.sut.rpartition(" / ")[2]: each for each in tested if each.gate == GATE}
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_all_say_the_same_of_a_run(
+    name: str, night: tuple[Path, dict[str, str]], judged: list[dict[str, Any]], gates: dict[str, acceptance.Tested]
+) -> None:
+    results, suts = night
+    (directory,) = (results / "testbed1" / suts[name]).iterdir()
+    stored = read_run(directory)
+    found = contradictions(stored.consistency)
+    wanted = IMPOSSIBLE[name][1] if name in IMPOSSIBLE else {}
+    assert [each.partition(": ")[0] for each in found] == list(wanted)
+    assert all(reason in said for said, reason in zip(found, wanted.values(), strict=True))
+    page = render((directory / "run.json").read_bytes()).text.replace("\\", "")
+    assert ("Figures of this run contradict each other" in page) == bool(wanted)
+    assert sorted(each.partition("**broken**: ")[2] for each in page.splitlines() if "**broken**: " in each) == found
+    run = COLLECT.summary(directory, stored)["failed_verdicts"]
+    assert sorted(set(run) - {f"{each.name}: {each.reason}" for each in stored.verdicts}) == found
+    of = [each for each in judged if each["sut"] == suts[name]]
+    assert sorted(f"{each['metric']}: {each['reason']}" for each in of if each["outcome"] == "fail") == found
+    assert len(of) == len([each for each in stored.consistency if each.outcome != "skipped"]) > 10
+    gate = gates[suts[name]]
+    assert (gate.status, gate.message if found else "") == ("FAIL" if found else "PASS", "\n".join(found))
