@@ -13,6 +13,7 @@ from typing import Final
 from calibration.context.cmdline import parse_cmdline, parse_isolcpus
 from calibration.formats.lines import shortened, whole_number
 from calibration.formats.pma_jitter import TASKSET
+from calibration.results.consistency import RULES, read_claims
 from calibration.results.readings import (
     Inconsistency,
     ReadBandwidthMatrix,
@@ -21,8 +22,6 @@ from calibration.results.readings import (
     ReadJitter,
     ReadLatencyMatrix,
     ReadLoadedLatency,
-    ReadMaxBandwidth,
-    ReadPeakInjectionBandwidth,
     inconsistency,
 )
 
@@ -96,13 +95,11 @@ def page_inconsistencies(facts: PageFacts, readings: Sequence[Reading]) -> Itera
     for reading in readings:
         if isinstance(reading.values, ReadJitter):
             yield from _jitter(reading, reading.values, facts.cmdline)
-        elif isinstance(reading.values, ReadPeakInjectionBandwidth | ReadMaxBandwidth):
-            yield from _mixes(reading.id, reading.values.bandwidth_mb_s)
         elif isinstance(reading.values, ReadLoadedLatency):
             yield from _sweep(reading.id, reading.values)
         elif isinstance(reading.values, ReadLatencyMatrix | ReadBandwidthMatrix):
             yield from _local(reading.id, reading.values)
-    yield from _maximum(readings)
+    yield from _contradictions(readings)
     yield from _sizes(facts, readings)
 
 
@@ -225,29 +222,15 @@ def _options(command: str, program: str) -> dict[str, str]:
     return found
 
 
-def _mixes(where: str, bandwidth_mb_s: dict[str, float]) -> Iterator[Inconsistency]:
-    found = [(mix, bandwidth_mb_s[mix]) for mix in ("reads", "3:1", "2:1", "1:1") if mix in bandwidth_mb_s]
-    for (more, upper), (less, lower) in pairwise(found):
-        if lower > upper * (1 + NOISE_FRACTION):
-            yield inconsistency(
-                "ORDER", where, f"{less} moves {lower:g} MB/s, more than {more} with its fewer writes, {upper:g}"
-            )
-
-
-def _maximum(readings: Sequence[Reading]) -> Iterator[Inconsistency]:
-    peaks = [each.values for each in readings if isinstance(each.values, ReadPeakInjectionBandwidth)]
-    tops = [each for each in readings if isinstance(each.values, ReadMaxBandwidth)]
-    if len(peaks) != 1 or len(tops) != 1 or not isinstance(tops[0].values, ReadMaxBandwidth):
-        return
-    peak, top = peaks[0].bandwidth_mb_s, tops[0].values.bandwidth_mb_s
-    for mix in peak:
-        if mix in top and top[mix] < peak[mix]:
-            yield inconsistency(
-                "ORDER",
-                tops[0].id,
-                f"the maximum of {mix} is {top[mix]:g} MB/s, {1 - top[mix] / peak[mix]:.2%} below the peak injection "
-                f"bandwidth of the same page, {peak[mix]:g}",
-            )
+def _contradictions(readings: Sequence[Reading]) -> Iterator[Inconsistency]:
+    """Yield what no machine has measured: what a text prints is exact, and its maximum is that of its own figures."""
+    for where, claim in read_claims(readings):
+        (name, value), (other, bound) = ((each.figure.name, each.figure.value) for each in claim[1:])
+        if claim.rule == "maximum" and value > bound:
+            below = f"{1 - bound / value:.2%} below {name.rpartition(' of ')[0]} of the same page"
+            yield inconsistency("ORDER", where, f"{other} is {bound:g} MB/s, {below}, {value:g}")
+        elif value > bound * (1 + RULES[claim.rule].tolerance):
+            yield inconsistency("ORDER", where, f"{name} is {value:g} MB/s, more than {other}, {bound:g}")
 
 
 def _sweep(where: str, values: ReadLoadedLatency) -> Iterator[Inconsistency]:
