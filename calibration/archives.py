@@ -6,7 +6,6 @@ import tarfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import IO, BinaryIO, Self, cast
 
 MAX_HEADER_BYTES = 64 * 1024
@@ -30,11 +29,10 @@ class _Unpacked:
     Other compressions are not unpacked: they may ask for gigabytes of memory before they give a byte.
     """
 
-    def __init__(self, path: Path, most_bytes: int) -> None:
-        self._raw = path.open("rb")
-        compressed = self._raw.read(2) == GZIP
-        self._raw.seek(0)
-        self._file: BinaryIO = cast("BinaryIO", gzip.GzipFile(fileobj=self._raw)) if compressed else self._raw
+    def __init__(self, raw: BinaryIO, most_bytes: int) -> None:
+        compressed = raw.read(2) == GZIP
+        raw.seek(0)
+        self._file: BinaryIO = cast("BinaryIO", gzip.GzipFile(fileobj=raw)) if compressed else raw
         self._left = most_bytes
 
     def __enter__(self) -> Self:
@@ -42,7 +40,6 @@ class _Unpacked:
 
     def __exit__(self, *_: object) -> None:
         self._file.close()
-        self._raw.close()
 
     def read(self, size: int) -> bytes:
         """Return the next *size* bytes. Raises ``TooLargeError`` beyond what is bearable."""
@@ -66,12 +63,12 @@ class _Member(tarfile.TarInfo):
 
 
 @contextmanager
-def opened(path: Path, *, most_bytes: int) -> Iterator[tarfile.TarFile]:
-    """Open the tar archive at *path*, to be gone through once; at most *most_bytes* of it are unpacked.
+def opened(raw: BinaryIO, *, most_bytes: int) -> Iterator[tarfile.TarFile]:
+    """Open the tar archive *raw*, to be gone through once; at most *most_bytes* of it are unpacked.
 
     In the block ``TooLargeError`` is raised beyond that, ``UNREADABLE`` for what cannot be unpacked.
     """
-    with _Unpacked(path, most_bytes) as unpacked:
+    with _Unpacked(raw, most_bytes) as unpacked:
         stream = cast("IO[bytes]", unpacked)  # of which tarfile uses no more than reading
         with tarfile.open(fileobj=stream, mode="r|", tarinfo=_Member) as archive:
             yield archive

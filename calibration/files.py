@@ -2,13 +2,17 @@
 """Files in directories where other users may write: results are often shared.
 
 Only regular files are opened. Opening a device or a FIFO can do harm or wait for ever, so a name is first resolved with
-``O_PATH``, which opens nothing, then examined, and opened through ``/proc``: nothing can be swapped in between.
+``O_PATH``, which opens nothing, then examined, and opened through ``/proc``: nothing can be swapped in between. New
+files are made under names that nobody can know beforehand.
 """
 
 import os
+import secrets
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Final, Literal
 
 from calibration.errors import EnvironmentLacksError, InputError
 
@@ -31,24 +35,66 @@ def read_regular(path: Path, limit_bytes: int, *, below: Path | None = None) -> 
     return content
 
 
-def open_regular(path: Path, *, below: Path | None = None) -> BinaryIO:
-    """Return the regular file at *path*, open for reading. Follows and raises what ``read_regular`` does."""
+_FLAGS: Final = {"rb": os.O_RDONLY, "r+b": os.O_RDWR, "ab": os.O_WRONLY | os.O_APPEND}
+
+
+def open_regular(
+    path: Path, mode: Literal["rb", "r+b", "ab"] = "rb", *, below: Path | None = None, create: bool = False
+) -> BinaryIO:
+    """Return the regular file at *path*, open. What is written has no buffer.
+
+    Follows and raises what ``read_regular`` does, and ``OSError`` where a file cannot be opened for writing. With
+    *create* a missing file is made, in the directory that *path* names.
+    """
     found = None
     try:
+        if create:
+            with suppress(FileExistsError):  # anything that is there already, a link too
+                os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
         found = _find(path, path.parent if below is None else below)
-        mode = os.fstat(found).st_mode
-        if not stat.S_ISREG(mode):
-            raise InputError(f"{path}: {'a symbolic link' if stat.S_ISLNK(mode) else 'not a regular file'}; remove it")
+        status = os.fstat(found).st_mode
+        if not stat.S_ISREG(status):
+            kind = "a symbolic link" if stat.S_ISLNK(status) else "not a regular file"
+            raise InputError(f"{path}: {kind}; remove it")
         if not Path("/proc/self/fd").is_dir():
             raise EnvironmentLacksError(f"{path}: cannot be opened safely; mount /proc")
-        return os.fdopen(os.open(f"/proc/self/fd/{found}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
-    except FileNotFoundError:
-        raise
+        descriptor = os.open(f"/proc/self/fd/{found}", _FLAGS[mode] | os.O_NONBLOCK | os.O_CLOEXEC)
+        return os.fdopen(descriptor, mode, buffering=-1 if mode == "rb" else 0)
     except OSError as error:
+        if mode != "rb" or isinstance(error, FileNotFoundError):
+            raise
         raise _unreadable(path, error) from error
     finally:
         if found is not None:
             os.close(found)
+
+
+def refuse_links(path: Path, *, below: Path) -> None:
+    """Raise ``InputError`` where a part of *path* below the directory *below* is a symbolic link."""
+    for part in [path, *path.parents][: len(path.relative_to(below).parts)]:
+        if part.is_symlink():
+            raise InputError(f"{part}: a symbolic link; remove it")
+
+
+@contextmanager
+def pending(path: Path, content: bytes) -> Iterator[Path]:
+    """Write *content* to the disk beside *path*, and remove that file after the block unless it was moved meanwhile."""
+    written = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    try:
+        with written.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        yield written
+    finally:
+        with suppress(OSError):
+            written.unlink(missing_ok=True)
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Put a file with *content* at *path*, in the place of what is there; it appears whole or not at all."""
+    with pending(path, content) as written:
+        written.replace(path)
 
 
 def _find(path: Path, below: Path) -> int:

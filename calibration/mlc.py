@@ -6,6 +6,7 @@ stand as they are.
 """
 
 import hashlib
+import io
 import re
 import shlex
 from collections.abc import Mapping
@@ -163,16 +164,16 @@ def read_program(path: Path) -> Program:
         ) from error
     digest, member = hashlib.sha256(content).hexdigest(), None
     if content.startswith(GZIP):
-        member, content = _member(path)
+        member, content = _member(path, content)
     return Program(content=content, archive_sha256=digest, member=member, form=_form(content, path))
 
 
-def _member(path: Path) -> tuple[str, bytes]:
-    """Return name and bytes of the program in the archive at *path*. Raises ``InputError``."""
+def _member(path: Path, content: bytes) -> tuple[str, bytes]:
+    """Return name and bytes of the program in the archive with *content*, read from *path*. Raises ``InputError``."""
     where = "/".join(PROGRAM)
     found: list[tuple[str, bytes]] = []
     try:
-        with opened(path, most_bytes=MAX_ARCHIVE_BYTES) as archive:
+        with opened(io.BytesIO(content), most_bytes=MAX_ARCHIVE_BYTES) as archive:
             for each in members(archive, most=MAX_MEMBERS):
                 name = PurePosixPath(each.name)
                 if name.is_absolute() or ".." in name.parts:
@@ -183,8 +184,8 @@ def _member(path: Path) -> tuple[str, bytes]:
                     raise InputError(f"expected {where} in {path} to be a file, found a link or something else")
                 if each.size > MAX_PROGRAM_BYTES:
                     raise InputError(f"expected a program of at most {MAX_PROGRAM_BYTES} bytes in {path}, found more")
-                content = archive.extractfile(each)
-                found.append((each.name, b"" if content is None else content.read()))
+                member = archive.extractfile(each)
+                found.append((each.name, b"" if member is None else member.read()))
     except TooLargeError as error:
         raise InputError(
             f"expected an archive of at most {MAX_ARCHIVE_BYTES} bytes in {MAX_MEMBERS} members at {path}, found more"

@@ -59,13 +59,13 @@ RECOGNISED = (CPU, "/sys/devices/system/node", "/proc/cpuinfo", "/proc/meminfo",
 """A root has at least one of these; anything else is not a machine's root."""
 
 
-def open_tree(root: Path) -> Tree:
+def open_tree(root: Path, archive: bytes | None = None) -> Tree:
     """Open the tree at ``root``: a machine's root, a run's directory that holds ``context.tar.gz``, or an archive.
 
     A directory that holds nothing but one such root (an archive unpacked under its own name) stands for it. Raises
     :class:`ContextError` where nothing can be recognised.
     """
-    tree = Tree(root)
+    tree = Tree(root, archive)
     entries = tree.names("/")
     candidates = [tree]
     if root.is_dir() and (root / STORED_CAPTURE).is_file():
@@ -262,14 +262,16 @@ def _read_clocksource(tree: Tree) -> ClockSource:
     )
 
 
-def load(root: Path) -> Context:
+def load(root: Path, archive: bytes | None = None) -> Context:
     """Describe the machine whose root, captured tree or capture archive is at ``root``.
+
+    ``archive`` is what a capture archive holds that was read from there: then nothing is opened.
 
     Raises :class:`ContextError` where ``root`` is none of these or nothing in it can be recognised. A file
     that is absent leaves its facts None; a file that is there and cannot be used is listed in ``unreadable``
     with the reason.
     """
-    tree = open_tree(Path(root))
+    tree = open_tree(Path(root), archive)
     content = _capture_json(tree)
     for path, reason in _records(content, "unreadable", "path", "reason"):
         tree.note(path, reason)

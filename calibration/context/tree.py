@@ -8,6 +8,7 @@ directory never makes this machine's own files part of another machine's descrip
 from __future__ import annotations
 
 import errno
+import io
 import os
 import posixpath
 import re
@@ -15,7 +16,7 @@ import stat
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import BinaryIO, Protocol, TypeVar
 
 from calibration.archives import UNREADABLE, TooLargeError, members, opened
 from calibration.context.errors import ContextError
@@ -182,13 +183,13 @@ class _Directory:
 
 
 class _Archive:
-    def __init__(self, path: Path, spend: Callable[[int], None]) -> None:
+    def __init__(self, path: Path, raw: BinaryIO, spend: Callable[[int], None]) -> None:
         self._spend = spend
         self._files: dict[str, bytes | None] = {}
         self._links: dict[str, str] = {}
         self._children: dict[str, set[str]] = {"/": set()}
         try:
-            with opened(path, most_bytes=MAX_ARCHIVE_BYTES) as archive:
+            with opened(raw, most_bytes=MAX_ARCHIVE_BYTES) as archive:
                 self._read(archive)
         except TooLargeError as error:
             raise ContextError(
@@ -264,14 +265,17 @@ class _Archive:
 class Tree:
     """A root whose files are read as absolute paths, and a record of every one that could not be used."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, content: bytes | None = None) -> None:
         self.root = root
         self._work_bytes = 0
         store: _Store
-        if root.is_dir():
+        if content is not None:
+            store = _Archive(root, io.BytesIO(content), self.spend)
+        elif root.is_dir():
             store = _Directory(root)
         elif root.is_file():
-            store = _Archive(root, self.spend)
+            with root.open("rb") as raw:
+                store = _Archive(root, raw, self.spend)
         else:
             found = "something else" if root.exists() else "nothing"
             raise ContextError(

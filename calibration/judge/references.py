@@ -9,9 +9,7 @@ before are judged as they were known then.
 
 import hashlib
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
@@ -20,6 +18,7 @@ from typing import Any, Final, Literal, NamedTuple, Self
 from pydantic import Field, ValidationError, model_validator
 
 from calibration.errors import EnvironmentLacksError, InputError
+from calibration.files import pending, refuse_links
 from calibration.judge.words import within
 from calibration.model import Model, UtcTime
 from calibration.results.history import NightRun, Sut
@@ -308,22 +307,16 @@ def add_acceptance(results: Path, place: Place, acceptance: Acceptance) -> Path:
     file = LimitsFile(
         schema_version=SCHEMA_VERSION, **place._asdict(), acceptances=(*read_limits_file(path, place), acceptance)
     )
-    pending = path.with_name(f".{path.name}.{os.getpid()}")
+    refuse_links(path.parent, below=results)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with pending.open("w", encoding="utf-8") as stream:
-            stream.write(_lines(file.model_dump(mode="json"), depth=4) + "\n")
-            stream.flush()
-            os.fsync(stream.fileno())
-        read_limits_file(pending, place)
-        pending.replace(path)
+        with pending(path, _lines(file.model_dump(mode="json"), depth=4).encode() + b"\n") as written:
+            read_limits_file(written, place)
+            written.replace(path)
     except OSError as error:
         raise EnvironmentLacksError(
             f"the bounds cannot be written to {path}: {error.strerror or error}; nothing was accepted"
         ) from error
-    finally:
-        with suppress(OSError):
-            pending.unlink(missing_ok=True)
     return path
 
 

@@ -10,17 +10,21 @@ import getpass
 import os
 import socket
 from datetime import UTC, datetime
-from io import FileIO
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 from pydantic import ValidationError
 
 from calibration.errors import EnvironmentLacksError
+from calibration.files import open_regular
 from calibration.model import Model, UtcTime
 
 LOCK: Final = ".nightly.lock"
 """The file in the results that a nightly calibration locks; what is in it is for who finds it locked."""
+
+
+MAX_HOLDER_BYTES: Final = 4096
+"""As much is read of what the holder wrote."""
 
 
 class Holder(Model):
@@ -32,7 +36,7 @@ class Holder(Model):
     since: UtcTime
 
 
-def hold(results: Path, now: datetime) -> FileIO:
+def hold(results: Path, now: datetime) -> BinaryIO:
     """Lock *results* for this process until the file that is returned is closed, or the process ends.
 
     The process must not open the lock's file a second time: closing that would end the lock. Raises
@@ -41,7 +45,7 @@ def hold(results: Path, now: datetime) -> FileIO:
     path = results / LOCK
     try:
         results.mkdir(parents=True, exist_ok=True)
-        file = FileIO(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644), "r+")
+        file = open_regular(path, "r+b", create=True)
     except OSError as error:
         raise EnvironmentLacksError(
             f"expected to lock the results by {path}, found that it cannot be written: {error.strerror or error}. "
@@ -51,7 +55,7 @@ def hold(results: Path, now: datetime) -> FileIO:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         with file:
-            raise _held(results, file.read()) from error
+            raise _held(results, file.read(MAX_HOLDER_BYTES)) from error
     holder = Holder(user=_user(), host=socket.gethostname(), pid=os.getpid(), since=now.astimezone(UTC))
     file.truncate(0)
     file.write(holder.model_dump_json().encode() + b"\n")

@@ -8,13 +8,13 @@ in it. Beside it lies ``<version>.files``, the list of what was put there: nothi
 
 import hashlib
 import os
-import shutil
 from contextlib import suppress
 from fcntl import LOCK_EX, flock
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from calibration.errors import EnvironmentLacksError, InputError
+from calibration.files import open_regular, read_regular, write_whole
 
 CURRENT: Final = "current"
 VERSIONS: Final = "versions"
@@ -23,6 +23,9 @@ NIGHT: Final = "night"
 
 _LIST: Final = ".files"
 _PARTIAL: Final = ".partial"
+
+MAX_LIST_BYTES: Final = 64 * 1024 * 1024
+"""Longest list of a version's files: 100 SUTs have 100 KB for each night kept."""
 
 
 class Published(NamedTuple):
@@ -49,7 +52,7 @@ def publish(site: Path, night: Path, destination: Path, keep: int) -> Published:
     versions = destination / VERSIONS
     try:
         versions.mkdir(parents=True, exist_ok=True)
-        with (versions / ".lock").open("w") as lock:
+        with open_regular(versions / ".lock", "ab", create=True) as lock:
             flock(lock, LOCK_EX)
             _check_ours(destination, version)
             if not (versions / version).is_dir():
@@ -110,16 +113,18 @@ def _partial_of(folder: Path) -> Path:
 def _copy(sources: dict[str, Path], versions: Path, version: str) -> None:
     """Copy *sources*; the version appears when all of it is there, readable for everybody."""
     folder = versions / version
-    _list_of(folder).write_text("".join(f"{name}\n" for name in sources), encoding="utf-8")
     partial = _partial_of(folder)
-    partial.mkdir(exist_ok=True)
+    if os.path.lexists(partial):
+        _remove(folder)  # it was cut off
+    write_whole(_list_of(folder), "".join(f"{name}\n" for name in sources).encode())
+    partial.mkdir()
     partial.chmod(0o755)
     for name, source in sources.items():
         target = partial / name
         for parent in reversed(target.relative_to(partial).parents[:-1]):
             (partial / parent).mkdir(exist_ok=True)
             (partial / parent).chmod(0o755)
-        shutil.copyfile(source, target)
+        write_whole(target, source.read_bytes())
         target.chmod(0o644)
     partial.rename(folder)
 
@@ -150,7 +155,7 @@ def _prune(versions: Path, version: str, keep: int) -> None:
 
 def _remove(folder: Path) -> None:
     """Remove what was put into a version; what others put there stays, and so does its folder then."""
-    names = _list_of(folder).read_text(encoding="utf-8").splitlines()
+    names = read_regular(_list_of(folder), MAX_LIST_BYTES).decode("utf-8", "surrogateescape").splitlines()
     for place in (folder, _partial_of(folder)):
         if place.is_symlink():
             continue

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """From the records of a run to its run document."""
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -57,6 +56,7 @@ from calibration.results.store import (
     StartRecord,
     StepRecord,
     SwitchedRecord,
+    read_kept,
     records,
     write_document,
 )
@@ -212,20 +212,11 @@ def _captured(directory: Path, history: _History) -> CapturedContext | None:
     began = history.start or history.attempts[-1].began
     if began.capture is None or began.capture_sha256 is None:
         return None
-    capture = directory / began.capture
-    _stored(capture, began.capture_sha256, "the raw capture that the run began with")
-    return CapturedContext(parsed=load(capture), capture=began.capture, capture_sha256=began.capture_sha256)
-
-
-def _stored(path: Path, sha256: str | None, what: str) -> bytes:
-    """Return the bytes of a file of the run. Raises ``InputError`` where they are not those that were recorded."""
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"expected {what} at {path}: {error.strerror}") from error
-    if hashlib.sha256(content).hexdigest() != sha256:
-        raise InputError(f"{path} is not {what}: its sha256 differs from the record")
-    return content
+    what = "the raw capture that the run began with"
+    capture = read_kept(directory, began.capture, began.capture_sha256, what)
+    return CapturedContext(
+        parsed=load(directory / began.capture, capture), capture=began.capture, capture_sha256=began.capture_sha256
+    )
 
 
 def _checker(directory: Path, run: CheckerRun) -> MeltdownChecker:
@@ -233,7 +224,7 @@ def _checker(directory: Path, run: CheckerRun) -> MeltdownChecker:
     said, reason = CheckerOutput(version=None, findings=()), run.reason
     if reason is None and run.output is not None:
         try:
-            said = read_checker(_stored(directory / run.output, run.output_sha256, "what the checker printed"))
+            said = read_checker(read_kept(directory, run.output, run.output_sha256, "what the checker printed"))
         except InputError as error:
             reason = str(error)
     return MeltdownChecker(**{**dict(run), "reason": reason}, version=said.version, findings=said.findings)
@@ -272,7 +263,7 @@ def _mlc_readings(directory: Path, run: MlcRun) -> tuple[Reading, ...]:
     """Return what a command of Intel MLC printed. Raises ``InputError`` where there is no figure in it."""
     if run.output is None:
         raise InputError("what it printed is not kept")
-    content = _stored(directory / run.output, run.output_sha256, "what Intel MLC printed")
+    content = read_kept(directory, run.output, run.output_sha256, "what Intel MLC printed")
     found = read_output(content, run.argv or ())
     return tuple(each.model_copy(update={"id": f"{GUEST}.{run.command}.{each.id}"}) for each in found)
 

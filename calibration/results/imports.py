@@ -155,7 +155,7 @@ def store(results: Path, document: RunDocument, raw: bytes) -> Path:
     pending = directory.with_name(f".{run.id}.{secrets.token_hex(4)}")
     try:
         pending.mkdir(parents=True)
-        (pending / imported.text).write_bytes(raw)
+        (pending / imported.text).write_bytes(raw)  # nobody can know the directory's name
         write_document(pending, document)
         if directory.exists():
             shutil.rmtree(directory)

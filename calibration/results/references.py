@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from calibration.context.model import Context
 from calibration.errors import EnvironmentLacksError, InputError
+from calibration.files import pending, refuse_links
 from calibration.measurements.choice import Platform, ReferenceRun, ShapeReference, platform_of
 from calibration.measurements.traffic_shape import KIND, TrafficShapeValues
 from calibration.results.layout import REFERENCES
@@ -76,21 +77,14 @@ def keep_shape(results: Path, document: RunDocument) -> Path | None:
         mixes=values.mixes,
     )
     path = path_of(results, reference.platform)
-    pending = path.with_name(f".{path.name}.{os.getpid()}")
+    refuse_links(path.parent, below=results)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with pending.open("w", encoding="utf-8") as file:
-            file.write(reference.model_dump_json(indent=1) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        with suppress(FileExistsError):
-            os.link(pending, path)  # unlike a rename it leaves a reference that is there alone
+        with pending(path, reference.model_dump_json(indent=1).encode() + b"\n") as written, suppress(FileExistsError):
+            os.link(written, path)  # unlike a rename it leaves a reference that is there alone
     except OSError as error:
         raise EnvironmentLacksError(
             f"the reference cannot be written to {path}: {error.strerror or error}; the run's document is whole. Free "
             "some space or choose another directory with calibration_results_dir"
         ) from error
-    finally:
-        with suppress(OSError):
-            pending.unlink(missing_ok=True)
     return path

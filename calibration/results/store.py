@@ -29,6 +29,7 @@ from calibration import __version__
 from calibration.context import load
 from calibration.context.model import Context
 from calibration.errors import EnvironmentLacksError, InputError
+from calibration.files import open_regular, pending, read_regular, refuse_links, write_whole
 from calibration.judge.limits import Limit
 from calibration.measurements.base import Step
 from calibration.mlc import MlcCommand
@@ -60,6 +61,9 @@ OLD_REMEDY = "; it was written before this form was settled. Read it with the ve
 
 MAX_RECORDS_BYTES = 256 * 1024 * 1024
 """A run of every kind on the largest machines has a tenth of this; a SUT that prints more may not fill the disk."""
+
+MAX_KEPT_BYTES = 64 * 1024 * 1024
+"""Largest file that is kept beside the records: captures and outputs of programs are accepted up to 16 MiB."""
 
 SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 """What a testbed, SUT or run identifier may look like: it becomes a directory's name."""
@@ -265,10 +269,12 @@ def _check_name(what: str, name: str) -> None:
 
 
 def run_directory(results: Path, testbed: str, sut: str, run_id: str) -> Path:
-    """Return where a run is stored. Raises ``InputError`` for a name that is not fit for a directory."""
+    """Return where a run is stored. Raises ``InputError`` for a name that is not fit for a directory, and for links."""
     check_names(testbed=testbed, sut=sut)
     _check_name("run identifier", run_id)
-    return results / testbed / sut / run_id
+    directory = results / testbed / sut / run_id
+    refuse_links(directory, below=results)
+    return directory
 
 
 def begin(
@@ -301,7 +307,7 @@ def begin(
     try:
         created = _claim(directory)
         name = _keep_capture(directory, capture)
-        context = load(directory / name)
+        context = load(directory / name, capture)
         plan = make_plan(context, wanted, kept_shape(results, context), prefetchers_ok=prefetchers_ok)
         start = StartRecord(
             id=run_id,
@@ -405,7 +411,7 @@ def resume(
     name = None
     try:
         name = _keep_capture(directory, capture)
-        context = load(directory / name)
+        context = load(directory / name, capture)
         attempt = ResumeRecord(
             started_at=now,
             boot_id=boot_id,
@@ -421,7 +427,8 @@ def resume(
         if isinstance(error, OSError):
             raise _unwritable(directory, error) from error
         raise
-    other = differences(load(directory / start.capture), context)
+    before = read_kept(directory, start.capture, start.capture_sha256, "the raw capture that the run began with")
+    other = differences(load(directory / start.capture, before), context)
     refused = f"the SUT is not the one that the run began on: {'; '.join(other)}" if other else refusal(attempt.checks)
     if refused is not None:
         record_note(directory, refused)
@@ -574,7 +581,7 @@ def _keep_capture(directory: Path, capture: bytes) -> str:
     """Write *capture* beside those of earlier attempts, and return its name."""
     names = chain((CAPTURE,), (CAPTURE.replace(".", f"-{number}.", 1) for number in count(2)))
     name = next(each for each in names if not (directory / each).exists())
-    _write(directory / name, capture)
+    write_whole(directory / name, capture)
     return name
 
 
@@ -634,7 +641,7 @@ def _with_output(directory: Path, run: Other, name: str, output: bytes | None) -
     path = directory / name
     try:
         path.parent.mkdir(exist_ok=True)
-        _write(path, output)
+        write_whole(path, output)
     except OSError as error:
         raise _unwritable(directory, error) from error
     return run.model_copy(update={"output": name, "output_sha256": hashlib.sha256(output).hexdigest()})
@@ -718,6 +725,21 @@ def _parsed(directory: Path, kind: TypeAdapter[Parsed]) -> Iterator[Parsed]:
             raise InputError(f"line {number} of {path} is not a record: {error}") from error
 
 
+def read_kept(directory: Path, name: str, sha256: str | None, what: str) -> bytes:
+    """Return the bytes of the file *name* of the run in *directory*.
+
+    Raises ``InputError`` where it is missing, or is not what was recorded.
+    """
+    path = directory / name
+    try:
+        content = read_regular(path, MAX_KEPT_BYTES, below=directory)
+    except FileNotFoundError as error:
+        raise InputError(f"expected {what} at {path}: {error.strerror}") from error
+    if hashlib.sha256(content).hexdigest() != sha256:
+        raise InputError(f"{path} is not {what}: its sha256 differs from the record")
+    return content
+
+
 def write_document(directory: Path, document: RunDocument) -> Path:
     """Write ``run.json`` whole, after it was read back from disk and found valid; return its path.
 
@@ -725,15 +747,12 @@ def write_document(directory: Path, document: RunDocument) -> Path:
     ``run.json`` appears, and an older one stays.
     """
     target = directory / RUN
-    pending = directory / f".{RUN}.{os.getpid()}"
     try:
-        _write(pending, document.model_dump_json(indent=1).encode() + b"\n")
-        validate(pending)
-        pending.replace(target)
+        with pending(target, document.model_dump_json(indent=1).encode() + b"\n") as written:
+            validate(written)
+            written.replace(target)
     except OSError as error:
         raise _unwritable(directory, error) from error
-    finally:
-        pending.unlink(missing_ok=True)
     return target
 
 
@@ -828,8 +847,7 @@ def _append(directory: Path, record: Model) -> None:
     line = record.model_dump_json().encode() + b"\n"
     path = directory / RECORDS
     try:
-        # unbuffered: a buffer would still be written when the file is closed after it was cut back
-        with path.open("ab", buffering=0) as file:
+        with open_regular(path, "ab", create=True) as file:
             before = os.fstat(file.fileno()).st_size
             try:
                 rest = memoryview(line)
@@ -837,17 +855,10 @@ def _append(directory: Path, record: Model) -> None:
                     rest = rest[file.write(rest) :]
                 os.fsync(file.fileno())
             except OSError:
-                os.truncate(path, before)
+                os.ftruncate(file.fileno(), before)
                 raise
     except OSError as error:
         raise _unwritable(directory, error) from error
-
-
-def _write(path: Path, content: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _unwritable(directory: Path, error: OSError) -> EnvironmentLacksError:

@@ -1,104 +1,105 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Only regular files are opened, of bounded size and without following links."""
+"""Only regular files are opened, of bounded size and without following links; new ones go where nobody waits."""
 
-import os
-import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from calibration.errors import InputError
-from calibration.files import read_regular
+from calibration.files import open_regular, read_regular, refuse_links, write_whole
+from tests.planting import KINDS, Witness, opens, plant, swap_after, watched
 
 LIMIT = 64
 
-
-def link(path: Path) -> None:
-    target = path.with_name("outside")
-    target.write_text("secret")
-    path.symlink_to(target)
-
-
-def sparse(path: Path) -> None:
-    with path.open("wb") as file:
-        file.truncate(1 << 40)
-
-
-def device(path: Path) -> None:
-    try:
-        os.mknod(path, 0o600 | 0o020000, os.makedev(1, 5))  # /dev/zero
-    except PermissionError:
-        path.symlink_to("/dev/zero")
-
-
-PLANTED = {
-    "link": (link, "a symbolic link"),
-    "link to a device": (lambda path: path.symlink_to("/dev/zero"), "a symbolic link"),
-    "dangling link": (lambda path: path.symlink_to("nowhere"), "a symbolic link"),
-    "FIFO": (os.mkfifo, "not a regular file"),
-    "device": (device, "not a regular file|a symbolic link"),
-    "directory": (Path.mkdir, "not a regular file"),
-    "sparse": (sparse, "larger than 64 bytes"),
-    "large": (lambda path: path.write_bytes(bytes(LIMIT + 1)), "larger than 64 bytes"),
+REASONS = {
+    **dict.fromkeys(("link", "link to a device", "dangling link"), "a symbolic link; remove it"),
+    **dict.fromkeys(("FIFO", "device", "directory"), "not a regular file; remove it"),
+    **dict.fromkeys(("sparse", "large"), "larger than 64 bytes"),
 }
 
 
 @pytest.fixture
-def opened():
-    """Return the paths that this process opens during a test."""
-    seen: list[str] = []
-    active = [True]
-
-    def hook(event: str, arguments: tuple[object, ...]) -> None:
-        if active and event == "open" and not int(arguments[2] or 0) & os.O_PATH:
-            seen.append(str(arguments[0]))
-
-    sys.addaudithook(hook)
-    yield seen
-    active.clear()
+def outside(tmp_path: Path) -> Path:
+    path = tmp_path / "outside"
+    path.write_text("secret")
+    return path
 
 
-@pytest.mark.parametrize("kind", PLANTED)
-def test_what_is_no_small_regular_file_is_refused(tmp_path, opened, kind):
-    plant, reason = PLANTED[kind]
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_no_small_regular_file_is_refused(tmp_path: Path, outside: Path, kind: str) -> None:
     path = tmp_path / "file"
-    plant(path)
-    opened.clear()
-    with pytest.raises(InputError, match=rf"^{path}: ({reason})"):
-        read_regular(path, LIMIT)
-    assert bool(opened) == (kind in {"large", "sparse"})
+    plant(kind, path, outside)
+    with watched(kind, path, outside) as witness:
+        with pytest.raises(InputError, match=rf"^{path}: {REASONS[kind]}"):
+            read_regular(path, LIMIT)
+        assert witness.opened() == []
 
 
-def test_a_regular_file_is_read_up_to_the_limit(tmp_path):
+@pytest.mark.parametrize("mode", ["r+b", "ab"])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in {"sparse", "large"}])
+def test_what_is_no_regular_file_is_not_written_to(tmp_path: Path, outside: Path, kind: str, mode: str) -> None:
+    path = tmp_path / "file"
+    plant(kind, path, outside)
+    with watched(kind, path, outside) as witness:
+        with pytest.raises(InputError, match=REASONS[kind]):
+            open_regular(path, mode, create=True)  # type: ignore[arg-type]
+        assert witness.opened() == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_swapped_after_the_look_is_not_opened(
+    tmp_path: Path, outside: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "file"
+    path.write_text("ours")
+    planted = tmp_path / "planted"
+    plant(kind, planted, outside)
+
+    def swap() -> None:
+        path.unlink()
+        planted.rename(path)
+
+    swap_after(monkeypatch, "fstat", swap)
+    with Witness(outside) as witness, opens() as opened:
+        assert read_regular(path, LIMIT) == b"ours"
+        assert witness.opened() == []
+    assert [name for name in opened if not name.startswith("/proc/self/fd/")] == []
+
+
+def test_a_regular_file_is_read_up_to_the_limit(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(bytes(LIMIT))
     assert read_regular(path, LIMIT) == bytes(LIMIT)
 
 
-def test_a_file_without_a_size_is_read_up_to_the_limit():
+def test_a_file_without_a_size_is_read_up_to_the_limit() -> None:
     with pytest.raises(InputError, match="larger than 64 bytes"):
         read_regular(Path("/proc/cpuinfo"), LIMIT)
 
 
-def test_a_missing_file_is_told_from_a_refused_one(tmp_path):
+def test_a_missing_file_is_told_from_a_refused_one(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         read_regular(tmp_path / "file", LIMIT)
 
 
-def test_links_are_followed_above_the_directory_and_refused_below(tmp_path):
+def test_links_are_followed_above_the_directory_and_refused_below(tmp_path: Path) -> None:
     real = tmp_path / "data"
     (real / "testbed").mkdir(parents=True)
     (real / "testbed" / "file").write_text("content")
     results = tmp_path / "results"
     results.symlink_to(real)
     assert read_regular(results / "testbed" / "file", LIMIT, below=results) == b"content"
+    refuse_links(results / "testbed" / "file", below=results)
     (real / "other").symlink_to(real / "testbed")
     with pytest.raises(InputError, match="other is a symbolic link or not a directory"):
         read_regular(results / "other" / "file", LIMIT, below=results)
+    with pytest.raises(InputError, match="other: a symbolic link; remove it"):
+        refuse_links(results / "other" / "file", below=results)
 
 
 @pytest.mark.parametrize("name", ["../file", "/etc/hostname", "sut/../../file"])
-def test_a_name_that_leaves_the_directory_is_refused(tmp_path, name):
+def test_a_name_that_leaves_the_directory_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / "file").write_text("outside")
     inside = tmp_path / "inside"
     inside.mkdir()
@@ -106,13 +107,41 @@ def test_a_name_that_leaves_the_directory_is_refused(tmp_path, name):
         read_regular(inside / name, LIMIT, below=inside)
 
 
-def test_no_descriptor_is_left_open(tmp_path):
-    link(tmp_path / "file")
+def test_no_descriptor_is_left_open(tmp_path: Path, outside: Path) -> None:
+    (tmp_path / "file").symlink_to(outside)
     before = set(Path("/proc/self/fd").iterdir())
     for _ in range(3):
         with pytest.raises(InputError):
             read_regular(tmp_path / "file", LIMIT)
         with pytest.raises(InputError):
             read_regular(tmp_path / "file" / "below", LIMIT, below=tmp_path)
-        read_regular(tmp_path / "outside", LIMIT)
+        read_regular(outside, LIMIT)
     assert set(Path("/proc/self/fd").iterdir()) == before
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "directory"])
+def test_a_file_takes_the_place_of_what_is_planted_there(tmp_path: Path, outside: Path, kind: str) -> None:
+    path = tmp_path / "file"
+    plant(kind, path, outside)
+    with watched(kind, path, outside) as witness:
+        write_whole(path, b"content")
+        assert witness.opened() == []
+    assert path.is_file()
+    assert not path.is_symlink()
+    assert path.read_bytes() == b"content"
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["file", "outside"]
+
+
+def test_a_pending_file_is_gone_after_a_failure(tmp_path: Path, file_size_limit: Any) -> None:
+    file_size_limit(4)
+    with pytest.raises(OSError, match="File too large"):
+        write_whole(tmp_path / "file", b"content")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_appended_follows_what_is_there(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    for content in (b"one", b"two"):
+        with open_regular(path, "ab", create=True) as file:
+            file.write(content)
+    assert path.read_bytes() == b"onetwo"

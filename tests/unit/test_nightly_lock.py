@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from calibration.errors import EnvironmentLacksError
+from calibration.errors import EnvironmentLacksError, InputError
 from calibration.nightly.lock import LOCK, hold
 
 CHECKOUT = Path(__file__).parents[2]
@@ -96,6 +96,6 @@ def test_a_link_in_the_place_of_the_lock_is_not_followed(tmp_path: Path) -> None
     results = tmp_path / "results"
     results.mkdir()
     (results / LOCK).symlink_to(precious)
-    with pytest.raises(EnvironmentLacksError, match="cannot be written"):
+    with pytest.raises(InputError, match="a symbolic link; remove it"):
         hold(results, NOW)
     assert precious.read_text() == "keep"

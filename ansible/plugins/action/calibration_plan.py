@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -39,11 +38,8 @@ def plan_only(capture, profile, results, examine, *, prefetchers_ok):
 
     Raises NotBegunError where what *examine* finds would keep the run from beginning.
     """
-    with tempfile.TemporaryDirectory() as directory:
-        path = Path(directory, store.CAPTURE)
-        path.write_bytes(capture)
-        context = load(path)
-        plan = make_plan(context, load_profile(profile), kept_shape(results, context), prefetchers_ok=prefetchers_ok)
+    context = load(Path(store.CAPTURE), capture)
+    plan = make_plan(context, load_profile(profile), kept_shape(results, context), prefetchers_ok=prefetchers_ok)
     reason = refusal(examine(context, plan))
     if reason:
         raise store.NotBegunError(reason)

@@ -27,6 +27,7 @@ import shutil
 import sys
 import threading
 import time
+from pathlib import Path
 
 from ansible.plugins.callback import CallbackBase
 
@@ -34,11 +35,15 @@ sys.path.append(os.path.abspath(__file__ + "/../../plugin_utils"))
 
 import calibration_plugins  # noqa: F401 - makes the checkout's package importable
 
+from calibration.files import open_regular
 from calibration.results.store import RECORDS
 from calibration.text import HarmlessStream, duration, message, visible
 
 REFRESH_S = 1.0
 """The live block is drawn anew this often. It is drawn by the controller; the SUTs notice nothing."""
+
+MAX_LINE_BYTES = 64 << 20
+"""Longest record that is read; what a step prints is kept up to 16 MiB."""
 
 PHASES = {
     "preflight": "Checking the controller and the SUTs",
@@ -92,11 +97,9 @@ class Progress:
 
     def follow(self, now):
         """Take what was recorded since as ended by *now*."""
-        with open(self.records, "rb") as stream:
+        with open_regular(Path(self.records)) as stream:
             stream.seek(self.read_bytes)
-            for line in stream:
-                if not line.endswith(b"\n"):  # it is being written
-                    break
+            while (line := stream.readline(MAX_LINE_BYTES)).endswith(b"\n"):  # else it is being written
                 self.read_bytes += len(line)
                 record = json.loads(line)
                 if record["record"] == "step":
