@@ -25,7 +25,7 @@ from calibration.measurements.traffic import (
     read_group,
 )
 from calibration.plan import make_plan, plan_text
-from calibration.profiles import load_profile
+from calibration.profiles import load_profile, parse_profile
 
 ROOT = Path(__file__).parents[2]
 FIXTURES = ROOT / "tests" / "fixtures" / "context"
@@ -221,3 +221,15 @@ def test_a_group_is_read_as_it_was_written() -> None:
     for wrong in ("0-1", "a@0", "0@b", ""):
         with pytest.raises(InputError, match="as a group"):
             read_group(wrong)
+
+
+def test_the_best_undelayed_setting_is_measured_in_full_beside_the_best_ones() -> None:
+    def budget_s(settings: str) -> float:
+        text = f"title: t\nmeasurements: {{max_bandwidth: {{budget_s: 100, streams: [1, 4], {settings}}}}}"
+        (step,) = make_plan(small(), parse_profile(text, "t", "test")).steps
+        return step.longest_duration_s - step.expected_duration_s
+
+    one = budget_s("delays: [0], keep_best: 1")
+    assert budget_s("delays: [0, 8], keep_best: 1") == pytest.approx(2 * one, rel=0.01)
+    assert budget_s("delays: [0, 8], keep_best: 3") == pytest.approx(4 * one, rel=0.01)
+    assert budget_s("delays: [0], keep_best: 3") == pytest.approx(3 * one, rel=0.01)

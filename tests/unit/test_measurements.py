@@ -201,6 +201,15 @@ def test_a_clock_that_changed_is_told_from_jitter(context: Context) -> None:
     assert {each.code for each in slower.flags} - {each.code for each in steady.flags} == {"FREQ_CHANGED"}
 
 
+def test_a_gap_view_that_observed_too_little_of_its_time_is_flagged(context: Context) -> None:
+    path = FIXTURES / "sutprobe" / "jitter.json"
+    raw = read(path)
+    for coverage, flagged in ((0.9989, True), (0.9991, False)):
+        points(raw)[0]["gaps"]["coverage_fraction"] = coverage
+        (parsed,) = parse(path, raw, context)
+        assert ("COVERAGE_LOW" in {each.code for each in parsed.flags}) == flagged
+
+
 def test_work_that_was_not_proved_makes_the_measurement_invalid(context: Context) -> None:
     for name, proof in (
         ("idle_latency", "chain_proved"),

@@ -15,6 +15,7 @@ from calibration.measurements.sut import Sut, cpu_list
 from calibration.measurements.traffic import BUFFERS
 from calibration.plan import make_plan, plan_text
 from calibration.profiles import load_profile, parse_profile, profile_names
+from calibration.statistics import COVERAGE_WANTED, median_ranks
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "context"
 
@@ -363,6 +364,22 @@ def test_max_bandwidth_also_tries_one_thread_per_core_where_cores_have_siblings(
     assert len(options(step_of(single, "quick", "max_bandwidth"), "group")) == 1
 
 
+def test_the_last_level_cache_of_a_machine_that_lists_only_first_levels_is_unknown() -> None:
+    smt = load(FIXTURES / "x86_64-two-nodes-smt.tar.gz")
+    first_levels = tuple(cache for cache in smt.caches if cache.level == 1)
+    assert first_levels
+    assert Sut(smt.model_copy(update={"caches": first_levels})).llc_bytes is None
+
+
+def test_cpus_without_memory_use_the_nearest_node_and_of_equally_near_ones_the_first() -> None:
+    captured = load(FIXTURES / "x86_64-two-nodes-smt.tar.gz")
+    empty, full = captured.nodes[0].model_copy(update={"memory_bytes": 0}), captured.nodes[1]
+    nodes = (empty, *(full.model_copy(update={"id": node, "cpus": ()}) for node in (1, 2, 3)))
+    for row, home in (((10, 21, 21, 31), 1), ((10, 31, 21, 21), 2), ((10, 31, 21, 12), 3)):
+        machine = captured.model_copy(update={"nodes": nodes, "distances": (row,) * 4})
+        assert Sut(machine).home(0) == home
+
+
 def test_one_cpu_alone_cannot_be_loaded_and_the_plan_says_why(machine: Context) -> None:
     cpu = machine.online_cpus[0]
     alone = machine.model_copy(update={"cpus": machine.cpus.model_copy(update={"allowed": (cpu,)})})
@@ -392,6 +409,19 @@ def test_every_profile_measures_every_kind_or_says_why_not() -> None:
     for name in profile_names():
         profile = load_profile(name)
         assert profile.measurements.keys() | profile.not_measured.keys() == registry().keys()
+
+
+@pytest.mark.parametrize("profile", profile_names())
+def test_every_figure_has_the_placements_that_a_95_percent_interval_takes(profile: str) -> None:
+    fewest = next(count for count in range(1, 100) if median_ranks(count)[2] >= COVERAGE_WANTED)
+    short = {
+        step.kind
+        for step in make_plan(load(FIXTURES / "x86_64-two-nodes-smt.tar.gz"), load_profile(profile)).steps
+        for placements in options(step, "placements")
+        if int(placements) < fewest
+    }
+    # A shape is chosen by rank, and the first look tells only the levels of the ladder apart.
+    assert short <= {"traffic_shape"} | ({"bandwidth_ladder"} if profile == "quick" else set())
 
 
 @pytest.mark.parametrize(
