@@ -15,11 +15,11 @@ import pytest
 import yaml
 from support import ROOT, Ended, Lab, load_plugin, run
 
-from bench.suts import Servers, Sut, sshd_program, sut_python, user
+from bench.suts import Servers, Sut, sut_python, user
 from calibration.context.cmdline import parse_cmdline
-from calibration.errors import EnvironmentLacksError
 from calibration.results.model import RunDocument
 from calibration.results.store import read_run
+from tests.tools import require
 
 FIXTURES = ROOT / "tests" / "fixtures" / "csit"
 TOPOLOGIES = FIXTURES / "topologies"
@@ -243,10 +243,7 @@ def test_a_testbed_of_a_topology_is_calibrated_and_its_secrets_are_seen_nowhere(
 
 @pytest.fixture
 def server(lab: Lab) -> Iterator[Servers]:
-    try:
-        sshd_program()
-    except EnvironmentLacksError as error:
-        pytest.skip(str(error))
+    require("openssh-server", "sshd")
     with Servers([Sut("sut", "127.84.3.1", 0.0)], lab.directory / "suts") as servers:
         yield servers
 

@@ -22,9 +22,9 @@ import pytest
 import yaml
 from support import PATIENCE_S, ROOT, TINY, Ended, Lab, load_plugin, run
 
-from bench.suts import Servers, Sut, sshd_program, user
-from calibration.errors import EnvironmentLacksError
+from bench.suts import Servers, Sut, user
 from calibration.results.store import StepRecord, read_run, records
+from tests.tools import require
 
 EXAMPLE = ROOT / "ansible" / "inventories" / "example-lab"
 
@@ -73,10 +73,7 @@ def site(lab: Lab) -> Iterator[Site]:
 
 @pytest.fixture(scope="module", autouse=True)
 def _server() -> None:
-    try:
-        sshd_program()
-    except EnvironmentLacksError as error:
-        pytest.skip(str(error))
+    require("openssh-server", "sshd")
 
 
 # Host keys

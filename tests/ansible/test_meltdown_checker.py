@@ -258,7 +258,7 @@ def test_the_checker_runs_without_what_could_change_the_sut(private: Path, capsy
     assert list(private.iterdir()) == []
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root could mount anything by itself")
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 def test_root_is_refused_to_mount(private: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (private / "here").mkdir()
     answer = run_module(private, 'mount -t tmpfs none "$PWD/../here" && echo mounted && umount "$PWD/../here"', capsys)

@@ -436,7 +436,7 @@ def test_a_symbolic_link_is_neither_used_nor_followed(tmp_path: Path) -> None:
     assert (target / "file").exists()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 def test_a_directory_of_another_user_is_refused(tmp_path: Path) -> None:
     directory = tmp_path / "calibration-x"
     directory.mkdir(mode=0o700)

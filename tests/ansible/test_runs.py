@@ -14,6 +14,7 @@ from support import BROKEN, ROOT, SLOW, Ended, Lab
 
 from calibration.build import build
 from calibration.results.store import read_run, records
+from tests.tools import require_root
 
 SITE = ROOT / ".cache" / "tests" / "site"
 
@@ -175,13 +176,12 @@ def test_other_bytes_on_the_sut_are_found_and_nothing_is_measured_with_them(lab:
 
 @pytest.fixture
 def small_disk(lab: Lab) -> Iterator[Path]:
-    if os.geteuid() != 0:
-        pytest.skip("only root can mount a small file system")
+    require_root()
     lab.results.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(lab.results)]
     mounted = subprocess.run(mount, capture_output=True, text=True, check=False)
     if mounted.returncode != 0:
-        pytest.skip(f"a small file system cannot be mounted here: {mounted.stderr.strip()}")
+        pytest.skip(f"no permission: mount: {mounted.stderr.strip()}")
     yield lab.results
     subprocess.run(["umount", str(lab.results)], check=True)
 

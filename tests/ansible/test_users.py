@@ -15,6 +15,7 @@ import pytest
 from support import PATIENCE_S, ROOT, TINY, Lab, load_plugin
 
 from calibration.results.store import read_run
+from tests.tools import require, require_root
 
 USER = f"calibration-{os.environ.get('PYTEST_XDIST_WORKER', 'test')}"
 """Tests may run side by side, each with a user of its own."""
@@ -24,10 +25,8 @@ NEEDED = ("ansible", "ansible.cfg", "calibration", "docs", "playbooks", "roles",
 
 @pytest.fixture(scope="module")
 def user() -> Iterator[pwd.struct_passwd]:
-    if os.geteuid() != 0:
-        pytest.skip("only root can make another user")
-    if shutil.which("useradd") is None:
-        pytest.skip("there is no useradd here")
+    require_root()
+    require("passwd", "useradd")
     subprocess.run(
         ["useradd", "--no-create-home", "--home-dir", "/nonexistent", "--shell", "/bin/sh", USER], check=True
     )
@@ -54,7 +53,7 @@ def python_of(user: pwd.struct_passwd) -> list[str]:
         except OSError:
             continue
         return [candidate, sysconfig.get_path("purelib")]
-    pytest.skip(f"no {version} that an ordinary user may start: {sys.executable} is out of reach")
+    pytest.skip(f"no {version} that an ordinary user can start: install the Debian package {version}")
 
 
 def test_an_ordinary_user_calibrates_from_a_checkout_of_their_own(user: pwd.struct_passwd, user_lab: Lab) -> None:

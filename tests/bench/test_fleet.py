@@ -16,6 +16,7 @@ from click.testing import CliRunner
 
 from bench import fleet, meter, suts
 from calibration.errors import EnvironmentLacksError, InputError
+from tests.tools import require
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY = ROOT / "tests" / "ansible" / "profiles" / "tiny.yml"
@@ -23,13 +24,7 @@ TINY = ROOT / "tests" / "ansible" / "profiles" / "tiny.yml"
 
 @pytest.fixture
 def sshd() -> None:
-    """Skip where there is no OpenSSH server; where the suite is run in full there is one."""
-    try:
-        suts.sshd_program()
-    except EnvironmentLacksError as error:
-        if os.environ.get("CALIBRATION_REQUIRE_SSHD"):
-            raise
-        pytest.skip(str(error))
+    require("openssh-server", "sshd")
 
 
 @pytest.fixture

@@ -26,6 +26,7 @@ from calibration.build import (
     source_sha256,
     sources,
 )
+from tests.tools import emulator, require
 
 Sanitizer = Literal["address", "undefined", "thread"]
 SANITIZERS: Final[tuple[Sanitizer, ...]] = get_args(Sanitizer)
@@ -79,9 +80,18 @@ def native(request: pytest.FixtureRequest) -> Path:
     elif machine == "aarch64":
         target = "aarch64"
     else:
-        pytest.skip(f"sutprobe is not written for {machine}")
+        pytest.skip(f"this machine is no x86_64 and no aarch64: {machine}")
     kernel: BuiltKernel = request.getfixturevalue(f"built_{target}")
     return kernel.path
+
+
+@pytest.fixture(scope="session")
+def public(native: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the program that every user of this machine can start."""
+    place = tmp_path_factory.mktemp("program")
+    for directory in (place, *place.parents[:2]):
+        directory.chmod(0o755)
+    return shutil.copy(native, place / "sutprobe")
 
 
 @pytest.fixture(scope="session")
@@ -97,12 +107,9 @@ def cpus() -> list[int]:
 @pytest.fixture(scope="session")
 def emulated_aarch64(built_aarch64: BuiltKernel) -> Probe:
     """The aarch64 binary, on an emulated processor."""
-    emulator = shutil.which("qemu-aarch64-static") or shutil.which("qemu-aarch64")
     if platform.machine() == "aarch64":
-        pytest.skip("aarch64 is native here and tested as such")
-    if not emulator:
-        pytest.skip("no qemu-aarch64-static or qemu-aarch64 to run the aarch64 binary with")
-    return Probe(emulator, str(built_aarch64.path))
+        pytest.skip("aarch64 is native here")
+    return Probe(emulator("aarch64"), str(built_aarch64.path))
 
 
 @pytest.fixture(scope="session")
@@ -112,9 +119,8 @@ def sanitized() -> Callable[[Sanitizer], Probe]:
     def probe(sanitizer: Sanitizer) -> Probe:
         directory = CACHE_DIRECTORY / "kernels" / "sanitized"
         directory.mkdir(parents=True, exist_ok=True)
-        compiler = compiler_version() if sanitizer == "undefined" else shutil.which("cc")
-        if not compiler:
-            pytest.skip("no system compiler; the pinned wheel has no address or thread sanitizer for static binaries")
+        # The pinned wheel has no address or thread sanitizer for static binaries.
+        compiler = compiler_version() if sanitizer == "undefined" else require("gcc", "cc")
         key = hashlib.sha256(f"{source_sha256()} {compiler} {SANITIZED_OPTIMISATION}".encode()).hexdigest()[:32]
         binary = directory / f"{sanitizer}-{key}"
         with (directory / f"{sanitizer}.lock").open("w") as handle:

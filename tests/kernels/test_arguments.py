@@ -2,7 +2,6 @@
 """Arguments are understood whole before anything is touched, on machines of any size."""
 
 import re
-import shutil
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.kernels.conftest import Finished, Probe
+from tests.tools import require, require_two
 
 REQUIRED = {
     "latency": {"--at": "0@0", "--size-bytes": "4096"},
@@ -67,10 +67,7 @@ def assert_refused(done: Finished, *named: str) -> None:
 @pytest.fixture
 def confined(native: Path) -> Probe:
     """The program where it cannot have a buffer: what it refuses there it refused without one."""
-    limiter = shutil.which("prlimit")
-    if not limiter:
-        pytest.skip("no prlimit to take memory away with")
-    return Probe(limiter, LITTLE_MEMORY, str(native))
+    return Probe(require("util-linux", "prlimit"), LITTLE_MEMORY, str(native))
 
 
 def test_every_subcommand_is_here(native: Path) -> None:
@@ -177,7 +174,7 @@ EVERY_OTHER = ",".join(str(cpu) for cpu in range(1, 4096, 2))
 def test_large_machines_are_understood(probe: Probe, cpus: list[int], arguments: tuple[str, ...], code: str) -> None:
     """4096 CPUs and 1024 nodes are no usage error: what this machine has not is said to be missing here."""
     if cpus[-1] >= 3000:
-        pytest.skip("a machine with thousands of CPUs has those that are asked for")
+        pytest.skip("this machine has thousands of CPUs")
     node = next(path.name.removeprefix("node") for path in Path("/sys/devices/system/node").glob("node[0-9]*"))
     done = probe(*(word.format(cpu=cpus[0], node=node) for word in arguments))
     assert done.code == 3, done.stderr
@@ -198,14 +195,12 @@ def test_a_long_list_of_cpus_is_read_whole(
     native: Path, tmp_path: Path, cpus: list[int], asked: str, code: str
 ) -> None:
     """A machine of 4096 CPUs, every other offline, lists them in ten thousand characters; the last one counts too."""
-    if not shutil.which("unshare"):
-        pytest.skip("no unshare to show one process another machine")
     if cpus[-1] >= 3000:
-        pytest.skip("a machine with thousands of CPUs has those that are asked for")
+        pytest.skip("this machine has thousands of CPUs")
     laid = " && ".join(everywhere({"/sys/devices/system/cpu/online": f"0,{EVERY_OTHER}"}, tmp_path))
-    command = ["unshare", "--mount", "--map-root-user", "/bin/sh", "-c"]
+    command = [require("util-linux", "unshare"), "--mount", "--map-root-user", "/bin/sh", "-c"]
     if subprocess.run([*command, laid], capture_output=True, check=False, timeout=20).returncode != 0:
-        pytest.skip("this login may not show one process another machine")
+        pytest.skip("no permission: unshare and mount")
     done = Probe(*command, f'{laid} && exec "$0" "$@"', str(native))("jitter", "--cpus", asked, "--gap-s", "0.1")
     assert done.code == 3
     assert done.document["error"]["code"] == code
@@ -232,8 +227,8 @@ def test_memory_is_asked_for_before_it_is_taken(
     probe: Probe, cpus: list[int], arguments: tuple[str, ...], pages: str
 ) -> None:
     """What no node holds is refused with what was asked and what there is, not tried until the process is killed."""
-    if arguments[0] == "loaded" and len(cpus) < 2:
-        pytest.skip("a loaded latency needs two CPUs")
+    if arguments[0] == "loaded":
+        require_two(cpus)
     node = next(path.name.removeprefix("node") for path in Path("/sys/devices/system/node").glob("node[0-9]*"))
     names = {"cpu": cpus[0], "other": cpus[-1], "node": node}
     done = probe(*(word.format(**names) for word in arguments), "--pages", pages)

@@ -21,6 +21,7 @@ import pytest
 from calibration import sutprobe
 from calibration.build import COMMON_FLAGS, SOURCES_DIRECTORY
 from tests.kernels.conftest import Probe
+from tests.tools import require_two
 
 MIB = 1 << 20
 ENVELOPE = {
@@ -164,8 +165,7 @@ def test_a_random_order_is_proved_to_have_nothing_to_follow(probe: Probe, cpus: 
 
 
 def test_copies_run_at_the_same_time_each_on_its_own_memory(probe: Probe, cpus: list[int]) -> None:
-    if len(cpus) < 2:
-        pytest.skip("one CPU holds one copy")
+    require_two(cpus)
     document = latency(
         probe, "--at", f"{cpus[0]}@0", "--at", f"{cpus[1]}@0", "--together", "--size-bytes", f"65536,{4 * MIB}",
         "--placements", "2", "--windows", "3", "--hops", "64000",
@@ -404,8 +404,7 @@ def test_bandwidth_width_is_used_or_refused(probe: Probe, cpus: list[int], width
 
 
 def test_loaded_pairs_latency_and_bandwidth(probe: Probe, cpus: list[int]) -> None:
-    if len(cpus) < 2:
-        pytest.skip("one CPU cannot carry a probe and a load")
+    require_two(cpus)
     done = probe(
         "loaded", "--probe", f"{cpus[0]}@0", "--load", f"{cpus[1]}@0", "--delay", "0,100,20000", "--probe-size-bytes",
         str(8 * MIB), "--buffer-bytes", str(8 * MIB), "--placements", "2", "--windows", "2", "--window-s", "0.02",
@@ -431,8 +430,7 @@ def test_loaded_pairs_latency_and_bandwidth(probe: Probe, cpus: list[int]) -> No
 
 
 def test_a_delay_that_cannot_be_measured_leaves_the_others(probe: Probe, cpus: list[int]) -> None:
-    if len(cpus) < 2:
-        pytest.skip("one CPU cannot carry a probe and a load")
+    require_two(cpus)
     # A million additions after every four lines: no window of 5 ms sees the load log its progress.
     arguments = (
         "loaded", "--probe", f"{cpus[0]}@0", "--load", f"{cpus[1]}@0", "--probe-size-bytes", str(4 * MIB),
@@ -461,8 +459,7 @@ def test_a_delay_that_cannot_be_measured_leaves_the_others(probe: Probe, cpus: l
 
 @pytest.mark.parametrize("state", ["hit", "hitm"])
 def test_c2c_moves_every_line(probe: Probe, cpus: list[int], state: str) -> None:
-    if len(cpus) < 2:
-        pytest.skip("one CPU has no other's cache to load from")
+    require_two(cpus)
     first, second = cpus[:2]
     done = probe(
         "c2c", "--pair", f"{first}@{second}", "--pair", f"{second}@{first}", "--pair", f"{first}@100000",
@@ -488,8 +485,7 @@ def test_c2c_moves_every_line(probe: Probe, cpus: list[int], state: str) -> None
 
 
 def test_each_c2c_pair_may_have_a_home_and_a_state_of_its_own(probe: Probe, cpus: list[int]) -> None:
-    if len(cpus) < 2:
-        pytest.skip("one CPU has no other's cache to load from")
+    require_two(cpus)
     first, second = cpus[:2]
     pairs = [f"{first}@{second}", f"{first}@{second}:0", f"{second}@{first}:0:hitm", f"{second}@{first}:1023:hit"]
     arguments = [word for pair in pairs for word in ("--pair", pair)]
@@ -519,8 +515,7 @@ def test_a_c2c_pair_with_a_fault_is_refused_by_name(probe: Probe, cpus: list[int
 
 @pytest.mark.parametrize("method", ["transfer", "pingpong"])
 def test_a_matrix_has_every_ordered_pair_and_says_how_long_it_takes(probe: Probe, cpus: list[int], method: str) -> None:
-    if len(cpus) < 2:
-        pytest.skip("one CPU has no other's cache to load from")
+    require_two(cpus)
     first, second = cpus[:2]
     done = probe(
         "c2c", "--all-pairs", f"{first},{second}", "--all-pairs", f"{first}@100000", "--method", method,
@@ -558,8 +553,7 @@ def test_a_matrix_has_every_ordered_pair_and_says_how_long_it_takes(probe: Probe
 
 
 def test_pairs_of_a_matrix_beyond_its_budget_are_listed_with_the_reason(probe: Probe, cpus: list[int]) -> None:
-    if len(cpus) < 2:
-        pytest.skip("one CPU has no other's cache to load from")
+    require_two(cpus)
     first, second = cpus[:2]
     done = probe("c2c", "--all-pairs", f"{first},{second}", "--placements", "1", "--matrix-budget-s", "0.000001")
     assert done.code == 0, done.stderr
@@ -627,13 +621,15 @@ def test_a_matrix_with_a_fault_is_refused(probe: Probe, arguments: tuple[str, ..
 def test_a_signal_within_a_placement_leaves_those_before(
     native: Path, probe: Probe, cpus: list[int], method: str
 ) -> None:
-    if len(cpus) < 2:
-        pytest.skip("one CPU has no other's cache to load from")
+    require_two(cpus)
     first, second = cpus[:2]
     endless = ("--method", method, "--placements", "1", "--budget-s", "600", "--target-half-width", "0")
     pair = ("--pair", f"{first}@{second}")
-    done = probe("c2c", *pair * 200, *endless, "--windows", "1", "--deadline-s", "2")
-    assert done.code == 3
+    for deadline_s in (2, 4, 8, 16, 32):
+        done = probe("c2c", *pair * 200, *endless, "--windows", "1", "--deadline-s", str(deadline_s))
+        assert done.code == 3
+        if done.document["result"] is not None:
+            break
     result = sutprobe.read_result(sutprobe.read_document(done.document), sutprobe.C2cResult)
     assert result.pairs[0].placements
     ends = [each.stopped if each.error is None else each.error.code for each in result.pairs]
@@ -642,13 +638,13 @@ def test_a_signal_within_a_placement_leaves_those_before(
     complete = ends.count("placements")
     assert set(ends[:complete]) <= {"placements"}
     assert set(ends[complete + 1 :]) == {"deadline"}
-    # one placement that lasts for ever ends too: without a result, and long before the time that is granted
+    # One placement that takes minutes ends too, and says that it was not complete.
     process = subprocess.Popen(
         [native, "c2c", *pair, *endless, "--windows", "10000", "--hops", "100000"], stdout=subprocess.PIPE
     )
     time.sleep(0.5)
     process.terminate()
-    out, _ = process.communicate(timeout=20)
+    out, _ = process.communicate()
     assert process.returncode == 4
     document = json.loads(out)
     assert document["error"]["code"] == "interrupted"
@@ -773,7 +769,7 @@ def limited_group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
                 return
             time.sleep(0.05)
         pytest.fail(f"{group} cannot be removed")
-    pytest.skip("no right to make a control group with a memory limit")
+    pytest.skip("no permission: a control group with a memory limit")
 
 
 @pytest.mark.parametrize(
@@ -844,7 +840,7 @@ def test_jitter_fifo_runs_where_nothing_throttles_it(probe: Probe, cpus: list[in
     try:
         runtime.write_text("-1", encoding="ascii")
     except OSError as reason:
-        pytest.skip(f"real-time throttling cannot be switched off here: {reason}")
+        pytest.skip(f"no permission: switch real-time throttling off: {reason}")
     try:
         cause = throttled(cpus[0])
         done = probe("jitter", "--cpus", str(cpus[0]), "--view", "gaps", "--gap-s", "0.05", "--fifo", "1")
@@ -871,7 +867,7 @@ def test_a_real_time_policy_that_nobody_asked_for_is_seen(native: Path, cpus: li
             preexec_fn=lambda: os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1)),
         )
     except subprocess.SubprocessError as reason:
-        pytest.skip(f"a process cannot become a real-time one here: {reason}")
+        pytest.skip(f"no permission: become a real-time process: {reason}")
     document = json.loads(done.stdout)
     warned = {warning["code"] for warning in document["warnings"]}
     assert ("RT_THROTTLE_POSSIBLE" in warned) is (limit != -1)

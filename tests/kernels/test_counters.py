@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Events are counted and compared with what is known otherwise, or are refused with the cause."""
 
-import os
 import platform
-import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
@@ -21,6 +19,7 @@ from calibration.sutprobe import (
     read_result,
 )
 from tests.kernels.conftest import Finished, Probe
+from tests.tools import require, require_root, require_two
 
 SOURCES: Final = Path("/sys/bus/event_source/devices")
 PARANOID: Final = Path("/proc/sys/kernel/perf_event_paranoid")
@@ -55,7 +54,7 @@ def of_cpus(probe: Probe, cpus: list[int]) -> None:
     """Skip where this login may not count what runs on a CPU."""
     done = probe("counters", "--duration-s", "0.01", "--event", f"a=software/config={CPU_CLOCK}/@{cpus[0]}")
     if done.code != 0:
-        pytest.skip(f"events of a CPU are refused here: {done.stderr}")
+        pytest.skip(f"this machine refuses events of a CPU: {done.stderr}")
 
 
 @pytest.fixture(scope="session")
@@ -63,20 +62,15 @@ def of_threads(probe: Probe) -> None:
     """Skip where this login may not even count its own work."""
     done = probe("counters", "--duration-s", "0.01", "--event", f"a=software/config={TASK_CLOCK},user/")
     if done.code != 0:
-        pytest.skip(f"events of threads are refused here: {done.stderr}")
+        pytest.skip(f"this machine refuses events of threads: {done.stderr}")
 
 
 @pytest.fixture
-def unprivileged(native: Path, tmp_path_factory: pytest.TempPathFactory) -> Probe:
+def unprivileged(public: Path) -> Probe:
     """The program of a user that may do nothing."""
-    setpriv = shutil.which("setpriv")
-    if not setpriv or os.getuid() != 0:
-        pytest.skip("no setpriv, or no root to become nobody from")
-    place = tmp_path_factory.mktemp("program")
-    program = shutil.copy(native, place / "sutprobe")
-    for directory in (place, *place.parents[:2]):
-        directory.chmod(0o755)
-    return Probe(setpriv, *NOBODY, str(program))
+    require_root()
+    setpriv = require("util-linux", "setpriv")
+    return Probe(setpriv, *NOBODY, str(public))
 
 
 def test_the_machine_says_which_pmus_it_has_and_what_may_be_counted(probe: Probe) -> None:
@@ -147,7 +141,7 @@ def test_a_hardware_counter_whose_truth_is_known_counts_it(probe: Probe, cpus: l
     clock = read_document(done.document).clock
     assert clock is not None
     if clock.source != "tsc":
-        pytest.skip(f"the clock is {clock.source}: nothing says how fast the time stamp counter is")
+        pytest.skip(f"this machine is timed by {clock.source}, and nothing tells the rate of its time stamp counter")
     assert tsc.count == pytest.approx(tsc.wall_s * clock.hz, rel=0.002)
 
 
@@ -208,7 +202,7 @@ def test_a_pmu_of_cpus_is_not_for_threads(probe: Probe) -> None:
 def test_permission_is_named_with_what_it_takes_and_what_was_found(unprivileged: Probe, cpus: list[int]) -> None:
     paranoid = int(PARANOID.read_text())
     if paranoid < 2:
-        pytest.skip(f"perf_event_paranoid is {paranoid}: this machine lets anybody count")
+        pytest.skip(f"this machine lets anybody count: perf_event_paranoid is {paranoid}")
     asked = [
         f"cpu=software/config={CPU_CLOCK}/@{cpus[0]}",
         f"whole=software/config={TASK_CLOCK}/",
@@ -232,9 +226,7 @@ def test_permission_is_named_with_what_it_takes_and_what_was_found(unprivileged:
 
 @pytest.mark.usefixtures("of_cpus")
 def test_descriptors_that_run_out_are_said_to(native: Path, cpus: list[int]) -> None:
-    limiter = shutil.which("prlimit")
-    if not limiter:
-        pytest.skip("no prlimit to take descriptors away with")
+    limiter = require("util-linux", "prlimit")
     asked = [f"a=software/config={CPU_CLOCK}/@{cpus[0]}"] * 40
     done = Probe(limiter, "--nofile=90:90", str(native))("counters", "--duration-s", "0.05", *events(asked))
     assert done.code == 0
@@ -365,8 +357,7 @@ def test_latency_counts_the_timed_windows_and_nothing_else(probe: Probe, cpus: l
 
 @pytest.mark.usefixtures("of_cpus")
 def test_copies_together_count_each_its_own_thread_and_cpus_for_all(probe: Probe, cpus: list[int]) -> None:
-    if len(cpus) < 2:
-        pytest.skip("two copies need two CPUs")
+    require_two(cpus)
     done = probe(
         "latency", "--at", f"{cpus[0]}@0", "--at", f"{cpus[-1]}@0", "--together", "--size-bytes", "262144",
         "--hops", "64000", "--placements", "1", "--windows", "3", *beside(cpus[0]),
@@ -385,8 +376,7 @@ def test_copies_together_count_each_its_own_thread_and_cpus_for_all(probe: Probe
 
 @pytest.mark.usefixtures("of_cpus")
 def test_loaded_counts_the_load_and_the_probes_each_with_its_own_work(probe: Probe, cpus: list[int]) -> None:
-    if len(cpus) < 2:
-        pytest.skip("a loaded latency needs two CPUs")
+    require_two(cpus)
     done = probe(
         "loaded", "--probe", f"{cpus[0]}@0", "--load", f"{cpus[-1]}@0", "--delay", "0,100",
         "--probe-size-bytes", "262144", "--buffer-bytes", "262144", "--placements", "1", "--windows", "3",

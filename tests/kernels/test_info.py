@@ -4,8 +4,6 @@
 import os
 import platform
 import resource
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -13,6 +11,7 @@ import pytest
 from calibration.build import BuiltKernel
 from calibration.sutprobe import InfoResult, Privilege, read_document, read_result
 from tests.kernels.conftest import Finished, Probe
+from tests.tools import emulator, require, require_root
 
 PRIVILEGES = {
     "real_time_priority",
@@ -99,20 +98,16 @@ def test_every_privilege_has_evidence_and_a_missing_one_its_cost(probe: Probe) -
         assert (each.cost is None) == each.present
 
 
-def test_a_plain_user_is_told_what_is_missing(native: Path) -> None:
+def test_a_plain_user_is_told_what_is_missing(public: Path) -> None:
     """Without rights, with little lockable memory and on one CPU the same program finds less, and says so."""
-    tools = [shutil.which(name) for name in ("setpriv", "taskset", "prlimit")]
-    if os.geteuid() != 0 or None in tools:
-        pytest.skip("only root can give rights up, and setpriv, taskset and prlimit are what it does so with")
+    require_root()
+    require("util-linux", "setpriv")
     cpus = sorted(os.sched_getaffinity(0))
     command = [
         *("prlimit", "--memlock=4096", "--rtprio=0", "taskset", "-c", str(cpus[0])),
         *("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", "--bounding-set=-all"),
     ]
-    reachable = subprocess.run([*command, str(native), "--help"], capture_output=True, check=False, timeout=20)
-    if reachable.returncode != 0:
-        pytest.skip("the build's directory is not open to a plain user")
-    info = info_of(Probe(*command, str(native))("info"))
+    info = info_of(Probe(*command, str(public))("info"))
     found = privileges_of(info)
     assert info.uid == 65534
     assert info.allowed_cpus == (cpus[0],)
@@ -124,11 +119,8 @@ def test_a_plain_user_is_told_what_is_missing(native: Path) -> None:
 
 
 def test_what_the_emulated_processor_has_not_is_not_found(built_x86_64: BuiltKernel) -> None:
-    emulator = shutil.which("qemu-x86_64-static") or shutil.which("qemu-x86_64")
-    if not emulator:
-        pytest.skip("no qemu-x86_64-static or qemu-x86_64 to show the binary other processors with")
     old, new = (
-        info_of(Probe(emulator, "-cpu", model, str(built_x86_64.path))("info")).instruction_sets
+        info_of(Probe(emulator("x86_64"), "-cpu", model, str(built_x86_64.path))("info")).instruction_sets
         for model in ("Nehalem", "Haswell")
     )
     assert old["sse4_2"]
@@ -140,10 +132,7 @@ def test_what_the_emulated_processor_has_not_is_not_found(built_x86_64: BuiltKer
 
 @pytest.mark.parametrize(("vector", "found"), [("off", None), ("on,sve-default-vector-length=32", 32)])
 def test_the_vector_length_of_an_emulated_processor(built_aarch64: BuiltKernel, vector: str, found: int | None) -> None:
-    emulator = shutil.which("qemu-aarch64-static") or shutil.which("qemu-aarch64")
-    if not emulator:
-        pytest.skip("no qemu-aarch64-static or qemu-aarch64 to run the aarch64 binary with")
-    info = info_of(Probe(emulator, "-cpu", f"max,sve={vector}", str(built_aarch64.path))("info"))
+    info = info_of(Probe(emulator("aarch64"), "-cpu", f"max,sve={vector}", str(built_aarch64.path))("info"))
     assert info.instruction_sets["neon"]
     assert info.instruction_sets["lse"]
     assert info.instruction_sets["sve"] == (found is not None)

@@ -11,6 +11,7 @@ import pytest
 
 from calibration.sutprobe import BandwidthResult, LatencyResult, LoadedResult, Samples, read_document, read_result
 from tests.kernels.conftest import Finished, Probe
+from tests.tools import require_two
 
 MIB = 1 << 20
 TASK_CLOCK = "pebs=software/config=0x1,period=100000/"
@@ -57,7 +58,7 @@ def sampled_by_clock(found: list[Samples | None]) -> list[Samples]:
     if refused:
         assert refused.errno is not None
         assert refused.reason
-        pytest.skip(f"not even the clock may be sampled here: {refused.reason}")
+        pytest.skip(f"this machine refuses samples even of its clock: {refused.reason}")
     return taken
 
 
@@ -72,8 +73,7 @@ def test_what_is_no_load_is_taken_and_not_kept(probe: Probe, cpus: list[int]) ->
 
 
 def test_the_threads_of_a_load_are_sampled_in_each_placement(probe: Probe, cpus: list[int]) -> None:
-    if len(cpus) < 2:
-        pytest.skip("one CPU cannot carry a probe and a load")
+    require_two(cpus)
     done = probe(
         "loaded", "--probe", f"{cpus[0]}@0", "--load", f"{cpus[1]}@0", "--probe-size-bytes", str(4 * MIB),
         "--buffer-bytes", str(4 * MIB), "--placements", "2", "--windows", "1", "--window-s", "0.1", "--mix",

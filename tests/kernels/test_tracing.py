@@ -15,6 +15,7 @@ import pytest
 
 from calibration.sutprobe import JitterResult, SelftestResult, Traced, read_document, read_result
 from tests.kernels.conftest import Finished, Probe
+from tests.tools import require, require_root
 
 PATIENCE_S = 60
 
@@ -29,8 +30,7 @@ def traced_of(done: Finished) -> Traced:
 @pytest.fixture
 def tracefs(tmp_path: Path) -> Iterator[Path]:
     """Where this machine's tracing can be seen."""
-    if os.geteuid() != 0:
-        pytest.skip("tracing needs root")
+    require_root()
     for known in (Path("/sys/kernel/tracing"), Path("/sys/kernel/debug/tracing")):
         if (known / "instances").is_dir():
             yield known
@@ -39,7 +39,7 @@ def tracefs(tmp_path: Path) -> Iterator[Path]:
     place.mkdir()
     mounted = subprocess.run(["mount", "-t", "tracefs", "nodev", place], capture_output=True, text=True, check=False)
     if mounted.returncode:
-        pytest.skip(f"tracefs cannot be mounted: {mounted.stderr.strip()}")
+        pytest.skip(f"no permission: mount tracefs: {mounted.stderr.strip()}")
     yield place
     subprocess.run(["umount", place], check=True)
 
@@ -169,9 +169,8 @@ def test_tracing_that_cannot_be_removed_is_told_of(native: Path, cpus: list[int]
 def test_without_permission_it_measures_and_says_so(native: Path, cpus: list[int]) -> None:
     command = [str(native)]
     if os.geteuid() == 0:
-        if not (setpriv := shutil.which("setpriv")):
-            pytest.skip("no setpriv to give privileges up with")
-        command = [setpriv, "--reuid", "65534", "--regid", "65534", "--clear-groups", "--inh-caps=-all", *command]
+        nobody = ("--reuid", "65534", "--regid", "65534", "--clear-groups", "--inh-caps=-all")
+        command = [require("util-linux", "setpriv"), *nobody, *command]
     done = Probe(*command)("jitter", "--cpus", str(cpus[-1]), "--gap-s", "0.2", *WORDS)
     traced = traced_of(done)
     assert done.code == 0

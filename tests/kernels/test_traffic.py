@@ -9,6 +9,7 @@ import pytest
 
 from calibration import sutprobe
 from tests.kernels.conftest import Probe
+from tests.tools import require_two
 
 MIB = 1 << 20
 
@@ -52,8 +53,7 @@ def test_a_search_keeps_what_it_looked_at(probe: Probe, cpus: list[int]) -> None
 
 
 def test_loaded_keeps_what_was_complete(probe: Probe, cpus: list[int]) -> None:
-    if len(cpus) < 2:
-        pytest.skip("one CPU cannot carry a probe and a load")
+    require_two(cpus)
     done = probe(
         "loaded", "--probe", f"{cpus[0]}@0", "--load", f"{cpus[1]}@0", "--probe-size-bytes", str(4 * MIB),
         "--buffer-bytes", str(4 * MIB), "--windows", "4", "--window-s", "0.25", "--deadline-s", "8",
@@ -76,8 +76,7 @@ def test_loaded_keeps_what_was_complete(probe: Probe, cpus: list[int]) -> None:
 
 @pytest.mark.parametrize("mix", ["reads", "line_reads"])
 def test_delays_in_ns_are_turned_into_instructions(probe: Probe, cpus: list[int], mix: str) -> None:
-    if len(cpus) < 2:
-        pytest.skip("one CPU cannot carry a probe and a load")
+    require_two(cpus)
     arguments = (
         "loaded", "--probe", f"{cpus[0]}@0", "--load", f"{cpus[1]}@0", "--probe-size-bytes", str(4 * MIB),
         "--buffer-bytes", str(4 * MIB), "--placements", "1", "--windows", "1", "--window-s", "0.02",

@@ -2,23 +2,20 @@
 """Every vector width on emulated processors that have it: offered, used, and its work proved."""
 
 import platform
-import shutil
 from pathlib import Path
 
 import pytest
 
 from calibration.build import BuiltKernel
 from tests.kernels.conftest import Probe
+from tests.tools import emulator
 
 SVE_BITS = (128, 256, 512, 1024, 2048)
 EVERY_MIX = "reads,3:1,2:1,1:1,stream_triad,write,write_nt,copy,copy_nt,triad"
 
 
 def emulated(architecture: str, model: str, binary: Path) -> Probe:
-    emulator = shutil.which(f"qemu-{architecture}-static") or shutil.which(f"qemu-{architecture}")
-    if not emulator:
-        pytest.skip(f"no qemu-{architecture}-static or qemu-{architecture} to show the binary other processors with")
-    return Probe(emulator, "-cpu", model, str(binary))
+    return Probe(emulator(architecture), "-cpu", model, str(binary))
 
 
 def sve_of(bits: int) -> str:
@@ -31,7 +28,7 @@ def sve_of(bits: int) -> str:
 @pytest.mark.parametrize("bits", SVE_BITS)
 def test_sve_of_every_length_is_proved(bits: int, built_aarch64: BuiltKernel) -> None:
     if platform.machine() == "aarch64":
-        pytest.skip("the emulator is for other machines; here the length is the processor's own")
+        pytest.skip("aarch64 is native here")
     probe = emulated("aarch64", sve_of(bits), built_aarch64.path)
     # Longer registers come first; of equal length NEON does, so that figures of both kinds of processor compare.
     assert probe("info").document["result"]["widths"] == (["neon", "sve"] if bits == 128 else ["sve", "neon"])
@@ -47,7 +44,7 @@ def test_sve_of_every_length_is_proved(bits: int, built_aarch64: BuiltKernel) ->
 
 def test_sve_is_refused_where_there_is_none(built_aarch64: BuiltKernel) -> None:
     if platform.machine() == "aarch64":
-        pytest.skip("the emulator is for other machines")
+        pytest.skip("aarch64 is native here")
     probe = emulated("aarch64", "max,sve=off", built_aarch64.path)
     assert probe("info").document["result"]["widths"] == ["neon"]
     done = probe("bandwidth", "--group", "0@0", "--mix", "reads", "--buffer-bytes", "4096", "--width", "sve")

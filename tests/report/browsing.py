@@ -5,8 +5,6 @@ Needs Debian's packages chromium and chromium-driver, and npm for the accessibil
 skipped, unless CALIBRATION_REQUIRE_BROWSER=1 is in the environment: then their absence fails them.
 """
 
-import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -15,9 +13,10 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-import pytest
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
+
+from tests.tools import require
 
 VIEWS = {"wide": (1440, 900), "narrow": (390, 844)}
 """Width and height of a window on a desk and on a telephone, in px."""
@@ -41,23 +40,12 @@ def served(folder: Path) -> Iterator[str]:
             thread.join()
 
 
-def program(name: str, package: str) -> str:
-    """Return the path of the program *name*; the test ends here where there is none."""
-    found = shutil.which(name)
-    if found is None:
-        reason = f"expected the program {name} (Debian: {package}), found no such command"
-        if os.environ.get("CALIBRATION_REQUIRE_BROWSER") == "1":
-            pytest.fail(reason)
-        pytest.skip(reason)
-    return found
-
-
 @contextmanager
 def chromium(view: str, profile: Path) -> Iterator[webdriver.Chrome]:
     """Start chromium with a window of *view* and a *profile* of its own, and end it afterwards."""
     options = webdriver.ChromeOptions()
-    options.binary_location = program("chromium", "chromium")
-    driver = program("chromedriver", "chromium-driver")
+    options.binary_location = require("chromium", "chromium")
+    driver = require("chromium-driver", "chromedriver")
     for argument in (
         "--headless=new",
         "--no-sandbox",

@@ -12,13 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browsing import VIEWS, chromium, program, served
+from browsing import VIEWS, chromium, served
 from report_documents import PAGE
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support import expected_conditions
 from selenium.webdriver.support.wait import WebDriverWait
+
+from tests.tools import require
 
 LOCK = Path(__file__).parent / "axe"
 
@@ -55,7 +57,7 @@ axe.run(document, {runOnly: {type: "tag", values: arguments[0]}, resultTypes: ["
 @pytest.fixture(scope="session")
 def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The text of axe-core, which npm fetches and verifies."""
-    npm = program("npm", "npm")
+    npm = require("npm", "npm")
     place = tmp_path_factory.mktemp("axe")
     for name in ("package.json", "package-lock.json"):
         shutil.copyfile(LOCK / name, place / name)

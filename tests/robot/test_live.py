@@ -18,13 +18,14 @@ from nights import good_case, write_night
 from report_documents import run_document
 from robot.api import Failure, SkipExecution
 
-from bench.suts import Servers, Sut, sshd_program, user
+from bench.suts import Servers, Sut, user
 from calibration.acceptance import live
 from calibration.acceptance.cli import run_gates
 from calibration.acceptance.live import FILES, Live, LiveLibrary, Login, connected, login_of, look, still_as_measured
 from calibration.context import load
 from calibration.errors import EnvironmentLacksError, InputError
 from calibration.results.model import CapturedContext, RunDocument
+from tests.tools import require
 
 PATIENCE_S = 30.0
 """What a SUT that answers may take on a busy machine."""
@@ -35,12 +36,7 @@ IMPATIENCE_S = 0.5
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
-    try:
-        sshd_program()
-    except EnvironmentLacksError as error:
-        if os.environ.get("CALIBRATION_REQUIRE_SSHD"):
-            raise
-        pytest.skip(str(error))
+    require("openssh-server", "sshd")
     suts = [Sut("sut1", "127.85.1.1", 0.0), Sut("sut2", "127.85.1.2", 0.0)]
     with Servers(suts, tmp_path_factory.mktemp("suts")) as running:
         yield running

@@ -311,7 +311,7 @@ def test_a_sut_without_python_or_with_an_old_one_is_told_of(
     )
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small file system for the controller's results")
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 def test_a_full_disk_on_the_controller_keeps_what_was_recorded(
     testbed: Testbed, lab: Lab, sut: Sut, scenario: Scenario
 ) -> None:

@@ -23,6 +23,7 @@ import pytest
 from calibration.errors import EnvironmentLacksError, InputError
 from calibration.reservation import NOT_RESERVED, RESTARTED, Reservation, guarded
 from calibration.tuning import read_changes, wanted_settings
+from tests.tools import require
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "ansible/plugins/module_utils/sut_guardian.py"
@@ -352,7 +353,7 @@ HOSTILE = {
 }
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
 def test_what_another_user_wrote_is_shown_harmlessly_and_its_journal_is_not_believed(sut: Sut, text: str) -> None:
     holder, _ = sut.hold()
@@ -374,7 +375,7 @@ def test_what_another_user_wrote_is_shown_harmlessly_and_its_journal_is_not_beli
     assert sut.read(NO_TURBO) == "0"
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 def test_no_directory_is_removed_because_another_user_names_it(sut: Sut) -> None:
     holder, _ = sut.hold()
     os.kill(holder["guardian"], signal.SIGKILL)
@@ -555,8 +556,8 @@ def test_a_step_on_a_sut_that_was_restarted_or_given_to_others_is_refused(sut: S
 
 @pytest.mark.parametrize("shell", ["dash", "bash", "busybox"])
 def test_a_steps_shell_starts_the_kernel_and_no_other_process(sut: Sut, shell: str) -> None:
-    if shutil.which(shell) is None or shutil.which("strace") is None:
-        pytest.skip(f"no {shell} or no strace here")
+    require(shell, shell)
+    require("strace", "strace")
     holder, _ = sut.hold()
     words = [shell, "sh"] if shell == "busybox" else [shell]
     trace = sut.directory / "trace"

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs that some tests need, and which tests may be skipped where everything is required."""
+
+import os
+import re
+import shutil
+from collections.abc import Sequence
+from typing import TypeVar
+
+import pytest
+
+REQUIRE_ALL = "CALIBRATION_REQUIRE_ALL"
+"""Set to 1, a skip fails unless its reason is one of ``UNAVOIDABLE``."""
+
+UNAVOIDABLE = (
+    r"needs two CPUs",
+    r"this machine ",  # its processor or kernel has, or has not, what the test is about
+    r"no permission: ",  # a container's root may be refused what root may do
+    r"aarch64 is native here",  # the test is about emulation
+    r"asked for by its own environment: ",
+)
+"""Beginnings of the reasons for a skip that no package could avoid."""
+
+Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
+
+
+def require(package: str, *programs: str) -> str:
+    """Return the path of the first of *programs* that is installed; skip, naming the Debian *package*, without one."""
+    path = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/sbin"))
+    for program in programs:
+        if found := shutil.which(program, path=path):
+            return found
+    pytest.skip(f"{' or '.join(programs)} not found: install the Debian package {package}")
+
+
+def emulator(architecture: str) -> str:
+    """Return the path of the program that runs binaries of *architecture*."""
+    return require("qemu-user-static", f"qemu-{architecture}-static", f"qemu-{architecture}")
+
+
+def require_root() -> None:
+    """Skip the test for an ordinary user."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+
+
+def require_two(cpus: Sequence[int]) -> None:
+    """Skip the test where there is only one CPU."""
+    if len(cpus) < 2:
+        pytest.skip("needs two CPUs")
+
+
+def fail_if_skipped(report: Report) -> Report:
+    """Return *report*, failed if it is of a skip that must not be where everything is required."""
+    if os.environ.get(REQUIRE_ALL) == "1" and report.skipped and not hasattr(report, "wasxfail"):
+        reason = str(report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr)
+        reason = reason.removeprefix("Skipped: ")
+        if not re.match("|".join(UNAVOIDABLE), reason):
+            report.outcome = "failed"
+            report.longrepr = f"{report.nodeid} was skipped, and {REQUIRE_ALL}=1 allows it no skip: {reason}"
+    return report
