@@ -231,16 +231,17 @@ def test_a_signal_ends_the_peer_that_runs_and_leaves_a_document(tmp_path: Path) 
     target = tmp_path / "peers.json"
     command = [sys.executable, str(CHECKOUT / "bench" / "peers.py"), "--only", "gap_step_ns", "--json", str(target)]
     environment = {**os.environ, "PATH": str(tmp_path), "CALIBRATION_PEERS": ""}
-    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    for _attempt in range(1200):
-        if (tmp_path / "pid").exists() or process.poll() is not None:
-            break
-        time.sleep(0.1)
-    time.sleep(0.2)
-    process.send_signal(signal.SIGINT)
-    stdout, stderr = process.communicate(timeout=PATIENCE_S)
+    pid_file = tmp_path / "pid"
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        # In a fresh clone it builds sutprobe first.
+        while process.poll() is None and not (pid_file.exists() and pid_file.read_text(encoding="utf-8").strip()):
+            time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        stdout, stderr = process.communicate()
     assert process.returncode == 4, stderr
-    assert ended(int((tmp_path / "pid").read_text(encoding="utf-8")))
+    assert ended(int(pid_file.read_text(encoding="utf-8")))
     document: dict[str, Any] = json.loads(target.read_text(encoding="utf-8"))
     assert document["stopped"] == "interrupted"
     assert document["ratios"]["gap_step_ns"]["ours"] is None

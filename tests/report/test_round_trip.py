@@ -94,7 +94,7 @@ def compare(read: Any, measured: Any, where: str) -> int:
     return 1
 
 
-@settings(max_examples=20, deadline=None, phases=[Phase.explicit, Phase.generate])
+@settings(max_examples=20, phases=[Phase.explicit, Phase.generate])
 @given(
     nodes=st.integers(min_value=1, max_value=16),
     cpus=st.integers(min_value=1, max_value=4),

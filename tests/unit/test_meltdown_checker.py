@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from calibration.errors import InputError
@@ -127,13 +127,11 @@ def refused_or_can_be_written(output: bytes) -> bool:
     return bool(found.findings) and CheckerOutput.model_validate_json(found.model_dump_json()) == found
 
 
-@settings(deadline=None)
 @given(st.binary() | st.text().map(str.encode))
 def test_any_bytes_are_refused_or_can_be_written(output: bytes) -> None:
     assert refused_or_can_be_written(output)
 
 
-@settings(deadline=None)
 @given(JSON, st.integers(0, 3))
 def test_any_json_is_refused_or_can_be_written(content: Any, version: int) -> None:
     around = {"meta": {"format_version": version}, "vulnerabilities": [content]}
@@ -141,7 +139,6 @@ def test_any_json_is_refused_or_can_be_written(content: Any, version: int) -> No
         assert refused_or_can_be_written(json.dumps(each).encode())
 
 
-@settings(deadline=None)
 @given(st.sampled_from(sorted(COUNTS)), st.data())
 def test_a_damaged_recording_is_refused_or_can_be_written(name: str, data: st.DataObject) -> None:
     raw = bytearray((RECORDED / name).read_bytes())

@@ -2,7 +2,7 @@
 """CPU lists and masks: the kernel's grammar, its bounds, and nothing else."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from calibration.context.cpulists import MAX_CHARACTERS, MAX_ID, format_cpulist, parse_cpulist, parse_cpumask
@@ -108,7 +108,6 @@ def test_a_mask_that_is_none_is_an_error(text):
         parse_cpumask(text)
 
 
-@settings(deadline=None)
 @given(st.text(alphabet="0123456789-,:/aNlx \n\x00é", max_size=30), st.none() | st.integers(0, 100))
 def test_any_text_gives_numbers_in_bounds_or_an_error(text, last):
     for parse in (lambda: parse_cpulist(text, last), lambda: parse_cpumask(text)):

@@ -4,7 +4,7 @@
 import struct
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from calibration.context import firmware, load
@@ -114,7 +114,6 @@ def test_entry_points():
         parse_entry_point(b"_SM3_")
 
 
-@settings(deadline=None)
 @given(st.lists(st.sampled_from([dimm(1), END, b"\x11\x04\0\0\0\0", b"\0"]) | st.binary(max_size=30), max_size=6))
 def test_any_bytes_give_structures_or_an_error(parts):
     try:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from calibration.context import load
@@ -190,7 +190,6 @@ def test_what_cannot_be_understood_is_blanked():
     assert b"SECRET" not in sut_context.mask_dmi(system_table() + b"after the end: SECRET")
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=200))
 def test_any_table_keeps_its_length_when_masked(table):
     assert len(sut_context.mask_dmi(table)) == len(table)
