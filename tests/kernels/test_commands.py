@@ -315,6 +315,29 @@ def test_bandwidth_accounting_of_every_mix(probe: Probe, cpus: list[int]) -> Non
     assert named["write_nt"]["reads_per_step"] == named["write_nt"]["write_allocate_reads_per_step"] == 0
 
 
+@pytest.mark.parametrize(("mixes", "streams"), [(ALL_MIXES, "1"), (["reads", "triad"], "4")])
+def test_bandwidth_is_what_a_delay_of_known_length_allows(
+    probe: Probe, cpus: list[int], mixes: list[str], streams: str
+) -> None:
+    """In the first-level cache a delay of N dependent additions after each four steps leaves four steps in N cycles."""
+    delay = 2000
+    # Other work that has the CPU meanwhile only makes a window slower, and some of many short ones are undisturbed.
+    done = probe(
+        "bandwidth", "--group", f"{cpus[0]}@0", "--mix", ",".join(mixes), "--buffer-bytes", "8192",
+        "--streams", streams, "--delay", str(delay), "--placements", "1", "--windows", "300", "--window-s", "0.001",
+    )  # fmt: skip
+    assert done.code == 0, done.stderr
+    moved = {"reads": 1, "3:1": 4, "2:1": 3, "1:1": 2, "stream_triad": 3, "write": 1, "write_nt": 1, "copy": 2,
+             "copy_nt": 2, "triad": 3}  # fmt: skip
+    points = done.document["result"]["points"]
+    assert [point["mix"] for point in points] == mixes
+    for point in points:
+        (placement,) = point["placements"]
+        core_hz = max(placement["core_hz_before"], placement["core_hz_after"])
+        expected_mb_s = moved[point["mix"]] * 64 * 4 * core_hz / delay / 1e6
+        assert max(placement["program_windows_mb_s"]) == pytest.approx(expected_mb_s, rel=0.15), point["mix"]
+
+
 def test_line_reads_ask_for_eight_bytes_of_each_line(probe: Probe, cpus: list[int]) -> None:
     # 20480 bytes are a whole number of groups of four lines, and less than a chunk: passes end in the middle of it.
     document = bandwidth(
