@@ -407,7 +407,7 @@ def with_nodes(document: RunDocument, count: int) -> RunDocument:
         values = document.measurements[index].values
         assert isinstance(values, LatencyMatrixValues | BandwidthMatrixValues)
         recorded = getattr(values, cells_name)[0][0]
-        cells = [[scaled(recorded, 1 + step * abs(row - column)) for column in nodes] for row in nodes]
+        cells = [[scaled(recorded, 1 + step * abs(row - column) + row / 100) for column in nodes] for row in nodes]
         if count > 1:
             cells[-1][-1] = None
         changed = {

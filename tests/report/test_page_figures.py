@@ -1,0 +1,385 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What pages say, against what the run document says: formatted here a second time, without the templates' filters."""
+
+import json
+import re
+import shlex
+from collections.abc import Callable, Iterator
+from functools import cache
+from statistics import median
+from typing import Any
+
+import pytest
+from docutils import nodes
+from docutils.core import publish_doctree
+from made_counts import counted_document
+from report_documents import as_bytes, run_document, second_document, with_nodes
+
+from calibration.measurements import declaration
+from calibration.report.page import render
+from calibration.results.model import RunDocument
+
+Json = dict[str, Any]
+Row = list[str | None]
+"""The words of a line; ``None`` stands for any one word."""
+
+DOCUMENTS = {
+    "every-kind": run_document,
+    "two-nodes": lambda: with_nodes(run_document(), 2),
+    "counters": counted_document,
+    "second-instrument": lambda: second_document(names=("idle_latency", "latency_matrix")),
+}
+
+SCALES = {
+    "ns": ("ns", 1.0),
+    "µs": ("ns", 1e3),
+    "ms": ("ns", 1e6),
+    "s": ("ns", 1e9),
+    "MHz": ("Hz", 1e6),
+    "GHz": ("Hz", 1e9),
+    "MB/s": ("MB/s", 1.0),
+    "%": ("fraction", 0.01),
+}
+"""What a unit on a page is of which unit of the document."""
+
+MIXES = {
+    "reads": "ALL Reads :",
+    "3:1": "3:1 Reads-Writes :",
+    "2:1": "2:1 Reads-Writes :",
+    "1:1": "1:1 Reads-Writes :",
+    "stream_triad": "Stream-triad like:",
+}
+
+
+@cache
+def page(name: str) -> tuple[RunDocument, nodes.document]:
+    document = DOCUMENTS[name]()
+    return document, publish_doctree(render(as_bytes(document)).text, settings_overrides={"report_level": 5})
+
+
+def tables(tree: nodes.document) -> Iterator[tuple[str | None, list[list[str]]]]:
+    """Yield each table, heading first, with the command of the measurement whose section it is in."""
+    command = None
+    for node in tree.findall(lambda each: isinstance(each, nodes.table | nodes.literal_block)):
+        if isinstance(node, nodes.literal_block):
+            first = node.astext().split("\n")[0]
+            command = first if first.startswith("$ ") else command
+        else:
+            yield command, [[cell.astext() for cell in row.findall(nodes.entry)] for row in node.findall(nodes.row)]
+
+
+def is_close(text: str, value: float) -> bool:
+    """Tell whether *text* is *value* rounded to the decimals that it has, which are enough."""
+    decimals = len(text.partition(".")[2])
+    digits = len(text.replace(".", "").lstrip("-0"))
+    return abs(float(text) - value) <= 0.5001 * 10**-decimals and (digits >= 2 or value == float(text))
+
+
+def shows(text: str, value: float, unit: str) -> bool:
+    """Tell whether *text*, a number and a unit, is *value* in *unit*."""
+    number, shown = text.rsplit(" ", 1)
+    of, scale = SCALES.get(shown, (shown, 1.0))
+    if (unit, shown) == ("s", "s"):
+        of, scale = "s", 1.0
+    return of == unit and is_close(number, value / scale)
+
+
+def ns(value: float) -> str:
+    return f"{value:.3f}" if value < 10 else f"{value:.2f}" if value < 100 else f"{value:.1f}"
+
+
+# The summary
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_the_summary_has_every_headline_figure_with_its_unit_interval_and_placements(name: str) -> None:
+    document, tree = page(name)
+    metrics = [
+        metric
+        for measurement in document.measurements
+        for metric in declaration(measurement.kind).metrics(measurement.values)
+    ]
+    assert metrics
+    summary = next(table for _, table in tables(tree) if table[0][:2] == ["Figure", "Value"])
+    assert sorted(row[0] for row in summary[1:]) == sorted(metric.title for metric in metrics)
+    for metric in metrics:
+        matching = [row for row in summary[1:] if row[0] == metric.title and shows(row[1], metric.value, metric.unit)]
+        assert matching, metric
+        _, _, interval, placements, *_ = matching[0]
+        assert placements == ("-" if metric.placements is None else str(metric.placements))
+        if metric.interval is None or metric.coverage is None:
+            assert interval == "-"
+            continue
+        bounds, coverage = re.fullmatch(r"(.*) \(([\d.]+) %\)", interval).groups()  # type: ignore[union-attr]
+        low, high = bounds.split(" to ")
+        low = low if " " in low else f"{low} {high.rsplit(' ', 1)[1]}"
+        assert shows(low, metric.interval[0], metric.unit), interval
+        assert shows(high, metric.interval[1], metric.unit), interval
+        assert is_close(coverage, 100 * metric.coverage)
+
+
+# Blocks laid out as other tools print them: the rows that each kind must have
+
+
+def mixes(decimals: int) -> Callable[[Json], Iterator[Row]]:
+    def rows(values: Json) -> Iterator[Row]:
+        for name, mix in values["mixes"].items():
+            yield [*MIXES.get(name, f"{name} :").split(), f"{mix['bandwidth_mb_s']['value']:.{decimals}f}"]
+
+    return rows
+
+
+def matrix(field: str) -> Callable[[Json], Iterator[Row]]:
+    def rows(values: Json) -> Iterator[Row]:
+        yield ["Numa", "node", *map(str, values["memory_nodes"])]
+        for node, cells in zip(values["cpu_nodes"], values[field], strict=True):
+            yield [str(node), *("-" if cell is None else f"{cell['value']:.1f}" for cell in cells)]
+
+    return rows
+
+
+def idle(values: Json) -> Iterator[Row]:
+    latency_ns = values["latency_ns"]["value"]
+    clocks = latency_ns * values["core_hz"] / 1e9
+    yield f"Each iteration took {clocks:.1f} core clocks ( {latency_ns:.1f} ns)".split()  # type: ignore[misc]
+
+
+def loaded(values: Json) -> Iterator[Row]:
+    for point in values["points"]:
+        latency_ns, bandwidth_mb_s = point["latency_ns"]["value"], point["bandwidth_mb_s"]["value"]
+        yield [f"{point['inject_delay']:05d}", f"{latency_ns:.2f}", f"{bandwidth_mb_s:.1f}"]
+
+
+def scaling(values: Json) -> Iterator[Row]:
+    for point in values["points"]:
+        threads, total = point["threads"], point["bandwidth_mb_s"]["value"]
+        counts = [str(threads), str(point["cores"]), str(len(point["nodes"]))]
+        yield [*counts, f"{total:.1f}", f"{total / threads:.1f}"]
+
+
+def ladder(values: Json) -> Iterator[Row]:
+    by_size: dict[int, Json] = {}
+    for point in values["points"]:
+        by_size.setdefault(point["size_bytes"], {})[point["mix"]] = point
+    for size, points in by_size.items():
+        names = " = ".join(next(iter(points.values()))["names"]).split()
+        yield [str(size), *names, *(f"{point['program_mb_s']['value']:.1f}" for point in points.values())]
+
+
+def shapes(values: Json) -> Iterator[Row]:
+    rows: dict[tuple[int, int], list[str]] = {}
+    for each in values["tried"]:
+        setting = each["setting"]
+        figure = f"{each['bandwidth_mb_s']['value']:.1f}"
+        rows.setdefault((setting["streams"], setting["prefetch_bytes"]), []).append(figure)
+    for (streams, prefetch), figures in rows.items():
+        yield [str(streams), str(prefetch), *figures]
+
+
+def regulated(values: Json) -> Iterator[Row]:
+    for point in values["points"]:
+        counted, chase = point["counted_mb_s"], point["chase_ns"]
+        yield [
+            str(point["nops"]),
+            f"{point['bandwidth_mb_s']['value']:.1f}",
+            "-" if counted is None else f"{counted['value']:.1f}",
+            "-" if chase is None else f"{chase['value']:.1f}",
+            *[None] * 3,
+        ]
+
+
+def volume(values: Json) -> Iterator[Row]:
+    known = values["known"]
+    for words, part in ((["initialisation"], known["init"]), ([str(values["passes"]), "triads"], known["triad"])):
+        of = ("program_read_bytes", "allocate_read_bytes", "program_written_bytes")
+        yield [*words, *(f"{part[field] / 1e9:.3f}" for field in of)]
+    parts = (known["init"], known["triad"])
+    read = sum(part["program_read_bytes"] + part["allocate_read_bytes"] for part in parts)
+    written = sum(part["program_written_bytes"] for part in parts)
+    yield ["together", f"{read / 1e9:.3f}", "included", f"{written / 1e9:.3f}"]
+
+
+def strides(values: Json) -> Iterator[Row]:
+    for point in values["points"]:
+        latency_ns = point["latency_ns"]["value"]
+        share = "-" if point["of_random"] is None else f"{point['of_random']:.3f}"
+        clocks = f"{latency_ns * point['core_hz'] / 1e9:.1f}"
+        touched = size(point["touched_bytes"])
+        yield [str(point["stride_bytes"]), *touched, point["order"], ns(latency_ns), None, clocks, share]
+
+
+def size(count: int) -> list[str]:
+    """Return what is a whole number of a binary unit everywhere here."""
+    scale = next(scale for scale in (1 << 30, 1 << 20, 1 << 10, 1) if count % scale == 0)
+    return [str(count // scale), {1: "B", 1 << 10: "KiB", 1 << 20: "MiB", 1 << 30: "GiB"}[scale]]
+
+
+def curve(values: Json) -> Iterator[Row]:
+    for point in values["points"]:
+        latency_ns = point["latency_ns"]["value"]
+        clocks = f"{latency_ns * point['core_hz'] / 1e9:.1f}"
+        yield [str(point["size_bytes"]), str(point["stride_bytes"]), point["order"], ns(latency_ns), None, clocks]
+
+
+def transfers(values: Json) -> Iterator[Row]:
+    for state, field in (("HIT", "local_hit_ns"), ("HITM", "local_hitm_ns")):
+        figure = "-" if values[field] is None else f"{values[field]['value']:.1f}"
+        yield ["Local", "Socket", "L2->L2", state, "latency", figure]
+    for homed in ("writer", "reader"):
+        if values["nodes"]:
+            yield f"Remote Socket L2->L2 HITM latency (data address homed in {homed} socket)".split()  # type: ignore[misc]
+        for node, cells in zip(values["nodes"], values[f"remote_hitm_{homed}_homed_ns"], strict=True):
+            yield [str(node), *("-" if cell is None else f"{cell['value']:.1f}" for cell in cells)]
+
+
+def pairs(values: Json) -> Iterator[Row]:
+    for each in values["classes"]:
+        figures = (each["median_ns"], each["minimum_ns"], each["maximum_ns"])
+        words = {"smt_siblings": ["threads", "of", "one", "core"]}[each["name"]]
+        yield [*words, str(each["pairs"]), str(each["measured"]), *(f"{figure:.1f}" for figure in figures)]
+
+
+def clocks(values: Json) -> Iterator[Row]:
+    rows: dict[tuple[str, str], dict[int, str]] = {}
+    for point in values["points"]:
+        mhz = f"{point['frequency_hz']['value'] / 1e6:.0f}"
+        rows.setdefault((point["work"], point["active"]), {})[point["cpu"]] = mhz
+    order = sorted(rows, key=lambda row: (row[0] != "scalar", row[0], row[1] != "alone"))
+    yield ["CPU", *(word for work, active in order for word in (f"{work},", active))]
+    for cpu in sorted(rows[order[0]]):
+        yield [str(cpu), *(rows[row][cpu] for row in order)]
+
+
+def executions(values: Json) -> Iterator[Row]:
+    for interval in values["intervals"]:
+        fields = ("inst_min", "inst_max", "inst_jitter", "last_exec", "abs_min", "abs_max")
+        cycles = [str(interval[f"{field}_cycles"]) for field in fields]
+        yield [*cycles, str(interval["tmp"]), str(interval["interval_cycles"]), str(interval["sample"])]
+
+
+ROWS: dict[str, Callable[[Json], Iterator[Row]]] = {
+    "bandwidth_ladder": ladder,
+    "bandwidth_matrix": matrix("bandwidth_mb_s"),
+    "bandwidth_scaling": scaling,
+    "c2c_latency": transfers,
+    "c2c_matrix": pairs,
+    "core_frequency": clocks,
+    "counted_volume": volume,
+    "idle_latency": idle,
+    "jitter": executions,
+    "latency_ladder": curve,
+    "latency_matrix": matrix("latency_ns"),
+    "loaded_latency": loaded,
+    "max_bandwidth": mixes(2),
+    "peak_injection_bandwidth": mixes(1),
+    "prefetcher_effect": strides,
+    "regulation": regulated,
+    "traffic_shape": shapes,
+}
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_every_block_has_the_rows_of_its_measurement_in_order(name: str) -> None:
+    document, tree = page(name)
+    blocks: dict[str, list[list[list[str]]]] = {}
+    for block in tree.findall(nodes.literal_block):
+        first, *lines = block.astext().split("\n")
+        blocks.setdefault(first, []).append([line.split() for line in lines])
+    for measurement in json.loads(as_bytes(document))["measurements"]:
+        expected = list(ROWS[measurement["kind"]](measurement["values"]))
+        assert any(follow(block, expected) for block in blocks["$ " + shlex.join(measurement["argv"])]), expected
+
+
+def follow(lines: list[list[str]], expected: list[Row]) -> bool:
+    """Tell whether *lines* hold the *expected* rows in their order."""
+    rest = iter(lines)
+    return all(any(fits(line, row) for line in rest) for row in expected)
+
+
+def fits(line: list[str], row: Row) -> bool:
+    return len(line) == len(row) and all(word in (None, shown) for shown, word in zip(line, row, strict=True))
+
+
+# Tables of estimates
+
+
+def found(value: object) -> Iterator[Json]:
+    """Yield all estimates in the JSON of a measurement's values."""
+    if isinstance(value, dict):
+        if "estimator" in value and "samples" in value:
+            yield value
+        else:
+            for each in value.values():
+                yield from found(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from found(each)
+
+
+def is_row_of(row: list[str], estimate: Json, unit: str) -> bool:
+    """Tell whether the cells of *row* after its name are *estimate*, with its extremes from its samples."""
+    of, scale = ("s", 1.0) if unit == estimate["unit"] == "s" else SCALES.get(unit, (unit, 1.0))
+    if of != estimate["unit"]:
+        return False
+    flat = [sample / scale for placement in estimate["samples"] for sample in placement]
+    low, high = row[4].split(" to ")
+    cells = [is_close(row[0], estimate["value"] / scale), is_close(low, min(flat)), is_close(high, max(flat))]
+    cells.append(row[5] == f"{len(estimate['samples'])} / {len(flat)}")
+    cells.append(row[6] == {True: "yes", False: "no", None: "-"}[estimate["converged"]])
+    if len(estimate["samples"]) > 1:
+        cells.append(is_close(row[0], median(median(each) for each in estimate["samples"]) / scale))
+    if estimate["interval"] is None:
+        return all(cells) and row[1:3] == ["-", "-"]
+    bounds, coverage = re.fullmatch(r"(.*) \(([\d.]+) %\)", row[2]).groups()  # type: ignore[union-attr]
+    ends = [end / scale for end in estimate["interval"]]
+    cells += [is_close(shown, end) for shown, end in zip(bounds.split(" to "), ends, strict=True)]
+    cells += [is_close(coverage, 100 * estimate["coverage"]), is_close(row[1], (ends[1] - ends[0]) / 2)]
+    return all(cells)
+
+
+def named(measurement: Json) -> dict[str, Json]:
+    """Return the estimates of some kinds by the names that their rows must have."""
+    values, kind = measurement["values"], measurement["kind"]
+    if kind in {"latency_matrix", "bandwidth_matrix"}:
+        cells = values["latency_ns" if kind == "latency_matrix" else "bandwidth_mb_s"]
+        return {
+            f"CPUs of node {row}, memory of node {column}": cell
+            for row, line in zip(values["cpu_nodes"], cells, strict=True)
+            for column, cell in zip(values["memory_nodes"], line, strict=True)
+            if cell is not None
+        }
+    if kind in {"max_bandwidth", "peak_injection_bandwidth"}:
+        return {name: mix["bandwidth_mb_s"] for name, mix in values["mixes"].items()}
+    if kind == "bandwidth_scaling":
+        return {
+            f"{point['threads']} thread{'s' * (point['threads'] > 1)} on {point['group']}": point["bandwidth_mb_s"]
+            for point in values["points"]
+        }
+    if kind == "c2c_latency":
+        return {"local HIT": values["local_hit_ns"], "local HITM": values["local_hitm_ns"]}
+    if kind == "idle_latency":
+        return {f"CPU {values['cpu']}, memory of node {values['node']}": values["latency_ns"]}
+    return {}
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_every_row_of_estimates_is_one_of_the_document_and_under_its_own_name(name: str) -> None:
+    document, tree = page(name)
+    measurements = json.loads(as_bytes(document))["measurements"]
+    by_command: dict[str, list[Json]] = {}
+    for measurement in measurements:
+        by_command.setdefault("$ " + shlex.join(measurement["argv"]), []).append(measurement)
+    seen: set[tuple[str, str]] = set()
+    for command, table in tables(tree):
+        heading, *rows = table
+        if command not in by_command or heading[0] != "Figure" or not heading[1].startswith("Median, "):
+            continue
+        unit = heading[1].removeprefix("Median, ")
+        for title, *cells in rows:
+            candidates = [each for measurement in by_command[command] for each in found(measurement["values"])]
+            for measurement in by_command[command]:
+                candidates = [named(measurement)[title]] if title in named(measurement) else candidates
+                seen.add((measurement["id"], title))
+            assert any(is_row_of(cells, each, unit) for each in candidates), (command, title, cells)
+    for measurement in measurements:
+        assert {(measurement["id"], title) for title in named(measurement)} <= seen
