@@ -14,8 +14,8 @@ Everything Planned Was Measured And Is Valid
     Then everything is as it should be
 
 Nothing That Was There Before Is Missing
-    [Documentation]    A SUT or a figure that earlier nights had is there tonight.
+    [Documentation]    A SUT or a figure that earlier nights had is there tonight, and every file of the SUT can be read.
     [Tags]    verdicts
-    Given the verdicts of the check missing on SUT ${SUT} in testbed ${TESTBED}
+    Given the verdicts of the checks missing and unreadable on SUT ${SUT} in testbed ${TESTBED}
     When all figures are looked at
     Then everything is as it should be

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from calibration.errors import InputError
 from calibration.judge.verdicts import NightVerdict
@@ -64,7 +64,7 @@ def _judged(results: Path, night: date | None) -> tuple[NightVerdict, ...]:
 def _read(path: Path, night: date | None) -> tuple[NightVerdict, ...]:
     try:
         found = _VERDICTS.validate_json(json.dumps(json.loads(path.read_bytes())["verdicts"]))
-    except (OSError, ValueError, LookupError, TypeError, ValidationError) as error:
+    except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
         raise InputError(f"expected what calibration judge --json printed at {path}: {error}") from error
     nights = {each.night for each in found} | ({night} if night is not None else set())
     if len(nights) > 1:

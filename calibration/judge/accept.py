@@ -206,6 +206,9 @@ def _proposal(
 
 def _notes(place: Place, runs: Sequence[_Run]) -> Iterator[str]:
     for each in runs:
+        for gone in each.history.unreadable:
+            if gone.sut == each.night.sut:
+                yield f"left out, as it cannot be read: {gone.file}: {gone.reason}"
         if each.document.run.status != "complete":
             yield f"run {each.night.run_id} of {each.sut} is {each.document.run.status}: only what it has is accepted"
     if place.scope != "sut" and len(runs) == 1:

@@ -23,7 +23,7 @@ from calibration.judge.drift import FEWEST, Analysis, Change
 from calibration.judge.homogeneity import judge_homogeneity
 from calibration.judge.memory import analyse_history
 from calibration.judge.references import AcceptedLevel, Bounds, Reference, References, facts_of, read_references
-from calibration.judge.verdicts import Check, ContextChange, NightVerdict, Outcome
+from calibration.judge.verdicts import Check, ContextChange, NightVerdict, Outcome, unreadable
 from calibration.judge.waivers import Waivers, read_waivers
 from calibration.judge.words import amount, change, share, within
 from calibration.model import Model
@@ -56,7 +56,7 @@ class Judgement(Model):
 def judge_night(results: Path, night: date | None = None) -> Judgement:
     """Return what is to be said of *night*, by default the newest that *results* have.
 
-    Raises ``InputError`` where there is no run of that night, or a document, a reference or a waiver is damaged.
+    Files that cannot be read have verdicts of their own. Raises ``InputError`` where there is no run of that night.
     """
     with _no_collections():
         history = read_history(results, until=night)
@@ -81,7 +81,8 @@ def of_sut(judgement: Judgement, sut: str) -> Judgement:
 def check_night(history: History, results: Path, night: date | None) -> None:
     """Raise ``InputError`` unless *history*, read from *results* until *night*, ends with that night."""
     if night is None and not history.nights:
-        raise InputError(f"expected a run that can be judged below {results}, found none")
+        unread = "".join(f"; cannot read {each.file}: {each.reason}" for each in history.unreadable[:1])
+        raise InputError(f"expected a run that can be judged below {results}, found none{unread}")
     if night is not None and (not history.nights or history.nights[-1] != night):
         nights = read_history(results).nights
         newest = f"the newest night is {nights[-1]}" if nights else "nor of any other night"
@@ -105,7 +106,7 @@ def judge_history(
 ) -> Judgement:
     """Return what is to be said of the last night of *history*, whose series have the *analyses*."""
     night = _Night(history, analyses)
-    verdicts = [*night.verdicts(references), *judge_homogeneity(history, analyses)]
+    verdicts = [*night.set_aside(), *night.verdicts(references), *judge_homogeneity(history, analyses)]
     verdicts.sort(key=lambda each: (each.testbed, each.sut))  # stable: what a SUT has by itself stays first
     return Judgement.model_construct(
         night=night.night, verdicts=tuple(waivers.applied(verdicts, night.night, night.run_ids))
@@ -140,6 +141,13 @@ class _Night:
         """The runs of tonight."""
         return {sut: runs[self.night].run_id for sut, runs in self.history.runs.items() if self.night in runs}
 
+    def set_aside(self) -> Iterator[NightVerdict]:
+        """Yield a failure for each run document that cannot be read, of whatever night it is."""
+        for each in self.history.unreadable:
+            sut = (each.testbed, each.sut)
+            reason = f"{each.reason.removesuffix('; remove it')}; restore it from a backup, or remove it"
+            yield unreadable(sut, each.file, reason, self.night, self.run_ids.get(sut))
+
     def verdicts(self, references: References) -> Iterator[NightVerdict]:
         """Yield the verdicts that a SUT has by itself."""
         history, night = self.history, self.night
@@ -159,6 +167,8 @@ class _Night:
             run = history.runs.get(sut, {}).get(night)
             run_id = run.run_id if run else None
             accepted = references.of(sut, facts_of(history.runs.get(sut, {})), night)
+            for file, reason in accepted.faults:
+                yield unreadable(sut, file, reason, night, run_id)
             rows = [
                 _Row(
                     index=index,
@@ -272,7 +282,12 @@ class _Night:
         since = self._first_missing(indices)
         if since is None:  # it never had a figure: as long as its runs have none
             since = min(self.history.runs[sut])
-        if run is None:
+        damaged = [
+            each.file for each in self.history.unreadable if (each.testbed, each.sut, each.night) == (*sut, self.night)
+        ]
+        if run is None and damaged:
+            reason = f"expected a run of this night, cannot read {damaged[0]}"
+        elif run is None:
             last = self._last_run(sut)
             reason = f"expected a run of this night, found none; the last is {last.run_id if last else 'not known'}"
         else:

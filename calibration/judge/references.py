@@ -18,11 +18,11 @@ from typing import Any, Final, Literal, NamedTuple, Self
 from pydantic import Field, ValidationError, model_validator
 
 from calibration.errors import EnvironmentLacksError, InputError
-from calibration.files import pending, refuse_links
+from calibration.files import pending, read_regular, refuse_links
 from calibration.judge.words import within
 from calibration.model import Model, UtcTime
 from calibration.results.history import NightRun, Sut
-from calibration.results.layout import REFERENCES
+from calibration.results.layout import MAX_REFERENCE_BYTES, REFERENCES
 
 FOLDER: Final = f"{REFERENCES}/limits"
 """Where accepted bounds are, relative to the results."""
@@ -212,10 +212,14 @@ class AcceptedLevel(NamedTuple):
 
 
 class Accepted(NamedTuple):
-    """What was accepted of a SUT, by metric, as known on a night."""
+    """What was accepted of a SUT, by metric, as known on a night.
+
+    ``faults`` are the files that cannot be read, relative to the results, and why: what is in them is not known.
+    """
 
     bounds: Mapping[str, Reference]
     levels: Mapping[str, AcceptedLevel]
+    faults: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
@@ -226,14 +230,18 @@ class References:
     files: dict[Path, tuple[Acceptance, ...]] = field(default_factory=dict)
 
     def of(self, sut: Sut, facts: Mapping[str, str], night: date) -> Accepted:
-        """Return what was accepted of *sut*, a machine with *facts*, as known on *night*.
-
-        Raises ``InputError`` for a file that is damaged.
-        """
+        """Return what was accepted of *sut*, a machine with *facts*, as known on *night*."""
         bounds: dict[str, Reference] = {}
         levels: dict[str, AcceptedLevel] = {}
+        faults: list[tuple[str, str]] = []
         for place in _places(sut, facts):
-            for acceptance in self._acceptances(place):
+            try:
+                acceptances = self._acceptances(place)
+            except InputError as error:
+                path = place.path(self.results)
+                faults.append((str(path.relative_to(self.results)), str(error).removeprefix(f"{path}: ")))
+                continue
+            for acceptance in acceptances:
                 if acceptance.night > night:
                     continue
                 for metric, each in acceptance.bounds.items():
@@ -242,7 +250,7 @@ class References:
                 for metric in acceptance.bounds if own else ():
                     if metric not in levels or levels[metric].night <= max(own):
                         levels[metric] = AcceptedLevel(max(own), acceptance)
-        return Accepted(bounds, levels)
+        return Accepted(bounds, levels, tuple(faults))
 
     def before(self, place: Place, night: date) -> dict[str, Bounds]:
         """Return the bounds of *place* alone, by metric, as known on *night*."""
@@ -282,19 +290,19 @@ def read_limits_file(path: Path, place: Place) -> tuple[Acceptance, ...]:
     """
     remedy = "restore it from its history, or remove it and accept a run again"
     try:
-        text = path.read_bytes()
+        text = read_regular(path, MAX_REFERENCE_BYTES)
     except FileNotFoundError:
         return ()
-    except OSError as error:
-        raise InputError(f"expected readable bounds at {path}: {error}; {remedy}") from error
+    except InputError as error:
+        raise InputError(f"{error}; {remedy}") from error
     try:
         found = LimitsFile.model_validate_json(text)
     except ValidationError as error:
         first = error.errors()[0]
         where = "/".join(map(str, first["loc"])) or "the top"
-        raise InputError(f"{path} is damaged: at {where}: {first['msg']}; {remedy}") from error
+        raise InputError(f"{path}: damaged at {where}: {first['msg']}; {remedy}") from error
     if (found.scope, found.testbed, found.sut, found.platform) != place:
-        raise InputError(f"expected at {path} the bounds of {place.words}, found those of something else; {remedy}")
+        raise InputError(f"{path}: expected the bounds of {place.words}, found those of something else; {remedy}")
     return found.acceptances
 
 

@@ -42,7 +42,16 @@ INDENT: Final = "    "
 CUT: Final = "..."
 """Shows that a line has no room for all of it."""
 
-TELLING: Final[tuple[Check, ...]] = ("drift", "spread", "bimodal", "limits", "homogeneity", "consistency", "missing")
+TELLING: Final[tuple[Check, ...]] = (
+    "unreadable",
+    "drift",
+    "spread",
+    "bimodal",
+    "limits",
+    "homogeneity",
+    "consistency",
+    "missing",
+)
 """Checks by how much they say of an event: a change has a date and a size, and shows what else changed."""
 
 SAME_EVENT: Final = timedelta(days=2)
@@ -71,7 +80,8 @@ def print_judgement(judgement: Judgement, stream: IO[str], *, everything: bool =
         )
     )
     console.print()
-    ordered = sorted(failing, key=lambda sut: (-len(failing[sut]), sut))
+    damaged = {sut for sut, of in failing.items() if any(each.check == "unreadable" for each in of)}
+    ordered = sorted(failing, key=lambda sut: (sut not in damaged, -len(failing[sut]), sut))
     for sut in ordered if everything else ordered[: LINES if len(ordered) <= LINES else LINES - 1]:
         found = findings(failing[sut])
         if everything:
@@ -112,7 +122,7 @@ def _console(stream: IO[str]) -> Console:
 
 
 def findings(failed: Sequence[NightVerdict]) -> list[Finding]:
-    """Return the failures of a SUT by what may be one event: the most figures first, a missing run before all.
+    """Return the failures of a SUT by what may be one event: unreadable files, a missing run, then the most figures.
 
     Of events with as many figures the one comes first whose check says most of it.
     """
@@ -131,6 +141,7 @@ def findings(failed: Sequence[NightVerdict]) -> list[Finding]:
     return sorted(
         found,
         key=lambda each: (
+            each.worst.check != "unreadable",
             each.worst.metric != "run",
             -len(each.verdicts),
             TELLING.index(each.worst.check),
@@ -162,6 +173,8 @@ def _lines(found: Sequence[Finding], room: int, rows: int) -> Iterator[Text]:
 def told(finding: Finding, most: int = MOST_NAMES) -> str:
     """Return a finding as one line: which figures (*most* kinds), how far off, since when, and what changed."""
     worst, verdicts = finding
+    if worst.check == "unreadable":
+        return worst.reason + (f"; and {_count(len(verdicts) - 1, 'more file')}" if len(verdicts) > 1 else "")
     text = (
         f"{_names([each.metric for each in verdicts], most)} {_what(worst)}" if worst.metric != "run" else _what(worst)
     )

@@ -30,8 +30,8 @@ COLUMNS: Final = ("night", "run_id", "status", "value", "low", "high", "outside"
 class TrendNight(NamedTuple):
     """A night of the store: ``value`` with its interval is ``None`` where there is no valid figure.
 
-    ``run`` is ``None`` where the SUT has no run. ``changes`` are the facts that are others than in the run before,
-    ``outside`` whether the figure is beyond the accepted bounds.
+    ``run`` is ``None`` where the SUT has no run, ``fault`` why there is one that cannot be read. ``changes`` are the
+    facts that are others than in the run before, ``outside`` whether the figure is beyond the accepted bounds.
     """
 
     night: str
@@ -41,6 +41,7 @@ class TrendNight(NamedTuple):
     high: float | None
     outside: bool
     changes: tuple[ContextChange, ...]
+    fault: str | None
 
 
 class Trend(NamedTuple):
@@ -55,8 +56,8 @@ class Trend(NamedTuple):
 def read_trend(results: Path, sut: str, metric: str) -> Trend:
     """Return the nights of *metric* of *sut*, a testbed and a SUT with a slash between.
 
-    Nights on which only other SUTs of the testbed were measured are among them. Raises ``InputError`` where there is no
-    such SUT or figure, naming what is most like it.
+    A night of which the document cannot be read says so. Nights on which only other SUTs of the testbed were measured
+    are among them. Raises ``InputError`` where there is no such SUT or figure, naming what is most like it.
     """
     testbed, _, name = sut.partition("/")
     if not testbed or not name:
@@ -67,6 +68,11 @@ def read_trend(results: Path, sut: str, metric: str) -> Trend:
         raise _unknown(results, testbed, name, metric)
     runs = history.runs[testbed, name]
     accepted = read_references(results).of((testbed, name), facts_of(runs), history.nights[-1])
+    for file, reason in accepted.faults:
+        raise InputError(f"{results / file}: {reason}")
+    unreadable = {
+        each.night: f"cannot read {each.file}: {each.reason}" for each in history.unreadable if each.sut == name
+    }
     reference = accepted.bounds.get(metric)
     nights: list[TrendNight] = []
     before: NightRun | None = None
@@ -85,6 +91,7 @@ def read_trend(results: Path, sut: str, metric: str) -> Trend:
                 high=high,
                 outside=value is not None and reference is not None and reference.bounds.excludes(value),
                 changes=context_changes(before, run) if before is not None and run is not None and known else (),
+                fault=unreadable.get(night),
             )
         )
         before = run if known else before
@@ -109,7 +116,7 @@ def _missing(trend: Trend, night: TrendNight) -> str | None:
     if night.value is not None:
         return None
     if night.run is None:
-        return "no run"
+        return night.fault or "no run"
     reasons = [each for each in night.run.reasons if each.startswith(f"{trend.series.metric}: ")] or night.run.reasons
     return f"no valid figure, the run is {night.run.status}{': ' + reasons[0] if reasons else ''}"
 

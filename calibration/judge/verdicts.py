@@ -6,11 +6,12 @@ from typing import Literal
 
 from calibration.model import Model
 
-Check = Literal["limits", "drift", "spread", "bimodal", "homogeneity", "consistency", "missing"]
+Check = Literal["limits", "drift", "spread", "bimodal", "homogeneity", "consistency", "missing", "unreadable"]
 """``limits``: within the bounds that were accepted or set. ``drift``: the level is what it was. ``spread``: so is how
 much it differs from night to night. ``bimodal``: it has one level, and does not flip between two. ``homogeneity``: it
 is what the testbed's other SUTs of the kind have. ``consistency``: it does not contradict another figure of the run, as
-the run document says. ``missing``: there is a valid figure of tonight."""
+the run document says. ``missing``: there is a valid figure of tonight. ``unreadable``: a file of the results cannot be
+read, a run document of any night or what was accepted or waived; this only fails."""
 
 Outcome = Literal["pass", "fail", "no_reference"]
 """``no_reference``: there is nothing to judge by, or too little to tell; that is no pass."""
@@ -45,8 +46,9 @@ class NightVerdict(Model):
     within, an end ``None`` where it is open. ``interval`` is that of the value or, where a change was found, of its
     size relative to what was before (0.1 is 10 % more). ``since`` is the first night of what is wrong. ``run_id`` is
     ``None`` where the SUT has no run tonight; of the check ``missing``, ``metric`` is ``run`` where it is about the
-    whole run: there is none, it has no figure, or it lacks what was never measured before. A failure that is waived has
-    the outcome ``pass`` and says so in ``waiver`` and ``reason``.
+    whole run: there is none, it has no figure, or it lacks what was never measured before. Of the check ``unreadable``
+    it is the file, relative to the results. A failure that is waived has the outcome ``pass`` and says so in ``waiver``
+    and ``reason``.
     """
 
     testbed: str
@@ -64,3 +66,24 @@ class NightVerdict(Model):
     context_changes: tuple[ContextChange, ...]
     reason: str
     waiver: Waived | None
+
+
+def unreadable(sut: tuple[str, str], file: str, reason: str, night: date, run_id: str | None) -> NightVerdict:
+    """Return the failure of *sut* that *file* cannot be read; *run_id* is its run tonight."""
+    return NightVerdict(
+        testbed=sut[0],
+        sut=sut[1],
+        run_id=run_id,
+        night=night,
+        metric=file,
+        check="unreadable",
+        outcome="fail",
+        value=None,
+        unit=None,
+        bound=None,
+        interval=None,
+        since=None,
+        context_changes=(),
+        reason=f"cannot read {file}: {reason}",
+        waiver=None,
+    )

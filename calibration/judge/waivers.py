@@ -13,7 +13,8 @@ from typing import Final, get_args
 import yaml
 
 from calibration.errors import InputError
-from calibration.judge.verdicts import Check, NightVerdict, Waived
+from calibration.files import read_regular
+from calibration.judge.verdicts import Check, NightVerdict, Waived, unreadable
 from calibration.model import Model
 from calibration.results.history import Sut
 from calibration.results.layout import REFERENCES
@@ -21,6 +22,9 @@ from calibration.text import visible
 
 FILE: Final = f"{REFERENCES}/waivers.yml"
 """Where waivers are, relative to the results."""
+
+MAX_BYTES: Final = 1024 * 1024
+"""A larger file is refused: people do not look after five thousand waivers, and YAML takes ten seconds for each MiB."""
 
 FIELDS: Final = ("testbed", "sut", "metric", "check", "reason", "by", "until")
 
@@ -47,9 +51,10 @@ class Waiver(Model):
 
 
 class Waivers:
-    """All waivers of the results, by what they are for."""
+    """All waivers of the results, by what they are for; *fault* is why their file cannot be read."""
 
-    def __init__(self, waivers: Iterable[Waiver] = ()) -> None:
+    def __init__(self, waivers: Iterable[Waiver] = (), fault: str | None = None) -> None:
+        self.fault = fault
         self.by_key: Mapping[Key, Waiver] = {
             (each.testbed, each.sut, each.metric, each.check): each for each in waivers
         }
@@ -59,16 +64,21 @@ class Waivers:
     ) -> Iterator[NightVerdict]:
         """Yield *verdicts* of *night* as they are with the waivers, and a failure for each that nothing is left of.
 
-        A waiver of a figure that is missing tonight, or whose SUT is, is left alone: nobody can know whether it is
-        needed still. *run_ids* are tonight's runs.
+        Where the waivers cannot be read none is known, and each SUT fails with the reason. A waiver of a figure that is
+        missing tonight, or whose SUT is, is left alone: nobody can know whether it is needed still. *run_ids* are
+        tonight's runs.
         """
         left = dict(self.by_key)
         missing = set()
+        suts: set[Sut] = set()
         for each in verdicts:
+            suts.add((each.testbed, each.sut))
             waiver = left.pop((each.testbed, each.sut, each.metric, each.check), None) if left else None
             if each.check == "missing" and each.outcome == "fail":
                 missing.add((each.testbed, each.sut, each.metric))
             yield each if waiver is None else _waived(each, waiver)
+        for sut in sorted(suts) if self.fault is not None else ():
+            yield unreadable(sut, FILE, self.fault or "", night, run_ids.get(sut))
         for waiver in left.values():
             if not {(waiver.testbed, waiver.sut, name) for name in (waiver.metric, "run")} & missing:
                 yield _unnecessary(waiver, night, run_ids.get((waiver.testbed, waiver.sut)))
@@ -111,35 +121,40 @@ def _unnecessary(waiver: Waiver, night: date, run_id: str | None) -> NightVerdic
 def read_waivers(results: Path) -> Waivers:
     """Return the waivers of *results*; none where there is no such file.
 
-    Raises ``InputError``, with the line, for anything that is no list of waivers: an unknown or a missing key, a check
-    or a date that is none, an empty reason, two waivers for the same.
+    A file with anything in it that is no waiver has no waivers but a fault, with the line: an unknown or a missing key,
+    a check or a date that is none, an empty reason, two waivers for the same.
     """
     path = results / FILE
     try:
-        text = path.read_text(encoding="utf-8")
+        return Waivers(_waivers(read_regular(path, MAX_BYTES)))
     except FileNotFoundError:
         return Waivers()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"expected readable waivers at {path}: {error}") from error
+    except InputError as error:
+        return Waivers(fault=str(error).removeprefix(f"{path}: "))
+
+
+def _waivers(content: bytes) -> Iterable[Waiver]:
     try:
-        tree = yaml.compose(text, Loader=yaml.SafeLoader)
-    except yaml.YAMLError as error:
-        raise InputError(f"expected YAML at {path}: {visible(str(error))}") from error
+        tree = yaml.compose(content.decode("utf-8"), Loader=yaml.SafeLoader)
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InputError(f"not valid YAML: {visible(str(error))}") from error
+    except RecursionError as error:
+        raise InputError("nested too deeply, expected a list of waivers") from error
     if tree is None:
-        return Waivers()
+        return ()
     if not isinstance(tree, yaml.SequenceNode):
-        raise InputError(f"expected a list of waivers at {path}, found another form")
+        raise InputError("expected a list of waivers, found another form")
     found: dict[Key, Waiver] = {}
     for number, node in enumerate(tree.value, 1):
-        waiver = _waiver(node, f"{path}, line {node.start_mark.line + 1}, waiver {number}")
+        waiver = _waiver(node, f"line {node.start_mark.line + 1}, waiver {number}")
         key = (waiver.testbed, waiver.sut, waiver.metric, waiver.check)
         if key in found:
             raise InputError(
-                f"{path}, line {waiver.line}, waiver {number}: expected one waiver for {' '.join(key)}, found another "
+                f"line {waiver.line}, waiver {number}: expected one waiver for {' '.join(key)}, found another "
                 f"in line {found[key].line}"
             )
         found[key] = waiver
-    return Waivers(found.values())
+    return found.values()
 
 
 def _waiver(node: yaml.Node, where: str) -> Waiver:

@@ -94,7 +94,7 @@ def failures(
 
     Gates that only hold verdicts say nothing more than these, and are left out. A SUT that is none of them, and was
     known to its testbed, fails the first host of that testbed, unless the hosts are *limited* on purpose: a SUT that
-    dropped out of the inventory would otherwise be missed by nobody.
+    dropped out of the inventory would otherwise be missed by nobody. Its files that cannot be read fail no other SUT.
     """
     first: dict[str, str] = {}
     for (testbed, _), host in hosts.items():
@@ -102,7 +102,8 @@ def failures(
     by_name = {" / ".join(names): host for names, host in hosts.items()}  # as the gates name a SUT
     by_sut: dict[str, list[NightVerdict]] = {}
     for each in verdicts:
-        if each.outcome == "fail":
+        own = (each.testbed, each.sut) in hosts
+        if each.outcome == "fail" and (own or each.check != "unreadable"):
             by_sut.setdefault(f"{each.testbed} / {each.sut}", []).append(each)
     failed = [(sut, f"Verdict failed: {told(event)}") for sut, of in by_sut.items() for event in findings(of)]
     failed += [

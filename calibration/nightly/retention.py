@@ -6,7 +6,6 @@ stay whole: runs whose name has no time in it (imports, and runs that were named
 can be read, the newest run of each SUT and its newest complete one, and all that a file below ``references/`` names.
 """
 
-import json
 import os
 import re
 import shutil
@@ -16,9 +15,11 @@ from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
 from calibration.errors import EnvironmentLacksError, InputError
+from calibration.files import read_regular
 from calibration.nightly import night_of
-from calibration.results.layout import REFERENCES, RUN
-from calibration.results.store import CHECKER_OUTPUT, MLC_FOLDER, RECORDS, SAFE_NAME
+from calibration.results.documents import parse_json
+from calibration.results.layout import MAX_REFERENCE_BYTES, REFERENCES, RUN
+from calibration.results.store import CHECKER_OUTPUT, MLC_FOLDER, RECORDS, SAFE_NAME, validate
 
 _RAW: Final = re.compile(
     rf"{re.escape(RECORDS)}|context(?:-\d+)?\.tar\.gz|{re.escape(CHECKER_OUTPUT)}|{re.escape(MLC_FOLDER)}|report"
@@ -120,12 +121,10 @@ def _suts(results: Path) -> list[Path]:
 def _status(directory: Path) -> str | None:
     """Return the status that the document in *directory* has; ``None`` where it is not that of the run there."""
     try:
-        run = json.loads((directory / RUN).read_bytes())["run"]
-        named = (run["testbed"], run["sut"], run["id"])
-        status = run["status"]
-    except (OSError, ValueError, LookupError, TypeError, RecursionError):
-        return None
-    return str(status) if named == directory.parts[-3:] and status != "imported" else None
+        run = validate(directory / RUN).run
+    except InputError:
+        return None  # it is judged unreadable every night, and stays
+    return run.status if (run.testbed, run.sut, run.id) == directory.parts[-3:] and run.status != "imported" else None
 
 
 def _raw(directory: Path) -> list[Path]:
@@ -138,10 +137,10 @@ def _names_in_references(results: Path) -> set[str]:
     found: set[str] = set()
     for path in sorted((results / REFERENCES).rglob("*.json")):
         try:
-            found |= set(_texts(json.loads(path.read_bytes())))
-        except (OSError, ValueError, RecursionError) as error:
+            found |= set(_texts(parse_json(path, read_regular(path, MAX_REFERENCE_BYTES))))
+        except (FileNotFoundError, InputError) as error:
             raise InputError(
-                f"expected to read in {path} which runs are relied on: {error}; nothing was removed. Mend or remove it"
+                f"{error}; nothing was removed, as the runs it relies on are not known. Restore or remove it"
             ) from error
     return found
 

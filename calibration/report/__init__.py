@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from calibration.errors import EnvironmentLacksError
+from calibration.files import read_regular
 from calibration.report.environment import environment
 from calibration.report.page import Page, render
 from calibration.report.site import DOCS, SITE, build_site
+from calibration.results.documents import MAX_DOCUMENT_BYTES, schema_validator
 from calibration.results.layout import RUN
-from calibration.results.store import schema_validator, validate
+from calibration.results.store import validate
 
 __all__ = ["DOCS", "SITE", "ReportPaths", "build_site", "prepare", "render_run"]
 
@@ -47,7 +49,7 @@ def render_run(run_dir: Path, output: Path | None = None, *, checked: bool = Fal
     document = run_dir / RUN
     if not checked:
         validate(document)
-    page = render(document.read_bytes())
+    page = render(read_regular(document, MAX_DOCUMENT_BYTES))
     target = run_dir / REPORT if output is None else output
     try:
         _replace(target, page)

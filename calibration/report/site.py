@@ -22,15 +22,17 @@ from pathlib import Path
 
 from calibration import places
 from calibration.errors import EnvironmentLacksError, InputError
+from calibration.files import read_regular
 from calibration.report import filters
 from calibration.report.comparison import Machine, machine_of, render_history, render_site_comparison
 from calibration.report.environment import TEMPLATES, environment, tidy
 from calibration.report.page import Page, render
 from calibration.report.tonight import Nights, read_nights, sentence, standings
 from calibration.report.trends import render_trends
+from calibration.results.documents import MAX_DOCUMENT_BYTES, schema_file
 from calibration.results.history import NightRun, Sut
 from calibration.results.layout import RUN
-from calibration.results.migrations import VERSIONS, schema_file
+from calibration.results.migrations import VERSIONS
 from calibration.results.model import Run
 from calibration.results.store import find_runs, validate
 
@@ -70,8 +72,9 @@ def build_site(results: Path, docs: Path = DOCS, output: Path = SITE) -> Path:
     """Build the site of the guide in *docs* and all runs in *results* into *output*, and return its first page.
 
     *results* is a directory of results or that of one run. The newest run of each SUT has the SUT's page, older ones
-    are linked from it. Raises ``InputError`` where a run document, a reference or a waiver is not valid or where Sphinx
-    has anything to warn about, ``EnvironmentLacksError`` where the site cannot be written.
+    are linked from it. Files that cannot be read are listed on the first page. Raises ``InputError`` where Sphinx has
+    anything to warn about or *results* is one run that cannot be read, ``EnvironmentLacksError`` where the site cannot
+    be written.
     """
     one = (results / RUN).is_file()
     nights = None if one else read_nights(results)
@@ -79,8 +82,11 @@ def build_site(results: Path, docs: Path = DOCS, output: Path = SITE) -> Path:
     key = hashlib.sha256(f"{docs.resolve()}\n{output.resolve()}".encode()).hexdigest()[:16]
     try:
         with _cache(CACHE / key) as work:
-            pages = _site_pages(runs, work / "pages")
-            files = {**_guide(docs, output), **_pages(pages, nights), "docutils.conf": DOCUTILS.encode()}
+            pages, unreadable = _site_pages(runs, work / "pages")
+            if one and unreadable:
+                raise unreadable[0]
+            unread = [str(each).removeprefix(f"{results}/") for each in unreadable]
+            files = {**_guide(docs, output), **_pages(pages, nights, unread), "docutils.conf": DOCUTILS.encode()}
             if _synchronise(work / "source", files):
                 for stale in (
                     "html",
@@ -106,21 +112,30 @@ def _cache(work: Path) -> Iterator[Path]:
         yield work
 
 
-def _site_pages(runs: Iterable[Path], cache: Path) -> list[SitePage]:
+def _site_pages(runs: Iterable[Path], cache: Path) -> tuple[list[SitePage], list[InputError]]:
     """Return the pages of all runs; those that this very report made before from the same document come from *cache*.
 
-    What no run of this site needs any more is removed from the cache.
+    The errors are those of documents that cannot be read. What no run of this site needs any more is removed from the
+    cache.
     """
     cache.mkdir(parents=True, exist_ok=True)
-    pages = []
+    pages, errors = [], []
     used = set()
     for run_dir in runs:
-        raw = (run_dir / RUN).read_bytes()
+        try:
+            raw = read_regular(run_dir / RUN, MAX_DOCUMENT_BYTES)
+        except InputError as error:
+            errors.append(error)
+            continue
         kept = cache / f"{hashlib.sha256(raw + _report_sha256().encode()).hexdigest()}.json"
         used.add(kept)
         page = _kept(kept)
         if page is None:
-            document = validate(run_dir / RUN)
+            try:
+                document = validate(run_dir / RUN)
+            except InputError as error:
+                errors.append(error)
+                continue
             page = SitePage(run=document.run, page=render(raw), machine=machine_of(document, ""))
             content = {
                 "run": page.run.model_dump_json(),
@@ -132,7 +147,7 @@ def _site_pages(runs: Iterable[Path], cache: Path) -> list[SitePage]:
         pages.append(page)
     for path in set(cache.iterdir()) - used:
         path.unlink()
-    return pages
+    return pages, errors
 
 
 def _kept(path: Path) -> SitePage | None:
@@ -178,6 +193,9 @@ def _with_pages(runs: Sequence[Path], results: Path, nights: Nights | None) -> l
 
     These are each SUT's newest, those from which what is worst tonight dates, and all that have no time in their names.
     """
+    unreadable = () if nights is None else nights.history.unreadable
+    damaged = {(results / each.file).parent for each in unreadable}
+    runs = [each for each in runs if each not in damaged]
     by_sut: dict[Path, list[Path]] = {}
     for run_dir in runs:
         by_sut.setdefault(run_dir.parent, []).append(run_dir)
@@ -190,8 +208,11 @@ def _with_pages(runs: Sequence[Path], results: Path, nights: Nights | None) -> l
     return [each for each in runs if each not in left_out]
 
 
-def _pages(pages: Iterable[SitePage], nights: Nights | None) -> dict[str, bytes]:
-    """Return the files of all pages: an index, one page per SUT, the older runs of each below it, and the trends."""
+def _pages(pages: Iterable[SitePage], nights: Nights | None, unreadable: Iterable[str] = ()) -> dict[str, bytes]:
+    """Return the files of all pages: an index, one page per SUT, the older runs of each below it, and the trends.
+
+    *unreadable* are the files that have no page, with the reasons.
+    """
     suts: dict[Sut, list[SitePage]] = {}
     for each in sorted(pages, key=_age):
         suts.setdefault((each.run.testbed, each.run.sut), []).append(each)
@@ -201,7 +222,7 @@ def _pages(pages: Iterable[SitePage], nights: Nights | None) -> dict[str, bytes]
     titles = {each.metric.name: each.metric.title for each in figures}
     nights = None if nights is None else replace(nights, titles=titles)
     found = [] if nights is None else standings(nights)
-    testbeds = sorted({each.testbed for each in found})
+    testbeds = sorted({each.testbed for each in found if each.newest is not None})
     trends = {testbed: _unique(f"trends/{filters.slug(testbed)}", taken) for testbed in testbeds}
     files: dict[str, bytes] = {}
     entries = []
@@ -239,7 +260,7 @@ def _pages(pages: Iterable[SitePage], nights: Nights | None) -> dict[str, bytes]
 
     if nights is not None:
         for testbed, folder in trends.items():
-            those = [each for each in found if each.testbed == testbed]
+            those = [each for each in found if each.testbed == testbed and each.newest is not None]
             made = render_trends(nights, testbed, those, page_of)
             files |= {f"{PAGES}/{folder}/{name}": content for name, content in made.items()}
         content = {
@@ -254,6 +275,7 @@ def _pages(pages: Iterable[SitePage], nights: Nights | None) -> dict[str, bytes]
             entries=entries,
             found=found,
             said="" if nights is None else sentence(nights, found),
+            unreadable=list(dict.fromkeys([*_unreadable(nights), *unreadable])),
             page_of=page_of,
             trends={testbed: f"{folder}/index" for testbed, folder in trends.items()},
         )
@@ -261,6 +283,11 @@ def _pages(pages: Iterable[SitePage], nights: Nights | None) -> dict[str, bytes]
     files[f"{PAGES}/index.rst"] = tidy(index).encode()
     files[f"{PAGES}/comparison.rst"] = render_site_comparison(machines).encode()
     return files
+
+
+def _unreadable(nights: Nights | None) -> list[str]:
+    """Return which files were found unreadable when the night was judged."""
+    return [] if nights is None else [each.reason for each in nights.verdicts if each.check == "unreadable"]
 
 
 def _age(page: SitePage) -> tuple[str, str, bool, date, datetime, str]:

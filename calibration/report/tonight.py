@@ -36,6 +36,7 @@ STATES: Final[Mapping[State, str]] = {
 """What is said of a SUT, in the order in which somebody should look at it."""
 
 CHECKS: Final = {
+    "unreadable": "cannot be read",
     "missing": "has no figure",
     "drift": "has another level",
     "limits": "is outside what was accepted",
@@ -121,10 +122,7 @@ class Nights:
 
 
 def read_nights(results: Path) -> Nights | None:
-    """Return what the documents in *results* left and what is said of the newest night; ``None`` where there is none.
-
-    Raises ``InputError`` where a document, a reference or a waiver is damaged.
-    """
+    """Return what the documents in *results* left and what is said of the newest night; ``None`` without a night."""
     history = read_history(results)
     if not history.nights:
         return None
@@ -158,14 +156,17 @@ class Finding(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """One SUT tonight: its state, since when, what there is to say, its newest run, and that of the night ``since``."""
+    """One SUT tonight: its state, since when, what there is to say, its newest run, and that of the night ``since``.
+
+    Without a run that can be read it has no newest one.
+    """
 
     testbed: str
     sut: str
     state: State
     since: date | None
     what: str
-    newest: NightRun
+    newest: NightRun | None
     began: NightRun | None
 
     @property
@@ -220,7 +221,7 @@ def signed(share: float) -> str:
 
 def describe(nights: Nights, verdict: NightVerdict) -> str:
     """Return what is wrong with one figure, with its size."""
-    if verdict.metric == RUN:
+    if verdict.metric == RUN or verdict.check == "unreadable":
         return verdict.reason
     title, size, change = nights.title(verdict.metric), _size(nights, verdict), nights.change(verdict)
     if change is not None:
@@ -251,7 +252,8 @@ def summary(nights: Nights, finding: Finding) -> str:
     text = describe(nights, finding.verdicts[0])
     more = len(finding.metrics) - 1
     if more and finding.metrics[0] != RUN:
-        text += f", and {more} more figure{'s' if more > 1 else ''}"
+        what = "file" if finding.verdicts[0].check == "unreadable" else "figure"
+        text += f", and {more} more {what}{'s' if more > 1 else ''}"
     facts = list(dict.fromkeys(each.fact for each in finding.context_changes))
     if facts:
         text += f"; another {listed(facts[:NAMED] + ([f'{len(facts) - NAMED} more'] if len(facts) > NAMED else []))}"
@@ -259,24 +261,25 @@ def summary(nights: Nights, finding: Finding) -> str:
 
 
 def standings(nights: Nights) -> list[Standing]:
-    """Return every SUT that was ever measured, those that somebody should look at first."""
+    """Return every SUT of the results, those that somebody should look at first."""
     wrong: dict[Sut, list[Finding]] = {}
     for each in findings(nights):
         wrong.setdefault((each.testbed, each.sut), []).append(each)
-    found = [_standing(nights, sut, wrong.get(sut, [])) for sut in sorted(nights.history.runs)]
+    found = [_standing(nights, sut, wrong.get(sut, [])) for sut in sorted({*nights.history.runs, *wrong})]
     return sorted(found, key=lambda each: (list(STATES).index(each.state), each.testbed, each.sut))
 
 
 def _standing(nights: Nights, sut: Sut, wrong: Sequence[Finding]) -> Standing:
-    runs = nights.history.runs[sut]
-    newest = runs[max(runs)]
+    runs = nights.history.runs.get(sut, {})
+    newest = runs[max(runs)] if runs else None
     verdicts = nights.of_sut.get(sut, ())
-    if not verdicts:
+    if newest is not None and not wrong and all(each.check == "unreadable" for each in verdicts):
         return Standing(*sut, "gone", newest.night, "its newest run is of that night", newest, newest)
     counts = _counts(verdicts)
     if wrong:
         what = summary(nights, wrong[0])
-        others = len({metric for each in wrong[1:] for metric in each.metrics} - set(wrong[0].metrics))
+        rest = (one for each in wrong[1:] for one in each.verdicts if one.check != "unreadable")
+        others = len({each.metric for each in rest} - set(wrong[0].metrics))
         what += f"; and {others} figure{'s' if others > 1 else ''} since other nights" if others else ""
         absent = wrong[0].metrics[0] == RUN and all(each.value is None for each in verdicts if each.check == "limits")
         since = wrong[0].since

@@ -410,6 +410,9 @@ class _Testbed:
     def gaps(self) -> list[Gap]:
         """The nights that are shown on which a SUT has no complete run, the newest first."""
         columns = self.nights.history.nights[self.start :]
+        unreadable = {
+            (each.sut, each.night): each.file for each in self.nights.history.unreadable if each.testbed == self.testbed
+        }
         found: list[Gap] = []
         for sut in self.suts:
             runs = self.nights.history.runs[self.testbed, sut]
@@ -417,7 +420,8 @@ class _Testbed:
             for night in columns:
                 if night < min(runs):
                     continue
-                reason = _why(runs.get(night))
+                run, file = runs.get(night), unreadable.get((sut, night))
+                reason = f"cannot read {file}" if run is None and file is not None else _why(run)
                 if reason is None:
                     last = None
                 elif last is not None and last.reason == reason:

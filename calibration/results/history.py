@@ -60,6 +60,19 @@ class Recorded:
     reason: str
 
 
+class Unreadable(NamedTuple):
+    """A run document that was set aside: its ``file``, relative to the results, and why it cannot be read.
+
+    ``night`` is that in the name of its directory, ``None`` where there is none.
+    """
+
+    testbed: str
+    sut: str
+    file: str
+    night: date | None
+    reason: str
+
+
 @dataclass(frozen=True)
 class Held:
     """What the run document says of a figure beside another of its run (``calibration.results.consistency``)."""
@@ -81,7 +94,8 @@ class History:
     the unit of its series, NaN where there is no valid one. ``nights`` are those on which a run of any SUT began,
     ascending; ``series`` are sorted by testbed, SUT and metric. ``runs`` has each SUT's runs by night. ``recorded`` has
     the verdicts of the last night's documents by testbed, SUT and metric, ``consistency`` the checks that they passed
-    or failed by SUT. What was imported is not in it.
+    or failed by SUT. What was imported is not in it. ``unreadable`` are the documents of these nights that were set
+    aside. A last night of which nothing else is left has no run.
     """
 
     nights: tuple[date, ...]
@@ -92,3 +106,4 @@ class History:
     runs: Mapping[Sut, Mapping[date, NightRun]]
     recorded: Mapping[tuple[str, str, str], Recorded]
     consistency: Mapping[Sut, Sequence[Held]] = field(default_factory=dict)
+    unreadable: tuple[Unreadable, ...] = ()

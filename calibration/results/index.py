@@ -3,16 +3,17 @@
 """Histories over many nights: queries through DuckDB, over a Parquet index of the run documents.
 
 The documents are the truth. The index holds what of them histories need, and is brought up to date before each query:
-documents that are new, changed or gone since are found by their size and time of change. It lies in the cache, and can
-be deleted at any time.
+documents that are new, changed or gone since are found by their size and time of change. One that cannot be read has
+its fault in the index in place of figures, and is not opened again until it changes. The index lies in the cache, and
+can be deleted at any time.
 
 It is cut into buckets by the month that a run's directory is named after, so that a new night rewrites little. A bucket
 has three Parquet files: ``runs``, one row per document with what the document was when it was read; ``figures``, one
 row per verdict, sorted so that a SUT's lie together and the others' are never read; and ``held``, one row per check of
 consistency, sorted by night because only the last is asked for. A bucket appears whole or not at all, under a lock.
 
-DuckDB reads the documents with ``read_json`` and named columns: nothing is guessed from samples, and what is not asked
-for is skipped. It loads no extension, goes to no network, and writes nothing but the index.
+Documents are checked by their schema, and what histories need of them is given to DuckDB, whose own parser takes NaN
+and any depth. It loads no extension, goes to no network, and writes nothing but the index.
 """
 
 import hashlib
@@ -21,12 +22,11 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import date
 from fcntl import LOCK_EX, flock
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Final, NamedTuple
 
 import duckdb
@@ -35,10 +35,11 @@ from numpy.typing import NDArray
 
 from calibration.errors import EnvironmentLacksError, InputError
 from calibration.places import CACHE, CACHE_VARIABLE
-from calibration.results.history import Held, History, NightRun, Recorded, Series, Sut
+from calibration.results.documents import Raw, read_document
+from calibration.results.history import Held, History, NightRun, Recorded, Series, Sut, Unreadable
 from calibration.results.layout import REFERENCES, RUN, SCHEMA_VERSION
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 """Version of the index: part of its place, so that another version makes its own."""
 
 ROW_GROUP: Final = 8192
@@ -46,12 +47,17 @@ ROW_GROUP: Final = 8192
 two days; with fewer rows the statistics that rows are skipped by outweigh them."""
 
 LEAST_OBJECT_BYTES: Final = 16 * 1024 * 1024
-"""DuckDB refuses larger JSON objects than it is told to expect, by itself these, and matrices of large machines have
-more: it is told the size of the largest. It reserves twice as much memory for each thread."""
+"""DuckDB refuses larger JSON objects than it is told to expect, by itself these: it is told the size of the largest. It
+reserves twice as much memory for each thread."""
 
 COLUMNS: Final = {
-    "schema_version": "VARCHAR",
-    "run": "STRUCT(id VARCHAR, testbed VARCHAR, sut VARCHAR, started_at VARCHAR, status VARCHAR)",
+    "testbed": "VARCHAR",
+    "sut": "VARCHAR",
+    "directory": "VARCHAR",
+    "size": "BIGINT",
+    "changed_ns": "BIGINT",
+    "fault": "VARCHAR",
+    "run": "STRUCT(started_at VARCHAR, status VARCHAR)",
     "facts": "JSON",
     "not_measured": "STRUCT(kind VARCHAR, what VARCHAR, reason VARCHAR)[]",
     "verdicts": "STRUCT(name VARCHAR, metric STRUCT(value DOUBLE, unit VARCHAR, interval DOUBLE[], better VARCHAR), "
@@ -59,7 +65,7 @@ COLUMNS: Final = {
     "consistency": "STRUCT(figure STRUCT(name VARCHAR, unit VARCHAR, value DOUBLE, interval DOUBLE[]), "
     "bound DOUBLE[], outcome VARCHAR, reason VARCHAR)[]",
 }
-"""What is read of a run document; everything else is skipped by DuckDB's parser."""
+"""What is kept of a document: where it lies, what it was when it was read, and either its ``fault`` or what follows."""
 
 NIGHT: Final = r"""coalesce(
     CASE WHEN regexp_full_match(directory, '[0-9]{8}T[0-9]{6}Z.*')
@@ -68,7 +74,7 @@ NIGHT: Final = r"""coalesce(
 """The night of a run: the date in its identifier, which all SUTs of one start share, else that of its start, in UTC."""
 
 RUNS: Final = f"""
-    SELECT testbed, sut, directory, size, changed_ns, {NIGHT} AS night, run.status AS status,
+    SELECT testbed, sut, directory, size, changed_ns, fault, {NIGHT} AS night, run.status AS status,
            run.started_at AS started_at, facts::VARCHAR AS facts,
            list_concat(
                [CASE WHEN each.kind = 'run' THEN each.reason ELSE each.what || ': ' || each.reason END
@@ -136,8 +142,8 @@ def read_history(
     """Return the history of all figures in *results*, or of those of one *testbed*, *sut* or *metric*.
 
     What was after the night *until* is not in it. Only the documents of the testbed and SUT that are asked for are
-    looked at. Raises ``InputError`` where *results* is no directory, or names a document in it that cannot be read;
-    ``EnvironmentLacksError`` where the index cannot be written.
+    looked at; those that cannot be read are listed in it. Raises ``InputError`` where *results* or a testbed in it is
+    no directory that can be read, ``EnvironmentLacksError`` where the index cannot be written.
     """
     if not results.is_dir():
         raise InputError(f"expected a directory of results at {results}, found none")
@@ -245,17 +251,31 @@ def _refresh(db: duckdb.DuckDBPyConnection, results: Path, home: Path, scope: _S
 def _documents(results: Path, scope: _Scope) -> Iterator[_Stored]:
     """Yield the run documents of the testbed and SUT of *scope*; nothing of the others is touched.
 
-    Raises ``InputError`` for a directory that cannot be read.
+    What cannot be looked at has the size -1. Raises ``InputError`` for a testbed that cannot be read.
     """
     try:
         for testbed in _directories(results, scope.testbed):
             for sut in _directories(results / testbed, scope.sut) if testbed != REFERENCES else ():
-                for directory in _directories(results / testbed / sut, None):
-                    with suppress(FileNotFoundError):  # it is under way, or only its records are there
-                        found = os.stat(f"{results}/{testbed}/{sut}/{directory}/{RUN}")  # noqa: PTH116 - takes a third
-                        yield _Stored(testbed, sut, directory, found.st_size, found.st_mtime_ns)
+                yield from _of_sut(results, testbed, sut)
     except OSError as error:
-        raise InputError(f"expected results that can be read at {error.filename}: {error.strerror}") from error
+        raise InputError(f"{error.filename}: {error.strerror}") from error
+
+
+def _of_sut(results: Path, testbed: str, sut: str) -> Iterator[_Stored]:
+    try:
+        directories = _directories(results / testbed / sut, None)
+    except OSError:
+        yield _Stored(testbed, sut, "", -1, -1)  # stands for all of them
+        return
+    for directory in directories:
+        try:
+            found = os.lstat(f"{results}/{testbed}/{sut}/{directory}/{RUN}")
+        except FileNotFoundError:
+            continue  # it is under way, or only its records are there
+        except OSError:
+            yield _Stored(testbed, sut, directory, -1, -1)
+        else:
+            yield _Stored(testbed, sut, directory, found.st_size, found.st_ctime_ns)
 
 
 def _directories(parent: Path, name: str | None) -> list[str]:
@@ -270,11 +290,16 @@ def _rewrite(
     db: duckdb.DuckDBPyConnection, results: Path, bucket: Path, fresh: Sequence[_Stored], stale: Sequence[_Stored]
 ) -> None:
     """Write *bucket* anew, without the rows of what is *stale* and with those of what is *fresh*."""
-    _table(db, "stale", stale)
-    _load(db, results, fresh)
+    columns = [list(each) for each in zip(*stale, strict=True)][:3] or [[], [], []]
+    db.execute(
+        "CREATE OR REPLACE TEMP TABLE stale AS SELECT unnest(?::VARCHAR[]) AS testbed, unnest(?::VARCHAR[]) AS sut, "
+        "unnest(?::VARCHAR[]) AS directory",
+        columns,
+    )
     pending = bucket.with_name(f".{bucket.name}")
     shutil.rmtree(pending, ignore_errors=True)
     pending.mkdir()
+    _load(db, results, fresh, pending / "documents")
     for name, (made, order) in TABLES.items():
         old = bucket / f"{name}.parquet"
         kept = (
@@ -291,86 +316,53 @@ def _rewrite(
     pending.rename(bucket)
 
 
-def _table(db: duckdb.DuckDBPyConnection, name: str, rows: Sequence[_Stored], files: Iterable[str] = ()) -> None:
-    """Make the table *name* of *rows*, with *files* beside them where there are any."""
-    columns = [list(each) for each in zip(*rows, strict=True)] or [[] for _ in _Stored._fields]
-    types = ("VARCHAR", "VARCHAR", "VARCHAR", "BIGINT", "BIGINT", "VARCHAR")
-    shown = ", ".join(
-        f"unnest(?::{kind}[]) AS {column}" for column, kind in zip((*_Stored._fields, "file"), types, strict=True)
-    )
-    named = list(files) or [""] * len(rows)
-    db.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS SELECT {shown}", [*columns, named])
-
-
 def _text(path: Path) -> str:
     """Return *path* as SQL has it where no parameter can stand."""
     return "'" + str(path).replace("'", "''") + "'"
 
 
-def _load(db: duckdb.DuckDBPyConnection, results: Path, fresh: Sequence[_Stored]) -> None:
-    """Make the table ``documents`` of the documents that are *fresh*, whatever their version.
-
-    Raises ``InputError`` with the name of the first that cannot be read.
-    """
-    files = {str(results.joinpath(*each.run, RUN)): each for each in fresh}
-    columns = ", ".join(f"NULL::{kind} AS {name}" for name, kind in COLUMNS.items())
-    _table(db, "sources", list(files.values()), files)
-    db.execute(f"CREATE OR REPLACE TEMP TABLE documents AS SELECT *, {columns} FROM sources LIMIT 0")
-    if not files:
-        return
-    try:
-        _insert(db, list(files), max(each.size for each in fresh))
-    except duckdb.Error:
-        for path in map(Path, files):
-            if path.exists():  # one that is gone since is no fault: all is read again
-                _validate(path)
-        raise
-    odd = db.execute(
-        "SELECT file FROM sources LEFT JOIN documents USING (file) GROUP BY file "
-        "HAVING count(documents.schema_version) <> 1 OR NOT bool_and(documents.schema_version = ? "
-        "AND run IS NOT NULL AND facts IS NOT NULL AND not_measured IS NOT NULL AND verdicts IS NOT NULL)",
-        [SCHEMA_VERSION],
-    ).fetchall()
-    if odd:
-        _migrate(db, {file: files[file] for (file,) in sorted(odd)})
-    elsewhere = db.execute(
-        "SELECT file, run.testbed, run.sut, run.id FROM documents "
-        "WHERE (run.testbed, run.sut, run.id) IS DISTINCT FROM (testbed, sut, directory) LIMIT 1"
-    ).fetchone()
-    if elsewhere is not None:
-        file, *names = elsewhere
-        raise InputError(f"expected {file} to be a run of where it lies, found that of {'/'.join(map(str, names))}")
-
-
-def _insert(db: duckdb.DuckDBPyConnection, files: Sequence[str], largest: int) -> None:
+def _load(db: duckdb.DuckDBPyConnection, results: Path, fresh: Sequence[_Stored], lines: Path) -> None:
+    """Make the table ``documents`` of the documents that are *fresh*, through the file *lines*, which is removed."""
+    largest = 0
+    with lines.open("wb") as file:
+        for stored in fresh:
+            with suppress(FileNotFoundError):  # it is gone since
+                largest = max(largest, file.write(_line(results, stored)))
     columns = "{" + ", ".join(f"{name}: '{kind}'" for name, kind in COLUMNS.items()) + "}"
     db.execute(
-        f"INSERT INTO documents SELECT sources.*, {', '.join(COLUMNS)} "
-        f"FROM read_json(?, columns = {columns}, format = 'unstructured', records = true, filename = true, "
-        f"hive_partitioning = false, maximum_object_size = {max(LEAST_OBJECT_BYTES, largest + 1)}) AS read "
-        "JOIN sources ON sources.file = read.filename",
-        [list(files)],
+        f"CREATE OR REPLACE TEMP TABLE documents AS FROM read_json(?, columns = {columns}, "
+        "format = 'newline_delimited', records = true, hive_partitioning = false, "
+        f"maximum_object_size = {max(LEAST_OBJECT_BYTES, largest + 1)})",
+        [[str(lines)]],
     )
+    lines.unlink()
 
 
-def _migrate(db: duckdb.DuckDBPyConnection, files: Mapping[str, _Stored]) -> None:
-    """Read *files* as what they are when they are brought up to date, on the way that all others take."""
-    db.execute("DELETE FROM documents WHERE file IN (SELECT unnest(?::VARCHAR[]))", [list(files)])
-    with TemporaryDirectory(prefix="calibration-migrated-") as folder:
-        copies: dict[str, _Stored] = {}
-        for number, (file, stored) in enumerate(files.items()):
-            copy = Path(folder) / f"{number}.json"
-            copy.write_bytes(_validate(Path(file)))
-            copies[str(copy)] = stored
-        _table(db, "sources", list(copies.values()), copies)
-        _insert(db, list(copies), max(Path(each).stat().st_size for each in copies))
+def _line(results: Path, stored: _Stored) -> bytes:
+    """Return what of a document is kept, or its fault, as a line of JSON. Raises ``FileNotFoundError``."""
+    path = results.joinpath(*stored.run, RUN)
+    try:
+        kept = _kept(path, stored)
+        return json.dumps({**stored._asdict(), **kept}, allow_nan=False).encode() + b"\n"
+    except (InputError, ValueError) as error:
+        fault = str(error).removeprefix(f"{path}: ").partition("\n")[0]
+        return json.dumps({**stored._asdict(), "fault": fault}).encode() + b"\n"
 
 
-def _validate(path: Path) -> bytes:
-    """Return the document at *path* as the newest version has it. Raises ``InputError`` where it is not valid."""
-    from calibration.results.store import validate  # noqa: PLC0415 - takes as long as all else, and is seldom needed
+def _kept(path: Path, stored: _Stored) -> Raw:
+    if not stored.directory:
+        raise InputError("the directory cannot be read")
+    content, raw = read_document(path)
+    if raw["schema_version"] != SCHEMA_VERSION:
+        from calibration.results.migrations import model_of  # noqa: PLC0415 - imports the models, and is seldom needed
 
-    return validate(path).model_dump_json().encode()
+        raw = model_of(content).model_dump(mode="json")
+    run = raw["run"]
+    named = (run["testbed"], run["sut"], run["id"])
+    if named != stored.run:
+        raise InputError(f"it is of the run {'/'.join(named)}, and lies elsewhere")
+    date.fromisoformat(run["started_at"][:10])  # the schema takes any text
+    return {name: raw[name] for name in ("run", "facts", "not_measured", "verdicts", "consistency") if name in raw}
 
 
 def _history(db: duckdb.DuckDBPyConnection, home: Path, scope: _Scope) -> History:
@@ -379,17 +371,29 @@ def _history(db: duckdb.DuckDBPyConnection, home: Path, scope: _Scope) -> Histor
         empty = np.empty((0, 0))
         return History(nights=(), series=(), values=empty, low=empty, high=empty, runs={}, recorded={})
     condition, values = scope.of("testbed", "sut")
+    until = scope.until or date.max
     db.execute(
         f"""CREATE TEMP TABLE nights AS
         SELECT testbed, sut, night, directory, status, facts, reasons,
                dense_rank() OVER (ORDER BY night) - 1 AS place
         FROM (SELECT * REPLACE (hash(facts) AS facts) FROM read_parquet(?)
-              WHERE {condition} AND status <> 'imported' AND night <= ?
+              WHERE {condition} AND fault IS NULL AND status <> 'imported' AND night <= ?
               QUALIFY row_number() OVER (PARTITION BY testbed, sut, night
                   ORDER BY status = 'complete' DESC, started_at DESC, directory DESC) = 1)""",
-        [runs, *values, scope.until or date.max],
+        [runs, *values, until],
     )
     nights = tuple(night for (night,) in db.execute("SELECT DISTINCT night FROM nights ORDER BY night").fetchall())
+    unreadable = tuple(
+        Unreadable(testbed, sut, "/".join((testbed, sut, *((directory, RUN) if directory else ()))), night, fault)
+        for testbed, sut, directory, night, fault in db.execute(
+            f"SELECT testbed, sut, directory, night, fault FROM read_parquet(?) WHERE {condition} "
+            "AND fault IS NOT NULL AND (night IS NULL OR night <= ?) ORDER BY testbed, sut, directory",
+            [runs, *values, until],
+        ).fetchall()
+    )
+    newest = max((each.night for each in unreadable if each.night is not None), default=None)
+    if newest is not None and newest not in nights and (newest == scope.until or not nights):
+        nights += (newest,)
     condition, values = scope.of("testbed", "sut", "metric")
     joined = f"(FROM read_parquet(?) WHERE {condition}) AS figures JOIN nights USING (testbed, sut, directory)"
     db.execute(
@@ -429,6 +433,7 @@ def _history(db: duckdb.DuckDBPyConnection, home: Path, scope: _Scope) -> Histor
         runs=_runs(db, runs),
         recorded={(testbed, sut, metric): Recorded(*rest) for testbed, sut, metric, *rest in recorded},
         consistency=_held(db, home, nights[-1]) if nights else {},
+        unreadable=unreadable,
     )
 
 
@@ -451,7 +456,9 @@ def _held(db: duckdb.DuckDBPyConnection, home: Path, night: date) -> dict[Sut, l
 def _runs(db: duckdb.DuckDBPyConnection, files: Sequence[str]) -> dict[Sut, dict[date, NightRun]]:
     runs: dict[Sut, dict[date, NightRun]] = {}
     # They seldom change from night to night, and are long: nights carry their hash.
-    every = db.execute("SELECT hash(facts), any_value(facts) FROM read_parquet(?) GROUP BY hash(facts)", [files])
+    every = db.execute(
+        "SELECT hash(facts), any_value(facts) FROM read_parquet(?) WHERE fault IS NULL GROUP BY hash(facts)", [files]
+    )
     known: dict[int, dict[str, str]] = {key: json.loads(facts) for key, facts in every.fetchall()}
     rows = db.execute(
         "SELECT testbed, sut, night, directory, status, facts, reasons FROM nights ORDER BY testbed, sut, night"

@@ -12,5 +12,8 @@ RUN: Final = "run.json"
 REFERENCES: Final = "references"
 """The directory in the results that is no testbed's."""
 
+MAX_REFERENCE_BYTES: Final = 64 * 1024 * 1024
+"""A larger file of references is refused: hundreds of acceptances of the largest machine have less."""
+
 SCHEMA_VERSION: Literal["run/3"] = "run/3"
 """The version of the run document; :mod:`calibration.results.model` is what it is."""

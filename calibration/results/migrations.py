@@ -8,20 +8,17 @@ what its first documents do not have yet is filled in before they are checked.
 
 import json
 from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from pydantic import TypeAdapter
 
 from calibration.context.model import Context
 from calibration.measurements import registry
 from calibration.measurements.base import Values
+from calibration.results.documents import Raw
 from calibration.results.facts import facts
 from calibration.results.layout import SCHEMA_VERSION
 from calibration.results.model import Kernels, RunDocument
-
-Raw = dict[str, Any]
-"""A run document as JSON has it."""
 
 
 def completed(document: Raw) -> Raw:
@@ -83,11 +80,6 @@ MIGRATIONS: Final[Mapping[str, Callable[[Raw], Raw]]] = {"run/1": _to_2, "run/2"
 
 VERSIONS: Final = (*MIGRATIONS, SCHEMA_VERSION)
 """All versions that can be read, oldest first."""
-
-
-def schema_file(version: str) -> Path:
-    """Return where the JSON Schema of *version* is."""
-    return Path(__file__).with_name(f"{version.replace('/', '-')}.schema.json")
 
 
 def migrated(document: Raw) -> Raw:

@@ -14,10 +14,10 @@ from pydantic import ValidationError
 
 from calibration.context.model import Context
 from calibration.errors import EnvironmentLacksError, InputError
-from calibration.files import pending, refuse_links
+from calibration.files import pending, read_regular, refuse_links
 from calibration.measurements.choice import Platform, ReferenceRun, ShapeReference, platform_of
 from calibration.measurements.traffic_shape import KIND, TrafficShapeValues
-from calibration.results.layout import REFERENCES
+from calibration.results.layout import MAX_REFERENCE_BYTES, REFERENCES
 from calibration.results.model import RunDocument
 
 
@@ -36,11 +36,11 @@ def kept_shape(results: Path, context: Context) -> ShapeReference | None:
     path = path_of(results, platform)
     remedy = "mend it, or remove it to have the next run search again"
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_regular(path, MAX_REFERENCE_BYTES)
     except FileNotFoundError:
         return None
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"expected a readable reference at {path}: {error}; {remedy}") from error
+    except InputError as error:
+        raise InputError(f"{error}; {remedy}") from error
     try:
         reference = ShapeReference.model_validate_json(text)
     except ValidationError as error:

@@ -9,20 +9,16 @@ once assembled, ``run.json``. A run document appears whole or not at all.
 
 import base64
 import hashlib
-import json
 import os
 import re
 import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
-from functools import cache
 from itertools import chain, count
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
-import jsonschema
-import jsonschema_rs
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from calibration import __version__
@@ -37,9 +33,10 @@ from calibration.model import Model, UtcTime
 from calibration.plan import Plan, make_plan
 from calibration.preflight import Check, refusal
 from calibration.profiles import load_profile
+from calibration.results.documents import MAX_DOCUMENT_BYTES, parse_json, read_document
 from calibration.results.facts import facts, other_facts
-from calibration.results.layout import REFERENCES, RUN, SCHEMA_VERSION
-from calibration.results.migrations import VERSIONS, completed, model_of, schema_file
+from calibration.results.layout import REFERENCES, RUN
+from calibration.results.migrations import model_of
 from calibration.results.model import (
     CheckerRun,
     Kernels,
@@ -55,9 +52,6 @@ CAPTURE = "context.tar.gz"
 CHECKER_OUTPUT = "meltdown-checker.txt"
 MLC_FOLDER = "mlc"
 RECORDS = "records.jsonl"
-
-OLD_REMEDY = "; it was written before this form was settled. Read it with the version of then, out of these results"
-"""What helps where a document is of an old version, and not of the form that this version had in the end."""
 
 MAX_RECORDS_BYTES = 256 * 1024 * 1024
 """A run of every kind on the largest machines has a tenth of this; a SUT that prints more may not fill the disk."""
@@ -515,15 +509,23 @@ def newest_missing(results: Path, suts: Collection[tuple[str, str]]) -> str:
     """Return the identifier of the newest run of any of *suts* that can go on: a step of it has no result.
 
     A SUT is named by its testbed and its own name. A run whose steps all ended well and that lacks a part of a figure
-    is left alone: nothing would be measured. Raises ``InputError`` where there is none.
+    is left alone: nothing would be measured. Raises ``InputError`` where there is none, or the records of the newest
+    cannot be read.
     """
     found: dict[str, list[Path]] = {}
     for path in results.glob("*/*/*/"):
         if (path.parent.parent.name, path.parent.name) in suts and (path / RECORDS).is_file():
             found.setdefault(path.name, []).append(path)
     for run_id in sorted(found, reverse=True):
-        if any(can_go_on(path) for path in found[run_id]):
-            return run_id
+        faults = []
+        for path in found[run_id]:
+            try:
+                if can_go_on(path):
+                    return run_id
+            except InputError as error:
+                faults.append(error)
+        if faults:
+            raise faults[0]
     raise InputError(
         f"expected a run of these SUTs in which something is missing below {results}, found none; name one, or begin "
         "a new run"
@@ -550,8 +552,9 @@ def complete_suts(results: Path, run_id: str) -> list[tuple[str, str]]:
 def is_complete(directory: Path) -> bool:
     """Return whether the run in *directory* has a run document that says that nothing is missing."""
     try:
-        status = json.loads((directory / RUN).read_bytes())["run"]["status"]
-    except (OSError, ValueError, LookupError, TypeError):
+        path = directory / RUN
+        status = parse_json(path, read_regular(path, MAX_DOCUMENT_BYTES))["run"]["status"]
+    except (OSError, InputError, LookupError, TypeError):
         return False
     return bool(status == "complete")
 
@@ -713,9 +716,9 @@ def _parsed(directory: Path, kind: TypeAdapter[Parsed]) -> Iterator[Parsed]:
     path = directory / RECORDS
     try:
         # at newlines alone: what a SUT said may hold every other character that text is usually split at
-        lines = path.read_bytes().splitlines(keepends=True)
-    except OSError as error:
-        raise InputError(f"expected the records of a run at {path}: {error}") from error
+        lines = read_regular(path, 2 * MAX_RECORDS_BYTES).splitlines(keepends=True)
+    except FileNotFoundError as error:
+        raise InputError(f"{path}: no such file") from error
     for number, line in enumerate(lines, 1):
         if number == len(lines) and not line.endswith(b"\n"):
             return
@@ -768,49 +771,12 @@ def validate(path: Path) -> RunDocument:
     judged by the model. Raises ``InputError`` with the first fault.
     """
     try:
-        content = path.read_bytes()
-        raw = json.loads(content, parse_constant=_refuse_constant)
-    except (OSError, ValueError) as error:
-        raise InputError(f"expected a run document at {path}: {error}") from error
-    version = _version(path, raw)
-    raw = completed(raw)
-    if not schema_validator(version).is_valid(raw):
-        where, fault = _first_fault(version, raw)
-        raise InputError(
-            f"{path} is not valid by {schema_file(version).name}: at {where}: {fault[:500]}"
-            f"{'' if version == SCHEMA_VERSION else OLD_REMEDY}"
-        )
-    try:
+        content, _ = read_document(path)
         return model_of(content)
+    except FileNotFoundError as error:
+        raise InputError(f"{path}: no such file") from error
     except ValueError as error:
-        raise InputError(f"{path} is not a run document: {error}") from error
-
-
-def _version(path: Path, raw: Any) -> str:
-    """Return the version of the schema that *raw*, read from *path*, is of. Raises ``InputError`` where none is."""
-    version = raw.get("schema_version") if isinstance(raw, dict) else None
-    if version not in VERSIONS:
-        raise InputError(
-            f"expected {path} to be a run document whose schema_version is {' or '.join(VERSIONS)}, found "
-            f"{json.dumps(version)}; what a newer version of the harness wrote needs that version to read it"
-        )
-    return str(version)
-
-
-@cache
-def schema_validator(version: str = SCHEMA_VERSION) -> jsonschema_rs.Validator:
-    """Return what judges by the JSON Schema of *version*; made once, as reading it takes longer than judging."""
-    return jsonschema_rs.validator_for(json.loads(schema_file(version).read_bytes()))
-
-
-def _first_fault(version: str, raw: Any) -> tuple[str, str]:
-    """Return where *raw*, which is not valid, is most telling at fault, and what the fault is."""
-    schema = jsonschema.Draft202012Validator(json.loads(schema_file(version).read_bytes()))
-    fault = jsonschema.exceptions.best_match(schema.iter_errors(raw))
-    if fault is None:
-        fault = next(iter(schema_validator(version).iter_errors(raw)))
-        return "/".join(map(str, fault.instance_path)) or "the top", fault.message
-    return "/".join(map(str, fault.absolute_path)) or "the top", fault.message
+        raise InputError(f"{path}: not a run document: {error}") from error
 
 
 def find_runs(results: Path) -> list[Path]:
@@ -837,10 +803,6 @@ def decode_capture(text: str) -> bytes:
         return base64.b64decode(text, validate=True)
     except ValueError as error:
         raise InputError(f"expected a capture in base64: {error}") from error
-
-
-def _refuse_constant(name: str) -> float:
-    raise ValueError(f"{name} is no figure")
 
 
 def _append(directory: Path, record: Model) -> None:

@@ -76,12 +76,17 @@ def test_names_that_become_the_same_keep_their_own_pages(tmp_path: Path, docs: P
     assert titles == ["Calibration Data - example-lab / SUT_1", "Calibration Data - example-lab / sut-1"]
 
 
-def test_a_run_that_lies_where_another_s_would_is_refused_and_named(tmp_path: Path, docs: Path) -> None:
+def test_a_run_that_lies_where_another_s_would_is_left_out_and_named(tmp_path: Path, docs: Path) -> None:
     kept = store(run_document(names=()), tmp_path / "results")
     copy = tmp_path / "results" / "there" / "sut" / kept.name
     shutil.copytree(kept, copy)
-    with pytest.raises(InputError, match=f"{copy}.*example-lab/t3-sut2"):
-        build_site(tmp_path / "results", docs, tmp_path / "html")
+    build_site(tmp_path / "results", docs, tmp_path / "html")
+    pages = tmp_path / "html" / "calibration"
+    assert f"cannot read there/sut/{kept.name}/run.json: it is of the run example-lab/t3-sut2" in html(
+        pages / "index.html"
+    )
+    assert (pages / "example-lab" / "t3-sut2" / "index.html").is_file()
+    assert not (pages / "there").exists()
 
 
 def test_a_site_without_any_run_can_be_built(tmp_path: Path, docs: Path) -> None:
@@ -100,12 +105,16 @@ def test_a_warning_of_sphinx_is_an_error_and_leaves_the_old_site(tmp_path: Path,
     assert html(tmp_path / "html" / "index.html") == before
 
 
-def test_a_broken_run_document_stops_the_site_and_is_named(tmp_path: Path, docs: Path) -> None:
+def test_a_site_of_one_run_needs_its_document_and_one_of_a_lab_names_it(tmp_path: Path, docs: Path) -> None:
     directory = store(run_document(names=()), tmp_path / "results")
     (directory / RUN).write_text("{}", encoding="utf-8")
     with pytest.raises(InputError, match=re.escape(str(directory))):
-        build_site(tmp_path / "results", docs, tmp_path / "html")
+        build_site(directory, docs, tmp_path / "html")
     assert not (tmp_path / "html").exists()
+    build_site(tmp_path / "results", docs, tmp_path / "html")
+    assert f"cannot read example-lab/t3-sut2/{directory.name}/run.json: " in html(
+        tmp_path / "html" / "calibration" / "index.html"
+    )
 
 
 def test_a_second_build_removes_its_own_old_files_and_nothing_else(tmp_path: Path, docs: Path) -> None:

@@ -2,6 +2,7 @@
 """Bounds that are accepted from real runs: what they come from, what is refused, and what the file keeps."""
 
 import json
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -272,13 +273,13 @@ def test_what_cannot_be_accepted_says_why(results: Path, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("old", "new", "fault"),
     [
-        ('"limits/1"', '"limits/2"', "is damaged: at schema_version: Input should be 'limits/1'"),
-        ('"sut": "t1"', '"sut": "t2"', "expected at .* the bounds of SUT lab/t1, found those of something else"),
-        ('"unit": ', '"colour": ', "is damaged: at acceptances/0/bounds/idle_latency.latency_ns/unit: Field required"),
+        ('"limits/1"', '"limits/2"', "damaged at schema_version: Input should be 'limits/1'"),
+        ('"sut": "t1"', '"sut": "t2"', "expected the bounds of SUT lab/t1, found those of something else"),
+        ('"unit": ', '"colour": ', "damaged at acceptances/0/bounds/idle_latency.latency_ns/unit: Field required"),
         ('"value": 8', '"value": 9999', "expected a value within its bounds"),
         ('"runs": [[0, ', '"runs": [[7, ', "expected a range of places in a list of 3 runs, found 7 to 2"),
-        ("{", "", "is damaged: at the top: Invalid JSON"),
-        ('"lower": ', '"lower": null, "x": ', "is damaged"),
+        ("{", "", "damaged at the top: Invalid JSON"),
+        ('"lower": ', '"lower": null, "x": ', "damaged at "),
     ],
 )
 def test_a_damaged_file_is_an_error_that_names_it_and_the_fault(results: Path, old: str, new: str, fault: str) -> None:
@@ -287,10 +288,13 @@ def test_a_damaged_file_is_an_error_that_names_it_and_the_fault(results: Path, o
     text = path.read_text(encoding="utf-8")
     assert old in text
     path.write_text(text.replace(old, new, 1), encoding="utf-8")
-    for asked in (lambda: judge_night(results), lambda: proposed([runs[-1]])):
-        with pytest.raises(InputError, match=fault) as raised:
-            asked()
-        assert str(path) in str(raised.value)
+    with pytest.raises(InputError, match=fault) as raised:
+        proposed([runs[-1]])
+    assert str(path) in str(raised.value)
+    (found,) = (each for each in judge_night(results).verdicts if each.check == "unreadable")
+    assert (found.testbed, found.sut, found.outcome) == ("lab", "t1", "fail")
+    assert found.metric == str(path.relative_to(results))
+    assert re.search(fault, found.reason)
 
 
 def test_bounds_that_cannot_be_written_leave_what_was_there(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,9 +23,10 @@ from calibration.judge import judge
 from calibration.judge.limits import Limit
 from calibration.results import index
 from calibration.results.consistency import consistency
+from calibration.results.documents import read_document
 from calibration.results.history import NightRun
 from calibration.results.index import read_history
-from calibration.results.layout import RUN, SCHEMA_VERSION
+from calibration.results.layout import RUN
 from calibration.results.model import RunDocument
 from tests.report.report_documents import flagged, imported, not_begun_document, replace, run_document, scaled
 from tests.report.report_documents import store as store_document
@@ -151,8 +152,7 @@ def test_a_part_of_the_history_looks_at_no_other_document(results: Path, documen
     assert part.runs == {("t1", "s1"): whole.runs["t1", "s1"]}
     assert read_history(results, testbed="none").series == ()
     assert read_history(results, testbed="t1", sut="none").nights == ()
-    with pytest.raises(InputError, match="t2"):
-        read_history(results, sut="s1")
+    assert {(each.testbed, each.sut) for each in read_history(results, sut="s1").unreadable} == {("t2", "s1")}
 
 
 def test_of_several_runs_of_a_night_the_newest_complete_one_stands_for_it(results: Path, document: RunDocument) -> None:
@@ -342,40 +342,101 @@ def cut(path: Path) -> None:
     os.truncate(path, path.stat().st_size // 2)
 
 
-BROKEN: dict[str, Callable[[Path], Any]] = {
-    "cut off": cut,
-    "empty": lambda path: path.write_text(""),
-    "a list": lambda path: path.write_text("[]"),
-    "an empty object": lambda path: path.write_text("{}"),
-    "two objects": lambda path: path.write_text("{}{}"),
-    "no figure": lambda path: path.write_text(path.read_text().replace('"value": ', '"value": "x", "v": ')),
-    "no verdicts": lambda path: path.write_text(path.read_text().replace('"verdicts"', '"verdict"')),
-    "no facts": lambda path: path.write_text(path.read_text().replace('"facts"', '"fact"')),
-    "not UTF-8": lambda path: path.write_bytes(path.read_bytes().replace(b"complete", b"comp\xffete")),
-    "a newer version": lambda path: path.write_text(path.read_text().replace(f'"{SCHEMA_VERSION}"', '"run/99"')),
-    "a directory": lambda path: (path.unlink(), path.mkdir()),
+BROKEN: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "cut off": (cut, "not valid JSON: EOF"),
+    "an empty object": (lambda path: path.write_text("{}"), "unknown schema_version null"),
+    "two objects": (lambda path: path.write_text("{}{}"), "not valid JSON: trailing characters"),
+    "no figure": (
+        lambda path: path.write_text(path.read_text().replace('"value": ', '"value": "x", "v": ')),
+        "not valid by run-3.schema.json: at ",
+    ),
+    "no verdicts": (
+        lambda path: path.write_text(path.read_text().replace('"verdicts"', '"verdict"')),
+        "not valid by run-3.schema.json: at ",
+    ),
+    "no start": (
+        lambda path: path.write_text(path.read_text().replace('"started_at": "2', '"started_at": "x2', 1)),
+        "Invalid isoformat string",
+    ),
+    "an infinite bound": (
+        lambda path: path.write_text(path.read_text().replace('"lower": null', '"lower": 1e999')),
+        "at verdicts/0/lower: ",
+    ),
+    "half a character": (
+        lambda path: path.write_text(path.read_text().replace("complete", "\\ud800", 1)),
+        "not valid JSON: ",
+    ),
+    "of another run": (
+        lambda path: path.write_text(path.read_text().replace('"s2"', '"s1"', 1)),
+        "it is of the run t1/s1/20260131T010203Z-0a1b, and lies elsewhere",
+    ),
 }
 
 
 @pytest.mark.parametrize("how", BROKEN)
-def test_a_document_that_cannot_be_read_is_named(results: Path, document: RunDocument, how: str) -> None:
-    store_document(night(document, 0), results)
+def test_a_document_that_cannot_be_read_is_set_aside(
+    results: Path, document: RunDocument, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    damage, reason = BROKEN[how]
+    for number in (0, 1):
+        store_document(night(document, number), results)
+    whole = read_history(results)
     broken = store_document(night(document, 1, sut="s2"), results)
-    BROKEN[how](broken / RUN)
-    for _ in range(2):  # whatever was kept of it
-        with pytest.raises(InputError) as refused:
-            read_history(results)
-        assert f"t1/s2/{broken.name}/{RUN}" in str(refused.value)
-    assert len(read_history(results, sut="s1").nights) == 1
+    damage(broken / RUN)
+    read: list[Path] = []
+    opened = index.read_document
+    monkeypatch.setattr(index, "read_document", lambda path: (read.append(path), opened(path))[1])
+    for times in (1, 1):  # the fault is kept until the file changes
+        history = read_history(results)
+        assert read == [broken / RUN] * times
+        (unreadable,) = history.unreadable
+        assert (unreadable.testbed, unreadable.sut, unreadable.night) == ("t1", "s2", date(2026, 1, 31))
+        assert unreadable.file == f"t1/s2/{broken.name}/{RUN}"
+        assert reason in unreadable.reason
+        assert str(results) not in unreadable.reason
+        assert np.array_equal(history.values, whole.values, equal_nan=True)
+        assert (history.nights, history.series, history.runs) == (whole.nights, whole.series, whole.runs)
+    assert read_history(results, sut="s1").unreadable == ()
+    assert read_history(results, until=date(2026, 1, 30)).unreadable == ()
+    monkeypatch.undo()
+    monkeypatch.setattr(index, "CACHE", results.parents[1] / "cache")
     shutil.rmtree(broken)
-    assert len(read_history(results).nights) == 1
+    store_document(night(document, 1, sut="s2"), results)
+    mended = read_history(results)
+    assert mended.unreadable == ()
+    assert list(mended.runs) == [("t1", "s1"), ("t1", "s2")]
 
 
-def test_a_run_that_lies_where_another_belongs_is_named(results: Path, document: RunDocument) -> None:
-    run = store_document(night(document, 0), results)
-    shutil.copytree(run, results / "t1" / "s9" / run.name)
-    with pytest.raises(InputError, match=r"t1/s9/.*run.json to be a run of where it lies, found that of t1/s1/"):
-        read_history(results)
+def test_a_change_that_keeps_the_size_and_the_time_of_a_document_is_seen(results: Path, document: RunDocument) -> None:
+    path = store_document(night(document, 0), results) / RUN
+    before = path.stat()
+    first = read_history(results, metric=METRIC)
+    text = path.read_text()
+    status = text.replace('"status": "complete"', '"status": "complex0"', 1)
+    assert status != text
+    path.write_text(status)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert path.stat().st_size == before.st_size
+    (unreadable,) = read_history(results, metric=METRIC).unreadable
+    assert "status" in unreadable.reason
+    path.write_text(text)
+    again = read_history(results, metric=METRIC)
+    assert again.unreadable == ()
+    assert np.array_equal(again.values, first.values)
+
+
+def test_a_night_of_which_nothing_can_be_read_is_one_when_it_is_asked_for(results: Path, document: RunDocument) -> None:
+    store_document(night(document, 0), results)
+    broken = store_document(night(document, 5), results)
+    (broken / RUN).write_text("")
+    newest = FIRST.date() + timedelta(days=5)
+    assert read_history(results).nights == (FIRST.date(),)
+    asked = read_history(results, until=newest)
+    assert asked.nights == (FIRST.date(), newest)
+    assert np.isnan(asked.values[:, 1]).all()
+    shutil.rmtree(results / "t1" / "s1" / night(document, 0).run.id)
+    only = read_history(results)
+    assert (only.nights, only.series, only.runs) == ((newest,), (), {})
 
 
 def test_a_document_that_goes_while_it_is_read_is_gone(
@@ -405,8 +466,41 @@ def test_a_directory_that_cannot_be_read_is_named(
         return scandir(path)
 
     monkeypatch.setattr(os, "scandir", refuse)
-    with pytest.raises(InputError, match=r"can be read at .*/t1/s1: Permission denied"):
-        read_history(results)
+    store_document(night(document, 0, sut="s2"), results)
+    for _ in range(2):
+        history = read_history(results)
+        assert list(history.runs) == [("t1", "s2")]
+        (unreadable,) = history.unreadable
+        assert (unreadable.file, unreadable.reason) == ("t1/s1", "the directory cannot be read")
+    monkeypatch.undo()
+    monkeypatch.setattr(index, "CACHE", results.parents[1] / "cache")
+    assert list(read_history(results).runs) == [("t1", "s1"), ("t1", "s2")]
+
+
+def test_a_run_that_is_out_of_reach_is_set_aside_until_it_is_not(
+    results: Path, document: RunDocument, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in (0, 1):
+        store_document(night(document, number), results)
+    lstat = os.lstat
+
+    def refused(path: Any) -> bool:
+        return str(path).endswith(f"{night(document, 0).run.id}/{RUN}")
+
+    def refuse(path: Any, **options: Any) -> os.stat_result:
+        if refused(path):
+            raise PermissionError(13, "Permission denied", str(path))
+        return lstat(path, **options)
+
+    def closed(path: Path) -> Any:
+        raise InputError(f"{path}: Permission denied")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "lstat", refuse)
+        patched.setattr(index, "read_document", lambda path: closed(path) if refused(path) else read_document(path))
+        (unreadable,) = read_history(results).unreadable
+    assert unreadable.file == f"t1/s1/{night(document, 0).run.id}/{RUN}"
+    assert len(read_history(results).nights) == 2
 
 
 def test_results_that_are_no_directory_are_refused(tmp_path: Path) -> None:

@@ -105,11 +105,16 @@ def test_what_is_no_night_or_no_sut_is_bad_input(results: Path) -> None:
     assert isinstance(nowhere.exception, InputError)
 
 
-def test_a_damaged_waiver_ends_the_judgement(results: Path) -> None:
-    stored(results, [80.0])
+def test_waivers_that_cannot_be_read_fail_every_sut(results: Path) -> None:
+    for sut in ("t1", "t2"):
+        stored(results, [80.0], sut=sut)
     (results / FILE).parent.mkdir()
     (results / FILE).write_text("- {testbed: lab}\n", encoding="utf-8")
-    assert "line 1, waiver 1: expected sut" in str(called("judge", results).exception)
+    done = called("judge", results)
+    assert done.exit_code == 1
+    said = f"cannot read {FILE}: line 1, waiver 1: expected sut, found none"
+    for sut in ("t1", "t2"):
+        assert f"lab/{sut}  {said}" in done.output
 
 
 def test_one_event_is_one_line_with_its_size_its_beginning_and_what_changed() -> None:

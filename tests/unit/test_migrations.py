@@ -11,12 +11,13 @@ import pytest
 
 from calibration.errors import InputError
 from calibration.report.page import render
+from calibration.results.documents import schema_file, schema_validator
 from calibration.results.facts import facts
 from calibration.results.layout import RUN, SCHEMA_VERSION
-from calibration.results.migrations import MIGRATIONS, VERSIONS, migrated, model_of, schema_file
+from calibration.results.migrations import MIGRATIONS, VERSIONS, migrated, model_of
 from calibration.results.model import RunDocument
 from calibration.results.plain import figured
-from calibration.results.store import read_run, schema_validator
+from calibration.results.store import read_run
 
 RUNS = Path(__file__).parents[1] / "fixtures" / "runs"
 OLD = sorted(RUNS.glob("run-*.json.gz"))
@@ -105,7 +106,7 @@ def test_a_document_from_before_the_form_was_settled_says_so(tmp_path: Path) -> 
 @pytest.mark.parametrize("version", ["run/0", f"run/{len(VERSIONS) + 1}", None, ["run/1"], 2])
 def test_an_unknown_version_is_refused_with_those_that_are_known(version: Any, tmp_path: Path) -> None:
     old = json.loads(content(RUNS / "run-1-last.json.gz"))
-    with pytest.raises(InputError, match=r"schema_version is run/1 or run/2 or run/3, found .*newer version"):
+    with pytest.raises(InputError, match=r"unknown schema_version .*, expected run/1 or run/2 or run/3; a newer"):
         read_run(stored(tmp_path, {**old, "schema_version": version}))
 
 

@@ -272,7 +272,7 @@ def test_a_damaged_reference_is_an_error_that_names_the_file(
 
 def test_a_reference_that_cannot_be_read_or_written_is_an_error(sut: Context, tmp_path: Path) -> None:
     path_of(tmp_path, platform_of(sut)).mkdir(parents=True)
-    with pytest.raises(InputError, match="readable reference"):
+    with pytest.raises(InputError, match="not a regular file; remove it"):
         kept_shape(tmp_path, sut)
     blocked = tmp_path / "blocked"
     blocked.write_text("no directory", encoding="utf-8")

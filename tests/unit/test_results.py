@@ -14,8 +14,8 @@ from calibration.errors import EnvironmentLacksError, InputError
 from calibration.preflight import Check
 from calibration.results import store
 from calibration.results.assemble import assemble
+from calibration.results.documents import schema_file
 from calibration.results.layout import RUN, SCHEMA_VERSION
-from calibration.results.migrations import schema_file
 from calibration.results.model import CheckerRun, Kernels
 from calibration.results.store import (
     CHECKER_OUTPUT,

@@ -3,6 +3,7 @@
 
 import json
 from datetime import date
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from calibration.errors import EnvironmentLacksError, InputError
 from calibration.nightly import night_of
 from calibration.nightly.retention import Policy, expired, remove
+from tests.report.report_documents import run_document
 
 TONIGHT = date(2026, 11, 22)
 
@@ -37,9 +39,18 @@ def make_run(results: Path, sut: str, run_id: str, status: str = "complete", nam
         (directory / name).parent.mkdir(parents=True, exist_ok=True)
         (directory / name).write_text(name)
     directory.mkdir(parents=True, exist_ok=True)
-    run = {"testbed": "t1", "sut": sut, "id": run_id, "status": status}
-    (directory / "run.json").write_text(json.dumps({"run": run}))
+    (directory / "run.json").write_text(document("t1", sut, run_id, status))
     return directory
+
+
+@cache
+def unnamed() -> dict[str, Any]:
+    return run_document(names=()).model_dump(mode="json")
+
+
+def document(testbed: str, sut: str, run_id: str, status: str) -> str:
+    run = {**unnamed()["run"], "testbed": testbed, "sut": sut, "id": run_id, "status": status}
+    return json.dumps({**unnamed(), "run": run})
 
 
 def of(day: int) -> str:
@@ -86,9 +97,9 @@ def test_whole_runs_go_but_what_others_put_there_stays(tmp_path: Path) -> None:
 def test_the_newest_run_of_each_sut_stays_and_the_newest_complete_one(tmp_path: Path) -> None:
     make_run(tmp_path, "a", of(1))
     kept = make_run(tmp_path, "a", of(2))
-    make_run(tmp_path, "a", of(3), "partial")
+    make_run(tmp_path, "a", of(3), "incomplete")
     newest = make_run(tmp_path, "a", of(4), "not_begun")
-    alone = make_run(tmp_path, "b", of(1), "partial")
+    alone = make_run(tmp_path, "b", of(1), "incomplete")
     assert tidied(tmp_path, 1, 0) == [(f"t1/a/{of(1)}", "run"), (f"t1/a/{of(3)}", "run")]
     assert kept.exists()
     assert newest.exists()
@@ -123,7 +134,7 @@ def test_only_directories_that_are_runs_are_touched(tmp_path: Path) -> None:
     by_hand = make_run(tmp_path, "a", "before-the-move")
     as_if = make_run(tmp_path, "a", of(1), "imported")
     another = make_run(tmp_path, "a", of(2))
-    (another / "run.json").write_text(json.dumps({"run": {"testbed": "t1", "sut": "b", "id": of(2), "status": "x"}}))
+    (another / "run.json").write_text(document("t1", "b", of(2), "complete"))
     nonsense = make_run(tmp_path, "a", of(3))
     killed = make_run(tmp_path, "a", of(4))
     (killed / "run.json").unlink()
@@ -134,7 +145,8 @@ def test_only_directories_that_are_runs_are_touched(tmp_path: Path) -> None:
     (inside / "run.json").write_text("{}")
     (tmp_path / "t1" / "a" / of(7)).write_text("a file")
     before = names_in(tmp_path)
-    for content in ("", "[]", "7", '{"run": []}', '{"run": {"testbed": []}}', "\x00", "[" * 100_000):
+    newer = document("t1", "a", of(3), "complete").replace('"run/3"', '"run/99"')
+    for content in ("", "[]", "7", '{"run": []}', "\x00", "[" * 100_000, newer):
         (nonsense / "run.json").write_text(content)
         assert tidied(tmp_path, 1, 1) == [], content
     for each in (imported, by_hand, as_if, another, nonsense, killed, hidden, no_date, inside):

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The file of waivers, which people write: read strictly, every fault with its line."""
 
+import re
 from datetime import date
 from pathlib import Path
 
 import pytest
 
-from calibration.errors import InputError
 from calibration.judge.waivers import FILE, read_waivers
 
 GOOD = """\
@@ -28,6 +28,15 @@ def read(tmp_path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
     found = read_waivers(tmp_path).by_key
     assert found == {}
+
+
+def fault_of(tmp_path: Path, text: str) -> str:
+    path = tmp_path / FILE
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    found = read_waivers(tmp_path)
+    assert found.by_key == {}
+    return found.fault or ""
 
 
 def test_no_file_and_an_empty_one_are_no_waivers(tmp_path: Path) -> None:
@@ -74,34 +83,32 @@ def test_waivers_are_found_by_what_they_are_for(tmp_path: Path) -> None:
 )
 def test_a_fault_is_named_with_its_line(tmp_path: Path, old: str, new: str, fault: str) -> None:
     assert old in GOOD
-    with pytest.raises(InputError, match=fault):
-        read(tmp_path, GOOD.replace(old, new, 1))
+    assert re.search(fault, fault_of(tmp_path, GOOD.replace(old, new, 1)))
 
 
 def test_two_waivers_for_the_same_are_a_fault(tmp_path: Path) -> None:
     entry = GOOD.splitlines()[-1]
-    with pytest.raises(
-        InputError, match="line 10, waiver 3: expected one waiver for lab t2 run missing, found another"
-    ):
-        read(tmp_path, f"{GOOD}{entry}\n")
+    found = fault_of(tmp_path, f"{GOOD}{entry}\n")
+    assert found.startswith("line 10, waiver 3: expected one waiver for lab t2 run missing, found another in line ")
 
 
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ("waivers: []\n", "expected a list of waivers at .*, found another form"),
-        ("- {testbed: lab\n", "expected YAML at"),
+        ("waivers: []\n", "expected a list of waivers, found another form"),
+        ("- {testbed: lab\n", "not valid YAML"),
         ("- !!python/object:os.system {}\n", "expected testbed, found none"),
     ],
 )
 def test_what_is_no_list_of_waivers_is_a_fault(tmp_path: Path, text: str, fault: str) -> None:
-    with pytest.raises(InputError, match=fault):
-        read(tmp_path, text)
+    assert re.search(fault, fault_of(tmp_path, text))
 
 
 def test_what_is_no_text_is_a_fault(tmp_path: Path) -> None:
     path = tmp_path / FILE
     path.parent.mkdir()
     path.write_bytes(b"\xff\xfe")
-    with pytest.raises(InputError, match="expected readable waivers"):
-        read_waivers(tmp_path)
+    assert "not valid YAML" in (read_waivers(tmp_path).fault or "")
+    path.unlink()
+    path.mkdir()
+    assert "not a regular file" in (read_waivers(tmp_path).fault or "")

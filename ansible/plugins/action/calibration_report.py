@@ -15,6 +15,7 @@ sys.path.append(os.path.abspath(__file__ + "/../../plugin_utils"))
 
 from calibration_plugins import CalibrationAction
 
+from calibration.errors import VERDICT_FAILED, InputError
 from calibration.report import build_site, render_run
 from calibration.results import store
 
@@ -31,7 +32,17 @@ class ActionModule(CalibrationAction):
     }
 
     def act(self, arguments):
-        """Return ``site``, the site's first page, and ``pages``, those that were rendered."""
+        """Return ``site``, the site's first page, and ``pages``, those that were rendered.
+
+        Documents that cannot be read are left out, and fail the task once the site is built.
+        """
         results = Path(arguments["results"])
-        pages = [str(render_run(run).page) for run in store.find_runs(results)] if arguments["pages"] else []
-        return {"changed": True, "pages": pages, "site": str(build_site(results, output=Path(arguments["site"])))}
+        pages, faults = [], []
+        for run in store.find_runs(results) if arguments["pages"] else []:
+            try:
+                pages.append(str(render_run(run).page))
+            except InputError as error:
+                faults.append(str(error))
+        site = str(build_site(results, output=Path(arguments["site"])))
+        failed = {"failed": True, "msg": "\n".join(faults), "exit_code": VERDICT_FAILED} if faults else {}
+        return {"changed": True, "pages": pages, "site": site, **failed}

@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A night with files that cannot be read: each is named and fails its own SUT; all else is as without them."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from report_documents import guide
+
+from calibration.acceptance import cli
+from calibration.cli import calibration
+from calibration.errors import BAD_INPUT, InputError
+from calibration.judge.night import Judgement, judge_night
+from calibration.judge.verdicts import NightVerdict
+from calibration.nightly.judgement import failures, judge
+from calibration.nightly.publish import publish
+from calibration.nightly.retention import Policy, expired, remove
+from calibration.report import site
+from calibration.report.site import build_site
+from calibration.results import documents
+from calibration.results.layout import RUN
+from tests.unit.histories import night_of, noise, run_id, stored
+
+NIGHTS = 4
+GOOD = ("good1", "good2")
+GONE = "gone"
+"""A SUT of which nothing is left but one document that cannot be read."""
+
+
+def replaced(path: Path, old: bytes, new: bytes) -> None:
+    content = path.read_bytes()
+    assert old in content
+    path.write_bytes(content.replace(old, new, 1))
+
+
+def with_parameter(path: Path, value: bytes) -> None:
+    """Put *value* where the schema takes anything."""
+    replaced(path, b'"parameters": {', b'"parameters": {"x": ' + value + b",")
+
+
+def sparse(path: Path) -> None:
+    os.truncate(path, 3 * 1024**3)
+
+
+def another(path: Path, make: Callable[[Path], Any]) -> None:
+    path.unlink()
+    make(path)
+
+
+DAMAGES: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "truncated": (lambda path: os.truncate(path, path.stat().st_size // 2), "not valid JSON: EOF while parsing"),
+    "empty": (lambda path: path.write_bytes(b""), "not valid JSON: EOF while parsing"),
+    "binary": (lambda path: path.write_bytes(bytes(range(256)) * 16), "not valid JSON: expected value"),
+    "directory": (lambda path: another(path, Path.mkdir), "not a regular file"),
+    "fifo": (lambda path: another(path, os.mkfifo), "not a regular file"),
+    "link": (lambda path: another(path, lambda it: it.symlink_to("/dev/zero")), "a symbolic link"),
+    "deep": (
+        lambda path: with_parameter(path, b"[" * 10**6 + b"]" * 10**6),
+        "not valid JSON: recursion limit exceeded",
+    ),
+    "sparse": (sparse, f"larger than {documents.MAX_DOCUMENT_BYTES} bytes"),
+    "utf-8": (lambda path: replaced(path, b"complete", b"comp\xffete"), "not valid JSON: invalid unicode code point"),
+    "nan": (lambda path: with_parameter(path, b"NaN"), "not valid JSON: expected value"),
+    "version": (lambda path: replaced(path, b'"run/3"', b'"run/99"'), 'unknown schema_version "run/99"'),
+    "list": (lambda path: path.write_bytes(b"[]"), "unknown schema_version null"),
+}
+
+
+def file_of(sut: str, number: int = 0) -> str:
+    return f"lab/{sut}/{run_id(number)}/{RUN}"
+
+
+def lab(results: Path) -> None:
+    """Store the nights of a lab, all of them good."""
+    for place, sut in enumerate((*GOOD, *DAMAGES)):
+        stored(results, noise(NIGHTS, 80.0, seed=place), sut=sut)
+    stored(results, [80.0], sut=GONE)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(site, "CACHE", tmp_path_factory.mktemp("site"))
+        patched.setattr("calibration.results.index.CACHE", tmp_path_factory.mktemp("index"))
+        yield
+
+
+@dataclass(frozen=True)
+class Night:
+    """What a whole night left: its judgement, how the gates ended, the served site, and what retention removed."""
+
+    results: Path
+    judgement: Judgement
+    tested: list[cli.Tested]
+    screen: str
+    served: Path
+    removed: list[Path]
+
+
+@pytest.fixture(scope="module", name="night")
+def _night(tmp_path_factory: pytest.TempPathFactory) -> Night:
+    """The nightly calibration of a lab of which a document of each SUT but the good ones is damaged."""
+    place = tmp_path_factory.mktemp("night")
+    results = place / "results"
+    lab(results)
+    for sut, (damage, _) in DAMAGES.items():
+        damage(results / file_of(sut))
+    (results / file_of(GONE)).write_bytes(b"")
+    judgement, tested, _ = judge(results, run_id(NIGHTS - 1), place / "judged")
+    build_site(results, guide(place / "docs"), place / "html")
+    served = publish(place / "html", place / "judged", place / "www", keep=2).current
+    removed = expired(results, night_of(NIGHTS - 1), Policy(nights=1, raw_nights=0))
+    for each in removed:
+        remove(results, each)
+    screen = (served / "night" / "judgement.txt").read_text(encoding="utf-8")
+    return Night(results, judgement, tested, screen, served, [each.directory for each in removed])
+
+
+@pytest.fixture(scope="module", name="without")
+def _without(tmp_path_factory: pytest.TempPathFactory) -> Judgement:
+    """The judgement of the same night where the damaged documents never were."""
+    results = tmp_path_factory.mktemp("without") / "results"
+    lab(results)
+    for sut in (*DAMAGES, GONE):
+        shutil.rmtree((results / file_of(sut)).parent)
+    return judge_night(results, night_of(NIGHTS - 1))
+
+
+def unreadable(verdicts: Judgement) -> dict[str, list[NightVerdict]]:
+    found: dict[str, list[NightVerdict]] = {}
+    for each in verdicts.verdicts:
+        if each.check == "unreadable":
+            found.setdefault(each.sut, []).append(each)
+    return found
+
+
+@pytest.mark.parametrize("sut", [*DAMAGES, GONE])
+def test_each_damage_fails_its_sut_and_names_its_file(night: Night, sut: str) -> None:
+    (found,) = unreadable(night.judgement)[sut]
+    assert (found.outcome, found.metric, found.run_id) == (
+        "fail",
+        file_of(sut),
+        None if sut == GONE else run_id(NIGHTS - 1),
+    )
+    assert DAMAGES.get(sut, DAMAGES["empty"])[1] in found.reason
+    assert found.reason.startswith(f"cannot read {file_of(sut)}: ")
+    assert f"lab/{sut} cannot read {file_of(sut)}: " in " ".join(night.screen.split())
+    page = (night.served / "calibration" / "index.html").read_text(encoding="utf-8")
+    assert page.count(f"<li><p>cannot read {file_of(sut)}: ") == 1
+    stored_verdicts = json.loads((night.served / "night" / "judgement.json").read_bytes())["verdicts"]
+    assert [each["metric"] for each in stored_verdicts if (each["sut"], each["check"]) == (sut, "unreadable")] == [
+        file_of(sut)
+    ]
+    (gate,) = (
+        each
+        for each in night.tested
+        if each.sut == f"lab / {sut}" and each.gate == "Nothing That Was There Before Is Missing"
+    )
+    assert gate.status == "FAIL"
+    assert file_of(sut) in gate.message
+    hosts = {("lab", name): name for name in (*GOOD, *DAMAGES)}
+    failed = failures(night.judgement.verdicts, night.tested, hosts, limited=False)
+    said = [host for host, reasons in failed.items() for each in reasons if file_of(sut) in each]
+    assert said == ([] if sut == GONE else [sut])
+
+
+def test_all_other_verdicts_are_as_without_the_damaged_files(night: Night, without: Judgement) -> None:
+    assert set(unreadable(night.judgement)) == {*DAMAGES, GONE}
+    others = [each for each in night.judgement.verdicts if each.check != "unreadable"]
+    assert others == list(without.verdicts)
+    assert {each.sut for each in others} == {*GOOD, *DAMAGES}
+
+
+def test_the_site_has_the_pages_and_trends_of_all_that_can_be_read(night: Night) -> None:
+    pages = night.served / "calibration"
+    for sut in (*GOOD, *DAMAGES):
+        assert (pages / "lab" / sut / "index.html").is_file()
+    assert not (pages / "lab" / GONE).exists()
+    assert (pages / "trends" / "lab" / "index.html").is_file()
+
+
+def test_retention_removes_old_runs_and_keeps_what_cannot_be_read(night: Night) -> None:
+    # a night of the four is within the policy, and so is tonight
+    assert sorted(night.removed) == sorted(
+        Path(f"lab/{sut}/{run_id(number)}")
+        for sut in (*GOOD, *DAMAGES)
+        for number in range(NIGHTS - 2)
+        if sut in GOOD or number
+    )
+    for sut in (*DAMAGES, GONE):
+        assert os.path.lexists(night.results / file_of(sut))
+
+
+@pytest.mark.parametrize("sut", DAMAGES)
+def test_commands_given_a_damaged_document_name_it_and_end_with_bad_input(night: Night, sut: str) -> None:
+    path = night.results / file_of(sut)
+    for words in (["validate", path], ["validate", path.parent], ["compare", path, path]):
+        done = CliRunner().invoke(calibration, [str(each) for each in words])
+        assert isinstance(done.exception, InputError), done.exception
+        assert done.exception.exit_code == BAD_INPUT
+        assert str(path.parent) in str(done.exception)
