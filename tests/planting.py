@@ -43,6 +43,7 @@ KINDS: dict[str, Callable[[Path, Path], object]] = {
 
 def plant(kind: str, path: Path, outside: Path) -> None:
     """Put something of *kind* in the place of what is at *path*."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     if path.is_dir() and not path.is_symlink():
         path.rmdir()
     path.unlink(missing_ok=True)
@@ -92,14 +93,17 @@ def watched(kind: str, path: Path, outside: Path) -> Witness:
 
 @contextmanager
 def opens(*, resolved: bool = False) -> Iterator[list[str]]:
-    """Collect the paths that this process opens in the block, as they were given; where *resolved* with O_PATH too."""
+    """Collect the paths that this process opens in the block, as they were given.
+
+    Files that it makes do not count, and only where *resolved* what is looked up with O_PATH.
+    """
     found: list[str] = []
     active = [True]
 
     def hook(event: str, arguments: tuple[object, ...]) -> None:
         if active and event == "open" and isinstance(arguments[0], str | bytes | os.PathLike):
-            flags = arguments[2]
-            if resolved or not (isinstance(flags, int) and flags & os.O_PATH):
+            flags = arguments[2] if isinstance(arguments[2], int) else 0
+            if not flags & os.O_EXCL and (resolved or not flags & os.O_PATH):
                 found.append(os.fsdecode(arguments[0]))
 
     sys.addaudithook(hook)

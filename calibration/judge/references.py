@@ -260,7 +260,7 @@ class References:
     def _acceptances(self, place: Place) -> tuple[Acceptance, ...]:
         path = place.path(self.results)
         if path not in self.files:
-            self.files[path] = read_limits_file(path, place)
+            self.files[path] = read_limits_file(self.results, path, place)
         return self.files[path]
 
 
@@ -283,14 +283,14 @@ def read_references(results: Path) -> References:
     return References(results)
 
 
-def read_limits_file(path: Path, place: Place) -> tuple[Acceptance, ...]:
-    """Return the acceptances in the file at *path*, which is for *place*; none where there is no such file.
+def read_limits_file(results: Path, path: Path, place: Place) -> tuple[Acceptance, ...]:
+    """Return the acceptances in the file at *path* in *results*, for *place*; none where there is no such file.
 
     Raises ``InputError`` for a file that is there and has another form, or is for something else.
     """
     remedy = "restore it from its history, or remove it and accept a run again"
     try:
-        text = read_regular(path, MAX_REFERENCE_BYTES)
+        text = read_regular(path, MAX_REFERENCE_BYTES, below=results)
     except FileNotFoundError:
         return ()
     except InputError as error:
@@ -313,13 +313,15 @@ def add_acceptance(results: Path, place: Place, acceptance: Acceptance) -> Path:
     """
     path = place.path(results)
     file = LimitsFile(
-        schema_version=SCHEMA_VERSION, **place._asdict(), acceptances=(*read_limits_file(path, place), acceptance)
+        schema_version=SCHEMA_VERSION,
+        **place._asdict(),
+        acceptances=(*read_limits_file(results, path, place), acceptance),
     )
     refuse_links(path.parent, below=results)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with pending(path, _lines(file.model_dump(mode="json"), depth=4).encode() + b"\n") as written:
-            read_limits_file(written, place)
+            read_limits_file(results, written, place)
             written.replace(path)
     except OSError as error:
         raise EnvironmentLacksError(

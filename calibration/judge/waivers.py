@@ -126,7 +126,7 @@ def read_waivers(results: Path) -> Waivers:
     """
     path = results / FILE
     try:
-        return Waivers(_waivers(read_regular(path, MAX_BYTES)))
+        return Waivers(_waivers(read_regular(path, MAX_BYTES, below=results)))
     except FileNotFoundError:
         return Waivers()
     except InputError as error:

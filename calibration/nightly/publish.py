@@ -8,6 +8,7 @@ in it. Beside it lies ``<version>.files``, the list of what was put there: nothi
 
 import hashlib
 import os
+import shutil
 from contextlib import suppress
 from fcntl import LOCK_EX, flock
 from pathlib import Path
@@ -124,7 +125,7 @@ def _copy(sources: dict[str, Path], versions: Path, version: str) -> None:
         for parent in reversed(target.relative_to(partial).parents[:-1]):
             (partial / parent).mkdir(exist_ok=True)
             (partial / parent).chmod(0o755)
-        write_whole(target, source.read_bytes())
+        shutil.copyfile(source, target)
         target.chmod(0o644)
     partial.rename(folder)
 

@@ -137,7 +137,7 @@ def _names_in_references(results: Path) -> set[str]:
     found: set[str] = set()
     for path in sorted((results / REFERENCES).rglob("*.json")):
         try:
-            found |= set(_texts(parse_json(path, read_regular(path, MAX_REFERENCE_BYTES))))
+            found |= set(_texts(parse_json(path, read_regular(path, MAX_REFERENCE_BYTES, below=results))))
         except (FileNotFoundError, InputError) as error:
             raise InputError(
                 f"{error}; nothing was removed, as the runs it relies on are not known. Restore or remove it"

@@ -41,12 +41,13 @@ def parse_json(path: Path, content: bytes) -> Any:
         raise InputError(f"{path}: not valid JSON: {error or 'not enough memory'}") from error
 
 
-def read_document(path: Path) -> tuple[bytes, Raw]:
+def read_document(path: Path, *, below: Path | None = None) -> tuple[bytes, Raw]:
     """Return the run document at *path*, as bytes and as JSON that is valid by the schema of its version.
 
-    Raises ``FileNotFoundError`` where there is none, ``InputError`` with the first fault.
+    No link is followed below *below*, see ``read_regular``. Raises ``FileNotFoundError`` where there is none,
+    ``InputError`` with the first fault.
     """
-    content = read_regular(path, MAX_DOCUMENT_BYTES)
+    content = read_regular(path, MAX_DOCUMENT_BYTES, below=below)
     raw = parse_json(path, content)
     version = raw.get("schema_version") if isinstance(raw, dict) else None
     if version != SCHEMA_VERSION:

@@ -342,17 +342,17 @@ def _line(results: Path, stored: _Stored) -> bytes:
     """Return what of a document is kept, or its fault, as a line of JSON. Raises ``FileNotFoundError``."""
     path = results.joinpath(*stored.run, RUN)
     try:
-        kept = _kept(path, stored)
+        kept = _kept(results, path, stored)
         return json.dumps({**stored._asdict(), **kept}, allow_nan=False).encode() + b"\n"
     except (InputError, ValueError) as error:
         fault = str(error).removeprefix(f"{path}: ").partition("\n")[0]
         return json.dumps({**stored._asdict(), "fault": fault}).encode() + b"\n"
 
 
-def _kept(path: Path, stored: _Stored) -> Raw:
+def _kept(results: Path, path: Path, stored: _Stored) -> Raw:
     if not stored.directory:
         raise InputError("the directory cannot be read")
-    content, raw = read_document(path)
+    content, raw = read_document(path, below=results)
     if raw["schema_version"] != SCHEMA_VERSION:
         from calibration.results.migrations import model_of  # noqa: PLC0415 - imports the models, and is seldom needed
 

@@ -36,7 +36,7 @@ def kept_shape(results: Path, context: Context) -> ShapeReference | None:
     path = path_of(results, platform)
     remedy = "mend it, or remove it to have the next run search again"
     try:
-        text = read_regular(path, MAX_REFERENCE_BYTES)
+        text = read_regular(path, MAX_REFERENCE_BYTES, below=results)
     except FileNotFoundError:
         return None
     except InputError as error:

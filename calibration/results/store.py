@@ -514,7 +514,7 @@ def newest_missing(results: Path, suts: Collection[tuple[str, str]]) -> str:
     """
     found: dict[str, list[Path]] = {}
     for path in results.glob("*/*/*/"):
-        if (path.parent.parent.name, path.parent.name) in suts and (path / RECORDS).is_file():
+        if (path.parent.parent.name, path.parent.name) in suts and os.path.lexists(path / RECORDS):
             found.setdefault(path.name, []).append(path)
     for run_id in sorted(found, reverse=True):
         faults = []

@@ -385,7 +385,7 @@ def test_a_document_that_cannot_be_read_is_set_aside(
     damage(broken / RUN)
     read: list[Path] = []
     opened = index.read_document
-    monkeypatch.setattr(index, "read_document", lambda path: (read.append(path), opened(path))[1])
+    monkeypatch.setattr(index, "read_document", lambda path, **options: (read.append(path), opened(path, **options))[1])
     for times in (1, 1):  # the fault is kept until the file changes
         history = read_history(results)
         assert read == [broken / RUN] * times
@@ -497,7 +497,9 @@ def test_a_run_that_is_out_of_reach_is_set_aside_until_it_is_not(
 
     with monkeypatch.context() as patched:
         patched.setattr(os, "lstat", refuse)
-        patched.setattr(index, "read_document", lambda path: closed(path) if refused(path) else read_document(path))
+        patched.setattr(
+            index, "read_document", lambda path, **_: closed(path) if refused(path) else read_document(path)
+        )
         (unreadable,) = read_history(results).unreadable
     assert unreadable.file == f"t1/s1/{night(document, 0).run.id}/{RUN}"
     assert len(read_history(results).nights) == 2

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What another user of shared results puts in the place of a file there is neither opened nor written to.
+
+The files are not listed here: they are those that each operation looks for in results without a fault.
+"""
+
+import shutil
+from collections.abc import Callable, Iterator
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from calibration import files
+from calibration.errors import CalibrationError, InputError
+from calibration.judge.accept import propose
+from calibration.judge.night import judge_night
+from calibration.judge.references import add_acceptance
+from calibration.nightly.lock import hold
+from calibration.nightly.retention import Policy, expired
+from calibration.report import render_run
+from calibration.results import index, store
+from calibration.results.assemble import assemble
+from tests.planting import KINDS, opens, plant, watched
+from tests.unit.histories import noise, run_id, stored
+from tests.unit.test_results import CAPTURE, NOW, checker_run, finish
+
+SUT = "t1/s1/r1"
+"""The run that was measured; those of lab/t1 have a document alone."""
+
+
+def measured(results: Path) -> Path:
+    return results / SUT
+
+
+def resume(results: Path) -> None:
+    store.resume(measured(results), capture=CAPTURE, now=NOW)
+
+
+def accept(results: Path) -> None:
+    run = results / "lab/t1" / run_id(2)
+    (proposal,) = propose([run], scope="sut", by="me", reason="new", metrics=(), now=NOW)
+    assert proposal.acceptance is not None
+    add_acceptance(results, proposal.place, proposal.acceptance)
+
+
+def begin(results: Path) -> None:
+    store.begin(results, testbed="t1", sut="s2", run_id="r2", profile="nightly", capture=CAPTURE, now=NOW)
+
+
+OPERATIONS: dict[str, Callable[[Path], object]] = {
+    "judge": judge_night,
+    "accept": accept,
+    "retention": lambda results: expired(results, date(2027, 1, 1), Policy(nights=30, raw_nights=10)),
+    "lock": lambda results: hold(results, NOW).close(),
+    "begin": begin,
+    "resume": resume,
+    "outstanding": lambda results: store.outstanding(measured(results)),
+    "record": lambda results: store.record_note(measured(results), "a reason"),
+    "assemble": lambda results: assemble(measured(results), now=NOW),
+    "read": lambda results: store.read_run(measured(results)),
+    "complete": lambda results: store.complete_suts(results, "r1"),
+    "missing": lambda results: store.newest_missing(results, {("t1", "s1")}),
+    "page": lambda results: render_run(measured(results)),
+}
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    results = tmp_path_factory.mktemp("lab")
+    stored(results, noise(3))
+    begun = store.begin(results, testbed="t1", sut="s1", run_id="r1", profile="quick", capture=CAPTURE, now=NOW)
+    finish(begun, "idle_latency")
+    directory = Path(begun.directory)
+    store.record_checker(directory, checker_run(), b"{}")
+    store.record_end(directory, now=NOW)
+    assemble(directory, now=NOW)
+    accept(results)
+    return results
+
+
+@pytest.fixture
+def looked_up(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Path]]:
+    """Collect the files that are looked up to be opened."""
+    found: list[Path] = []
+    real = files._find
+
+    def find(path: Path, below: Path) -> int:
+        found.append(path)
+        return real(path, below)
+
+    monkeypatch.setattr(files, "_find", find)
+    return found
+
+
+def reason(operation: Callable[[Path], object], results: Path, path: Path) -> str:
+    """Return why *operation* failed; where it did not, because it needs nothing of *path*, the path itself."""
+    try:
+        operation(results)
+    except CalibrationError as error:
+        return str(error)
+    return str(path)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_nothing_that_is_planted_in_results_is_opened(
+    lab: Path, tmp_path: Path, looked_up: list[Path], operation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index, "CACHE", tmp_path / "cache")
+    results = tmp_path / "results"
+    shutil.copytree(lab, results)
+    with opens() as opened:
+        OPERATIONS[operation](results)
+    below = [Path(path) for path in opened if Path(path).is_relative_to(results)]
+    # No file by its name, but for those in a pending directory, which is gone or has another name now.
+    assert [path for path in below if path.parent.is_dir() and not path.is_dir()] == []
+    paths = {path.relative_to(results) for path in looked_up if path.is_relative_to(results)}
+    assert paths
+    outside = tmp_path / "outside"
+    for path in sorted(paths):
+        for kind in KINDS:
+            shutil.rmtree(results)
+            shutil.copytree(lab, results)
+            outside.write_text("secret")
+            plant(kind, results / path, outside)
+            with watched(kind, results / path, outside) as witness:
+                assert str(path.parent) in reason(OPERATIONS[operation], results, path), (path, kind)
+                assert witness.opened() == [], (path, kind)
+            assert outside.read_text() == "secret"
+
+
+@pytest.mark.parametrize("linked", ["lab", "lab/t1", f"lab/t1/{run_id(2)}"])
+def test_a_directory_that_is_a_link_is_set_aside(
+    lab: Path, tmp_path: Path, linked: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index, "CACHE", tmp_path / "cache")
+    results = tmp_path / "results"
+    shutil.copytree(lab, results)
+    shutil.move(results / linked, tmp_path / "elsewhere")
+    (results / linked).symlink_to(tmp_path / "elsewhere")
+    failed = [each for each in judge_night(results).verdicts if each.check == "unreadable"]
+    assert {each.sut for each in failed} == {"t1"}
+    assert all(f"{Path(linked).name} is a symbolic link or not a directory" in each.reason for each in failed)
+    with pytest.raises(InputError, match="a symbolic link; remove it"):
+        store.run_directory(results, "lab", "t1", run_id(2))
+
+
+def test_results_may_be_reached_through_a_link(lab: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index, "CACHE", tmp_path / "cache")
+    for number, operation in enumerate(OPERATIONS.values()):
+        real, results = tmp_path / f"real{number}", tmp_path / f"results{number}"
+        shutil.copytree(lab, real)
+        results.symlink_to(real)
+        operation(results)
