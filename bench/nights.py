@@ -37,7 +37,6 @@ from bench.made import FIRST_NIGHT, START, Event, factors, make, names, own_even
 from calibration import __version__
 from calibration.errors import CalibrationError, EnvironmentLacksError, InputError
 from calibration.judge.drift import analyse
-from calibration.judge.memory import FILE
 from calibration.judge.night import judge_history
 from calibration.judge.references import read_references
 from calibration.judge.verdicts import Check, NightVerdict
@@ -285,15 +284,13 @@ def process_s(
     cache: Path,
     times: int = 1,
     good: Sequence[int] = (0,),
-    prepare: Callable[[], object] = lambda: None,
 ) -> float:
-    """Return the wall time of the process *command* in s, the median of so many *times*, each after *prepare*.
+    """Return the wall time of the process *command* in s, the median of so many *times*.
 
     Raises ``EnvironmentLacksError`` where it ends with another exit code than one of *good*.
     """
     found = []
     for _ in range(times):
-        prepare()
         began = time.perf_counter()
         ended = subprocess.run(
             command,
@@ -318,8 +315,6 @@ def timed(results: Path, cache: Path, *, suts: int, nights: int, seed: int, even
     shutil.rmtree(cache, ignore_errors=True)
     build = process_s([*read, f"metric={METRIC}"], cache)
     whole = process_s([*read, f"metric={METRIC}"], cache, 3)
-    first = process_s(judge, cache, good=(0, 1))
-    known = {path: path.read_bytes() for path in cache.rglob(FILE)}  # what the night before leaves for this one
     everyone = names(suts)
     for sut in everyone:
         moved = factors(sut, nights + 1, seed, own_events(sut, events))
@@ -328,19 +323,13 @@ def timed(results: Path, cache: Path, *, suts: int, nights: int, seed: int, even
     testbed, name = everyone[suts // 2]
     trend = [*command, "trend", str(results), f"{testbed}/{name}", METRIC, "--json"]
 
-    def evening() -> None:
-        for path, content in known.items():
-            path.write_bytes(content)
-
     return {
         "build_s": round(build, 2),
         "one_metric_of_all_s": round(whole, 2),
         "new_night_s": round(refresh, 2),
         "history_s": round(process_s(trend, cache, 5), 3),
-        "verdicts_s": round(process_s(judge, cache, 5, good=(0, 1), prepare=evening), 2),
-        "first_verdicts_s": round(first, 2),
+        "verdicts_s": round(process_s(judge, cache, 5, good=(0, 1)), 2),
         "index_bytes": sum(path.stat().st_size for path in cache.rglob("*.parquet")),
-        "known_bytes": sum(path.stat().st_size for path in cache.rglob(FILE)),
     }
 
 

@@ -21,7 +21,6 @@ BEGIN = ".. The tables below are written by bench/nights_page.py."
 QUESTIONS: Mapping[str, str] = {
     "history_s": "History of one metric of one SUT",
     "verdicts_s": "All verdicts of tonight",
-    "first_verdicts_s": "The same, with nothing known of the night before",
     "one_metric_of_all_s": "One metric of all SUTs, nothing new",
     "new_night_s": "The same, with a new night of all SUTs",
     "build_s": "The same, with no index yet",
@@ -71,7 +70,6 @@ def _costs(part: Mapping[str, Any]) -> list[str]:
         for name, title in QUESTIONS.items()
     ]
     rows.append(("Size of the index, MiB", "", f"{part['index_bytes'] / MIB:.0f}", ""))
-    rows.append(("Size of what is known of the night before, MiB", "", f"{part['known_bytes'] / MIB:.0f}", ""))
     return [*_store(part, "The store of the questions"), *table(("Wall time, s", "Target", "Found", ""), rows), ""]
 
 

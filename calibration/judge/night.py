@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from calibration.errors import InputError
 from calibration.judge.causes import context_changes, likely
-from calibration.judge.drift import FEWEST, Analysis, Change
+from calibration.judge.detector import MIN_FIGURES
+from calibration.judge.drift import Analysis, Change, analyse
 from calibration.judge.homogeneity import judge_homogeneity
-from calibration.judge.memory import analyse_history
 from calibration.judge.references import AcceptedLevel, Bounds, Reference, References, facts_of, read_references
 from calibration.judge.verdicts import Check, ContextChange, NightVerdict, Outcome, unreadable
 from calibration.judge.waivers import Waivers, read_waivers
@@ -61,9 +61,7 @@ def judge_night(results: Path, night: date | None = None) -> Judgement:
     with _no_collections():
         history = read_history(results, until=night)
         check_night(history, results, night)
-        return judge_history(
-            history, analyse_history(results, history), read_references(results), read_waivers(results)
-        )
+        return judge_history(history, analyse(history.values), read_references(results), read_waivers(results))
 
 
 def of_sut(judgement: Judgement, sut: str) -> Judgement:
@@ -190,7 +188,7 @@ class _Night:
                 analysis = self.analyses[row.index]
                 level = accepted.levels.get(row.series.metric)
                 since = -1 if level is None else _column(column, level.night)
-                if counts[row.index] < FEWEST:
+                if counts[row.index] < MIN_FIGURES:
                     yield from self._too_few(row, analysis, counts[row.index])
                 else:
                     yield self._changed(row, analysis, "drift", level, since)
@@ -403,7 +401,7 @@ class _Night:
 
     def _too_few(self, row: _Row, analysis: Analysis, count: int) -> Iterator[NightVerdict]:
         nights = f"{count} night{'' if count == 1 else 's'} with a figure"
-        reason = f"expected at least {FEWEST} nights with a figure to tell, found {nights}"
+        reason = f"expected at least {MIN_FIGURES} nights with a figure to tell, found {nights}"
         unit = row.series.unit
         yield self._verdict(row, "drift", "no_reference", reason, value=_finite(analysis.level), unit=unit)
         yield self._verdict(row, "spread", "no_reference", reason, value=_finite(analysis.spread), unit="fraction")

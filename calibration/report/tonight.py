@@ -14,8 +14,7 @@ from typing import Final, Literal, NamedTuple
 
 import numpy as np
 
-from calibration.judge.drift import Analysis, Change
-from calibration.judge.memory import analyse_history
+from calibration.judge.drift import Analysis, Change, analyse
 from calibration.judge.night import RUN, judge_history
 from calibration.judge.references import read_references
 from calibration.judge.verdicts import ContextChange, NightVerdict
@@ -126,7 +125,7 @@ def read_nights(results: Path) -> Nights | None:
     history = read_history(results)
     if not history.nights:
         return None
-    analyses = analyse_history(results, history)
+    analyses = analyse(history.values)
     judgement = judge_history(history, analyses, read_references(results), read_waivers(results))
     return Nights(history, analyses, judgement.verdicts, {})
 

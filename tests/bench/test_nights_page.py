@@ -23,7 +23,6 @@ def times() -> dict[str, Any]:
     return {
         **dict.fromkeys(nights_page.QUESTIONS, 0.5),
         "index_bytes": 1 << 20,
-        "known_bytes": 1 << 20,
         "store": {"suts": 100, "nights": 365, "documents": 36_000, "bytes": 20 << 30, "made_s": 100.0},
         "machine": nights.machine(),
         "targets": {name: {"limit": limit, "met": True} for name, limit in nights.TARGETS.items()},

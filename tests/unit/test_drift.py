@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from bench.drift import MAJOR, false_alarms, found, made, ours, shifted
-from calibration.judge.drift import FEWEST, Analysis, Change, analyse
+from bench.drift import CLOSE, SHIFT, made, shifted
+from calibration.judge.detector import MIN_FIGURES
+from calibration.judge.drift import Analysis, Change, analyse
 
 
 def one(figures: list[float] | np.ndarray) -> Analysis:
@@ -36,12 +37,6 @@ def test_a_shift_is_found_when_three_figures_of_the_new_level_are_there(sign: fl
     assert change.after / change.before - 1.0 == pytest.approx(change.size)
 
 
-@pytest.mark.parametrize("kind", MAJOR[:-3])
-def test_three_sigma_are_found_within_three_nights_mostly(kind: str) -> None:
-    share = found(ours, shifted(made(kind, 3, 400, 123), 120, 3.0), 120, 3).mean()
-    assert share > 0.85, share
-
-
 def test_as_known_before_the_shift_nothing_has_changed() -> None:
     figures = 100.0 + noise(80)
     figures[60:] += 6.0
@@ -56,7 +51,7 @@ def test_back_to_the_old_level_is_a_second_change() -> None:
     assert [change.night for change in analysis.changes] == [60, 80]
     assert (analysis.first, analysis.count) == (80, 20)
     assert analysis.level == pytest.approx(100.0, abs=1.0)
-    assert analysis.spread == pytest.approx(0.01, rel=0.6)
+    assert analysis.spread == pytest.approx(figures[80:].std(ddof=1) / analysis.level, rel=0.05)
 
 
 @pytest.mark.parametrize("size", [8.0, 1000.0])
@@ -76,8 +71,59 @@ def test_a_spread_that_trebles_is_a_change_of_the_spread() -> None:
     changes = one(figures).changes
     assert [change.kind for change in changes] == ["spread"]
     assert abs(changes[0].night - 80) <= 10
-    assert changes[0].before == pytest.approx(0.01, rel=0.4)
+    before, after = (each.std(ddof=1) / 100.0 for each in np.split(figures, [changes[0].night]))
+    assert (changes[0].before, changes[0].after) == pytest.approx((before, after), rel=0.05)
+    assert changes[0].size == pytest.approx(after / before - 1.0, rel=0.1)
     assert changes[0].interval[0] < 2.0 < changes[0].interval[1]
+
+
+def test_the_interval_of_a_level_is_the_one_worked_out_by_hand() -> None:
+    (change,) = one([99.0, 101.0] * 20 + [198.0, 202.0] * 5).changes
+    assert change.night == 40
+    assert (change.before, change.after, change.size) == pytest.approx((100.0, 200.0, 1.0))
+    # Squares of 40 * 1 and 10 * 4 with 48 degrees of freedom; of trimmed means; the old level's counts twice squared.
+    error = math.sqrt(1.15 * 80.0 / 48.0 * (1.0 / 10.0 + 4.0 / 40.0)) / 100.0
+    assert change.interval == pytest.approx((1.0 - 2.0106 * error, 1.0 + 2.0106 * error), rel=1e-4)
+
+
+def test_the_interval_of_a_spread_is_the_one_worked_out_by_hand() -> None:
+    (change,) = one([99.0, 101.0] * 30 + [97.0, 103.0] * 10).changes
+    before, after = math.sqrt(60.0 / 59.0) / 100.0, math.sqrt(9.0 * 20.0 / 19.0) / 100.0
+    assert (change.kind, change.night) == ("spread", 60)
+    assert (change.before, change.after) == pytest.approx((before, after))
+    factor = math.exp(2.0930 * math.sqrt(0.5 / 59.0 + 0.5 / 19.0))  # a normal kurtosis of 3, and t with 19 degrees
+    ratio = after / before
+    assert change.interval == pytest.approx((ratio / factor - 1.0, ratio * factor - 1.0), rel=1e-3)
+
+
+def test_a_level_is_the_mean_without_the_outer_fifths() -> None:
+    analysis = one([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 9.0, 50.0, 90.0])
+    assert analysis.level == pytest.approx((3.0 + 4.0 + 5.0 + 6.0 + 7.0 + 9.0) / 6.0)
+
+
+def test_the_interval_is_wider_where_nights_remember_the_night_before() -> None:
+    widths = []
+    for correlation in (0.0, 0.3):
+        figures = shifted(made(f"autocorrelation {correlation:g}", 4, 100, 150), 120, 6.0)
+        intervals = [change.interval for each in analyse(figures) for change in each.changes]
+        widths.append(np.median([high - low for low, high in intervals]))
+    estimated = [(100.0 * each + 25.0 * 0.35) / 125.0 for each in (0.0, 0.3)]
+    memory = [(1.0 + each) / (1.0 - each) for each in estimated]
+    assert widths[1] / widths[0] == pytest.approx(math.sqrt(memory[1] / memory[0]), rel=0.06)
+
+
+@pytest.mark.parametrize("noise", ["autocorrelation 0", "autocorrelation 0.3", "Student t, 3 df", "log-normal"])
+def test_nineteen_in_twenty_intervals_have_the_true_size(noise: str) -> None:
+    figures = shifted(made(noise, 8, 500, 70), 60, SHIFT)
+    true = np.where(np.arange(500) % 2 == 0, 0.04, -0.04)
+    inside = [
+        change.interval[0] <= size <= change.interval[1]
+        for size, each in zip(true, analyse(figures), strict=True)
+        for change in each.changes
+        if abs(change.night - 60) <= CLOSE
+    ]
+    assert len(inside) > 450
+    assert 0.90 <= np.mean(inside) <= 0.99
 
 
 def test_missing_nights_are_left_out_and_columns_are_those_of_the_nights() -> None:
@@ -92,13 +138,6 @@ def test_missing_nights_are_left_out_and_columns_are_those_of_the_nights() -> No
 
 
 # What is noise is not
-
-
-@pytest.mark.parametrize("kind", MAJOR)
-def test_fewer_than_one_false_alarm_in_a_thousand_nights(kind: str) -> None:
-    series, nights = 200, 50
-    alarms = false_alarms(ours, made(kind, 5, series, nights))
-    assert alarms <= 18, f"{alarms} in {series * nights} metric-nights"  # 10 are allowed; more than 18 has 1 in 100
 
 
 @pytest.mark.parametrize(("share", "nights"), [(0.5, 30), (0.2, 50), (0.15, 90)])
@@ -148,7 +187,7 @@ def test_a_level_that_changed_and_changed_back_is_not_two_levels() -> None:
 # Any figures at all
 
 
-@pytest.mark.parametrize("nights", range(FEWEST))
+@pytest.mark.parametrize("nights", range(MIN_FIGURES))
 def test_a_few_figures_are_too_few_to_tell(nights: int) -> None:
     analysis = one(np.arange(nights) ** 3.0)
     assert analysis.changes == ()

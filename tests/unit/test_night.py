@@ -221,7 +221,7 @@ def test_too_few_nights_tell_nothing_and_say_how_many_it_takes() -> None:
     for check in ("drift", "spread", "bimodal"):
         verdict = the(judgement, check)
         assert verdict.outcome == "no_reference"
-        assert verdict.reason == "expected at least 10 nights with a figure to tell, found 6 nights with a figure"
+        assert verdict.reason == "expected at least 13 nights with a figure to tell, found 6 nights with a figure"
 
 
 def test_steady_nights_pass() -> None:

@@ -1,0 +1,333 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Detection of changes in nightly figures: jumps and drifts of the level, changes of the spread, flips of two levels.
+
+All series are walked through night by night, together: what is known on a night follows from that night and those
+before it. The newest nights of a series are compared with its *reference*, the nights of the same level before them.
+Noise may remember the night before: its autocorrelation is estimated, and what a night inherits is subtracted before
+nights are summed. docs/method/drift.rst explains the method, and bench/drift.py measures it.
+"""
+
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+MIN_FIGURES = 13
+"""Figures before which nothing is said: ten for a reference, and the newest three. Fewer: too little is known of the
+noise, and shifts are missed and false alarms raised. More: a new SUT is watched later."""
+
+REFERENCE_NIGHTS = 100
+"""Nights that the reference remembers. Fewer: noise is known less well, and slow drifts are missed. More: a slow change
+of the noise is followed later, and false alarms increase."""
+
+JUMP_NIGHTS = 3
+"""Newest nights that are summed to find a jump. Fewer: only large jumps are found. More: they are found later."""
+
+DRIFT_NIGHTS = 14
+"""Newest nights that are kept out of the reference and searched for a drift and a changed spread. Fewer: slow drifts
+get into the reference and are missed. More: they are found later."""
+
+CLIP = 3.5
+"""Standard deviations to which a figure counts. Less: jumps are missed. More: outliers raise false alarms."""
+
+BOUND = 3.4
+"""Standard deviations beyond which the newest nights are a jump, a drift, or have another spread. Less: false alarms.
+More: changes are found later, and slow drifts are missed."""
+
+CORRELATION = 0.35
+"""Autocorrelation that is assumed before there are nights, and weighs as much as a quarter of the reference. Less:
+false alarms where nights remember the night before. More: slow drifts are missed where they do not."""
+
+LEAST = 1e-9
+"""Standard deviation, relative to the first figures, below which figures are the same: it is the rounding of sums."""
+
+LARGEST = 1e12
+"""Size, relative to the first figures, from which on a figure is as large as any."""
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.intp]
+Flags = NDArray[np.bool_]
+Kind = Literal["level", "spread"]
+
+START, ENTERED, LEVEL, COUNT, VARIANCE, LAGGED, FOURTH, DEGREES = range(8)
+"""Rows of a walk's state: first figure of the stretch, first that is not in the reference (``START`` where there is no
+reference yet), mean of the reference and how many figures it stands for; and of the noise around it the variance, the
+covariance of neighbours, the fourth moment and how many figures these stand for."""
+
+_RAMPS: Floats = np.array(
+    [[max(0, at + length - DRIFT_NIGHTS + 1) for at in range(DRIFT_NIGHTS)] for length in range(DRIFT_NIGHTS + 1)],
+    np.float64,
+)
+"""Weights of the newest nights, oldest first, by how many are searched for a drift."""
+
+
+class Walk:
+    """Series on their way through the nights: *figures* of the shape (nights, series) without gaps, *counts* of each.
+
+    ``begins`` has the first figure and the kind of each change. A change of the level is on *trial* for a while:
+    ``before`` is the state that is restored when the old level comes back.
+    """
+
+    def __init__(self, figures: Floats, counts: Integers) -> None:
+        self.figures, self.counts = figures, counts
+        self.state = np.zeros((8, len(counts)))
+        self.before = np.zeros_like(self.state)
+        self.trial = np.zeros(len(counts), np.bool_)
+        self.begins: list[list[tuple[int, Kind]]] = [[] for _ in counts]
+
+    def run(self) -> None:
+        """Walk through all nights."""
+        for night in range(len(self.figures)):
+            self.step(night)
+
+    def step(self, night: int) -> None:
+        """Take the figures of *night*; those before have been taken."""
+        if night + 1 < MIN_FIGURES:
+            return
+        moving = night < self.counts
+        length = night + 1 - self.state[START]
+        searched = np.clip(length // 4, JUMP_NIGHTS, DRIFT_NIGHTS).astype(np.intp)
+        self._learn(moving, length - searched)
+        self._look(night, moving, searched)
+
+    def _learn(self, moving: Flags, wanted: Floats) -> None:
+        """Take as many figures as *wanted* into the references."""
+        state = self.state
+        fresh = moving & (state[ENTERED] == state[START]) & (wanted >= MIN_FIGURES - JUMP_NIGHTS)
+        if fresh.any():
+            self._begin(np.flatnonzero(fresh))
+        known = moving & (state[ENTERED] > state[START])
+        while (rows := np.flatnonzero(known & (state[ENTERED] - state[START] < wanted))).size:
+            self._enter(rows)
+
+    def _begin(self, rows: Integers) -> None:
+        """Begin the references of *rows*; of the noise what was known before stays known."""
+        state, size = self.state, MIN_FIGURES - JUMP_NIGHTS
+        figures = bounded(self.figures[state[START, rows].astype(np.intp) + np.arange(size)[:, None], rows])
+        level = figures.mean(axis=0)
+        off = figures - level
+        variance = (off**2).sum(axis=0) / (size - 1)
+        lagged = (off[1:] * off[:-1]).sum(axis=0) / (size - 1) + variance / size
+        known = state[DEGREES, rows]
+        new = (size - 1) / (size - 1 + known)
+        state[VARIANCE, rows] += new * (variance - state[VARIANCE, rows])
+        state[LAGGED, rows] += new * (lagged - state[LAGGED, rows])
+        state[FOURTH, rows] += new * (3.0 * variance**2 - state[FOURTH, rows])
+        state[LEVEL, rows], state[COUNT, rows] = level, size
+        state[DEGREES, rows] = np.minimum(known + size - 1, REFERENCE_NIGHTS)
+        state[ENTERED, rows] += size
+
+    def _enter(self, rows: Integers) -> None:
+        """Take the next figure of *rows* into the reference, by what it is off the mean of those before."""
+        state = self.state
+        at, level = state[ENTERED, rows].astype(np.intp), state[LEVEL, rows]
+        reach = CLIP * np.sqrt(state[VARIANCE, rows])
+        reach[reach <= CLIP * LEAST] = np.inf  # the first figure that is another is the first to tell of noise
+        off, last = (np.clip(self.figures[each, rows] - level, -reach, reach) for each in (at, at - 1))
+        count = np.minimum(state[COUNT, rows] + 1.0, REFERENCE_NIGHTS)
+        degrees = np.minimum(state[DEGREES, rows] + 1.0, REFERENCE_NIGHTS)
+        square = off**2 * (count - 1.0) / count
+        state[LEVEL, rows] += off / count
+        state[VARIANCE, rows] += (square - state[VARIANCE, rows]) / degrees
+        state[LAGGED, rows] += (off * last - state[LAGGED, rows]) / degrees
+        state[FOURTH, rows] += (square**2 - state[FOURTH, rows]) / degrees
+        state[COUNT, rows], state[DEGREES, rows] = count, degrees
+        state[ENTERED, rows] += 1.0
+
+    def _look(self, night: int, moving: Flags, searched: Integers) -> None:
+        """Compare the newest figures, of which so many are *searched*, with the reference before them."""
+        state = self.state
+        ready = moving & (state[ENTERED] > state[START])
+        newest = (self.figures[max(0, night - DRIFT_NIGHTS) : night + 1] - state[LEVEL]) / deviation_of(state)
+        newest = np.pad(newest, ((DRIFT_NIGHTS + 1 - len(newest), 0), (0, 0)))
+        level = ready & self._level_moved(np.clip(newest, -CLIP, CLIP), searched)
+        newest = newest[1:]
+        self._try(night, moving & self.trial & ~level, newest)
+        spread = ready & ~level & (searched >= MIN_FIGURES - JUMP_NIGHTS)
+        spread &= self._spread_changed(np.clip(newest, -CLIP, CLIP), searched)
+        if (level | spread).any():
+            self._change(night, level, spread, newest)
+
+    def _level_moved(self, newest: Floats, searched: Integers) -> Flags:
+        """Return whether the *newest* figures, in standard deviations off the reference, are a jump or a drift."""
+        correlation, count = correlation_of(self.state), np.maximum(self.state[COUNT], 1.0)
+        fresh = newest[1:] - correlation * newest[:-1]  # without what a night inherits from the one before
+        beyond = np.zeros(len(self.counts), np.bool_)
+        jump = np.repeat(np.arange(DRIFT_NIGHTS) >= DRIFT_NIGHTS - JUMP_NIGHTS, len(self.counts)).reshape(fresh.shape)
+        for weights in (jump, _RAMPS[searched].T):
+            variance = (weights**2).sum(axis=0) * (1.0 - correlation**2)
+            of_level = (weights.sum(axis=0) * (1.0 - correlation)) ** 2 * memory_of(correlation) / count
+            student = (weights * fresh).sum(axis=0) / np.sqrt(variance + of_level)
+            beyond |= np.abs(normal_of_student(student, self._degrees())) > BOUND
+        return beyond
+
+    def _spread_changed(self, newest: Floats, searched: Integers) -> Flags:
+        """Return whether the *newest* figures have another standard deviation than the reference."""
+        state, inside = self.state, _RAMPS[searched].T > 0.0
+        mean = (inside * newest).sum(axis=0) / searched
+        variance = (inside * (newest - mean) ** 2).sum(axis=0) / (searched - 1)
+        variance[state[VARIANCE] <= LEAST**2] = 1.0  # rounding is no noise
+        squared = correlation_of(state) ** 2
+        independent = (1.0 - squared) / (1.0 + squared) * self._degrees() / np.maximum(state[DEGREES], 1.0)
+        normal = normal_of_ratio(variance, (searched - 1) * independent, state[DEGREES] * independent)
+        return np.asarray(np.abs(normal) > BOUND)
+
+    def _degrees(self) -> Floats:
+        """Return the degrees of freedom of the variance: fewer than figures where tails are heavy.
+
+        The variance of a variance grows with the kurtosis; the power above 1 is for the tails of the sums themselves.
+        """
+        tails = self.state[FOURTH] / np.maximum(self.state[VARIANCE], LEAST**2) ** 2
+        return np.asarray(np.maximum(self.state[DEGREES], 1.0) * (2.0 / (np.maximum(tails, 3.0) - 1.0)) ** 1.5)
+
+    def _try(self, night: int, trial: Flags, newest: Floats) -> None:
+        """Date young changes again, and take back those whose newest week is at the old level."""
+        state = self.state
+        rows = np.flatnonzero(trial & (state[ENTERED] == state[START]))
+        if rows.size:
+            state[START, rows] = state[ENTERED, rows] = dates(newest[:, rows], night, self.before[ENTERED, rows])
+            for row in rows.tolist():
+                self.begins[row][-1] = (int(state[START, row]), "level")
+        rows = np.flatnonzero(trial)
+        before, length = self.before[:, rows], night + 1 - state[START, rows]
+        week = np.clip(length, 1, DRIFT_NIGHTS // 2)
+        off = np.clip(
+            (self.figures[night + 1 - DRIFT_NIGHTS // 2 : night + 1, rows] - before[LEVEL]) / deviation_of(before),
+            -CLIP,
+            CLIP,
+        )
+        off[np.arange(len(off))[:, None] < len(off) - week] = 0.0
+        memory = memory_of(correlation_of(before))
+        back = (length > JUMP_NIGHTS) & (
+            np.abs(off.sum(axis=0) / week) < np.sqrt(memory / week + memory / before[COUNT])
+        )
+        state[:, rows[back]] = before[:, back]
+        for row in rows[back].tolist():
+            self.begins[row].pop()
+        self.trial[rows[back | (length >= 2 * DRIFT_NIGHTS)]] = False
+
+    def _change(self, night: int, level: Flags, spread: Flags, newest: Floats) -> None:
+        """Begin new stretches, but where figures flip between levels that were seen before."""
+        rows = np.flatnonzero(level | spread)
+        first = np.where(self.trial, self.before[START], self.state[START])[rows]
+        figures = np.where(np.arange(night + 1) >= first[:, None], self.figures[: night + 1, rows].T, np.nan)
+        rows = rows[~two_levels(figures).found]
+        state = self.state
+        for kind, shown, dated in (("level", level, dates), ("spread", spread, spread_dates)):
+            at = rows[shown[rows]]
+            begin = dated(newest[:, at], night, state[ENTERED, at])
+            self.before[:, at] = state[:, at]
+            self.trial[at] = kind == "level"
+            state[START, at] = state[ENTERED, at] = begin
+            if kind == "spread":
+                state[DEGREES, at] = 0.0
+            for row, figure in zip(at.tolist(), begin.tolist(), strict=True):
+                self.begins[row].append((int(figure), kind))
+
+
+def bounded(figures: Floats) -> Floats:
+    """Return *figures*, one series per column, with outliers pulled in: one, however far away, is one figure."""
+    middle = np.median(figures, axis=0)
+    off = figures - middle
+    size = np.sort(np.abs(off), axis=0)
+    reach = np.maximum(CLIP * 1.4826 * np.median(size, axis=0), size[(9 * (len(size) - 1)) // 10])
+    return np.asarray(middle + np.clip(off, -reach, reach))
+
+
+def deviation_of(state: Floats) -> Floats:
+    """Return the standard deviation of the noise."""
+    return np.asarray(np.sqrt(np.maximum(state[VARIANCE], LEAST**2)))
+
+
+def correlation_of(state: Floats) -> Floats:
+    """Return the autocorrelation, drawn towards ``CORRELATION``: of few figures it is hardly known."""
+    weight = REFERENCE_NIGHTS / 4.0
+    own = state[DEGREES] * state[LAGGED] / np.maximum(state[VARIANCE], LEAST**2)
+    return np.asarray(np.clip((own + weight * CORRELATION) / (state[DEGREES] + weight), 0.0, 0.9))
+
+
+def memory_of(correlation: Floats) -> Floats:
+    """Return the variance of a mean of many nights relative to that of independent ones."""
+    return (1.0 + correlation) / (1.0 - correlation)
+
+
+def normal_of_student(student: Floats, degrees: Floats) -> Floats:
+    """Return the normal variable as probable as Student's t (Wallace, 1959)."""
+    factor = (8.0 * degrees + 1.0) / (8.0 * degrees + 3.0)
+    return np.asarray(np.sign(student) * factor * np.sqrt(degrees * np.log1p(student**2 / degrees)))
+
+
+def normal_of_ratio(ratio: Floats, degrees: Floats, other: Floats) -> Floats:
+    """Return the normal variable as probable as the *ratio* of two variances (Paulson, 1942)."""
+    above, below = 2.0 / (9.0 * degrees), 2.0 / (9.0 * np.maximum(other, 1.0))
+    root = np.cbrt(ratio)
+    return np.asarray(((1.0 - below) * root - (1.0 - above)) / np.sqrt(below * root**2 + above))
+
+
+def dates(newest: Floats, night: int, first: Floats) -> Floats:
+    """Return since when the *newest* figures (standard deviations off the reference) lie at their new level.
+
+    That is where those from then on are nearest to it, and those before to the reference; not before *first*.
+    """
+    last, mean = np.median(newest[-JUMP_NIGHTS:], axis=0), np.clip(newest, -CLIP, CLIP).mean(axis=0)
+    size = np.where(np.abs(last) > np.abs(mean), last, mean)
+    nearer = np.clip(newest * np.sign(size), -np.abs(size), 2.0 * np.abs(size)) - np.abs(size) / 2.0
+    return _last(np.cumsum(nearer[::-1], axis=0), night, first)
+
+
+def spread_dates(newest: Floats, night: int, first: Floats) -> Floats:
+    """Return since when the *newest* figures have another spread than the reference, by likelihood."""
+    count = np.arange(1.0, len(newest) + 1.0)[:, None]
+    variance = np.maximum(np.cumsum(np.clip(newest[::-1], -2.0 * CLIP, 2.0 * CLIP) ** 2, axis=0) / count, LEAST)
+    return _last(count * (variance - 1.0 - np.log(variance)), night, first)
+
+
+def _last(gain: Floats, night: int, first: Floats) -> Floats:
+    """Return the night since which *gain*, by the number of nights back, is largest: of at least two nights."""
+    back = np.arange(1, len(gain) + 1)[:, None]
+    gain = np.where((back >= 2) & (night + 1 - back >= first), gain, -np.inf)
+    return np.asarray(night - np.argmax(gain, axis=0), np.float64)
+
+
+class _Levels(NamedTuple):
+    """Whether figures flip between two levels, the two levels, and which figures are on the upper one."""
+
+    found: Flags
+    lower: Floats
+    upper: Floats
+    is_upper: Flags
+
+
+def two_levels(figures: Floats) -> _Levels:
+    """Return whether *figures*, one series per row, NaN for none, flip between two levels.
+
+    The levels must be so far apart that no figure counts as noise of both. The newest figures must lie on them, and
+    both must have been visited before, on one night of ``DRIFT_NIGHTS`` at least. Figures must go to and fro at least
+    half as often as chance makes them, and five times: a level that changed, and changed back, is not flipping.
+    """
+    known = np.isfinite(figures)
+    if figures.shape[1] < 2 * (MIN_FIGURES - JUMP_NIGHTS):
+        nothing = np.zeros(len(figures))
+        return _Levels(nothing > 0.0, nothing, nothing, known)
+    count = np.maximum(known.sum(axis=1), 1)
+    mean = np.where(known, figures, 0.0).sum(axis=1) / count
+    ordered = np.sort(figures, axis=1) - mean[:, None]
+    below = np.arange(1, figures.shape[1])
+    above = np.maximum(count[:, None] - below, 0)
+    sums = np.cumsum(np.nan_to_num(ordered), axis=1)[:, :-1]
+    between = np.where(above > 0, sums**2 * count[:, None] / (below * np.maximum(above, 1)), 0.0)
+    rows, cut = np.arange(len(figures)), np.argmax(between, axis=1)
+    low = sums[rows, cut]
+    upper = (figures > (ordered[rows, cut] + mean)[:, None]) & known
+    newest = (rows[:, None], np.arange(max(figures.shape[1] - JUMP_NIGHTS, 0), figures.shape[1]))
+    share = (upper.sum(axis=1) - upper[newest].sum(axis=1)) / np.maximum(count - JUMP_NIGHTS, 1)
+    flips = ((upper[:, 1:] != upper[:, :-1]) & known[:, 1:] & known[:, :-1]).sum(axis=1)
+    levels = mean + low / (cut + 1.0), mean - low / np.maximum(count - cut - 1.0, 1.0)
+    apart = levels[1] - levels[0]
+    within = np.sqrt(np.maximum(np.nansum(ordered**2, axis=1) - between[rows, cut], 0.0) / count)
+    found = (apart > LEAST) & (apart >= 2.0 * CLIP * within) & (count >= 2 * (MIN_FIGURES - JUMP_NIGHTS))
+    found &= flips >= np.maximum(5.0, share * (1.0 - share) * count)
+    off = np.abs(figures[newest] - np.where(upper[newest], levels[1][:, None], levels[0][:, None]))
+    found &= np.median(off, axis=1) <= CLIP * within + LEAST
+    found &= np.minimum(share, 1.0 - share) >= 1.0 / DRIFT_NIGHTS
+    return _Levels(found, *levels, upper)

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The detector's statistics are those worked out by hand, and its rates of false alarms and of detection as stated."""
+
+from math import log, sqrt
+
+import numpy as np
+import pytest
+from scipy.special import fdtri, ndtr, stdtrit
+
+from bench.drift import RISE, RISE_WITHIN, SHIFT, WITHIN, drifting, false_alarms, found, made, shifted
+from calibration.judge import detector
+from calibration.judge.detector import Walk, correlation_of, normal_of_ratio, normal_of_student
+
+
+def walked(figures: np.ndarray) -> Walk:
+    """Return the walk through *figures*, one series per column."""
+    walk = Walk(figures, np.full(figures.shape[1], len(figures)))
+    walk.run()
+    return walk
+
+
+def changes(figures: list[float]) -> list[tuple[int, str]]:
+    return list(walked(np.array(figures, dtype=np.float64)[:, None]).begins[0])
+
+
+# By hand
+
+
+def test_three_nights_are_a_jump_from_the_figure_worked_out_by_hand() -> None:
+    reference = [1.0, -1.0] * 5
+    variance = 10.0 / 9.0  # around a mean of 0
+    covariance = -9.0 / 9.0 + variance / 10.0  # of nine neighbours, corrected for the mean
+    correlation = (9.0 * covariance / variance + 25.0 * 0.35) / (9.0 + 25.0)
+
+    def normal(figure: float) -> float:
+        size = figure / sqrt(variance)
+        total = 3.0 * size - correlation * (2.0 * size - 1.0 / sqrt(variance))
+        of_level = (3.0 * (1.0 - correlation)) ** 2 * (1.0 + correlation) / (1.0 - correlation) / 10.0
+        student = total / sqrt(3.0 * (1.0 - correlation**2) + of_level)
+        return 73.0 / 75.0 * sqrt(9.0 * log(1.0 + student**2 / 9.0))  # Wallace, nine degrees of freedom
+
+    assert normal(3.61) < 3.4 < normal(3.64)
+    assert changes([*reference, 3.61, 3.61, 3.61]) == []
+    assert changes([*reference, 3.64, 3.64, 3.64]) == [(10, "level")]
+
+
+@pytest.mark.parametrize("degrees", [9.0, 30.0, 100.0])
+def test_students_t_and_ratios_of_variances_become_the_normal_variable_of_their_probability(degrees: float) -> None:
+    for normal in (1.0, 2.0, 3.4):
+        assert normal_of_student(stdtrit(degrees, ndtr([normal])), np.array([degrees])) == pytest.approx(
+            normal, rel=0.005
+        )
+        for side in (-normal, normal):
+            ratio = fdtri(13.0, degrees, ndtr([side]))
+            found = normal_of_ratio(ratio, np.array([13.0]), np.array([degrees]))
+            assert found == pytest.approx(side, rel=0.03)
+
+
+@pytest.mark.parametrize("correlation", [0.0, 0.3])
+def test_level_deviation_and_correlation_are_estimated_without_bias(correlation: float) -> None:
+    walk = walked(made(f"autocorrelation {correlation:g}", 1, 1000, 74).T)  # 60 nights of reference
+    assert walk.state[detector.COUNT].max() == 60
+    expected = (59.0 * correlation + 25.0 * 0.35) / (59.0 + 25.0)
+    quiet = [not begins for begins in walk.begins]
+    assert correlation_of(walk.state)[quiet].mean() == pytest.approx(expected, abs=0.02)
+    assert walk.state[detector.VARIANCE][quiet].mean() == pytest.approx(1.0, abs=0.03)
+    assert walk.state[detector.LEVEL][quiet].var() == pytest.approx(
+        (1.0 + correlation) / (1.0 - correlation) / 60.0, rel=0.15
+    )
+
+
+def test_an_outlier_counts_as_much_as_the_clip_however_large_it_is() -> None:
+    figures = np.random.default_rng(1).standard_normal((60, 1))
+    states = []
+    for size in (20.0, 1e6):
+        figures[30] = size
+        walk = walked(figures.copy())
+        assert walk.begins == [[]]
+        states.append(walk.state)
+    assert states[0] == pytest.approx(states[1], rel=1e-12)
+
+
+def test_what_is_known_on_a_night_does_not_depend_on_later_nights() -> None:
+    figures = shifted(made("Student t, 3 df", 2, 40, 90), 60, 3.0).T
+    walk = Walk(figures, np.full(40, 90))
+    for night in range(90):
+        walk.step(night)
+        if night % 7 == 0:
+            assert walk.begins == walked(figures[: night + 1]).begins
+
+
+def test_the_last_digit_that_changes_once_a_week_is_noise() -> None:
+    figures = np.array([5.0] * 15 + [5.01, *[5.0] * 6] * 12)
+    assert changes(figures.tolist()) == []
+    deviation = sqrt(walked(figures[:, None]).state[detector.VARIANCE, 0])
+    assert deviation == pytest.approx(figures.std(), rel=0.3)
+
+
+def test_an_excursion_of_five_nights_is_reported_and_taken_back() -> None:
+    figures = np.random.default_rng(3).standard_normal(100)
+    figures[60:65] += 6.0
+    assert changes(figures[:64].tolist()) == [(60, "level")]
+    assert changes(figures.tolist()) == []
+    level = walked(figures[:, None]).state[detector.LEVEL, 0]
+    assert abs(level - figures[:86].mean()) < 0.3
+
+
+def test_a_change_that_stays_for_four_weeks_is_taken_back_no_more() -> None:
+    figures = np.random.default_rng(1).standard_normal((120, 1))
+    figures[60:] += 6.0
+    assert walked(figures[:80]).trial.tolist() == [True]
+    assert walked(figures[:90]).trial.tolist() == [False]
+
+
+def test_an_excursion_is_not_flipping() -> None:
+    figures = np.random.default_rng(1).standard_normal((1, 120))
+    figures[0, 40:48] += 20.0
+    assert not detector.two_levels(figures[:, :75]).found[0]
+    figures[0, 40:56:2] += 20.0
+    figures[0, 41:48:2] -= 20.0
+    assert detector.two_levels(figures[:, :75]).found[0]
+
+
+def test_after_a_change_of_the_spread_noise_is_that_since() -> None:
+    figures = np.random.default_rng(5).standard_normal((150, 1))
+    figures[90:] *= 0.2
+    walk = walked(figures)
+    assert [kind for _, kind in walk.begins[0]] == ["spread"]
+    assert sqrt(walk.state[detector.VARIANCE, 0]) == pytest.approx(figures[90:].std(), rel=0.1)
+
+
+def test_a_drift_is_not_learned_before_it_is_searched() -> None:
+    figures = np.random.default_rng(4).standard_normal((120, 1))
+    before = walked(figures[:106]).state[detector.LEVEL, 0]
+    figures[106:] += 3.0 * np.linspace(0.0, 1.0, 14)[:, None]
+    assert walked(figures[:119]).state[detector.LEVEL, 0] == pytest.approx(before, abs=0.1)
+
+
+# Rates, with seeds: the limits are those that a correct detector passes 99 times in 100
+
+
+@pytest.mark.parametrize("noise", ["autocorrelation 0", "autocorrelation 0.3", "autocorrelation 0.3, weekly cycle"])
+def test_at_most_one_false_alarm_begins_in_a_thousand_nights_whatever_they_remember(noise: str) -> None:
+    alarms = false_alarms(made(noise, 5, 1000, 180), flips=False)
+    assert alarms <= 211, f"{alarms} in 180000 metric-nights"  # 180 are allowed
+
+
+@pytest.mark.parametrize(
+    ("noise", "allowed"),
+    [("Student t, 3 df", 1.0), ("outliers, 2 %", 1.0), ("log-normal", 1.5), ("normal, 20 % missing", 1.0)],
+)
+def test_false_alarms_where_tails_are_heavy_are_as_few_as_stated(noise: str, allowed: float) -> None:
+    alarms = false_alarms(made(noise, 5, 1000, 180), flips=False)
+    assert alarms <= 180 * allowed + 2.33 * sqrt(180 * allowed)
+
+
+@pytest.mark.parametrize("noise", ["two levels, 50/50", "two levels, 80/20", "two levels, 90/10"])
+def test_flips_raise_no_alarm_of_a_changed_level_or_spread(noise: str) -> None:
+    assert false_alarms(made(noise, 5, 1000, 180), flips=True) <= 211
+
+
+@pytest.mark.parametrize("after", [60, 120])
+@pytest.mark.parametrize("noise", ["autocorrelation 0", "autocorrelation 0.3", "autocorrelation 0.3, weekly cycle"])
+def test_a_shift_of_four_deviations_is_found_by_the_third_night(noise: str, after: int) -> None:
+    share = found(shifted(made(noise, 3, 1000, after + WITHIN), after, SHIFT), after, WITHIN).mean()
+    assert share >= 0.95 - 2.33 * sqrt(0.95 * 0.05 / 1000)
+
+
+def test_a_shift_of_both_levels_is_found_where_figures_flip() -> None:
+    figures = shifted(made("two levels, 80/20", 3, 500, 120 + WITHIN), 120, SHIFT)
+    assert found(figures, 120, WITHIN).mean() >= 0.95 - 2.33 * sqrt(0.95 * 0.05 / 500)
+
+
+def test_a_slow_drift_is_found_within_two_weeks() -> None:
+    figures = drifting(made("autocorrelation 0", 3, 1000, 120 + RISE_WITHIN), 120, RISE)
+    assert found(figures, 120, RISE_WITHIN).mean() >= 0.8 - 2.33 * sqrt(0.8 * 0.2 / 1000)
