@@ -6,6 +6,7 @@ from datetime import date, timedelta
 
 import numpy as np
 import pytest
+from scipy.special import stdtr, stdtrit
 
 from bench.homogeneity import Noise, trials
 from calibration.judge.causes import CLOCK
@@ -35,8 +36,12 @@ def judged(
     flips: frozenset[str] = frozenset(),
     unit: str = "ns",
     testbeds: Mapping[str, str] | None = None,
+    bios: Mapping[str, Sequence[str]] | None = None,
 ) -> dict[tuple[str, str], NightVerdict]:
-    """Return the verdicts by SUT and metric: *first* is the column where the current stretch of a series begins."""
+    """Return the verdicts by SUT and metric.
+
+    *first* is the column where the current stretch of a series begins, *bios* has the BIOS of SUTs by night.
+    """
     keys = sorted(figures)
     values = np.array([figures[key] for key in keys])
     width = np.nan if interval is None else interval
@@ -61,8 +66,12 @@ def judged(
     for each in series:
         own = {"processor": "Maker Model 1", "BIOS": "1.0", **(facts or {}).get(each.sut, {})}
         runs[each.testbed, each.sut] = {
-            night: NightRun(each.testbed, each.sut, f"{night:%Y%m%d}T220000Z-00000000", night, "complete", "", own, ())
-            for night in NIGHTS
+            night: NightRun(
+                each.testbed, each.sut, f"{night:%Y%m%d}T220000Z-00000000", night, "complete", "", own | changing, ()
+            )
+            for night, changing in zip(
+                NIGHTS, [{"BIOS": name} for name in (bios or {}).get(each.sut, ())] or [{}] * len(NIGHTS), strict=True
+            )
         }
     history = History(NIGHTS, tuple(series), values, values * (1 - width), values * (1 + width), runs, {})
     found = list(judge_homogeneity(history, analyses))
@@ -99,6 +108,51 @@ def test_an_odd_one_fails_and_makes_no_other_look_odd(suts: int) -> None:
     ]
     assert f"by {suts} tests together (Holm, 1%)" in verdict.reason
     assert "nobody" not in verdict.reason
+
+
+def test_bounds_are_the_tolerance_up_and_down_as_ratios() -> None:
+    found = judged({(f"sut{each}", LATENCY): nights(100, seed=each) for each in range(3)})["sut1", LATENCY]
+    assert found.bound is not None
+    lower, upper = found.bound
+    assert lower is not None
+    assert upper is not None
+    others = [float(np.median(nights(100, seed=each))) for each in (0, 2)]
+    assert upper / 1.03 == pytest.approx(min(others, key=lambda each: abs(each - (found.value or 0.0))), rel=1e-9)
+    assert upper / lower == pytest.approx(1.03**2, rel=1e-9)
+
+
+def test_a_difference_began_with_the_last_change_to_it() -> None:
+    found = judged(
+        {(f"sut{each}", LATENCY): nights(110 if each == 2 else 100, seed=each) for each in range(4)},
+        bios={"sut2": ["0.9"] * 10 + ["1.0"] * 10 + ["0.9"] * 10},
+    )
+    (change,) = found["sut2", LATENCY].context_changes
+    assert (change.fact, change.after, change.night) == ("BIOS", "0.9", NIGHTS[20])
+
+
+def test_intervals_and_probabilities_are_those_worked_out_by_hand() -> None:
+    levels, night = np.array([[0.0], [0.04], [0.1]]), np.array([[1e-4], [4e-4], [2e-4]])
+    counts = np.array([[31.0], [11.0], [21.0]])
+    compared = compare_levels(Levels(levels, night, counts, np.full((3, 1), np.nan)), np.array([0.02]))
+    assert compared.difference[:, 0] == pytest.approx([-0.04, 0.04, 0.06])
+    # A trimmed mean of n nights varies 1.15 / n as much as one, the median of two as pi / (2 * 2 + pi - 2) of one.
+    means = 1.15 * night[:, 0] / counts[:, 0]
+    others = np.pi / (2 + np.pi) * np.array([(means[1] + means[2]), (means[0] + means[2]), (means[0] + means[1])]) / 2
+    # 30, 10 and 20 degrees of freedom: the fewer of the own and of the others' count.
+    student = np.array([stdtrit(30, 0.975), stdtrit(10, 0.975), stdtrit(20, 0.975)])
+    assert compared.half[:, 0] == pytest.approx(student * np.sqrt(means + others), rel=1e-9)
+    error = np.sqrt(means + others)[2]
+    tail = stdtr(20, -(0.06 - np.log(1.02)) / error) + stdtr(20, -(0.06 + np.log(1.02)) / error)
+    assert compared.p[2, 0] == pytest.approx(tail, rel=1e-9)
+    lone = compare_levels(Levels(levels[:2], night[:2], counts[:2], np.full((2, 1), np.nan)), np.array([0.02]))
+    assert lone.half[0, 0] == pytest.approx(stdtrit(10, 0.975) * np.sqrt(means[0] + means[1]), rel=1e-9)
+
+
+@pytest.mark.parametrize(("missing", "outcome"), [(7, "pass"), (8, "no_reference")])
+def test_a_figure_of_a_week_ago_still_counts(missing: int, outcome: str) -> None:
+    figures = {(f"sut{each}", LATENCY): nights(100, seed=each) for each in range(2)}
+    figures["sut1", LATENCY][-missing:] = [float("nan")] * missing
+    assert judged(figures)["sut0", LATENCY].outcome == outcome
 
 
 def test_of_two_nobody_can_say_which_is_odd_so_both_fail() -> None:
