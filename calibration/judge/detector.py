@@ -143,8 +143,7 @@ class Walk:
         level = ready & self._level_moved(np.clip(newest, -CLIP, CLIP), searched)
         newest = newest[1:]
         self._try(night, moving & self.trial & ~level, newest)
-        spread = ready & ~level & (searched >= MIN_FIGURES - JUMP_NIGHTS)
-        spread &= self._spread_changed(np.clip(newest, -CLIP, CLIP), searched)
+        spread = moving & ~level & self._spread_changed(np.clip(newest, -CLIP, CLIP), night, searched)
         if (level | spread).any():
             self._change(night, level, spread, newest)
 
@@ -152,33 +151,38 @@ class Walk:
         """Return whether the *newest* figures, in standard deviations off the reference, are a jump or a drift."""
         correlation, count = correlation_of(self.state), np.maximum(self.state[COUNT], 1.0)
         fresh = newest[1:] - correlation * newest[:-1]  # without what a night inherits from the one before
+        # The variance of a variance grows with the tails, and sums of few nights have tails of their own.
+        degrees = np.maximum(self.state[DEGREES], 1.0) * (2.0 / (tails_of(self.state) - 1.0)) ** 1.5
         beyond = np.zeros(len(self.counts), np.bool_)
         jump = np.repeat(np.arange(DRIFT_NIGHTS) >= DRIFT_NIGHTS - JUMP_NIGHTS, len(self.counts)).reshape(fresh.shape)
         for weights in (jump, _RAMPS[searched].T):
             variance = (weights**2).sum(axis=0) * (1.0 - correlation**2)
             of_level = (weights.sum(axis=0) * (1.0 - correlation)) ** 2 * memory_of(correlation) / count
             student = (weights * fresh).sum(axis=0) / np.sqrt(variance + of_level)
-            beyond |= np.abs(normal_of_student(student, self._degrees())) > BOUND
+            beyond |= np.abs(normal_of_student(student, degrees)) > BOUND
         return beyond
 
-    def _spread_changed(self, newest: Floats, searched: Integers) -> Flags:
-        """Return whether the *newest* figures have another standard deviation than the reference."""
-        state, inside = self.state, _RAMPS[searched].T > 0.0
-        mean = (inside * newest).sum(axis=0) / searched
-        variance = (inside * (newest - mean) ** 2).sum(axis=0) / (searched - 1)
-        variance[state[VARIANCE] <= LEAST**2] = 1.0  # rounding is no noise
-        squared = correlation_of(state) ** 2
-        independent = (1.0 - squared) / (1.0 + squared) * self._degrees() / np.maximum(state[DEGREES], 1.0)
-        normal = normal_of_ratio(variance, (searched - 1) * independent, state[DEGREES] * independent)
-        return np.asarray(np.abs(normal) > BOUND)
+    def _spread_changed(self, newest: Floats, night: int, searched: Integers) -> Flags:
+        """Return whether the *newest* figures have another standard deviation than the reference.
 
-    def _degrees(self) -> Floats:
-        """Return the degrees of freedom of the variance: fewer than figures where tails are heavy.
-
-        The variance of a variance grows with the kurtosis; the power above 1 is for the tails of the sums themselves.
+        Nights that differ more look like jumps first: where a change of the level is on trial, the nights since then
+        are held against the reference before it. They must differ from night to night, as those of a drift do not.
         """
-        tails = self.state[FOURTH] / np.maximum(self.state[VARIANCE], LEAST**2) ** 2
-        return np.asarray(np.maximum(self.state[DEGREES], 1.0) * (2.0 / (np.maximum(tails, 3.0) - 1.0)) ** 1.5)
+        reference = np.where(self.trial, self.before, self.state)
+        since = np.clip(night + 1 - self.state[START], 2, DRIFT_NIGHTS).astype(np.intp)
+        count = np.where(self.trial, since, searched)
+        inside = _RAMPS[count].T > 0.0
+        mean = (inside * newest).sum(axis=0) / count
+        variance = (inside * (newest - mean) ** 2).sum(axis=0) / (count - 1)
+        correlation = correlation_of(reference)
+        steps = (inside[:-1] * np.diff(newest, axis=0) ** 2).sum(axis=0) / (count - 1) / 2.0 / (1.0 - correlation)
+        variance = np.where(self.trial, np.minimum(variance, steps), variance)
+        variance *= (deviation_of(self.state) / deviation_of(reference)) ** 2
+        variance[reference[VARIANCE] <= LEAST**2] = 1.0  # rounding is no noise
+        independent = (1.0 - correlation**2) / (1.0 + correlation**2) * 2.0 / (tails_of(reference) - 1.0)
+        normal = normal_of_ratio(variance, (count - 1) * independent, reference[DEGREES] * independent)
+        enough = (count >= MIN_FIGURES - JUMP_NIGHTS) & (reference[ENTERED] > reference[START])
+        return np.asarray(enough & (np.where(self.trial, normal, np.abs(normal)) > BOUND))
 
     def _try(self, night: int, trial: Flags, newest: Floats) -> None:
         """Date young changes again, and take back those whose newest week is at the old level."""
@@ -201,13 +205,18 @@ class Walk:
         back = (length > JUMP_NIGHTS) & (
             np.abs(off.sum(axis=0) / week) < np.sqrt(memory / week + memory / before[COUNT])
         )
-        state[:, rows[back]] = before[:, back]
-        for row in rows[back].tolist():
+        self._take_back(rows[back])
+        self.trial[rows[length >= 2 * DRIFT_NIGHTS]] = False
+
+    def _take_back(self, rows: Integers) -> None:
+        self.state[:, rows] = self.before[:, rows]
+        self.trial[rows] = False
+        for row in rows.tolist():
             self.begins[row].pop()
-        self.trial[rows[back | (length >= 2 * DRIFT_NIGHTS)]] = False
 
     def _change(self, night: int, level: Flags, spread: Flags, newest: Floats) -> None:
         """Begin new stretches, but where figures flip between levels that were seen before."""
+        self._take_back(np.flatnonzero(spread & self.trial))
         rows = np.flatnonzero(level | spread)
         first = np.where(self.trial, self.before[START], self.state[START])[rows]
         figures = np.where(np.arange(night + 1) >= first[:, None], self.figures[: night + 1, rows].T, np.nan)
@@ -237,6 +246,11 @@ def bounded(figures: Floats) -> Floats:
 def deviation_of(state: Floats) -> Floats:
     """Return the standard deviation of the noise."""
     return np.asarray(np.sqrt(np.maximum(state[VARIANCE], LEAST**2)))
+
+
+def tails_of(state: Floats) -> Floats:
+    """Return the kurtosis of the noise, at least a normal's."""
+    return np.asarray(np.maximum(state[FOURTH] / np.maximum(state[VARIANCE], LEAST**2) ** 2, 3.0))
 
 
 def correlation_of(state: Floats) -> Floats:

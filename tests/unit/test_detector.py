@@ -171,6 +171,25 @@ def test_a_shift_of_both_levels_is_found_where_figures_flip() -> None:
     assert found(figures, 120, WITHIN).mean() >= 0.95 - 2.33 * sqrt(0.95 * 0.05 / 500)
 
 
+@pytest.mark.parametrize("rise", [0.3, 0.8])
+def test_shifts_and_drifts_stay_changes_of_the_level(rise: float) -> None:
+    quiet = made("autocorrelation 0.2", 3, 300, 150)
+    moved = shifted(quiet, 100, 8.0), drifting(quiet[:, :130], 100, rise)
+    for figures in moved:
+        for nights in (118, figures.shape[1]):
+            kinds = [[kind for at, kind in each if at > 95] for each in walked(figures[:, :nights].T - 100.0).begins]
+            assert np.mean(["level" in each and "spread" not in each for each in kinds]) > 0.96
+
+
+@pytest.mark.parametrize(("noise", "least"), [("autocorrelation 0", 0.90), ("Student t, 3 df", 0.60)])
+def test_a_threefold_spread_is_found_within_a_month_and_is_no_change_of_the_level(noise: str, least: float) -> None:
+    figures = made(noise, 9, 500, 120) - 100.0
+    figures[:, 90:] *= 3.0
+    kinds = [[kind for at, kind in each if at > 80] for each in walked(figures.T).begins]
+    assert np.mean(["spread" in each for each in kinds]) > least
+    assert np.mean(["level" in each for each in kinds]) < 0.15
+
+
 def test_a_slow_drift_is_found_within_two_weeks() -> None:
     figures = drifting(made("autocorrelation 0", 3, 1000, 120 + RISE_WITHIN), 120, RISE)
     assert found(figures, 120, RISE_WITHIN).mean() >= 0.8 - 2.33 * sqrt(0.8 * 0.2 / 1000)
