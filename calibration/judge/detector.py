@@ -38,6 +38,9 @@ CORRELATION = 0.35
 """Autocorrelation that is assumed before there are nights, and weighs as much as a quarter of the reference. Less:
 false alarms where nights remember the night before. More: slow drifts are missed where they do not."""
 
+FIRST_REFERENCE = MIN_FIGURES - JUMP_NIGHTS
+"""Figures that a reference begins with."""
+
 LEAST = 1e-9
 """Standard deviation, relative to the first figures, below which figures are the same: it is the rounding of sums."""
 
@@ -93,7 +96,7 @@ class Walk:
     def _learn(self, moving: Flags, wanted: Floats) -> None:
         """Take as many figures as *wanted* into the references."""
         state = self.state
-        fresh = moving & (state[ENTERED] == state[START]) & (wanted >= MIN_FIGURES - JUMP_NIGHTS)
+        fresh = moving & (state[ENTERED] == state[START]) & (wanted >= FIRST_REFERENCE)
         if fresh.any():
             self._begin(np.flatnonzero(fresh))
         known = moving & (state[ENTERED] > state[START])
@@ -102,7 +105,7 @@ class Walk:
 
     def _begin(self, rows: Integers) -> None:
         """Begin the references of *rows*; of the noise what was known before stays known."""
-        state, size = self.state, MIN_FIGURES - JUMP_NIGHTS
+        state, size = self.state, FIRST_REFERENCE
         figures = bounded(self.figures[state[START, rows].astype(np.intp) + np.arange(size)[:, None], rows])
         level = figures.mean(axis=0)
         off = figures - level
@@ -142,7 +145,7 @@ class Walk:
         newest = np.pad(newest, ((DRIFT_NIGHTS + 1 - len(newest), 0), (0, 0)))
         level = ready & self._level_moved(np.clip(newest, -CLIP, CLIP), searched)
         newest = newest[1:]
-        self._try(night, moving & self.trial & ~level, newest)
+        self._follow_trials(night, moving & self.trial & ~level, newest)
         spread = moving & ~level & self._spread_changed(np.clip(newest, -CLIP, CLIP), night, searched)
         if (level | spread).any():
             self._change(night, level, spread, newest)
@@ -181,10 +184,10 @@ class Walk:
         variance[reference[VARIANCE] <= LEAST**2] = 1.0  # rounding is no noise
         independent = (1.0 - correlation**2) / (1.0 + correlation**2) * 2.0 / (tails_of(reference) - 1.0)
         normal = normal_of_ratio(variance, (count - 1) * independent, reference[DEGREES] * independent)
-        enough = (count >= MIN_FIGURES - JUMP_NIGHTS) & (reference[ENTERED] > reference[START])
+        enough = (count >= FIRST_REFERENCE) & (reference[ENTERED] > reference[START])
         return np.asarray(enough & (np.where(self.trial, normal, np.abs(normal)) > BOUND))
 
-    def _try(self, night: int, trial: Flags, newest: Floats) -> None:
+    def _follow_trials(self, night: int, trial: Flags, newest: Floats) -> None:
         """Date young changes again, and take back those whose newest week is at the old level."""
         state = self.state
         rows = np.flatnonzero(trial & (state[ENTERED] == state[START]))
@@ -320,7 +323,7 @@ def two_levels(figures: Floats) -> _Levels:
     half as often as chance makes them, and five times: a level that changed, and changed back, is not flipping.
     """
     known = np.isfinite(figures)
-    if figures.shape[1] < 2 * (MIN_FIGURES - JUMP_NIGHTS):
+    if figures.shape[1] < 2 * FIRST_REFERENCE:
         nothing = np.zeros(len(figures))
         return _Levels(nothing > 0.0, nothing, nothing, known)
     count = np.maximum(known.sum(axis=1), 1)
@@ -339,7 +342,7 @@ def two_levels(figures: Floats) -> _Levels:
     levels = mean + low / (cut + 1.0), mean - low / np.maximum(count - cut - 1.0, 1.0)
     apart = levels[1] - levels[0]
     within = np.sqrt(np.maximum(np.nansum(ordered**2, axis=1) - between[rows, cut], 0.0) / count)
-    found = (apart > LEAST) & (apart >= 2.0 * CLIP * within) & (count >= 2 * (MIN_FIGURES - JUMP_NIGHTS))
+    found = (apart > LEAST) & (apart >= 2.0 * CLIP * within) & (count >= 2 * FIRST_REFERENCE)
     found &= flips >= np.maximum(5.0, share * (1.0 - share) * count)
     off = np.abs(figures[newest] - np.where(upper[newest], levels[1][:, None], levels[0][:, None]))
     found &= np.median(off, axis=1) <= CLIP * within + LEAST
