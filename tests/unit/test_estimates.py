@@ -12,10 +12,15 @@ from calibration.errors import InputError
 from calibration.measurements.bandwidth_ladder import ladder
 from calibration.measurements.bandwidth_scaling import counted, in_order
 from calibration.measurements.base import excess_s
-from calibration.measurements.sut import Sut
+from calibration.measurements.choice import ChosenShape, ShapeReference
+from calibration.measurements.core_frequency import spread_over
+from calibration.measurements.loaded_latency import ZERO_LOADS, sweep_s
+from calibration.measurements.sut import Sut, size_flags
 from calibration.measurements.traffic import (
     BUFFERS,
+    DEFAULT_SHAPE,
     NODE_FILL_BYTES_PER_S,
+    PLAIN,
     THREAD_FILL_BYTES_PER_S,
     Part,
     TrafficSettings,
@@ -23,6 +28,7 @@ from calibration.measurements.traffic import (
     fill_s,
     group_text,
     read_group,
+    shape_options,
 )
 from calibration.plan import make_plan, plan_text
 from calibration.profiles import load_profile, parse_profile
@@ -233,3 +239,68 @@ def test_the_best_undelayed_setting_is_measured_in_full_beside_the_best_ones() -
     assert budget_s("delays: [0, 8], keep_best: 1") == pytest.approx(2 * one, rel=0.01)
     assert budget_s("delays: [0, 8], keep_best: 3") == pytest.approx(4 * one, rel=0.01)
     assert budget_s("delays: [0], keep_best: 3") == pytest.approx(3 * one, rel=0.01)
+
+
+def test_the_deadline_of_a_step_has_room_for_its_budget() -> None:
+    text = "title: t\nmeasurements: {max_bandwidth: {budget_s: 100, keep_best: 1}}"
+    (step,) = make_plan(small(), parse_profile(text, "t", "test")).steps
+    assert step.longest_duration_s - step.expected_duration_s > 300
+    assert step.deadline_s > 3 * step.expected_duration_s + 300
+
+
+def test_buffers_are_filled_as_fast_as_the_node_with_most_threads_allows() -> None:
+    crowded, alone = Part(tuple(range(64)), 0), Part((64,), 1)
+    expected_s = 64 * GIB / NODE_FILL_BYTES_PER_S
+    for parts in ([crowded], [crowded, alone], [alone, crowded]):
+        assert fill_s(GIB, "reads", parts) == pytest.approx(expected_s)
+
+
+def test_a_sweep_lasts_for_its_delays_and_the_looks_without_load() -> None:
+    settings = TrafficSettings(placements=2, windows=3, window_s=1.0)
+    one_s, two_s = (sweep_s(settings, delays, 0.0, 0) for delays in (1, 2))
+    assert one_s == pytest.approx((1 + ZERO_LOADS) * (two_s - one_s))
+
+
+def test_copies_share_the_memory_of_their_node_in_the_ladder() -> None:
+    memory = small().nodes[0].model_copy(update={"available_bytes": 256 * MIB})
+    machine = small().model_copy(update={"nodes": (memory,)})
+    text = "title: t\nmeasurements: {latency_ladder: {copies: [2]}}"
+    step = next(each for each in make_plan(machine, parse_profile(text, "t", "test")).steps if "copies" in each.id)
+    assert int(step.argv[step.argv.index("--size-bytes") + 1].split(",")[-1]) == 64 * MIB
+
+
+def test_shape_options_take_the_profile_then_the_kept_shape_of_the_mix_then_the_default() -> None:
+    kept = ShapeReference.model_construct(
+        all_mixes=ChosenShape.model_construct(streams=2, prefetch_bytes=512, width="avx2"),
+        mixes={"reads": ChosenShape.model_construct(streams=8, prefetch_bytes=0, width="sse2")},
+    )
+    settings = TrafficSettings()
+
+    def shape(**changes: object) -> tuple[object, ...]:
+        given = {"settings": settings, "shape": None, "kept": kept, "mix": None, **changes}
+        return tuple(shape_options(**given).values())  # type: ignore[arg-type]
+
+    assert shape() == shape(mix="copy") == (2, 512, "avx2")
+    assert shape(mix="reads") == (8, 0, "sse2")
+    assert shape(settings=TrafficSettings(width="avx512")) == (2, 512, "avx512")
+    assert shape(shape=PLAIN) == (1, 0, "auto")
+    assert shape(kept=None) == (DEFAULT_SHAPE.streams, DEFAULT_SHAPE.prefetch_bytes, "auto")
+
+
+def test_cores_measured_alone_are_shared_out_over_the_nodes_with_none_left_over() -> None:
+    machine = Sut(server(1))
+    alone = spread_over(machine, sorted(machine.cpus), 5)
+    assert [sum(machine.node_of(cpu) == node for cpu in alone) for node in (0, 1)] == [3, 2]
+
+
+def test_cpus_of_an_unreported_cache_are_taken_to_share_it_with_nobody() -> None:
+    machine = Sut(server(1))
+    assert machine.fewest_per_llc(range(16)) == 16
+    assert machine.fewest_per_llc([*range(16), 1000]) == 1
+
+
+def test_a_buffer_below_four_times_the_last_level_cache_is_flagged() -> None:
+    machine = Sut(small())
+    assert machine.llc_bytes == 32 * MIB
+    assert [each.code for each in size_flags(machine, 128 * MIB - 1)] == ["BUFFER_TOO_SMALL"]
+    assert list(size_flags(machine, 128 * MIB)) == []

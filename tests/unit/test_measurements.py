@@ -234,9 +234,10 @@ def test_windows_that_an_interruption_hit_are_left_out_while_enough_remain(conte
     placement["dirty_windows"] = [0]
     (parsed,) = parse(path, raw, context)
     assert len(next(estimates(parsed.values)).samples[0]) == count - 1
-    placement["dirty_windows"] = list(range(count))
-    (parsed,) = parse(path, raw, context)
-    assert len(next(estimates(parsed.values)).samples[0]) == count
+    for dirty in (count // 2 + 1, count):
+        placement["dirty_windows"] = list(range(dirty))
+        (parsed,) = parse(path, raw, context)
+        assert len(next(estimates(parsed.values)).samples[0]) == count
 
 
 def frequencies(context: Context, **changes: Any) -> Parsed:
@@ -604,3 +605,102 @@ def test_strides_that_were_all_refused_are_an_error_with_the_reason(context: Con
         fail(point)
     with pytest.raises(InputError, match="no stride could be measured: expected 128 MiB on node 0, found 4"):
         parse(path, raw, context)
+
+
+def test_a_point_of_which_one_copy_failed_is_left_out(context: Context) -> None:
+    path = FIXTURES / "sutprobe" / "latency_ladder-copies-2.json"
+    raw = read(path)
+    (whole,) = parse(path, raw, context)
+    fail(points(raw)[0])
+    (parsed,) = parse(path, raw, context)
+    assert len(parsed.values.points) == len(whole.values.points) - 1  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("name", ["latency_ladder-copies-2", "latency_ladder-prefetched"])
+def test_other_series_of_the_ladder_are_told_by_their_largest_sizes(name: str, context: Context) -> None:
+    path = FIXTURES / "sutprobe" / f"{name}.json"
+    (parsed,) = parse(path, read(path), context)
+    found: Any = parsed.values
+    largest = max(point.size_bytes for point in found.points)
+    expected = sorted(point.latency_ns.value for point in found.points if point.size_bytes == largest)
+    assert sorted(metric.value for metric in declaration("latency_ladder").metrics(parsed.values)) == expected
+
+
+def test_a_level_has_the_clock_of_the_point_nearest_to_it(context: Context) -> None:
+    path = FIXTURES / "sutprobe" / "latency_ladder.json"
+    (parsed,) = parse(path, read(path), context)
+    found: Any = parsed.values
+    assert found.levels
+    for level in found.levels:
+        nearest = min(abs(point.latency_ns.value - level.latency_ns.value) for point in found.points)
+        assert level.core_hz in {
+            point.core_hz for point in found.points if abs(point.latency_ns.value - level.latency_ns.value) == nearest
+        }
+
+
+def test_the_edges_of_a_plateau_are_no_part_of_its_latency() -> None:
+    values = [1.0, 1.0, 1.0, 1.2, 1.2, 1.2, 1.2, 1.2, 1.2, 1.0, 1.0, 1.0]
+    curve = [(1024 << index, estimate([[value]] * 6, "ns")) for index, value in enumerate(values)]
+    (level,) = recognise_levels(curve, {})
+    assert level.latency_ns.minimum == level.latency_ns.maximum == 1.2
+
+
+def test_drift_without_load_is_found_when_it_came_and_went(context: Context) -> None:
+    path = FIXTURES / "sutprobe" / "loaded_latency.json"
+    raw = read(path)
+    (zero,) = raw["result"]["zero_load"]
+    for middle, flagged in ((100.0, False), (150.0, True)):
+        for moment, value in (("start", 100.0), ("middle", middle), ("end", 100.0)):
+            zero[f"windows_ns_{moment}"] = [value] * 3
+        (parsed,) = parse(path, raw, context)
+        assert ("DRIFT" in {each.code for each in parsed.flags}) == flagged
+
+
+def test_threads_and_their_shares_of_a_scaling_are_told_by_value(context: Context) -> None:
+    path = FIXTURES / "sutprobe" / "bandwidth_scaling.json"
+    raw = read(path)
+    for point in points(raw):
+        for placement in point["placements"]:
+            placement["windows_mb_s"] = [1000.0] * len(placement["windows_mb_s"])
+    for number, placement in enumerate(points(raw)[1]["placements"]):
+        placement["per_thread_mb_s"] = [300.0 + 100 * (number % 2), 600.0]
+    (parsed,) = parse(path, raw, context)
+    found: Any = parsed.values
+    assert found.enough_threads == 1
+    assert (found.points[1].slowest_mb_s, found.points[1].fastest_mb_s) == (350.0, 600.0)
+
+
+def test_the_winner_of_the_search_is_the_fastest_measured_in_full(context: Context) -> None:
+    path = FIXTURES / "sutprobe" / "max_bandwidth.json"
+    raw = read(path)
+    full = next(each for each in points(raw) if each["phase"] == "full")
+    slower = copy.deepcopy(full)
+    for placement in slower["placements"]:
+        placement["windows_mb_s"] = [value / 2 for value in placement["windows_mb_s"]]
+    (before,) = parse(path, raw, context)
+    raw["result"]["points"].append(slower)
+    (parsed,) = parse(path, raw, context)
+    now: Any = parsed.values
+    was: Any = before.values
+    assert now.mixes == was.mixes
+    assert len(now.search) == sum(each["phase"] == "scan" for each in points(raw))
+
+
+@pytest.mark.parametrize(
+    ("of", "field", "value", "code"),
+    [
+        ("cpu", "cpu_verified", False, "CPU_UNVERIFIED"),
+        ("interference", "core_throttle", 1, "THROTTLED"),
+        ("interference", "package_throttle", 1, "THROTTLED"),
+        ("interference", "smi", 1, "SMI"),
+    ],
+)
+def test_what_stands_against_a_jitter_is_flagged(
+    of: str, field: str, value: object, code: str, context: Context
+) -> None:
+    path = FIXTURES / "sutprobe" / "jitter.json"
+    raw = read(path)
+    cpu = points(raw)[0]
+    (cpu if of == "cpu" else cpu["gaps"]["interference"])[field] = value
+    (parsed,) = parse(path, raw, context)
+    assert code in {each.code for each in parsed.flags}

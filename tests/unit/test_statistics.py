@@ -112,3 +112,14 @@ def test_the_interval_is_the_narrowest_that_covers_enough() -> None:
         assert low + high == count + 1
         narrower = 1 - 2 * sum(comb(count, below) for below in range(low + 1)) / 2**count
         assert narrower < 0.95
+
+
+def test_spread_within_placements_and_convergence_are_those_of_the_definition() -> None:
+    samples = [[1.0, 2.0, 3.0], [2.0, 2.0, 2.0], [1.0, 2.0, 9.0], [2.0, 2.5, 2.0]]
+    found = estimate(samples, "ns")
+    spreads = [1.4826 * 1 / 2, 0.0, 1.4826 * 1 / 2, 0.0]
+    assert found.within_spread == pytest.approx(sum(spreads) / 4)
+    medians = [[90.0], [95.0], [99.0], [101.0], [105.0], [110.0]]
+    assert estimate(medians, "ns").half_width == pytest.approx(0.1)
+    assert estimate(medians, "ns", target_half_width=0.1001).converged is True
+    assert estimate(medians, "ns", target_half_width=0.0999).converged is False
