@@ -49,7 +49,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 SCHEMA = "nights/1"
 
-TARGETS: Final = {"history_s": 1.0, "verdicts_s": 5.0}
+TARGETS: Final = {"history_s": 1.0, "verdicts_s": 10.0}
 """What a question may take at the most, with the store that :data:`LARGEST` is."""
 
 LARGEST: Final = (100, 365)
