@@ -95,6 +95,7 @@ def test_an_invalid_figure_is_not_compared_with_its_limit(context: Context) -> N
         ([{**GOOD, "unit": "us"}], "expected the unit ns for idle_latency.latency_ns, found us"),
         ([{**GOOD, "unit": None}], "expected unit of limit 1 to be a text, found None"),
         ([{**GOOD, "reason": " "}], "expected reason of limit 1 to be a text"),
+        ([{**GOOD, "reason": "a\x1b[2Jb"}], "expected reason of limit 1 to be a text"),
         ([{**GOOD, "upper": None}], "expected a lower or an upper bound for idle_latency.latency_ns, found neither"),
         ([{**GOOD, "upper": "500"}], "expected upper of idle_latency.latency_ns to be a number, found '500'"),
         ([{**GOOD, "upper": float("nan")}], "to be a number, found nan"),
