@@ -384,6 +384,7 @@ def _install(built: Path, output: Path) -> None:
         str(path.relative_to(built)) for path in built.rglob("*") if path.is_file() and path.name != ".buildinfo"
     )
     manifest = output / MANIFEST
+    output.mkdir(parents=True, exist_ok=True)
     try:
         before = read_regular(manifest, MAX_MANIFEST_BYTES, below=output).decode("utf-8", "replace").splitlines()
     except FileNotFoundError:
