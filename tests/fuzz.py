@@ -36,7 +36,7 @@ WORDS = (
     "Measuring Loaded Latencies for the system",
     "Measuring cache-to-cache transfer latency (in ns)...",
     "Bandwidths are in MB/sec (1 MB/sec = 1,000,000 Bytes/sec)",
-    "Each iteration took 221.8 core clocks ( 96.7 ns)",
+    "Each iteration took 231.5 core clocks ( 93.4 ns)",
     "Numa node            0       1",
     "Remote Socket L2->L2 HITM latency (data address homed in reader socket)",
     "Local Socket L2->L2 HITM latency",

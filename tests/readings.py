@@ -8,6 +8,7 @@ from pathlib import Path
 
 from calibration.errors import InputError
 from calibration.formats.csit_page import Published, read_published
+from calibration.formats.lines import number, plain
 from calibration.results.readings import Read, ReadIdleLatency, ReadJitter, ReadLoadedLatency
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -43,8 +44,10 @@ def figures(read: Read) -> dict[str, float]:
 
 def invented(read: Read, text: str) -> dict[str, float]:
     """Return the figures of *read* that are no number of *text* in any unit."""
-    tokens = re.findall(r"\d+(?:\.\d+)?", text, re.ASCII)
+    shown = plain(text)
+    tokens = re.findall(r"\d+(?:\.\d+)?", shown, re.ASCII)
     numbers = {float(each) if "." in each else int(each) for each in tokens if len(each) < 30}
+    numbers |= {value for each in re.findall(r"[\d.,]+", shown, re.ASCII) if (value := number(each)) is not None}
     possible = {number if scale == 1 else number * scale for number in numbers for scale in SCALES}
     sizes = [int(size.replace(",", "")) for size in re.findall(r"= ([\d,]+) Bytes", text) if size.strip(",")]
     possible |= {number * (size / 1e6) for size in sizes for number in numbers}

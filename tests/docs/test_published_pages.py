@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page that lists what was read of FD.io CSIT's published pages is what the importer reads of them.
+"""The page that lists what is read of pages with the faults of published ones is what the importer reads of them.
 
 ``CALIBRATION_BLESS=1`` writes the page anew, to be reviewed before it is committed.
 """
@@ -21,11 +21,13 @@ HEAD = """\
 What was read of published pages
 ================================
 
-FD.io CSIT publishes calibration pages (documentation, CC BY 4.0). These seven are in ``tests/fixtures/pages``,
-unchanged; the table is what ``calibration import`` reads of them, and a test holds the two equal. Every number that
-stands below a heading of a result is a value. Rendered again each page has the sections of the published one, and what
-is read of it then is the same (``tests/report/test_imported_page.py``); the golden pages
-``tests/report/golden/imported-*.rst`` are two of them.
+FD.io CSIT publishes calibration pages that were put together by hand. The pages in ``tests/fixtures/pages`` are
+composed with the same structure and the same kinds of faults; the table is what ``calibration import`` reads of them,
+and a test holds the two equal. Every number that stands below a heading of a result is a value. Rendered again each
+page has the sections of the first one, and what is read of it then is the same
+(``tests/report/test_imported_page.py``). Where the published pages are beside the checkout, in
+``../shared/reference/csit-pages`` or where ``CALIBRATION_PUBLISHED_PAGES`` says, a test finds the same kinds of faults
+in them.
 
 .. list-table::
    :header-rows: 1

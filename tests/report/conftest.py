@@ -35,9 +35,9 @@ def published(shaped: RunDocument, tmp_path_factory: pytest.TempPathFactory) -> 
     """The project's own site with the page of *shaped*, of two published pages, and of forty made nights: its HTML."""
     place = tmp_path_factory.mktemp("published")
     store(shaped, place / "results")
-    haswell = next(path for path in PAGES if path.stem == "hsw__0fc7d0b8fb")
-    store(imported(haswell.read_bytes(), haswell.name, shaped.run.sut), place / "results")
-    store(imported(haswell.read_bytes(), haswell.name, "imported"), place / "results")
+    complete = next(path for path in PAGES if path.stem == "complete")
+    store(imported(complete.read_bytes(), complete.name, shaped.run.sut), place / "results")
+    store(imported(complete.read_bytes(), complete.name, "imported"), place / "results")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(site, "CACHE", place / "cache")
         patch.setattr(site, "read_nights", lambda _results: made_nights())

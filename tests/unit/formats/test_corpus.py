@@ -15,13 +15,13 @@ def test_the_corpus_breaks_no_rule() -> None:
 
 
 def test_a_reader_that_makes_figures_up_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = b"Each iteration took 221.8 core clocks ( 96.7    ns)\n"
+    text = b"Each iteration took 231.5 core clocks ( 93.4    ns)\n"
     assert hold(text) is not None
     real = readings.read_published
 
     def liar(text: str) -> readings.Published:
-        return real(text.replace("96.7", "97.6"))
+        return real(text.replace("93.4", "94.3"))
 
     monkeypatch.setattr(readings, "read_published", liar)
-    with pytest.raises(AssertionError, match=r"97\.6"):
+    with pytest.raises(AssertionError, match=r"94\.3"):
         hold(text)

@@ -378,7 +378,7 @@ def test_a_row_of_a_table_with_a_column_of_another_kind_has_a_figure_for_each() 
 
 
 @pytest.mark.parametrize(
-    "word", ["TBC", "tbd", "TBA", "XXX", "n/a", "pending", "(pending)", "to be measured", "- TBC -"]
+    "word", ["TBC", "tbd", "TBA", "XXXX", "n/a", "pending", "(pending)", "to be measured", "- TBC -"]
 )
 def test_a_placeholder_is_named(word: str) -> None:
     read = read_published(PAGE.replace("{block}", f"    $ sudo ./mlc --max_bandwidth\n    {word}")).read
