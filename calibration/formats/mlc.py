@@ -627,11 +627,13 @@ class _Columns:
     bandwidth_scale: float | None = None
 
 
-def _columns(text: str) -> _Columns:
-    """Return the columns that the heading *text* names; their units where it says them."""
-    tokens = [each for each in re.split(r"[\s()]+", text.lower()) if each]
+def _columns(text: str) -> _Columns | None:
+    """Return the columns that the heading *text* names, their units where it says them; ``None`` without both."""
+    tokens = re.findall(r"[a-zµ/%]+", text.lower())
     units = [each for each in tokens if TIME_UNIT.fullmatch(each) or RATE_UNIT.fullmatch(each)]
     names = [each for each in tokens if each not in units and each != "delay"]
+    if not {"latency", "bandwidth"} <= set(names):
+        return None
     more = [each for each in names if each not in {"inject", "latency", "bandwidth"}]
     found = _Columns(names.index("latency"), names.index("bandwidth"), more)
     if len(units) >= 2 and TIME_UNIT.fullmatch(units[0]) and RATE_UNIT.fullmatch(units[1]):
@@ -648,8 +650,8 @@ def _loaded_latency(section: _Section, output: _Output) -> _Found:
     first = 0 if INJECT.match(section.lines[0].text) else 1
     for line in section.lines[first:]:
         tokens = line.text.lower().split()
-        if INJECT.match(line.text):
-            columns = _columns(line.text)
+        if INJECT.match(line.text) and (named := _columns(line.text)) is not None:
+            columns = named
         elif tokens[0] == "delay" and columns is not None:
             units = {"latency": "", "bandwidth": ""} | {
                 name: tokens[place]

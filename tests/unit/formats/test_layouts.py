@@ -132,6 +132,14 @@ def test_headings_of_a_sweep(table: str) -> None:
     assert [(each["inject_delay"], each["latency_ns"], each["bandwidth_mb_s"]) for each in points] == POINTS
 
 
+@pytest.mark.parametrize(
+    "heading", ["Inject $Latency Bandwidth", "Inject a/Latency Bandwidth/b", "Inject Latency/Bandwidth"]
+)
+def test_a_heading_of_a_sweep_that_is_damaged(heading: str) -> None:
+    read = read_published(SWEEP.replace("Inject  Latency Bandwidth", heading)).read
+    assert read.readings or read.inconsistencies
+
+
 def test_markdown_tables() -> None:
     text = """\
 Measuring Idle Latencies (ns)
