@@ -132,7 +132,10 @@ def _figure(reading: Reading, drawings: Drawings) -> Figure | None:
             caption=f"{what} in {unit}. Brighter is {'slower' if latency else 'more'}; a hatched cell has no value.",
             kind="matrix",
         )
-    if isinstance(values, ReadLoadedLatency):
+    if isinstance(values, ReadLoadedLatency) and all(
+        any(found)
+        for found in ([each.latency_ns for each in values.points], [each.bandwidth_mb_s for each in values.points])
+    ):
         return Figure(
             path=drawings.read_load(reading),
             alt="Latency of the probe in ns against the bandwidth of the load in GB/s, one point per injection delay.",

@@ -84,6 +84,16 @@ def test_pages_of_texts_that_nobody_would_write_are_pages() -> None:
     assert shown > 50
 
 
+@pytest.mark.parametrize("row", ["0.00  1000.5", "90.50  0.0"])
+def test_a_sweep_of_zeros_has_no_drawing(row: str) -> None:
+    heading = "Inject Latency Bandwidth\nDelay (ns) MB/sec"
+    page = render(
+        as_bytes(imported(f"Command line parameters: --loaded_latency -d0\n{heading}\n00000 {row}\n".encode()))
+    )
+    assert not page.figures
+    parsed(page)
+
+
 def test_an_import_is_history_on_the_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(site, "CACHE", tmp_path / "cache")
     monkeypatch.setattr("calibration.results.index.CACHE", tmp_path / "index")
