@@ -39,6 +39,7 @@ from calibration.errors import CalibrationError, EnvironmentLacksError, InputErr
 from calibration.judge.drift import analyse
 from calibration.judge.night import judge_history
 from calibration.judge.references import read_references
+from calibration.judge.tolerances import read_tolerances
 from calibration.judge.verdicts import Check, NightVerdict
 from calibration.judge.waivers import read_waivers
 from calibration.places import CACHE_VARIABLE
@@ -154,11 +155,11 @@ def known_on(history: History, column: int) -> History:
 def judged(results: Path, tell: Callable[[int], None] = lambda _night: None) -> tuple[History, list[Finding]]:
     """Return the history of *results*, and what was found in it, each night as it was known on that night."""
     history = read_history(results)
-    references, waivers = read_references(results), read_waivers(results)
+    known = read_references(results), read_waivers(results), read_tolerances(results)
     findings = Findings()
     for column, night in enumerate(history.nights):
         seen = known_on(history, column)
-        judgement = judge_history(seen, analyse(seen.values), references, waivers)
+        judgement = judge_history(seen, analyse(seen.values), *known)
         findings.add(number(night), judgement.verdicts)
         tell(column)
     return history, findings.done

@@ -94,7 +94,7 @@ def completeness(document: RunDocument) -> Findings:
 
 def judged(verdicts: Iterable[NightVerdict]) -> Findings:
     """Return *verdicts* as findings: one without a reference is neither as it should be nor a fault."""
-    fields = {"pass": "shown", "fail": "faults", "no_reference": "untold"}
+    fields = {"pass": "shown", "noted": "shown", "fail": "faults", "no_reference": "untold"}
     return findings_of((fields[each.outcome], _verdict(each)) for each in verdicts)
 
 

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from calibration.judge.causes import CLOCK, differences_from, fact_of, likely
 from calibration.judge.drift import TRIMMED, Analysis
-from calibration.judge.tolerances import tolerance_of
+from calibration.judge.tolerances import Tolerances
 from calibration.judge.verdicts import ContextChange, NightVerdict, Outcome
 from calibration.results.history import History, NightRun, Sut
 
@@ -106,7 +106,7 @@ class _Kind:
     compared: Compared
 
 
-def judge_homogeneity(history: History, analyses: Sequence[Analysis]) -> Iterator[NightVerdict]:
+def judge_homogeneity(history: History, analyses: Sequence[Analysis], tolerances: Tolerances) -> Iterator[NightVerdict]:
     """Yield for the last night of *history* whether each SUT has the figures of the testbed's others of its kind.
 
     There is one verdict for each figure of that night. *analyses* has one analysis for each series. ``value`` is the
@@ -129,7 +129,8 @@ def judge_homogeneity(history: History, analyses: Sequence[Analysis]) -> Iterato
         places.setdefault((each.testbed, each.sut), {})[each.metric, each.unit] = row
     levels = _levels(history, analyses)
     for kinds in testbeds.values():
-        yield from _testbed(history, analyses, newest, [_kind(suts, p, places, levels) for p, suts in kinds.items()])
+        of_testbed = [_kind(suts, processor, places, levels, tolerances) for processor, suts in kinds.items()]
+        yield from _testbed(history, analyses, newest, of_testbed)
 
 
 def _levels(history: History, analyses: Sequence[Analysis]) -> Levels:
@@ -160,12 +161,16 @@ def levels_of(analyses: Sequence[Analysis], interval: Floats) -> Levels:
 
 
 def _kind(
-    suts: Sequence[Sut], processor: str | None, places: Mapping[Sut, Mapping[tuple[str, str], int]], levels: Levels
+    suts: Sequence[Sut],
+    processor: str | None,
+    places: Mapping[Sut, Mapping[tuple[str, str], int]],
+    levels: Levels,
+    tolerances: Tolerances,
 ) -> _Kind:
     """Return *suts*, which have one *processor*, compared; where that is not known they are there with nothing."""
     metrics = tuple(dict.fromkeys(each for sut in suts for each in places[sut]))
     rows = np.array([[places[sut].get(each, -1) for each in metrics] for sut in suts], dtype=np.intp)
-    tolerance = np.array([tolerance_of(metric).fraction for metric, _ in metrics])
+    tolerance = np.array([tolerances.fraction(metric) for metric, _ in metrics])
     nothing = (rows < 0) | (processor is None) | np.array([unit == "ticks" for _, unit in metrics])
     own = Levels(*(np.where(nothing, np.nan, each[rows]) for each in levels))
     return _Kind(processor, tuple(suts), metrics, rows, tolerance, compare_levels(own, tolerance))

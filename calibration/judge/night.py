@@ -21,8 +21,10 @@ from calibration.errors import InputError
 from calibration.judge.causes import context_changes, likely
 from calibration.judge.detector import MIN_FIGURES
 from calibration.judge.drift import Analysis, Change, analyse
+from calibration.judge.events import Event, find_events
 from calibration.judge.homogeneity import judge_homogeneity
 from calibration.judge.references import AcceptedLevel, Bounds, Reference, References, facts_of, read_references
+from calibration.judge.tolerances import Tolerances, read_tolerances
 from calibration.judge.verdicts import Check, ContextChange, NightVerdict, Outcome, unreadable
 from calibration.judge.waivers import Waivers, read_waivers
 from calibration.judge.words import amount, change, share, within
@@ -42,10 +44,11 @@ MOST_REASONS: Final = 3
 
 
 class Judgement(Model):
-    """All verdicts of a night, by testbed and SUT."""
+    """All verdicts of a night, by testbed and SUT, and what began at several SUTs at once."""
 
     night: date
     verdicts: tuple[NightVerdict, ...]
+    events: tuple[Event, ...] = ()
 
     @property
     def failed(self) -> bool:
@@ -61,7 +64,13 @@ def judge_night(results: Path, night: date | None = None) -> Judgement:
     with _no_collections():
         history = read_history(results, until=night)
         check_night(history, results, night)
-        return judge_history(history, analyse(history.values), read_references(results), read_waivers(results))
+        return judge_history(
+            history,
+            analyse(history.values),
+            read_references(results),
+            read_waivers(results),
+            read_tolerances(results),
+        )
 
 
 def of_sut(judgement: Judgement, sut: str) -> Judgement:
@@ -73,7 +82,8 @@ def of_sut(judgement: Judgement, sut: str) -> Judgement:
     if not verdicts:
         known = ", ".join(sorted({f"{each.testbed}/{each.sut}" for each in judgement.verdicts})) or "none"
         raise InputError(f"expected one of the SUTs of {judgement.night} ({known}), found {sut!r}")
-    return Judgement.model_construct(night=judgement.night, verdicts=verdicts)
+    events = tuple(each for each in judgement.events if sut in each.suts)
+    return Judgement.model_construct(night=judgement.night, verdicts=verdicts, events=events)
 
 
 def check_night(history: History, results: Path, night: date | None) -> None:
@@ -100,15 +110,18 @@ def _no_collections() -> Iterator[None]:
 
 
 def judge_history(
-    history: History, analyses: Sequence[Analysis], references: References, waivers: Waivers
+    history: History,
+    analyses: Sequence[Analysis],
+    references: References,
+    waivers: Waivers,
+    tolerances: Tolerances,
 ) -> Judgement:
     """Return what is to be said of the last night of *history*, whose series have the *analyses*."""
-    night = _Night(history, analyses)
-    verdicts = [*night.set_aside(), *night.verdicts(references), *judge_homogeneity(history, analyses)]
+    night = _Night(history, analyses, tolerances)
+    verdicts = [*night.set_aside(), *night.verdicts(references), *judge_homogeneity(history, analyses, tolerances)]
     verdicts.sort(key=lambda each: (each.testbed, each.sut))  # stable: what a SUT has by itself stays first
-    return Judgement.model_construct(
-        night=night.night, verdicts=tuple(waivers.applied(verdicts, night.night, night.run_ids))
-    )
+    judged = tuple(waivers.applied(verdicts, night.night, night.run_ids))
+    return Judgement.model_construct(night=night.night, verdicts=judged, events=find_events(judged))
 
 
 @dataclass(frozen=True)
@@ -128,6 +141,7 @@ class _Night:
 
     history: History
     analyses: Sequence[Analysis]
+    tolerances: Tolerances
     changed: dict[tuple[Sut, date], tuple[ContextChange, ...]] = field(default_factory=dict)
 
     @property
@@ -330,11 +344,14 @@ class _Night:
             )
         lower, upper = _both(bounds and bounds.bounds, recorded)
         wrong = []
+        outcome: Outcome = "fail"
         if bounds is not None and bounds.bounds.unit != series.unit:
             wrong.append(f"expected the accepted unit {bounds.bounds.unit}, found {series.unit}")
         elif bounds is not None and bounds.bounds.excludes(value):
-            wrong.append(f"expected {bounds.bounds.words}, {bounds.source}, found {amount(value, series.unit)}")
+            outcome, why = self._weighed(series, bounds.bounds.value, value)
+            wrong.append(f"expected {bounds.bounds.words}, {bounds.source}, found {amount(value, series.unit)}{why}")
         if recorded is not None and recorded.outcome == "fail":
+            outcome = "fail"
             wrong.append(recorded.reason)
         if not wrong:
             by = bounds.source if bounds is not None else "as the inventory has it"
@@ -351,7 +368,7 @@ class _Night:
         return self._verdict(
             row,
             "limits",
-            "fail",
+            outcome,
             "; ".join(wrong),
             value=value,
             unit=series.unit,
@@ -433,6 +450,7 @@ class _Night:
         if len(standing) > 1 and bound is not None and bound[0] <= last.after <= bound[1]:
             reason = f"{what} is back at {amount(last.after, unit)}, where it was before {nights[first.night]}"
             return self._verdict(row, check, "pass", reason, value=value, unit=unit, bound=bound)
+        outcome, why = (self._weighed if drift else self._weighed_spread)(row.series, first.before, last.after)
         size = f"{change(last.size, last.interval)} " if isfinite(last.size) else ""
         reason = (
             f"{what} {size}since {nights[last.night]}, from {amount(last.before, unit)} to {amount(last.after, unit)}"
@@ -442,14 +460,33 @@ class _Night:
         return self._verdict(
             row,
             check,
-            "fail",
-            reason,
+            outcome,
+            reason + why,
             value=value,
             unit=unit,
             bound=bound,
             interval=last.interval if all(map(isfinite, last.interval)) else None,
             since=nights[last.night],
         )
+
+    def _weighed(self, series: Series, before: float, after: float) -> tuple[Outcome, str]:
+        """Return whether a figure that moved from *before* to *after* fails, and why not."""
+        fraction = self.tolerances.fraction(series.metric)
+        if abs(after - before) <= fraction * abs(before):
+            return "noted", _tolerated(fraction)
+        return self._unless_better(series, better=(after > before) == (series.better == "higher"))
+
+    def _weighed_spread(self, series: Series, before: float, after: float) -> tuple[Outcome, str]:
+        """Return the same of a relative standard deviation: two of them should be within the tolerance."""
+        fraction = self.tolerances.fraction(series.metric)
+        if 2 * after <= fraction:
+            return "noted", _tolerated(fraction)
+        return self._unless_better(series, better=after < before)
+
+    def _unless_better(self, series: Series, *, better: bool) -> tuple[Outcome, str]:
+        if better and not self.tolerances.improvements_fail(series.metric):
+            return "noted", "; better"
+        return "fail", ""
 
     def _bimodal(self, row: _Row, analysis: Analysis, level: AcceptedLevel | None, accepted: int) -> NightVerdict:
         flips, unit = analysis.flips, row.series.unit
@@ -463,15 +500,28 @@ class _Night:
         if level is not None and flips.night <= accepted:
             reason = f"{found}, {level.acceptance.source}"
             return self._verdict(row, "bimodal", "pass", reason, value=row.value, unit=unit, interval=row.interval)
-        reason = f"expected one level, found that {found}"
+        fraction = self.tolerances.fraction(row.series.metric)
+        near = abs(flips.upper - flips.lower) <= fraction * abs(flips.lower)
+        reason = f"expected one level, found that {found}{_tolerated(fraction) if near else ''}"
         return self._verdict(
-            row, "bimodal", "fail", reason, value=row.value, unit=unit, interval=row.interval, since=since
+            row,
+            "bimodal",
+            "noted" if near else "fail",
+            reason,
+            value=row.value,
+            unit=unit,
+            interval=row.interval,
+            since=since,
         )
 
 
 def _column(column: dict[date, int], night: date) -> int:
     """Return the column of *night*; that of the last one before it where it is none of the store's any more."""
     return column[night] if night in column else max((column[each] for each in column if each < night), default=-1)
+
+
+def _tolerated(fraction: float) -> str:
+    return f"; within the tolerance of {share(fraction)}"
 
 
 def _finite(value: float | None) -> float | None:

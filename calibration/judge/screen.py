@@ -3,7 +3,7 @@
 
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import date, timedelta
 from io import TextIOWrapper
 from itertools import islice
@@ -16,6 +16,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from calibration.judge.events import Event
 from calibration.judge.night import Judgement
 from calibration.judge.verdicts import Check, ContextChange, NightVerdict
 from calibration.judge.words import amount, change, changed_fact, share, within
@@ -36,6 +37,9 @@ MOST_FINDINGS: Final = 4
 
 MOST_NAMES: Final = 3
 """Waivers, kinds of figures and facts that are named before the rest is counted."""
+
+MOST_EVENTS: Final = 6
+"""Events that several SUTs share are named first, so many of them."""
 
 INDENT: Final = "    "
 
@@ -72,6 +76,7 @@ def print_judgement(judgement: Judgement, stream: IO[str], *, everything: bool =
     for each in judgement.verdicts:
         by_sut.setdefault((each.testbed, each.sut), []).append(each)
     failing = {sut: failed for sut, of in by_sut.items() if (failed := [one for one in of if one.outcome == "fail"])}
+    events = [each for each in judgement.events if each.failed]
     console.print(
         Text(
             f"{len(failing)} of {len(by_sut)} SUT{'' if len(by_sut) == 1 else 's'} "
@@ -80,25 +85,43 @@ def print_judgement(judgement: Judgement, stream: IO[str], *, everything: bool =
         )
     )
     console.print()
+    for event in events[:MOST_EVENTS]:
+        _print_rows(console, Text(visible(told_event(event, judgement.verdicts))), 3)
+    if events:
+        console.print()
     damaged = {sut for sut, of in failing.items() if any(each.check == "unreadable" for each in of)}
     ordered = sorted(failing, key=lambda sut: (sut not in damaged, -len(failing[sut]), sut))
-    for sut in ordered if everything else ordered[: LINES if len(ordered) <= LINES else LINES - 1]:
-        found = findings(failing[sut])
-        if everything:
+    if everything:
+        for sut in ordered or by_sut:
             console.print(Text(visible("/".join(sut)), style="bold"))
-            for each in (one for finding in found for one in finding.verdicts):
-                console.print(Padding(_whole(each), (0, 0, 0, 2)))
-            continue
+            for finding in findings([each for each in by_sut[sut] if each.outcome in {"fail", "noted"}]):
+                for each in finding.verdicts:
+                    console.print(Padding(_whole(each), (0, 0, 0, 2)))
+        ordered = []
+    left = {sut: [one for one in failing[sut] if not any(event.has(one) for event in events)] for sut in ordered}
+    ordered = [sut for sut in ordered if left[sut]]
+    for sut in ordered[: LINES if len(ordered) <= LINES else LINES - 1]:
+        found = findings(left[sut])
         rows = 1 if 2 * len(ordered) > LINES else 2
         for number, line in enumerate(_lines(found, max(1, min(MOST_FINDINGS, LINES // (rows * len(ordered)))), rows)):
             name = Text(f"{visible('/'.join(sut))}  ", style="bold") if number == 0 else Text(INDENT)
             _print_rows(console, name.append_text(line), rows)
-    if not everything and len(ordered) > LINES:
+    if len(ordered) > LINES:
         console.print(Text(f"and {len(ordered) - LINES + 1} more SUTs"))
     if failing:
         console.print()
     for said in _below(judgement, everything=everything, failing=bool(failing)):
         console.print(Text(said), no_wrap=not everything, overflow="ellipsis")
+
+
+def told_event(event: Event, verdicts: Iterable[NightVerdict]) -> str:
+    """Return an event as one line: its SUTs, the worst of its *verdicts*, since when, and what changed."""
+    of = {each.metric: each for each in sorted(filter(event.has, verdicts), key=_severity)}
+    worst = max(of.values(), key=lambda each: (each.outcome == "fail", _severity(each)))
+    worst = worst.model_copy(update={"context_changes": event.context_changes})
+    more = f" and {len(event.suts) - MOST_NAMES} more" if len(event.suts) > MOST_NAMES else ""
+    names = ", ".join(event.suts[:MOST_NAMES]) + more
+    return f"{_count(len(event.suts), 'SUT')} ({names}): {told(Finding(worst, tuple(of.values())))}"
 
 
 def _print_rows(console: Console, text: Text, rows: int) -> None:
@@ -237,6 +260,13 @@ def _below(judgement: Judgement, *, everything: bool, failing: bool) -> Iterator
             )
     if len(waived) > MOST_NAMES and not everything:
         yield f"waived: {len(waived) - MOST_NAMES} more"
+    noted = [each for each in judgement.verdicts if each.outcome == "noted"]
+    if noted:
+        suts = len({(each.testbed, each.sut) for each in noted})
+        yield f"noted: {_count(len(noted), 'change')} on {_count(suts, 'SUT')}, better or too small to matter"
+    small = sorted((each for each in judgement.events if not each.failed), key=lambda each: each.night, reverse=True)
+    for event in small[:MOST_NAMES]:
+        yield visible(f"noted: {told_event(event, judgement.verdicts)}")
     unknown = [each for each in judgement.verdicts if each.outcome == "no_reference"]
     for check, words in (
         ("limits", "without bounds: see calibration accept"),

@@ -1,10 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far figures of a machine, or of two, may be apart before it matters."""
+"""How far figures of a machine, or of two, may be apart before it matters.
 
+A lab's own tolerances are in ``<results>/references/tolerances.yml``; they come before the defaults here.
+"""
+
+import fnmatch
 import re
-from typing import Final
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Final
 
+import yaml
+from pydantic import Field, TypeAdapter, ValidationError
+
+from calibration.errors import InputError
+from calibration.files import read_regular
 from calibration.model import Model
+from calibration.results.layout import REFERENCES
+from calibration.text import visible
+
+FILE: Final = f"{REFERENCES}/tolerances.yml"
+"""A lab's own tolerances, relative to the results."""
+
+MAX_BYTES: Final = 1 << 20
+"""A larger file is refused: a line per metric of a large machine needs less."""
 
 LEAST_COVERAGE: Final = 0.9
 """An interval that covers the true value less often decides nothing; three placements reach 0.75, five 0.94."""
@@ -47,5 +67,61 @@ ANY_OTHER: Final = Tolerance(names=r".*", fraction=0.05, reason="nothing is know
 
 
 def tolerance_of(metric: str) -> Tolerance:
-    """Return how far figures named *metric* may be apart."""
+    """Return the default tolerance of figures named *metric*."""
     return next((each for each in TOLERANCES if re.fullmatch(each.names, metric)), ANY_OTHER)
+
+
+class OwnTolerance(Model):
+    """One entry of a lab's file; ``metrics`` is a pattern such as ``core_frequency.*``.
+
+    ``improvements_fail`` says that a change for the better fails as one for the worse does.
+    """
+
+    metrics: Annotated[str, Field(min_length=1)]
+    fraction: Annotated[float, Field(ge=0, lt=1)]
+    improvements_fail: bool = False
+    reason: Annotated[str, Field(min_length=1)]
+
+
+class Tolerances:
+    """What matters to a lab: its own tolerances, the first that matches, before the defaults."""
+
+    def __init__(self, own: Iterable[OwnTolerance] = ()) -> None:
+        compiled = tuple((re.compile(fnmatch.translate(each.metrics)), each) for each in own)
+
+        @cache
+        def find(metric: str) -> OwnTolerance | None:
+            return next((each for pattern, each in compiled if pattern.match(metric)), None)
+
+        self._own = find
+        self.fraction = cache(self._fraction)
+
+    def _fraction(self, metric: str) -> float:
+        """Return how far, relatively, figures named *metric* may be apart."""
+        own = self._own(metric)
+        return tolerance_of(metric).fraction if own is None else own.fraction
+
+    def improvements_fail(self, metric: str) -> bool:
+        """Return whether a change of *metric* for the better fails."""
+        own = self._own(metric)
+        return own is not None and own.improvements_fail
+
+
+def read_tolerances(results: Path) -> Tolerances:
+    """Return what matters to the lab of *results*; the defaults where there is no file.
+
+    Raises ``InputError`` where the file is not a list of tolerances.
+    """
+    path = results / FILE
+    try:
+        found = yaml.safe_load(read_regular(path, MAX_BYTES, below=results))
+        own = TypeAdapter(tuple[OwnTolerance, ...]).validate_python(found or (), strict=False)
+    except FileNotFoundError:
+        return Tolerances()
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError(f"{path} is not valid YAML: {visible(str(error))}") from error
+    except ValidationError as error:
+        fault = error.errors()[0]
+        where = ".".join(map(str, fault["loc"])) or "the file"
+        raise InputError(f"{path} is not a list of tolerances: {where}: {fault['msg']}") from error
+    return Tolerances(own)

@@ -13,8 +13,9 @@ is what the testbed's other SUTs of the kind have. ``consistency``: it does not 
 the run document says. ``missing``: there is a valid figure of tonight. ``unreadable``: a file of the results cannot be
 read, a run document of any night or what was accepted or waived; this only fails."""
 
-Outcome = Literal["pass", "fail", "no_reference"]
-"""``no_reference``: there is nothing to judge by, or too little to tell; that is no pass."""
+Outcome = Literal["pass", "fail", "noted", "no_reference"]
+"""``noted``: changed, by less than matters or for the better. ``no_reference``: there is nothing to judge by, or too
+little to tell; that is no pass."""
 
 
 class ContextChange(Model):

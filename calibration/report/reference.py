@@ -21,6 +21,7 @@ from sphinx.util.typing import ExtensionMetadata
 
 from calibration.cli import calibration
 from calibration.errors import EXIT_CODES
+from calibration.judge.tolerances import ANY_OTHER, TOLERANCES
 from calibration.measurements import registry
 from calibration.places import PACKAGE, SHARE
 from calibration.report.environment import TEMPLATES, environment
@@ -235,6 +236,12 @@ def flags() -> Iterator[str]:
         yield from (f":ref:`{code} <flag-{code}>`", f"   *{severity}.* {_escaped(macros.meaning[code])}", "")
 
 
+def tolerances() -> Iterator[str]:
+    """Yield the tolerance of each family of figures, with its reason."""
+    for each in (*TOLERANCES, ANY_OTHER):
+        yield from (f"``{name_form(each.names)}``", f"   {each.fraction:.0%}: {_escaped(each.reason)}", "")
+
+
 def exit_codes() -> Iterator[str]:
     """Yield every exit code with its meaning."""
     for code, meaning in EXIT_CODES.items():
@@ -248,6 +255,7 @@ TOPICS = {
     "records": records,
     "metrics": metrics,
     "flags": flags,
+    "tolerances": tolerances,
     "exit_codes": exit_codes,
 }
 

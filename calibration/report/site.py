@@ -24,6 +24,7 @@ from pathlib import Path
 from calibration import places
 from calibration.errors import EnvironmentLacksError, InputError
 from calibration.files import read_regular, write_whole
+from calibration.judge.screen import told_event
 from calibration.report import filters
 from calibration.report.comparison import Machine, machine_of, render_history, render_site_comparison
 from calibration.report.environment import TEMPLATES, environment, tidy
@@ -270,6 +271,7 @@ def _pages(pages: Iterable[SitePage], nights: Nights | None, unreadable: Iterabl
         content = {
             "night": nights.night.isoformat(),
             "verdicts": [each.model_dump(mode="json") for each in nights.verdicts],
+            "events": [each.model_dump(mode="json") for each in nights.events],
         }
         files[f"{PAGES}/tonight.json"] = json.dumps(content).encode()
     index = (
@@ -280,6 +282,7 @@ def _pages(pages: Iterable[SitePage], nights: Nights | None, unreadable: Iterabl
             found=found,
             said="" if nights is None else sentence(nights, found),
             unreadable=list(dict.fromkeys([*_unreadable(nights), *unreadable])),
+            events=[] if nights is None else [told_event(each, nights.verdicts) for each in nights.events],
             page_of=page_of,
             trends={testbed: f"{folder}/index" for testbed, folder in trends.items()},
         )

@@ -15,8 +15,10 @@ from typing import Final, Literal, NamedTuple
 import numpy as np
 
 from calibration.judge.drift import Analysis, Change, analyse
+from calibration.judge.events import Event, find_events
 from calibration.judge.night import RUN, judge_history
 from calibration.judge.references import read_references
+from calibration.judge.tolerances import read_tolerances
 from calibration.judge.verdicts import ContextChange, NightVerdict
 from calibration.judge.waivers import read_waivers
 from calibration.report import filters
@@ -66,6 +68,11 @@ class Nights:
     def night(self) -> date:
         """The newest night."""
         return self.history.nights[-1]
+
+    @cached_property
+    def events(self) -> Sequence[Event]:
+        """What began at several SUTs at once, and fails."""
+        return [each for each in find_events(self.verdicts) if each.failed]
 
     @cached_property
     def rows(self) -> Mapping[tuple[str, str, str], int]:
@@ -126,7 +133,9 @@ def read_nights(results: Path) -> Nights | None:
     if not history.nights:
         return None
     analyses = analyse(history.values)
-    judgement = judge_history(history, analyses, read_references(results), read_waivers(results))
+    judgement = judge_history(
+        history, analyses, read_references(results), read_waivers(results), read_tolerances(results)
+    )
     return Nights(history, analyses, judgement.verdicts, {})
 
 
@@ -306,7 +315,9 @@ def _good_since(nights: Nights, sut: Sut) -> date:
     good = np.ones(len(history.nights), dtype=bool)
     for each in nights.of_sut[sut]:
         row = nights.rows.get((*sut, each.metric))
-        if each.check != "limits" or each.bound is None or each.waiver is not None or row is None:
+        if each.check != "limits" or each.bound is None or row is None:
+            continue
+        if each.outcome == "noted" or each.waiver is not None:
             continue
         low, high = (edge if end is None else end for end, edge in zip(each.bound, (-inf, inf), strict=True))
         values = history.values[row]

@@ -389,7 +389,7 @@ class _Testbed:
         if self.nights.night not in self.nights.history.runs[self.testbed, sut]:
             return False, "not measured"
         limits = [each.outcome for each in verdicts if each.check == "limits"]
-        return False, "as accepted" if limits and set(limits) == {"pass"} else "no reference"
+        return False, "as accepted" if limits and set(limits) <= {"pass", "noted"} else "no reference"
 
     def levels(self, analysis: Analysis, values: Numbers, scale: float) -> Iterator[tuple[int, int, float]]:
         """Yield the stretches of one level that are drawn."""

@@ -12,6 +12,7 @@ from bench.homogeneity import Noise, trials
 from calibration.judge.causes import CLOCK
 from calibration.judge.drift import Analysis, Change, Flips
 from calibration.judge.homogeneity import Levels, compare_levels, holm, judge_homogeneity, leave_one_out
+from calibration.judge.tolerances import Tolerances
 from calibration.judge.verdicts import NightVerdict
 from calibration.results.history import History, NightRun, Series
 
@@ -74,7 +75,7 @@ def judged(
             )
         }
     history = History(NIGHTS, tuple(series), values, values * (1 - width), values * (1 + width), runs, {})
-    found = list(judge_homogeneity(history, analyses))
+    found = list(judge_homogeneity(history, analyses, Tolerances()))
     assert {(each.check, each.night) for each in found} <= {("homogeneity", NIGHTS[-1])}
     return {(each.sut, each.metric): each for each in found}
 
@@ -310,7 +311,7 @@ def test_a_sut_without_a_figure_tonight_has_no_verdict_and_a_recent_one_is_still
 def test_nights_without_any_figure_and_no_nights_at_all_have_no_verdicts() -> None:
     assert judged({("sut1", LATENCY): [float("nan")] * 30}) == {}
     empty = np.empty((0, 0))
-    assert list(judge_homogeneity(History((), (), empty, empty, empty, {}, {}), [])) == []
+    assert list(judge_homogeneity(History((), (), empty, empty, empty, {}, {}), [], Tolerances())) == []
 
 
 def test_the_median_of_the_others_is_that_of_sorting_them() -> None:

@@ -19,6 +19,7 @@ from calibration.judge.drift import analyse
 from calibration.judge.night import Judgement, judge_history
 from calibration.judge.references import References
 from calibration.judge.screen import findings, print_judgement
+from calibration.judge.tolerances import Tolerances
 from calibration.judge.trend import COLUMNS
 from calibration.judge.verdicts import ContextChange, NightVerdict, Waived
 from calibration.judge.waivers import FILE, Waivers
@@ -215,7 +216,7 @@ def test_a_real_judgement_can_be_shown() -> None:
         },
         facts={30: {**FACTS, "BIOS": "Example 2.2 2026-01-20"}},
     )
-    judgement = judge_history(past, analyse(past.values), References(Path("/nonexistent")), Waivers())
+    judgement = judge_history(past, analyse(past.values), References(Path("/nonexistent")), Waivers(), Tolerances())
     stream = io.StringIO()
     print_judgement(judgement, stream)
     assert "lab/t1" in stream.getvalue()

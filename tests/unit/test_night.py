@@ -23,6 +23,7 @@ from calibration.judge.references import (
     add_acceptance,
     place_of,
 )
+from calibration.judge.tolerances import Tolerances
 from calibration.judge.verdicts import NightVerdict
 from calibration.judge.waivers import Waiver, Waivers
 from calibration.results import index
@@ -53,12 +54,14 @@ def judged(
     analyses: list[Analysis] | None = None,
     references: References | None = None,
     waivers: Waivers | None = None,
+    tolerances: Tolerances | None = None,
 ) -> Judgement:
     return judge_history(
         past,
         analyse(past.values) if analyses is None else analyses,
         references or References(Path("/nonexistent")),
         waivers or Waivers(),
+        tolerances or Tolerances(),
     )
 
 
@@ -130,11 +133,11 @@ def test_a_figure_within_accepted_bounds_passes_and_one_outside_fails_since_its_
     references = accepted(tmp_path, 90.0, 110.0)
     good = the(judged(history({BANDWIDTH: noise(20)}), references=references), "limits")
     assert (good.outcome, good.bound, good.since) == ("pass", (90.0, 110.0), None)
-    row = [*noise(15), 80.0, None, 85.0, 120.0]
+    row = [*noise(15), 80.0, None, 85.0, 82.0]
     bad = the(judged(history({BANDWIDTH: row}), references=references), "limits")
-    assert (bad.outcome, bad.value, bad.unit, bad.since) == ("fail", 120.0, "MB/s", night_of(15))
-    assert bad.interval == pytest.approx((119.4, 120.6))
-    assert bad.reason == "expected 90 to 110 MB/s, accepted by Ada on 2026-03-01, found 120 MB/s"
+    assert (bad.outcome, bad.value, bad.unit, bad.since) == ("fail", 82.0, "MB/s", night_of(15))
+    assert bad.interval == pytest.approx((81.59, 82.41))
+    assert bad.reason == "expected 90 to 110 MB/s, accepted by Ada on 2026-03-01, found 82 MB/s"
 
 
 def test_a_night_inside_ends_what_was_outside_before(tmp_path: Path) -> None:
@@ -145,7 +148,7 @@ def test_a_night_inside_ends_what_was_outside_before(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lower", "upper", "outcome"), [(None, 99.0, "fail"), (None, 110.0, "pass"), (101.0, None, "fail")]
+    ("lower", "upper", "outcome"), [(None, 90.0, "noted"), (None, 110.0, "pass"), (110.0, None, "fail")]
 )
 def test_one_open_end_is_judged_by_the_other(
     tmp_path: Path, lower: float | None, upper: float | None, outcome: str
@@ -156,7 +159,7 @@ def test_one_open_end_is_judged_by_the_other(
 
 def test_a_sut_s_own_bounds_come_before_its_testbed_s_and_these_before_its_platform_s(tmp_path: Path) -> None:
     past = history({BANDWIDTH: [100.0] * 12})
-    assert the(judged(past, references=accepted(tmp_path, 1.0, 2.0, scope="platform")), "limits").outcome == "fail"
+    assert the(judged(past, references=accepted(tmp_path, 191.0, 192.0, scope="platform")), "limits").outcome == "fail"
     by_testbed = the(judged(past, references=accepted(tmp_path, 90.0, 110.0, scope="testbed", sut="t2")), "limits")
     assert by_testbed.outcome == "pass"
     assert by_testbed.reason.endswith("accepted by Ada on 2026-03-01 for the testbed")
@@ -292,13 +295,13 @@ def test_a_level_that_is_back_where_it_was_passes_and_one_elsewhere_fails() -> N
 
 
 def test_a_change_from_nothing_has_no_size() -> None:
-    row = [0.0] * 20 + [5.0] * 5
+    row = [0.0] * 20 + [5.0] * 5  # worse: a latency
     change = shift(20, 1.0, 2.0)._replace(
         before=0.0, after=5.0, size=float("nan"), interval=(float("nan"), float("nan"))
     )
-    verdict = the(judged(history({BANDWIDTH: row}), [steady(row, (change,))]), "drift")
+    verdict = the(judged(history({LATENCY: row}, unit="ns"), [steady(row, (change,))]), "drift", LATENCY)
     assert (verdict.outcome, verdict.interval) == ("fail", None)
-    assert verdict.reason == "level since 2026-01-21, from 0 MB/s to 5 MB/s"
+    assert verdict.reason == "level since 2026-01-21, from 0 ns to 5 ns"
 
 
 def test_a_change_of_the_spread_fails_and_is_accepted_like_one_of_the_level(tmp_path: Path) -> None:
@@ -451,7 +454,7 @@ def test_every_verdict_has_every_key_and_the_form_of_the_contract(tmp_path: Path
     }
     judgement = judged(history(figures), references=accepted(tmp_path, 95.0, 110.0))
     found = json.loads(judgement.model_dump_json())
-    assert set(found) == {"night", "verdicts"}
+    assert set(found) == {"night", "verdicts", "events"}
     assert all(set(each) == KEYS for each in found["verdicts"])
     assert {each["check"] for each in found["verdicts"]} == {
         "limits",

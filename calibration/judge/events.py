@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What began at several SUTs on the same night: one event, with its SUTs and the facts that changed with it.
+
+A BIOS update or a warm night in the lab moves many figures of many SUTs. Two SUTs belong to one event where what fails
+began within a day of each other and is of the same kind, or the same fact changed to the same value on both.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date, timedelta
+
+from calibration.judge.verdicts import ContextChange, NightVerdict
+from calibration.model import Model
+from calibration.results.history import Sut
+
+SAME_NIGHT = timedelta(days=1)
+"""Dates of the same change may differ by this much: a weak change is dated a night early or late."""
+
+
+class Event(Model):
+    """What began on ``night`` at ``suts`` (testbed/SUT): ``metrics`` that fail or are noted, and whether any fails.
+
+    ``context_changes`` are the facts that changed alike on at least two of the SUTs, most SUTs first; ``before`` is
+    ``None`` where it differs among them.
+    """
+
+    night: date
+    suts: tuple[str, ...]
+    metrics: tuple[str, ...]
+    failed: bool
+    context_changes: tuple[ContextChange, ...]
+
+    def has(self, verdict: NightVerdict) -> bool:
+        """Return whether *verdict* is part of this event."""
+        return (
+            f"{verdict.testbed}/{verdict.sut}" in self.suts
+            and verdict.outcome in {"fail", "noted"}
+            and verdict.check != "homogeneity"
+            and verdict.since is not None
+            and abs(verdict.since - self.night) <= SAME_NIGHT
+        )
+
+
+def find_events(verdicts: Iterable[NightVerdict]) -> tuple[Event, ...]:
+    """Return the events among *verdicts* of one night, largest first."""
+    by_night: dict[date, dict[Sut, list[NightVerdict]]] = {}
+    for each in verdicts:
+        if each.outcome in {"fail", "noted"} and each.since is not None and each.check != "homogeneity":
+            by_night.setdefault(each.since, {}).setdefault((each.testbed, each.sut), []).append(each)
+    found = []
+    for night in sorted(by_night, key=lambda key: (-len(by_night[key]), key)):
+        near = [other for other in sorted(by_night) if abs(other - night) <= SAME_NIGHT]
+        of_sut: dict[Sut, list[NightVerdict]] = {}
+        for other in near:
+            for sut, those in by_night[other].items():
+                of_sut.setdefault(sut, []).extend(those)
+        for suts in _groups({sut: _traits(those) for sut, those in of_sut.items()}):
+            found.append(_event(night, {sut: of_sut[sut] for sut in suts}))
+            for other in near:
+                for sut in suts:
+                    by_night[other].pop(sut, None)
+    return tuple(sorted(found, key=lambda each: (not each.failed, -len(each.suts), each.night, each.suts)))
+
+
+def _traits(verdicts: Iterable[NightVerdict]) -> set[tuple[str, str | None]]:
+    """Return what may tie a SUT to others: the kinds of its failures, and the facts that changed with what is dated."""
+    traits: set[tuple[str, str | None]] = set()
+    for each in verdicts:
+        if each.outcome == "fail":
+            traits.add((each.metric.partition(".")[0], None))
+        traits.update((change.fact, change.after) for change in each.context_changes if change.after is not None)
+    return traits
+
+
+def _groups(traits: Mapping[Sut, set[tuple[str, str | None]]]) -> list[tuple[Sut, ...]]:
+    """Return the SUTs that share a trait, directly or through others, in groups of at least two."""
+    holders: dict[tuple[str, str | None], list[Sut]] = {}
+    for sut, own in traits.items():
+        for trait in own:
+            holders.setdefault(trait, []).append(sut)
+    groups = []
+    left = set(traits)
+    while left:
+        group, reached = set(), [left.pop()]
+        while reached:
+            sut = reached.pop()
+            group.add(sut)
+            for trait in traits[sut]:
+                new = [each for each in holders.pop(trait, ()) if each in left]
+                left.difference_update(new)
+                reached += new
+        if len(group) > 1:
+            groups.append(tuple(sorted(group)))
+    return sorted(groups)
+
+
+def _event(night: date, of_sut: Mapping[Sut, Sequence[NightVerdict]]) -> Event:
+    verdicts = [each for those in of_sut.values() for each in those]
+    befores: dict[tuple[str, str | None], dict[Sut, str | None]] = {}
+    for sut, those in of_sut.items():
+        for each in those:
+            for change in each.context_changes:
+                befores.setdefault((change.fact, change.after), {})[sut] = change.before
+    shared = [item for item in befores.items() if len(item[1]) > 1]
+    shared.sort(key=lambda item: (-len(item[1]), item[0][0], item[0][1] or ""))
+    return Event(
+        night=Counter(each.since for each in verdicts if each.since).most_common(1)[0][0],
+        suts=tuple("/".join(sut) for sut in sorted(of_sut)),
+        metrics=tuple(sorted({each.metric for each in verdicts})),
+        failed=any(each.outcome == "fail" for each in verdicts),
+        context_changes=tuple(
+            ContextChange(
+                fact=fact,
+                before=next(iter(before.values())) if len(set(before.values())) == 1 else None,
+                after=after,
+                night=night,
+            )
+            for (fact, after), before in shared
+        ),
+    )
