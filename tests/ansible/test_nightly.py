@@ -130,13 +130,12 @@ def test_where_the_night_cannot_be_judged_nothing_is_published_and_nothing_goes(
     inventory = inventory_of(lab, hosts("a"))
     assert nightly(lab, inventory, calibration_run_id=LONG_AGO).rc == 0
     (old,) = lab.runs()
-    damaged = lab.results / "t1" / "b" / "20200102T000000Z-0001"
-    damaged.mkdir(parents=True)
-    (damaged / "run.json").write_text("{")
+    inside = lab.results / "night"
     www = lab.directory / "www"
-    ended = nightly(lab, inventory, publish_dir=str(www), retention_nights=1, retention_raw_nights=1)
+    kept = {"retention_nights": 1, "retention_raw_nights": 1}
+    ended = nightly(lab, inventory, publish_dir=str(www), judge_dir=str(inside), **kept)
     assert ended.rc == 2, ended.text
-    assert str(damaged) in ended.text
+    assert str(inside) in ended.text
     assert not www.exists()
     assert (old / "records.jsonl").is_file()
 

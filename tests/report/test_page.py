@@ -697,8 +697,8 @@ def test_the_command_renders_every_run(document: RunDocument, tmp_path: Path) ->
 def test_the_command_refuses_a_place_without_runs(tmp_path: Path, *, existing: bool) -> None:
     place = tmp_path if existing else tmp_path / "nowhere"
     result = CliRunner().invoke(report_command, [str(place)])
-    assert result.exit_code == 2
-    assert str(place) in result.output
+    assert isinstance(result.exception, InputError)
+    assert str(place) in str(result.exception)
 
 
 def test_the_command_says_when_the_page_cannot_be_written(
@@ -711,5 +711,5 @@ def test_the_command_says_when_the_page_cannot_be_written(
 
     monkeypatch.setattr(report, "_replace", refuse)
     result = CliRunner().invoke(report_command, [str(directory)])
-    assert result.exit_code == 3
-    assert "Permission denied" in result.output
+    assert isinstance(result.exception, EnvironmentLacksError)
+    assert "Permission denied" in str(result.exception)
