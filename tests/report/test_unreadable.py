@@ -15,7 +15,7 @@ from report_documents import guide
 
 from calibration.acceptance import cli
 from calibration.cli import calibration
-from calibration.errors import BAD_INPUT, InputError
+from calibration.errors import BAD_INPUT, VERDICT_FAILED, InputError
 from calibration.judge.night import Judgement, judge_night
 from calibration.judge.verdicts import NightVerdict
 from calibration.nightly.judgement import failures, judge
@@ -25,7 +25,7 @@ from calibration.report import site
 from calibration.report.site import build_site
 from calibration.results import documents
 from calibration.results.layout import RUN
-from tests.unit.histories import night_of, noise, run_id, stored
+from tests.unit.histories import LATENCY, night_of, noise, run_id, stored
 
 NIGHTS = 4
 GOOD = ("good1", "good2")
@@ -205,3 +205,82 @@ def test_commands_given_a_damaged_document_name_it_and_end_with_bad_input(night:
         assert isinstance(done.exception, InputError), done.exception
         assert done.exception.exit_code == BAD_INPUT
         assert str(path.parent) in str(done.exception)
+
+
+# Tonight's document, references, and what is asked besides
+
+
+@pytest.fixture(name="small")
+def _small(tmp_path: Path) -> Path:
+    """Three nights of three SUTs."""
+    results = tmp_path / "results"
+    for place, sut in enumerate(("s1", "s2", "s3")):
+        stored(results, noise(3, 80.0, seed=place), sut=sut)
+    return results
+
+
+def test_a_document_of_tonight_is_missed_and_everything_else_is_judged(small: Path) -> None:
+    whole = judge_night(small, night_of(2))
+    (small / file_of("s2", 2)).write_bytes(b"{")
+    found = judge_night(small, night_of(2))
+    failed = {(each.sut, each.check, each.metric): each for each in found.verdicts if each.outcome == "fail"}
+    assert set(failed) == {("s2", "unreadable", file_of("s2", 2)), ("s2", "missing", "run")}
+    assert f"cannot read {file_of('s2', 2)}" in failed["s2", "missing", "run"].reason
+    assert {each.run_id for each in failed.values()} == {None}
+    of_others = [each for each in whole.verdicts if each.sut != "s2" and each.check != "homogeneity"]
+    assert [each for each in found.verdicts if each.sut != "s2" and each.check != "homogeneity"] == of_others
+
+
+def test_a_night_of_which_no_document_can_be_read_is_judged(small: Path) -> None:
+    for sut in ("s1", "s2", "s3"):
+        (small / file_of(sut, 2)).write_bytes(b"")
+    found = judge_night(small, night_of(2))
+    assert found.night == night_of(2)
+    assert set(unreadable(found)) == {"s1", "s2", "s3"}
+    assert judge_night(small).night == night_of(1)
+    assert set(unreadable(judge_night(small))) == {"s1", "s2", "s3"}
+
+
+def test_bounds_that_cannot_be_read_fail_only_those_they_are_for(small: Path) -> None:
+    path = small / "references" / "limits" / "sut" / "lab" / "s2.json"
+    path.parent.mkdir(parents=True)
+    before = judge_night(small)
+    path.write_bytes(b"[" * 10**6)
+    found = judge_night(small)
+    (failed,) = (each for each in found.verdicts if each.outcome == "fail")
+    assert (failed.sut, failed.check, failed.metric) == ("s2", "unreadable", "references/limits/sut/lab/s2.json")
+    assert [each for each in found.verdicts if each is not failed] == list(before.verdicts)
+    for words in (
+        ["trend", small, "lab/s2", LATENCY],
+        ["accept", (small / file_of("s2", 2)).parent, "--by", "A", "--reason", "b"],
+    ):
+        done = CliRunner().invoke(calibration, [str(each) for each in words])
+        assert isinstance(done.exception, InputError)
+        assert str(path) in str(done.exception)
+
+
+def test_waivers_nested_without_end_are_named(small: Path) -> None:
+    path = small / "references" / "waivers.yml"
+    path.parent.mkdir()
+    path.write_bytes(b"[" * 10**5)
+    found = unreadable(judge_night(small))
+    assert {each.metric for of in found.values() for each in of} == {"references/waivers.yml"}
+    assert set(found) == {"s1", "s2", "s3"}
+
+
+def test_a_trend_an_acceptance_and_a_report_name_what_they_leave_out(small: Path) -> None:
+    (small / file_of("s2", 1)).write_bytes(b"")
+
+    def called(*words: Any) -> Any:
+        return CliRunner().invoke(calibration, [str(each) for each in words])
+
+    nights = {line[:10]: line for line in called("trend", small, "lab/s2", LATENCY).output.splitlines()}
+    assert f"cannot read {file_of('s2', 1)}: not valid JSON" in nights[str(night_of(1))]
+    done = called("accept", (small / file_of("s2", 2)).parent, "--by", "Ada", "--reason", "as bought")
+    assert done.exit_code == 0
+    assert f"left out, as it cannot be read: {file_of('s2', 1)}" in " ".join(done.output.split())
+    done = called("report", small, "--json")
+    assert done.exit_code == VERDICT_FAILED
+    assert str(small / file_of("s2", 1)) in done.stderr
+    assert len(done.stdout.splitlines()) == 8
+    assert called("judge", small).exit_code == VERDICT_FAILED

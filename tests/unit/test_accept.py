@@ -219,6 +219,27 @@ def test_bounds_of_a_testbed_are_as_wide_as_its_suts_differ(results: Path) -> No
     assert set(outcomes.values()) == {"pass"}
 
 
+def test_what_counted_before_is_what_was_known_on_the_newest_night_of_the_runs(results: Path) -> None:
+    early = stored(results, noise(12, 80.0), sut="t1")[2]
+    nights = stored(results, noise(12, 80.0, seed=2), sut="t2")
+    accept([nights[5]], "testbed")
+    (proposal,) = proposed([early, nights[-1]], "testbed")
+    assert LATENCY in proposal.before
+    (proposal,) = proposed([early], "testbed")
+    assert proposal.before == {}
+
+
+def test_figures_of_other_units_make_no_bounds_together(results: Path) -> None:
+    runs = [stored(results, [80.0], sut=sut)[-1] for sut in ("t1", "t2")]
+    path = runs[1] / "run.json"
+    raw = json.loads(path.read_bytes())
+    for each in raw["verdicts"]:
+        each["metric"]["unit"] = "us"
+    path.write_text(json.dumps(raw), encoding="utf-8")
+    with pytest.raises(InputError, match=f"expected {LATENCY} in ns, found us of lab/t2"):
+        proposed(runs, "testbed")
+
+
 def test_bounds_of_a_platform_are_for_every_sut_of_its_kind(results: Path) -> None:
     (run, *_) = stored(results, [80.0], sut="t1")
     stored(results, [80.0], testbed="other", sut="t9")

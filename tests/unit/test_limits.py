@@ -111,5 +111,10 @@ def test_a_limit_that_nothing_can_be_judged_by_is_bad_input(limits: Any, words: 
     assert words in str(refused.value)
 
 
+def test_bounds_may_allow_one_value_alone() -> None:
+    (limit,) = read_limits([{**GOOD, "lower": 500, "upper": 500}])
+    assert (limit.lower, limit.upper) == (500, 500)
+
+
 def test_no_limits_are_no_limits() -> None:
     assert read_limits([]) == ()

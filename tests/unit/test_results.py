@@ -13,7 +13,7 @@ import pytest
 from calibration.errors import EnvironmentLacksError, InputError
 from calibration.preflight import Check
 from calibration.results import store
-from calibration.results.assemble import assemble
+from calibration.results.assemble import _completed, assemble
 from calibration.results.documents import schema_file
 from calibration.results.layout import RUN, SCHEMA_VERSION
 from calibration.results.model import CheckerRun, Kernels
@@ -45,6 +45,7 @@ from calibration.results.store import (
     validate,
 )
 from calibration.tuning import Change
+from tests.report.report_documents import flagged, index_of, replace, run_document, scaled
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 CAPTURE = (FIXTURES / "context" / "x86_64-two-nodes-smt.tar.gz").read_bytes()
@@ -272,6 +273,61 @@ def test_a_wrong_placement_makes_the_figure_invalid_and_keeps_it(begun: store.Be
     run = assemble(Path(begun.directory), now=NOW)
     assert not run.measurements[0].validity.valid
     assert run.verdicts[0].outcome == "invalid"
+
+
+def test_a_figure_begins_and_lasts_as_its_kernel_says(begun: store.BegunRun) -> None:
+    finish(begun, "idle_latency")
+    (measured,) = assemble(Path(begun.directory), now=NOW).measurements
+    said = json.loads((FIXTURES / "sutprobe" / "idle_latency.json").read_text(encoding="utf-8"))
+    assert measured.started_at == datetime.fromtimestamp(said["started_at_unix_ns"] // 10**9, UTC)
+    assert measured.duration_s == said["duration_s"] > 1  # else the whole second would be the same at its end
+
+
+def test_a_peak_that_is_invalid_is_no_maximum() -> None:
+    document = run_document(names=("max_bandwidth", "peak_injection_bandwidth"))
+    maximum, peak = (
+        document.measurements[index_of(document, kind)] for kind in ("max_bandwidth", "peak_injection_bandwidth")
+    )
+    name = next(name for name in peak.values.mixes if name in maximum.values.mixes)  # type: ignore[union-attr]
+    mix = peak.values.mixes[name]  # type: ignore[union-attr]
+    higher = mix.model_copy(update={"bandwidth_mb_s": scaled(mix.bandwidth_mb_s, 100.0)})
+    values = peak.values.model_copy(update={"mixes": {**peak.values.mixes, name: higher}})  # type: ignore[union-attr]
+    document = replace(document, index_of(document, "peak_injection_bandwidth"), values=values)
+    found = {}
+    for each in (
+        document,
+        flagged(document, index_of(document, "peak_injection_bandwidth"), "PLACEMENT_WRONG", "elsewhere"),
+    ):
+        completed = _completed(list(each.measurements))
+        found[each is document] = completed[index_of(each, "max_bandwidth")].values.mixes[name]  # type: ignore[union-attr]
+    assert found == {True: higher, False: maximum.values.mixes[name]}  # type: ignore[union-attr]
+
+
+def test_a_document_that_is_not_valid_is_not_written(begun: store.BegunRun) -> None:
+    finish(begun, "idle_latency")
+    directory = Path(begun.directory)
+    document = assemble(directory, now=NOW)
+    before = (directory / RUN).read_bytes()
+    wrong = document.model_copy(update={"run": document.run.model_copy(update={"status": "fine"})})
+    with pytest.raises(InputError, match=r"not valid by run-3\.schema\.json: at run/status"):
+        store.write_document(directory, wrong)
+    assert (directory / RUN).read_bytes() == before
+    assert sorted(path.name for path in directory.iterdir()) == ["context.tar.gz", RECORDS, RUN]
+
+
+def test_records_that_cannot_be_read_are_named(begun: store.BegunRun) -> None:
+    path = Path(begun.directory) / RECORDS
+    with path.open("ab") as file:
+        file.write(b'{"record": "note", "reason": ' + b"[" * 10**6 + b"\n")
+    with pytest.raises(InputError, match=f"line 2 of {path} is not a record"):
+        list(store.records(path.parent))
+    os.truncate(path, 3 * 1024**3)
+    with pytest.raises(InputError, match=f"{path}: larger than"):
+        list(store.records(path.parent))
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(InputError, match=f"{path}: not a regular file"):
+        list(store.records(path.parent))
 
 
 def test_a_changed_capture_is_noticed(begun: store.BegunRun) -> None:
