@@ -130,6 +130,13 @@ def test_one_event_is_one_line_with_its_size_its_beginning_and_what_changed() ->
     assert "--sut TESTBED/SUT" in text
 
 
+def test_a_file_that_cannot_be_read_is_named_however_many_suts_fail() -> None:
+    many = [verdict(f"t{number}", metric) for number in range(60) for metric in ("a.b", "c.d")]
+    file = "lab/z/20260101T020000Z-0a1b/run.json"
+    damaged = verdict("z", file, "unreadable", reason=f"cannot read {file}: empty", interval=None, since=None)
+    assert f"lab/z  cannot read {file}: empty" in shown(*many, damaged)
+
+
 def test_events_apart_are_lines_apart_and_a_missing_run_comes_first() -> None:
     found = findings(
         [
