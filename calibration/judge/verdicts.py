@@ -71,13 +71,20 @@ class NightVerdict(Model):
 
 def unreadable(sut: tuple[str, str], file: str, reason: str, night: date, run_id: str | None) -> NightVerdict:
     """Return the failure of *sut* that *file* cannot be read; *run_id* is its run tonight."""
+    return failed(sut, file, "unreadable", f"cannot read {file}: {reason}", night=night, run_id=run_id)
+
+
+def failed(
+    sut: tuple[str, str], metric: str, check: Check, reason: str, *, night: date, run_id: str | None
+) -> NightVerdict:
+    """Return a failure of *sut* that is about no figure."""
     return NightVerdict(
         testbed=sut[0],
         sut=sut[1],
         run_id=run_id,
         night=night,
-        metric=file,
-        check="unreadable",
+        metric=metric,
+        check=check,
         outcome="fail",
         value=None,
         unit=None,
@@ -85,6 +92,6 @@ def unreadable(sut: tuple[str, str], file: str, reason: str, night: date, run_id
         interval=None,
         since=None,
         context_changes=(),
-        reason=f"cannot read {file}: {reason}",
+        reason=reason,
         waiver=None,
     )

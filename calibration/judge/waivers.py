@@ -14,7 +14,7 @@ import yaml
 
 from calibration.errors import InputError
 from calibration.files import read_regular
-from calibration.judge.verdicts import Check, NightVerdict, Waived, unreadable
+from calibration.judge.verdicts import Check, NightVerdict, Waived, failed, unreadable
 from calibration.model import Model
 from calibration.results.history import Sut
 from calibration.results.layout import REFERENCES
@@ -99,23 +99,8 @@ def _waived(verdict: NightVerdict, waiver: Waiver) -> NightVerdict:
 
 
 def _unnecessary(waiver: Waiver, night: date, run_id: str | None) -> NightVerdict:
-    return NightVerdict(
-        testbed=waiver.testbed,
-        sut=waiver.sut,
-        run_id=run_id,
-        night=night,
-        metric=waiver.metric,
-        check=waiver.check,
-        outcome="fail",
-        value=None,
-        unit=None,
-        bound=None,
-        interval=None,
-        since=None,
-        context_changes=(),
-        reason=f"{waiver.words}: nothing is judged tonight that it names: correct or remove it",
-        waiver=None,
-    )
+    reason = f"{waiver.words}: nothing is judged tonight that it names: correct or remove it"
+    return failed((waiver.testbed, waiver.sut), waiver.metric, waiver.check, reason, night=night, run_id=run_id)
 
 
 def read_waivers(results: Path) -> Waivers:
