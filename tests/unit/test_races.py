@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: Apache-2.0
+# ruff: noqa: F811 - a fixture that is imported is an argument of tests
+"""Races for real: controllers that reserve at one instant, and files that are swapped for links while they are opened.
+
+A swap is one system call that exchanges two names, so that every moment has either the file or the link.
+"""
+
+import contextlib
+import ctypes
+import errno
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing.queues import Queue
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from calibration import files as results
+from calibration.errors import InputError
+from tests.planting import Witness
+from tests.unit.test_guardian import Sut, guardian, guardians, sut, wait_until  # noqa: F401 - a fixture
+from tests.unit.test_sut_files import preflight
+
+files = guardian.files
+
+pytestmark = pytest.mark.timeout(300)
+
+ROUNDS = 25
+CONTROLLERS = 3
+
+TRIES = 6000
+
+AT_FDCWD, RENAME_EXCHANGE = -100, 2
+
+fork = multiprocessing.get_context("fork")
+
+
+# Controllers at one instant
+
+
+def controller(number: int, made: Sut, start: Barrier, answers: "Queue[tuple[int, int, str | None]]") -> None:
+    """Reserve the SUT in every round together with the others; the one that got it gives it back."""
+    prepare = guardian.prepare
+
+    def prepared(*arguments: Any, **options: Any) -> Any:
+        ready = prepare(*arguments, **options)
+        start.wait()  # nobody has it yet: all take it at once
+        return ready
+
+    guardian.prepare = prepared
+    for turn in range(ROUNDS):
+        start.wait()
+        try:
+            made.hold(f"run{turn}-{number}")
+        except guardian.Held as refused:
+            answers.put((turn, number, str(refused)))
+        else:
+            answers.put((turn, number, None))
+        start.wait()
+        made.release(f"run{turn}-{number}")
+
+
+def test_of_processes_at_one_instant_one_reserves_and_the_others_learn_who(sut: Sut) -> None:
+    start, answers = fork.Barrier(CONTROLLERS), fork.Queue()
+    processes = [fork.Process(target=controller, args=(each, sut, start, answers)) for each in range(CONTROLLERS)]
+    for process in processes:
+        process.start()
+    found = [answers.get() for _ in range(ROUNDS * CONTROLLERS)]
+    for process in processes:
+        process.join()
+        assert process.exitcode == 0
+    for turn in range(ROUNDS):
+        said = {number: refusal for each, number, refusal in found if each == turn}
+        (holder,) = [number for number, refusal in said.items() if refusal is None]
+        refusals = [refusal for refusal in said.values() if refusal is not None]
+        assert len(refusals) == CONTROLLERS - 1
+        for refusal in refusals:
+            assert f"found run run{turn}-{holder} of somebody@there" in refusal
+    wait_until(lambda: guardians(sut.base) == [])
+    assert sut.left() == []
+
+
+# Files that are swapped for links
+
+
+def exchange(first: Path, second: Path) -> None:
+    """Exchange two names for ever."""
+    rename = ctypes.CDLL(None, use_errno=True).renameat2
+    names = bytes(first), bytes(second)
+    while rename(AT_FDCWD, names[0], AT_FDCWD, names[1], RENAME_EXCHANGE) == 0 or ctypes.get_errno() == errno.ENOENT:
+        pass
+    os._exit(ctypes.get_errno())
+
+
+@contextmanager
+def exchanging(first: Path, second: Path) -> Iterator[None]:
+    """Have another process exchange two names while the block runs."""
+    process = fork.Process(target=exchange, args=(first, second))
+    process.start()
+    try:
+        yield
+        assert process.is_alive(), f"expected exchanges to the end, found {os.strerror(process.exitcode or 0)}"
+    finally:
+        process.kill()
+        process.join()
+
+
+def reservation(made: Sut) -> Any:
+    """Return the reservation at its place, whoever holds it."""
+    found = guardian.Reservation.find(made.path, made.machine)
+    assert found is not None
+    return found
+
+
+def read_holder(made: Sut) -> bool:
+    return preflight.reserved_directory(made.path) is not None
+
+
+def look(made: Sut) -> bool:
+    holder, _ = guardian.look(made.path, made.machine)
+    return holder["run_id"] is not None
+
+
+def renew(made: Sut) -> bool:
+    with contextlib.closing(reservation(made)) as found:
+        return bool(found.renew(3600))
+
+
+def read_journal(made: Sut) -> bool:
+    with contextlib.closing(reservation(made)) as found:
+        found.journal()
+        return True
+
+
+def write_journal(made: Sut) -> bool:
+    with contextlib.closing(reservation(made)) as found:
+        found.cut_journal(found.write_journal([guardian.Entry("turbo", guardian.CPU + "/cpufreq/boost", "1", "0")]))
+        return True
+
+
+def take_lock(made: Sut) -> bool:
+    with contextlib.closing(reservation(made)) as found:
+        return not found.take_lock()
+
+
+ON_THE_SUT: dict[str, tuple[str, Callable[[Sut], bool]]] = {
+    "preflight reads who holds it": ("holder.json", read_holder),
+    "another controller looks": ("holder.json", look),
+    "the lock": ("alive", take_lock),
+    "the lease": ("lease", renew),
+    "the journal is read": ("journal", read_journal),
+    "the journal is written": ("journal", write_journal),
+}
+"""Each opens one file of a reservation, and returns whether that was the file of the reservation."""
+
+
+def never_followed(first: Path, outside: Path, operation: Callable[[], bool]) -> None:
+    """Do *operation* thousands of times while *first* is a link to *outside* half of the time."""
+    link = first.with_name(".link")
+    link.symlink_to(outside)
+    content = outside.read_bytes()
+    outcomes = {True: 0, False: 0}
+    with exchanging(first, link), Witness(outside) as witness:
+        while sum(outcomes.values()) < TRIES or not all(outcomes.values()):
+            try:
+                done = operation()
+            except (guardian.Refused, OSError, InputError):
+                done = False
+            outcomes[done] += 1
+            if not outcomes[True] % 100:
+                assert witness.opened() == []
+        assert witness.opened() == []
+    assert outside.read_bytes() == content
+
+
+@pytest.mark.parametrize("operation", ON_THE_SUT)
+def test_a_link_that_races_with_a_reservation_is_never_followed(sut: Sut, operation: str) -> None:
+    sut.hold()
+    name, act = ON_THE_SUT[operation]
+    Path(sut.path, "journal").touch(0o600)
+    outside = sut.directory / "outside"
+    outside.write_text('{"run_id": null, "directory": null}\n')
+    never_followed(Path(sut.path, name), outside, lambda: act(sut))
+
+
+def test_nothing_is_removed_through_a_link_that_races_with_a_private_directory(tmp_path: Path) -> None:
+    precious, fresh = tmp_path / "precious", tmp_path / "fresh"
+    precious.mkdir(mode=0o700)
+    (precious / "kept").touch()
+    path, link = tmp_path / "calibration-run", tmp_path / "calibration-link"
+    link.symlink_to(precious)
+    outcomes = {True: 0, False: 0}
+    with exchanging(path, link):
+        while sum(outcomes.values()) < TRIES // 8 or not all(outcomes.values()):  # it costs more than to read
+            fresh.mkdir(mode=0o700, exist_ok=True)
+            (fresh / "sutprobe").touch()
+            for name in (path, link):
+                with contextlib.suppress(OSError):  # the name that the link has now
+                    fresh.rename(name)
+                    break
+            try:
+                with files.PrivateDirectory(str(path), os.geteuid()) as directory:
+                    directory.remove()
+                    outcomes[directory.exists] += 1
+            except (files.Refused, OSError):
+                outcomes[False] += 1
+    assert [each.name for each in precious.iterdir()] == ["kept"]
+
+
+def read_text(path: Path) -> bool:
+    return results.read_regular(path, 100) == b"ours"
+
+
+def append(path: Path) -> bool:
+    with results.open_regular(path, "ab") as stream:
+        stream.write(b"more")
+    return True
+
+
+def make(path: Path) -> bool:
+    with results.open_regular(path, "ab", create=True):
+        return True
+
+
+@pytest.mark.parametrize("operation", [read_text, append, make])
+def test_a_link_that_races_with_results_is_never_followed(tmp_path: Path, operation: Callable[[Path], bool]) -> None:
+    path, outside = tmp_path / "run.json", tmp_path / "outside"
+    path.write_text("ours")
+    outside.write_text("secret")
+    never_followed(path, outside, lambda: operation(path))
+
+
+def test_a_directory_that_races_with_a_link_is_never_entered(tmp_path: Path) -> None:
+    inside, elsewhere = tmp_path / "results" / "sut1", tmp_path / "elsewhere"
+    for folder, content in ((inside, "ours"), (elsewhere, "secret")):
+        folder.mkdir(parents=True)
+        (folder / "run.json").write_text(content)
+    link = tmp_path / "results" / "link"
+    link.symlink_to(elsewhere)
+    outcomes = {b"ours": 0, None: 0}
+    with exchanging(inside, link), Witness(elsewhere / "run.json") as witness:
+        while sum(outcomes.values()) < TRIES or not all(outcomes.values()):
+            try:
+                found = results.read_regular(inside / "run.json", 100, below=tmp_path / "results")
+            except InputError:
+                outcomes[None] += 1
+            else:
+                outcomes[found] += 1  # KeyError: what another user has elsewhere
+        assert witness.opened() == []
