@@ -136,6 +136,12 @@ def test_a_drift_is_not_learned_before_it_is_searched() -> None:
     assert walked(figures[:119]).state[detector.LEVEL, 0] == pytest.approx(before, abs=0.1)
 
 
+def test_a_change_begins_on_no_night_of_the_reference() -> None:
+    newest = np.full((14, 2), 3.0)  # all of them at the new level, and with its spread
+    assert detector.dates(newest, 20, np.array([15.0, 3.0])).tolist() == [15.0, 7.0]
+    assert detector.spread_dates(newest, 20, np.array([15.0, 3.0])).tolist() == [15.0, 7.0]
+
+
 # Rates, with seeds: the limits are those that a correct detector passes 99 times in 100
 
 
