@@ -47,12 +47,14 @@ START_S = 20.0
 
 @dataclass(frozen=True)
 class Sut:
-    """One simulated SUT: its name in the inventory, its address, and the seconds that its program takes."""
+    """One simulated SUT: its name in the inventory, its address, the seconds that its program takes, and its login."""
 
     name: str
     address: str
     delay_s: float
     dead: bool = False
+    login: str | None = None
+    """The user that logs in; without it the one that runs this."""
 
 
 def fleet(count: int, delay_s: float) -> tuple[Sut, ...]:
@@ -163,6 +165,10 @@ class Servers(AbstractContextManager["Servers"]):
         """Return the directory of *sut* in which runs make theirs."""
         return self.folder / "remote" / sut.name
 
+    def home(self, sut: Sut) -> Path:
+        """Return the home directory of *sut*'s login: empty, as what its shell reads there is not measured."""
+        return self.folder / "home" / sut.name
+
     def __enter__(self) -> Self:
         """Make the keys, start the servers and wait until each listens."""
         program = sshd_program()
@@ -197,8 +203,8 @@ class Servers(AbstractContextManager["Servers"]):
         self._end()
 
     def _start(self, program: str, sut: Sut) -> None:
-        home = self.folder / "home" / sut.name  # empty: what the login's shell reads at its start is not measured
-        home.mkdir(parents=True)
+        home = self.home(sut)
+        home.mkdir(parents=True, exist_ok=True)
         config = self.folder / f"{sut.name}.conf"
         config.write_text(
             "\n".join(
@@ -206,7 +212,7 @@ class Servers(AbstractContextManager["Servers"]):
                     f"ListenAddress {sut.address}:{self.port}",
                     f"HostKey {self.folder / sut.name}.key",
                     f"AuthorizedKeysFile {self.folder / 'authorized_keys'}",
-                    f"AllowUsers {user()}",
+                    f"AllowUsers {sut.login or user()}",
                     f"SetEnv {DELAY_VARIABLE}={sut.delay_s:g} HOME={home}",
                     "AuthenticationMethods publickey",
                     "PermitRootLogin prohibit-password",
@@ -249,6 +255,7 @@ class Servers(AbstractContextManager["Servers"]):
         hosts = {
             sut.name: {
                 "ansible_host": sut.address,
+                "ansible_user": sut.login or user(),
                 "calibration_remote_base": str(self.remote_base(sut)),
                 "reserve_path": str(self.remote_base(sut) / "calibration-reservation"),
             }
@@ -258,7 +265,6 @@ class Servers(AbstractContextManager["Servers"]):
             "all": {
                 "hosts": hosts,
                 "vars": {
-                    "ansible_user": user(),
                     "ansible_port": self.port,
                     "ansible_ssh_private_key_file": str(self.key),
                     "ansible_ssh_common_args": shlex.join(options),

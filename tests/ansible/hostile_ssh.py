@@ -10,6 +10,7 @@ import base64
 import io
 import json
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -144,12 +145,14 @@ def main():
     done = subprocess.run(["/bin/sh", "-c", command], input=given, capture_output=True, check=False)
     output = done.stdout.decode("utf-8", "replace")
     errors = hostile().encode("utf-8", "surrogatepass") + b"\xff\xfe" + done.stderr
+    framed = re.fullmatch(r"(begin-\w+\n)(.*)(end-\w+\n)", output, re.DOTALL)
+    begin, answer, end = framed.groups() if framed else ("", output, "")
     if MOOD == "garbage" and "sutprobe" in command and "sha256sum" not in command:
         output = hostile()
-    elif output.lstrip().startswith("{") and '"schema": "sutprobe' in output.replace('":"', '": "'):
-        output = answer_step(output)
-    elif given and output.lstrip().startswith("{"):
-        output = answer_module(output)
+    elif answer.lstrip().startswith("{") and '"schema": "sutprobe' in answer.replace('":"', '": "'):
+        output = begin + answer_step(answer) + end
+    elif given and answer.lstrip().startswith("{"):
+        output = hostile() + begin + answer_module(answer) + end + hostile()
     sys.stderr.buffer.write(errors)
     sys.stdout.buffer.write(output.encode("utf-8", "surrogatepass"))
     return done.returncode

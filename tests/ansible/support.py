@@ -235,5 +235,5 @@ class StandIn:
         self._display = SimpleNamespace(display=lambda text, color: self.shown.append(text))  # noqa: ARG005 - as Ansible calls it
         self._connection = SimpleNamespace(close=lambda: None)
 
-    def _low_level_execute_command(self, _command: str) -> dict[str, Any]:
+    def _low_level_execute_command(self, _command: str, in_data: bytes | None = None) -> dict[str, Any]:  # noqa: ARG002 - Ansible's
         return {"rc": self.held, "stdout": "", "stderr": ""}

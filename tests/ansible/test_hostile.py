@@ -93,8 +93,8 @@ def test_a_hostile_sut_is_measured_and_its_page_is_harmless(lab: Lab) -> None:
 def test_a_hostile_reason_is_told_and_not_obeyed(mood: str, lab: Lab) -> None:
     ended = attacked(lab, mood)
     assert ended.rc == 2, ended.text
-    assert "lookup('pipe'" in ended.text
-    # a check's reason is cut before it comes to that
+    # of each output the end is told, of a check's reason the beginning
+    assert mood == "garbage" or "lookup('pipe'" in ended.text
     assert mood == "preflight" or "\\x1b]0;owned\\x07" in ended.text
     check_shown(ended)
     assert marks(lab) == []
@@ -131,7 +131,7 @@ def test_only_what_is_documented_of_an_answer_is_kept() -> None:
         "msg": "\ud800" * 30_000,
         "failed": 1,
     }
-    assert PLUGINS.trimmed(magic, PLUGINS.documented("sut_kernel")) == {
+    assert PLUGINS.trimmed(magic, "sut_kernel") == {
         "ansible_facts": {"discovered_interpreter_python": "/usr/bin/python3"},
         "path": "/var/tmp/x",
         "changed": True,

@@ -23,7 +23,7 @@ from calibration.results.model import MeltdownChecker
 
 PLUGIN = load_plugin("action", "calibration_meltdown_checker")
 MODULE = load_plugin("modules", "sut_meltdown_checker")
-PROGRAMS = sys.modules["calibration_programs"]  # as the plugin imported it
+PLUGINS = sys.modules["calibration_plugins"]  # as the plugin imported it
 
 RECORDED = ROOT / "tests" / "fixtures" / "meltdown_checker" / "0.46.json"
 CAPTURE = ROOT / "tests" / "fixtures" / "context" / "x86_64-two-nodes-smt.tar.gz"
@@ -178,12 +178,12 @@ def checked(sut: Sut, folder: Path, monkeypatch: pytest.MonkeyPatch, *, script: 
 
 
 def hang() -> None:
-    raise PROGRAMS.GivenUp
+    raise PLUGINS.GivenUp
 
 
 UNFIT: dict[str, tuple[Sut, str]] = {
-    "lost": (Sut(AnsibleConnectionFailure("gone")), "the checker could not be started: gone"),
-    "silent": (Sut(hang), "given up after 61 s without any answer from the SUT"),
+    "lost": (Sut(AnsibleConnectionFailure("gone")), "not reachable: gone"),
+    "silent": (Sut(hang), "the checker had no complete answer within 61 s"),
     "refuses": (Sut({"failed": True, "msg": "no capset"}), "no capset"),
     "other bytes": (Sut({**ANSWER, "sha256": "0" * 64}), "on the SUT, found " + "0" * 64),
     "no bytes": (Sut({}), "on the SUT, found none"),

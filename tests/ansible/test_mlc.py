@@ -29,7 +29,7 @@ from calibration.results.model import Mlc, MlcRun, NotMeasured
 PLUGIN = load_plugin("action", "calibration_mlc")
 COLLECT = load_plugin("action", "calibration_collect")
 MODULE = load_plugin("modules", "sut_mlc")
-PROGRAMS = sys.modules["calibration_programs"]  # as the plugin imported it
+PLUGINS = sys.modules["calibration_plugins"]  # as the plugin imported it
 GUARDIAN = MODULE.guardian
 
 STAND_IN = ROOT / "tests" / "fixtures" / "mlc-stand-in" / "mlc"
@@ -312,8 +312,8 @@ def test_another_architecture_is_not_planned(tmp_path: Path, monkeypatch: pytest
 
 
 LOST: dict[str, tuple[Any, str]] = {
-    "lost": (AnsibleConnectionFailure("gone"), "Intel MLC could not be started: gone"),
-    "silent": (PROGRAMS.GivenUp(), "given up after 61 s without any answer from the SUT"),
+    "lost": (AnsibleConnectionFailure("gone"), "not reachable: gone"),
+    "silent": (PLUGINS.GivenUp(), "Intel MLC had no complete answer within 61 s"),
     "refuses": ({"failed": True, "msg": "no capset"}, "no capset"),
     "no base64": ({**ANSWER, "output": "%"}, "expected a capture in base64"),
 }

@@ -101,7 +101,7 @@ def test_the_example_shows_every_setting_and_documentation_addresses_only(lab: L
 
 
 def test_a_playbook_is_a_list_of_roles() -> None:
-    allowed = {"ansible.builtin.import_role", "block", "rescue", "always", "name", "timeout", "vars", "when"}
+    allowed = {"ansible.builtin.import_role", "block", "rescue", "always", "name", "vars", "when"}
     allowed |= {"ansible.builtin.meta", "ansible.builtin.assert"}  # which SUT goes on, and which leaves
 
     def check(tasks: list[dict[str, Any]]) -> None:

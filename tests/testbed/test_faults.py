@@ -147,7 +147,7 @@ def test_a_reboot_ends_the_run_with_that_reason(testbed: Testbed, lab: Lab, sut:
             "killed",
             "SIGKILL",
         ),
-        ("kernel hangs", "SIGSTOP to sutprobe", "kill -STOP $p", "timed_out", "given up"),
+        ("kernel hangs", "SIGSTOP to sutprobe", "kill -STOP $p", "timed_out", "no complete answer"),
     ],
     ids=lambda fault: fault[0],
 )
@@ -163,7 +163,7 @@ def test_a_step_that_ends_badly_costs_that_step(
     assert ("jitter", outcome) in outcomes(lab, sut)
     assert said in reasons(document)["jitter"]
     assert document.run.status == "incomplete"
-    assert said in lab.page(sut)
+    assert said in " ".join(lab.page(sut).split())
     assert ended.rc == VERDICT_FAILED
     assert_nothing_is_left(sut)
     scenario(name, injected, "the steps before and after it", f"the step: {said}; status incomplete")
@@ -183,7 +183,7 @@ def test_a_kernel_that_prints_garbage_is_no_answer(testbed: Testbed, lab: Lab, s
     document = lab.document(sut)
     assert measured(document) == {"idle_latency", "jitter"}, ended.text
     assert ("latency_matrix", "failed") in outcomes(lab, sut)
-    assert reasons(document)["latency_matrix"].startswith("expected one JSON document from the kernel, found ")
+    assert reasons(document)["latency_matrix"].startswith("expected one JSON document from the kernel (")
     assert document.run.status == "incomplete"
     assert "\x1b" not in ended.text
     assert "\x1b" not in lab.page(sut)

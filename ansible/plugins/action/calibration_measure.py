@@ -14,7 +14,6 @@ The kernel ends itself at its deadline; giving up here is for a SUT that hangs o
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
@@ -22,8 +21,6 @@ import sys
 import time
 from datetime import UTC, datetime
 from pathlib import Path
-
-from ansible.errors import AnsibleConnectionFailure, AnsibleError
 
 from ansible import constants as C
 
@@ -33,13 +30,13 @@ from calibration_plugins import (
     REASON_KEPT,
     UNDERSTANDING,
     AnswerTooLongError,
-    GivenUp,
+    ConnectionLostError,
+    NoAnswerError,
     SutAction,
     SutError,
-    backstop,
     bounded_memory,
-    end_children,
     end_with_controller,
+    quoted,
 )
 
 from calibration.errors import CalibrationError
@@ -65,9 +62,6 @@ RECONNECT_PAUSE_S = 2.0
 
 LOST_TWICE = 2
 """After so many lost connections in a row the steps that follow are not tried: each try costs a connection timeout."""
-
-NO_TERMINAL = b"\n"
-"""Any input makes Ansible ask for no terminal on the SUT: through one, with become, both outputs arrive as one."""
 
 
 def refuse_constant(name):
@@ -132,19 +126,17 @@ def refusal_of(answer):
 
 def judge_answer(answer, source_sha256):
     """Return (outcome, reason, document) for what a command on the SUT gave back."""
-    code, stderr = answer["rc"], answer["stderr"].strip()[-STDERR_KEPT:]
+    code, stdout = answer["rc"], answer["stdout"]
     if refusal_of(answer):
         return "failed", refusal_of(answer), None
-    said = f"; it said: {stderr}" if stderr else ""
     try:
-        document = read_answer(answer["stdout"])
+        document = read_answer(stdout)
     except ValueError as error:
+        said = quoted(stdout, answer["stderr"])
         if code < 0 or code > 128:
             number = -code if code < 0 else code - 128
             return "killed", f"the kernel was ended by {signal_name(number)} before it had a result{said}", None
-        found = "nothing" if not answer["stdout"].strip() else repr(answer["stdout"].strip()[:200])
-        reason = f"expected one JSON document from the kernel, found {found} ({error}); exit code {code}{said}"
-        return "failed", reason, None
+        return "failed", f"expected one JSON document from the kernel ({error}); exit code {code}{said}", None
     built = part(document, "build").get("source_sha256")
     if built != source_sha256:
         reason = f"expected an answer of the kernel made from sources {source_sha256}, found one made from {built}"
@@ -152,7 +144,7 @@ def judge_answer(answer, source_sha256):
     if code == 0 and document.get("status") == "ok":
         return "ok", None, document
     error = part(document, "error")
-    reason = str(error.get("message") or f"the kernel gave no reason; exit code {code}{said}")
+    reason = str(error.get("message") or f"the kernel gave no reason; exit code {code}{quoted('', answer['stderr'])}")
     outcome = {"deadline": "timed_out", "interrupted": "killed"}.get(str(error.get("code")), "failed")
     return outcome, reason, document
 
@@ -285,9 +277,8 @@ class ActionModule(SutAction):
         """Return whether the SUT can be reached again, with nothing left running of the step that was cut off."""
         until = time.monotonic() + arguments["reconnect_s"]
         while True:
-            with contextlib.suppress(AnsibleError, OSError):
-                self._connection.reset()
             try:
+                self.reconnect()
                 answer = self.ask("sut_kernel", {"path": os.path.dirname(arguments["kernel"]), "state": "ended"})
             except CalibrationError:
                 answer = None
@@ -317,21 +308,16 @@ class ActionModule(SutAction):
             idle_s=arguments["grace_s"] + arguments["lease_s"],
         )
         try:
-            with backstop(limit_s):
-                answer = self._low_level_execute_command(command, in_data=NO_TERMINAL)
-        except GivenUp:
-            end_children()
-            with contextlib.suppress(AnsibleError, OSError):
-                self._connection.close()  # the next step connects anew
-            reason = f"expected an end within {step.deadline_s:g} s, given up after {limit_s:g} s without any answer"
-            return "timed_out", reason, None, None, ""
+            answer = self.command(f"sutprobe {step.argv[1]}", command, limit_s)
+        except NoAnswerError as error:
+            return "timed_out", str(error), None, None, ""
         except AnswerTooLongError as error:
             return "failed", f"the kernel did not answer as one does: {error}", None, None, ""
-        except AnsibleConnectionFailure as error:
+        except ConnectionLostError as error:
             self.lost += 1
-            return "failed", f"the connection to the SUT was lost: {error}", None, None, ""
-        except (AnsibleError, OSError) as error:
-            return "failed", f"the kernel could not be started: {error}", None, None, ""
+            return "failed", f"the connection to the SUT was lost: {error.__cause__}", None, None, ""
+        except SutError as error:
+            return "failed", str(error), None, None, ""
         self.lost = 0
         self.gone = refusal_of(answer)
         if self.gone:

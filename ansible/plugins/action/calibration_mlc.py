@@ -132,7 +132,7 @@ class ActionModule(ProgramAction):
 
     def put(self, arguments, program):
         """Put *program* into the run's directory on the SUT. Raises EnvironmentLacksError where it cannot be proved."""
-        with self.asking("it could not be put on the SUT", PUT_S):
+        with self.question(f"the copy of {NAME}", PUT_S):
             self.hold(arguments["reservation"], PUT_S + arguments["lease_s"])
             found = self.install(arguments["path"], "mlc", lambda: program.content, program.sha256)[1]
         if found != program.sha256:

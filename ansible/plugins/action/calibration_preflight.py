@@ -85,7 +85,7 @@ def check_controller(arguments, found=ansible_version, state=results_state):
 
 def without_python(answer, minimum):
     """Return the check that a SUT fails on which the module could not run."""
-    said = answer.get("module_stderr") or answer.get("msg") or answer.get("module_stdout") or "no reason given"
+    said = answer.get("msg") or "no reason given"
     return Check(
         name="python",
         title="The SUT's Python",

@@ -190,14 +190,8 @@ class BesideScreen(HarmlessStream):
 
 
 def failure_text(result):
-    """Return what went wrong in people's words: the message in full, and what a program said beside it."""
-    parts = [str(result.get("msg") or result.get("reason") or "no reason was given").strip()]
-    for key in ("module_stderr", "stderr", "module_stdout"):
-        said = str(result.get(key) or "").strip()
-        if said and said not in parts[0]:
-            parts.append(said)
-            break
-    return "\n".join(parts)
+    """Return what went wrong in people's words."""
+    return str(result.get("msg") or result.get("reason") or "no reason was given").strip()
 
 
 class CallbackModule(CallbackBase):

@@ -13,8 +13,11 @@ import json
 import os
 import re
 import resource
+import secrets
 import signal
 import sys
+import time
+import traceback
 
 import yaml
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
@@ -27,7 +30,8 @@ if ROOT not in sys.path:
 
 from calibration.errors import CalibrationError, EnvironmentLacksError
 from calibration.preflight import Check
-from calibration.text import message
+from calibration.shell import framed, unframed
+from calibration.text import message, visible
 from calibration.tuning import Change
 
 
@@ -118,11 +122,18 @@ def changes_of(given):
     return models_of(Change, given)
 
 
+ANSWER_S = 120.0
+"""Seconds until a SUT is given up where an action says nothing else. In preflight all SUTs wait for the slowest; the
+longest answer, the context of 1024 CPUs, takes a tenth of that."""
+
 ANSWER_BYTES = 1 << 20
 """Most characters that a SUT may answer with where an action says nothing else; an ordinary one has a few thousand."""
 
 SAID_CHARACTERS = 20_000
 """Characters kept of what a program on a SUT wrote for people: the end of it, where the reason stands."""
+
+QUOTED_CHARACTERS = 1500
+"""Characters of each of a program's outputs that go into a reason: the end, so that both fit into ``REASON_KEPT``."""
 
 REASON_KEPT = 4000
 """Characters of a reason that are kept: it is shown to people, on the page as well."""
@@ -136,12 +147,27 @@ UNDERSTANDING = 16
 MEMORY_SPARE_BYTES = 32 << 20
 """What a worker may take besides."""
 
+NO_TERMINAL = b"\n"
+"""Any input makes Ansible ask for no terminal on the SUT: through one, both outputs arrive as one."""
+
 NETWORKED = ("ssh", "paramiko", "paramiko_ssh", "libssh")
 """Connections whose command runs on another machine, so that a limit put on the client does not limit the command."""
 
 
 class AnswerTooLongError(SutError):
     """A SUT answered with more than any honest one would."""
+
+
+class ConnectionLostError(SutError):
+    """The connection to a SUT failed."""
+
+
+class NoAnswerError(SutError):
+    """A SUT did not answer in time."""
+
+
+class ShellError(SutError):
+    """A SUT did not run a command: its login shell, or what becomes another user, refused it."""
 
 
 def taken_bytes():
@@ -175,38 +201,65 @@ def bounded_memory(wanted_bytes):
         resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
 
 
-def end_children():
-    """End this process's own children: the client of a connection whose command was given up."""
-    own = f"/proc/{os.getpid()}/task/{os.getpid()}/children"
+def children():
+    """Return the process ids of this process's own children; none on a controller that does not tell."""
     try:
-        with open(own) as stream:
-            children = [int(child) for child in stream.read().split()]
+        with open(f"/proc/{os.getpid()}/task/{os.getpid()}/children") as stream:
+            return {int(child) for child in stream.read().split()}
     except OSError:
-        return  # a controller without this file: the client ends when the pipes it holds are closed
-    for child in children:
-        with contextlib.suppress(OSError):  # ended by itself, or another user's since it became one
-            os.kill(child, signal.SIGTERM)
+        return set()  # a client that is given up ends when the pipes it holds are closed
 
 
 class GivenUp(BaseException):
     """What was asked of a SUT was not over in its time; no ``except Exception`` on the way may keep it."""
 
 
-def give_up(*_):
-    """Interrupt whatever waits for the SUT."""
-    raise GivenUp
+REPEAT_S = 5.0
+"""Python drops an exception that a signal raises in a destructor, so the signal comes again."""
 
 
 @contextlib.contextmanager
 def backstop(seconds):
-    """Raise ``GivenUp`` in the block when it takes longer than *seconds*."""
+    """Raise ``GivenUp`` in the block when it takes longer than *seconds*. A task's own timeout is put off meanwhile."""
+    began, late = time.monotonic(), []
+
+    def give_up(*_):
+        late.append(True)
+        raise GivenUp
+
     previous = signal.signal(signal.SIGALRM, give_up)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    other_s, interval_s = signal.setitimer(signal.ITIMER_REAL, seconds, REPEAT_S)
     try:
         yield
+    except Exception as error:
+        if late:  # what was interrupted made another error of it
+            raise GivenUp from error
+        raise
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, previous)
+        if other_s:
+            signal.setitimer(signal.ITIMER_REAL, max(0.001, other_s - (time.monotonic() - began)), interval_s)
+
+
+def read_so_far(error):
+    """Return what Ansible's ssh connection had read of both outputs when *error* interrupted it; empty for others."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        if frame.f_code.co_name == "_bare_run":
+            found = frame.f_locals
+            return tuple(
+                b"".join(part for part in (found.get(f"b_{name}"), found.get(f"b_tmp_{name}")) if part).decode(
+                    "utf-8", "replace"
+                )
+                for name in ("stdout", "stderr")
+            )
+    return "", ""
+
+
+def quoted(stdout, stderr):
+    """Return what a SUT said, for the end of a reason: both outputs, bounded, on one line; nothing if it was silent."""
+    parts = {"stderr": stderr.strip(), "stdout": stdout.strip()}
+    return "".join(f"; {name}: {visible(text[-QUOTED_CHARACTERS:])}" for name, text in parts.items() if text)
 
 
 KINDS = {"bool": bool, "dict": dict, "float": (int, float), "int": int, "list": list, "path": str, "str": str}
@@ -238,21 +291,22 @@ def encodable(value):
     return value
 
 
-def trimmed(result, returns):
-    """Return what of a module's *result* is known and of the kind that *returns* names.
+def trimmed(result, module):
+    """Return what of the *result* of *module* is documented and of the documented type.
 
     A module's answer is the SUT's. Ansible itself acts on some keys of it: facts become variables, and outrank those of
     the inventory. The interpreter that Ansible found is kept; it is used on the same SUT alone.
     """
-    kept = {
-        key: encodable(result[key]) for key, kind in returns.items() if key in result and of_kind(result[key], kind)
-    }
+    known = documented(module)
+    kept = {key: encodable(result[key]) for key in known if key in result and of_kind(result[key], known[key])}
     for key in ("failed", "unreachable"):
         if result.get(key):
             kept[key] = True
-    for key in ("msg", "module_stderr", "module_stdout"):
-        if result.get(key):
-            kept[key] = encodable(str(result[key])[-SAID_CHARACTERS:])
+    stdout, stderr = (str(result.get(key) or "") for key in ("module_stdout", "module_stderr"))
+    if result.get("failed") and (stdout or stderr):  # the module printed no result
+        kept["msg"] = f"{module} had no result: exit code {result.get('rc')}{quoted(stdout, stderr)}"
+    elif result.get("msg"):
+        kept["msg"] = encodable(str(result["msg"])[-SAID_CHARACTERS:])
     facts = result.get("ansible_facts")
     found = {
         key: value
@@ -263,11 +317,61 @@ def trimmed(result, returns):
 
 
 class SutAction(CalibrationAction):
-    """An action that asks something of the SUT. What comes back is bounded, and only what is known of it is kept."""
+    """An action that asks something of the SUT. An answer is bounded in time and size; only known parts are kept."""
 
     _requires_connection = True
     ORDERLY = False
+    ANSWER_S = ANSWER_S
     ANSWER_BYTES = ANSWER_BYTES
+    asking = False
+    """Whether a question is being asked; what Ansible asks on the way to its answer is part of it."""
+
+    token = ""
+    """What tells the output of the last command from what the login printed."""
+
+    @contextlib.contextmanager
+    def question(self, what, limit_s=None):
+        """Ask the SUT *what* in the block. After *limit_s* seconds in all (``ANSWER_S``) the connection is ended.
+
+        Raises NoAnswerError then, ConnectionLostError where the connection fails, SutError where Ansible does. All that
+        use the connection ask here: ``_low_level_execute_command``, ``_transfer_file`` and ``reconnect``.
+        """
+        if self.asking:
+            yield
+            return
+        limit_s = self.ANSWER_S if limit_s is None else limit_s
+        others = children()
+        self.asking = True
+        try:
+            with backstop(limit_s):
+                yield
+        except GivenUp as given_up:
+            stdout, stderr = read_so_far(given_up)
+            said = quoted(unframed(stdout, self.token) or stdout, stderr)
+        except AnswerTooLongError:
+            self.hang_up(others)
+            raise
+        except AnsibleConnectionFailure as error:
+            # A failure, unlike a SUT that is unreachable to Ansible, is followed by its reason, its document, its page.
+            raise ConnectionLostError(f"not reachable: {error}") from error
+        except (AnsibleError, OSError) as error:
+            raise SutError(f"{what} failed: {error}") from error
+        else:
+            return
+        finally:
+            self.asking = False
+        self.hang_up(others)
+        raise NoAnswerError(
+            f"{what} had no complete answer within {limit_s:g} s{said}; check what keeps the SUT or its connection busy"
+        )
+
+    def hang_up(self, others):
+        """End the connection with its client: all children but *others*. The next question connects anew."""
+        for child in children() - others:
+            with contextlib.suppress(OSError):  # ended by itself, or another user's since it became one
+                os.kill(child, signal.SIGTERM)
+        with contextlib.suppress(AnsibleError, OSError):
+            self._connection.close()
 
     @contextlib.contextmanager
     def bounded(self, factor):
@@ -278,14 +382,10 @@ class SutAction(CalibrationAction):
             with bounded_memory(factor * self.ANSWER_BYTES) if networked else contextlib.nullcontext():
                 yield
         except MemoryError:
-            ended = False
+            pass  # what holds the memory is let go with the exception
         else:
-            ended = True
-        if not ended:
-            end_children()
-            with contextlib.suppress(AnsibleError, OSError):
-                self._connection.close()
-            raise self.too_long("one that does not end")
+            return
+        raise self.too_long("one that does not end")
 
     def too_long(self, found):
         """Return the error of an answer that is too long."""
@@ -294,18 +394,47 @@ class SutAction(CalibrationAction):
             "find out what prints so much there"
         )
 
-    def _low_level_execute_command(self, *positional, **named):
-        """Run a command on the SUT. Raises AnswerTooLongError where it prints more than ``ANSWER_BYTES``."""
-        with self.bounded(GATHERING):
-            answer = super()._low_level_execute_command(*positional, **named)
+    def _low_level_execute_command(self, cmd, sudoable=True, in_data=None, **named):
+        """Run *cmd* by ``/bin/sh`` on the SUT, whichever shell the login has and whatever that prints.
+
+        Raises AnswerTooLongError where it prints more than ``ANSWER_BYTES``, and ShellError where it was not run.
+        """
+        if not in_data and self._connection.has_pipelining:
+            in_data = NO_TERMINAL
+        self.token = secrets.token_hex(8)
+        with self.question("a command"), self.bounded(GATHERING):
+            answer = super()._low_level_execute_command(framed(cmd, self.token), sudoable, in_data, **named)
             size = len(answer["stdout"]) + len(answer["stderr"])
         if size > self.ANSWER_BYTES:
             raise self.too_long(f"one of {size}")
-        return encodable(answer)
+        answer = encodable(answer)
+        stdout = unframed(answer["stdout"], self.token)
+        if stdout is None:
+            raise ShellError(
+                f"the SUT ran no command: {self.said(answer)}; the login's shell must run /bin/sh: set another one "
+                f"(chsh -s /bin/sh {self._get_remote_user() or 'LOGIN'}) or use another login"
+                + (", and allow it to become another user" if self._connection.become else "")
+            )
+        return {**answer, "stdout": stdout, "stdout_lines": stdout.splitlines()}
+
+    def _transfer_file(self, local_path, remote_path):
+        """Copy a file to the SUT, for connections without pipelining."""
+        with self.question(f"the copy of {local_path}"), self.bounded(GATHERING):
+            return super()._transfer_file(local_path, remote_path)
+
+    def reconnect(self):
+        """Connect to the SUT anew."""
+        with self.question("the connection"):
+            self._connection.reset()
+
+    def command(self, what, script, limit_s=None, in_data=None):
+        """Return how *script* ended on the SUT and what it printed, as Ansible returns it."""
+        with self.question(what, limit_s):
+            return self._low_level_execute_command(script, in_data=in_data)
 
     def ask(self, module, arguments):
         """Return what *module* of this project answers on the SUT, without anything that is not documented."""
-        try:
+        with self.question(module):
             try:
                 answer = self.execute(module, arguments)
             except AnsibleConnectionFailure as error:
@@ -314,10 +443,7 @@ class SutAction(CalibrationAction):
                 if not isinstance(error.__cause__, BrokenPipeError):
                     raise
                 answer = self.execute(module, arguments)
-        except AnsibleConnectionFailure as error:
-            # A failure, unlike a SUT that is unreachable to Ansible, is followed by its reason, its document, its page.
-            raise SutError(f"not reachable: {error}") from error
-        return trimmed(answer, documented(module))
+        return trimmed(answer, module)
 
     def execute(self, module, arguments):
         """Return all that *module* answers on the SUT."""
@@ -330,6 +456,5 @@ class SutAction(CalibrationAction):
 
     @staticmethod
     def said(answer):
-        """Return in one sentence how a command on the SUT ended and what it said."""
-        text = (answer["stderr"].strip() or answer["stdout"].strip())[-SAID_CHARACTERS:]
-        return f"exit code {answer['rc']}" + (f"; it said: {text}" if text else "")
+        """Return how a command on the SUT ended and what it said."""
+        return f"exit code {answer['rc']}{quoted(answer['stdout'], answer['stderr'])}"

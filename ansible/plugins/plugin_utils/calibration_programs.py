@@ -4,17 +4,14 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import os
 import re
 import shlex
 import sys
 
-from ansible.errors import AnsibleConnectionFailure, AnsibleError
-
 sys.path.append(os.path.abspath(__file__ + "/.."))
 
-from calibration_plugins import GivenUp, SutAction, backstop, end_children
+from calibration_plugins import SutAction
 
 from calibration.errors import EnvironmentLacksError
 from calibration.reservation import REASONS, Reservation, entering, guarded
@@ -50,18 +47,15 @@ def script(template, directory, name):
 
 
 def hash_in(text, name):
-    """Return the hash that ``sha256sum`` printed for the program, or None: a login may print lines of its own.
-
-    Over ssh a command has a terminal, which ends lines with a carriage return too.
-    """
-    found = re.search(rf"^([0-9a-f]{{64}}) [ *]\./{name}\r?$", text, re.MULTILINE)
+    """Return the hash that ``sha256sum`` printed for the program, or None."""
+    found = re.search(rf"^([0-9a-f]{{64}}) [ *]\./{name}$", text, re.MULTILINE)
     return found.group(1) if found else None
 
 
 def check_directory(directory, said):
     """Raise EnvironmentLacksError where the directory that was looked at is no private one of the user that asked."""
-    found = re.search(r"^directory ([0-9a-f]{1,8}) ([0-9]{1,10})\r?$", said, re.MULTILINE)
-    user = re.search(r"^user ([0-9]{1,10})\r?$", said, re.MULTILINE)
+    found = re.search(r"^directory ([0-9a-f]{1,8}) ([0-9]{1,10})$", said, re.MULTILINE)
+    user = re.search(r"^user ([0-9]{1,10})$", said, re.MULTILINE)
     if not found or not user:
         message = f"expected the mode and owner of {directory} on the SUT, found {said.strip()[:200]!r}"
         raise EnvironmentLacksError(message)
@@ -88,16 +82,9 @@ class ProgramAction(SutAction):
         prints its hash. Nothing of this starts a Python on the SUT. Where a connection cannot carry standard input, the
         module ``sut_kernel`` does it. Raises EnvironmentLacksError where it cannot be done.
         """
-        try:
-            if not self._is_pipelining_enabled("new"):
-                return self._install_by_module(directory, name, content())
-            return self._install(directory, name, content, sha256)
-        except AnsibleConnectionFailure as error:
-            message = f"the connection to the SUT was lost before {name} was there: {error}"
-            raise EnvironmentLacksError(message) from error
-
-    def _install(self, directory, name, content, sha256):
-        looked = self._low_level_execute_command(script(LOOK, directory, name))
+        if not self._is_pipelining_enabled("new"):
+            return self._install_by_module(directory, name, content())
+        looked = self.command(f"the look for {name}", script(LOOK, directory, name))
         if looked["rc"] != 0:
             if self._task.check_mode:
                 return True, None
@@ -107,7 +94,7 @@ class ProgramAction(SutAction):
         found = hash_in(looked["stdout"], name)
         if found == sha256 or self._task.check_mode:
             return found != sha256, found
-        installed = self._low_level_execute_command(script(INSTALL, directory, name), in_data=content())
+        installed = self.command(f"the copy of {name}", script(INSTALL, directory, name), in_data=content())
         if installed["rc"] != 0:
             message = f"{name} cannot be written to {directory} on the SUT: {self.said(installed)}"
             raise EnvironmentLacksError(message)
@@ -123,28 +110,11 @@ class ProgramAction(SutAction):
 
     def hold(self, reservation, lease_s):
         """Have the SUT stay reserved for *lease_s*. Raises EnvironmentLacksError where it is not any more."""
-        answer = self._low_level_execute_command(
-            guarded([":"], Reservation.model_validate(reservation), lease_s=lease_s)
+        answer = self.command(
+            "the reservation", guarded([":"], Reservation.model_validate(reservation), lease_s=lease_s)
         )
         if answer["rc"] != 0:
             raise EnvironmentLacksError(REASONS.get(answer["rc"]) or self.said(answer))
-
-    @contextlib.contextmanager
-    def asking(self, failure, limit_s):
-        """Give the SUT up where the block takes longer than *limit_s*; what Ansible raises is a *failure*.
-
-        Raises EnvironmentLacksError in both cases.
-        """
-        try:
-            with backstop(limit_s):
-                yield
-        except GivenUp:
-            end_children()
-            with contextlib.suppress(AnsibleError, OSError):
-                self._connection.close()
-            raise EnvironmentLacksError(f"given up after {limit_s:g} s without any answer from the SUT") from None
-        except (AnsibleError, OSError) as error:
-            raise EnvironmentLacksError(f"{failure}: {error}") from error
 
     def run_program(self, module, arguments, *, what, timeout_s, reservation, lease_s):
         """Return what *module* answers, which runs *what*, an operator's program, for *timeout_s* at most.
@@ -153,7 +123,7 @@ class ProgramAction(SutAction):
         or there is no answer.
         """
         limit_s = timeout_s + GRACE_S
-        with self.asking(f"{what} could not be started", limit_s):
+        with self.question(what, limit_s):
             self.hold(reservation, limit_s + lease_s)
             answer = self.ask(module, {**arguments, "timeout_s": timeout_s})
         if answer.get("failed") and "output" not in answer:  # "failed" alone a newer ansible-core says of any rc but 0

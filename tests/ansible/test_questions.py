@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every question to a SUT ends in its time, over Ansible's own connections."""
+
+import contextlib
+import gc
+import inspect
+import os
+import re
+import resource
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible.parsing.dataloader import DataLoader
+from ansible.playbook.play_context import PlayContext
+from ansible.playbook.task import Task
+from ansible.plugins.loader import connection_loader, init_plugin_loader
+from ansible.template import Templar
+from support import ROOT, load_plugin
+
+from ansible.plugins import loader
+from ansible.plugins.action import ActionBase
+from bench.suts import Servers, Sut, sut_python
+from tests.tools import require
+
+PLUGINS = load_plugin("plugin_utils", "calibration_plugins")
+ACTIONS = sorted(path.stem for path in (ROOT / "ansible" / "plugins" / "action").glob("*.py"))
+
+DRIPS = "while :; do printf .; sleep 0.1; done"
+HANGS = "exec sleep 600"
+
+LIMIT_S = 3.0
+"""What a question here is given; no test asserts how long one takes."""
+
+init_plugin_loader()
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    require("openssh-server", "sshd")
+    with Servers([Sut("sut1", "127.85.4.1", 0.0)], tmp_path_factory.mktemp("servers") / "suts") as running:
+        yield running
+
+
+class Action(PLUGINS.SutAction):  # type: ignore[misc,name-defined]
+    """An action with little time."""
+
+    ANSWER_S = LIMIT_S
+
+
+def action(servers: Servers, connection: str, **variables: Any) -> Action:
+    """Return an action that asks the SUT over Ansible's own *connection*."""
+    if connection not in connection_loader:
+        pytest.skip(f"this machine has an ansible-core without the connection {connection}")
+    inventory = servers.inventory()["all"]
+    host = inventory["vars"] | inventory["hosts"]["sut1"]
+    known = {
+        **host,
+        "ansible_ssh_args": "-o ControlMaster=no",
+        "ansible_private_key_file": host["ansible_ssh_private_key_file"],
+        "ansible_host_key_checking": False,
+        "ansible_paramiko_host_key_checking": False,
+        "ansible_pipelining": connection != "paramiko_ssh",
+        "inventory_hostname": "sut1",
+        **variables,
+    }
+    context = PlayContext()
+    context.remote_addr = host["ansible_host"]
+    context.executable = "/bin/sh"
+    plugin = connection_loader.get(connection, context, os.devnull)
+    plugin.set_options(var_options=known)
+    plugin._shell.set_options(var_options=known)
+    files = DataLoader()
+    asker = Action(Task(), plugin, context, files, Templar(files, variables=known), loader)
+    asker.task_vars = known
+    return asker
+
+
+# What is given up is not waited for: Python warns of a process that nobody asks about any more.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+
+@pytest.fixture(autouse=True)
+def _warned_in_time() -> Iterator[None]:
+    yield
+    gc.collect()  # Python 3.11 fails to compile a module where such a warning comes meanwhile
+
+
+def running(others: set[int]) -> set[int]:
+    """Return the children of this process, but *others*, that have not ended."""
+    found = PLUGINS.children() - others
+    return {pid for pid in found if os.waitpid(pid, os.WNOHANG)[0] == 0}
+
+
+@pytest.mark.parametrize("script", [DRIPS, HANGS], ids=["drips", "hangs"])
+@pytest.mark.parametrize("connection", ["ssh", "paramiko_ssh", "local"])
+def test_an_answer_that_does_not_end_is_given_up_and_the_next_is_had(
+    connection: str, script: str, servers: Servers
+) -> None:
+    asker = action(servers, connection)
+    others = PLUGINS.children()
+    with pytest.raises(PLUGINS.NoAnswerError, match=r"^the weather had no complete answer within 3 s; ") as caught:
+        asker.command("the weather", script)
+    assert not asker.asking
+    if connection == "ssh" and script == DRIPS:
+        assert re.search(r"; stdout: \.\.\.+; check what keeps the SUT", str(caught.value))
+    while running(others):
+        time.sleep(0.01)
+    assert asker.command("the weather", "echo fine")["stdout"].strip() == "fine"
+
+
+def test_all_that_a_question_takes_has_one_limit(servers: Servers) -> None:
+    asker = action(servers, "local")
+    with (
+        pytest.raises(PLUGINS.NoAnswerError, match=r"^many had no complete answer within 1 s"),
+        asker.question("many", 1.0),
+    ):
+        asker.command("one", HANGS, 600.0)
+
+
+def test_a_module_and_a_file_have_a_limit_too(servers: Servers, tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\n{DRIPS}\n")
+    python.chmod(0o755)
+    kernel = {"path": "/nonexistent/calibration-x", "state": "ended"}
+    asker = action(servers, "ssh")
+    asker.ANSWER_S = 120.0  # Ansible makes the module once, which takes longer than an answer is given here
+    assert asker.ask("sut_kernel", kernel)["ended"] == []
+    asker = action(servers, "ssh", ansible_python_interpreter=str(python))
+    with pytest.raises(PLUGINS.NoAnswerError, match=r"^sut_kernel had no complete answer within 3 s"):
+        asker.ask("sut_kernel", kernel)
+    asker = action(servers, "ssh", ansible_ssh_executable=str(python), ansible_ssh_transfer_method="piped")
+    with pytest.raises(PLUGINS.NoAnswerError, match=rf"^the copy of {python} had no complete answer within 3 s"):
+        asker._transfer_file(str(python), "/tmp/nowhere")
+    with pytest.raises(PLUGINS.NoAnswerError, match=r"^the connection had no complete answer within 3 s"):
+        asker.reconnect()
+
+
+@pytest.mark.parametrize("connection", ["ssh", "paramiko_ssh"])
+def test_an_answer_of_a_gibibyte_does_not_fill_the_controllers_memory(
+    connection: str, servers: Servers, tmp_path: Path
+) -> None:
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nhead -c 1073741824 /dev/zero\n")
+    python.chmod(0o755)
+    asker = action(servers, connection, ansible_python_interpreter=str(python))
+    asker.ANSWER_S = 120.0
+    asks = {"a command": lambda: asker.command("the weather", str(python))}
+    if connection == "ssh":  # the servers here have no SFTP, by which paramiko would copy a module
+        asks["a module"] = lambda: asker.ask("sut_kernel", {"path": "/nonexistent/calibration-x", "state": "ended"})
+        copier = action(servers, connection, ansible_ssh_executable=str(python), ansible_ssh_transfer_method="piped")
+        copier.ANSWER_S = 120.0
+        asks["a copy"] = lambda: copier._transfer_file(str(python), "/tmp/nowhere")
+    for what, question in asks.items():
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        with pytest.raises(PLUGINS.AnswerTooLongError, match=r"^expected an answer of at most 1048576 bytes"):
+            question()
+        assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 128 << 10, what  # KiB
+
+
+def test_a_python_that_prints_is_borne_and_one_that_fails_is_reported_with_all_it_said(
+    servers: Servers, tmp_path: Path
+) -> None:
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho 'no licence\x1b[2J'\necho 'call IT' >&2\nexit 9\n")
+    python.chmod(0o755)
+    answer = action(servers, "ssh", ansible_python_interpreter=str(python)).ask("sut_kernel", {"path": "/nonexistent"})
+    assert answer["failed"]
+    assert answer["msg"] == "sut_kernel had no result: exit code 9; stderr: call IT; stdout: no licence\\x1b[2J"
+    python.write_text(f"#!/bin/sh\necho 'no licence'\nexec {sut_python()}\n")
+    asker = action(servers, "ssh", ansible_python_interpreter=str(python))
+    assert asker.ask("sut_kernel", {"path": "/nonexistent/calibration-x", "state": "ended"})["ended"] == []
+
+
+def test_a_tasks_own_timeout_is_kept() -> None:
+    def late(*_: object) -> None:
+        raise TimeoutError
+
+    previous = signal.signal(signal.SIGALRM, late)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 600)
+        with PLUGINS.backstop(600):
+            pass
+        assert 0 < signal.getitimer(signal.ITIMER_REAL)[0] <= 600
+        assert signal.getsignal(signal.SIGALRM) is late
+        signal.setitimer(signal.ITIMER_REAL, 0.01)
+        with pytest.raises(TimeoutError):  # noqa: PT012 - it comes once the block is over
+            with PLUGINS.backstop(600):
+                time.sleep(0.1)
+            time.sleep(600)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+
+
+def test_it_comes_again_where_python_dropped_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PLUGINS, "REPEAT_S", 0.1)
+    with pytest.raises(PLUGINS.GivenUp), PLUGINS.backstop(0.1):  # noqa: PT012 - the second time
+        with contextlib.suppress(PLUGINS.GivenUp):
+            time.sleep(600)
+        time.sleep(600)
+
+
+def test_an_error_that_came_of_the_interruption_is_one() -> None:
+    with pytest.raises(PLUGINS.GivenUp), PLUGINS.backstop(0.01):
+        interrupted()
+
+
+def interrupted() -> None:
+    try:
+        time.sleep(600)
+    except PLUGINS.GivenUp:
+        raise SystemError from None
+
+
+def test_there_is_no_other_way_to_a_sut() -> None:
+    ways = {
+        name
+        for name, method in inspect.getmembers(ActionBase, inspect.isfunction)
+        if re.search(r"_connection\.(exec_command|put_file|fetch_file|reset)\(", inspect.getsource(method))
+    }
+    assert ways == {"_low_level_execute_command", "_transfer_file"}
+    assert ways <= set(vars(PLUGINS.SutAction))
+    assert isinstance(PLUGINS.SutAction.ANSWER_S, float)
+
+
+@pytest.mark.parametrize("name", ACTIONS)
+def test_an_action_that_needs_the_sut_asks_within_limits(name: str) -> None:
+    plugin = load_plugin("action", name)
+    found = plugin.ActionModule
+    shared = sys.modules["calibration_plugins"]
+    assert issubclass(found, shared.SutAction) == found._requires_connection
+    assert "_connection." not in inspect.getsource(plugin)
