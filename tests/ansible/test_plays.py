@@ -192,6 +192,28 @@ def test_a_run_is_resumed_where_it_was_cut_off_and_complete_suts_are_left_alone(
     assert "something is missing" in nothing.text
 
 
+def test_a_run_whose_controller_was_killed_is_resumed_on_the_sut_that_it_still_holds(lab: Lab) -> None:
+    started, let_go = lab.directory / "started", lab.directory / "let-go"
+    started.touch()
+    inventory = inventory_of(lab, {"cut": over(lab, "ssh", STUCK_SSH, log=started, let_go=let_go)}, TWO)
+    log = lab.directory / "log"
+    command = [sys.executable, "-m", "calibration.cli", "run", "-i", str(inventory)]
+    with begun(command, lab.environment(), log) as process:
+        try:
+            wait_until(lambda: started.read_text().count("started") == 2, process, log)
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait(PATIENCE_S)
+        finally:
+            let_go.touch()
+    (reservation,) = lab.remote.glob("reservation-*")
+    assert reservation.is_dir()
+    ended = calibrate(lab, inventory, "--resume")
+    assert ended.rc == 0, ended.text
+    (run,) = lab.runs()
+    assert read_run(run).run.status == "complete"
+    assert list(lab.remote.iterdir()) == []
+
+
 def test_a_sut_that_could_not_be_reached_begins_when_the_run_is_resumed(lab: Lab) -> None:
     lost = {"ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": 1}
     assert calibrate(lab, inventory_of(lab, {"sut1": lost})).rc == 3

@@ -4,6 +4,7 @@
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import time
@@ -220,6 +221,17 @@ def test_what_is_not_back_after_the_steps_is_left_to_the_end_of_the_run_and_told
     assert (change.where, change.restored) == (CHANGE["where"], "0x0")
 
 
+def test_settings_switched_for_steps_are_told_beside_those_of_the_run(tmp_path: Path) -> None:
+    names = {"testbed": "t1", "sut": "s1", "run_id": "r1"}
+    now = datetime(2026, 1, 2, tzinfo=UTC)
+    begun = Path(store.begin(tmp_path, **names, profile="quick", capture=CAPTURE.read_bytes(), now=now).directory)
+    of_steps = Change.model_validate(PUT_BACK)
+    of_run = of_steps.model_copy(update={"setting": "governor", "where": "cpu0"})
+    store.record_switched(begun, [of_steps])
+    store.record_restored(begun, [of_run])
+    assert assemble(begun, now=now).attempts[0].changes == (of_run, of_steps)
+
+
 def test_the_module_switches_off_and_back_before_the_run_is_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -288,6 +300,21 @@ def test_a_command_is_an_argument_list_for_the_shell(tmp_path: Path) -> None:
     assert measure(sut, tmp_path) == ("ok", None)
     (command,) = sut.commands
     assert command.splitlines()[-2:] == ["'/tmp/a b/sutprobe' latency --at '1@0; touch bad'", "exit $?"]
+
+
+def test_the_lease_outlasts_the_step(tmp_path: Path) -> None:
+    sut = Sut(ANSWERS["ok"][0])
+    measure(sut, tmp_path, deadline_s=400.0)
+    (lease,) = re.findall(r"%\.\*} \+ (\d+)\)", sut.commands[0])
+    assert int(lease) >= 400 + 300  # s: the step's deadline and the lease of 300 s after it
+
+
+def test_the_end_of_what_the_kernel_said_is_recorded(tmp_path: Path) -> None:
+    said = "x" * MEASURE_PLUGIN.STDERR_KEPT + "the reason"
+    run_steps(Sut({"rc": 1, "stdout": "", "stderr": said}), tmp_path)
+    (record,) = map(json.loads, (tmp_path / "records.jsonl").read_text(encoding="utf-8").splitlines())
+    assert record["stderr"] == said[-MEASURE_PLUGIN.STDERR_KEPT :]
+    assert record["reason"].endswith("the reason")
 
 
 def test_a_step_that_never_answers_is_given_up(tmp_path: Path) -> None:
