@@ -9,6 +9,7 @@ are done by the shell that then starts the kernel: no process is started for it,
 import math
 import re
 import shlex
+import signal
 from pathlib import PurePosixPath
 from typing import Annotated
 
@@ -22,10 +23,15 @@ RESTARTED = 93
 NOT_RESERVED = 94
 """Exit code of a step's command on a SUT that is no longer reserved for the run."""
 
+UNGUARDED = 95
+"""Exit code of a step's command on a SUT where the guardian of the reservation was killed."""
+
 REASONS = {
     RESTARTED: "the SUT was restarted since the run began: what it was measured with may no longer be so",
-    NOT_RESERVED: "the SUT is no longer reserved for this run: its lease was over, its guardian was ended, or somebody "
-    "ended the run from elsewhere. Settings that it had changed were put back",
+    NOT_RESERVED: "the SUT is no longer reserved for this run: its lease was over, or somebody ended the run from "
+    "elsewhere. Settings that it had changed were put back",
+    UNGUARDED: "the guardian of the SUT's reservation was killed, so nothing more is measured: find out by whom (if "
+    "memory ran out, dmesg says so)",
 }
 """What these exit codes mean, for people."""
 
@@ -57,25 +63,36 @@ def entering(directory: str) -> str:
 
 _GUARD = """\
 read -r b </proc/sys/kernel/random/boot_id && [ "$b" = {boot_id} ] || exit {restarted}
-{{ {enter} && read -r t g <run; }} 2>/dev/null && [ "$t" = {token} ] && kill -0 "$g" 2>/dev/null || exit {not_reserved}
+{{ {enter} && read -r t g <run; }} 2>/dev/null && [ "$t" = {token} ] || exit {not_reserved}
+kill -0 "$g" 2>/dev/null || exit {unguarded}
 read -r u i </proc/uptime && [ -p lease ] &&
   printf '%012d %d %d\\n' $((${{u%%.*}} + {lease_s})) $$ {idle_s} 1<>lease || exit {not_reserved}
 cd /
-{command}
-exit $?"""
+oom_kills() {{ while read -r k n; do [ "$k" = oom_kill ] && return; done; n=0; }} 2>/dev/null </proc/vmstat
+n=0; oom_kills; o=$n
+( {{ echo 1000 >/proc/self/oom_score_adj; }} 2>/dev/null; exec {command} )
+c=$?
+[ $c = {killed} ] && oom_kills && [ "$n" -gt "$o" ] && echo {out_of_memory} >&2
+exit $c"""
 """``kill``, ``printf``, ``read`` and ``[`` are the shell's own. ``<>`` opens the FIFO without waiting for a reader.
 
 The shell stays until the command has ended: of one that a signal ended ssh says what it says of a lost connection, and
-the shell which signal it was.
+the shell which signal it was. Where memory runs out, the kernel ends the command before the guardian or the login, and
+counts that for all to read.
 """
+
+OUT_OF_MEMORY = (
+    "out of memory: the kernel's OOM killer ended a process during this step; free memory on the SUT, or raise the "
+    "memory limit of the login's cgroup"
+)
 
 
 def guarded(arguments: list[str], reservation: Reservation, *, lease_s: float, idle_s: float | None = None) -> str:
-    """Return a command for a POSIX shell that runs *arguments* if the SUT is still reserved for the run.
+    """Return a command for a POSIX shell that runs a program, *arguments*, if the SUT is still reserved for the run.
 
     It renews the lease: the guardian acts *lease_s* seconds from now, or *idle_s* (the same) after the command's end
-    where that is sooner, unless it hears of the run before. Otherwise it ends with ``RESTARTED`` or ``NOT_RESERVED``
-    and starts nothing.
+    where that is sooner, unless it hears of the run before. Otherwise it ends with a code of ``REASONS`` and starts
+    nothing.
     """
     return _GUARD.format(
         boot_id=shlex.quote(reservation.boot_id),
@@ -86,4 +103,7 @@ def guarded(arguments: list[str], reservation: Reservation, *, lease_s: float, i
         command=shlex.join(arguments),
         restarted=RESTARTED,
         not_reserved=NOT_RESERVED,
+        unguarded=UNGUARDED,
+        killed=128 + signal.SIGKILL,
+        out_of_memory=shlex.quote(OUT_OF_MEMORY),
     )

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from calibration.errors import EnvironmentLacksError, InputError
-from calibration.reservation import NOT_RESERVED, RESTARTED, Reservation, guarded
+from calibration.reservation import NOT_RESERVED, OUT_OF_MEMORY, RESTARTED, UNGUARDED, Reservation, guarded
 from calibration.tuning import read_changes, wanted_settings
 from tests.tools import require
 
@@ -473,7 +473,7 @@ def test_a_guardian_that_is_killed_leaves_its_journal_and_cleaning_up_puts_back(
     with start_kernel(holder) as kernel:
         os.kill(holder["guardian"], signal.SIGKILL)
         wait_until(lambda: gone(holder["guardian"]))
-        assert run_step(sut, holder) == NOT_RESERVED
+        assert run_step(sut, holder) == UNGUARDED
         answer = sut.release(who="cleanup")
         assert kernel.wait(PATIENCE_S) == -signal.SIGTERM
         assert answer["ended"] == [kernel.pid]
@@ -572,6 +572,35 @@ def test_a_kernel_that_a_signal_ends_is_no_lost_connection(sut: Sut) -> None:
     holder, _ = sut.hold()
     crashing = guarded(["/bin/sh", "-c", "kill -SEGV $$"], sut.reservation(holder), lease_s=LONG_S)
     assert subprocess.run(["/bin/sh", "-c", crashing], check=False).returncode == 128 + signal.SIGSEGV
+
+
+@pytest.mark.parametrize("shell", ["dash", "bash", "busybox"])
+def test_a_kernel_is_the_first_to_be_killed_where_memory_runs_out(sut: Sut, shell: str) -> None:
+    require(shell, shell)
+    holder, _ = sut.hold()
+    command = guarded(["/bin/cat", "/proc/self/oom_score_adj"], sut.reservation(holder), lease_s=LONG_S)
+    words = [shell, "sh"] if shell == "busybox" else [shell]
+    done = subprocess.run([*words, "-c", command], check=True, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("1000\n", "")
+
+
+@pytest.mark.parametrize("shell", ["dash", "bash", "busybox"])
+@pytest.mark.parametrize(("counts", "said"), [("3 4", True), ("3 3", False), ("", False)])
+def test_a_killed_kernel_says_whether_memory_ran_out(sut: Sut, shell: str, counts: str, said: bool) -> None:
+    require(shell, shell)
+    holder, _ = sut.hold()
+    counters = sut.directory / "vmstat"
+    before, _, after = counts.partition(" ")
+    if before:
+        counters.write_text(f"nr_free_pages 5\noom_kill {before}\n")
+    kill = f"test -f {counters} && echo oom_kill {after} > {counters}; kill -KILL $$"
+    command = guarded(["/bin/sh", "-c", kill], sut.reservation(holder), lease_s=LONG_S)
+    words = [shell, "sh"] if shell == "busybox" else [shell]
+    done = subprocess.run(
+        [*words, "-c", command.replace("/proc/vmstat", str(counters))], check=False, capture_output=True, text=True
+    )
+    assert done.returncode == 128 + signal.SIGKILL
+    assert (OUT_OF_MEMORY in done.stderr) is said, done.stderr
 
 
 def test_the_guardian_sleeps_until_it_is_told_something(sut: Sut) -> None:

@@ -111,7 +111,7 @@ class ProgramAction(SutAction):
     def hold(self, reservation, lease_s):
         """Have the SUT stay reserved for *lease_s*. Raises EnvironmentLacksError where it is not any more."""
         answer = self.command(
-            "the reservation", guarded([":"], Reservation.model_validate(reservation), lease_s=lease_s)
+            "the reservation", guarded(["true"], Reservation.model_validate(reservation), lease_s=lease_s)
         )
         if answer["rc"] != 0:
             raise EnvironmentLacksError(REASONS.get(answer["rc"]) or self.said(answer))
