@@ -6,6 +6,7 @@ import fcntl
 import importlib.util
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -1011,6 +1012,36 @@ def test_a_journal_that_cannot_be_written_changes_nothing(sut: Sut, monkeypatch:
     assert Path(sut.path, "journal").read_text() == ""
     sut.release()
     assert sut.left() == []
+
+
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [("import sys; sys.exit('first\\nno luck')", "no luck"), ("raise OSError('no\\x1b luck')", "OSError: no? luck")],
+)
+def test_a_guardian_that_does_not_start_says_why_and_leaves_nothing(sut: Sut, program: str, said: str) -> None:
+    wanted = {"run_id": "run1", "sut": "sut1"}
+    with pytest.raises(guardian.Refused, match=rf"does not start with .*: {re.escape(said)}; nothing was changed"):
+        guardian.hold(
+            sut.path, sut.machine, str(sut.base), wanted, lease_s=LONG_S, sources={**SOURCES, "guardian.py": program}
+        )
+    assert sut.left() == []
+
+
+def test_a_guardian_that_may_not_choose_its_cpus_stays_where_it_is(sut: Sut, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[set[int]] = []
+
+    def refuse(_process: int, cpus: set[int]) -> None:
+        asked.append(cpus)
+        raise PermissionError
+
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3})
+    monkeypatch.setattr(os, "sched_setaffinity", refuse)
+    guardian.keep_off_measured_cpus(sut.machine)
+    assert asked == []
+    sut.put("/sys/devices/system/cpu/isolated", "1\n")
+    sut.put("/sys/devices/system/cpu/nohz_full", "2-3\n")
+    guardian.keep_off_measured_cpus(sut.machine)
+    assert asked == [{0}]
 
 
 def test_a_full_disk_leaves_no_half_a_reservation(sut: Sut, monkeypatch: pytest.MonkeyPatch) -> None:

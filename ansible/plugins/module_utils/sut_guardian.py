@@ -62,6 +62,9 @@ READY_S = 20
 RELEASE_S = 10
 """How long a guardian may take to notice that it is told to end; then it is killed, having nothing left to do."""
 
+TEXT_BYTES = 1024
+"""Bytes read of what a guardian that does not start wrote: the last line has the reason."""
+
 SLEEP_S = 1 << 20
 """Longest sleep, 12 days: what the system call can be told is bounded."""
 
@@ -1096,36 +1099,40 @@ def start_guardian(place, directory, lock, *, lease_s, machine, sources):
     program = os.path.join(directory, GUARDIAN)
     until = int(machine.uptime_s() + lease_s + 1)
     python = sys.executable or "/usr/bin/python3"
-    for way in guardian_commands(machine):
-        reader, writer = os.pipe()
-        os.set_inheritable(writer, True)
-        try:
-            command = [*way, python, "-I", "-S", "-B", program, place, directory]
-            process = subprocess.Popen(
-                [*command, str(lock), str(writer), str(until), machine.root],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                cwd="/",
-                env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C"},
-                pass_fds=(lock, writer),
-                start_new_session=True,
-            )
-            os.close(writer)
-            writer = None
-            ready, _, _ = select.select([reader], [], [], READY_S)
-            if ready and os.read(reader, 1) == b"r":
-                process.returncode = 0  # it outlives this process, which shall not wait for it
-                return process.pid
-            process.kill()
-            process.wait()
-        finally:
-            os.close(reader)
-            if writer is not None:
+    # A file, because the guardian outlives whoever would read a pipe. It goes with the run's directory.
+    with open(os.path.join(directory, "guardian.err"), "x+b") as errors:
+        for way in guardian_commands(machine):
+            reader, writer = os.pipe()
+            os.set_inheritable(writer, True)
+            try:
+                command = [*way, python, "-I", "-S", "-B", program, place, directory]
+                process = subprocess.Popen(
+                    [*command, str(lock), str(writer), str(until), machine.root],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=errors,
+                    cwd="/",
+                    env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C"},
+                    pass_fds=(lock, writer),
+                    start_new_session=True,
+                )
                 os.close(writer)
+                writer = None
+                ready, _, _ = select.select([reader], [], [], READY_S)
+                if ready and os.read(reader, 1) == b"r":
+                    process.returncode = 0  # it outlives this process, which shall not wait for it
+                    return process.pid
+                process.kill()
+                code = process.wait()
+            finally:
+                os.close(reader)
+                if writer is not None:
+                    os.close(writer)
+        errors.seek(-min(errors.tell(), TEXT_BYTES), os.SEEK_END)
+        said = errors.read().decode("utf-8", "replace").strip().rpartition("\n")[2]
     raise Refused(
-        "expected the guardian, which puts the SUT right when the run cannot, to start on the SUT with %s, found that "
-        "it does not; nothing was changed" % python
+        "the guardian, which restores the SUT when the run cannot, does not start with %s: %s; nothing was changed"
+        % (python, printable(said) if said else "exit code %d" % code)
     )
 
 
@@ -1470,7 +1477,7 @@ class LeaseOver(Exception):
 
 
 def keep_off_measured_cpus(machine):
-    """Stay on CPUs that are not isolated, where there are such."""
+    """Stay on CPUs that are not isolated, where there are such and the login may choose its CPUs."""
     isolated = set()
     for name in ("isolated", "nohz_full"):
         try:
@@ -1478,9 +1485,10 @@ def keep_off_measured_cpus(machine):
             isolated.update(of_ranges(text) if re.fullmatch("[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*", text) else ())
         except OSError:
             continue
-    rest = os.sched_getaffinity(0) - isolated
-    if rest:
-        os.sched_setaffinity(0, rest)
+    allowed = os.sched_getaffinity(0)
+    if allowed & isolated and allowed - isolated:
+        with contextlib.suppress(OSError):
+            os.sched_setaffinity(0, allowed - isolated)
 
 
 def end_lease(*_):
