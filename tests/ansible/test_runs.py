@@ -7,6 +7,7 @@ import os
 import platform
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -174,16 +175,50 @@ def test_other_bytes_on_the_sut_are_found_and_nothing_is_measured_with_them(lab:
     assert list(lab.remote.iterdir()) == []
 
 
+@contextmanager
+def mounted(directory: Path, size: str) -> Iterator[None]:
+    """Have a disk of a *size* at *directory* in the block."""
+    require_root()
+    directory.mkdir(exist_ok=True)
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(directory)]
+    done = subprocess.run(mount, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        pytest.skip(f"no permission: mount: {done.stderr.strip()}")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", str(directory)], check=True)
+
+
 @pytest.fixture
 def small_disk(lab: Lab) -> Iterator[Path]:
-    require_root()
-    lab.results.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(lab.results)]
-    mounted = subprocess.run(mount, capture_output=True, text=True, check=False)
-    if mounted.returncode != 0:
-        pytest.skip(f"no permission: mount: {mounted.stderr.strip()}")
-    yield lab.results
-    subprocess.run(["umount", str(lab.results)], check=True)
+    with mounted(lab.results, "4m"):
+        yield lab.results
+
+
+@pytest.mark.parametrize(
+    ("size", "begun", "refused"),
+    [
+        ("48k", False, "expected to reserve the SUT at "),
+        ("256k", True, "sutprobe cannot be written to "),
+    ],
+)
+def test_a_suts_disk_that_fills_up_before_the_kernel_is_there_is_named(
+    lab: Lab, size: str, begun: bool, refused: str
+) -> None:
+    with mounted(lab.remote, size):
+        lab.remote.chmod(0o1777)
+        ended = lab.run("calibrate.yml", "-e", "preflight_remote_free_bytes=0")
+        assert lab.leftovers() == []
+    assert ended.rc == 2
+    (run,) = lab.runs()
+    document = read_run(run)
+    assert document.run.status == ("incomplete" if begun else "not_begun")
+    assert document.measurements == ()
+    (reason, *others) = {each.reason for each in document.not_measured if each.cause != "not_planned"}
+    assert refused in reason, ended.text
+    assert "No space left on device" in reason
+    assert others == []
 
 
 def test_too_little_space_is_found_before_measuring(lab: Lab, small_disk: Path) -> None:
