@@ -8,6 +8,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 FILE = Path(__file__).parent / "shapes.yml"
 
+MAXIMUM_MIB = 4096
+"""Most memory of a guest that has slots for more."""
+
 
 class Node(BaseModel):
     """One NUMA node."""
@@ -30,6 +33,7 @@ class Shape(BaseModel):
     nodes: tuple[Node, ...] = Field(min_length=1)
     distances: tuple[tuple[int, ...], ...] | None = None
     kernel: tuple[str, ...] = ()
+    slots: int = 0
 
     @model_validator(mode="after")
     def consistent(self) -> "Shape":
@@ -64,7 +68,8 @@ class Shape(BaseModel):
         if self.cpus % (sockets * self.threads):
             sockets = 1
         cores = self.cpus // sockets // self.threads
-        options = ["-cpu", self.cpu, "-m", f"{self.memory_mib}M"]
+        more = f",slots={self.slots},maxmem={MAXIMUM_MIB}M" if self.slots else ""
+        options = ["-cpu", self.cpu, "-m", f"{self.memory_mib}M{more}"]
         options += ["-smp", f"{self.cpus},sockets={sockets},cores={cores},threads={self.threads}"]
         for number, node in enumerate(self.nodes):
             parts = ["node", f"nodeid={number}", *(f"cpus={cpu}" for cpu in node.cpus)]

@@ -246,11 +246,26 @@ def test_the_table_is_whole_and_valid(tmp_path: Path) -> None:
     assert json.loads(paths[1].read_text())[0]["kept"] == "all"
 
 
-def test_scenarios_that_are_described_are_tested() -> None:
+def described(column: int, title: str) -> list[str]:
+    """Return a column of the table in the documentation that begins with *title*."""
     text = (image.CHECKOUT / "docs" / "development" / "testbed.rst").read_text()
-    table = list(docutils.core.publish_doctree(text).findall(docutils.nodes.table))[-1]
-    described = [" ".join(row[0].astext().split()) for row in list(table.findall(docutils.nodes.row))[1:]]
+    for table in docutils.core.publish_doctree(text).findall(docutils.nodes.table):
+        rows = list(table.findall(docutils.nodes.row))
+        if rows[0][0].astext() == title:
+            return [" ".join(row[column].astext().split()) for row in rows[1:]]
+    pytest.fail(f"expected a table that begins with {title!r}")
+
+
+def test_scenarios_that_are_described_are_tested() -> None:
+    names = described(0, "Scenario")
     sources = [path.read_text() for path in Path(__file__).parent.glob("test_*.py") if path != Path(__file__)]
     tested = {node.value for text in sources for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Constant)}
-    assert len(described) > 10
-    assert [name for name in described if name not in tested] == []
+    assert len(names) > 10
+    assert [name for name in names if name not in tested] == []
+
+
+def test_faults_that_need_no_guest_name_their_tests() -> None:
+    tests = [name.split("::") for row in described(3, "Injected fault") for name in row.split()]
+    assert len(tests) > 10
+    found = [(path, name) for path, name in tests if f"def {name}(" in (Path(__file__).parents[1] / path).read_text()]
+    assert found == [(path, name) for path, name in tests]

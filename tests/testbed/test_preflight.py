@@ -18,7 +18,7 @@ Scenario = Callable[[str, str, str, str], None]
 PROMISED = {
     "ansible_become": True,
     "calibration_testbed": "expected",
-    "preflight_kernel_arguments": "isolcpus=1,3 nohz_full=1,3 rcu_nocbs=1,3",
+    "preflight_kernel_arguments": "isolcpus=managed_irq,domain,1,3 nohz_full=1,3 rcu_nocbs=1,3",
     "preflight_isolated_cpus": "1,3",
     # an emulated second is shared with whatever else runs where the emulator does
     "preflight_foreign_load_max": 0.5,
@@ -63,7 +63,7 @@ def done(sut: Sut, command: str, undo: str) -> Iterator[None]:
         sut.read(undo)
 
 
-def test_suts_that_are_as_promised_say_so(testbed: Testbed, lab: Lab, suts: list[Sut]) -> None:
+def test_suts_that_are_as_promised_say_so(testbed: Testbed, lab: Lab, suts: list[Sut], scenario: Scenario) -> None:
     release = suts[0].read("uname -r").strip()
     promised = {**PROMISED, "preflight_kernel_release": release, "preflight_node_free_bytes": LEAST_BYTES}
     ended = lab.calibrate(testbed.inventory({"expected": suts}, promised))
@@ -78,7 +78,14 @@ def test_suts_that_are_as_promised_say_so(testbed: Testbed, lab: Lab, suts: list
         assert found["isolated_cpus"].found == "1,3"
         assert found["kernel_release"].found == release
         assert found["microcode"].expected.endswith(f"as on {next(each.name for each in suts if each is not sut)}")
+        assert document.run.status == "complete"
         assert {"isolation_kept", "foreign_load", "free_memory", "time", "directory_safe", "cpu_model"} <= found.keys()
+    scenario(
+        "isolated from everything",
+        "isolcpus with managed_irq and domain, nohz_full, rcu_nocbs",
+        "every step",
+        "the isolated CPUs as promised; status complete",
+    )
 
 
 def test_a_sut_that_was_booted_otherwise_is_not_measured(
@@ -97,7 +104,7 @@ def test_a_sut_that_was_booted_otherwise_is_not_measured(
     assert refused.run.status == "not_begun"
     assert not refused.measurements
     found = checks(refused)
-    assert "isolcpus=1-3: expected it, found isolcpus=1,3" in found["kernel_arguments"].found
+    assert "isolcpus=1-3: expected it, found isolcpus=managed_irq,domain,1,3" in found["kernel_arguments"].found
     assert "rcu_nocbs=1,3: expected before isolcpus=1-3, found after nohz_full=1,3" in found["kernel_arguments"].found
     assert found["isolated_cpus"].found == "1,3, 2 not isolated"
     assert found["kernel_release"].found == suts[0].read("uname -r").strip()

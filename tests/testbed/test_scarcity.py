@@ -1,0 +1,267 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a SUT takes away while it is measured: memory, CPUs, system calls and space on its disk."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+import pytest
+
+from calibration.errors import VERDICT_FAILED
+from calibration.results.model import RunDocument
+from tests.testbed.guest import Sut
+from tests.testbed.support import Lab, Testbed
+from tests.testbed.test_faults import LONG, STEPS, THREE, assert_nothing_is_left, measured, outcomes, reasons, undone
+from tests.testbed.test_restore import WANTED, now
+
+Scenario = Callable[[str, str, str, str], None]
+
+CHANGED = {**WANTED, "ansible_become": True}
+"""A run that changes a setting, which must be as it was at the end."""
+
+GROUP = "/sys/fs/cgroup$(cut -d: -f3 /proc/{process}/cgroup)"
+
+HOG = "b = bytearray(64 << 20)"
+"""Takes more memory than its group may have."""
+
+
+@pytest.fixture
+def sut(testbed: Testbed) -> Sut:
+    return testbed.sut("small", "fault-1")
+
+
+@pytest.fixture
+def large(testbed: Testbed) -> Sut:
+    return testbed.sut("two-nodes", "two-nodes-a")
+
+
+def test_a_kernel_is_the_first_to_go_where_its_group_runs_out_of_memory(
+    testbed: Testbed, lab: Lab, sut: Sut, scenario: Scenario
+) -> None:
+    before = now(sut)
+    short = (
+        f"g={GROUP.format(process='$p')}; echo $(($(cat $g/memory.current) + (16 << 20))) > $g/memory.max; "
+        f"sh -c \"echo \\$\\$ > $g/cgroup.procs; exec python3 -c '{HOG}'\"; echo max > $g/memory.max"
+    )
+    with lab.calibrating(testbed.inventory({"suts": [sut]}, CHANGED), profile=THREE) as running:
+        running.until_step(sut, LONG, short)
+        ended = running.end()
+    document = lab.document(sut)
+    assert measured(document) == {"idle_latency", "latency_matrix"}, ended.text
+    assert outcomes(lab, sut)[1] == ("jitter", "killed")
+    assert "ended by SIGKILL" in reasons(document)["jitter"]
+    assert "out of memory: the kernel's OOM killer ended a process" in reasons(document)["jitter"]
+    assert document.run.status == "incomplete"
+    assert ended.rc == VERDICT_FAILED
+    assert now(sut) == before
+    scenario(
+        "a cgroup runs out of memory",
+        "another process of the login takes all that its group may have in the long step",
+        "the steps before and after it; the SUT's settings as they were",
+        "the step: SIGKILL, out of memory; status incomplete",
+    )
+
+
+def test_a_guardian_that_memory_ran_out_for_ends_the_run_in_order(
+    testbed: Testbed, lab: Lab, sut: Sut, scenario: Scenario
+) -> None:
+    before = now(sut)
+    short = (
+        "g=$(pgrep -f '[g]uardian.py'); echo 0 > /proc/$g/oom_score_adj; "
+        f"echo 1 > {GROUP.format(process='$g')}/memory.max"
+    )
+    with lab.calibrating(testbed.inventory({"suts": [sut]}, CHANGED), profile=THREE) as running:
+        running.until_step(sut, LONG, short)
+        ended = running.end()
+    document = lab.document(sut)
+    assert measured(document) == {"idle_latency", "jitter"}, ended.text
+    assert "the guardian of the SUT's reservation was killed" in reasons(document)["latency_matrix"]
+    assert document.run.status == "incomplete"
+    assert ended.rc == VERDICT_FAILED
+    assert now(sut) == before
+    scenario(
+        "guardian runs out of memory",
+        "a memory limit of 0 for its group, its protection taken away",
+        "the steps until then; the SUT's settings as they were",
+        "the next step: the guardian was killed; status incomplete",
+    )
+
+
+def filtered(sut: Sut, calls: str, action: str) -> AbstractContextManager[None]:
+    """Have logins by SSH refused some system calls, until the block ends."""
+    place = "/run/systemd/system/ssh.service.d"
+    sut.read(
+        f"mkdir -p {place}; printf '[Service]\\nSystemCallFilter=~{calls}\\n{action}\\n' > {place}/calls.conf; "
+        "systemctl daemon-reload; systemctl restart ssh"
+    )
+    return undone(sut, f"rm -r {place}; systemctl daemon-reload; systemctl restart ssh")
+
+
+CALLS = "perf_event_open mbind move_pages mlock mlock2 mlockall"
+REFUSED = "SystemCallErrorNumber=EPERM"
+
+
+@dataclass(frozen=True)
+class Filter:
+    """What logins by SSH may not call, what follows, and a row of the table."""
+
+    calls: str
+    action: str
+    reason: str | None
+    row: tuple[str, str, str]
+
+
+FILTERS = (
+    Filter(
+        CALLS,
+        REFUSED,
+        None,
+        ("seccomp refuses calls", "EPERM for counters, placement and locked memory", "every step"),
+    ),
+    Filter(
+        f"{CALLS} sched_setaffinity",
+        REFUSED,
+        "pinning to CPU 0: Operation not permitted",
+        ("seccomp refuses pinning", "EPERM for sched_setaffinity as well", "the SUT's settings as they were"),
+    ),
+    Filter(
+        "sched_setaffinity",
+        "",
+        "ended by SIGSYS",
+        ("seccomp kills", "SIGSYS for sched_setaffinity", "the SUT's settings as they were"),
+    ),
+)
+
+
+@pytest.mark.parametrize("seccomp", FILTERS, ids=lambda each: each.row[0])
+def test_a_login_that_may_not_call_the_kernel_is_measured_or_says_what_is_not_permitted(
+    testbed: Testbed, lab: Lab, sut: Sut, scenario: Scenario, seccomp: Filter
+) -> None:
+    before, reason = now(sut), seccomp.reason
+    with filtered(sut, seccomp.calls, seccomp.action):
+        ended = lab.calibrate(testbed.inventory({"suts": [sut]}, CHANGED))
+    document = lab.document(sut)
+    assert measured(document) == ({"idle_latency"} if reason is None else set()), ended.text
+    assert document.run.status == ("complete" if reason is None else "incomplete")
+    assert all(reason is not None and reason in each for each in reasons(document).values())
+    assert ended.rc == VERDICT_FAILED, ended.text
+    assert now(sut) == before
+    scenario(*seccomp.row, f"each step: {reason}; status incomplete" if reason else "status complete")
+
+
+def test_a_disk_that_fills_up_in_the_middle_costs_no_step(
+    testbed: Testbed, lab: Lab, sut: Sut, scenario: Scenario
+) -> None:
+    before = now(sut)
+    fill = "dd if=/dev/zero of=/var/tmp/filler bs=1M; dd if=/dev/zero of=/var/tmp/filler-2 bs=1; df -k /var/tmp >&2"
+    with (
+        undone(sut, "rm -f /var/tmp/filler /var/tmp/filler-2"),
+        lab.calibrating(testbed.inventory({"suts": [sut]}, CHANGED), profile=THREE) as running,
+    ):
+        running.until_step(sut, LONG, f"{fill}; true")
+        ended = running.end()
+        assert sut.read("df --output=avail -k /var/tmp | tail -1").strip() == "0"
+        left = now(sut)
+    document = lab.document(sut)
+    assert measured(document) == set(STEPS), ended.text
+    assert document.run.status == "complete"
+    assert left == before
+    assert_nothing_is_left(sut)
+    scenario(
+        "SUT's disk fills up",
+        "no byte left from the long step on",
+        "every step; the SUT's settings as they were",
+        "status complete, and nothing was left on the full disk",
+    )
+
+
+def partition(kind: str, cpus: str) -> str:
+    """Return the command that takes CPUs away from all logins, for a partition of their own."""
+    return (
+        "cd /sys/fs/cgroup; echo +cpuset > cgroup.subtree_control; mkdir -p taken; "
+        f"echo {cpus} > taken/cpuset.cpus; echo {kind} > taken/cpuset.cpus.partition; "
+        f"grep -qx {kind} taken/cpuset.cpus.partition"
+    )
+
+
+DISSOLVED = "cd /sys/fs/cgroup; echo member > taken/cpuset.cpus.partition; rmdir taken"
+
+
+def flags(document: RunDocument) -> dict[str, str]:
+    return {flag.code: flag.reason for each in document.measurements for flag in each.validity.flags}
+
+
+def test_cpus_that_a_partition_has_are_named_and_not_measured(
+    testbed: Testbed, lab: Lab, large: Sut, scenario: Scenario
+) -> None:
+    large.read(partition("isolated", "2-3"))
+    with undone(large, DISSOLVED):
+        ended = lab.calibrate(testbed.inventory({"suts": [large]}))
+    document = lab.document(large)
+    assert document.run.status == "complete", ended.text
+    assert "2 of 4 CPUs online (2-3)" in flags(document)["CPUS_HIDDEN"]
+    scenario("a cpuset partition has CPUs", "an isolated partition beside the logins", "the CPUs left", "CPUS_HIDDEN")
+
+
+def test_a_partition_that_takes_the_measured_cpu_leaves_no_figure(
+    testbed: Testbed, lab: Lab, large: Sut, scenario: Scenario
+) -> None:
+    taken = "cpu=$(tr '\\0' '\\n' < /proc/$p/cmdline | grep -A1 -x -e --cpus | tail -1); echo $cpu > /run/taken; "
+    with (
+        undone(large, f"{DISSOLVED}; rm /run/taken"),
+        lab.calibrating(testbed.inventory({"suts": [large]}), profile=THREE) as running,
+    ):
+        running.until_step(large, LONG, taken + partition("root", "$cpu"))
+        ended = running.end()
+        cpu = large.read("cat /run/taken").strip()
+    document = lab.document(large)
+    assert f"expected to be on CPU {cpu} after measuring, found to be elsewhere" in reasons(document)["jitter"]
+    assert "idle_latency" in measured(document), ended.text
+    assert document.run.status == "incomplete"
+    assert ended.rc == VERDICT_FAILED
+    assert_nothing_is_left(large)
+    scenario(
+        "a cpuset partition takes the measured CPU",
+        "a root partition of that CPU, made in the long step",
+        "the steps before it",
+        "the step: its thread was found elsewhere; status incomplete",
+    )
+
+
+BLOCKS = "/sys/devices/system/memory"
+
+
+def test_memory_that_comes_and_goes_in_a_step_costs_nothing(
+    testbed: Testbed, lab: Lab, large: Sut, scenario: Scenario
+) -> None:
+    before = large.read("grep MemTotal /proc/meminfo")
+    known = large.read(f"ls {BLOCKS}").split()
+    large.qmp("object-add", **{"qom-type": "memory-backend-ram", "id": "more", "size": 256 << 20})
+    large.qmp("device_add", driver="pc-dimm", id="dimm", memdev="more", node=1)
+    large.read(f"until ls {BLOCKS} | grep -vxq -e {' -e '.join(known)}; do sleep 1; done")
+    plugged = sorted(set(large.read(f"ls {BLOCKS}").split()) - set(known))
+    states = " ".join(f"{BLOCKS}/{block}/state" for block in plugged)
+    each = f"for state in {states}; do echo %s > $state; done; "
+    comes_and_goes = each % "online_movable" + "grep MemTotal /proc/meminfo > /run/more; " + each % "offline"
+    with (
+        undone(large, "rm -f /run/more"),
+        lab.calibrating(testbed.inventory({"suts": [large]}), profile=THREE) as running,
+    ):
+        running.until_step(large, LONG, comes_and_goes)
+        more = large.read("cat /run/more")
+        ended = running.end()
+    large.qmp("device_del", id="dimm")
+    large.read(f"while [ -d {BLOCKS}/{plugged[0]} ]; do sleep 1; done")
+    large.qmp("object-del", id="more")
+    assert more != before
+    document = lab.document(large)
+    assert measured(document) == set(STEPS), ended.text
+    assert document.run.status == "complete"
+    assert large.read("grep MemTotal /proc/meminfo") == before
+    assert_nothing_is_left(large)
+    scenario(
+        "memory comes and goes",
+        "256 MiB of node 1 brought online and taken offline in the long step",
+        "every step",
+        "status complete",
+    )
