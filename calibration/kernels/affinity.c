@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -17,6 +18,7 @@
 
 static size_t kernel_bytes; /* size of the kernel's CPU mask, found by asking */
 static struct cpu_list allowed;
+static struct cpu_list online_at_start; /* empty where the kernel does not list them */
 
 bool cpu_list_has(const struct cpu_list *list, unsigned cpu)
 {
@@ -98,8 +100,25 @@ static bool mask_has(const unsigned long *mask, unsigned cpu)
 	return cpu / CHAR_BIT < kernel_bytes && (mask[cpu / BITS] >> (cpu % BITS) & 1);
 }
 
+#define ONLINE "/sys/devices/system/cpu/online"
+
+/* The CPUs that a file of the kernel lists; false where it cannot be read. Whole, whatever its length: thousands of CPUs
+ * of which every other is offline make a long line. The text is to be freed. */
+static bool listed(const char *path, struct cpu_list *cpus, char **text)
+{
+	struct error ignored = {0};
+	*cpus = (struct cpu_list){0};
+	*text = file_read(path);
+	if (*text)
+		(*text)[strcspn(*text, "\n")] = '\0';
+	return *text && **text && cpu_list_parse(cpus, *text, &ignored);
+}
+
 bool affinity_begin(struct error *error)
 {
+	char *text;
+	(void)listed(ONLINE, &online_at_start, &text);
+	free(text);
 	for (size_t bytes = 128; bytes <= CPU_LIMIT / CHAR_BIT; bytes *= 2) {
 		unsigned long *mask = calloc(1, bytes);
 		if (!mask)
@@ -126,23 +145,11 @@ const struct cpu_list *affinity_allowed(void)
 	return &allowed;
 }
 
-/* The CPUs that a file of the kernel lists; false where it cannot be read. Whole, whatever its length: thousands of CPUs
- * of which every other is offline make a long line. The text is to be freed. */
-static bool listed(const char *path, struct cpu_list *cpus, char **text)
-{
-	struct error ignored = {0};
-	*cpus = (struct cpu_list){0};
-	*text = file_read(path);
-	if (*text)
-		(*text)[strcspn(*text, "\n")] = '\0';
-	return *text && **text && cpu_list_parse(cpus, *text, &ignored);
-}
-
 bool affinity_usable(unsigned cpu, struct error *error)
 {
 	struct cpu_list online, isolated = {0};
 	char *online_text, *isolated_text = NULL;
-	bool offline = listed("/sys/devices/system/cpu/online", &online, &online_text) && !cpu_list_has(&online, cpu);
+	bool offline = listed(ONLINE, &online, &online_text) && !cpu_list_has(&online, cpu);
 	/* The kernel starts every process outside the CPUs that isolcpus= isolates, but lets it go there when asked by number;
 	 * whether a cpuset forbids it shows when it is pinned. */
 	bool reachable =
@@ -197,6 +204,36 @@ bool affinity_verify(unsigned cpu)
 		alone = mask_has(mask, other) == (other == cpu);
 	free(mask);
 	return alone;
+}
+
+bool affinity_left(unsigned cpu, struct error *error)
+{
+	struct cpu_list online;
+	char *text;
+	bool offline = listed(ONLINE, &online, &text) && !cpu_list_has(&online, cpu);
+	cpu_list_free(&online);
+	free(text);
+	return error_set(error, ERROR_CPU_LEFT,
+	                 offline ? "CPU %u went offline during the measurement; bring it online and measure again"
+	                         : "expected to be on CPU %u after measuring, found to be elsewhere",
+	                 cpu);
+}
+
+bool affinity_gone(char *names, size_t size)
+{
+	struct cpu_list online;
+	char *text;
+	size_t length = 0;
+	if (listed(ONLINE, &online, &text))
+		for (size_t i = 0; i < online_at_start.count && length < size; i++)
+			if (!cpu_list_has(&online, online_at_start.cpus[i]))
+				length += (size_t)snprintf(names + length, size - length, length ? ", %u" : "CPU %u",
+				                           online_at_start.cpus[i]);
+	if (length >= size)
+		memcpy(names + size - 4, "...", 4);
+	cpu_list_free(&online);
+	free(text);
+	return length > 0;
 }
 
 void affinity_avoid(int thread, const struct cpu_list *measured)

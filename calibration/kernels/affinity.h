@@ -23,6 +23,11 @@ void cpu_list_free(struct cpu_list *list);
 bool affinity_pin(unsigned cpu, struct error *error);
 /* Whether the calling thread may run on `cpu` alone and is running there now. */
 bool affinity_verify(unsigned cpu);
+/* Sets the error of a thread that was pinned to `cpu` and is not there: the CPU went offline, or somebody moved the
+ * thread. Always returns false. */
+bool affinity_left(unsigned cpu, struct error *error);
+/* Names the CPUs that went offline since affinity_begin, "CPU 3, 5"; false where none did. */
+bool affinity_gone(char *names, size_t size);
 /* Whether this process may use the CPU at all: online, and in the affinity mask it was started with. */
 bool affinity_usable(unsigned cpu, struct error *error);
 /* Moves a thread (0: the caller) to a CPU that is not measured, where the mask it was started with has one. */

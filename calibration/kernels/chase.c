@@ -244,8 +244,7 @@ static void run(struct chase_copy *copy)
 	sample->core_after = corefreq_per_tick();
 	sample->cpu_verified = affinity_verify(copy->cpu);
 	if (!sample->cpu_verified)
-		error_set(&copy->error, ERROR_CPU_LEFT, "expected to be on CPU %u after measuring, found to be elsewhere",
-		          copy->cpu);
+		affinity_left(copy->cpu, &copy->error);
 }
 
 static void body(struct worker *worker)

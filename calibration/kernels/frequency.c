@@ -263,8 +263,7 @@ static void body(struct worker *worker)
 		          (unsigned long long)point->lanes->blocks);
 	point->verified = affinity_verify(point->cpu);
 	if (!point->verified)
-		error_set(&worker->error, ERROR_CPU_LEFT, "expected to be on CPU %u after measuring, found to be elsewhere",
-		          point->cpu);
+		affinity_left(point->cpu, &worker->error);
 }
 
 static size_t slices_in_window(void)

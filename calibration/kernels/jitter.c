@@ -365,8 +365,7 @@ static void body(struct worker *worker)
 	}
 	station->verified = affinity_verify(station->cpu);
 	if (!station->verified)
-		error_set(&worker->error, ERROR_CPU_LEFT, "expected to be on CPU %u after measuring, found to be elsewhere",
-		          station->cpu);
+		affinity_left(station->cpu, &worker->error);
 }
 
 static void continue_all(void)

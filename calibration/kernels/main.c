@@ -328,8 +328,12 @@ static void allow(enum event event, time_t seconds)
 
 static void stop_cause_set(struct error *error, enum event first, const char *kept)
 {
+	char gone[100];
 	if (first == EVENT_SIGNAL)
 		error_set(error, ERROR_INTERRUPTED, "a signal ended the measurement before it was done; %s", kept);
+	else if (affinity_gone(gone, sizeof(gone)))
+		error_set(error, ERROR_DEADLINE,
+		          "%s went offline during the measurement; bring it online and measure again; %s", gone, kept);
 	else
 		error_set(error, ERROR_DEADLINE,
 		          "expected to be done within %g s, found work left; raise --deadline-s or ask less; %s",

@@ -340,8 +340,7 @@ static bool run_placement(struct pair *pair)
 	thread_counts_add(&placement->counts, &pair->counts[1]);
 	placement->verified = pair->verified[0] && pair->verified[1];
 	return placement->verified ||
-	       error_set(&pair->error, ERROR_CPU_LEFT, "expected CPUs %u and %u after measuring, found others",
-	                 pair->transfer.writer, pair->transfer.reader);
+	       affinity_left(pair->verified[0] ? pair->transfer.reader : pair->transfer.writer, &pair->error);
 }
 
 /* The pages must still lie where they were found before. */

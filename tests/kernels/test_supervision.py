@@ -9,13 +9,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.kernels.conftest import Probe
-from tests.tools import require_two
+from tests.tools import require, require_two
 
 LONG = {
     "latency": ("--at", "{cpu}@0", "--size-bytes", "67108864", "--hops", "2000000000"),
@@ -49,8 +50,8 @@ SINGLE = ("latency", "bandwidth")
 """Those that one CPU is enough for."""
 
 
-def begin(native: Path, words: list[str]) -> subprocess.Popen[bytes]:
-    process = subprocess.Popen([native, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+def begin(native: Path, words: list[str], through: Sequence[str] = ()) -> subprocess.Popen[bytes]:
+    process = subprocess.Popen([*through, native, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     wait_for_threads(process, 3)
     return process
 
@@ -108,6 +109,82 @@ def test_signal_ends_it(native: Path, cpus: list[int], subcommand: str, number: 
         assert document["result"] is None
     assert b"interrupted" in err
     assert not Path(f"/proc/{process.pid}/task").exists()
+
+
+ONLINE = "/sys/devices/system/cpu/online"
+
+
+@pytest.fixture
+def listed(native: Path, tmp_path: Path) -> Callable[..., subprocess.Popen[bytes]]:
+    """Start jitter where the file that lists the CPUs online is one of this test."""
+    require("util-linux", "unshare")
+    file = tmp_path / "online"
+    command = [
+        "unshare",
+        "--mount",
+        "--map-root-user",
+        "/bin/sh",
+        "-c",
+        f'mount --bind {file} {ONLINE} && exec "$0" "$@"',
+    ]
+
+    def start(online: str, *words: str) -> subprocess.Popen[bytes]:
+        file.write_text(f"{online}\n", encoding="ascii")
+        if subprocess.run([*command, "/bin/true"], capture_output=True, check=False, timeout=20).returncode != 0:
+            pytest.skip("no permission: unshare and mount")
+        return begin(native, ["jitter", "--view", "gaps", *words], command)
+
+    return start
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        ("{cpu},4000-4095", "{cpu},4000,4002-4095", "CPU 4001 went offline"),
+        ("{cpu},4000-4095", "{cpu},4000", "CPU 4001, 4002, 4003"),
+        ("{cpu},4000", "{cpu},4000", "raise --deadline-s"),
+        ("{cpu},4000", "{cpu},4000-4095", "raise --deadline-s"),
+    ],
+)
+def test_a_cpu_that_went_offline_is_the_reason_of_a_deadline(
+    listed: Callable[..., subprocess.Popen[bytes]], tmp_path: Path, cpus: list[int], case: tuple[str, str, str]
+) -> None:
+    before, after, said = case
+    process = listed(before.format(cpu=cpus[0]), "--cpus", str(cpus[0]), "--gap-s", "600", "--deadline-s", "3")
+    (tmp_path / "online").write_text(after.format(cpu=cpus[0]) + "\n", encoding="ascii")
+    document = json.loads(process.communicate(timeout=PATIENCE_S)[0])
+    assert document["error"]["code"] == "deadline"
+    assert said in document["error"]["message"]
+    assert ("--deadline-s" in document["error"]["message"]) == ("--deadline-s" in said)
+
+
+@pytest.mark.parametrize("offline", [True, False])
+def test_a_thread_that_left_its_cpu_says_whether_that_went_offline(
+    listed: Callable[..., subprocess.Popen[bytes]], tmp_path: Path, cpus: list[int], *, offline: bool
+) -> None:
+    require_two(cpus)
+    cpu, other = cpus[0], cpus[-1]
+    process = listed(f"{cpu},{other}", "--cpus", str(cpu), "--gap-s", "600")
+    thread = measuring(process, cpu)
+    if offline:
+        (tmp_path / "online").write_text(f"{other}\n", encoding="ascii")
+    os.sched_setaffinity(thread, {other})
+    process.send_signal(signal.SIGTERM)
+    warnings = json.loads(process.communicate(timeout=PATIENCE_S)[0])["warnings"]
+    (said,) = [warning["message"] for warning in warnings if warning["code"] == "FAILED_BEFORE_STOP"]
+    expected = f"CPU {cpu} went offline" if offline else f"expected to be on CPU {cpu}"
+    assert said.startswith(f"cpu_left: {expected}")
+
+
+def measuring(process: subprocess.Popen[bytes], cpu: int) -> int:
+    """Return the thread that is pinned to *cpu*, once it has worked there."""
+    for _ in range(3000):
+        for task in Path(f"/proc/{process.pid}/task").iterdir():
+            ticks = int((task / "stat").read_text().rpartition(")")[2].split()[11])
+            if os.sched_getaffinity(int(task.name)) == {cpu} and ticks > 2:
+                return int(task.name)
+        time.sleep(0.01)
+    pytest.fail(f"expected a thread on CPU {cpu}, found none")
 
 
 @pytest.mark.parametrize("subcommand", LONG)

@@ -169,6 +169,30 @@ def test_a_step_that_ends_badly_costs_that_step(
     scenario(name, injected, "the steps before and after it", f"the step: {said}; status incomplete")
 
 
+def test_a_cpu_that_goes_offline_in_a_step_is_its_reason(testbed: Testbed, lab: Lab, scenario: Scenario) -> None:
+    sut = testbed.sut("haswell")
+    with (
+        undone(sut, "echo 1 > /sys/devices/system/cpu/cpu1/online"),
+        lab.calibrating(testbed.inventory({"suts": [sut]}), profile=THREE) as running,
+    ):
+        running.until_step(sut, LONG, "echo 0 > /sys/devices/system/cpu/cpu1/online")
+        ended = running.end()
+    said = "CPU 1 went offline during the measurement"
+    document = lab.document(sut)
+    assert "idle_latency" in measured(document), ended.text
+    assert said in reasons(document)["jitter"], reasons(document)
+    assert said in ended.text
+    assert said in " ".join(lab.page(sut).split())
+    assert document.run.status == "incomplete"
+    assert_nothing_is_left(sut)
+    scenario(
+        "CPU goes offline",
+        "a measured CPU offline in the long step",
+        "the step before it",
+        "the step: which CPU went offline; status incomplete",
+    )
+
+
 def test_a_kernel_that_prints_garbage_is_no_answer(testbed: Testbed, lab: Lab, sut: Sut, scenario: Scenario) -> None:
     garbage = (
         r"printf '#!/bin/sh\nprintf \"{\\\\033[2J\\\\000 nonsense\"\n' > /var/tmp/garbage; chmod 755 /var/tmp/garbage"
