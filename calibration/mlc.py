@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from calibration.archives import GZIP, UNREADABLE, TooLargeError, members, opened
 from calibration.errors import EnvironmentLacksError, InputError
 from calibration.formats.mlc import read_mlc
-from calibration.model import Model
+from calibration.model import Model, fault_of
 from calibration.results.readings import Reading
 
 NAME = "Intel MLC"
@@ -262,11 +262,14 @@ class Prefetchers(Model):
 def read_prefetchers(raw: Any) -> Prefetchers:
     """Return the state of prefetchers in a SUT's answer. Raises ``EnvironmentLacksError`` where it is none."""
     try:
-        found = Prefetchers.model_validate({**raw, "places": tuple(raw["places"]), "state": "not_verified"})
+        places = tuple(raw["places"])
+        if len(places) > MAX_PLACES:
+            raise EnvironmentLacksError(f"expected at most {MAX_PLACES} places of prefetchers, found {len(places)}")
+        found = Prefetchers.model_validate({**raw, "places": places, "state": "not_verified"})
     except (TypeError, KeyError, ValidationError) as error:
-        raise EnvironmentLacksError(f"expected the state of prefetchers in the SUT's answer: {error}") from error
-    if len(found.places) > MAX_PLACES:
-        raise EnvironmentLacksError(f"expected at most {MAX_PLACES} places of prefetchers, found {len(found.places)}")
+        raise EnvironmentLacksError(
+            f"expected the state of prefetchers in the SUT's answer: {fault_of(error)}"
+        ) from error
     states = {each.state for each in found.places} | ({"not_verified"} if found.unread is not None else set())
     order: tuple[State, ...] = ("changed", "not_verified", "put_back", "as_before")
     return found.model_copy(update={"state": next((each for each in order if each in states), "not_verified")})

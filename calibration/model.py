@@ -4,7 +4,10 @@
 from datetime import UTC, datetime
 from typing import Annotated
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, PlainSerializer
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, PlainSerializer, ValidationError
+
+MAX_FAULT = 500
+"""Longest description of a fault: a place may be a key of any length."""
 
 
 class Model(BaseModel):
@@ -17,6 +20,15 @@ class Model(BaseModel):
     model_config = ConfigDict(
         extra="forbid", frozen=True, strict=True, allow_inf_nan=False, ser_json_inf_nan="null", validate_default=True
     )
+
+
+def fault_of(error: Exception) -> str:
+    """Return what is wrong by *error*, briefly: of a model's faults the first with its place, and how many more."""
+    if not isinstance(error, ValidationError):
+        return str(error)[:MAX_FAULT]
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    more = f" ({error.error_count() - 1} more)" if error.error_count() > 1 else ""
+    return f"{'.'.join(map(str, first['loc'])) or 'the top'}: {first['msg']}"[:MAX_FAULT] + more
 
 
 def format_time(when: datetime) -> str:

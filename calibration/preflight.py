@@ -18,7 +18,7 @@ from calibration.context.cpulists import MAX_ID, format_cpulist, parse_cpulist
 from calibration.context.model import Context, CpuLoad, Load, Node, Parameter
 from calibration.context.tree import printable
 from calibration.errors import EnvironmentLacksError, InputError
-from calibration.model import Model
+from calibration.model import Model, fault_of
 from calibration.plan import Plan, make_plan
 from calibration.profiles import Profile
 from calibration.validity import Flag, flag
@@ -271,6 +271,9 @@ class Facts(Model):
     identity: Identity
 
 
+MAX_LEVELS = 16
+"""Levels of what a SUT says that are read; facts have four."""
+
 LONGEST_TEXT = 400
 """What a SUT says is cut to this many characters: longer texts are no versions, names or paths."""
 
@@ -280,25 +283,23 @@ def read_facts(answer: Mapping[str, Any]) -> Facts:
     try:
         return Facts.model_validate_json(_safe({name: answer.get(name) for name in Facts.model_fields}))
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(map(str, first["loc"]))
         raise EnvironmentLacksError(
-            f"expected the facts that sut_preflight_info returns, found another answer of the SUT: {where}: "
-            f"{first['msg']}. Look at its Python and at what its login prints"
+            "expected the facts that sut_preflight_info returns, found another answer of the SUT: "
+            f"{fault_of(error)}. Look at its Python and at what its login prints"
         ) from error
 
 
 def _safe(value: Any) -> str:
-    def safe(part: Any) -> Any:
+    def safe(part: Any, levels: int) -> Any:
         if isinstance(part, str):
-            return printable(part)[:LONGEST_TEXT]
-        if isinstance(part, Mapping):
-            return {str(name): safe(each) for name, each in part.items()}
-        if isinstance(part, list | tuple):
-            return [safe(each) for each in part[:LONGEST_TEXT]]
-        return part
+            return printable(part[:LONGEST_TEXT])[:LONGEST_TEXT]
+        if isinstance(part, Mapping) and levels:
+            return {str(name)[:LONGEST_TEXT]: safe(each, levels - 1) for name, each in part.items()}
+        if isinstance(part, list | tuple) and levels:
+            return [safe(each, levels - 1) for each in part[:LONGEST_TEXT]]
+        return None if isinstance(part, Mapping | list | tuple) else part
 
-    return json.dumps(safe(value), default=str)
+    return json.dumps(safe(value, MAX_LEVELS), default=str)
 
 
 class Requirements(Model):
@@ -508,7 +509,7 @@ def read_known(given: Mapping[str, Any]) -> Known:
     try:
         return Known.model_validate_json(_safe(given))
     except ValidationError as error:
-        raise InputError(f"expected what the role preflight found out: {error}") from error
+        raise InputError(f"expected what the role preflight found out: {fault_of(error)}") from error
 
 
 def evaluate(

@@ -12,7 +12,7 @@ from pydantic import AliasChoices, Field
 from pydantic_core import to_json
 
 from calibration.errors import InputError
-from calibration.model import Model
+from calibration.model import Model, fault_of
 
 SCHEMA = "sutprobe/1"
 
@@ -942,7 +942,7 @@ def read_document(raw: dict[str, Any]) -> ProbeDocument:
     Raises ``InputError`` where it is not a document of the schema this package knows.
     """
     if raw.get("schema") != SCHEMA:
-        raise InputError(f"expected a sutprobe document of schema {SCHEMA!r}, found {raw.get('schema')!r}")
+        raise InputError(f"expected a sutprobe document of schema {SCHEMA!r}, found {repr(raw.get('schema'))[:200]}")
     fields = {"schema_" if key == "schema" else key: value for key, value in raw.items()}
     result = raw.get("result")
     if isinstance(result, dict):  # most of the document, and not looked into here
@@ -950,8 +950,9 @@ def read_document(raw: dict[str, Any]) -> ProbeDocument:
     try:
         document = ProbeDocument.model_validate_json(json.dumps(fields, allow_nan=False))
         return document.model_copy(update={"result": result})
-    except ValueError as error:
-        raise InputError(f"the sutprobe document does not have the form of schema {SCHEMA!r}: {error}") from error
+    except (ValueError, RecursionError) as error:
+        reason = fault_of(error)
+        raise InputError(f"the sutprobe document does not have the form of schema {SCHEMA!r}: {reason}") from error
 
 
 def read_result(document: ProbeDocument, model: type[Result]) -> Result:
@@ -961,5 +962,6 @@ def read_result(document: ProbeDocument, model: type[Result]) -> Result:
         raise InputError(f"expected a result from sutprobe {document.subcommand}, found none: {reason}")
     try:
         return model.model_validate_json(to_json(document.result))  # the model refuses what is no number
-    except ValueError as error:
-        raise InputError(f"the result of sutprobe {document.subcommand} has an unexpected form: {error}") from error
+    except (ValueError, RecursionError) as error:
+        reason = fault_of(error)
+        raise InputError(f"the result of sutprobe {document.subcommand} has an unexpected form: {reason}") from error

@@ -7,6 +7,7 @@ names keys, and quotes values only where they cannot be a secret.
 """
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import PurePath
@@ -27,8 +28,15 @@ RESERVED = "TG"
 PLACEHOLDER = re.compile(r"\{\{([^{}]*)\}\}|\$\{([^{}]*)\}")
 """Both kinds that CSIT's templates have: ``{{ name }}``, with filters at times, and ``${name}``."""
 
-LIKE_A_TOPOLOGY = re.compile(r"^nodes:.*^[ \t]+type:[ \t]*[\"']?(?:TG|DUT)\b", re.MULTILINE | re.DOTALL)
-"""What a topology looks like that is no YAML, as some templates are."""
+NODES = re.compile(r"^nodes:", re.MULTILINE)
+NODE_TYPE = re.compile(r"^[ \t]+type:[ \t]*[\"']?(?:TG|DUT)\b", re.MULTILINE)
+"""What a topology has in it that is no YAML, as some templates are."""
+
+MAX_CHARACTERS = 128 * 1024
+"""Longest topology read; those of CSIT have up to 30,000 characters."""
+
+MAX_NAMED = 10
+"""Most placeholders named in a message."""
 
 NUMBER_AT_END = re.compile(r"testbed([0-9]+)$")
 
@@ -75,10 +83,10 @@ class Topology(Model):
     @property
     def shared(self) -> dict[str, tuple[str, ...]]:
         """The names of nodes that are one machine, by its address: CSIT may have several containers on one."""
-        found: dict[str, tuple[str, ...]] = {}
+        found: dict[str, list[str]] = {}
         for node in self.nodes:
-            found[node.host] = (*found.get(node.host, ()), self.host_name(node))
-        return {host: names for host, names in found.items() if len(names) > 1}
+            found.setdefault(node.host, []).append(self.host_name(node))
+        return {host: tuple(names) for host, names in found.items() if len(names) > 1}
 
 
 def name_of_testbed(path: str) -> str:
@@ -98,7 +106,8 @@ def is_topology(text: str) -> bool:
     try:
         nodes = _nodes(_loaded(text))
     except InputError:
-        return LIKE_A_TOPOLOGY.search(text) is not None
+        nodes_line = NODES.search(text)
+        return nodes_line is not None and NODE_TYPE.search(text, nodes_line.end()) is not None
     return any(isinstance(each, Mapping) and each.get("type") in TYPES for each in nodes.values())
 
 
@@ -110,15 +119,16 @@ def read_topology(text: str, testbed: str, values: Mapping[str, str] | None = No
     """
     nodes = {name: _filled(given, values or {}) for name, given in _nodes(_template(text)).items()}
     if missing := sorted({name for _, names in nodes.values() for name in names}):
+        named = ", ".join(missing[:MAX_NAMED])
         raise InputError(
-            f"expected a topology, found a template in which nothing is filled in for: {', '.join(missing)}. Fill it "
+            f"expected a topology, found a template in which nothing is filled in for: {named}. Fill it "
             "as CSIT does and give the file that comes out of it, or give the values in the environment or with -e"
         )
     read = tuple(_node(name, given) for name, (given, _) in nodes.items())
     topology = Topology(testbed=testbed, nodes=read)
-    names = [topology.host_name(node) for node in read]
-    for node, name in zip(read, names, strict=True):
-        if names.count(name) > 1:
+    names = Counter(topology.host_name(node) for node in read)
+    for node in read:
+        if names[topology.host_name(node)] > 1:
             raise InputError(f"expected nodes whose names differ in more than their case, found {node.name!r} twice")
     if not any(node.type == "DUT" for node in read):
         raise InputError("expected at least one node of the type DUT in the topology, found none")
@@ -169,6 +179,8 @@ def _filled(given: Any, values: Mapping[str, str]) -> tuple[Any, set[str]]:
 
 def _loaded(text: str) -> Any:
     """Return *text* as YAML in which every scalar is a text: a password of digits stays what it is."""
+    if len(text) > MAX_CHARACTERS:
+        raise InputError(f"expected a topology of at most {MAX_CHARACTERS} characters, found {len(text)}")
     try:
         return yaml.load(text, Loader=yaml.BaseLoader)  # noqa: S506 - it makes texts, lists and mappings, nothing else
     except yaml.MarkedYAMLError as error:
