@@ -18,6 +18,7 @@ from calibration.measurements import declaration
 from calibration.measurements.base import Missing, Step
 from calibration.measurements.sut import machine_flags
 from calibration.mlc import CommandName, read_output
+from calibration.model import fault_of
 from calibration.plan import Plan
 from calibration.preflight import Check
 from calibration.preflight import flags as expectation_flags
@@ -379,7 +380,15 @@ def _cause(record: StepRecord, attempt: _Attempt, gone: Missing | None) -> Liter
     return "interrupted" if attempt.interrupted and record.outcome == "killed" and by_the_end else "failed"
 
 
-def _measurements(record: StepRecord, context: Context, checks: Sequence[Check]) -> Iterator[Measurement]:
+def _measurements(record: StepRecord, context: Context, checks: Sequence[Check]) -> list[Measurement]:
+    """Return the measurements of one finished step. Raises ``InputError`` where there are none, or they cannot be."""
+    try:
+        return list(_measured(record, context, checks))
+    except (ArithmeticError, LookupError, ValueError) as error:  # the SUT's document fits its schema and nothing else
+        raise InputError(f"the result contradicts itself: {type(error).__name__}: {fault_of(error)}") from error
+
+
+def _measured(record: StepRecord, context: Context, checks: Sequence[Check]) -> Iterator[Measurement]:
     """Yield the measurements of one finished step; *checks* are those of the attempt that it ran in.
 
     Raises ``InputError`` with the reason where there are none. A step that was told to end has those that its

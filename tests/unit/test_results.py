@@ -4,6 +4,7 @@
 import hashlib
 import json
 import os
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -98,6 +99,26 @@ def test_a_run_document_is_read_back_as_it_was_made(begun: store.BegunRun) -> No
     }
     assert sorted(path.name for path in directory.iterdir()) == ["context.tar.gz", RECORDS, RUN]
     assert find_runs(directory.parent.parent.parent) == [directory]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda raw: raw.update(started_at_unix_ns=10**40), "the result contradicts itself: "),
+        (lambda raw: raw["result"]["points"][0]["placements"][0].update(core_hz_before=0.0), "ZeroDivisionError"),
+        (lambda raw: raw["result"]["points"][0]["placements"][0].update(windows_ns=[]), "at least one window"),
+    ],
+)
+def test_a_result_that_contradicts_itself_is_not_measured(
+    begun: store.BegunRun, change: Callable[[dict[str, Any]], None], reason: str
+) -> None:
+    raw = json.loads((FIXTURES / "sutprobe" / "idle_latency.json").read_text(encoding="utf-8"))
+    change(raw)
+    finish(begun, "idle_latency", document=raw)
+    document = assemble(Path(begun.directory), now=NOW)
+    assert document.measurements == ()
+    (found,) = [each.reason for each in document.not_measured if each.kind == "idle_latency"]
+    assert reason in found
 
 
 def test_every_planned_step_is_measured_or_has_its_reason(begun: store.BegunRun) -> None:

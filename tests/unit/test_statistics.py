@@ -2,6 +2,7 @@
 """Estimates and their intervals."""
 
 import random
+from fractions import Fraction
 from math import comb
 
 import pytest
@@ -27,6 +28,15 @@ def test_ranks_and_coverage_are_those_of_the_binomial(count: int, low: int, high
     found = median_ranks(count)
     assert found[:2] == (low, high)
     assert found[2] == pytest.approx(coverage, abs=1e-5)
+
+
+@pytest.mark.parametrize("count", [1001, 1024, 2000, 3001])
+def test_many_samples_get_ranks_that_cover_enough(count: int) -> None:
+    low, high, coverage = median_ranks(count)
+    assert low + high == count + 1
+    exact = 1 - Fraction(2 * sum(comb(count, below) for below in range(low)), 2**count)
+    assert coverage == pytest.approx(float(exact), abs=1e-4)
+    assert 0.95 <= exact < 0.96
 
 
 def test_too_few_samples_get_their_extremes_and_the_coverage_these_have() -> None:
