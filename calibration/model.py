@@ -2,12 +2,35 @@
 """What every stored or exchanged model of the project has in common."""
 
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, PlainSerializer, ValidationError
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    GetCoreSchemaHandler,
+    PlainSerializer,
+    ValidationError,
+)
+from pydantic_core import CoreSchema
 
 MAX_FAULT = 500
 """Longest description of a fault: a place may be a key of any length."""
+
+MAX_FAULTS = 1000
+"""Most faults that are looked into to tell of the first."""
+
+
+def _fail_fast(schema: Any) -> None:
+    """Set ``fail_fast`` for all lists and mappings in *schema*; models in it have their own set already."""
+    for part in schema if isinstance(schema, list) else [schema]:
+        if isinstance(part, dict) and part.get("type") != "model":
+            if part.get("type") in ("list", "tuple", "dict"):  # a field of that name has a mapping here
+                part["fail_fast"] = True
+            for each in part.values():
+                if isinstance(each, dict | list):
+                    _fail_fast(each)
 
 
 class Model(BaseModel):
@@ -21,11 +44,20 @@ class Model(BaseModel):
         extra="forbid", frozen=True, strict=True, allow_inf_nan=False, ser_json_inf_nan="null", validate_default=True
     )
 
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Have validation end at the first fault of a list: a million faults take gigabytes."""
+        schema = handler(source)
+        _fail_fast(schema.get("schema"))
+        return schema
+
 
 def fault_of(error: Exception) -> str:
     """Return what is wrong by *error*, briefly: of a model's faults the first with its place, and how many more."""
     if not isinstance(error, ValidationError):
         return str(error)[:MAX_FAULT]
+    if error.error_count() > MAX_FAULTS:
+        return f"{error.error_count()} faults"
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]
     more = f" ({error.error_count() - 1} more)" if error.error_count() > 1 else ""
     return f"{'.'.join(map(str, first['loc'])) or 'the top'}: {first['msg']}"[:MAX_FAULT] + more

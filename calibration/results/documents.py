@@ -6,6 +6,7 @@ Nothing here imports the models: histories read every new document of a lab.
 
 import json
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +20,9 @@ from calibration.results.layout import SCHEMA_VERSION
 MAX_DOCUMENT_BYTES: Final = 128 * 1024 * 1024
 """The nightly document of a SUT with 504 CPUs and 16 nodes has less than a quarter of this. As objects of Python, JSON
 takes up to twenty times its size: with a larger bound one file could take all memory of the controller."""
+
+MAX_FAULTS: Final = 100
+"""Most faults of a document that are compared to name the most telling one."""
 
 OLD_REMEDY: Final = (
     "; it was written before this form was settled. Read it with the version of then, out of these results"
@@ -87,7 +91,7 @@ def _first_fault(version: str, raw: Raw) -> tuple[str, str]:
     import jsonschema  # noqa: PLC0415 - slow to import, and only needed for a fault
 
     schema = jsonschema.Draft202012Validator(json.loads(schema_file(version).read_bytes()))
-    fault = jsonschema.exceptions.best_match(schema.iter_errors(raw))
+    fault = jsonschema.exceptions.best_match(islice(schema.iter_errors(raw), MAX_FAULTS))
     if fault is None:
         fault = next(iter(schema_validator(version).iter_errors(raw)))
         return "/".join(map(str, fault.instance_path)) or "the top", fault.message

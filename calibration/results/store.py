@@ -29,7 +29,7 @@ from calibration.files import open_regular, pending, read_regular, refuse_links,
 from calibration.judge.limits import Limit
 from calibration.measurements.base import Step
 from calibration.mlc import MlcCommand
-from calibration.model import Model, UtcTime
+from calibration.model import Model, UtcTime, fault_of
 from calibration.plan import Plan, make_plan
 from calibration.preflight import Check, refusal
 from calibration.profiles import load_profile
@@ -725,7 +725,7 @@ def _parsed(directory: Path, kind: TypeAdapter[Parsed]) -> Iterator[Parsed]:
         try:
             yield kind.validate_json(line)
         except ValidationError as error:
-            raise InputError(f"line {number} of {path} is not a record: {error}") from error
+            raise InputError(f"line {number} of {path} is not a record: {fault_of(error)}") from error
 
 
 def read_kept(directory: Path, name: str, sha256: str | None, what: str) -> bytes:
