@@ -7,6 +7,7 @@ such as ``\x1b`` or ``\u202e``. What reStructuredText needs besides stands in ``
 
 import re
 import unicodedata
+from functools import lru_cache
 from typing import IO, Any
 
 HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
@@ -25,6 +26,7 @@ def visible(text: str) -> str:
     return text if text.isascii() and text.isprintable() else "".join(map(shown, text))
 
 
+@lru_cache(maxsize=1024)
 def shown(character: str) -> str:
     """Return *character*, or its escape; any space becomes an ordinary one."""
     if character == "\t":

@@ -19,6 +19,9 @@ from calibration.context.model import (
 from calibration.context.topology import CPU
 from calibration.context.tree import Tree, count
 
+MAX_STATE = 9
+"""The largest number of an idle state: the kernel has ten at most (CPUIDLE_STATE_MAX)."""
+
 
 def _hz(tree: Tree, path: str) -> int | None:
     khz = tree.parse(path, count)
@@ -112,7 +115,7 @@ def read_idle(tree: Tree, cpus: CpuSets) -> Idle:
     states = []
     if cpus.online:
         first = cpus.online[0]
-        for number in tree.numbered(f"{CPU}/cpu{first}/cpuidle", "state"):
+        for number in tree.numbered(f"{CPU}/cpu{first}/cpuidle", "state", MAX_STATE):
             directory = f"{CPU}/cpu{first}/cpuidle/state{number}"
             name = tree.word(f"{directory}/name")
             if name is None:

@@ -150,16 +150,33 @@ def _is_kernel_thread(rows: dict[str, str]) -> bool | None:
     return "VmSize" not in rows
 
 
-def _read_thread(tree: Tree, path: str, pid: int, tid: int, isolated: frozenset[int]) -> Thread | None:
+class _Allowed:
+    """The CPUs that threads may run on; most threads have one of a few lists, and each list is parsed once."""
+
+    def __init__(self, tree: Tree, isolated: frozenset[int]) -> None:
+        self._tree, self._isolated = tree, isolated
+        self._known: dict[tuple[str | None, str | None], tuple[tuple[int, ...], tuple[int, ...]]] = {}
+
+    def of(self, rows: dict[str, str]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return the CPUs that the status *rows* allow, and the isolated ones of them. Raises ``ValueError``."""
+        said = rows.get("Cpus_allowed_list"), rows.get("Cpus_allowed")
+        if said not in self._known:
+            allowed = status_allowed(rows) or ()
+            self._tree.spend(NUMBER_BYTES * len(allowed))
+            self._known[said] = allowed, tuple(filter(self._isolated.__contains__, allowed))
+        return self._known[said]
+
+
+def _read_thread(tree: Tree, path: str, pid: int, tid: int, allowed_by: _Allowed) -> Thread | None:
     rows = tree.parse(path, parse_status, MAX_STATUS_BYTES)
     if rows is None:
         return None
     try:
-        allowed = status_allowed(rows)
+        allowed, isolated = allowed_by.of(rows)
     except ValueError as error:
         tree.note(path, f"unparsable: {printable(str(error))}")
         return None
-    if allowed is None or not isolated.intersection(allowed):
+    if not isolated:
         return None
     tree.spend(NUMBER_BYTES * len(allowed))
     kernel = _is_kernel_thread(rows)
@@ -169,7 +186,7 @@ def _read_thread(tree: Tree, path: str, pid: int, tid: int, isolated: frozenset[
         tid=tid,
         name=name,
         allowed=allowed,
-        isolated_cpus=tuple(n for n in allowed if n in isolated),
+        isolated_cpus=isolated,
         kernel=kernel,
         per_cpu_kernel=bool(kernel) and len(allowed) == 1 and _PER_CPU_NAME.fullmatch(name) is not None,
     )
@@ -178,10 +195,11 @@ def _read_thread(tree: Tree, path: str, pid: int, tid: int, isolated: frozenset[
 def _read_threads(tree: Tree, isolated: frozenset[int]) -> tuple[Thread, ...] | None:
     found: list[Thread] = []
     captured = False
+    allowed_by = _Allowed(tree, isolated)
     for pid in tree.numbered("/proc", ""):
         for tid in tree.numbered(f"/proc/{pid}/task", ""):
             captured = True
-            thread = _read_thread(tree, f"/proc/{pid}/task/{tid}/status", pid, tid, isolated)
+            thread = _read_thread(tree, f"/proc/{pid}/task/{tid}/status", pid, tid, allowed_by)
             if thread is not None:
                 found.append(thread)
     return tuple(found) if captured else None

@@ -77,11 +77,13 @@ def _memory_tiers(tree: Tree) -> dict[int, int]:
     return tiers
 
 
-def _node_cpus_from_links(tree: Tree, node: int, online: frozenset[int]) -> tuple[int, ...]:
-    """CPUs whose directory holds a link to the node, or that the node's directory holds a link to."""
-    found = set(tree.numbered(f"{NODE}/node{node}", "cpu", MAX_ID))
-    found.update(cpu for cpu in online if f"node{node}" in tree.names(f"{CPU}/cpu{cpu}"))
-    return tuple(sorted(found & online))
+def _linked_nodes(tree: Tree, online: frozenset[int]) -> dict[int, set[int]]:
+    """Return, by node, the CPUs whose directory holds a link to it."""
+    found: dict[int, set[int]] = {}
+    for cpu in online:
+        for node in tree.numbered(f"{CPU}/cpu{cpu}", "node", MAX_ID):
+            found.setdefault(node, set()).add(cpu)
+    return found
 
 
 def _available(rows: dict[str, int]) -> int | None:
@@ -115,12 +117,15 @@ def read_nodes(tree: Tree, cpus: CpuSets) -> tuple[Node, ...]:
             ),
         )
     tiers = _memory_tiers(tree)
+    linked: dict[int, set[int]] | None = None
     nodes = []
     for number in numbers:
         directory = f"{NODE}/node{number}"
         members = read_set(tree, directory, ("cpulist",), ("cpumap",))
         if members is None:
-            members = _node_cpus_from_links(tree, number, online)
+            linked = _linked_nodes(tree, online) if linked is None else linked
+            found = linked.get(number, set()).union(tree.numbered(directory, "cpu", MAX_ID))
+            members = tuple(sorted(found & online))
             if not members and len(numbers) == 1:
                 members = cpus.online
         rows = tree.parse(f"{directory}/meminfo", parse_meminfo)

@@ -96,7 +96,7 @@ def follow(path: str, link: Callable[[str], str | None]) -> str:
     left = [part for part in path.split("/") if part][::-1]
     done: list[str] = []
     if len(left) > MAX_DEPTH:
-        raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), path)
+        raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), path[:MAX_PATH])
     links = 0
     while left:
         part = left.pop()
@@ -111,12 +111,12 @@ def follow(path: str, link: Callable[[str], str | None]) -> str:
             continue
         links += 1
         if links > MAX_LINKS:
-            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path[:MAX_PATH])
         if target.startswith("/"):
             done = []
         left.extend([step for step in target.split("/") if step][::-1])
         if len(done) + len(left) > MAX_DEPTH:
-            raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), path)
+            raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), path[:MAX_PATH])
     return "/" + "/".join(done)
 
 

@@ -73,6 +73,8 @@ _STATES: tuple[tuple[State, re.Pattern[str]], ...] = (
 )
 """How the kernel begins. What begins otherwise, ``Unknown: Dependent on hypervisor status`` for one, is unknown."""
 
+VULNERABLE = re.compile(r"\bvulnerable\b", re.IGNORECASE)
+
 
 class Vulnerability(Model):
     """What is known of one vulnerability on a machine.
@@ -97,7 +99,7 @@ def state_of(text: str) -> State:
 def left_open(text: str) -> tuple[str, ...]:
     """Return the parts of the kernel's *text* that say what a mitigation leaves vulnerable, such as other threads."""
     parts = (part.strip() for part in re.split(r"[;,]", text))
-    return tuple(part for part in parts if re.search(r"\bvulnerable\b", part, re.IGNORECASE))
+    return tuple(part for part in parts if part and VULNERABLE.search(part))
 
 
 def vulnerabilities(context: Context) -> tuple[Vulnerability, ...]:
