@@ -18,6 +18,7 @@ from pydantic import ValidationError
 
 from calibration.archives import GZIP, UNREADABLE, TooLargeError, members, opened
 from calibration.errors import EnvironmentLacksError, InputError
+from calibration.formats.lines import first_of
 from calibration.formats.mlc import read_mlc
 from calibration.model import Model, fault_of
 from calibration.results.readings import Reading
@@ -70,6 +71,9 @@ MAX_LINES = 4_000
 
 MAX_NOTES = 4 << 20
 """Most characters of notes that the readings of one output may have together; an ordinary one has a few hundred."""
+
+MAX_REASONS = 5
+"""Most sections without a figure named in a message."""
 
 MAX_PLACES = 20_000
 """Most places believed in the state of a SUT's prefetchers: each of 8192 CPUs can have a value of its own."""
@@ -218,7 +222,7 @@ def read_output(content: bytes, argv: tuple[str, ...]) -> tuple[Reading, ...]:
         raise InputError(f"expected at most {MAX_LINES} lines of {NAME}, found more")
     read = read_mlc(text, whole=True, command=shlex.join(argv))
     if not read.readings:
-        reasons = "; ".join(each.reason for each in read.not_read)
+        reasons = "; ".join(first_of([each.reason for each in read.not_read], MAX_REASONS))
         raise InputError(f"expected a result in what {NAME} printed, found none{reasons and f': {reasons}'}")
     if sum(len(note) for each in read.readings for note in each.notes) > MAX_NOTES:
         raise InputError(f"expected fewer words beside the figures that {NAME} printed: they are not kept")

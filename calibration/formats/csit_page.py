@@ -10,7 +10,7 @@ import re
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Final, Literal, NamedTuple
 
 from calibration.context.cmdline import MAX_CMDLINE, parse_cmdline
@@ -56,6 +56,9 @@ DELAYS: Final = re.compile(r"^\s{0,40}Delay\b", re.IGNORECASE)
 CELL: Final = re.compile(r"[\s,;|\"]+")
 MIX_WORDS: Final = 5
 """The row of a mix has no more words: its name, a colon and its figure."""
+
+MAX_BLOCKS: Final = 5000
+"""Most commands with their output in one page; published ones have up to twenty."""
 
 MAX_LISTED: Final = 20
 """So many inconsistencies of each code are listed, and then how many more there are."""
@@ -180,7 +183,9 @@ def _page(text: str) -> Published | None:
     """Return what the page *text* says; ``None`` where it has no literal block that is part of a calibration."""
     lines = split(plain(text))
     literal = list(_literal(lines))
-    blocks = list(_blocks(lines, literal, ended=text.endswith(("\n", "\r"))))
+    blocks = list(islice(_blocks(lines, literal, ended=text.endswith(("\n", "\r"))), MAX_BLOCKS + 1))
+    if len(blocks) > MAX_BLOCKS:
+        raise InputError(f"expected at most {MAX_BLOCKS} commands in the literal blocks of a page, found more")
     cmdline, uname = _printed(blocks, "cat /proc/cmdline"), _printed(blocks, "uname -a")
     prose = _prose(lines, literal)
     titles = [each._replace(title=ESCAPED.sub(r"\1", each.title)) for each in _titles(prose)]
@@ -370,7 +375,8 @@ def _bounded(lines: Sequence[str], place: int) -> bool:
     """Tell whether a literal block without indentation ends above the line at *place*."""
     line = lines[place].rstrip()
     below = lines[place + 1] if place + 1 < len(lines) else ""
-    return line.endswith("::") or line.startswith(".. ") or FENCE.match(line) is not None or _underlined(line, below)
+    begins = line.startswith(".. ") or any(form.match(line) for form in (DIRECTIVE, FENCE))
+    return begins or line.endswith("::") or _underlined(line, below)
 
 
 def _printed_by_program(lines: Sequence[str]) -> bool:

@@ -32,8 +32,8 @@ NODES = re.compile(r"^nodes:", re.MULTILINE)
 NODE_TYPE = re.compile(r"^[ \t]+type:[ \t]*[\"']?(?:TG|DUT)\b", re.MULTILINE)
 """What a topology has in it that is no YAML, as some templates are."""
 
-MAX_CHARACTERS = 128 * 1024
-"""Longest topology read; those of CSIT have up to 30,000 characters."""
+MAX_CHARACTERS = 64 * 1024
+"""Longest topology read: a node has some hundreds of characters, and its key some thousands."""
 
 MAX_NAMED = 10
 """Most placeholders named in a message."""
@@ -140,6 +140,8 @@ def _template(text: str) -> Any:
     try:
         return _loaded(text)
     except InputError:
+        if len(text) > MAX_CHARACTERS or PLACEHOLDER.search(text) is None:
+            raise
         lines = [line for line in text.splitlines() if not PLACEHOLDER.fullmatch(line.strip())]
         plain = (line if any(each in line for each in SECRETS) else PLACEHOLDER.sub(_unspaced, line) for line in lines)
         with suppress(InputError):
@@ -199,7 +201,9 @@ def _nodes(data: Any) -> Mapping[str, Any]:
 
 def _node(name: str, given: Any) -> Node:
     if not NODE_NAME.fullmatch(name):
-        raise InputError(f"expected names of letters, digits, '_' and '-' in nodes of the topology, found {name!r}")
+        raise InputError(
+            f"expected names of letters, digits, '_' and '-' in nodes of the topology, found {name[:60]!r}"
+        )
     if not isinstance(given, Mapping):
         raise InputError(f"expected a mapping for the node {name} of the topology, found something else")
     return Node(

@@ -19,11 +19,14 @@ LOCAL_NUMBER: Final = re.compile(r"\d{1,3}(?:,\d{3}){1,3}\.\d{1,9}|\d{1,12},\d{1
 
 WHOLE: Final = re.compile(r"\d{1,9}", re.ASCII)
 
-MAX_CHARACTERS: Final = 16 * 1024 * 1024
-"""What programs print of a calibration has a thousandth of this; more is refused before it is looked at."""
+MAX_CHARACTERS: Final = 8 * 1024 * 1024
+"""A day of PMA jitter with a line per second has less; more is refused before it is looked at."""
 
-MAX_LINES: Final = 250_000
-"""Nearly three days of PMA jitter with a line per second; more is refused too."""
+MAX_LINES: Final = 100_000
+"""More than a day of PMA jitter with a line per second; more is refused too."""
+
+MAX_NOTES: Final = 100
+"""Lines beside the figures that are kept of an output: each of its readings has them."""
 
 MAX_LINE: Final = 4000
 """A row of a table of 256 nodes is shorter. A longer line is no row: its beginning is kept as a note."""

@@ -12,7 +12,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from calibration.errors import InputError
 from calibration.formats.lines import (
+    MAX_NOTES,
     RULE,
     SHOWN,
     Line,
@@ -87,6 +89,9 @@ HEADER: Final = re.compile(
 
 MAX_COLUMNS: Final = 256
 """Linux on the largest machine sold has fewer nodes; a square of as many as a line can hold would fill the memory."""
+
+MAX_LINES: Final = 20_000
+"""Most lines of results in one text: a matrix of 8192 CPUs, and as much again."""
 
 LARGE: Final = 16
 """A square of more nodes than this is not filled up from a few rows."""
@@ -194,16 +199,21 @@ def mlc_results(lines: Sequence[Line], command: str | None, understood: set[int]
     readings: list[Reading] = []
     not_read: list[NotRead] = []
     faults: list[Inconsistency] = []
+    count = 0
     for output in _outputs(lines, command, understood):
         values_found = False
         for section in output.sections:
             section.lines = section.lines[: _end(section)]
+            count += len(section.lines)
+            if count > MAX_LINES:
+                raise InputError(f"expected at most {MAX_LINES} lines of Intel MLC's results, found more")
             found = READERS[section.kind](section, output)
             values_found = values_found or bool(found.values)
             loose = {line.place for line in found.notes if has_figure(line.text) and not output.own}
             understood |= {line.place for line in section.lines} - loose
             title = section.lines[0].text.strip()
             missing = first_of(found.missing)
+            notes = tuple(first_of([*output.notes, *(line.text.strip() for line in found.notes)], MAX_NOTES))
             if not found.values:
                 reason = "; ".join(missing) or "no figure of it could be read"
                 not_read.append(NotRead(kind=section.kind, what=title, reason=reason))
@@ -214,7 +224,7 @@ def mlc_results(lines: Sequence[Line], command: str | None, understood: set[int]
                     command=output.command,
                     complete=not missing,
                     missing=tuple(missing),
-                    notes=(*output.notes, *(line.text.strip() for line in found.notes)),
+                    notes=notes,
                     values=values,
                 )
                 for values in found.values
@@ -470,7 +480,7 @@ def _tables(lines: Sequence[Line], missing: list[str], notes: list[Line]) -> Ite
             table, homed = None, match[1].lower()
         elif header := HEADER.match(line.text):
             columns = tuple(map(int, header[2].split()))
-            while columns and waiting and (more := _more_columns(columns, waiting[0].text)):
+            while 0 < len(columns) <= MAX_COLUMNS and waiting and (more := _more_columns(columns, waiting[0].text)):
                 columns += more
                 waiting.popleft()
             if not columns or (table is not None and table.columns == columns):

@@ -8,10 +8,10 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final
+from typing import Final, NamedTuple
 
 from calibration.context.cmdline import parse_cmdline, parse_isolcpus
-from calibration.formats.lines import shortened, whole_number
+from calibration.formats.lines import first_of, shortened, whole_number
 from calibration.formats.pma_jitter import TASKSET
 from calibration.results.consistency import RULES, read_claims
 from calibration.results.readings import (
@@ -92,9 +92,10 @@ def page_inconsistencies(facts: PageFacts, readings: Sequence[Reading]) -> Itera
     yield from _references(facts)
     yield from _kernel(facts)
     yield from _machine(facts)
+    isolated = _isolated(facts.cmdline or "")
     for reading in readings:
         if isinstance(reading.values, ReadJitter):
-            yield from _jitter(reading, reading.values, facts.cmdline)
+            yield from _jitter(reading, reading.values, isolated)
         elif isinstance(reading.values, ReadLoadedLatency):
             yield from _sweep(reading.id, reading.values)
         elif isinstance(reading.values, ReadLatencyMatrix | ReadBandwidthMatrix):
@@ -184,7 +185,26 @@ def _named(text: str) -> tuple[str, str] | None:
     return None
 
 
-def _jitter(reading: Reading, values: ReadJitter, cmdline: str | None) -> Iterator[Inconsistency]:
+class _Isolated(NamedTuple):
+    """The CPUs that a kernel command line isolates: the text of its last list, and the CPUs or why it has none."""
+
+    text: str
+    cpus: frozenset[int]
+    fault: str | None
+
+
+def _isolated(cmdline: str) -> _Isolated | None:
+    """Return what *cmdline* isolates; ``None`` where it does not say."""
+    lists = [each.value for each in parse_cmdline(cmdline).parameters if each.name == "isolcpus"]
+    if not lists or not lists[-1]:
+        return None
+    try:
+        return _Isolated(shortened(lists[-1]), frozenset(parse_isolcpus(lists[-1]).cpus), None)
+    except ValueError as error:
+        return _Isolated(shortened(lists[-1]), frozenset(), str(error))
+
+
+def _jitter(reading: Reading, values: ReadJitter, isolated: _Isolated | None) -> Iterator[Inconsistency]:
     command = (reading.command or "")[-LONGEST_COMMAND:]
     pinned = TASKSET.search(command)
     options = _options(command, "jitter")
@@ -198,16 +218,12 @@ def _jitter(reading: Reading, values: ReadJitter, cmdline: str | None) -> Iterat
             yield inconsistency(
                 "COMMAND_CONTRADICTS", reading.id, f"the command asks for {what} {wanted}, the output says {said}"
             )
-    isolated = [each.value for each in parse_cmdline(cmdline or "").parameters if each.name == "isolcpus"]
-    if values.cpu is None or not isolated or not isolated[-1]:
+    if values.cpu is None or isolated is None:
         return
-    try:
-        cpus = parse_isolcpus(isolated[-1]).cpus
-    except ValueError as error:
-        yield inconsistency("CMDLINE_DAMAGED", "cmdline", f"isolcpus={isolated[-1]}: {error}")
-        return
-    if values.cpu not in cpus:
-        reason = f"CPU {values.cpu} is not among the isolated {isolated[-1]}"
+    if isolated.fault is not None:
+        yield inconsistency("CMDLINE_DAMAGED", "cmdline", f"isolcpus={isolated.text}: {isolated.fault}")
+    elif values.cpu not in isolated.cpus:
+        reason = f"CPU {values.cpu} is not among the isolated {isolated.text}"
         yield inconsistency("CORE_NOT_ISOLATED", reading.id, reason)
 
 
@@ -285,4 +301,4 @@ def _sizes(facts: PageFacts, readings: Sequence[Reading]) -> Iterator[Inconsiste
 
 
 def _list(nodes: set[int]) -> str:
-    return ", ".join(map(str, sorted(nodes)))
+    return ", ".join(first_of([str(node) for node in sorted(nodes)]))
