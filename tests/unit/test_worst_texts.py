@@ -1,0 +1,560 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Texts made to be slow, for every parser of what a SUT, a page or another program says.
+
+Each parser reads or refuses 16 MiB of its worst texts, and reads the largest that it accepts: twice the text may cost
+twice the CPU time, and a MiB 2 s. A parser that is not in the table fails a test.
+"""
+
+import copy
+import importlib
+import inspect
+import io
+import json
+import pkgutil
+import re
+import reprlib
+import signal
+import tarfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+import calibration
+from calibration import mlc, preflight, sutprobe, text, tuning
+from calibration.context import (
+    cmdline,
+    cpuinfo,
+    cpulists,
+    firmware,
+    isolation,
+    loader,
+    memory,
+    topology,
+    tree,
+    vulnerabilities,
+)
+from calibration.context.load import parse_cpu_counts, parse_used
+from calibration.counters import pmus
+from calibration.errors import CalibrationError, InputError
+from calibration.formats import csit_page, csit_topology, lines, meltdown_checker, sutprobe_blocks
+from calibration.formats import mlc as mlc_format
+from calibration.measurements import declaration
+from calibration.measurements.base import Step
+from calibration.results import documents, store
+from calibration.results.layout import SCHEMA_VERSION
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+CONTEXT = FIXTURES / "context" / "x86_64-two-nodes-smt.tar.gz"
+
+MIB = 1 << 20
+SIZE = 16 * MIB
+PART = MIB
+"""Size for functions that are given parts of what a parser reads."""
+
+SMALL, FIRST = MIB // 16, MIB // 4
+"""Sizes at which every text is tried; the worst texts of each parser are tried at larger ones."""
+
+MAX_S_PER_MIB = 2.0
+"""Most CPU time for each MiB begun."""
+
+MAX_GROWTH = 3.0
+"""Most that twice the text may cost: twice, and the noise of a busy machine."""
+
+COMPARED_S = 0.5
+"""Shorter times are not compared: noise is larger."""
+
+MAX_REASON = 5000
+"""Longest text of a refusal, in characters."""
+
+TRIES = 3
+"""The least of so many times counts where the first is over a limit."""
+
+Make = Callable[[int], Any]
+
+
+def of(unit: str, head: str = "", tail: str = "") -> Make:
+    """Return what makes a text of a size: *head*, *unit* over and over, and *tail*."""
+    return lambda size: head + unit * ((size - len(head) - len(tail)) // len(unit)) + tail
+
+
+def numbered(unit: str, head: str = "") -> Make:
+    """Return what makes a text of a size: *head*, and *unit* with another number each time."""
+    return lambda size: (head + "".join(unit % number for number in range((size - len(head)) // len(unit))))[:size]
+
+
+def binary(make: Make) -> Make:
+    return lambda size: make(size).encode("latin-1")
+
+
+ANY = (of("\n"), of(" "), of("9"), of("x\n"))
+"""Texts of nothing in particular."""
+
+
+class Case(NamedTuple):
+    """The worst texts of a parser, its other arguments, and how large the texts are."""
+
+    texts: tuple[Make, ...]
+    arguments: tuple[Any, ...] = ()
+    size: int = SIZE
+
+
+BANDWIDTHS = (
+    "Measuring Memory Bandwidths between nodes within system\n"
+    "Bandwidths are in MB/sec (1 MB/sec = 1,000,000 Bytes/sec)\n"
+    "Numa node            0       1\n"
+)
+LATENCIES = "Measuring idle latencies (in ns)...\nCPU 0 1\n"
+MIXES = "Measuring Peak Injection Memory Bandwidths\nBandwidths are in MB/sec\n"
+LOADED = "Measuring Loaded Latencies for the system\nInject Latency Bandwidth\nDelay (ns) MB/sec\n"
+C2C = "Measuring cache-to-cache transfer latency (in ns)...\n"
+HEADING = "Inst_Min,Inst_Max,Inst_jitter,last_Exec,Abs_min,Abs_max,tmp,Interval,Sample No\n"
+JITTER = f"Jitter testing program version 1.9\n{HEADING}"
+PAGE = "Title\n=====\n\n::\n\n  $ uname -a\n  Linux s1-t1-sut1 6.1.0\n\n"
+OUTPUTS = (
+    *ANY,
+    of("x" * 79 + "\n"),
+    of("0 57929.6 30301.6\n", BANDWIDTHS),
+    numbered("%d 1.0 2.0\n", BANDWIDTHS),
+    numbered("Numa node 0 %d\n0 1.0 2.0\n", BANDWIDTHS),
+    lambda size: BANDWIDTHS + "".join(f"{node}\n" for node in range(2, size // 7)),
+    numbered("%d 1.0\n", f"{BANDWIDTHS}Numa node {' '.join(map(str, range(256)))}\n"),
+    of(BANDWIDTHS),
+    of("1 " * 1999 + "\n", BANDWIDTHS),
+    lambda size: numbered("%d 1.0 2.0\n", LATENCIES)(size // 2) + numbered("note %d\n")(size // 2),
+    numbered("%d 1.0 2.0\n", LOADED),
+    of("ALL Reads : 1.0\n", MIXES),
+    numbered("x%d : 1.0\n", MIXES),
+    of("homed in writer socket\nNuma node 0 1\n", C2C),
+    of("Each iteration took 221.8 core clocks ( 96.7 ns)\n"),
+    of("x Each iteration took "),
+    of("Intel(R) Memory Latency Checker - v3.9\n"),
+    of("Measuring Loaded Latencies\n"),
+    of("$ mlc x\n"),
+)
+JITTERS = (
+    numbered("1,2,1,1,1,2,0,9,%d\n", JITTER),
+    of("5,2,1,9,1,2,0,9,5\n", JITTER),
+    of(JITTER),
+    of("Inst_Min,Inst_Max,x\n"),
+    of("reset\n", JITTER + "1,2,1,1,1,2,0,9,1\n"),
+    of("1 2 ,", JITTER),
+)
+BLOCKS = (
+    of("1024 64 x 1.0 1 1\n", "latency against working-set size\nCPUs 1, memory of nodes 1\n"),
+    of("CPUs 1, ", "latency against working-set size\n"),
+    of("x" * 39 + " ", "latency against working-set size\n"),
+    of("a, alone ", "Core clock in MHz\nCPU "),
+    of("0 1.0\n", "Core clock in MHz\nCPU a, alone\n"),
+)
+PAGES = (
+    of("a::\n\n  $ mlc --c2c_latency\n\n"),
+    of(" x\n", "::\n\n"),
+    of("  $ x\n", "::\n\n"),
+    of("::\n"),
+    of("  $ ./jitter\n", "::\n\n"),
+    of("a\n===\n", PAGE),
+    of("`a ", PAGE),
+    numbered("`a%d`_ ", PAGE),
+    of("all other servers ", PAGE),
+    of("\n", PAGE, "y"),
+    of("TBC\n", PAGE),
+    of("s1-t1-sut1 ", PAGE),
+    of("t1-", PAGE),
+    of("\t", PAGE),
+    numbered("p%d=1 ", "::\n\n  $ cat /proc/cmdline\n  "),
+    of("isolcpus=0-8191,", "::\n\n  $ cat /proc/cmdline\n  "),
+    of(
+        f"{JITTER}affinity will be set to core_id:1\n1,2,1,1,1,2,0,9,1\n".replace("\n", "\n  "),
+        f"::\n\n  $ cat /proc/cmdline\n  {'a=b ' * 10_000}isolcpus=2\n\n::\n\n  $ ./jitter\n  ",
+    ),
+    of("  .. code:: x\n", "Title\n"),
+)
+TOPOLOGIES = (
+    *ANY,
+    of("nodes:\n"),
+    of("  a: {type: DUT, host: x, username: y}\n", "nodes:\n"),
+    numbered("  a%d: {type: DUT, host: x, username: y}\n", "nodes:\n"),
+    numbered("  a%d: *a\n", "nodes:\n  a: &a {type: DUT, host: x, username: y}\n"),
+    of("["),
+    of("a,", "[" * 200),
+    of("{{a}} ", "nodes:\n"),
+    of("{{a", "nodes:\n"),
+)
+LISTS = (*ANY, of("0-65535,"), of("0-8191,"), of("0-8191:1/2,"), of(","), numbered("%d,"))
+STRUCTURE = "\x11\x04\0\0"
+
+
+def tar(make: Callable[[tarfile.TarFile, int], None]) -> Make:
+    """Return what makes an archive of a size."""
+
+    def made(size: int) -> Any:
+        content = io.BytesIO()
+        with tarfile.open(fileobj=content, mode="w", format=tarfile.GNU_FORMAT) as archive:
+            add(archive, "sys/devices/system/cpu/online", b"0-8191")
+            add(archive, "sys/devices/system/cpu/isolated", b"1-8191")
+            number = 0
+            while content.tell() < size:
+                make(archive, number)
+                number += 1
+        return content.getvalue()
+
+    return made
+
+
+def add(archive: tarfile.TarFile, name: str, content: bytes = b"", target: str | None = None) -> None:
+    member = tarfile.TarInfo(name)
+    member.size = len(content)
+    if target is not None:
+        member.type, member.linkname = tarfile.SYMTYPE, target
+    archive.addfile(member, io.BytesIO(content))
+
+
+CPU = "sys/devices/system/cpu"
+ARCHIVES = (
+    tar(lambda archive, _number: add(archive, "proc/cpuinfo", b"processor : 0\n")),
+    tar(lambda archive, number: add(archive, f"{number}/" + "a/" * 60 + "b")),
+    tar(lambda archive, number: add(archive, f"proc/irq/{number}/smp_affinity_list", b"0-8191")),
+    tar(lambda archive, number: add(archive, f"{CPU}/cpu0/cpuidle/state{number}/name", b"x")),
+    tar(lambda archive, number: add(archive, f"sys/devices/system/node/node{number}/x")),
+    tar(lambda archive, number: add(archive, f"proc/{number}/task" if number else "proc/0/task/1/x", target="/proc")),
+    tar(lambda archive, number: add(archive, f"l{number}", target="a/../" * 20 + f"l{number + 1}")),
+    tar(
+        lambda archive, number: (
+            add(archive, "text", b"x" * 65536)
+            if not number
+            else add(archive, f"{CPU}/vulnerabilities/{number}", target="/text")
+        )
+    ),
+)
+CAPTURES = (
+    lambda size: tar(
+        lambda archive, number: (
+            add(archive, "capture.json", b"[" + b"[]," * (size // 3) + b"1]") if not number else None
+        )
+    )(1),
+)
+
+
+def nested(size: int) -> Any:
+    value: Any = 1
+    for _ in range(size // 8):
+        value = {"a": [value]}
+    return value
+
+
+def of_document(unit: Any, name: str) -> Make:
+    """Return what makes an answer of a size, with *unit* in the list *name* over and over."""
+    return lambda size: {"schema": sutprobe.SCHEMA, name: [unit] * (size // (len(json.dumps(unit)) + 2))}
+
+
+MEASURED = f'{{"schema_version": "{SCHEMA_VERSION}", "measurements": ['
+
+CASES: dict[Callable[..., object], Case] = {
+    cmdline.split_words: Case((*ANY, of("a "), of('"'), of('" '))),
+    cmdline.parse_cmdline: Case((*ANY, of("a "), of('"'), of("--"))),
+    cmdline.parse_isolcpus: Case((*LISTS, of("a,"), of("domain,"), of("a"))),
+    cpulists.parse_cpulist: Case(LISTS),
+    cpulists.parse_cpumask: Case((*ANY, of("ffffffff,"), of("f"), of("0,"))),
+    isolation.parse_kernel_list: Case(LISTS),
+    cpuinfo.parse_cpuinfo: Case(
+        (
+            *ANY,
+            numbered("processor : %d\n"),
+            numbered("k%d : v\n"),
+            of("cache0 : level=1\n"),
+            of(":"),
+            of("processor 1: a=b,c=d\n"),
+        )
+    ),
+    firmware.parse_structures: Case(
+        tuple(
+            map(
+                binary,
+                (*ANY, of(STRUCTURE + "\0\0"), of("a\0", STRUCTURE, "\0"), of("a", STRUCTURE, "\0\0"), of(STRUCTURE)),
+            )
+        )
+    ),
+    firmware.parse_entry_point: Case((binary(of("_SM_")), binary(of(" ")))),
+    isolation.parse_interrupts: Case(
+        (*ANY, of("CPU0 "), numbered("%d: 0 x\n", "CPU0\n"), of(" : 0"), of("1: 0 \x1b\n", "CPU0\n"))
+    ),
+    isolation.parse_status: Case((*ANY, of("a:b\n"), numbered("a%d:b\n"), of(":"))),
+    isolation.status_capabilities: Case((lambda size: {"CapEff": "f" * size},), size=PART),
+    isolation.status_allowed: Case((lambda size: {"Cpus_allowed_list": "0-8191," * (size // 7)},), size=PART),
+    parse_cpu_counts: Case((*ANY, of(" ", "cpu0", "x"), of(" 1", "cpu0"), numbered("cpu%d 1 2 3\n"))),
+    parse_used: Case((*ANY, of("("), of(") "), of(" 1", "1 (x) S"))),
+    memory.parse_meminfo: Case(
+        (*ANY, of(" ", "Node", "x"), of(" ", "x:", "y"), numbered("x%d: 1 kB\n"), of("Node 1 x: 1 kB\n"))
+    ),
+    memory.parse_choice: Case((*ANY, of("["), of("a", "["), of("[a "))),
+    memory.parse_distances: Case((*ANY, of("10 "))),
+    topology.parse_size: Case((*ANY, of(" ", "1", "x")), size=PART),
+    tree.follow: Case((of("/a"), of("/"), of("/..")), (lambda _path: None,), size=PART),
+    tree.printable: Case((*ANY, of("\x1b"), of("é")), size=PART),
+    tree.printable_line: Case((*ANY, of("é")), size=PART),
+    tree.integer: Case((*ANY, of(" ", "1", "x")), size=PART),
+    tree.count: Case((*ANY, of(" ", "1", "x")), size=PART),
+    vulnerabilities.state_of: Case((*ANY, of("Mitigation")), size=PART),
+    vulnerabilities.left_open: Case((*ANY, of(";"), of("vulnerable,")), size=PART),
+    loader.load: Case((*ARCHIVES, *CAPTURES)),
+    pmus.parse_format: Case((*ANY, of("0-63,", "config:"), of("1,", "config:"))),
+    pmus.parse_terms: Case((*ANY, numbered("a%d,"), of("a="))),
+    lines.lines_of: Case((*ANY, of("\r"), of("x" * 5000 + "\n")), size=PART),
+    lines.split: Case((*ANY, of("\r")), size=PART),
+    lines.plain: Case((*ANY, of("\x1b["), of("\x1b]"), of("<p "), of("<p>"), of("&gt"), of("&gt;")), size=PART),
+    lines.has_figure: Case((*ANY, of("1,"), of("|:")), size=PART),
+    lines.decimal_comma: Case((*ANY, of(",")), size=PART),
+    lines.command_after_prompt: Case((*ANY, of("$ "), of("[a"), of("a@"), of("(a) ")), size=PART),
+    lines.bare_prompt: Case((of("9"), of("x\n"), of("$")), size=PART),
+    lines.shortened: Case(ANY, size=PART),
+    lines.number: Case((*ANY, of("9", "1.")), size=PART),
+    lines.whole_number: Case(ANY, size=PART),
+    lines.decimals: Case((*ANY, of(".")), size=PART),
+    mlc_format.starts_section: Case((*ANY, of("measuring "), of("measuring:")), size=PART),
+    mlc_format.starts_mlc: Case((*ANY, of("$ mlc "), of("mlc "), of("/")), size=PART),
+    mlc_format.read_mlc: Case(OUTPUTS),
+    sutprobe_blocks.read_blocks: Case((*ANY, *BLOCKS), (None,)),
+    csit_page.read_published: Case((*ANY, *JITTERS, *PAGES)),
+    csit_page.titles_of: Case((*ANY, *PAGES), size=PART),
+    csit_page.blocks_of: Case((*ANY, *PAGES), size=PART),
+    csit_topology.is_topology: Case(TOPOLOGIES),
+    csit_topology.read_topology: Case(TOPOLOGIES, ("t1",)),
+    meltdown_checker.read_output: Case(
+        tuple(
+            map(binary, (*ANY, of("["), of("[],", "["), of("CVE-2017-5754: OK (x)\n"), of("9", "["), of('"a":1,', "{")))
+        ),
+    ),
+    mlc.read_output: Case(tuple(map(binary, OUTPUTS[:12])), ((),)),
+    mlc.read_prefetchers: Case((of_document({}, "places"), of_document({"where": "x", "before": "1"}, "places"))),
+    sutprobe.read_document: Case(
+        (
+            of_document({}, "warnings"),
+            of_document("x", "argv"),
+            lambda size: {"schema": sutprobe.SCHEMA, "parameters": nested(size)},
+        )
+    ),
+    preflight.version: Case((*ANY, of("1.")), size=PART),
+    preflight.read_facts: Case(
+        (
+            of_document({}, "running"),
+            lambda size: {"identity": nested(size)},
+            lambda size: {"time": {str(n): n for n in range(size // 16)}},
+        )
+    ),
+    tuning.read_changes: Case((lambda size: [{}] * (size // 4), lambda size: [{"setting": "x" * size}])),
+    documents.read_document: Case(
+        tuple(
+            map(
+                binary,
+                (
+                    of("["),
+                    of("[],", "[", "[]]"),
+                    of("[],", MEASURED, "[]]}"),
+                    of("{},", MEASURED, "{}]}"),
+                    lambda size: numbered('"k%d":1,', f"{MEASURED}{{")(size - 20) + '"":1}]}',
+                ),
+            )
+        )
+    ),
+    store.decode_capture: Case((*ANY, of("AAAA"), of("é"))),
+    text.visible: Case((*ANY, of("\x1b"), of("é"), of("".join(map(chr, range(0xA0, 0xD800))))), size=PART),
+    text.shown: Case((lambda _size: "\u202e",), size=PART),
+    text.message: Case((*ANY, of("é\n")), size=PART),
+}
+"""Every parser with its worst texts."""
+
+TEXT_OF_PROJECT = "a text that this project or its operator wrote"
+OPERATOR = "what the operator gives"
+EXEMPT: dict[str, str] = {
+    "calibration.acceptance.live.read_inventory": OPERATOR,
+    "calibration.acceptance.live.read_file": "bounded in what it reads; what is read is compared",
+    "calibration.acceptance.night.read_night": TEXT_OF_PROJECT,
+    "calibration.counters.tables.parse_table": TEXT_OF_PROJECT,
+    "calibration.files.read_regular": "bounded by its caller",
+    "calibration.formats.csit_topology.name_of_testbed": OPERATOR,
+    "calibration.formats.lines.believable": "called with tokens of one line, which is bounded",
+    "calibration.formats.lines.not_understood": "makes a message",
+    "calibration.judge.comparison.read_compared": TEXT_OF_PROJECT,
+    "calibration.judge.limits.read_limits": OPERATOR,
+    "calibration.judge.references.read_references": OPERATOR,
+    "calibration.judge.references.read_limits_file": OPERATOR,
+    "calibration.judge.tolerances.read_tolerances": OPERATOR,
+    "calibration.judge.trend.read_trend": TEXT_OF_PROJECT,
+    "calibration.judge.waivers.read_waivers": OPERATOR,
+    "calibration.measurements.traffic.read_group": TEXT_OF_PROJECT,
+    "calibration.mlc.read_commands": OPERATOR,
+    "calibration.mlc.check_licence": OPERATOR,
+    "calibration.mlc.read_program": OPERATOR,
+    "calibration.preflight.read_expectations": OPERATOR,
+    "calibration.preflight.read_known": "facts that read_facts has bounded",
+    "calibration.preflight.read_examination": "facts that read_facts has bounded",
+    "calibration.profiles.load_profile": OPERATOR,
+    "calibration.profiles.parse_profile": OPERATOR,
+    "calibration.report.figures.load_curve": "draws figures",
+    "calibration.report.tonight.read_nights": TEXT_OF_PROJECT,
+    "calibration.results.consistency.read_claims": "compares readings",
+    "calibration.results.documents.parse_json": "called by read_document",
+    "calibration.results.imports.read_file": "a file for read_published",
+    "calibration.results.index.read_history": TEXT_OF_PROJECT,
+    "calibration.results.readings.read_metric": "makes a metric",
+    "calibration.results.store.read_kept": "bounded in what it reads; what is read is compared",
+    "calibration.results.store.read_run": TEXT_OF_PROJECT,
+    "calibration.sutprobe.read_result": "in test_long_documents_of_the_kernel_take_linear_time",
+}
+"""Functions that look like parsers, and why they are not in the table."""
+
+PARSERS = re.compile(r"(?:parse|read|load|decode)(?:_|$)")
+PLACES = ("context", "formats", "counters.pmus", "mlc", "sutprobe", "text", "archives")
+"""Modules whose every function of a text counts as a parser; anywhere else its name tells."""
+
+
+def parsers() -> Iterator[tuple[str, Callable[..., object]]]:
+    """Yield all public functions that take what somebody said, by their names."""
+    for found in pkgutil.walk_packages(calibration.__path__, "calibration."):
+        if found.name.endswith("__main__"):
+            continue
+        module = importlib.import_module(found.name)
+        place = found.name.removeprefix("calibration.")
+        reading = any(place == each or place.startswith(f"{each}.") for each in PLACES)
+        for name, function in vars(module).items():
+            if name.startswith("_") or not inspect.isfunction(function) or function.__module__ != found.name:
+                continue
+            given = next(iter(inspect.signature(function).parameters.values()), None)
+            said = "" if given is None else str(getattr(given.annotation, "__name__", given.annotation))
+            if said != "Tree" and (PARSERS.match(name) or (reading and said in {"str", "bytes", "dict"})):
+                yield f"{found.name}.{name}", function
+
+
+def test_every_parser_has_its_worst_texts() -> None:
+    found = dict(parsers())
+    assert [name for name, parser in found.items() if parser not in CASES and name not in EXEMPT] == []
+    assert EXEMPT.keys() <= found.keys()
+    assert [name for name in EXEMPT if found[name] in CASES] == []
+
+
+class Spent(NamedTuple):
+    """The CPU time of a call, and whether it refused what it was given for its size."""
+
+    seconds: float
+    refused: bool
+
+
+def stopped(_number: int, _frame: object) -> None:
+    raise AssertionError("stopped: it takes more than twice the CPU time that is allowed")
+
+
+def spent(call: Callable[[Any], object], given: Any, size: int) -> Spent:
+    """Return what *call* cost for what is *given*, of a *size*; what it raises must be a refusal, and short."""
+    reason: str | None = None
+    signal.signal(signal.SIGPROF, stopped)
+    signal.setitimer(signal.ITIMER_PROF, 2 * MAX_S_PER_MIB * max(1, size // MIB))
+    started = time.process_time()
+    try:
+        call(given)
+    except (CalibrationError, ValueError, OSError) as error:
+        reason = str(error)
+    finally:
+        took = time.process_time() - started
+        signal.setitimer(signal.ITIMER_PROF, 0)
+    assert reason is None or len(reason) < MAX_REASON
+    return Spent(took, reason is not None and "at most" in reason)
+
+
+def hold(call: Callable[[Any], object], make: Make, size: int) -> bool:
+    """Fail where *call* takes too long for a text of *size*, or grows faster than from half of it.
+
+    Returns whether the text was refused for its size.
+    """
+    half, whole = make(size // 2), make(size)
+    first = second = float("inf")
+    for _ in range(TRIES):
+        before, after = spent(call, half, size // 2), spent(call, whole, size)
+        first, second = min(first, before.seconds), min(second, after.seconds)
+        if second <= MAX_S_PER_MIB * max(1, size // MIB) and second <= max(COMPARED_S, MAX_GROWTH * first):
+            return after.refused
+    raise AssertionError(f"{size} of {reprlib.repr(whole)} took {second:.2f} s of CPU time, half of it {first:.2f} s")
+
+
+def hold_worst(texts: Sequence[tuple[Callable[[Any], object], Make]], size: int = SIZE) -> None:
+    """Hold the slowest of *texts*, and the one that grows fastest, at *size* and as large as they are accepted."""
+    grown = []
+    for call, make in texts:
+        small, first = (spent(call, make(tried), tried).seconds for tried in (SMALL, FIRST))
+        if first > MAX_S_PER_MIB / 4:
+            hold(call, make, FIRST)
+        grown.append((first, first / max(small, 0.002)))
+    worst = {max(range(len(texts)), key=lambda place: grown[place][by]) for by in (0, 1)}
+    for call, make in (texts[place] for place in worst):
+        largest = size
+        while hold(call, make, largest) and largest > FIRST:
+            largest //= 2
+
+
+def caller(parser: Callable[..., object], case: Case, path: Path) -> Callable[[Any], object]:
+    """Return what calls *parser* with a text, and reads all that it yields; files are read at *path*."""
+
+    def call(given: Any) -> object:
+        if parser in {loader.load, documents.read_document}:
+            path.write_bytes(given)
+            return parser(path)
+        found = parser(given, *case.arguments)
+        return list(found) if inspect.isgenerator(found) else found
+
+    return call
+
+
+@pytest.mark.parametrize("parser", CASES, ids=lambda each: f"{each.__module__}.{each.__name__}")
+def test_the_worst_texts_take_linear_time(parser: Callable[..., object], tmp_path: Path) -> None:
+    call = caller(parser, CASES[parser], tmp_path / "given")
+    hold_worst([(call, make) for make in CASES[parser].texts], CASES[parser].size)
+
+
+def lists(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield where lists are in *value*; of a list's own, those of its first element."""
+    if isinstance(value, dict):
+        for name, each in value.items():
+            yield from lists(each, (*path, name))
+    elif isinstance(value, list) and value:
+        yield path
+        yield from lists(value[0], (*path, 0))
+
+
+def longer(raw: dict[str, Any], place: tuple[Any, ...]) -> Make:
+    """Return what makes the document *raw* of a size, by repeating the list at *place* of its result."""
+
+    def made(size: int) -> dict[str, Any]:
+        document = copy.deepcopy(raw)
+        found = document["result"]
+        for step in place:
+            found = found[step]
+        found *= max(1, size // len(json.dumps(found)))
+        return document
+
+    return made
+
+
+def of_kernel(path: Path) -> Iterator[tuple[Callable[[Any], object], Make]]:
+    """Yield, for each list in the recorded document at *path*, what makes it long, and what reads the document."""
+    raw = json.loads(path.read_bytes())
+    machine = loader.load(CONTEXT)
+    kind = path.stem.partition("-")[0]
+    times = {"expected_duration_s": 1.0, "longest_duration_s": 1.0, "deadline_s": 1.0}
+    step = Step(id=path.stem, kind=kind, title="", argv=("sutprobe",), cpus=(1,), nodes=(0,), **times)
+
+    def call(given: dict[str, Any]) -> object:
+        try:
+            return list(declaration(kind).parse(sutprobe.read_document(given), step, machine))
+        except (ArithmeticError, LookupError) as error:  # as the assembly of a run does
+            raise InputError(str(error)) from error
+
+    for place in lists(raw["result"]):
+        yield call, longer(raw, place)
+
+
+def test_long_documents_of_the_kernel_take_linear_time() -> None:
+    paths = sorted((FIXTURES / "sutprobe").glob("*.json"))
+    assert paths
+    hold_worst([each for path in paths for each in of_kernel(path)])
