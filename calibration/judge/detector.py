@@ -30,13 +30,17 @@ get into the reference and are missed. More: they are found later."""
 CLIP = 3.5
 """Standard deviations to which a figure counts. Less: jumps are missed. More: outliers raise false alarms."""
 
-BOUND = 3.4
-"""Standard deviations beyond which the newest nights are a jump, a drift, or have another spread. Less: false alarms.
-More: changes are found later, and slow drifts are missed."""
+BOUND = 3.5
+"""Standard deviations beyond which the newest nights are a jump or have another spread. Less: false alarms. More:
+changes are found later."""
 
-CORRELATION = 0.35
-"""Autocorrelation that is assumed before there are nights, and weighs as much as a quarter of the reference. Less:
-false alarms where nights remember the night before. More: slow drifts are missed where they do not."""
+DRIFT_BOUND = 2.75
+"""Standard deviations beyond which independent nights are a drift; twice their autocorrelation is added. Less: false
+alarms. More: slow drifts are missed."""
+
+CORRELATION = 0.25
+"""Autocorrelation that is assumed before there are nights, and weighs as much as half of the reference. Less: false
+alarms where nights are correlated. More: slow drifts are missed where they are not."""
 
 FIRST_REFERENCE = MIN_FIGURES - JUMP_NIGHTS
 """Figures that a reference begins with."""
@@ -57,11 +61,12 @@ START, ENTERED, LEVEL, COUNT, VARIANCE, LAGGED, FOURTH, DEGREES = range(8)
 reference yet), mean of the reference and how many figures it stands for; and of the noise around it the variance, the
 covariance of neighbours, the fourth moment and how many figures these stand for."""
 
-_RAMPS: Floats = np.array(
-    [[max(0, at + length - DRIFT_NIGHTS + 1) for at in range(DRIFT_NIGHTS)] for length in range(DRIFT_NIGHTS + 1)],
-    np.float64,
-)
-"""Weights of the newest nights, oldest first, by how many are searched for a drift."""
+_NIGHTS = np.arange(DRIFT_NIGHTS + 1)
+_JUMP: Floats = np.where(_NIGHTS > DRIFT_NIGHTS - JUMP_NIGHTS, 1.0, 0.0)[:, None]
+"""A jump of 1: the night before the newest ones, and these."""
+
+_RAMPS: Floats = np.maximum(0.0, _NIGHTS[:, None] + _NIGHTS - DRIFT_NIGHTS)
+"""A drift of 1 a night, of the same nights, in columns by how many are searched for it."""
 
 
 class Walk:
@@ -154,16 +159,20 @@ class Walk:
         """Return whether the *newest* figures, in standard deviations off the reference, are a jump or a drift."""
         correlation, count = correlation_of(self.state), np.maximum(self.state[COUNT], 1.0)
         fresh = newest[1:] - correlation * newest[:-1]  # without what a night inherits from the one before
-        # The variance of a variance grows with the tails, and sums of few nights have tails of their own.
-        degrees = np.maximum(self.state[DEGREES], 1.0) * (2.0 / (tails_of(self.state) - 1.0)) ** 1.5
-        beyond = np.zeros(len(self.counts), np.bool_)
-        jump = np.repeat(np.arange(DRIFT_NIGHTS) >= DRIFT_NIGHTS - JUMP_NIGHTS, len(self.counts)).reshape(fresh.shape)
-        for weights in (jump, _RAMPS[searched].T):
+
+        def normal(change: Floats, degrees: Floats) -> Floats:
+            """Return the sum of the nights weighed as a *change* is in them, as a normal variable."""
+            weights = change[1:] - correlation * change[:-1]
             variance = (weights**2).sum(axis=0) * (1.0 - correlation**2)
             of_level = (weights.sum(axis=0) * (1.0 - correlation)) ** 2 * memory_of(correlation) / count
-            student = (weights * fresh).sum(axis=0) / np.sqrt(variance + of_level)
-            beyond |= np.abs(normal_of_student(student, degrees)) > BOUND
-        return beyond
+            return normal_of_student((weights * fresh).sum(axis=0) / np.sqrt(variance + of_level), degrees)
+
+        # The variance of a variance grows with the tails, and sums of few nights have tails of their own.
+        degrees = np.maximum(self.state[DEGREES], 1.0) * (2.0 / (tails_of(self.state) - 1.0)) ** 1.5
+        jump = normal(_JUMP, degrees)
+        outside = (newest[-JUMP_NIGHTS:] * np.sign(jump)).min(axis=0) > 1.0
+        drift = normal(_RAMPS[:, searched], degrees / 2.0)  # the autocorrelation matters here, and is estimated too
+        return np.asarray((outside & (np.abs(jump) > BOUND)) | (np.abs(drift) > DRIFT_BOUND + 2.0 * correlation))
 
     def _spread_changed(self, newest: Floats, night: int, searched: Integers) -> Flags:
         """Return whether the *newest* figures have another standard deviation than the reference.
@@ -174,7 +183,7 @@ class Walk:
         reference = np.where(self.trial, self.before, self.state)
         since = np.clip(night + 1 - self.state[START], 2, DRIFT_NIGHTS).astype(np.intp)
         count = np.where(self.trial, since, searched)
-        inside = _RAMPS[count].T > 0.0
+        inside = _RAMPS[1:, count] > 0.0
         mean = (inside * newest).sum(axis=0) / count
         variance = (inside * (newest - mean) ** 2).sum(axis=0) / (count - 1)
         correlation = correlation_of(reference)
@@ -258,7 +267,7 @@ def tails_of(state: Floats) -> Floats:
 
 def correlation_of(state: Floats) -> Floats:
     """Return the autocorrelation, drawn towards ``CORRELATION``: of few figures it is hardly known."""
-    weight = REFERENCE_NIGHTS / 4.0
+    weight = REFERENCE_NIGHTS / 2.0
     own = state[DEGREES] * state[LAGGED] / np.maximum(state[VARIANCE], LEAST**2)
     return np.asarray(np.clip((own + weight * CORRELATION) / (state[DEGREES] + weight), 0.0, 0.9))
 

@@ -26,22 +26,70 @@ def changes(figures: list[float]) -> list[tuple[int, str]]:
 # By hand
 
 
+def wallace(student: float, degrees: float) -> float:
+    return (8.0 * degrees + 1.0) / (8.0 * degrees + 3.0) * sqrt(degrees * log(1.0 + student**2 / degrees))
+
+
 def test_three_nights_are_a_jump_from_the_figure_worked_out_by_hand() -> None:
-    reference = [1.0, -1.0] * 5
-    variance = 10.0 / 9.0  # around a mean of 0
-    covariance = -9.0 / 9.0 + variance / 10.0  # of nine neighbours, corrected for the mean
-    correlation = (9.0 * covariance / variance + 25.0 * 0.35) / (9.0 + 25.0)
+    reference = [1.0, -1.0] * 6
+    variance = 12.0 / 11.0  # around a mean of 0
+    covariance = (-8.0 - 1.0 - 120.0 / 121.0) / 11.0  # of neighbours, off the mean of those before from the 11th on
+    rho = (11.0 * covariance / variance + 50.0 * 0.25) / (11.0 + 50.0)
 
     def normal(figure: float) -> float:
-        size = figure / sqrt(variance)
-        total = 3.0 * size - correlation * (2.0 * size - 1.0 / sqrt(variance))
-        of_level = (3.0 * (1.0 - correlation)) ** 2 * (1.0 + correlation) / (1.0 - correlation) / 10.0
-        student = total / sqrt(3.0 * (1.0 - correlation**2) + of_level)
-        return 73.0 / 75.0 * sqrt(9.0 * log(1.0 + student**2 / 9.0))  # Wallace, nine degrees of freedom
+        size, last = figure / sqrt(variance), -1.0 / sqrt(variance)
+        total = size - rho * last + 2.0 * (1.0 - rho) * (size - rho * size)  # as a jump of 1 is: 1, 1 - rho, 1 - rho
+        squares, weights = 1.0 + 2.0 * (1.0 - rho) ** 2, 1.0 + 2.0 * (1.0 - rho)
+        of_level = (weights * (1.0 - rho)) ** 2 * (1.0 + rho) / (1.0 - rho) / 12.0
+        return wallace(total / sqrt(squares * (1.0 - rho**2) + of_level), 11.0)
 
-    assert normal(3.61) < 3.4 < normal(3.64)
-    assert changes([*reference, 3.61, 3.61, 3.61]) == []
-    assert changes([*reference, 3.64, 3.64, 3.64]) == [(10, "level")]
+    assert normal(3.40) < 3.5 < normal(3.44)
+    assert changes([*reference, 3.40, 3.40, 3.40]) == []
+    assert changes([*reference, 3.44, 3.44, 3.44]) == [(12, "level")]
+
+
+QUIET = [2.0, -2.0, 1.0, -1.0] * 14
+"""Alternates, so that it is taken for independent. On the 56th night 42 are the reference."""
+
+DEVIATION = sqrt(108.0 / 41.0)
+"""Of the first 42, of which the mean is 0."""
+
+
+def test_two_weeks_are_a_drift_from_the_rise_worked_out_by_hand() -> None:
+    def drift(rise: float) -> list[float]:
+        return [rise * DEVIATION * night for night in range(1, 15)]
+
+    def normal(rise: float) -> float:
+        squares, weights = 1015.0, 105.0  # of 1 to 14
+        return wallace(squares * rise / sqrt(squares + weights**2 / 42.0), 41.0 / 2.0)
+
+    assert normal(0.107) < 2.75 < normal(0.109)
+    assert changes([*QUIET[:42], *drift(0.107)]) == []
+    assert [kind for _, kind in changes([*QUIET[:42], *drift(0.109)])] == ["level"]
+
+
+def test_nights_are_weighed_as_the_change_is_without_what_it_inherits() -> None:
+    walk = Walk(np.zeros((1, 4)), np.zeros(4, np.intp))
+    walk.state[[detector.COUNT, detector.VARIANCE, detector.DEGREES]] = np.array([[100.0], [1.0], [100.0]])
+    walk.state[detector.LAGGED] = 0.325  # an autocorrelation of (100 * 0.325 + 50 * 0.25) / 150 = 0.3
+
+    jump = 1.98 / sqrt(1.98 * 0.91 + (2.4 * 0.7) ** 2 * 1.3 / 0.7 / 100.0)  # squares and sum of 1, 0.7, 0.7
+    drift = 542.71 / sqrt(542.71 * 0.91 + (77.7 * 0.7) ** 2 * 1.3 / 0.7 / 100.0)  # of 1, 1.7, ... 10.1
+    assert wallace(2.48 * jump, 100.0) < 3.5 < wallace(2.50 * jump, 100.0)
+    assert wallace(0.153 * drift, 50.0) < 3.35 < wallace(0.155 * drift, 50.0)
+    newest = np.zeros((15, 4))
+    newest[-3:, :2] = 2.48, 2.50
+    newest[1:, 2:] = np.arange(1.0, 15.0)[:, None] * [0.153, 0.155]
+    assert walk._level_moved(newest, np.full(4, 14)).tolist() == [False, True, False, True]
+
+
+def test_a_jump_has_three_nights_outside() -> None:
+    def newest(first: float) -> list[float]:
+        return [DEVIATION * size for size in (first, 3.2, 3.2)]
+
+    assert wallace((0.9 + 3.2 + 3.2) / sqrt(3.0 + 9.0 / 42.0), 41.0) > 3.5
+    assert changes([*QUIET[:53], *newest(0.9)]) == []
+    assert [kind for _, kind in changes([*QUIET[:53], *newest(1.1)])] == ["level"]
 
 
 @pytest.mark.parametrize("degrees", [9.0, 30.0, 100.0])
@@ -60,7 +108,7 @@ def test_students_t_and_ratios_of_variances_become_the_normal_variable_of_their_
 def test_level_deviation_and_correlation_are_estimated_without_bias(correlation: float) -> None:
     walk = walked(made(f"autocorrelation {correlation:g}", 1, 1000, 74).T)  # 60 nights of reference
     assert walk.state[detector.COUNT].max() == 60
-    expected = (59.0 * correlation + 25.0 * 0.35) / (59.0 + 25.0)
+    expected = (59.0 * correlation + 50.0 * 0.25) / (59.0 + 50.0)
     quiet = [not begins for begins in walk.begins]
     assert correlation_of(walk.state)[quiet].mean() == pytest.approx(expected, abs=0.02)
     assert walk.state[detector.VARIANCE][quiet].mean() == pytest.approx(1.0, abs=0.03)

@@ -107,7 +107,7 @@ def test_the_interval_is_wider_where_nights_remember_the_night_before() -> None:
         figures = shifted(made(f"autocorrelation {correlation:g}", 4, 100, 150), 120, 6.0)
         intervals = [change.interval for each in analyse(figures) for change in each.changes]
         widths.append(np.median([high - low for low, high in intervals]))
-    estimated = [(100.0 * each + 25.0 * 0.35) / 125.0 for each in (0.0, 0.3)]
+    estimated = [(100.0 * each + 50.0 * 0.25) / 150.0 for each in (0.0, 0.3)]
     memory = [(1.0 + each) / (1.0 - each) for each in estimated]
     assert widths[1] / widths[0] == pytest.approx(math.sqrt(memory[1] / memory[0]), rel=0.06)
 
