@@ -24,6 +24,7 @@ from calibration.judge.drift import Analysis, Change, analyse
 from calibration.judge.events import Event, find_events
 from calibration.judge.homogeneity import judge_homogeneity
 from calibration.judge.references import AcceptedLevel, Bounds, Reference, References, facts_of, read_references
+from calibration.judge.tolerances import FILE as OWN
 from calibration.judge.tolerances import Tolerances, read_tolerances
 from calibration.judge.verdicts import Check, ContextChange, NightVerdict, Outcome, unreadable
 from calibration.judge.waivers import Waivers, read_waivers
@@ -116,9 +117,15 @@ def judge_history(
     waivers: Waivers,
     tolerances: Tolerances,
 ) -> Judgement:
-    """Return what is to be said of the last night of *history*, whose series have the *analyses*."""
+    """Return what is to be said of the last night of *history*, whose series have the *analyses*.
+
+    Where the lab's tolerances cannot be read the defaults count, and each SUT fails with the reason.
+    """
     night = _Night(history, analyses, tolerances)
     verdicts = [*night.set_aside(), *night.verdicts(references), *judge_homogeneity(history, analyses, tolerances)]
+    if tolerances.fault is not None:
+        suts = {(each.testbed, each.sut) for each in verdicts}
+        verdicts += [unreadable(sut, OWN, tolerances.fault, night.night, night.run_ids.get(sut)) for sut in suts]
     verdicts.sort(key=lambda each: (each.testbed, each.sut))  # stable: what a SUT has by itself stays first
     judged = tuple(waivers.applied(verdicts, night.night, night.run_ids))
     return Judgement.model_construct(night=night.night, verdicts=judged, events=find_events(judged))

@@ -16,7 +16,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from calibration.errors import InputError
 from calibration.files import read_regular
-from calibration.model import Model
+from calibration.model import Model, fault_of
 from calibration.results.layout import REFERENCES
 from calibration.text import visible
 
@@ -84,9 +84,13 @@ class OwnTolerance(Model):
 
 
 class Tolerances:
-    """What matters to a lab: its own tolerances, the first that matches, before the defaults."""
+    """What matters to a lab: its own tolerances, the first that matches, before the defaults.
 
-    def __init__(self, own: Iterable[OwnTolerance] = ()) -> None:
+    *fault* is why the lab's file cannot be read; then only the defaults are known.
+    """
+
+    def __init__(self, own: Iterable[OwnTolerance] = (), fault: str | None = None) -> None:
+        self.fault = fault
         compiled = tuple((re.compile(fnmatch.translate(each.metrics)), each) for each in own)
 
         @cache
@@ -110,18 +114,33 @@ class Tolerances:
 def read_tolerances(results: Path) -> Tolerances:
     """Return what matters to the lab of *results*; the defaults where there is no file.
 
-    Raises ``InputError`` where the file is not a list of tolerances.
+    A file with anything in it that is no tolerance has no tolerances but a fault, with the line.
     """
     path = results / FILE
     try:
-        found = yaml.safe_load(read_regular(path, MAX_BYTES, below=results))
-        own = TypeAdapter(tuple[OwnTolerance, ...]).validate_python(found or (), strict=False)
+        return Tolerances(_own(read_regular(path, MAX_BYTES, below=results)))
     except FileNotFoundError:
         return Tolerances()
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(f"{path} is not valid YAML: {visible(str(error))}") from error
+    except InputError as error:
+        return Tolerances(fault=str(error).removeprefix(f"{path}: "))
+
+
+def _own(content: bytes) -> tuple[OwnTolerance, ...]:
+    """Return the tolerances in *content*. Raises ``InputError`` with the line of the first fault."""
+    try:
+        text = content.decode("utf-8")
+        tree, found = yaml.compose(text, Loader=yaml.SafeLoader), yaml.safe_load(text)
+    except RecursionError as error:
+        raise InputError("nested too deeply, expected a list of tolerances") from error
+    except (yaml.YAMLError, ValueError) as error:
+        raise InputError(f"not valid YAML: {visible(str(error))}") from error
+    if tree is None:
+        return ()
+    if not isinstance(tree, yaml.SequenceNode):
+        raise InputError("expected a list of tolerances, found another form")
+    try:
+        return TypeAdapter(tuple[OwnTolerance, ...]).validate_python(found, strict=False)
     except ValidationError as error:
-        fault = error.errors()[0]
-        where = ".".join(map(str, fault["loc"])) or "the file"
-        raise InputError(f"{path} is not a list of tolerances: {where}: {fault['msg']}") from error
-    return Tolerances(own)
+        number = int(error.errors(include_url=False, include_input=False)[0]["loc"][0])
+        line = tree.value[number].start_mark.line + 1
+        raise InputError(f"line {line}, tolerance {fault_of(error)}") from error

@@ -241,6 +241,23 @@ def test_a_night_of_which_no_document_can_be_read_is_judged(small: Path) -> None
     assert set(unreadable(judge_night(small))) == {"s1", "s2", "s3"}
 
 
+def test_tolerances_that_cannot_be_read_fail_every_sut_and_all_else_is_judged_by_the_defaults(small: Path) -> None:
+    path = small / "references" / "tolerances.yml"
+    path.parent.mkdir()
+    before = judge_night(small)
+    path.write_bytes(b"- {metrics: x}")
+    found = judge_night(small)
+    failed = [each for each in found.verdicts if each.outcome == "fail"]
+    assert {(each.sut, each.check, each.metric) for each in failed} == {
+        (sut, "unreadable", "references/tolerances.yml") for sut in ("s1", "s2", "s3")
+    }
+    assert all("line 1, tolerance 0.fraction: Field required" in each.reason for each in failed)
+    assert [each for each in found.verdicts if each not in failed] == list(before.verdicts)
+    done = CliRunner().invoke(calibration, ["judge", str(small)])
+    assert done.exit_code == 1
+    assert "references/tolerances.yml" in done.output
+
+
 def test_bounds_that_cannot_be_read_fail_only_those_they_are_for(small: Path) -> None:
     path = small / "references" / "limits" / "sut" / "lab" / "s2.json"
     path.parent.mkdir(parents=True)

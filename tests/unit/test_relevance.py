@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from calibration.errors import InputError
 from calibration.judge.drift import Analysis, Change, Flips
 from calibration.judge.events import find_events
 from calibration.judge.night import Judgement, judge_history
@@ -100,10 +99,32 @@ def test_a_file_of_the_lab_is_read_and_a_wrong_one_is_named(tmp_path: Path) -> N
     path.write_text("- {metrics: 'core_frequency.*', fraction: 0.003, reason: sold by the clock}\n")
     assert read_tolerances(tmp_path).fraction(CLOCK) == 0.003
     assert read_tolerances(tmp_path).fraction(LATENCY) == 0.03
-    for text in ("- {metrics: x}", "- x", "x: 1", "- {metrics: x, fraction: 2, reason: y}", "[" * 2000, "- {a", "\0"):
-        path.write_text(text)
-        with pytest.raises(InputError, match=r"tolerances\.yml"):
-            read_tolerances(tmp_path)
+    assert read_tolerances(tmp_path).fault is None
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("\n- {metrics: x, fraction: 0, reason: y}\n- {metrics: x}", "line 3, tolerance 1.fraction: "),
+        ("- x", "line 1, tolerance 0: "),
+        ("x: 1", "expected a list of tolerances"),
+        ("- {metrics: x, fraction: 2, reason: y}", "line 1, tolerance 0.fraction: "),
+        ("[" * 2000, "nested too deeply"),
+        ("- {a", "not valid YAML"),
+        ("- 2001-99-99", "not valid YAML"),
+        ("\0", "not valid YAML"),
+    ],
+)
+def test_a_wrong_file_of_the_lab_leaves_the_defaults_and_says_where_it_is_wrong(
+    tmp_path: Path, text: str, fault: str
+) -> None:
+    path = tmp_path / FILE
+    path.parent.mkdir()
+    path.write_text(text)
+    found = read_tolerances(tmp_path)
+    assert found.fault is not None
+    assert found.fault.startswith(fault)
+    assert found.fraction(CLOCK) == 0.01
 
 
 # events
