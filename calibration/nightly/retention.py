@@ -27,6 +27,10 @@ _RAW: Final = re.compile(
 """Names in a run's directory of what its document was made from, and of what is made from it."""
 
 
+class UnreadableReferenceError(InputError):
+    """A file below ``references/`` cannot be read: nobody knows which runs it relies on, and none may be removed."""
+
+
 class Policy(NamedTuple):
     """How many nights whole runs are kept, and what they were made from; 0 is for ever."""
 
@@ -45,7 +49,7 @@ def expired(results: Path, tonight: date, policy: Policy) -> list[Expired]:
     """Return the runs of which something may go by *policy*.
 
     Kept N nights is a run whose night is at most N days before *tonight*. Raises ``InputError`` where a number is
-    negative, *results* is no directory or a file in its references cannot be read.
+    negative or *results* is no directory, ``UnreadableReferenceError`` where a file in its references cannot be read.
     """
     for name, value in zip(("retention_nights", "retention_raw_nights"), policy, strict=True):
         if value < 0:
@@ -139,7 +143,7 @@ def _names_in_references(results: Path) -> set[str]:
         try:
             found |= set(_texts(parse_json(path, read_regular(path, MAX_REFERENCE_BYTES, below=results))))
         except (FileNotFoundError, InputError) as error:
-            raise InputError(
+            raise UnreadableReferenceError(
                 f"{error}; nothing was removed, as the runs it relies on are not known. Restore or remove it"
             ) from error
     return found

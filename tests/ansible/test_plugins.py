@@ -535,3 +535,18 @@ def test_half_a_document_is_removed_and_the_run_kept(tmp_path: Path) -> None:
     (directory / "records.jsonl").write_bytes(b"")
     COLLECT_PLUGIN.remove_partial(directory, True)
     assert [path.name for path in directory.iterdir()] == ["records.jsonl"]
+
+
+def test_a_reference_that_cannot_be_read_keeps_all_runs_and_is_named(tmp_path: Path) -> None:
+    plugin = load_plugin("action", "calibration_retention")
+    action = plugin.ActionModule.__new__(plugin.ActionModule)
+    warnings: list[str] = []
+    action._display = SimpleNamespace(warning=warnings.append)
+    action._task = SimpleNamespace(check_mode=False)
+    (tmp_path / "references").mkdir()
+    (tmp_path / "references" / "x.json").write_text("{")
+    policy = {"nights": 1, "raw_nights": 1}
+    assert action.act({"results": str(tmp_path), "run_id": "20261122T023005Z-3f2a", **policy}) == {"removed": []}
+    (warning,) = warnings
+    assert "references/x.json" in warning
+    assert "nothing was removed" in warning

@@ -11,7 +11,7 @@ import pytest
 
 from calibration.errors import EnvironmentLacksError, InputError
 from calibration.nightly import night_of
-from calibration.nightly.retention import Policy, expired, remove
+from calibration.nightly.retention import Policy, UnreadableReferenceError, expired, remove
 from tests.report.report_documents import run_document
 
 TONIGHT = date(2026, 11, 22)
@@ -124,7 +124,7 @@ def test_a_reference_that_cannot_be_read_keeps_everything(tmp_path: Path, conten
     reference = tmp_path / "references" / "limits" / "platform" / "x.json"
     reference.parent.mkdir(parents=True)
     reference.write_bytes(content.encode(errors="surrogateescape"))
-    with pytest.raises(InputError, match="nothing was removed"):
+    with pytest.raises(UnreadableReferenceError, match=r"platform/x\.json.*nothing was removed"):
         expired(tmp_path, TONIGHT, Policy(1, 1))
 
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Removes old runs, or what their documents were made from; in check mode says which.
 
+A reference that cannot be read keeps all runs, with a warning: what needs it has failed before.
+
 Arguments: ``results``, ``run_id`` (that of the night, by which the others are old), ``nights`` and ``raw_nights`` (how
 many whole runs are kept, and raw outputs; 0 is for ever).
 """
@@ -17,7 +19,8 @@ sys.path.append(os.path.abspath(__file__ + "/../../plugin_utils"))
 from calibration_plugins import CalibrationAction
 
 from calibration.nightly import night_of
-from calibration.nightly.retention import Policy, expired, remove
+from calibration.nightly.retention import Policy, UnreadableReferenceError, expired, remove
+from calibration.text import message
 
 WHAT = {"raw": "raw outputs of ", "run": ""}
 
@@ -41,7 +44,11 @@ class ActionModule(CalibrationAction):
         if self._task.check_mode and not results.exists():  # before the first night
             return {"removed": []}
         tonight = night_of(arguments["run_id"]) or datetime.now(UTC).date()
-        found = expired(results, tonight, Policy(arguments["nights"], arguments["raw_nights"]))
+        try:
+            found = expired(results, tonight, Policy(arguments["nights"], arguments["raw_nights"]))
+        except UnreadableReferenceError as error:
+            self._display.warning(message(str(error)))
+            return {"removed": []}
         for each in found:
             self._display.display(
                 f"{'Would remove' if self._task.check_mode else 'Removing'} {WHAT[each.what]}{each.directory}"
