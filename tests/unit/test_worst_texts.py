@@ -52,9 +52,9 @@ CONTEXT = FIXTURES / "context" / "x86_64-two-nodes-smt.tar.gz"
 MIB = 1 << 20
 SIZE = 16 * MIB
 PART = MIB
-"""Size for functions that are given parts of what a parser reads."""
+"""Size for functions that are given parts of what a parser reads, and the most that a module may answer."""
 
-SMALL, FIRST = MIB // 16, MIB // 4
+SMALL, FIRST = MIB // 32, MIB // 8
 """Sizes at which every text is tried; the worst texts of each parser are tried at larger ones."""
 
 MAX_S_PER_MIB = 2.0
@@ -328,7 +328,9 @@ CASES: dict[Callable[..., object], Case] = {
         ),
     ),
     mlc.read_output: Case(tuple(map(binary, OUTPUTS[:12])), ((),)),
-    mlc.read_prefetchers: Case((of_document({}, "places"), of_document({"where": "x", "before": "1"}, "places"))),
+    mlc.read_prefetchers: Case(
+        (of_document({}, "places"), of_document({"where": "x", "before": "1"}, "places")), size=PART
+    ),
     sutprobe.read_document: Case(
         (
             of_document({}, "warnings"),
@@ -342,9 +344,10 @@ CASES: dict[Callable[..., object], Case] = {
             of_document({}, "running"),
             lambda size: {"identity": nested(size)},
             lambda size: {"time": {str(n): n for n in range(size // 16)}},
-        )
+        ),
+        size=PART,
     ),
-    tuning.read_changes: Case((lambda size: [{}] * (size // 4), lambda size: [{"setting": "x" * size}])),
+    tuning.read_changes: Case((lambda size: [{}] * (size // 4), lambda size: [{"setting": "x" * size}]), size=PART),
     documents.read_document: Case(
         tuple(
             map(
