@@ -93,7 +93,7 @@ def test_a_hostile_sut_is_measured_and_its_page_is_harmless(lab: Lab) -> None:
 def test_a_hostile_reason_is_told_and_not_obeyed(mood: str, lab: Lab) -> None:
     ended = attacked(lab, mood)
     assert ended.rc == 2, ended.text
-    # of each output the end is told, of a check's reason the beginning
+    # the end of each output is quoted, and the beginning of a reason
     assert mood == "garbage" or "lookup('pipe'" in ended.text
     assert mood == "preflight" or "\\x1b]0;owned\\x07" in ended.text
     check_shown(ended)

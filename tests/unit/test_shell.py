@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands for a SUT survive every login shell, and their output is told from what a login prints."""
+"""Commands for a SUT survive every login shell, and what a login prints is kept out of their output."""
 
 import shlex
 import subprocess
