@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from calibration.context.cpulists import MAX_ID
 from calibration.errors import InputError
 from calibration.formats.lines import (
     MAX_NOTES,
@@ -524,6 +525,9 @@ def _row(line: Line, table: _Table, seen: list[str], missing: list[str]) -> bool
     """Take *line* into *table* and return whether it is a row of it; what of it cannot be read goes to *missing*."""
     tokens = line.text.split()
     row = whole_number(tokens[0])
+    if row is not None and row > MAX_ID:
+        missing.append(f"row {row}: expected a CPU or node up to {MAX_ID}")
+        return True
     texts = tokens[1:]
     figures = [number(each) for each in texts]
     readable = (each == "-" or figure is not None for each, figure in zip(texts, figures, strict=True))

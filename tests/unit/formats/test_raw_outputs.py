@@ -129,6 +129,11 @@ def test_an_output_that_lacks_its_final_newline_is_whole() -> None:
             ("row 0 is there twice",),
         ),
         (
+            "       0  61013.5 28804.4\n    8192  28790.3 60998.2\n",
+            ((61013.5, 28804.4),),
+            ("row 8192: expected a CPU or node up to 8191",),
+        ),
+        (
             "       0  61013.5 nan\n       1  28790.3 60998.2\n",
             ((28790.3, 60998.2),),
             ("row 0: expected 2 figures, found '0  61013.5 nan'",),
