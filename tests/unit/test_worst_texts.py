@@ -69,7 +69,7 @@ COMPARED_S = 0.5
 MAX_REASON = 5000
 """Longest text of a refusal, in characters."""
 
-TRIES = 3
+TRIES = 6
 """The least of so many times counts where the first is over a limit."""
 
 Make = Callable[[int], Any]
