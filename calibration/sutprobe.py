@@ -936,6 +936,17 @@ class ProbeDocument(Model):
 Result = TypeVar("Result", bound=Model)
 
 
+MAX_PARTS = 300_000
+"""Most objects and lists of an answer: one of 16 MiB has 230,000. Validation takes 1.4 KB for each, empty or not."""
+
+
+def _bounded(content: bytes) -> bytes:
+    parts = content.count(b"{") + content.count(b"[")
+    if parts > MAX_PARTS:
+        raise InputError(f"expected at most {MAX_PARTS} objects and lists in a sutprobe document, found {parts}")
+    return content
+
+
 def read_document(raw: dict[str, Any]) -> ProbeDocument:
     """Return the typed envelope of a document as ``sutprobe`` printed it.
 
@@ -948,7 +959,7 @@ def read_document(raw: dict[str, Any]) -> ProbeDocument:
     if isinstance(result, dict):  # most of the document, and not looked into here
         fields["result"] = {}
     try:
-        document = ProbeDocument.model_validate_json(json.dumps(fields, allow_nan=False))
+        document = ProbeDocument.model_validate_json(_bounded(json.dumps(fields, allow_nan=False).encode()))
         return document.model_copy(update={"result": result})
     except (ValueError, RecursionError) as error:
         reason = fault_of(error)
@@ -961,7 +972,7 @@ def read_result(document: ProbeDocument, model: type[Result]) -> Result:
         reason = document.error.message if document.error else "no error was given"
         raise InputError(f"expected a result from sutprobe {document.subcommand}, found none: {reason}")
     try:
-        return model.model_validate_json(to_json(document.result))  # the model refuses what is no number
+        return model.model_validate_json(_bounded(to_json(document.result)))  # the model refuses what is no number
     except (ValueError, RecursionError) as error:
         reason = fault_of(error)
         raise InputError(f"the result of sutprobe {document.subcommand} has an unexpected form: {reason}") from error

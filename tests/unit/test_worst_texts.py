@@ -561,3 +561,13 @@ def test_long_documents_of_the_kernel_take_linear_time() -> None:
     paths = sorted((FIXTURES / "sutprobe").glob("*.json"))
     assert paths
     hold_worst([each for path in paths for each in of_kernel(path)])
+
+
+def test_an_answer_of_many_empty_parts_is_refused_before_it_takes_gigabytes() -> None:
+    many: list[dict[str, Any]] = [{}] * sutprobe.MAX_PARTS
+    with pytest.raises(InputError, match="at most 300000 objects and lists"):
+        sutprobe.read_document({"schema": sutprobe.SCHEMA, "warnings": many})
+    good = json.loads(next((FIXTURES / "sutprobe").glob("jitter*.json")).read_bytes())
+    document = sutprobe.read_document({**good, "result": {**good["result"], "points": many}})
+    with pytest.raises(InputError, match="at most 300000 objects and lists"):
+        sutprobe.read_result(document, sutprobe.JitterResult)
