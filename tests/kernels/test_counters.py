@@ -36,7 +36,7 @@ def events(asked: Iterable[str]) -> list[str]:
 
 
 def undisturbed(test: Callable[..., None]) -> Callable[..., None]:
-    """Try *test* up to three times: threads that others interrupt for long are not counted over the same time."""
+    """Try *test* up to three times: what others interrupt for long is not counted over the time that is told."""
 
     @functools.wraps(test)
     def tried(**fixtures: object) -> None:
@@ -119,6 +119,7 @@ def test_a_thread_that_works_is_counted_and_one_that_sleeps_is_not(probe: Probe,
 
 
 @pytest.mark.usefixtures("of_cpus")
+@undisturbed
 def test_cpus_are_counted_each_by_itself_and_equal_names_together(probe: Probe, cpus: list[int]) -> None:
     one, other = cpus[0], cpus[-1]
     both = ",".join(map(str, sorted({one, other})))
@@ -148,6 +149,7 @@ def test_cpus_are_counted_each_by_itself_and_equal_names_together(probe: Probe, 
 
 
 @pytest.mark.usefixtures("of_cpus")
+@undisturbed
 def test_a_hardware_counter_whose_truth_is_known_counts_it(probe: Probe, cpus: list[int]) -> None:
     """The PMU ``msr`` counts the time stamp counter, whose frequency sutprobe measures by other means."""
     if not (SOURCES / "msr" / "events" / "tsc").exists():

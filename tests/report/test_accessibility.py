@@ -15,6 +15,7 @@ import pytest
 from browsing import VIEWS, chromium, served
 from report_documents import PAGE
 from selenium import webdriver
+from selenium.common.exceptions import WebDriverException
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support import expected_conditions
@@ -141,7 +142,9 @@ def search(browser: webdriver.Chrome, root: str, words: str) -> list[str]:
         WebDriverWait(browser, 30).until(expected_conditions.element_to_be_clickable(field))
     field.send_keys(words, Keys.ENTER)
     summary = (By.CSS_SELECTOR, "#search-results .search-summary")
-    WebDriverWait(browser, 60).until(lambda each: re.search("found|not match", each.find_element(*summary).text))
+    # While the page of results takes the place of the one before, the driver may refuse to look.
+    wait = WebDriverWait(browser, 60, ignored_exceptions=[WebDriverException])
+    wait.until(lambda each: re.search("found|not match", each.find_element(*summary).text))
     links = browser.find_elements(By.CSS_SELECTOR, "#search-results ul.search li > a")
     return [str(each.get_attribute("href")).removeprefix(f"{root}/").partition("?")[0] for each in links]
 
