@@ -270,6 +270,13 @@ def _evenly(items: Sequence[int], count: int) -> list[int]:
     return [items[round(index * (len(items) - 1) / (count - 1))] for index in range(count)]
 
 
+def median_without(ascending: Sequence[float], index: int) -> float:
+    """Return the median of *ascending*, of two or more, without the one at *index*."""
+    middle = len(ascending) - 1
+    low, high = (ascending[place + (place >= index)] for place in ((middle - 1) // 2, middle // 2))
+    return (low + high) / 2
+
+
 def _derived(name: str, title: str, value: float, unit: str, better: Better) -> Metric:
     return Metric(
         name=name,
@@ -292,7 +299,8 @@ def _point(point: FrequencyPoint, target_half_width: float | None) -> CorePoint:
     """Return *point* with its estimate; windows that an interruption hit are left out while more than half remain."""
     if not point.windows_hz or point.share is None or point.dirty_windows is None:
         raise InputError(f"expected windows of {_words(point)}, found none and no error")
-    clean = [value for index, value in enumerate(point.windows_hz) if index not in point.dirty_windows]
+    dirty = set(point.dirty_windows)
+    clean = [value for index, value in enumerate(point.windows_hz) if index not in dirty]
     kept = clean if 2 * len(clean) > len(point.windows_hz) else list(point.windows_hz)
     return CorePoint(
         cpu=point.cpu,
@@ -327,8 +335,9 @@ def _slow_flags(points: Sequence[CorePoint]) -> Iterator[Flag]:
         if len(row.points) < 2:
             continue
         slow = []
-        for point in row.points:
-            others = median(each.frequency_hz.value for each in row.points if each is not point)
+        clocks = [point.frequency_hz.value for point in row.points]
+        for index, point in enumerate(row.points):
+            others = median_without(clocks, index)
             _, high = point.frequency_hz.interval or (0.0, point.frequency_hz.value)
             if high < (1 - SLOWER) * others:
                 slow.append((point, others))

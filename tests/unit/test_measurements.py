@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from calibration.errors import InputError
 from calibration.judge.limits import unit_of
 from calibration.measurements import declaration, registry
 from calibration.measurements.base import Parsed, Step
+from calibration.measurements.core_frequency import median_without
 from calibration.measurements.latency_ladder import Comparison, Level, compare_levels, ladder_sizes, recognise_levels
 from calibration.measurements.prefetcher_effect import PrefetcherEffectValues
 from calibration.statistics import Estimate, estimate
@@ -273,6 +275,13 @@ def test_clocks_of_cores_stand_by_work_and_activity(context: Context) -> None:
         assert found[f"{prefix}.highest_hz"].value == high
         assert found[f"{prefix}.median_hz"].value == (low + high) / 2
         assert found[f"{prefix}.spread"].value == pytest.approx(2 * (high - low) / (high + low))
+
+
+@pytest.mark.parametrize("count", range(2, 7))
+def test_a_core_is_held_against_the_median_of_the_others(count: int) -> None:
+    clocks = [1.0, 2.0, 2.0, 3.5, 7.0, 8.0][:count]
+    for index in range(count):
+        assert median_without(clocks, index) == median([*clocks[:index], *clocks[index + 1 :]])
 
 
 def test_a_core_whose_interval_lies_below_the_others_is_named(context: Context) -> None:
