@@ -54,6 +54,12 @@ Counted are the bytes read, and each look-up, step of a path and number taken fr
 links make a small archive large, and ``0-8191`` in many files makes many numbers.
 """
 
+LEAST_WORK_BYTES = 128 * 1024 * 1024
+"""Work on any archive, however small: 8192 CPUs that one line names are looked for."""
+
+WORK_PER_BYTE = 16
+"""Work for each unpacked byte of an archive beyond that."""
+
 LOOKUP_BYTES, STEP_BYTES, NUMBER_BYTES = 256, 64, 16
 
 MAX_UNREADABLE = 1000
@@ -81,6 +87,8 @@ class _Store(Protocol):
     def names(self, path: str) -> tuple[str, ...]: ...
 
     def kind(self, path: str) -> str | None: ...
+
+    def most_work(self) -> int: ...
 
 
 def _reason(error: OSError) -> str:
@@ -175,6 +183,9 @@ class _Directory:
                 return ()
             raise _UnreadableError(_reason(error)) from error
 
+    def most_work(self) -> int:
+        return MAX_WORK_BYTES
+
     def kind(self, path: str) -> str | None:
         try:
             return "directory" if stat.S_ISDIR(Path(self._resolve(path)).stat().st_mode) else "file"
@@ -188,6 +199,7 @@ class _Archive:
         self._files: dict[str, bytes | None] = {}
         self._links: dict[str, str] = {}
         self._children: dict[str, set[str]] = {"/": set()}
+        self._unpacked_bytes = 0
         try:
             with opened(raw, most_bytes=MAX_ARCHIVE_BYTES) as archive:
                 self._read(archive)
@@ -209,6 +221,7 @@ class _Archive:
             if any(len(each) > MAX_PATH or each.count("/") > MAX_DEPTH for each in (member.name, member.linkname)):
                 continue
             name = posixpath.normpath("/" + member.name.lstrip("/"))
+            self._unpacked_bytes += tarfile.BLOCKSIZE + member.size
             if member.issym():
                 self._links[name] = member.linkname
             elif member.isreg():
@@ -222,6 +235,9 @@ class _Archive:
             elif not member.isdir():
                 continue
             self._add(name, member.isdir())
+
+    def most_work(self) -> int:
+        return min(MAX_WORK_BYTES, LEAST_WORK_BYTES + WORK_PER_BYTE * self._unpacked_bytes)
 
     def _add(self, name: str, is_directory: bool) -> None:
         if is_directory:
@@ -283,14 +299,18 @@ class Tree:
                 "give / for this machine or the path of a capture"
             )
         self._store = store
+        self._most_work_bytes = store.most_work()
         self._unreadable: dict[str, str] = {}
         self._not_listed = 0
 
     def spend(self, size_bytes: int) -> None:
-        """Account for work. Raises :class:`ContextError` beyond :data:`MAX_WORK_BYTES`."""
+        """Account for work. Raises :class:`ContextError` beyond what the root may cost."""
         self._work_bytes += size_bytes
-        if self._work_bytes > MAX_WORK_BYTES:
-            raise ContextError(f"{self.root}: more CPUs, files or links than a machine has; capture the machine again")
+        if self._work_bytes > self._most_work_bytes:
+            raise ContextError(
+                f"{self.root}: expected at most the CPUs, files and links of a machine, found more; "
+                "capture the machine again"
+            )
 
     def note(self, path: str, reason: str) -> None:
         """Record that ``path`` exists and could not be used; the first reason given stays."""

@@ -21,6 +21,8 @@ from calibration.context.tree import Tree
 
 ONLINE = "sys/devices/system/cpu/online"
 
+TOO_MUCH = "at most the CPUs, files and links of a machine"
+
 
 def member(name: str, content: bytes = b"", **fields: object) -> tuple[tarfile.TarInfo, bytes]:
     described = tarfile.TarInfo(name)
@@ -144,7 +146,7 @@ def test_links_do_not_multiply_an_archive(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(tree_module, "MAX_WORK_BYTES", 1_200_000)
     assert len(load(path).mitigations) == 100
     monkeypatch.setattr(tree_module, "MAX_WORK_BYTES", 1_000_000)
-    with pytest.raises(ContextError, match="more CPUs, files or links than a machine has"):
+    with pytest.raises(ContextError, match=TOO_MUCH):
         load(path)
 
 
@@ -154,8 +156,19 @@ def test_lists_do_not_multiply_an_archive(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(tree_module, "MAX_WORK_BYTES", 3_000_000)
     assert len(load(path).event_sources or ()) == 20
     monkeypatch.setattr(tree_module, "MAX_WORK_BYTES", 2_500_000)
-    with pytest.raises(ContextError, match="more CPUs, files or links than a machine has"):
+    with pytest.raises(ContextError, match=TOO_MUCH):
         load(path)
+
+
+def test_a_small_archive_may_cost_little(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Links that lead back to where they are listed make many files of few."""
+    monkeypatch.setattr(tree_module, "LEAST_WORK_BYTES", 100_000)
+    online = member("sys/devices/system/cpu/isolated", b"1")
+    links = [member(f"proc/{number}/task", type=tarfile.SYMTYPE, linkname="/proc") for number in range(100)]
+    with pytest.raises(ContextError, match=TOO_MUCH):
+        load(archive(tmp_path / "links.tar.gz", online, *links))
+    files = [member(f"proc/{number}/task/{number}/status", b"Cpus_allowed_list:\t1\n") for number in range(100)]
+    assert len(load(archive(tmp_path / "files.tar.gz", online, *files)).isolation.threads or ()) == 100
 
 
 def test_directories_without_end_are_left_out_or_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
