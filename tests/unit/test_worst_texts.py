@@ -55,8 +55,11 @@ SIZE = 16 * MIB
 PART = MIB
 """Size for functions that are given parts of what a parser reads, and the most that a module may answer."""
 
-SMALL, FIRST = MIB // 32, MIB // 8
-"""Sizes at which every text is tried; the worst texts of each parser are tried at larger ones."""
+FIRST, LAST = MIB // 32, 2 * MIB
+"""Sizes between which every text is tried; the worst texts of each parser are tried at larger ones."""
+
+SEEN_S = 0.03
+"""A time that is long enough to tell by how much twice the text takes longer."""
 
 MAX_S_PER_MIB = 2.0
 """Most CPU time for each MiB begun."""
@@ -487,16 +490,29 @@ def hold(call: Callable[[Any], object], make: Make, size: int) -> bool:
     raise AssertionError(f"{size} of {reprlib.repr(whole)} took {second:.2f} s of CPU time, half of it {first:.2f} s")
 
 
+class Rated(NamedTuple):
+    """What a text costs for each byte, and by how much twice of it costs more."""
+
+    rate: float
+    growth: float
+
+
+def rated(call: Callable[[Any], object], make: Make, most: int) -> Rated:
+    """Rate a text where it takes :data:`SEEN_S`, or at *most* bytes of it."""
+    size, (seconds, refused) = FIRST, spent(call, make(FIRST), FIRST)
+    before = seconds
+    while seconds < SEEN_S and size < most and not refused:
+        size, before = 2 * size, seconds
+        seconds, refused = spent(call, make(size), size)
+    return Rated(seconds / size, seconds / max(before, 0.001))
+
+
 def hold_worst(texts: Sequence[tuple[Callable[[Any], object], Make]], size: int = SIZE) -> None:
-    """Hold the slowest of *texts*, and the one that grows fastest, at *size* and as large as they are accepted."""
-    grown = []
-    for call, make in texts:
-        small, first = (spent(call, make(tried), tried).seconds for tried in (SMALL, FIRST))
-        if first > MAX_S_PER_MIB / 4:
-            hold(call, make, FIRST)
-        grown.append((first, first / max(small, 0.002)))
-    worst = {max(range(len(texts)), key=lambda place: grown[place][by]) for by in (0, 1)}
-    for call, make in (texts[place] for place in worst):
+    """Hold the texts of the highest cost and of the fastest growth, at *size* and as large as they are accepted."""
+    found = [rated(call, make, min(size, LAST)) for call, make in texts]
+    worst = {max(range(len(texts)), key=lambda place: found[place][by]) for by in range(len(Rated._fields))}
+    grown = {place for place, each in enumerate(found) if each.growth > MAX_GROWTH}
+    for call, make in (texts[place] for place in worst | grown):
         largest = size
         while hold(call, make, largest) and largest > FIRST:
             largest //= 2
@@ -563,10 +579,9 @@ def of_kernel(path: Path) -> Iterator[tuple[Callable[[Any], object], Make]]:
         yield call, longer(raw, place)
 
 
-def test_long_documents_of_the_kernel_take_linear_time() -> None:
-    paths = sorted((FIXTURES / "sutprobe").glob("*.json"))
-    assert paths
-    hold_worst([each for path in paths for each in of_kernel(path)])
+@pytest.mark.parametrize("path", sorted((FIXTURES / "sutprobe").glob("*.json")), ids=lambda path: path.stem)
+def test_long_documents_of_the_kernel_take_linear_time(path: Path) -> None:
+    hold_worst(list(of_kernel(path)))
 
 
 def test_an_answer_of_many_empty_parts_is_refused_before_it_takes_gigabytes() -> None:
