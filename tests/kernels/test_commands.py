@@ -1062,7 +1062,7 @@ def test_bad_usage_is_named(probe: Probe, arguments: tuple[str, ...], named: str
 
 
 def frequency(probe: Probe, *arguments: str) -> list[dict[str, Any]]:
-    done = probe("frequency", *arguments, "--settle-s", "0.002", "--windows", "2", "--window-s", "0.002")
+    done = probe("frequency", *arguments, "--settle-s", "0.002", "--windows", "2", "--window-s", "0.02")
     assert done.code == 0, done.stderr
     assert_envelope(done.document, "frequency")
     sutprobe.read_result(sutprobe.read_document(done.document), sutprobe.FrequencyResult)

@@ -9,7 +9,7 @@ import pytest
 
 from calibration.build import SOURCES_DIRECTORY, BuiltKernel, compile_to
 from calibration.sutprobe import SelftestCase, SelftestResult, read_document, read_result
-from tests.kernels.conftest import SANITIZED_OPTIMISATION, SANITIZERS, Finished, Probe, Sanitizer
+from tests.kernels.conftest import SANITIZED_OPTIMISATION, SANITIZERS, Finished, Probe, Sanitizer, undisturbed
 from tests.tools import emulator, require
 
 CASES = {
@@ -137,6 +137,7 @@ def test_a_fault_is_found_by_its_case(tmp_path: Path) -> None:
     assert "json" not in failed
 
 
+@undisturbed
 def test_injected_gaps_are_found(probe: Probe) -> None:
     # Long enough that one in a hundred of the rarest would be seen to be missing.
     done = probe("selftest", "--injection-s", "12", timeout=200)
