@@ -240,7 +240,8 @@ def test_more_placements_until_the_budget_is_spent(probe: Probe, cpus: list[int]
     point = document["result"]["points"][0]
     windows = [statistics.median(placement["windows_ns"]) for placement in point["placements"]]
     half_width = (max(windows) - min(windows)) / 2 / statistics.median(windows)
-    assert point["stopped"] == ("converged" if half_width <= 1 else "placements")
+    if half_width != pytest.approx(1):  # which rounding may put on either side
+        assert point["stopped"] == ("converged" if half_width < 1 else "placements")
     assert len(windows) == 6
 
 
