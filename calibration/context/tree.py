@@ -221,7 +221,6 @@ class _Archive:
             if any(len(each) > MAX_PATH or each.count("/") > MAX_DEPTH for each in (member.name, member.linkname)):
                 continue
             name = posixpath.normpath("/" + member.name.lstrip("/"))
-            self._unpacked_bytes += tarfile.BLOCKSIZE + member.size
             if member.issym():
                 self._links[name] = member.linkname
             elif member.isreg():
@@ -235,6 +234,7 @@ class _Archive:
             elif not member.isdir():
                 continue
             self._add(name, member.isdir())
+        self._unpacked_bytes = archive.offset  # not the sum of sizes: a link may claim one that it has not
 
     def most_work(self) -> int:
         return min(MAX_WORK_BYTES, LEAST_WORK_BYTES + WORK_PER_BYTE * self._unpacked_bytes)

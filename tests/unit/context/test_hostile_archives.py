@@ -167,6 +167,15 @@ def test_a_small_archive_may_cost_little(tmp_path: Path, monkeypatch: pytest.Mon
     links = [member(f"proc/{number}/task", type=tarfile.SYMTYPE, linkname="/proc") for number in range(100)]
     with pytest.raises(ContextError, match=TOO_MUCH):
         load(archive(tmp_path / "links.tar.gz", online, *links))
+    described = [each for each, _ in links]
+    for each in described:
+        each.size = 1 << 30  # claimed, and not there
+    content = b"".join(
+        [online[0].tobuf(tarfile.GNU_FORMAT), b"1".ljust(512, b"\0"), *(each.tobuf() for each in described)]
+    )
+    (tmp_path / "claims.tar").write_bytes(content + b"\0" * 10240)
+    with pytest.raises(ContextError, match=TOO_MUCH):
+        load(tmp_path / "claims.tar")
     files = [member(f"proc/{number}/task/{number}/status", b"Cpus_allowed_list:\t1\n") for number in range(100)]
     assert len(load(archive(tmp_path / "files.tar.gz", online, *files)).isolation.threads or ()) == 100
 
