@@ -514,13 +514,15 @@ class Rated(NamedTuple):
 
 
 def rated(call: Callable[[Any], object], make: Make, most: int) -> Rated:
-    """Rate a text where it takes :data:`SEEN_S`, or at *most* bytes of it."""
-    size, (seconds, refused) = FIRST, spent(call, make(FIRST), FIRST)
-    before = seconds
-    while seconds < SEEN_S and size < most and not refused:
-        size, before = 2 * size, seconds
-        seconds, refused = spent(call, make(size), size)
-    return Rated(seconds / size, seconds / max(before, 0.001))
+    """Rate a text where it takes :data:`SEEN_S`, or the longest of at most *most* bytes that is not refused."""
+    size = FIRST
+    before, now = (spent(call, make(tried), tried) for tried in (size // 2, size))
+    while now.seconds < SEEN_S and size < most:
+        twice = spent(call, make(2 * size), 2 * size)
+        if twice.refused:
+            break
+        size, before, now = 2 * size, now, twice
+    return Rated(now.seconds / size, now.seconds / max(before.seconds, 0.001))
 
 
 def hold_worst(texts: Sequence[tuple[Callable[[Any], object], Make]], size: int = SIZE) -> None:
