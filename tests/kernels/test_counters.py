@@ -27,9 +27,10 @@ NOBODY: Final = ("--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps
 
 # Of the PMU "software", by linux/perf_event.h.
 CPU_CLOCK, TASK_CLOCK, PAGE_FAULTS, CONTEXT_SWITCHES = "0x0", "0x1", "0x2", "0x3"
-SLICE_NS: Final = 5_000_000
-
 CORE_CYCLES: Final = "core.cycles=hardware/config=0x0,user/"
+
+SLICE_NS: Final = 5_000_000
+"""Longest that a thread waits for another one on its CPU."""
 
 
 def events(asked: Iterable[str]) -> list[str]:
