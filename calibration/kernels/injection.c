@@ -382,14 +382,13 @@ static size_t merged(const struct scene *scene, unsigned train, double overhead)
 	return sum;
 }
 
-/* Whether the injector kept its period: the detector on the injections themselves, without anything else. */
-static bool kept_time(const struct log *log, double ticks, struct error *error)
+/* How many injections kept the injector's period: the detector on the injections themselves, without anything else. */
+static size_t on_time(const struct log *log, double ticks, struct error *error)
 {
-	size_t count = atomic_load(&log->count);
+	size_t count = atomic_load(&log->count), kept = 0;
 	struct gap *alone = calloc(count + 1, sizeof(*alone));
 	uint8_t *owner = malloc(count + 1);
 	struct period found[PERIODS_MAX];
-	bool kept = false;
 	if (!alone || !owner) {
 		error_set(error, ERROR_NO_MEMORY, "no memory for %zu injections", count);
 	} else {
@@ -397,7 +396,7 @@ static bool kept_time(const struct log *log, double ticks, struct error *error)
 			alone[i] = (struct gap){log->each[i].begin, log->each[i].end - log->each[i].begin};
 		size_t periods = periods_find(alone, count, clock_now_used.hz / 1e6, found, owner);
 		const struct period *period = matching(found, periods, ticks);
-		kept = period && (double)period->gaps >= 0.9 * (double)count;
+		kept = period ? (size_t)period->gaps : 0;
 	}
 	free(alone);
 	free(owner);
@@ -447,13 +446,14 @@ static void judge_period(struct outcome *outcome, const struct scene *scene, con
 {
 	double ticks = trains[outcome->train].period_ns * clock_now_used.hz / 1e9;
 	const struct period *period = matching_gaps(scene, outcome->train, found, count, owner);
-	bool kept = kept_time(&logs[outcome->train], ticks, error);
+	size_t all = logs[outcome->train].count, late = all - on_time(&logs[outcome->train], ticks, error);
 	if (period) {
 		outcome->period_ns = clock_ns(period->ticks);
 		outcome->period_gaps = period->gaps;
 	}
-	if (!kept) {
-		judge(outcome, VERDICT_INCONCLUSIVE, "the injector did not keep its period: its own times show none");
+	if (10 * late > all) {
+		judge(outcome, VERDICT_INCONCLUSIVE, "the injector did not keep its period: %zu of %zu injections were late",
+		      late, all);
 		return;
 	}
 	size_t hidden = merged(scene, outcome->train, overhead);
@@ -470,14 +470,14 @@ static void judge_period(struct outcome *outcome, const struct scene *scene, con
 	double others = (double)(scene->gaps.kept - (size_t)period->gaps) / (double)(scene->gaps.end - scene->gaps.begin);
 	double chance = 2 * period->window_ticks * others * (double)period->cycles;
 	double injected = (double)outcome->injected, gaps = (double)period->gaps;
-	double margin = COUNT_TOLERANCE * injected + WARM_UP + 1;
-	if (fabs(gaps - injected) <= margin)
+	double margin = COUNT_TOLERANCE * injected + WARM_UP + 1, least = injected - (double)late - margin,
+		   most = injected + margin;
+	if (gaps >= least && gaps <= most)
 		return;
-	bool explained = gaps >= injected - margin - (double)hidden && gaps <= injected + margin + 3 * chance;
-	judge(
-		outcome, explained ? VERDICT_INCONCLUSIVE : VERDICT_MISSED,
-		"expected %zu gaps of the period, found %llu; %zu shared their gap with something earlier, %.0f may be chance",
-		outcome->injected, (unsigned long long)period->gaps, hidden, chance);
+	judge(outcome, gaps >= least - (double)hidden && gaps <= most + 3 * chance ? VERDICT_INCONCLUSIVE : VERDICT_MISSED,
+	      "expected %zu gaps of the period, found %llu; %zu were late, %zu shared their gap with something earlier, "
+	      "%.0f may be chance",
+	      outcome->injected, (unsigned long long)period->gaps, late, hidden, chance);
 }
 
 static void judge_train(struct outcome *outcome, const struct scene *scene, const struct period *found, size_t count,
