@@ -159,9 +159,9 @@ def test_a_terminal_shows_the_step_live_until_it_is_interrupted(lab: Lab) -> Non
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
-    assert code == 99
     os.close(controller)
     text = seen.decode()
+    assert code == 99, text
     assert "localhost: step 2 of 2: Latency matrix" in text
     assert "\033[1A" in text
     assert text.endswith("run.json\r\n")
