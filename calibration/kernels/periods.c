@@ -30,6 +30,8 @@
 #define EVIDENCE_MIN 30.0
 #define CYCLES_MIN 10u
 #define LOST_CYCLES 32u
+/* Gaps of one timer differ in length: a floor that leaves out more of them than this tells the timer's number wrong. */
+#define AS_MUCH 0.995
 /* How much of its lateness a gap moves the expected time and the period: slow enough to ignore single late gaps. */
 #define PHASE_GAIN 0.2
 #define PERIOD_GAIN 0.01
@@ -56,7 +58,7 @@ struct train {
 	double period, window;
 	double followed; /* the period that following began with: the same gaps are found again from it alone */
 	uint64_t matched, cycles;
-	double rate;   /* gaps explained per tick */
+	double rate;   /* gaps explained beyond chance, per tick */
 	double chance; /* that a cycle has a gap on time without any timer */
 	size_t floor;
 	double sum_late; /* of the squares */
@@ -247,8 +249,11 @@ static bool proved(const struct subset *subset, struct train *train)
 	double share = (double)train->matched / cycles;
 	/* One gap more than there are others keeps the chance above zero where there are none. */
 	train->chance = 1 - exp(-2 * train->window * (density + 1 / span));
-	train->rate = (double)train->matched / span;
-	if (train->chance > CHANCE_MAX || (share - train->chance) / (1 - train->chance) < KAPPA_MIN)
+	if (train->chance > CHANCE_MAX)
+		return false;
+	double kappa = (share - train->chance) / (1 - train->chance);
+	train->rate = kappa * cycles / span;
+	if (kappa < KAPPA_MIN)
 		return false;
 	double rest = share < 1 ? (1 - share) * log((1 - share) / (1 - train->chance)) : 0;
 	return cycles * (share * log(share / train->chance) + rest) >= EVIDENCE_MIN;
@@ -413,8 +418,8 @@ size_t periods_find(const struct gap *gaps, size_t count, double ticks_per_us, s
 			before = left;
 			struct train train = search(&subset, ticks_per_us, scratch, numbers);
 			train.floor = f;
-			/* The train that explains most; of those that explain nearly as much, the one among the fewest others. */
-			if (train.rate > 1.1 * best.rate || (train.rate > 0.9 * best.rate && train.chance < best.chance))
+			/* The train that explains most; of those that explain as much, the one among the fewest others. */
+			if (train.rate > AS_MUCH * best.rate && (train.rate * AS_MUCH > best.rate || train.chance < best.chance))
 				best = train;
 		}
 		if (best.rate <= 0)
