@@ -383,7 +383,7 @@ static size_t merged(const struct scene *scene, unsigned train, double overhead)
 }
 
 /* How many injections kept the injector's period: the detector on the injections themselves, without anything else. */
-static size_t on_time(const struct log *log, double ticks, struct error *error)
+static size_t kept_time(const struct log *log, double ticks, struct error *error)
 {
 	size_t count = atomic_load(&log->count), kept = 0;
 	struct gap *alone = calloc(count + 1, sizeof(*alone));
@@ -446,7 +446,7 @@ static void judge_period(struct outcome *outcome, const struct scene *scene, con
 {
 	double ticks = trains[outcome->train].period_ns * clock_now_used.hz / 1e9;
 	const struct period *period = matching_gaps(scene, outcome->train, found, count, owner);
-	size_t all = logs[outcome->train].count, late = all - on_time(&logs[outcome->train], ticks, error);
+	size_t all = logs[outcome->train].count, late = all - kept_time(&logs[outcome->train], ticks, error);
 	if (period) {
 		outcome->period_ns = clock_ns(period->ticks);
 		outcome->period_gaps = period->gaps;
@@ -470,8 +470,8 @@ static void judge_period(struct outcome *outcome, const struct scene *scene, con
 	double others = (double)(scene->gaps.kept - (size_t)period->gaps) / (double)(scene->gaps.end - scene->gaps.begin);
 	double chance = 2 * period->window_ticks * others * (double)period->cycles;
 	double injected = (double)outcome->injected, gaps = (double)period->gaps;
-	double margin = COUNT_TOLERANCE * injected + WARM_UP + 1, least = injected - (double)late - margin,
-		   most = injected + margin;
+	double margin = COUNT_TOLERANCE * injected + WARM_UP + 1;
+	double least = injected - (double)late - margin, most = injected + margin;
 	if (gaps >= least && gaps <= most)
 		return;
 	judge(outcome, gaps >= least - (double)hidden && gaps <= most + 3 * chance ? VERDICT_INCONCLUSIVE : VERDICT_MISSED,
