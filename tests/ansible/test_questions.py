@@ -20,7 +20,7 @@ from ansible.playbook.play_context import PlayContext
 from ansible.playbook.task import Task
 from ansible.plugins.loader import connection_loader, init_plugin_loader
 from ansible.template import Templar
-from support import ROOT, load_plugin
+from support import PATIENCE_S, ROOT, load_plugin
 
 from ansible.plugins import loader
 from ansible.plugins.action import ActionBase
@@ -35,9 +35,6 @@ HANGS = "exec sleep 600"
 
 LIMIT_S = 5.0
 """What a question is given that has no answer; no test asserts how long one takes."""
-
-PATIENCE_S = 600.0
-"""What a question is given that has one: on a busy machine a line of 36 MiB takes minutes."""
 
 init_plugin_loader()
 

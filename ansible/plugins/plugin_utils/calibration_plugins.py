@@ -187,6 +187,8 @@ def bounded_memory(wanted_bytes):
     Connection plugins gather what a SUT prints until it ends, however much that is; the limit is the kernel's, so that
     it holds for every one of them, and for what is made of the answer.
     """
+    with contextlib.suppress(AttributeError):  # a C library without it
+        ctypes.CDLL(None).malloc_trim(0)  # what was let go before would be had besides what is wanted
     taken = taken_bytes()
     if taken is None:
         yield
