@@ -91,7 +91,7 @@ def test_the_threads_of_a_bandwidth_are_sampled_in_each_placement_of_search_and_
 ) -> None:
     command = (
         "bandwidth", "--group", f"{','.join(map(str, cpus[:2]))}@0", "--mix", "line_reads", "--streams", "1", "--delay",
-        "0,100", "--buffer-bytes", str(4 * MIB), "--placements", "2", "--windows", "1", "--window-s", "0.1",
+        "0,10000", "--buffer-bytes", str(4 * MIB), "--placements", "2", "--windows", "1", "--window-s", "0.1",
         "--keep-best", "1",
     )  # fmt: skip
     assert {each for *_, each in sampled_points(probe(*command))} == {None}
