@@ -30,7 +30,7 @@
 #define EVIDENCE_MIN 30.0
 #define CYCLES_MIN 10u
 #define LOST_CYCLES 32u
-/* Gaps of one timer differ in length: a floor that leaves out more of them than this tells the timer's number wrong. */
+/* A timer's gaps differ in length: a floor is taken only if at least this share of them lies above it. */
 #define AS_MUCH 0.995
 /* How much of its lateness a gap moves the expected time and the period: slow enough to ignore single late gaps. */
 #define PHASE_GAIN 0.2
@@ -61,7 +61,6 @@ struct train {
 	double rate;   /* gaps explained beyond chance, per tick */
 	double chance; /* that a cycle has a gap on time without any timer */
 	size_t floor;
-	double sum_late; /* of the squares */
 };
 
 static unsigned bin_of(uint64_t ticks)
@@ -249,11 +248,9 @@ static bool proved(const struct subset *subset, struct train *train)
 	double share = (double)train->matched / cycles;
 	/* One gap more than there are others keeps the chance above zero where there are none. */
 	train->chance = 1 - exp(-2 * train->window * (density + 1 / span));
-	if (train->chance > CHANCE_MAX)
-		return false;
 	double kappa = (share - train->chance) / (1 - train->chance);
 	train->rate = kappa * cycles / span;
-	if (kappa < KAPPA_MIN)
+	if (train->chance > CHANCE_MAX || kappa < KAPPA_MIN)
 		return false;
 	double rest = share < 1 ? (1 - share) * log((1 - share) / (1 - train->chance)) : 0;
 	return cycles * (share * log(share / train->chance) + rest) >= EVIDENCE_MIN;

@@ -530,8 +530,8 @@ static int compare_gaps(const void *left, const void *right)
 	return (a->at > b->at) - (a->at < b->at);
 }
 
-/* Three timers at once in many gaps at random: each with its period, number and length, although a few of its
- * gaps are shorter than a floor of the search that keeps everything else away. */
+/* Three timers at once among 40,000 random gaps: each is found with its period, number and length, although 8 % of its
+ * gaps are shorter than a floor that keeps out all the random ones. */
 static bool mixed_periods(struct gaps *gaps, uint8_t *owner)
 {
 	static const struct {
