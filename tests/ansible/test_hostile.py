@@ -141,9 +141,9 @@ def test_only_what_is_documented_of_an_answer_is_kept() -> None:
     }
 
 
-LET_GO = """
+FREED_FIRST = """
 import sys; sys.path.append("ansible/plugins/plugin_utils"); import calibration_plugins as p
-for size in (30 << 20, 29 << 20):  # the C library keeps blocks of a size that was once let go
+for size in (30 << 20, 29 << 20):  # the C library keeps blocks of a size that was freed before
     bytes(size)
 try:
     with p.bounded_memory(0): kept = [bytes(10 << 20) for _ in range(5)]
@@ -151,8 +151,8 @@ except MemoryError: print("bounded")
 """
 
 
-def test_memory_that_was_let_go_before_is_not_had_besides() -> None:
-    done = subprocess.run([sys.executable, "-c", LET_GO], cwd=ROOT, check=True, capture_output=True, text=True)
+def test_memory_freed_before_does_not_widen_the_bound() -> None:
+    done = subprocess.run([sys.executable, "-c", FREED_FIRST], cwd=ROOT, check=True, capture_output=True, text=True)
     assert done.stdout == "bounded\n"
 
 

@@ -188,7 +188,7 @@ def bounded_memory(wanted_bytes):
     it holds for every one of them, and for what is made of the answer.
     """
     with contextlib.suppress(AttributeError):  # a C library without it
-        ctypes.CDLL(None).malloc_trim(0)  # what was let go before would be had besides what is wanted
+        ctypes.CDLL(None).malloc_trim(0)  # freed memory that is still mapped would come on top of the bound
     taken = taken_bytes()
     if taken is None:
         yield
