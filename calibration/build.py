@@ -143,6 +143,12 @@ def _run(command: list[str], directory: Path | None = None) -> str:
     return done.stdout
 
 
+def build_info(target: str, compiler: str, flags: str, source: str) -> str:
+    """Return the C source that tells a build what it was made from: the one file that differs from build to build."""
+    values = ", ".join(json.dumps(value) for value in (__version__, target, compiler, flags, source))
+    return f'#include "build_info.h"\n\nconst struct build_info build_info = {{{values}}};\n'
+
+
 def compile_to(
     output: Path,
     target: Target,
@@ -160,20 +166,18 @@ def compile_to(
 
     """
     flags = (*COMMON_FLAGS, BASELINE[target], *extra)
-    described = {
-        "SUTPROBE_VERSION": __version__,
-        "SUTPROBE_TARGET": f"{target}-linux-musl",
-        "SUTPROBE_COMPILER": compiler_version(),
-        "SUTPROBE_FLAGS": " ".join(flags),
-        "SUTPROBE_SOURCE_SHA256": source_sha256(directory),
-    }
-    defines = [f'-D{name}="{value}"' for name, value in described.items()]
+    triple = f"{target}-linux-musl"
     passed = tuple(flag for flag in flags if flag != "-s") if names else flags
-    files = [path.as_posix() for path in sources(directory)]
-    _run(
-        [*compiler_command(), "-target", f"{target}-linux-musl", *passed, *defines, "-o", str(output), *files, "-lm"],
-        directory,
-    )
+    with tempfile.TemporaryDirectory() as temporary:
+        info = Path(temporary) / "build_info.c"
+        info.write_text(
+            build_info(triple, compiler_version(), " ".join(flags), source_sha256(directory)), encoding="utf-8"
+        )
+        files = [*(path.as_posix() for path in sources(directory)), str(info)]
+        _run(
+            [*compiler_command(), "-target", triple, *passed, f"-I{directory}", "-o", str(output), *files, "-lm"],
+            directory,
+        )
 
 
 @contextmanager
@@ -211,6 +215,8 @@ def build(target: Target, cache_directory: Path | None = None) -> BuiltKernel:
             work.mkdir()
             binary = work / PROGRAM
             compile_to(binary, target)
+            if source_sha256() != source:
+                raise EnvironmentLacksError("the sources changed while they were compiled; build again")
             built = BuiltKernel(
                 path=final / PROGRAM,
                 sha256=hashlib.sha256(binary.read_bytes()).hexdigest(),

@@ -70,10 +70,9 @@ def tidy_command(program: str, file: Path, target: Target) -> list[str]:
     checks = [] if whole else [f"--checks={SAME_FOR_BOTH}"]
     headers = [word for directory in header_directories(target) for word in ("-isystem", str(directory))]
     flags = [flag for flag in (*COMMON_FLAGS, BASELINE[target]) if flag.startswith(LANGUAGE_FLAGS)]
-    described = [f'-DSUTPROBE_{name}="lint"' for name in ("VERSION", "TARGET", "COMPILER", "FLAGS", "SOURCE_SHA256")]
     return [
         program, "--quiet", f"--config-file={ROOT / '.clang-tidy'}", *checks, str(file), "--",
-        f"--target={target}-linux-musl", "-nostdlibinc", *headers, *flags, *described,
+        f"--target={target}-linux-musl", "-nostdlibinc", *headers, *flags,
     ]  # fmt: skip
 
 

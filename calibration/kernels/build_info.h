@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How these bytes were made; the build defines each of these on the compiler's command line. */
+/* How these bytes were made. The build writes the one source file that defines this, so that a change of any source or
+ * flag compiles no other file again. */
 #ifndef SUTPROBE_BUILD_INFO_H
 #define SUTPROBE_BUILD_INFO_H
 
-#if !defined(SUTPROBE_VERSION) || !defined(SUTPROBE_TARGET) || !defined(SUTPROBE_FLAGS) ||                             \
-	!defined(SUTPROBE_SOURCE_SHA256) || !defined(SUTPROBE_COMPILER)
-#error "build with `calibration build`, which records version, target, compiler, flags and the sources' hash"
-#endif
+extern const struct build_info {
+	const char *version, *target, *compiler, *flags, *source_sha256;
+} build_info;
 
 #endif

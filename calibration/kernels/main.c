@@ -120,11 +120,11 @@ static void compose(struct json *json, int argc, char **argv, uint64_t started_u
 		json_text(json, NULL, i ? argv[i] : "sutprobe");
 	json_array_end(json);
 	json_object_begin(json, "build");
-	json_text(json, "version", SUTPROBE_VERSION);
-	json_text(json, "target", SUTPROBE_TARGET);
-	json_text(json, "compiler", SUTPROBE_COMPILER);
-	json_text(json, "flags", SUTPROBE_FLAGS);
-	json_text(json, "source_sha256", SUTPROBE_SOURCE_SHA256);
+	json_text(json, "version", build_info.version);
+	json_text(json, "target", build_info.target);
+	json_text(json, "compiler", build_info.compiler);
+	json_text(json, "flags", build_info.flags);
+	json_text(json, "source_sha256", build_info.source_sha256);
 	json_object_end(json);
 	json_text(json, "status", state.error.code == ERROR_NONE ? "ok" : "failed");
 	error_write(json, &state.error);

@@ -22,6 +22,7 @@ from calibration.build import (
     BuiltKernel,
     Target,
     build,
+    build_info,
     compile_to,
     compiler_version,
     source_sha256,
@@ -157,7 +158,8 @@ def sanitized() -> Callable[[Sanitizer], Probe]:
 
 
 def _compile_with(compiler: str, sanitizer: Sanitizer, binary: Path) -> None:
-    described = ("VERSION", "TARGET", "COMPILER", "FLAGS", "SOURCE_SHA256")
+    info = binary.with_name("build_info.c")
+    info.write_text(build_info("sanitized", "sanitized", "sanitized", "sanitized"), encoding="utf-8")
     built = subprocess.run(
         [
             compiler,
@@ -167,10 +169,11 @@ def _compile_with(compiler: str, sanitizer: Sanitizer, binary: Path) -> None:
             "-D_GNU_SOURCE",
             "-fno-strict-aliasing",
             f"-fsanitize={sanitizer}",
-            *(f'-DSUTPROBE_{name}="sanitized"' for name in described),
+            f"-I{SOURCES_DIRECTORY}",
             "-o",
             str(binary),
             *(str(path) for path in sources()),
+            str(info),
             "-lm",
         ],
         cwd=SOURCES_DIRECTORY,

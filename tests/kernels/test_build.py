@@ -77,6 +77,30 @@ def test_every_c_file_is_listed_once(tmp_path: Path) -> None:
     assert source_sha256(copy) != same, "a changed header must change the key of the cache"
 
 
+def test_no_flag_depends_on_the_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the compiler's cache is of no use, and a changed comment compiles everything again."""
+    copy = tmp_path / "kernels"
+    shutil.copytree(SOURCES_DIRECTORY, copy)
+    flags: list[list[str]] = []
+    monkeypatch.setattr(
+        build_module, "_run", lambda command, _: flags.append([each for each in command if not each.endswith(".c")])
+    )
+    for _ in range(2):
+        build_module.compile_to(tmp_path / "sutprobe", "x86_64", directory=copy)
+        with (copy / "clock.h").open("a", encoding="utf-8") as header:
+            header.write("/* a comment */\n")
+    assert flags[0] == flags[1]
+
+
+def test_sources_that_change_meanwhile_are_not_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hashes = iter(("before", "after"))
+    monkeypatch.setattr(build_module, "source_sha256", lambda: next(hashes))
+    monkeypatch.setattr(build_module, "compile_to", lambda binary, _: binary.write_bytes(b""))
+    with pytest.raises(EnvironmentLacksError, match="changed while"):
+        build_module.build("x86_64", tmp_path)
+    assert not list(tmp_path.rglob("sutprobe"))
+
+
 def test_compiler_refusal_is_told(tmp_path: Path) -> None:
     (tmp_path / "broken.c").write_text("int main(void) { return undeclared_name; }\n", encoding="utf-8")
     with pytest.raises(EnvironmentLacksError, match="undeclared_name"):
