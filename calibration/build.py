@@ -175,7 +175,7 @@ def compile_to(
         )
         files = [*(path.as_posix() for path in sources(directory)), str(info)]
         _run(
-            [*compiler_command(), "-target", triple, *passed, f"-I{directory}", "-o", str(output), *files, "-lm"],
+            [*compiler_command(), "-target", triple, *passed, "-I.", "-o", str(output), *files, "-lm"],
             directory,
         )
 

@@ -169,7 +169,7 @@ def _compile_with(compiler: str, sanitizer: Sanitizer, binary: Path) -> None:
             "-D_GNU_SOURCE",
             "-fno-strict-aliasing",
             f"-fsanitize={sanitizer}",
-            f"-I{SOURCES_DIRECTORY}",
+            "-I.",
             "-o",
             str(binary),
             *(str(path) for path in sources()),
