@@ -81,6 +81,23 @@ size_t memory_line_bytes(void)
 	return (size_t)bytes;
 }
 
+size_t memory_l2_bytes(unsigned cpu)
+{
+	/* What most cores with a second level have of it, where the kernel does not say. */
+	size_t found = 1u << 20;
+	for (unsigned i = 0; i < 8; i++) {
+		char path[96];
+		long long level, kib;
+		snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%u/cache/index%u/level", cpu, i);
+		if (!file_number(path, &level) || level != 2)
+			continue;
+		snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%u/cache/index%u/size", cpu, i);
+		if (file_number(path, &kib) && kib > 0) /* as "512K": always in K */
+			found = (size_t)kib << 10;
+	}
+	return found;
+}
+
 /* Value in bytes of a "key: N kB" line; false when the text has no such line. */
 static bool field_bytes(const char *text, const char *key, uint64_t *bytes)
 {

@@ -77,5 +77,7 @@ size_t memory_base_page_bytes(void);
 size_t memory_thp_bytes(void);
 /* Line size of the caches, 64 where the kernel does not say. */
 size_t memory_line_bytes(void);
+/* Size of the second-level cache of a CPU, 1 MiB where the kernel does not say. */
+size_t memory_l2_bytes(unsigned cpu);
 
 #endif

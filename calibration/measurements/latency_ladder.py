@@ -47,8 +47,14 @@ from calibration.sutprobe import LatencyPoint, LatencyResult, ProbeDocument, rea
 UNNAMED = "plateau-"
 """Begins the name of a plateau that no reported cache explains; its size follows."""
 
+L2_HOP_NS = 3.0
+"""Cost of one hop within the first and second level, for the expected duration only."""
+
+CACHED_HOPS_MIN = 200_000
+"""Hops that the kernel takes at least in a window of a chain that the first or second level serves."""
+
 CACHED_HOP_NS = 10.0
-"""Cost of one hop within the caches, for the expected duration only."""
+"""Cost of one hop within the last level, for the expected duration only."""
 
 PLATEAU_SPAN = 1.25
 """Largest latency of a plateau relative to its smallest: a level's own drift (pages, associativity, a shared cache's
@@ -303,8 +309,9 @@ def _series(
         grain = len(nodes) * HUGE_BYTES
         sizes = sorted({max(1, size // grain) * grain for size in sizes if size >= grain} or {grain})
     sizes = [size for size in sizes if size >= 2 * min(strides)]
-    chases = [(size, stride, _expected_hop_ns(sut, size)) for size in sizes for stride in strides if stride <= size]
-    costs_s = [settings.chase_s(*each) for each in chases] * len(orders)
+    chases = [(size, stride) for size in sizes for stride in strides if stride <= size]
+    costs_s = [settings.chase_s(size, stride, *_expected_hops(sut, settings, size)) for size, stride in chases]
+    costs_s *= len(orders)
     suffix = {"random": "", "copies": f"-copies-{len(places)}"}.get(series, f"-{series}")
     title = {
         "random": "random order",
@@ -418,9 +425,12 @@ def ladder_sizes(smallest_bytes: int, largest_bytes: int, per_octave: int) -> li
     return sorted({*sizes, largest_bytes})
 
 
-def _expected_hop_ns(sut: Sut, size_bytes: int) -> float:
+def _expected_hops(sut: Sut, settings: LadderSettings, size_bytes: int) -> tuple[float, int]:
+    """Return the cost of a hop in ns, and hops in a window, of a chain of *size_bytes*."""
+    if size_bytes <= sut.l2_bytes:
+        return L2_HOP_NS, max(settings.hops, CACHED_HOPS_MIN)
     llc = sut.llc_bytes
-    return CACHED_HOP_NS if llc is not None and size_bytes < llc / 4 else HOP_NS
+    return CACHED_HOP_NS if llc is not None and size_bytes < llc / 4 else HOP_NS, settings.hops
 
 
 def recognise_levels(curve: Sequence[tuple[int, Estimate]], reported_bytes: Mapping[int, int]) -> tuple[Level, ...]:

@@ -25,6 +25,8 @@ cache still hits half the time at its start, and neighbours' shares move."""
 ASSUMED_LLC_BYTES = 64 * MIB
 """Last-level cache where the SUT does not say: larger than most shares one core can reach."""
 
+ASSUMED_L2_BYTES = MIB
+"""Second-level cache where the SUT does not say, as the kernel assumes too."""
 
 EMULATED_NAME = re.compile(r"\bTCG\b")
 """What a processor's name has in it when software emulates it (QEMU's ``TCG CPU``)."""
@@ -152,6 +154,12 @@ class Sut:
             if each.type != "Instruction" and each.size_bytes is not None and each.level > 1
         ]
         return max(sized)[1] if sized else None
+
+    @property
+    def l2_bytes(self) -> int:
+        """Size of the second-level cache that the kernel reports; ``ASSUMED_L2_BYTES`` if it does not."""
+        sized = [each.size_bytes for each in self.context.caches if each.level == 2 and each.size_bytes]
+        return max(sized, default=ASSUMED_L2_BYTES)
 
     def fewest_per_llc(self, cpus: Iterable[int]) -> int:
         """Return how many of *cpus* share a last-level cache, at the fewest; 1 where the kernel does not say."""

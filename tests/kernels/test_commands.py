@@ -60,20 +60,21 @@ def latency(probe: Probe, *arguments: str) -> dict[str, Any]:
 
 def test_latency_points_come_in_order(probe: Probe, cpus: list[int]) -> None:
     document = latency(
-        probe, "--at", f"{cpus[0]}@0", "--at", f"{cpus[-1]}@0", "--size-bytes", f"8192,{MIB}",
+        probe, "--at", f"{cpus[0]}@0", "--at", f"{cpus[-1]}@0", "--size-bytes", f"8192,{8 * MIB}",
         "--stride-bytes", "64,128",
         "--placements", "2", "--windows", "3", "--hops", "6400",
     )  # fmt: skip
     points = document["result"]["points"]
     assert [(p["cpu"], p["size_bytes"], p["stride_bytes"]) for p in points] == [
-        (cpu, size, stride) for cpu in (cpus[0], cpus[-1]) for size in (8192, MIB) for stride in (64, 128)
+        (cpu, size, stride) for cpu in (cpus[0], cpus[-1]) for size in (8192, 8 * MIB) for stride in (64, 128)
     ]
     for point in points:
         nodes = point["size_bytes"] // point["stride_bytes"]
         assert point["chain_nodes"] == nodes
         assert point["touched_bytes"] == nodes * 64
         assert point["chain_proved"]
-        assert point["hops_per_window"] == 6400
+        # what a cache serves takes more: the kernel is asked between windows, which costs the chain some of its lines
+        assert point["hops_per_window"] == (200_000 if point["size_bytes"] == 8192 else 6400)
         assert point["loop_overhead_ns"] > 0
         assert len(point["placements"]) == 2
         assert len({placement["seed"] for placement in point["placements"]}) == 2

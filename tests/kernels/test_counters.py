@@ -351,7 +351,7 @@ def test_bandwidth_counts_while_all_threads_run_and_says_how_much_they_did(probe
 @pytest.mark.usefixtures("of_cpus")
 def test_latency_counts_the_timed_windows_and_nothing_else(probe: Probe, cpus: list[int]) -> None:
     done = probe(
-        "latency", "--at", f"{cpus[0]}@0", "--size-bytes", "4096,262144", "--hops", "6400", "--placements", "2",
+        "latency", "--at", f"{cpus[0]}@0", "--size-bytes", "4096,262144", "--hops", "640000", "--placements", "2",
         "--windows", "3", *beside(cpus[0]),
     )  # fmt: skip
     points = read_result(read_document(done.document), LatencyResult).points
@@ -362,8 +362,8 @@ def test_latency_counts_the_timed_windows_and_nothing_else(probe: Probe, cpus: l
             assert placement.counters.background_s == float(BACKGROUND_S)
             for event in placement.counters.events:
                 assert event.steps is None
-                assert event.hops == 3 * 6400
-                assert event.wall_s >= sum(placement.windows_ns) * 6400e-9
+                assert event.hops == 3 * 640_000
+                assert event.wall_s >= sum(placement.windows_ns) * 640_000e-9
             assert only(placement.counters, "task").threads == 1
 
 

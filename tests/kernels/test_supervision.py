@@ -345,8 +345,8 @@ def test_help_is_for_people(native: Path, words: list[str]) -> None:
 
 def test_document_larger_than_a_pipe_arrives_whole(native: Path, cpus: list[int]) -> None:
     process = subprocess.Popen(
-        [native, "latency", "--at", f"{cpus[0]}@0", "--size-bytes", "4096", "--windows", "10000", "--hops", "64",
-         "--placements", "2"],
+        [native, "latency", "--at", f"{cpus[0]}@0", "--size-bytes", "8388608", "--windows", "10000", "--hops",
+         "64", "--placements", "2"],
         stdout=subprocess.PIPE,
     )  # fmt: skip
     assert process.stdout
