@@ -20,26 +20,43 @@ static size_t kernel_bytes; /* size of the kernel's CPU mask, found by asking */
 static struct cpu_list allowed;
 static struct cpu_list online_at_start; /* empty where the kernel does not list them */
 
+/* The place of the first that is not below `cpu`. */
+static size_t place_from(const struct cpu_list *list, unsigned cpu)
+{
+	size_t low = 0, high = list->count;
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+		if (list->cpus[middle] < cpu)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+size_t cpu_list_place(const struct cpu_list *list, unsigned cpu)
+{
+	size_t place = place_from(list, cpu);
+	return place < list->count && list->cpus[place] == cpu ? place : SIZE_MAX;
+}
+
 bool cpu_list_has(const struct cpu_list *list, unsigned cpu)
 {
-	for (size_t i = 0; i < list->count; i++)
-		if (list->cpus[i] == cpu)
-			return true;
-	return false;
+	return cpu_list_place(list, cpu) != SIZE_MAX;
 }
 
 bool cpu_list_add(struct cpu_list *list, unsigned cpu)
 {
-	if (cpu_list_has(list, cpu))
+	size_t place = list->count && list->cpus[list->count - 1] < cpu ? list->count : place_from(list, cpu);
+	if (place < list->count && list->cpus[place] == cpu)
 		return true;
 	unsigned *grown = realloc(list->cpus, (list->count + 1) * sizeof(*grown));
 	if (!grown)
 		return false;
+	memmove(grown + place + 1, grown + place, (list->count - place) * sizeof(*grown));
+	grown[place] = cpu;
 	list->cpus = grown;
-	size_t at = list->count++;
-	for (; at > 0 && grown[at - 1] > cpu; at--)
-		grown[at] = grown[at - 1];
-	grown[at] = cpu;
+	list->count++;
 	return true;
 }
 
@@ -199,9 +216,10 @@ bool affinity_verify(unsigned cpu)
 	unsigned long *mask = mask_new();
 	if (!mask)
 		return false;
-	bool alone = syscall(SYS_sched_getaffinity, 0, kernel_bytes, mask) > 0;
-	for (unsigned other = 0; alone && other < kernel_bytes * CHAR_BIT; other++)
-		alone = mask_has(mask, other) == (other == cpu);
+	bool alone = syscall(SYS_sched_getaffinity, 0, kernel_bytes, mask) > 0 && mask_has(mask, cpu);
+	mask[cpu / BITS] &= ~(1ul << (cpu % BITS));
+	for (size_t i = 0; alone && i < kernel_bytes / sizeof(*mask); i++)
+		alone = mask[i] == 0;
 	free(mask);
 	return alone;
 }

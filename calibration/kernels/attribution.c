@@ -10,6 +10,7 @@
 #include "files.h"
 #include "interference.h"
 #include "json.h"
+#include "text.h"
 
 /* Fewer slices than this cannot carry a regression on several sources. */
 #define SLICES_MIN 12u
@@ -83,24 +84,20 @@ static size_t label_place(struct readings *readings, const struct counter_row *r
 	return readings->label_count++;
 }
 
-/* The number after a word at the start of a line of a file such as /proc/self/task/N/status; -1 when there is none. */
-static int64_t number_after(const char *text, const char *word)
-{
-	const char *at = text ? strstr(text, word) : NULL;
-	return at ? (int64_t)strtoull(at + strlen(word), NULL, 10) : -1;
-}
-
 static void thread_read(int thread, int64_t *switches, int64_t *waited)
 {
 	char path[64];
+	uint64_t value;
 	snprintf(path, sizeof(path), "/proc/self/task/%d/status", thread);
 	char *text = file_read(path);
-	*switches = number_after(text, "\nnonvoluntary_ctxt_switches:");
+	*switches = text_number_of(text, "nonvoluntary_ctxt_switches:", &value) ? (int64_t)value : -1;
 	free(text);
 	/* Time run, time waited for a CPU, time slices. */
 	snprintf(path, sizeof(path), "/proc/self/task/%d/schedstat", thread);
 	text = file_read(path);
-	*waited = number_after(text, " ");
+	const char *at = text;
+	bool known = at && text_decimal(&at, &value) && *(at = text_skip_blanks(at)) && text_decimal(&at, &value);
+	*waited = known ? (int64_t)value : -1;
 	free(text);
 }
 
@@ -125,10 +122,7 @@ void readings_take(struct readings *readings)
 	for (unsigned t = 0; good && t < 2; t++)
 		for (size_t r = 0; good && r < tables[t]->count; r++) {
 			/* Most devices never interrupt a measured CPU. */
-			bool any = false;
-			for (size_t i = 0; !any && i < cpus; i++)
-				any = tables[t]->rows[r].values[i] != 0;
-			if (!any)
+			if (!tables[t]->rows[r].values)
 				continue;
 			size_t place = label_place(readings, &tables[t]->rows[r], t ? SOURCE_SOFTIRQ : SOURCE_INTERRUPT);
 			good = place < most;

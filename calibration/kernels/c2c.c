@@ -377,7 +377,8 @@ static void cell_write(struct json *json, const struct cell *cell)
 		json_object_end(json);
 		return;
 	}
-	unsigned cpus[2] = {cell->transfer.writer, cell->transfer.reader};
+	unsigned writer = cell->transfer.writer, reader = cell->transfer.reader;
+	unsigned cpus[2] = {writer < reader ? writer : reader, writer < reader ? reader : writer};
 	struct cpu_list both = {cpus, 2};
 	struct snapshot none = {.cpus = &both, .pages_migrated = -1}; /* counters were read for all pairs together */
 	json_null(json, "error");

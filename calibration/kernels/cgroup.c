@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "files.h"
+#include "text.h"
 
 /* Where the two versions of the interface keep the same three figures. */
 static const struct version {
@@ -35,8 +36,8 @@ static bool has_word(const char *list, const char *word)
 static char *group_path(char *text, const struct version *version)
 {
 	char *rest = text;
-	for (char *line; (line = strsep(&rest, "\n"));) {
-		char *number = strsep(&line, ":"), *controllers = strsep(&line, ":");
+	for (char *line; (line = text_cut(&rest, '\n'));) {
+		char *number = text_cut(&line, ':'), *controllers = text_cut(&line, ':');
 		if (!line || !controllers)
 			continue;
 		if (version->controller ? has_word(controllers, version->controller) : !strcmp(number, "0") && !*controllers)
@@ -49,20 +50,20 @@ static char *group_path(char *text, const struct version *version)
 static char *mount_point(char *text, const struct version *version, char **top)
 {
 	char *rest = text;
-	for (char *line; (line = strsep(&rest, "\n"));) {
+	for (char *line; (line = text_cut(&rest, '\n'));) {
 		char *kind = strstr(line, " - ");
 		if (!kind)
 			continue;
 		*kind = '\0';
 		kind += 3;
-		char *type = strsep(&kind, " "), *source = strsep(&kind, " "), *point = NULL;
+		char *type = text_cut(&kind, ' '), *source = text_cut(&kind, ' '), *point = NULL;
 		if (!source || !kind || strcmp(type, version->type) != 0 ||
 		    (version->controller && !has_word(kind, version->controller)))
 			continue;
 		for (unsigned field = 0; field < 3; field++)
-			(void)strsep(&line, " ");
-		*top = strsep(&line, " ");
-		point = strsep(&line, " ");
+			(void)text_cut(&line, ' ');
+		*top = text_cut(&line, ' ');
+		point = text_cut(&line, ' ');
 		if (*top && point)
 			return point;
 	}
@@ -91,14 +92,7 @@ static bool room_in(const char *directory, const struct version *version, uint64
 		return false;
 	if (snprintf(path, sizeof(path), "%s/memory.stat", directory) < (int)sizeof(path)) {
 		char *text = file_read(path);
-		const char *at = text;
-		size_t length = strlen(version->cache);
-		while (at && strncmp(at, version->cache, length) != 0) {
-			at = strchr(at, '\n');
-			at = at ? at + 1 : NULL;
-		}
-		if (at)
-			cache = strtoull(at + length, NULL, 10);
+		(void)text_number_of(text, version->cache, &cache);
 		free(text);
 	}
 	usage -= cache < usage ? cache : usage;

@@ -11,6 +11,7 @@
 
 #include "files.h"
 #include "json.h"
+#include "text.h"
 #include "warning.h"
 
 #define MSR_SMI_COUNT 0x34
@@ -39,71 +40,114 @@ void thread_counts_add(struct thread_counts *sum, const struct thread_counts *mo
 	sum->major_faults += more->major_faults;
 }
 
-/* /proc/interrupts and /proc/softirqs: a line of CPU names, then rows "label: one number per CPU  text". */
+/* Which of a table's columns belong to CPUs of the list. */
+struct columns {
+	size_t count;    /* of the table */
+	size_t *watched; /* ascending */
+	size_t *places;  /* of their CPUs in the list */
+	size_t watched_count;
+};
+
+/* Reads the first line, "CPU0 CPU1 ...", which leaves out CPUs that are offline. */
+static const char *columns_read(struct columns *columns, const char *at, const struct cpu_list *cpus)
+{
+	for (uint64_t cpu; *(at = text_skip_blanks(at)) && *at != '\n'; columns->count++) {
+		const char *number = text_after(at, "CPU");
+		size_t place = number && text_decimal(&number, &cpu) ? cpu_list_place(cpus, (unsigned)cpu) : SIZE_MAX;
+		if (place != SIZE_MAX && columns->watched_count < cpus->count) {
+			columns->watched[columns->watched_count] = columns->count;
+			columns->places[columns->watched_count++] = place;
+		}
+		while (*at && *at != '\n' && *at != ' ')
+			at++;
+	}
+	return *at ? at + 1 : at;
+}
+
+/* The counts of one row, from after its label on. Columns that are not watched are walked over and no number is made of
+ * them: a row of 500 CPUs is 5 KiB, and there are 2000. Returns where it stopped; *any: one of the counts is not zero. */
+static const char *counts_read(const struct columns *columns, const char *at, uint64_t *counts, bool *any)
+{
+	size_t column = 0;
+	*any = false;
+	for (size_t i = 0; i < columns->watched_count; i++, column++) {
+		for (;; column++) {
+			at = text_skip_blanks(at);
+			if (*at < '0' || *at > '9')
+				return at;
+			if (column == columns->watched[i])
+				break;
+			while (*at >= '0' && *at <= '9')
+				at++;
+		}
+		uint64_t *count = &counts[columns->places[i]];
+		(void)text_decimal(&at, count);
+		*any = *any || *count;
+	}
+	/* ERR and MIS have one number for the whole machine, which is no CPU's. */
+	*any = *any && (*at != '\n' || column == columns->count);
+	return at;
+}
+
+/* The end of a row's line; whether its words call it a timer's. */
+static const char *words_read(const char *at, bool *timer)
+{
+	for (*timer = false; *at && *at != '\n'; at++)
+		*timer = *timer || (*at == 't' && text_after(at, "timer"));
+	return *at ? at + 1 : at;
+}
+
+bool counter_table_parse(struct counter_table *table, const char *text, const struct cpu_list *cpus)
+{
+	struct columns columns = {0};
+	uint64_t *counts = calloc(cpus->count + 1, sizeof(*counts));
+	size_t capacity = 0;
+	bool good = counts;
+	columns.watched = calloc(2 * cpus->count + 1, sizeof(*columns.watched));
+	columns.places = columns.watched ? columns.watched + cpus->count : NULL;
+	good = good && columns.watched;
+	*table = (struct counter_table){0};
+	for (const char *at = good ? columns_read(&columns, text, cpus) : ""; good && *at;) {
+		const char *label = text_skip_blanks(at);
+		for (at = label; *at && *at != '\n' && *at != ':'; at++)
+			continue;
+		if (*at != ':') {
+			at += *at == '\n';
+			continue;
+		}
+		if (table->count == capacity) {
+			capacity = capacity ? 2 * capacity : 256;
+			struct counter_row *grown = realloc(table->rows, capacity * sizeof(*grown));
+			good = grown;
+			if (!good)
+				break;
+			table->rows = grown;
+		}
+		struct counter_row *row = &table->rows[table->count++];
+		*row = (struct counter_row){0};
+		size_t length = (size_t)(at - label) < sizeof(row->label) - 1 ? (size_t)(at - label) : sizeof(row->label) - 1;
+		memcpy(row->label, label, length);
+		bool any;
+		at = words_read(counts_read(&columns, at + 1, counts, &any), &row->timer);
+		if (any) {
+			row->values = malloc(cpus->count * sizeof(*counts));
+			good = row->values;
+			if (good)
+				memcpy(row->values, counts, cpus->count * sizeof(*counts));
+		}
+	}
+	free(counts);
+	free(columns.watched);
+	table->known = good;
+	return good;
+}
+
 static void table_read(struct counter_table *table, const char *path, const struct cpu_list *cpus)
 {
 	char *text = file_read(path);
-	*table = (struct counter_table){.known = text != NULL};
-	if (!text) {
+	*table = (struct counter_table){0};
+	if (!text || !counter_table_parse(table, text, cpus))
 		warning_add("INTERFERENCE_UNREADABLE", "%s: %s", path, strerror(errno));
-		return;
-	}
-	size_t columns = 0, *slot = NULL;
-	char *line = text, *next = strchr(text, '\n');
-	if (next)
-		*next++ = '\0';
-	char *rest;
-	for (char *word = strtok_r(line, " \t", &rest); word; word = strtok_r(NULL, " \t", &rest)) {
-		size_t *grown = realloc(slot, (columns + 1) * sizeof(*slot));
-		if (!grown)
-			goto out;
-		slot = grown;
-		slot[columns] = SIZE_MAX;
-		if (!strncmp(word, "CPU", 3)) {
-			unsigned cpu = (unsigned)strtoul(word + 3, NULL, 10);
-			for (size_t i = 0; i < cpus->count; i++)
-				if (cpus->cpus[i] == cpu)
-					slot[columns] = i;
-		}
-		columns++;
-	}
-	for (line = next; line && *line; line = next) {
-		next = strchr(line, '\n');
-		if (next)
-			*next++ = '\0';
-		line += strspn(line, " ");
-		char *colon = strchr(line, ':');
-		if (!colon)
-			continue;
-		*colon = '\0';
-		struct counter_row row = {.values = calloc(cpus->count ? cpus->count : 1, sizeof(uint64_t))};
-		struct counter_row *grown = realloc(table->rows, (table->count + 1) * sizeof(row));
-		if (grown)
-			table->rows = grown;
-		if (!grown || !row.values) {
-			free(row.values);
-			goto out;
-		}
-		snprintf(row.label, sizeof(row.label), "%s", line);
-		char *at = colon + 1;
-		for (size_t column = 0; column < columns; column++) {
-			char *end;
-			uint64_t value = strtoull(at, &end, 10);
-			if (end == at)
-				break; /* ERR and MIS have one number for the whole machine */
-			if (slot[column] != SIZE_MAX)
-				row.values[slot[column]] = value;
-			at = end;
-		}
-		row.timer = strstr(at, "timer") != NULL;
-		table->rows[table->count++] = row;
-	}
-	free(slot);
-	free(text);
-	return;
-out:
-	table->known = false;
-	free(slot);
 	free(text);
 }
 
@@ -120,22 +164,20 @@ static void steal_read(struct snapshot *snapshot)
 	char *text = file_read("/proc/stat");
 	if (!text)
 		warning_add("INTERFERENCE_UNREADABLE", "/proc/stat: %s", strerror(errno));
-	for (size_t i = 0; text && i < snapshot->cpus->count; i++) {
-		char key[32];
-		snprintf(key, sizeof(key), "\ncpu%u ", snapshot->cpus->cpus[i]);
-		char *at = strstr(text, key);
+	/* The CPUs come first; what follows has a number for every interrupt there is. */
+	for (const char *line = text; line; line = text_next_line(line)) {
+		const char *at = text_after(line, "cpu");
 		if (!at)
-			continue;
-		at += strlen(key);
+			break;
+		uint64_t cpu, value;
+		size_t place = text_decimal(&at, &cpu) ? cpu_list_place(snapshot->cpus, (unsigned)cpu) : SIZE_MAX;
 		/* user nice system idle iowait irq softirq steal */
-		for (unsigned field = 0; field < 8; field++) {
-			char *end;
-			uint64_t value = strtoull(at, &end, 10);
-			if (end == at)
+		for (unsigned field = 0; place != SIZE_MAX && field < 8; field++) {
+			at = text_skip_blanks(at);
+			if (!text_decimal(&at, &value))
 				break; /* kernels before 2.6.11 end earlier */
 			if (field == 7)
-				snapshot->steal[i] = (int64_t)value;
-			at = end;
+				snapshot->steal[place] = (int64_t)value;
 		}
 	}
 	free(text);
@@ -168,6 +210,17 @@ static int64_t throttle_read(unsigned cpu, const char *which)
 	return file_number(path, &value) ? (int64_t)value : -1;
 }
 
+static void migrated_read(struct snapshot *snapshot)
+{
+	char *text = file_read("/proc/vmstat");
+	uint64_t value;
+	if (text_number_of(text, "numa_pages_migrated ", &value))
+		snapshot->pages_migrated = (int64_t)value;
+	else
+		warning_add("INTERFERENCE_UNREADABLE", "/proc/vmstat has no numa_pages_migrated");
+	free(text);
+}
+
 void snapshot_take_tables(struct snapshot *snapshot, const struct cpu_list *cpus)
 {
 	*snapshot = (struct snapshot){.cpus = cpus, .pages_migrated = -1};
@@ -197,13 +250,7 @@ void snapshot_take_quietly(struct snapshot *snapshot, const struct cpu_list *cpu
 	}
 	if (count && snapshot->core_throttle[0] < 0)
 		warning_add("INTERFERENCE_UNREADABLE", "the kernel has no thermal_throttle counts for CPU %u", cpus->cpus[0]);
-	char *text = file_read("/proc/vmstat");
-	const char *at = text ? strstr(text, "numa_pages_migrated ") : NULL;
-	if (at)
-		snapshot->pages_migrated = (int64_t)strtoull(at + strlen("numa_pages_migrated "), NULL, 10);
-	else
-		warning_add("INTERFERENCE_UNREADABLE", "/proc/vmstat has no numa_pages_migrated");
-	free(text);
+	migrated_read(snapshot);
 }
 
 void snapshot_take(struct snapshot *snapshot, const struct cpu_list *cpus)
@@ -227,52 +274,54 @@ void interference_free(struct interference *interference)
 	snapshot_free(&interference->after);
 }
 
-static uint64_t row_difference(const struct counter_row *before, const struct counter_row *after,
-                               const struct cpu_list *cpus, const struct cpu_list *some)
+/* The places in `cpus` of those of `some` that are there; NULL without memory. To be freed. */
+static size_t *places_of(const struct cpu_list *cpus, const struct cpu_list *some, size_t *count)
 {
-	uint64_t sum = 0;
-	for (size_t i = 0; i < cpus->count; i++)
-		if (cpu_list_has(some, cpus->cpus[i]))
-			sum += after->values[i] - (before ? before->values[i] : 0);
-	return sum;
+	size_t *places = calloc(some->count + 1, sizeof(*places));
+	*count = 0;
+	for (size_t i = 0; places && i < some->count; i++) {
+		places[*count] = cpu_list_place(cpus, some->cpus[i]);
+		*count += places[*count] != SIZE_MAX;
+	}
+	return places;
 }
 
 static void table_write(struct json *json, const char *key, const struct counter_table *before,
-                        const struct counter_table *after, const struct cpu_list *cpus, const struct cpu_list *some)
+                        const struct counter_table *after, const size_t *places, size_t count)
 {
-	if (!before->known || !after->known) {
+	if (!before->known || !after->known || !places) {
 		json_null(json, key);
 		return;
 	}
 	json_object_begin(json, key);
+	/* Rows keep their order unless a device came or went: the one after the last found is nearly always right. */
+	size_t guess = 0;
 	for (size_t i = 0; i < after->count; i++) {
-		const struct counter_row *old = NULL;
-		for (size_t k = 0; k < before->count && !old; k++) {
-			/* Rows keep their order unless a device came or went, so the first guess is nearly always right. */
-			size_t guess = (i + k) % before->count;
-			if (!strcmp(before->rows[guess].label, after->rows[i].label))
+		const struct counter_row *row = &after->rows[i], *old = NULL;
+		for (size_t k = 0; k < before->count && !old; k++, guess++) {
+			guess = guess < before->count ? guess : 0;
+			if (!strcmp(before->rows[guess].label, row->label))
 				old = &before->rows[guess];
 		}
-		uint64_t difference = row_difference(old, &after->rows[i], cpus, some);
+		uint64_t difference = 0;
+		for (size_t k = 0; row->values && k < count; k++)
+			difference += row->values[places[k]] - (old && old->values ? old->values[places[k]] : 0);
 		if (difference)
-			json_u64(json, after->rows[i].label, difference);
+			json_u64(json, row->label, difference);
 	}
 	json_object_end(json);
 }
 
 /* Sum of differences over CPUs, or false when one of them is unknown. */
-static bool sum_known(const int64_t *before, const int64_t *after, const struct cpu_list *cpus,
-                      const struct cpu_list *some, int64_t *sum)
+static bool sum_known(const int64_t *before, const int64_t *after, const size_t *places, size_t count, int64_t *sum)
 {
 	*sum = 0;
-	for (size_t i = 0; i < cpus->count; i++) {
-		if (!cpu_list_has(some, cpus->cpus[i]))
-			continue;
-		if (!before || !after || before[i] < 0 || after[i] < 0)
+	for (size_t i = 0; i < count; i++) {
+		if (!before || !after || before[places[i]] < 0 || after[places[i]] < 0)
 			return false;
-		*sum += after[i] - before[i];
+		*sum += after[places[i]] - before[places[i]];
 	}
-	return true;
+	return places;
 }
 
 static void optional_write(struct json *json, const char *key, bool known, int64_t value)
@@ -287,34 +336,37 @@ void interference_sums(const struct snapshot *before, const struct snapshot *aft
                        double *steal_ms, int64_t *smi)
 {
 	int64_t sum;
-	bool known = sum_known(before->steal, after->steal, after->cpus, some, &sum);
+	size_t count, *places = places_of(after->cpus, some, &count);
+	bool known = sum_known(before->steal, after->steal, places, count, &sum);
 	*steal_ms = known ? (double)sum * 1000 / (double)sysconf(_SC_CLK_TCK) : -1;
-	*smi = sum_known(before->smi, after->smi, after->cpus, some, &sum) ? sum : -1;
+	*smi = sum_known(before->smi, after->smi, places, count, &sum) ? sum : -1;
+	free(places);
 }
 
 void interference_write(struct json *json, const char *key, const struct thread_counts *thread,
                         const struct snapshot *before, const struct snapshot *after, const struct cpu_list *some)
 {
-	const struct cpu_list *cpus = after->cpus;
+	size_t count, *places = places_of(after->cpus, some, &count);
 	int64_t sum;
 	json_object_begin(json, key);
 	json_u64(json, "involuntary_switches", thread->involuntary);
 	json_u64(json, "voluntary_switches", thread->voluntary);
 	json_u64(json, "minor_faults", thread->minor_faults);
 	json_u64(json, "major_faults", thread->major_faults);
-	if (sum_known(before->steal, after->steal, cpus, some, &sum))
+	if (sum_known(before->steal, after->steal, places, count, &sum))
 		json_f64(json, "steal_ms", (double)sum * 1000 / (double)sysconf(_SC_CLK_TCK));
 	else
 		json_null(json, "steal_ms");
-	table_write(json, "interrupts", &before->interrupts, &after->interrupts, cpus, some);
-	table_write(json, "softirqs", &before->softirqs, &after->softirqs, cpus, some);
-	bool known = sum_known(before->smi, after->smi, cpus, some, &sum);
+	table_write(json, "interrupts", &before->interrupts, &after->interrupts, places, count);
+	table_write(json, "softirqs", &before->softirqs, &after->softirqs, places, count);
+	bool known = sum_known(before->smi, after->smi, places, count, &sum);
 	optional_write(json, "smi", known, sum);
-	known = sum_known(before->core_throttle, after->core_throttle, cpus, some, &sum);
+	known = sum_known(before->core_throttle, after->core_throttle, places, count, &sum);
 	optional_write(json, "core_throttle", known, sum);
-	known = sum_known(before->package_throttle, after->package_throttle, cpus, some, &sum);
+	known = sum_known(before->package_throttle, after->package_throttle, places, count, &sum);
 	optional_write(json, "package_throttle", known, sum);
 	known = before->pages_migrated >= 0 && after->pages_migrated >= 0;
 	optional_write(json, "pages_migrated", known, after->pages_migrated - before->pages_migrated);
 	json_object_end(json);
+	free(places);
 }

@@ -22,7 +22,7 @@ struct thread_counts {
 struct counter_row {
 	char label[24];
 	bool timer;       /* the row's own words call it a timer's */
-	uint64_t *values; /* one per CPU of the list */
+	uint64_t *values; /* one per CPU of the list; NULL where all are zero, as most are */
 };
 
 struct counter_table {
@@ -54,6 +54,9 @@ bool thread_counts_read(struct thread_counts *counts);
 struct thread_counts thread_counts_since(const struct thread_counts *now, const struct thread_counts *before);
 void thread_counts_add(struct thread_counts *sum, const struct thread_counts *more);
 
+/* Reads the text of /proc/interrupts or /proc/softirqs: a line of CPU names, then rows "label: one number per CPU  words".
+ * False without memory. */
+bool counter_table_parse(struct counter_table *table, const char *text, const struct cpu_list *cpus);
 void snapshot_take(struct snapshot *snapshot, const struct cpu_list *cpus);
 /* The same without the SMI count, whose register is read by an interrupt on its CPU: for use while that CPU is measured. */
 void snapshot_take_quietly(struct snapshot *snapshot, const struct cpu_list *cpus);

@@ -17,6 +17,7 @@
 #include "cgroup.h"
 #include "files.h"
 #include "json.h"
+#include "text.h"
 #include "warning.h"
 
 #ifndef MADV_POPULATE_WRITE
@@ -582,29 +583,30 @@ struct mapping {
 	uint64_t low, high, huge;
 };
 
-/* The next mapping of the text at *at, which moves on; false at its end. Lines are cut from the text. */
-static bool next_mapping(char **at, struct mapping *mapping)
+static bool mapping_begins(const char *line, struct mapping *mapping)
+{
+	*mapping = (struct mapping){0};
+	if (!text_hex(&line, &mapping->low) || *line != '-')
+		return false;
+	line++;
+	return text_hex(&line, &mapping->high);
+}
+
+/* Reads the mapping whose lines begin at *line, which moves to the next one; false at the end of the text. */
+static bool next_mapping(const char **line, struct mapping *mapping)
 {
 	bool any = false;
-	for (char *line = *at, *next; line && *line; line = next) {
-		char *dash, *after = NULL;
-		uint64_t low = strtoull(line, &dash, 16);
-		uint64_t high = *dash == '-' ? strtoull(dash + 1, &after, 16) : 0;
-		bool begins = after && *after == ' ';
-		if (begins && any)
-			return true; /* *at is where the one after it begins */
-		next = strchr(line, '\n');
-		if (next)
-			*next++ = '\0';
-		*at = next;
-		if (begins) {
-			*mapping = (struct mapping){.low = low, .high = high};
+	for (struct mapping next; *line; *line = text_next_line(*line)) {
+		uint64_t kib;
+		if (mapping_begins(*line, &next)) {
+			if (any)
+				return true;
+			*mapping = next;
 			any = true;
-		} else if (any && !strncmp(line, "AnonHugePages:", 14)) {
-			mapping->huge = strtoull(line + 14, NULL, 10) * 1024;
+		} else if (any && text_line_number(*line, "AnonHugePages:", &kib)) {
+			mapping->huge = kib * 1024;
 		}
 	}
-	*at = NULL;
 	return any;
 }
 
@@ -619,9 +621,10 @@ static uint64_t shared_bytes(const struct region *region, const struct mapping *
 /* Whether every byte of a region is on transparent huge pages: the mappings it lies in have no other pages at all. */
 static bool all_on_huge_pages(const struct region *region)
 {
-	char *text = file_read("/proc/self/smaps"), *at = text;
+	char *text = file_read("/proc/self/smaps");
+	const char *at = text;
 	uint64_t found = 0;
-	for (struct mapping mapping; at && next_mapping(&at, &mapping);)
+	for (struct mapping mapping; next_mapping(&at, &mapping);)
 		if (mapping.huge == mapping.high - mapping.low)
 			found += shared_bytes(region, &mapping);
 	free(text);
@@ -723,8 +726,8 @@ void pages_read_sizes(struct pages *pages, const struct region *regions, size_t 
 		warning_add("PAGES_UNREADABLE", "/proc/self/smaps: %s; transparent huge pages count as not obtained",
 		            strerror(errno));
 	}
-	char *at = text;
-	for (struct mapping mapping; at && next_mapping(&at, &mapping);) {
+	const char *at = text;
+	for (struct mapping mapping; next_mapping(&at, &mapping);) {
 		uint64_t overlap = 0;
 		for (size_t i = 0; i < count; i++)
 			if (regions[i].kind != PAGES_HUGETLB)
