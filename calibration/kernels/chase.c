@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "chase.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "clock.h"
 #include "corefreq.h"
 #include "generator.h"
+#include "place.h"
 #include "random.h"
 #include "stopping.h"
 
@@ -23,6 +27,32 @@
 #define LOG_ENTRIES_PER_WINDOW (8 * CHUNKS_PER_WINDOW)
 /* Where in a mapping a small chain lies, so that rounds see different huge pages and not always the first. */
 #define ALIGN_BYTES (2u << 20)
+
+/* One thread. */
+struct chase_walker {
+	struct chase_group *group;
+	struct worker worker;
+	unsigned cpu, node;
+	size_t number; /* for its counters */
+	bool started;
+	bool busy; /* with the job in hand */
+	double overhead_ticks;
+	struct chase *chase; /* to walk */
+};
+
+/* The memory of a round, and the chain that lies in it. */
+struct chase_home {
+	const struct cpu_list *nodes;
+	size_t memory, bytes;
+	struct chase_walker *builder;
+	struct region region;
+	struct pages pages;
+	uint64_t *shares;
+	struct chain chain;
+	const struct chase *first; /* of those to walk the chain */
+	struct error error;        /* it cannot be used */
+	struct error build_error;  /* of the chain in hand */
+};
 
 struct chase_log {
 	struct log_entry *entries;
@@ -43,11 +73,12 @@ void chase_sample_free(struct chase_sample *sample)
 	*sample = (struct chase_sample){0};
 }
 
-/* One line that links to itself: what is left is the load from L1 and the loop around it. */
-static double measure_overhead(void *line)
+/* A line that links to itself: what is left is the load from L1 and the loop around it. */
+static double measure_overhead(void)
 {
 	double best = 0;
-	*(void **)line = line;
+	_Alignas(64) void *line[8];
+	line[0] = line;
 	for (int i = 0; i < 3; i++) {
 		uint64_t before = clock_start();
 		(void)arch_chase_pointers(line, OVERHEAD_HOPS / 64);
@@ -59,44 +90,75 @@ static double measure_overhead(void *line)
 	return best;
 }
 
-static bool read_back(struct chase_copy *copy, struct error *error)
+static bool read_back(struct chase_group *group, struct chase_home *home)
 {
-	copy->pages = (struct pages){.wanted = copy->group->pages, .shares = copy->shares};
-	memset(copy->shares, 0, copy->nodes->count * sizeof(*copy->shares));
-	if (!pages_read_nodes(&copy->pages, &copy->region, error))
+	home->pages = (struct pages){.wanted = group->pages, .shares = home->shares};
+	memset(home->shares, 0, home->nodes->count * sizeof(*home->shares));
+	if (!pages_read_nodes(&home->pages, &home->region, &home->error))
 		return false;
-	pages_read_sizes(&copy->pages, &copy->region, 1);
+	pages_read_sizes(&home->pages, &home->region, 1);
 	return true;
 }
 
-static bool map(struct chase_copy *copy)
+static void read_back_one(struct chase_group *group, struct chase_home *home)
 {
-	struct error *error = &copy->worker.error;
-	corefreq_settle();
-	if (!region_map_over(&copy->region, copy->group->bytes, copy->nodes, copy->group->pages, error) ||
-	    !read_back(copy, error))
-		return false;
-	copy->overhead_ticks = measure_overhead(copy->region.start);
-	return true;
+	(void)read_back(group, home);
 }
 
-static bool build(struct chase_copy *copy)
+/* The jobs of a builder: what it does for each of its homes that has no error. */
+static void for_homes(struct chase_walker *walker, void (*act)(struct chase_group *, struct chase_home *))
 {
-	const struct chase_task *task = copy->group->task;
-	uint64_t state = copy->sample->seed;
-	size_t places = (copy->region.bytes - task->size_bytes) / ALIGN_BYTES + 1;
+	struct chase_group *group = walker->group;
+	for (size_t i = 0; i < group->home_count; i++)
+		if (group->homes[i].builder == walker && group->homes[i].error.code == ERROR_NONE)
+			act(group, &group->homes[i]);
+}
+
+static void map(struct chase_group *group, struct chase_home *home)
+{
+	if (region_map_over(&home->region, home->bytes, home->nodes, group->pages, &home->error))
+		read_back_one(group, home);
+}
+
+/* Whether a chain of this size can be spread over all nodes, in the pages obtained. */
+static bool spreads(struct chase_home *home, size_t size_bytes)
+{
+	size_t step = region_page_bytes(&home->region) * home->nodes->count;
+	return home->nodes->count == 1 || size_bytes % step == 0 ||
+	       error_set(&home->build_error, ERROR_UNSUPPORTED,
+	                 "expected a size in multiples of %zu bytes, one page on each of %zu nodes, found %zu; use "
+	                 "such a size or --pages base",
+	                 step, home->nodes->count, size_bytes);
+}
+
+static void build(struct chase_group *group, struct chase_home *home)
+{
+	(void)group;
+	if (!home->first || stop_error(&home->build_error) || !spreads(home, home->first->task->size_bytes))
+		return;
+	const struct chase_task *task = home->first->task;
+	uint64_t seed = home->first->sample->seed, state = seed;
+	size_t places = (home->region.bytes - task->size_bytes) / ALIGN_BYTES + 1;
 	/* Interleaved pages are counted from the start of the mapping. */
-	size_t place = copy->region.nodes ? 0 : (size_t)(random_mix(&state) % places);
-	copy->chain = (struct chain){.base = copy->region.start + place * ALIGN_BYTES,
+	size_t place = home->region.nodes ? 0 : (size_t)(random_mix(&state) % places);
+	home->chain = (struct chain){.base = home->region.start + place * ALIGN_BYTES,
 	                             .size_bytes = task->size_bytes,
 	                             .stride_bytes = task->stride_bytes,
 	                             .line_bytes = task->line_bytes,
 	                             .order = task->order,
 	                             .window_bytes = task->window_bytes,
-	                             .seed = copy->sample->seed};
-	bool good = chain_build(&copy->chain, &copy->error);
-	copy->sample->order = copy->chain.check;
-	return good;
+	                             .seed = seed};
+	(void)chain_build(&home->chain, &home->build_error);
+}
+
+static void map_all(struct chase_walker *walker)
+{
+	for_homes(walker, map);
+}
+
+static void build_all(struct chase_walker *walker)
+{
+	for_homes(walker, build);
 }
 
 static void walk(struct chain *chain, uint64_t hops, size_t words)
@@ -113,50 +175,48 @@ static bool disturbed(const struct thread_counts *now, const struct thread_count
 	return during.involuntary || during.voluntary || during.minor_faults || during.major_faults;
 }
 
-/* Around the timed work and nothing else. Events of CPUs are for all copies: the first one reads them. */
-static void count_begin(struct chase_copy *copy)
+/* Around the timed work and nothing else. Events of CPUs are for all that walk together: the first one reads them. */
+static void count_begin(struct chase *chase)
 {
-	struct pmu *pmu = copy->group->pmu;
-	size_t number = (size_t)(copy - copy->group->copies);
-	if (number == 0)
-		pmu_begin_cpus(pmu);
-	pmu_begin_thread(pmu, number);
+	struct chase_group *group = chase->walker->group;
+	if (!group->together || chase == group->chases)
+		pmu_begin_cpus(group->pmu);
+	pmu_begin_thread(group->pmu, chase->walker->number);
 }
 
-static void count_end(struct chase_copy *copy)
+static void count_end(struct chase *chase)
 {
-	struct pmu *pmu = copy->group->pmu;
-	size_t number = (size_t)(copy - copy->group->copies);
-	pmu_end_thread(pmu, number);
-	if (number == 0)
-		pmu_end_cpus(pmu);
+	struct chase_group *group = chase->walker->group;
+	pmu_end_thread(group->pmu, chase->walker->number);
+	if (!group->together || chase == group->chases)
+		pmu_end_cpus(group->pmu);
 }
 
 /* No allocation, no input or output; the thread's own counts are read between windows, not in them. */
-static void run_alone(struct chase_copy *copy)
+static void run_alone(struct chase *chase)
 {
-	const struct chase_task *task = copy->group->task;
-	struct chase_sample *sample = copy->sample;
+	const struct chase_task *task = chase->task;
+	struct chase_sample *sample = chase->sample;
 	struct thread_counts first, before, after = {0};
-	count_begin(copy);
+	count_begin(chase);
 	thread_counts_read(&first);
 	before = first;
-	copy->begin = clock_start();
+	chase->begin = clock_start();
 	for (uint64_t i = 0; i < task->windows; i++) {
 		uint64_t start = clock_start();
-		walk(&copy->chain, task->hops, task->payload_words);
+		walk(&chase->home->chain, task->hops, task->payload_words);
 		uint64_t stop = clock_stop();
 		thread_counts_read(&after);
 		sample->window_ticks[i] = (double)(stop - start) / (double)task->hops;
 		sample->dirty[i] = disturbed(&after, &before);
 		before = after;
-		copy->hops += task->hops;
+		chase->hops += task->hops;
 		if (stop_requested()) {
-			stop_error(&copy->error);
+			stop_error(&chase->error);
 			break;
 		}
 	}
-	count_end(copy);
+	count_end(chase);
 	sample->counts = thread_counts_since(&after, &first);
 }
 
@@ -175,11 +235,11 @@ static bool log_thin(struct chase_log *log)
 }
 
 /* All begin together, and go on until each has done its hops, so that none is alone in any window. */
-static void run_together(struct chase_copy *copy)
+static void run_together(struct chase *chase)
 {
-	struct chase_group *group = copy->group;
-	const struct chase_task *task = group->task;
-	struct chase_log *log = copy->log;
+	struct chase_group *group = chase->walker->group;
+	const struct chase_task *task = chase->task;
+	struct chase_log *log = chase->log;
 	struct thread_counts first, before, after = {0};
 	uint64_t chunk = (task->hops / CHUNKS_PER_WINDOW + 63) / 64 * 64, hops = 0, shortest = UINT64_MAX;
 	bool done = false, hit = false;
@@ -191,12 +251,12 @@ static void run_together(struct chase_copy *copy)
 	atomic_fetch_add(&group->arrived, 1);
 	while (atomic_load_explicit(&group->arrived, memory_order_acquire) < group->count && !stop_requested())
 		continue;
-	count_begin(copy);
+	count_begin(chase);
 	uint64_t last = clock_start();
-	copy->begin = last;
+	chase->begin = last;
 	log->entries[log->count++] = (struct log_entry){last, 0};
 	while (atomic_load_explicit(&group->finished, memory_order_relaxed) < group->count && !stop_requested()) {
-		walk(&copy->chain, chunk, task->payload_words);
+		walk(&chase->home->chain, chunk, task->payload_words);
 		uint64_t now = clock_stop(), took = now - last;
 		hops += chunk;
 		shortest = took < shortest ? took : shortest;
@@ -220,236 +280,432 @@ static void run_together(struct chase_copy *copy)
 		}
 		last = now;
 	}
-	copy->hops = hops;
-	count_end(copy);
+	chase->hops = hops;
+	count_end(chase);
 	thread_counts_read(&after);
-	copy->sample->counts = thread_counts_since(&after, &first);
-	stop_error(&copy->error);
+	chase->sample->counts = thread_counts_since(&after, &first);
+	stop_error(&chase->error);
 }
 
-static void run(struct chase_copy *copy)
+static void run(struct chase *chase)
 {
-	const struct chase_task *task = copy->group->task;
-	struct chase_sample *sample = copy->sample;
-	uint64_t nodes = copy->chain.nodes, warm = nodes <= WARM_LAP_NODES ? nodes : WARM_HOPS;
-	walk(&copy->chain, (warm + 63) / 64 * 64, task->payload_words);
-	sampling_open(&copy->sampling, copy->group->sampled, copy->cpu, (double)(task->windows * task->hops) * HOP_S);
+	const struct chase_task *task = chase->task;
+	struct chase_sample *sample = chase->sample;
+	uint64_t nodes = chase->home->chain.nodes, warm = nodes <= WARM_LAP_NODES ? nodes : WARM_HOPS;
+	walk(&chase->home->chain, (warm + 63) / 64 * 64, task->payload_words);
+	sampling_open(&chase->sampling, chase->walker->group->sampled, chase->cpu,
+	              (double)(task->windows * task->hops) * HOP_S);
 	sample->core_before = corefreq_per_tick();
-	sampling_begin(&copy->sampling);
-	if (copy->group->count > 1)
-		run_together(copy);
+	sampling_begin(&chase->sampling);
+	if (chase->walker->group->together)
+		run_together(chase);
 	else
-		run_alone(copy);
-	sampling_end(&copy->sampling);
+		run_alone(chase);
+	sampling_end(&chase->sampling);
 	sample->core_after = corefreq_per_tick();
-	sample->cpu_verified = affinity_verify(copy->cpu);
+	sample->cpu_verified = affinity_verify(chase->cpu);
 	if (!sample->cpu_verified)
-		affinity_left(copy->cpu, &copy->error);
+		affinity_left(chase->cpu, &chase->error);
+}
+
+static void run_own(struct chase_walker *walker)
+{
+	run(walker->chase);
 }
 
 static void body(struct worker *worker)
 {
-	struct chase_copy *copy = worker->context;
-	if (map(copy)) {
-		pmu_open_thread(copy->group->pmu, (size_t)(copy - copy->group->copies), "");
-		worker_pause(worker);
-		while (copy->group->again) {
-			build(copy);
-			worker_pause(worker);
-			if (!copy->group->abandon)
-				run(copy);
-			worker_pause(worker);
+	struct chase_walker *walker = worker->context;
+	unsigned cpu;
+	if (syscall(SYS_getcpu, &cpu, &walker->node, NULL) != 0) {
+		error_set(&worker->error, ERROR_INTERNAL, "getcpu: %s", strerror(errno));
+		return;
+	}
+	corefreq_settle();
+	walker->overhead_ticks = measure_overhead();
+	pmu_open_thread(walker->group->pmu, walker->number, "");
+	worker_pause(worker);
+	for (void (*job)(struct chase_walker *); (job = walker->group->job) != NULL; worker_pause(worker))
+		job(walker);
+}
+
+/* Lets all that are busy do a job, and waits for them. */
+static void work(struct chase_group *group, void (*job)(struct chase_walker *))
+{
+	group->job = job;
+	for (size_t i = 0; i < group->walker_count; i++)
+		if (group->walkers[i].busy)
+			worker_continue(&group->walkers[i].worker);
+	for (size_t i = 0; i < group->walker_count; i++)
+		if (group->walkers[i].busy)
+			worker_wait(&group->walkers[i].worker);
+}
+
+static void build_with(struct chase_group *group, void (*job)(struct chase_walker *))
+{
+	for (size_t i = 0; i < group->walker_count; i++)
+		group->walkers[i].busy = false;
+	for (size_t i = 0; i < group->home_count; i++)
+		if (group->homes[i].builder)
+			group->homes[i].builder->busy = true;
+	work(group, job);
+}
+
+static void log_free(struct chase *chase)
+{
+	if (!chase->log)
+		return;
+	free(chase->log->entries);
+	free(chase->log->dirty);
+	free(chase->log);
+	chase->log = NULL;
+}
+
+static void end(struct chase_group *group)
+{
+	group->job = NULL;
+	for (size_t i = 0; i < group->walker_count; i++)
+		if (group->walkers[i].started)
+			worker_join(&group->walkers[i].worker);
+	for (size_t i = 0; i < group->home_count; i++) {
+		region_unmap(&group->homes[i].region);
+		free(group->homes[i].shares);
+	}
+	for (size_t i = 0; i < group->count; i++)
+		log_free(&group->chases[i]);
+	free(group->walkers);
+	free(group->homes);
+	group->walkers = NULL;
+	group->homes = NULL;
+	group->walker_count = group->home_count = 0;
+}
+
+static struct chase_walker *walker_for(struct chase_group *group, unsigned cpu)
+{
+	for (size_t i = 0; i < group->walker_count; i++)
+		if (group->walkers[i].cpu == cpu)
+			return &group->walkers[i];
+	struct chase_walker *walker = &group->walkers[group->walker_count];
+	*walker = (struct chase_walker){.group = group, .cpu = cpu, .number = group->walker_count++};
+	return walker;
+}
+
+static struct chase_home *home_for(struct chase_group *group, const struct chase *chase)
+{
+	struct chase_home *home = group->homes;
+	while (home < group->homes + group->home_count && home->memory != chase->memory)
+		home++;
+	if (home == group->homes + group->home_count) {
+		*home = (struct chase_home){.nodes = chase->nodes, .memory = chase->memory};
+		group->home_count++;
+	}
+	home->bytes = chase->bytes > home->bytes ? chase->bytes : home->bytes;
+	return home;
+}
+
+static bool ready(const struct chase_walker *walker)
+{
+	return walker->started && walker->worker.error.code == ERROR_NONE;
+}
+
+/* Of the CPUs that are there, the nearest to a home's memory, and of those the one with fewest homes so far. */
+static void choose_builder(struct chase_group *group, struct chase_home *home)
+{
+	uint64_t best = UINT64_MAX;
+	for (size_t i = 0; i < group->walker_count; i++) {
+		struct chase_walker *walker = &group->walkers[i];
+		uint64_t built = 0;
+		if (!ready(walker))
+			continue;
+		for (const struct chase_home *other = group->homes; other < home; other++)
+			built += other->builder == walker;
+		uint64_t cost = (uint64_t)place_distance(walker->node, home->nodes->cpus[0]) << 32 | built;
+		if (cost < best) {
+			best = cost;
+			home->builder = walker;
 		}
-		read_back(copy, &worker->error);
-	}
-	region_unmap(&copy->region);
-}
-
-static void end(struct chase_group *group, size_t started, struct error *error)
-{
-	group->again = false;
-	group->abandon = true;
-	for (size_t i = 0; i < started; i++) {
-		struct chase_copy *copy = &group->copies[i];
-		worker_join(&copy->worker);
-		if (copy->worker.error.code != ERROR_NONE && error->code == ERROR_NONE)
-			*error = copy->worker.error;
-	}
-	for (size_t i = 0; i < group->count; i++) {
-		struct chase_copy *copy = &group->copies[i];
-		free(copy->shares);
-		copy->shares = NULL;
-		if (copy->log) {
-			free(copy->log->entries);
-			free(copy->log->dirty);
-			free(copy->log);
-			copy->log = NULL;
-		}
 	}
 }
 
-bool chase_open(struct chase_group *group, size_t bytes, struct error *error)
-{
-	size_t started = 0;
-	group->bytes = bytes;
-	group->again = true;
-	for (size_t i = 0; i < group->count; i++) {
-		group->copies[i].group = group;
-		group->copies[i].shares = calloc(group->copies[i].nodes->count, sizeof(uint64_t));
-		if (!group->copies[i].shares)
-			error_set(error, ERROR_INTERNAL, "no memory for %zu copies", group->count);
-	}
-	while (started < group->count && error->code == ERROR_NONE) {
-		struct chase_copy *copy = &group->copies[started];
-		started += worker_start(&copy->worker, copy->cpu, body, copy, error);
-	}
-	for (size_t i = 0; i < started; i++)
-		if (!worker_wait(&group->copies[i].worker) && error->code == ERROR_NONE)
-			*error = group->copies[i].worker.error;
-	if (error->code == ERROR_NONE)
-		return true;
-	end(group, started, error);
-	return false;
-}
-
-bool chase_close(struct chase_group *group, struct error *error)
-{
-	end(group, group->count, error);
-	return error->code == ERROR_NONE;
-}
-
-bool chase_spreads(const struct chase_group *group, size_t size_bytes, struct error *error)
+/* What happened to a thread or a memory happened to all that need it. */
+static void pass_errors_on(struct chase_group *group)
 {
 	for (size_t i = 0; i < group->count; i++) {
-		const struct chase_copy *copy = &group->copies[i];
-		size_t step = region_page_bytes(&copy->region) * copy->nodes->count;
-		if (copy->nodes->count > 1 && size_bytes % step)
-			return error_set(error, ERROR_UNSUPPORTED,
-			                 "expected a size in multiples of %zu bytes, one page on each of %zu nodes, found %zu; use "
-			                 "such a size or --pages base",
-			                 step, copy->nodes->count, size_bytes);
+		struct chase *chase = &group->chases[i];
+		const struct error *errors[] = {chase->walker ? &chase->walker->worker.error : NULL,
+		                                chase->home ? &chase->home->error : NULL};
+		for (size_t k = 0; k < 2; k++)
+			if (errors[k] && errors[k]->code != ERROR_NONE && chase->error.code == ERROR_NONE)
+				chase->error = *errors[k];
 	}
+}
+
+bool chase_open(struct chase_group *group, struct error *error)
+{
+	group->walker_count = group->home_count = 0;
+	group->walkers = calloc(group->count, sizeof(*group->walkers));
+	group->homes = calloc(group->count, sizeof(*group->homes));
+	if (!group->walkers || !group->homes) {
+		end(group);
+		return error_set(error, ERROR_INTERNAL, "no memory for %zu chases", group->count);
+	}
+	for (size_t i = 0; i < group->count; i++) {
+		struct chase *chase = &group->chases[i];
+		chase->error = (struct error){0};
+		chase->walker = chase->bytes ? walker_for(group, chase->cpu) : NULL;
+		chase->home = chase->bytes ? home_for(group, chase) : NULL;
+	}
+	group->job = map_all;
+	for (size_t i = 0; i < group->walker_count; i++) {
+		struct chase_walker *walker = &group->walkers[i];
+		walker->started = worker_start(&walker->worker, walker->cpu, body, walker, &walker->worker.error);
+	}
+	for (size_t i = 0; i < group->walker_count; i++)
+		if (group->walkers[i].started)
+			worker_wait(&group->walkers[i].worker);
+	for (size_t i = 0; i < group->home_count; i++) {
+		struct chase_home *home = &group->homes[i];
+		home->shares = calloc(home->nodes->count, sizeof(*home->shares));
+		if (!home->shares)
+			error_set(&home->error, ERROR_INTERNAL, "no memory for %zu nodes", home->nodes->count);
+		else if (group->together)
+			home->builder = ready(&group->walkers[i]) ? &group->walkers[i] : NULL;
+		else
+			choose_builder(group, home);
+	}
+	build_with(group, map_all);
+	pass_errors_on(group);
+	for (size_t i = 0; i < group->count; i++)
+		if (group->chases[i].error.code != ERROR_NONE)
+			group->chases[i].bytes = group->chases[i].home->bytes;
 	return true;
 }
 
-static bool sample_prepare(struct chase_copy *copy, const struct chase_task *task, struct error *error)
+static void read_back_all(struct chase_walker *walker)
 {
-	struct chase_sample *sample = copy->sample;
-	size_t nodes = copy->nodes->count;
-	sample->pages = copy->pages;
+	for_homes(walker, read_back_one);
+}
+
+void chase_close(struct chase_group *group)
+{
+	build_with(group, read_back_all);
+	for (size_t i = 0; i < group->count; i++)
+		group->chases[i].error = (struct error){0};
+	pass_errors_on(group);
+	end(group);
+}
+
+static bool log_prepare(struct chase *chase)
+{
+	if (chase->log)
+		return true;
+	size_t capacity = chase->task->windows * LOG_ENTRIES_PER_WINDOW;
+	chase->log = calloc(1, sizeof(*chase->log));
+	if (!chase->log)
+		return false;
+	chase->log->capacity = capacity;
+	chase->log->entries = malloc(capacity * sizeof(*chase->log->entries));
+	chase->log->dirty = malloc(capacity * sizeof(*chase->log->dirty));
+	if (!chase->log->entries || !chase->log->dirty)
+		return false;
+	memset(chase->log->entries, 0,
+	       capacity * sizeof(*chase->log->entries)); /* touched here and not in a timed stretch */
+	return true;
+}
+
+static void sample_prepare(struct chase *chase)
+{
+	const struct chase_task *task = chase->task;
+	const struct chase_home *home = chase->home;
+	struct chase_sample *sample = chase->sample;
+	size_t nodes = home->nodes->count;
+	sample->pages = home->pages;
 	sample->pages.shares = NULL;
-	sample->overhead_ticks = copy->overhead_ticks;
+	sample->order = home->chain.check;
+	sample->overhead_ticks = chase->walker->overhead_ticks;
 	sample->window_ticks = calloc(task->windows, sizeof(*sample->window_ticks));
 	sample->dirty = calloc(task->windows, sizeof(*sample->dirty));
 	sample->shares = nodes > 1 ? calloc(nodes, sizeof(*sample->shares)) : NULL;
-	bool good = sample->window_ticks && sample->dirty && (nodes == 1 || sample->shares);
-	if (good && nodes > 1)
-		memcpy(sample->shares, copy->shares, nodes * sizeof(*sample->shares));
-	if (good && copy->group->count > 1 && !copy->log) {
-		size_t capacity = task->windows * LOG_ENTRIES_PER_WINDOW;
-		copy->log = calloc(1, sizeof(*copy->log));
-		if (copy->log) {
-			copy->log->capacity = capacity;
-			copy->log->entries = malloc(capacity * sizeof(*copy->log->entries));
-			copy->log->dirty = malloc(capacity * sizeof(*copy->log->dirty));
-		}
-		good = copy->log && copy->log->entries && copy->log->dirty;
-		if (good) /* touched here and not in a timed stretch */
-			memset(copy->log->entries, 0, capacity * sizeof(*copy->log->entries));
-	}
-	copy->error = (struct error){0};
-	copy->hops = 0;
-	return good || error_set(error, ERROR_INTERNAL, "no memory for %llu windows", (unsigned long long)task->windows);
+	chase->hops = 0;
+	if (!sample->window_ticks || !sample->dirty || (nodes > 1 && !sample->shares) ||
+	    (chase->walker->group->together && !log_prepare(chase)))
+		error_set(&chase->error, ERROR_INTERNAL, "no memory for %llu windows", (unsigned long long)task->windows);
+	else if (nodes > 1)
+		memcpy(sample->shares, home->shares, nodes * sizeof(*sample->shares));
 }
 
 /* Cuts the windows out of the time when all copies were running. */
-static bool cut(struct chase_group *group, const struct chase_task *task, struct error *error)
+static bool cut(struct chase_group *group, struct error *error)
 {
 	uint64_t begin = 0, close = UINT64_MAX;
 	for (size_t i = 0; i < group->count; i++) {
-		const struct chase_log *log = group->copies[i].log;
+		const struct chase_log *log = group->chases[i].log;
 		begin = log->entries[0].ticks > begin ? log->entries[0].ticks : begin;
 		close = log->entries[log->count - 1].ticks < close ? log->entries[log->count - 1].ticks : close;
 	}
 	for (size_t i = 0; i < group->count; i++) {
-		const struct chase_copy *copy = &group->copies[i];
-		const struct chase_log *log = copy->log;
-		double length = close > begin ? (double)(close - begin) / (double)task->windows : 0;
+		const struct chase *chase = &group->chases[i];
+		const struct chase_log *log = chase->log;
+		uint64_t windows = chase->task->windows;
+		double length = close > begin ? (double)(close - begin) / (double)windows : 0;
 		double before = log_at(log->entries, log->count, begin);
-		for (uint64_t k = 0; k < task->windows; k++) {
+		for (uint64_t k = 0; k < windows; k++) {
 			uint64_t from = begin + (uint64_t)(length * (double)k), to = begin + (uint64_t)(length * (double)(k + 1));
 			double until = log_at(log->entries, log->count, to);
 			if (!(until > before))
 				return error_set(error, ERROR_CHECK_FAILED,
 				                 "expected the copy on CPU %u to make way in every window, found none in one; raise "
 				                 "--hops, or keep other work off the CPUs",
-				                 copy->cpu);
-			copy->sample->window_ticks[k] = (double)(to - from) / (until - before);
+				                 chase->cpu);
+			chase->sample->window_ticks[k] = (double)(to - from) / (until - before);
 			before = until;
 			for (size_t n = 1; n < log->count; n++)
 				if (log->entries[n].ticks > from && log->entries[n - 1].ticks < to)
-					copy->sample->dirty[k] = copy->sample->dirty[k] || log->dirty[n];
+					chase->sample->dirty[k] = chase->sample->dirty[k] || log->dirty[n];
 		}
 	}
 	return true;
 }
 
-/* What the counters are told: a copy's counters are read when none of its hops is done, and when all are. Those of CPUs
+/* What the counters are told: those of a thread are read when none of its hops is done, and when all are. Those of CPUs
  * are read while other copies walk. */
 static struct pmu_work progress(void *context, size_t thread, uint64_t ticks)
 {
 	const struct chase_group *group = context;
 	struct pmu_work work = {.steps = -1};
 	for (size_t i = 0; i < group->count; i++) {
-		const struct chase_copy *copy = &group->copies[i];
-		if (thread == PMU_ALL && group->count > 1)
-			work.hops += log_at(copy->log->entries, copy->log->count, ticks);
-		else if (thread == PMU_ALL || thread == i)
-			work.hops += ticks < copy->begin ? 0 : (double)copy->hops;
+		const struct chase *chase = &group->chases[i];
+		if (!chase->walking)
+			continue;
+		if (thread == PMU_ALL && group->together)
+			work.hops += log_at(chase->log->entries, chase->log->count, ticks);
+		else if (thread == PMU_ALL || thread == chase->walker->number)
+			work.hops += ticks < chase->begin ? 0 : (double)chase->hops;
 	}
 	return work;
 }
 
-/* Lets all copies do their next phase. */
-static bool phase(struct chase_group *group, struct error *error)
+static bool good(const struct chase *chase)
 {
-	for (size_t i = 0; i < group->count; i++)
-		worker_continue(&group->copies[i].worker);
-	for (size_t i = 0; i < group->count; i++)
-		worker_wait(&group->copies[i].worker);
-	for (size_t i = 0; i < group->count; i++)
-		if (group->copies[i].error.code != ERROR_NONE && error->code == ERROR_NONE)
-			*error = group->copies[i].error;
-	return error->code == ERROR_NONE;
+	return chase->task && chase->error.code == ERROR_NONE;
 }
 
-bool chase_measure(struct chase_group *group, const struct chase_task *task, struct chase_sample *const *samples,
-                   struct error *error)
+/* Lets the chases that are `walking` walk at the same time, and takes what they counted and sampled. */
+static void walk_and_take(struct chase_group *group)
 {
-	bool good = true;
-	group->task = task;
+	for (size_t i = 0; i < group->walker_count; i++)
+		group->walkers[i].busy = false;
+	for (size_t i = 0; i < group->count; i++)
+		if (group->chases[i].walking) {
+			group->chases[i].walker->chase = &group->chases[i];
+			group->chases[i].walker->busy = true;
+		}
+	work(group, run_own);
 	for (size_t i = 0; i < group->count; i++) {
-		group->copies[i].sample = samples[i];
-		good = sample_prepare(&group->copies[i], task, error) && good;
+		struct chase *chase = &group->chases[i];
+		if (!chase->walking)
+			continue;
+		samples_collect(&chase->sample->samples, group->sampled, &chase->sampling);
+		if (good(chase))
+			pmu_take(group->pmu, chase->walker->number, progress, group, &chase->sample->counters, &chase->error);
 	}
+}
+
+/* All at the same time: what happens to one spoils the windows of all. */
+static void run_all(struct chase_group *group)
+{
+	struct error error = {0};
+	for (size_t i = 0; i < group->count && error.code == ERROR_NONE; i++)
+		error = group->chases[i].error;
 	atomic_store(&group->arrived, 0);
 	atomic_store(&group->finished, 0);
-	if (good) {
-		group->abandon = false;
-		good = phase(group, error);
-		group->abandon = !good;
-		if (good)
-			snapshot_take(&samples[0]->before, group->cpus);
-		good = phase(group, error) && good;
-		if (good)
-			snapshot_take(&samples[0]->after, group->cpus);
-		for (size_t i = 0; i < group->count; i++)
-			samples_collect(&samples[i]->samples, group->sampled, &group->copies[i].sampling);
-		good = good && (group->count == 1 || cut(group, task, error));
-		for (size_t i = 0; good && i < group->count; i++)
-			good = pmu_take(group->pmu, i, progress, group, &samples[i]->counters, error);
+	for (size_t i = 0; i < group->count; i++)
+		group->chases[i].walking = error.code == ERROR_NONE;
+	if (error.code == ERROR_NONE)
+		walk_and_take(group);
+	for (size_t i = 0; i < group->count && error.code == ERROR_NONE; i++)
+		error = group->chases[i].error;
+	if (error.code == ERROR_NONE)
+		(void)cut(group, &error);
+	for (size_t i = 0; i < group->count; i++)
+		group->chases[i].error = error;
+}
+
+/* One after another. A walk goes on where the one before it ended: the first at the start of the cycle, whose lines the
+ * builder has not touched for longer than any others. So each line that is asked for was last touched, on whatever CPU,
+ * as long ago as can be: a whole lap, or never since the chain was built. While the walks of a round do not come as far as
+ * what the builder's caches still hold of the end of the cycle, no line comes out of another CPU's cache. */
+static void run_in_turn(struct chase_group *group)
+{
+	for (size_t i = 0; i < group->count; i++)
+		group->chases[i].walking = false;
+	for (size_t i = 0; i < group->count; i++) {
+		struct chase *chase = &group->chases[i];
+		if (!good(chase) || stop_error(&chase->error))
+			continue;
+		chase->walking = true;
+		walk_and_take(group);
+		chase->walking = false;
 	}
-	for (size_t i = 0; i < group->count && !good; i++)
-		chase_sample_free(samples[i]);
-	return good;
+}
+
+/* Chases of a home are told what happened when its chain was built. */
+static void build_chains(struct chase_group *group)
+{
+	for (size_t i = 0; i < group->home_count; i++) {
+		group->homes[i].first = NULL;
+		group->homes[i].build_error = (struct error){0};
+	}
+	for (size_t i = group->count; i-- > 0;)
+		if (good(&group->chases[i]))
+			group->chases[i].home->first = &group->chases[i];
+	build_with(group, build_all);
+	for (size_t i = 0; i < group->count; i++) {
+		struct chase *chase = &group->chases[i];
+		if (good(chase) && chase->home->build_error.code != ERROR_NONE)
+			chase->error = chase->home->build_error;
+	}
+}
+
+void chase_measure(struct chase_group *group)
+{
+	struct snapshot before = {0}, after = {0};
+	struct chase_sample *around = NULL;
+	bool any = false;
+	for (size_t i = 0; i < group->count; i++)
+		if (group->chases[i].task)
+			group->chases[i].error = (struct error){0};
+	build_chains(group);
+	for (size_t i = 0; i < group->count; i++)
+		if (good(&group->chases[i])) {
+			sample_prepare(&group->chases[i]);
+			any = true;
+		}
+	if (any) {
+		snapshot_take(&before, group->cpus);
+		if (group->together)
+			run_all(group);
+		else
+			run_in_turn(group);
+		snapshot_take(&after, group->cpus);
+	}
+	for (size_t i = 0; i < group->count; i++) {
+		struct chase *chase = &group->chases[i];
+		if (!chase->task)
+			continue;
+		if (!good(chase)) {
+			chase_sample_free(chase->sample);
+			continue;
+		}
+		if (!around) {
+			around = chase->sample;
+			around->before = before;
+			around->after = after;
+		}
+		chase->sample->around = around;
+	}
+	if (!around) {
+		snapshot_free(&before);
+		snapshot_free(&after);
+	}
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Chases: pinned threads, each with a chain in memory of its own, measured alone or all at the same time. One mapping
- * serves many chains, so that a ladder of sizes pays for fresh memory once in each round. */
+/* Chases: pinned threads that walk chains, one after another or all at the same time. A chain is built once and walked from
+ * every CPU that is to measure its memory, and one mapping serves many chains, so that a matrix pays for each chain, and a
+ * ladder of sizes for fresh memory, once in each round. */
 #ifndef SUTPROBE_CHASE_H
 #define SUTPROBE_CHASE_H
 
@@ -18,7 +19,7 @@
 #include "samples.h"
 #include "worker.h"
 
-/* What is measured with one chain: the same for all copies, but for the seed. */
+/* What is measured with one chain. */
 struct chase_task {
 	size_t size_bytes, stride_bytes, line_bytes, window_bytes;
 	enum chain_order order;
@@ -26,7 +27,7 @@ struct chase_task {
 	size_t payload_words;
 };
 
-/* What one copy's chain gave in one placement. */
+/* What one chase gave in one placement. */
 struct chase_sample {
 	uint64_t seed;
 	struct pages pages; /* of the mapping that the chain lies in */
@@ -38,28 +39,31 @@ struct chase_sample {
 	bool *dirty;
 	double core_before, core_after; /* per tick */
 	struct thread_counts counts;
-	struct snapshot before, after; /* of all copies' CPUs: in the first copy's sample, empty in the others' */
-	struct samples samples;        /* of this copy's loads */
-	struct pmu_counts *counters;   /* of this copy's thread, and of CPUs while all copies ran; NULL: none asked for */
+	struct snapshot before, after;     /* of all CPUs, around the pass: in the sample of one of its chases */
+	const struct chase_sample *around; /* the sample that has them */
+	struct samples samples;            /* of this chase's loads */
+	struct pmu_counts *counters; /* of this chase's thread, and of CPUs while it, or all together, ran; NULL: none */
 };
 
-struct chase_group;
+struct chase_walker;
+struct chase_home;
 struct chase_log;
 
-struct chase_copy {
+/* One CPU walking one memory. */
+struct chase {
 	/* to be set before chase_open */
 	unsigned cpu;
-	const struct cpu_list *nodes;
-	/* state */
-	struct chase_group *group;
-	struct worker worker;
-	struct region region;
-	struct pages pages;
-	uint64_t *shares;
-	double overhead_ticks;
-	struct chain chain;
+	const struct cpu_list *nodes; /* must outlive the group */
+	size_t memory;                /* those with the same number, of the same nodes, walk one chain */
+	size_t bytes;                 /* of the longest chain to come; 0: takes no part in this round */
+	/* to be set before chase_measure */
+	const struct chase_task *task; /* NULL: takes no part */
 	struct chase_sample *sample;
-	struct error error; /* of the task in hand */
+	/* state */
+	struct error error; /* after chase_open it cannot take part; after the others what happened to its task */
+	struct chase_walker *walker;
+	struct chase_home *home;
+	bool walking; /* in the pass in hand */
 	struct chase_log *log;
 	struct sampling sampling;
 	uint64_t begin, hops; /* ticks at which its first window or stretch began, and loads since */
@@ -67,29 +71,31 @@ struct chase_copy {
 
 struct chase_group {
 	/* to be set before chase_open */
-	struct chase_copy *copies;
+	struct chase *chases;
 	size_t count;
+	bool together; /* all chases at the same time, each in memory of its own; else one after another */
 	enum page_kind pages;
-	const struct cpu_list *cpus;          /* of all copies; must outlive the samples, which refer to it */
-	const struct sample_request *sampled; /* loads of all copies; NULL: none */
-	struct pmu *pmu;                      /* events to count, with room for all copies, or NULL */
+	const struct cpu_list *cpus;          /* of all chases; must outlive the samples, which refer to it */
+	const struct sample_request *sampled; /* loads of all chases; NULL: none */
+	struct pmu *pmu;                      /* events to count, with room for all CPUs, or NULL */
 	/* state */
-	size_t bytes;
-	const struct chase_task *task;
-	bool abandon, again;
+	struct chase_walker *walkers; /* one for each CPU */
+	struct chase_home *homes;
+	size_t walker_count, home_count;
+	void (*job)(struct chase_walker *walker); /* NULL: end */
 	_Atomic size_t arrived, finished;
 };
 
-/* Starts the copies: pinned, `bytes` mapped, proved in place. All are closed again where one fails. */
-bool chase_open(struct chase_group *group, size_t bytes, struct error *error);
-/* Builds a chain in each copy's memory and times it; one sample for each copy, with its seed set. False with the error
- * where a chain could not be built, or the work was told to end: samples are then freed. */
-bool chase_measure(struct chase_group *group, const struct chase_task *task, struct chase_sample *const *samples,
-                   struct error *error);
-/* Proves where the pages lie once more, and ends the copies. */
-bool chase_close(struct chase_group *group, struct error *error);
+/* Starts a thread for each CPU, pinned, and maps each memory from the nearest of these CPUs, all at the same time; proves
+ * what was mapped in place. False where nothing could be started at all; a chase that can take no part has its error, and the
+ * bytes that were to be mapped for it. */
+bool chase_open(struct chase_group *group, struct error *error);
+/* Builds the chains of all chases that have a task, all at the same time, and times them; each chase's sample has its
+ * seed set, the same for those that share a chain. A chase that was not measured has its error, and its sample is freed:
+ * where its chain could not be built, where the work was told to end, and where one of those together failed. */
+void chase_measure(struct chase_group *group);
+/* Proves where the pages lie once more, and ends the threads. A chase whose pages moved has its error. */
+void chase_close(struct chase_group *group);
 void chase_sample_free(struct chase_sample *sample);
-/* Whether a chain of this size can be spread over the nodes of every copy, in the pages obtained. */
-bool chase_spreads(const struct chase_group *group, size_t size_bytes, struct error *error);
 
 #endif

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Latency: the time of one load that waits for the one before, at any sizes, strides and orders, of one copy or of several
- * at the same time. Each round maps fresh memory once and measures one placement of every point that wants one more. */
+ * at the same time. Each round maps each memory afresh, once for all CPUs that
+ * measure it, and measures one placement of every point that wants one more. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -109,6 +110,7 @@ struct point {
 	struct error error;
 	struct chase_sample *samples;
 	size_t count;
+	bool fresh; /* has a placement of the round in hand */
 	double medians[STOPPING_PLACEMENTS_MAX];
 };
 
@@ -118,6 +120,7 @@ struct place {
 	struct cpu_list nodes;
 	struct cpu_list alone; /* its CPU, as a list */
 	uint64_t size_bytes;   /* its own, or 0 */
+	size_t memory;         /* the first place that walks the same chains: itself, where it does not share them */
 };
 
 static struct {
@@ -277,6 +280,12 @@ static void list_points(size_t place, struct point *points)
 			}
 }
 
+static bool same_memory(const struct place *one, const struct place *other)
+{
+	return one->size_bytes == other->size_bytes && one->nodes.count == other->nodes.count &&
+	       !memcmp(one->nodes.cpus, other->nodes.cpus, one->nodes.count * sizeof(*one->nodes.cpus));
+}
+
 static bool set_up(struct error *error)
 {
 	for (size_t s = 0; s < options.sizes.count; s++)
@@ -292,6 +301,9 @@ static bool set_up(struct error *error)
 		if (!parse_place(options.at.words[i], place, error) || !cpu_list_add(&place->alone, place->cpu) ||
 		    !cpu_list_add(&work.cpus, place->cpu))
 			return error_set(error, ERROR_INTERNAL, "no memory for a place");
+		for (place->memory = 0; place->memory < i; place->memory++)
+			if (!options.together && same_memory(place, &work.places[place->memory]))
+				break;
 		list_points(i, &work.points[i * work.per_place]);
 	}
 	for (size_t i = 0; i < work.count; i++) {
@@ -302,95 +314,125 @@ static bool set_up(struct error *error)
 	return true;
 }
 
-/* The same combination in the place `copy` of the group that begins with `first`. */
-static struct point *point_of(size_t first, size_t copy, size_t combination)
+/* A combination in one place. */
+static struct point *point_of(size_t place, size_t combination)
 {
-	return &work.points[(first + copy) * work.per_place + combination];
+	return &work.points[place * work.per_place + combination];
 }
 
-static bool wants_more(size_t first, const struct chase_group *group, size_t combination)
+static bool wants_more(const struct point *point)
 {
-	const struct point *point = point_of(first, 0, combination);
-	bool more = false;
-	for (size_t i = 0; i < group->count; i++)
-		more = more || !point_of(first, i, combination)->stopping.reason;
-	return more && point->error.code == ERROR_NONE && point->count < STOPPING_PLACEMENTS_MAX;
+	return !point->stopping.reason && point->error.code == ERROR_NONE && point->count < STOPPING_PLACEMENTS_MAX;
 }
 
-static void fail(size_t first, const struct chase_group *group, size_t combination, const struct error *error)
+/* Whether a combination is measured once more in this place: together, all places go on until the last has enough. */
+static bool takes_part(size_t place, size_t combination)
 {
-	for (size_t i = 0; i < group->count; i++)
-		point_of(first, i, combination)->error = *error;
+	if (!options.together)
+		return wants_more(point_of(place, combination));
+	bool any = false;
+	for (size_t i = 0; i < options.at.count; i++) {
+		const struct point *point = point_of(i, combination);
+		if (point->error.code != ERROR_NONE || point->count == STOPPING_PLACEMENTS_MAX)
+			return false;
+		any = any || !point->stopping.reason;
+	}
+	return any;
 }
 
-static void measure_placement(size_t first, struct chase_group *group, size_t combination,
-                              struct chase_sample **samples)
+static void fail(struct point *point, const struct error *error)
 {
-	const struct point *point = point_of(first, 0, combination);
-	const struct chase_task task = {.size_bytes = point->size_bytes,
-	                                .stride_bytes = point->stride_bytes,
-	                                .line_bytes = line_bytes(),
-	                                .window_bytes = options.window_bytes,
-	                                .order = point->order,
-	                                .windows = options.windows,
-	                                .hops = point->hops,
-	                                .payload_words = options.payload_bytes / 8};
-	struct error error = {0};
+	if (point->error.code == ERROR_NONE)
+		point->error = *error;
+}
+
+static void placement_done(struct point *point, uint64_t now_ns, uint64_t spent_ns)
+{
+	point->medians[point->count] = statistics_median(point->samples[point->count].window_ticks, options.windows);
+	point->count++;
+	point->fresh = true;
+	point->spent_ns += spent_ns;
+	/* The budget is the point's own time; other points have theirs between its placements. */
+	point->stopping.began_ns = now_ns - point->spent_ns;
+	point->stopping.reason = NULL;
+	stopping_done(&point->stopping, point->medians, point->count);
+}
+
+static void measure_combination(struct chase_group *group, struct chase_task *tasks, size_t combination)
+{
+	size_t parts = 0;
 	uint64_t began_ns = clock_raw_ns();
 	for (size_t i = 0; i < group->count; i++) {
-		size_t number = (first + i) * work.per_place + combination;
-		samples[i] = &work.points[number].samples[point->count];
-		*samples[i] = (struct chase_sample){.seed = random_derive(options.seed, number, point->count)};
+		struct point *point = point_of(i, combination);
+		struct chase *chase = &group->chases[i];
+		chase->task = NULL;
+		if (!chase->bytes || !takes_part(i, combination))
+			continue;
+		tasks[i] = (struct chase_task){.size_bytes = point->size_bytes,
+		                               .stride_bytes = point->stride_bytes,
+		                               .line_bytes = line_bytes(),
+		                               .window_bytes = options.window_bytes,
+		                               .order = point->order,
+		                               .windows = options.windows,
+		                               .hops = point->hops,
+		                               .payload_words = options.payload_bytes / 8};
+		chase->task = &tasks[i];
+		chase->sample = &point->samples[point->count];
+		*chase->sample = (struct chase_sample){
+			.seed = random_derive(options.seed, chase->memory * work.per_place + combination, point->count)};
+		parts++;
 	}
-	if (!chase_spreads(group, point->size_bytes, &error) || !chase_measure(group, &task, samples, &error)) {
-		if (!stop_requested())
-			fail(first, group, combination, &error);
+	if (!parts)
 		return;
-	}
+	chase_measure(group);
 	uint64_t now_ns = clock_raw_ns();
 	for (size_t i = 0; i < group->count; i++) {
-		struct point *each = point_of(first, i, combination);
-		each->medians[each->count] = statistics_median(samples[i]->window_ticks, options.windows);
-		each->count++;
-		each->spent_ns += now_ns - began_ns;
-		/* The budget is the point's own time; other points have theirs between its placements. */
-		each->stopping.began_ns = now_ns - each->spent_ns;
-		each->stopping.reason = NULL;
-		stopping_done(&each->stopping, each->medians, each->count);
+		struct chase *chase = &group->chases[i];
+		if (chase->task && chase->error.code == ERROR_NONE)
+			placement_done(point_of(i, combination), now_ns, (now_ns - began_ns) / (options.together ? 1 : parts));
+		else if (chase->task && !stop_requested())
+			fail(point_of(i, combination), &chase->error);
 	}
 }
 
-/* One placement more of each combination that wants one. False when none did, or nothing can go on. */
-static bool measure_round(size_t first, struct chase_group *group, struct chase_sample **samples)
+/* One placement more of each point that wants one. False when none did, or nothing can go on. */
+static bool measure_round(struct chase_group *group, struct chase_task *tasks, struct error *error)
 {
-	size_t largest = 0;
-	struct error error = {0};
-	for (size_t c = 0; c < work.per_place; c++)
-		if (wants_more(first, group, c) && point_of(first, 0, c)->size_bytes > largest)
-			largest = point_of(first, 0, c)->size_bytes;
-	if (!largest || stop_requested())
-		return false;
-	if (!chase_open(group, largest, &error)) {
-		/* What could not be mapped takes the largest sizes with it; smaller ones may still fit. */
+	bool any = false;
+	for (size_t i = 0; i < group->count; i++) {
+		struct chase *chase = &group->chases[i];
+		chase->bytes = 0;
 		for (size_t c = 0; c < work.per_place; c++)
-			if (wants_more(first, group, c) && point_of(first, 0, c)->size_bytes == largest)
-				fail(first, group, c, &error);
-		return true;
+			if (takes_part(i, c) && point_of(i, c)->size_bytes > chase->bytes)
+				chase->bytes = point_of(i, c)->size_bytes;
+		any = any || chase->bytes;
 	}
-	bool *measured = calloc(work.per_place, sizeof(*measured));
-	for (size_t c = 0; measured && c < work.per_place && !stop_requested(); c++)
-		if (wants_more(first, group, c)) {
-			measure_placement(first, group, c, samples);
-			measured[c] = true;
-		}
-	if (!measured)
-		error_set(&error, ERROR_INTERNAL, "no memory for a round");
+	if (!any || stop_requested() || !chase_open(group, error))
+		return false;
+	bool whole = true;
+	for (size_t i = 0; i < group->count; i++) {
+		struct chase *chase = &group->chases[i];
+		if (!chase->bytes || chase->error.code == ERROR_NONE)
+			continue;
+		/* What could not be mapped takes the largest sizes with it; smaller ones may still fit, in the next round. */
+		for (size_t k = 0; k < group->count; k++)
+			for (size_t c = 0; (k == i || options.together) && c < work.per_place; c++)
+				if (chase->error.code != ERROR_NO_MEMORY || point_of(k, c)->size_bytes == chase->bytes)
+					fail(point_of(k, c), &chase->error);
+		chase->bytes = 0;
+		whole = false;
+	}
+	for (size_t i = 0; i < work.count; i++)
+		work.points[i].fresh = false;
+	for (size_t c = 0; c < work.per_place && (whole || !options.together) && !stop_requested(); c++)
+		measure_combination(group, tasks, c);
+	chase_close(group);
 	/* Pages that moved meanwhile may have moved under any of them. */
-	if (!chase_close(group, &error))
-		for (size_t c = 0; c < work.per_place; c++)
-			if (!measured || measured[c])
-				fail(first, group, c, &error);
-	free(measured);
+	for (size_t i = 0; i < group->count; i++)
+		for (size_t c = 0; group->chases[i].error.code != ERROR_NONE && c < work.per_place; c++)
+			for (size_t k = 0; k < group->count; k++)
+				if ((k == i || options.together) && point_of(k, c)->fresh)
+					fail(point_of(k, c), &group->chases[i].error);
 	return true;
 }
 
@@ -407,38 +449,37 @@ static void settle(struct point *point)
 		error_set(&point->error, ERROR_INTERNAL, "expected a reason to stop, found none");
 }
 
-static bool measure_group(size_t first, size_t count, struct error *error)
+static bool measure_all(struct error *error)
 {
-	struct chase_group group = {.count = count, .pmu = work.pmu};
-	struct chase_sample **samples = calloc(count, sizeof(*samples));
-	group.copies = calloc(count, sizeof(*group.copies));
-	bool good = samples && group.copies;
+	struct chase_group group = {
+		.count = options.at.count, .together = options.together, .pmu = work.pmu, .cpus = &work.cpus};
+	struct chase_task *tasks = calloc(group.count, sizeof(*tasks));
+	group.chases = calloc(group.count, sizeof(*group.chases));
 	page_kind_parse(options.pages, &group.pages);
-	group.cpus = count > 1 ? &work.cpus : &work.places[first].alone;
 	group.sampled = options.sample ? &work.sampled : NULL;
-	for (size_t i = 0; good && i < count; i++) {
-		group.copies[i].cpu = work.places[first + i].cpu;
-		group.copies[i].nodes = &work.places[first + i].nodes;
-	}
+	bool good = tasks && group.chases;
+	for (size_t i = 0; good && i < group.count; i++)
+		group.chases[i] =
+			(struct chase){.cpu = work.places[i].cpu, .nodes = &work.places[i].nodes, .memory = work.places[i].memory};
 	if (good) {
-		supervise_avoid(group.cpus);
-		while (measure_round(first, &group, samples))
+		supervise_avoid(&work.cpus);
+		while (measure_round(&group, tasks, error))
 			continue;
-		for (size_t i = 0; i < count * work.per_place; i++)
-			settle(&work.points[first * work.per_place + i]);
+		for (size_t i = 0; i < work.count; i++)
+			settle(&work.points[i]);
+		good = error->code == ERROR_NONE;
+	} else {
+		error_set(error, ERROR_INTERNAL, "no memory for %zu places", group.count);
 	}
-	free(group.copies);
-	free(samples);
-	return good || error_set(error, ERROR_INTERNAL, "no memory for %zu copies", count);
+	free(group.chases);
+	free(tasks);
+	return good;
 }
 
 static void placement_write(struct json *json, const struct point *point, size_t number)
 {
 	const struct chase_sample *sample = &point->samples[number];
 	const struct place *place = &work.places[point->place];
-	/* Of copies measured together the first one's sample has the counters of all. */
-	const struct chase_sample *counters =
-		options.together ? &work.points[(size_t)(point - work.points) % work.per_place].samples[number] : sample;
 	json_object_begin(json, NULL);
 	json_u64(json, "seed", sample->seed);
 	pages_write(json, "pages", &sample->pages);
@@ -458,7 +499,8 @@ static void placement_write(struct json *json, const struct point *point, size_t
 		if (sample->dirty[i])
 			json_u64(json, NULL, i);
 	json_array_end(json);
-	interference_write(json, "interference", &sample->counts, &counters->before, &counters->after, &place->alone);
+	interference_write(json, "interference", &sample->counts, &sample->around->before, &sample->around->after,
+	                   &place->alone);
 	samples_write(json, "samples", options.sample ? &work.sampled : NULL, &sample->samples);
 	pmu_counts_write(json, "counters", sample->counters);
 	json_object_end(json);
@@ -572,12 +614,12 @@ static void tear_down(void)
 
 static bool measure(struct json *result, struct error *error)
 {
-	size_t failed = 0, copies = options.together ? options.at.count : 1;
-	bool good = set_up(error) && pmu_open(&work.pmu, &options.events, error) && pmu_threads(work.pmu, copies, error);
+	size_t failed = 0;
+	bool good =
+		set_up(error) && pmu_open(&work.pmu, &options.events, error) && pmu_threads(work.pmu, work.cpus.count, error);
 	if (good)
 		pmu_background(work.pmu, options.background_s);
-	for (size_t first = 0; good && first < options.at.count; first += copies)
-		good = measure_group(first, copies, error);
+	good = good && measure_all(error);
 	for (size_t i = 0; good && i < work.count; i++)
 		failed += work.points[i].error.code != ERROR_NONE;
 	if (good) {

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "place.h"
 
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "files.h"
 #include "options.h"
 
 /* Only a slip of the keyboard is above this; whether the node exists is asked when memory is bound to it. */
@@ -65,4 +68,29 @@ bool place_parse_nodes(const char *text, unsigned *cpu, struct cpu_list *nodes, 
 		return true;
 	cpu_list_free(nodes);
 	return error_set(error, ERROR_USAGE, "expected CPU@NODE[+NODE...] such as 0@0+1, each node once, found '%s'", text);
+}
+
+unsigned place_distance(unsigned from, unsigned to)
+{
+	char path[64];
+	struct cpu_list online = {0};
+	struct error ignored = {0};
+	unsigned distance = UINT_MAX;
+	snprintf(path, sizeof(path), "/sys/devices/system/node/node%u/distance", from);
+	char *nodes = file_read("/sys/devices/system/node/online"), *row = file_read(path);
+	if (nodes && row) {
+		nodes[strcspn(nodes, "\n")] = '\0';
+		char *at = row, *after;
+		bool listed = cpu_list_parse(&online, nodes, &ignored);
+		/* One number for each node online, in ascending order. */
+		for (size_t i = 0; listed && i < online.count; i++, at = after) {
+			unsigned long value = strtoul(at, &after, 10);
+			if (after != at && online.cpus[i] == to)
+				distance = (unsigned)value;
+		}
+	}
+	cpu_list_free(&online);
+	free(nodes);
+	free(row);
+	return distance;
 }

@@ -54,12 +54,19 @@ class ChaseSettings(Settings):
         """Return the expected time in s to map fresh memory for all placements: once in each, for the largest size."""
         return self.placements * size_bytes / TOUCH_BYTES_PER_S
 
+    def build_s(self, size_bytes: int, stride_bytes: int = 64) -> float:
+        """Return the expected time in s to build one point's chains in memory that is there, for all placements."""
+        return self.placements * size_bytes / stride_bytes * LINK_NS * 1e-9
+
+    def walk_s(self, hop_ns: float = HOP_NS, hops: int | None = None) -> float:
+        """Return the expected time in s to walk one point's chains that are there, for all placements."""
+        return self.placements * (PLACEMENT_S + (self.windows + 1) * (hops or self.hops) * hop_ns * 1e-9)
+
     def chase_s(
         self, size_bytes: int, stride_bytes: int = 64, hop_ns: float = HOP_NS, hops: int | None = None
     ) -> float:
-        """Return the expected time in s to build and measure one point's chains in memory that is there."""
-        build = PLACEMENT_S + size_bytes / stride_bytes * LINK_NS * 1e-9
-        return self.placements * (build + (self.windows + 1) * (hops or self.hops) * hop_ns * 1e-9)
+        """Return the expected time in s to build and walk one point's chains in memory that is there."""
+        return self.build_s(size_bytes, stride_bytes) + self.walk_s(hop_ns, hops)
 
     def cost_s(self, size_bytes: int) -> float:
         """Return the expected duration in s of a point measured by itself: touching, building and chasing."""

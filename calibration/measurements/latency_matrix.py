@@ -72,7 +72,13 @@ class LatencyMatrix(Declaration[ChaseSettings, LatencyMatrixValues]):
         largest = max(sizes.values())
         # a node that cannot take the size of the others has one of its own, which makes no other column smaller
         own = {node: "" if size == largest else f":{size}" for node, size in sizes.items()}
-        costs_s = [settings.cost_s(size) for size in sizes.values()]
+        # all memories at the same time, each from the nearest CPU: one after another where that is nearest to several
+        builders = {node: sut.nearest(node, tuple(rows.values())) for node in columns}
+        of_builders = [[sizes[node] for node in columns if builders[node] == row] for row in rows.values()]
+        made_s = max(sum(map(settings.touch_s, each)) for each in of_builders)
+        built_s = max(sum(map(settings.build_s, each)) for each in of_builders)
+        cells = len(rows) * len(columns)
+        measured_s = built_s + cells * settings.walk_s()
         places = [f"{Place(cpu, node)}{own[node]}" for cpu in rows for node in columns]
         yield step(
             id=self.kind,
@@ -88,8 +94,9 @@ class LatencyMatrix(Declaration[ChaseSettings, LatencyMatrixValues]):
             },
             cpus=tuple(rows),
             nodes=tuple(columns),
-            expected_duration_s=START_UP_S + len(rows) * sum(costs_s),
-            budget_s=len(rows) * sum(map(settings.excess_s, costs_s)),
+            expected_duration_s=START_UP_S + made_s + measured_s,
+            # a cell's budget counts its walks and its share of the building; the memory of each placement comes on top
+            budget_s=cells * settings.excess_s(measured_s / cells) * (1 + made_s / measured_s),
         )
 
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:

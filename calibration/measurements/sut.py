@@ -5,7 +5,7 @@ And what the machine itself means for every figure that is measured on it.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from calibration.context.model import Context
@@ -126,15 +126,16 @@ class Sut:
 
     def home(self, node: int) -> int:
         """Return the node whose memory the CPUs of *node* use by default: itself, or the nearest that has memory."""
-        with_memory = self.memory_nodes
-        if node in with_memory or not with_memory:
-            return node
+        return self.nearest(node, self.memory_nodes) if self.memory_nodes else node
+
+    def nearest(self, node: int, among: Sequence[int]) -> int:
+        """Return that of the nodes *among*, at least one, which is nearest to *node*: itself, if it is one of them."""
         ids = [each.id for each in self.context.nodes]
         distances = self.context.distances
-        if distances is None or len(distances) != len(ids):
-            return with_memory[0]
+        if node in among or distances is None or len(distances) != len(ids):
+            return node if node in among else among[0]
         row = dict(zip(ids, distances[ids.index(node)], strict=True))
-        return min(with_memory, key=lambda each: (row[each], each))
+        return min(among, key=lambda each: (row[each], each))
 
     def usable_bytes(self, node: int) -> int | None:
         """Return how much memory of *node* a measurement may use at once; ``None`` where the context does not say."""

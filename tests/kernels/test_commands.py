@@ -86,6 +86,37 @@ def test_latency_points_come_in_order(probe: Probe, cpus: list[int]) -> None:
             assert placement["core_hz_before"] > 1e8
 
 
+def test_places_of_one_memory_walk_one_chain(native: Path, cpus: list[int]) -> None:
+    require_two(cpus)
+    places = [f"{cpu}@0" for cpu in (cpus[0], cpus[-1])]
+    apart = f":{64 * MIB - 64}"  # a size of its own, hence a chain of its own
+
+    def run(*places: str) -> tuple[list[dict[str, Any]], float]:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        words = [word for place in places for word in ("--at", place)]
+        done = subprocess.run(
+            [native, "latency", *words, "--size-bytes", str(64 * MIB), "--placements", "3", "--windows", "1",
+             "--hops", "6400"],
+            capture_output=True, check=True, timeout=60,
+        )  # fmt: skip
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        points = json.loads(done.stdout)["result"]["points"]
+        return points, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    def seeds(point: dict[str, Any]) -> list[int]:
+        return [placement["seed"] for placement in point["placements"]]
+
+    (alone,), once_s = run(places[0])
+    (first, second), shared_s = run(*places)
+    assert [first["cpu"], second["cpu"]] == [cpus[0], cpus[-1]]
+    assert seeds(alone) == seeds(first) == seeds(second)
+    assert len(set(seeds(first))) == 3
+    (first, second), twice_s = run(places[0], places[1] + apart)
+    assert set(seeds(first)).isdisjoint(seeds(second))
+    # Mapping, filling and proving is nearly all that they do.
+    assert shared_s < 0.5 * (once_s + twice_s) < twice_s
+
+
 def test_latency_is_reproducible_in_its_seeds(probe: Probe, cpus: list[int]) -> None:
     arguments = ("--at", f"{cpus[0]}@0", "--size-bytes", "65536", "--placements", "2", "--windows", "1", "--hops", "64")
 
