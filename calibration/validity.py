@@ -51,6 +51,7 @@ SEVERITIES: dict[str, Severity] = {
     "COUNTED_DIFFERS": "warn",
     "COUNTERS_MULTIPLEXED": "warn",
     "BACKGROUND_TRAFFIC": "warn",
+    "STORES_ASSUMED": "warn",
 }
 """Every flag there is, with its severity. The method page ``docs/method/validity.rst`` explains each."""
 

@@ -36,6 +36,7 @@ from calibration.measurements.counting import (
     latency_beside,
     loaded_counted,
 )
+from calibration.measurements.stores import stores_flags
 from calibration.measurements.sut import Place, Sut, memory_bound_bytes, size_flags
 from calibration.measurements.traffic import (
     RUN_S,
@@ -240,6 +241,7 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
                 *counted_flags(
                     [(f"inject delay {each.inject_delay}", each.counted) for each in points if each.counted]
                 ),
+                *stores_flags(context, [str(parameters["mix"])], counted=any(each.counted for each in points)),
                 *latency_flags([each.counted_latency for each in points]),
             ),
             missing=tuple(missing),

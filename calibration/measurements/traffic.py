@@ -14,6 +14,7 @@ from calibration.evidence import document_flags, estimate_flags, placement_flags
 from calibration.measurements.base import HalfWidth, Missing, Settings, excess_s, refused
 from calibration.measurements.choice import Shape, ShapeReference
 from calibration.measurements.counting import bandwidth_counted
+from calibration.measurements.stores import stores_flags
 from calibration.measurements.sut import ASSUMED_LLC_BYTES, LLC_MULTIPLE, Sut, capped_bytes, cpu_list, size_flags
 from calibration.model import Model
 from calibration.statistics import Estimate, estimate
@@ -304,7 +305,10 @@ def traffic_flags(
     )
     target = document.parameters.get("target_half_width")
     yield from estimate_flags([(name, mix.bandwidth_mb_s) for name, mix in measured.items()], target)
-    yield from counted_flags([(name, mix.counted) for name, mix in measured.items() if mix.counted is not None])
+    counted = [(name, mix.counted) for name, mix in measured.items() if mix.counted is not None]
+    yield from counted_flags(counted)
+    mixes = {point.mix for point in points if point.placements}
+    yield from stores_flags(sut.context, mixes, counted=bool(counted))
 
 
 def measured_points(

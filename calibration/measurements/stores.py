@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Processors that may skip the read of a line before a regular store to it.
+
+The declared rule counts that read on x86_64 and not on aarch64. Both are wrong on processors that decide it as they
+go: Intel's SpecI2M from Ice Lake-SP on turns such reads into ownership requests without data near saturation, and
+Arm's cores enter write-streaming mode after a run of whole lines.
+
+Sources: Laukemann et al., "CloverLeaf on Intel Multi-Core CPUs: A Case Study in Write-Allocate Evasion", 2023;
+Laukemann, Hager, Wellein, "Microarchitectural Comparison and In-Core Modeling of State-of-the-Art CPUs: Grace,
+Sapphire Rapids, and Genoa", 2024, which found none on AMD Genoa; Arm, Neoverse technical reference manuals, "Write
+streaming mode".
+"""
+
+from collections.abc import Collection, Iterator
+
+from calibration.context.model import Context
+from calibration.validity import Flag, flag
+
+REGULAR_STORES = frozenset({"write", "copy", "triad"})
+"""Mixes that store lines which they have not read."""
+
+SPEC_I2M = frozenset({"106", "108", "143", "173", "174", "207"})
+"""Models of Intel's family 6 with SpecI2M: Ice Lake-SP and -D, Sapphire, Granite (two) and Emerald Rapids."""
+
+
+def stores_flags(context: Context, mixes: Collection[str], *, counted: bool) -> Iterator[Flag]:
+    """Yield the flag for model bytes of regular stores, where the processor may move fewer or more.
+
+    None where the bytes were *counted* beside: ``COUNTED_DIFFERS`` says how far off the model is.
+    """
+    regular = sorted(REGULAR_STORES & set(mixes))
+    if not regular or counted:
+        return
+    if context.processor.architecture == "aarch64":
+        yield flag(
+            "STORES_ASSUMED",
+            f"{', '.join(regular)}: counted as if no line were read before it is stored; cores in write-streaming "
+            "mode skip that read, others do not",
+        )
+    elif any(
+        each.vendor == "GenuineIntel" and each.family == "6" and each.model in SPEC_I2M
+        for each in context.processor.models
+    ):
+        yield flag(
+            "STORES_ASSUMED",
+            f"{', '.join(regular)}: counted as if every line were read before it is stored; near saturation this "
+            "processor skips that read (SpecI2M), so memory may have moved as little as the program bytes",
+        )

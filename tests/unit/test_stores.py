@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+from pathlib import Path
+
+import pytest
+
+from calibration.context import load
+from calibration.context.model import Context
+from calibration.measurements.stores import stores_flags
+
+FIXTURES = Path(__file__).parent.parent / "fixtures"
+
+
+def machine(architecture: str, vendor: str, family: str, model: str) -> Context:
+    context = load(FIXTURES / "context" / "x86_64-two-nodes-smt.tar.gz")
+    cpu = context.processor.models[0].model_copy(update={"vendor": vendor, "family": family, "model": model})
+    processor = context.processor.model_copy(update={"architecture": architecture, "models": (cpu,)})
+    return context.model_copy(update={"processor": processor})
+
+
+SAPPHIRE_RAPIDS = machine("x86_64", "GenuineIntel", "6", "143")
+CASCADE_LAKE = machine("x86_64", "GenuineIntel", "6", "85")
+GENOA = machine("x86_64", "AuthenticAMD", "25", "17")
+GRACE = machine("aarch64", "ARM", "8", "0xd4f")
+
+
+@pytest.mark.parametrize(("context", "word"), [(SAPPHIRE_RAPIDS, "SpecI2M"), (GRACE, "write-streaming")])
+def test_stores_are_flagged_where_the_processor_decides_what_they_read(context: Context, word: str) -> None:
+    (found,) = stores_flags(context, ["reads", "write", "copy"], counted=False)
+    assert found.code == "STORES_ASSUMED"
+    assert found.reason.startswith("copy, write: ")
+    assert word in found.reason
+
+
+@pytest.mark.parametrize("context", [CASCADE_LAKE, GENOA])
+def test_stores_are_not_flagged_where_each_reads_its_line(context: Context) -> None:
+    assert not list(stores_flags(context, ["write"], counted=False))
+
+
+@pytest.mark.parametrize("mixes", [["reads", "3:1", "1:1"], ["write_nt", "copy_nt", "stream_triad"]])
+def test_updates_and_stores_past_the_caches_are_not_flagged(mixes: list[str]) -> None:
+    assert not list(stores_flags(SAPPHIRE_RAPIDS, mixes, counted=False))
+
+
+def test_counted_bytes_need_no_assumption() -> None:
+    assert not list(stores_flags(SAPPHIRE_RAPIDS, ["write"], counted=True))
