@@ -27,7 +27,7 @@ from calibration.measurements.traffic import (
     Mix,
     Part,
     Setting,
-    buffer_bytes,
+    common_buffer_bytes,
     missing_of,
     mix_bandwidth,
     require_value,
@@ -97,7 +97,7 @@ class BandwidthMatrix(Declaration[BandwidthMatrixSettings, BandwidthMatrixValues
         if not cells:
             yield NotPlanned(kind=self.kind, what=self.title, reason="no node with CPUs and no node with memory found")
             return
-        size_bytes = min(buffer_bytes(sut, settings, parts, (MIX,)) for parts in cells)
+        size_bytes = common_buffer_bytes(sut, cells, (MIX,))
         costs_s = [settings.cost_s(size_bytes, MIX, parts) for parts in cells]
         counters = event_options(context, BYTE_ROLES) if settings.counters else {}
         yield step(

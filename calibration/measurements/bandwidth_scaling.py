@@ -21,13 +21,13 @@ from calibration.measurements.base import (
 )
 from calibration.measurements.chase import START_UP_S
 from calibration.measurements.choice import Shape, ShapeReference
-from calibration.measurements.sut import ASSUMED_LLC_BYTES, LLC_MULTIPLE, Sut
+from calibration.measurements.sut import Sut
 from calibration.measurements.traffic import (
     Mix,
     Part,
     Setting,
     TrafficSettings,
-    capped_buffer_bytes,
+    common_buffer_bytes,
     group_text,
     measured_points,
     missing_of,
@@ -54,7 +54,6 @@ class ScalingSettings(TrafficSettings):
     window_s: PositiveFloat = 0.03
     target_half_width: HalfWidth = 0.02
     budget_s: NonNegativeFloat = 0.0
-    minimum_buffer_bytes: PositiveInt = 67_108_864
     mix: Mix = "reads"
     shape: Shape | None = None
 
@@ -128,11 +127,9 @@ class BandwidthScaling(Declaration[ScalingSettings, BandwidthScalingValues]):
                 kind=self.kind, what="Threads spread over the nodes", reason="all CPUs that may be used are in one node"
             )
         shape = shape_options(settings, settings.shape, kept, settings.mix)
-        # a single thread has a last-level cache to itself, and all threads of a step have buffers of the same size
-        wanted = max(settings.minimum_buffer_bytes, LLC_MULTIPLE * (sut.llc_bytes or ASSUMED_LLC_BYTES))
         for order in orders:
             groups = [parts_of(sut, cpus) for cpus in counted(sut, order)]
-            size_bytes = capped_buffer_bytes(sut, wanted, groups[-1], (settings.mix,))
+            size_bytes = common_buffer_bytes(sut, groups, (settings.mix,))
             costs_s = [settings.cost_s(size_bytes, settings.mix, parts) for parts in groups]
             how = "node after node" if order == "fill" else "spread over the nodes"
             yield step(

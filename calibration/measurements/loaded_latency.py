@@ -165,7 +165,7 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
                 "probes, one per node",
             )
             return
-        load_bytes = buffer_bytes(sut, settings, parts, (settings.mix,))
+        load_bytes = buffer_bytes(sut, parts, (settings.mix,))
         probe_bytes = min(memory_bound_bytes(sut, place.node) for place in probes)
         delays = settings.delays if settings.delays_ns is None else settings.delays_ns
         cost_s = sweep_s(settings, len(delays), fill_s(load_bytes, settings.mix, parts), probe_bytes)

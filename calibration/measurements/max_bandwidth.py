@@ -33,7 +33,7 @@ from calibration.measurements.traffic import (
     Part,
     Tried,
     all_cpus,
-    buffer_bytes,
+    common_buffer_bytes,
     fill_s,
     group_text,
     missing_of,
@@ -115,7 +115,7 @@ class MaxBandwidth(Declaration[MaxSettings, MaxValues]):
             singles = [Part(tuple(sut.one_per_core(part.cpus)), part.node) for part in groups[0]]
             if singles != groups[0]:
                 groups.append(singles)
-        size_bytes = min(buffer_bytes(sut, settings, parts, settings.mixes) for parts in groups)
+        size_bytes = common_buffer_bytes(sut, groups, settings.mixes)
         streams, prefetch_bytes, width = candidates(settings, kept)
         tries = len(streams) * len(prefetch_bytes) * len(settings.delays)
         full = tries if tries == 1 else min(tries, settings.keep_best + (len(settings.delays) > 1))

@@ -88,7 +88,7 @@ class PeakInjectionBandwidth(Declaration[PeakSettings, PeakValues]):
         if not parts:
             yield NotPlanned(kind=self.kind, what=self.title, reason="no CPU found that may be used")
             return
-        size_bytes = buffer_bytes(sut, settings, parts, (*settings.mixes, *settings.plain_mixes))
+        size_bytes = buffer_bytes(sut, parts, (*settings.mixes, *settings.plain_mixes))
         counters = event_options(context, BYTE_ROLES) if settings.counters else {}
         tuned, plain = shape_options(settings, settings.shape, kept), shape_options(settings, PLAIN, None)
         for suffix, shape, mixes in (("", tuned, settings.mixes), ("-plain", plain, settings.plain_mixes)):

@@ -105,7 +105,6 @@ class RegulationSettings(CountedTrafficSettings):
     window_s: PositiveFloat = 0.03
     target_half_width: HalfWidth = 0.02
     budget_s: NonNegativeFloat = 0.0
-    minimum_buffer_bytes: PositiveInt = 67_108_864
 
 
 class RegulationPoint(Model):
@@ -196,7 +195,7 @@ class Regulation(Declaration[RegulationSettings, RegulationValues]):
                 yield self._sweep(sut, settings, part, probe if count < len(cores) else None, state)
 
     def _sweep(self, sut: Sut, settings: RegulationSettings, part: Part, probe: Place | None, state: State) -> Step:
-        size_bytes = buffer_bytes(sut, settings, [part], (MIX,))
+        size_bytes = buffer_bytes(sut, [part], (MIX,))
         counters = event_options(sut.context, (*BYTE_ROLES, *LATENCY_ROLES)) if settings.counters else {}
         sampling = choose(sut.context, LATENCY_ROLES).sampling if settings.sampling else None
         options = {

@@ -28,6 +28,7 @@ ASSUMED_LLC_BYTES = 64 * MIB
 ASSUMED_L2_BYTES = MIB
 """Second-level cache where the SUT does not say, as the kernel assumes too."""
 
+
 EMULATED_NAME = re.compile(r"\bTCG\b")
 """What a processor's name has in it when software emulates it (QEMU's ``TCG CPU``)."""
 
@@ -161,6 +162,17 @@ class Sut:
         """Size of the second-level cache that the kernel reports; ``ASSUMED_L2_BYTES`` if it does not."""
         sized = [each.size_bytes for each in self.context.caches if each.level == 2 and each.size_bytes]
         return max(sized, default=ASSUMED_L2_BYTES)
+
+    @property
+    def llc_is_private(self) -> bool:
+        """Whether no two cores share the last cache that the kernel reports, or it reports none.
+
+        Memory is then behind a cache that is not reported: the system-level cache of many aarch64 servers.
+        """
+        return all(
+            set(domain) <= set(self.context.siblings(domain[0]))
+            for domain in self.context.topology.last_level_cache_domains
+        )
 
     def fewest_per_llc(self, cpus: Iterable[int]) -> int:
         """Return how many of *cpus* share a last-level cache, at the fewest; 1 where the kernel does not say."""

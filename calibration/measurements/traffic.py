@@ -94,7 +94,6 @@ class TrafficSettings(Settings):
     window_s: PositiveFloat = 0.1
     target_half_width: HalfWidth = 0.01
     budget_s: NonNegativeFloat = 10.0
-    minimum_buffer_bytes: PositiveInt = 100_000_000
     width: Literal["auto", "sse2", "avx2", "avx512", "neon", "sve"] = "auto"
 
     def options(self) -> dict[str, object]:
@@ -126,9 +125,7 @@ class CountedTrafficSettings(TrafficSettings):
 def fill_s(size_bytes: int, mix: Mix, parts: Sequence["Part"]) -> float:
     """Return how long the threads of *parts* need for buffers of *size_bytes* before and after they are used, in s."""
     each = size_bytes * BUFFERS[mix]
-    threads: dict[int, int] = {}
-    for part in parts:
-        threads[part.node] = threads.get(part.node, 0) + len(part.cpus)
+    threads = _threads_by_node(parts)
     return each * max(1 / THREAD_FILL_BYTES_PER_S, max(threads.values()) / NODE_FILL_BYTES_PER_S)
 
 
@@ -181,24 +178,41 @@ def all_cpus(sut: Sut) -> list[Part]:
     return [Part(tuple(sut.cpus_of(node)), sut.home(node)) for node in sut.cpu_nodes]
 
 
-def buffer_bytes(sut: Sut, settings: TrafficSettings, parts: Sequence[Part], mixes: Iterable[Mix]) -> int:
-    """Return the size in bytes of one buffer of one thread: beyond the caches, within every node's memory.
-
-    All threads that share a last-level cache must together hold ``LLC_MULTIPLE`` times its size.
-    """
-    llc = sut.llc_bytes or ASSUMED_LLC_BYTES
-    sharers = sut.fewest_per_llc(cpu for part in parts for cpu in part.cpus)
-    wanted = max(settings.minimum_buffer_bytes, LLC_MULTIPLE * llc // sharers)
-    return capped_buffer_bytes(sut, wanted, parts, mixes)
+def buffer_bytes(sut: Sut, parts: Sequence[Part], mixes: Iterable[Mix]) -> int:
+    """Return the size of one buffer of one thread of *parts* in bytes: beyond the caches, within each node's memory."""
+    return common_buffer_bytes(sut, [parts], mixes)
 
 
-def capped_buffer_bytes(sut: Sut, wanted_bytes: int, parts: Sequence[Part], mixes: Iterable[Mix]) -> int:
-    """Return *wanted_bytes*, or what each buffer of the threads of *parts* may have at most, whatever the mix."""
+def common_buffer_bytes(sut: Sut, groups: Sequence[Sequence[Part]], mixes: Iterable[Mix]) -> int:
+    """Return the same for the threads of any of *groups*."""
     buffers = max(BUFFERS[mix] for mix in mixes)
+    wanted = max(memory_bound_thread_bytes(sut, parts) for parts in groups)
+    return min(
+        capped_bytes(sut, node, wanted, buffers=count * buffers)
+        for parts in groups
+        for node, count in _threads_by_node(parts).items()
+    )
+
+
+def memory_bound_thread_bytes(sut: Sut, parts: Sequence[Part]) -> int:
+    """Return the least size in bytes of a buffer that each thread of *parts* reads from memory.
+
+    Two bounds, and nothing more, because filling costs what is measured is worth: the threads that share a last-level
+    cache together hold ``LLC_MULTIPLE`` times its size, and each thread that multiple of its core's own caches. Where
+    no shared cache is reported, the threads of a node together hold enough for one that is not reported.
+    """
+    cpus = [cpu for part in parts for cpu in part.cpus]
+    llc, sharers = sut.llc_bytes or 0, sut.fewest_per_llc(cpus)
+    if sut.llc_is_private:
+        llc, sharers = max(llc, ASSUMED_LLC_BYTES), min(_threads_by_node(parts).values())
+    return LLC_MULTIPLE * max(llc // sharers, sut.l2_bytes)
+
+
+def _threads_by_node(parts: Sequence[Part]) -> dict[int, int]:
     threads: dict[int, int] = {}
     for part in parts:
         threads[part.node] = threads.get(part.node, 0) + len(part.cpus)
-    return min(capped_bytes(sut, node, wanted_bytes, buffers=count * buffers) for node, count in threads.items())
+    return threads
 
 
 class Setting(Model):

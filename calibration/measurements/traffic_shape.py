@@ -75,7 +75,6 @@ class ShapeSettings(TrafficSettings):
     windows: PositiveInt = 3
     window_s: PositiveFloat = 0.03
     budget_s: NonNegativeFloat = 0.0
-    minimum_buffer_bytes: PositiveInt = 67_108_864
     mixes: tuple[Mix, ...] = ("reads", "1:1", "stream_triad")
     streams: tuple[PositiveInt, ...] = (1, 2, 4, 8)
     prefetch_bytes: tuple[NonNegativeInt, ...] = (0, 512, 2048)
@@ -124,7 +123,7 @@ class TrafficShape(Declaration[ShapeSettings, TrafficShapeValues]):
         if not parts:
             yield NotPlanned(kind=self.kind, what=self.title, reason="no CPU found that may be used")
             return
-        size_bytes = buffer_bytes(sut, settings, parts, settings.mixes)
+        size_bytes = buffer_bytes(sut, parts, settings.mixes)
         tries = len(settings.streams) * len(settings.prefetch_bytes)
         for width in widths(context, settings):
             costs_s = [settings.cost_s(size_bytes, mix, parts) for mix in settings.mixes]
