@@ -105,13 +105,14 @@ def disassemble(function: Function, machine: int) -> list[Instruction]:
     else:
         engine = capstone.Cs(capstone.CS_ARCH_ARM64, capstone.CS_MODE_ARM)
     engine.detail = True
-    found = [_instruction(each, machine) for each in engine.disasm(function.code, function.address)]
+    found = [read_instruction(each, machine) for each in engine.disasm(function.code, function.address)]
     done = sum(each.size for each in engine.disasm(function.code, function.address))
     assert done == len(function.code), f"expected {function.name} to be {len(function.code)} bytes of code, read {done}"
     return found
 
 
-def _instruction(each: Any, machine: int) -> Instruction:
+def read_instruction(each: Any, machine: int) -> Instruction:
+    """Return what the tests look at of an instruction of capstone's."""
     jump = each.group(capstone.CS_GRP_JUMP)
     immediate = x86_const.X86_OP_IMM if machine == X86_64 else arm64_const.ARM64_OP_IMM
     targets = [operand.imm for operand in each.operands if operand.type == immediate] if jump else []
