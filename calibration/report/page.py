@@ -29,6 +29,7 @@ from calibration.report.vulnerabilities import counts, entries
 from calibration.results.consistency import RULES
 from calibration.results.migrations import model_of
 from calibration.results.model import Measurement, NotMeasured, RunDocument
+from calibration.results.pace import pace_text
 from calibration.validity import Flag, Severity
 
 SECTIONS = ("System-level core jitter", "Memory bandwidth", "Memory latency", "L1/L2/LLC latency")
@@ -284,6 +285,7 @@ def provenance(document: RunDocument) -> list[Fact]:
             f"{filters.time(run.finished_at)}, after "
             f"{filters.duration((run.finished_at - run.started_at).total_seconds())}",
         ),
+        *(Fact("Measuring", text) for text in (pace_text(document),) if text is not None),
         Fact("Profile", run.profile),
         Fact("Harness", f"version {run.harness_version}"),
         Fact("Instrument", ", ".join(dict.fromkeys(each.instrument for each in document.measurements)) or None),

@@ -24,6 +24,7 @@ from calibration.report import render_run
 from calibration.results import store
 from calibration.results.assemble import assemble
 from calibration.results.model import of_the_run
+from calibration.results.pace import pace_text, within_announcement
 from calibration.results.references import keep_shape
 
 
@@ -64,6 +65,7 @@ def summary(directory, document):
         "status": document.run.status,
         "measured": len(document.measurements),
         "missing": len(failed),
+        "pace": None if within_announcement(document) else pace_text(document),
         "failed": [f"{', '.join(what)}: {reason}" for reason, what in reasons.items()],
         "left_changed": [
             f"{each.setting} at {each.where}: was {each.before}, {left(each)}"

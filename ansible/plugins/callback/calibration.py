@@ -249,6 +249,8 @@ class CallbackModule(CallbackBase):
             self.screen.message(
                 f"{name}: {ended['status']}, {ended['measured']} measured{missing}", RED if bad else GREEN
             )
+            if ended.get("pace"):
+                self.screen.message(f"  Measuring took {ended['pace']}")
             html = self.page_in_site(ended["document"])
             for what, path in (("Page", ended.get("page")), ("JSON", ended["document"]), ("HTML", html)):
                 if path:

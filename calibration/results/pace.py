@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How long measuring took against what the plan announced, and why where the two differ."""
+
+from calibration.results.model import RunDocument
+from calibration.text import duration
+
+TOLERANCE = 0.2
+"""Relative difference up to which the announcement was right: the cost model is made on quiet machines."""
+
+REASONS = (
+    ("STOLEN", "the hypervisor took CPU time"),
+    ("PREEMPTED", "other work ran on the measured CPUs"),
+    ("THROTTLED", "the processor was throttled"),
+    ("EMULATED", "the processor is emulated"),
+)
+"""Flags that explain why measuring took longer."""
+
+
+def pace(document: RunDocument) -> tuple[float, float] | None:
+    """Return the announced and the actual duration in s of the steps that have a measurement; ``None`` without any."""
+    if document.plan is None:
+        return None
+    took = {each.step: each.duration_s for each in document.measurements}
+    announced = {each.id: each.expected_duration_s for each in document.plan.steps if each.id in took}
+    return (sum(announced.values()), sum(took[step] for step in announced)) if announced else None
+
+
+def pace_text(document: RunDocument) -> str | None:
+    """Return the two durations in words, with the likely reasons where they differ by more than ``TOLERANCE``."""
+    if (found := pace(document)) is None:
+        return None
+    announced_s, took_s = found
+    text = f"{duration(took_s)}, {duration(announced_s)} announced"
+    if within_announcement(document):
+        return text
+    reasons = [
+        f"{words} in {count} of {len(document.measurements)} measurements"
+        for code, words in REASONS
+        if (count := sum(any(flag.code == code for flag in each.validity.flags) for each in document.measurements))
+    ]
+    likely = "; ".join(reasons) or "nothing recorded explains the difference"
+    return f"{text}: {likely}" if took_s > announced_s else text
+
+
+def within_announcement(document: RunDocument) -> bool:
+    """Return whether measuring took as long as announced, to within ``TOLERANCE``; true where neither is known."""
+    found = pace(document)
+    return found is None or abs(found[1] / found[0] - 1) <= TOLERANCE
