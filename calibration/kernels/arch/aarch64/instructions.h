@@ -69,7 +69,8 @@ static inline uint64_t arch_dependent_adds(uint64_t blocks)
 
 static inline __attribute__((always_inline)) uint64_t arch_delay(uint64_t carry, uint64_t units)
 {
-	__asm__ volatile("1:\n\t"
+	__asm__ volatile(".p2align 4\n"
+	                 "1:\n\t"
 	                 "add %0, %0, %1\n\t"
 	                 "subs %1, %1, #1\n\t"
 	                 "b.ne 1b"

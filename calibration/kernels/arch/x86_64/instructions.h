@@ -75,10 +75,12 @@ static inline uint64_t arch_dependent_adds(uint64_t blocks)
 }
 
 /* `units` dependent additions, units >= 1; `carry` ties one delay to the next, so that a core that looks ahead
- * cannot run two delays at once. */
+ * cannot run two delays at once. Aligned, because a turn of a loop that lies across two cache lines takes two clocks on some
+ * cores: the delay of one mix would be twice that of another. */
 static inline __attribute__((always_inline)) uint64_t arch_delay(uint64_t carry, uint64_t units)
 {
-	__asm__ volatile("1:\n\t"
+	__asm__ volatile(".p2align 4\n"
+	                 "1:\n\t"
 	                 "add %1, %0\n\t"
 	                 "sub $1, %1\n\t"
 	                 "jnz 1b"
