@@ -3,6 +3,7 @@
 
 import json
 import os
+import platform
 import re
 import resource
 import signal
@@ -301,7 +302,13 @@ def test_no_cell_at_all_is_a_failure(probe: Probe, cpus: list[int]) -> None:
     assert done.document["error"]["code"] == "no_memory"
 
 
-ALL_MIXES = ["reads", "3:1", "2:1", "1:1", "stream_triad", "write", "write_nt", "copy", "copy_nt", "triad"]
+LINES_MOVED = {
+    "reads": (1, 0, 0), "3:1": (3, 1, 0), "2:1": (2, 1, 0), "1:1": (1, 1, 0), "stream_triad": (2, 1, 0),
+    "write": (0, 1, 1), "write_nt": (0, 1, 0), "copy": (1, 1, 1), "copy_nt": (1, 1, 0), "triad": (2, 1, 1),
+}  # fmt: skip
+"""Lines that each step of a mix reads and writes, and those that memory reads before a regular store on x86_64."""
+
+ALL_MIXES = list(LINES_MOVED)
 
 
 def bandwidth(probe: Probe, *arguments: str, buffer_bytes: str = str(MIB)) -> dict[str, Any]:
@@ -321,12 +328,15 @@ def test_bandwidth_accounting_of_every_mix(probe: Probe, cpus: list[int]) -> Non
     points = document["result"]["points"]
     assert [point["mix"] for point in points] == ALL_MIXES
     for point in points:
-        rule = point["accounting"]
-        assert rule["program_bytes_per_step"] == 64 * (rule["reads_per_step"] + rule["writes_per_step"])
-        assert (
-            rule["model_dram_bytes_per_step"]
-            == rule["program_bytes_per_step"] + 64 * rule["write_allocate_reads_per_step"]
-        )
+        reads, writes, allocated = LINES_MOVED[point["mix"]]
+        allocated *= platform.machine() == "x86_64"
+        assert point["accounting"] == {
+            "reads_per_step": reads,
+            "writes_per_step": writes,
+            "write_allocate_reads_per_step": allocated,
+            "program_bytes_per_step": 64 * (reads + writes),
+            "model_dram_bytes_per_step": 64 * (reads + writes + allocated),
+        }
         assert point["checked"]
         assert point["phase"] == "full"
         assert point["start_skew_ns"] >= 0
@@ -334,18 +344,7 @@ def test_bandwidth_accounting_of_every_mix(probe: Probe, cpus: list[int]) -> Non
         (placement,) = point["placements"]
         assert placement["cpus_verified"]
         assert len(placement["windows_mb_s"]) == 2
-        model = statistics.fmean(placement["windows_mb_s"])
-        program = statistics.fmean(placement["program_windows_mb_s"])
-        ratio = rule["model_dram_bytes_per_step"] / rule["program_bytes_per_step"]
-        assert model / program == pytest.approx(ratio, rel=1e-6)
-        assert sum(placement["per_thread_mb_s"]) == pytest.approx(model, rel=1e-6)
         assert placement["pages"]["on_node"] == placement["pages"]["checked"] > 0
-    named = {point["mix"]: point["accounting"] for point in points}
-    for mix, share in (("3:1", 3), ("2:1", 2), ("1:1", 1), ("stream_triad", 2)):
-        moved = named[mix]["reads_per_step"] + named[mix]["write_allocate_reads_per_step"]
-        assert moved / named[mix]["writes_per_step"] == share
-    assert named["reads"]["writes_per_step"] == 0
-    assert named["write_nt"]["reads_per_step"] == named["write_nt"]["write_allocate_reads_per_step"] == 0
 
 
 @pytest.mark.parametrize(("mixes", "streams"), [(ALL_MIXES, "1"), (["reads", "triad"], "4")])
@@ -360,14 +359,12 @@ def test_bandwidth_is_what_a_delay_of_known_length_allows(
         "--streams", streams, "--delay", str(delay), "--placements", "1", "--windows", "300", "--window-s", "0.001",
     )  # fmt: skip
     assert done.code == 0, done.stderr
-    moved = {"reads": 1, "3:1": 4, "2:1": 3, "1:1": 2, "stream_triad": 3, "write": 1, "write_nt": 1, "copy": 2,
-             "copy_nt": 2, "triad": 3}  # fmt: skip
     points = done.document["result"]["points"]
     assert [point["mix"] for point in points] == mixes
     for point in points:
         (placement,) = point["placements"]
         core_hz = max(placement["core_hz_before"], placement["core_hz_after"])
-        expected_mb_s = moved[point["mix"]] * 64 * 4 * core_hz / delay / 1e6
+        expected_mb_s = sum(LINES_MOVED[point["mix"]][:2]) * 64 * 4 * core_hz / delay / 1e6
         assert max(placement["program_windows_mb_s"]) == pytest.approx(expected_mb_s, rel=0.15), point["mix"]
 
 
@@ -754,7 +751,7 @@ def test_jitter_columns_keep_their_identities(probe: Probe, cpus: list[int]) -> 
 
 
 def assert_gap_books(gaps: dict[str, Any]) -> None:
-    assert 0.15 < gaps["wall_s"] < 60  # a thread may be away when the time is over
+    assert gaps["wall_s"] > 0.299, "0.3 s by the first calibration of the clock"
     assert sum(bucket["count"] for bucket in gaps["histogram"]) == gaps["count"]
     for bucket in gaps["histogram"]:
         assert bucket["to_ns"] > bucket["from_ns"]
@@ -997,7 +994,7 @@ def test_jitter_told_to_end_keeps_what_it_has(native: Path, cpus: list[int]) -> 
     gaps = result.cpus[0].gaps
     assert gaps is not None
     assert gaps.stopped == "interrupted"
-    assert 0 < gaps.wall_s < 60
+    assert 0 < gaps.wall_s < 600
     assert sum(each.count for each in gaps.histogram) == gaps.count
 
 

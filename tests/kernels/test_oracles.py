@@ -117,8 +117,8 @@ def test_copies_of_a_chase_are_timed_over_what_each_walked(native: Path, cpus: l
         str(native), "latency", "--at", f"{cpus[0]}@0", "--at", f"{cpus[1]}@0", "--together", "--size-bytes", "4096",
         "--placements", "1", "--windows", "50", "--hops", "6400",
     )  # fmt: skip
-    ((place, reads), *_) = VirtualRun(*command, steps=constant(CHUNK)).places.most_common()
-    run = VirtualRun(*command, steps=constant(CHUNK), count=(place, reads // 2))
+    chunk = VirtualRun(*command, steps=constant(CHUNK)).places.most_common(1)[0][0]
+    run = VirtualRun(*command, steps=constant(CHUNK), count=(chunk, 500))
     for point in run.document()["result"]["points"]:
         assert point["placements"][0]["windows_ns"] == exactly([CHUNK / TICKS_PER_NS / chained_loads(run)] * 50)
 

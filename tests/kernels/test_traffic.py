@@ -121,23 +121,3 @@ def test_bandwidth_rows_for_other_tools(native: Path, cpus: list[int]) -> None:
         assert float(row["elapsed_s"]) == pytest.approx(0.05)
         passes = float(row["bandwidth_mb_s"]) * 1e6 * float(row["elapsed_s"]) / (int(row["size_kb"]) * 1024)
         assert int(row["iterations"]) == pytest.approx(passes, rel=1e-3, abs=1)
-
-
-def test_a_row_counts_the_bytes_of_a_line_once_for_each_delay_of_four_lines(
-    native: Path, probe: Probe, cpus: list[int]
-) -> None:
-    """N dependent additions after each four lines last N cycles, so the clock of the core gives the rate."""
-    delay = 2000
-    short = ("--placements", "1", "--windows", "1", "--window-s", "0.01")
-    done = probe("bandwidth", "--group", f"{cpus[0]}@0", "--mix", "reads", "--buffer-bytes", "8192", *short)
-    ((placement,),) = (point["placements"] for point in done.document["result"]["points"])
-    expected_mb_s = 4 * 64 * max(placement["core_hz_before"], placement["core_hz_after"]) / delay / 1e6
-    best = dict.fromkeys(OPERATIONS, 0.0)
-    arguments = ("--buffer-bytes", "8192", "--window-s", "0.0005", "--delay", str(delay))
-    # Other work that has the CPU meanwhile makes a window slower and none faster; a line counted twice shows anyhow.
-    for _ in range(60):
-        for row in bandwidth_rows(native, cpus[0], *arguments):
-            best[row["operation"]] = max(best[row["operation"]], float(row["bandwidth_mb_s"]) / expected_mb_s)
-        if min(best.values()) > 0.85:
-            break
-    assert all(0.6 < share < 1.15 for share in best.values()), best
