@@ -242,13 +242,21 @@ static bool new_generator(struct generator *generator, const struct point *point
 	return generator_parse_group(generator, point->group, error) && pmu_threads(results.pmu, generator->count, error);
 }
 
+static bool open_generator(struct generator *generator, double seconds, struct error *error)
+{
+	struct demand demand = {0};
+	generator_demand(generator, generator_thread_bytes(generator->shape.mix, generator->buffer_bytes), seconds,
+	                 &demand);
+	return generator_admit(generator, &demand, error) && generator_open(generator, error);
+}
+
 /* One placement, measured and proved; false with the reason, and nothing kept of it, where that could not be. */
 static bool measure_placement(struct point *point, struct error *error)
 {
 	struct generator generator;
 	if (stop_error(error) || !new_generator(&generator, point, error))
 		return false;
-	bool good = generator_open(&generator, error);
+	bool good = open_generator(&generator, SETTLE_S + options.window_s * (double)point->windows, error);
 	if (good) {
 		good = generator_run_windows(&generator, SETTLE_S, options.window_s * (double)point->windows, error);
 		if (good) {
@@ -291,7 +299,8 @@ static bool scan(struct point **points, size_t count)
 	struct generator generator;
 	struct error error = {0};
 	size_t done = 0;
-	bool good = new_generator(&generator, points[0], &error) && generator_open(&generator, &error);
+	bool good = new_generator(&generator, points[0], &error) &&
+	            open_generator(&generator, SCAN_SETTLE_S + SCAN_WINDOW_S * SCAN_WINDOWS, &error);
 	if (good) {
 		for (; good && done < count; done += good) {
 			generator_reshape(&generator, &points[done]->shape);

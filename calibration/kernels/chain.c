@@ -47,6 +47,26 @@ size_t chain_touched_bytes(size_t nodes, size_t stride_bytes, size_t line_bytes)
 	return nodes * (stride_bytes < line_bytes ? stride_bytes : line_bytes);
 }
 
+/* Of the order of visits and the bitmap that proves it. 32-bit indices: half the memory, half the cache misses of shuffling
+ * pointers. */
+static size_t order_bytes(size_t nodes)
+{
+	return nodes * sizeof(uint32_t) + (nodes + 7) / 8;
+}
+
+static size_t windows_of(size_t nodes, size_t stride_bytes, size_t window_bytes)
+{
+	size_t window = window_bytes / stride_bytes;
+	return (nodes + window - 1) / window;
+}
+
+size_t chain_building_bytes(size_t size_bytes, size_t stride_bytes, enum chain_order order, size_t window_bytes)
+{
+	size_t nodes = chain_nodes(size_bytes, stride_bytes);
+	return order_bytes(nodes) +
+	       (order == CHAIN_WINDOW ? windows_of(nodes, stride_bytes, window_bytes) * sizeof(uint32_t) : 0);
+}
+
 size_t chain_position(const struct chain *chain, size_t node)
 {
 	size_t position = node * chain->stride_bytes;
@@ -107,7 +127,7 @@ static void shuffle_all(uint32_t *order, size_t count, struct random *random)
 static bool fill_windows(const struct chain *chain, uint32_t *order, struct random *random)
 {
 	size_t window = chain->window_bytes / chain->stride_bytes;
-	size_t windows = (chain->nodes + window - 1) / window, filled = 0;
+	size_t windows = windows_of(chain->nodes, chain->stride_bytes, chain->window_bytes), filled = 0;
 	uint32_t *sequence = malloc(windows * sizeof(*sequence));
 	if (!sequence)
 		return false;
@@ -278,8 +298,7 @@ bool chain_build(struct chain *chain, struct error *error)
 		chain_touched_bytes(chain->nodes, chain->stride_bytes, chain->line_bytes) > CHAIN_OFFSETS_ABOVE_BYTES;
 	chain->at = 0;
 	chain->proved = false;
-	/* 32-bit indices: half the memory, half the cache misses of shuffling pointers. */
-	size_t bytes = chain->nodes * sizeof(uint32_t) + (chain->nodes + 7) / 8;
+	size_t bytes = order_bytes(chain->nodes);
 	uint32_t *order = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (order == MAP_FAILED)
 		return error_set(error, ERROR_NO_MEMORY, "%zu bytes to build a chain: %s; use a smaller size", bytes,

@@ -55,6 +55,8 @@ struct chain {
 bool chain_order_parse(const char *word, enum chain_order *order);
 size_t chain_nodes(size_t size_bytes, size_t stride_bytes);
 size_t chain_touched_bytes(size_t nodes, size_t stride_bytes, size_t line_bytes);
+/* Bytes that chain_build takes beside the buffer while it is at work. */
+size_t chain_building_bytes(size_t size_bytes, size_t stride_bytes, enum chain_order order, size_t window_bytes);
 /* Links the nodes and proves that the links are one cycle over all of them, without walking it: the order array is a
  * permutation (a bitmap), and each node links to the next of the order (independent reads). */
 bool chain_build(struct chain *chain, struct error *error);

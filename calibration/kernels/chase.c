@@ -35,7 +35,8 @@ struct chase_walker {
 	unsigned cpu, node;
 	size_t number; /* for its counters */
 	bool started;
-	bool busy; /* with the job in hand */
+	bool busy;             /* with the job in hand */
+	size_t building_bytes; /* at most, of any chain it is to build */
 	double overhead_ticks;
 	struct chase *chase; /* to walk */
 };
@@ -43,7 +44,7 @@ struct chase_walker {
 /* The memory of a round, and the chain that lies in it. */
 struct chase_home {
 	const struct cpu_list *nodes;
-	size_t memory, bytes;
+	size_t memory, bytes, building_bytes;
 	struct chase_walker *builder;
 	struct region region;
 	struct pages pages;
@@ -60,6 +61,11 @@ struct chase_log {
 	size_t count, capacity;
 	uint64_t every, skipped; /* of so many chunks one is logged */
 };
+
+double chase_seconds(uint64_t windows, uint64_t hops)
+{
+	return (double)(windows * hops) * HOP_S;
+}
 
 void chase_sample_free(struct chase_sample *sample)
 {
@@ -116,7 +122,7 @@ static void for_homes(struct chase_walker *walker, void (*act)(struct chase_grou
 
 static void map(struct chase_group *group, struct chase_home *home)
 {
-	if (region_map_over(&home->region, home->bytes, home->nodes, group->pages, &home->error))
+	if (region_map_over(&home->region, home->bytes, home->nodes, group->chosen, &home->error))
 		read_back_one(group, home);
 }
 
@@ -294,7 +300,7 @@ static void run(struct chase *chase)
 	uint64_t nodes = chase->home->chain.nodes, warm = nodes <= WARM_LAP_NODES ? nodes : WARM_HOPS;
 	walk(&chase->home->chain, (warm + 63) / 64 * 64, task->payload_words);
 	sampling_open(&chase->sampling, chase->walker->group->sampled, chase->cpu,
-	              (double)(task->windows * task->hops) * HOP_S);
+	              chase_seconds(task->windows, task->hops));
 	sample->core_before = corefreq_per_tick();
 	sampling_begin(&chase->sampling);
 	if (chase->walker->group->together)
@@ -400,6 +406,7 @@ static struct chase_home *home_for(struct chase_group *group, const struct chase
 		group->home_count++;
 	}
 	home->bytes = chase->bytes > home->bytes ? chase->bytes : home->bytes;
+	home->building_bytes = chase->building_bytes > home->building_bytes ? chase->building_bytes : home->building_bytes;
 	return home;
 }
 
@@ -440,6 +447,79 @@ static void pass_errors_on(struct chase_group *group)
 	}
 }
 
+static size_t log_capacity(uint64_t windows)
+{
+	return windows * LOG_ENTRIES_PER_WINDOW;
+}
+
+static bool to_map(const struct chase_home *home)
+{
+	return home->builder && home->error.code == ERROR_NONE;
+}
+
+/* A builder makes the chains of its homes one after another; all that walk together are logged and sampled together. */
+static void demand_all(const struct chase_group *group, struct demand *demand)
+{
+	for (size_t i = 0; i < group->walker_count; i++)
+		group->walkers[i].building_bytes = 0;
+	for (size_t i = 0; i < group->home_count; i++) {
+		const struct chase_home *home = &group->homes[i];
+		if (!to_map(home))
+			continue;
+		demand_region_over(demand, home->bytes, home->nodes);
+		if (home->building_bytes > home->builder->building_bytes)
+			home->builder->building_bytes = home->building_bytes;
+	}
+	for (size_t i = 0; i < group->walker_count; i++)
+		demand_other(demand, group->walkers[i].building_bytes, 1);
+	for (size_t i = 0; i < group->count; i++) {
+		const struct chase *chase = &group->chases[i];
+		if (i == 0 || group->together)
+			demand_other(demand, sampling_bytes(group->sampled, chase->longest_s), 1);
+		if (group->together)
+			demand_other(demand, log_capacity(chase->windows) * (sizeof(struct log_entry) + sizeof(bool)), 1);
+	}
+}
+
+static bool lies_on(const struct chase_home *home, int node)
+{
+	for (size_t i = 0; i < home->nodes->count; i++)
+		if (node < 0 || home->nodes->cpus[i] == (unsigned)node)
+			return true;
+	return false;
+}
+
+/* Of the memories on the node that has too little, or of all, the largest do without. */
+static void give_up_largest(struct chase_group *group, int node, const struct error *error)
+{
+	size_t largest = 0;
+	for (size_t i = 0; i < group->home_count; i++)
+		if (to_map(&group->homes[i]) && lies_on(&group->homes[i], node) && group->homes[i].bytes > largest)
+			largest = group->homes[i].bytes;
+	for (size_t i = 0; i < group->home_count; i++)
+		if (to_map(&group->homes[i]) && lies_on(&group->homes[i], node) && group->homes[i].bytes == largest)
+			group->homes[i].error = *error;
+}
+
+/* What cannot be had does without memory, and has the error. */
+static void admit(struct chase_group *group)
+{
+	for (bool any = true; any;) {
+		struct demand demand = {.wanted = group->pages, .pages = group->chosen, .again = group->admitted};
+		struct error refused = {0};
+		demand_all(group, &demand);
+		if (demand_admit(&demand, &refused)) {
+			group->chosen = demand.pages;
+			group->admitted = true;
+			return;
+		}
+		give_up_largest(group, demand.refused_node, &refused);
+		any = false;
+		for (size_t i = 0; i < group->home_count; i++)
+			any = any || to_map(&group->homes[i]);
+	}
+}
+
 bool chase_open(struct chase_group *group, struct error *error)
 {
 	group->walker_count = group->home_count = 0;
@@ -473,6 +553,7 @@ bool chase_open(struct chase_group *group, struct error *error)
 		else
 			choose_builder(group, home);
 	}
+	admit(group);
 	build_with(group, map_all);
 	pass_errors_on(group);
 	for (size_t i = 0; i < group->count; i++)
@@ -499,7 +580,7 @@ static bool log_prepare(struct chase *chase)
 {
 	if (chase->log)
 		return true;
-	size_t capacity = chase->task->windows * LOG_ENTRIES_PER_WINDOW;
+	size_t capacity = log_capacity(chase->task->windows);
 	chase->log = calloc(1, sizeof(*chase->log));
 	if (!chase->log)
 		return false;

@@ -56,6 +56,9 @@ struct chase {
 	const struct cpu_list *nodes; /* must outlive the group */
 	size_t memory;                /* those with the same number, of the same nodes, walk one chain */
 	size_t bytes;                 /* of the longest chain to come; 0: takes no part in this round */
+	size_t building_bytes;        /* that building any of the chains to come takes beside it */
+	uint64_t windows;             /* of any task to come */
+	double longest_s;             /* of any task to come (chase_seconds) */
 	/* to be set before chase_measure */
 	const struct chase_task *task; /* NULL: takes no part */
 	struct chase_sample *sample;
@@ -75,6 +78,7 @@ struct chase_group {
 	size_t count;
 	bool together; /* all chases at the same time, each in memory of its own; else one after another */
 	enum page_kind pages;
+	struct page_choice chosen;            /* by the first chase_open, for all to come */
 	const struct cpu_list *cpus;          /* of all chases; must outlive the samples, which refer to it */
 	const struct sample_request *sampled; /* loads of all chases; NULL: none */
 	struct pmu *pmu;                      /* events to count, with room for all CPUs, or NULL */
@@ -82,6 +86,7 @@ struct chase_group {
 	struct chase_walker *walkers; /* one for each CPU */
 	struct chase_home *homes;
 	size_t walker_count, home_count;
+	bool admitted;
 	void (*job)(struct chase_walker *walker); /* NULL: end */
 	_Atomic size_t arrived, finished;
 };
@@ -96,6 +101,8 @@ bool chase_open(struct chase_group *group, struct error *error);
 void chase_measure(struct chase_group *group);
 /* Proves where the pages lie once more, and ends the threads. A chase whose pages moved has its error. */
 void chase_close(struct chase_group *group);
+/* How long a task may take on any memory. */
+double chase_seconds(uint64_t windows, uint64_t hops);
 void chase_sample_free(struct chase_sample *sample);
 
 #endif

@@ -532,8 +532,11 @@ static bool measure(struct json *result, struct error *error)
 	const struct error *first = NULL;
 	bool good = cpu_list_parse(&cpus, options.cpus, error) &&
 	            cpu_list_parse(&alone, options.alone_cpus ? options.alone_cpus : options.cpus, error);
-	uint64_t each = 2 * slices_in_window() * sizeof(uint32_t) + options.windows * sizeof(struct window);
-	good = good && memory_available_anywhere(cpus.count * each, error);
+	struct demand demand = {0};
+	demand_threads(&demand, cpus.count);
+	demand_other(&demand, 2 * slices_in_window() * sizeof(uint32_t) + options.windows * sizeof(struct window),
+	             cpus.count);
+	good = good && demand_admit(&demand, error);
 	if (good && !make_plan(&plan, &cpus, &alone))
 		good = error_set(error, ERROR_INTERNAL, "no memory for points");
 	bool any = false;

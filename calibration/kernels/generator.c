@@ -153,7 +153,7 @@ static bool setup(struct generator_thread *thread, struct error *error)
 {
 	struct generator *generator = thread->generator;
 	if (!region_map(&thread->region, generator_thread_bytes(generator->shape.mix, generator->buffer_bytes),
-	                thread->node, generator->page_kind, error))
+	                thread->node, generator->chosen, error))
 		return false;
 	for (unsigned k = 0; k < load_mixes[generator->shape.mix].arrays; k++)
 		thread->call.arrays[k] = thread->region.start + k * (generator->buffer_bytes + LOAD_ARRAY_SKEW_BYTES) /
@@ -321,18 +321,27 @@ bool generator_parse_group(struct generator *generator, const char *group, struc
 	}
 }
 
-bool generator_memory_for_all(const struct generator *generator, size_t each, struct error *error)
+static size_t log_capacity(double seconds)
 {
-	uint64_t ordinary = 0;
-	for (size_t n = 0; n < generator->nodes.count; n++) {
-		size_t threads = 0;
-		for (size_t i = 0; i < generator->count; i++)
-			threads += generator->threads[i].node == generator->nodes.cpus[n];
-		if (!memory_available_for(generator->nodes.cpus[n], each, threads, generator->page_kind, &ordinary, error))
-			return false;
-	}
-	/* Each node may have enough, and a limit on the process still not allow the sum. */
-	return ordinary == 0 || memory_available_anywhere(ordinary, error);
+	return (size_t)(seconds * LOG_PER_SECOND) + LOG_EXTRA;
+}
+
+void generator_demand(const struct generator *generator, size_t thread_bytes, double seconds, struct demand *demand)
+{
+	demand_threads(demand, generator->count);
+	for (size_t i = 0; i < generator->count; i++)
+		demand_regions(demand, thread_bytes, 1, generator->threads[i].node);
+	seconds += TAIL_S;
+	demand_other(demand, log_capacity(seconds) * sizeof(struct log_entry), generator->count);
+	demand_other(demand, sampling_bytes(generator->sampled, seconds), generator->count);
+}
+
+bool generator_admit(struct generator *generator, struct demand *demand, struct error *error)
+{
+	demand->wanted = generator->page_kind;
+	bool good = demand_admit(demand, error);
+	generator->chosen = demand->pages;
+	return good;
 }
 
 bool generator_take_errors(struct generator *generator, struct error *error)
@@ -380,9 +389,6 @@ bool generator_open(struct generator *generator, struct error *error)
 	generator->again = true;
 	generator->refill = false;
 	generator->streams_next = generator->shape.streams;
-	if (!generator_memory_for_all(generator, generator_thread_bytes(generator->shape.mix, generator->buffer_bytes),
-	                              error))
-		return false;
 	for (size_t i = 0; i < generator->count; i++) {
 		struct generator_thread *thread = &generator->threads[i];
 		thread->generator = generator;
@@ -445,7 +451,7 @@ static bool run_begin(struct generator *generator, double seconds, struct error 
 		thread->call.delay = shape->delay;
 		thread->chunk_steps = CHUNK_FIRST_STEPS;
 		atomic_store(&thread->started, 0);
-		size_t capacity = (size_t)(seconds * LOG_PER_SECOND) + LOG_EXTRA;
+		size_t capacity = log_capacity(seconds);
 		if (capacity > thread->log_capacity) {
 			struct log_entry *grown = realloc(thread->log, capacity * sizeof(*grown));
 			if (!grown)

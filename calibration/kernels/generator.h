@@ -61,6 +61,7 @@ struct generator {
 	const struct load_width *width;
 	size_t buffer_bytes;
 	enum page_kind page_kind;
+	struct page_choice chosen; /* by generator_admit */
 	const uint64_t
 		*delays; /* delays whose length the first thread measures on its CPU before it loads memory, or NULL */
 	size_t delay_count;
@@ -89,7 +90,9 @@ struct generator {
 
 /* Reads "0-3@0+4@1" into threads; a usage error where it is not that, or names a CPU twice. */
 bool generator_parse_group(struct generator *generator, const char *group, struct error *error);
-/* Starts the threads: pinned, buffers mapped, filled and proved in place; then waits for all. */
+/* Asks for all that the demand has, and for these threads which pages they are to map. */
+bool generator_admit(struct generator *generator, struct demand *demand, struct error *error);
+/* Once admitted, starts the threads: pinned, buffers mapped, filled and proved in place; then waits for all. */
 bool generator_open(struct generator *generator, struct error *error);
 /* Changes streams, prefetch distance and delay between two runs of the same mix. */
 void generator_reshape(struct generator *generator, const struct generator_shape *shape);
@@ -120,9 +123,10 @@ double generator_core_after(const struct generator *generator);
 bool generator_verified(const struct generator *generator);
 /* The length of a delay of this mix on the calling thread's CPU, by itself: the shortest of a few tries. */
 double generator_delay_ticks(enum load_mix mix, uint64_t units);
-/* For those whose threads, as parsed, do other work: whether each node has so many bytes for each of its threads; the first
- * error of any thread, false where there is one; page sizes of all regions, their nodes having been read. */
-bool generator_memory_for_all(const struct generator *generator, size_t thread_bytes, struct error *error);
+/* For those whose threads, as parsed, do other work: what all threads take with so many bytes each, and the logs of runs of so
+ * many seconds; the first error of any thread, false where there is one; page sizes of all regions, their nodes having been
+ * read. */
+void generator_demand(const struct generator *generator, size_t thread_bytes, double seconds, struct demand *demand);
 bool generator_take_errors(struct generator *generator, struct error *error);
 void generator_read_sizes(struct generator *generator);
 /* Bytes one thread maps. */

@@ -809,9 +809,12 @@ static bool setup(struct error *error)
 	run_state.half_width = -1;
 	run_state.attributed = options.attribute && tracing_open(&run_state.tracing, &run_state.cpus);
 	/* Asked for the sum of all CPUs before any takes its part: what the kernel has not got it kills for. */
-	uint64_t each = options.intervals * sizeof(struct interval) + (run_state.gaps ? gaps_bytes(options.longest) : 0) +
-	                (run_state.attributed ? gaps_bytes(0) + TRACING_BYTES : 0);
-	if (!memory_available_anywhere(run_state.cpus.count * each, error))
+	struct demand demand = {0};
+	demand_threads(&demand, run_state.cpus.count);
+	demand_other(&demand, options.intervals * sizeof(struct interval), run_state.cpus.count);
+	demand_other(&demand, run_state.gaps ? gaps_bytes(options.longest) : 0, run_state.cpus.count);
+	demand_other(&demand, run_state.attributed ? gaps_bytes(0) + TRACING_BYTES : 0, run_state.cpus.count);
+	if (!demand_admit(&demand, error))
 		return false;
 	run_state.stations = calloc(run_state.cpus.count, sizeof(*run_state.stations));
 	run_state.snapshots = calloc(options.intervals + 1, sizeof(*run_state.snapshots));

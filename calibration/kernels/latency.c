@@ -401,10 +401,18 @@ static bool measure_round(struct chase_group *group, struct chase_task *tasks, s
 	bool any = false;
 	for (size_t i = 0; i < group->count; i++) {
 		struct chase *chase = &group->chases[i];
-		chase->bytes = 0;
-		for (size_t c = 0; c < work.per_place; c++)
-			if (takes_part(i, c) && point_of(i, c)->size_bytes > chase->bytes)
-				chase->bytes = point_of(i, c)->size_bytes;
+		chase->bytes = chase->building_bytes = 0;
+		chase->longest_s = 0;
+		for (size_t c = 0; c < work.per_place; c++) {
+			const struct point *point = point_of(i, c);
+			if (!takes_part(i, c))
+				continue;
+			size_t building =
+				chain_building_bytes(point->size_bytes, point->stride_bytes, point->order, options.window_bytes);
+			chase->bytes = point->size_bytes > chase->bytes ? point->size_bytes : chase->bytes;
+			chase->building_bytes = building > chase->building_bytes ? building : chase->building_bytes;
+			chase->longest_s = fmax(chase->longest_s, chase_seconds(options.windows, point->hops));
+		}
 		any = any || chase->bytes;
 	}
 	if (!any || stop_requested() || !chase_open(group, error))
@@ -459,8 +467,10 @@ static bool measure_all(struct error *error)
 	group.sampled = options.sample ? &work.sampled : NULL;
 	bool good = tasks && group.chases;
 	for (size_t i = 0; good && i < group.count; i++)
-		group.chases[i] =
-			(struct chase){.cpu = work.places[i].cpu, .nodes = &work.places[i].nodes, .memory = work.places[i].memory};
+		group.chases[i] = (struct chase){.cpu = work.places[i].cpu,
+		                                 .nodes = &work.places[i].nodes,
+		                                 .memory = work.places[i].memory,
+		                                 .windows = options.windows};
 	if (good) {
 		supervise_avoid(&work.cpus);
 		while (measure_round(&group, tasks, error))

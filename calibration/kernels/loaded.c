@@ -301,16 +301,40 @@ static bool setup(struct error *error)
 	return good || error_set(error, ERROR_INTERNAL, "no memory for the CPUs of the sweep");
 }
 
-static bool open_probes(uint64_t seed, struct error *error)
+static void set_chains(uint64_t seed)
+{
+	for (size_t i = 0; i < options.probes.count; i++) {
+		struct chain *chain = &sweep.probes[i].chain;
+		*chain = (struct chain){.size_bytes = options.probe_size_bytes,
+		                        .stride_bytes = options.stride_bytes,
+		                        .line_bytes = memory_line_bytes(),
+		                        .window_bytes = options.window_bytes,
+		                        .seed = random_derive(seed, i, 0)};
+		chain_order_parse(options.order, &chain->order);
+	}
+}
+
+/* Load and probes together: one kind of page for both. */
+static bool admit(struct error *error)
+{
+	struct generator *generator = &sweep.generator;
+	struct demand demand = {0};
+	double windows_s = options.window_s * (double)options.windows;
+	generator_demand(generator, generator_thread_bytes(generator->shape.mix, generator->buffer_bytes),
+	                 options.settle_s + windows_s, &demand);
+	for (size_t i = 0; i < options.probes.count; i++)
+		probe_demand(&sweep.probes[i], options.settle_s + windows_s + PROBES_LONGER_S, &demand);
+	if (!generator_admit(generator, &demand, error))
+		return false;
+	for (size_t i = 0; i < options.probes.count; i++)
+		sweep.probes[i].chosen = generator->chosen;
+	return true;
+}
+
+static bool open_probes(struct error *error)
 {
 	for (size_t i = 0; i < options.probes.count; i++) {
 		struct probe *probe = &sweep.probes[i];
-		probe->chain = (struct chain){.size_bytes = options.probe_size_bytes,
-		                              .stride_bytes = options.stride_bytes,
-		                              .line_bytes = memory_line_bytes(),
-		                              .window_bytes = options.window_bytes,
-		                              .seed = random_derive(seed, i, 0)};
-		chain_order_parse(options.order, &probe->chain.order);
 		if (!probe_open(probe, error)) {
 			while (i-- > 0)
 				probe_close(&sweep.probes[i], error);
@@ -523,8 +547,9 @@ static bool measure_placement(uint64_t number, struct error *error)
 		order[i] = order[k];
 		order[k] = i;
 	}
-	bool good = generator_open(&sweep.generator, error);
-	if (good && !open_probes(seed, error)) {
+	set_chains(seed);
+	bool good = admit(error) && generator_open(&sweep.generator, error);
+	if (good && !open_probes(error)) {
 		generator_close(&sweep.generator, error);
 		good = false;
 	} else if (good) {

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "memory.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +12,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "cgroup.h"
 #include "files.h"
 #include "json.h"
 #include "text.h"
@@ -40,13 +37,6 @@
  * huge ones, of which one look settles 512 pages. */
 #define CHECK_EACH_PAGES 16384u
 #define CHECK_BATCH 1024
-#define HUGETLB_POOLS "/sys/kernel/mm/hugepages"
-/* No architecture has more sizes: aarch64 with 64 KiB pages has five. */
-#define HUGETLB_SIZES 8
-/* What is left to the machine when its free memory is counted: without it the kernel may kill processes. */
-#define KEEP_FREE_BYTES (64u << 20)
-/* The same under a control group's limit, where only this process's own tables, stacks and logs are to fit. */
-#define KEEP_FREE_IN_GROUP_BYTES (4u << 20)
 
 static const char *const kind_names[] = {"auto", "thp", "base", "hugetlb"};
 
@@ -58,19 +48,6 @@ bool page_kind_parse(const char *word, enum page_kind *kind)
 			return true;
 		}
 	return false;
-}
-
-size_t memory_base_page_bytes(void)
-{
-	return (size_t)sysconf(_SC_PAGESIZE);
-}
-
-size_t memory_thp_bytes(void)
-{
-	long long bytes;
-	if (!file_number("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size", &bytes) || bytes <= 0)
-		return 0;
-	return (size_t)bytes;
 }
 
 size_t memory_line_bytes(void)
@@ -99,99 +76,6 @@ size_t memory_l2_bytes(unsigned cpu)
 	return found;
 }
 
-/* Value in bytes of a "key: N kB" line; false when the text has no such line. */
-static bool field_bytes(const char *text, const char *key, uint64_t *bytes)
-{
-	const char *at = strstr(text, key);
-	if (!at)
-		return false;
-	at += strlen(key);
-	at += strspn(at, ": \t");
-	if (*at < '0' || *at > '9')
-		return false;
-	*bytes = strtoull(at, NULL, 10) * 1024;
-	return true;
-}
-
-/* Default hugetlb page size, 0 where the kernel has none. */
-static size_t hugetlb_page_bytes(void)
-{
-	char *text = file_read("/proc/meminfo");
-	uint64_t bytes = 0;
-	if (text)
-		(void)field_bytes(text, "Hugepagesize", &bytes);
-	free(text);
-	return (size_t)bytes;
-}
-
-/* Sizes of hugetlb pages, the default first, then the others from the largest. */
-static struct {
-	size_t bytes[HUGETLB_SIZES];
-	size_t count;
-	pthread_once_t once;
-} hugetlb_sizes = {.once = PTHREAD_ONCE_INIT};
-
-static void hugetlb_sizes_find(void)
-{
-	size_t *sizes = hugetlb_sizes.bytes, preferred = hugetlb_page_bytes(), count = 0;
-	if (preferred)
-		sizes[count++] = preferred;
-	DIR *listing = opendir(HUGETLB_POOLS);
-	for (struct dirent *entry; listing && (entry = readdir(listing)) != NULL && count < HUGETLB_SIZES;) {
-		static const char before[] = "hugepages-";
-		if (strncmp(entry->d_name, before, sizeof(before) - 1) != 0)
-			continue;
-		size_t kib = strtoul(entry->d_name + sizeof(before) - 1, NULL, 10);
-		if (kib == 0 || kib * 1024 == preferred)
-			continue;
-		size_t at = count++;
-		for (; at > 1 && sizes[at - 1] < kib * 1024; at--)
-			sizes[at] = sizes[at - 1];
-		sizes[at] = kib * 1024;
-	}
-	if (listing)
-		closedir(listing);
-	hugetlb_sizes.count = count;
-}
-
-/* The index of the first size from `index` on that a buffer may be made of: the default size, and any other that wastes
- * no more than it holds. False where there is none. */
-static bool hugetlb_size_next(size_t bytes, size_t *index)
-{
-	pthread_once(&hugetlb_sizes.once, hugetlb_sizes_find);
-	while (*index > 0 && *index < hugetlb_sizes.count && hugetlb_sizes.bytes[*index] / 2 > bytes)
-		(*index)++;
-	return *index < hugetlb_sizes.count;
-}
-
-/* Reads nr_hugepages or free_hugepages of one node. */
-static bool hugetlb_count(unsigned node, size_t page_bytes, const char *which, uint64_t *pages)
-{
-	char path[160];
-	long long value;
-	snprintf(path, sizeof(path), "/sys/devices/system/node/node%u/hugepages/hugepages-%zukB/%s_hugepages", node,
-	         page_bytes / 1024, which);
-	if (!file_number(path, &value)) {
-		snprintf(path, sizeof(path), HUGETLB_POOLS "/hugepages-%zukB/%s_hugepages", page_bytes / 1024, which);
-		if (node != 0 || !file_number(path, &value))
-			return false;
-	}
-	*pages = (uint64_t)value;
-	return true;
-}
-
-static bool hugetlb_free(unsigned node, size_t page_bytes, uint64_t *free_pages)
-{
-	return hugetlb_count(node, page_bytes, "free", free_pages);
-}
-
-static bool node_exists(unsigned node)
-{
-	char path[80];
-	snprintf(path, sizeof(path), "/sys/devices/system/node/node%u", node);
-	return access(path, F_OK) == 0;
-}
-
 static bool kernel_has_nodes(void)
 {
 	return access("/sys/devices/system/node", F_OK) == 0;
@@ -207,66 +91,6 @@ static bool only_node_with_memory(unsigned node)
 	return end != line && *end == '\0' && found == node;
 }
 
-bool memory_usable_bytes(const char *meminfo, uint64_t *bytes)
-{
-	uint64_t cached = 0;
-	if (!field_bytes(meminfo, "MemFree", bytes))
-		return false;
-	/* Page cache in active use is left alone: taking it would make the machine read it again while we measure. */
-	if (field_bytes(meminfo, "Inactive(file)", &cached))
-		*bytes += cached;
-	return true;
-}
-
-/* A limit counts page tables and what the kernel allocates for us too: a 512th for the tables of base pages. */
-static bool allowed_by_groups(uint64_t bytes, struct error *error)
-{
-	char where[256];
-	uint64_t room = cgroup_room("", where, sizeof(where)), needed = bytes + bytes / 512 + KEEP_FREE_IN_GROUP_BYTES;
-	if (room >= needed)
-		return true;
-	return error_set(error, ERROR_NO_MEMORY,
-	                 "expected room for %" PRIu64
-	                 " bytes under the memory limit of the control group in %s, found %" PRIu64
-	                 "; raise the limit, or use smaller buffers or fewer threads",
-	                 needed, where, room);
-}
-
-static bool node_can_take(unsigned node, uint64_t bytes, struct error *error)
-{
-	char path[80];
-	uint64_t usable = 0;
-	snprintf(path, sizeof(path), "/sys/devices/system/node/node%u/meminfo", node);
-	if (kernel_has_nodes() && !node_exists(node))
-		return error_set(error, ERROR_BIND_FAILED,
-		                 "expected memory node %u, found no such node in "
-		                 "/sys/devices/system/node; choose one that exists",
-		                 node);
-	char *text = file_read(path);
-	if (!text && !kernel_has_nodes() && node == 0)
-		text = file_read("/proc/meminfo");
-	if (!text)
-		return error_set(error, ERROR_BIND_FAILED,
-		                 "expected memory node %u, found that %s cannot be read: %s; choose "
-		                 "another node",
-		                 node, path, strerror(errno));
-	bool known = memory_usable_bytes(text, &usable);
-	free(text);
-	if (!known)
-		return error_set(error, ERROR_BIND_FAILED, "expected MemFree in %s, found none", path);
-	if (usable < bytes + KEEP_FREE_BYTES)
-		return error_set(error, ERROR_NO_MEMORY,
-		                 "expected %" PRIu64 " bytes free on node %u (with %u left to the machine), found %" PRIu64
-		                 "; use smaller buffers, fewer threads or another node",
-		                 bytes, node, KEEP_FREE_BYTES, usable);
-	return true;
-}
-
-bool memory_available(unsigned node, uint64_t bytes, struct error *error)
-{
-	return node_can_take(node, bytes, error) && allowed_by_groups(bytes, error);
-}
-
 static size_t region_nodes(const struct region *region)
 {
 	return region->nodes ? region->nodes->count : 1;
@@ -275,55 +99,6 @@ static size_t region_nodes(const struct region *region)
 static unsigned region_node(const struct region *region, size_t index)
 {
 	return region->nodes ? region->nodes->cpus[index] : region->node;
-}
-
-/* Whether the nodes of a region can take so many bytes between them. */
-static bool region_available(const struct region *region, uint64_t bytes, struct error *error)
-{
-	size_t count = region_nodes(region);
-	for (size_t i = 0; i < count; i++)
-		if (!node_can_take(region_node(region, i), (bytes + count - 1) / count, error))
-			return false;
-	return allowed_by_groups(bytes, error);
-}
-
-size_t memory_ordinary_regions(size_t bytes, size_t count, enum page_kind wanted, uint64_t free_pages,
-                               size_t page_bytes)
-{
-	if (wanted == PAGES_HUGETLB)
-		return 0; /* such pages or none: mapping them says how many are missing */
-	if (wanted != PAGES_AUTO || page_bytes == 0)
-		return count;
-	uint64_t each = (bytes + page_bytes - 1) / page_bytes;
-	uint64_t held = each ? free_pages / each : count;
-	return held < count ? count - (size_t)held : 0;
-}
-
-bool memory_available_for(unsigned node, size_t bytes, size_t count, enum page_kind wanted, uint64_t *ordinary_bytes,
-                          struct error *error)
-{
-	for (size_t i = 0; hugetlb_size_next(bytes, &i); i++) {
-		uint64_t free_pages = 0;
-		if (hugetlb_free(node, hugetlb_sizes.bytes[i], &free_pages))
-			count = memory_ordinary_regions(bytes, count, wanted, free_pages, hugetlb_sizes.bytes[i]);
-	}
-	uint64_t ordinary = wanted == PAGES_HUGETLB ? 0 : (uint64_t)bytes * count;
-	*ordinary_bytes += ordinary;
-	return ordinary == 0 || memory_available(node, ordinary, error);
-}
-
-bool memory_available_anywhere(uint64_t bytes, struct error *error)
-{
-	char *text = file_read("/proc/meminfo");
-	uint64_t usable = 0;
-	bool known = text && (field_bytes(text, "MemAvailable", &usable) || memory_usable_bytes(text, &usable));
-	free(text);
-	if (known && usable < bytes + KEEP_FREE_BYTES)
-		return error_set(error, ERROR_NO_MEMORY,
-		                 "expected %" PRIu64 " bytes available (with %u left to the machine), found %" PRIu64
-		                 "; measure fewer CPUs at a time or free memory",
-		                 bytes, KEEP_FREE_BYTES, usable);
-	return allowed_by_groups(bytes, error);
 }
 
 static bool bind_to_nodes(const struct region *region, struct error *error)
@@ -374,68 +149,25 @@ static size_t round_up(size_t value, size_t step)
 	return (value + step - 1) / step * step;
 }
 
-/* Mapping takes no page from a node, touching does: while threads map and touch at once, what the kernel counts as free
- * is promised already. So the count is read when no thread is between the two, and kept by hand until then. */
-static struct {
-	pthread_mutex_t lock;
-	uint64_t left[HUGETLB_SIZES][NODE_LIMIT];
-	unsigned touching[HUGETLB_SIZES][NODE_LIMIT];
-} hugetlb = {.lock = PTHREAD_MUTEX_INITIALIZER};
-
-/* Takes `pages` of the size with this index out of what is free on a node, to be followed by hugetlb_touched; false with
- * the number that is left. */
-static bool hugetlb_promise(unsigned node, size_t size, uint64_t pages, uint64_t *left)
+static bool map_hugetlb(struct region *region, size_t bytes, size_t page_bytes, struct error *error)
 {
-	*left = 0;
-	if (node >= NODE_LIMIT)
-		return false;
-	uint64_t *unpromised = &hugetlb.left[size][node];
-	pthread_mutex_lock(&hugetlb.lock);
-	bool good = hugetlb.touching[size][node] > 0 || hugetlb_free(node, hugetlb_sizes.bytes[size], unpromised);
-	if (good)
-		*left = *unpromised;
-	good = good && *left >= pages;
-	if (good) {
-		*unpromised -= pages;
-		hugetlb.touching[size][node]++;
-	}
-	pthread_mutex_unlock(&hugetlb.lock);
-	return good;
-}
-
-/* The first `count` nodes of a region have been touched. */
-static void hugetlb_touched(const struct region *region, size_t size, size_t count)
-{
-	pthread_mutex_lock(&hugetlb.lock);
-	for (size_t i = 0; i < count; i++)
-		hugetlb.touching[size][region_node(region, i)]--;
-	pthread_mutex_unlock(&hugetlb.lock);
-}
-
-static bool map_hugetlb(struct region *region, size_t bytes, size_t size, struct error *error)
-{
-	uint64_t free_pages = 0;
-	size_t page_bytes = hugetlb_sizes.bytes[size], rounded = round_up(bytes, page_bytes), count = region_nodes(region);
-	uint64_t each = (rounded / page_bytes + count - 1) / count;
-	for (size_t i = 0; i < count; i++)
-		if (!hugetlb_promise(region_node(region, i), size, each, &free_pages)) {
-			hugetlb_touched(region, size, i);
+	size_t rounded = round_up(bytes, page_bytes), count = region_nodes(region);
+	/* All regions were asked for together; a page that somebody else has taken since would kill us where it is touched. */
+	for (size_t i = 0; i < count; i++) {
+		uint64_t left = 0, each = (rounded / page_bytes + count - 1) / count;
+		if (!hugetlb_free(region_node(region, i), page_bytes, &left) || left < each)
 			return error_set(error, ERROR_NO_MEMORY,
-			                 "expected %" PRIu64 " free hugetlb pages of %zu bytes on node %u, found %" PRIu64
-			                 "; reserve them or use "
-			                 "--pages auto",
-			                 each, page_bytes, region_node(region, i), free_pages);
-		}
+			                 "needs %" PRIu64 " hugetlb pages of %zu KiB on node %u, %" PRIu64
+			                 " available; reserve them or use --pages auto",
+			                 each, page_bytes >> 10, region_node(region, i), left);
+	}
 	int shift = __builtin_ctzll(page_bytes);
 	void *start = mmap(NULL, rounded, PROT_READ | PROT_WRITE,
 	                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB | (shift << MAP_HUGE_SHIFT), -1, 0);
-	if (start == MAP_FAILED) {
-		int reason = errno;
-		hugetlb_touched(region, size, count);
+	if (start == MAP_FAILED)
 		return error_set(error, ERROR_NO_MEMORY,
 		                 "mapping %zu bytes of hugetlb pages: %s; reserve more or use --pages auto", rounded,
-		                 strerror(reason));
-	}
+		                 strerror(errno));
 	region->start = start;
 	region->bytes = rounded;
 	region->kind = PAGES_HUGETLB;
@@ -444,10 +176,10 @@ static bool map_hugetlb(struct region *region, size_t bytes, size_t size, struct
 }
 
 /* Ordinary memory, aligned to and made of whole huge pages unless base pages are wanted. */
-static bool map_ordinary(struct region *region, size_t bytes, enum page_kind kind, struct error *error)
+static bool map_ordinary(struct region *region, size_t bytes, struct page_choice pages, struct error *error)
 {
-	size_t huge = kind == PAGES_THP ? memory_thp_bytes() : 0;
-	size_t step = huge ? huge : memory_base_page_bytes();
+	enum page_kind kind = pages.kind;
+	size_t step = pages.bytes, huge = kind == PAGES_THP ? step : 0;
 	size_t rounded = round_up(bytes, step), slack = huge;
 	unsigned char *start = mmap(NULL, rounded + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (start == MAP_FAILED)
@@ -468,87 +200,33 @@ static bool map_ordinary(struct region *region, size_t bytes, enum page_kind kin
 	return true;
 }
 
-/* Of hugetlb pages, bound and touched; nothing is left mapped where that fails. */
-static bool region_of_hugetlb(struct region *region, size_t bytes, size_t size, struct error *error)
+static bool map(struct region *region, size_t bytes, struct page_choice pages, struct error *error)
 {
-	if (!map_hugetlb(region, bytes, size, error))
+	bool mapped = pages.kind == PAGES_HUGETLB ? map_hugetlb(region, bytes, pages.bytes, error)
+	                                          : map_ordinary(region, bytes, pages, error);
+	if (!mapped)
 		return false;
-	bool good = bind_to_nodes(region, error) && populate(region, error);
-	hugetlb_touched(region, size, region_nodes(region));
-	if (!good)
+	if (!bind_to_nodes(region, error) || !populate(region, error)) {
 		region_unmap(region);
-	return good;
-}
-
-/* Tells of nodes whose pool could not hold a region although the machine has reserved pages: elsewhere the same buffer
- * may have got them. The free number is left out, so that one sentence stands for all buffers. */
-static void warn_exhausted(const struct region *region, size_t bytes)
-{
-	char path[96];
-	for (size_t size = 0; hugetlb_size_next(bytes, &size); size++) {
-		size_t page_bytes = hugetlb_sizes.bytes[size], count = region_nodes(region);
-		uint64_t each = (round_up(bytes, page_bytes) / page_bytes + count - 1) / count;
-		long long machine;
-		snprintf(path, sizeof(path), HUGETLB_POOLS "/hugepages-%zukB/nr_hugepages", page_bytes / 1024);
-		if (!file_number(path, &machine) || machine <= 0)
-			continue;
-		for (size_t i = 0; i < count; i++) {
-			uint64_t reserved = 0, left = 0;
-			unsigned node = region_node(region, i);
-			if (hugetlb_count(node, page_bytes, "nr", &reserved) && hugetlb_free(node, page_bytes, &left) &&
-			    left < each)
-				warning_add("HUGEPAGE_EXHAUSTED",
-				            "node %u has too few free hugetlb pages of %zu bytes for a buffer (%" PRIu64
-				            " are reserved there, %lld on the machine)",
-				            node, page_bytes, reserved, machine);
-		}
-	}
-}
-
-static bool region_map_anywhere(struct region *region, size_t bytes, enum page_kind wanted, struct error *error)
-{
-	const struct region empty = *region;
-	if (wanted == PAGES_AUTO || wanted == PAGES_HUGETLB) {
-		struct error first = {0};
-		for (size_t size = 0; hugetlb_size_next(bytes, &size); size++) {
-			struct error refused = {0};
-			if (region_of_hugetlb(region, bytes, size, &refused))
-				return true;
-			*region = empty;
-			if (first.code == ERROR_NONE)
-				first = refused;
-		}
-		if (first.code == ERROR_NONE)
-			error_set(&first, ERROR_NO_MEMORY, "expected hugetlb pages, found a kernel without; use --pages auto");
-		warn_exhausted(region, bytes);
-		/* Where a choice is left, pages that are not there are no failure. */
-		if (wanted == PAGES_HUGETLB)
-			return error_set(error, first.code, "%s", first.message);
-	}
-	if (!region_available(region, bytes, error) ||
-	    !map_ordinary(region, bytes, wanted == PAGES_BASE ? PAGES_BASE : PAGES_THP, error))
 		return false;
-	if (bind_to_nodes(region, error) && populate(region, error)) {
-		if (region->kind == PAGES_THP && memory_thp_bytes())
-			/* Makes huge pages of what was given as small ones (6.1 and later); refusal shows in the read-back. */
-			(void)madvise(region->start, region->bytes, MADV_COLLAPSE);
-		return true;
 	}
-	region_unmap(region);
-	return false;
+	if (region->kind == PAGES_THP)
+		/* Makes huge pages of what was given as small ones (6.1 and later); refusal shows in the read-back. */
+		(void)madvise(region->start, region->bytes, MADV_COLLAPSE);
+	return true;
 }
 
-bool region_map(struct region *region, size_t bytes, unsigned node, enum page_kind wanted, struct error *error)
+bool region_map(struct region *region, size_t bytes, unsigned node, struct page_choice pages, struct error *error)
 {
 	*region = (struct region){.node = node};
-	return region_map_anywhere(region, bytes, wanted, error);
+	return map(region, bytes, pages, error);
 }
 
-bool region_map_over(struct region *region, size_t bytes, const struct cpu_list *nodes, enum page_kind wanted,
+bool region_map_over(struct region *region, size_t bytes, const struct cpu_list *nodes, struct page_choice pages,
                      struct error *error)
 {
 	*region = (struct region){.node = nodes->cpus[0], .nodes = nodes->count > 1 ? nodes : NULL};
-	return region_map_anywhere(region, bytes, wanted, error);
+	return map(region, bytes, pages, error);
 }
 
 size_t region_page_bytes(const struct region *region)

@@ -8,12 +8,10 @@
 #include <stdint.h>
 
 #include "affinity.h"
+#include "demand.h"
 #include "error.h"
 
 struct json;
-
-enum page_kind { PAGES_AUTO, PAGES_THP, PAGES_BASE, PAGES_HUGETLB };
-#define MEMORY_PAGE_CHOICES "auto|thp|base|hugetlb"
 
 struct region {
 	unsigned char *start;
@@ -38,10 +36,11 @@ struct pages {
 };
 
 bool page_kind_parse(const char *word, enum page_kind *kind);
-/* Maps, binds and touches `bytes` on a node, from the calling thread, which must be pinned already. */
-bool region_map(struct region *region, size_t bytes, unsigned node, enum page_kind wanted, struct error *error);
+/* Maps, binds and touches `bytes` on a node, from the calling thread, which must be pinned already. What it takes must have
+ * been admitted (demand.h), which also chose the pages. */
+bool region_map(struct region *region, size_t bytes, unsigned node, struct page_choice pages, struct error *error);
 /* The same with the pages interleaved over several nodes, which must outlive the region; over one it is region_map. */
-bool region_map_over(struct region *region, size_t bytes, const struct cpu_list *nodes, enum page_kind wanted,
+bool region_map_over(struct region *region, size_t bytes, const struct cpu_list *nodes, struct page_choice pages,
                      struct error *error);
 void region_unmap(struct region *region);
 /* Reads back the node and the page size of what several regions were given; an error where pages lie elsewhere. */
@@ -58,23 +57,6 @@ size_t region_page_bytes(const struct region *region);
 /* The word for what was obtained. */
 const char *pages_obtained(const struct pages *pages);
 void pages_write(struct json *json, const char *key, const struct pages *pages);
-/* Whether the node can take this much now, without the kernel having to kill anything for it. */
-bool memory_available(unsigned node, uint64_t bytes, struct error *error);
-/* The same for `count` regions of so many bytes each, those left out that free hugetlb pages will hold. The bytes of
- * ordinary memory they take are added to `ordinary_bytes`. */
-bool memory_available_for(unsigned node, size_t bytes, size_t count, enum page_kind wanted, uint64_t *ordinary_bytes,
-                          struct error *error);
-/* Whether this much may be allocated on whatever node: what the machine has, and what its control groups allow. */
-bool memory_available_anywhere(uint64_t bytes, struct error *error);
-/* Of `count` regions, those that cannot be made of the free hugetlb pages. */
-size_t memory_ordinary_regions(size_t bytes, size_t count, enum page_kind wanted, uint64_t free_pages,
-                               size_t page_bytes);
-/* What may be used of a meminfo text: free memory, and page cache that was not used lately and is dropped on demand.
- * False where it does not say. */
-bool memory_usable_bytes(const char *meminfo, uint64_t *bytes);
-size_t memory_base_page_bytes(void);
-/* Size of a transparent huge page, 0 where the kernel has none. */
-size_t memory_thp_bytes(void);
 /* Line size of the caches, 64 where the kernel does not say. */
 size_t memory_line_bytes(void);
 /* Size of the second-level cache of a CPU, 1 MiB where the kernel does not say. */

@@ -15,10 +15,25 @@
 #define LOG_PER_SECOND 100000
 #define LOG_EXTRA 4096
 
+static size_t log_capacity(double seconds)
+{
+	return (size_t)(seconds * LOG_PER_SECOND) + LOG_EXTRA;
+}
+
+void probe_demand(const struct probe *probe, double seconds, struct demand *demand)
+{
+	const struct chain *chain = &probe->chain;
+	demand_threads(demand, 1);
+	demand_regions(demand, chain->size_bytes, 1, probe->node);
+	demand_other(demand, log_capacity(seconds) * sizeof(struct log_entry), 1);
+	demand_other(demand,
+	             chain_building_bytes(chain->size_bytes, chain->stride_bytes, chain->order, chain->window_bytes), 1);
+}
+
 static bool setup(struct probe *probe, struct error *error)
 {
 	corefreq_settle();
-	if (!region_map(&probe->region, probe->chain.size_bytes, probe->node, probe->page_kind, error))
+	if (!region_map(&probe->region, probe->chain.size_bytes, probe->node, probe->chosen, error))
 		return false;
 	probe->chain.base = probe->region.start;
 	return chain_build(&probe->chain, error) &&
@@ -83,7 +98,7 @@ bool probe_open(struct probe *probe, struct error *error)
 
 bool probe_begin(struct probe *probe, double seconds, struct error *error)
 {
-	size_t capacity = (size_t)(seconds * LOG_PER_SECOND) + LOG_EXTRA;
+	size_t capacity = log_capacity(seconds);
 	if (capacity > probe->log_capacity) {
 		struct log_entry *grown = realloc(probe->log, capacity * sizeof(*grown));
 		if (!grown)

@@ -22,6 +22,7 @@ struct probe {
 	unsigned cpu, node;
 	struct chain chain;
 	enum page_kind page_kind;
+	struct page_choice chosen;
 	struct pmu *pmu; /* events of probes to count, or NULL, and which of its threads this one is */
 	size_t pmu_thread;
 	/* state */
@@ -37,6 +38,8 @@ struct probe {
 	struct thread_counts counts;
 };
 
+/* What probe_open and runs of so many seconds take, of a probe that is set but for its seed. */
+void probe_demand(const struct probe *probe, double seconds, struct demand *demand);
 bool probe_open(struct probe *probe, struct error *error);
 /* Returns when the probe walks; it does until probe_end. */
 bool probe_begin(struct probe *probe, double seconds, struct error *error);

@@ -21,6 +21,7 @@
  * 100, one of SPE 64. */
 #define SAMPLES_PER_SECOND 100000.0
 #define RECORD_BYTES 100.0
+#define RECORD_BYTES_MIN 24u
 /* Rings are locked memory, of which a user without privileges has little: what is refused is asked for again in half. */
 #define RING_BYTES_MAX (16u << 20)
 #define RING_BYTES_MIN (64u << 10)
@@ -160,12 +161,25 @@ static unsigned char *map_ring(int event, struct perf_event_mmap_page *control, 
 	}
 }
 
-static bool map_rings(struct sampling *sampling, const struct sample_request *request, double seconds)
+static size_t ring_bytes_wanted(double seconds)
 {
-	size_t page = memory_base_page_bytes(), wanted = RING_BYTES_MIN;
-	bool packets = request->method == DECODE_SPE;
+	size_t wanted = RING_BYTES_MIN;
 	while (wanted < RING_BYTES_MAX && (double)wanted < seconds * SAMPLES_PER_SECOND * RECORD_BYTES)
 		wanted *= 2;
+	return wanted;
+}
+
+uint64_t sampling_bytes(const struct sample_request *request, double seconds)
+{
+	/* The ring, one of control records where the samples have a ring of their own, and what is kept of each sample. */
+	size_t ring = ring_bytes_wanted(seconds);
+	return request ? ring + RING_BYTES_MIN + ring / RECORD_BYTES_MIN * sizeof(uint32_t) : 0;
+}
+
+static bool map_rings(struct sampling *sampling, const struct sample_request *request, double seconds)
+{
+	size_t page = memory_base_page_bytes(), wanted = ring_bytes_wanted(seconds);
+	bool packets = request->method == DECODE_SPE;
 	sampling->ring = map_ring(sampling->event, NULL, page, packets ? RING_BYTES_MIN : wanted, &sampling->ring_bytes);
 	if (!sampling->ring || !packets)
 		return sampling->ring != NULL;

@@ -45,7 +45,10 @@ struct sampling {
 	uint16_t local;
 };
 
-/* In the thread, before its work; the request is NULL where nothing was asked, which all of these accept. */
+/* Bytes that a thread takes for samples of so many seconds, at most; the request is NULL where nothing was asked, which all of
+ * these accept. */
+uint64_t sampling_bytes(const struct sample_request *request, double seconds);
+/* In the thread, before its work. */
 void sampling_open(struct sampling *sampling, const struct sample_request *request, unsigned cpu, double seconds);
 void sampling_begin(struct sampling *sampling);
 void sampling_end(struct sampling *sampling);

@@ -110,7 +110,13 @@ static void place(struct pair *pair, struct error *error)
 	size_t stride = SPACING_LINES * memory_line_bytes(), bytes = pair->lines * stride;
 	size_t shares = pair->extent.brief ? pair->settings->placements : 1;
 	if (!pair->region.start) {
-		if (!region_map(&pair->region, shares * bytes, pair->transfer.node, placement->pages.wanted, error) ||
+		struct demand demand = {.wanted = placement->pages.wanted, .pages = pair->chosen, .again = true};
+		demand_regions(&demand, shares * bytes, 1, pair->transfer.node);
+		demand_other(&demand, chain_building_bytes(bytes, stride, CHAIN_RANDOM, 0), 1);
+		if (!demand_admit(&demand, error))
+			return;
+		pair->chosen = demand.pages;
+		if (!region_map(&pair->region, shares * bytes, pair->transfer.node, pair->chosen, error) ||
 		    !pages_read_back(&placement->pages, &pair->region, 1, placement->pages.wanted, error))
 			return;
 	}

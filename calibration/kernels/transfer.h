@@ -73,6 +73,7 @@ struct pair {
 	struct worker workers[2];
 	struct role roles[2];
 	/* of the placement in hand */
+	struct page_choice chosen; /* in the first placement, for all */
 	struct region region;
 	struct chain chain;
 	uint64_t rounds; /* in all: warm-up and windows */

@@ -155,7 +155,7 @@ static void body(struct worker *worker)
 {
 	struct generator_thread *thread = worker->context;
 	size_t number = (size_t)(thread - volume.generator.threads);
-	if (region_map(&thread->region, thread_bytes(), thread->node, volume.generator.page_kind, &worker->error) &&
+	if (region_map(&thread->region, thread_bytes(), thread->node, volume.generator.chosen, &worker->error) &&
 	    pages_read_nodes(&thread->pages, &thread->region, &worker->error)) {
 		pmu_open_thread(volume.pmu, number, "");
 		worker_pause(worker);
@@ -357,8 +357,10 @@ static bool set_up(struct error *error)
 	if (!volume.parts || !volume.repeats)
 		return error_set(error, ERROR_INTERNAL, "no memory for %llu repeats", (unsigned long long)options.repeats);
 	supervise_avoid(&generator->cpus);
-	return generator_memory_for_all(generator, thread_bytes(), error) &&
-	       pmu_open(&volume.pmu, &options.events, error) && pmu_threads(volume.pmu, generator->count, error);
+	struct demand demand = {0};
+	generator_demand(generator, thread_bytes(), 0, &demand);
+	return generator_admit(generator, &demand, error) && pmu_open(&volume.pmu, &options.events, error) &&
+	       pmu_threads(volume.pmu, generator->count, error);
 }
 
 static void tear_down(void)

@@ -163,11 +163,11 @@ def test_huge_pages_exhausted_on_one_node_and_cpus_hidden_are_named(
         if isinstance(record, StepRecord) and record.step.kind == "latency_matrix" and record.document is not None
         for point in record.document["result"]["points"]
     }
-    assert obtained == {(0,): {"hugetlb_2m"}, (1,): {"thp"}}
+    assert obtained == {(0,): {"thp"}, (1,): {"thp"}}
     scenario(
         "huge pages exhausted on one node",
         "34 reserved on node 0, 2 on node 1",
-        "all cells, of node 1 on other pages",
+        "all cells, on transparent huge pages",
         "HUGEPAGE_EXHAUSTED",
     )
     scenario("a cpuset hides CPUs", "AllowedCPUs of the logins' slice", "rows of the CPUs left", "CPUS_HIDDEN")

@@ -1,0 +1,420 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "demand.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cgroup.h"
+#include "files.h"
+#include "text.h"
+#include "warning.h"
+
+#define POOLS "/sys/kernel/mm/hugepages"
+/* No architecture has more sizes: aarch64 with 64 KiB pages has five. */
+#define HUGETLB_SIZES 8
+/* The kernel's largest possible node id is below this (MAX_NUMNODES with NODES_SHIFT = 10). */
+#define NODE_LIMIT 1024u
+/* What rounding up to whole pages may waste of a region: an eighth is cleared in little time and is not missed. */
+#define WASTE_SHARE 8u
+/* And however small the region is, so much: less than one huge page of x86, which clears in 0.1 ms and without which even a
+ * small buffer pays for address translation. */
+#define WASTE_BYTES (2u << 20)
+/* What is left to the machine when its memory is counted: without it the kernel may kill processes. */
+#define KEEP_FREE_BYTES (64u << 20)
+/* The program itself beside what its commands ask for: code, heap, the working thread, and what the kernel's accounting by
+ * CPU holds in advance. 1 to 2 MiB were seen; too little would end in a kill. */
+#define PROGRAM_BYTES (4u << 20)
+/* A thread: 16 KiB of kernel stack and as much again for the kernel's other records of it, its own stack as far as it is
+ * used, and their page tables. */
+#define THREAD_BYTES (96u << 10)
+#define MIB(bytes) ((uint64_t)(bytes) >> 20)
+#define MIB_UP(bytes) MIB((bytes) + (1u << 20) - 1)
+
+size_t memory_base_page_bytes(void)
+{
+	return (size_t)sysconf(_SC_PAGESIZE);
+}
+
+size_t memory_thp_bytes(void)
+{
+	long long bytes;
+	if (!file_number("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size", &bytes) || bytes <= 0)
+		return 0;
+	return (size_t)bytes;
+}
+
+/* Value in bytes of a "key: N kB" line; false when the text has no such line. */
+static bool field_bytes(const char *text, const char *key, uint64_t *bytes)
+{
+	const char *at = strstr(text, key);
+	if (!at)
+		return false;
+	at += strlen(key);
+	at += strspn(at, ": \t");
+	if (*at < '0' || *at > '9')
+		return false;
+	*bytes = strtoull(at, NULL, 10) * 1024;
+	return true;
+}
+
+bool memory_usable_bytes(const char *meminfo, uint64_t *bytes)
+{
+	uint64_t cached = 0;
+	if (!field_bytes(meminfo, "MemFree", bytes))
+		return false;
+	/* Page cache in active use is left alone: taking it would make the machine read it again while we measure. */
+	if (field_bytes(meminfo, "Inactive(file)", &cached))
+		*bytes += cached;
+	return true;
+}
+
+/* -- the sum -- */
+
+static uint64_t round_up(uint64_t value, uint64_t step)
+{
+	return (value + step - 1) / step * step;
+}
+
+static void add(struct demand *demand, struct demanded region)
+{
+	struct demanded *last = demand->regions && demand->count ? &demand->regions[demand->count - 1] : NULL;
+	if (last && last->bytes == region.bytes && last->node == region.node && last->nodes == region.nodes) {
+		last->count += region.count;
+		return;
+	}
+	if (!demand->regions || demand->count == demand->capacity) {
+		size_t capacity = 2 * demand->capacity + 16;
+		struct demanded *grown = realloc(demand->regions, capacity * sizeof(*grown));
+		if (!grown) {
+			demand->spoilt = true;
+			return;
+		}
+		demand->regions = grown;
+		demand->capacity = capacity;
+	}
+	demand->regions[demand->count++] = region;
+}
+
+void demand_regions(struct demand *demand, size_t bytes, uint64_t count, unsigned node)
+{
+	if (count)
+		add(demand, (struct demanded){.bytes = bytes, .count = count, .node = node});
+}
+
+void demand_region_over(struct demand *demand, size_t bytes, const struct cpu_list *nodes)
+{
+	add(demand, (struct demanded){
+					.bytes = bytes, .count = 1, .node = nodes->cpus[0], .nodes = nodes->count > 1 ? nodes : NULL});
+}
+
+void demand_other(struct demand *demand, uint64_t bytes, uint64_t count)
+{
+	if (bytes)
+		demand->other_bytes += (bytes + memory_base_page_bytes()) * count;
+}
+
+void demand_threads(struct demand *demand, uint64_t count)
+{
+	demand->other_bytes += count * THREAD_BYTES;
+}
+
+void demand_free(struct demand *demand)
+{
+	free(demand->regions);
+	demand->regions = NULL;
+	demand->count = demand->capacity = 0;
+	demand->other_bytes = 0;
+	demand->spoilt = false;
+}
+
+static size_t nodes_of(const struct demanded *region)
+{
+	return region->nodes ? region->nodes->count : 1;
+}
+
+static unsigned node_of(const struct demanded *region, size_t index)
+{
+	return region->nodes ? region->nodes->cpus[index] : region->node;
+}
+
+/* Bytes that the regions take of each node, and page tables for all of them. Of an interleaved region any node may hold the
+ * page that does not divide evenly. False where a node cannot be. */
+static bool by_node(const struct demand *demand, size_t page_bytes, uint64_t bytes[NODE_LIMIT], uint64_t *all)
+{
+	uint64_t base = memory_base_page_bytes();
+	memset(bytes, 0, NODE_LIMIT * sizeof(*bytes));
+	for (size_t i = 0; i < demand->count; i++) {
+		const struct demanded *region = &demand->regions[i];
+		uint64_t rounded = round_up(region->bytes, page_bytes), nodes = nodes_of(region);
+		for (size_t k = 0; k < nodes; k++) {
+			unsigned node = node_of(region, k);
+			if (node >= NODE_LIMIT)
+				return false;
+			bytes[node] += region->count * round_up((rounded + nodes - 1) / nodes, page_bytes);
+		}
+		/* Eight bytes for each page of base size, which the kernel takes for a transparent huge page in advance too; and
+		 * a table of each of the levels above, which has to begin somewhere. */
+		*all += region->count * (rounded + round_up(rounded / base * 8, base) + 3 * base);
+	}
+	return true;
+}
+
+/* -- which pages -- */
+
+bool pages_fit(size_t bytes, size_t page_bytes)
+{
+	uint64_t waste = round_up(bytes, page_bytes) - bytes;
+	return waste < WASTE_BYTES || waste <= bytes / WASTE_SHARE;
+}
+
+static bool all_fit(const struct demand *demand, size_t page_bytes)
+{
+	for (size_t i = 0; i < demand->count; i++)
+		if (!pages_fit(demand->regions[i].bytes, page_bytes))
+			return false;
+	return true;
+}
+
+struct sizes {
+	size_t bytes[HUGETLB_SIZES], count;
+};
+
+/* Sizes of hugetlb pages, the default first, then the others from the largest. */
+static void hugetlb_sizes(struct sizes *sizes)
+{
+	char *text = file_read("/proc/meminfo");
+	uint64_t preferred = 0;
+	*sizes = (struct sizes){.count = 0};
+	if (text && field_bytes(text, "Hugepagesize", &preferred))
+		sizes->bytes[sizes->count++] = preferred;
+	free(text);
+	DIR *listing = opendir(POOLS);
+	for (struct dirent *entry; listing && (entry = readdir(listing)) != NULL && sizes->count < HUGETLB_SIZES;) {
+		static const char before[] = "hugepages-";
+		if (strncmp(entry->d_name, before, sizeof(before) - 1) != 0)
+			continue;
+		size_t kib = strtoul(entry->d_name + sizeof(before) - 1, NULL, 10);
+		if (kib == 0 || kib * 1024 == preferred)
+			continue;
+		size_t at = sizes->count++;
+		for (; at > 1 && sizes->bytes[at - 1] < kib * 1024; at--)
+			sizes->bytes[at] = sizes->bytes[at - 1];
+		sizes->bytes[at] = kib * 1024;
+	}
+	if (listing)
+		closedir(listing);
+}
+
+/* Reads nr_hugepages, free_hugepages or resv_hugepages of the machine. */
+static bool pool_count(size_t page_bytes, const char *which, uint64_t *pages)
+{
+	char path[160];
+	long long value;
+	snprintf(path, sizeof(path), POOLS "/hugepages-%zukB/%s_hugepages", page_bytes / 1024, which);
+	if (!file_number(path, &value) || value < 0)
+		return false;
+	*pages = (uint64_t)value;
+	return true;
+}
+
+/* The same of one node, which knows no resv_hugepages. */
+static bool node_count(unsigned node, size_t page_bytes, const char *which, uint64_t *pages)
+{
+	char path[160];
+	long long value;
+	snprintf(path, sizeof(path), "/sys/devices/system/node/node%u/hugepages/hugepages-%zukB/%s_hugepages", node,
+	         page_bytes / 1024, which);
+	if (!file_number(path, &value) || value < 0)
+		return node == 0 && pool_count(page_bytes, which, pages);
+	*pages = (uint64_t)value;
+	return true;
+}
+
+bool hugetlb_free(unsigned node, size_t page_bytes, uint64_t *pages)
+{
+	return node_count(node, page_bytes, "free", pages);
+}
+
+/* Whether every node has the pages free, and the machine has them unreserved: else the error says which node has not. */
+static bool hugetlb_available(struct demand *demand, size_t page_bytes, struct error *error)
+{
+	uint64_t bytes[NODE_LIMIT], unused = 0, all = 0, left = 0, reserved = 0;
+	if (!by_node(demand, page_bytes, bytes, &unused))
+		return error_set(error, ERROR_BIND_FAILED, "expected nodes below %u", NODE_LIMIT);
+	for (unsigned node = 0; node < NODE_LIMIT; node++) {
+		uint64_t wanted = bytes[node] / page_bytes;
+		left = 0;
+		if (wanted && (!hugetlb_free(node, page_bytes, &left) || left < wanted)) {
+			demand->refused_node = (int)node;
+			return error_set(error, ERROR_NO_MEMORY,
+			                 "needs %" PRIu64 " hugetlb pages of %zu KiB on node %u, %" PRIu64
+			                 " available; reserve them or use --pages auto",
+			                 wanted, page_bytes >> 10, node, left);
+		}
+	}
+	for (size_t i = 0; i < demand->count; i++)
+		all += demand->regions[i].count * (round_up(demand->regions[i].bytes, page_bytes) / page_bytes);
+	if (pool_count(page_bytes, "free", &left) && pool_count(page_bytes, "resv", &reserved) && left < all + reserved) {
+		demand->refused_node = -1;
+		return error_set(error, ERROR_NO_MEMORY,
+		                 "needs %" PRIu64 " hugetlb pages of %zu KiB, %" PRIu64
+		                 " available that nobody reserved; reserve more or use --pages auto",
+		                 all, page_bytes >> 10, left > reserved ? left - reserved : 0);
+	}
+	return true;
+}
+
+/* Tells of nodes whose pool cannot hold the regions although the machine has such pages: elsewhere the same buffers may get
+ * them. The free number is left out, so that one sentence stands for all buffers. */
+static void warn_exhausted(const struct demand *demand, size_t page_bytes)
+{
+	uint64_t bytes[NODE_LIMIT], unused = 0, machine = 0;
+	if (!pool_count(page_bytes, "nr", &machine) || machine == 0 || !by_node(demand, page_bytes, bytes, &unused))
+		return;
+	for (unsigned node = 0; node < NODE_LIMIT; node++) {
+		uint64_t pool = 0, left = 0;
+		if (bytes[node] && node_count(node, page_bytes, "nr", &pool) && hugetlb_free(node, page_bytes, &left) &&
+		    left < bytes[node] / page_bytes)
+			warning_add("HUGEPAGE_EXHAUSTED",
+			            "node %u has too few free hugetlb pages of %zu bytes for all buffers (%" PRIu64
+			            " are reserved there, %" PRIu64 " on the machine)",
+			            node, page_bytes, pool, machine);
+	}
+}
+
+/* Of the sizes that waste little, the first that can be had; where such pages must be, and each wastes much, the one that
+ * wastes least. */
+static bool choose_hugetlb(struct demand *demand, struct error *error)
+{
+	struct sizes sizes;
+	struct error first = {0};
+	size_t smallest = 0;
+	bool any = false;
+	hugetlb_sizes(&sizes);
+	for (size_t i = 0; i < sizes.count; i++) {
+		struct error refused = {0};
+		smallest = !smallest || sizes.bytes[i] < smallest ? sizes.bytes[i] : smallest;
+		if (!all_fit(demand, sizes.bytes[i]))
+			continue;
+		any = true;
+		if (hugetlb_available(demand, sizes.bytes[i], &refused)) {
+			demand->pages = (struct page_choice){PAGES_HUGETLB, sizes.bytes[i]};
+			return true;
+		}
+		warn_exhausted(demand, sizes.bytes[i]);
+		first = first.code == ERROR_NONE ? refused : first;
+	}
+	if (!sizes.count)
+		return error_set(error, ERROR_NO_MEMORY, "expected hugetlb pages, found a kernel without; use --pages auto");
+	if (any || demand->wanted != PAGES_HUGETLB)
+		return error_set(error, first.code, "%s", first.message);
+	if (!hugetlb_available(demand, smallest, error))
+		return false;
+	demand->pages = (struct page_choice){PAGES_HUGETLB, smallest};
+	return true;
+}
+
+static bool choose_pages(struct demand *demand, struct error *error)
+{
+	struct error refused = {0};
+	if (demand->pages.kind == PAGES_HUGETLB && demand->pages.bytes &&
+	    hugetlb_available(demand, demand->pages.bytes, &refused))
+		return true;
+	if (demand->pages.bytes && demand->pages.kind != PAGES_HUGETLB)
+		return true;
+	if (demand->wanted == PAGES_HUGETLB)
+		return choose_hugetlb(demand, error);
+	if (demand->wanted == PAGES_AUTO && choose_hugetlb(demand, &refused))
+		return true;
+	size_t huge = demand->wanted == PAGES_BASE ? 0 : memory_thp_bytes();
+	demand->pages = huge && all_fit(demand, huge) ? (struct page_choice){PAGES_THP, huge}
+	                                              : (struct page_choice){PAGES_BASE, memory_base_page_bytes()};
+	return true;
+}
+
+/* -- what there is -- */
+
+static bool kernel_has_nodes(void)
+{
+	return access("/sys/devices/system/node", F_OK) == 0;
+}
+
+static bool node_has(unsigned node, uint64_t bytes, struct error *error)
+{
+	char path[80];
+	uint64_t usable = 0;
+	snprintf(path, sizeof(path), "/sys/devices/system/node/node%u", node);
+	if (kernel_has_nodes() && access(path, F_OK) != 0)
+		return error_set(error, ERROR_BIND_FAILED,
+		                 "expected memory node %u, found no such node in "
+		                 "/sys/devices/system/node; choose one that exists",
+		                 node);
+	snprintf(path, sizeof(path), "/sys/devices/system/node/node%u/meminfo", node);
+	char *text = file_read(path);
+	if (!text && !kernel_has_nodes() && node == 0)
+		text = file_read("/proc/meminfo");
+	if (!text)
+		return error_set(error, ERROR_BIND_FAILED,
+		                 "expected memory node %u, found that %s cannot be read: %s; choose "
+		                 "another node",
+		                 node, path, strerror(errno));
+	bool known = memory_usable_bytes(text, &usable);
+	free(text);
+	if (!known)
+		return error_set(error, ERROR_BIND_FAILED, "expected MemFree in %s, found none", path);
+	usable -= usable < KEEP_FREE_BYTES ? usable : KEEP_FREE_BYTES;
+	return bytes <= usable || error_set(error, ERROR_NO_MEMORY,
+	                                    "needs %" PRIu64 " MiB on node %u, %" PRIu64
+	                                    " MiB available; use smaller buffers, fewer threads or another node",
+	                                    MIB_UP(bytes), node, MIB(usable));
+}
+
+static bool machine_has(uint64_t bytes, struct error *error)
+{
+	char *text = file_read("/proc/meminfo"), where[256];
+	uint64_t usable = 0;
+	bool known = text && (field_bytes(text, "MemAvailable", &usable) || memory_usable_bytes(text, &usable));
+	free(text);
+	usable -= usable < KEEP_FREE_BYTES ? usable : KEEP_FREE_BYTES;
+	if (known && bytes > usable)
+		return error_set(error, ERROR_NO_MEMORY,
+		                 "needs %" PRIu64 " MiB, %" PRIu64
+		                 " MiB available; use smaller buffers, or measure fewer CPUs at a time",
+		                 MIB_UP(bytes), MIB(usable));
+	uint64_t room = cgroup_room("", where, sizeof(where));
+	return bytes <= room ||
+	       error_set(
+			   error, ERROR_NO_MEMORY,
+			   "needs %" PRIu64 " MiB, %" PRIu64
+			   " MiB available under the memory limit of control group %s; raise the limit, use smaller buffers, or "
+			   "measure fewer CPUs at a time",
+			   MIB_UP(bytes), MIB(room), where);
+}
+
+static bool available(struct demand *demand, struct error *error)
+{
+	uint64_t bytes[NODE_LIMIT], all = 0;
+	bool ordinary = demand->pages.kind != PAGES_HUGETLB;
+	if (!by_node(demand, demand->pages.bytes, bytes, &all))
+		return error_set(error, ERROR_BIND_FAILED, "expected nodes below %u", NODE_LIMIT);
+	for (unsigned node = 0; ordinary && node < NODE_LIMIT; node++)
+		if (bytes[node] && !node_has(node, bytes[node], error)) {
+			demand->refused_node = (int)node;
+			return false;
+		}
+	return machine_has((ordinary ? all : 0) + demand->other_bytes + (demand->again ? 0 : PROGRAM_BYTES), error);
+}
+
+bool demand_admit(struct demand *demand, struct error *error)
+{
+	demand->refused_node = -1;
+	bool good = demand->spoilt ? error_set(error, ERROR_INTERNAL, "no memory to sum up what is needed")
+	                           : choose_pages(demand, error) && available(demand, error);
+	demand_free(demand);
+	return good;
+}

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a command is about to take of the machine's memory, summed before any of it is taken: all of it is admitted, or the
+ * command is refused with what it asks and what is available. What the kernel has not got it kills for. */
+#ifndef SUTPROBE_DEMAND_H
+#define SUTPROBE_DEMAND_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "affinity.h"
+#include "error.h"
+
+enum page_kind { PAGES_AUTO, PAGES_THP, PAGES_BASE, PAGES_HUGETLB };
+#define MEMORY_PAGE_CHOICES "auto|thp|base|hugetlb"
+
+/* The pages that regions are made of. `bytes` is 0 before they are chosen. */
+struct page_choice {
+	enum page_kind kind;
+	size_t bytes;
+};
+
+struct demanded {
+	size_t bytes;
+	uint64_t count;
+	unsigned node;
+	const struct cpu_list *nodes; /* pages are interleaved over these; NULL: all on `node` */
+};
+
+struct demand {
+	/* to be set before demand_admit */
+	enum page_kind wanted;
+	/* set before, it is kept as long as such pages can be had */
+	struct page_choice pages;
+	/* What the command holds from its first admission to its end was asked for then. */
+	bool again;
+	/* state */
+	struct demanded *regions;
+	size_t count, capacity;
+	uint64_t other_bytes;
+	bool spoilt; /* no memory for the sum itself */
+	/* set by demand_admit where it refuses: the node that has too little; -1: the machine or a control group */
+	int refused_node;
+};
+
+/* `count` regions of so many bytes each, as region_map makes them. */
+void demand_regions(struct demand *demand, size_t bytes, uint64_t count, unsigned node);
+/* One region over several nodes, which must outlive the demand. */
+void demand_region_over(struct demand *demand, size_t bytes, const struct cpu_list *nodes);
+/* `count` mappings or allocations of so many bytes each on whatever node, with the page that each may begin. */
+void demand_other(struct demand *demand, uint64_t bytes, uint64_t count);
+/* Threads with their stacks, of both the kernel and the program. */
+void demand_threads(struct demand *demand, uint64_t count);
+/* Chooses the pages, one size for all regions, and asks whether nodes, machine and control groups have everything together.
+ * The demand is empty afterwards, and `pages` is what regions are to be mapped with. */
+bool demand_admit(struct demand *demand, struct error *error);
+void demand_free(struct demand *demand);
+
+/* Whether a region of so many bytes may be made of such pages: what rounding it up wastes is little. */
+bool pages_fit(size_t bytes, size_t page_bytes);
+/* What may be used of a meminfo text: free memory, and page cache that was not used lately and is dropped on demand.
+ * False where it does not say. */
+bool memory_usable_bytes(const char *meminfo, uint64_t *bytes);
+size_t memory_base_page_bytes(void);
+/* Size of a transparent huge page, 0 where the kernel has none. */
+size_t memory_thp_bytes(void);
+/* Hugetlb pages of this size that are free on a node. */
+bool hugetlb_free(unsigned node, size_t page_bytes, uint64_t *pages);
+
+#endif
