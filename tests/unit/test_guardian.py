@@ -52,6 +52,7 @@ POLICY = "/sys/devices/system/cpu/cpufreq/policy%d/"
 NO_TURBO = "/sys/devices/system/cpu/intel_pstate/no_turbo"
 
 CPUINFO = "processor\t: %d\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: %d\n\n"
+ONLINE = "/sys/devices/system/cpu/cpu1/online"
 MSR = "/dev/cpu/%d/msr"
 REGISTERS = (0x1A4, 0x6D, 0x1320, 0xC0000108)
 
@@ -836,7 +837,7 @@ def test_a_cpu_that_goes_offline_before_it_is_reached_is_refused_and_the_others_
     def then_offline(self: Any, entries: Any) -> int:
         mark: int = write(self, entries)
         sut.file(MSR % 1).unlink()
-        sut.put("/proc/cpuinfo", CPUINFO % (0, 0x55))
+        sut.put(ONLINE, "0\n")
         return mark
 
     monkeypatch.setattr(guardian.Reservation, "write_journal", then_offline)
@@ -851,12 +852,12 @@ def test_a_cpu_that_goes_offline_while_it_is_changed_keeps_the_reservation_until
     sut.tune(holder, {"prefetchers": "off"})
     register = sut.file(MSR % 1)
     register.rename(register.with_name("away"))
-    sut.put("/proc/cpuinfo", CPUINFO % (0, 0x55))
+    sut.put(ONLINE, "0\n")
     with pytest.raises(guardian.Refused, match="msr:0x1a4 cannot be put back to 0x40: its CPUs are offline: put them"):
         sut.release()
     assert peek(sut.file(MSR % 0), 0x1A4) == "40"
     register.with_name("away").rename(register)
-    sut.put("/proc/cpuinfo", CPUINFO % (0, 0x55) + CPUINFO % (1, 0x55))
+    sut.put(ONLINE, "1\n")
     sut.release()
     assert peek(register, 0x1A4) == "40"
 

@@ -650,7 +650,7 @@ def is_offline(machine, entry):
         if entry.setting == "governor":
             return not machine.text(os.path.dirname(entry.where) + "/affected_cpus")
         numbers = re.findall(r"/(?:dev/cpu/|cpu)(\d+)/", entry.where)
-        return bool(numbers) and int(numbers[0]) not in processors(machine)
+        return bool(numbers) and machine.text("%s/cpu%s/online" % (CPU, numbers[0])) == "0"
     except OSError:
         return entry.setting == "governor"
 
