@@ -206,7 +206,7 @@ def in_order(sut: Sut, order: Order) -> list[int]:
     ``fill`` goes through the nodes one after another, ``spread`` takes one CPU of each in turn.
     """
     firsts = {node: sut.one_per_core(sut.cpus_of(node)) for node in sut.cpu_nodes}
-    others = {node: [cpu for cpu in sut.cpus_of(node) if cpu not in firsts[node]] for node in sut.cpu_nodes}
+    others = {node: sorted(set(sut.cpus_of(node)) - set(cpus)) for node, cpus in firsts.items()}
     found: list[int] = []
     for by_node in (firsts, others):
         lists = list(by_node.values())
@@ -235,12 +235,14 @@ def counted(sut: Sut, order: Order) -> list[list[int]]:
 
 def parts_of(sut: Sut, cpus: Sequence[int]) -> list[Part]:
     """Return *cpus* by node, each working on the memory nearest to it."""
-    nodes = sorted({sut.node_of(cpu) for cpu in cpus})
-    return [Part(tuple(sorted(cpu for cpu in cpus if sut.node_of(cpu) == node)), sut.home(node)) for node in nodes]
+    by_node: dict[int, list[int]] = {}
+    for cpu in sorted(cpus):
+        by_node.setdefault(sut.node_of(cpu), []).append(cpu)
+    return [Part(tuple(own), sut.home(node)) for node, own in sorted(by_node.items())]
 
 
 def _cores(sut: Sut, point: BandwidthPoint) -> int:
-    return len({sut.context.siblings(cpu) for cpu in point.cpus})
+    return len({sut.siblings(cpu) for cpu in point.cpus})
 
 
 MEASUREMENT = BandwidthScaling()

@@ -218,12 +218,13 @@ class C2cLatency(Declaration[C2cSettings, C2cLatencyValues]):
 def _local_pair(sut: Sut) -> tuple[int, int] | None:
     """Return writer and reader on two cores of the first node that has two; isolated CPUs first, then near ones."""
     domains = sut.context.topology.last_level_cache_domains
+    lowest = min(sut.cpus, default=None)
     for node in sut.cpu_nodes:
         writer = sut.measuring_cpu(node)
         near = next((set(domain) for domain in domains if writer in domain), set[int]())
-        others = set(sut.cpus_of(node)) - set(sut.context.siblings(writer))
+        others = set(sut.cpus_of(node)) - set(sut.siblings(writer))
         if others:
-            order = {cpu: (cpu not in sut.isolated, cpu not in near, cpu == min(sut.cpus), cpu) for cpu in others}
+            order = {cpu: (cpu not in sut.isolated, cpu not in near, cpu == lowest, cpu) for cpu in others}
             return writer, min(others, key=lambda cpu: order[cpu])
     return None
 

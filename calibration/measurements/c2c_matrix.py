@@ -2,8 +2,8 @@
 """Core-to-core matrix: the cache-to-cache latency between single CPUs, by their places in the machine."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import permutations
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from itertools import combinations, permutations, zip_longest
 from random import Random
 from statistics import median
 from typing import Literal, get_args
@@ -159,14 +159,14 @@ class C2cMatrix(Declaration[C2cMatrixSettings, C2cMatrixValues]):
             blocks = [cpu_list(cpus)]
         if not full:
             blocks = []
-            by_class = pairs_by_class(context, cpus)
-            for name, pairs in by_class.items():
-                sample = sample_of(sut, pairs, settings.pairs_per_class)
+            neighbourhood = Neighbourhood(context, cpus)
+            for name, pairs in neighbourhood.counts().items():
+                sample = neighbourhood.sample(name, settings.pairs_per_class)
                 chosen |= dict.fromkeys(each for pair in sample for each in (pair, pair[::-1]))
-                if len(sample) < len(pairs):
+                if len(sample) < pairs:
                     yield NotPlanned(
                         kind=self.kind,
-                        what=f"{2 * (len(pairs) - len(sample))} of {2 * len(pairs)} pairs of {words(name)}",
+                        what=f"{2 * (pairs - len(sample))} of {2 * pairs} pairs of {words(name)}",
                         reason=f"a sample of {settings.pairs_per_class} pairs in both directions stands for the class",
                     )
             isolated = [cpu for cpu in cpus if cpu in sut.isolated]
@@ -283,53 +283,90 @@ def words(name: Class) -> str:
     }[name]
 
 
-def pairs_by_class(context: Context, cpus: Sequence[int]) -> dict[Class, list[tuple[int, int]]]:
-    """Return the unordered pairs of *cpus* by class, nearest class first; a class without pairs is left out."""
-    places = {core_cpu: core for core in context.topology.cores for core_cpu in core.cpus}
-    domains = {cpu: number for number, each in enumerate(context.topology.last_level_cache_domains) for cpu in each}
-    nodes = {cpu: context.node_of(cpu) for cpu in cpus}
-    found: dict[Class, list[tuple[int, int]]] = {name: [] for name in CLASSES}
-    for place, one in enumerate(cpus):
-        for two in cpus[place + 1 :]:
-            a, b = places.get(one), places.get(two)
-            package = a is not None and b is not None and a.package_id == b.package_id
-            if a is not None and a is b:
-                name: Class = "smt_siblings"
-            elif (
-                package
-                and a is not None
-                and b is not None
-                and a.cluster_id is not None
-                and a.cluster_id == b.cluster_id
-            ):
-                name = "same_cluster"
-            elif one in domains and domains[one] == domains.get(two):
-                name = "same_llc"
-            elif nodes[one] == nodes[two]:
-                name = "same_node"
-            else:
-                name = "same_package" if package else "other_package"
-            found[name].append((one, two))
-    return {name: pairs for name, pairs in found.items() if pairs}
+class Neighbourhood:
+    """How *cpus* lie to each other: each has a key for each class, and two are of the first class whose key they share.
 
+    Nothing here goes through all pairs: 512 CPUs have 131,000.
+    """
 
-def sample_of(sut: Sut, pairs: Sequence[tuple[int, int]], wanted: int) -> list[tuple[int, int]]:
-    """Return *wanted* of *pairs*: seeded, every combination of nodes and every CPU as evenly as it goes."""
-    shuffled = list(pairs)
-    Random(SEED).shuffle(shuffled)  # noqa: S311 - a choice of pairs, no secret
-    nodes: Counter[tuple[int, int]] = Counter()
-    used: Counter[int] = Counter()
-    chosen: list[tuple[int, int]] = []
-    node_of = {cpu: sut.node_of(cpu) for pair in pairs for cpu in pair}
-    while shuffled and len(chosen) < wanted:
-        one, two = min(
-            shuffled, key=lambda each: (nodes[node_of[each[0]], node_of[each[1]]], used[each[0]] + used[each[1]])
-        )
-        shuffled.remove((one, two))
-        chosen.append((one, two))
-        nodes[node_of[one], node_of[two]] += 1
-        used.update((one, two))
-    return chosen
+    def __init__(self, context: Context, cpus: Sequence[int]) -> None:
+        cores = {cpu: core for core in context.topology.cores for cpu in core.cpus}
+        caches = {cpu: number for number, each in enumerate(context.topology.last_level_cache_domains) for cpu in each}
+        self.nodes = {cpu: node.id for node in reversed(context.nodes) for cpu in node.cpus}
+        self.keys: dict[int, tuple[Hashable, ...]] = {}
+        for cpu in cpus:
+            core, alone = cores.get(cpu), ("CPU", cpu)
+            own: Hashable = alone if core is None else core.cpus
+            self.keys[cpu] = (
+                own,
+                own if core is None or core.cluster_id is None else ("cluster", core.package_id, core.cluster_id),
+                caches.get(cpu, alone),
+                self.nodes.get(cpu),
+                alone if core is None else ("package", core.package_id),
+                "machine",
+            )
+
+    def class_of(self, one: int, two: int) -> Class:
+        """Return the class of a pair."""
+        return CLASSES[self._first_shared(one, two)]
+
+    def _first_shared(self, one: int, two: int) -> int:
+        return next(place for place, (a, b) in enumerate(zip(self.keys[one], self.keys[two], strict=True)) if a == b)
+
+    def counts(self) -> dict[Class, int]:
+        """Return the number of unordered pairs of each class, nearest class first; a class without pairs is left out.
+
+        By inclusion and exclusion, for keys are not nested: a cache may span nodes, and a node caches.
+        """
+
+        def sharing(places: Sequence[int]) -> int:
+            groups = Counter(tuple(key[place] for place in places) for key in self.keys.values())
+            return sum(size * (size - 1) // 2 for size in groups.values())
+
+        found: dict[Class, int] = {}
+        for place, name in enumerate(CLASSES):
+            nearer = [each for size in range(place + 1) for each in combinations(range(place), size)]
+            if pairs := sum((-1) ** len(each) * sharing((*each, place)) for each in nearer):
+                found[name] = pairs
+        return found
+
+    def sample(self, name: Class, wanted: int) -> list[tuple[int, int]]:
+        """Return *wanted* pairs of a class: seeded, every combination of nodes and every CPU as evenly as it goes."""
+        place = CLASSES.index(name)
+        shuffled = list(self.keys)
+        Random(SEED).shuffle(shuffled)  # noqa: S311 - a choice of pairs, no secret
+        by_node: dict[int | None, list[int]] = {}
+        for cpu in shuffled:
+            by_node.setdefault(self.nodes.get(cpu), []).append(cpu)
+        in_turn = [cpu for turn in zip_longest(*by_node.values()) for cpu in turn if cpu is not None]
+        groups: dict[Hashable, list[int]] = {}
+        for cpu in in_turn:
+            groups.setdefault(self.keys[cpu][place], []).append(cpu)
+        candidates: dict[tuple[int, int], None] = {}
+        rows = 0
+        for one in in_turn:
+            partners: Counter[int | None] = Counter()
+            for two in groups[self.keys[one][place]]:
+                node = self.nodes.get(two)
+                if two != one and partners[node] < wanted and self._first_shared(one, two) == place:
+                    partners[node] += 1
+                    candidates[min(one, two), max(one, two)] = None
+            rows += bool(partners)
+            if rows == 2 * wanted:  # as many CPUs as the pairs can have
+                break
+        return self._evenly(candidates, wanted)
+
+    def _evenly(self, candidates: Iterable[tuple[int, int]], wanted: int) -> list[tuple[int, int]]:
+        left = {pair: frozenset(map(self.nodes.get, pair)) for pair in candidates}
+        nodes: Counter[frozenset[int | None]] = Counter()
+        used: Counter[int] = Counter()
+        chosen: list[tuple[int, int]] = []
+        while left and len(chosen) < wanted:
+            pair = min(left, key=lambda each: (nodes[left[each]], used[each[0]] + used[each[1]]))
+            nodes[left.pop(pair)] += 1
+            used.update(pair)
+            chosen.append(pair)
+        return chosen
 
 
 def _block(sut: Sut, node: int, writers: str, readers: str) -> str:
@@ -342,13 +379,16 @@ def _latency_of(cell: C2cCell, target_half_width: float | None) -> Estimate | No
 
 
 def _classes(context: Context, cpus: Sequence[int], found: Mapping[tuple[int, int], Estimate]) -> Iterator[C2cClass]:
-    for name, pairs in pairs_by_class(context, cpus).items():
-        ordered = [each for pair in pairs for each in (pair, pair[::-1])]
-        values = sorted((found[pair].value, pair) for pair in ordered if pair in found)
+    neighbourhood = Neighbourhood(context, cpus)
+    measured: dict[Class, list[tuple[float, tuple[int, int]]]] = {}
+    for pair, figure in found.items():
+        measured.setdefault(neighbourhood.class_of(*pair), []).append((figure.value, pair))
+    for name, pairs in neighbourhood.counts().items():
+        values = sorted(measured.get(name, ()))
         low, high, coverage = median_ranks(len(values)) if values else (0, 0, 0.0)
         yield C2cClass(
             name=name,
-            pairs=len(ordered),
+            pairs=2 * pairs,
             measured=len(values),
             median_ns=median(value for value, _ in values) if values else None,
             interval_ns=(values[low - 1][0], values[high - 1][0]) if len(values) > 1 else None,

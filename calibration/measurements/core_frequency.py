@@ -257,7 +257,7 @@ def spread_over(sut: Sut, cpus: Sequence[int], most: int) -> list[int]:
     """Return at most *most* of *cpus*, ascending: an even share of each node's, its first and its last among them."""
     if len(cpus) <= most:
         return list(cpus)
-    nodes = [[cpu for cpu in cpus if cpu in sut.cpus_of(node)] for node in sut.cpu_nodes]
+    nodes = [sorted(set(cpus).intersection(sut.cpus_of(node))) for node in sut.cpu_nodes]
     shares = [most // len(nodes) + (index < most % len(nodes)) for index in range(len(nodes))]
     return sorted(cpu for own, share in zip(nodes, shares, strict=True) for cpu in _evenly(own, share))
 

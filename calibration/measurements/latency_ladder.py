@@ -196,7 +196,7 @@ class LatencyLadder(Declaration[LadderSettings, LatencyLadderValues]):
                     kind=self.kind, what="Memory interleaved over nodes", reason="only one node has memory"
                 )
             cores = sut.one_per_core(sut.cpus_of(node))
-            chosen = [cpu, *(each for each in cores if each not in sut.context.siblings(cpu))]
+            chosen = [cpu, *(each for each in cores if each not in sut.siblings(cpu))]
             for copies in settings.copies:
                 if copies > len(chosen):
                     yield NotPlanned(

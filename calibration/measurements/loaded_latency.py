@@ -151,7 +151,7 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
         """Yield the same, its load in the shape *kept* for the mix on the platform where the profile names none."""
         sut = Sut(context)
         probes = [Place(sut.measuring_cpu(node), sut.home(node)) for node in sut.cpu_nodes]
-        busy = {sibling for place in probes for sibling in context.siblings(place.cpu)}
+        busy = {sibling for place in probes for sibling in sut.siblings(place.cpu)}
         parts = [
             Part(cpus, sut.home(node))
             for node in sut.cpu_nodes

@@ -187,7 +187,7 @@ class Regulation(Declaration[RegulationSettings, RegulationValues]):
             return
         node = sut.cpu_nodes[0]
         probe = Place(sut.measuring_cpu(node), sut.home(node))
-        beside = set(context.siblings(probe.cpu))
+        beside = set(sut.siblings(probe.cpu))
         cores = sorted(sut.one_per_core(sut.cpus_of(node)), key=lambda cpu: (cpu in beside, cpu))
         for state in settings.prefetchers:
             for count in counts(len(cores), every=settings.every_count):

@@ -84,6 +84,9 @@ class Sut:
         self.hidden = online - self.cpus
         """CPUs that are online and that the login may not use."""
         self._node_cpus = {node.id: sorted(self.cpus & set(node.cpus)) for node in context.nodes}
+        self._node_of = {cpu: node.id for node in reversed(context.nodes) for cpu in node.cpus}
+        self._cores = {cpu: core.cpus for core in reversed(context.topology.cores) for cpu in core.cpus}
+        self._lowest = min(self.cpus, default=None)
 
     @property
     def cpu_nodes(self) -> list[int]:
@@ -101,15 +104,18 @@ class Sut:
 
     def node_of(self, cpu: int) -> int:
         """Return the node of *cpu*. Raises ``InputError`` for a CPU that no node has."""
-        node = self.context.node_of(cpu)
-        if node is None:
+        if cpu not in self._node_of:
             raise InputError(f"expected a CPU of one of the nodes, found CPU {cpu}")
-        return node
+        return self._node_of[cpu]
+
+    def siblings(self, cpu: int) -> tuple[int, ...]:
+        """Return the online CPUs of the same core, itself included; itself alone where the context does not say."""
+        return self._cores.get(cpu, (cpu,))
 
     def one_per_core(self, cpus: Iterable[int]) -> list[int]:
         """Return the lowest CPU of each core that *cpus* touch, ascending."""
         wanted = set(cpus)
-        return [cpu for cpu in sorted(wanted) if cpu == min(wanted & set(self.context.siblings(cpu)))]
+        return [cpu for cpu in sorted(wanted) if cpu == min(wanted.intersection(self.siblings(cpu)))]
 
     def measuring_cpu(self, node: int) -> int:
         """Return the CPU of *node* that single-CPU measurements use.
@@ -118,7 +124,7 @@ class Sut:
         machine's housekeeping.
         """
         cpus = self.cpus_of(node)
-        preferred = [cpu for cpu in cpus if cpu in self.isolated] or [cpu for cpu in cpus if cpu != min(self.cpus)]
+        preferred = [cpu for cpu in cpus if cpu in self.isolated] or [cpu for cpu in cpus if cpu != self._lowest]
         return (preferred or cpus)[0]
 
     def housekeeping_cpu(self) -> int | None:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plans for captured machines: only what the machine has, and a reason for everything left out."""
 
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from calibration.context.model import Context
 from calibration.errors import EnvironmentLacksError, InputError
 from calibration.measurements import registry
 from calibration.measurements.base import Step
-from calibration.measurements.c2c_matrix import pairs_by_class, sample_of
+from calibration.measurements.c2c_matrix import Class, Neighbourhood
 from calibration.measurements.sut import Sut, cpu_list
 from calibration.measurements.traffic import BUFFERS
 from calibration.plan import make_plan, plan_text
@@ -228,28 +229,29 @@ def test_a_core_matrix_is_full_where_it_is_small_and_a_balanced_sample_by_class_
     assert (options(full, "method"), options(other, "method")) == (["transfer"], ["pingpong"])
     few = declared.settings(full_pairs=0, pairs_per_class=1, methods=("transfer",))
     *gone, sampled = declared.steps(smt, few)
-    classes = pairs_by_class(smt, cpus)
-    assert sum(map(len, classes.values())) == len(cpus) * (len(cpus) - 1) // 2
+    classes = Neighbourhood(smt, cpus).counts()
+    assert sum(classes.values()) == len(cpus) * (len(cpus) - 1) // 2
     assert set(classes) >= {"smt_siblings", "other_package"}
     pairs = [pair for text in options(sampled, "all-pairs") for pair in block(text)]
     assert len(pairs) == len(set(pairs)) == 2 * len(classes)
     assert {(reader, writer) for writer, reader in pairs} == set(pairs)
-    assert len(gone) == sum(len(each) > 1 for each in classes.values())
+    assert len(gone) == sum(pairs > 1 for pairs in classes.values())
     assert all("stands for the class" in each.reason for each in gone)
     assert sampled.expected_duration_s < full.expected_duration_s
     assert list(declared.steps(smt, few)) == [*gone, sampled]
 
 
-def test_a_sample_of_pairs_is_balanced_over_nodes_and_cpus() -> None:
-    guest = load(FIXTURES / "aarch64-four-nodes.tar.gz")
-    sut = Sut(guest)
-    classes = pairs_by_class(guest, sorted(sut.cpus))
-    for pairs in classes.values():
-        combinations = {frozenset(map(sut.node_of, pair)) for pair in pairs}
-        sample = sample_of(sut, pairs, len(combinations))
-        assert {frozenset(map(sut.node_of, pair)) for pair in sample} == combinations
-        assert sorted(sample_of(sut, pairs, 10000)) == sorted(pairs)
-    assert any(len({frozenset(map(sut.node_of, pair)) for pair in pairs}) > 1 for pairs in classes.values())
+def test_pairs_are_counted_as_one_by_one_and_a_sample_is_balanced_over_nodes_and_cpus(machine: Context) -> None:
+    neighbourhood = Neighbourhood(machine, sorted(machine.online_cpus))
+    classes: dict[Class, set[tuple[int, int]]] = {}
+    for pair in combinations(sorted(machine.online_cpus), 2):
+        classes.setdefault(neighbourhood.class_of(*pair), set()).add(pair)
+    assert neighbourhood.counts() == {name: len(pairs) for name, pairs in classes.items()}
+    for name, pairs in classes.items():
+        places = {frozenset(map(machine.node_of, pair)) for pair in pairs}
+        sample = neighbourhood.sample(name, len(places))
+        assert {frozenset(map(machine.node_of, pair)) for pair in sample} == places
+        assert set(neighbourhood.sample(name, 10000)) == pairs
 
 
 def test_isolated_cpus_get_their_rows_of_a_core_matrix_as_far_as_they_are_allowed() -> None:
