@@ -555,9 +555,11 @@ def read_examination(given: Mapping[str, Any], profile: Profile) -> Callable[[Co
 
     def examine(context: Context, plan: Plan) -> tuple[Check, ...]:
         switched = any(step.prefetchers is not None for step in plan.steps)
-        short = short_of_memory(
-            context, lambda each: make_plan(each, profile, plan.traffic_shape, prefetchers_ok=switched)
-        )
+
+        def planned(each: Context, chosen: Profile) -> Plan:
+            return make_plan(each, chosen, plan.traffic_shape, prefetchers_ok=switched)
+
+        short = short_of_memory(context, profile, planned)
         return evaluate(context, known, expectations, plan=plan, short=short)
 
     return examine
@@ -829,7 +831,8 @@ NAMED_PROCESSES = 3
 
 
 def _foreign_load(context: Context, measured: Collection[int], most: float) -> Iterator[Finding]:
-    cpus = set(measured) | {sibling for cpu in measured for sibling in context.siblings(cpu)}
+    wanted = frozenset(measured)
+    cpus = wanted.union(*(core.cpus for core in context.topology.cores if not wanted.isdisjoint(core.cpus)))
     expected = f"at most {most:.0%} of each of CPUs {_list(cpus)} in use before the run measures"
     load = context.load
     seen = [] if load is None else [each for each in load.cpus if each.cpu in cpus]
@@ -865,35 +868,40 @@ ENOUGH_BYTES = 1 << 50
 """Memory of a node on which nothing that a plan asks for is cut: a petabyte."""
 
 
-def short_of_memory(context: Context, planned: Callable[[Context], Plan]) -> dict[int, int]:
+def short_of_memory(context: Context, profile: Profile, planned: Callable[[Context, Profile], Plan]) -> dict[int, int]:
     """Return the nodes whose available memory makes the plan smaller than it would be, and the bytes that would do.
 
-    *planned* makes the plan of a context. The figure is exact to 2 %.
+    *planned* makes the plan of a context and a profile. The figure is exact to 2 %.
     """
 
-    def steps(available: Mapping[int, int]) -> list[tuple[str, ...]]:
+    def steps(available: Mapping[int, int], chosen: Profile) -> list[tuple[str, tuple[str, ...]]]:
         nodes = tuple(
             each.model_copy(update={"available_bytes": available.get(each.id, ENOUGH_BYTES)})
             if each.available_bytes is not None and each.memory_bytes
             else each
             for each in context.nodes
         )
-        return [step.argv for step in planned(context.model_copy(update={"nodes": nodes})).steps]
+        plan = planned(context.model_copy(update={"nodes": nodes}), chosen)
+        return [(step.kind, step.argv) for step in plan.steps]
 
     told = {each.id: each.available_bytes for each in context.nodes if each.available_bytes and each.memory_bytes}
-    whole = steps({})
-    if steps(told) == whole:
+    smaller = {kind for kind, _ in set(steps({}, profile)) ^ set(steps(told, profile))}
+    if not smaller:
         return {}
+    # Each node takes a dozen plans: only of the kinds that are short of memory.
+    measurements = {kind: each for kind, each in profile.measurements.items() if kind in smaller}
+    profile = profile.model_copy(update={"measurements": measurements})
+    whole = steps({}, profile)
     short = {}
     for node, available in told.items():
-        if steps({node: available}) == whole:
+        if steps({node: available}, profile) == whole:
             continue
         low = high = max(1 << 20, available)
-        while high < ENOUGH_BYTES and steps({node: high}) != whole:
+        while high < ENOUGH_BYTES and steps({node: high}, profile) != whole:
             low, high = high, high * 2
         while high - low > high // 50:
             middle = (low + high) // 2
-            low, high = (low, middle) if steps({node: middle}) == whole else (middle, high)
+            low, high = (low, middle) if steps({node: middle}, profile) == whole else (middle, high)
         short[node] = high
     return short
 

@@ -324,16 +324,12 @@ def available(context: Context, **sizes_mib: int) -> Context:
 
 def test_a_node_with_too_little_memory_for_the_plan_is_named_with_what_would_do(isolated: Context) -> None:
     profile = load_profile("quick")
-
-    def planned(context: Context) -> Plan:
-        return make_plan(context, profile)
-
-    assert short_of_memory(available(isolated), planned) == {}
+    assert short_of_memory(available(isolated), profile, make_plan) == {}
     little = available(isolated, node1=100)
-    short = short_of_memory(little, planned)
+    short = short_of_memory(little, profile, make_plan)
     assert set(short) == {1}
-    assert short_of_memory(available(isolated, node1=-(-short[1] >> 20) + 1), planned) == {}
-    assert short_of_memory(available(isolated, node1=int(short[1] * 0.97) >> 20), planned) != {}
+    assert short_of_memory(available(isolated, node1=-(-short[1] >> 20) + 1), profile, make_plan) == {}
+    assert short_of_memory(available(isolated, node1=int(short[1] * 0.97) >> 20), profile, make_plan) != {}
     (check,) = (
         each for each in evaluate(little, Known(), read_expectations({}), short=short) if each.name == "free_memory"
     )
