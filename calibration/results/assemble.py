@@ -405,10 +405,12 @@ def _measured(record: StepRecord, context: Context, checks: Sequence[Check]) -> 
         raise InputError(f"{reason}: {error}" if early else str(error)) from error
     if early and not found:
         raise InputError(reason)
+    proof = pages_proof(document)
+    of_all = (*machine_flags(context, document), *expectation_flags(checks))
     for number, parsed in enumerate(found):
         rest = (Missing(what=THE_REST, reason=reason),) if early and number == 0 else ()
         missing = (*rest, *parsed.missing)
-        flags = [*parsed.flags, *_missing_flags(missing), *machine_flags(context, document), *expectation_flags(checks)]
+        flags = [*parsed.flags, *_missing_flags(missing), *of_all]
         if early and not missing:
             flags.append(flag("PARTIAL", f"the command ended early: {reason}"))
         yield Measurement(
@@ -425,7 +427,7 @@ def _measured(record: StepRecord, context: Context, checks: Sequence[Check]) -> 
             warnings=document.warnings,
             values=parsed.values,
             missing=missing,
-            pages=pages_proof(document),
+            pages=proof,
             validity=validity(flags),
         )
 
