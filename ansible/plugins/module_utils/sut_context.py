@@ -566,8 +566,10 @@ def pack(files, description, started):
     document = json.dumps(description, indent=1, sort_keys=True).encode("ascii")
     with gzip.GzipFile(fileobj=packed, mode="wb", compresslevel=6, mtime=int(started)) as compressed:
         for path, content in [("/capture.json", document), *sorted(files.items())]:
-            compressed.write(tar_header(path[1:], len(content), int(started)))
-            compressed.write(content + b"\0" * (-len(content) % 512))
+            header = tar_header(path[1:], len(content), int(started))
+            compressed.write(
+                header + content + b"\0" * (-len(content) % 512)
+            )  # each call costs as much as a small file
         compressed.write(b"\0" * 1024)
     return packed.getvalue()
 
