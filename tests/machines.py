@@ -1,0 +1,348 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trees of servers larger than any that was captured: ``/proc`` and ``/sys`` of as many CPUs and nodes as asked for.
+
+The forms are those of Linux 6.1 on x86_64; the captured machines in ``fixtures/context`` are the ones to compare with.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from calibration.context.cpulists import format_cpulist, parse_cpulist
+from calibration.measurements.base import Step
+
+CPU = "/sys/devices/system/cpu"
+NODE = "/sys/devices/system/node"
+
+CORES_PER_LLC = 8
+"""Cores behind one last-level cache, as on AMD's processors: many caches are more work than few."""
+
+CACHES = (("1", "Data", "32K"), ("1", "Instruction", "32K"), ("2", "Unified", "1024K"), ("3", "Unified", "32768K"))
+IDLE_STATES = (("POLL", 0, 0), ("C1", 1, 1), ("C1E", 2, 4), ("C6", 170, 600))
+FLAGS = " ".join(f"flag{number}" for number in range(190)) + " constant_tsc nonstop_tsc"
+
+THREADS_PER_CPU = 7
+"""Kernel threads that every CPU has: cpuhp, idle_inject, migration, ksoftirqd, and two or three workers."""
+
+DAEMONS = 400
+"""Processes of a machine that do not depend on its size."""
+
+NODE_BYTES = 48 << 30
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A server of two packages with two threads per core, numbered as firmware does: second threads after all cores."""
+
+    cpus: int
+    cpu_nodes: int
+    memory_only_nodes: int
+    lines: int
+    isolated: bool = True
+
+    @property
+    def cores(self) -> int:
+        """Number of cores."""
+        return self.cpus // 2
+
+    def core_of(self, cpu: int) -> int:
+        """Return the core of a CPU."""
+        return cpu % self.cores
+
+    def package_of(self, cpu: int) -> int:
+        """Return the package of a CPU."""
+        return self.core_of(cpu) * 2 // self.cores
+
+    def node_of(self, cpu: int) -> int:
+        """Return the node of a CPU."""
+        return self.core_of(cpu) * self.cpu_nodes // self.cores
+
+    def together(self, cpu: int, cores: int) -> str:
+        """Return the CPUs of the *cores* cores in a row to which a CPU belongs."""
+        first = self.core_of(cpu) // cores * cores
+        found = range(first, min(first + cores, self.cores))
+        return format_cpulist([*found, *(each + self.cores for each in found)])
+
+    @property
+    def isolated_cpus(self) -> str:
+        """All CPUs but the first core of each node."""
+        firsts = {self.node_of(cpu): cpu for cpu in reversed(range(self.cores))}.values()
+        return format_cpulist(cpu for cpu in range(self.cpus) if self.core_of(cpu) not in firsts)
+
+    def files(self) -> Iterator[tuple[str, str]]:
+        """Yield the files by path; what exists once comes first, as the directories do."""
+        every = f"0-{self.cpus - 1}"
+        isolation = f" isolcpus=managed_irq,domain,{self.isolated_cpus} nohz_full={self.isolated_cpus}"
+        yield "/proc/cmdline", f"BOOT_IMAGE=/vmlinuz ro{isolation if self.isolated else ''}\n"
+        yield "/proc/version", "Linux version 6.1.0-13-amd64 (made@example) #1 SMP PREEMPT_DYNAMIC\n"
+        yield "/proc/sys/kernel/ostype", "Linux\n"
+        yield "/proc/sys/kernel/osrelease", "6.1.0-13-amd64\n"
+        yield "/proc/self/status", f"Name:\tpython3\nCapEff:\t000001ffffffffff\nCpus_allowed_list:\t{every}\n"
+        yield "/proc/self/cgroup", "0::/\n"
+        yield "/proc/uptime", "4711.00 9000.00\n"
+        yield "/proc/loadavg", "0.10 0.20 0.30 1/999 4711\n"
+        yield "/proc/meminfo", f"MemTotal: {self.nodes * NODE_BYTES >> 10} kB\nMemFree: 9 kB\nMemAvailable: 9 kB\n"
+        yield "/proc/vmstat", "".join(f"counter_{number} 4711\n" for number in range(180))
+        yield "/proc/cpuinfo", "".join(map(self.block, range(self.cpus)))
+        yield "/proc/interrupts", self.interrupts()
+        yield "/proc/softirqs", self.table([f"SOFTIRQ{number}" for number in range(10)], "{:>12}:", "")
+        yield "/proc/stat", self.stat()
+        yield "/proc/irq/default_smp_affinity", ",".join(["ffffffff"] * (-(-self.cpus // 32))) + "\n"
+        for name in ("online", "possible", "present"):
+            yield f"{CPU}/{name}", f"{every}\n"
+        for name in ("isolated", "nohz_full"):
+            yield f"{CPU}/{name}", f"{self.isolated_cpus if self.isolated else ''}\n"
+        yield f"{CPU}/offline", "\n"
+        yield f"{CPU}/smt/active", "1\n"
+        yield f"{CPU}/cpuidle/current_driver", "intel_idle\n"
+        yield f"{CPU}/intel_pstate/no_turbo", "0\n"
+        yield "/sys/devices/system/clocksource/clocksource0/current_clocksource", "tsc\n"
+        yield "/sys/devices/system/clocksource/clocksource0/available_clocksource", "tsc hpet acpi_pm\n"
+        yield "/sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n"
+        for node in range(self.nodes):
+            yield from self.node_files(node)
+        for cpu in range(self.cpus):
+            yield from self.cpu_files(cpu)
+        for line in range(self.lines):
+            where = f"{line % self.cpus}\n"
+            yield f"/proc/irq/{line}/smp_affinity_list", where if line % 3 else f"{every}\n"
+            yield f"/proc/irq/{line}/effective_affinity_list", where
+            yield f"/sys/kernel/irq/{line}/actions", f"nvme{line % 16}q{line}\n"
+        for pid in range(1, DAEMONS + THREADS_PER_CPU * self.cpus + 1):
+            yield from self.process_files(pid)
+
+    @property
+    def nodes(self) -> int:
+        """Number of nodes."""
+        return self.cpu_nodes + self.memory_only_nodes
+
+    def block(self, cpu: int) -> str:
+        """Return what /proc/cpuinfo says of a CPU."""
+        rows = {
+            "processor": cpu,
+            "vendor_id": "GenuineIntel",
+            "cpu family": 6,
+            "model": 143,
+            "model name": "Made Processor 8490H",
+            "stepping": 8,
+            "microcode": "0x2b000603",
+            "cpu MHz": "1900.000",
+            "physical id": self.package_of(cpu),
+            "siblings": self.cpus // 2,
+            "core id": self.core_of(cpu) % (self.cores // 2),
+            "flags": FLAGS,
+            "bugs": "spectre_v1 spectre_v2",
+        }
+        return "".join(f"{name}\t: {value}\n" for name, value in rows.items()) + "\n"
+
+    def table(self, names: list[str], form: str, tail: str) -> str:
+        """Return a table with a column for each CPU."""
+        head = "           " + "".join(f"CPU{cpu:<7}" for cpu in range(self.cpus)) + "\n"
+        row = "".join(f"{cpu * 977 % 100_000:>10} " for cpu in range(self.cpus))
+        return head + "".join(f"{form.format(name)}{row}{tail}\n" for name in names)
+
+    def interrupts(self) -> str:
+        """Return /proc/interrupts."""
+        names = [str(line) for line in range(self.lines)]
+        architecture = ["NMI", "LOC", "SPU", "PMI", "IWI", "RTR", "RES", "CAL", "TLB", "TRM", "THR", "DFR", "MCE"]
+        return self.table(names, "{:>5}:", " PCI-MSIX-0000:17:00.0 1-edge nvme0q1") + "".join(
+            self.table(architecture, "{:>5}:", " Interrupts").split("\n", 1)[1]
+        )
+
+    def stat(self) -> str:
+        """Return /proc/stat."""
+        rows = "".join(f"cpu{cpu} 1000 0 1000 9000000 0 10 10 0 0 0\n" for cpu in range(self.cpus))
+        return f"cpu  1 0 1 9 0 0 0 0 0 0\n{rows}intr 9{' 1' * self.lines}\nctxt 9\nbtime 1700000000\nprocesses 9\n"
+
+    def node_files(self, node: int) -> Iterator[tuple[str, str]]:
+        """Yield a node's files."""
+        if node == 0:
+            yield f"{NODE}/online", f"0-{self.nodes - 1}\n"
+            yield f"{NODE}/possible", f"0-{self.nodes - 1}\n"
+            yield f"{NODE}/has_memory", f"0-{self.nodes - 1}\n"
+            yield f"{NODE}/has_cpu", f"0-{self.cpu_nodes - 1}\n"
+        base = f"{NODE}/node{node}"
+        yield f"{base}/cpulist", format_cpulist(cpu for cpu in range(self.cpus) if self.node_of(cpu) == node) + "\n"
+        yield f"{base}/distance", " ".join("10" if node == other else "21" for other in range(self.nodes)) + "\n"
+        total = NODE_BYTES >> 10
+        sizes = {"MemTotal": total, "MemFree": total * 9 // 10, "FilePages": 0, "SReclaimable": 0}
+        yield f"{base}/meminfo", "".join(f"Node {node} {name}: {size} kB\n" for name, size in sizes.items())
+        for size_kib in (2048, 1048576):
+            for name in ("nr_hugepages", "free_hugepages", "surplus_hugepages"):
+                yield f"{base}/hugepages/hugepages-{size_kib}kB/{name}", "0\n"
+
+    def cpu_files(self, cpu: int) -> Iterator[tuple[str, str]]:
+        """Yield a CPU's files, those that no capture reads among them."""
+        base = f"{CPU}/cpu{cpu}"
+        if cpu:
+            yield f"{base}/online", "1\n"
+        yield f"{base}/topology/core_cpus_list", self.together(cpu, 1) + "\n"
+        yield f"{base}/topology/thread_siblings_list", self.together(cpu, 1) + "\n"
+        yield f"{base}/topology/core_id", f"{self.core_of(cpu) % (self.cores // 2)}\n"
+        yield f"{base}/topology/physical_package_id", f"{self.package_of(cpu)}\n"
+        yield f"{base}/topology/die_id", "0\n"
+        yield f"{base}/topology/cluster_id", f"{self.core_of(cpu) % (self.cores // 2) * 8}\n"
+        for index, (level, kind, size) in enumerate(CACHES):
+            cache = f"{base}/cache/index{index}"
+            yield f"{cache}/level", f"{level}\n"
+            yield f"{cache}/type", f"{kind}\n"
+            yield f"{cache}/size", f"{size}\n"
+            yield f"{cache}/coherency_line_size", "64\n"
+            yield f"{cache}/shared_cpu_list", self.together(cpu, CORES_PER_LLC if level == "3" else 1) + "\n"
+        for state, (name, latency, residency) in enumerate(IDLE_STATES):
+            idle = f"{base}/cpuidle/state{state}"
+            yield f"{idle}/name", f"{name}\n"
+            yield f"{idle}/desc", f"{name} of the made processor\n"
+            yield f"{idle}/latency", f"{latency}\n"
+            yield f"{idle}/residency", f"{residency}\n"
+            yield f"{idle}/disable", "0\n"
+        yield f"{base}/thermal_throttle/core_throttle_count", "0\n"
+        yield f"{base}/thermal_throttle/package_throttle_count", "0\n"
+        yield f"{base}/microcode/version", "0x2b000603\n"
+        policy = f"{CPU}/cpufreq/policy{cpu}"
+        yield f"{policy}/affected_cpus", f"{cpu}\n"
+        yield f"{policy}/related_cpus", f"{cpu}\n"
+        yield f"{policy}/scaling_driver", "intel_pstate\n"
+        yield f"{policy}/scaling_governor", "performance\n"
+        yield f"{policy}/scaling_available_governors", "performance powersave\n"
+        yield f"{policy}/energy_performance_preference", "performance\n"
+        for name, khz in (("min", 800_000), ("max", 3_500_000)):
+            yield f"{policy}/scaling_{name}_freq", f"{khz}\n"
+            yield f"{policy}/cpuinfo_{name}_freq", f"{khz}\n"
+        yield f"{policy}/base_frequency", "1900000\n"
+
+    def process_files(self, pid: int) -> Iterator[tuple[str, str]]:
+        """Yield the files of a process of one thread; kernel threads are bound to a CPU each."""
+        cpu = (pid - 1) % self.cpus
+        kernel = pid <= THREADS_PER_CPU * self.cpus
+        name = f"ksoftirqd/{cpu}" if kernel else f"daemon{pid}"
+        status = f"Name:\t{name}\nState:\tS (sleeping)\nPid:\t{pid}\nKthread:\t{int(kernel)}\n"
+        allowed = f"Cpus_allowed_list:\t{cpu if kernel else f'0-{self.cpus - 1}'}\nMems_allowed_list:\t0\n"
+        rest = "S 2 0 0 0 -1 69238848 0 0 0 0 0 7 0 0 20 0 1 0 5" + " 0" * 30 + "\n"
+        yield f"/proc/{pid}/stat", f"{pid} ({name}) {rest}"
+        yield f"/proc/{pid}/comm", f"{name}\n"
+        yield f"/proc/{pid}/task/{pid}/status", status + allowed
+        yield f"/proc/{pid}/task/{pid}/stat", f"{pid} ({name}) {rest}"
+
+    def write(self, root: Path) -> Path:
+        """Write the tree below *root* and return that."""
+        made: set[Path] = set()
+        for path, text in self.files():
+            target = root / path[1:]
+            if target.parent not in made:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                made.add(target.parent)
+            target.write_text(text, encoding="ascii")
+        return root
+
+
+LARGE = Machine(cpus=512, cpu_nodes=12, memory_only_nodes=4, lines=2000)
+"""The largest that labs have, and a little more."""
+
+
+RECORDED = Path(__file__).parent / "fixtures" / "sutprobe"
+
+
+def answer(step: Step) -> dict[str, Any]:
+    """Return what the kernel would print for *step*: a recorded document, repeated for all that was asked."""
+    named = [RECORDED / f"{name}.json" for name in (step.id, step.kind)]
+    path = next(path for path in (*named, *sorted(RECORDED.glob(f"{step.kind}-*.json"))) if path.exists())
+    document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    document["argv"] = list(step.argv)
+    grow = GROWN.get(step.kind)
+    if grow is not None:
+        grow(document, step)
+    return document
+
+
+def options(step: Step, name: str) -> list[str]:
+    """Return the values of an option of *step*."""
+    return [value for option, value in zip(step.argv, step.argv[1:], strict=False) if option == f"--{name}"]
+
+
+def _jitter(document: dict[str, Any], step: Step) -> None:
+    (recorded,) = document["result"]["cpus"]
+    document["result"]["cpus"] = [{**recorded, "cpu": cpu} for cpu in step.cpus]
+
+
+def _frequency(document: dict[str, Any], step: Step) -> None:
+    points = {(point["work"], point["active"]): point for point in document["result"]["points"]}
+    cpus = {"all": step.cpus, "alone": parse_cpulist(options(step, "alone-cpus")[0])}
+    document["result"]["points"] = [
+        {**point, "cpu": cpu, "active_cpus": len(step.cpus) if active == "all" else 1}
+        for (_, active), point in points.items()
+        for cpu in cpus[active]
+    ]
+
+
+def _chases(document: dict[str, Any], step: Step) -> None:
+    recorded = document["result"]["points"][0]
+    places = [at.partition(":")[0].split("@") for at in options(step, "at")]
+    document["result"]["points"] = [{**recorded, "cpu": int(cpu), "nodes": [int(node)]} for cpu, node in places]
+
+
+def _traffic(document: dict[str, Any], step: Step) -> None:
+    groups = options(step, "group")
+    document["parameters"]["group"] = groups
+    one_by_one = len(groups) > 2  # a point for each group, not all points with all of them
+    points = document["result"]["points"][:1] * len(groups) if one_by_one else document["result"]["points"]
+    found = []
+    for number, point in enumerate(points):
+        group = groups[number % len(groups)]
+        parts = [part.split("@") for part in group.split("+")]
+        cpus = [cpu for own, _ in parts for cpu in parse_cpulist(own)]
+        placements = [
+            {**each, "per_thread_mb_s": each["per_thread_mb_s"][:1] * len(cpus)} for each in point["placements"]
+        ]
+        nodes = [int(node) for _, node in parts]
+        shape = {"group": group, "cpus": cpus, "nodes": nodes, "threads": len(cpus)}
+        found.append({**point, **shape, "placements": placements})
+    document["result"]["points"] = found
+
+
+def _loaded(document: dict[str, Any], step: Step) -> None:
+    document["parameters"].update(load=options(step, "load")[0], probe=options(step, "probe"))
+    places = [dict(zip(("cpu", "node"), map(int, each.split("@")), strict=True)) for each in options(step, "probe")]
+    for point in document["result"]["points"]:
+        for placement in point["placements"]:
+            placement["probes"] = [{**placement["probes"][0], **place} for place in places]
+    document["result"]["zero_load"] = [{**document["result"]["zero_load"][0], **place} for place in places]
+
+
+def _transfers(document: dict[str, Any], step: Step) -> None:
+    recorded = {pair["state"]: pair for pair in document["result"]["pairs"]}
+    found = []
+    for text in options(step, "pair"):
+        cpus, home, state = text.split(":")
+        writer, reader = map(int, cpus.split("@"))
+        found.append({**recorded[state], "writer": writer, "reader": reader, "home": int(home)})
+    document["result"]["pairs"] = found
+
+
+def _matrix(document: dict[str, Any], step: Step) -> None:
+    recorded = document["result"]["cells"][0]
+    pairs: dict[tuple[int, int], None] = {}
+    for block in options(step, "all-pairs"):
+        writers, _, readers = block.partition(":")[0].partition("@")
+        pairs |= dict.fromkeys(product(parse_cpulist(writers), parse_cpulist(readers or writers)))
+    document["result"]["cells"] = [
+        {**recorded, "writer": writer, "reader": reader} for writer, reader in pairs if writer != reader
+    ]
+
+
+GROWN: dict[str, Callable[[dict[str, Any], Step], None]] = {
+    "jitter": _jitter,
+    "core_frequency": _frequency,
+    "latency_matrix": _chases,
+    "bandwidth_matrix": _traffic,
+    "bandwidth_scaling": _traffic,
+    "peak_injection_bandwidth": _traffic,
+    "max_bandwidth": _traffic,
+    "loaded_latency": _loaded,
+    "c2c_latency": _transfers,
+    "c2c_matrix": _matrix,
+}
+"""Kinds whose documents grow with the machine."""

@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What servers cost: every step of a run, from the capture to the page, with four times the CPUs.
+
+The larger machine has 512 CPUs, 16 nodes (four of them memory-only) and 2000 interrupt lines; the smaller a quarter of
+its CPUs, and everything else the same. What is done for every pair of CPUs costs sixteen times as much there.
+"""
+
+import base64
+import importlib.util
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from calibration.context import load
+from calibration.context.model import Context
+from calibration.plan import make_plan, plan_text
+from calibration.preflight import Expectations, Known, evaluate, short_of_memory
+from calibration.profiles import load_profile
+from calibration.report.page import render
+from calibration.results.assemble import assemble
+from calibration.results.layout import RUN
+from calibration.results.store import StepRecord, begin, outstanding, read_run, record_step
+from tests.machines import LARGE, Machine, answer
+
+UTILS = Path(__file__).resolve().parents[2] / "ansible/plugins/module_utils"
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+SPAN = 4
+"""The larger machine has so many times the CPUs."""
+
+MAX_GROWTH = 6.0
+"""Most that a step may cost of the smaller machine's: linear is at most 4, a fifth of it for pairs of CPUs makes 6."""
+
+COMPARED_S = 0.05
+"""Shorter times are not compared: noise is larger, and no machine is large enough for them to matter."""
+
+TRIES = 4
+"""The least of so many times counts where the first is over the limit."""
+
+ARGUMENT_BYTES = 128 << 10
+"""Longest argument that Linux gives a program (MAX_ARG_STRLEN with pages of 4 KiB)."""
+
+
+pytestmark = pytest.mark.xdist_group("large machines")  # which one process makes, for all tests
+
+
+def module(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"large_{name}", UTILS / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    loaded = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(loaded)
+    return loaded
+
+
+sut_context, guardian = module("sut_context"), module("sut_guardian")
+
+
+@dataclass
+class Made:
+    """A machine's tree, its capture, its context and a run with an answer to every step."""
+
+    machine: Machine
+    root: Path
+    archive: bytes
+    context: Context
+    run: Path
+    opened: Counter[str]
+
+    def short(self) -> Context:
+        """Return the context with little memory available on every node."""
+        nodes = tuple(each.model_copy(update={"available_bytes": 1 << 30}) for each in self.context.nodes)
+        return self.context.model_copy(update={"nodes": nodes})
+
+
+def made(machine: Machine, directory: Path) -> Made:
+    root = machine.write(directory / "root")
+    opened: Counter[str] = Counter()
+    really_open = os.open
+
+    def counted(path: Any, *arguments: Any, **keywords: Any) -> int:
+        opened[str(path).removeprefix(str(root))] += 1
+        return really_open(path, *arguments, **keywords)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "sched_getaffinity", lambda _pid: set(range(machine.cpus)))
+        patch.setattr(os, "open", counted)
+        captured = sut_context.capture(str(root), sleep=lambda _seconds: None)
+    archive = base64.b64decode(captured["archive"])
+    run = begin(directory, testbed="t", sut="s", run_id="r", profile="nightly", capture=archive, now=NOW)
+    for step in run.plan.steps:
+        record_step(
+            Path(run.directory),
+            StepRecord(
+                step=step,
+                outcome="ok",
+                reason=None,
+                rc=0,
+                started_at=NOW,
+                duration_s=1.0,
+                stderr="",
+                document=answer(step),
+            ),
+        )
+    document = assemble(Path(run.directory), now=NOW)
+    assert document.context is not None
+    return Made(machine, root, archive, document.context.parsed, Path(run.directory), opened)
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    return made(LARGE, tmp_path_factory.mktemp("large"))
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    return made(replace(LARGE, cpus=LARGE.cpus // SPAN), tmp_path_factory.mktemp("small"))
+
+
+def all_plans(on: Made) -> None:
+    for name in ("quick", "nightly", "full"):
+        plan_text(make_plan(on.context, load_profile(name)))
+
+
+def restored(on: Made) -> None:
+    """Plan changes of every CPU's frequency policy, and put back what cannot be: the CPUs are offline."""
+    machine = guardian.Machine(str(on.root))
+    entries = guardian.wanted_governor(machine, "powersave")
+    entries += [
+        guardian.Entry("prefetchers", f"/dev/cpu/{cpu}/msr:0x1a4", "0x0", "0xf") for cpu in guardian.processors(machine)
+    ]
+    guardian.told([guardian.Entry.of_line(each.line()) for each in entries])
+    changes, faults = guardian.put_all_back(machine, entries, "run")
+    assert len(faults) == on.machine.cpus
+    guardian.look_after(machine, guardian.grouped(changes), "run")
+
+
+STEPS: dict[str, Callable[[Made], object]] = {
+    "capture": lambda on: sut_context.capture(str(on.root), sleep=lambda _seconds: None),
+    "settings restored": restored,
+    "context": lambda on: load(on.run, on.archive),
+    "plans": all_plans,
+    "preflight": lambda on: evaluate(on.context, Known(), Expectations(isolated_cpus="1-3")),
+    "too little memory": lambda on: short_of_memory(on.short(), load_profile("quick"), make_plan),
+    "what is left": lambda on: outstanding(on.run),
+    "run document": lambda on: assemble(on.run, now=NOW),
+    "run document read": lambda on: read_run(on.run),
+    "page": lambda on: render((on.run / RUN).read_bytes()),
+}
+
+
+def cost_s(step: Callable[[Made], object], on: Made) -> float:
+    began = time.process_time()
+    step(on)
+    return time.process_time() - began
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_no_step_costs_more_than_its_share_of_four_times_the_cpus(name: str, small: Made, large: Made) -> None:
+    found = []
+    for _ in range(TRIES):
+        found.append((cost_s(STEPS[name], small), cost_s(STEPS[name], large)))
+        one, four = (min(each) for each in zip(*found, strict=True))
+        if four < COMPARED_S or four <= MAX_GROWTH * one:
+            return
+    pytest.fail(f"{four:.2f} s on {large.machine.cpus} CPUs, {one:.2f} s on {small.machine.cpus}")
+
+
+def test_the_capture_opens_every_file_once_and_the_counts_of_time_again(large: Made) -> None:
+    often = {path: count for path, count in large.opened.items() if count > 1}
+    assert {path for path in often if not path.startswith("/proc/")} == set()
+    assert often.pop("/proc/stat") == 3
+    assert set(often.values()) <= {2}
+    assert all(path.endswith("/stat") for path in often)
+
+
+def test_a_capture_is_small_and_complete(large: Made) -> None:
+    machine = large.machine
+    assert len(large.archive) < 1 << 20
+    assert large.context.unreadable == ()
+    assert len(large.context.online_cpus) == machine.cpus
+    assert [len(node.cpus) > 0 for node in large.context.nodes] == [True] * 12 + [False] * 4
+    assert large.context.topology.packages == 2
+    assert {len(core.cpus) for core in large.context.topology.cores} == {2}
+    assert len(large.context.topology.last_level_cache_domains) == 32
+    assert large.context.isolation.threads is not None
+
+
+@pytest.mark.parametrize("profile", ["quick", "nightly", "full"])
+def test_a_plan_fits_on_a_command_line_with_all_pairs_of_all_cpus(large: Made, profile: str) -> None:
+    settings = load_profile(profile)
+    matrix = settings.measurements["c2c_matrix"].model_copy(update={"full_pairs": machine_pairs(large)})
+    everything = settings.model_copy(update={"measurements": {**settings.measurements, "c2c_matrix": matrix}})
+    for step in make_plan(large.context, everything).steps:
+        assert max(map(len, step.argv)) < ARGUMENT_BYTES // 4
+        assert sum(len(word) + 1 for word in step.argv) < ARGUMENT_BYTES
+
+
+def machine_pairs(on: Made) -> int:
+    return on.machine.cpus * (on.machine.cpus - 1)
+
+
+def test_a_run_of_it_has_a_complete_document_and_a_page(large: Made) -> None:
+    document = read_run(large.run)
+    assert document.run.status == "complete"
+    shapes = {}
+    for each in document.measurements:
+        if each.kind in ("latency_matrix", "bandwidth_matrix"):
+            values = json.loads(each.values.model_dump_json())
+            shapes[each.kind] = len(values["cpu_nodes"]), len(values["memory_nodes"])
+    assert shapes == {"latency_matrix": (12, 16), "bandwidth_matrix": (12, 16)}
+    assert sum(each.kind == "jitter" for each in document.measurements) == 1 + len(large.context.isolated_cpus)
