@@ -5,6 +5,7 @@ And what the machine itself means for every figure that is measured on it.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -86,17 +87,19 @@ class Sut:
         self._node_cpus = {node.id: sorted(self.cpus & set(node.cpus)) for node in context.nodes}
         self._node_of = {cpu: node.id for node in reversed(context.nodes) for cpu in node.cpus}
         self._cores = {cpu: core.cpus for core in reversed(context.topology.cores) for cpu in core.cpus}
+        self._caches = {
+            cpu: number for number, each in enumerate(context.topology.last_level_cache_domains) for cpu in each
+        }
         self._lowest = min(self.cpus, default=None)
+        self.memory_nodes = sorted(
+            node.id for node in context.nodes if node.memory_bytes is None or node.memory_bytes > 0
+        )
+        """Ids of the nodes that have memory, memory-only nodes included, ascending."""
 
     @property
     def cpu_nodes(self) -> list[int]:
         """Ids of the nodes that have CPUs to measure with, ascending."""
         return sorted(node for node, cpus in self._node_cpus.items() if cpus)
-
-    @property
-    def memory_nodes(self) -> list[int]:
-        """Ids of the nodes that have memory, memory-only nodes included, ascending."""
-        return sorted(node.id for node in self.context.nodes if node.memory_bytes is None or node.memory_bytes > 0)
 
     def cpus_of(self, node: int) -> list[int]:
         """Return the CPUs of *node* to measure with, ascending."""
@@ -182,11 +185,8 @@ class Sut:
 
     def fewest_per_llc(self, cpus: Iterable[int]) -> int:
         """Return how many of *cpus* share a last-level cache, at the fewest; 1 where the kernel does not say."""
-        domains = [frozenset(domain) for domain in self.context.topology.last_level_cache_domains]
-        wanted = frozenset(cpus)
-        shared = [len(domain & wanted) for domain in domains if domain & wanted]
-        covered = frozenset[int]().union(*domains)
-        return min(shared, default=1) if wanted <= covered else 1
+        shared = Counter(self._caches.get(cpu) for cpu in set(cpus))
+        return 1 if None in shared else min(shared.values(), default=1)
 
 
 def memory_bound_bytes(sut: Sut, node: int, *, minimum_bytes: int = 64 * MIB, buffers: int = 1) -> int:

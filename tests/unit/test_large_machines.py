@@ -77,8 +77,8 @@ class Made:
     opened: Counter[str]
 
     def short(self) -> Context:
-        """Return the context with little memory available on every node."""
-        nodes = tuple(each.model_copy(update={"available_bytes": 1 << 30}) for each in self.context.nodes)
+        """Return the context with too little memory available on every node for anything, on either machine."""
+        nodes = tuple(each.model_copy(update={"available_bytes": 128 << 20}) for each in self.context.nodes)
         return self.context.model_copy(update={"nodes": nodes})
 
 
