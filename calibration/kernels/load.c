@@ -51,12 +51,7 @@ bool load_shape_known(enum load_mix mix, uint64_t streams, uint64_t prefetch_byt
 
 unsigned load_write_allocates(enum load_mix mix)
 {
-#if defined(__x86_64__)
-	return load_mixes[mix].regular_store ? 1 : 0;
-#else
-	(void)mix;
-	return 0;
-#endif
+	return LOAD_STORES_READ && load_mixes[mix].regular_store ? 1 : 0;
 }
 
 unsigned load_program_bytes(enum load_mix mix)

@@ -17,6 +17,13 @@
  * power of two would all fall into the same cache sets. More than a page, and never a multiple of one. */
 #define LOAD_ARRAY_SKEW_BYTES (4096u + 17u * LOAD_LINE_BYTES)
 #define LOAD_LINE_WORDS (LOAD_LINE_BYTES / 8)
+/* Whether a regular store to a line that was not read makes the core read it first. Cores of aarch64 see that whole lines
+ * are written, and skip the read. */
+#if defined(__x86_64__)
+#define LOAD_STORES_READ true
+#else
+#define LOAD_STORES_READ false
+#endif
 /* A delay follows every four lines of each array: few enough that a delay of some ten clocks already thins the
  * traffic out, and what the articles on injection rates use. */
 #define LOAD_STEPS_PER_DELAY 4u

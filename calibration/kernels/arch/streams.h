@@ -50,9 +50,10 @@ INLINE void one_line(enum load_mix mix, unsigned number, VECTOR *sum0, VECTOR *s
 	                                                                     : 0;
 	const bool stream = mix == MIX_STREAM_TRIAD || mix == MIX_WRITE_NT || mix == MIX_COPY_NT;
 	if (prefetch) {
-		/* Every line that will be loaded or owned is asked for; lines written past the cache are not. */
-		const unsigned wanted =
-			a.summed + a.updates + sources + (mix == MIX_WRITE || mix == MIX_COPY || mix == MIX_TRIAD);
+		/* Lines to be loaded, and those that a store reads anyway. A core that stores whole lines without reading them
+		 * would be made to read them by a prefetch; lines written past the cache are not read either. */
+		const bool owned = mix == MIX_WRITE || mix == MIX_COPY || mix == MIX_TRIAD;
+		const unsigned wanted = a.summed + a.updates + sources + (LOAD_STORES_READ && owned);
 		for (unsigned i = 0; i < wanted; i++)
 			__builtin_prefetch(arrays[i] + at + prefetch_bytes, 0, 3);
 	}
