@@ -117,6 +117,8 @@ class Placement(Model):
 class Counted(Model):
     """What one event counted on one CPU, or over ``threads`` threads, between two readings ``wall_s`` apart.
 
+    The readings are ``wall_s`` apart to within ``wall_uncertainty_s``, the time that they took (``None`` in older
+    documents).
     ``count`` is as read, summed over ``pmus`` and threads; ``scaled`` is what it would be had every counter run all
     the time, ``None`` where one never ran or was refused; ``running_fraction`` is the least share that one ran.
     ``steps`` and ``hops`` are the work done between the same readings: steps of the traffic's mix, loads of the chain.
@@ -135,6 +137,7 @@ class Counted(Model):
     hops: float | None
     background_count: float | None
     background_wall_s: float | None
+    wall_uncertainty_s: float | None = None
 
 
 class Refused(Model):

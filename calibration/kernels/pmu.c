@@ -37,6 +37,12 @@
 /* Before the values of a group's members: how many there are, and the times enabled and running. */
 #define HEAD_WORDS 3u
 
+/* Asking another CPU takes some microseconds. A reading that takes longer was interrupted, and nobody knows when in it the
+ * counter was read: it is made again, and the shortest counts. On a machine so busy that four are interrupted the rest is told
+ * as the uncertainty. */
+#define READ_LONG_NS 50000.0
+#define READ_TRIES 4u
+
 enum moment { QUIET_BEGIN, QUIET_END, BEGIN, END, MOMENTS };
 
 struct counter {
@@ -49,6 +55,7 @@ struct counter {
 	size_t block;   /* of a leader: where its readings are */
 	int failed;     /* of a leader: why it could not be read */
 	uint64_t ticks[MOMENTS];
+	uint64_t width[MOMENTS]; /* of a leader: how long its reading took */
 };
 
 struct refusal {
@@ -65,6 +72,7 @@ struct set {
 	struct refusal *refusals;
 	size_t refused;
 	uint64_t *words[MOMENTS];
+	uint64_t *fresh; /* the reading at hand, of any group */
 	bool no_memory;
 };
 
@@ -86,7 +94,7 @@ struct counted {
 	size_t threads;
 	uint64_t count;
 	bool whole; /* nothing that belongs to it was refused, or never counted */
-	double scaled, fraction, wall_ticks;
+	double scaled, fraction, wall_ticks, uncertain_ticks;
 	struct pmu_work work;
 	bool quiet_whole;
 	double quiet_scaled, quiet_ticks;
@@ -436,6 +444,7 @@ static void set_close(struct set *set)
 		close(set->counters[i].descriptor);
 	for (int m = 0; m < MOMENTS; m++)
 		free(set->words[m]);
+	free(set->fresh);
 	free(set->counters);
 	free(set->refusals);
 	*set = (struct set){0};
@@ -480,11 +489,13 @@ static bool add(struct set *set, const struct pmu_spec *spec, const unsigned *cp
 /* Room for all readings, written once, so that reading faults no page in. */
 static bool make_room(struct set *set)
 {
-	size_t words = 0;
+	size_t words = 0, most = 0;
 	for (size_t i = 0; i < set->count; i++)
 		if (set->counters[i].leader == i) {
+			size_t block = HEAD_WORDS + set->counters[i].members;
 			set->counters[i].block = words;
-			words += HEAD_WORDS + set->counters[i].members;
+			words += block;
+			most = block > most ? block : most;
 		}
 	for (int m = 0; m < MOMENTS && words; m++) {
 		set->words[m] = malloc(words * sizeof(uint64_t));
@@ -492,7 +503,8 @@ static bool make_room(struct set *set)
 			return false;
 		memset(set->words[m], 0, words * sizeof(uint64_t));
 	}
-	return true;
+	set->fresh = calloc(most + 1, sizeof(uint64_t));
+	return set->fresh != NULL;
 }
 
 bool pmu_open(struct pmu **opened, const struct word_list *events, struct error *error)
@@ -585,20 +597,32 @@ static void switch_all(struct set *set, unsigned long request)
 	}
 }
 
+static void read_group(struct set *set, struct counter *leader, enum moment moment)
+{
+	size_t bytes = (HEAD_WORDS + leader->members) * sizeof(uint64_t);
+	uint64_t enough = (uint64_t)(READ_LONG_NS * clock_now_used.hz / 1e9);
+	leader->width[moment] = UINT64_MAX;
+	for (unsigned i = 0; i < READ_TRIES && leader->width[moment] > enough; i++) {
+		uint64_t before = clock_start();
+		ssize_t got = read(leader->descriptor, set->fresh, bytes);
+		uint64_t width = clock_stop() - before;
+		if (got != (ssize_t)bytes) {
+			leader->failed = got < 0 ? errno : ENODATA;
+			return;
+		}
+		if (width < leader->width[moment]) {
+			leader->width[moment] = width;
+			leader->ticks[moment] = before + width / 2;
+			memcpy(set->words[moment] + leader->block, set->fresh, bytes);
+		}
+	}
+}
+
 static void read_all(struct set *set, enum moment moment)
 {
-	for (size_t i = 0; i < set->count; i++) {
-		struct counter *counter = &set->counters[i];
-		if (counter->leader != i)
-			continue;
-		size_t bytes = (HEAD_WORDS + counter->members) * sizeof(uint64_t);
-		uint64_t before = clock_start();
-		ssize_t got = read(counter->descriptor, set->words[moment] + counter->block, bytes);
-		uint64_t after = clock_stop();
-		counter->ticks[moment] = before + (after - before) / 2;
-		if (got != (ssize_t)bytes)
-			counter->failed = got < 0 ? errno : ENODATA;
-	}
+	for (size_t i = 0; i < set->count; i++)
+		if (set->counters[i].leader == i)
+			read_group(set, &set->counters[i], moment);
 }
 
 static void set_begin(struct set *set, enum moment moment)
@@ -710,7 +734,7 @@ static bool name_source(struct counted *event, const char *source)
 static bool add_set(struct counted *event, const struct pmu *pmu, const struct set *set, size_t thread,
                     pmu_progress progress, void *context)
 {
-	double begin = 0, end = 0, quiet = 0;
+	double begin = 0, end = 0, quiet = 0, uncertain = 0;
 	size_t found = 0;
 	for (size_t i = 0; i < set->refused; i++)
 		if (same(set->refusals[i].spec, set->refusals[i].cpu, event->spec, event->cpu))
@@ -733,6 +757,7 @@ static bool add_set(struct counted *event, const struct pmu *pmu, const struct s
 		event->fraction = fraction < event->fraction ? fraction : event->fraction;
 		begin += (double)(leader->ticks[BEGIN] - set->counters[0].ticks[BEGIN]);
 		end += (double)(leader->ticks[END] - set->counters[0].ticks[BEGIN]);
+		uncertain += (double)(leader->width[BEGIN] + leader->width[END]) / 2;
 		found++;
 		if (pmu->watched && event->spec->on_cpus) {
 			before = reading(set, counter, QUIET_BEGIN);
@@ -748,6 +773,7 @@ static bool add_set(struct counted *event, const struct pmu *pmu, const struct s
 	begin /= (double)found;
 	end /= (double)found;
 	event->wall_ticks += end - begin;
+	event->uncertain_ticks += uncertain / (double)found;
 	event->quiet_ticks += quiet / (double)found;
 	event->threads++;
 	if (progress) {
@@ -803,6 +829,7 @@ static bool take_event(const struct pmu *pmu, size_t number, unsigned cpu, size_
 		good && event.threads ? realloc(counts->events, (counts->count + 1) * sizeof(*grown)) : NULL;
 	if (grown) {
 		event.wall_ticks /= (double)event.threads;
+		event.uncertain_ticks /= (double)event.threads;
 		counts->events = grown;
 		grown[counts->count++] = event;
 		return true;
@@ -894,6 +921,7 @@ static void counted_write(struct json *json, const struct pmu_counts *counts, co
 	optional_write(json, "scaled", event->whole, event->scaled);
 	json_f64(json, "running_fraction", event->fraction);
 	json_f64(json, "wall_s", clock_ns(event->wall_ticks) / 1e9);
+	json_f64(json, "wall_uncertainty_s", clock_ns(event->uncertain_ticks) / 1e9);
 	optional_write(json, "steps", event->work.steps >= 0, event->work.steps);
 	optional_write(json, "hops", event->work.hops >= 0, event->work.hops);
 	optional_write(json, "background_count", watched && event->quiet_whole, event->quiet_scaled);

@@ -18,7 +18,7 @@ from calibration.sutprobe import (
     read_document,
     read_result,
 )
-from tests.kernels.conftest import Finished, Probe, undisturbed
+from tests.kernels.conftest import Finished, Probe
 from tests.tools import require, require_root, require_two
 
 SOURCES: Final = Path("/sys/bus/event_source/devices")
@@ -29,18 +29,22 @@ NOBODY: Final = ("--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps
 CPU_CLOCK, TASK_CLOCK, PAGE_FAULTS, CONTEXT_SWITCHES = "0x0", "0x1", "0x2", "0x3"
 CORE_CYCLES: Final = "core.cycles=hardware/config=0x0,user/"
 
-SLICE_NS: Final = 5_000_000
-"""Longest that a thread waits for another one on its CPU."""
-
 
 def events(asked: Iterable[str]) -> list[str]:
     return [word for event in asked for word in ("--event", event)]
 
 
+def off_s(event: Counted) -> float:
+    """Return how far ``wall_s`` may be from the time counted: what its readings took, and the clock's error."""
+    assert event.wall_uncertainty_s is not None
+    assert 0 < event.wall_uncertainty_s < event.wall_s / 4
+    return event.wall_uncertainty_s + 1e-4 * event.wall_s
+
+
 def most_ns(event: Counted) -> float:
-    """Return the longest that threads can have run: the reader may wait for each of them, a slice of the scheduler."""
+    """Return the longest that threads can have run."""
     assert event.threads is not None
-    return event.threads * (event.wall_s * 1.001e9 + SLICE_NS)
+    return event.threads * (event.wall_s + off_s(event)) * 1e9
 
 
 def counted_by(done: Finished) -> CountersResult:
@@ -112,7 +116,6 @@ def test_a_thread_that_works_is_counted_and_one_that_sleeps_is_not(probe: Probe,
 
 
 @pytest.mark.usefixtures("of_cpus")
-@undisturbed
 def test_cpus_are_counted_each_by_itself_and_equal_names_together(probe: Probe, cpus: list[int]) -> None:
     one, other = cpus[0], cpus[-1]
     both = ",".join(map(str, sorted({one, other})))
@@ -134,15 +137,14 @@ def test_cpus_are_counted_each_by_itself_and_equal_names_together(probe: Probe, 
         assert event.running_fraction == 1
         assert event.background_count is None
         if event.name in ("clock", "cpu.clock"):
-            assert event.count == pytest.approx(event.wall_s * 1e9, rel=0.02)
+            assert event.count == pytest.approx(event.wall_s * 1e9, abs=off_s(event) * 1e9)
     twice = only(counters, "twice")
-    assert twice.count == pytest.approx(2 * twice.wall_s * 1e9, rel=0.02)
+    assert twice.count == pytest.approx(2 * twice.wall_s * 1e9, abs=2 * off_s(twice) * 1e9)
     assert only(counters, "switches").count > 0, "the command itself slept and woke"
     assert only(counters, "switches").wall_s == only(counters, "faults").wall_s, "a group is read at once"
 
 
 @pytest.mark.usefixtures("of_cpus")
-@undisturbed
 def test_a_hardware_counter_whose_truth_is_known_counts_it(probe: Probe, cpus: list[int]) -> None:
     """The PMU ``msr`` counts the time stamp counter, whose frequency sutprobe measures by other means."""
     if not (SOURCES / "msr" / "events" / "tsc").exists():
@@ -153,7 +155,7 @@ def test_a_hardware_counter_whose_truth_is_known_counts_it(probe: Probe, cpus: l
     assert clock is not None
     if clock.source != "tsc":
         pytest.skip(f"this machine is timed by {clock.source}, and nothing tells the rate of its time stamp counter")
-    assert tsc.count == pytest.approx(tsc.wall_s * clock.hz, rel=0.002)
+    assert tsc.count == pytest.approx(tsc.wall_s * clock.hz, abs=off_s(tsc) * clock.hz)
 
 
 def refusal(done: Finished, name: str) -> tuple[str | None, str]:
@@ -314,7 +316,7 @@ def checked(counters: Counters | None) -> tuple[Counted, Counted]:
     assert refused == [("dram.reads", False, None), ("wrong", True, "ENOENT")], "said once, however many threads"
     clock, task = only(counters, "clock"), only(counters, "task")
     assert clock.threads is None
-    assert clock.count == pytest.approx(clock.wall_s * 1e9, rel=0.05)
+    assert clock.count == pytest.approx(clock.wall_s * 1e9, abs=off_s(clock) * 1e9)
     assert clock.background_count is not None
     assert clock.background_wall_s is not None
     assert clock.background_wall_s >= float(BACKGROUND_S)
@@ -328,7 +330,6 @@ def checked(counters: Counters | None) -> tuple[Counted, Counted]:
 
 
 @pytest.mark.usefixtures("of_cpus")
-@undisturbed
 def test_bandwidth_counts_while_all_threads_run_and_says_how_much_they_did(probe: Probe, cpus: list[int]) -> None:
     done = probe(
         "bandwidth", "--group", f"{cpus[0]},{cpus[-1]}@0" if len(cpus) > 1 else f"{cpus[0]}@0", "--mix", "copy",
@@ -368,12 +369,12 @@ def test_latency_counts_the_timed_windows_and_nothing_else(probe: Probe, cpus: l
 
 
 @pytest.mark.usefixtures("of_cpus")
-@undisturbed
 def test_copies_together_count_each_its_own_thread_and_cpus_for_all(probe: Probe, cpus: list[int]) -> None:
     require_two(cpus)
+    hops = 6_400_000  # far longer than other work has a CPU for, so that both copies walk while the CPU is counted
     done = probe(
         "latency", "--at", f"{cpus[0]}@0", "--at", f"{cpus[-1]}@0", "--together", "--size-bytes", "262144",
-        "--hops", "64000", "--placements", "1", "--windows", "3", *beside(cpus[0]),
+        "--hops", str(hops), "--placements", "1", "--windows", "3", *beside(cpus[0]),
     )  # fmt: skip
     points = read_result(read_document(done.document), LatencyResult).points
     (one,), (other,) = (point.placements or () for point in points)
@@ -381,14 +382,13 @@ def test_copies_together_count_each_its_own_thread_and_cpus_for_all(probe: Probe
     assert other.counters is not None
     assert only(one.counters, "clock") == only(other.counters, "clock")
     walked = [only(each.counters, "task").hops for each in (one, other) if each.counters]
-    assert all(hops is not None and hops >= 3 * 64000 for hops in walked)
+    assert all(each is not None and each >= 3 * hops for each in walked)
     together = only(one.counters, "clock").hops
     assert together is not None
-    assert max(hops for hops in walked if hops) < together <= sum(hops for hops in walked if hops)
+    assert max(each for each in walked if each) < together <= sum(each for each in walked if each)
 
 
 @pytest.mark.usefixtures("of_cpus")
-@undisturbed
 def test_loaded_counts_the_load_and_the_probes_each_with_its_own_work(probe: Probe, cpus: list[int]) -> None:
     require_two(cpus)
     done = probe(
