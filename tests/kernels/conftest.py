@@ -2,7 +2,6 @@
 """The built kernel, and a way to run it that reads its document."""
 
 import fcntl
-import functools
 import hashlib
 import json
 import os
@@ -57,21 +56,6 @@ class Probe:
         lines = done.stdout.splitlines()
         assert len(lines) == 1, f"expected one line on stdout, found {len(lines)}: {done.stdout[:300]!r} {done.stderr}"
         return Finished(done.returncode, json.loads(lines[0], parse_constant=refuse), done.stderr)
-
-
-def undisturbed(test: Callable[..., None]) -> Callable[..., None]:
-    """Try *test* up to three times: on a busy machine others may have the CPU in the middle of what is known."""
-
-    @functools.wraps(test)
-    def tried(**fixtures: object) -> None:
-        for _ in range(2):
-            try:
-                return test(**fixtures)
-            except AssertionError:
-                continue
-        return test(**fixtures)
-
-    return tried
 
 
 def refuse(constant: str) -> None:
