@@ -683,12 +683,14 @@ class GapView(Model):
 
 
 class JitterCpu(Model):
-    """Both views of one CPU; a view that was not asked for is ``None``."""
+    """Both views of one CPU; a view that is not there is ``None``, with why in ``pma_missing`` or ``gaps_missing``."""
 
     cpu: int
     cpu_verified: bool
     pma: PmaView | None
     gaps: GapView | None
+    pma_missing: str | None = None
+    gaps_missing: str | None = None
 
 
 class JitterResult(Model):

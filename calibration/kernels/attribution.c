@@ -12,8 +12,6 @@
 #include "json.h"
 #include "text.h"
 
-/* Fewer slices than this cannot carry a regression on several sources. */
-#define SLICES_MIN 12u
 /* Sources of one regression; with more, chance chooses among them. */
 #define ACTIVE_MAX 6u
 /* A coefficient must be four times its standard error: with some 20 sources tried, chance does that once in 1000 runs. */
@@ -67,6 +65,12 @@ void readings_free(struct readings *readings)
 	free(readings->each);
 	free(readings->labels);
 	*readings = (struct readings){0};
+}
+
+size_t readings_room(const struct readings *readings, size_t bytes, size_t most)
+{
+	size_t each = (readings->label_count + 2) * readings->cpus->count * sizeof(uint64_t), room = bytes / each;
+	return room > most ? most : room < ATTRIBUTION_SLICES ? ATTRIBUTION_SLICES : room;
 }
 
 static size_t label_place(struct readings *readings, const struct counter_row *row, enum source_class class)
@@ -312,13 +316,13 @@ bool attribution_solve(struct attribution *attribution, double *counts, double *
 		double left = 0;
 		for (size_t r = 0; source->slices && r < rows; r++)
 			left += source->slices[r];
-		bool compared = source->slices && rows >= SLICES_MIN;
+		bool compared = source->slices && rows >= ATTRIBUTION_SLICES;
 		for_lost[s] = compared && left > 0;
 		for_counts[s] = for_lost[s] && source->class == SOURCE_INTERRUPT;
 		if (!compared && !source->gaps_told && source->class == SOURCE_INTERRUPT)
 			source->reason = too_few;
 	}
-	if (rows >= SLICES_MIN) {
+	if (rows >= ATTRIBUTION_SLICES) {
 		select_sources(attribution, &fit, for_counts, steady, counts);
 		bounded(attribution, &fit, steady, counts, 1); /* an interrupt makes one gap at most */
 		for (size_t i = 0; i < fit.count; i++) {
@@ -429,30 +433,44 @@ static void claim_periods(struct attribution *attribution, const struct gaps *ga
 	}
 }
 
+/* Events of one row on one CPU in each slice; returns their sum. */
+static double row_slices(const struct readings *readings, size_t label, size_t cpu, size_t slices, double *events)
+{
+	size_t place = label * readings->cpus->count + cpu;
+	double sum = 0;
+	for (size_t r = 0; r < slices; r++) {
+		const struct reading *old = &readings->each[r], *new = &readings->each[r + 1];
+		uint64_t from = label < old->labels ? old->counts[place] : 0;
+		uint64_t to = label < new->labels ? new->counts[place] : from;
+		events[r] = to > from ? (double)(to - from) : 0;
+		sum += events[r];
+	}
+	return sum;
+}
+
+/* Of hundreds of rows few have events of one CPU: only those take memory. */
 static bool sources_make(struct attribution *attribution, const struct readings *readings, size_t cpu)
 {
-	size_t cpus = readings->cpus->count, slices = attribution->slices;
+	size_t slices = attribution->slices;
+	double *events = calloc(slices + 1, sizeof(*events));
 	attribution->sources = calloc(readings->label_count + 1, sizeof(*attribution->sources));
-	if (!attribution->sources)
-		return false;
-	for (size_t l = 0; l < readings->label_count; l++) {
+	bool good = events && attribution->sources;
+	for (size_t l = 0; good && l < readings->label_count; l++) {
 		struct source source = {.class = readings->labels[l].class, .timer = readings->labels[l].timer};
+		source.count = row_slices(readings, l, cpu, slices, events);
+		if (source.count <= 0)
+			continue;
 		snprintf(source.label, sizeof(source.label), "%s", readings->labels[l].text);
-		source.slices = calloc(slices + 1, sizeof(*source.slices));
-		if (!source.slices)
-			return false;
-		for (size_t r = 0; r < slices; r++) {
-			const struct reading *old = &readings->each[r], *new = &readings->each[r + 1];
-			uint64_t from = l < old->labels ? old->counts[l * cpus + cpu] : 0;
-			uint64_t to = l < new->labels ? new->counts[l * cpus + cpu] : from;
-			source.slices[r] = to > from ? (double)(to - from) : 0;
-			source.count += source.slices[r];
-		}
-		if (source.count > 0)
+		source.slices = malloc((slices + 1) * sizeof(*source.slices));
+		good = source.slices != NULL;
+		if (good) {
+			memcpy(source.slices, events, slices * sizeof(*events));
 			attribution->sources[attribution->source_count++] = source;
-		else
-			free(source.slices);
+		}
 	}
+	free(events);
+	if (!good)
+		return false;
 	struct source switches = {.label = "involuntary switches", .class = SOURCE_SWITCHES};
 	const struct reading *first = &readings->each[0], *last = &readings->each[slices];
 	if (slices > 0 && first->switches[cpu] >= 0 && last->switches[cpu] >= 0) {
@@ -502,6 +520,11 @@ bool attribution_make(struct attribution *attribution, const struct readings *re
 	if (good) {
 		claim_periods(attribution, gaps, periods, period_count, owner, counts, lost);
 		good = attribution_solve(attribution, counts, lost);
+	}
+	/* The sources of hundreds of CPUs are kept until they are written, their slices are not. */
+	for (size_t s = 0; s < attribution->source_count; s++) {
+		free(attribution->sources[s].slices);
+		attribution->sources[s].slices = NULL;
 	}
 	free(counts);
 	return good;

@@ -16,6 +16,9 @@
 
 struct json;
 
+/* Fewer slices than this cannot carry a regression on several sources. */
+#define ATTRIBUTION_SLICES 12u
+
 enum source_class { SOURCE_INTERRUPT, SOURCE_SOFTIRQ, SOURCE_SWITCHES, SOURCE_STEAL, SOURCE_SMI };
 
 struct source {
@@ -58,6 +61,8 @@ struct readings {
 bool readings_open(struct readings *readings, const struct cpu_list *cpus, const int *threads, size_t capacity);
 /* Reads all counters once; beyond the capacity, in place of the last. */
 void readings_take(struct readings *readings);
+/* How many readings such as those taken fit into so many bytes, between ATTRIBUTION_SLICES and `most`. */
+size_t readings_room(const struct readings *readings, size_t bytes, size_t most);
 /* Lets go of the readings taken so far; the next is the first again. */
 void readings_forget(struct readings *readings);
 void readings_free(struct readings *readings);

@@ -16,18 +16,25 @@
 /* Seconds between two looks at whether to stop: soon enough for anyone who waits, and one look in a million turns. */
 #define LOOK_S 0.01
 
-static const double rate_thresholds_ns[] = {200,    500,    1000,   2000,    5000,    10000,   20000,    50000,
-                                            100000, 200000, 500000, 1000000, 2000000, 5000000, 10000000, 100000000};
+static const double rate_thresholds_ns[GAP_RATES] = {200,     500,     1000,     2000,     5000,   10000,
+                                                     20000,   50000,   100000,   200000,   500000, 1000000,
+                                                     2000000, 5000000, 10000000, 100000000};
 static const double quantile_fractions[] = {0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999, 0.999999, 0.9999999};
 
-size_t gaps_bytes(size_t longest)
+size_t gaps_capacity(size_t rings)
 {
-	return (GAP_RING + longest) * sizeof(struct gap);
+	size_t capacity = GAP_RINGS_BYTES / sizeof(struct gap) / rings;
+	return capacity < GAP_RING ? capacity : GAP_RING;
 }
 
-bool gaps_open(struct gaps *gaps, size_t longest, struct error *error)
+size_t gaps_bytes(size_t capacity, size_t longest)
 {
-	size_t bytes = gaps_bytes(longest);
+	return (capacity + longest) * sizeof(struct gap);
+}
+
+bool gaps_open(struct gaps *gaps, size_t capacity, size_t longest, struct error *error)
+{
+	size_t bytes = gaps_bytes(capacity, longest);
 	void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (memory == MAP_FAILED)
 		return error_set(
@@ -37,8 +44,9 @@ bool gaps_open(struct gaps *gaps, size_t longest, struct error *error)
 			bytes, strerror(errno));
 	/* Every page is there before the first turn. */
 	memset(memory, 0, bytes);
+	gaps->capacity = capacity;
 	gaps->ring = memory;
-	gaps->longest = gaps->ring + GAP_RING;
+	gaps->longest = gaps->ring + capacity;
 	gaps->longest_wanted = longest;
 	gaps->kept = gaps->longest_kept = 0;
 	if (mlock(memory, bytes) != 0)
@@ -50,7 +58,7 @@ bool gaps_open(struct gaps *gaps, size_t longest, struct error *error)
 void gaps_free(struct gaps *gaps)
 {
 	if (gaps->ring)
-		munmap(gaps->ring, gaps_bytes(gaps->longest_wanted));
+		munmap(gaps->ring, gaps_bytes(gaps->capacity, gaps->longest_wanted));
 	gaps->ring = gaps->longest = NULL;
 }
 
@@ -139,9 +147,14 @@ void gaps_record(struct gaps *gaps, uint64_t at, uint64_t ticks)
 	gaps->lost_ticks += ticks;
 	if (ticks > gaps->max_ticks)
 		gaps->max_ticks = ticks;
-	if (gaps->kept < GAP_RING)
+	if (gaps->kept < gaps->capacity)
 		gaps->ring[gaps->kept++] = (struct gap){at, ticks};
 	keep_if_long(gaps, (struct gap){at, ticks});
+}
+
+static inline bool told_to_stop(const struct gaps *gaps)
+{
+	return gaps->stop && atomic_load_explicit(gaps->stop, memory_order_relaxed);
 }
 
 /* Compiled once for each clock, so that a turn has no branch but its own two. Between two looks nothing but the clock is
@@ -149,9 +162,10 @@ void gaps_record(struct gaps *gaps, uint64_t at, uint64_t ticks)
 static inline __attribute__((always_inline)) void observe(struct gaps *gaps, uint64_t ticks, bool counter)
 {
 	const uint64_t threshold = gaps->threshold_ticks, look = (uint64_t)(LOOK_S * clock_now_used.hz);
+	bool stopped = told_to_stop(gaps);
 	uint64_t turns = 0, previous = read_clock(counter), end = previous + ticks;
 	gaps->begin = previous;
-	while (previous < end && !(gaps->stop && atomic_load_explicit(gaps->stop, memory_order_relaxed))) {
+	while (previous < end && !stopped) {
 		uint64_t stretch = end - previous < look ? end : previous + look;
 		while (previous < stretch) {
 			uint64_t now = read_clock(counter), step = now - previous;
@@ -180,6 +194,7 @@ static inline __attribute__((always_inline)) void observe(struct gaps *gaps, uin
 		}
 		atomic_store_explicit(&gaps->watched_at, previous, memory_order_relaxed);
 		atomic_store_explicit(&gaps->watched_count, gaps->count, memory_order_release);
+		stopped = told_to_stop(gaps);
 	}
 	gaps->turns = turns;
 	gaps->end = previous;
@@ -199,10 +214,29 @@ static int compare_longest(const void *left, const void *right)
 	return (a->ticks < b->ticks) - (a->ticks > b->ticks);
 }
 
-void gaps_sort_longest(struct gaps *gaps)
+/* How many gaps are at least so long: from the ring where it holds all. */
+static void count_rates(struct gaps *gaps)
+{
+	for (size_t i = 0; i < GAP_RATES; i++) {
+		uint64_t ticks = (uint64_t)(rate_thresholds_ns[i] * clock_now_used.hz / 1e9), count = 0;
+		if (gaps->kept == gaps->count) {
+			for (size_t k = 0; k < gaps->kept; k++)
+				count += gaps->ring[k].ticks >= ticks;
+		} else {
+			/* The ring is full: whole buckets, so a gap within 12.5 % above the threshold may be left out. */
+			for (unsigned bucket = 0; bucket < GAP_BUCKETS; bucket++)
+				count +=
+					gaps->bucket_count[bucket] && gaps_bucket_from(bucket) >= ticks ? gaps->bucket_count[bucket] : 0;
+		}
+		gaps->rate_count[i] = count;
+	}
+}
+
+void gaps_close(struct gaps *gaps)
 {
 	if (gaps->longest_kept > 1)
 		qsort(gaps->longest, gaps->longest_kept, sizeof(*gaps->longest), compare_longest);
+	count_rates(gaps);
 }
 
 static void longest_write(struct json *json, const struct gaps *gaps)
@@ -221,23 +255,13 @@ static void rates_write(struct json *json, const struct gaps *gaps, double wall_
 {
 	double threshold_ns = clock_ns((double)gaps->threshold_ticks);
 	json_array_begin(json, "rates_per_s");
-	for (size_t i = 0; i < sizeof(rate_thresholds_ns) / sizeof(rate_thresholds_ns[0]); i++) {
+	for (size_t i = 0; i < GAP_RATES; i++) {
 		/* Below the threshold nothing was recorded, so no rate is known. Half a tick is the rounding of the threshold. */
 		if (rate_thresholds_ns[i] < threshold_ns - clock_ns(0.5))
 			continue;
-		uint64_t ticks = (uint64_t)(rate_thresholds_ns[i] * clock_now_used.hz / 1e9), count = 0;
-		if (gaps->kept == gaps->count) {
-			for (size_t k = 0; k < gaps->kept; k++)
-				count += gaps->ring[k].ticks >= ticks;
-		} else {
-			/* The ring is full: whole buckets, so a gap within 12.5 % above the threshold may be left out. */
-			for (unsigned bucket = 0; bucket < GAP_BUCKETS; bucket++)
-				count +=
-					gaps->bucket_count[bucket] && gaps_bucket_from(bucket) >= ticks ? gaps->bucket_count[bucket] : 0;
-		}
 		json_object_begin(json, NULL);
 		json_f64(json, "threshold_ns", rate_thresholds_ns[i]);
-		json_f64(json, "rate", (double)count / wall_s);
+		json_f64(json, "rate", (double)gaps->rate_count[i] / wall_s);
 		json_object_end(json);
 	}
 	json_array_end(json);
@@ -266,7 +290,7 @@ static void quantiles_write(struct json *json, const struct gaps *gaps)
 	json_array_end(json);
 }
 
-void gaps_write(struct json *json, struct gaps *gaps, const struct gap_turns *turns)
+void gaps_write(struct json *json, const struct gaps *gaps, const struct gap_turns *turns)
 {
 	double wall = (double)(gaps->end - gaps->begin), wall_s = clock_ns(wall) / 1e9;
 	json_f64(json, "wall_s", wall_s);
@@ -295,7 +319,6 @@ void gaps_write(struct json *json, struct gaps *gaps, const struct gap_turns *tu
 	json_array_end(json);
 	rates_write(json, gaps, wall_s);
 	quantiles_write(json, gaps);
-	gaps_sort_longest(gaps);
 	longest_write(json, gaps);
 	json_bool(json, "ring_full", gaps->kept < gaps->count);
 }

@@ -15,9 +15,14 @@ struct json;
 /* Log2 buckets with eight parts each: a length is known to 12.5 % whatever its size. */
 #define GAP_SUB_BITS 3
 #define GAP_BUCKETS (64u << GAP_SUB_BITS)
-/* What the ring holds: half an hour at 500 gaps a second. Beyond, gaps are counted, and only the longest are kept with
+/* What a ring holds: half an hour at 500 gaps a second. Beyond, gaps are counted, and only the longest are kept with
  * their time. */
 #define GAP_RING (1u << 20)
+/* What all rings of a process take: those of 32 CPUs are of full length, those of 255 hold 4000 gaps a second for half a
+ * minute. */
+#define GAP_RINGS_BYTES (512u << 20)
+/* The rates of gaps that are told are those of gaps at least so long. */
+#define GAP_RATES 16u
 
 struct gap {
 	uint64_t at; /* ticks */
@@ -27,7 +32,8 @@ struct gap {
 struct gaps {
 	/* to be set before gaps_run */
 	uint64_t threshold_ticks;
-	struct gap *ring;    /* GAP_RING entries, every page touched */
+	size_t capacity;
+	struct gap *ring;    /* `capacity` entries, every page touched */
 	struct gap *longest; /* a heap of the longest so far, the shortest of them first */
 	size_t longest_wanted;
 	const _Atomic bool *stop; /* looked at every 10 ms; NULL: nobody will */
@@ -45,29 +51,32 @@ struct gaps {
 	uint64_t bucket_ticks[GAP_BUCKETS];
 	size_t kept;
 	size_t longest_kept;
+	uint64_t rate_count[GAP_RATES];
 };
 
 struct gap_turns {
 	double minimum, median; /* ticks */
 };
 
-/* Bytes that gaps_open takes for one CPU. */
-size_t gaps_bytes(size_t longest);
+/* Entries of each of so many rings. */
+size_t gaps_capacity(size_t rings);
+/* Bytes that gaps_open takes. */
+size_t gaps_bytes(size_t capacity, size_t longest);
 /* Memory for the ring and for so many longest gaps, locked where that is allowed. */
-bool gaps_open(struct gaps *gaps, size_t longest, struct error *error);
+bool gaps_open(struct gaps *gaps, size_t capacity, size_t longest, struct error *error);
 void gaps_free(struct gaps *gaps);
 /* Times turns of the loop when nothing is recorded: what the threshold is derived from. */
 struct gap_turns gaps_turns(void);
 /* Enters one gap into the books. */
 void gaps_record(struct gaps *gaps, uint64_t at, uint64_t ticks);
-/* Puts the longest gaps into order, the longest first; ends the recording. */
-void gaps_sort_longest(struct gaps *gaps);
+/* Ends the recording: puts the longest gaps into order, the longest first, and counts gaps by length. */
+void gaps_close(struct gaps *gaps);
 /* Observes for so many ticks, or until told to stop. */
 void gaps_run(struct gaps *gaps, uint64_t ticks);
 unsigned gaps_bucket(uint64_t ticks);
 /* First length that falls into a bucket. */
 uint64_t gaps_bucket_from(unsigned bucket);
-/* Writes wall_s ... ring_full; the rest of the object is the caller's. */
-void gaps_write(struct json *json, struct gaps *gaps, const struct gap_turns *turns);
+/* Writes wall_s ... ring_full of what was closed; the rest of the object is the caller's. */
+void gaps_write(struct json *json, const struct gaps *gaps, const struct gap_turns *turns);
 
 #endif

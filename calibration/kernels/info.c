@@ -78,7 +78,7 @@ static bool real_time_unthrottled(struct evidence *evidence)
 static bool locked_memory(struct evidence *evidence)
 {
 	struct rlimit locked = {0};
-	uint64_t needed = gaps_bytes(GAPS_LISTED);
+	uint64_t needed = gaps_bytes(GAP_RING, GAPS_LISTED);
 	bool any = capability_has(CAP_IPC_LOCK_BIT);
 	if (getrlimit(RLIMIT_MEMLOCK, &locked) != 0) {
 		say(evidence, "RLIMIT_MEMLOCK: %s", strerror(errno));

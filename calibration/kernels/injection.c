@@ -217,7 +217,7 @@ static bool play(struct scene *scene, struct error *error)
 	const struct cpu_list *allowed = affinity_allowed();
 	pthread_t thread;
 	scene->cpu = allowed->cpus[allowed->count - 1];
-	if (!gaps_open(&scene->gaps, 0, error))
+	if (!gaps_open(&scene->gaps, GAP_RING, 0, error))
 		return false;
 	/* Half of the shortest injection, and well above a turn. */
 	scene->gaps.threshold_ticks = (uint64_t)(1e-6 * clock_now_used.hz);

@@ -395,6 +395,11 @@ static int compare_gaps(const void *left, const void *right)
 	return (a->gaps < b->gaps) - (a->gaps > b->gaps);
 }
 
+size_t periods_bytes(size_t count)
+{
+	return count * (sizeof(uint8_t) + sizeof(uint32_t) + sizeof(float)) + BINS * (sizeof(double) + sizeof(uint32_t));
+}
+
 size_t periods_find(const struct gap *gaps, size_t count, double ticks_per_us, struct period *found, uint8_t *owner)
 {
 	size_t periods = 0;

@@ -30,4 +30,7 @@ struct period {
  * `owner`, of `count` bytes, gets for each gap the number of its train or PERIODS_NONE. `ticks_per_us` is the clock's. */
 size_t periods_find(const struct gap *gaps, size_t count, double ticks_per_us, struct period *found, uint8_t *owner);
 
+/* Bytes that it takes meanwhile, `owner` with them. */
+size_t periods_bytes(size_t count);
+
 #endif

@@ -257,7 +257,7 @@ bool planting_check(double seconds, char *note, size_t size, struct error *error
 		snprintf(note, size, "nothing was planted: %s", scene.tracing.refused);
 		return true;
 	}
-	bool good = gaps_open(&scene.gaps, 0, error);
+	bool good = gaps_open(&scene.gaps, GAP_RING, 0, error);
 	if (good && tracing_start(&scene.tracing)) {
 		good = play(seconds, error);
 		tracing_stop(&scene.tracing);

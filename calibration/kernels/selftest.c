@@ -635,7 +635,7 @@ static bool case_gap_period(struct error *error)
 	static struct gaps gaps;
 	struct period found[PERIODS_MAX];
 	uint8_t *owner = malloc(100000);
-	if (!owner || !gaps_open(&gaps, 0, error)) {
+	if (!owner || !gaps_open(&gaps, GAP_RING, 0, error)) {
 		free(owner);
 		return error_set(error, ERROR_NO_MEMORY, "no memory for gaps");
 	}
@@ -673,7 +673,7 @@ static bool case_gap_period(struct error *error)
 static bool case_gap_books(struct error *error)
 {
 	static struct gaps gaps;
-	if (!gaps_open(&gaps, 1, error))
+	if (!gaps_open(&gaps, GAP_RING, 1, error))
 		return false;
 	gaps.threshold_ticks = (uint64_t)(200e-9 * clock_now_used.hz);
 	gaps_run(&gaps, (uint64_t)(0.1 * clock_now_used.hz));
@@ -760,7 +760,7 @@ static bool case_gap_longest(struct error *error)
 {
 	static struct gaps gaps;
 	const size_t wanted = 100, count = GAP_RING + 20000;
-	if (!gaps_open(&gaps, wanted, error))
+	if (!gaps_open(&gaps, GAP_RING, wanted, error))
 		return false;
 	struct random random;
 	random_seed(&random, 3);
@@ -774,24 +774,24 @@ static bool case_gap_longest(struct error *error)
 		gaps_record(&gaps, i, ticks);
 	}
 	bool full = gaps.kept == GAP_RING && gaps.count == count;
-	gaps_sort_longest(&gaps);
+	gaps_close(&gaps);
 	bool right = gaps.longest_kept == wanted;
 	for (size_t i = 0; right && i < wanted; i++)
 		right = gaps.longest[i].ticks == 8900 - i && gaps.longest[i].at == GAP_RING + 100 + i;
 	gaps_free(&gaps);
 	/* Fewer gaps than asked for are all kept; and none when none is asked for. */
 	gaps = (struct gaps){0};
-	if (!gaps_open(&gaps, wanted, error))
+	if (!gaps_open(&gaps, GAP_RING, wanted, error))
 		return false;
 	for (uint64_t i = 1; i <= 10; i++)
 		gaps_record(&gaps, i, i * 7 % 11);
-	gaps_sort_longest(&gaps);
+	gaps_close(&gaps);
 	bool few = gaps.longest_kept == 10;
 	for (uint64_t i = 0; few && i < 10; i++)
 		few = gaps.longest[i].ticks == 10 - i;
 	gaps_free(&gaps);
 	gaps = (struct gaps){0};
-	if (!gaps_open(&gaps, 0, error))
+	if (!gaps_open(&gaps, GAP_RING, 0, error))
 		return false;
 	gaps_record(&gaps, 1, 1);
 	bool none = gaps.longest_kept == 0 && gaps.count == 1;

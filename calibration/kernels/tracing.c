@@ -169,6 +169,12 @@ static char *mask_text(const struct cpu_list *cpus)
 	return text;
 }
 
+size_t tracing_bytes(size_t cpus)
+{
+	size_t bytes = TRACING_BYTES_ALL / cpus;
+	return bytes < TRACING_BYTES ? bytes : TRACING_BYTES;
+}
+
 static bool set_up(struct tracing *tracing, const struct cpu_list *cpus)
 {
 	char path[64], size[24], clocks[256] = "", *mask = mask_text(cpus);
@@ -185,7 +191,7 @@ static bool set_up(struct tracing *tracing, const struct cpu_list *cpus)
 	if (!tracing->counter && !tracefs_put(tracing->instance, "trace_clock", "mono_raw"))
 		return refuse(tracing, "setting the clock mono_raw of the tracing: %s", strerror(errno));
 	/* A page for every CPU, and the room for those that are measured. */
-	snprintf(size, sizeof(size), "%u", TRACING_BYTES >> 10);
+	snprintf(size, sizeof(size), "%zu", tracing_bytes(cpus->count) >> 10);
 	(void)tracefs_put(tracing->instance, "buffer_size_kb", "4");
 	for (size_t i = 0; i < cpus->count; i++) {
 		snprintf(path, sizeof(path), "per_cpu/cpu%u/buffer_size_kb", cpus->cpus[i]);

@@ -16,6 +16,8 @@
 
 /* Kernel memory for the events of one CPU: some 150,000 events, a quarter of an hour of a quiet CPU. */
 #define TRACING_BYTES (8u << 20)
+/* For those of all CPUs together. */
+#define TRACING_BYTES_ALL (512u << 20)
 
 struct tracing {
 	char refused[320];          /* why there is no tracing; empty: there is */
@@ -34,6 +36,8 @@ struct tracing {
 /* Sets everything up but turns nothing on; false with `refused`. To be called before memory is touched that is measured
  * with: the guardian is forked. Removes what killed processes left. */
 bool tracing_open(struct tracing *tracing, const struct cpu_list *cpus);
+/* Kernel memory for each of so many CPUs. */
+size_t tracing_bytes(size_t cpus);
 /* Enables the events and records, appending to what was recorded; false with `refused`. */
 bool tracing_start(struct tracing *tracing);
 /* Stops recording and disables the events, so that they cost nothing. */

@@ -48,6 +48,15 @@ TURN_NS = 0.75
 TRACED_SHARE = 0.5
 """How long the kernel is traced, as a share of the time that gaps are looked for without tracing."""
 
+SETTLE_S = 0.25
+"""Time in which cores settle, the work is primed and the gap loop is warmed up, before either view begins."""
+
+DIGEST_S = 1.0
+"""Time in which each CPU finds the periods and causes of its own gaps: of a million gaps with eight periods 0.8 s."""
+
+CPU_S = 0.01
+"""Time for which one CPU keeps the thread that starts all of them, reads their counters and writes what they found."""
+
 LEAST_COVERAGE = 0.999
 """Share of the wall time that the gap view must have observed."""
 
@@ -180,7 +189,10 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
             nodes=(),
             expected_duration_s=START_UP_S
             + (settings.intervals + 1) * interval_s
-            + settings.gap_s * (1 + TRACED_SHARE * settings.attribute),
+            + settings.gap_s * (1 + TRACED_SHARE * settings.attribute)
+            + SETTLE_S
+            + DIGEST_S * (1 + settings.attribute)
+            + CPU_S * len(cpus),
         )
 
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
@@ -192,7 +204,8 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
             if each.pma is None or each.gaps is None:
                 if document.error is not None:
                     continue  # told to end before this CPU had both; the step's own error says so
-                raise InputError(f"expected both views of CPU {each.cpu}, found one or none")
+                missing = each.pma_missing or each.gaps_missing or "found one or none"
+                raise InputError(f"expected both views of CPU {each.cpu}: {missing}")
             tick_ns = 1e9 / each.pma.tick_hz
             yield Parsed(
                 id=f"{step.id}-cpu{each.cpu}",

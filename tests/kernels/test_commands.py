@@ -6,6 +6,7 @@ import os
 import platform
 import re
 import resource
+import shutil
 import signal
 import statistics
 import subprocess
@@ -20,8 +21,8 @@ from typing import Any
 import pytest
 
 from calibration import sutprobe
-from calibration.build import COMMON_FLAGS, SOURCES_DIRECTORY
-from tests.kernels.conftest import Probe
+from calibration.build import COMMON_FLAGS, SOURCES_DIRECTORY, compile_to
+from tests.kernels.conftest import SANITIZED_OPTIMISATION, Probe
 from tests.tools import require_two
 
 MIB = 1 << 20
@@ -854,7 +855,9 @@ def test_jitter_one_view_alone(probe: Probe, cpus: list[int], view: str, other: 
     assert done.code == 0, done.stderr
     (cpu,) = done.document["result"]["cpus"]
     assert cpu[view] is not None
+    assert cpu[f"{view}_missing"] is None
     assert cpu[other] is None
+    assert "--view" in cpu[f"{other}_missing"]
 
 
 def throttled(cpu: int) -> str | None:
@@ -996,6 +999,32 @@ def test_jitter_told_to_end_keeps_what_it_has(native: Path, cpus: list[int]) -> 
     assert gaps.stopped == "interrupted"
     assert 0 < gaps.wall_s < 600
     assert sum(each.count for each in gaps.histogram) == gaps.count
+
+
+def test_jitter_stopped_before_its_first_turn_keeps_the_rest(tmp_path: Path, cpus: list[int]) -> None:
+    """In a build that is told to end when it has begun to watch and no thread has."""
+    copy, binary = tmp_path / "kernels", tmp_path / "sutprobe"
+    shutil.copytree(SOURCES_DIRECTORY, copy)
+    text = (copy / "jitter.c").read_text(encoding="utf-8")
+    place = "\trun_state.gap_ticks = (uint64_t)(left * clock_now_used.hz);\n"
+    stop = (
+        "\tkill(getpid(), SIGTERM);\n\twhile (!stop_requested())\n\t\tsleep_ns(1000);\n"
+        "\tatomic_store(&run_state.stop_gaps, true);\n"
+    )
+    assert text.count(place) == 1
+    text = "#include <signal.h>\n" + text.replace(place, place + stop)
+    (copy / "jitter.c").write_text(text, encoding="utf-8")
+    compile_to(binary, "x86_64", (SANITIZED_OPTIMISATION,), copy)
+    words = ("--cpus", str(cpus[0]), "--loops", "100", "--executions", "10", "--intervals", "2", "--gap-s", "60")
+    both = Probe(str(binary))("jitter", *words)
+    assert both.document["error"]["code"] == "interrupted"
+    (cpu,) = sutprobe.read_result(sutprobe.read_document(both.document), sutprobe.JitterResult).cpus
+    assert cpu.pma is not None
+    assert len(cpu.pma.intervals) == 2
+    assert (cpu.gaps, cpu.gaps_missing) == (None, "the work was told to end before anything of it was complete")
+    alone = Probe(str(binary))("jitter", *words, "--view", "gaps").document
+    assert alone["result"] is None
+    assert "nothing was measured by then" in alone["error"]["message"]
 
 
 def test_jitter_attributes_gaps_without_counting_any_twice(probe: Probe, cpus: list[int]) -> None:

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The view of PMA jitter: a fixed amount of work is timed again and again, with the shortest and the longest in each interval. */
+#ifndef SUTPROBE_PMA_H
+#define SUTPROBE_PMA_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "affinity.h"
+#include "interference.h"
+
+struct json;
+
+struct pma_interval {
+	uint64_t least, most, last, absolute_least, absolute_most;
+	uint32_t tmp;
+	uint64_t ticks;
+	uint64_t worked; /* ticks inside the timed work */
+	struct thread_counts counts;
+};
+
+struct pma {
+	/* to be set before pma_prime */
+	uint32_t loops;
+	uint64_t executions;
+	uint64_t wanted;                /* intervals */
+	struct pma_interval *intervals; /* so many, every page touched */
+	/* to be set before pma_run: no interval but the first is begun after it, in ticks */
+	uint64_t until;
+	/* for another thread to watch */
+	_Atomic uint64_t finished; /* intervals, the discarded one counted */
+	_Atomic bool over;
+	uint32_t tmp;
+};
+
+/* Runs the work as often as the original does before it times any. */
+void pma_prime(struct pma *pma);
+/* Times intervals until all are made, the time is over or a stop is requested; what is left half is not kept. */
+void pma_run(struct pma *pma);
+/* Writes the first `count` intervals, of which snapshots were taken before and after each. */
+void pma_write(struct json *json, const char *key, const struct pma *pma, uint64_t count, const char *stopped,
+               const struct snapshot *snapshots, const struct cpu_list *self);
+/* Whether the first `count` intervals are longer than the clock can tell. */
+bool pma_timed(const struct pma *pma, uint64_t count);
+
+#endif
