@@ -208,6 +208,18 @@ void gaps_run(struct gaps *gaps, uint64_t ticks)
 		observe(gaps, ticks, false);
 }
 
+void gaps_warm_up(struct gaps *gaps, double seconds)
+{
+	const struct gaps before = *gaps;
+	const uint64_t half = (uint64_t)(seconds / 2 * clock_now_used.hz);
+	gaps->longest_wanted = 0;
+	gaps->threshold_ticks = 1; /* every turn is recorded, in the part of the ring that is free */
+	gaps_run(gaps, half);
+	gaps->threshold_ticks = before.threshold_ticks;
+	gaps_run(gaps, half);
+	*gaps = before;
+}
+
 static int compare_longest(const void *left, const void *right)
 {
 	const struct gap *a = left, *b = right;

@@ -21,6 +21,10 @@ struct json;
 /* What all rings of a process take: those of 32 CPUs are of full length, those of 255 hold 4000 gaps a second for half a
  * minute. */
 #define GAP_RINGS_BYTES (512u << 20)
+/* A core that slept takes some milliseconds to speed up, a governor looks every 10 ms. */
+#define GAPS_WARM_UP_S 0.05
+/* Once more after the last system call, for the caches. */
+#define GAPS_LEAD_IN_S 0.001
 /* The rates of gaps that are told are those of gaps at least so long. */
 #define GAP_RATES 16u
 
@@ -71,6 +75,9 @@ struct gap_turns gaps_turns(void);
 void gaps_record(struct gaps *gaps, uint64_t at, uint64_t ticks);
 /* Ends the recording: puts the longest gaps into order, the longest first, and counts gaps by length. */
 void gaps_close(struct gaps *gaps);
+/* Runs the loop and its recording for so long and leaves no trace in the books: what is observed next does not begin with the
+ * program's own faults and misses, and a core that speeds up. */
+void gaps_warm_up(struct gaps *gaps, double seconds);
 /* Observes for so many ticks, or until told to stop. */
 void gaps_run(struct gaps *gaps, uint64_t ticks);
 unsigned gaps_bucket(uint64_t ticks);

@@ -248,7 +248,10 @@ static void run_traced(struct station *station, unsigned part)
 	struct gap_view *view = &station->view;
 	if (!run_state.watch.traced)
 		return;
+	if (part == 0)
+		gaps_warm_up(&view->traced, GAPS_WARM_UP_S);
 	meet(2 + part);
+	gaps_warm_up(&view->traced, GAPS_LEAD_IN_S);
 	gaps_run(&view->traced, run_state.traced_ticks);
 	view->traced_ticks += view->traced.end - view->traced.begin;
 	worker_pause(&station->worker);
@@ -258,8 +261,10 @@ static void run_gaps(struct station *station)
 {
 	struct gap_view *view = &station->view;
 	struct thread_counts before = {0}, after = {0};
+	gaps_warm_up(&view->gaps, GAPS_WARM_UP_S);
 	meet(1);
 	thread_counts_read(&before);
+	gaps_warm_up(&view->gaps, GAPS_LEAD_IN_S);
 	gaps_run(&view->gaps, run_state.gap_ticks);
 	thread_counts_read(&after);
 	view->counts = thread_counts_since(&after, &before);
@@ -368,7 +373,8 @@ static void rates_add(struct rates *rates)
 		struct gaps *gaps = &run_state.stations[i].view.gaps;
 		uint64_t count = atomic_load_explicit(&gaps->watched_count, memory_order_acquire);
 		uint64_t at = atomic_load_explicit(&gaps->watched_at, memory_order_relaxed);
-		whole = whole && rates->at[i] && at > rates->at[i];
+		/* Before the view begins these are of the warm-up. */
+		whole = whole && rates->at[i] && at > rates->at[i] && count >= rates->count[i];
 		if (whole)
 			rates->each[i * SLICES_MAX + rates->slices] =
 				(double)(count - rates->count[i]) / ((double)(at - rates->at[i]) / clock_now_used.hz);
@@ -459,6 +465,11 @@ static bool watch_gaps(double left, struct error *error)
 	}
 	continue_all();
 	bool spare = cpu_to_spare();
+	if (good && spare && !stop_sleep_ns((uint64_t)(GAPS_WARM_UP_S * 1e9))) {
+		/* The first slice begins with the observation. */
+		readings_forget(&run_state.watch.readings);
+		readings_take(&run_state.watch.readings);
+	}
 	double most = (double)readings_room(&run_state.watch.readings, readings_bytes(), SLICES_MAX);
 	double slice = SLICE_COST * cost;
 	slice = slice > SLICE_MIN_S ? slice : SLICE_MIN_S;
