@@ -211,6 +211,17 @@ static bool cpu_to_spare(void)
 	return false;
 }
 
+/* Real-time threads that never sleep would keep the supervising thread from its CPU, and nothing could end them. */
+static bool refuse_starving(struct error *error)
+{
+	return cpu_to_spare() ||
+	       error_set(
+			   error, ERROR_UNSUPPORTED,
+			   "--fifo: all %zu allowed CPUs would run real-time threads and none the thread that ends them; leave "
+			   "one out of --cpus, widen the affinity mask (taskset, cpuset), or leave --fifo out",
+			   affinity_allowed()->count);
+}
+
 static bool become_fifo(struct error *error)
 {
 	struct sched_param parameter = {.sched_priority = (int)options.fifo};
@@ -573,7 +584,7 @@ static bool setup(struct error *error)
 {
 	if (!cpus_asked(&run_state.cpus, error))
 		return false;
-	if (options.fifo && !refuse_throttling(error))
+	if (options.fifo && !(refuse_starving(error) && refuse_throttling(error)))
 		return false;
 	struct gap_watch *watch = &run_state.watch;
 	watch->half_width = -1;

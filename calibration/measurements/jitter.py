@@ -169,6 +169,15 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
             )
         elif settings.housekeeping and (cpu := sut.housekeeping_cpu()) is not None:
             cpus = [cpu, *cpus]
+        if settings.fifo and not sut.cpus - sut.isolated - set(cpus):
+            yield NotPlanned(
+                kind=self.kind,
+                what=f"Jitter of CPU {cpus[0]}",
+                reason="real-time threads (fifo) on all CPUs would leave none to the thread that ends them",
+            )
+            cpus = cpus[1:]
+            if not cpus:
+                return
         interval_s = settings.loops * settings.executions * TURN_NS * 1e-9
         yield step(
             id=self.kind,

@@ -890,6 +890,15 @@ def test_jitter_fifo_is_refused_where_it_would_mislead(probe: Probe, cpus: list[
     assert done.document["result"]["cpus"][0]["gaps"] is not None
 
 
+def test_jitter_fifo_leaves_a_cpu_to_the_thread_that_ends_it(probe: Probe, cpus: list[int]) -> None:
+    every = ",".join(map(str, cpus))
+    done = probe("jitter", "--cpus", every, "--view", "gaps", "--gap-s", "0.05", "--fifo", "1")
+    assert done.code == 3
+    assert done.document["error"]["code"] == "unsupported"
+    assert f"all {len(cpus)} allowed CPUs" in done.document["error"]["message"]
+    assert "leave one out of --cpus" in done.document["error"]["message"]
+
+
 def test_jitter_fifo_runs_where_nothing_throttles_it(probe: Probe, cpus: list[int]) -> None:
     runtime = Path("/proc/sys/kernel/sched_rt_runtime_us")
     before = runtime.read_text(encoding="ascii")
