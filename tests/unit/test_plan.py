@@ -344,6 +344,28 @@ def test_isolated_cpus_are_measured_beside_one_that_is_not() -> None:
     assert len(quick & set(isolated.isolated_cpus)) == 1
 
 
+def test_real_time_threads_leave_a_cpu_to_the_one_that_ends_them() -> None:
+    machine = load(FIXTURES / "x86_64-isolated.tar.gz")
+    online = machine.online_cpus
+    isolation = machine.isolation.model_copy(update={"isolated": tuple(online[1:])})
+    only = machine.model_copy(update={"isolation": isolation})
+    text = "title: x\nmeasurements: {jitter: {fifo: 1}}"
+    plan = make_plan(only, parse_profile(text, "x", "test"))
+    assert cpus_of(options(plan.steps[0], "cpus")[0]) == set(online[1:])
+    assert any(f"CPU {online[0]}" in each.what and "real-time" in each.reason for each in plan.not_planned)
+    ordinary = make_plan(only, parse_profile(text.replace("fifo: 1", "fifo: 0"), "x", "test"))
+    assert cpus_of(options(ordinary.steps[0], "cpus")[0]) == set(online)
+
+
+def test_what_is_made_of_gaps_afterwards_is_counted() -> None:
+    machine = load(FIXTURES / "x86_64-isolated.tar.gz")
+    text = "title: x\nmeasurements: {jitter: {gap_s: 30, attribute: %s}}"
+    plain, traced = (make_plan(machine, parse_profile(text % word, "x", "test")).steps[0] for word in ("no", "yes"))
+    measured_s = 21 * 80_000 * 20_000 * 0.75e-9 + 30
+    assert plain.expected_duration_s >= measured_s + 1
+    assert traced.expected_duration_s >= plain.expected_duration_s + 15 + 1
+
+
 def test_isolated_cpus_are_used_by_a_login_that_the_kernel_started_outside_of_them() -> None:
     machine = load(FIXTURES / "x86_64-isolated.tar.gz")
     others = tuple(cpu for cpu in machine.online_cpus if cpu not in machine.isolated_cpus)
