@@ -300,12 +300,43 @@ class Accounting(Model):
     model_dram_bytes_per_step: int
 
 
+class CourseSource(Model):
+    """What is read in the course of a load: one sensor or counter of the machine."""
+
+    kind: Literal["clock", "energy", "temperature"]
+    name: str
+    unit: str
+
+
+class CourseReading(Model):
+    """One reading of all sources, in their order; energy counts from the first. ``None``: it could not be read."""
+
+    s: float
+    values: tuple[float | None, ...]
+
+
+class CourseUnreadable(Model):
+    """A kind of source that could not be read on this machine, and why."""
+
+    kind: str
+    reason: str
+
+
+class Course(Model):
+    """Core clock, energy and temperatures in the course of a load."""
+
+    sources: tuple[CourseSource, ...]
+    readings: tuple[CourseReading, ...]
+    unreadable: tuple[CourseUnreadable, ...]
+
+
 class BandwidthPlacement(Placement):
     """One placement of a bandwidth kernel: windows in MB/s by both accountings, and each thread's share."""
 
     windows_mb_s: tuple[float, ...]
     program_windows_mb_s: tuple[float, ...]
     per_thread_mb_s: tuple[float, ...]
+    course: Course | None = None
     counters: Counters | None = None
     samples: Samples | None = None
 

@@ -52,6 +52,7 @@ SEVERITIES: dict[str, Severity] = {
     "COUNTERS_MULTIPLEXED": "warn",
     "BACKGROUND_TRAFFIC": "warn",
     "STORES_ASSUMED": "warn",
+    "NOT_SUSTAINED": "warn",
 }
 """Every flag there is, with its severity. The method page ``docs/method/validity.rst`` explains each."""
 

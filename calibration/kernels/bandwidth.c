@@ -5,6 +5,7 @@
 
 #include "clock.h"
 #include "corefreq.h"
+#include "course.h"
 #include "csv.h"
 #include "generator.h"
 #include "load.h"
@@ -21,6 +22,8 @@
 #define SCAN_WINDOWS 3u
 #define SCAN_WINDOW_S 0.03
 #define SCAN_SETTLE_S 0.01
+/* A window has so many entries of the log at least where chunks allow: what is interpolated at its edges stays below 2 %. */
+#define LOG_PER_WINDOW 50
 
 static struct {
 	struct word_list groups;
@@ -38,6 +41,7 @@ static struct {
 	double budget_s;
 	double target_half_width;
 	uint64_t keep_best;
+	double course_s;
 	const char *sample;
 	struct word_list events;
 	double background_s;
@@ -81,6 +85,9 @@ static const struct option table[] = {
 	{"--keep-best", OPTION_U64, &options.keep_best, "M",
 	 "look at every setting briefly, then measure the best M and the best without delay; 0: measure every one", "0",
 	 NULL, 0, 1000, false},
+	/* 0: not at all. A reading takes tens of microseconds for each sensor, on the supervisor's CPU. */
+	{"--course-s", OPTION_F64, &options.course_s, "S",
+	 "seconds between readings of clock, energy and temperatures in the windows; 0: none", "0", NULL, 0, 3600, false},
 	{"--sample", OPTION_TEXT, &options.sample, SAMPLES_NOTATION, SAMPLES_HELP, NULL, NULL, 0, 0, true},
 	{"--event", OPTION_REPEATED, &options.events, PMU_NOTATION, PMU_EVENT_HELP, NULL, NULL, 0, 0, true},
 	{"--background-s", OPTION_F64, &options.background_s, "S", PMU_BACKGROUND_HELP, PMU_BACKGROUND_DEFAULT, NULL, 0,
@@ -101,6 +108,7 @@ struct placement {
 	struct snapshot before, after;
 	struct samples samples;
 	struct pmu_counts *counters;
+	struct course *course;
 };
 
 struct point {
@@ -239,6 +247,7 @@ static bool new_generator(struct generator *generator, const struct point *point
 	page_kind_parse(options.pages, &generator->page_kind);
 	generator->sampled = options.sample ? &results.sampled : NULL;
 	generator->pmu = results.pmu;
+	generator->log_every_s = options.window_s / LOG_PER_WINDOW;
 	return generator_parse_group(generator, point->group, error) && pmu_threads(results.pmu, generator->count, error);
 }
 
@@ -256,9 +265,17 @@ static bool measure_placement(struct point *point, struct error *error)
 	struct generator generator;
 	if (stop_error(error) || !new_generator(&generator, point, error))
 		return false;
-	bool good = open_generator(&generator, SETTLE_S + options.window_s * (double)point->windows, error);
+	double windows_s = options.window_s * (double)point->windows;
+	bool good = true;
+	if (options.course_s > 0) {
+		generator.course_s = options.course_s;
+		generator.course = course_open(point->cpus, (size_t)(windows_s / options.course_s) + 2, error);
+		point->placements[point->count].course = generator.course;
+		good = generator.course != NULL;
+	}
+	good = good && open_generator(&generator, SETTLE_S + windows_s, error);
 	if (good) {
-		good = generator_run_windows(&generator, SETTLE_S, options.window_s * (double)point->windows, error);
+		good = generator_run_windows(&generator, SETTLE_S, windows_s, error);
 		if (good) {
 			point->placements[point->count].seed = random_derive(options.seed, 0, point->count);
 			good = keep_run(point, &generator, options.window_s, error);
@@ -299,8 +316,9 @@ static bool scan(struct point **points, size_t count)
 	struct generator generator;
 	struct error error = {0};
 	size_t done = 0;
-	bool good = new_generator(&generator, points[0], &error) &&
-	            open_generator(&generator, SCAN_SETTLE_S + SCAN_WINDOW_S * SCAN_WINDOWS, &error);
+	bool good = new_generator(&generator, points[0], &error);
+	generator.log_every_s = SCAN_WINDOW_S / LOG_PER_WINDOW;
+	good = good && open_generator(&generator, SCAN_SETTLE_S + SCAN_WINDOW_S * SCAN_WINDOWS, &error);
 	if (good) {
 		for (; good && done < count; done += good) {
 			generator_reshape(&generator, &points[done]->shape);
@@ -425,6 +443,7 @@ static void placement_write(struct json *json, const struct point *point, const 
 	json_f64(json, "core_hz_before", corefreq_hz(placement->core_before));
 	json_f64(json, "core_hz_after", corefreq_hz(placement->core_after));
 	interference_write(json, "interference", &placement->counts, &placement->before, &placement->after, point->cpus);
+	course_write(json, "course", placement->course);
 	samples_write(json, "samples", options.sample ? &results.sampled : NULL, &placement->samples);
 	pmu_counts_write(json, "counters", placement->counters);
 	json_object_end(json);
@@ -536,6 +555,7 @@ static void teardown(struct generator *groups)
 			snapshot_free(&point->placements[k].after);
 			samples_free(&point->placements[k].samples);
 			pmu_counts_free(point->placements[k].counters);
+			course_free(point->placements[k].course);
 		}
 		free(point->placements);
 		free(point);

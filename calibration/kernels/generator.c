@@ -8,6 +8,7 @@
 
 #include "clock.h"
 #include "corefreq.h"
+#include "course.h"
 #include "place.h"
 #include "stopping.h"
 
@@ -194,7 +195,8 @@ static void run(struct generator_thread *thread)
 	atomic_fetch_add(&generator->arrived, 1);
 	while (atomic_load_explicit(&generator->arrived, memory_order_acquire) < generator->count)
 		arch_relax();
-	uint64_t last = clock_start();
+	const uint64_t spacing = (uint64_t)(generator->log_every_s * clock_now_used.hz);
+	uint64_t last = clock_start(), logged = last;
 	thread->log[0] = (struct log_entry){last, 0};
 	thread->logged = 1;
 	atomic_store_explicit(&thread->started, last, memory_order_release);
@@ -204,7 +206,10 @@ static void run(struct generator_thread *thread)
 		run_chunk(thread, kernel);
 		uint64_t now = clock_stop();
 		lines += thread->chunk_steps * streams;
-		thread->log[thread->logged++] = (struct log_entry){now, lines};
+		if (ending || now - logged >= spacing) {
+			thread->log[thread->logged++] = (struct log_entry){now, lines};
+			logged = now;
+		}
 		if (now - last < chunk_min)
 			thread->chunk_steps *= 2;
 		else if (now - last > chunk_max && thread->chunk_steps > CHUNK_FIRST_STEPS)
@@ -321,9 +326,10 @@ bool generator_parse_group(struct generator *generator, const char *group, struc
 	}
 }
 
-static size_t log_capacity(double seconds)
+static size_t log_capacity(const struct generator *generator, double seconds)
 {
-	return (size_t)(seconds * LOG_PER_SECOND) + LOG_EXTRA;
+	double per_s = generator->log_every_s * LOG_PER_SECOND > 1 ? 1 / generator->log_every_s : LOG_PER_SECOND;
+	return (size_t)(seconds * per_s) + LOG_EXTRA;
 }
 
 void generator_demand(const struct generator *generator, size_t thread_bytes, double seconds, struct demand *demand)
@@ -332,7 +338,7 @@ void generator_demand(const struct generator *generator, size_t thread_bytes, do
 	for (size_t i = 0; i < generator->count; i++)
 		demand_regions(demand, thread_bytes, 1, generator->threads[i].node);
 	seconds += TAIL_S;
-	demand_other(demand, log_capacity(seconds) * sizeof(struct log_entry), generator->count);
+	demand_other(demand, log_capacity(generator, seconds) * sizeof(struct log_entry), generator->count);
 	demand_other(demand, sampling_bytes(generator->sampled, seconds), generator->count);
 }
 
@@ -451,7 +457,7 @@ static bool run_begin(struct generator *generator, double seconds, struct error 
 		thread->call.delay = shape->delay;
 		thread->chunk_steps = CHUNK_FIRST_STEPS;
 		atomic_store(&thread->started, 0);
-		size_t capacity = log_capacity(seconds);
+		size_t capacity = log_capacity(generator, seconds);
 		if (capacity > thread->log_capacity) {
 			struct log_entry *grown = realloc(thread->log, capacity * sizeof(*grown));
 			if (!grown)
@@ -516,12 +522,18 @@ bool generator_run_windows(struct generator *generator, double settle_s, double 
 	if (!run_begin(generator, settle_s + windows_s + TAIL_S, error))
 		return false;
 	generator->begins = generator_all_started(generator) + (uint64_t)(settle_s * hz);
-	if (generator->pmu) {
+	if (generator->pmu || generator->course) {
 		/* Told to stop meanwhile, run_end is too. */
 		(void)sleep_until(generator->begins);
 		pmu_begin(generator->pmu);
 		generator->begins = clock_stop();
+		bool go_on = generator->course != NULL;
+		for (double at = 0; go_on && at < windows_s - generator->course_s / 2; at += generator->course_s) {
+			go_on = sleep_until(generator->begins + (uint64_t)(at * hz));
+			course_read(generator->course);
+		}
 		(void)sleep_until(generator->begins + (uint64_t)(windows_s * hz));
+		course_read(generator->course);
 		pmu_end(generator->pmu);
 	}
 	generator->ends = generator->begins + (uint64_t)((windows_s + TAIL_S) * hz);

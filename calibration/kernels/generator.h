@@ -68,7 +68,10 @@ struct generator {
 	double *delay_ticks;                  /* one for each: the shortest found so far, 0 before */
 	const struct sample_request *sampled; /* loads of all threads; NULL: none */
 	const struct cpu_list *watched;       /* CPUs whose counters are read around a run; NULL: those of the group */
-	struct pmu *pmu; /* events counted around the windows of a run, with room for all threads; or NULL */
+	struct course *course;                /* read every `course_s` in the windows of a run; or NULL */
+	double course_s;
+	double log_every_s; /* entries of the log lie so far apart at least; 0: a chunk */
+	struct pmu *pmu;    /* events counted around the windows of a run, with room for all threads; or NULL */
 	/* of the group */
 	struct generator_thread *threads;
 	size_t count;

@@ -18,6 +18,7 @@ from calibration.measurements.latency_ladder import LatencyLadderValues
 from calibration.measurements.loaded_latency import LoadedLatencyValues
 from calibration.measurements.prefetcher_effect import PrefetcherEffectValues
 from calibration.measurements.regulation import Method, RegulationValues
+from calibration.measurements.sustained_bandwidth import SustainedBandwidthValues
 from calibration.report import figures, filters
 from calibration.results.model import Measurement
 from calibration.results.readings import ReadBandwidthMatrix, Reading, ReadLatencyMatrix, ReadLoadedLatency
@@ -213,6 +214,17 @@ class Drawings:
                 figures.Mark(float(values.enough_threads), f"{values.enough_threads} reach {share} of the best, {how}")
             )
         return self._keep(name, figures.thread_curve(curves, enough, invalid=invalid_text(measurements)))
+
+    def sustained_bandwidth(self, measurements: Sequence[Measurement], name: str) -> str:
+        """Draw bandwidth over the seconds of load, one curve per mix, and return the figure's path."""
+        curves = []
+        for measurement in measurements:
+            values = measurement.values
+            if not isinstance(values, SustainedBandwidthValues):
+                raise TypeError(f"expected a sustained bandwidth, found {measurement.kind}")
+            points = [((place + 0.5) * values.window_s, each) for place, each in enumerate(values.windows_mb_s)]
+            curves.append((values.mix, points))
+        return self._keep(name, figures.course_curve(curves, invalid=invalid_text(measurements)))
 
     def regulation(self, measurements: Sequence[Measurement], name: str) -> str:
         """Draw bandwidth against the number of no-ops, one curve per number of threads, and return the figure's path.

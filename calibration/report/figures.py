@@ -793,6 +793,22 @@ def thread_curve(curves: Sequence[Curve], enough: Sequence[Mark], *, invalid: st
     return drawing.svg()
 
 
+def course_curve(curves: Sequence[tuple[str, Sequence[tuple[float, float]]]], *, invalid: str = "") -> str:
+    """Return bandwidth (MB/s, drawn in GB/s from 0 on) over time in s; each curve has a label and its points."""
+    end_s = max(s for _, points in curves for s, _ in points)
+    most = max(value for _, points in curves for _, value in points) / 1000 * 1.06
+    entries = [Entry(label, *_look(place)) for place, (label, _) in enumerate(curves)]
+    drawing, top = _begin(HEIGHT_PX + LINE_PX * len(entries), invalid)
+    top = _legend(drawing, top, entries)
+    up = linear_scale(0, most, "GB/s")
+    x = Axis(0, end_s, beside(up), WIDTH_PX - RIGHT_PX)
+    y = Axis(0, most, drawing.height - 46, top)
+    frame(drawing, x, y, linear_scale(0, end_s, "Seconds of load"), up)
+    for place, (_, points) in enumerate(curves):
+        drawing.lines([(x.at(s), y.at(value / 1000)) for s, value in points], _look(place)[0], 1.4)
+    return drawing.svg()
+
+
 def regulation_curve(curves: Sequence[Curve], *, invalid: str = "") -> str:
     """Return bandwidth (MB/s, drawn in GB/s) against the number of no-ops, one curve per number of threads.
 

@@ -232,6 +232,11 @@ def transfers(values: Json) -> Iterator[Row]:
             yield [str(node), *("-" if cell is None else f"{cell['value']:.1f}" for cell in cells)]
 
 
+def seconds(values: Json) -> Iterator[Row]:
+    for number in range(len(values["windows_mb_s"]) // 10):
+        yield [str(number + 1), f"{median(values['windows_mb_s'][10 * number : 10 * number + 10]):.1f}"]
+
+
 def pairs(values: Json) -> Iterator[Row]:
     for each in values["classes"]:
         figures = (each["median_ns"], each["minimum_ns"], each["maximum_ns"])
@@ -273,6 +278,7 @@ ROWS: dict[str, Callable[[Json], Iterator[Row]]] = {
     "max_bandwidth": mixes(2),
     "peak_injection_bandwidth": mixes(1),
     "prefetcher_effect": strides,
+    "sustained_bandwidth": seconds,
     "regulation": regulated,
     "traffic_shape": shapes,
 }

@@ -136,6 +136,8 @@ def test_every_sample_was_printed_by_the_kernel(path: Path, context: Context) ->
     for each in parse(path, raw, context):
         for figure in estimates(each.values):
             samples = {sample for placement in figure.samples for sample in placement}
+            if each.values.kind == "sustained_bandwidth" and figure.unit == "fraction":
+                continue  # of two windows each: test_what_is_lost_is_held_against_the_first_second
             if each.values.kind == "jitter":
                 samples = {round(sample * each.values.tick_hz / 1e9) for sample in samples}
             assert samples <= printed
@@ -713,3 +715,36 @@ def test_what_stands_against_a_jitter_is_flagged(
     (cpu if of == "cpu" else cpu["gaps"]["interference"])[field] = value
     (parsed,) = parse(path, raw, context)
     assert code in {each.code for each in parsed.flags}
+
+
+def sustained(context: Context, windows: list[float]) -> Parsed:
+    path = FIXTURES / "sutprobe" / "sustained_bandwidth.json"
+    raw = read(path)
+    raw["result"]["points"][0]["placements"][0]["windows_mb_s"] = windows
+    (found,) = parse(path, raw, context)
+    return found
+
+
+def test_what_is_lost_is_held_against_the_first_second(context: Context) -> None:
+    found = sustained(context, [1000.0] * 10 + [950.0] * 10 + [900.0] * 10)
+    assert found.values.lost_fraction.value == pytest.approx(0.1)
+    assert found.values.bandwidth_mb_s.value == 900.0
+    assert found.values.seconds_mb_s == (1000.0, 950.0, 900.0)
+    (flagged,) = (each for each in found.flags if each.code == "NOT_SUSTAINED")
+    assert "10.0% less in the last second than in the first" in flagged.reason
+
+
+@pytest.mark.parametrize("last", [985.0, 1000.0, 1100.0])
+def test_what_stays_within_two_percent_is_sustained(context: Context, last: float) -> None:
+    found = sustained(context, [1000.0] * 10 + [last] * 10)
+    assert "NOT_SUSTAINED" not in {each.code for each in found.flags}
+
+
+def test_a_loss_that_noise_explains_is_not_flagged(context: Context) -> None:
+    found = sustained(context, [1000.0, 900.0] * 5 + [900.0, 1000.0] * 5)
+    assert "NOT_SUSTAINED" not in {each.code for each in found.flags}
+
+
+def test_a_course_too_short_for_two_seconds_is_refused(context: Context) -> None:
+    with pytest.raises(InputError, match="at least 20 windows"):
+        sustained(context, [1000.0] * 19)

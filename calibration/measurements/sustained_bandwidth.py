@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sustained bandwidth: what power limit, temperature and refresh leave of the bandwidth over seconds."""
+
+from collections.abc import Iterator
+from statistics import median
+from typing import Literal
+
+from pydantic import PositiveFloat
+
+from calibration.context.model import Context
+from calibration.errors import InputError
+from calibration.measurements.base import (
+    Declaration,
+    Figures,
+    Metric,
+    NotPlanned,
+    Parsed,
+    Settings,
+    Step,
+    Values,
+    metric_of,
+    step,
+)
+from calibration.measurements.chase import START_UP_S
+from calibration.measurements.choice import Shape, ShapeReference
+from calibration.measurements.sut import Sut
+from calibration.measurements.traffic import (
+    ANY_MIX,
+    RUN_S,
+    Mix,
+    Setting,
+    TrafficSettings,
+    all_cpus,
+    buffer_bytes,
+    fill_s,
+    group_text,
+    measured_points,
+    missing_of,
+    shape_options,
+    traffic_flags,
+)
+from calibration.statistics import Estimate, estimate
+from calibration.sutprobe import BandwidthResult, Course, ProbeDocument, read_result
+from calibration.validity import Flag, flag
+
+WINDOW_S = 0.1
+"""Length of a window: as long as a burst of the other kinds, so that the first windows are one."""
+
+EDGE_WINDOWS = 10
+"""Windows of the first and of the last second, which are held against each other."""
+
+COURSE_S = 1.0
+"""Seconds between two readings of clock, energy and temperature: a reading takes less than a millisecond."""
+
+LOST = 0.02
+"""Loss from which the bandwidth is not sustained: less is what neighbours and refresh move from second to second."""
+
+
+class SustainedSettings(Settings):
+    """All CPUs load memory with each of *mixes* for *seconds* without a pause, in one *shape*.
+
+    Without a *shape* it is the one kept for the platform, and before there is one the default.
+    """
+
+    seconds: PositiveFloat = 10.0
+    mixes: tuple[Mix, ...] = ("reads",)
+    shape: Shape | None = None
+
+
+class SustainedBandwidthValues(Values):
+    """The course of one mix, ``windows_mb_s`` of ``window_s`` each; ``seconds_mb_s`` is the median of each second.
+
+    ``bandwidth_mb_s`` is that of the second half. ``lost_fraction`` pairs the windows of the first second with those of
+    the last: 0.1 is a tenth less. ``course`` is what was read meanwhile, ``None`` in documents without.
+    """
+
+    kind: Literal["sustained_bandwidth"] = "sustained_bandwidth"
+    mix: str
+    group: str
+    setting: Setting
+    window_s: float
+    windows_mb_s: tuple[float, ...]
+    seconds_mb_s: tuple[float, ...]
+    bandwidth_mb_s: Estimate
+    lost_fraction: Estimate
+    course: Course | None
+
+
+class SustainedBandwidth(Declaration[SustainedSettings, SustainedBandwidthValues]):
+    """One load that goes on, where the other kinds measure bursts."""
+
+    kind = "sustained_bandwidth"
+    title = "Sustained bandwidth"
+    question = "What is left of the bandwidth after seconds of load?"
+    settings = SustainedSettings
+    values = SustainedBandwidthValues
+    figures = (
+        Figures(
+            rf"sustained_bandwidth\.{ANY_MIX}\.bandwidth_mb_s",
+            "MB/s",
+            "higher",
+            "all CPUs in the second half of a load that goes on for seconds",
+        ),
+        Figures(
+            rf"sustained_bandwidth\.{ANY_MIX}\.lost_fraction",
+            "fraction",
+            "lower",
+            "share of the first second's bandwidth that was gone in the last",
+        ),
+    )
+
+    def steps(self, context: Context, settings: SustainedSettings) -> Iterator[Step | NotPlanned]:
+        """Yield one step with all mixes."""
+        return self.planned(context, settings, None)
+
+    def planned(
+        self, context: Context, settings: SustainedSettings, kept: ShapeReference | None
+    ) -> Iterator[Step | NotPlanned]:
+        """Yield the same, in the shape *kept* for the platform where the profile names none."""
+        sut = Sut(context)
+        parts = all_cpus(sut)
+        if not parts:
+            yield NotPlanned(kind=self.kind, what=self.title, reason="no CPU found that may be used")
+            return
+        size_bytes = buffer_bytes(sut, parts, settings.mixes)
+        windows = max(2 * EDGE_WINDOWS, round(settings.seconds / WINDOW_S))
+        yield step(
+            id=self.kind,
+            kind=self.kind,
+            title=f"{self.title}, {settings.seconds:g} s of {', '.join(settings.mixes)}",
+            subcommand="bandwidth",
+            options={
+                "group": group_text(parts),
+                "mix": ",".join(settings.mixes),
+                "buffer-bytes": size_bytes,
+                "placements": 1,
+                "windows": windows,
+                "window-s": WINDOW_S,
+                "course-s": COURSE_S,
+                **shape_options(TrafficSettings(), settings.shape, kept),
+            },
+            cpus=tuple(sorted(sut.cpus)),
+            nodes=tuple(sorted({part.node for part in parts})),
+            expected_duration_s=START_UP_S
+            + sum(fill_s(size_bytes, mix, parts) + RUN_S + windows * WINDOW_S for mix in settings.mixes),
+        )
+
+    def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
+        """Yield one measurement per mix."""
+        points = read_result(document, BandwidthResult).points
+        missing = tuple(gone for point in points if (gone := missing_of(point)) is not None)
+        for point, mix in measured_points(points, None, context):
+            (windows,) = mix.bandwidth_mb_s.samples
+            if len(windows) < 2 * EDGE_WINDOWS:
+                raise InputError(f"expected at least {2 * EDGE_WINDOWS} windows of {point.mix}, found {len(windows)}")
+            first, last = windows[:EDGE_WINDOWS], windows[-EDGE_WINDOWS:]
+            lost = estimate([[1 - end / begin for begin, end in zip(first, last, strict=True)]], "fraction")
+            placement = (point.placements or ())[0]
+            values = SustainedBandwidthValues(
+                mix=point.mix,
+                group=point.group,
+                setting=mix.setting,
+                window_s=float(document.parameters["window_s"]),
+                windows_mb_s=windows,
+                seconds_mb_s=tuple(
+                    median(windows[begin : begin + EDGE_WINDOWS])
+                    for begin in range(0, len(windows) - EDGE_WINDOWS + 1, EDGE_WINDOWS)
+                ),
+                bandwidth_mb_s=estimate([windows[len(windows) // 2 :]], "MB/s"),
+                lost_fraction=lost,
+                course=placement.course,
+            )
+            yield Parsed(
+                id=f"{step.id}-{point.mix}",
+                values=values,
+                flags=(*traffic_flags(Sut(context), document, [point], {point.mix: mix}), *_lost(values)),
+                missing=missing,
+            )
+            missing = ()
+
+    def metrics(self, values: SustainedBandwidthValues) -> Iterator[Metric]:
+        """Yield what is left, and what was lost."""
+        prefix = f"{self.kind}.{values.mix}"
+        seconds = len(values.windows_mb_s) * values.window_s
+        yield metric_of(
+            f"{prefix}.bandwidth_mb_s",
+            f"Sustained bandwidth over {seconds:.0f} s, {values.mix}",
+            values.bandwidth_mb_s,
+            "higher",
+        )
+        yield metric_of(
+            f"{prefix}.lost_fraction",
+            f"Bandwidth lost from the first to the last of {seconds:.0f} s, {values.mix}",
+            values.lost_fraction,
+            "lower",
+        )
+
+
+def _lost(values: SustainedBandwidthValues) -> Iterator[Flag]:
+    lost = values.lost_fraction
+    if lost.interval is not None and lost.interval[0] > LOST:
+        yield flag(
+            "NOT_SUSTAINED",
+            f"{values.mix}: {lost.value:.1%} less in the last second than in the first "
+            f"({lost.interval[0]:.1%} to {lost.interval[1]:.1%})",
+        )
+
+
+MEASUREMENT = SustainedBandwidth()
