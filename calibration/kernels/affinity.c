@@ -157,6 +157,11 @@ bool affinity_begin(struct error *error)
 	return error_set(error, ERROR_INTERNAL, "sched_getaffinity: %s", strerror(errno));
 }
 
+const struct cpu_list *affinity_online(void)
+{
+	return &online_at_start;
+}
+
 const struct cpu_list *affinity_allowed(void)
 {
 	return &allowed;
@@ -254,19 +259,54 @@ bool affinity_gone(char *names, size_t size)
 	return length > 0;
 }
 
+/* The CPUs of the core that a CPU belongs to, none where the kernel does not tell. Read once for each: a matrix of pairs
+ * asks for every CPU as often as it has others. Called by one thread at a time. */
+static const struct cpu_list *core_of(unsigned cpu)
+{
+	static struct cpu_list none, *cores, known;
+	if (!cores)
+		cores = calloc(kernel_bytes * CHAR_BIT, sizeof(*cores));
+	if (!cores || cpu >= kernel_bytes * CHAR_BIT)
+		return &none;
+	if (!cpu_list_has(&known, cpu) && cpu_list_add(&known, cpu)) {
+		char path[96], *text;
+		snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%u/topology/thread_siblings_list", cpu);
+		(void)listed(path, &cores[cpu], &text);
+		free(text);
+	}
+	return &cores[cpu];
+}
+
+/* Allows a thread the CPUs of a mask; false where there are none, or the kernel refuses. */
+static bool allow(int thread, const unsigned long *mask)
+{
+	bool any = false;
+	for (size_t i = 0; i < kernel_bytes / sizeof(*mask); i++)
+		any = any || mask[i];
+	return any && syscall(SYS_sched_setaffinity, thread, kernel_bytes, mask) == 0;
+}
+
+static void mask_drop(unsigned long *mask, const struct cpu_list *cpus)
+{
+	for (size_t i = 0; i < cpus->count; i++)
+		if (mask_has(mask, cpus->cpus[i]))
+			mask[cpus->cpus[i] / BITS] &= ~(1ul << (cpus->cpus[i] % BITS));
+}
+
 void affinity_avoid(int thread, const struct cpu_list *measured)
 {
-	unsigned long *mask = mask_new();
-	bool any = false;
-	for (size_t i = 0; mask && i < allowed.count; i++) {
-		unsigned cpu = allowed.cpus[i];
-		if (!cpu_list_has(measured, cpu)) {
-			mask[cpu / BITS] |= 1ul << (cpu % BITS);
-			any = true;
-		}
+	unsigned long *others = mask_new(), *apart = mask_new();
+	for (size_t i = 0; others && i < allowed.count; i++)
+		others[allowed.cpus[i] / BITS] |= 1ul << (allowed.cpus[i] % BITS);
+	if (others && apart) {
+		mask_drop(others, measured);
+		memcpy(apart, others, kernel_bytes);
+		for (size_t i = 0; i < measured->count; i++)
+			mask_drop(apart, core_of(measured->cpus[i]));
+		/* A failure leaves the thread where it was: on a machine with no CPU to spare there is nowhere to go. */
+		if (!allow(thread, apart))
+			(void)allow(thread, others);
 	}
-	/* A failure leaves the thread where it was: on a machine with no CPU to spare there is nowhere to go. */
-	if (any)
-		(void)syscall(SYS_sched_setaffinity, thread, kernel_bytes, mask);
-	free(mask);
+	free(others);
+	free(apart);
 }

@@ -32,10 +32,13 @@ bool affinity_left(unsigned cpu, struct error *error);
 bool affinity_gone(char *names, size_t size);
 /* Whether this process may use the CPU at all: online, and in the affinity mask it was started with. */
 bool affinity_usable(unsigned cpu, struct error *error);
-/* Moves a thread (0: the caller) to a CPU that is not measured, where the mask it was started with has one. */
+/* Moves a thread (0: the caller) to CPUs of the mask it was started with that are not measured, and where there are such, to
+ * those of no measured core. */
 void affinity_avoid(int thread, const struct cpu_list *measured);
 /* To be called once before any pinning: keeps the mask the process was started with. */
 bool affinity_begin(struct error *error);
+/* Those that were online then; empty where the kernel does not list them. */
+const struct cpu_list *affinity_online(void);
 /* The CPUs of the mask the process was started with. */
 const struct cpu_list *affinity_allowed(void);
 
