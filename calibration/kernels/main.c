@@ -25,6 +25,7 @@
 #include "csv.h"
 #include "error.h"
 #include "json.h"
+#include "memory.h"
 #include "options.h"
 #include "stopping.h"
 #include "subcommand.h"
@@ -409,6 +410,7 @@ int main(int argc, char **argv)
 	}
 	if (state.error.code != ERROR_NONE)
 		return finish(argc, argv, started_unix_ns, started_raw_ns);
+	memory_keep_local();
 	if (!affinity_begin(&state.error) || !open_descriptors(&state.error))
 		return finish(argc, argv, started_unix_ns, started_raw_ns);
 	pthread_t worker;

@@ -28,6 +28,7 @@
 #endif
 
 #define POLICY_BIND 2
+#define POLICY_LOCAL 4
 #define POLICY_INTERLEAVE 3
 #define BIND_STRICT_AND_MOVE 3 /* MPOL_MF_STRICT | MPOL_MF_MOVE */
 #define BITS (sizeof(unsigned long) * CHAR_BIT)
@@ -48,6 +49,23 @@ bool page_kind_parse(const char *word, enum page_kind *kind)
 			return true;
 		}
 	return false;
+}
+
+/* NUMA balancing makes pages inaccessible, in the measured thread itself, to see which node touches them. It passes over
+ * mappings whose policy lacks MPOL_F_MOF (task_numa_work, vma_policy_mof): bound buffers do, and so does what has no policy
+ * of its own in a task with one, where the default of a task that never set any has the flag. MPOL_LOCAL places pages as the
+ * default does. Threads inherit it. */
+void memory_keep_local(void)
+{
+	long long balancing;
+	if (syscall(SYS_set_mempolicy, POLICY_LOCAL, NULL, 0) == 0)
+		return;
+	int reason = errno;
+	if (file_number("/proc/sys/kernel/numa_balancing", &balancing) && balancing)
+		warning_add(
+			"POLICY_REFUSED",
+			"set_mempolicy: %s; NUMA balancing is on and may scan the program's stacks and tables in measured threads",
+			strerror(reason));
 }
 
 size_t memory_line_bytes(void)

@@ -35,6 +35,8 @@ struct pages {
 	uint64_t *shares; /* NULL, or where to count what lies on each of the nodes that a region is interleaved over */
 };
 
+/* Keeps NUMA balancing off the program's own memory; to be called before other threads begin. */
+void memory_keep_local(void);
 bool page_kind_parse(const char *word, enum page_kind *kind);
 /* Maps, binds and touches `bytes` on a node, from the calling thread, which must be pinned already. What it takes must have
  * been admitted (demand.h), which also chose the pages. */
