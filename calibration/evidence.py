@@ -24,7 +24,7 @@ class PagesProof(Model):
     on_node: int
 
 
-WARNED = frozenset({"RT_THROTTLE_POSSIBLE", "HUGEPAGE_EXHAUSTED"})
+WARNED = frozenset({"RT_THROTTLE_POSSIBLE", "HUGEPAGE_EXHAUSTED", "LOOKED_LESS"})
 """Warnings of the kernel that are flags by the same name."""
 
 REFUSED = {

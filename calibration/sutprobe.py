@@ -69,7 +69,7 @@ class Warned(Model):
 class Interference(Model):
     """What else happened on the measured CPUs while they were measured: differences of counters, summed over CPUs.
 
-    ``None`` where the SUT does not say.
+    ``None`` where the SUT does not say, or where reading it would have taken too long.
     """
 
     involuntary_switches: int
@@ -83,6 +83,21 @@ class Interference(Model):
     core_throttle: int | None
     package_throttle: int | None
     pages_migrated: int | None
+
+
+class Looking(Model):
+    """What reading counters took, of a command's time: ``share`` of the rest.
+
+    ``left_out`` names the counters that were not read around so many of the ``measurements``, because that would have
+    taken too long. ``interrupts`` of all measured CPUs are then known from their first reading to the end, unless once
+    more would have been too long.
+    """
+
+    spent_s: float
+    share: float
+    measurements: int
+    left_out: dict[str, int]
+    interrupts: dict[str, int] | None
 
 
 class Pages(Model):
@@ -964,6 +979,7 @@ class ProbeDocument(Model):
     started_at_unix_ns: int
     duration_s: float
     clock: Clock | None
+    looking: Looking | None = None
     warnings: tuple[Warned, ...]
     parameters: dict[str, Any]
     result: dict[str, Any] | None

@@ -485,7 +485,7 @@ static bool measure_matrix(struct matrix *matrix, struct error *error)
 		return false;
 	snapshot_take(&matrix->before, &matrix->cpus);
 	bool good = measure_cells(matrix, error);
-	snapshot_take(&matrix->after, &matrix->cpus);
+	snapshot_take_again(&matrix->after, &matrix->before);
 	return good;
 }
 

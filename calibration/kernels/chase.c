@@ -768,7 +768,7 @@ void chase_measure(struct chase_group *group)
 			run_all(group);
 		else
 			run_in_turn(group);
-		snapshot_take(&after, group->cpus);
+		snapshot_take_again(&after, &before);
 	}
 	for (size_t i = 0; i < group->count; i++) {
 		struct chase *chase = &group->chases[i];

@@ -3,12 +3,23 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
-char *file_read(const char *path)
+static uint64_t cpu_ns(void)
 {
+	struct timespec now;
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+char *file_read_within(const char *path, double cpu_s)
+{
+	uint64_t began_ns = cpu_ns();
 	int descriptor = open(path, O_RDONLY | O_CLOEXEC);
 	if (descriptor < 0)
 		return NULL;
@@ -38,11 +49,22 @@ char *file_read(const char *path)
 			break;
 		}
 		length += (size_t)got;
+		if ((double)(cpu_ns() - began_ns) > cpu_s * 1e9) {
+			free(text);
+			text = NULL;
+			errno = ETIME;
+			break;
+		}
 	}
 	int saved = errno;
 	close(descriptor);
 	errno = saved;
 	return text;
+}
+
+char *file_read(const char *path)
+{
+	return file_read_within(path, INFINITY);
 }
 
 bool file_line(const char *path, char *line, size_t size)

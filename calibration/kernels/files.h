@@ -8,6 +8,8 @@
 
 /* The text of a file, ended by a zero byte, to be freed; NULL with errno set when it cannot be read. */
 char *file_read(const char *path);
+/* The same, given up with ETIME where it takes more CPU time than that. */
+char *file_read_within(const char *path, double cpu_s);
 /* The first line into `line`, without its newline; false when the file cannot be read. */
 bool file_line(const char *path, char *line, size_t size);
 /* The number a file begins with; false when it cannot be read or begins with none. */

@@ -386,7 +386,7 @@ static void run_group(struct group *group)
 				worker_wait(&group->points[i].worker);
 	}
 	if (group->active > 0) {
-		snapshot_take(&group->after, &group->cpus);
+		snapshot_take_again(&group->after, &group->before);
 		keep_common_windows(group);
 	}
 	atomic_store(&group->done, true);

@@ -495,7 +495,7 @@ static bool run_end(struct generator *generator, struct error *error)
 	atomic_store(&generator->stop, true);
 	for (size_t i = 0; i < generator->count; i++)
 		worker_wait(&generator->threads[i].worker);
-	snapshot_take(&generator->after, generator->watched ? generator->watched : &generator->cpus);
+	snapshot_take_again(&generator->after, &generator->before);
 	for (size_t i = 0; i < generator->count; i++)
 		samples_collect(&generator->samples, generator->sampled, &generator->threads[i].sampling);
 	if (cut && stop_error(error))

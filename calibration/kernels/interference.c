@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,10 +12,12 @@
 
 #include "files.h"
 #include "json.h"
+#include "looking.h"
 #include "text.h"
 #include "warning.h"
 
 #define MSR_SMI_COUNT 0x34
+#define INTERRUPTS "/proc/interrupts"
 
 bool thread_counts_read(struct thread_counts *counts)
 {
@@ -142,15 +145,6 @@ bool counter_table_parse(struct counter_table *table, const char *text, const st
 	return good;
 }
 
-static void table_read(struct counter_table *table, const char *path, const struct cpu_list *cpus)
-{
-	char *text = file_read(path);
-	*table = (struct counter_table){0};
-	if (!text || !counter_table_parse(table, text, cpus))
-		warning_add("INTERFERENCE_UNREADABLE", "%s: %s", path, strerror(errno));
-	free(text);
-}
-
 static void table_free(struct counter_table *table)
 {
 	for (size_t i = 0; i < table->count; i++)
@@ -221,21 +215,97 @@ static void migrated_read(struct snapshot *snapshot)
 	free(text);
 }
 
+static void throttles_read(struct snapshot *snapshot)
+{
+	for (size_t i = 0; i < snapshot->cpus->count; i++) {
+		unsigned cpu = snapshot->cpus->cpus[i];
+		snapshot->core_throttle[i] = throttle_read(cpu, "core");
+		snapshot->package_throttle[i] = throttle_read(cpu, "package");
+		if (snapshot->core_throttle[i] < 0) {
+			warning_add("INTERFERENCE_UNREADABLE", "the kernel has no thermal_throttle counts for CPU %u", cpu);
+			break; /* what one CPU has not, no CPU has */
+		}
+	}
+}
+
+/* For when interrupts cannot be read around every measurement: all of them when they were first read, of all CPUs, because
+ * the list of those to be measured still grows. */
+static struct {
+	struct cpu_list measured;
+	struct counter_table first;
+} whole_command;
+
+void interference_of(const struct cpu_list *measured)
+{
+	bool good = true;
+	for (size_t i = 0; good && i < measured->count; i++)
+		good = cpu_list_add(&whole_command.measured, measured->cpus[i]);
+	if (!good)
+		warning_add("INTERFERENCE_UNREADABLE", "no memory for a list of %zu CPUs", measured->count);
+}
+
+/* False where it is not read within so many seconds of CPU time. What cannot be read is unknown, and that is all. */
+static bool table_read(struct counter_table *table, const char *path, const struct cpu_list *cpus,
+                       struct counter_table *first, double within_s)
+{
+	char *text = file_read_within(path, within_s);
+	if (!text && errno == ETIME)
+		return false;
+	if (!text || !counter_table_parse(table, text, cpus) ||
+	    (first && !first->known && !counter_table_parse(first, text, affinity_online())))
+		warning_add("INTERFERENCE_UNREADABLE", "%s: %s", path, strerror(errno));
+	free(text);
+	return true;
+}
+
+static void look(struct snapshot *snapshot, enum look what, double within_s)
+{
+	uint64_t start_ns = looking_start();
+	bool whole = true;
+	switch (what) {
+	case LOOK_STAT:
+		steal_read(snapshot);
+		break;
+	case LOOK_SOFTIRQS:
+		(void)table_read(&snapshot->softirqs, "/proc/softirqs", snapshot->cpus, NULL, INFINITY);
+		break;
+	case LOOK_VMSTAT:
+		migrated_read(snapshot);
+		break;
+	case LOOK_THROTTLE:
+		throttles_read(snapshot);
+		break;
+	case LOOK_SMI:
+		smi_read(snapshot);
+		break;
+	case LOOK_INTERRUPTS:
+		whole = table_read(&snapshot->interrupts, INTERRUPTS, snapshot->cpus, &whole_command.first, within_s);
+		break;
+	case LOOK_PAGES:
+	case LOOKS:
+		return;
+	}
+	looking_end(what, start_ns, whole);
+	snapshot->looked[what] = whole;
+	if (!whole)
+		looking_leave_out(what);
+}
+
 void snapshot_take_tables(struct snapshot *snapshot, const struct cpu_list *cpus)
 {
 	*snapshot = (struct snapshot){.cpus = cpus, .pages_migrated = -1};
-	table_read(&snapshot->interrupts, "/proc/interrupts", cpus);
-	table_read(&snapshot->softirqs, "/proc/softirqs", cpus);
+	look(snapshot, LOOK_SOFTIRQS, INFINITY);
+	look(snapshot, LOOK_INTERRUPTS, INFINITY);
 }
 
-void snapshot_take_quietly(struct snapshot *snapshot, const struct cpu_list *cpus)
+static bool snapshot_begin(struct snapshot *snapshot, const struct cpu_list *cpus)
 {
 	size_t count = cpus->count;
-	snapshot_take_tables(snapshot, cpus);
 	int64_t *values = malloc(4 * (count ? count : 1) * sizeof(*values));
+	*snapshot = (struct snapshot){.cpus = cpus, .pages_migrated = -1};
 	if (!values) {
 		warning_add("INTERFERENCE_UNREADABLE", "no memory for the counters of %zu CPUs", count);
-		return;
+		return false;
 	}
 	for (size_t i = 0; i < 4 * count; i++)
 		values[i] = -1;
@@ -243,21 +313,41 @@ void snapshot_take_quietly(struct snapshot *snapshot, const struct cpu_list *cpu
 	snapshot->smi = values + count;
 	snapshot->core_throttle = values + 2 * count;
 	snapshot->package_throttle = values + 3 * count;
-	steal_read(snapshot);
-	for (size_t i = 0; i < count; i++) {
-		snapshot->core_throttle[i] = throttle_read(cpus->cpus[i], "core");
-		snapshot->package_throttle[i] = throttle_read(cpus->cpus[i], "package");
+	return true;
+}
+
+static void take(struct snapshot *snapshot, const struct cpu_list *cpus, bool quietly, unsigned readings)
+{
+	if (!snapshot_begin(snapshot, cpus))
+		return;
+	looking_count();
+	for (enum look what = 0; what <= LOOK_INTERRUPTS; what++) {
+		if (what == LOOK_SMI && quietly)
+			continue;
+		double limit_s = looking_limit(what, readings);
+		if (limit_s > 0)
+			look(snapshot, what, limit_s);
+		else
+			looking_leave_out(what);
 	}
-	if (count && snapshot->core_throttle[0] < 0)
-		warning_add("INTERFERENCE_UNREADABLE", "the kernel has no thermal_throttle counts for CPU %u", cpus->cpus[0]);
-	migrated_read(snapshot);
+}
+
+void snapshot_take_quietly(struct snapshot *snapshot, const struct cpu_list *cpus)
+{
+	take(snapshot, cpus, true, 1);
 }
 
 void snapshot_take(struct snapshot *snapshot, const struct cpu_list *cpus)
 {
-	snapshot_take_quietly(snapshot, cpus);
-	if (snapshot->smi)
-		smi_read(snapshot);
+	take(snapshot, cpus, false, 2);
+}
+
+void snapshot_take_again(struct snapshot *after, const struct snapshot *before)
+{
+	if (snapshot_begin(after, before->cpus))
+		for (enum look what = 0; what <= LOOK_INTERRUPTS; what++)
+			if (before->looked[what])
+				look(after, what, INFINITY);
 }
 
 void snapshot_free(struct snapshot *snapshot)
@@ -368,5 +458,19 @@ void interference_write(struct json *json, const char *key, const struct thread_
 	known = before->pages_migrated >= 0 && after->pages_migrated >= 0;
 	optional_write(json, "pages_migrated", known, after->pages_migrated - before->pages_migrated);
 	json_object_end(json);
+	free(places);
+}
+
+void interference_whole_write(struct json *json, const char *key)
+{
+	struct counter_table last = {0};
+	size_t count = 0, *places = NULL;
+	if (looking_left_out(LOOK_INTERRUPTS) && whole_command.first.known && looking_limit(LOOK_INTERRUPTS, 1) > 0) {
+		(void)table_read(&last, INTERRUPTS, affinity_online(), NULL, INFINITY);
+		places = places_of(affinity_online(), &whole_command.measured, &count);
+	}
+	table_write(json, key, &whole_command.first, &last, places, count);
+	table_free(&last);
+	table_free(&whole_command.first);
 	free(places);
 }

@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "affinity.h"
+#include "looking.h"
 
 struct json;
 
@@ -34,6 +35,7 @@ struct counter_table {
 /* One reading of all counters for a list of CPUs. */
 struct snapshot {
 	const struct cpu_list *cpus;
+	bool looked[LOOKS]; /* what was read */
 	struct counter_table interrupts;
 	struct counter_table softirqs;
 	int64_t *steal; /* in USER_HZ ticks, -1: unknown */
@@ -57,8 +59,12 @@ void thread_counts_add(struct thread_counts *sum, const struct thread_counts *mo
 /* Reads the text of /proc/interrupts or /proc/softirqs: a line of CPU names, then rows "label: one number per CPU  words".
  * False without memory. */
 bool counter_table_parse(struct counter_table *table, const char *text, const struct cpu_list *cpus);
+/* Before a measurement: as much as may be read twice. */
 void snapshot_take(struct snapshot *snapshot, const struct cpu_list *cpus);
-/* The same without the SMI count, whose register is read by an interrupt on its CPU: for use while that CPU is measured. */
+/* After it: what was read before. */
+void snapshot_take_again(struct snapshot *after, const struct snapshot *before);
+/* One of a row, each taken after one part of a measurement and before the next. Without the SMI count, whose register is
+ * read by an interrupt on its CPU: for use while that CPU is measured. */
 void snapshot_take_quietly(struct snapshot *snapshot, const struct cpu_list *cpus);
 /* Only the counts of interrupts and softirqs, for use many times in a run. */
 void snapshot_take_tables(struct snapshot *snapshot, const struct cpu_list *cpus);
@@ -71,5 +77,10 @@ void interference_write(struct json *json, const char *key, const struct thread_
 void interference_sums(const struct snapshot *before, const struct snapshot *after, const struct cpu_list *some,
                        double *steal_ms, int64_t *smi);
 void interference_free(struct interference *interference);
+/* CPUs that are going to be measured, more each time. */
+void interference_of(const struct cpu_list *measured);
+/* The interrupts of all of these from the first reading to now; null where each measurement has its own, or where one more
+ * reading would take too long. */
+void interference_whole_write(struct json *json, const char *key);
 
 #endif

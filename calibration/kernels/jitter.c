@@ -27,9 +27,9 @@
 #include "worker.h"
 
 /* Counters are read so often that causes which come and go are told apart, and no more often than keeps the reading CPU
- * 95 % idle; more slices than this add memory and no knowledge. */
+ * 97 % idle; more slices than this add memory and no knowledge. */
 #define SLICE_MIN_S 0.1
-#define SLICE_COST 20.0
+#define SLICE_COST 40.0
 #define SLICES_MAX 600u
 /* What the readings of all slices take at most: 128 of 1000 rows and 255 CPUs. */
 #define READINGS_BYTES (256u << 20)
@@ -439,7 +439,7 @@ static void watch_traced(unsigned part)
 	if (on && stop_sleep_ns((uint64_t)clock_ns((double)run_state.traced_ticks)))
 		atomic_store(&run_state.stop_gaps, true);
 	wait_all();
-	snapshot_take(after, &run_state.cpus);
+	snapshot_take_again(after, before);
 	if (on)
 		tracing_stop(&run_state.watch.tracing);
 	(void)stop_sleep_ns(TRACE_SETTLE_NS);
@@ -513,7 +513,7 @@ static bool watch_gaps(double left, struct error *error)
 		readings_take(&run_state.watch.readings);
 		run_state.watch.half_width = rates_half_width(&rates);
 	}
-	snapshot_take(&run_state.watch.after, &run_state.cpus);
+	snapshot_take_again(&run_state.watch.after, &run_state.watch.before);
 	free(rates.each);
 	free(rates.count);
 	free(rates.at);

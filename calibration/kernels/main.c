@@ -24,7 +24,9 @@
 #include "clock.h"
 #include "csv.h"
 #include "error.h"
+#include "interference.h"
 #include "json.h"
+#include "looking.h"
 #include "memory.h"
 #include "options.h"
 #include "stopping.h"
@@ -85,6 +87,7 @@ static uint64_t wall_ns(void)
 
 void supervise_avoid(const struct cpu_list *measured)
 {
+	interference_of(measured);
 	affinity_avoid(getpid(), measured);
 	affinity_avoid(0, measured);
 }
@@ -138,6 +141,19 @@ static void compose(struct json *json, int argc, char **argv, uint64_t started_u
 	json_u64(json, "started_at_unix_ns", started_unix_ns);
 	json_f64(json, "duration_s", (double)(clock_raw_ns() - started_raw_ns) / 1e9);
 	clock_write(json, "clock");
+	looking_warn();
+	if (looking_any()) {
+		json_object_begin(json, "looking");
+		looking_write(json);
+		/* Not while the work may still be looking. */
+		if (state.given_up)
+			json_null(json, "interrupts");
+		else
+			interference_whole_write(json, "interrupts");
+		json_object_end(json);
+	} else {
+		json_null(json, "looking");
+	}
 	warning_write(json, "warnings");
 	if (state.parameters.text) {
 		json_raw(json, "parameters", &state.parameters);
@@ -390,6 +406,7 @@ int main(int argc, char **argv)
 {
 	uint64_t started_unix_ns = wall_ns(), started_raw_ns = clock_raw_ns();
 	clock_begin();
+	looking_begin();
 	if (fcntl(STDOUT_FILENO, F_GETFD) < 0) {
 		fprintf(stderr, "sutprobe: expected stdout open for the document, found it closed\n");
 		return 3;

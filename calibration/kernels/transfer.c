@@ -336,7 +336,7 @@ static bool run_placement(struct pair *pair)
 	if (!act_both(pair, pingpong ? shake : write_lines, pingpong ? shake_back : read_lines))
 		return false;
 	if (!brief)
-		snapshot_take(&placement->after, &pair->cpus);
+		snapshot_take_again(&placement->after, &placement->before);
 	if (atomic_load(&pair->turn) == TURN_NONE)
 		return false; /* told to stop within the placement, which is then not complete */
 	if ((!brief && !act_alone(pair, 1, clock_core)) || !check_lines(pair))

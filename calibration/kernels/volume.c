@@ -216,7 +216,7 @@ static bool measure_repeat(struct repeat *repeat, struct error *error)
 	pmu_begin(volume.pmu);
 	step_all();
 	pmu_end(volume.pmu);
-	snapshot_take(&repeat->after, &generator->cpus);
+	snapshot_take_again(&repeat->after, &repeat->before);
 	for (size_t i = 0; i < generator->count; i++)
 		whole = whole && volume.parts[i].whole;
 	keep_times(repeat);
