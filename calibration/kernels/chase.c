@@ -569,6 +569,7 @@ static void read_back_all(struct chase_walker *walker)
 
 void chase_close(struct chase_group *group)
 {
+	mappings_forget();
 	build_with(group, read_back_all);
 	for (size_t i = 0; i < group->count; i++)
 		group->chases[i].error = (struct error){0};

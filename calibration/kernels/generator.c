@@ -369,6 +369,7 @@ bool generator_alive(const struct generator *generator)
 static void join_all(struct generator *generator, size_t count)
 {
 	generator->again = false;
+	mappings_forget();
 	atomic_store(&generator->stop, true);
 	for (size_t i = 0; i < count; i++)
 		worker_join(&generator->threads[i].worker);

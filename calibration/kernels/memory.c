@@ -5,6 +5,8 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +16,7 @@
 
 #include "files.h"
 #include "json.h"
+#include "looking.h"
 #include "text.h"
 #include "warning.h"
 
@@ -38,6 +41,9 @@
  * huge ones, of which one look settles 512 pages. */
 #define CHECK_EACH_PAGES 16384u
 #define CHECK_BATCH 1024
+
+/* Goes on with every region that is mapped and every time that mappings are read. */
+static _Atomic uint64_t mappings_now = 1;
 
 static const char *const kind_names[] = {"auto", "thp", "base", "hugetlb"};
 
@@ -231,6 +237,7 @@ static bool map(struct region *region, size_t bytes, struct page_choice pages, s
 	if (region->kind == PAGES_THP)
 		/* Makes huge pages of what was given as small ones (6.1 and later); refusal shows in the read-back. */
 		(void)madvise(region->start, region->bytes, MADV_COLLAPSE);
+	region->mapped = atomic_fetch_add(&mappings_now, 1);
 	return true;
 }
 
@@ -314,16 +321,89 @@ static uint64_t shared_bytes(const struct region *region, const struct mapping *
 	return begin < end ? end - begin : 0;
 }
 
+/* All mappings, ascending, as they were read last. Threads map and prove hundreds of regions at once: a list that was read
+ * after a region had been mapped serves that region too, so that whoever waits for it need not read it again. */
+static struct {
+	pthread_mutex_t lock;
+	struct mapping *each;
+	size_t count, capacity;
+	uint64_t read_at; /* later than all that had been mapped then */
+	int reason;       /* errno, 0: it was read */
+} mappings = {.lock = PTHREAD_MUTEX_INITIALIZER};
+static _Atomic uint64_t mappings_forgotten;
+
+void mappings_forget(void)
+{
+	atomic_store(&mappings_forgotten, atomic_fetch_add(&mappings_now, 1));
+}
+
+static void mappings_parse(const char *text)
+{
+	mappings.count = 0;
+	for (struct mapping mapping; next_mapping(&text, &mapping);) {
+		if (mappings.count == mappings.capacity) {
+			size_t capacity = mappings.capacity ? 2 * mappings.capacity : 64;
+			struct mapping *grown = realloc(mappings.each, capacity * sizeof(*grown));
+			if (!grown) {
+				mappings.reason = ENOMEM;
+				return;
+			}
+			mappings.each = grown;
+			mappings.capacity = capacity;
+		}
+		mappings.each[mappings.count++] = mapping;
+	}
+}
+
+/* Locks a list that is later than a region; false with errno, and nothing is locked, where there is none. */
+static bool mappings_lock(uint64_t mapped)
+{
+	pthread_mutex_lock(&mappings.lock);
+	uint64_t forgotten = atomic_load(&mappings_forgotten);
+	if (mappings.read_at <= (mapped > forgotten ? mapped : forgotten)) {
+		uint64_t now = atomic_fetch_add(&mappings_now, 1), start_ns = looking_start();
+		char *text = file_read("/proc/self/smaps");
+		mappings.reason = text ? 0 : errno;
+		mappings.count = 0;
+		if (text)
+			mappings_parse(text);
+		free(text);
+		mappings.read_at = now;
+		looking_end(LOOK_PAGES, start_ns, true);
+	}
+	if (!mappings.reason)
+		return true;
+	errno = mappings.reason;
+	pthread_mutex_unlock(&mappings.lock);
+	return false;
+}
+
+/* The first mapping that ends after an address. */
+static const struct mapping *mapping_from(uint64_t address)
+{
+	size_t low = 0, high = mappings.count;
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+		if (mappings.each[middle].high <= address)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return mappings.each + low;
+}
+
 /* Whether every byte of a region is on transparent huge pages: the mappings it lies in have no other pages at all. */
 static bool all_on_huge_pages(const struct region *region)
 {
-	char *text = file_read("/proc/self/smaps");
-	const char *at = text;
 	uint64_t found = 0;
-	for (struct mapping mapping; next_mapping(&at, &mapping);)
-		if (mapping.huge == mapping.high - mapping.low)
-			found += shared_bytes(region, &mapping);
-	free(text);
+	if (!mappings_lock(region->mapped))
+		return false;
+	const struct mapping *end = mappings.each + mappings.count;
+	for (const struct mapping *mapping = mapping_from((uintptr_t)region->start);
+	     mapping < end && shared_bytes(region, mapping); mapping++)
+		if (mapping->huge == mapping->high - mapping->low)
+			found += shared_bytes(region, mapping);
+	pthread_mutex_unlock(&mappings.lock);
 	return found == region->bytes;
 }
 
@@ -400,17 +480,33 @@ bool pages_read_nodes(struct pages *pages, const struct region *region, struct e
 	return good;
 }
 
-/* Sums the huge pages of all mappings that overlap the regions; mappings of equal kind may have been merged. */
+/* Adds the bytes of a region that are in mappings, and those that are on huge pages of them; mappings of equal kind may have
+ * been merged. */
+static void add_huge(struct pages *pages, const struct region *region, uint64_t *mapped, uint64_t *huge)
+{
+	const struct mapping *end = mappings.each + mappings.count;
+	for (const struct mapping *mapping = mapping_from((uintptr_t)region->start); mapping < end; mapping++) {
+		uint64_t overlap = shared_bytes(region, mapping);
+		if (!overlap)
+			break;
+		*mapped += overlap;
+		/* A mapping that is larger than what we asked for can only have been merged with an equal one. */
+		*huge += (uint64_t)((double)mapping->huge * (double)overlap / (double)(mapping->high - mapping->low));
+		if (mapping->huge && !pages->huge_bytes)
+			pages->huge_bytes = memory_thp_bytes();
+	}
+}
+
 void pages_read_sizes(struct pages *pages, const struct region *regions, size_t count)
 {
-	char *text = file_read("/proc/self/smaps");
-	uint64_t total = 0, huge = 0, mapped = 0;
+	uint64_t total = 0, huge = 0, mapped = 0, last = 0;
 	pages->hugetlb = count > 0;
 	pages->total = 0;
 	for (size_t i = 0; i < count; i++) {
 		pages->total += regions[i].bytes / memory_base_page_bytes();
 		pages->hugetlb = pages->hugetlb && regions[i].kind == PAGES_HUGETLB;
 		total += regions[i].bytes;
+		last = regions[i].mapped > last ? regions[i].mapped : last;
 		if (regions[i].kind == PAGES_HUGETLB) {
 			pages->some_hugetlb = true;
 			pages->huge_bytes = regions[i].hugetlb_bytes;
@@ -418,28 +514,19 @@ void pages_read_sizes(struct pages *pages, const struct region *regions, size_t 
 			mapped += regions[i].bytes;
 		}
 	}
-	if (!text) {
+	if (mappings_lock(last)) {
+		for (size_t i = 0; i < count; i++)
+			if (regions[i].kind != PAGES_HUGETLB)
+				add_huge(pages, &regions[i], &mapped, &huge);
+		pthread_mutex_unlock(&mappings.lock);
+		if (mapped != total)
+			warning_add("PAGES_UNREADABLE", "/proc/self/smaps accounts for %" PRIu64 " of %" PRIu64 " bytes", mapped,
+			            total);
+	} else {
 		warning_add("PAGES_UNREADABLE", "/proc/self/smaps: %s; transparent huge pages count as not obtained",
 		            strerror(errno));
 	}
-	const char *at = text;
-	for (struct mapping mapping; next_mapping(&at, &mapping);) {
-		uint64_t overlap = 0;
-		for (size_t i = 0; i < count; i++)
-			if (regions[i].kind != PAGES_HUGETLB)
-				overlap += shared_bytes(&regions[i], &mapping);
-		mapped += overlap;
-		/* A mapping that is larger than what we asked for can only have been merged with an equal one. */
-		huge += (uint64_t)((double)mapping.huge * (double)overlap / (double)(mapping.high - mapping.low));
-		if (overlap && mapping.huge && !pages->huge_bytes)
-			pages->huge_bytes = memory_thp_bytes();
-	}
-	bool read = text != NULL;
-	free(text);
 	pages->huge_fraction = total ? (double)huge / (double)total : 0;
-	if (read && mapped != total)
-		warning_add("PAGES_UNREADABLE", "/proc/self/smaps accounts for %" PRIu64 " of %" PRIu64 " bytes", mapped,
-		            total);
 }
 
 bool pages_read_back(struct pages *pages, const struct region *regions, size_t count, enum page_kind wanted,

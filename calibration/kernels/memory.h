@@ -20,6 +20,7 @@ struct region {
 	const struct cpu_list *nodes; /* pages are interleaved over these; NULL: all on `node` */
 	enum page_kind kind;          /* what was asked of the kernel, never PAGES_AUTO */
 	size_t hugetlb_bytes;
+	uint64_t mapped; /* when, by the count that mappings_forget goes on with */
 };
 
 struct pages {
@@ -48,6 +49,8 @@ void region_unmap(struct region *region);
 /* Reads back the node and the page size of what several regions were given; an error where pages lie elsewhere. */
 bool pages_read_back(struct pages *pages, const struct region *regions, size_t count, enum page_kind wanted,
                      struct error *error);
+/* What is read back from here on is read anew: to be called before pages are proved to lie where they were found. */
+void mappings_forget(void);
 /* The two halves of it: the nodes of one region, counted into `pages`, by any thread; the page sizes of all regions. */
 bool pages_read_nodes(struct pages *pages, const struct region *region, struct error *error);
 void pages_read_sizes(struct pages *pages, const struct region *regions, size_t count);

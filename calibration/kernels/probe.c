@@ -135,6 +135,7 @@ double probe_hops_at(const struct probe *probe, uint64_t ticks)
 bool probe_close(struct probe *probe, struct error *error)
 {
 	probe->again = false;
+	mappings_forget();
 	atomic_store(&probe->stop, true);
 	worker_join(&probe->worker);
 	free(probe->log);

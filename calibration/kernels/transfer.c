@@ -353,6 +353,7 @@ static bool run_placement(struct pair *pair)
 static bool leave(struct pair *pair)
 {
 	struct pages again = {0};
+	mappings_forget();
 	bool good = !pair->region.start || pages_read_nodes(&again, &pair->region, &pair->error);
 	region_unmap(&pair->region);
 	return good;

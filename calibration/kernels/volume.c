@@ -235,6 +235,7 @@ static bool measure_repeat(struct repeat *repeat, struct error *error)
 static void join_all(size_t count)
 {
 	volume.again = false;
+	mappings_forget();
 	for (size_t i = 0; i < count; i++)
 		worker_join(&volume.generator.threads[i].worker);
 }
