@@ -20,14 +20,17 @@ def write(path: Path, text: str) -> None:
     path.write_text(f"{text}\n", encoding="utf-8")
 
 
-def course(native: Path, cpu: int, sensors: Path, meanwhile: str = "true") -> Any:
-    """Return the course of a load of 0.6 s with *sensors* in the place of /sys/class, *meanwhile* run amid it."""
+def course(native: Path, cpu: int, sensors: Path, windows: int = 6, meanwhile: str = "true") -> Any:
+    """Return the course of a load of so many *windows* of 0.1 s with *sensors* in the place of /sys/class.
+
+    *meanwhile* is a command that runs half the time of the load later, at least.
+    """
     require_root()
     command = shlex.join(
-        f"{native} bandwidth --group {cpu}@0 --mix reads --buffer-bytes 4194304 --placements 1 --windows 6 "
+        f"{native} bandwidth --group {cpu}@0 --mix reads --buffer-bytes 4194304 --placements 1 --windows {windows} "
         "--window-s 0.1 --course-s 0.3 --pages base".split()
     )
-    script = f"mount --bind {sensors} /sys/class && (sleep 0.45; {meanwhile}) & {command}"
+    script = f"mount --bind {sensors} /sys/class && (sleep {windows / 20 + 0.15}; {meanwhile}) & {command}"
     done = subprocess.run(
         [require("util-linux", "unshare"), "--mount", "sh", "-c", script], capture_output=True, text=True, check=True
     )
@@ -75,7 +78,7 @@ def test_sensors_are_read_in_units_of_people(native: Path, cpus: list[int], sens
 
 def test_an_energy_counter_that_wraps_goes_on(native: Path, cpus: list[int], sensors: Path) -> None:
     counter = sensors / "powercap/intel-rapl:0/energy_uj"
-    found = course(native, cpus[-1], sensors, f"echo 2000000 > {counter}")
+    found = course(native, cpus[-1], sensors, 40, f"echo 2000000 > {counter}")
     place = next(index for index, each in enumerate(found["sources"]) if each["kind"] == "energy")
     energy = [reading["values"][place] for reading in found["readings"]]
     assert energy[0] == 0
