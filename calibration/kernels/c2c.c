@@ -19,6 +19,11 @@
 /* The estimate is made from so many pairs: one alone may have been interrupted. */
 #define ESTIMATE_PAIRS 3u
 #define PROGRESS_NS 10000000000u
+/* In the document, beside the windows. */
+#define NUMBERS_OF_PLACEMENT 100u
+#define NUMBERS_OF_CELL 40u
+/* What the heap takes for an allocation of its own. */
+#define ALLOCATION_BYTES 32u
 
 static const char *const method_names[] = {"transfer", "pingpong"};
 
@@ -497,6 +502,50 @@ static const struct error *first_error(struct pair **pairs, size_t count, const 
 	return matrix->count ? matrix->cells[0].error : &matrix->stopped;
 }
 
+/* Pairs are measured one after another: the largest of them, and what all keep. */
+static bool admit(const struct transfer_settings *settings, struct error *error)
+{
+	struct pair_defaults defaults = pair_defaults();
+	struct demand demand = {.wanted = settings->pages};
+	struct cpu_list two = {.count = 2};
+	uint64_t lines = 0, lines_of_matrix = 0, cells = 0,
+			 placements = stopping_most(settings->placements, settings->budget_s);
+	for (size_t i = 0; i < options.pairs.count; i++) {
+		struct transfer transfer;
+		if (!transfer_parse(options.pairs.words[i], &defaults, &transfer, error))
+			return false;
+		uint64_t here = pair_lines(settings, transfer.writer, false);
+		lines = here > lines ? here : lines;
+		pair_keeps(settings, false, &two, &demand);
+	}
+	for (size_t i = 0; i < options.all_pairs.count; i++) {
+		struct block block;
+		if (!block_parse("--all-pairs", options.all_pairs.words[i], &defaults, &block, error))
+			return false;
+		for (size_t w = 0; w < block.writers.count; w++) {
+			uint64_t here = pair_lines(settings, block.writers.cpus[w], true);
+			lines_of_matrix = here > lines_of_matrix ? here : lines_of_matrix;
+		}
+		cells += (uint64_t)block.writers.count * block.readers.count;
+		/* Those of a matrix are read for all of it. */
+		snapshots_demand(&block.readers, 2, &demand);
+		block_free(&block);
+	}
+	if (cells) {
+		uint64_t windows = placements * pair_windows(settings, true);
+		pair_keeps(settings, true, &two, &demand);
+		demand_other(&demand, cells * (sizeof(struct request) + sizeof(uint32_t)), 1);
+		demand_other(&demand, cells * (sizeof(struct cell) + windows * sizeof(double) + ALLOCATION_BYTES), 1);
+		demand_document(&demand, cells * (windows + NUMBERS_OF_CELL));
+	}
+	demand_document(&demand, options.pairs.count * placements * (pair_windows(settings, false) + NUMBERS_OF_PLACEMENT));
+	demand_threads(&demand, 2);
+	/* The node of a pair may be that of a CPU on which no thread has run yet: pairs ask for their own. */
+	bool brief = lines_of_matrix * settings->placements > lines;
+	pair_demand(settings, brief ? lines_of_matrix : lines, brief, DEMAND_ANY_NODE, &demand);
+	return demand_admit(&demand, error);
+}
+
 static bool measure(struct json *result, struct error *error)
 {
 	struct pair **pairs = calloc(options.pairs.count + 1, sizeof(*pairs));
@@ -506,7 +555,7 @@ static bool measure(struct json *result, struct error *error)
 	struct transfer_settings settings = transfer_settings();
 	struct matrix matrix = {.settings = settings};
 	size_t count = 0, measured = 0;
-	bool good = true;
+	bool good = admit(&settings, error);
 	for (; good && count < options.pairs.count; count++) {
 		struct transfer transfer = {0};
 		struct pair *pair = transfer_parse(options.pairs.words[count], &defaults, &transfer, error)

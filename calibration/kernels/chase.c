@@ -460,6 +460,8 @@ static bool to_map(const struct chase_home *home)
 /* A builder makes the chains of its homes one after another; all that walk together are logged and sampled together. */
 static void demand_all(const struct chase_group *group, struct demand *demand)
 {
+	if (!group->admitted)
+		demand_other(demand, group->kept_bytes, 1);
 	for (size_t i = 0; i < group->walker_count; i++)
 		group->walkers[i].building_bytes = 0;
 	for (size_t i = 0; i < group->home_count; i++) {

@@ -81,6 +81,7 @@ struct chase_group {
 	struct page_choice chosen;            /* by the first chase_open, for all to come */
 	const struct cpu_list *cpus;          /* of all chases; must outlive the samples, which refer to it */
 	const struct sample_request *sampled; /* loads of all chases; NULL: none */
+	uint64_t kept_bytes;                  /* of what the caller keeps, asked for by the first chase_open too */
 	struct pmu *pmu;                      /* events to count, with room for all CPUs, or NULL */
 	/* state */
 	struct chase_walker *walkers; /* one for each CPU */

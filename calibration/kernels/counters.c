@@ -10,6 +10,7 @@
 #include "affinity.h"
 #include "arch/arch.h"
 #include "clock.h"
+#include "demand.h"
 #include "files.h"
 #include "pmu.h"
 #include "stopping.h"
@@ -145,7 +146,9 @@ static bool measure(struct json *result, struct error *error)
 	if (!good)
 		error_set(error, ERROR_INTERNAL, "no memory for a CPU");
 	supervise_avoid(&measured);
-	good = good && pmu_open(&state.pmu, &options.events, error);
+	struct demand demand = {0};
+	demand_threads(&demand, 1);
+	good = good && demand_admit(&demand, error) && pmu_open(&state.pmu, &options.events, error);
 	if (good && state.pmu)
 		good = count(&counts, error);
 	if (good) {

@@ -32,6 +32,8 @@
 /* A thread: 16 KiB of kernel stack and as much again for the kernel's other records of it, its own stack as far as it is
  * used, and their page tables. */
 #define THREAD_BYTES (96u << 10)
+/* A number in the document with its key. */
+#define NUMBER_BYTES 40u
 #define MIB(bytes) ((uint64_t)(bytes) >> 20)
 #define MIB_UP(bytes) MIB((bytes) + (1u << 20) - 1)
 
@@ -118,6 +120,11 @@ void demand_other(struct demand *demand, uint64_t bytes, uint64_t count)
 		demand->other_bytes += (bytes + memory_base_page_bytes()) * count;
 }
 
+void demand_document(struct demand *demand, uint64_t numbers)
+{
+	demand->other_bytes += 2 * numbers * NUMBER_BYTES;
+}
+
 void demand_threads(struct demand *demand, uint64_t count)
 {
 	demand->other_bytes += count * THREAD_BYTES;
@@ -153,6 +160,8 @@ static bool by_node(const struct demand *demand, size_t page_bytes, uint64_t byt
 		uint64_t rounded = round_up(region->bytes, page_bytes), nodes = nodes_of(region);
 		for (size_t k = 0; k < nodes; k++) {
 			unsigned node = node_of(region, k);
+			if (node == DEMAND_ANY_NODE)
+				continue;
 			if (node >= NODE_LIMIT)
 				return false;
 			bytes[node] += region->count * round_up((rounded + nodes - 1) / nodes, page_bytes);

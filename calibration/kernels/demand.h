@@ -4,6 +4,7 @@
 #ifndef SUTPROBE_DEMAND_H
 #define SUTPROBE_DEMAND_H
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -13,6 +14,9 @@
 
 enum page_kind { PAGES_AUTO, PAGES_THP, PAGES_BASE, PAGES_HUGETLB };
 #define MEMORY_PAGE_CHOICES "auto|thp|base|hugetlb"
+
+/* In place of a node: whichever, known only later. */
+#define DEMAND_ANY_NODE UINT_MAX
 
 /* The pages that regions are made of. `bytes` is 0 before they are chosen. */
 struct page_choice {
@@ -51,6 +55,8 @@ void demand_region_over(struct demand *demand, size_t bytes, const struct cpu_li
 void demand_other(struct demand *demand, uint64_t bytes, uint64_t count);
 /* Threads with their stacks, of both the kernel and the program. */
 void demand_threads(struct demand *demand, uint64_t count);
+/* So many numbers of the document, which is there twice when it is put together. */
+void demand_document(struct demand *demand, uint64_t numbers);
 /* Chooses the pages, one size for all regions, and asks whether nodes, machine and control groups have everything together.
  * The demand is empty afterwards, and `pages` is what regions are to be mapped with. */
 bool demand_admit(struct demand *demand, struct error *error);

@@ -33,6 +33,8 @@
 #define AGREEING 3u
 /* More windows than this never narrow an interval enough to be worth the time. */
 #define BATCHES_MAX 31u
+/* In the document, beside the windows. */
+#define NUMBERS_OF_POINT 100u
 
 static struct {
 	const char *cpus;
@@ -525,6 +527,24 @@ static bool make_plan(struct plan *plan, const struct cpu_list *cpus, const stru
 	return good;
 }
 
+/* Groups are measured one after another, the largest has all CPUs; the windows of all are kept. */
+static void demand_all(const struct cpu_list *cpus, const struct cpu_list *alone, struct demand *demand)
+{
+	uint64_t windows = options.windows * (options.budget_s > 0 ? BATCHES_MAX : 1), largest = 0;
+	for (size_t i = 0; i < options.active.count; i++) {
+		bool together = strcmp(options.active.words[i], "all") == 0;
+		uint64_t groups = options.work.count * (together ? 1 : alone->count), each = together ? cpus->count : 1;
+		const struct cpu_list one = {.count = 1};
+		largest = each > largest ? each : largest;
+		demand_other(demand, sizeof(struct point) + windows * sizeof(struct window), groups * each);
+		snapshots_demand(together ? cpus : &one, 2 * groups, demand);
+		demand_document(demand, groups * each * (3 * windows + NUMBERS_OF_POINT));
+	}
+	demand_threads(demand, largest);
+	demand_other(demand, slices_in_window() * sizeof(uint32_t), 2 * largest);
+	demand_other(demand, sizeof(struct work_lanes), largest);
+}
+
 static bool measure(struct json *result, struct error *error)
 {
 	struct cpu_list cpus = {0}, alone = {0};
@@ -533,9 +553,7 @@ static bool measure(struct json *result, struct error *error)
 	bool good = cpu_list_parse(&cpus, options.cpus, error) &&
 	            cpu_list_parse(&alone, options.alone_cpus ? options.alone_cpus : options.cpus, error);
 	struct demand demand = {0};
-	demand_threads(&demand, cpus.count);
-	demand_other(&demand, 2 * slices_in_window() * sizeof(uint32_t) + options.windows * sizeof(struct window),
-	             cpus.count);
+	demand_all(&cpus, &alone, &demand);
 	good = good && demand_admit(&demand, error);
 	if (good && !make_plan(&plan, &cpus, &alone))
 		good = error_set(error, ERROR_INTERNAL, "no memory for points");

@@ -418,7 +418,9 @@ static void features_write(struct json *json)
 
 static bool measure(struct json *result, struct error *error)
 {
-	(void)error;
+	struct demand demand = {0};
+	if (!demand_admit(&demand, error))
+		return false;
 	json_object_begin(result, NULL);
 	features_write(result);
 	json_array_begin(result, "allowed_cpus");

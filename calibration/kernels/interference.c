@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "interference.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -18,6 +19,13 @@
 
 #define MSR_SMI_COUNT 0x34
 #define INTERRUPTS "/proc/interrupts"
+/* Rows that are no interrupt lines: a score of the architecture's, and ten softirqs. */
+#define ROWS_BESIDE 48u
+/* What one count and one row's label take in the kernel's text. */
+#define COUNT_CHARACTERS 11u
+#define LABEL_CHARACTERS 80u
+/* Rows of which something is written: most lines are quiet while one CPU is measured. */
+#define ROWS_WRITTEN 64u
 
 bool thread_counts_read(struct thread_counts *counts)
 {
@@ -348,6 +356,20 @@ void snapshot_take_again(struct snapshot *after, const struct snapshot *before)
 		for (enum look what = 0; what <= LOOK_INTERRUPTS; what++)
 			if (before->looked[what])
 				look(after, what, INFINITY);
+}
+
+void snapshots_demand(const struct cpu_list *cpus, uint64_t count, struct demand *demand)
+{
+	long online = sysconf(_SC_NPROCESSORS_ONLN);
+	uint64_t rows = ROWS_BESIDE, columns = online > 0 ? (uint64_t)online : 1;
+	DIR *lines = opendir("/proc/irq");
+	while (lines && readdir(lines))
+		rows++;
+	if (lines)
+		closedir(lines);
+	demand_other(demand, rows * (sizeof(struct counter_row) + cpus->count * sizeof(uint64_t)), count);
+	demand_other(demand, rows * (columns * COUNT_CHARACTERS + LABEL_CHARACTERS), 1);
+	demand_document(demand, (count + 1) / 2 * (rows < ROWS_WRITTEN ? rows : ROWS_WRITTEN));
 }
 
 void snapshot_free(struct snapshot *snapshot)

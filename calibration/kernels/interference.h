@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "affinity.h"
+#include "demand.h"
 #include "looking.h"
 
 struct json;
@@ -68,6 +69,8 @@ void snapshot_take_again(struct snapshot *after, const struct snapshot *before);
 void snapshot_take_quietly(struct snapshot *snapshot, const struct cpu_list *cpus);
 /* Only the counts of interrupts and softirqs, for use many times in a run. */
 void snapshot_take_tables(struct snapshot *snapshot, const struct cpu_list *cpus);
+/* What so many snapshots take that are kept, and what is written of each pair of them, besides reading one. */
+void snapshots_demand(const struct cpu_list *cpus, uint64_t count, struct demand *demand);
 void snapshot_free(struct snapshot *snapshot);
 
 /* Writes the differences, summed over the CPUs of `some`, which are among those of the snapshots. */

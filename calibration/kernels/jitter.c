@@ -33,6 +33,11 @@
 #define SLICES_MAX 600u
 /* What the readings of all slices take at most: 128 of 1000 rows and 255 CPUs. */
 #define READINGS_BYTES (256u << 20)
+/* Around the view of gaps, and around each traced part. */
+#define SNAPSHOTS_OF_GAPS 6u
+/* In the document: of an interval, and of a CPU's gaps, most of it histogram. */
+#define NUMBERS_OF_INTERVAL 40u
+#define NUMBERS_OF_GAPS 2000u
 /* Rows of /proc/interrupts and /proc/softirqs that count something, of large servers; of more there are fewer readings. */
 #define READINGS_ROWS 1024u
 /* Of the time without tracing, for each part with it. */
@@ -595,6 +600,9 @@ static bool setup(struct error *error)
 	demand_threads(&demand, run_state.cpus.count);
 	demand_other(&demand, station_bytes(), run_state.cpus.count);
 	demand_other(&demand, run_state.gaps ? readings_bytes() : 0, 1);
+	snapshots_demand(&run_state.cpus, (run_state.pma ? options.intervals + 1 : 0) + SNAPSHOTS_OF_GAPS, &demand);
+	demand_document(&demand, run_state.cpus.count * ((run_state.pma ? options.intervals : 0) * NUMBERS_OF_INTERVAL +
+	                                                 2 * options.longest + NUMBERS_OF_GAPS));
 	if (!demand_admit(&demand, error))
 		return false;
 	run_state.stations = calloc(run_state.cpus.count, sizeof(*run_state.stations));

@@ -25,6 +25,8 @@
 /* 200,000 hops are 25 ms from memory and 0.25 ms from L1: clock reads stay below 0.1 % of a window, and a window is
  * short enough that most windows of an idle machine see no interruption. Fewer makes DRAM medians wander. */
 #define HOPS_DEFAULT 200000u
+/* Besides its windows. */
+#define NUMBERS_OF_PLACEMENT 100u
 /* A chain that L1 or L2 serves takes no fewer, whatever --hops says: asking the kernel between windows costs it some of
  * its lines, and 10,000 hops then read 1 to 4 % too high. */
 #define CACHED_HOPS_MIN 200000u
@@ -457,6 +459,18 @@ static void settle(struct point *point)
 		error_set(&point->error, ERROR_INTERNAL, "expected a reason to stop, found none");
 }
 
+/* The points' samples, and the counters around each pass over the places. */
+static uint64_t kept_bytes(void)
+{
+	struct demand kept = {0};
+	uint64_t most = stopping_most(options.placements, options.budget_s), samples = work.count * most;
+	demand_other(&kept, work.count * (sizeof(struct point) + STOPPING_PLACEMENTS_MAX * sizeof(struct chase_sample)), 1);
+	demand_other(&kept, options.windows * (sizeof(double) + sizeof(bool)) * samples, 1);
+	snapshots_demand(&work.cpus, 2 * most * work.per_place, &kept);
+	demand_document(&kept, (options.windows + NUMBERS_OF_PLACEMENT) * samples + NUMBERS_OF_PLACEMENT * work.count);
+	return kept.other_bytes;
+}
+
 static bool measure_all(struct error *error)
 {
 	struct chase_group group = {
@@ -466,6 +480,7 @@ static bool measure_all(struct error *error)
 	page_kind_parse(options.pages, &group.pages);
 	group.sampled = options.sample ? &work.sampled : NULL;
 	bool good = tasks && group.chases;
+	group.kept_bytes = kept_bytes();
 	for (size_t i = 0; good && i < group.count; i++)
 		group.chases[i] = (struct chase){.cpu = work.places[i].cpu,
 		                                 .nodes = &work.places[i].nodes,

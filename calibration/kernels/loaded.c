@@ -25,6 +25,8 @@
 #define DELAY_KNOWN 5000u
 #define DELAY_REPEATS 10
 #define DELAY_MAX 1000000u
+/* In the document, beside the windows. */
+#define NUMBERS_OF_PLACEMENT 100u
 
 static struct {
 	struct word_list probes;
@@ -314,12 +316,26 @@ static void set_chains(uint64_t seed)
 	}
 }
 
+/* The points' and the probes' windows, of all placements. */
+static void keeps(struct demand *demand)
+{
+	uint64_t most = stopping_most(options.placements, options.budget_s), runs = most * options.delays.count;
+	uint64_t windows = options.windows * (1 + options.probes.count);
+	demand_other(demand, sizeof(struct point), options.delays.count);
+	demand_other(demand, options.windows * STOPPING_PLACEMENTS_MAX * sizeof(double), MOMENTS * options.probes.count);
+	demand_other(demand, (windows + sweep.generator.count) * sizeof(double), runs);
+	snapshots_demand(&sweep.cpus, 2 * runs, demand);
+	demand_document(demand, runs * (windows + NUMBERS_OF_PLACEMENT) + most * MOMENTS * windows);
+}
+
 /* Load and probes together: one kind of page for both. */
 static bool admit(struct error *error)
 {
 	struct generator *generator = &sweep.generator;
-	struct demand demand = {0};
+	struct demand demand = {.pages = generator->chosen, .again = generator->chosen.bytes > 0};
 	double windows_s = options.window_s * (double)options.windows;
+	if (!demand.again)
+		keeps(&demand);
 	generator_demand(generator, generator_thread_bytes(generator->shape.mix, generator->buffer_bytes),
 	                 options.settle_s + windows_s, &demand);
 	for (size_t i = 0; i < options.probes.count; i++)

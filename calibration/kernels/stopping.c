@@ -50,6 +50,11 @@ bool stop_sleep_ns(uint64_t ns)
 	return stop_requested();
 }
 
+uint64_t stopping_most(uint64_t placements, double budget_s)
+{
+	return budget_s > 0 ? STOPPING_PLACEMENTS_MAX : placements;
+}
+
 void stopping_begin(struct stopping *stopping)
 {
 	stopping->began_ns = clock_raw_ns();

@@ -61,6 +61,46 @@ static uint64_t choose_lines(unsigned cpu, uint64_t most)
 	return lines < TRANSFER_LINES_MIN ? TRANSFER_LINES_MIN : lines / 64 * 64;
 }
 
+uint64_t pair_windows(const struct transfer_settings *settings, bool brief)
+{
+	return settings->windows ? settings->windows : brief ? WINDOWS_OF_MATRIX : WINDOWS;
+}
+
+uint64_t pair_lines(const struct transfer_settings *settings, unsigned writer, bool brief)
+{
+	return settings->lines ? (settings->lines + 63) / 64 * 64
+	                       : choose_lines(writer, brief ? LINES_OF_MATRIX : TRANSFER_LINES_MAX);
+}
+
+static size_t placement_bytes(uint64_t lines)
+{
+	return lines * SPACING_LINES * memory_line_bytes();
+}
+
+/* A pair of a matrix maps memory for all its placements at once. */
+static size_t mapped_bytes(const struct transfer_settings *settings, uint64_t lines, bool brief)
+{
+	return placement_bytes(lines) * (brief ? settings->placements : 1);
+}
+
+void pair_demand(const struct transfer_settings *settings, uint64_t lines, bool brief, unsigned node,
+                 struct demand *demand)
+{
+	size_t bytes = placement_bytes(lines);
+	demand_regions(demand, mapped_bytes(settings, lines, brief), 1, node);
+	demand_other(demand, chain_building_bytes(bytes, bytes / lines, CHAIN_RANDOM, 0), 1);
+}
+
+void pair_keeps(const struct transfer_settings *settings, bool brief, const struct cpu_list *cpus,
+                struct demand *demand)
+{
+	uint64_t most = stopping_most(settings->placements, settings->budget_s);
+	demand_other(demand, sizeof(struct pair) + STOPPING_PLACEMENTS_MAX * sizeof(struct placement), 1);
+	demand_other(demand, most * pair_windows(settings, brief) * sizeof(double), 1);
+	if (!brief)
+		snapshots_demand(cpus, 2 * most, demand);
+}
+
 /* -- what the two threads of a pair do, one act at a time -- */
 
 /* The body of both threads: acts as it is told, and sleeps between. */
@@ -108,11 +148,10 @@ static void place(struct pair *pair, struct error *error)
 {
 	struct placement *placement = &pair->placements[pair->count];
 	size_t stride = SPACING_LINES * memory_line_bytes(), bytes = pair->lines * stride;
-	size_t shares = pair->extent.brief ? pair->settings->placements : 1;
+	size_t shares = mapped_bytes(pair->settings, pair->lines, pair->extent.brief) / bytes;
 	if (!pair->region.start) {
 		struct demand demand = {.wanted = placement->pages.wanted, .pages = pair->chosen, .again = true};
-		demand_regions(&demand, shares * bytes, 1, pair->transfer.node);
-		demand_other(&demand, chain_building_bytes(bytes, stride, CHAIN_RANDOM, 0), 1);
+		pair_demand(pair->settings, pair->lines, pair->extent.brief, pair->transfer.node, &demand);
 		if (!demand_admit(&demand, error))
 			return;
 		pair->chosen = demand.pages;
@@ -418,8 +457,7 @@ void pair_measure(struct pair *pair, uint64_t number)
 {
 	struct extent *extent = &pair->extent;
 	unsigned started = 0;
-	pair->lines = pair->settings->lines ? (pair->settings->lines + 63) / 64 * 64
-	                                    : choose_lines(pair->transfer.writer, extent->lines_max);
+	pair->lines = pair_lines(pair->settings, pair->transfer.writer, extent->brief);
 	pair->rounds_per_window = (extent->hops + pair->lines - 1) / pair->lines;
 	pair->rounds = extent->warm_rounds + pair->rounds_per_window * extent->windows;
 	pair->stopping = (struct stopping){.placements = pair->settings->placements,
@@ -454,11 +492,8 @@ struct pair *pair_new(const struct transfer_settings *settings, const struct tra
 		pingpong ? (brief ? WINDOW_TRIPS_OF_MATRIX : WINDOW_TRIPS) : (brief ? WINDOW_HOPS_OF_MATRIX : WINDOW_HOPS);
 	pair->extent = (struct extent){
 		.brief = brief,
-		.windows = settings->windows ? settings->windows
-		           : brief           ? WINDOWS_OF_MATRIX
-		                             : WINDOWS,
+		.windows = pair_windows(settings, brief),
 		.hops = settings->hops ? settings->hops : hops,
-		.lines_max = brief ? LINES_OF_MATRIX : TRANSFER_LINES_MAX,
 		.warm_rounds = brief ? WARM_ROUNDS_OF_MATRIX : WARM_ROUNDS,
 	};
 	pair->placements = calloc(STOPPING_PLACEMENTS_MAX, sizeof(*pair->placements));

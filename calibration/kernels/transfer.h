@@ -56,7 +56,6 @@ struct extent {
 	bool brief; /* of a matrix: counters of the machine are read for all pairs together, the core clock once a pair */
 	uint64_t windows;
 	uint64_t hops;
-	uint64_t lines_max;
 	uint64_t warm_rounds;
 };
 
@@ -85,6 +84,15 @@ struct pair {
 	_Alignas(256) _Atomic uint64_t turn;
 };
 
+/* Lines handed over at a time by this writer. */
+uint64_t pair_lines(const struct transfer_settings *settings, unsigned writer, bool brief);
+/* Timed windows of a placement. */
+uint64_t pair_windows(const struct transfer_settings *settings, bool brief);
+/* What a placement takes while it is measured; what a pair keeps of all of them. */
+void pair_demand(const struct transfer_settings *settings, uint64_t lines, bool brief, unsigned node,
+                 struct demand *demand);
+void pair_keeps(const struct transfer_settings *settings, bool brief, const struct cpu_list *cpus,
+                struct demand *demand);
 /* NULL: no memory. `brief`: of a matrix. The settings must outlive the pair. */
 struct pair *pair_new(const struct transfer_settings *settings, const struct transfer *transfer, bool brief);
 /* Measures all placements; `number` tells the seeds of one pair from those of another. An error is left in the pair. */

@@ -21,6 +21,8 @@
 /* With a half, the value of pass p is 4 - 3/2^p: exact, and another for each p, while 2 + p bits fit a double's 53. */
 #define SCALAR 0.5
 #define PASSES_MAX 50u
+/* In the document. */
+#define NUMBERS_OF_REPEAT 100u
 /* A look at whether to stop after so many bytes checked. */
 #define CHECK_BYTES (64u << 20)
 
@@ -360,6 +362,8 @@ static bool set_up(struct error *error)
 	supervise_avoid(&generator->cpus);
 	struct demand demand = {0};
 	generator_demand(generator, thread_bytes(), 0, &demand);
+	snapshots_demand(&generator->cpus, 2 * options.repeats, &demand);
+	demand_document(&demand, options.repeats * NUMBERS_OF_REPEAT);
 	return generator_admit(generator, &demand, error) && pmu_open(&volume.pmu, &options.events, error) &&
 	       pmu_threads(volume.pmu, generator->count, error);
 }

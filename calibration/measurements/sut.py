@@ -19,6 +19,12 @@ MEMORY_SHARE = 0.5
 
 MIB = 1 << 20
 
+KEPT_FREE_BYTES = 64 * MIB
+"""What ``sutprobe`` leaves to the machine on each node: it refuses to take more."""
+
+CHAIN_BESIDE = (4 + 1 / 8) / 64
+"""What building a chain takes beside each byte of it: an index and a bit for each line."""
+
 LLC_MULTIPLE = 4
 """A buffer is memory-bound from this multiple of the last-level cache on: at twice its size a random chase over an LRU
 cache still hits half the time at its start, and neighbours' shares move."""
@@ -151,7 +157,7 @@ class Sut:
         """Return how much memory of *node* a measurement may use at once; ``None`` where the context does not say."""
         found = self.context.node(node)
         free = found.available_bytes if found.available_bytes is not None else found.memory_bytes
-        return None if free is None else int(free * MEMORY_SHARE)
+        return None if free is None else max(0, min(int(free * MEMORY_SHARE), free - KEPT_FREE_BYTES))
 
     @property
     def llc_bytes(self) -> int | None:
@@ -197,16 +203,19 @@ def memory_bound_bytes(sut: Sut, node: int, *, minimum_bytes: int = 64 * MIB, bu
     each of *buffers* at the same time.
     """
     llc = sut.llc_bytes or ASSUMED_LLC_BYTES
-    return capped_bytes(sut, node, max(minimum_bytes, LLC_MULTIPLE * llc), buffers=buffers)
+    return capped_bytes(sut, node, max(minimum_bytes, LLC_MULTIPLE * llc), buffers=buffers, beside=CHAIN_BESIDE)
 
 
-def capped_bytes(sut: Sut, node: int, wanted_bytes: int, *, buffers: int = 1) -> int:
-    """Return *wanted_bytes* rounded up to 2 MiB, or what each of *buffers* on *node* may have at most."""
+def capped_bytes(sut: Sut, node: int, wanted_bytes: int, *, buffers: int = 1, beside: float = 0) -> int:
+    """Return *wanted_bytes* rounded up to 2 MiB, or what each of *buffers* on *node* may have at most.
+
+    The kernel takes *beside* more for each byte of them.
+    """
     wanted = -(-wanted_bytes // (2 * MIB)) * 2 * MIB
     usable = sut.usable_bytes(node)
-    if usable is None or wanted * buffers <= usable:
+    if usable is None or wanted * buffers * (1 + beside) <= usable:
         return wanted
-    return max(2 * MIB, usable // buffers // (2 * MIB) * 2 * MIB)
+    return max(2 * MIB, int(usable / (1 + beside)) // buffers // (2 * MIB) * 2 * MIB)
 
 
 def size_flags(sut: Sut, together_bytes: int) -> Iterator[Flag]:

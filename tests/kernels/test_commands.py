@@ -12,7 +12,6 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
@@ -798,52 +797,6 @@ def test_jitter_without_room_for_its_time_stamps_says_so(native: Path, cpus: lis
     document = json.loads(done.stdout)
     assert document["error"]["code"] == "no_memory"
     assert "--longest" in document["error"]["message"]
-
-
-@pytest.fixture
-def limited_group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A control group with 12 MiB of memory; the process that is to be limited writes itself into ``cgroup.procs``."""
-    limits = {"memory": "memory.limit_in_bytes", "": "memory.max", "unified": "memory.max"}
-    for top, limit in limits.items():
-        group = Path("/sys/fs/cgroup") / top / tmp_path_factory.mktemp("sutprobe").name
-        try:
-            group.mkdir()
-        except OSError:
-            continue
-        try:
-            (group / limit).write_text(str(12 * MIB), encoding="ascii")
-        except OSError:
-            group.rmdir()
-            continue
-        yield group
-        for _ in range(100):  # the group is in use until the kernel has buried the last process in it
-            with suppress(OSError):
-                group.rmdir()
-            if not group.exists():
-                return
-            time.sleep(0.05)
-        pytest.fail(f"{group} cannot be removed")
-    pytest.skip("no permission: a control group with a memory limit")
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("jitter", "--cpus", "{cpu}", "--gap-s", "0.05"),
-        ("latency", "--at", "{cpu}@0", "--size-bytes", str(64 * MIB), "--placements", "1"),
-        ("bandwidth", "--group", "{cpu}@0", "--mix", "reads", "--buffer-bytes", str(64 * MIB), "--placements", "1"),
-    ],
-)
-def test_a_memory_limit_is_found_before_it_kills(
-    native: Path, cpus: list[int], limited_group: Path, words: tuple[str, ...]
-) -> None:
-    command = [str(native), *(word.format(cpu=cpus[0]) for word in words)]
-    enter = f'echo $$ > {limited_group / "cgroup.procs"}; exec "$0" "$@"'
-    done = subprocess.run(["/bin/sh", "-c", enter, *command], capture_output=True, text=True, check=False, timeout=100)
-    assert done.returncode == 3, done.stderr
-    document = json.loads(done.stdout)
-    assert document["error"]["code"] == "no_memory"
-    assert limited_group.name in document["error"]["message"]
 
 
 @pytest.mark.parametrize(("view", "other"), [("pma", "gaps"), ("gaps", "pma")])

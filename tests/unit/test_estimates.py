@@ -15,7 +15,7 @@ from calibration.measurements.base import excess_s
 from calibration.measurements.choice import ChosenShape, ShapeReference
 from calibration.measurements.core_frequency import spread_over
 from calibration.measurements.loaded_latency import ZERO_LOADS, sweep_s
-from calibration.measurements.sut import Sut, size_flags
+from calibration.measurements.sut import Sut, memory_bound_bytes, size_flags
 from calibration.measurements.traffic import (
     BUFFERS,
     DEFAULT_SHAPE,
@@ -212,7 +212,7 @@ def test_a_cache_is_divided_among_the_threads_that_share_it() -> None:
 def test_ladder_sizes_that_are_equal_are_measured_once_and_those_beyond_memory_are_left_out() -> None:
     roomy = Sut(grown(1, 2, 1, memory_bytes=16 * GIB, llc_bytes=8 * MIB))
     assert ladder(roomy, [Part((0,), 0)], ("reads",))[4 * MIB] == ("2 x L2", "L3/2")
-    tight = Sut(grown(1, 2, 1, memory_bytes=24 * MIB, llc_bytes=8 * MIB))
+    tight = Sut(grown(1, 2, 1, memory_bytes=76 * MIB, llc_bytes=8 * MIB))
     assert max(ladder(tight, [Part((0,), 0)], ("reads",))) == 8 * MIB
     assert max(ladder(tight, [Part((0,), 0)], ("reads", "copy"))) == 4 * MIB
     unknown = small().model_copy(update={"caches": ()})
@@ -266,7 +266,17 @@ def test_copies_share_the_memory_of_their_node_in_the_ladder() -> None:
     machine = small().model_copy(update={"nodes": (memory,)})
     text = "title: t\nmeasurements: {latency_ladder: {copies: [2]}}"
     step = next(each for each in make_plan(machine, parse_profile(text, "t", "test")).steps if "copies" in each.id)
-    assert int(step.argv[step.argv.index("--size-bytes") + 1].split(",")[-1]) == 64 * MIB
+    assert int(step.argv[step.argv.index("--size-bytes") + 1].split(",")[-1]) == 60 * MIB
+
+
+@pytest.mark.parametrize("available", [74, 80, 128, 140, 300, 1000])
+@pytest.mark.parametrize("copies", [1, 2, 3])
+def test_chains_and_what_builds_them_fit_into_what_the_kernel_admits(available: int, copies: int) -> None:
+    machine = Sut(grown(1, 2, 1, memory_bytes=available * MIB, llc_bytes=32 * MIB))
+    size = memory_bound_bytes(machine, 0, buffers=copies)
+    built = copies * size * (1 + (4 + 1 / 8) / 64)
+    assert built <= (available - 64) * MIB
+    assert built <= available * MIB / 2
 
 
 def test_shape_options_take_the_profile_then_the_kept_shape_of_the_mix_then_the_default() -> None:

@@ -152,11 +152,11 @@ def short_of_memory(context: Context, node: int, available_bytes: int) -> Contex
 
 def test_a_node_short_of_memory_makes_only_its_own_column_small() -> None:
     smt = load(FIXTURES / "x86_64-two-nodes-smt.tar.gz")
-    step = step_of(short_of_memory(smt, 1, 40 << 20), "quick", "latency_matrix")
+    step = step_of(short_of_memory(smt, 1, 128 << 20), "quick", "latency_matrix")
     (largest,) = map(int, options(step, "size-bytes"))
     assert largest >= 64 << 20
     places = [chase_place(text) for text in options(step, "at")]
-    assert {(next(iter(nodes)), size) for _, nodes, size in places} == {(0, None), (1, 20 << 20)}
+    assert {(next(iter(nodes)), size) for _, nodes, size in places} == {(0, None), (1, 60 << 20)}
     even = step_of(short_of_memory(smt, 1, 64 << 30), "quick", "latency_matrix")
     assert {size for _, _, size in map(chase_place, options(even, "at"))} == {None}
 

@@ -1,0 +1,301 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a command asks for is what it takes: with that much it runs, with one MiB less it is refused, nothing is killed.
+
+Each command runs in a control group with a memory limit, on each size of page. What it asks for is read from its
+refusal; then the limit is moved until exactly that is available.
+"""
+
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pytest
+
+from tests.tools import require, require_two
+
+MIB: Final = 1 << 20
+GIB: Final = 1 << 30
+
+LITTLE: Final = 3 * MIB
+"""A limit under which the program starts, and every command is refused."""
+
+STEP: Final = MIB // 4
+"""The kernel accounts for memory in batches, so what is available at one limit differs by a fraction of a MiB."""
+
+TRIES: Final = 40
+
+REFUSED: Final = re.compile(r"needs (\d+) MiB, (\d+) MiB available under the memory limit of control group (\S+);")
+
+POOLS: Final = Path("/sys/kernel/mm/hugepages")
+NODE_POOLS: Final = Path("/sys/devices/system/node/node0/hugepages")
+THP_BYTES: Final = "/sys/kernel/mm/transparent_hugepage/hpage_pmd_size"
+
+RESERVED: Final = 72
+"""Pages of 2 MiB that hold the buffers of any command here."""
+
+
+class Kind(NamedTuple):
+    """A kind of page that a machine may have, and what buffers of a few MiB must be made of then."""
+
+    pages: str
+    obtained: frozenset[str]
+    thp_bytes: int = 0
+    """Of transparent huge pages, where it is not the machine's own size."""
+    default_kib: int = 0
+    """Of the machine's default hugetlb pages, of which some are free."""
+    reserved: int = 0
+    """Pages of 2 MiB."""
+
+
+KINDS: Final = {
+    "base": Kind("base", frozenset({"base"})),
+    "thp": Kind("thp", frozenset({"thp", "mixed", "base"})),
+    "thp-512m": Kind("thp", frozenset({"base"}), thp_bytes=512 * MIB),
+    "hugetlb-2m": Kind("hugetlb", frozenset({"hugetlb_2m"}), reserved=RESERVED),
+    "default-1g": Kind("auto", frozenset({"thp", "mixed", "base"}), default_kib=GIB // 1024),
+}
+
+BUFFER: Final = str(8 * MIB)
+LATENCY: Final = ("--size-bytes", str(24 * MIB), "--stride-bytes", "8", "--placements", "2", "--windows", "2", "--hops",
+                  "64000")  # fmt: skip
+"""The order of so many nodes takes half of what the buffer takes: more than what is asked for the program itself."""
+
+COMMANDS: Final[dict[str, tuple[str, ...]]] = {
+    "latency": ("latency", "--at", "{0}@0", *LATENCY),
+    "latency-window": ("latency", "--at", "{0}@0", "--order", "window", "--window-bytes", "4096", *LATENCY),
+    "latency-together": ("latency", "--at", "{0}@0", "--at", "{1}@0", "--together", *LATENCY),
+    "latency-matrix": ("latency", "--at", "{0}@0", "--at", f"{{1}}@0:{10 * MIB}", *LATENCY),
+    "latency-interleaved": ("latency", "--at", "{0}@0+1", *LATENCY),
+    "bandwidth": ("bandwidth", "--group", "{0}@0+{1}@0", "--mix", "triad,reads", "--buffer-bytes", BUFFER,
+                  "--placements", "2", "--windows", "2", "--window-s", "0.02"),
+    "bandwidth-search": ("bandwidth", "--group", "{0}@0+{1}@0", "--mix", "copy", "--buffer-bytes", BUFFER, "--streams",
+                         "1,4", "--keep-best", "1", "--placements", "1", "--windows", "1", "--window-s", "0.02"),
+    "loaded": ("loaded", "--probe", "{0}@0", "--load", "{1}@0", "--delay", "0,500", "--probe-size-bytes", str(96 * MIB),
+               "--buffer-bytes", BUFFER, "--placements", "2", "--windows", "2", "--window-s", "0.02"),
+    "c2c": ("c2c", "--pair", "{0}@{1}", "--lines", "65536", "--placements", "2", "--windows", "2"),
+    "c2c-matrix": ("c2c", "--all-pairs", "{0},{1}", "--lines", "16384", "--placements", "3"),
+    "volume": ("volume", "--group", "{0}@0+{1}@0", "--array-bytes", BUFFER, "--repeats", "2", "--passes", "2"),
+}  # fmt: skip
+"""Commands whose buffers are made of the pages that are asked for; ``{0}`` and ``{1}`` are CPUs."""
+
+PAGELESS: Final[dict[str, tuple[str, ...]]] = {
+    "frequency": ("frequency", "--cpus", "{0},{1}", "--windows", "2", "--window-s", "0.3", "--settle-s", "0",
+                  "--active", "all"),
+    "jitter": ("jitter", "--cpus", "{0},{1}", "--gap-s", "0.2", "--intervals", "500", "--executions", "10", "--loops",
+               "100"),
+    "jitter-full": ("jitter", "--cpus", "{0}", "--view", "gaps", "--gap-s", "0.5", "--threshold-ns", "1"),
+    "counters": ("counters", "--duration-s", "0.1"),
+    "info": ("info",),
+}  # fmt: skip
+
+
+Reserve = Callable[[int, int], None]
+
+
+class Version(NamedTuple):
+    """Where one version of control groups keeps what."""
+
+    top: str
+    limit: str
+    events: str
+    failed: str
+
+
+VERSIONS: Final = (
+    Version("memory", "memory.limit_in_bytes", "memory.oom_control", "memory.failcnt"),
+    Version("", "memory.max", "memory.events", ""),
+    Version("unified", "memory.max", "memory.events", ""),
+)
+
+
+@dataclass(frozen=True)
+class Group:
+    """A control group with a memory limit."""
+
+    path: Path
+    version: Version
+
+    def limit(self, limit_bytes: int) -> None:
+        """Set its limit."""
+        (self.path / self.version.limit).write_text(str(limit_bytes), encoding="ascii")
+
+    def killed(self) -> int:
+        """Return how many processes of it the kernel has killed."""
+        counts = dict(line.split() for line in (self.path / self.version.events).read_text("ascii").splitlines())
+        return int(counts["oom_kill"])
+
+    def failed(self) -> int:
+        """Return how often the limit was reached."""
+        if self.version.failed:
+            return int((self.path / self.version.failed).read_text("ascii"))
+        counts = dict(line.split() for line in (self.path / self.version.events).read_text("ascii").splitlines())
+        return int(counts["max"])
+
+    def run(self, laid: list[str], *command: str) -> "Outcome":
+        """Run *command* in it, after the shell commands *laid* in a mount namespace of its own."""
+        enter = f'echo $$ > {self.path / "cgroup.procs"} && exec "$0" "$@"'
+        unshare = [require("util-linux", "unshare"), "--mount"] if laid else []
+        words = [*unshare, "/bin/sh", "-c", " && ".join([*laid, enter]), *command]
+        before = self.failed()
+        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=100)
+        assert self.killed() == 0, f"killed: {done.stderr}"
+        assert done.returncode in (0, 3), done.stderr
+        found = REFUSED.search(done.stdout)
+        if found:
+            assert '"code":"no_memory"' in done.stdout
+            assert Path(found[3]) == self.path
+        refused = (int(found[1]), int(found[2])) if found else None
+        return Outcome(done.returncode, refused, self.failed() - before, done.stdout)
+
+
+class Outcome(NamedTuple):
+    """What one run came to."""
+
+    code: int
+    refused: tuple[int, int] | None
+    """MiB that were asked for and available, also where only a part of the work was refused."""
+    failed: int
+    text: str
+
+
+@pytest.fixture
+def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Group]:
+    """Give a control group whose memory can be limited."""
+    for version in VERSIONS:
+        path = Path("/sys/fs/cgroup") / version.top / tmp_path_factory.mktemp("sutprobe").name
+        try:
+            path.mkdir()
+        except OSError:
+            continue
+        group = Group(path, version)
+        try:
+            group.limit(LITTLE)
+        except OSError:
+            path.rmdir()
+            continue
+        yield group
+        for _ in range(100):  # the group is in use until the kernel has buried the last process in it
+            with suppress(OSError):
+                path.rmdir()
+            if not path.exists():
+                return
+            time.sleep(0.05)
+        pytest.fail(f"{path} cannot be removed")
+    pytest.skip("no permission: a control group with a memory limit")
+
+
+@pytest.fixture
+def reserve() -> Iterator[Reserve]:
+    """Reserve hugetlb pages of node 0 for one test."""
+    before: dict[Path, str] = {}
+
+    def reserve(kib: int, pages: int) -> None:
+        pool = NODE_POOLS / f"hugepages-{kib}kB" / "nr_hugepages"
+        if not pool.exists():
+            pytest.skip(f"this machine has no pages of {kib} KiB")
+        free = int(pool.with_name("free_hugepages").read_text("ascii"))
+        before[pool] = pool.read_text("ascii")
+        try:
+            pool.write_text(str(int(before[pool]) + pages), encoding="ascii")
+        except OSError as error:
+            pytest.skip(f"no permission: {error}")
+        if int(pool.with_name("free_hugepages").read_text("ascii")) < free + pages:
+            pytest.skip(f"this machine has no memory for {pages} pages of {kib} KiB")
+
+    yield reserve
+    for pool, pages in before.items():
+        pool.write_text(pages, encoding="ascii")
+
+
+def simulated(kind: Kind, directory: Path) -> Iterator[str]:
+    """Yield shell commands that lay what *kind* says over the machine's files, for one process alone."""
+    files: dict[str, str] = {}
+    if kind.thp_bytes:
+        files[THP_BYTES] = f"{kind.thp_bytes}\n"
+    if kind.default_kib:
+        meminfo = Path("/proc/meminfo").read_text("ascii")
+        files["/proc/meminfo"] = re.sub(r"(Hugepagesize: *)\d+", rf"\g<1>{kind.default_kib}", meminfo)
+        for pools in (POOLS, NODE_POOLS):
+            files[str(pools / f"hugepages-{kind.default_kib}kB" / "free_hugepages")] = "4\n"
+    for number, (path, text) in enumerate(files.items()):
+        if not Path(path).exists():
+            pytest.skip(f"this machine has no {path}")
+        file = directory / f"file{number}"
+        file.write_text(text, encoding="ascii")
+        yield f"mount --bind {file} {path}"
+
+
+@dataclass(frozen=True)
+class Walk:
+    """Finds what commands of the native kernel ask for."""
+
+    native: Path
+    cpus: list[int]
+    group: Group
+
+    def __call__(self, words: tuple[str, ...], laid: list[str]) -> Outcome:
+        """Return a run of a command with what it asks for: with one MiB less it is refused."""
+        command = [str(self.native), *(word.format(self.cpus[0], self.cpus[-1]) for word in words)]
+        limit, asked = LITTLE, 0
+        ran: Outcome | None = None
+        refused = False
+        for _ in range(TRIES):
+            self.group.limit(limit)
+            outcome = self.group.run(laid, *command)
+            if outcome.refused is None:
+                assert outcome.code == 0, outcome.text
+                assert asked, "expected a refusal under a limit of a few MiB"
+                assert outcome.failed == 0, f"reached its limit {outcome.failed} times"
+                ran = outcome
+                limit -= STEP + STEP // 2  # not back to where it was refused: that may be less by more than one
+            else:
+                asked, available = outcome.refused
+                assert available < asked
+                refused = refused or available == asked - 1
+                limit += STEP if available >= asked - 2 else (asked - 2 - available) * MIB + 2 * STEP
+            if ran and refused:
+                sys.stdout.write(f"runs with {asked} MiB, refused with {asked - 1}: {' '.join(words)}\n")
+                return ran
+        pytest.fail(f"of {asked} MiB: ran {ran is not None}, refused with one less {refused}")
+
+
+@pytest.fixture
+def walk(native: Path, cpus: list[int], group: Group) -> Walk:
+    """Give the walk along the boundary in a control group."""
+    require_two(cpus)
+    return Walk(native, cpus, group)
+
+
+@pytest.mark.parametrize("pages", KINDS)
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_runs_with_what_it_asks_for(
+    walk: Walk, tmp_path: Path, reserve: Reserve, name: str, pages: str
+) -> None:
+    kind = KINDS[pages]
+    if name == "latency-interleaved" and not Path("/sys/devices/system/node/node1").exists():
+        pytest.skip("this machine has one node")
+    if kind.reserved:
+        reserve(2048, kind.reserved)
+    ran = walk((*COMMANDS[name], "--pages", kind.pages), list(simulated(kind, tmp_path)))
+    obtained = set(re.findall(r'"obtained":"(\w+)"', ran.text))
+    assert obtained
+    assert obtained <= kind.obtained
+
+
+@pytest.mark.parametrize("name", PAGELESS)
+def test_a_command_without_buffers_too(walk: Walk, name: str) -> None:
+    walk(PAGELESS[name], [])
+
+
+def test_a_buffer_that_fills_a_page_of_1_gib_is_made_of_one(walk: Walk, reserve: Reserve) -> None:
+    reserve(GIB // 1024, 1)
+    words = ("latency", "--at", "{0}@0", "--size-bytes", str(GIB), "--stride-bytes", "65536", "--placements", "1",
+             "--windows", "1", "--hops", "64", "--pages", "hugetlb")  # fmt: skip
+    ran = walk(words, [])
+    assert set(re.findall(r'"obtained":"(\w+)"', ran.text)) == {"hugetlb_1g"}
