@@ -20,6 +20,9 @@ HZ = TICKS_PER_NS * 1e9
 CHUNK = 500_000 * TICKS_PER_NS
 """Ticks of half a millisecond, between the bounds on a chunk of a load: all chunks have the same number of steps."""
 
+WINDOW_S = 0.0203
+"""No whole number of chunks: what was done at its ends is interpolated."""
+
 WRITE_ALLOCATED = {"WRITE": 1, "COPY": 1, "TRIAD": 1}
 """Lines read by memory because a regular store to them missed, in each step."""
 
@@ -70,7 +73,8 @@ def test_the_counter_is_calibrated_and_the_cost_of_a_read_known(native: Path) ->
 
 
 HOPS, WINDOWS = 640, 7
-LATENCY = ("--size-bytes", "4096", "--placements", "1", "--windows", str(WINDOWS), "--hops", str(HOPS))
+LATENCY = ("--size-bytes", "4096", "--pages", "base", "--placements", "1", "--windows", str(WINDOWS), "--hops",
+           str(HOPS))  # fmt: skip
 
 
 def test_a_latency_is_the_time_of_a_window_over_its_loads(native: Path, cpus: list[int]) -> None:
@@ -115,7 +119,7 @@ def test_copies_of_a_chase_are_timed_over_what_each_walked(native: Path, cpus: l
     require_two(cpus)
     command = (
         str(native), "latency", "--at", f"{cpus[0]}@0", "--at", f"{cpus[1]}@0", "--together", "--size-bytes", "4096",
-        "--placements", "1", "--windows", "50", "--hops", "6400",
+        "--pages", "base", "--placements", "1", "--windows", "50", "--hops", "6400",
     )  # fmt: skip
     chunk = VirtualRun(*command, steps=constant(CHUNK)).places.most_common(1)[0][0]
     run = VirtualRun(*command, steps=constant(CHUNK), count=(chunk, 500))
@@ -125,8 +129,8 @@ def test_copies_of_a_chase_are_timed_over_what_each_walked(native: Path, cpus: l
 
 def bandwidth(native: Path, cpu: int, *more: str) -> tuple[str, ...]:
     return (
-        str(native), "bandwidth", "--group", f"{cpu}@0", "--buffer-bytes", "8192", "--placements", "1",
-        "--windows", "3", "--window-s", "0.02", *more,
+        str(native), "bandwidth", "--group", f"{cpu}@0", "--buffer-bytes", "8192", "--pages", "base",
+        "--placements", "1", "--windows", "3", "--window-s", str(WINDOW_S), *more,
     )  # fmt: skip
 
 
@@ -172,8 +176,8 @@ def test_rows_have_the_bytes_that_were_moved_and_a_copy_once(native: Path, cpus:
         moved = stored if mix.startswith("copy") else loaded + stored
         assert row["operation"] == named.get(mix, mix)
         assert float(row["bandwidth_mb_s"]) == pytest.approx(moved / CHUNK * HZ / 1e6, abs=0.005)
-        assert float(row["elapsed_s"]) == pytest.approx(3 * 0.02)
-        chunks = 3 * 0.02 * HZ / CHUNK
+        assert float(row["elapsed_s"]) == pytest.approx(3 * WINDOW_S)
+        chunks = 3 * WINDOW_S * HZ / CHUNK
         arrays = READS[MIXES[mix]] + WRITES[MIXES[mix]]
         assert int(row["iterations"]) == pytest.approx(chunks * (loaded + stored) / arrays / 8192, abs=1)
 
@@ -183,7 +187,7 @@ def test_threads_add_up(native: Path, cpus: list[int]) -> None:
     alone = VirtualRun(*bandwidth(native, cpus[0], "--mix", "copy"), steps=constant(CHUNK)).document()
     both = VirtualRun(
         str(native), "bandwidth", "--group", f"{cpus[0]}@0+{cpus[1]}@0", "--mix", "copy", "--buffer-bytes", "8192",
-        "--placements", "1", "--windows", "3", "--window-s", "0.02", steps=constant(CHUNK),
+        "--pages", "base", "--placements", "1", "--windows", "3", "--window-s", str(WINDOW_S), steps=constant(CHUNK),
     ).document()  # fmt: skip
     one, two = (document["result"]["points"][0]["placements"][0] for document in (alone, both))
     assert two["windows_mb_s"] == exactly([2 * each for each in one["windows_mb_s"]])
@@ -195,7 +199,8 @@ def test_delays_of_a_load_are_their_additions(native: Path, cpus: list[int]) -> 
     delay, turns = 50, 64
     command = (
         str(native), "loaded", "--probe", f"{cpus[0]}@0", "--load", f"{cpus[1]}@0", "--probe-size-bytes", "8192",
-        "--buffer-bytes", "8192", "--placements", "1", "--windows", "2", "--window-s", "0.01", "--delay", str(delay),
+        "--buffer-bytes", "8192", "--pages", "base", "--placements", "1", "--windows", "2", "--window-s", "0.01",
+        "--delay", str(delay),
     )  # fmt: skip
     (point,) = VirtualRun(*command, steps=constant(CHUNK)).document()["result"]["points"]
     assert point["delay_ns"] * turns == exactly((CHUNK - READ_COST) / TICKS_PER_NS)
@@ -206,7 +211,8 @@ def test_a_loaded_latency_and_its_bandwidth_share_their_windows(native: Path, cp
     require_two(cpus)
     command = (
         str(native), "loaded", "--probe", f"{cpus[0]}@0", "--load", f"{cpus[1]}@0", "--probe-size-bytes", "8192",
-        "--buffer-bytes", "8192", "--placements", "1", "--windows", "3", "--window-s", "0.02", "--delay", "0",
+        "--buffer-bytes", "8192", "--pages", "base", "--placements", "1", "--windows", "3", "--window-s",
+        str(WINDOW_S), "--delay", "0",
     )  # fmt: skip
     before = VirtualRun(*command, steps=constant(CHUNK))
     load = VirtualRun(*command, steps=constant(CHUNK), count=(chunk_end, 70))
@@ -240,8 +246,8 @@ def test_a_hand_shake_is_half_a_round_trip(native: Path, cpus: list[int], ask: t
     """As many round trips are made as asked for: sutprobe proves it by what both sides have stored."""
     require_two(cpus)
     trips, ticks = 100, 90_000
-    command = ("c2c", ask[0], ask[1].format(*cpus), "--method", "pingpong", "--placements", "1", "--windows", "5",
-               "--hops", str(trips))  # fmt: skip
+    command = ("c2c", ask[0], ask[1].format(*cpus), "--method", "pingpong", "--pages", "base", "--placements", "1",
+               "--windows", "5", "--hops", str(trips))  # fmt: skip
     run = VirtualRun(str(native), *command, steps=constant(ticks))
     assert windows_of(run.document()) == exactly([(ticks - READ_COST) / TICKS_PER_NS / (2 * trips)] * 5)
 
@@ -252,50 +258,54 @@ def test_a_transfer_is_the_time_of_its_rounds_over_their_loads(
     native: Path, cpus: list[int], ask: tuple[str, str], state: str
 ) -> None:
     require_two(cpus)
-    lines, rounds, windows, ticks = 64, 3, 5, 90_000
-    command = (str(native), "c2c", ask[0], ask[1].format(*cpus), "--state", state, "--placements", "1", "--lines",
-               str(lines), "--windows", str(windows), "--hops", str(rounds * lines - 1))  # fmt: skip
-    before = VirtualRun(*command, steps=growing(ticks))
+    lines, rounds, windows, ticks, by = 64, 3, 5, 90_000, 1000
+    command = (str(native), "c2c", ask[0], ask[1].format(*cpus), "--state", state, "--pages", "base", "--placements",
+               "1", "--lines", str(lines), "--windows", str(windows), "--hops", str(rounds * lines - 1))  # fmt: skip
+    before = VirtualRun(*command, steps=growing(ticks, by))
     begin = next(place for place, reads in before.places.items() if windows * rounds < reads <= windows * rounds + 8)
-    run = VirtualRun(*command, steps=growing(ticks), count=(begin, windows * rounds))
+    run = VirtualRun(*command, steps=growing(ticks, by), count=(begin, windows * rounds))
     loads = chained_loads(run)
     assert loads == lines
     measured = [ns * rounds * loads * TICKS_PER_NS for ns in windows_of(run.document())]
-    assert measured == exactly([measured[0] + 4 * rounds**2 * window for window in range(windows)])
+    assert measured == exactly([measured[0] + 2 * by * rounds**2 * window for window in range(windows)])
     # Three rounds are two reads apart each: their mean is the middle one's.
     assert min(abs(measured[0] / rounds + READ_COST - each) for each in durations(run)) < 0.01
 
 
-def test_jitter_intervals_add_up_read_by_read(native: Path, cpus: list[int]) -> None:
+@pytest.mark.parametrize("by", [2, -2])
+def test_jitter_intervals_add_up_read_by_read(native: Path, cpus: list[int], by: int) -> None:
     loops, executions, intervals, ticks = 9, 31, 4, 90_000
     command = (str(native), "jitter", "--cpus", str(cpus[0]), "--view", "pma", "--loops", str(loops), "--executions",
                str(executions), "--intervals", str(intervals))  # fmt: skip
-    before = VirtualRun(*command, steps=growing(ticks))
+    before = VirtualRun(*command, steps=growing(ticks, by))
     made = (intervals + 1) * executions + 1
     begin, _ = before.places_of(made)
-    run = VirtualRun(*command, steps=growing(ticks), count=(begin, 5))
+    run = VirtualRun(*command, steps=growing(ticks, by), count=(begin, 5))
     assert {count for each, count in run.executed() if each.mnemonic.startswith("and")} == {loops}
     (cpu,) = run.document()["result"]["cpus"]
     pma = cpu["pma"]
     assert pma["tick_hz"] == exactly(HZ)
-    first = pma["intervals"][0]["inst_min_cycles"]
+    first = pma["intervals"][0]["inst_min_cycles" if by > 0 else "inst_max_cycles"]
     assert first in durations(run)
+    # Of two reads for each execution the second ends it.
+    steps = [first + 2 * by * execution for execution in range(intervals * executions)]
     worked = passed = 0
     for number, interval in enumerate(pma["intervals"]):
-        # Of two reads for each execution the second ends it; each step is 2 longer than the one before.
-        steps = [first + 4 * (number * executions + each) for each in range(executions)]
-        assert interval["inst_min_cycles"] == interval["abs_min_cycles"] + 4 * executions * number == steps[0]
-        assert interval["inst_max_cycles"] == interval["abs_max_cycles"] == interval["last_exec_cycles"] == steps[-1]
-        assert interval["inst_jitter_cycles"] == 4 * (executions - 1)
-        assert interval["interval_cycles"] == 2 * sum(steps) - 2 * executions
-        worked, passed = worked + sum(steps), passed + interval["interval_cycles"]
+        until = (number + 1) * executions
+        own = steps[until - executions : until]
+        assert (interval["inst_min_cycles"], interval["inst_max_cycles"]) == (min(own), max(own))
+        assert (interval["abs_min_cycles"], interval["abs_max_cycles"]) == (min(steps[:until]), max(steps[:until]))
+        assert interval["inst_jitter_cycles"] == max(own) - min(own)
+        assert interval["last_exec_cycles"] == own[-1]
+        assert interval["interval_cycles"] == 2 * sum(own) - by * executions
+        worked, passed = worked + sum(own), passed + interval["interval_cycles"]
     assert pma["blind_fraction"] == exactly(1 - worked / passed)
 
 
 TURN = 3000
 """Ticks of a turn of the loop that looks for gaps: 1 us."""
 
-GAPS = [TICKS_PER_NS * ns for ns in (3900, 4000, 4100, 7900, 8100, 11_000, 19_000, 21_000, 39_000, 150_000, 1_100_000)]
+GAPS = [TICKS_PER_NS * ns for ns in (3900, 4000, 4100, 7900, 8100, 11_000, 19_000, 21_000, 39_000, 150_000)]
 
 
 def with_gaps(read: int) -> int:
@@ -305,7 +315,7 @@ def with_gaps(read: int) -> int:
 @pytest.mark.parametrize("threshold", ["auto", "5300"])
 def test_gaps_are_those_of_the_clock(native: Path, cpus: list[int], threshold: str) -> None:
     run = VirtualRun(
-        str(native), "jitter", "--cpus", str(cpus[0]), "--view", "gaps", "--gap-s", "0.05", "--longest", "10000",
+        str(native), "jitter", "--cpus", str(cpus[0]), "--view", "gaps", "--gap-s", "0.02", "--longest", "10000",
         "--threshold-ns", threshold, steps=with_gaps,
     )  # fmt: skip
     document = run.document()
@@ -319,7 +329,7 @@ def test_gaps_are_those_of_the_clock(native: Path, cpus: list[int], threshold: s
     (begin,) = begins
     wall = round(gaps["wall_s"] * HZ)
     seen = [(read - begin, ticks) for read, ticks in steps_of(reads) if begin <= read < begin + wall]
-    assert sum(ticks for _, ticks in seen) == wall >= 0.05 * HZ
+    assert sum(ticks for _, ticks in seen) == wall >= 0.02 * HZ
     found = sorted(((ticks, at) for at, ticks in seen if ticks >= least * TICKS_PER_NS), reverse=True)
     assert len(found) > 2 * len(GAPS)
     assert [(at, ticks) for ticks, at in found] == longest
@@ -336,7 +346,7 @@ def test_gaps_are_those_of_the_clock(native: Path, cpus: list[int], threshold: s
     known = {rate["threshold_ns"]: rate["rate"] for rate in gaps["rates_per_s"]}
     assert min(known) >= least
     assert known == exactly({ns: sum(each >= ns for each in lengths) / gaps["wall_s"] for ns in known})
-    assert len({rate for rate in known.values() if rate}) >= 4
+    assert len({rate for rate in known.values() if rate}) >= 3
     for quantile in gaps["quantiles"]:
         check_quantile(quantile["gap_ns"], quantile["time_fraction"], lengths, least, wall * 1e9 / hz)
 

@@ -33,7 +33,8 @@ WALL: Final = 0x40000000
 SYSCALL_STOP = signal.SIGTRAP | 0x80
 AUXV_VDSO, AUXV_IGNORED = 33, 1
 RDTSC, RDTSCP = b"\x0f\x31", b"\x0f\x01\xf9"
-NANOSLEEP, FUTEX, CLOCK_GETTIME, PPOLL = 35, 202, 228, 271
+POLL, NANOSLEEP, FUTEX, CLOCK_GETTIME, PPOLL = 7, 35, 202, 228, 271
+FUTEX_COMMAND, FUTEX_WAIT = 127, 0
 MONOTONIC_RAW = 4
 
 REGISTERS: Final = (
@@ -50,7 +51,7 @@ READ_COST = 60
 """Ticks between two reads of a supervising thread, which measures what a read costs."""
 
 AHEAD = 100
-"""Reads of a measuring thread past the time when a supervising one wakes; more than it needs to reach a barrier."""
+"""Reads of a measuring thread while a supervising one has something to do; more than it needs to reach a barrier."""
 
 LOOP = 8
 """Instructions executed at least so often between two reads are the work; the others lead to it."""
@@ -80,6 +81,8 @@ class Thread:
     now: int
     running: bool = True
     """Not in a system call."""
+    waits: bool = False
+    """In a system call that waits for another thread."""
     steps_singly: bool = False
     reads: list[int] = field(default_factory=list)
     """Values of the counter that it read."""
@@ -97,7 +100,8 @@ class VirtualRun:
         """How often each instruction was executed between the k-th read at *count*'s place and the next read."""
         self._now = 10**9  # of the supervising threads
         self._sleeper: tuple[int, int] | None = None  # a supervising thread, and when it wakes
-        self._ahead: Counter[int] = Counter()  # reads of measuring threads past that time
+        self._woken = False
+        self._ahead: Counter[int] = Counter()  # reads of measuring threads meanwhile
         self._threads: dict[int, Thread] = {}
         self._code: dict[int, bytes] = {}
         self._regs = (ctypes.c_ulonglong * len(REGISTERS.split()))()
@@ -159,7 +163,7 @@ class VirtualRun:
                 elif number == self._main:
                     return os.waitstatus_to_exitcode(status)
                 else:
-                    self._threads[number].running = False
+                    self._threads[number].running, self._threads[number].waits = False, True
                     self._release()
                 self._wake()
 
@@ -207,7 +211,7 @@ class VirtualRun:
         ptrace(SETREGS, number, 0, ctypes.addressof(regs))
         if thread.steps_singly:
             self._count()
-        if thread.measures and self._sleeper and now >= self._sleeper[1]:
+        if thread.measures and self._due(now):
             self._ahead[number] += 1
         if self._ahead[number] <= AHEAD:
             self._go_on(number)
@@ -221,13 +225,18 @@ class VirtualRun:
     def _answer_syscall(self, number: int, thread: Thread) -> None:
         regs = self._regs
         thread.running = not thread.running
+        waits_by_futex = regs[SYSCALL] == FUTEX and regs[RSI] & FUTEX_COMMAND == FUTEX_WAIT
+        thread.waits = not thread.running and (waits_by_futex or regs[SYSCALL] == POLL)
         if not thread.running:
             wanted_at = {NANOSLEEP: regs[RDI], PPOLL: regs[RDX]}.get(regs[SYSCALL], 0)
             if wanted_at and not thread.measures:
                 seconds, ns = struct.unpack("<qq", os.pread(self._memory, 16, wanted_at))
                 os.pwrite(self._memory, bytes(16), wanted_at)
                 self._sleeper = number, self._supervising() + (seconds * 10**9 + ns) * TICKS_PER_NS
+                self._woken = False
                 return
+        elif self._sleeper and self._sleeper[0] == number:
+            self._sleeper = None
         elif regs[SYSCALL] == FUTEX:
             thread.now = max(thread.now, self._latest())
         elif regs[SYSCALL] == CLOCK_GETTIME and regs[RDI] == MONOTONIC_RAW:
@@ -246,11 +255,16 @@ class VirtualRun:
     def _latest(self) -> int:
         return max([self._now, *(thread.now for thread in self._threads.values() if thread.measures)])
 
+    def _due(self, now: int) -> bool:
+        """Whether a supervising thread has something to do at *now*, or is doing it."""
+        acts = any(not thread.waits and not thread.measures for thread in self._threads.values())
+        return now >= self._sleeper[1] if self._sleeper else acts
+
     def _wake(self) -> None:
         """Wake the sleeping supervising thread once every running measuring thread has reached its time."""
-        if self._sleeper and all(now >= self._sleeper[1] for now in self._running()):
+        if self._sleeper and not self._woken and all(now >= self._sleeper[1] for now in self._running()):
             number, self._now = self._sleeper
-            self._sleeper = None
+            self._woken = True
             self._go_on(number)
 
     def _release(self) -> None:
