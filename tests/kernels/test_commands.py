@@ -37,6 +37,7 @@ ENVELOPE = {
     "duration_s",
     "clock",
     "warnings",
+    "looking",
     "parameters",
     "result",
 }
