@@ -236,14 +236,58 @@ class Samples(Model):
     refused: SampleRefusal | None
 
 
+class Companion(Model):
+    """A light load that ran beside a chase: what its CPU read from a node."""
+
+    cpu: int
+    node: int
+    mb_s: float
+
+
+class AwakeWalk(Model):
+    """A second walk of the same chain, while ``companions`` ran; ``first``: it was made before the other."""
+
+    first: bool
+    windows_ns: tuple[float, ...]
+    dirty_windows: tuple[int, ...]
+    core_hz_before: float
+    core_hz_after: float
+    cpu_verified: bool
+    interference: Interference
+    counters: Counters | None = None
+    samples: Samples | None = None
+    companions: tuple[Companion, ...]
+
+
 class LatencyPlacement(Placement):
-    """One placement of a pointer chase: its windows in ns per load, and which of them were disturbed."""
+    """One placement of a pointer chase: its windows in ns per load, and which of them were disturbed.
+
+    ``awake`` is the same chain walked while companions kept the machine awake, ``None`` without companions.
+    """
 
     windows_ns: tuple[float, ...]
     dirty_windows: tuple[int, ...]
     pages_by_node: tuple[int, ...]
     counters: Counters | None = None
     samples: Samples | None = None
+    awake: AwakeWalk | None = None
+
+    @property
+    def when_awake(self) -> "LatencyPlacement | None":
+        """The same placement with what the walk beside companions gave."""
+        if self.awake is None:
+            return None
+        shared = (
+            "windows_ns",
+            "dirty_windows",
+            "core_hz_before",
+            "core_hz_after",
+            "interference",
+            "counters",
+            "samples",
+        )
+        walk = {name: getattr(self.awake, name) for name in shared}
+        return self.model_copy(update={**walk, "cpus_verified": self.awake.cpu_verified})
 
 
 class OrderLimits(Model):

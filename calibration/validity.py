@@ -40,6 +40,7 @@ SEVERITIES: dict[str, Severity] = {
     "VIRTUALISED": "info",
     "EMULATED": "invalid",
     "BUFFER_TOO_SMALL": "warn",
+    "COMPANION_SLOW": "warn",
     "ASYMMETRIC": "warn",
     "NODE_ASYMMETRY": "warn",
     "DRIFT": "warn",

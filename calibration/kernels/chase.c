@@ -17,8 +17,11 @@
 /* A walk over the whole chain before the first window, for those that a cache may hold: 8 MiB of lines. The proof walked
  * longer ones in the same order just before, and a lap from memory would cost more than all windows together. */
 #define WARM_LAP_NODES (1u << 17)
-#define WARM_HOPS 50000u
+/* For the TLB, the core's clock and what the walk before left in the caches: some 2 ms from memory. */
+#define WARM_HOPS 20000u
 #define OVERHEAD_HOPS 64000u
+/* Between asleep and awake, and back: clocks of uncore and fabric follow the load within 10 ms or so. */
+#define SETTLE_NS 50000000u
 /* More than a hop takes from any memory of the machine: room for samples is made by it. */
 #define HOP_S 5e-7
 /* Entries that copies log in each window at least: an edge between two is interpolated, over 1/32 of a window at most. */
@@ -73,6 +76,7 @@ void chase_sample_free(struct chase_sample *sample)
 	free(sample->window_ticks);
 	free(sample->dirty);
 	pmu_counts_free(sample->counters);
+	free(sample->companion_rates);
 	snapshot_free(&sample->before);
 	snapshot_free(&sample->after);
 	samples_free(&sample->samples);
@@ -143,7 +147,7 @@ static void build(struct chase_group *group, struct chase_home *home)
 	if (!home->first || stop_error(&home->build_error) || !spreads(home, home->first->task->size_bytes))
 		return;
 	const struct chase_task *task = home->first->task;
-	uint64_t seed = home->first->sample->seed, state = seed;
+	uint64_t seed = home->first->samples[CHASE_ASLEEP]->seed, state = seed;
 	size_t places = (home->region.bytes - task->size_bytes) / ALIGN_BYTES + 1;
 	/* Interleaved pages are counted from the start of the mapping. */
 	size_t place = home->region.nodes ? 0 : (size_t)(random_mix(&state) % places);
@@ -751,45 +755,84 @@ static void build_chains(struct chase_group *group)
 	}
 }
 
+/* What is known of a pass as a whole goes to the first of its samples. */
+static void share(struct chase_group *group, enum chase_condition condition, const struct chase_sample *of_pass)
+{
+	struct chase_sample *first = NULL;
+	for (size_t i = 0; i < group->count; i++) {
+		const struct chase *chase = &group->chases[i];
+		if (!good(chase))
+			continue;
+		struct chase_sample *sample = chase->samples[condition];
+		if (!first) {
+			first = sample;
+			first->before = of_pass->before;
+			first->after = of_pass->after;
+			first->companion_rates = of_pass->companion_rates;
+		}
+		sample->around = first;
+	}
+}
+
+/* One walk of all chases. */
+static void pass(struct chase_group *group, enum chase_condition condition, struct chase_sample *of_pass)
+{
+	struct error error = {0};
+	for (size_t i = 0; i < group->count; i++) {
+		struct chase *chase = &group->chases[i];
+		chase->sample = chase->samples[condition];
+		if (good(chase))
+			sample_prepare(chase);
+	}
+	if (condition == CHASE_AWAKE) {
+		of_pass->companion_rates = calloc(group->companion_count, sizeof(*of_pass->companion_rates));
+		if (!of_pass->companion_rates)
+			error_set(&error, ERROR_INTERNAL, "no memory for %zu companions", group->companion_count);
+		companions_begin(group->companions, group->companion_count);
+	}
+	if (group->companion_count)
+		stop_sleep_ns(SETTLE_NS);
+	snapshot_take(&of_pass->before, group->cpus);
+	if (group->together)
+		run_all(group);
+	else
+		run_in_turn(group);
+	snapshot_take_again(&of_pass->after, &of_pass->before);
+	if (condition == CHASE_AWAKE)
+		companions_end(group->companions, group->companion_count, &error);
+	for (size_t i = 0; of_pass->companion_rates && i < group->companion_count; i++)
+		of_pass->companion_rates[i] = group->companions[i].bytes_per_tick;
+	for (size_t i = 0; i < group->count; i++)
+		if (good(&group->chases[i]) && error.code != ERROR_NONE)
+			group->chases[i].error = error;
+}
+
 void chase_measure(struct chase_group *group)
 {
-	struct snapshot before = {0}, after = {0};
-	struct chase_sample *around = NULL;
+	struct chase_sample of_pass[CHASE_CONDITIONS] = {0};
+	const size_t passes = group->companion_count ? CHASE_CONDITIONS : 1;
+	bool first_awake = group->companion_count && group->awake_first;
 	bool any = false;
 	for (size_t i = 0; i < group->count; i++)
 		if (group->chases[i].task)
 			group->chases[i].error = (struct error){0};
 	build_chains(group);
 	for (size_t i = 0; i < group->count; i++)
-		if (good(&group->chases[i])) {
-			sample_prepare(&group->chases[i]);
-			any = true;
-		}
-	if (any) {
-		snapshot_take(&before, group->cpus);
-		if (group->together)
-			run_all(group);
-		else
-			run_in_turn(group);
-		snapshot_take_again(&after, &before);
+		any = any || good(&group->chases[i]);
+	for (size_t i = 0; any && i < passes; i++) {
+		enum chase_condition condition = (i == 0) == first_awake ? CHASE_AWAKE : CHASE_ASLEEP;
+		pass(group, condition, &of_pass[condition]);
 	}
+	any = false;
 	for (size_t i = 0; i < group->count; i++) {
-		struct chase *chase = &group->chases[i];
-		if (!chase->task)
-			continue;
-		if (!good(chase)) {
-			chase_sample_free(chase->sample);
-			continue;
-		}
-		if (!around) {
-			around = chase->sample;
-			around->before = before;
-			around->after = after;
-		}
-		chase->sample->around = around;
+		const struct chase *chase = &group->chases[i];
+		any = any || good(chase);
+		for (size_t k = 0; k < passes && chase->task && !good(chase); k++)
+			chase_sample_free(chase->samples[k]);
 	}
-	if (!around) {
-		snapshot_free(&before);
-		snapshot_free(&after);
-	}
+	for (size_t k = 0; k < passes; k++)
+		if (any)
+			share(group, k, &of_pass[k]);
+		else
+			chase_sample_free(&of_pass[k]);
 }

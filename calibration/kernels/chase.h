@@ -12,6 +12,7 @@
 
 #include "affinity.h"
 #include "chain.h"
+#include "companion.h"
 #include "error.h"
 #include "interference.h"
 #include "memory.h"
@@ -39,11 +40,15 @@ struct chase_sample {
 	bool *dirty;
 	double core_before, core_after; /* per tick */
 	struct thread_counts counts;
+	double *companion_rates;           /* bytes per tick, while these walked; as the snapshots */
 	struct snapshot before, after;     /* of all CPUs, around the pass: in the sample of one of its chases */
 	const struct chase_sample *around; /* the sample that has them */
 	struct samples samples;            /* of this chase's loads */
 	struct pmu_counts *counters; /* of this chase's thread, and of CPUs while it, or all together, ran; NULL: none */
 };
+
+enum chase_condition { CHASE_ASLEEP, CHASE_AWAKE };
+#define CHASE_CONDITIONS 2
 
 struct chase_walker;
 struct chase_home;
@@ -60,13 +65,14 @@ struct chase {
 	uint64_t windows;             /* of any task to come */
 	double longest_s;             /* of any task to come (chase_seconds) */
 	/* to be set before chase_measure */
-	const struct chase_task *task; /* NULL: takes no part */
-	struct chase_sample *sample;
+	const struct chase_task *task;                  /* NULL: takes no part */
+	struct chase_sample *samples[CHASE_CONDITIONS]; /* of CHASE_AWAKE only where there are companions */
 	/* state */
 	struct error error; /* after chase_open it cannot take part; after the others what happened to its task */
 	struct chase_walker *walker;
 	struct chase_home *home;
-	bool walking; /* in the pass in hand */
+	struct chase_sample *sample; /* of the pass in hand */
+	bool walking;                /* in it */
 	struct chase_log *log;
 	struct sampling sampling;
 	uint64_t begin, hops; /* ticks at which its first window or stretch began, and loads since */
@@ -83,6 +89,11 @@ struct chase_group {
 	const struct sample_request *sampled; /* loads of all chases; NULL: none */
 	uint64_t kept_bytes;                  /* of what the caller keeps, asked for by the first chase_open too */
 	struct pmu *pmu;                      /* events to count, with room for all CPUs, or NULL */
+	/* With companions, which sleep until then, each chain is walked asleep and awake: a second time, while they run. */
+	struct companion *companions;
+	size_t companion_count;
+	/* to be set before chase_measure */
+	bool awake_first;
 	/* state */
 	struct chase_walker *walkers; /* one for each CPU */
 	struct chase_home *homes;

@@ -48,6 +48,7 @@ static struct {
 	double target_half_width;
 	uint64_t payload_bytes;
 	const char *sample;
+	struct word_list companions;
 	struct word_list events;
 	double background_s;
 } options;
@@ -92,6 +93,9 @@ static const struct option table[] = {
 	 "relative half-width of the median's interval at which a point is converged", "0.01", NULL, 0, 1, false},
 	{"--payload-bytes", OPTION_U64, &options.payload_bytes, "P", "bytes of each node read besides its link", "0", NULL,
 	 0, 4096, false},
+	{"--companion", OPTION_REPEATED, &options.companions, "CPU@NODE",
+	 "measure every placement a second time while this CPU reads 300 MB/s from this node, which keeps both awake", NULL,
+	 NULL, 0, 0, true},
 	{"--event", OPTION_REPEATED, &options.events, PMU_NOTATION, PMU_EVENT_HELP, NULL, NULL, 0, 0, true},
 	{"--background-s", OPTION_F64, &options.background_s, "S", PMU_BACKGROUND_HELP, PMU_BACKGROUND_DEFAULT, NULL, 0,
 	 PMU_BACKGROUND_MAX, false},
@@ -110,10 +114,10 @@ struct point {
 	struct stopping stopping;
 	uint64_t spent_ns;
 	struct error error;
-	struct chase_sample *samples;
+	struct chase_sample *samples[CHASE_CONDITIONS]; /* of CHASE_AWAKE only where there are companions */
 	size_t count;
 	bool fresh; /* has a placement of the round in hand */
-	double medians[STOPPING_PLACEMENTS_MAX];
+	double medians[CHASE_CONDITIONS][STOPPING_PLACEMENTS_MAX];
 };
 
 /* One --at. */
@@ -130,6 +134,7 @@ static struct {
 	struct point *points; /* all combinations of the first place, then those of the next */
 	size_t count, per_place;
 	struct cpu_list cpus; /* of all places */
+	struct companion *companions;
 	struct sample_request sampled;
 	struct pmu *pmu;
 } work;
@@ -223,6 +228,31 @@ static bool prepare_places(uint64_t longest, struct error *error)
 	return good;
 }
 
+/* A companion on a measured CPU would take its time, and two on one CPU each other's. */
+static bool prepare_companions(struct error *error)
+{
+	struct cpu_list cpus = {0};
+	unsigned cpu, node;
+	bool good = true;
+	for (size_t i = 0; good && i < options.at.count; i++) {
+		struct place place;
+		good = parse_place(options.at.words[i], &place, error);
+		cpu_list_free(&place.nodes);
+		if (good && !cpu_list_add(&cpus, place.cpu))
+			good = error_set(error, ERROR_INTERNAL, "no memory for a place");
+	}
+	for (size_t i = 0; good && i < options.companions.count; i++) {
+		good = place_parse_one(options.companions.words[i], &cpu, &node, error);
+		if (good && cpu_list_has(&cpus, cpu))
+			good =
+				error_set(error, ERROR_USAGE, "--companion: expected a CPU that does nothing else, found CPU %u", cpu);
+		if (good && !cpu_list_add(&cpus, cpu))
+			good = error_set(error, ERROR_INTERNAL, "no memory for a companion");
+	}
+	cpu_list_free(&cpus);
+	return good;
+}
+
 static bool prepare(struct error *error)
 {
 	size_t line = line_bytes();
@@ -242,7 +272,7 @@ static bool prepare(struct error *error)
 			return false;
 	if (options.sample && !sample_parse(options.sample, &work.sampled, error))
 		return false;
-	return prepare_places(longest, error) && pmu_parse(&options.events, false, error);
+	return prepare_places(longest, error) && prepare_companions(error) && pmu_parse(&options.events, false, error);
 }
 
 static uint64_t choose_hops(const struct point *point)
@@ -308,11 +338,19 @@ static bool set_up(struct error *error)
 				break;
 		list_points(i, &work.points[i * work.per_place]);
 	}
-	for (size_t i = 0; i < work.count; i++) {
-		work.points[i].samples = calloc(STOPPING_PLACEMENTS_MAX, sizeof(*work.points[i].samples));
-		if (!work.points[i].samples)
+	size_t conditions = options.companions.count ? CHASE_CONDITIONS : 1;
+	for (size_t i = 0; i < work.count * conditions; i++) {
+		struct chase_sample **samples = &work.points[i / conditions].samples[i % conditions];
+		*samples = calloc(STOPPING_PLACEMENTS_MAX, sizeof(**samples));
+		if (!*samples)
 			return error_set(error, ERROR_INTERNAL, "no memory for placements");
 	}
+	work.companions = calloc(options.companions.count + 1, sizeof(*work.companions));
+	if (!work.companions)
+		return error_set(error, ERROR_INTERNAL, "no memory for companions");
+	for (size_t i = 0; i < options.companions.count; i++)
+		if (!place_parse_one(options.companions.words[i], &work.companions[i].cpu, &work.companions[i].node, error))
+			return false;
 	return true;
 }
 
@@ -348,16 +386,34 @@ static void fail(struct point *point, const struct error *error)
 		point->error = *error;
 }
 
+/* In turn, so that what drifts from the first walk of a placement to the second favours neither. */
+static bool awake_first(size_t placement)
+{
+	return placement % 2 == 1;
+}
+
+/* Asleep and awake: both are to have their interval. */
+static void look_whether_done(struct point *point)
+{
+	for (size_t k = 0; k < CHASE_CONDITIONS && point->samples[k]; k++) {
+		point->stopping.reason = NULL;
+		if (!stopping_done(&point->stopping, point->medians[k], point->count) || !point->stopping.reason ||
+		    strcmp(point->stopping.reason, "converged") != 0)
+			return;
+	}
+}
+
 static void placement_done(struct point *point, uint64_t now_ns, uint64_t spent_ns)
 {
-	point->medians[point->count] = statistics_median(point->samples[point->count].window_ticks, options.windows);
+	for (size_t k = 0; k < CHASE_CONDITIONS && point->samples[k]; k++)
+		point->medians[k][point->count] =
+			statistics_median(point->samples[k][point->count].window_ticks, options.windows);
 	point->count++;
 	point->fresh = true;
 	point->spent_ns += spent_ns;
 	/* The budget is the point's own time; other points have theirs between its placements. */
 	point->stopping.began_ns = now_ns - point->spent_ns;
-	point->stopping.reason = NULL;
-	stopping_done(&point->stopping, point->medians, point->count);
+	look_whether_done(point);
 }
 
 static void measure_combination(struct chase_group *group, struct chase_task *tasks, size_t combination)
@@ -379,9 +435,13 @@ static void measure_combination(struct chase_group *group, struct chase_task *ta
 		                               .hops = point->hops,
 		                               .payload_words = options.payload_bytes / 8};
 		chase->task = &tasks[i];
-		chase->sample = &point->samples[point->count];
-		*chase->sample = (struct chase_sample){
-			.seed = random_derive(options.seed, chase->memory * work.per_place + combination, point->count)};
+		for (size_t k = 0; k < CHASE_CONDITIONS && point->samples[k]; k++) {
+			chase->samples[k] = &point->samples[k][point->count];
+			*chase->samples[k] = (struct chase_sample){0};
+		}
+		group->awake_first = awake_first(point->count);
+		chase->samples[CHASE_ASLEEP]->seed =
+			random_derive(options.seed, chase->memory * work.per_place + combination, point->count);
 		parts++;
 	}
 	if (!parts)
@@ -452,7 +512,7 @@ static void settle(struct point *point)
 	if (point->error.code != ERROR_NONE || point->stopping.reason)
 		return;
 	if (point->count)
-		stopping_done(&point->stopping, point->medians, point->count);
+		look_whether_done(point);
 	else
 		stop_error(&point->error);
 	if (!point->stopping.reason && point->error.code == ERROR_NONE)
@@ -473,8 +533,12 @@ static uint64_t kept_bytes(void)
 
 static bool measure_all(struct error *error)
 {
-	struct chase_group group = {
-		.count = options.at.count, .together = options.together, .pmu = work.pmu, .cpus = &work.cpus};
+	struct chase_group group = {.count = options.at.count,
+	                            .together = options.together,
+	                            .pmu = work.pmu,
+	                            .cpus = &work.cpus,
+	                            .companions = work.companions,
+	                            .companion_count = options.companions.count};
 	struct chase_task *tasks = calloc(group.count, sizeof(*tasks));
 	group.chases = calloc(group.count, sizeof(*group.chases));
 	page_kind_parse(options.pages, &group.pages);
@@ -501,18 +565,9 @@ static bool measure_all(struct error *error)
 	return good;
 }
 
-static void placement_write(struct json *json, const struct point *point, size_t number)
+/* What one walk of a placement gave. */
+static void walk_write(struct json *json, const struct point *point, const struct chase_sample *sample)
 {
-	const struct chase_sample *sample = &point->samples[number];
-	const struct place *place = &work.places[point->place];
-	json_object_begin(json, NULL);
-	json_u64(json, "seed", sample->seed);
-	pages_write(json, "pages", &sample->pages);
-	json_array_begin(json, "pages_by_node");
-	for (size_t i = 0; i < place->nodes.count; i++)
-		json_u64(json, NULL, sample->shares ? sample->shares[i] : sample->pages.on_node);
-	json_array_end(json);
-	json_bool(json, "cpu_verified", sample->cpu_verified);
 	json_array_begin(json, "windows_ns");
 	for (uint64_t i = 0; i < options.windows; i++)
 		json_f64(json, NULL, clock_ns(sample->window_ticks[i]));
@@ -524,19 +579,57 @@ static void placement_write(struct json *json, const struct point *point, size_t
 		if (sample->dirty[i])
 			json_u64(json, NULL, i);
 	json_array_end(json);
+	json_bool(json, "cpu_verified", sample->cpu_verified);
 	interference_write(json, "interference", &sample->counts, &sample->around->before, &sample->around->after,
-	                   &place->alone);
+	                   &work.places[point->place].alone);
 	samples_write(json, "samples", options.sample ? &work.sampled : NULL, &sample->samples);
 	pmu_counts_write(json, "counters", sample->counters);
+}
+
+static void awake_write(struct json *json, const struct point *point, size_t number)
+{
+	if (!point->samples[CHASE_AWAKE]) {
+		json_null(json, "awake");
+		return;
+	}
+	const struct chase_sample *sample = &point->samples[CHASE_AWAKE][number];
+	json_object_begin(json, "awake");
+	json_bool(json, "first", awake_first(number));
+	walk_write(json, point, sample);
+	json_array_begin(json, "companions");
+	for (size_t i = 0; i < options.companions.count; i++) {
+		json_object_begin(json, NULL);
+		json_u64(json, "cpu", work.companions[i].cpu);
+		json_u64(json, "node", work.companions[i].node);
+		json_f64(json, "mb_s", sample->around->companion_rates[i] * 1e3 / clock_ns(1));
+		json_object_end(json);
+	}
+	json_array_end(json);
+	json_object_end(json);
+}
+
+static void placement_write(struct json *json, const struct point *point, size_t number)
+{
+	const struct chase_sample *sample = &point->samples[CHASE_ASLEEP][number];
+	const struct place *place = &work.places[point->place];
+	json_object_begin(json, NULL);
+	json_u64(json, "seed", sample->seed);
+	pages_write(json, "pages", &sample->pages);
+	json_array_begin(json, "pages_by_node");
+	for (size_t i = 0; i < place->nodes.count; i++)
+		json_u64(json, NULL, sample->shares ? sample->shares[i] : sample->pages.on_node);
+	json_array_end(json);
+	walk_write(json, point, sample);
+	awake_write(json, point, number);
 	json_object_end(json);
 }
 
 /* The most that any placement's order showed. */
 static struct order_check worst_order(const struct point *point)
 {
-	struct order_check worst = point->samples[0].order;
+	struct order_check worst = point->samples[CHASE_ASLEEP][0].order;
 	for (size_t i = 1; i < point->count; i++) {
-		const struct order_check *each = &point->samples[i].order;
+		const struct order_check *each = &point->samples[CHASE_ASLEEP][i].order;
 		worst.repeated_share = fmax(worst.repeated_share, each->repeated_share);
 		worst.adjacent_share = fmax(worst.adjacent_share, each->adjacent_share);
 		worst.recent_page_share = fmax(worst.recent_page_share, each->recent_page_share);
@@ -568,7 +661,7 @@ static void point_write(struct json *json, const struct point *point)
 	if (good) {
 		struct order_check order = worst_order(point);
 		order_check_write(json, "order_check", &order);
-		json_f64(json, "loop_overhead_ns", clock_ns(point->samples[0].overhead_ticks));
+		json_f64(json, "loop_overhead_ns", clock_ns(point->samples[CHASE_ASLEEP][0].overhead_ticks));
 	} else {
 		json_null(json, "order_check");
 		json_null(json, "loop_overhead_ns");
@@ -600,13 +693,13 @@ static void row_add(const struct point *point)
 	double sum = 0, squares = 0, elapsed = 0, count = (double)(point->count * options.windows);
 	double middles[STOPPING_PLACEMENTS_MAX];
 	for (size_t i = 0; i < point->count; i++) {
-		middles[i] = clock_ns(statistics_median(point->samples[i].window_ticks, options.windows));
+		middles[i] = clock_ns(statistics_median(point->samples[CHASE_ASLEEP][i].window_ticks, options.windows));
 		for (uint64_t k = 0; k < options.windows; k++)
-			sum += clock_ns(point->samples[i].window_ticks[k]);
+			sum += clock_ns(point->samples[CHASE_ASLEEP][i].window_ticks[k]);
 	}
 	for (size_t i = 0; i < point->count; i++)
 		for (uint64_t k = 0; k < options.windows; k++) {
-			double ns = clock_ns(point->samples[i].window_ticks[k]);
+			double ns = clock_ns(point->samples[CHASE_ASLEEP][i].window_ticks[k]);
 			squares += (ns - sum / count) * (ns - sum / count);
 			elapsed += ns * (double)point->hops * 1e-9;
 		}
@@ -622,10 +715,11 @@ static void row_add(const struct point *point)
 
 static void tear_down(void)
 {
-	for (size_t i = 0; work.points && i < work.count; i++) {
-		for (size_t k = 0; work.points[i].samples && k < STOPPING_PLACEMENTS_MAX; k++)
-			chase_sample_free(&work.points[i].samples[k]);
-		free(work.points[i].samples);
+	for (size_t i = 0; work.points && i < work.count * CHASE_CONDITIONS; i++) {
+		struct chase_sample *samples = work.points[i / CHASE_CONDITIONS].samples[i % CHASE_CONDITIONS];
+		for (size_t k = 0; samples && k < STOPPING_PLACEMENTS_MAX; k++)
+			chase_sample_free(&samples[k]);
+		free(samples);
 	}
 	for (size_t i = 0; work.places && i < options.at.count; i++) {
 		cpu_list_free(&work.places[i].nodes);
@@ -633,6 +727,7 @@ static void tear_down(void)
 	}
 	cpu_list_free(&work.cpus);
 	pmu_close(work.pmu);
+	free(work.companions);
 	free(work.points);
 	free(work.places);
 }
@@ -644,7 +739,10 @@ static bool measure(struct json *result, struct error *error)
 		set_up(error) && pmu_open(&work.pmu, &options.events, error) && pmu_threads(work.pmu, work.cpus.count, error);
 	if (good)
 		pmu_background(work.pmu, options.background_s);
-	good = good && measure_all(error);
+	bool beside = good && companions_open(work.companions, options.companions.count, error);
+	good = beside && measure_all(error);
+	if (beside)
+		companions_close(work.companions, options.companions.count);
 	for (size_t i = 0; good && i < work.count; i++)
 		failed += work.points[i].error.code != ERROR_NONE;
 	if (good) {

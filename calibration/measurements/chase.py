@@ -3,26 +3,44 @@
 
 from collections.abc import Iterator, Sequence
 from statistics import median
+from typing import Literal, NamedTuple
 
 from pydantic import NonNegativeFloat, PositiveInt
 
 from calibration.evidence import document_flags, placement_flags
-from calibration.measurements.base import HalfWidth, Missing, Settings, excess_s, refused
+from calibration.measurements.base import HalfWidth, Missing, NotPlanned, Settings, excess_s, refused
+from calibration.measurements.choice import GIB
+from calibration.measurements.sut import ASSUMED_LLC_BYTES, CHAIN_BESIDE, Place, Sut, capped_bytes, memory_bound_bytes
 from calibration.statistics import Estimate, estimate
-from calibration.sutprobe import LatencyPoint, ProbeDocument
-from calibration.validity import Flag
+from calibration.sutprobe import Companion, LatencyPlacement, LatencyPoint, ProbeDocument
+from calibration.validity import Flag, flag
 
-LINK_NS = 40.0
+LINK_NS = 35.0
 """Cost of shuffling, linking and proving one node of a chain, for the expected duration only."""
 
-PLACEMENT_S = 0.002
-"""Core clock before and after, counters and system calls of one placement, for the expected duration only."""
+WALK_S = 0.001
+"""Core clock before and after, counters and system calls of one walk, for the expected duration only."""
+
+ROUND_S = 0.03
+"""Threads, and the settling of their clocks, in each placement, for the expected duration only."""
+
+WARM_LAP_NODES, WARM_HOPS = 1 << 17, 20_000
+"""A chain of at most so many nodes is walked once before the first window, a longer one for so many hops."""
 
 HOP_NS = 150.0
 """Cost of one hop in memory, for the expected duration only."""
 
-TOUCH_BYTES_PER_S = 2.0e9
+TOUCH_BYTES_PER_S = 4.0e9
 """Rate at which fresh pages are touched, for the expected duration only."""
+
+AWAKE_DIFFERENCE = 0.01
+"""Relative difference from which a latency awake is another figure than that asleep: what a figure is repeatable to."""
+
+COMPANION_MB_S_MIN = 100.0
+"""A companion that reads less (of 300 MB/s) leaves gaps of microseconds between its requests, or of a time slice."""
+
+SETTLE_S = 0.05
+"""Time that the kernel gives the machine to fall asleep or wake before a walk, where there are companions."""
 
 START_UP_S = 0.5
 """Process start, clock calibration and frequency checks, for the expected duration only."""
@@ -31,7 +49,8 @@ START_UP_S = 0.5
 class ChaseSettings(Settings):
     """How often a chase is repeated: *placements* fresh allocations with *windows* of *hops* loads in each.
 
-    A point whose interval is wider than *target_half_width* (relative) then gets more placements for *budget_s*.
+    A point whose interval is wider than *target_half_width* (relative) then gets more placements for *budget_s*. No
+    chain is longer than *largest_bytes*.
     """
 
     placements: PositiveInt = 9
@@ -39,6 +58,7 @@ class ChaseSettings(Settings):
     hops: PositiveInt = 200_000
     target_half_width: HalfWidth = 0.01
     budget_s: NonNegativeFloat = 10.0
+    largest_bytes: PositiveInt = 2 * GIB
 
     def options(self) -> dict[str, object]:
         """Return the kernel options that these settings stand for."""
@@ -50,42 +70,156 @@ class ChaseSettings(Settings):
             "budget-s": self.budget_s,
         }
 
-    def touch_s(self, size_bytes: int) -> float:
-        """Return the expected time in s to map fresh memory for all placements: once in each, for the largest size."""
-        return self.placements * size_bytes / TOUCH_BYTES_PER_S
+    def map_s(self, size_bytes: int) -> float:
+        """Return the expected time in s to start the threads and map fresh memory, for all placements."""
+        return self.placements * (ROUND_S + size_bytes / TOUCH_BYTES_PER_S)
 
     def build_s(self, size_bytes: int, stride_bytes: int = 64) -> float:
         """Return the expected time in s to build one point's chains in memory that is there, for all placements."""
         return self.placements * size_bytes / stride_bytes * LINK_NS * 1e-9
 
-    def walk_s(self, hop_ns: float = HOP_NS, hops: int | None = None) -> float:
+    def walk_hops(self, size_bytes: int, stride_bytes: int = 64, hops: int | None = None) -> int:
+        """Return how many hops one walk of one chain has, the warm-up among them."""
+        nodes = size_bytes // stride_bytes
+        return (nodes if nodes <= WARM_LAP_NODES else WARM_HOPS) + self.windows * (hops or self.hops)
+
+    def walk_s(self, size_bytes: int, stride_bytes: int = 64, hop_ns: float = HOP_NS, hops: int | None = None) -> float:
         """Return the expected time in s to walk one point's chains that are there, for all placements."""
-        return self.placements * (PLACEMENT_S + (self.windows + 1) * (hops or self.hops) * hop_ns * 1e-9)
+        return self.placements * (WALK_S + self.walk_hops(size_bytes, stride_bytes, hops) * hop_ns * 1e-9)
 
     def chase_s(
         self, size_bytes: int, stride_bytes: int = 64, hop_ns: float = HOP_NS, hops: int | None = None
     ) -> float:
         """Return the expected time in s to build and walk one point's chains in memory that is there."""
-        return self.build_s(size_bytes, stride_bytes) + self.walk_s(hop_ns, hops)
+        return self.build_s(size_bytes, stride_bytes) + self.walk_s(size_bytes, stride_bytes, hop_ns, hops)
 
-    def cost_s(self, size_bytes: int) -> float:
-        """Return the expected duration in s of a point measured by itself: touching, building and chasing."""
-        return self.touch_s(size_bytes) + self.chase_s(size_bytes)
+    def idle_s(self, size_bytes: int, built_bytes: int, cells: int, companions: Sequence[Place]) -> tuple[float, float]:
+        """Return expected duration and budget in s of *cells* chases of *size_bytes*, awake too with *companions*.
+
+        *built_bytes* is what the CPU that builds most builds, one memory after another.
+        """
+        walks = 2 if companions else 1
+        settled_s = self.placements * SETTLE_S * walks if companions else 0.0
+        measured_s = self.build_s(built_bytes) + settled_s + cells * walks * self.walk_s(size_bytes)
+        mapped_s = self.map_s(built_bytes)
+        # a cell's budget counts its walks and its share of the rest; the mapping of its placements comes on top
+        budget_s = cells * self.excess_s(measured_s / cells) * (1 + mapped_s / measured_s)
+        return START_UP_S + mapped_s + measured_s, budget_s
 
     def excess_s(self, cost_s: float) -> float:
         """Return the time in s that a point of *cost_s* may take beyond it where it does not converge."""
         return excess_s(cost_s, self.placements, self.budget_s)
 
 
-def latency_of(point: LatencyPoint, target_half_width: float | None) -> Estimate | None:
-    """Return the latency of *point* in ns per load; ``None`` where it could not be measured.
+def idle_bytes(sut: Sut, settings: ChaseSettings, node: int, cpus: int) -> int:
+    """Return the size of chains in memory of *node* that *cpus* walk one after another.
 
-    Windows that an interruption hit are left out as long as each placement keeps more than half of its own.
+    Where one walk goes on from the end of another, all of them together must not come as far as what a last-level cache
+    still holds of the end of the chain from when it was built.
+    """
+    bound = memory_bound_bytes(sut, node, largest_bytes=settings.largest_bytes)
+    if cpus == 1:
+        return bound
+    walked = cpus * 2 * settings.walk_hops(bound) * 64
+    wanted = max(bound, walked + (sut.llc_bytes or ASSUMED_LLC_BYTES))
+    return capped_bytes(sut, node, min(settings.largest_bytes, wanted), beside=CHAIN_BESIDE)
+
+
+def lap_flags(sut: Sut, document: ProbeDocument, points: Sequence[LatencyPoint]) -> Iterator[Flag]:
+    """Yield a flag where the CPUs of *points*, one after another, walked further than to what the builder may hold."""
+    llc = sut.llc_bytes
+    walks = 2 if companions_of(points) else 1
+    hops: dict[tuple[int, ...], int] = {}
+    for point in points:
+        walked = WARM_HOPS + document.parameters["windows"] * point.hops_per_window
+        hops[point.nodes] = hops.get(point.nodes, 0) + walks * walked
+    nodes = [point.chain_nodes for point in points if llc and hops[point.nodes] * 64 + llc > point.touched_bytes]
+    if nodes and len({point.cpu for point in points}) > 1:
+        yield flag(
+            "BUFFER_TOO_SMALL",
+            f"{max(hops.values())} loads of all CPUs along chains of {min(nodes)} lines: some of them may have come "
+            "from the cache of the CPU that built a chain, or walked it before",
+        )
+
+
+def companions_for(sut: Sut, cpus: Sequence[int], nodes: Sequence[int]) -> tuple[Place, ...]:
+    """Return the companions of chases from *cpus* to the memory of *nodes*.
+
+    One for each of their nodes: on a core of that node, or of the nearest to a node without CPUs, on which nothing is
+    measured, reading that node's memory. A node whose cores are all taken has none.
+    """
+    taken = {sibling for cpu in cpus for sibling in sut.context.siblings(cpu)}
+    found = []
+    for node in sorted({*nodes, *(sut.node_of(cpu) for cpu in cpus)}):
+        near = sut.nearest(node, sut.cpu_nodes)
+        spare = [cpu for cpu in sut.cpus_of(near) if cpu not in taken]
+        if not spare:
+            continue
+        # not the lowest, where the machine's housekeeping is, if there is another
+        cpu = next((each for each in spare if each != min(sut.cpus)), spare[0])
+        taken.update(sut.context.siblings(cpu))
+        found.append(Place(cpu, sut.home(node)))
+    return tuple(found)
+
+
+def without_companions(kind: str, title: str, companions: Sequence[Place]) -> Iterator[NotPlanned]:
+    """Yield what is not measured where there is no CPU for any of *companions*."""
+    if not companions:
+        reason = "no CPU to keep the machine awake with: each is a sibling of one that measures"
+        yield NotPlanned(kind=kind, what=f"{title} of the machine awake", reason=reason)
+
+
+Condition = Literal["asleep", "awake"]
+"""What a machine does beside an idle latency: nothing, or so much that nothing of it sleeps."""
+
+
+class IdleFigure(NamedTuple):
+    """Latency in ns per load, asleep and, where companions ran, awake; ``condition`` is that of the figure of record.
+
+    ``placements`` are those of that condition.
+    """
+
+    latency_ns: Estimate
+    condition: Condition
+    asleep_ns: Estimate
+    awake_ns: Estimate | None
+    placements: tuple[LatencyPlacement, ...]
+
+
+def idle_figure(point: LatencyPoint, target_half_width: float | None) -> IdleFigure | None:
+    """Return the latency of *point*; ``None`` where it could not be measured.
+
+    The figure of record is that of the machine awake where the two differ, else that of the machine asleep.
     """
     if not point.placements:
         return None
+    asleep = _latency(point.placements, target_half_width)
+    awakes = tuple(each for placement in point.placements if (each := placement.when_awake) is not None)
+    awake = _latency(awakes, target_half_width) if awakes else None
+    if awake is not None and _differ(asleep, awake):
+        return IdleFigure(awake, "awake", asleep, awake, awakes)
+    return IdleFigure(asleep, "asleep", asleep, awake, point.placements)
+
+
+def _differ(asleep: Estimate, awake: Estimate) -> bool:
+    if asleep.interval is None or awake.interval is None:
+        return False
+    apart = asleep.interval[1] < awake.interval[0] or awake.interval[1] < asleep.interval[0]
+    return apart and abs(awake.value / asleep.value - 1) > AWAKE_DIFFERENCE
+
+
+def latency_of(point: LatencyPoint, target_half_width: float | None) -> Estimate | None:
+    """Return the latency of *point* in ns per load; ``None`` where it could not be measured."""
+    return _latency(point.placements, target_half_width) if point.placements else None
+
+
+def _latency(placements: Sequence[LatencyPlacement], target_half_width: float | None) -> Estimate:
+    """Return the latency of *placements*.
+
+    Windows that an interruption hit are left out as long as each placement keeps more than half of its own.
+    """
     samples = []
-    for placement in point.placements:
+    for placement in placements:
         dirty = set(placement.dirty_windows)
         clean = [value for index, value in enumerate(placement.windows_ns) if index not in dirty]
         samples.append(clean if 2 * len(clean) > len(placement.windows_ns) else list(placement.windows_ns))
@@ -104,10 +238,13 @@ def missing_of(point: LatencyPoint) -> Missing | None:
     return refused(at(point.cpu, point.nodes), point.error)
 
 
-def chase_flags(document: ProbeDocument, points: Sequence[LatencyPoint]) -> Iterator[Flag]:
-    """Yield the flags that the evidence in *document* raises for the chases *points*."""
+def chase_flags(
+    document: ProbeDocument, points: Sequence[LatencyPoint], figures: Sequence[IdleFigure] | None = None
+) -> Iterator[Flag]:
+    """Yield the flags that the evidence in *document* raises for *points*, or for what of them made *figures*."""
     yield from document_flags(document)
-    placements = [placement for point in points for placement in point.placements or ()]
+    made = points if figures is None else figures
+    placements = [placement for each in made for placement in each.placements or ()]
     yield from placement_flags(
         document, placements, proved=all(_proved(point) for point in points if point.error is None)
     )
@@ -117,7 +254,24 @@ def _proved(point: LatencyPoint) -> bool:
     return point.chain_proved and (point.order_check is None or point.order_check.passed is not False)
 
 
-def core_hz_of(points: Sequence[LatencyPoint]) -> float | None:
+def companions_of(points: Sequence[LatencyPoint]) -> tuple[Companion, ...]:
+    """Return the companions beside *points*, each with the median of the rates that it read at."""
+    rates: dict[tuple[int, int], list[float]] = {}
+    for point in points:
+        for placement in point.placements or ():
+            for each in () if placement.awake is None else placement.awake.companions:
+                rates.setdefault((each.cpu, each.node), []).append(each.mb_s)
+    return tuple(Companion(cpu=cpu, node=node, mb_s=median(found)) for (cpu, node), found in rates.items())
+
+
+def companion_flags(companions: Sequence[Companion]) -> Iterator[Flag]:
+    """Yield a flag where one of *companions* read so little that it may have kept nothing awake."""
+    slow = min(companions, key=lambda each: each.mb_s, default=None)
+    if slow is not None and slow.mb_s < COMPANION_MB_S_MIN:
+        yield flag("COMPANION_SLOW", f"CPU {slow.cpu} read {slow.mb_s:.0f} MB/s from node {slow.node} as a companion")
+
+
+def core_hz_of(points: Sequence[LatencyPoint | IdleFigure]) -> float | None:
     """Return the core clock in Hz beside *points*: the median of what was measured before and after each placement."""
     measured = [
         hz

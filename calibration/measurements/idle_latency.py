@@ -20,11 +20,22 @@ from calibration.measurements.base import (
     metric_of,
     step,
 )
-from calibration.measurements.chase import START_UP_S, ChaseSettings, chase_flags, core_hz_of, latency_of
+from calibration.measurements.chase import (
+    ChaseSettings,
+    Condition,
+    chase_flags,
+    companion_flags,
+    companions_for,
+    companions_of,
+    core_hz_of,
+    idle_bytes,
+    idle_figure,
+    without_companions,
+)
 from calibration.measurements.counting import event_options, latency_beside
-from calibration.measurements.sut import Place, Sut, memory_bound_bytes, size_flags
+from calibration.measurements.sut import Place, Sut, size_flags
 from calibration.statistics import Estimate
-from calibration.sutprobe import LatencyResult, ProbeDocument, read_result
+from calibration.sutprobe import Companion, LatencyResult, ProbeDocument, read_result
 
 
 class IdleLatencySettings(ChaseSettings):
@@ -36,7 +47,9 @@ class IdleLatencySettings(ChaseSettings):
 class IdleLatencyValues(Values):
     """Latency of ``cpu`` to memory of ``node`` in ns per load, and in core clocks where those are known.
 
-    ``counted`` is the same by counters of the core, ``None`` where none were opened.
+    ``latency_ns`` is the figure of record: that of the machine in ``condition``. ``asleep_ns`` and ``awake_ns`` are
+    both, where ``companions`` kept the machine awake. ``counted`` is the same by counters of the core, ``None`` where
+    none were opened.
     """
 
     kind: Literal["idle_latency"] = "idle_latency"
@@ -46,6 +59,10 @@ class IdleLatencyValues(Values):
     page: str
     core_hz: float
     latency_ns: Estimate
+    condition: Condition = "asleep"
+    asleep_ns: Estimate | None = None
+    awake_ns: Estimate | None = None
+    companions: tuple[Companion, ...] = ()
     counted: CounterLatency | None = None
 
 
@@ -64,7 +81,9 @@ class IdleLatency(Declaration[IdleLatencySettings, IdleLatencyValues]):
         sut = Sut(context)
         for node in sut.cpu_nodes[:1]:
             place = Place(sut.measuring_cpu(node), sut.home(node))
-            size_bytes = memory_bound_bytes(sut, place.node)
+            size_bytes = idle_bytes(sut, settings, place.node, 1)
+            companions = companions_for(sut, (place.cpu,), (place.node,))
+            expected_s, budget_s = settings.idle_s(size_bytes, size_bytes, 1, companions)
             counters = event_options(context, LATENCY_ROLES) if settings.counters else {}
             yield step(
                 id=self.kind,
@@ -77,13 +96,15 @@ class IdleLatency(Declaration[IdleLatencySettings, IdleLatencyValues]):
                     "stride-bytes": 64,
                     "order": "random",
                     **settings.options(),
+                    "companion": list(companions),
                     **counters,
                 },
                 cpus=(place.cpu,),
                 nodes=(place.node,),
-                expected_duration_s=START_UP_S + settings.cost_s(size_bytes),
-                budget_s=settings.excess_s(settings.cost_s(size_bytes)),
+                expected_duration_s=expected_s,
+                budget_s=budget_s,
             )
+            yield from without_companions(self.kind, self.title, companions)
 
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
         """Yield the one latency."""
@@ -92,26 +113,32 @@ class IdleLatency(Declaration[IdleLatencySettings, IdleLatencyValues]):
             raise InputError(f"expected one point for {step.id}, found {len(result.points)}")
         point = result.points[0]
         target = document.parameters.get("target_half_width")
-        figure = latency_of(point, target)
-        core_hz = core_hz_of([point])
-        counted = latency_beside([each.counters for each in point.placements or ()])
-        if figure is None or not point.placements or core_hz is None:
+        figure = idle_figure(point, target)
+        core_hz = core_hz_of([figure]) if figure else None
+        if figure is None or core_hz is None:
             raise InputError(f"{point.error.code}: {point.error.message}" if point.error else "no placement measured")
+        counted = latency_beside([each.counters for each in figure.placements])
+        companions = companions_of(result.points)
         yield Parsed(
             id=step.id,
             values=IdleLatencyValues(
                 cpu=point.cpu,
                 node=point.nodes[0],
                 size_bytes=point.size_bytes,
-                page=point.placements[0].pages.obtained,
+                page=figure.placements[0].pages.obtained,
                 core_hz=core_hz,
-                latency_ns=figure,
+                latency_ns=figure.latency_ns,
+                condition=figure.condition,
+                asleep_ns=figure.asleep_ns if figure.awake_ns else None,
+                awake_ns=figure.awake_ns,
+                companions=companions,
                 counted=counted,
             ),
             flags=(
-                *chase_flags(document, result.points),
+                *chase_flags(document, result.points, [figure]),
+                *companion_flags(companions),
                 *size_flags(Sut(context), point.touched_bytes),
-                *estimate_flags([("latency", figure)], target),
+                *estimate_flags([("latency", figure.latency_ns)], target),
                 *latency_flags([counted]),
             ),
         )

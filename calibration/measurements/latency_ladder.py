@@ -302,7 +302,7 @@ def _series(
 ) -> Step:
     """Return the step that measures *series*: sizes x strides x orders in one process."""
     copies = len(places) if series == "copies" else 1
-    largest = min(memory_bound_bytes(sut, node, buffers=copies) for node in nodes)
+    largest = min(memory_bound_bytes(sut, node, largest_bytes=settings.largest_bytes, buffers=copies) for node in nodes)
     per_octave = settings.points_per_octave if series == "random" else settings.sparse_points_per_octave
     sizes = ladder_sizes(settings.smallest_bytes, largest, per_octave)
     if series == "interleaved":
@@ -335,7 +335,7 @@ def _series(
         flags=("together",) if series == "copies" else (),
         cpus=cpus,
         nodes=tuple(nodes),
-        expected_duration_s=START_UP_S + settings.touch_s(sizes[-1]) + sum(costs_s),
+        expected_duration_s=START_UP_S + settings.map_s(sizes[-1]) + sum(costs_s),
         budget_s=sum(map(settings.excess_s, costs_s)),
     )
 

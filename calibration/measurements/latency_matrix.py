@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Latency matrix: how far the memory of each node is from the CPUs of each node."""
 
-from collections.abc import Iterator
-from typing import Literal
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
 
 from calibration.context.model import Context
 from calibration.errors import InputError
@@ -18,10 +18,23 @@ from calibration.measurements.base import (
     metric_of,
     step,
 )
-from calibration.measurements.chase import START_UP_S, ChaseSettings, chase_flags, latency_of, missing_of
-from calibration.measurements.sut import Place, Sut, memory_bound_bytes, size_flags
+from calibration.measurements.chase import (
+    ChaseSettings,
+    Condition,
+    IdleFigure,
+    chase_flags,
+    companion_flags,
+    companions_for,
+    companions_of,
+    idle_bytes,
+    idle_figure,
+    lap_flags,
+    missing_of,
+    without_companions,
+)
+from calibration.measurements.sut import Place, Sut, size_flags
 from calibration.statistics import Estimate
-from calibration.sutprobe import LatencyResult, ProbeDocument, read_result
+from calibration.sutprobe import Companion, LatencyResult, ProbeDocument, read_result
 from calibration.validity import Flag, flag
 
 ASYMMETRY = 0.05
@@ -32,7 +45,8 @@ class LatencyMatrixValues(Values):
     """Latency in ns per load from the CPUs of ``cpu_nodes`` (rows) to the memory of ``memory_nodes`` (columns).
 
     ``cpus`` holds the CPU that measured each row, ``sizes_bytes`` the size of each column's chains. A cell without a
-    value is ``None`` and named in ``missing``.
+    value is ``None`` and named in ``missing``. ``latency_ns`` are the figures of record, each of the machine in its
+    ``conditions``; ``cells_asleep_ns`` and ``cells_awake_ns`` are both, where ``companions`` kept the machine awake.
     """
 
     kind: Literal["latency_matrix"] = "latency_matrix"
@@ -41,6 +55,10 @@ class LatencyMatrixValues(Values):
     cpus: tuple[int, ...]
     sizes_bytes: tuple[int, ...]
     latency_ns: tuple[tuple[Estimate | None, ...], ...]
+    conditions: tuple[tuple[Condition | None, ...], ...] = ()
+    cells_asleep_ns: tuple[tuple[Estimate | None, ...], ...] = ()
+    cells_awake_ns: tuple[tuple[Estimate | None, ...], ...] = ()
+    companions: tuple[Companion, ...] = ()
 
 
 class LatencyMatrix(Declaration[ChaseSettings, LatencyMatrixValues]):
@@ -68,17 +86,18 @@ class LatencyMatrix(Declaration[ChaseSettings, LatencyMatrixValues]):
         if not rows or not columns:
             yield NotPlanned(kind=self.kind, what=self.title, reason="no node with CPUs and no node with memory found")
             return
-        sizes = {node: memory_bound_bytes(sut, node) for node in columns}
+        sizes = {node: idle_bytes(sut, settings, node, len(rows)) for node in columns}
         largest = max(sizes.values())
         # a node that cannot take the size of the others has one of its own, which makes no other column smaller
         own = {node: "" if size == largest else f":{size}" for node, size in sizes.items()}
         # all memories at the same time, each from the nearest CPU: one after another where that is nearest to several
-        builders = {node: sut.nearest(node, tuple(rows.values())) for node in columns}
-        of_builders = [[sizes[node] for node in columns if builders[node] == row] for row in rows.values()]
-        made_s = max(sum(map(settings.touch_s, each)) for each in of_builders)
-        built_s = max(sum(map(settings.build_s, each)) for each in of_builders)
-        cells = len(rows) * len(columns)
-        measured_s = built_s + cells * settings.walk_s()
+        builders = [sut.nearest(node, tuple(rows.values())) for node in columns]
+        built_bytes = max(
+            sum(size for size, builder in zip(sizes.values(), builders, strict=True) if builder == row)
+            for row in rows.values()
+        )
+        companions = companions_for(sut, tuple(rows), columns)
+        expected_s, budget_s = settings.idle_s(largest, built_bytes, len(rows) * len(columns), companions)
         places = [f"{Place(cpu, node)}{own[node]}" for cpu in rows for node in columns]
         yield step(
             id=self.kind,
@@ -91,13 +110,14 @@ class LatencyMatrix(Declaration[ChaseSettings, LatencyMatrixValues]):
                 "stride-bytes": 64,
                 "order": "random",
                 **settings.options(),
+                "companion": list(companions),
             },
             cpus=tuple(rows),
             nodes=tuple(columns),
-            expected_duration_s=START_UP_S + made_s + measured_s,
-            # a cell's budget counts its walks and its share of the building; the memory of each placement comes on top
-            budget_s=cells * settings.excess_s(measured_s / cells) * (1 + made_s / measured_s),
+            expected_duration_s=expected_s,
+            budget_s=budget_s,
         )
+        yield from without_companions(self.kind, self.title, companions)
 
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
         """Yield the matrix; a cell without a value stays ``None`` and is named with its reason."""
@@ -108,25 +128,36 @@ class LatencyMatrix(Declaration[ChaseSettings, LatencyMatrixValues]):
         if len(cpus) * len(columns) != len(result.points):
             raise InputError(f"expected {len(cpus)} x {len(columns)} cells, found {len(result.points)}")
         target = document.parameters.get("target_half_width")
-        cells = {(point.cpu, point.nodes[0]): latency_of(point, target) for point in result.points}
+        cells = {(point.cpu, point.nodes[0]): idle_figure(point, target) for point in result.points}
+        figures = [cell for cell in cells.values() if cell is not None]
         sizes = {point.nodes[0]: point.size_bytes for point in result.points}
-        if not any(cells.values()):
+        if not figures:
             reasons = {point.error.message for point in result.points if point.error}
             raise InputError(f"no cell could be measured: {'; '.join(sorted(reasons))}")
+        companions = companions_of(result.points)
+        beside: dict[str, Any] = {
+            "conditions": _matrix(cells, cpus, columns, "condition"),
+            "cells_asleep_ns": _matrix(cells, cpus, columns, "asleep_ns"),
+            "cells_awake_ns": _matrix(cells, cpus, columns, "awake_ns"),
+            "companions": companions,
+        }
         values = LatencyMatrixValues(
             cpu_nodes=tuple(sut.node_of(cpu) for cpu in cpus),
             memory_nodes=tuple(columns),
             cpus=tuple(cpus),
             sizes_bytes=tuple(sizes[node] for node in columns),
-            latency_ns=tuple(tuple(cells[cpu, node] for node in columns) for cpu in cpus),
+            latency_ns=_matrix(cells, cpus, columns, "latency_ns"),
+            **(beside if any(figure.awake_ns for figure in figures) else {}),
         )
-        named = [(f"CPU {cpu} to node {node}", cell) for (cpu, node), cell in cells.items() if cell is not None]
+        named = [(f"CPU {cpu} to node {node}", cell.latency_ns) for (cpu, node), cell in cells.items() if cell]
         yield Parsed(
             id=step.id,
             values=values,
             flags=(
-                *chase_flags(document, result.points),
+                *chase_flags(document, result.points, figures),
+                *companion_flags(companions),
                 *size_flags(sut, min(point.touched_bytes for point in result.points)),
+                *lap_flags(sut, document, result.points),
                 *estimate_flags(named, target),
                 *_asymmetry(values),
             ),
@@ -144,6 +175,13 @@ class LatencyMatrix(Declaration[ChaseSettings, LatencyMatrixValues]):
                         cell,
                         "lower",
                     )
+
+
+def _matrix(
+    cells: Mapping[tuple[int, int], IdleFigure | None], cpus: Sequence[int], nodes: Sequence[int], name: str
+) -> tuple[tuple[Any, ...], ...]:
+    """Return one field of all *cells*, ``None`` where a cell has no figure."""
+    return tuple(tuple(getattr(cells[cpu, node], name, None) for node in nodes) for cpu in cpus)
 
 
 def _asymmetry(values: LatencyMatrixValues) -> Iterator[Flag]:

@@ -139,7 +139,7 @@ class PrefetcherEffect(Declaration[PrefetcherSettings, PrefetcherEffectValues]):
                     },
                     cpus=(place.cpu,),
                     nodes=(place.node,),
-                    expected_duration_s=START_UP_S + settings.touch_s(size_bytes) + sum(costs_s),
+                    expected_duration_s=START_UP_S + settings.map_s(size_bytes) + sum(costs_s),
                     budget_s=sum(map(settings.excess_s, costs_s)),
                     prefetchers=prefetchers,
                 )

@@ -195,15 +195,17 @@ class Sut:
         return 1 if None in shared else min(shared.values(), default=1)
 
 
-def memory_bound_bytes(sut: Sut, node: int, *, minimum_bytes: int = 64 * MIB, buffers: int = 1) -> int:
+def memory_bound_bytes(
+    sut: Sut, node: int, *, minimum_bytes: int = 64 * MIB, largest_bytes: int | None = None, buffers: int = 1
+) -> int:
     """Return the size of a chase that is sure to live in memory, for one CPU on memory of *node*.
 
     ``LLC_MULTIPLE`` times the last-level cache the kernel reports, rounded up to 2 MiB: one core's effective share is
-    at most that, so the chase is beyond the cache as its curve shows it too. Capped by what the node has free for
-    each of *buffers* at the same time.
+    at most that, so the chase is beyond the cache as its curve shows it too. Capped by *largest_bytes*, and by what the
+    node has free for each of *buffers* at the same time.
     """
-    llc = sut.llc_bytes or ASSUMED_LLC_BYTES
-    return capped_bytes(sut, node, max(minimum_bytes, LLC_MULTIPLE * llc), buffers=buffers, beside=CHAIN_BESIDE)
+    wanted = max(minimum_bytes, LLC_MULTIPLE * (sut.llc_bytes or ASSUMED_LLC_BYTES))
+    return capped_bytes(sut, node, min(wanted, largest_bytes or wanted), buffers=buffers, beside=CHAIN_BESIDE)
 
 
 def capped_bytes(sut: Sut, node: int, wanted_bytes: int, *, buffers: int = 1, beside: float = 0) -> int:

@@ -93,30 +93,54 @@ def test_places_of_one_memory_walk_one_chain(native: Path, cpus: list[int]) -> N
     places = [f"{cpu}@0" for cpu in (cpus[0], cpus[-1])]
     apart = f":{64 * MIB - 64}"  # a size of its own, hence a chain of its own
 
-    def run(*places: str) -> tuple[list[dict[str, Any]], float]:
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    def run(*places: str) -> tuple[list[dict[str, Any]], int]:
+        """Return the points, and how many pages were touched: each once, wherever it is walked from."""
+        before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_minflt
         words = [word for place in places for word in ("--at", place)]
         done = subprocess.run(
-            [native, "latency", *words, "--size-bytes", str(64 * MIB), "--placements", "3", "--windows", "1",
-             "--hops", "6400"],
+            [native, "latency", *words, "--size-bytes", str(64 * MIB), "--pages", "base", "--placements", "3",
+             "--windows", "1", "--hops", "6400"],
             capture_output=True, check=True, timeout=60,
         )  # fmt: skip
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        points = json.loads(done.stdout)["result"]["points"]
-        return points, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        after = resource.getrusage(resource.RUSAGE_CHILDREN).ru_minflt
+        return json.loads(done.stdout)["result"]["points"], after - before
 
     def seeds(point: dict[str, Any]) -> list[int]:
         return [placement["seed"] for placement in point["placements"]]
 
-    (alone,), once_s = run(places[0])
-    (first, second), shared_s = run(*places)
+    (alone,), once = run(places[0])
+    (first, second), shared = run(*places)
     assert [first["cpu"], second["cpu"]] == [cpus[0], cpus[-1]]
     assert seeds(alone) == seeds(first) == seeds(second)
     assert len(set(seeds(first))) == 3
-    (first, second), twice_s = run(places[0], places[1] + apart)
+    (first, second), twice = run(places[0], places[1] + apart)
     assert set(seeds(first)).isdisjoint(seeds(second))
-    # Mapping, filling and proving is nearly all that they do.
-    assert shared_s < 0.5 * (once_s + twice_s) < twice_s
+    assert once == pytest.approx(3 * 64 * MIB / os.sysconf("SC_PAGESIZE"), rel=0.2)
+    assert shared == pytest.approx(once, rel=0.1)
+    assert twice == pytest.approx(2 * once, rel=0.1)
+
+
+def test_every_chain_is_walked_asleep_and_awake(probe: Probe, cpus: list[int]) -> None:
+    require_two(cpus)
+    places = ("--at", f"{cpus[0]}@0", "--size-bytes", f"65536,{8 * MIB}", "--placements", "3", "--windows", "2",
+              "--hops", "6400")  # fmt: skip
+    for point in latency(probe, *places)["result"]["points"]:
+        assert all(placement["awake"] is None for placement in point["placements"])
+    points = latency(probe, *places, "--companion", f"{cpus[-1]}@0")["result"]["points"]
+    assert len(points) == 2
+    for point in points:
+        awake = [placement["awake"] for placement in point["placements"]]
+        assert [each["first"] for each in awake] == [False, True, False]
+        for each in awake:
+            assert len(each["windows_ns"]) == 2
+            assert min(each["windows_ns"]) > 0
+            assert each["cpu_verified"]
+            (companion,) = each["companions"]
+            assert (companion["cpu"], companion["node"]) == (cpus[-1], 0)
+            # paced: whatever it shares its CPU with, never more than 300 MB/s and one batch
+            assert 0 < companion["mb_s"] < 310
+    for place in (f"{cpus[0]}@0", f"{cpus[-1]}"):
+        assert probe("latency", *places, "--companion", place).code == 2
 
 
 def test_latency_is_reproducible_in_its_seeds(probe: Probe, cpus: list[int]) -> None:
@@ -1062,6 +1086,8 @@ AT = ("--at", "0@0", "--size-bytes", "4096")
         (("latency", "--at", "0@0:4096", "--size-bytes", "4096,8192"), "--at"),
         (("latency", "--at", "0@0:4096", "--size-bytes", "4096", "--together"), "--at"),
         (("latency", "--at", "0@0", "--at", "0@0", "--size-bytes", "4096", "--together"), "CPU 0"),
+        (("latency", *AT, "--companion", "0@0"), "CPU 0"),
+        (("latency", *AT, "--companion", "1@0", "--companion", "1@0"), "CPU 1"),
         (("latency", *AT, "--line-bytes", "48"), "--line-bytes"),
         (("latency", *AT, "--order", "random,sideways"), "--order"),
         (("latency", "--at", "0@0", "--size-bytes", "4096,"), "--size-bytes"),

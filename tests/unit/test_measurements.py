@@ -20,7 +20,9 @@ from calibration.judge.limits import unit_of
 from calibration.measurements import declaration, registry
 from calibration.measurements.base import Parsed, Step
 from calibration.measurements.core_frequency import median_without
+from calibration.measurements.idle_latency import IdleLatencyValues
 from calibration.measurements.latency_ladder import Comparison, Level, compare_levels, ladder_sizes, recognise_levels
+from calibration.measurements.latency_matrix import LatencyMatrixValues
 from calibration.measurements.prefetcher_effect import PrefetcherEffectValues
 from calibration.statistics import Estimate, estimate
 from calibration.sutprobe import read_document
@@ -242,6 +244,81 @@ def test_windows_that_an_interruption_hit_are_left_out_while_enough_remain(conte
         placement["dirty_windows"] = list(range(dirty))
         (parsed,) = parse(path, raw, context)
         assert len(next(estimates(parsed.values)).samples[0]) == count
+
+
+def awake(raw: dict[str, Any], factor: float, mb_s: float = 300.0) -> None:
+    """Give each placement of *raw* a second walk, awake, of *factor* times the time; its clock is twice as fast."""
+    for point in points(raw):
+        for placement in point["placements"]:
+            walk = {
+                name: placement[name]
+                for name in ("dirty_windows", "cpu_verified", "interference", "counters", "samples")
+                if name in placement
+            }
+            placement["awake"] = {
+                **walk,
+                "first": False,
+                "windows_ns": [factor * each for each in placement["windows_ns"]],
+                "core_hz_before": 2 * placement["core_hz_before"],
+                "core_hz_after": 2 * placement["core_hz_after"],
+                "companions": [{"cpu": 3, "node": 0, "mb_s": mb_s}],
+            }
+
+
+@pytest.mark.parametrize(("factor", "condition"), [(0.8, "awake"), (1.3, "awake"), (1.005, "asleep"), (1, "asleep")])
+def test_the_latency_awake_is_that_of_record_where_the_two_differ(
+    context: Context, factor: float, condition: str
+) -> None:
+    path = FIXTURES / "sutprobe" / "idle_latency.json"
+    alone, beside = read(path), read(path)
+    for raw in (alone, beside):
+        for placement in points(raw)[0]["placements"]:
+            placement["windows_ns"] = [100 + 0.1 * index for index, _ in enumerate(placement["windows_ns"])]
+    (before,) = parse(path, alone, context)
+    awake(beside, factor)
+    (after,) = parse(path, beside, context)
+    assert isinstance(before.values, IdleLatencyValues)
+    assert isinstance(after.values, IdleLatencyValues)
+    assert (before.values.condition, before.values.awake_ns, before.values.companions) == ("asleep", None, ())
+    values = after.values
+    assert values.condition == condition
+    assert values.asleep_ns == before.values.latency_ns
+    assert values.awake_ns is not None
+    assert values.awake_ns.value == pytest.approx(factor * before.values.latency_ns.value)
+    assert values.latency_ns == (values.awake_ns if condition == "awake" else values.asleep_ns)
+    assert values.core_hz == pytest.approx(before.values.core_hz * (2 if condition == "awake" else 1))
+    assert [(each.cpu, each.node, each.mb_s) for each in values.companions] == [(3, 0, 300.0)]
+    assert "COMPANION_SLOW" not in {each.code for each in after.flags}
+
+
+def test_latencies_whose_intervals_meet_are_one_figure(context: Context) -> None:
+    path = FIXTURES / "sutprobe" / "idle_latency.json"
+    raw = read(path)
+    for index, placement in enumerate(points(raw)[0]["placements"]):
+        placement["windows_ns"] = [100.0 + 10 * (index % 5) for _ in placement["windows_ns"]]
+    awake(raw, 1.05)
+    (parsed,) = parse(path, raw, context)
+    assert isinstance(parsed.values, IdleLatencyValues)
+    assert parsed.values.condition == "asleep"
+
+
+def test_a_matrix_has_both_conditions_of_each_cell(context: Context) -> None:
+    path = FIXTURES / "sutprobe" / "latency_matrix.json"
+    raw = read(path)
+    awake(raw, 0.5, mb_s=40.0)
+    (parsed,) = parse(path, raw, context)
+    values = parsed.values
+    assert isinstance(values, LatencyMatrixValues)
+    assert values.latency_ns == values.cells_awake_ns
+    for conditions, asleep, waking in zip(
+        values.conditions, values.cells_asleep_ns, values.cells_awake_ns, strict=True
+    ):
+        for condition, cell, other in zip(conditions, asleep, waking, strict=True):
+            assert condition == "awake"
+            assert cell is not None
+            assert other is not None
+            assert other.value == pytest.approx(cell.value / 2)
+    assert "COMPANION_SLOW" in {each.code for each in parsed.flags}
 
 
 def frequencies(context: Context, **changes: Any) -> Parsed:

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "companion.h"
+
+#include "affinity.h"
+#include "clock.h"
+
+/* Lines read at once, independent of one another, then taken out of the caches: the next lap reads memory again, however
+ * large the caches are. */
+#define BATCH_LINES 8u
+#define LINE_BYTES 64u
+/* 300 MB/s, a line every 0.2 us: never is a fabric without a request for long enough to slow down, and a percent at most of
+ * what one channel of memory moves, so that the chase waits for none of it. */
+#define BYTES_PER_S 300e6
+/* Spread over all channels of a node. Base pages: a reserved huge page is not to be spent on it. */
+#define BUFFER_BYTES (1u << 20)
+
+static void read_batch(const unsigned char *from)
+{
+	for (unsigned i = 0; i < BATCH_LINES; i++)
+		(void)*(const volatile uint64_t *)(const volatile void *)(from + (size_t)i * LINE_BYTES);
+	for (unsigned i = 0; i < BATCH_LINES; i++)
+		arch_flush_line(from + (size_t)i * LINE_BYTES);
+}
+
+static void run(struct companion *companion)
+{
+	const uint64_t period = (uint64_t)(BATCH_LINES * LINE_BYTES / BYTES_PER_S * clock_now_used.hz);
+	uint64_t began = clock_start(), due = began, now = began, batches = 0;
+	while (!atomic_load_explicit(&companion->stop, memory_order_relaxed)) {
+		read_batch(companion->region.start + batches * BATCH_LINES * LINE_BYTES % BUFFER_BYTES);
+		batches++;
+		due += period;
+		while ((now = clock_stop()) < due)
+			arch_relax();
+		due = now > due + period ? now : due; /* what an interruption took is not caught up with */
+	}
+	companion->bytes_per_tick = (double)(batches * BATCH_LINES * LINE_BYTES) / (double)(now - began);
+}
+
+static void body(struct worker *worker)
+{
+	struct companion *companion = worker->context;
+	struct pages pages;
+	if (region_map(&companion->region, BUFFER_BYTES, companion->node, companion->chosen, &worker->error) &&
+	    pages_read_back(&pages, &companion->region, 1, PAGES_BASE, &worker->error)) {
+		worker_pause(worker);
+		while (companion->again) {
+			run(companion);
+			if (!affinity_verify(companion->cpu))
+				affinity_left(companion->cpu, &worker->error);
+			worker_pause(worker);
+		}
+	}
+	region_unmap(&companion->region);
+}
+
+bool companions_open(struct companion *companions, size_t count, struct error *error)
+{
+	size_t started = 0;
+	struct demand demand = {.wanted = PAGES_BASE};
+	for (size_t i = 0; i < count; i++)
+		demand_regions(&demand, BUFFER_BYTES, 1, companions[i].node);
+	demand_threads(&demand, count);
+	if (count && !demand_admit(&demand, error))
+		return false;
+	for (size_t i = 0; i < count && error->code == ERROR_NONE; i++) {
+		companions[i].again = true;
+		companions[i].chosen = demand.pages;
+		started += worker_start(&companions[i].worker, companions[i].cpu, body, &companions[i], error);
+	}
+	for (size_t i = 0; i < started; i++)
+		if (!worker_wait(&companions[i].worker) && error->code == ERROR_NONE)
+			*error = companions[i].worker.error;
+	if (error->code == ERROR_NONE)
+		return true;
+	companions_close(companions, started);
+	return false;
+}
+
+void companions_begin(struct companion *companions, size_t count)
+{
+	for (size_t i = 0; i < count; i++) {
+		atomic_store(&companions[i].stop, false);
+		worker_continue(&companions[i].worker);
+	}
+}
+
+bool companions_end(struct companion *companions, size_t count, struct error *error)
+{
+	for (size_t i = 0; i < count; i++)
+		atomic_store(&companions[i].stop, true);
+	for (size_t i = 0; i < count; i++)
+		if (!worker_wait(&companions[i].worker) && error->code == ERROR_NONE)
+			*error = companions[i].worker.error;
+	return error->code == ERROR_NONE;
+}
+
+void companions_close(struct companion *companions, size_t count)
+{
+	for (size_t i = 0; i < count; i++) {
+		companions[i].again = false;
+		worker_join(&companions[i].worker);
+	}
+}

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A light load beside a chase: it asks for so few lines that nobody waits for it, and keeps awake what falls asleep when
+ * nobody asks for memory: the uncore, the fabric, and a package whose CPUs are all idle. */
+#ifndef SUTPROBE_COMPANION_H
+#define SUTPROBE_COMPANION_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "error.h"
+#include "memory.h"
+#include "worker.h"
+
+struct companion {
+	/* to be set before companions_open */
+	unsigned cpu, node;
+	/* state */
+	struct worker worker;
+	struct page_choice chosen;
+	struct region region;
+	bool again;
+	_Atomic bool stop;
+	double bytes_per_tick; /* of the last run */
+};
+
+/* Starts the threads, pinned, with their memory proved in place; they sleep in the kernel. All end where one fails. */
+bool companions_open(struct companion *companions, size_t count, struct error *error);
+void companions_begin(struct companion *companions, size_t count);
+/* They sleep again when it returns. False with the error of one that was not on its CPU. */
+bool companions_end(struct companion *companions, size_t count, struct error *error);
+void companions_close(struct companion *companions, size_t count);
+
+#endif

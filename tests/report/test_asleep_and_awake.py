@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Both latencies of a machine on its page: asleep and awake, and which is of record."""
+
+from docutils.core import publish_doctree
+from report_documents import as_bytes, index_of, replace, run_document, scaled, with_nodes
+
+from calibration.measurements.idle_latency import IdleLatencyValues
+from calibration.measurements.latency_matrix import LatencyMatrixValues
+from calibration.report.page import render
+from calibration.sutprobe import Companion
+
+COMPANIONS = (Companion(cpu=7, node=0, mb_s=299.6), Companion(cpu=9, node=1, mb_s=287.1))
+
+
+def test_a_page_says_both_latencies_and_which_is_of_record() -> None:
+    document = with_nodes(run_document(), 2)
+    index = index_of(document, "idle_latency")
+    idle = document.measurements[index].values
+    assert isinstance(idle, IdleLatencyValues)
+    asleep, awake = scaled(idle.latency_ns, 1.25), idle.latency_ns
+    beside = {"condition": "awake", "asleep_ns": asleep, "awake_ns": awake, "companions": COMPANIONS[:1]}
+    document = replace(document, index, values=idle.model_copy(update=beside))
+    index = index_of(document, "latency_matrix")
+    matrix = document.measurements[index].values
+    assert isinstance(matrix, LatencyMatrixValues)
+    cells = tuple(tuple(scaled(cell, 1.25) for cell in row if cell) for row in matrix.latency_ns)
+    beside = {
+        "conditions": (("awake", "awake"), ("awake", None)),
+        "cells_asleep_ns": (cells[0], (cells[1][0], None)),
+        "cells_awake_ns": (matrix.latency_ns[0], (matrix.latency_ns[1][0], None)),
+        "latency_ns": (matrix.latency_ns[0], (matrix.latency_ns[1][0], None)),
+        "companions": COMPANIONS,
+    }
+    document = replace(document, index, values=matrix.model_copy(update=beside))
+    tree = publish_doctree(render(as_bytes(document)).text, settings_overrides={"report_level": 2, "halt_level": 2})
+    text = " ".join(tree.astext().split())
+    assert (
+        f"one load took {asleep.value:.1f} ns; awake, while CPU 7 read 300 MB/s, {awake.value:.1f} ns. "
+        "The figure of record is the one awake."
+    ) in text
+    assert "awake, while CPUs 7, 9 read 287 to 300 MB/s each." in text
+    cell = matrix.latency_ns[0][0]
+    assert cell is not None
+    assert f"{cell.value * 1.25:.1f} / {cell.value:.1f}*" in text
+    assert "-" in text.split("asleep / awake:")[1].split("An asterisk")[0]
