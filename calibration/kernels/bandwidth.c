@@ -22,6 +22,8 @@
 #define SCAN_WINDOWS 3u
 #define SCAN_WINDOW_S 0.03
 #define SCAN_SETTLE_S 0.01
+/* In the document, beside the windows. */
+#define NUMBERS_OF_PLACEMENT 100u
 /* A window has so many entries of the log at least where chunks allow: what is interpolated at its edges stays below 2 %. */
 #define LOG_PER_WINDOW 50
 
@@ -133,6 +135,7 @@ static struct {
 	const struct load_width *width;
 	struct sample_request sampled;
 	struct pmu *pmu;
+	bool admitted; /* what is kept to the end was asked for */
 } results;
 
 static bool prepare(struct error *error)
@@ -251,12 +254,38 @@ static bool new_generator(struct generator *generator, const struct point *point
 	return generator_parse_group(generator, point->group, error) && pmu_threads(results.pmu, generator->count, error);
 }
 
+/* The placements of all points of all groups. */
+static bool keeps(struct demand *demand, struct error *error)
+{
+	uint64_t shapes = options.streams.count * options.prefetch_bytes.count * options.delays.count;
+	uint64_t points = options.mixes.count * options.buffer_bytes.count * shapes;
+	uint64_t most = stopping_most(options.placements, options.budget_s) + (options.keep_best > 0);
+	for (size_t i = 0; i < options.groups.count; i++) {
+		struct generator group = {0};
+		bool good = generator_parse_group(&group, options.groups.words[i], error);
+		uint64_t numbers = 2 * options.windows + group.count;
+		demand_other(demand, 2 * (sizeof(struct point) + STOPPING_PLACEMENTS_MAX * sizeof(struct placement)), points);
+		demand_other(demand, numbers * sizeof(double), points * most);
+		snapshots_demand(&group.cpus, 2 * points * most, demand);
+		demand_document(demand, points * most * (numbers + NUMBERS_OF_PLACEMENT));
+		generator_free(&group);
+		if (!good)
+			return false;
+	}
+	return true;
+}
+
 static bool open_generator(struct generator *generator, double seconds, struct error *error)
 {
-	struct demand demand = {0};
+	struct demand demand = {.again = results.admitted};
+	if (!demand.again && !keeps(&demand, error))
+		return false;
 	generator_demand(generator, generator_thread_bytes(generator->shape.mix, generator->buffer_bytes), seconds,
 	                 &demand);
-	return generator_admit(generator, &demand, error) && generator_open(generator, error);
+	if (!generator_admit(generator, &demand, error))
+		return false;
+	results.admitted = true;
+	return generator_open(generator, error);
 }
 
 /* One placement, measured and proved; false with the reason, and nothing kept of it, where that could not be. */
