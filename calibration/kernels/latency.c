@@ -523,8 +523,10 @@ static void settle(struct point *point)
 static uint64_t kept_bytes(void)
 {
 	struct demand kept = {0};
-	uint64_t most = stopping_most(options.placements, options.budget_s), samples = work.count * most;
-	demand_other(&kept, work.count * (sizeof(struct point) + STOPPING_PLACEMENTS_MAX * sizeof(struct chase_sample)), 1);
+	uint64_t conditions = options.companions.count ? CHASE_CONDITIONS : 1;
+	uint64_t most = conditions * stopping_most(options.placements, options.budget_s), samples = work.count * most;
+	demand_other(&kept, sizeof(struct point), work.count);
+	demand_other(&kept, STOPPING_PLACEMENTS_MAX * sizeof(struct chase_sample), conditions * work.count);
 	demand_other(&kept, options.windows * (sizeof(double) + sizeof(bool)) * samples, 1);
 	snapshots_demand(&work.cpus, 2 * most * work.per_place, &kept);
 	demand_document(&kept, (options.windows + NUMBERS_OF_PLACEMENT) * samples + NUMBERS_OF_PLACEMENT * work.count);

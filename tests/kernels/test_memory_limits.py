@@ -71,6 +71,7 @@ COMMANDS: Final[dict[str, tuple[str, ...]]] = {
     "latency-window": ("latency", "--at", "{0}@0", "--order", "window", "--window-bytes", "4096", *LATENCY),
     "latency-together": ("latency", "--at", "{0}@0", "--at", "{1}@0", "--together", *LATENCY),
     "latency-matrix": ("latency", "--at", "{0}@0", "--at", f"{{1}}@0:{10 * MIB}", *LATENCY),
+    "latency-awake": ("latency", "--at", "{0}@0", "--companion", "{1}@0", *LATENCY),
     "latency-interleaved": ("latency", "--at", "{0}@0+1", *LATENCY),
     "bandwidth": ("bandwidth", "--group", "{0}@0+{1}@0", "--mix", "triad,reads", "--buffer-bytes", BUFFER,
                   "--placements", "2", "--windows", "2", "--window-s", "0.02"),
