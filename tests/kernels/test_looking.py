@@ -4,6 +4,7 @@
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -266,3 +267,20 @@ def test_a_table_that_takes_long_is_read_less_often(native: Path, cpus: list[int
     unknown = [each for point in placements[1] for each in point if each["interference"]["interrupts"] is None]
     assert len(unknown) == laid.looking.left_out["interrupts"] > 0
     assert "LOOKED_LESS" in {each.code for each in laid.warnings}
+
+
+def test_numa_balancing_passes_over_the_program(native: Path, cpus: list[int]) -> None:
+    """No mapping has the default policy: balancing scans those, in the thread that is measured."""
+    if not Path("/proc/self/numa_maps").exists():
+        pytest.skip("this machine has a kernel without NUMA")
+    command = [str(native), "jitter", "--cpus", str(cpus[-1]), "--view", "gaps", "--gap-s", "60"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as running:
+        maps = Path(f"/proc/{running.pid}/numa_maps")
+        try:
+            while len(list(Path(f"/proc/{running.pid}/task").iterdir())) < 3:
+                time.sleep(0.01)
+            policies = {line.split()[1] for line in maps.read_text(encoding="ascii").splitlines()}
+        finally:
+            running.kill()
+    assert "local" in policies
+    assert "default" not in policies
