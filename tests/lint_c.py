@@ -76,6 +76,10 @@ def tidy_command(program: str, file: Path, target: Target) -> list[str]:
     ]  # fmt: skip
 
 
+HOST = ROOT / "tests" / "kernels" / "host"
+"""Programs of the tests, which are formatted alike."""
+
+
 def commands(directory: Path = SOURCES_DIRECTORY) -> list[list[str]]:
     """Give the argument list of every check, to be run in ``directory``, those that take longest first.
 
@@ -89,7 +93,7 @@ def commands(directory: Path = SOURCES_DIRECTORY) -> list[list[str]]:
     style = f"--style=file:{ROOT / '.clang-format'}"
     return [
         *(tidy_command(tidy, file, target) for target in TARGETS for file in by_size),
-        [form, "--dry-run", "-Werror", style, *map(str, files)],
+        [form, "--dry-run", "-Werror", style, *map(str, [*files, *sorted(HOST.glob("*.[ch]"))])],
     ]
 
 

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the programs of this directory share. Each asks code of sutprobe that needs no SUT, prints a line for each case, and
+ * exits with 0, or with 1 where an answer was wrong. */
+#ifndef HOST_H
+#define HOST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#include "error.h"
+
+#define EXPECT(condition)                                                                                              \
+	do {                                                                                                               \
+		if (!(condition))                                                                                              \
+			return error_set(error, ERROR_CHECK_FAILED, "line %d: expected %s", __LINE__, #condition);                 \
+	} while (0)
+
+struct host_case {
+	const char *name;
+	bool (*run)(struct error *error);
+};
+
+static int host_run(const struct host_case *cases, size_t count)
+{
+	size_t failed = 0;
+	for (size_t i = 0; i < count; i++) {
+		struct error error = {0};
+		bool good = cases[i].run(&error);
+		printf("%s %s%s%s\n", good ? "ok" : "failed", cases[i].name, good ? "" : ": ", error.message);
+		failed += !good;
+	}
+	return failed > 0;
+}
+
+#endif

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Memory that may be used: text of the kernel, and limits of control groups on made machines. */
+#include <errno.h>
+#include <ftw.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cgroup.h"
+#include "host.h"
+#include "made_files.h"
+#include "memory.h"
+
+static bool case_memory(struct error *error)
+{
+	/* An eighth may be wasted, and whatever is less than a huge page of x86. */
+	const size_t huge = 512u << 20;
+	EXPECT(pages_fit(1, 2u << 20) && pages_fit((2u << 20) + 1, 2u << 20));
+	EXPECT(!pages_fit(1u << 20, huge) && !pages_fit(huge + 1, huge) && pages_fit(huge, huge));
+	EXPECT(pages_fit(huge / 9 * 8 + 8, huge) && !pages_fit(huge / 9 * 8, huge) && pages_fit(8 * huge + 1, huge));
+	uint64_t bytes = 0;
+	EXPECT(memory_usable_bytes("Node 0 MemTotal: 900 kB\nNode 0 MemFree:  100 kB\nNode 0 Active(file): 30 kB\n"
+	                           "Node 0 Inactive(file):   20 kB\nNode 0 SReclaimable: 7 kB\n",
+	                           &bytes));
+	EXPECT(bytes == 120 * 1024);
+	EXPECT(!memory_usable_bytes("MemTotal: 900 kB\n", &bytes));
+	struct error refused = {0};
+	struct demand much = {0};
+	demand_other(&much, 1ull << 46, 1);
+	EXPECT(!demand_admit(&much, &refused) && refused.code == ERROR_NO_MEMORY && much.refused_node == -1);
+	return true;
+}
+
+#define MOUNT_1 "30 25 0:26 / /cg/memory rw,nosuid - cgroup cgroup rw,memory\n"
+#define MOUNT_2 "31 25 0:27 / /cg/two rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"
+#define MOUNT_INSIDE "31 25 0:27 /host/job /cg/two rw,nosuid - cgroup2 cgroup2 rw\n"
+
+static bool case_control_groups(struct error *error)
+{
+	/* files of one machine, and the room they leave */
+	static const struct {
+		const char *files[8][2];
+		uint64_t room;
+		const char *where;
+	} machines[] = {
+		{{{"/proc/self/cgroup", "0::/\n"}, {"/proc/self/mountinfo", MOUNT_2}}, CGROUP_NO_LIMIT, ""},
+		/* version 2: the parent's limit is the tighter one; cache not used lately is given back */
+		{{{"/proc/self/cgroup", "0::/a/b\n"},
+		  {"/proc/self/mountinfo", MOUNT_1 MOUNT_2},
+		  {"/cg/two/a/b/memory.max", "max\n"},
+		  {"/cg/two/a/memory.max", "1000000\n"},
+		  {"/cg/two/a/memory.current", "600000\n"},
+		  {"/cg/two/a/memory.stat", "anon 1\nactive_file 70000\ninactive_file 50000\n"}},
+		 450000,
+		 "/cg/two/a"},
+		/* version 1, beside an empty version 2; the top says no limit in its own way */
+		{{{"/proc/self/cgroup", "5:cpuset,memory:/job\n4:cpu:/other\n0::/\n"},
+		  {"/proc/self/mountinfo", MOUNT_2 MOUNT_1},
+		  {"/cg/memory/memory.limit_in_bytes", "9223372036854771712\n"},
+		  {"/cg/memory/memory.usage_in_bytes", "5\n"},
+		  {"/cg/memory/job/memory.limit_in_bytes", "4096\n"},
+		  {"/cg/memory/job/memory.usage_in_bytes", "8192\n"},
+		  {"/cg/memory/job/memory.stat", "inactive_file 9\ntotal_inactive_file 4000\n"}},
+		 0,
+		 "/cg/memory/job"},
+		/* a container sees its own group as the top, under the host's name */
+		{{{"/proc/self/cgroup", "0::/host/job\n"},
+		  {"/proc/self/mountinfo", MOUNT_INSIDE},
+		  {"/cg/two/memory.max", "5000\n"},
+		  {"/cg/two/memory.current", "1000\n"}},
+		 4000,
+		 "/cg/two"},
+	};
+	for (size_t i = 0; i < sizeof(machines) / sizeof(machines[0]); i++) {
+		char root[] = "/tmp/sutprobe-XXXXXX", where[256] = "";
+		if (!mkdtemp(root))
+			return error_set(error, ERROR_INTERNAL, "a directory for files in /tmp: %s", strerror(errno));
+		bool made = true;
+		for (size_t f = 0; made && f < 8 && machines[i].files[f][0]; f++)
+			made = put(root, machines[i].files[f][0], machines[i].files[f][1]);
+		uint64_t room = made ? cgroup_room(root, where, sizeof(where)) : 0;
+		nftw(root, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+		if (!made || room != machines[i].room ||
+		    (room != CGROUP_NO_LIMIT && strcmp(where + strlen(root), machines[i].where) != 0))
+			return error_set(error, ERROR_CHECK_FAILED, "machine %zu: expected room %llu in %s, found %llu in '%s'", i,
+			                 (unsigned long long)machines[i].room, machines[i].where, (unsigned long long)room, where);
+	}
+	return true;
+}
+
+static const struct host_case cases[] = {
+	{"memory", case_memory},
+	{"control_groups", case_control_groups},
+};
+
+int main(void)
+{
+	return host_run(cases, sizeof(cases) / sizeof(cases[0]));
+}
