@@ -34,8 +34,8 @@ from calibration.validity import Flag, flag
 ASYMMETRY = 0.05
 """Relative difference between a transfer and that of the opposite direction from which a reader should ask why."""
 
-PLACEMENT_S = 0.1
-"""Threads, page read-back, settling of the core clock and rounds to warm up, for the expected duration only."""
+PLACEMENT_S = 0.015
+"""Page read-back, core clock before and after, and rounds to warm up, for the expected duration only."""
 
 WINDOW_S = 0.003
 """One window: some 16,000 lines prepared and loaded over a slow link, for the expected duration only."""
