@@ -8,15 +8,17 @@ import re
 import shlex
 import textwrap
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 from docutils.utils import column_width
 
 from calibration.counters.choice import SAMPLES
+from calibration.measurements.base import Missing
 from calibration.measurements.regulation import Method, RegulationValues
 from calibration.measurements.traffic import MixBandwidth
 from calibration.model import format_time
@@ -36,6 +38,9 @@ SAFE_PUNCTUATION = frozenset(" ,/%=&;+")
 INLINE_CHARACTERS = 1_000
 LITERAL_CHARACTERS = 8_000
 """Of a longer text a page shows the beginning; the run document has all of it."""
+
+NAMED_ALIKE = 3
+"""Parts without a value that have one reason are named one by one up to so many: a server has hundreds of CPUs."""
 
 LONG_NS = 10_000
 """From here on a time in ns is easier to read in µs to s."""
@@ -344,9 +349,26 @@ def slug(text: str) -> str:
     return re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-.") or "unnamed"
 
 
+Gone = TypeVar("Gone", Missing, NotMeasured)
+
+
+def alike(missing: Sequence[Gone]) -> Iterator[Gone]:
+    """Yield *missing*; where many have one reason the first of them alone, which says how many more there are."""
+    reasons = [tuple(gone.model_copy(update={"what": ""})) for gone in missing]
+    counts = Counter(reasons)
+    for gone, reason in zip(missing, reasons, strict=True):
+        count = counts[reason]
+        if 0 < count <= NAMED_ALIKE:
+            yield gone
+        elif count:
+            counts[reason] = 0
+            yield gone.model_copy(update={"what": f"{gone.what}, and {count - 1} more"})
+
+
 FILTERS = {
     each.__name__: each
     for each in (
+        alike,
         inline,
         literal,
         option,

@@ -22,6 +22,7 @@ from calibration.report import filters
 from calibration.report.advice import advice
 from calibration.report.drawings import Drawings
 from calibration.report.environment import Fact, environment, kind_module, tidy
+from calibration.report.filters import alike
 from calibration.report.imported import render_imported
 from calibration.report.instruments import side_by_side
 from calibration.report.osnoise import class_share
@@ -150,7 +151,7 @@ def parts(document: RunDocument, drawings: Drawings | None) -> Iterator[Part]:
             title=registry()[kind].title,
             section=modules[kind].section,
             text=str(modules[kind].render(measured)) if measured else "",
-            not_measured=missing,
+            not_measured=tuple(alike(missing)),
         )
 
 

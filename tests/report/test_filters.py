@@ -9,6 +9,7 @@ from docutils.core import publish_doctree
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from calibration.measurements.base import Missing
 from calibration.report import filters
 from calibration.statistics import estimate
 
@@ -249,6 +250,15 @@ def test_the_command_is_the_argv_quoted_for_a_shell() -> None:
 @pytest.mark.parametrize(("text", "name"), [("T3-SUT2", "t3-sut2"), ("a b/c", "a-b-c"), ("../..", "unnamed")])
 def test_slug(text: str, name: str) -> None:
     assert filters.slug(text) == name
+
+
+def test_many_parts_without_a_value_for_one_reason_are_told_at_once() -> None:
+    few = [Missing(what=f"CPU {cpu}", reason="offline") for cpu in range(3)]
+    other = Missing(what="CPU 9", reason="busy")
+    assert list(filters.alike([few[0], other, *few[1:]])) == [few[0], other, *few[1:]]
+    many = [Missing(what=f"CPU {cpu}", reason="offline") for cpu in range(504)]
+    told = list(filters.alike([many[0], other, *many[1:]]))
+    assert told == [Missing(what="CPU 0, and 503 more", reason="offline"), other]
 
 
 def test_every_public_function_that_templates_use_is_a_filter() -> None:
