@@ -52,8 +52,8 @@ INLINE void one_line(enum load_mix mix, unsigned number, VECTOR *sum0, VECTOR *s
 	if (prefetch) {
 		/* Lines to be loaded, and those that a store reads anyway. A core that stores whole lines without reading them
 		 * would be made to read them by a prefetch; lines written past the cache are not read either. */
-		const bool owned = mix == MIX_WRITE || mix == MIX_COPY || mix == MIX_TRIAD;
-		const unsigned wanted = a.summed + a.updates + sources + (LOAD_STORES_READ && owned);
+		const unsigned owned = LOAD_STORES_READ && (mix == MIX_WRITE || mix == MIX_COPY || mix == MIX_TRIAD);
+		const unsigned wanted = a.summed + a.updates + sources + owned;
 		for (unsigned i = 0; i < wanted; i++)
 			__builtin_prefetch(arrays[i] + at + prefetch_bytes, 0, 3);
 	}
