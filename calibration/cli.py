@@ -97,10 +97,10 @@ def plan_command(root: Path, profile: str, results: Path, prefetchers_ok: bool, 
     from calibration.context import load  # noqa: PLC0415 - the parser is only needed here
     from calibration.plan import make_plan, plan_text  # noqa: PLC0415 - the same
     from calibration.profiles import load_profile  # noqa: PLC0415 - the same
-    from calibration.results.references import kept_shape  # noqa: PLC0415 - the same
+    from calibration.results.references import kept_references  # noqa: PLC0415 - the same
 
     context = load(root)
-    plan = make_plan(context, load_profile(profile), kept_shape(results, context), prefetchers_ok=prefetchers_ok)
+    plan = make_plan(context, load_profile(profile), *kept_references(results, context), prefetchers_ok=prefetchers_ok)
     if as_json:
         _print_json(plan)
     else:

@@ -9,8 +9,9 @@ from calibration.context.model import Context
 from calibration.errors import EnvironmentLacksError
 from calibration.measurements import declaration
 from calibration.measurements.base import NotPlanned, Step
-from calibration.measurements.choice import ShapeReference
+from calibration.measurements.choice import CacheReference, ShapeReference
 from calibration.measurements.counting import uncounted
+from calibration.measurements.sut import sized
 from calibration.mlc import NAME, MlcCommand
 from calibration.model import Model
 from calibration.profiles import Profile
@@ -28,6 +29,7 @@ class Plan(Model):
     expected_duration_s: float
     longest_duration_s: float
     traffic_shape: ShapeReference | None
+    last_level_cache: CacheReference | None = None
     mlc: tuple[MlcCommand, ...] = ()
 
 
@@ -35,15 +37,23 @@ NO_CONSENT = "it wants the hardware prefetchers off: set tune_prefetchers_ok: tr
 
 
 def make_plan(
-    context: Context, profile: Profile, kept: ShapeReference | None = None, *, prefetchers_ok: bool = False
+    context: Context,
+    profile: Profile,
+    kept: ShapeReference | None = None,
+    last_level_cache: CacheReference | None = None,
+    *,
+    prefetchers_ok: bool = False,
 ) -> Plan:
-    """Return the plan for the SUT of *context*; *kept* is the traffic shape found best on its platform before.
+    """Return the plan for the SUT of *context*.
+
+    *kept* is the best traffic shape, *last_level_cache* the size of that cache, as found on its platform before.
 
     Steps that want the prefetchers off come last, and only with *prefetchers_ok*, the consent to switch them: so they
     are switched once, and whatever happens to them happens after all that needs them as they are.
 
     Raises ``EnvironmentLacksError`` where nothing could be measured.
     """
+    context = sized(context, last_level_cache)
     steps: list[Step] = []
     switched: list[Step] = []
     not_planned: list[NotPlanned] = []
@@ -78,6 +88,7 @@ def make_plan(
         expected_duration_s=round(sum(step.expected_duration_s for step in steps), 1),
         longest_duration_s=round(sum(step.longest_duration_s for step in steps), 1),
         traffic_shape=kept,
+        last_level_cache=last_level_cache,
         mlc=profile.mlc,
     )
 
@@ -96,6 +107,8 @@ def plan_text(plan: Plan) -> str:
         lines.append(f"     $ {' '.join(step.argv)}")
     if plan.traffic_shape is not None:
         lines += ["", f"Traffic shape: {plan.traffic_shape.words}"]
+    if plan.last_level_cache is not None:
+        lines += ["", f"Last-level cache: {plan.last_level_cache.words}"]
     if plan.mlc:
         commands = ", ".join(" ".join((f"--{each.command}", *each.options)) for each in plan.mlc)
         lines += ["", f"{NAME}, where the inventory has it (mlc_archive): {commands}"]

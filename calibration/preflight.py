@@ -557,7 +557,7 @@ def read_examination(given: Mapping[str, Any], profile: Profile) -> Callable[[Co
         switched = any(step.prefetchers is not None for step in plan.steps)
 
         def planned(each: Context, chosen: Profile) -> Plan:
-            return make_plan(each, chosen, plan.traffic_shape, prefetchers_ok=switched)
+            return make_plan(each, chosen, plan.traffic_shape, plan.last_level_cache, prefetchers_ok=switched)
 
         short = short_of_memory(context, profile, planned)
         return evaluate(context, known, expectations, plan=plan, short=short)

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The traffic shape that was found best on a platform, and what a platform is.
+"""What was found once on a platform and later plans rely on, and what a platform is.
 
 How traffic walks its buffers decides how much of it a machine moves. The best way depends on the platform alone, so it
-is searched once and kept as a reference; the plans of later runs take it from there.
+is searched once and kept as a reference; the plans of later runs take it from there. So is the size at which the
+latency ladder left the last-level cache.
 """
 
 import hashlib
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import NonNegativeInt, PositiveInt
 
@@ -16,6 +17,12 @@ from calibration.context.model import Context
 from calibration.model import Model, UtcTime
 
 GIB = 1 << 30
+
+MIB = 1 << 20
+
+LLC_SHARE_MIN = 0.5
+"""Least share of the reported last-level cache that buffers are sized for, however little of it a ladder found: what
+other guests or CPUs held of it then may be free in a later run, and four times the half is still twice the whole."""
 
 KERNELS = Path(__file__).parent.parent / "kernels"
 
@@ -80,6 +87,7 @@ class ShapeReference(Model):
     ``all_mixes`` is the best for the mixes that were tried together, ``mixes`` the best for each alone.
     """
 
+    kind: ClassVar[str] = "traffic_shape"
     schema_version: Literal["traffic_shape/1"]
     platform: Platform
     run: ReferenceRun
@@ -98,6 +106,36 @@ class ShapeReference(Model):
             f"{shape.streams} streams, prefetch {shape.prefetch_bytes} bytes ahead, {shape.width}; found best on this "
             f"platform by run {self.run.id} of {self.run.testbed}/{self.run.sut}"
         )
+
+
+class CacheReference(Model):
+    """Where the last-level cache ends for one CPU, as kept in ``results/references/last_level_cache/<key>.json``.
+
+    ``found_bytes`` is the largest size that the latency ladder still found in it, ``reported_bytes`` what the kernel
+    reported, ``None`` where it reported none.
+    """
+
+    kind: ClassVar[str] = "last_level_cache"
+    schema_version: Literal["last_level_cache/1"]
+    platform: Platform
+    run: ReferenceRun
+    found_bytes: PositiveInt
+    reported_bytes: PositiveInt | None
+
+    @property
+    def words(self) -> str:
+        """The size and where it comes from, as a person reads it."""
+        reported = "none" if self.reported_bytes is None else f"{self.reported_bytes / MIB:g} MiB"
+        size = self.sized_bytes(self.reported_bytes)
+        return (
+            f"{self.found_bytes / MIB:.3g} MiB as the latency ladder of run {self.run.id} of {self.run.testbed}/"
+            f"{self.run.sut} showed ({reported} reported)"
+            f"{'' if size == self.found_bytes else f'; buffers are sized for {size / MIB:.3g} MiB'}"
+        )
+
+    def sized_bytes(self, reported_bytes: int | None) -> int:
+        """Return the size of cache to size buffers for on a SUT that reports *reported_bytes*."""
+        return max(self.found_bytes, int(LLC_SHARE_MIN * (reported_bytes or 0)))
 
 
 @cache

@@ -39,7 +39,7 @@ from calibration.measurements.chase import (
     latency_of,
     missing_of,
 )
-from calibration.measurements.sut import MIB, Place, Sut, cpu_list, memory_bound_bytes
+from calibration.measurements.sut import ASSUMED_LLC_BYTES, MIB, Place, Sut, cpu_list, memory_bound_bytes
 from calibration.model import Model
 from calibration.statistics import Estimate, estimate
 from calibration.sutprobe import LatencyPoint, LatencyResult, ProbeDocument, read_result
@@ -67,6 +67,9 @@ CACHE_EXCESS = 1.3
 """A plateau that ends below this multiple of a cache's reported size is that cache's. The curve may leave a cache long
 before its reported size (a share of it is what one CPU gets), hardly ever after it."""
 
+MEMORY_CLIMB = 1.5
+"""Memory is at least this many times as slow as the last cache: less is a disturbance within one of them, for a plateau
+alone spans 1.25."""
 
 HUGE_BYTES = 2 * MIB
 """Interleaving steps by the page: sizes are whole pages of this size on each node, whatever pages are obtained."""
@@ -302,7 +305,11 @@ def _series(
 ) -> Step:
     """Return the step that measures *series*: sizes x strides x orders in one process."""
     copies = len(places) if series == "copies" else 1
-    largest = min(memory_bound_bytes(sut, node, largest_bytes=settings.largest_bytes, buffers=copies) for node in nodes)
+    reported = sut.reported_llc_bytes or ASSUMED_LLC_BYTES  # not the size found before: every run looks again
+    largest = min(
+        memory_bound_bytes(sut, node, llc_bytes=reported, largest_bytes=settings.largest_bytes, buffers=copies)
+        for node in nodes
+    )
     per_octave = settings.points_per_octave if series == "random" else settings.sparse_points_per_octave
     sizes = ladder_sizes(settings.smallest_bytes, largest, per_octave)
     if series == "interleaved":
@@ -429,7 +436,7 @@ def _expected_hops(sut: Sut, settings: LadderSettings, size_bytes: int) -> tuple
     """Return the cost of a hop in ns, and hops in a window, of a chain of *size_bytes*."""
     if size_bytes <= sut.l2_bytes:
         return L2_HOP_NS, max(settings.hops, CACHED_HOPS_MIN)
-    llc = sut.llc_bytes
+    llc = sut.reported_llc_bytes
     return CACHED_HOP_NS if llc is not None and size_bytes < llc / 4 else HOP_NS, settings.hops
 
 
@@ -454,6 +461,22 @@ def recognise_levels(curve: Sequence[tuple[int, Estimate]], reported_bytes: Mapp
         name = free[0] if free else f"{UNNAMED}{size}"
         levels.append(Level(name=name, size_bytes=size, reported_bytes=caches.get(name), latency_ns=figure))
     return tuple(levels)
+
+
+def last_cache_bytes(values: LatencyLadderValues) -> int | None:
+    """Return the largest size of the last plateau before memory, where the last-level cache ends for one CPU.
+
+    ``None`` where the curve does not show it clearly: it does not reach memory, memory is hardly slower, or the plateau
+    is that of a cache before the last one reported.
+    """
+    *caches, memory = values.levels or (None,)
+    if memory is None or memory.name != "memory" or not caches:
+        return None
+    last = caches[-1]
+    before = values.comparisons[:-1] or values.comparisons  # a first level alone is nobody's last
+    below = max((each.reported_bytes for each in before), default=0)
+    climbs = memory.latency_ns.value >= MEMORY_CLIMB * last.latency_ns.value
+    return last.size_bytes if climbs and (last.size_bytes or 0) > CACHE_EXCESS * below else None
 
 
 def _plateaus(ordered: Sequence[tuple[int, Estimate]]) -> list[tuple[int, int]]:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from calibration.context.model import Context
 from calibration.errors import InputError
+from calibration.measurements.choice import CacheReference
 from calibration.sutprobe import ProbeDocument
 from calibration.validity import Flag, flag
 
@@ -28,6 +29,9 @@ CHAIN_BESIDE = (4 + 1 / 8) / 64
 LLC_MULTIPLE = 4
 """A buffer is memory-bound from this multiple of the last-level cache on: at twice its size a random chase over an LRU
 cache still hits half the time at its start, and neighbours' shares move."""
+
+CHASE_BYTES_MIN = 64 * MIB
+"""Least size of a chase in memory: beyond a cache that is not reported, and beyond what a second-level TLB covers."""
 
 ASSUMED_LLC_BYTES = 64 * MIB
 """Last-level cache where the SUT does not say: larger than most shares one core can reach."""
@@ -71,6 +75,19 @@ def cpu_list(cpus: Iterable[int]) -> str:
         else:
             ranges.append([cpu, cpu])
     return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in ranges)
+
+
+class SizedContext(Context):
+    """The context of a SUT of whose platform an earlier run found where the last-level cache ends."""
+
+    last_level_cache: CacheReference
+
+
+def sized(context: Context, kept: CacheReference | None) -> Context:
+    """Return *context* with the last-level cache size *kept* for its platform: planning and judging use the same."""
+    if kept is None:
+        return context
+    return SizedContext.model_construct(**dict(context), last_level_cache=kept)
 
 
 class Sut:
@@ -161,6 +178,17 @@ class Sut:
 
     @property
     def llc_bytes(self) -> int | None:
+        """Size of the last-level cache to size buffers for, ``None`` where nothing says.
+
+        By what an earlier run found on the platform (``CacheReference.sized_bytes``); else what is reported.
+        """
+        reported = self.reported_llc_bytes
+        if not isinstance(self.context, SizedContext):
+            return reported
+        return self.context.last_level_cache.sized_bytes(reported)
+
+    @property
+    def reported_llc_bytes(self) -> int | None:
         """Size of the last-level cache that one CPU reaches, as the kernel reports it; ``None`` if it does not.
 
         A first-level cache is nobody's last: a machine that lists no other (some guests) does not say.
@@ -196,15 +224,15 @@ class Sut:
 
 
 def memory_bound_bytes(
-    sut: Sut, node: int, *, minimum_bytes: int = 64 * MIB, largest_bytes: int | None = None, buffers: int = 1
+    sut: Sut, node: int, *, llc_bytes: int | None = None, largest_bytes: int | None = None, buffers: int = 1
 ) -> int:
     """Return the size of a chase that is sure to live in memory, for one CPU on memory of *node*.
 
-    ``LLC_MULTIPLE`` times the last-level cache the kernel reports, rounded up to 2 MiB: one core's effective share is
-    at most that, so the chase is beyond the cache as its curve shows it too. Capped by *largest_bytes*, and by what the
-    node has free for each of *buffers* at the same time.
+    ``LLC_MULTIPLE`` times the last-level cache, that of *sut* unless *llc_bytes* is given, rounded up to 2 MiB; at
+    least ``CHASE_BYTES_MIN``. Capped by *largest_bytes*, and by what the node has free for each of *buffers* at the
+    same time.
     """
-    wanted = max(minimum_bytes, LLC_MULTIPLE * (sut.llc_bytes or ASSUMED_LLC_BYTES))
+    wanted = max(CHASE_BYTES_MIN, LLC_MULTIPLE * (llc_bytes or sut.llc_bytes or ASSUMED_LLC_BYTES))
     return capped_bytes(sut, node, min(wanted, largest_bytes or wanted), buffers=buffers, beside=CHAIN_BESIDE)
 
 

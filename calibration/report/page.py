@@ -18,6 +18,7 @@ from calibration.measurements.choice import ShapeReference
 from calibration.measurements.counting import COUNTERS
 from calibration.measurements.max_bandwidth import PREFETCH_BYTES, STREAMS
 from calibration.measurements.traffic import DEFAULT_SHAPE
+from calibration.plan import Plan
 from calibration.report import filters
 from calibration.report.advice import advice
 from calibration.report.drawings import Drawings
@@ -105,7 +106,7 @@ def render(raw: bytes) -> Page:
             headlines=headlines(document),
             vulnerabilities=() if context is None else entries(context, document.meltdown_checker),
             provenance=provenance(document),
-            machine=() if context is None else machine(context),
+            machine=() if context is None else machine(context, document.plan),
             notes=notes(document.measurements),
             rules=RULES,
             sections=SECTIONS,
@@ -302,8 +303,9 @@ def provenance(document: RunDocument) -> list[Fact]:
     ]
 
 
-def machine(context: Context) -> list[Fact]:
-    """Return the facts about the SUT that move its figures."""
+def machine(context: Context, plan: Plan | None) -> list[Fact]:
+    """Return the facts about the SUT that move its figures, with what *plan* relied on."""
+    cache = None if plan is None else plan.last_level_cache
     firmware, memory, frequency, isolation = context.firmware, context.memory, context.frequency, context.isolation
     thp = memory.transparent_hugepages
     return [
@@ -313,6 +315,7 @@ def machine(context: Context) -> list[Fact]:
         Fact("BIOS", _join(firmware.bios_vendor, firmware.bios_version, firmware.bios_date)),
         Fact("Virtualisation", _virtualization(context)),
         *_processors(context),
+        *(() if cache is None else (Fact("Last-level cache", cache.words),)),
         Fact("CPUs", _cpus(context)),
         Fact("Isolated CPUs (isolcpus)", _isolated(isolation.isolated, isolation.isolated_source)),
         Fact("Tickless CPUs (nohz_full)", _isolated(isolation.nohz_full, isolation.nohz_full_source)),

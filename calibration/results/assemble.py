@@ -16,7 +16,7 @@ from calibration.formats.meltdown_checker import read_output as read_checker
 from calibration.judge import judge
 from calibration.measurements import declaration
 from calibration.measurements.base import Missing, Step
-from calibration.measurements.sut import machine_flags
+from calibration.measurements.sut import machine_flags, sized
 from calibration.mlc import CommandName, read_output
 from calibration.model import fault_of
 from calibration.plan import Plan
@@ -305,6 +305,7 @@ def _attempts(history: _History, not_measured: Sequence[NotMeasured]) -> Iterato
 
 def _outcomes(plan: Plan, history: _History, context: Context) -> tuple[list[Measurement], list[NotMeasured]]:
     """Return the measurements of the steps of *plan*, and what has none and why."""
+    context = sized(context, plan.last_level_cache)
     last = history.attempts[-1]
     measurements: list[Measurement] = []
     not_measured = [

@@ -1,39 +1,53 @@
 # SPDX-License-Identifier: Apache-2.0
 """What runs found once and later plans rely on: ``<results>/references/``.
 
-``traffic_shape/<key>.json`` holds the traffic shape chosen for one platform (``calibration.measurements.choice``). A
-reference is data: it names the run that it came from, everything that was tried is in that run's document, and
-removing the file makes the next run search again. None is ever overwritten.
+``traffic_shape/<key>.json`` holds the traffic shape chosen for one platform, ``last_level_cache/<key>.json`` where that
+cache ends for one CPU (``calibration.measurements.choice``). A reference is data: it names the run that it came from,
+everything that was tried is in that run's document, and removing the file makes the next run search again. None is ever
+overwritten.
 """
 
 import os
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
 from pydantic import ValidationError
 
 from calibration.context.model import Context
 from calibration.errors import EnvironmentLacksError, InputError
 from calibration.files import pending, read_regular, refuse_links
-from calibration.measurements.choice import Platform, ReferenceRun, ShapeReference, platform_of
-from calibration.measurements.traffic_shape import KIND, TrafficShapeValues
+from calibration.measurements.choice import CacheReference, Platform, ReferenceRun, ShapeReference, platform_of
+from calibration.measurements.latency_ladder import LatencyLadderValues, last_cache_bytes
+from calibration.measurements.sut import Sut
+from calibration.measurements.traffic_shape import TrafficShapeValues
 from calibration.results.layout import MAX_REFERENCE_BYTES, REFERENCES
-from calibration.results.model import RunDocument
+from calibration.results.model import Run, RunDocument
+
+R = TypeVar("R", ShapeReference, CacheReference)
 
 
-def path_of(results: Path, platform: Platform) -> Path:
-    """Return where the traffic shape chosen for *platform* is kept."""
-    return results / REFERENCES / KIND / f"{platform.key}.json"
+def path_of(results: Path, reference: type[ShapeReference | CacheReference], platform: Platform) -> Path:
+    """Return where the *reference* of *platform* is kept."""
+    return results / REFERENCES / reference.kind / f"{platform.key}.json"
 
 
-def kept_shape(results: Path, context: Context) -> ShapeReference | None:
-    """Return the traffic shape kept for the platform of *context*; ``None`` where none was chosen yet.
+def kept_references(results: Path, context: Context) -> tuple[ShapeReference | None, CacheReference | None]:
+    """Return the traffic shape and the last-level cache kept for the platform of *context*, in ``make_plan``'s order.
+
+    Raises ``InputError`` as ``kept_reference`` does.
+    """
+    return kept_reference(results, ShapeReference, context), kept_reference(results, CacheReference, context)
+
+
+def kept_reference(results: Path, wanted: type[R], context: Context) -> R | None:
+    """Return the reference kept for the platform of *context*; ``None`` where there is none yet.
 
     Raises ``InputError`` for a file that is there and is no reference for this platform: a run that took no notice of
-    it would measure with another shape than the nights before.
+    it would measure differently from the nights before.
     """
     platform = platform_of(context)
-    path = path_of(results, platform)
+    path = path_of(results, wanted, platform)
     remedy = "mend it, or remove it to have the next run search again"
     try:
         text = read_regular(path, MAX_REFERENCE_BYTES, below=results)
@@ -42,7 +56,7 @@ def kept_shape(results: Path, context: Context) -> ShapeReference | None:
     except InputError as error:
         raise InputError(f"{error}; {remedy}") from error
     try:
-        reference = ShapeReference.model_validate_json(text)
+        reference = wanted.model_validate_json(text)
     except ValidationError as error:
         first = error.errors()[0]
         where = "/".join(map(str, first["loc"])) or "the top"
@@ -52,31 +66,60 @@ def kept_shape(results: Path, context: Context) -> ShapeReference | None:
     return reference
 
 
-def keep_shape(results: Path, document: RunDocument) -> Path | None:
-    """Keep the traffic shape that the run of *document* chose, and return where; ``None`` where there is none to keep.
+def keep_references(results: Path, document: RunDocument) -> list[Path]:
+    """Keep what the run of *document* found for its platform, and return where.
 
-    Only a search of which every planned step came out whole and valid has a choice worth keeping. Where another run
-    kept one for the same platform meanwhile, that one stays. Raises ``EnvironmentLacksError`` where it cannot be
-    written.
+    Where another run kept a reference for the same platform meanwhile, that one stays. Raises ``EnvironmentLacksError``
+    where one cannot be written.
     """
     if document.plan is None or document.context is None:
-        return None
-    planned = {step.id for step in document.plan.steps if step.kind == KIND}
-    found = [each for each in document.measurements if each.kind == KIND and each.validity.valid and not each.missing]
+        return []
+    found = [_shape(document, document.context.parsed), _last_level_cache(document, document.context.parsed)]
+    return [_keep(results, reference) for reference in found if reference is not None]
+
+
+def _shape(document: RunDocument, context: Context) -> ShapeReference | None:
+    """Return the traffic shape that the run chose, if every planned step of the search came out whole and valid."""
+    kind = ShapeReference.kind
+    planned = set() if document.plan is None else {step.id for step in document.plan.steps if step.kind == kind}
+    found = [each for each in document.measurements if each.kind == kind and each.validity.valid and not each.missing]
     if not planned or {each.step for each in found} != planned:
         return None
     values = found[0].values
     if not isinstance(values, TrafficShapeValues) or values.all_mixes is None:
         return None
-    run = document.run
-    reference = ShapeReference(
+    return ShapeReference(
         schema_version="traffic_shape/1",
-        platform=platform_of(document.context.parsed),
-        run=ReferenceRun(testbed=run.testbed, sut=run.sut, id=run.id, started_at=run.started_at),
+        platform=platform_of(context),
+        run=_origin(document.run),
         all_mixes=values.all_mixes,
         mixes=values.mixes,
     )
-    path = path_of(results, reference.platform)
+
+
+def _last_level_cache(document: RunDocument, context: Context) -> CacheReference | None:
+    """Return where the run's random ladder left the last-level cache, if it is valid and shows that clearly."""
+    for each in document.measurements:
+        values = each.values
+        if isinstance(values, LatencyLadderValues) and each.validity.valid and not each.missing:
+            found = last_cache_bytes(values)
+            if found is not None:
+                return CacheReference(
+                    schema_version="last_level_cache/1",
+                    platform=platform_of(context),
+                    run=_origin(document.run),
+                    found_bytes=found,
+                    reported_bytes=Sut(context).reported_llc_bytes,
+                )
+    return None
+
+
+def _origin(run: Run) -> ReferenceRun:
+    return ReferenceRun(testbed=run.testbed, sut=run.sut, id=run.id, started_at=run.started_at)
+
+
+def _keep(results: Path, reference: ShapeReference | CacheReference) -> Path:
+    path = path_of(results, type(reference), reference.platform)
     refuse_links(path.parent, below=results)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

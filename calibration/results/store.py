@@ -45,7 +45,7 @@ from calibration.results.model import (
     OtherRun,
     RunDocument,
 )
-from calibration.results.references import kept_shape
+from calibration.results.references import kept_references
 from calibration.tuning import Change
 
 CAPTURE = "context.tar.gz"
@@ -302,7 +302,7 @@ def begin(
         created = _claim(directory)
         name = _keep_capture(directory, capture)
         context = load(directory / name, capture)
-        plan = make_plan(context, wanted, kept_shape(results, context), prefetchers_ok=prefetchers_ok)
+        plan = make_plan(context, wanted, *kept_references(results, context), prefetchers_ok=prefetchers_ok)
         start = StartRecord(
             id=run_id,
             testbed=testbed,

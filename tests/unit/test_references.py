@@ -15,16 +15,20 @@ from calibration.context.model import Context, Dimm
 from calibration.errors import EnvironmentLacksError, InputError
 from calibration.measurements import declaration
 from calibration.measurements.base import Missing, Step
-from calibration.measurements.choice import ChosenShape, ShapeReference, platform_of, traffic_sha256
+from calibration.measurements.choice import CacheReference, ChosenShape, ShapeReference, platform_of, traffic_sha256
+from calibration.measurements.latency_ladder import LatencyLadderValues, last_cache_bytes
+from calibration.measurements.sut import Sut, sized
 from calibration.measurements.traffic import DEFAULT_SHAPE, Setting, Tried
 from calibration.measurements.traffic_shape import ShapeSettings, choose, widths
 from calibration.plan import Plan, make_plan, plan_text
 from calibration.profiles import load_profile
+from calibration.report.page import machine
 from calibration.results import store
+from calibration.results.assemble import assemble
 from calibration.results.facts import facts
 from calibration.results.layout import SCHEMA_VERSION
 from calibration.results.model import Attempt, CapturedContext, Measurement, Run, RunDocument
-from calibration.results.references import keep_shape, kept_shape, path_of
+from calibration.results.references import keep_references, kept_reference, kept_references, path_of
 from calibration.statistics import estimate
 from calibration.sutprobe import read_document
 from calibration.validity import flag, validity
@@ -39,12 +43,17 @@ def sut() -> Context:
     return load(MACHINE)
 
 
+def recorded(name: str) -> dict[str, Any]:
+    raw: dict[str, Any] = json.loads((FIXTURES / "sutprobe" / f"{name}.json").read_text(encoding="utf-8"))
+    return raw
+
+
 def searched(sut: Context, widths: tuple[str, ...] = ("avx2", "sse2"), planned: tuple[str, ...] = ()) -> RunDocument:
     """Return a run of *sut* that searched with the recorded *widths*; *planned* are widths without a measurement."""
     kind = declaration("traffic_shape")
     steps, found = [], []
     for width in (*widths, *planned):
-        raw = json.loads((FIXTURES / "sutprobe" / f"traffic_shape-{width}.json").read_text(encoding="utf-8"))
+        raw = recorded(f"traffic_shape-{width}")
         document = read_document(raw)
         step = Step(
             id=f"traffic_shape-{width}",
@@ -132,17 +141,17 @@ def shape(step: Step) -> tuple[str, str, str]:
 
 
 def test_a_choice_is_kept_with_its_run_and_taken_by_the_next_plan(sut: Context, tmp_path: Path) -> None:
-    assert kept_shape(tmp_path, sut) is None
+    assert kept_reference(tmp_path, ShapeReference, sut) is None
     first = make_plan(sut, load_profile("nightly"))
     assert {step.id for step in first.steps if step.kind == "traffic_shape"}
     assert first.traffic_shape is None
 
     document = searched(sut)
-    path = keep_shape(tmp_path, document)
-    assert path == path_of(tmp_path, platform_of(sut))
+    (path,) = keep_references(tmp_path, document)
+    assert path == path_of(tmp_path, ShapeReference, platform_of(sut))
     assert path.parent == tmp_path / "references" / "traffic_shape"
     assert [each.name for each in path.parent.iterdir()] == [path.name]
-    kept = kept_shape(tmp_path, sut)
+    kept = kept_reference(tmp_path, ShapeReference, sut)
     assert kept is not None
     assert (kept.run.testbed, kept.run.sut, kept.run.id) == ("lab", "t1", document.run.id)
 
@@ -153,7 +162,7 @@ def test_a_choice_is_kept_with_its_run_and_taken_by_the_next_plan(sut: Context, 
     assert later.traffic_shape == kept
     assert document.run.id in plan_text(later)
     path.unlink()
-    assert kept_shape(tmp_path, sut) is None
+    assert kept_reference(tmp_path, ShapeReference, sut) is None
 
 
 def test_every_kind_of_traffic_takes_the_shape_that_is_kept_for_it(sut: Context) -> None:
@@ -204,12 +213,11 @@ def reference(sut: Context, common: ChosenShape, mixes: dict[str, ChosenShape]) 
 
 
 def test_a_choice_that_is_there_stays(sut: Context, tmp_path: Path) -> None:
-    path = keep_shape(tmp_path, searched(sut))
-    assert path is not None
+    (path,) = keep_references(tmp_path, searched(sut))
     before = path.read_bytes()
     other = searched(sut)
     other = other.model_copy(update={"run": other.run.model_copy(update={"id": "20260102T030405Z-ffff"})})
-    assert keep_shape(tmp_path, other) == path
+    assert keep_references(tmp_path, other) == [path]
     assert path.read_bytes() == before
 
 
@@ -228,7 +236,7 @@ def test_a_search_that_did_not_come_out_whole_is_not_kept(sut: Context, tmp_path
         changed(missing=gone),
         searched(sut, widths=()),
     ):
-        assert keep_shape(tmp_path, document) is None
+        assert keep_references(tmp_path, document) == []
     assert list(tmp_path.iterdir()) == []
 
 
@@ -246,15 +254,15 @@ def test_a_search_that_did_not_come_out_whole_is_not_kept(sut: Context, tmp_path
 def test_a_damaged_reference_is_an_error_that_names_the_file(
     sut: Context, tmp_path: Path, damage: Any, message: str
 ) -> None:
-    path = path_of(tmp_path, platform_of(sut))
+    path = path_of(tmp_path, ShapeReference, platform_of(sut))
     path.parent.mkdir(parents=True)
     good = reference(sut, ChosenShape(streams=4, prefetch_bytes=0, width="avx2"), {}).model_dump_json(indent=1)
     path.write_text(good, encoding="utf-8")
-    assert kept_shape(tmp_path, sut) is not None
+    assert kept_reference(tmp_path, ShapeReference, sut) is not None
     assert damage(good) != good
     path.write_text(damage(good), encoding="utf-8")
     with pytest.raises(InputError, match=message) as found:
-        kept_shape(tmp_path, sut)
+        kept_reference(tmp_path, ShapeReference, sut)
     assert str(path) in str(found.value)
     assert "remove it" in str(found.value)
     with pytest.raises(InputError, match="remove it"):
@@ -271,21 +279,21 @@ def test_a_damaged_reference_is_an_error_that_names_the_file(
 
 
 def test_a_reference_that_cannot_be_read_or_written_is_an_error(sut: Context, tmp_path: Path) -> None:
-    path_of(tmp_path, platform_of(sut)).mkdir(parents=True)
+    path_of(tmp_path, ShapeReference, platform_of(sut)).mkdir(parents=True)
     with pytest.raises(InputError, match="not a regular file; remove it"):
-        kept_shape(tmp_path, sut)
+        kept_reference(tmp_path, ShapeReference, sut)
     blocked = tmp_path / "blocked"
     blocked.write_text("no directory", encoding="utf-8")
     with pytest.raises(EnvironmentLacksError, match="run's document is whole"):
-        keep_shape(blocked, searched(sut))
+        keep_references(blocked, searched(sut))
 
 
 def test_a_run_relies_on_the_reference_of_its_results_and_says_so(sut: Context, tmp_path: Path) -> None:
-    keep_shape(tmp_path, searched(sut))
+    keep_references(tmp_path, searched(sut))
     begun = store.begin(
         tmp_path, testbed="lab", sut="t1", run_id="r1", profile="quick", capture=MACHINE.read_bytes(), now=WHEN
     )
-    assert begun.plan.traffic_shape == kept_shape(tmp_path, sut)
+    assert begun.plan.traffic_shape == kept_reference(tmp_path, ShapeReference, sut)
     printed = CliRunner().invoke(plan_command, [str(MACHINE), "--results", str(tmp_path), "--json"])
     assert json.loads(printed.output)["traffic_shape"]["run"]["id"] == "20260102T030405Z-0a1b"
 
@@ -381,3 +389,150 @@ def test_the_two_widest_vectors_of_the_processor_are_tried(
     machine = sut.model_copy(update={"processor": sut.processor.model_copy(update={"flags": flags})})
     assert widths(machine, ShapeSettings()) == expected
     assert widths(machine, ShapeSettings(width="sse2")) == ("sse2",)
+
+
+@pytest.fixture(scope="module")
+def guest(sut: Context) -> Context:
+    """The machine that the ladder was recorded on reports 32 MiB, of which its neighbours left it a tenth."""
+    sizes = {1: 32 << 10, 2: 512 << 10, 3: 32 << 20}
+    caches = tuple(
+        sut.caches[0].model_copy(update={"level": level, "type": "Unified", "size_bytes": size})
+        for level, size in sizes.items()
+    )
+    return sut.model_copy(update={"caches": caches})
+
+
+def laddered(guest: Context, **fields: Any) -> RunDocument:
+    """Return a run of *guest* with the recorded ladder as its one measurement, with *fields* of it replaced."""
+    document = read_document(recorded("latency_ladder"))
+    step = next(each for each in make_plan(guest, load_profile("quick")).steps if each.id == "latency_ladder")
+    (parsed,) = declaration("latency_ladder").parse(document, step, guest)
+    run = searched(guest)
+    ladder = run.measurements[0].model_copy(
+        update={
+            "id": parsed.id,
+            "kind": step.kind,
+            "step": step.id,
+            "values": parsed.values,
+            "missing": (),
+            "validity": validity(parsed.flags),
+            **fields,
+        }
+    )
+    return run.model_copy(update={"measurements": (ladder,)})
+
+
+def of_size(guest: Context, found_bytes: int) -> CacheReference:
+    return CacheReference(
+        schema_version="last_level_cache/1",
+        platform=platform_of(guest),
+        run=reference(guest, ChosenShape(streams=4, prefetch_bytes=0, width="avx2"), {}).run,
+        found_bytes=found_bytes,
+        reported_bytes=Sut(guest).reported_llc_bytes,
+    )
+
+
+def chain_mib(plan: Plan, step_id: str) -> int:
+    step = next(each for each in plan.steps if each.id == step_id)
+    return max(int(size) for size in options(step)["--size-bytes"].split(",")) >> 20
+
+
+def test_the_last_level_cache_of_a_ladder_is_kept_and_sizes_the_next_plan(guest: Context, tmp_path: Path) -> None:
+    (path,) = keep_references(tmp_path, laddered(guest))
+    assert path == path_of(tmp_path, CacheReference, platform_of(guest))
+    assert path.parent == tmp_path / "references" / "last_level_cache"
+    _, kept = kept_references(tmp_path, guest)
+    assert kept is not None
+    assert 2 << 20 < kept.found_bytes < 8 << 20
+    assert (kept.reported_bytes, kept.run.id) == (32 << 20, "20260102T030405Z-0a1b")
+
+    before = make_plan(guest, load_profile("quick"))
+    later = make_plan(guest, load_profile("quick"), *kept_references(tmp_path, guest))
+    assert (before.last_level_cache, later.last_level_cache) == (None, kept)
+    assert (chain_mib(before, "idle_latency"), chain_mib(later, "idle_latency")) == (128, 64)
+    ladder = "latency_ladder"
+    assert chain_mib(before, ladder) == chain_mib(later, ladder) == 128, "the ladder looks beyond what is reported"
+    assert later.expected_duration_s < before.expected_duration_s
+    assert "Last-level cache" not in plan_text(before)
+    told = "showed (32 MiB reported); buffers are sized for 16 MiB"
+    assert "MiB as the latency ladder of run 20260102T030405Z-0a1b of lab/t1 " + told in plan_text(later)
+
+
+def test_the_threads_of_a_cache_share_what_was_found_of_it(guest: Context) -> None:
+    def buffer(kept: CacheReference | None) -> int:
+        plan = make_plan(guest, load_profile("nightly"), None, kept)
+        return int(options(next(each for each in plan.steps if each.id == "bandwidth_matrix"))["--buffer-bytes"])
+
+    assert buffer(of_size(guest, 20 << 20)) * 32 == buffer(None) * 20
+
+
+def test_buffers_are_never_sized_for_less_than_half_of_the_cache_reported(guest: Context) -> None:
+    found = {size: Sut(sized(guest, of_size(guest, size << 20))).llc_bytes for size in (1, 20, 40)}
+    assert found == {1: 16 << 20, 20: 20 << 20, 40: 40 << 20}
+    assert "sized for" not in of_size(guest, 20 << 20).words
+    silent = guest.model_copy(update={"caches": guest.caches[:1]})
+    assert Sut(silent).llc_bytes is None
+    assert Sut(sized(silent, of_size(silent, 9 << 20))).llc_bytes == 9 << 20
+
+
+def test_a_figure_is_judged_by_the_cache_that_its_plan_was_sized_for(sut: Context, tmp_path: Path) -> None:
+    def flags(results: Path) -> list[str]:
+        begun = store.begin(
+            results, testbed="lab", sut="t1", run_id="r1", profile="quick", capture=MACHINE.read_bytes(), now=WHEN
+        )
+        record = {"outcome": "ok", "reason": None, "rc": 0, "started_at": WHEN, "duration_s": 1.0, "stderr": ""}
+        step = next(each for each in begun.plan.steps if each.id == "idle_latency")
+        store.record_step(
+            Path(begun.directory),
+            store.StepRecord.model_validate({**record, "step": step, "document": recorded("idle_latency")}),
+        )
+        # what is kept later changes nothing: the plan says what it relied on
+        path_of(results, CacheReference, platform_of(sut)).unlink(missing_ok=True)
+        document = assemble(Path(begun.directory), now=WHEN)
+        (found,) = document.measurements
+        return [each.reason for each in found.validity.flags if each.code == "BUFFER_TOO_SMALL"]
+
+    assert flags(tmp_path / "reported") == []
+    path = path_of(tmp_path / "found", CacheReference, platform_of(sut))
+    path.parent.mkdir(parents=True)
+    path.write_text(of_size(sut, 40 << 20).model_dump_json(), encoding="utf-8")
+    (told,) = flags(tmp_path / "found")
+    assert "128 MiB against a last-level cache of 40 MiB" in told
+
+
+def test_a_ladder_that_does_not_show_the_end_of_the_last_cache_is_not_kept(guest: Context, tmp_path: Path) -> None:
+    values = laddered(guest).measurements[0].values
+    assert isinstance(values, LatencyLadderValues)
+    level = {each.name: each for each in values.levels}
+    assert last_cache_bytes(values) == level["L3"].size_bytes
+
+    slow = level["L3"].model_copy(update={"latency_ns": estimate([[level["memory"].latency_ns.value / 1.4]] * 6, "ns")})
+    unclear = {
+        "no memory": tuple(values.levels[:-1]),
+        "memory alone": (level["memory"],),
+        "no plateau of the last cache": (level["L1"], level["L2"], level["memory"]),
+        "memory hardly slower": (level["L1"], level["L2"], slow, level["memory"]),
+        "nothing": (),
+    }
+    for why, levels in unclear.items():
+        shown = values.model_copy(update={"levels": levels})
+        assert last_cache_bytes(shown) is None, why
+        assert keep_references(tmp_path, laddered(guest, values=shown)) == [], why
+    first = values.model_copy(update={"comparisons": values.comparisons[:1], "levels": (level["L1"], level["memory"])})
+    assert last_cache_bytes(first) is None, "a first level alone is nobody's last"
+    wrong = validity((flag("PLACEMENT_WRONG", "1 of 2 pages"),))
+    assert keep_references(tmp_path, laddered(guest, validity=wrong)) == []
+    gone = (Missing(what="1024 bytes", reason="no_memory"),)
+    assert keep_references(tmp_path, laddered(guest, missing=gone)) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_page_says_which_last_level_cache_the_plan_relied_on(guest: Context) -> None:
+    document = laddered(guest)
+    assert document.plan is not None
+    kept = of_size(guest, 6 << 20)
+    told = {
+        fact.name: fact.value for fact in machine(guest, document.plan.model_copy(update={"last_level_cache": kept}))
+    }
+    assert told["Last-level cache"] == kept.words
+    assert "Last-level cache" not in {fact.name for fact in machine(guest, document.plan)}

@@ -25,7 +25,7 @@ from calibration.results import store
 from calibration.results.assemble import assemble
 from calibration.results.model import of_the_run
 from calibration.results.pace import pace_text, within_announcement
-from calibration.results.references import keep_shape
+from calibration.results.references import keep_references
 
 
 def has_begun(directory):
@@ -135,5 +135,5 @@ class ActionModule(CalibrationAction):
         if not ended:
             store.record_end(directory, now=now, interrupted=arguments["interrupted"])
         document = assemble(directory, now=now)
-        keep_shape(results, document)
+        keep_references(results, document)
         return {"changed": True, **with_page(directory, summary(directory, document))}

@@ -28,7 +28,7 @@ from calibration.plan import make_plan
 from calibration.preflight import read_examination, refusal, taken_over_check
 from calibration.profiles import load_profile
 from calibration.results import store
-from calibration.results.references import kept_shape
+from calibration.results.references import kept_references
 
 ARGUMENTS = ("results", "testbed", "sut", "run_id", "profile")
 
@@ -39,7 +39,7 @@ def plan_only(capture, profile, results, examine, *, prefetchers_ok):
     Raises NotBegunError where what *examine* finds would keep the run from beginning.
     """
     context = load(Path(store.CAPTURE), capture)
-    plan = make_plan(context, load_profile(profile), kept_shape(results, context), prefetchers_ok=prefetchers_ok)
+    plan = make_plan(context, load_profile(profile), *kept_references(results, context), prefetchers_ok=prefetchers_ok)
     reason = refusal(examine(context, plan))
     if reason:
         raise store.NotBegunError(reason)
