@@ -32,6 +32,7 @@ EVENT: Final[dict[str, Any]] = {
     "scaled": 123456.0,
     "running_fraction": 1.0,
     "wall_s": 0.912,
+    "wall_uncertainty_s": 1e-5,
     "steps": 1.5e7,
     "hops": None,
     "background_count": 1234.0,

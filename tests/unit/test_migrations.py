@@ -61,9 +61,12 @@ def test_an_old_document_is_read_as_if_it_were_new(path: Path, tmp_path: Path) -
 
 
 def without_unknown(now: Any, old: Any) -> Any:
-    """Return *now* without the fields that *old* does not have and that say that nothing is known."""
+    """Return *now* without the fields that *old* does not have and that say that nothing is known, or was not done.
+
+    Old documents have no condition of a latency: there were no companions, and all were asleep.
+    """
     if isinstance(now, dict) and isinstance(old, dict):
-        kept = {name: each for name, each in now.items() if name in old or each not in (None, [], {})}
+        kept = {name: each for name, each in now.items() if name in old or each not in (None, [], {}, "asleep")}
         return {name: without_unknown(each, old.get(name)) for name, each in kept.items()}
     if isinstance(now, list) and isinstance(old, list) and len(now) == len(old):
         return [without_unknown(*pair) for pair in zip(now, old, strict=True)]
