@@ -29,6 +29,7 @@ class Shape(BaseModel):
     about: str
     architecture: str = "x86_64"
     cpu: str = "max"
+    sockets: int | None = None
     threads: int = 1
     nodes: tuple[Node, ...] = Field(min_length=1)
     distances: tuple[tuple[int, ...], ...] | None = None
@@ -42,8 +43,8 @@ class Shape(BaseModel):
         if found != list(range(len(found))) or not found:
             msg = f"expected each CPU from 0 on exactly one node, found {found}"
             raise ValueError(msg)
-        if len(found) % self.threads:
-            msg = f"expected a multiple of {self.threads} CPUs, found {len(found)}"
+        if len(found) % (self.threads * (self.sockets or 1)):
+            msg = f"expected a multiple of {self.threads * (self.sockets or 1)} CPUs, found {len(found)}"
             raise ValueError(msg)
         if self.distances is not None and {len(row) for row in (self.distances, *self.distances)} != {len(self.nodes)}:
             msg = f"expected {len(self.nodes)} distances in {len(self.nodes)} rows, found {self.distances}"
@@ -64,7 +65,7 @@ class Shape(BaseModel):
         """Return QEMU's options for CPUs and memory."""
         sizes = {len(node.cpus) for node in self.nodes if node.cpus}
         # One socket per node where that comes out even: a socket on several nodes is no machine that exists.
-        sockets = sum(bool(node.cpus) for node in self.nodes) if len(sizes) == 1 else 1
+        sockets = self.sockets or (sum(bool(node.cpus) for node in self.nodes) if len(sizes) == 1 else 1)
         if self.cpus % (sockets * self.threads):
             sockets = 1
         cores = self.cpus // sockets // self.threads

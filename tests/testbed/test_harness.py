@@ -82,6 +82,7 @@ def test_memory_and_distances_are_told_to_qemu() -> None:
     assert "dist,src=0,dst=1,val=17" in told
     assert "4,sockets=2,cores=2,threads=1" in shapes()["two-nodes"].arguments()
     assert "4,sockets=1,cores=2,threads=2" in shapes()["smt"].arguments()
+    assert "32,sockets=2,cores=8,threads=2" in shapes()["many-cpus"].arguments()
 
 
 def test_an_unknown_shape_or_a_name_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -54,9 +54,10 @@ def refused(document: RunDocument) -> dict[str, str]:
 
 def placements(value: Any) -> Iterator[tuple[set[int], dict[str, Any]]]:
     """Yield the nodes that each point of a sutprobe document says it is on, and what was read back of its pages."""
-    for point in [*value["points"], *value.get("pairs", ())] if "points" in value else value["pairs"]:
+    for point in (*value.get("points", ()), *value.get("pairs", ()), *value.get("cells", ())):
         nodes = set(point.get("nodes") or ([point["home"]] if "home" in point else ()))
-        for each in point["placements"] or ():
+        made = [point["evidence"]] if "evidence" in point else point.get("placements")
+        for each in made or ():
             yield nodes, each["pages"]
 
 
@@ -99,9 +100,10 @@ def assert_planned(directory: Path, columns: set[int]) -> None:
     for record in (each for each in records(directory) if isinstance(each, StepRecord)):
         assert set(record.step.nodes) <= columns, record.step.id
         assert record.document is not None
-        asked = {int(node) for word in record.step.argv for node in re.findall(r"@(\d+)\b", word)}
+        words = [found for word in record.step.argv for found in re.findall(r"@(\d+(?:\+\d+(?![-,@\d]))*)", word)]
+        asked = {int(node) for word in words for node in word.split("+")}
         for nodes, pages in placements(record.document["result"]):
-            if record.step.kind != "c2c_latency":  # whose pairs name CPUs after the @
+            if record.step.kind not in ("c2c_latency", "c2c_matrix"):  # whose pairs name CPUs after the @
                 assert nodes <= asked, record.step.id
             assert nodes <= set(record.step.nodes), record.step.id
             assert pages["total"] == pages["checked"] == pages["on_node"], record.step.id

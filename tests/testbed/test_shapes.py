@@ -41,7 +41,8 @@ ODDITIES: dict[str, Callable[[Context], bool]] = {
 
 
 def test_every_shape_is_tried_here() -> None:
-    assert set(ODDITIES) == {name for name, shape in shapes().items() if shape.architecture == "x86_64"}
+    elsewhere = {"many-cpus"}  # test_many_cpus.py
+    assert set(ODDITIES) | elsewhere == {name for name, each in shapes().items() if each.architecture == "x86_64"}
 
 
 @pytest.mark.parametrize("name", ODDITIES)

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A server's topology: 32 CPUs, eight nodes. Optional: emulated on two CPUs, a quick run takes about twenty minutes."""
+
+import os
+from collections.abc import Callable
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from calibration.measurements import declaration, registry
+from calibration.profiles import load_profile
+from tests.testbed import support
+from tests.testbed.shapes import shapes
+from tests.testbed.support import Lab, Testbed
+from tests.testbed.test_placement import assert_planned
+
+PATIENCE_S = 3300
+"""A calibration that takes longer hangs: 32 threads that wait for each other take turns on the CPUs there are."""
+
+EVERYWHERE = {"placements": 1, "windows": 2, "budget_s": 2.0, "target_half_width": 1.0}
+"""What the kinds of the profile quick are set to here: any spread is good enough, and the budget ends a point that has
+none. It lengthens deadlines too, as the emulator needs."""
+
+ALL_CPUS = {"window_s": 4.0, "budget_s": 0.0}
+"""The same for loads of all CPUs: 32 threads take ten seconds to begin where they share two, so that longer windows are
+what a deadline is long enough for."""
+
+SINGLE: dict[str, dict[str, Any]] = {
+    "core_frequency": {"window_s": 0.3},  # 16 threads share the emulator's CPUs: in 5 ms some have none
+    "c2c_matrix": {"pairs_per_class": 1},  # the kernel leaves out what takes three times as long as expected
+    "peak_injection_bandwidth": ALL_CPUS,
+    "max_bandwidth": {"budget_s": 60.0, "mixes": ["reads"], "streams": [4], "prefetch_bytes": [2048]},
+    "bandwidth_scaling": ALL_CPUS,
+    "bandwidth_ladder": ALL_CPUS,
+    "loaded_latency": ALL_CPUS,
+}
+
+pytestmark = pytest.mark.skipif(
+    not os.environ.get("CALIBRATION_TESTBED_MANY"),
+    reason="asked for by its own environment: testbed-many",
+)
+
+
+def patient(directory: Path) -> Path:
+    """Write the profile quick as an emulator can follow it; return its path."""
+    profile = yaml.safe_load(files("calibration.profiles").joinpath("quick.yml").read_text(encoding="utf-8"))
+    for kind, settings in profile["measurements"].items():
+        known = declaration(kind).settings.model_fields
+        settings.update({name: value for name, value in EVERYWHERE.items() if name in known} | SINGLE.get(kind, {}))
+    path = directory / "patient.yml"
+    path.write_text(yaml.safe_dump(profile, sort_keys=False), encoding="utf-8")
+    return path
+
+
+def test_a_quick_run_on_many_cpus_is_complete_and_every_page_is_where_it_was_planned(
+    testbed: Testbed, lab: Lab, scenario: Callable[[str, str, str, str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(support, "PATIENCE_S", PATIENCE_S)
+    shape = shapes()["many-cpus"]
+    rows = tuple(number for number, node in enumerate(shape.nodes) if node.cpus)
+    columns = tuple(range(len(shape.nodes)))
+    sut = testbed.sut("many-cpus")
+    ended = lab.calibrate(testbed.inventory({"large": [sut]}, {"ansible_become": True}), profile=patient(lab.directory))
+    document = lab.document(sut)
+    failed = [each for each in document.not_measured if each.cause != "not_planned"]
+    assert (document.run.status, failed) == ("complete", []), ended.text
+    assert document.context is not None
+    context = document.context.parsed
+    assert [node.cpus for node in context.nodes] == [node.cpus for node in shape.nodes]
+    assert context.distances == shape.distances
+    assert (context.topology.packages, context.topology.threads_per_core) == (2, 2)
+
+    measured = {each.kind for each in document.measurements}
+    left_out = {each.kind for each in document.not_measured}
+    assert measured >= load_profile("quick").measurements.keys() - left_out
+    assert measured | left_out >= registry().keys()
+    by_id: dict[str, Any] = {each.id: each.values for each in document.measurements}
+    for kind, cells in (("latency_matrix", "latency_ns"), ("bandwidth_matrix", "bandwidth_mb_s")):
+        values = by_id[kind]
+        assert (values.cpu_nodes, values.memory_nodes) == (rows, columns)
+        assert [[cell is not None for cell in row] for row in getattr(values, cells)] == [[True] * 8] * 7
+    transfers = by_id["c2c_latency"]
+    assert transfers.nodes == rows
+    for matrix in (transfers.remote_hitm_writer_homed_ns, transfers.remote_hitm_reader_homed_ns):
+        assert [[cell is None for cell in row] for row in matrix] == [[a == b for b in rows] for a in rows]
+    # 16 cores of two threads behind two last-level caches, each of which all nodes of its package share
+    classes = {each.name: each.measured for each in by_id["c2c_matrix"].classes}
+    assert classes == {"smt_siblings": 2, "same_llc": 2, "other_package": 2}
+
+    for each in document.measurements:
+        assert "EMULATED" in {flag.code for flag in each.validity.flags}, each.id
+        if each.pages is not None:
+            assert each.pages.total == each.pages.checked == each.pages.on_node, each.id
+    assert_planned(lab.newest(sut), set(columns))
+    page = lab.page(sut)
+    assert all(f"node {node}" in page for node in columns)
+    scenario(
+        "32 CPUs, eight nodes", "none", "a quick run, 7 x 8 matrices", "all pages of all steps on the planned nodes"
+    )
