@@ -30,7 +30,7 @@ def course(native: Path, cpu: int, sensors: Path, windows: int = 6, meanwhile: s
         f"{native} bandwidth --group {cpu}@0 --mix reads --buffer-bytes 4194304 --placements 1 --windows {windows} "
         "--window-s 0.1 --course-s 0.3 --pages base".split()
     )
-    script = f"mount --bind {sensors} /sys/class && (sleep {windows / 20 + 0.15}; {meanwhile}) & {command}"
+    script = f"mount --bind {sensors} /sys/class || exit; (sleep {windows / 20 + 0.15}; {meanwhile}) & {command}"
     done = subprocess.run(
         [require("util-linux", "unshare"), "--mount", "sh", "-c", script], capture_output=True, text=True, check=True
     )
