@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Bandwidth: what a group of CPUs moves to and from memory in the windows when all of them were running. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,12 +17,15 @@
 #include "stopping.h"
 #include "subcommand.h"
 
-/* Time given to page tables, prefetchers and the chunk length to settle before the first window. */
-#define SETTLE_S 0.03
+/* Time given to caches, page tables, prefetchers and the chunk length to settle before the first window. What the last run
+ * left in a cache was read, and the rate steady, after 4 ms of two busy CPUs; 100 times as many have as much more bandwidth
+ * for their caches. */
+#define SETTLE_S 0.015
 /* A search looks at each setting this long; three windows of 30 ms rank settings that differ by 2 % or more. */
 #define SCAN_WINDOWS 3u
 #define SCAN_WINDOW_S 0.03
 #define SCAN_SETTLE_S 0.01
+#define BUFFER_BYTES_MAX (1ull << 40)
 /* In the document, beside the windows. */
 #define NUMBERS_OF_PLACEMENT 100u
 /* A window has so many entries of the log at least where chunks allow: what is interpolated at its edges stays below 2 %. */
@@ -51,14 +55,16 @@ static struct {
 } options;
 
 static const struct option table[] = {
-	{"--group", OPTION_REPEATED, &options.groups, "CPULIST@NODE[+CPULIST@NODE...]",
-	 "one thread per CPU, its buffers on that node; the parts of a group run together, groups one after another", NULL,
-	 NULL, 0, 0, false},
+	{"--group", OPTION_REPEATED, &options.groups, "CPULIST@NODE[+CPULIST@NODE...][:B]",
+	 "one thread per CPU, its buffers on that node; the parts of a group run together, groups one after another; :B: "
+	 "the "
+	 "size of its arrays in place of --buffer-bytes",
+	 NULL, NULL, 0, 0, false},
 	{"--mix", OPTION_WORDS, &options.mixes, NULL, "traffic", NULL, LOAD_MIX_CHOICES, 0, 0, false},
 	/* From one page, so that every cache level can be measured as memory is. */
 	{"--buffer-bytes", OPTION_U64_LIST, &options.buffer_bytes, "B[,B...]",
 	 "sizes of each array of each thread, one after another; a mix has up to three arrays", NULL, NULL, 4096,
-	 1ull << 40, false},
+	 BUFFER_BYTES_MAX, false},
 	/* Four streams keep four times as many page-bound prefetchers busy; one is the plain figure other tools print. */
 	{"--streams", OPTION_U64_LIST, &options.streams, "S[,S...]", "places of each array worked on in turn: 1, 2, 4 or 8",
 	 "4", NULL, 1, LOAD_STREAMS_MAX, false},
@@ -77,10 +83,11 @@ static const struct option table[] = {
 	/* 100 ms hold hundreds of chunks and many refresh intervals, and nine of them still take less than a second. */
 	{"--window-s", OPTION_F64, &options.window_s, "S", "length of a window", "0.1", NULL, 0, 3600, false},
 	{"--pages", OPTION_WORD, &options.pages, NULL, "pages wanted", "auto", MEMORY_PAGE_CHOICES, 0, 0, false},
-	{"--seed", OPTION_U64, &options.seed, "S", "seed recorded with each placement", "1", NULL, 0, 1ull << 53, false},
+	{"--seed", OPTION_U64, &options.seed, "S", "seed of the order of points in each placement", "1", NULL, 0,
+	 1ull << 53, false},
 	{"--budget-s", OPTION_F64, &options.budget_s, "S",
-	 "seconds per point during which placements beyond K are added until the target is met; 0: just K", "0", NULL, 0,
-	 1000000, false},
+	 "seconds for all points during which placements beyond K are added for those that miss the target; 0: just K", "0",
+	 NULL, 0, 1000000, false},
 	{"--target-half-width", OPTION_F64, &options.target_half_width, "R",
 	 "relative half-width of the median's interval at which a point is converged", "0.01", NULL, 0, 1, false},
 	/* 0: no search. What a search finds is measured again, because the best of many is partly luck. */
@@ -114,22 +121,23 @@ struct placement {
 };
 
 struct point {
-	const char *group;
-	const struct cpu_list *cpus, *nodes;
-	size_t threads;
+	const struct group *group;
 	size_t buffer_bytes;
 	struct generator_shape shape;
 	bool scan;
 	uint64_t windows;
-	bool checked;
 	uint64_t skew_ticks;
 	struct stopping stopping;
 	struct error error;
 	struct placement *placements;
+	double medians[STOPPING_PLACEMENTS_MAX];
 	size_t count;
+	bool done; /* nothing more is to be measured, be it for an error */
 };
 
 static struct {
+	struct generator generator;
+	size_t *group_bytes; /* of each group's arrays; 0: those of --buffer-bytes */
 	struct point **points;
 	size_t count;
 	const struct load_width *width;
@@ -138,15 +146,39 @@ static struct {
 	bool admitted; /* what is kept to the end was asked for */
 } results;
 
+static bool buffer_bytes_good(uint64_t bytes, struct error *error)
+{
+	return (bytes >= 4096 && bytes <= BUFFER_BYTES_MAX && bytes % 4096 == 0) ||
+	       error_set(error, ERROR_USAGE, "the size of an array: expected a multiple of 4096 up to %llu, found %llu",
+	                 BUFFER_BYTES_MAX, (unsigned long long)bytes);
+}
+
+/* "0-3@0:65536": the threads, and the size of their arrays where it has one. */
+static bool parse_group(struct generator *generator, const char *word, size_t *bytes, struct error *error)
+{
+	char *text = strdup(word), *size = text ? strchr(text, ':') : NULL;
+	uint64_t value = 0;
+	bool good = text || error_set(error, ERROR_INTERNAL, "no memory for the group %s", word);
+	if (size) {
+		*size++ = '\0';
+		good = (options_u64(size, &value) && buffer_bytes_good(value, error)) ||
+		       error_set(error, ERROR_USAGE, "expected CPULIST@NODE[+CPULIST@NODE...][:B], found '%s'", word);
+	}
+	good = good && generator_parse_group(generator, text, error);
+	*bytes = value;
+	free(text);
+	return good;
+}
+
 static bool prepare(struct error *error)
 {
-	for (size_t i = 0; i < options.groups.count; i++) {
-		struct generator generator = {0};
-		bool good = generator_parse_group(&generator, options.groups.words[i], error);
-		generator_free(&generator);
-		if (!good)
-			return false;
-	}
+	bool good = true;
+	struct generator generator = {0};
+	for (size_t i = 0, bytes; good && i < options.groups.count; i++)
+		good = parse_group(&generator, options.groups.words[i], &bytes, error);
+	generator_free(&generator);
+	if (!good)
+		return false;
 	for (size_t i = 0; i < options.streams.count; i++)
 		if (options.streams.values[i] & (options.streams.values[i] - 1))
 			return error_set(error, ERROR_USAGE, "--streams: expected 1, 2, 4 or 8, found %llu",
@@ -156,9 +188,8 @@ static bool prepare(struct error *error)
 			return error_set(error, ERROR_USAGE, "--prefetch-bytes: expected a multiple of %u, found %llu",
 			                 LOAD_LINE_BYTES, (unsigned long long)options.prefetch_bytes.values[i]);
 	for (size_t i = 0; i < options.buffer_bytes.count; i++)
-		if (options.buffer_bytes.values[i] % 4096)
-			return error_set(error, ERROR_USAGE, "--buffer-bytes: expected a multiple of 4096, found %llu",
-			                 (unsigned long long)options.buffer_bytes.values[i]);
+		if (!buffer_bytes_good(options.buffer_bytes.values[i], error))
+			return false;
 	for (size_t i = 0; i < options.mixes.count * options.streams.count * options.prefetch_bytes.count; i++) {
 		size_t rest = i / options.mixes.count;
 		enum load_mix mix;
@@ -174,8 +205,8 @@ static bool prepare(struct error *error)
 	return pmu_parse(&options.events, false, error);
 }
 
-static struct point *add_point(const struct generator *generator, const struct generator_shape *shape,
-                               size_t buffer_bytes, bool scan)
+static struct point *add_point(const struct group *group, const struct generator_shape *shape, size_t buffer_bytes,
+                               bool scan)
 {
 	struct point **grown = realloc(results.points, (results.count + 1) * sizeof(*grown));
 	struct point *point = calloc(1, sizeof(*point));
@@ -187,10 +218,7 @@ static struct point *add_point(const struct generator *generator, const struct g
 		free(point);
 		return NULL;
 	}
-	point->group = generator->group;
-	point->cpus = &generator->cpus;
-	point->nodes = &generator->nodes;
-	point->threads = generator->count;
+	point->group = group;
 	point->shape = *shape;
 	point->buffer_bytes = buffer_bytes;
 	point->scan = scan;
@@ -198,22 +226,26 @@ static struct point *add_point(const struct generator *generator, const struct g
 	point->stopping = (struct stopping){.placements = scan ? 1 : options.placements,
 	                                    .budget_s = scan ? 0 : options.budget_s,
 	                                    .target = options.target_half_width};
+	generator_need(&results.generator, group, generator_thread_bytes(shape->mix, buffer_bytes));
 	results.points[results.count++] = point;
 	return point;
 }
 
 /* Cuts the windows out of the last run and keeps them as the next placement of the point. */
-static bool keep_run(struct point *point, struct generator *generator, double window_s, struct error *error)
+static bool keep_run(struct point *point, uint64_t seed, struct error *error)
 {
+	struct generator *generator = &results.generator;
+	const struct group *group = point->group;
 	struct placement *placement = &point->placements[point->count];
+	double window_s = point->scan ? SCAN_WINDOW_S : options.window_s;
 	double window_ticks = window_s * clock_now_used.hz;
 	uint64_t begin = generator->begins;
 	placement->window_rates = calloc(point->windows, sizeof(double));
-	placement->thread_rates = calloc(generator->count, sizeof(double));
+	placement->thread_rates = calloc(group->count, sizeof(double));
 	if (!placement->window_rates || !placement->thread_rates)
 		return error_set(error, ERROR_INTERNAL, "no memory for %llu windows", (unsigned long long)point->windows);
-	for (size_t t = 0; t < generator->count; t++) {
-		const struct generator_thread *thread = &generator->threads[t];
+	for (size_t t = 0; t < group->count; t++) {
+		const struct generator_thread *thread = &generator->threads[group->threads[t]];
 		double last = generator_lines_at(thread, begin);
 		placement->thread_rates[t] = -last;
 		for (uint64_t i = 0; i < point->windows; i++) {
@@ -223,7 +255,8 @@ static bool keep_run(struct point *point, struct generator *generator, double wi
 		}
 		placement->thread_rates[t] = (placement->thread_rates[t] + last) / (window_ticks * (double)point->windows);
 	}
-	placement->pages = generator->pages;
+	placement->seed = seed;
+	placement->pages = generator_pages(generator);
 	placement->verified = generator_verified(generator);
 	placement->core_before = generator_core_before(generator);
 	placement->core_after = generator_core_after(generator);
@@ -231,7 +264,7 @@ static bool keep_run(struct point *point, struct generator *generator, double wi
 	placement->before = generator->before;
 	placement->after = generator->after;
 	/* The snapshots' rows are this placement's now; their CPU list lives as long as the point. */
-	placement->before.cpus = placement->after.cpus = point->cpus;
+	placement->before.cpus = placement->after.cpus = &group->cpus;
 	generator->before = generator->after = (struct snapshot){0};
 	placement->samples = generator->samples;
 	generator->samples = (struct samples){0};
@@ -240,142 +273,163 @@ static bool keep_run(struct point *point, struct generator *generator, double wi
 	uint64_t skew = generator_start_skew(generator);
 	if (skew > point->skew_ticks)
 		point->skew_ticks = skew;
-	point->count++;
+	point->medians[point->count++] = statistics_median(placement->window_rates, point->windows);
 	return true;
 }
 
-static bool new_generator(struct generator *generator, const struct point *point, struct error *error)
+/* What is read meanwhile is the placement's, kept or not. */
+static bool open_course(struct point *point, double windows_s, struct error *error)
 {
-	*generator = (struct generator){.shape = point->shape, .width = results.width, .buffer_bytes = point->buffer_bytes};
-	page_kind_parse(options.pages, &generator->page_kind);
-	generator->sampled = options.sample ? &results.sampled : NULL;
-	generator->pmu = results.pmu;
-	generator->log_every_s = options.window_s / LOG_PER_WINDOW;
-	return generator_parse_group(generator, point->group, error) && pmu_threads(results.pmu, generator->count, error);
+	struct generator *generator = &results.generator;
+	struct course **course = &point->placements[point->count].course;
+	generator->course = NULL;
+	if (options.course_s <= 0 || point->scan)
+		return true;
+	generator->course_s = options.course_s;
+	*course = generator->course = course_open(&point->group->cpus, (size_t)(windows_s / options.course_s) + 2, error);
+	return *course != NULL;
 }
 
-/* The placements of all points of all groups. */
-static bool keeps(struct demand *demand, struct error *error)
+/* One run, and the proof of its work; false with the reason, and nothing kept of it, where either could not be. */
+static bool measure_point(struct point *point, uint64_t seed, struct error *error)
 {
-	uint64_t shapes = options.streams.count * options.prefetch_bytes.count * options.delays.count;
-	uint64_t points = options.mixes.count * options.buffer_bytes.count * shapes;
-	uint64_t most = stopping_most(options.placements, options.budget_s) + (options.keep_best > 0);
-	for (size_t i = 0; i < options.groups.count; i++) {
-		struct generator group = {0};
-		bool good = generator_parse_group(&group, options.groups.words[i], error);
-		uint64_t numbers = 2 * options.windows + group.count;
-		demand_other(demand, 2 * (sizeof(struct point) + STOPPING_PLACEMENTS_MAX * sizeof(struct placement)), points);
-		demand_other(demand, numbers * sizeof(double), points * most);
-		snapshots_demand(&group.cpus, 2 * points * most, demand);
-		demand_document(demand, points * most * (numbers + NUMBERS_OF_PLACEMENT));
-		generator_free(&group);
-		if (!good)
+	struct generator *generator = &results.generator;
+	double settle_s = point->scan ? SCAN_SETTLE_S : SETTLE_S;
+	double windows_s = (point->scan ? SCAN_WINDOW_S : options.window_s) * (double)point->windows;
+	size_t complete = point->count;
+	if (stop_error(error) || !generator_select(generator, point->group, &point->shape, point->buffer_bytes, error))
+		return false;
+	supervise_avoid(&point->group->cpus);
+	generator->log_every_s = (point->scan ? SCAN_WINDOW_S : options.window_s) / LOG_PER_WINDOW;
+	bool good = open_course(point, windows_s, error) && generator_run_windows(generator, settle_s, windows_s, error) &&
+	            keep_run(point, seed, error);
+	/* Whatever became of the run, the next one needs the buffers as they were; told to stop, there is none. */
+	struct error wrong = {0};
+	if ((good || !stop_requested()) && generator_alive(generator) && !generator_prove(generator, &wrong)) {
+		*error = wrong;
+		good = false;
+	}
+	if (!good)
+		point->count = complete;
+	return good;
+}
+
+/* Nothing more of a point: it has its error, unless it was only told to stop and has something to show. */
+static void end_point(struct point *point, const struct error *error)
+{
+	bool stopped = error->code == ERROR_INTERRUPTED || error->code == ERROR_DEADLINE;
+	point->done = true;
+	if (stopped && point->count > 0)
+		point->stopping.reason = "interrupted";
+	else
+		point->error = *error;
+}
+
+/* The points in a random order, so that drift and warmth do not follow the setting. */
+static void shuffle(struct point **points, size_t count, uint64_t seed)
+{
+	struct random random;
+	random_seed(&random, seed);
+	for (size_t i = count; i > 1; i--) {
+		size_t k = random_below(&random, i);
+		struct point *swapped = points[i - 1];
+		points[i - 1] = points[k];
+		points[k] = swapped;
+	}
+}
+
+/* The placements of all points. */
+static void keeps(struct demand *demand)
+{
+	uint64_t most = stopping_most(options.placements, options.budget_s);
+	for (size_t i = 0; i < results.count; i++) {
+		const struct point *point = results.points[i];
+		/* A point that is only looked at may be measured in full as well. */
+		uint64_t numbers = 2 * options.windows + point->group->count, runs = most + point->scan;
+		demand_other(demand, sizeof(*point) + STOPPING_PLACEMENTS_MAX * sizeof(struct placement), 1 + point->scan);
+		demand_other(demand, numbers * sizeof(double), runs);
+		snapshots_demand(&point->group->cpus, 2 * runs, demand);
+		demand_document(demand, runs * (numbers + NUMBERS_OF_PLACEMENT));
+	}
+}
+
+/* Asks for everything; where a node has too little, for what is left without it. */
+static bool admit(struct error *error)
+{
+	struct generator *generator = &results.generator;
+	double window_s = options.window_s, windows_s = window_s * (double)options.windows;
+	if (options.keep_best > 0) {
+		windows_s = fmax(windows_s, SCAN_WINDOW_S * SCAN_WINDOWS);
+		window_s = fmin(window_s, SCAN_WINDOW_S);
+	}
+	generator->log_every_s = window_s / LOG_PER_WINDOW;
+	for (size_t i = 0; i < generator->buffer_count; i++)
+		generator->buffers[i].error = (struct error){0};
+	for (;;) {
+		struct error refused = {0};
+		struct demand demand = {.pages = generator->chosen, .again = results.admitted};
+		if (!demand.again)
+			keeps(&demand);
+		generator_demand(generator, SETTLE_S + windows_s, &demand);
+		if (generator_admit(generator, &demand, &refused)) {
+			results.admitted = true;
+			return true;
+		}
+		if (demand.refused_node < 0 || !generator_refuse(generator, (unsigned)demand.refused_node, &refused)) {
+			*error = refused;
 			return false;
-	}
-	return true;
-}
-
-static bool open_generator(struct generator *generator, double seconds, struct error *error)
-{
-	struct demand demand = {.again = results.admitted};
-	if (!demand.again && !keeps(&demand, error))
-		return false;
-	generator_demand(generator, generator_thread_bytes(generator->shape.mix, generator->buffer_bytes), seconds,
-	                 &demand);
-	if (!generator_admit(generator, &demand, error))
-		return false;
-	results.admitted = true;
-	return generator_open(generator, error);
-}
-
-/* One placement, measured and proved; false with the reason, and nothing kept of it, where that could not be. */
-static bool measure_placement(struct point *point, struct error *error)
-{
-	struct generator generator;
-	if (stop_error(error) || !new_generator(&generator, point, error))
-		return false;
-	double windows_s = options.window_s * (double)point->windows;
-	bool good = true;
-	if (options.course_s > 0) {
-		generator.course_s = options.course_s;
-		generator.course = course_open(point->cpus, (size_t)(windows_s / options.course_s) + 2, error);
-		point->placements[point->count].course = generator.course;
-		good = generator.course != NULL;
-	}
-	good = good && open_generator(&generator, SETTLE_S + windows_s, error);
-	if (good) {
-		good = generator_run_windows(&generator, SETTLE_S, windows_s, error);
-		if (good) {
-			point->placements[point->count].seed = random_derive(options.seed, 0, point->count);
-			good = keep_run(point, &generator, options.window_s, error);
 		}
-		good = generator_close(&generator, error) && good;
 	}
-	generator_free(&generator);
-	return good;
 }
 
-static void measure_full(struct point *point)
+/* One placement: buffers mapped and filled once, and every point that is not done measured on them. What is wrong with the
+ * threads is wrong with every point, and a buffer that did not stay in place with those that used it. */
+static void measure_placement(struct point **points, size_t count, uint64_t seed)
 {
-	double medians[STOPPING_PLACEMENTS_MAX];
-	stopping_begin(&point->stopping);
-	do {
-		struct error error = {0};
-		size_t complete = point->count;
-		point->checked = measure_placement(point, &error);
-		if (!point->checked) {
-			/* Told to stop: what was complete before is as good as ever. */
-			bool stopped = error.code == ERROR_INTERRUPTED || error.code == ERROR_DEADLINE;
-			point->count = complete;
-			if (stopped && complete > 0) {
-				point->checked = true;
-				point->stopping.reason = "interrupted";
-			} else {
-				point->error = error;
-			}
-			return;
-		}
-		medians[point->count - 1] = statistics_median(point->placements[point->count - 1].window_rates, point->windows);
-	} while (!stopping_done(&point->stopping, medians, point->count));
-}
-
-/* Looks at every setting on one set of buffers. False when the search could not be made; the points say why. */
-static bool scan(struct point **points, size_t count)
-{
-	struct generator generator;
-	struct error error = {0};
-	size_t done = 0;
-	bool good = new_generator(&generator, points[0], &error);
-	generator.log_every_s = SCAN_WINDOW_S / LOG_PER_WINDOW;
-	good = good && open_generator(&generator, SCAN_SETTLE_S + SCAN_WINDOW_S * SCAN_WINDOWS, &error);
-	if (good) {
-		for (; good && done < count; done += good) {
-			generator_reshape(&generator, &points[done]->shape);
-			good = generator_run_windows(&generator, SCAN_SETTLE_S, SCAN_WINDOW_S * SCAN_WINDOWS, &error);
-			if (good) {
-				points[done]->placements[0].seed = random_derive(options.seed, 0, 0);
-				good = keep_run(points[done], &generator, SCAN_WINDOW_S, &error);
-			}
-			points[done]->stopping.reason = "placements";
-		}
-		/* Told to stop, the settings looked at before are as good as ever, once their work is proved. */
-		struct error wrong = {0};
-		bool proved = generator_close(&generator, &wrong), stopped = false;
-		if (!good)
-			stopped = error.code == ERROR_INTERRUPTED || error.code == ERROR_DEADLINE;
-		if (!proved)
-			error = wrong;
-		if (!proved || (!good && !stopped))
-			done = 0;
-		good = good && proved;
+	struct generator *generator = &results.generator;
+	struct error error = {0}, wrong = {0};
+	bool opened = !stop_error(&error) && admit(&error) && pmu_threads(results.pmu, generator->count, &error) &&
+	              generator_open(generator, &error);
+	for (size_t i = 0; opened && i < count; i++) {
+		struct error found = {0};
+		if (!measure_point(points[i], seed, &found))
+			end_point(points[i], &found);
 	}
-	generator_free(&generator);
+	if (opened && !generator_close(generator, &wrong))
+		error = wrong;
 	for (size_t i = 0; i < count; i++) {
-		points[i]->checked = i < done;
-		if (i >= done)
-			points[i]->error = error;
+		struct error moved = error;
+		bool good = error.code == ERROR_NONE && generator_has(generator, points[i]->group, &moved);
+		if (!good && !points[i]->done)
+			end_point(points[i], &moved);
 	}
-	return good;
+}
+
+/* Measures `points` until each has what was asked for. */
+static bool measure_points(struct point *const *points, size_t count)
+{
+	struct point **left = calloc(count + 1, sizeof(*left));
+	if (!left)
+		return false;
+	for (size_t i = 0; i < count; i++)
+		stopping_begin(&points[i]->stopping);
+	for (uint64_t number = 0;; number++) {
+		size_t todo = 0;
+		uint64_t seed = random_derive(options.seed, 0, number);
+		for (size_t i = 0; i < count; i++) {
+			struct point *point = points[i];
+			point->done =
+				point->done || (point->count && stopping_done(&point->stopping, point->medians, point->count));
+			if (!point->done)
+				left[todo++] = point;
+		}
+		if (!todo)
+			break;
+		shuffle(left, todo, seed);
+		measure_placement(left, todo, seed);
+	}
+	free(left);
+	return true;
 }
 
 static double scanned_rate(const struct point *point)
@@ -390,7 +444,8 @@ static void choose_best(struct point *const *points, size_t count, uint64_t keep
 	for (uint64_t k = 0; k <= keep; k++) {
 		size_t best = count;
 		for (size_t i = 0; i < count; i++) {
-			bool wanted = !chosen[i] && (k < keep || (!undelayed && points[i]->shape.delay == 0));
+			bool wanted = points[i]->error.code == ERROR_NONE && !chosen[i] &&
+			              (k < keep || (!undelayed && points[i]->shape.delay == 0));
 			if (wanted && (best == count || scanned_rate(points[i]) > scanned_rate(points[best])))
 				best = i;
 		}
@@ -401,39 +456,60 @@ static void choose_best(struct point *const *points, size_t count, uint64_t keep
 	}
 }
 
-static bool measure_mix(struct generator *group, enum load_mix mix, size_t buffer_bytes, struct error *error)
+/* Every setting of one mix; `scanned` where they are only looked at first. */
+static bool add_settings(const struct group *group, enum load_mix mix, size_t buffer_bytes, bool scanned)
 {
-	size_t count = options.streams.count * options.prefetch_bytes.count * options.delays.count;
-	struct generator_shape *shapes = calloc(count, sizeof(*shapes));
-	struct point **scanned = calloc(count, sizeof(*scanned));
-	bool *chosen = calloc(count, sizeof(*chosen));
-	bool search = options.keep_best > 0 && count > 1, good = shapes && scanned && chosen;
-	for (size_t i = 0; good && i < count; i++) {
+	for (size_t i = 0; i < options.streams.count * options.prefetch_bytes.count * options.delays.count; i++) {
 		size_t rest = i / options.delays.count;
-		shapes[i] = (struct generator_shape){
+		struct generator_shape shape = {
 			.mix = mix,
 			.streams = (unsigned)options.streams.values[rest / options.prefetch_bytes.count],
 			.prefetch_bytes = options.prefetch_bytes.values[rest % options.prefetch_bytes.count],
 			.delay = options.delays.values[i % options.delays.count]};
-		chosen[i] = !search;
-		if (search)
-			good = (scanned[i] = add_point(group, &shapes[i], buffer_bytes, true)) != NULL;
+		if (!add_point(group, &shape, buffer_bytes, scanned))
+			return false;
 	}
-	bool ranked = good && search && scan(scanned, count);
-	if (ranked)
-		choose_best(scanned, count, options.keep_best, chosen);
-	for (size_t i = 0; good && i < count; i++) {
-		if (!chosen[i])
-			continue;
-		struct point *point = add_point(group, &shapes[i], buffer_bytes, false);
-		good = point != NULL;
-		if (good)
-			measure_full(point);
-	}
-	free(shapes);
-	free(scanned);
+	return true;
+}
+
+/* Adds, to be measured in full, the best of `count` settings that were looked at. */
+static bool add_best(size_t first, size_t count)
+{
+	bool *chosen = calloc(count, sizeof(*chosen)), good = chosen != NULL;
+	if (good)
+		choose_best(results.points + first, count, options.keep_best, chosen);
+	for (size_t i = first; good && i < first + count; i++)
+		if (chosen[i - first]) {
+			const struct point *scanned = results.points[i];
+			good = add_point(scanned->group, &scanned->shape, scanned->buffer_bytes, false) != NULL;
+		}
 	free(chosen);
-	return good || error_set(error, ERROR_INTERNAL, "no memory for points");
+	return good;
+}
+
+/* Adds the points of every group, mix and size. A search looks at every setting on one placement, then measures the best. */
+static bool measure_all(void)
+{
+	size_t settings = options.streams.count * options.prefetch_bytes.count * options.delays.count;
+	bool search = options.keep_best > 0 && settings > 1, good = true;
+	for (size_t i = 0; good && i < options.groups.count; i++) {
+		const struct group *group = &results.generator.groups[i];
+		size_t sizes = results.group_bytes[i] ? 1 : options.buffer_bytes.count;
+		for (size_t k = 0; good && k < options.mixes.count * sizes; k++) {
+			enum load_mix mix;
+			load_mix_parse(options.mixes.words[k / sizes], &mix);
+			size_t bytes = results.group_bytes[i] ? results.group_bytes[i] : options.buffer_bytes.values[k % sizes];
+			good = add_settings(group, mix, bytes, search);
+		}
+	}
+	size_t first = results.count;
+	good = good && measure_points(results.points, first);
+	/* A search that was cut short chooses nothing. */
+	if (!good || !search || stop_requested())
+		return good;
+	for (size_t i = 0; good && i < first; i += settings)
+		good = add_best(i, settings);
+	return good && measure_points(results.points + first, results.count - first);
 }
 
 static void numbers_write(struct json *json, const char *key, const struct cpu_list *list)
@@ -468,10 +544,11 @@ static void placement_write(struct json *json, const struct point *point, const 
 	rates_write(json, "windows_mb_s", placement->window_rates, point->windows, model);
 	rates_write(json, "program_windows_mb_s", placement->window_rates, point->windows,
 	            load_program_bytes(point->shape.mix));
-	rates_write(json, "per_thread_mb_s", placement->thread_rates, point->threads, model);
+	rates_write(json, "per_thread_mb_s", placement->thread_rates, point->group->count, model);
 	json_f64(json, "core_hz_before", corefreq_hz(placement->core_before));
 	json_f64(json, "core_hz_after", corefreq_hz(placement->core_after));
-	interference_write(json, "interference", &placement->counts, &placement->before, &placement->after, point->cpus);
+	interference_write(json, "interference", &placement->counts, &placement->before, &placement->after,
+	                   &point->group->cpus);
 	course_write(json, "course", placement->course);
 	samples_write(json, "samples", options.sample ? &results.sampled : NULL, &placement->samples);
 	pmu_counts_write(json, "counters", placement->counters);
@@ -482,9 +559,9 @@ static void point_write(struct json *json, const struct point *point)
 {
 	bool good = point->error.code == ERROR_NONE;
 	json_object_begin(json, NULL);
-	json_text(json, "group", point->group);
-	numbers_write(json, "cpus", point->cpus);
-	numbers_write(json, "nodes", point->nodes);
+	json_text(json, "group", point->group->text);
+	numbers_write(json, "cpus", &point->group->cpus);
+	numbers_write(json, "nodes", &point->group->nodes);
 	json_text(json, "mix", load_mixes[point->shape.mix].name);
 	json_u64(json, "streams", point->shape.streams);
 	json_u64(json, "prefetch_bytes", point->shape.prefetch_bytes);
@@ -492,9 +569,10 @@ static void point_write(struct json *json, const struct point *point)
 	json_u64(json, "delay", point->shape.delay);
 	json_u64(json, "buffer_bytes", point->buffer_bytes);
 	json_text(json, "phase", point->scan ? "scan" : "full");
-	json_u64(json, "threads", point->threads);
+	json_u64(json, "threads", point->group->count);
 	load_accounting_write(json, point->shape.mix);
-	json_bool(json, "checked", good && point->checked);
+	/* A run whose work was not proved is none. */
+	json_bool(json, "checked", good && point->count > 0);
 	if (good)
 		json_f64(json, "start_skew_ns", clock_ns((double)point->skew_ticks));
 	else
@@ -536,8 +614,8 @@ static bool row_add(const struct point *point)
 		.size_bytes = point->buffer_bytes,
 		.operation = operation_name(mix),
 		.bandwidth_mb_s = mb_s(statistics_median(rates, windows), bytes),
-		.threads = point->threads,
-		.iterations = (uint64_t)(lines * LOAD_LINE_BYTES / (double)(point->threads * point->buffer_bytes)),
+		.threads = point->group->count,
+		.iterations = (uint64_t)(lines * LOAD_LINE_BYTES / (double)(point->group->count * point->buffer_bytes)),
 		.elapsed_s = options.window_s * (double)windows,
 	});
 	free(rates);
@@ -573,7 +651,7 @@ static bool write_results(struct json *result, struct error *error)
 	return error_set(error, first->code, "no point could be measured; the first: %s", first->message);
 }
 
-static void teardown(struct generator *groups)
+static void teardown(void)
 {
 	for (size_t i = 0; i < results.count; i++) {
 		struct point *point = results.points[i];
@@ -590,34 +668,38 @@ static void teardown(struct generator *groups)
 		free(point);
 	}
 	free(results.points);
-	for (size_t i = 0; i < options.groups.count; i++)
-		generator_free(&groups[i]);
-	free(groups);
+	generator_free(&results.generator);
+	free(results.group_bytes);
 	pmu_close(results.pmu);
+}
+
+static bool set_up(struct error *error)
+{
+	struct generator *generator = &results.generator;
+	results.group_bytes = calloc(options.groups.count, sizeof(*results.group_bytes));
+	if (!results.group_bytes)
+		return error_set(error, ERROR_INTERNAL, "no memory for %zu groups", options.groups.count);
+	for (size_t i = 0; i < options.groups.count; i++)
+		if (!parse_group(generator, options.groups.words[i], &results.group_bytes[i], error))
+			return false;
+	results.width = generator->width = load_width_find(options.width, error);
+	if (!results.width || !pmu_open(&results.pmu, &options.events, error))
+		return false;
+	page_kind_parse(options.pages, &generator->page_kind);
+	generator->sampled = options.sample ? &results.sampled : NULL;
+	generator->pmu = results.pmu;
+	pmu_background(results.pmu, options.background_s);
+	return true;
 }
 
 static bool measure(struct json *result, struct error *error)
 {
-	struct generator *groups = calloc(options.groups.count, sizeof(*groups));
-	if (!groups)
-		return error_set(error, ERROR_INTERNAL, "no memory for %zu groups", options.groups.count);
-	results.width = load_width_find(options.width, error);
-	bool good = results.width != NULL && pmu_open(&results.pmu, &options.events, error);
+	bool good = set_up(error);
 	if (good)
-		pmu_background(results.pmu, options.background_s);
-	for (size_t i = 0; good && i < options.groups.count; i++) {
-		good = generator_parse_group(&groups[i], options.groups.words[i], error);
-		supervise_avoid(&groups[i].cpus);
-		for (size_t k = 0; good && k < options.mixes.count; k++) {
-			enum load_mix mix;
-			load_mix_parse(options.mixes.words[k], &mix);
-			for (size_t b = 0; good && b < options.buffer_bytes.count; b++)
-				good = measure_mix(&groups[i], mix, options.buffer_bytes.values[b], error);
-		}
-	}
+		good = measure_all() || error_set(error, ERROR_INTERNAL, "no memory for points");
 	clock_finish();
 	good = good && write_results(result, error) && (!options.csv || write_rows(error));
-	teardown(groups);
+	teardown();
 	return good;
 }
 

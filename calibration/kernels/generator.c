@@ -2,6 +2,7 @@
 #include "generator.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -9,6 +10,7 @@
 #include "clock.h"
 #include "corefreq.h"
 #include "course.h"
+#include "files.h"
 #include "place.h"
 #include "stopping.h"
 
@@ -29,8 +31,6 @@
 /* The threads run on so much longer than the last window. */
 #define TAIL_S 0.005
 #define FACTOR 0x9e3779b97f4a7c15u
-#define POISON 0xdbdbdbdbdbdbdbdbu
-
 size_t generator_thread_bytes(enum load_mix mix, size_t buffer_bytes)
 {
 	return load_mixes[mix].arrays * (buffer_bytes + LOAD_ARRAY_SKEW_BYTES);
@@ -48,119 +48,140 @@ static size_t stream_bytes(size_t buffer_bytes, unsigned streams)
 	return lines * LOAD_LINE_BYTES;
 }
 
-/* Word j of array k when it is filled. */
-static uint64_t filled(unsigned array, uint64_t word)
+/* Word j of a buffer that no run has written to. */
+static uint64_t filled(uint64_t word)
 {
-	return (word + ((uint64_t)array << 40)) * FACTOR;
+	return (word + 1) * FACTOR;
 }
 
-/* Which arrays hold a pattern that is read; the others hold poison until they are written. */
-static bool is_read(enum load_mix mix, unsigned array)
+/* Not to the end when told to stop: filling gigabytes takes longer than a caller that has given up wants to wait. */
+static void fill(struct buffer *buffer)
 {
-	return !(load_mixes[mix].writes && array == load_mixes[mix].arrays - 1);
-}
-
-/* False when told to stop meanwhile: filling gigabytes takes longer than a caller that has given up wants to wait. */
-static bool fill(struct generator_thread *thread, struct error *error)
-{
-	const struct generator *generator = thread->generator;
-	enum load_mix mix = generator->shape.mix;
-	for (unsigned k = 0; k < load_mixes[mix].arrays; k++) {
-		uint64_t *words = (uint64_t *)(void *)thread->call.arrays[k], value = filled(k, 0);
-		bool pattern = is_read(mix, k);
-		for (size_t i = 0; i < generator->buffer_bytes / 8; i++, value += FACTOR) {
-			if (i % FILL_WORDS == 0 && stop_error(error))
-				return false;
-			words[i] = pattern ? value : POISON;
-		}
+	uint64_t *words = (uint64_t *)(void *)buffer->region.start, value = filled(0);
+	for (size_t i = 0; i < buffer->bytes / 8; i++, value += FACTOR) {
+		if (i % FILL_WORDS == 0 && stop_error(&buffer->error))
+			return;
+		words[i] = value;
 	}
-	thread->call.stream_bytes = stream_bytes(generator->buffer_bytes, generator->streams_next);
-	thread->call.offset = 0;
-	thread->pass = 0;
-	thread->sum = 0;
-	return true;
 }
 
-/* Sum of filled(array, j) for `count` words, every `apart`th from word `first`, modulo 2^64. */
-static uint64_t filled_sum(unsigned array, uint64_t first, uint64_t count, unsigned apart)
+/* Number in its buffer of the first word of a thread's array. */
+static uint64_t array_word(const struct generator_thread *thread, unsigned array)
 {
-	unsigned __int128 low = first + ((uint64_t)array << 40);
-	unsigned __int128 sum = (2 * low + (unsigned __int128)(count - 1) * apart) * count / 2;
+	return (uint64_t)(thread->call.arrays[array] - thread->buffer->region.start) / 8;
+}
+
+/* Sum of filled(j) for `count` words, every `apart`th from word `first`, modulo 2^64. */
+static uint64_t filled_sum(uint64_t first, uint64_t count, unsigned apart)
+{
+	unsigned __int128 sum = (2 * (unsigned __int128)(first + 1) + (unsigned __int128)(count - 1) * apart) * count / 2;
 	return count ? (uint64_t)sum * FACTOR : 0;
 }
 
-static uint64_t expected_sum(const struct generator_thread *thread, unsigned streams)
+static uint64_t expected_sum(const struct generator_thread *thread)
 {
 	const struct load_call *call = &thread->call;
-	const struct load_accounting *a = &load_mixes[thread->generator->shape.mix];
+	const struct generator_shape *shape = &thread->generator->shape;
+	const struct load_accounting *a = &load_mixes[shape->mix];
 	const unsigned apart = a->sparse ? LOAD_LINE_WORDS : 1;
 	uint64_t full = 0, part = 0;
 	for (unsigned k = 0; k < a->summed; k++)
-		for (unsigned s = 0; s < streams; s++) {
-			uint64_t first = s * call->stream_bytes / 8;
-			full += filled_sum(k, first, call->stream_bytes / 8 / apart, apart);
-			part += filled_sum(k, first, call->offset / 8 / apart, apart);
+		for (unsigned s = 0; s < shape->streams; s++) {
+			uint64_t first = array_word(thread, k) + s * call->stream_bytes / 8;
+			full += filled_sum(first, call->stream_bytes / 8 / apart, apart);
+			part += filled_sum(first, call->offset / 8 / apart, apart);
 		}
 	return thread->pass * full + part;
 }
 
-/* Words of the written array that are not what so many passes must have left there. */
-static uint64_t wrong_words(const struct generator_thread *thread, unsigned streams)
+/* Counts the words that are not `expected`, which grows by `step` from word to word, and fills them anew from `value`. */
+static uint64_t restore(uint64_t *words, size_t count, uint64_t expected, uint64_t step, uint64_t value)
 {
-	enum load_mix mix = thread->generator->shape.mix;
-	const struct load_accounting *a = &load_mixes[mix];
-	const struct load_call *call = &thread->call;
-	unsigned written = a->arrays - 1;
 	uint64_t wrong = 0;
-	if (!a->updates && !a->writes)
-		return 0;
-	for (unsigned s = 0; s < streams; s++) {
-		size_t first = s * call->stream_bytes / 8;
-		for (size_t i = 0; i < call->stream_bytes / 8; i++) {
-			uint64_t passes = thread->pass + (i * 8 < call->offset), expected;
-			if (a->updates) {
-				expected = filled(written, first + i) + passes;
-			} else {
-				expected = passes;
-				for (unsigned k = 0; k < written; k++)
-					expected += filled(k, first + i);
-				if (passes == 0)
-					expected = POISON;
-			}
-			wrong += ((const uint64_t *)(const void *)call->arrays[written])[first + i] != expected;
-		}
+	for (size_t i = 0; i < count; i++, expected += step, value += FACTOR) {
+		wrong += words[i] != expected;
+		words[i] = value;
 	}
 	return wrong;
 }
 
-static bool check(struct generator_thread *thread, struct error *error)
+/* The same for a part of a stream of the written array, which starts at that word of each array and was passed over so
+ * often. */
+static uint64_t restore_part(const struct generator_thread *thread, size_t from, size_t count, uint64_t passes)
 {
-	unsigned streams = thread->generator->shape.streams;
-	uint64_t wrong = wrong_words(thread, streams), expected = expected_sum(thread, streams);
-	if (thread->sum != expected)
-		return error_set(error, ERROR_CHECK_FAILED,
-		                 "CPU %u: expected the words read to sum to %llx, found %llx; a kernel "
-		                 "did not read what it was asked to, or memory is faulty",
-		                 thread->cpu, (unsigned long long)expected, (unsigned long long)thread->sum);
-	if (wrong)
-		return error_set(error, ERROR_CHECK_FAILED,
-		                 "CPU %u: expected every word written in every pass, found %llu that "
-		                 "were not; a kernel left work out, or memory is faulty",
-		                 thread->cpu, (unsigned long long)wrong);
-	return true;
+	const struct load_accounting *a = &load_mixes[thread->generator->shape.mix];
+	unsigned written = a->arrays - 1;
+	uint64_t value = filled(array_word(thread, written) + from), expected = passes, step = 0;
+	if (a->updates || passes == 0) {
+		expected += value;
+		step = FACTOR;
+	} else {
+		for (unsigned k = 0; k < written; k++, step += FACTOR)
+			expected += filled(array_word(thread, k) + from);
+	}
+	uint64_t *words = (uint64_t *)(void *)thread->call.arrays[written] + from;
+	return restore(words, count, expected, step, value);
 }
 
-static bool setup(struct generator_thread *thread, struct error *error)
+/* Words of the written array that are not what so many passes must have left there. */
+static uint64_t restore_written(const struct generator_thread *thread)
 {
-	struct generator *generator = thread->generator;
-	if (!region_map(&thread->region, generator_thread_bytes(generator->shape.mix, generator->buffer_bytes),
-	                thread->node, generator->chosen, error))
-		return false;
-	for (unsigned k = 0; k < load_mixes[generator->shape.mix].arrays; k++)
-		thread->call.arrays[k] = thread->region.start + k * (generator->buffer_bytes + LOAD_ARRAY_SKEW_BYTES) /
-		                                                    LOAD_LINE_BYTES * LOAD_LINE_BYTES;
-	thread->chunk_steps = CHUNK_FIRST_STEPS;
-	return fill(thread, error) && pages_read_nodes(&thread->pages, &thread->region, error);
+	const struct load_accounting *a = &load_mixes[thread->generator->shape.mix];
+	const struct load_call *call = &thread->call;
+	size_t stream = call->stream_bytes / 8, done = call->offset / 8;
+	uint64_t wrong = 0;
+	if (!a->updates && !a->writes)
+		return 0;
+	for (unsigned s = 0; s < thread->generator->shape.streams; s++)
+		wrong += restore_part(thread, s * stream, done, thread->pass + 1) +
+		         restore_part(thread, s * stream + done, stream - done, thread->pass);
+	return wrong;
+}
+
+static void prove(struct generator_thread *thread)
+{
+	uint64_t wrong = restore_written(thread), expected = expected_sum(thread);
+	thread->wrong = (struct error){0};
+	if (thread->sum != expected)
+		error_set(&thread->wrong, ERROR_CHECK_FAILED,
+		          "CPU %u: expected the words read to sum to %llx, found %llx; a kernel "
+		          "did not read what it was asked to, or memory is faulty",
+		          thread->cpu, (unsigned long long)expected, (unsigned long long)thread->sum);
+	else if (wrong)
+		error_set(&thread->wrong, ERROR_CHECK_FAILED,
+		          "CPU %u: expected every word written in every pass, found %llu that "
+		          "were not; a kernel left work out, or memory is faulty",
+		          thread->cpu, (unsigned long long)wrong);
+}
+
+/* Maps and fills what this thread is to. A buffer that cannot be had says why, and costs only those runs that need it. */
+static void set_up(const struct generator *generator, size_t number)
+{
+	for (size_t i = 0; i < generator->buffer_count; i++) {
+		struct buffer *buffer = &generator->buffers[i];
+		if (buffer->filler == number && buffer->error.code == ERROR_NONE &&
+		    region_map(&buffer->region, buffer->bytes, buffer->node, generator->chosen, &buffer->error))
+			fill(buffer);
+	}
+	/* Only now, so that one reading of the mappings does for all that this thread has mapped. */
+	for (size_t i = 0; i < generator->buffer_count; i++) {
+		struct buffer *buffer = &generator->buffers[i];
+		if (buffer->filler == number && buffer->error.code == ERROR_NONE)
+			pages_read_nodes(&buffer->pages, &buffer->region, &buffer->error);
+	}
+}
+
+static void tear_down(const struct generator *generator, size_t number)
+{
+	for (size_t i = 0; i < generator->buffer_count; i++) {
+		struct buffer *buffer = &generator->buffers[i];
+		struct pages again = {0};
+		if (buffer->filler != number)
+			continue;
+		if (buffer->error.code == ERROR_NONE)
+			pages_read_nodes(&again, &buffer->region, &buffer->error);
+		region_unmap(&buffer->region);
+	}
 }
 
 /* One chunk: so many steps of each stream, over the end of the buffers as often as it takes; whole passes in one call. */
@@ -191,12 +212,12 @@ static void run(struct generator_thread *thread)
 	load_kernel kernel = generator->kernel;
 	uint64_t streams = generator->shape.streams, lines = 0;
 	uint64_t chunk_min = (uint64_t)(CHUNK_MIN_S * clock_now_used.hz),
-			 chunk_max = (uint64_t)(CHUNK_MAX_S * clock_now_used.hz);
+			 chunk_max = (uint64_t)(CHUNK_MAX_S * clock_now_used.hz),
+			 spacing = (uint64_t)(generator->log_every_s * clock_now_used.hz);
 	atomic_fetch_add(&generator->arrived, 1);
-	while (atomic_load_explicit(&generator->arrived, memory_order_acquire) < generator->count)
+	while (atomic_load_explicit(&generator->arrived, memory_order_acquire) < generator->group->count)
 		arch_relax();
-	const uint64_t spacing = (uint64_t)(generator->log_every_s * clock_now_used.hz);
-	uint64_t last = clock_start(), logged = last;
+	uint64_t last = clock_start();
 	thread->log[0] = (struct log_entry){last, 0};
 	thread->logged = 1;
 	atomic_store_explicit(&thread->started, last, memory_order_release);
@@ -206,10 +227,8 @@ static void run(struct generator_thread *thread)
 		run_chunk(thread, kernel);
 		uint64_t now = clock_stop();
 		lines += thread->chunk_steps * streams;
-		if (ending || now - logged >= spacing) {
+		if (ending || now - thread->log[thread->logged - 1].ticks >= spacing)
 			thread->log[thread->logged++] = (struct log_entry){now, lines};
-			logged = now;
-		}
 		if (now - last < chunk_min)
 			thread->chunk_steps *= 2;
 		else if (now - last > chunk_max && thread->chunk_steps > CHUNK_FIRST_STEPS)
@@ -248,81 +267,134 @@ static void measure_delays(const struct generator *generator)
 	}
 }
 
+static void run_measured(struct generator_thread *thread)
+{
+	const struct generator *generator = thread->generator;
+	struct thread_counts before = {0}, after = {0};
+	sampling_open(&thread->sampling, generator->sampled, thread->cpu, generator->run_s);
+	thread->core_before = corefreq_per_tick();
+	thread_counts_read(&before);
+	sampling_begin(&thread->sampling);
+	run(thread);
+	sampling_end(&thread->sampling);
+	thread_counts_read(&after);
+	thread->counts = thread_counts_since(&after, &before);
+	thread->core_after = corefreq_per_tick();
+	thread->verified = affinity_verify(thread->cpu);
+}
+
 static void body(struct worker *worker)
 {
 	struct generator_thread *thread = worker->context;
 	struct generator *generator = thread->generator;
-	if (setup(thread, &worker->error)) {
-		thread->core_before = corefreq_settle();
-		if (thread == generator->threads)
-			measure_delays(generator);
-		pmu_open_thread(generator->pmu, (size_t)(thread - generator->threads), "");
+	size_t number = (size_t)(thread - generator->threads);
+	set_up(generator, number);
+	thread->core_before = corefreq_settle();
+	if (number == 0)
+		measure_delays(generator);
+	pmu_open_thread(generator->pmu, number, "");
+	worker_pause(worker);
+	while (generator->again) {
+		if (generator->prove)
+			prove(thread);
+		else
+			run_measured(thread);
 		worker_pause(worker);
-		while (generator->again) {
-			struct thread_counts before = {0}, after = {0};
-			if (generator->refill) {
-				/* The streams of the run before end here: their work is proved before it is overwritten. */
-				if (!check(thread, &worker->error) || !fill(thread, &worker->error))
-					break;
-				worker_pause(worker);
-				if (!generator->again)
-					break; /* another thread found its work wrong: no run will begin */
-			}
-			sampling_open(&thread->sampling, generator->sampled, thread->cpu, generator->run_s);
-			thread->core_before = corefreq_per_tick();
-			thread_counts_read(&before);
-			sampling_begin(&thread->sampling);
-			run(thread);
-			sampling_end(&thread->sampling);
-			thread_counts_read(&after);
-			thread->counts = thread_counts_since(&after, &before);
-			thread->core_after = corefreq_per_tick();
-			thread->verified = affinity_verify(thread->cpu);
-			worker_pause(worker);
-		}
-		if (worker->error.code == ERROR_NONE)
-			check(thread, &worker->error);
-		if (worker->error.code == ERROR_NONE) {
-			struct pages again = {0};
-			pages_read_nodes(&again, &thread->region, &worker->error);
-		}
 	}
-	region_unmap(&thread->region);
+	tear_down(generator, number);
 }
 
-bool generator_parse_group(struct generator *generator, const char *group, struct error *error)
+/* The place of the CPU's thread, which is made where there is none; SIZE_MAX without memory. */
+static size_t thread_of(struct generator *generator, unsigned cpu)
 {
-	generator->group = group;
-	for (const char *at = group;;) {
+	for (size_t i = 0; i < generator->count; i++)
+		if (generator->threads[i].cpu == cpu)
+			return i;
+	struct generator_thread *grown = realloc(generator->threads, (generator->count + 1) * sizeof(*grown));
+	if (!grown)
+		return SIZE_MAX;
+	generator->threads = grown;
+	memset(&grown[generator->count], 0, sizeof(*grown));
+	grown[generator->count].cpu = cpu;
+	return generator->count++;
+}
+
+/* The place of the node's nth buffer, likewise. */
+static size_t buffer_of(struct generator *generator, unsigned node, size_t number)
+{
+	for (size_t i = 0; i < generator->buffer_count; i++)
+		if (generator->buffers[i].node == node && number-- == 0)
+			return i;
+	struct buffer *grown = realloc(generator->buffers, (generator->buffer_count + 1) * sizeof(*grown));
+	if (!grown)
+		return SIZE_MAX;
+	generator->buffers = grown;
+	grown[generator->buffer_count] = (struct buffer){.node = node};
+	return generator->buffer_count++;
+}
+
+static bool group_add(struct generator *generator, struct group *group, unsigned cpu, unsigned node)
+{
+	size_t before = 0, *threads = realloc(group->threads, (group->count + 1) * sizeof(*threads));
+	if (threads)
+		group->threads = threads;
+	size_t *buffers = realloc(group->buffers, (group->count + 1) * sizeof(*buffers));
+	if (buffers)
+		group->buffers = buffers;
+	if (!threads || !buffers)
+		return false;
+	for (size_t i = 0; i < group->count; i++)
+		before += generator->buffers[buffers[i]].node == node;
+	size_t thread = thread_of(generator, cpu), buffer = buffer_of(generator, node, before);
+	if (thread == SIZE_MAX || buffer == SIZE_MAX || !cpu_list_add(&group->cpus, cpu) ||
+	    !cpu_list_add(&group->nodes, node))
+		return false;
+	threads[group->count] = thread;
+	buffers[group->count++] = buffer;
+	return true;
+}
+
+static bool group_parse(struct generator *generator, struct group *group, struct error *error)
+{
+	for (const char *at = group->text;;) {
 		size_t length = strcspn(at, "+");
 		struct cpu_list cpus = {0};
 		unsigned node;
 		if (!place_parse_list(at, length, &cpus, &node, error))
 			return false;
-		for (size_t i = 0; i < cpus.count; i++) {
-			if (cpu_list_has(&generator->cpus, cpus.cpus[i])) {
-				error_set(error, ERROR_USAGE, "expected each CPU once in a group, found CPU %u twice in '%s'",
-				          cpus.cpus[i], group);
-				cpu_list_free(&cpus);
-				return false;
-			}
-			struct generator_thread *grown =
-				realloc(generator->threads, (generator->count + 1) * sizeof(*generator->threads));
-			if (grown)
-				generator->threads = grown;
-			if (!grown || !cpu_list_add(&generator->cpus, cpus.cpus[i]) || !cpu_list_add(&generator->nodes, node)) {
-				cpu_list_free(&cpus);
-				return error_set(error, ERROR_INTERNAL, "no memory for the group %s", group);
-			}
-			struct generator_thread *thread = &generator->threads[generator->count++];
-			memset(thread, 0, sizeof(*thread));
-			thread->cpu = cpus.cpus[i];
-			thread->node = node;
+		bool good = true;
+		for (size_t i = 0; good && i < cpus.count; i++) {
+			if (cpu_list_has(&group->cpus, cpus.cpus[i]))
+				good = error_set(error, ERROR_USAGE, "expected each CPU once in a group, found CPU %u twice in '%s'",
+				                 cpus.cpus[i], group->text);
+			else if (!group_add(generator, group, cpus.cpus[i], node))
+				good = error_set(error, ERROR_INTERNAL, "no memory for the group %s", group->text);
 		}
 		cpu_list_free(&cpus);
-		if (at[length] == '\0')
-			return true;
+		if (!good || at[length] == '\0')
+			return good;
 		at += length + 1;
+	}
+}
+
+bool generator_parse_group(struct generator *generator, const char *text, struct error *error)
+{
+	struct group *grown = realloc(generator->groups, (generator->group_count + 1) * sizeof(*grown));
+	if (!grown)
+		return error_set(error, ERROR_INTERNAL, "no memory for the group %s", text);
+	generator->groups = grown;
+	struct group *group = &grown[generator->group_count++];
+	*group = (struct group){.text = strdup(text)};
+	if (!group->text)
+		return error_set(error, ERROR_INTERNAL, "no memory for the group %s", text);
+	return group_parse(generator, group, error);
+}
+
+void generator_need(struct generator *generator, const struct group *group, size_t bytes)
+{
+	for (size_t i = 0; i < group->count; i++) {
+		struct buffer *buffer = &generator->buffers[group->buffers[i]];
+		buffer->bytes = bytes > buffer->bytes ? bytes : buffer->bytes;
 	}
 }
 
@@ -332,11 +404,12 @@ static size_t log_capacity(const struct generator *generator, double seconds)
 	return (size_t)(seconds * per_s) + LOG_EXTRA;
 }
 
-void generator_demand(const struct generator *generator, size_t thread_bytes, double seconds, struct demand *demand)
+void generator_demand(const struct generator *generator, double seconds, struct demand *demand)
 {
 	demand_threads(demand, generator->count);
-	for (size_t i = 0; i < generator->count; i++)
-		demand_regions(demand, thread_bytes, 1, generator->threads[i].node);
+	for (size_t i = 0; i < generator->buffer_count; i++)
+		if (generator->buffers[i].error.code == ERROR_NONE)
+			demand_regions(demand, generator->buffers[i].bytes, 1, generator->buffers[i].node);
 	seconds += TAIL_S;
 	demand_other(demand, log_capacity(generator, seconds) * sizeof(struct log_entry), generator->count);
 	demand_other(demand, sampling_bytes(generator->sampled, seconds), generator->count);
@@ -348,6 +421,64 @@ bool generator_admit(struct generator *generator, struct demand *demand, struct 
 	bool good = demand_admit(demand, error);
 	generator->chosen = demand->pages;
 	return good;
+}
+
+bool generator_refuse(struct generator *generator, unsigned node, const struct error *error)
+{
+	bool any = false;
+	for (size_t i = 0; i < generator->buffer_count; i++) {
+		struct buffer *buffer = &generator->buffers[i];
+		if (buffer->node == node)
+			buffer->error = *error;
+		any = any || buffer->error.code == ERROR_NONE;
+	}
+	return any;
+}
+
+/* The first thread that works on the buffer in any group. */
+static size_t first_user(const struct generator *generator, size_t buffer)
+{
+	for (size_t g = 0; g < generator->group_count; g++)
+		for (size_t i = 0; i < generator->groups[g].count; i++)
+			if (generator->groups[g].buffers[i] == buffer)
+				return generator->groups[g].threads[i];
+	return 0;
+}
+
+/* The CPUs of a node; none where it has none or the kernel does not say. */
+static void node_cpus(struct cpu_list *cpus, unsigned node)
+{
+	char path[80];
+	struct error ignored = {0};
+	snprintf(path, sizeof(path), "/sys/devices/system/node/node%u/cpulist", node);
+	char *text = file_read(path);
+	size_t length = text ? strcspn(text, "\n") : 0;
+	if (length) {
+		text[length] = '\0';
+		cpu_list_parse(cpus, text, &ignored);
+	}
+	free(text);
+}
+
+/* Buffers are filled by the CPUs of their node in turn, because a fill from afar is slower than the reading; where the node
+ * has none that take part, by those that will use them. */
+static void choose_fillers(struct generator *generator)
+{
+	struct cpu_list cpus = {0};
+	for (size_t i = 0, turn = 0; i < generator->buffer_count; i++) {
+		struct buffer *buffer = &generator->buffers[i];
+		if (i == 0 || buffer->node != generator->buffers[i - 1].node) {
+			cpu_list_free(&cpus);
+			node_cpus(&cpus, buffer->node);
+		}
+		buffer->filler = first_user(generator, i);
+		for (size_t tried = 0; tried < generator->count; tried++, turn++)
+			if (cpu_list_has(&cpus, generator->threads[turn % generator->count].cpu)) {
+				buffer->filler = turn++ % generator->count;
+				break;
+			}
+	}
+	cpu_list_free(&cpus);
 }
 
 bool generator_take_errors(struct generator *generator, struct error *error)
@@ -377,29 +508,42 @@ static void join_all(struct generator *generator, size_t count)
 
 void generator_read_sizes(struct generator *generator)
 {
-	struct region *regions = calloc(generator->count, sizeof(*regions));
-	generator->pages = (struct pages){.wanted = generator->page_kind};
-	for (size_t i = 0; regions && i < generator->count; i++) {
-		struct generator_thread *thread = &generator->threads[i];
-		regions[i] = thread->region;
-		generator->pages.checked += thread->pages.checked;
-		generator->pages.on_node += thread->pages.on_node;
-		generator->pages.elsewhere += thread->pages.elsewhere;
-	}
-	if (regions)
-		pages_read_sizes(&generator->pages, regions, generator->count);
+	struct region *regions = calloc(generator->buffer_count, sizeof(*regions));
+	size_t count = 0;
+	generator->sizes = (struct pages){.wanted = generator->page_kind};
+	for (size_t i = 0; regions && i < generator->buffer_count; i++)
+		if (generator->buffers[i].error.code == ERROR_NONE)
+			regions[count++] = generator->buffers[i].region;
+	if (count)
+		pages_read_sizes(&generator->sizes, regions, count);
 	free(regions);
+}
+
+struct pages generator_pages(const struct generator *generator)
+{
+	struct pages pages = generator->sizes;
+	pages.total = pages.checked = pages.on_node = pages.elsewhere = 0;
+	for (size_t i = 0; i < generator->group->count; i++) {
+		const struct buffer *buffer = &generator->buffers[generator->group->buffers[i]];
+		pages.total += buffer->region.bytes / memory_base_page_bytes();
+		pages.checked += buffer->pages.checked;
+		pages.on_node += buffer->pages.on_node;
+		pages.elsewhere += buffer->pages.elsewhere;
+	}
+	return pages;
 }
 
 bool generator_open(struct generator *generator, struct error *error)
 {
 	generator->again = true;
-	generator->refill = false;
-	generator->streams_next = generator->shape.streams;
+	choose_fillers(generator);
+	for (size_t i = 0; i < generator->buffer_count; i++) {
+		generator->buffers[i].region = (struct region){0};
+		generator->buffers[i].pages = (struct pages){.wanted = generator->page_kind};
+	}
 	for (size_t i = 0; i < generator->count; i++) {
 		struct generator_thread *thread = &generator->threads[i];
 		thread->generator = generator;
-		thread->pages = (struct pages){.wanted = generator->page_kind};
 		if (!worker_start(&thread->worker, thread->cpu, body, thread, error)) {
 			join_all(generator, i);
 			return false;
@@ -415,68 +559,99 @@ bool generator_open(struct generator *generator, struct error *error)
 	return true;
 }
 
-void generator_reshape(struct generator *generator, const struct generator_shape *shape)
+bool generator_has(const struct generator *generator, const struct group *group, struct error *error)
 {
-	generator->refill = shape->streams != generator->shape.streams;
-	generator->streams_next = shape->streams;
-	if (!generator->refill)
-		generator->shape = *shape;
-	else {
-		generator->shape.prefetch_bytes = shape->prefetch_bytes;
-		generator->shape.delay = shape->delay;
+	for (size_t i = 0; i < group->count; i++) {
+		const struct error *found = &generator->buffers[group->buffers[i]].error;
+		if (found->code != ERROR_NONE) {
+			*error = *found;
+			return false;
+		}
 	}
+	return true;
 }
 
-static bool step_all(struct generator *generator, struct error *error)
+bool generator_select(struct generator *generator, const struct group *group, const struct generator_shape *shape,
+                      size_t buffer_bytes, struct error *error)
 {
-	for (size_t i = 0; i < generator->count; i++)
-		worker_continue(&generator->threads[i].worker);
-	for (size_t i = 0; i < generator->count; i++)
-		worker_wait(&generator->threads[i].worker);
+	generator->group = group;
+	generator->shape = *shape;
+	generator->buffer_bytes = buffer_bytes;
+	for (size_t i = 0; i < group->count; i++)
+		generator->threads[group->threads[i]].buffer = &generator->buffers[group->buffers[i]];
+	return generator_has(generator, group, error);
+}
+
+/* The nth thread of those that run. */
+static struct generator_thread *running(const struct generator *generator, size_t number)
+{
+	return &generator->threads[generator->group->threads[number]];
+}
+
+static bool step_running(struct generator *generator, struct error *error)
+{
+	for (size_t i = 0; i < generator->group->count; i++)
+		worker_continue(&running(generator, i)->worker);
+	for (size_t i = 0; i < generator->group->count; i++)
+		worker_wait(&running(generator, i)->worker);
 	return generator_take_errors(generator, error);
+}
+
+/* Which words a thread begins at: the buffers' first, as every run does. */
+static void prepare(struct generator_thread *thread)
+{
+	const struct generator *generator = thread->generator;
+	const struct generator_shape *shape = &generator->shape;
+	thread->call = (struct load_call){.stream_bytes = stream_bytes(generator->buffer_bytes, shape->streams),
+	                                  .prefetch_bytes = shape->prefetch_bytes,
+	                                  .delay = shape->delay};
+	for (unsigned k = 0; k < load_mixes[shape->mix].arrays; k++)
+		thread->call.arrays[k] = thread->buffer->region.start + k * (generator->buffer_bytes + LOAD_ARRAY_SKEW_BYTES) /
+		                                                            LOAD_LINE_BYTES * LOAD_LINE_BYTES;
+	thread->pass = 0;
+	thread->sum = 0;
+	thread->chunk_steps = CHUNK_FIRST_STEPS;
+	atomic_store(&thread->started, 0);
+}
+
+static bool make_log(struct generator_thread *thread, size_t capacity, struct error *error)
+{
+	if (capacity <= thread->log_capacity)
+		return true;
+	struct log_entry *grown = realloc(thread->log, capacity * sizeof(*grown));
+	if (!grown)
+		return error_set(error, ERROR_INTERNAL, "no memory for a log of %zu entries", capacity);
+	/* Every page written once, so that none is faulted in while it is being measured. */
+	memset(grown, 0, capacity * sizeof(*grown));
+	thread->log = grown;
+	thread->log_capacity = capacity;
+	return true;
 }
 
 /* Lets the threads go, with logs for so many seconds, and returns once all of them run. */
 static bool run_begin(struct generator *generator, double seconds, struct error *error)
 {
-	if (generator->refill) {
-		/* Checked and filled in all threads at once; then the new shape holds. */
-		if (!step_all(generator, error))
-			return false;
-		generator->shape.streams = generator->streams_next;
-		generator->refill = false;
-	}
 	const struct generator_shape *shape = &generator->shape;
+	const struct cpu_list *watched = generator->watched ? generator->watched : &generator->group->cpus;
 	generator->kernel =
 		load_kernel_find(generator->width, shape->mix, shape->streams, shape->prefetch_bytes != 0, shape->delay != 0);
 	generator->run_s = seconds;
+	generator->prove = false;
 	atomic_store(&generator->stop, false);
 	atomic_store(&generator->arrived, 0);
-	for (size_t i = 0; i < generator->count; i++) {
-		struct generator_thread *thread = &generator->threads[i];
-		thread->call.prefetch_bytes = shape->prefetch_bytes;
-		thread->call.delay = shape->delay;
-		thread->chunk_steps = CHUNK_FIRST_STEPS;
-		atomic_store(&thread->started, 0);
-		size_t capacity = log_capacity(generator, seconds);
-		if (capacity > thread->log_capacity) {
-			struct log_entry *grown = realloc(thread->log, capacity * sizeof(*grown));
-			if (!grown)
-				return error_set(error, ERROR_INTERNAL, "no memory for a log of %zu entries", capacity);
-			/* Every page written once, so that none is faulted in while it is being measured. */
-			memset(grown, 0, capacity * sizeof(*grown));
-			thread->log = grown;
-			thread->log_capacity = capacity;
-		}
+	for (size_t i = 0; i < generator->group->count; i++) {
+		prepare(running(generator, i));
+		if (!make_log(running(generator, i), log_capacity(generator, seconds), error))
+			return false;
 	}
 	snapshot_free(&generator->before);
 	snapshot_free(&generator->after);
 	samples_free(&generator->samples);
-	snapshot_take(&generator->before, generator->watched ? generator->watched : &generator->cpus);
-	for (size_t i = 0; i < generator->count; i++)
-		worker_continue(&generator->threads[i].worker);
-	for (size_t i = 0; i < generator->count; i++)
-		while (!atomic_load_explicit(&generator->threads[i].started, memory_order_acquire))
+	snapshot_take(&generator->before, watched);
+	for (size_t i = 0; i < generator->group->count; i++)
+		worker_continue(&running(generator, i)->worker);
+	for (size_t i = 0; i < generator->group->count; i++)
+		while (!atomic_load_explicit(&running(generator, i)->started, memory_order_acquire))
 			nanosleep(&(struct timespec){.tv_nsec = 500000}, NULL);
 	return true;
 }
@@ -494,18 +669,18 @@ static bool run_end(struct generator *generator, struct error *error)
 {
 	bool cut = !sleep_until(generator->ends);
 	atomic_store(&generator->stop, true);
-	for (size_t i = 0; i < generator->count; i++)
-		worker_wait(&generator->threads[i].worker);
+	for (size_t i = 0; i < generator->group->count; i++)
+		worker_wait(&running(generator, i)->worker);
 	snapshot_take_again(&generator->after, &generator->before);
-	for (size_t i = 0; i < generator->count; i++)
-		samples_collect(&generator->samples, generator->sampled, &generator->threads[i].sampling);
+	for (size_t i = 0; i < generator->group->count; i++)
+		samples_collect(&generator->samples, generator->sampled, &running(generator, i)->sampling);
 	if (cut && stop_error(error))
 		return false;
-	for (size_t i = 0; i < generator->count; i++)
-		if (generator->threads[i].logged == generator->threads[i].log_capacity)
+	for (size_t i = 0; i < generator->group->count; i++)
+		if (running(generator, i)->logged == running(generator, i)->log_capacity)
 			return error_set(error, ERROR_INTERNAL,
 			                 "expected at most %zu chunks, found more; use a longer --delay or buffer",
-			                 generator->threads[i].log_capacity);
+			                 running(generator, i)->log_capacity);
 	return generator_take_errors(generator, error);
 }
 
@@ -544,18 +719,18 @@ bool generator_run_windows(struct generator *generator, double settle_s, double 
 uint64_t generator_all_started(const struct generator *generator)
 {
 	uint64_t last = 0;
-	for (size_t i = 0; i < generator->count; i++)
-		if (generator->threads[i].started > last)
-			last = generator->threads[i].started;
+	for (size_t i = 0; i < generator->group->count; i++)
+		if (running(generator, i)->started > last)
+			last = running(generator, i)->started;
 	return last;
 }
 
 uint64_t generator_start_skew(const struct generator *generator)
 {
 	uint64_t first = UINT64_MAX;
-	for (size_t i = 0; i < generator->count; i++)
-		if (generator->threads[i].started < first)
-			first = generator->threads[i].started;
+	for (size_t i = 0; i < generator->group->count; i++)
+		if (running(generator, i)->started < first)
+			first = running(generator, i)->started;
 	return generator_all_started(generator) - first;
 }
 
@@ -589,8 +764,8 @@ uint64_t log_step(const struct log_entry *log, size_t count)
 uint64_t generator_chunk_ticks(const struct generator *generator)
 {
 	uint64_t slowest = 0;
-	for (size_t i = 0; i < generator->count; i++) {
-		uint64_t step = log_step(generator->threads[i].log, generator->threads[i].logged);
+	for (size_t i = 0; i < generator->group->count; i++) {
+		uint64_t step = log_step(running(generator, i)->log, running(generator, i)->logged);
 		slowest = step > slowest ? step : slowest;
 	}
 	return slowest;
@@ -605,10 +780,23 @@ struct pmu_work generator_progress(void *context, size_t thread, uint64_t ticks)
 {
 	const struct generator *generator = context;
 	struct pmu_work work = {.hops = -1};
-	for (size_t i = 0; i < generator->count; i++)
-		if (thread == PMU_ALL || thread == i)
-			work.steps += generator_lines_at(&generator->threads[i], ticks);
+	for (size_t i = 0; i < generator->group->count; i++)
+		if (thread == PMU_ALL || thread == generator->group->threads[i])
+			work.steps += generator_lines_at(running(generator, i), ticks);
 	return work;
+}
+
+bool generator_prove(struct generator *generator, struct error *error)
+{
+	generator->prove = true;
+	if (!step_running(generator, error))
+		return false;
+	for (size_t i = 0; i < generator->group->count; i++)
+		if (running(generator, i)->wrong.code != ERROR_NONE) {
+			*error = running(generator, i)->wrong;
+			return false;
+		}
+	return true;
 }
 
 bool generator_close(struct generator *generator, struct error *error)
@@ -621,9 +809,17 @@ void generator_free(struct generator *generator)
 {
 	for (size_t i = 0; i < generator->count; i++)
 		free(generator->threads[i].log);
+	for (size_t i = 0; i < generator->group_count; i++) {
+		struct group *group = &generator->groups[i];
+		free(group->text);
+		free(group->threads);
+		free(group->buffers);
+		cpu_list_free(&group->cpus);
+		cpu_list_free(&group->nodes);
+	}
 	free(generator->threads);
-	cpu_list_free(&generator->cpus);
-	cpu_list_free(&generator->nodes);
+	free(generator->buffers);
+	free(generator->groups);
 	snapshot_free(&generator->before);
 	snapshot_free(&generator->after);
 	samples_free(&generator->samples);
@@ -633,31 +829,31 @@ void generator_free(struct generator *generator)
 struct thread_counts generator_counts(const struct generator *generator)
 {
 	struct thread_counts sum = {0};
-	for (size_t i = 0; i < generator->count; i++)
-		thread_counts_add(&sum, &generator->threads[i].counts);
+	for (size_t i = 0; i < generator->group->count; i++)
+		thread_counts_add(&sum, &running(generator, i)->counts);
 	return sum;
 }
 
 double generator_core_before(const struct generator *generator)
 {
 	double slowest = INFINITY;
-	for (size_t i = 0; i < generator->count; i++)
-		slowest = fmin(slowest, generator->threads[i].core_before);
+	for (size_t i = 0; i < generator->group->count; i++)
+		slowest = fmin(slowest, running(generator, i)->core_before);
 	return slowest;
 }
 
 double generator_core_after(const struct generator *generator)
 {
 	double slowest = INFINITY;
-	for (size_t i = 0; i < generator->count; i++)
-		slowest = fmin(slowest, generator->threads[i].core_after);
+	for (size_t i = 0; i < generator->group->count; i++)
+		slowest = fmin(slowest, running(generator, i)->core_after);
 	return slowest;
 }
 
 bool generator_verified(const struct generator *generator)
 {
-	for (size_t i = 0; i < generator->count; i++)
-		if (!generator->threads[i].verified)
+	for (size_t i = 0; i < generator->group->count; i++)
+		if (!running(generator, i)->verified)
 			return false;
 	return true;
 }

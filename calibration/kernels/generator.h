@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Traffic: one thread per CPU, each on its own buffers, all loaded from the first window to the last. Each thread
- * logs how far it is every half millisecond; windows are cut afterwards out of the time when all were running. */
+/* Traffic: one thread per CPU, each on a buffer of its own, all loaded from the first window to the last. Each thread
+ * logs how far it is every half millisecond; windows are cut afterwards out of the time when all were running.
+ *
+ * Buffers outlive a run: one placement serves every group of threads, every mix and every size up to its own. Between
+ * runs each holds the pattern that it was filled with, which the proof of a run restores where the run wrote. */
 #ifndef SUTPROBE_GENERATOR_H
 #define SUTPROBE_GENERATOR_H
 
@@ -33,17 +36,34 @@ struct log_entry {
 /* Lines done until `ticks`, interpolated between the entries around it. */
 double log_at(const struct log_entry *log, size_t count, uint64_t ticks);
 
+/* Memory of one node that one thread at a time works on. */
+struct buffer {
+	unsigned node;
+	size_t bytes;  /* what any run needs of it */
+	size_t filler; /* the thread that maps and fills it: on its node, where there is one */
+	struct region region;
+	struct pages pages;
+	struct error error; /* why it could not be had */
+};
+
+/* Threads that run together, and the buffer that each works on, by their places in the generator. */
+struct group {
+	char *text;
+	struct cpu_list cpus, nodes;
+	size_t *threads, *buffers;
+	size_t count;
+};
+
 struct generator;
 
 struct generator_thread {
 	struct worker worker;
 	struct generator *generator;
-	unsigned cpu, node;
-	struct region region;
-	struct pages pages;
+	unsigned cpu;
+	struct buffer *buffer; /* of this run */
 	struct load_call call;
 	uint64_t pass;
-	uint64_t sum;       /* of all words read into the checksum since the buffers were filled */
+	uint64_t sum;       /* of all words read into the checksum in this run */
 	size_t chunk_steps; /* per stream */
 	struct log_entry *log;
 	size_t log_capacity, logged;
@@ -51,15 +71,13 @@ struct generator_thread {
 	double core_before, core_after;
 	struct thread_counts counts;
 	struct sampling sampling;
-	bool verified; /* CPU */
+	struct error wrong; /* what the proof of this run found */
+	bool verified;      /* CPU */
 };
 
 struct generator {
 	/* to be set before generator_open */
-	const char *group;
-	struct generator_shape shape;
 	const struct load_width *width;
-	size_t buffer_bytes;
 	enum page_kind page_kind;
 	struct page_choice chosen; /* by generator_admit */
 	const uint64_t
@@ -67,21 +85,26 @@ struct generator {
 	size_t delay_count;
 	double *delay_ticks;                  /* one for each: the shortest found so far, 0 before */
 	const struct sample_request *sampled; /* loads of all threads; NULL: none */
-	const struct cpu_list *watched;       /* CPUs whose counters are read around a run; NULL: those of the group */
+	const struct cpu_list *watched;       /* CPUs whose counters are read around a run; NULL: those of the run */
 	struct course *course;                /* read every `course_s` in the windows of a run; or NULL */
 	double course_s;
 	double log_every_s; /* entries of the log lie so far apart at least; 0: a chunk */
 	struct pmu *pmu;    /* events counted around the windows of a run, with room for all threads; or NULL */
-	/* of the group */
+	/* of all groups */
 	struct generator_thread *threads;
 	size_t count;
-	struct cpu_list cpus, nodes;
-	struct pages pages;
+	struct buffer *buffers;
+	size_t buffer_count;
+	struct group *groups;
+	size_t group_count;
+	struct pages sizes; /* of the pages of all buffers */
 	/* in a run */
+	const struct group *group;
+	struct generator_shape shape;
+	size_t buffer_bytes;
 	load_kernel kernel;
-	bool again;  /* another run follows, else the threads check and end */
-	bool refill; /* the shape changed so that the buffers must be proved and filled anew before the run */
-	unsigned streams_next;
+	bool again; /* more is to be done, else the threads end */
+	bool prove; /* what is to be done: the proof of the run before, or a run */
 	_Atomic bool stop;
 	_Atomic size_t arrived;
 	uint64_t ends;   /* ticks at which the threads are to stop */
@@ -91,14 +114,25 @@ struct generator {
 	struct samples samples;
 };
 
-/* Reads "0-3@0+4@1" into threads; a usage error where it is not that, or names a CPU twice. */
-bool generator_parse_group(struct generator *generator, const char *group, struct error *error);
-/* Asks for all that the demand has, and for these threads which pages they are to map. */
+/* Adds the group "0-3@0+4@1"; a usage error where it is not that, or names a CPU twice. Threads and buffers are shared
+ * with the groups before: a thread is a CPU's, and the nth thread of a group on a node has the node's nth buffer. */
+bool generator_parse_group(struct generator *generator, const char *text, struct error *error);
+/* Makes the buffers of a group as large as `bytes` at least. */
+void generator_need(struct generator *generator, const struct group *group, size_t bytes);
+/* Adds what buffers and threads take, and the logs of runs of so many seconds. */
+void generator_demand(const struct generator *generator, double seconds, struct demand *demand);
+/* Asks for all that the demand has, and for these buffers which pages are to be mapped. */
 bool generator_admit(struct generator *generator, struct demand *demand, struct error *error);
-/* Once admitted, starts the threads: pinned, buffers mapped, filled and proved in place; then waits for all. */
+/* Gives up the buffers of a node that has no room for them; false where none are left. */
+bool generator_refuse(struct generator *generator, unsigned node, const struct error *error);
+/* Once admitted, starts the threads: pinned, buffers mapped, filled and proved in place, by threads on their node where there are any;
+ * then waits for all. Buffers that could not be had are no error of it. */
 bool generator_open(struct generator *generator, struct error *error);
-/* Changes streams, prefetch distance and delay between two runs of the same mix. */
-void generator_reshape(struct generator *generator, const struct generator_shape *shape);
+/* False with the reason where a buffer of a group could not be had or, once closed, did not stay where it was. */
+bool generator_has(const struct generator *generator, const struct group *group, struct error *error);
+/* Says who runs next, how, and on how much of the buffers; false where one of these could not be had. */
+bool generator_select(struct generator *generator, const struct group *group, const struct generator_shape *shape,
+                      size_t buffer_bytes, struct error *error);
 /* Lets all threads run for `seconds` counted from when the last of them began, then stops them. */
 bool generator_run(struct generator *generator, double seconds, struct error *error);
 /* The same for windows of so many seconds together, which begin (`begins`) when the threads have had time to settle and,
@@ -106,6 +140,8 @@ bool generator_run(struct generator *generator, double seconds, struct error *er
 bool generator_run_windows(struct generator *generator, double settle_s, double windows_s, struct error *error);
 /* What the counters are told of the last run: steps of a thread, or of all. `context` is the generator. */
 struct pmu_work generator_progress(void *context, size_t thread, uint64_t ticks);
+/* Proves the work of the last run, word by word where it wrote, and makes the buffers what they were before it. */
+bool generator_prove(struct generator *generator, struct error *error);
 /* False once a thread has ended with an error, after which there is no other run. */
 bool generator_alive(const struct generator *generator);
 /* The shortest time any thread needed between two entries of its log in the last run, of the slowest thread. */
@@ -117,7 +153,7 @@ uint64_t generator_all_started(const struct generator *generator);
 uint64_t generator_start_skew(const struct generator *generator);
 /* Lines of each array one thread did until `ticks`, interpolated within its chunk. */
 double generator_lines_at(const struct generator_thread *thread, uint64_t ticks);
-/* Proves the work of all runs, and ends the threads. False with the first error found. */
+/* Proves the buffers to be in place still, each by itself, and ends the threads. False with the first error of a thread. */
 bool generator_close(struct generator *generator, struct error *error);
 void generator_free(struct generator *generator);
 struct thread_counts generator_counts(const struct generator *generator);
@@ -126,10 +162,10 @@ double generator_core_after(const struct generator *generator);
 bool generator_verified(const struct generator *generator);
 /* The length of a delay of this mix on the calling thread's CPU, by itself: the shortest of a few tries. */
 double generator_delay_ticks(enum load_mix mix, uint64_t units);
-/* For those whose threads, as parsed, do other work: what all threads take with so many bytes each, and the logs of runs of so
- * many seconds; the first error of any thread, false where there is one; page sizes of all regions, their nodes having been
- * read. */
-void generator_demand(const struct generator *generator, size_t thread_bytes, double seconds, struct demand *demand);
+/* Pages of the buffers of the group that runs. */
+struct pages generator_pages(const struct generator *generator);
+/* For those whose threads, as parsed, do other work: the first error of any thread, false where there is one; page sizes
+ * of all buffers, their nodes having been read. */
 bool generator_take_errors(struct generator *generator, struct error *error);
 void generator_read_sizes(struct generator *generator);
 /* Bytes one thread maps. */

@@ -174,7 +174,7 @@ static bool prepare(struct error *error)
 	for (size_t i = 0; good && i < options.probes.count; i++) {
 		unsigned cpu, node;
 		good = place_parse_one(options.probes.words[i], &cpu, &node, error);
-		if (good && (cpu_list_has(&generator.cpus, cpu) || cpu_list_has(&seen, cpu)))
+		if (good && (cpu_list_has(&generator.groups[0].cpus, cpu) || cpu_list_has(&seen, cpu)))
 			good = error_set(error, ERROR_USAGE,
 			                 "--probe: expected a CPU that neither loads nor probes already, found CPU %u", cpu);
 		cpu_list_add(&seen, cpu);
@@ -278,7 +278,8 @@ static bool setup(struct error *error)
 		sweep.points[i].delay = options.delays.values[i];
 	if (!good)
 		return error_set(error, ERROR_INTERNAL, "no memory for %zu points", options.delays.count);
-	generator->buffer_bytes = options.buffer_bytes;
+	generator_need(generator, &generator->groups[0],
+	               generator_thread_bytes(generator->shape.mix, options.buffer_bytes));
 	page_kind_parse(options.pages, &generator->page_kind);
 	generator->width = load_width_find(options.width, error);
 	if (!generator->width)
@@ -336,8 +337,7 @@ static bool admit(struct error *error)
 	double windows_s = options.window_s * (double)options.windows;
 	if (!demand.again)
 		keeps(&demand);
-	generator_demand(generator, generator_thread_bytes(generator->shape.mix, generator->buffer_bytes),
-	                 options.settle_s + windows_s, &demand);
+	generator_demand(generator, options.settle_s + windows_s, &demand);
 	for (size_t i = 0; i < options.probes.count; i++)
 		probe_demand(&sweep.probes[i], options.settle_s + windows_s + PROBES_LONGER_S, &demand);
 	if (!generator_admit(generator, &demand, error))
@@ -416,7 +416,7 @@ static bool measure_zero(enum moment moment, struct error *error)
 
 static struct pages pages_of_all(void)
 {
-	struct pages all = sweep.generator.pages;
+	struct pages all = generator_pages(&sweep.generator);
 	for (size_t i = 0; i < options.probes.count; i++) {
 		const struct pages *pages = &sweep.probes[i].pages;
 		all.total += pages->total;
@@ -464,6 +464,7 @@ static bool keep_run(struct point *point, uint64_t seed, struct error *error)
 			"expected the load to log its progress at least once in a window of %g s, found %g s between two "
 			"entries; use a longer --window-s or a shorter --delay",
 			options.window_s, (double)generator_chunk_ticks(generator) / clock_now_used.hz);
+	/* One group: its threads are all there are, in its order. */
 	for (size_t t = 0; t < generator->count; t++) {
 		double last = generator_lines_at(&generator->threads[t], begin);
 		for (uint64_t i = 0; i < options.windows; i++) {
@@ -532,12 +533,19 @@ static bool measure_point(struct point *point, uint64_t seed, struct error *erro
 	double windows_s = options.window_s * (double)options.windows;
 	struct generator_shape shape = generator->shape;
 	shape.delay = point->delay;
-	generator_reshape(generator, &shape);
-	if (!begin_probes(options.settle_s + windows_s + PROBES_LONGER_S, error))
+	if (!generator_select(generator, &generator->groups[0], &shape, options.buffer_bytes, error) ||
+	    !begin_probes(options.settle_s + windows_s + PROBES_LONGER_S, error))
 		return false;
 	bool good = generator_run_windows(generator, options.settle_s, windows_s, &found);
 	good = end_probes(&found) && good;
-	if (good && keep_run(point, seed, &found))
+	/* The work is proved whatever became of the point: the next one needs the buffers as they were. */
+	struct error wrong = {0};
+	bool proved = generator_alive(generator) && generator_prove(generator, &wrong);
+	if (wrong.code != ERROR_NONE) {
+		*error = wrong;
+		return false;
+	}
+	if (good && proved && keep_run(point, seed, &found))
 		return true;
 	if (!all_alive() || stopped_by(&found)) {
 		*error = found;
@@ -582,7 +590,8 @@ static bool measure_placement(uint64_t number, struct error *error)
 		for (size_t i = 0; i < options.probes.count; i++)
 			probe_close(&sweep.probes[i], &wrong);
 		/* Work that proves wrong says more than that it was told to stop. */
-		if (!generator_close(&sweep.generator, &wrong) || wrong.code != ERROR_NONE) {
+		if (!generator_close(&sweep.generator, &wrong) || wrong.code != ERROR_NONE ||
+		    !generator_has(&sweep.generator, &sweep.generator.groups[0], &wrong)) {
 			*error = wrong;
 			good = false;
 		}
@@ -674,7 +683,7 @@ static bool write_results(struct json *json, struct error *error)
 		json_u64(json, "inject_delay", point->delay);
 		json_f64(json, "delay_ns", clock_ns(sweep.delay_ticks[i]));
 		load_accounting_write(json, sweep.generator.shape.mix);
-		/* The load's work was proved when its threads ended; had it not been, there would be no result. */
+		/* The load's work was proved after each run; had it not been, there would be no result. */
 		json_bool(json, "checked", good && point->count > 0);
 		json_text(json, "stopped", good ? point->stopped : NULL);
 		error_write(json, &point->error);

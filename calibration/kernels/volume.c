@@ -94,7 +94,8 @@ static size_t thread_bytes(void)
 
 static unsigned char *array_of(const struct generator_thread *thread, unsigned k)
 {
-	return thread->region.start + k * (options.array_bytes + LOAD_ARRAY_SKEW_BYTES) / LOAD_LINE_BYTES * LOAD_LINE_BYTES;
+	return thread->buffer->region.start +
+	       k * (options.array_bytes + LOAD_ARRAY_SKEW_BYTES) / LOAD_LINE_BYTES * LOAD_LINE_BYTES;
 }
 
 /* No allocation, no input or output. Source and target change places after each pass, so that what is left tells how many
@@ -157,8 +158,10 @@ static void body(struct worker *worker)
 {
 	struct generator_thread *thread = worker->context;
 	size_t number = (size_t)(thread - volume.generator.threads);
-	if (region_map(&thread->region, thread_bytes(), thread->node, volume.generator.chosen, &worker->error) &&
-	    pages_read_nodes(&thread->pages, &thread->region, &worker->error)) {
+	struct buffer *buffer = thread->buffer;
+	buffer->pages = (struct pages){.wanted = volume.generator.page_kind};
+	if (region_map(&buffer->region, buffer->bytes, buffer->node, volume.generator.chosen, &worker->error) &&
+	    pages_read_nodes(&buffer->pages, &buffer->region, &worker->error)) {
 		pmu_open_thread(volume.pmu, number, "");
 		worker_pause(worker);
 		while (volume.again) {
@@ -175,9 +178,9 @@ static void body(struct worker *worker)
 		}
 		struct pages again = {0};
 		if (worker->error.code == ERROR_NONE)
-			pages_read_nodes(&again, &thread->region, &worker->error);
+			pages_read_nodes(&again, &buffer->region, &worker->error);
 	}
-	region_unmap(&thread->region);
+	region_unmap(&buffer->region);
 }
 
 static void step_all(void)
@@ -214,7 +217,7 @@ static bool measure_repeat(struct repeat *repeat, struct error *error)
 	if (stop_error(error))
 		return false;
 	atomic_store(&volume.filled, 0);
-	snapshot_take(&repeat->before, &generator->cpus);
+	snapshot_take(&repeat->before, &generator->group->cpus);
 	pmu_begin(volume.pmu);
 	step_all();
 	pmu_end(volume.pmu);
@@ -248,7 +251,6 @@ static bool open_threads(struct error *error)
 	volume.again = true;
 	for (size_t i = 0; i < generator->count; i++) {
 		struct generator_thread *thread = &generator->threads[i];
-		thread->pages = (struct pages){.wanted = generator->page_kind};
 		if (!worker_start(&thread->worker, thread->cpu, body, thread, error)) {
 			join_all(i);
 			return false;
@@ -323,7 +325,8 @@ static void repeat_write(struct json *json, const struct repeat *repeat)
 	json_f64(json, "triad_seconds", clock_ns(repeat->triad_ticks) / 1e9);
 	json_bool(json, "checked", true); /* a repeat whose work was not proved is none */
 	json_bool(json, "cpus_verified", repeat->verified);
-	interference_write(json, "interference", &repeat->counts, &repeat->before, &repeat->after, &volume.generator.cpus);
+	interference_write(json, "interference", &repeat->counts, &repeat->before, &repeat->after,
+	                   &volume.generator.group->cpus);
 	pmu_counts_write(json, "counters", repeat->counters);
 	json_object_end(json);
 }
@@ -331,15 +334,16 @@ static void repeat_write(struct json *json, const struct repeat *repeat)
 static void write_results(struct json *json)
 {
 	const struct generator *generator = &volume.generator;
+	struct pages pages = generator_pages(generator);
 	json_object_begin(json, NULL);
 	json_text(json, "group", options.group);
-	numbers_write(json, "cpus", &generator->cpus);
-	numbers_write(json, "nodes", &generator->nodes);
+	numbers_write(json, "cpus", &generator->group->cpus);
+	numbers_write(json, "nodes", &generator->group->nodes);
 	json_u64(json, "threads", generator->count);
 	json_u64(json, "array_bytes", options.array_bytes);
 	json_u64(json, "passes", options.passes);
 	json_text(json, "width", generator->width->name);
-	pages_write(json, "pages", &generator->pages);
+	pages_write(json, "pages", &pages);
 	known_write(json);
 	json_array_begin(json, "repeats");
 	for (size_t i = 0; i < volume.count; i++)
@@ -359,13 +363,15 @@ static bool set_up(struct error *error)
 	volume.repeats = calloc(options.repeats, sizeof(*volume.repeats));
 	if (!volume.parts || !volume.repeats)
 		return error_set(error, ERROR_INTERNAL, "no memory for %llu repeats", (unsigned long long)options.repeats);
-	supervise_avoid(&generator->cpus);
+	supervise_avoid(&generator->groups[0].cpus);
 	struct demand demand = {0};
-	generator_demand(generator, thread_bytes(), 0, &demand);
-	snapshots_demand(&generator->cpus, 2 * options.repeats, &demand);
+	generator_need(generator, &generator->groups[0], thread_bytes());
+	generator_demand(generator, 0, &demand);
+	snapshots_demand(&generator->groups[0].cpus, 2 * options.repeats, &demand);
 	demand_document(&demand, options.repeats * NUMBERS_OF_REPEAT);
-	return generator_admit(generator, &demand, error) && pmu_open(&volume.pmu, &options.events, error) &&
-	       pmu_threads(volume.pmu, generator->count, error);
+	return generator_admit(generator, &demand, error) &&
+	       generator_select(generator, &generator->groups[0], &generator->shape, options.array_bytes, error) &&
+	       pmu_open(&volume.pmu, &options.events, error) && pmu_threads(volume.pmu, generator->count, error);
 }
 
 static void tear_down(void)

@@ -27,6 +27,7 @@ from calibration.measurements.traffic import (
     ANY_MIX,
     Mix,
     Part,
+    Run,
     Setting,
     TrafficSettings,
     all_cpus,
@@ -148,7 +149,7 @@ class BandwidthLadder(Declaration[BandwidthLadderSettings, BandwidthLadderValues
                     kind=self.kind, what=self.title, reason="the kernel reports no cache whose size it knows"
                 )
                 return
-            costs_s = [settings.cost_s(size, mix, parts) for size in sizes for mix in settings.mixes]
+            cost_s = settings.cost_s([Run(parts, mix, size) for size in sizes for mix in settings.mixes])
             yield step(
                 id=f"{self.kind}{suffix}",
                 kind=self.kind,
@@ -165,8 +166,8 @@ class BandwidthLadder(Declaration[BandwidthLadderSettings, BandwidthLadderValues
                 },
                 cpus=tuple(sorted(cpu for part in parts for cpu in part.cpus)),
                 nodes=tuple(sorted({part.node for part in parts})),
-                expected_duration_s=START_UP_S + sum(costs_s),
-                budget_s=sum(map(settings.excess_s, costs_s)),
+                expected_duration_s=START_UP_S + cost_s,
+                budget_s=settings.excess_s(cost_s),
             )
 
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:

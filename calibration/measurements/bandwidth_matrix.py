@@ -26,6 +26,7 @@ from calibration.measurements.traffic import (
     CountedTrafficSettings,
     Mix,
     Part,
+    Run,
     Setting,
     common_buffer_bytes,
     missing_of,
@@ -98,7 +99,7 @@ class BandwidthMatrix(Declaration[BandwidthMatrixSettings, BandwidthMatrixValues
             yield NotPlanned(kind=self.kind, what=self.title, reason="no node with CPUs and no node with memory found")
             return
         size_bytes = common_buffer_bytes(sut, cells, (MIX,))
-        costs_s = [settings.cost_s(size_bytes, MIX, parts) for parts in cells]
+        cost_s = settings.cost_s([Run(parts, MIX, size_bytes) for parts in cells])
         counters = event_options(context, BYTE_ROLES) if settings.counters else {}
         yield step(
             id=self.kind,
@@ -116,8 +117,8 @@ class BandwidthMatrix(Declaration[BandwidthMatrixSettings, BandwidthMatrixValues
             },
             cpus=tuple(sorted(sut.cpus)),
             nodes=tuple(sut.memory_nodes),
-            expected_duration_s=START_UP_S + background_s(counters) + sum(costs_s),
-            budget_s=sum(map(settings.excess_s, costs_s)),
+            expected_duration_s=START_UP_S + background_s(counters) + cost_s,
+            budget_s=settings.excess_s(cost_s),
         )
 
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:

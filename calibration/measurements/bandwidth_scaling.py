@@ -25,14 +25,15 @@ from calibration.measurements.sut import Sut
 from calibration.measurements.traffic import (
     Mix,
     Part,
+    Run,
     Setting,
     TrafficSettings,
-    common_buffer_bytes,
     group_text,
     measured_points,
     missing_of,
     setting_of,
     shape_options,
+    shared_buffer_bytes,
     traffic_flags,
 )
 from calibration.model import Model
@@ -129,8 +130,9 @@ class BandwidthScaling(Declaration[ScalingSettings, BandwidthScalingValues]):
         shape = shape_options(settings, settings.shape, kept, settings.mix)
         for order in orders:
             groups = [parts_of(sut, cpus) for cpus in counted(sut, order)]
-            size_bytes = common_buffer_bytes(sut, groups, (settings.mix,))
-            costs_s = [settings.cost_s(size_bytes, settings.mix, parts) for parts in groups]
+            sizes = shared_buffer_bytes(sut, groups, (settings.mix,))
+            runs = [Run(parts, settings.mix, size) for parts, size in zip(groups, sizes, strict=True)]
+            cost_s = settings.cost_s(runs)
             how = "node after node" if order == "fill" else "spread over the nodes"
             yield step(
                 id=self.kind if order == "fill" else f"{self.kind}-{order}",
@@ -138,17 +140,17 @@ class BandwidthScaling(Declaration[ScalingSettings, BandwidthScalingValues]):
                 title=f"{self.title}, {how if len(orders) > 1 else 'one node'}, {len(groups)} counts",
                 subcommand="bandwidth",
                 options={
-                    "group": [group_text(parts) for parts in groups],
+                    "group": [group_text(parts, size) for parts, size in zip(groups, sizes, strict=True)],
                     "mix": settings.mix,
-                    "buffer-bytes": size_bytes,
+                    "buffer-bytes": max(sizes),
                     "delay": 0,
                     **settings.options(),
                     **shape,
                 },
                 cpus=tuple(sorted(sut.cpus)),
                 nodes=tuple(sorted({part.node for part in groups[-1]})),
-                expected_duration_s=START_UP_S + sum(costs_s),
-                budget_s=sum(map(settings.excess_s, costs_s)),
+                expected_duration_s=START_UP_S + cost_s,
+                budget_s=settings.excess_s(cost_s),
             )
 
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:

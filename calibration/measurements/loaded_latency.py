@@ -39,15 +39,17 @@ from calibration.measurements.counting import (
 from calibration.measurements.stores import stores_flags
 from calibration.measurements.sut import Place, Sut, memory_bound_bytes, size_flags
 from calibration.measurements.traffic import (
-    RUN_S,
+    PLACEMENT_S,
     CountedTrafficSettings,
     Mix,
     Part,
+    Run,
     TrafficSettings,
     buffer_bytes,
     fill_s,
     group_text,
     read_group,
+    run_s,
     shape_options,
 )
 from calibration.model import Model
@@ -60,6 +62,9 @@ MLC_DELAYS = (0, 2, 8, 15, 50, 100, 200, 300, 400, 500, 700, 1000, 1300, 1700, 2
 
 ZERO_LOADS = 3
 """Times in a placement that the probes run without load: before the sweep, amid it and after it."""
+
+SETTLE_MORE_S = 0.02
+"""A sweep's points settle so much longer than a bandwidth's, for the expected duration only."""
 
 DRIFT = 0.02
 """Relative change of the unloaded latency over the sweep from which its points are not comparable."""
@@ -168,7 +173,7 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
         load_bytes = buffer_bytes(sut, parts, (settings.mix,))
         probe_bytes = min(memory_bound_bytes(sut, place.node) for place in probes)
         delays = settings.delays if settings.delays_ns is None else settings.delays_ns
-        cost_s = sweep_s(settings, len(delays), fill_s(load_bytes, settings.mix, parts), probe_bytes)
+        cost_s = sweep_s(settings, len(delays), Run(parts, settings.mix, load_bytes), probe_bytes)
         counters = event_options(context, BYTE_ROLES, LATENCY_ROLES) if settings.counters else {}
         yield step(
             id=self.kind,
@@ -266,14 +271,14 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
         )
 
 
-def sweep_s(settings: TrafficSettings, delays: int, load_s: float, probe_bytes: int) -> float:
+def sweep_s(settings: TrafficSettings, delays: int, load: Run, probe_bytes: int) -> float:
     """Return the expected duration in s of a sweep over so many *delays*, budget apart.
 
-    The load's buffers take *load_s* in each placement; each probe has a chain of *probe_bytes*.
+    Each probe has a chain of *probe_bytes*.
     """
     probe_s = probe_bytes / TOUCH_BYTES_PER_S + probe_bytes / 64 * LINK_NS * 1e-9
-    points_s = (delays + ZERO_LOADS) * (RUN_S + settings.windows * settings.window_s)
-    return settings.placements * (load_s + probe_s + points_s)
+    points_s = (delays + ZERO_LOADS) * (run_s(load) + SETTLE_MORE_S + settings.windows * settings.window_s)
+    return settings.placements * (PLACEMENT_S + fill_s([load]) + probe_s + points_s)
 
 
 def probe_latencies(placements: tuple[LoadedPlacement, ...], target: float | None) -> tuple[ProbeLatency, ...]:

@@ -26,19 +26,19 @@ from calibration.measurements.sut import Sut
 from calibration.measurements.traffic import (
     ANY_MIX,
     MIXES,
-    SCAN_S,
     CountedTrafficSettings,
     Mix,
     MixBandwidth,
     Part,
+    Run,
     Tried,
     all_cpus,
-    common_buffer_bytes,
-    fill_s,
     group_text,
     missing_of,
     mix_bandwidth,
     require_value,
+    scan_s,
+    shared_buffer_bytes,
     traffic_flags,
     tried,
 )
@@ -115,14 +115,12 @@ class MaxBandwidth(Declaration[MaxSettings, MaxValues]):
             singles = [Part(tuple(sut.one_per_core(part.cpus)), part.node) for part in groups[0]]
             if singles != groups[0]:
                 groups.append(singles)
-        size_bytes = common_buffer_bytes(sut, groups, settings.mixes)
         streams, prefetch_bytes, width = candidates(settings, kept)
         tries = len(streams) * len(prefetch_bytes) * len(settings.delays)
         full = tries if tries == 1 else min(tries, settings.keep_best + (len(settings.delays) > 1))
-        costs_s = [(settings.cost_s(size_bytes, mix, parts), mix, parts) for parts in groups for mix in settings.mixes]
-        search_s = sum(
-            tries * SCAN_S + len(streams) * fill_s(size_bytes, mix, parts) for _, mix, parts in costs_s if tries > 1
-        )
+        sizes = shared_buffer_bytes(sut, groups, settings.mixes)
+        runs = [Run(parts, mix, size) for parts, size in zip(groups, sizes, strict=True) for mix in settings.mixes]
+        cost_s = settings.cost_s(runs, full)
         counters = event_options(context, BYTE_ROLES) if settings.counters else {}
         yield step(
             id=self.kind,
@@ -130,9 +128,9 @@ class MaxBandwidth(Declaration[MaxSettings, MaxValues]):
             title=f"{self.title}, {tries * len(groups)} settings x {len(settings.mixes)} mixes",
             subcommand="bandwidth",
             options={
-                "group": [group_text(parts) for parts in groups],
+                "group": [group_text(parts, size) for parts, size in zip(groups, sizes, strict=True)],
                 "mix": ",".join(settings.mixes),
-                "buffer-bytes": size_bytes,
+                "buffer-bytes": max(sizes),
                 "streams": ",".join(map(str, streams)),
                 "prefetch-bytes": ",".join(map(str, prefetch_bytes)),
                 "delay": ",".join(map(str, settings.delays)),
@@ -145,9 +143,9 @@ class MaxBandwidth(Declaration[MaxSettings, MaxValues]):
             nodes=tuple(sorted({part.node for part in groups[0]})),
             expected_duration_s=START_UP_S
             + background_s(counters)
-            + search_s
-            + full * sum(cost for cost, _, _ in costs_s),
-            budget_s=full * sum(settings.excess_s(cost) for cost, _, _ in costs_s),
+            + (scan_s(runs, tries) if tries > 1 else 0)
+            + cost_s,
+            budget_s=settings.excess_s(cost_s),
         )
 
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:

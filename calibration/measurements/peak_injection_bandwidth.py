@@ -27,6 +27,7 @@ from calibration.measurements.traffic import (
     CountedTrafficSettings,
     Mix,
     MixBandwidth,
+    Run,
     all_cpus,
     buffer_bytes,
     group_text,
@@ -94,7 +95,7 @@ class PeakInjectionBandwidth(Declaration[PeakSettings, PeakValues]):
         for suffix, shape, mixes in (("", tuned, settings.mixes), ("-plain", plain, settings.plain_mixes)):
             if not mixes:
                 continue
-            costs_s = [settings.cost_s(size_bytes, mix, parts) for mix in mixes]
+            cost_s = settings.cost_s([Run(parts, mix, size_bytes) for mix in mixes])
             yield step(
                 id=f"{self.kind}{suffix}",
                 kind=self.kind,
@@ -111,8 +112,8 @@ class PeakInjectionBandwidth(Declaration[PeakSettings, PeakValues]):
                 },
                 cpus=tuple(sorted(sut.cpus)),
                 nodes=tuple(sorted({part.node for part in parts})),
-                expected_duration_s=START_UP_S + background_s(counters) + sum(costs_s),
-                budget_s=sum(map(settings.excess_s, costs_s)),
+                expected_duration_s=START_UP_S + background_s(counters) + cost_s,
+                budget_s=settings.excess_s(cost_s),
             )
 
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:

@@ -57,8 +57,8 @@ from calibration.measurements.traffic import (
     CountedTrafficSettings,
     Mix,
     Part,
+    Run,
     buffer_bytes,
-    fill_s,
     group_text,
     read_group,
     shape_options,
@@ -209,9 +209,10 @@ class Regulation(Declaration[RegulationSettings, RegulationValues]):
         }
         threads = len(part.cpus)
         cpus = part.cpus
+        run = Run([part], MIX, size_bytes)
         if probe is None:
             options = {"group": group_text([part]), **options}
-            cost_s = len(settings.nops) * settings.cost_s(size_bytes, MIX, [part])
+            cost_s = settings.cost_s([run], len(settings.nops))
         else:
             probe_bytes = memory_bound_bytes(sut, probe.node)
             options = {
@@ -221,7 +222,7 @@ class Regulation(Declaration[RegulationSettings, RegulationValues]):
                 **options,
             }
             cpus = tuple(sorted((*cpus, probe.cpu)))
-            cost_s = sweep_s(settings, len(settings.nops), fill_s(size_bytes, MIX, [part]), probe_bytes)
+            cost_s = sweep_s(settings, len(settings.nops), run, probe_bytes)
         return step(
             id=f"{self.kind}-{threads}" if state == "as_found" else f"{self.kind}-{threads}-off",
             kind=self.kind,

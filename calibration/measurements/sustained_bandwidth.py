@@ -26,13 +26,12 @@ from calibration.measurements.choice import Shape, ShapeReference
 from calibration.measurements.sut import Sut
 from calibration.measurements.traffic import (
     ANY_MIX,
-    RUN_S,
     Mix,
+    Run,
     Setting,
     TrafficSettings,
     all_cpus,
     buffer_bytes,
-    fill_s,
     group_text,
     measured_points,
     missing_of,
@@ -142,7 +141,9 @@ class SustainedBandwidth(Declaration[SustainedSettings, SustainedBandwidthValues
             cpus=tuple(sorted(sut.cpus)),
             nodes=tuple(sorted({part.node for part in parts})),
             expected_duration_s=START_UP_S
-            + sum(fill_s(size_bytes, mix, parts) + RUN_S + windows * WINDOW_S for mix in settings.mixes),
+            + TrafficSettings(placements=1, windows=windows, window_s=WINDOW_S).cost_s(
+                [Run(parts, mix, size_bytes) for mix in settings.mixes]
+            ),
         )
 
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:

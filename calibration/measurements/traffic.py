@@ -44,6 +44,9 @@ BUFFERS: dict[str, int] = {
 }
 """How many buffers a thread of each mix has."""
 
+WRITTEN = frozenset(BUFFERS) - {"reads", "line_reads"}
+"""The mixes that write."""
+
 ANY_MIX = f"(?:{'|'.join(BUFFERS)})"
 """Regular expression of the mixes' names."""
 
@@ -56,20 +59,33 @@ def buffers_of(mix: str) -> int:
         raise InputError(f"expected one of the mixes {', '.join(BUFFERS)}, found {mix!r}") from None
 
 
-THREAD_FILL_BYTES_PER_S = 0.7e9
-"""Rate at which a thread clears, fills and checks its own buffers, all three together, for the expected duration: seen
-on two busy threads of a virtual machine, where clearing a page costs most."""
+THREAD_FILL_BYTES_PER_S = 1.2e9
+"""Rate at which a thread maps and fills memory, for the expected duration: seen on two threads of a virtual machine,
+where clearing a page costs most."""
 
 NODE_FILL_BYTES_PER_S = 16.0e9
-"""The most that all threads of a node clear, fill and check together: a fifth of a small server's bandwidth, because
-every byte is written twice and read twice and more. For the expected duration only."""
+"""The most that all threads fill of a node together: a fifth of a small server's bandwidth, because every byte is
+written twice and read once. For the expected duration only."""
+
+THREAD_PROVE_BYTES_PER_S = 3.0e9
+"""Rate at which a thread proves and restores what a run wrote, and that of a node; for the expected duration only."""
+
+NODE_PROVE_BYTES_PER_S = 30.0e9
+
+PLACEMENT_S = 0.06
+"""Start and end of a placement's threads, and the time that their cores need to reach their clock, for the expected
+duration only."""
+
+RUN_S = 0.03
+"""What a run takes beside its windows: 20 ms to settle and end, the counters before and after, and waking up. For the
+expected duration only."""
+
+RUN_THREAD_S = 20e-6
+"""What each thread adds to that."""
 
 SCAN_S = 0.12
-"""Time that a search gives to one setting once its buffers exist: ten milliseconds to settle, three windows of 30, and
-the change from one to the next. For the expected duration only."""
-
-RUN_S = 0.04
-"""A placement's start, settling time and end beside its windows, for the expected duration only."""
+"""Time that a search gives to one setting: ten milliseconds to settle, three windows of 30, and what a run takes
+beside. For the expected duration only."""
 
 
 PLAIN = Shape(streams=1, prefetch_bytes=0)
@@ -86,7 +102,8 @@ processor's own prefetchers follow four streams. Used until a platform's own sea
 class TrafficSettings(Settings):
     """How often traffic is repeated: *placements* fresh allocations with *windows* of *window_s* in each.
 
-    A point whose interval is wider than *target_half_width* (relative) then gets more placements for *budget_s*.
+    Points whose interval is wider than *target_half_width* (relative) then get more placements, until *budget_s* is
+    spent on all points of a step together, which share their buffers.
     """
 
     placements: PositiveInt = 9
@@ -107,12 +124,13 @@ class TrafficSettings(Settings):
             "budget-s": self.budget_s,
         }
 
-    def cost_s(self, size_bytes: int, mix: Mix, parts: Sequence["Part"]) -> float:
-        """Return the expected duration in s of one point of *mix* on *parts* with these settings, budget apart."""
-        return self.placements * (fill_s(size_bytes, mix, parts) + RUN_S + self.windows * self.window_s)
+    def cost_s(self, runs: Sequence["Run"], repeats: int = 1) -> float:
+        """Return the expected duration in s of a step that measures each of *runs* so often in each placement."""
+        points_s = sum(run_s(run) + self.windows * self.window_s for run in runs)
+        return self.placements * (PLACEMENT_S + fill_s(runs) + repeats * points_s)
 
     def excess_s(self, cost_s: float) -> float:
-        """Return the time in s that a point of *cost_s* may take beyond it where it does not converge."""
+        """Return the time in s that a step of *cost_s* may take beyond it where points do not converge."""
         return excess_s(cost_s, self.placements, self.budget_s)
 
 
@@ -122,11 +140,52 @@ class CountedTrafficSettings(TrafficSettings):
     counters: bool = True
 
 
-def fill_s(size_bytes: int, mix: Mix, parts: Sequence["Part"]) -> float:
-    """Return how long the threads of *parts* need for buffers of *size_bytes* before and after they are used, in s."""
-    each = size_bytes * BUFFERS[mix]
-    threads = _threads_by_node(parts)
-    return each * max(1 / THREAD_FILL_BYTES_PER_S, max(threads.values()) / NODE_FILL_BYTES_PER_S)
+class Run(NamedTuple):
+    """One point of a step: threads on ``parts``, with buffers of ``size_bytes`` for ``mix``."""
+
+    parts: Sequence["Part"]
+    mix: Mix
+    size_bytes: int
+
+    @property
+    def threads(self) -> dict[int, int]:
+        """How many threads work on each node."""
+        return threads_by_node(self.parts)
+
+
+def buffers_by_node(runs: Sequence[Run]) -> dict[int, list[int]]:
+    """Return the bytes of each buffer that *runs* share, by node.
+
+    The nth thread of a run on a node has the node's nth buffer, which is as large as any run needs.
+    """
+    buffers: dict[int, list[int]] = {}
+    for run in runs:
+        needed = run.size_bytes * BUFFERS[run.mix]
+        for node, threads in run.threads.items():
+            sizes = buffers.setdefault(node, [])
+            sizes += [0] * (threads - len(sizes))
+            sizes[:threads] = [max(size, needed) for size in sizes[:threads]]
+    return buffers
+
+
+def fill_s(runs: Sequence[Run]) -> float:
+    """Return how long it takes to fill the memory that *runs* share, in s: all nodes at the same time."""
+    return max(
+        max(max(sizes) / THREAD_FILL_BYTES_PER_S, sum(sizes) / NODE_FILL_BYTES_PER_S)
+        for sizes in buffers_by_node(runs).values()
+    )
+
+
+def run_s(run: Run) -> float:
+    """Return what *run* takes beside its windows in s, the proof of what it wrote included."""
+    threads = run.threads
+    proof_s = run.size_bytes * max(1 / THREAD_PROVE_BYTES_PER_S, max(threads.values()) / NODE_PROVE_BYTES_PER_S)
+    return RUN_S + RUN_THREAD_S * sum(threads.values()) + (proof_s if run.mix in WRITTEN else 0)
+
+
+def scan_s(runs: Sequence[Run], tries: int) -> float:
+    """Return how long a search takes that looks at so many settings of each of *runs*, in s."""
+    return PLACEMENT_S + fill_s(runs) + tries * sum(SCAN_S - RUN_S + run_s(run) for run in runs)
 
 
 def shape_options(
@@ -156,15 +215,23 @@ class Part(NamedTuple):
         return f"{cpu_list(self.cpus)}@{self.node}"
 
 
-def group_text(parts: Sequence[Part]) -> str:
-    """Return the kernel's name for threads that run at the same time."""
-    return "+".join(map(str, parts))
+def threads_by_node(parts: Sequence[Part]) -> dict[int, int]:
+    """Return how many threads of *parts* work on each node."""
+    found: dict[int, int] = {}
+    for part in parts:
+        found[part.node] = found.get(part.node, 0) + len(part.cpus)
+    return found
+
+
+def group_text(parts: Sequence[Part], size_bytes: int | None = None) -> str:
+    """Return the kernel's name for threads that run at the same time, with buffers of a size of their own or not."""
+    return "+".join(map(str, parts)) + ("" if size_bytes is None else f":{size_bytes}")
 
 
 def read_group(text: str) -> list[Part]:
     """Return the parts that ``group_text`` made *text* of. Raises ``InputError`` for another text."""
     parts = []
-    for each in text.split("+"):
+    for each in text.partition(":")[0].split("+"):
         cpus, _, node = each.partition("@")
         try:
             parts.append(Part(parse_cpulist(cpus), int(node)))
@@ -190,8 +257,23 @@ def common_buffer_bytes(sut: Sut, groups: Sequence[Sequence[Part]], mixes: Itera
     return min(
         capped_bytes(sut, node, wanted, buffers=count * buffers)
         for parts in groups
-        for node, count in _threads_by_node(parts).items()
+        for node, count in threads_by_node(parts).items()
     )
+
+
+def shared_buffer_bytes(sut: Sut, groups: Sequence[Sequence[Part]], mixes: Sequence[Mix]) -> list[int]:
+    """Return the size of one buffer of one thread of each of *groups*, which share the buffers of a placement.
+
+    A few threads have larger ones than many. Where a node has no room for the largest of each thread, none is larger
+    than all can be.
+    """
+    sizes = [buffer_bytes(sut, parts, mixes) for parts in groups]
+    runs = [Run(parts, max(mixes, key=buffers_of), size) for parts, size in zip(groups, sizes, strict=True)]
+    for node, needed in buffers_by_node(runs).items():
+        usable = sut.usable_bytes(node)
+        if usable is not None and sum(needed) > usable:
+            return [min(size, common_buffer_bytes(sut, groups, mixes)) for size in sizes]
+    return sizes
 
 
 def memory_bound_thread_bytes(sut: Sut, parts: Sequence[Part]) -> int:
@@ -204,15 +286,8 @@ def memory_bound_thread_bytes(sut: Sut, parts: Sequence[Part]) -> int:
     cpus = [cpu for part in parts for cpu in part.cpus]
     llc, sharers = sut.llc_bytes or 0, sut.fewest_per_llc(cpus)
     if sut.llc_is_private:
-        llc, sharers = max(llc, ASSUMED_LLC_BYTES), min(_threads_by_node(parts).values())
+        llc, sharers = max(llc, ASSUMED_LLC_BYTES), min(threads_by_node(parts).values())
     return LLC_MULTIPLE * max(llc // sharers, sut.l2_bytes)
-
-
-def _threads_by_node(parts: Sequence[Part]) -> dict[int, int]:
-    threads: dict[int, int] = {}
-    for part in parts:
-        threads[part.node] = threads.get(part.node, 0) + len(part.cpus)
-    return threads
 
 
 class Setting(Model):

@@ -26,18 +26,18 @@ from calibration.measurements.traffic import (
     ANY_MIX,
     DEFAULT_SHAPE,
     PLAIN,
-    SCAN_S,
     Mix,
     MixBandwidth,
+    Run,
     TrafficSettings,
     Tried,
     all_cpus,
     buffer_bytes,
-    fill_s,
     group_text,
     missing_of,
     mix_bandwidth,
     require_value,
+    scan_s,
     traffic_flags,
     tried,
 )
@@ -126,10 +126,8 @@ class TrafficShape(Declaration[ShapeSettings, TrafficShapeValues]):
         size_bytes = buffer_bytes(sut, parts, settings.mixes)
         tries = len(settings.streams) * len(settings.prefetch_bytes)
         for width in widths(context, settings):
-            costs_s = [settings.cost_s(size_bytes, mix, parts) for mix in settings.mixes]
-            search_s = sum(
-                tries * SCAN_S + len(settings.streams) * fill_s(size_bytes, mix, parts) for mix in settings.mixes
-            )
+            runs = [Run(parts, mix, size_bytes) for mix in settings.mixes]
+            cost_s = settings.cost_s(runs)
             yield step(
                 id=f"{self.kind}-{width}",
                 kind=self.kind,
@@ -148,8 +146,8 @@ class TrafficShape(Declaration[ShapeSettings, TrafficShapeValues]):
                 },
                 cpus=tuple(sorted(sut.cpus)),
                 nodes=tuple(sorted({part.node for part in parts})),
-                expected_duration_s=START_UP_S + search_s + sum(costs_s),
-                budget_s=sum(map(settings.excess_s, costs_s)),
+                expected_duration_s=START_UP_S + scan_s(runs, tries) + cost_s,
+                budget_s=settings.excess_s(cost_s),
             )
 
     def planned(

@@ -2,6 +2,7 @@
 """What ``bandwidth`` and ``loaded`` hand over when they are told to stop, rows for other tools, and delays in ns."""
 
 import csv
+import resource
 import subprocess
 from pathlib import Path
 
@@ -15,25 +16,26 @@ MIB = 1 << 20
 
 
 def test_bandwidth_keeps_what_was_complete(probe: Probe, cpus: list[int]) -> None:
-    # 31 placements of more than a second each never fit; one does.
+    # 31 placements of more than two seconds each never fit; one does.
     done = probe(
         "bandwidth", "--group", f"{cpus[0]}@0", "--mix", "reads,copy", "--buffer-bytes", str(MIB), "--placements", "31",
-        "--windows", "2", "--window-s", "0.5", "--deadline-s", "6",
+        "--windows", "2", "--window-s", "0.5", "--deadline-s", "8",
     )  # fmt: skip
     assert done.code == 3
     assert done.document["status"] == "failed"
     assert done.document["error"]["code"] == "deadline"
     result = sutprobe.read_result(sutprobe.read_document(done.document), sutprobe.BandwidthResult)
-    reads, copy = result.points
-    assert reads.stopped == "interrupted"
-    assert reads.error is None
-    assert reads.checked
-    assert reads.placements is not None
-    assert 1 <= len(reads.placements) < 31
-    assert all(len(placement.windows_mb_s) == 2 for placement in reads.placements)
-    assert copy.placements is None
-    assert copy.error is not None
-    assert copy.error.code == "deadline"
+    assert [point.mix for point in result.points] == ["reads", "copy"]
+    complete = [point for point in result.points if point.placements]
+    assert complete
+    for point in complete:
+        assert point.stopped == "interrupted"
+        assert point.error is None
+        assert point.checked
+        assert point.placements is not None
+        assert 1 <= len(point.placements) < 31
+        assert all(len(placement.windows_mb_s) == 2 for placement in point.placements)
+    assert all(point.error and point.error.code == "deadline" for point in result.points if not point.placements)
 
 
 def test_a_search_keeps_what_it_looked_at(probe: Probe, cpus: list[int]) -> None:
@@ -45,11 +47,62 @@ def test_a_search_keeps_what_it_looked_at(probe: Probe, cpus: list[int]) -> None
     assert done.code == 3
     result = sutprobe.read_result(sutprobe.read_document(done.document), sutprobe.BandwidthResult)
     assert len(result.points) == 400, "a search that was cut short must choose nothing to measure in full"
-    looked_at = [point for point in result.points if point.placements]
+    looked_at = [point.delay for point in result.points if point.placements]
     assert looked_at
-    assert looked_at == list(result.points[: len(looked_at)])
-    assert all(point.checked for point in looked_at)
-    assert all(point.error and point.error.code == "deadline" for point in result.points[len(looked_at) :])
+    assert looked_at != list(range(len(looked_at))), "settings were looked at in the order given"
+    assert all(point.checked for point in result.points if point.placements)
+    assert all(point.error and point.error.code == "deadline" for point in result.points if not point.placements)
+
+
+SHORT = ("--windows", "1", "--window-s", "0.005")
+
+
+def faults(native: Path, *arguments: str) -> int:
+    """Return how many pages a run of the program touched for the first time."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_minflt
+    subprocess.run([native, *arguments], capture_output=True, check=True, timeout=200)
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_minflt - before
+
+
+def test_all_points_of_a_command_share_the_buffers_of_a_placement(native: Path, cpus: list[int]) -> None:
+    """Twenty points touch as many pages as one, and two placements twice as many: pages are counted, not timed."""
+    command = ("bandwidth", "--group", f"{cpus[0]}@0", "--pages", "base", "--buffer-bytes", str(8 * MIB), *SHORT)
+    pages = 3 * 8 * MIB // 4096
+    one = faults(native, *command, "--mix", "triad", "--placements", "1")
+    mixes = ",".join(("triad", "reads", "3:1", "2:1", "1:1", "stream_triad", "write", "write_nt", "copy", "copy_nt"))
+    many = faults(native, *command, "--mix", mixes, "--streams", "1,4", "--placements", "1")
+    assert one >= pages
+    assert many < one + pages / 2
+    assert faults(native, *command, "--mix", "triad", "--placements", "2") >= 2 * pages
+
+
+def test_every_point_is_measured_in_every_placement_whatever_its_size(probe: Probe, cpus: list[int]) -> None:
+    require_two(cpus)
+    done = probe(
+        "bandwidth", "--group", f"{cpus[0]}@0:{MIB}", "--group", f"{cpus[1]}@0+{cpus[0]}@0", "--mix", "1:1,copy,reads",
+        "--buffer-bytes", f"65536,{2 * MIB}", "--placements", "3", *SHORT,
+    )  # fmt: skip
+    assert done.code == 0, done.stderr
+    result = sutprobe.read_result(sutprobe.read_document(done.document), sutprobe.BandwidthResult)
+    alone, both = f"{cpus[0]}@0", f"{cpus[1]}@0+{cpus[0]}@0"
+    assert [(point.group, point.mix, point.buffer_bytes) for point in result.points] == [
+        *((alone, mix, MIB) for mix in ("1:1", "copy", "reads")),
+        *((both, mix, size) for mix in ("1:1", "copy", "reads") for size in (65536, 2 * MIB)),
+    ]
+    for point in result.points:
+        assert point.checked
+        assert point.placements is not None
+        assert len(point.placements) == 3
+        assert [len(each.per_thread_mb_s) for each in point.placements] == 3 * [point.threads]
+    seeds = {tuple(each.seed for each in point.placements or ()) for point in result.points}
+    assert len(seeds) == 1, "points had placements of their own"
+
+
+@pytest.mark.parametrize("group", ["{0}@0:", "{0}@0:4097", "{0}@0:x", "{0}@0:4096:4096"])
+def test_a_size_of_a_group_is_whole_pages(probe: Probe, cpus: list[int], group: str) -> None:
+    done = probe("bandwidth", "--group", group.format(*cpus), "--mix", "reads", "--buffer-bytes", "4096")
+    assert done.code == 2
+    assert done.document["error"]["code"] == "usage"
 
 
 def test_loaded_keeps_what_was_complete(probe: Probe, cpus: list[int]) -> None:

@@ -9,7 +9,8 @@ from calibration.context.model import Context
 from calibration.measurements import declaration
 from calibration.measurements.base import NotPlanned, Step
 from calibration.measurements.sut import ASSUMED_LLC_BYTES, LLC_MULTIPLE, Sut
-from calibration.measurements.traffic import all_cpus, buffer_bytes, fill_s
+from calibration.measurements.traffic import Run, all_cpus, buffer_bytes, fill_s
+from calibration.plan import make_plan, plan_text
 from calibration.profiles import load_profile
 from tests.unit.machines import MACHINES, MIB
 
@@ -26,7 +27,7 @@ def test_threads_hold_a_multiple_of_every_cache_and_fill_it_in_a_fraction_of_a_s
     assert size >= LLC_MULTIPLE * sut.l2_bytes
     if sut.llc_is_private:
         assert size * min(len(part.cpus) for part in parts) >= LLC_MULTIPLE * ASSUMED_LLC_BYTES
-    assert fill_s(size, "stream_triad", parts) < 0.5
+    assert fill_s([Run(parts, "stream_triad", size)]) < 0.5
 
 
 def test_a_thread_alone_has_a_last_level_cache_to_itself() -> None:
@@ -34,6 +35,24 @@ def test_a_thread_alone_has_a_last_level_cache_to_itself() -> None:
     assert buffer_bytes(sut, [all_cpus(sut)[0]], ("reads",)) == 4 * 32 * MIB // 16
     alone = all_cpus(sut)[0]._replace(cpus=(0,))
     assert buffer_bytes(sut, [alone], ("reads",)) == 4 * 32 * MIB
+
+
+PLANS_S = {
+    "2x64-smt-8-nodes": {"quick": 120, "nightly": 420, "full": 900},
+    "2x126-smt-6-nodes": {"quick": 180, "nightly": 600, "full": 1200},
+    "2x32-smt-2-nodes": {"quick": 90, "nightly": 240, "full": 420},
+    "1x128-aarch64-4-nodes": {"quick": 90, "nightly": 240, "full": 420},
+    "4x28-smt-4-nodes": {"quick": 100, "nightly": 300, "full": 480},
+    "2x96-smt-2-nodes-2-memory-only": {"quick": 100, "nightly": 300, "full": 480},
+}
+"""What a whole plan may take where nothing converges."""
+
+
+@pytest.mark.parametrize("profile", ["quick", "nightly", "full"])
+@pytest.mark.parametrize("machine", PLANS_S)
+def test_a_plan_ends_in_time(machine: str, profile: str) -> None:
+    plan = make_plan(MACHINES[machine], load_profile(profile))
+    assert plan.longest_duration_s <= PLANS_S[machine][profile], plan_text(plan)
 
 
 LATENCY = ("idle_latency", "latency_matrix", "latency_ladder")

@@ -67,7 +67,7 @@ def test_a_plan_uses_only_cpus_and_nodes_that_the_machine_has(machine: Context, 
             assert where <= nodes
             assert size is None or size > 0
         for name in ("probe", "group", "load"):
-            for part in (part for text in options(step, name) for part in text.split("+")):
+            for part in (part for text in options(step, name) for part in text.partition(":")[0].split("+")):
                 cpus, _, node = part.partition("@")
                 assert cpus_of(cpus) <= set(machine.online_cpus)
                 assert int(node) in nodes
@@ -85,15 +85,21 @@ def test_a_plan_leaves_half_of_each_nodes_free_memory_alone(machine: Context, pr
         if not (sizes := options(step, "buffer-bytes")):
             continue
         largest = max(int(each) for each in sizes[0].split(","))
-        each_thread = largest * max(BUFFERS[mix] for mix in options(step, "mix")[0].split(","))
+        arrays = max(BUFFERS[mix] for mix in options(step, "mix")[0].split(","))
+        wanted: dict[int, list[int]] = {}  # the nth thread of any group on a node has its nth buffer
         for group in options(step, "group") or options(step, "load"):
-            wanted: dict[int, int] = {}
-            for part in group.split("+"):
+            parts, _, own = group.partition(":")
+            threads: dict[int, int] = {}
+            for part in parts.split("+"):
                 cpus, _, node = part.partition("@")
-                wanted[int(node)] = wanted.get(int(node), 0) + each_thread * len(cpus_of(cpus))
-            for node_id, wanted_bytes in wanted.items():
-                free = machine.node(node_id).free_bytes
-                assert free is None or wanted_bytes <= max(free / 2, 3 * 2**21 * len(machine.online_cpus))
+                threads[int(node)] = threads.get(int(node), 0) + len(cpus_of(cpus))
+            for node_id, count in threads.items():
+                buffers = wanted.setdefault(node_id, [])
+                buffers += [0] * (count - len(buffers))
+                buffers[:count] = [max(each, arrays * int(own or largest)) for each in buffers[:count]]
+        for node_id, buffers in wanted.items():
+            free = machine.node(node_id).free_bytes
+            assert free is None or sum(buffers) <= max(free / 2, 3 * 2**21 * len(machine.online_cpus))
 
 
 PREFETCHERS = """
