@@ -59,7 +59,7 @@ def buffers_of(mix: str) -> int:
         raise InputError(f"expected one of the mixes {', '.join(BUFFERS)}, found {mix!r}") from None
 
 
-THREAD_FILL_BYTES_PER_S = 1.2e9
+THREAD_FILL_BYTES_PER_S = 3.0e9
 """Rate at which a thread maps and fills memory, for the expected duration: seen on two threads of a virtual machine,
 where clearing a page costs most."""
 
@@ -67,16 +67,16 @@ NODE_FILL_BYTES_PER_S = 16.0e9
 """The most that all threads fill of a node together: a fifth of a small server's bandwidth, because every byte is
 written twice and read once. For the expected duration only."""
 
-THREAD_PROVE_BYTES_PER_S = 3.0e9
+THREAD_PROVE_BYTES_PER_S = 5.0e9
 """Rate at which a thread proves and restores what a run wrote, and that of a node; for the expected duration only."""
 
 NODE_PROVE_BYTES_PER_S = 30.0e9
 
-PLACEMENT_S = 0.06
+PLACEMENT_S = 0.02
 """Start and end of a placement's threads, and the time that their cores need to reach their clock, for the expected
 duration only."""
 
-RUN_S = 0.03
+RUN_S = 0.035
 """What a run takes beside its windows: 20 ms to settle and end, the counters before and after, and waking up. For the
 expected duration only."""
 
