@@ -116,7 +116,7 @@ def test_a_night_on_two_sockets_of_32_cores_takes_at_most_ten_minutes(threads: i
 
 def test_all_of_one_socket_with_two_cores_takes_at_most_four_minutes() -> None:
     plan = make_plan(small(), load_profile("full"))
-    assert plan.longest_duration_s <= 250, plan_text(plan)
+    assert plan.longest_duration_s <= 240, plan_text(plan)
 
 
 def test_a_first_look_takes_about_a_minute() -> None:
@@ -126,7 +126,7 @@ def test_a_first_look_takes_about_a_minute() -> None:
 
 def test_the_experiment_with_counters_takes_about_three_minutes_on_two_cores() -> None:
     plan = make_plan(small(), load_profile("counters"))
-    assert plan.longest_duration_s <= 250, plan_text(plan)
+    assert plan.longest_duration_s <= 240, plan_text(plan)
 
 
 def growing_s(machine: Context, profile: str) -> float:
