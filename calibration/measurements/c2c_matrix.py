@@ -3,7 +3,8 @@
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from itertools import combinations, permutations, zip_longest
+from itertools import combinations, islice, permutations, zip_longest
+from operator import eq
 from random import Random
 from statistics import median
 from typing import Literal, get_args
@@ -43,11 +44,11 @@ CLASSES: tuple[Class, ...] = get_args(Class)
 ASYMMETRY = 0.05
 """Relative difference between the two directions of a pair from which a reader should ask why."""
 
-PAIR_S = 0.006
+PAIR_S = 0.004
 """Threads, settling of the core clock and the mapping of memory for one pair, for the expected duration only."""
 
-PLACEMENT_S = 0.0015
-"""One placement: some 16,000 lines prepared and loaded in windows and warm-up, for the expected duration only."""
+PLACEMENT_S: dict[Method, float] = {"transfer": 0.0016, "pingpong": 0.001}
+"""One placement: 8,000 lines prepared and loaded, or 3,300 hand-shakes, for the expected duration only."""
 
 BUDGET_FACTOR = 3
 """The kernel samples a matrix that would take this many times the expected duration, long before the deadline."""
@@ -71,7 +72,7 @@ class C2cMatrixSettings(Settings):
     target_half_width: HalfWidth = 0.05
     methods: tuple[Method, ...] = ("transfer", "pingpong")
     full_pairs: NonNegativeInt = 992
-    pairs_per_class: PositiveInt = 8
+    pairs_per_class: PositiveInt = 16
     row_pairs: NonNegativeInt = 512
 
 
@@ -180,8 +181,8 @@ class C2cMatrix(Declaration[C2cMatrixSettings, C2cMatrixValues]):
             blocks += [_block(sut, sut.node_of(cpu), str(cpu), cpu_list(cpus)) for cpu in rows]
             blocks += [_block(sut, sut.node_of(a), str(a), str(b)) for a, b in sorted(chosen) if a not in rows]
             chosen |= dict.fromkeys((cpu, other) for cpu in rows for other in cpus if cpu != other)
-        cost_s = START_UP_S + len(chosen) * (PAIR_S + settings.placements * PLACEMENT_S)
         for method in settings.methods:
+            cost_s = START_UP_S + len(chosen) * (PAIR_S + settings.placements * PLACEMENT_S[method])
             yield step(
                 id=self.kind if method == "transfer" else f"{self.kind}-{method}",
                 kind=self.kind,
@@ -331,42 +332,68 @@ class Neighbourhood:
         return found
 
     def sample(self, name: Class, wanted: int) -> list[tuple[int, int]]:
-        """Return *wanted* pairs of a class: seeded, every combination of nodes and every CPU as evenly as it goes."""
+        """Return at most *wanted* pairs of a class, seeded: nodes, last-level caches and CPUs as evenly as it goes."""
         place = CLASSES.index(name)
-        shuffled = list(self.keys)
-        Random(SEED).shuffle(shuffled)  # noqa: S311 - a choice of pairs, no secret
-        by_node: dict[int | None, list[int]] = {}
-        for cpu in shuffled:
-            by_node.setdefault(self.nodes.get(cpu), []).append(cpu)
-        in_turn = [cpu for turn in zip_longest(*by_node.values()) for cpu in turn if cpu is not None]
+        in_turn = self._in_turn()
         groups: dict[Hashable, list[int]] = {}
         for cpu in in_turn:
             groups.setdefault(self.keys[cpu][place], []).append(cpu)
+        positions = {cpu: index for group in groups.values() for index, cpu in enumerate(group)}
         candidates: dict[tuple[int, int], None] = {}
         rows = 0
         for one in in_turn:
-            partners: Counter[int | None] = Counter()
-            for two in groups[self.keys[one][place]]:
-                node = self.nodes.get(two)
-                if two != one and partners[node] < wanted and self._first_shared(one, two) == place:
-                    partners[node] += 1
-                    candidates[min(one, two), max(one, two)] = None
+            group, nearer = groups[self.keys[one][place]], self.keys[one][:place]
+            after = islice(group * 2, positions[one] + 1, positions[one] + len(group))
+            partners = list(islice((two for two in after if not any(map(eq, nearer, self.keys[two]))), wanted))
+            candidates |= dict.fromkeys((one, two) if one < two else (two, one) for two in partners)
             rows += bool(partners)
             if rows == 2 * wanted:  # as many CPUs as the pairs can have
                 break
         return self._evenly(candidates, wanted)
 
+    def _in_turn(self) -> list[int]:
+        """Return the CPUs shuffled, but nodes in turn, and last-level caches in turn within each."""
+        shuffled = list(self.keys)
+        Random(SEED).shuffle(shuffled)  # noqa: S311 - a choice of pairs, no secret
+        caches: dict[tuple[int | None, Hashable], list[int]] = {}
+        for cpu in shuffled:
+            caches.setdefault((self.nodes.get(cpu), self._cache(cpu)), []).append(cpu)
+        by_node: dict[int | None, list[list[int]]] = {}
+        for (node, _), cpus in caches.items():
+            by_node.setdefault(node, []).append(cpus)
+        return _alternate([_alternate(each) for each in by_node.values()])
+
+    def _cache(self, cpu: int) -> Hashable:
+        return self.keys[cpu][CLASSES.index("same_llc")]
+
     def _evenly(self, candidates: Iterable[tuple[int, int]], wanted: int) -> list[tuple[int, int]]:
-        left = {pair: frozenset(map(self.nodes.get, pair)) for pair in candidates}
-        nodes: Counter[frozenset[int | None]] = Counter()
-        used: Counter[int] = Counter()
+        left: dict[frozenset[int | None], dict[frozenset[Hashable], list[tuple[int, int]]]] = {}
+        for pair in candidates:
+            nodes, caches = frozenset(map(self.nodes.get, pair)), frozenset(map(self._cache, pair))
+            left.setdefault(nodes, {}).setdefault(caches, []).append(pair)
+        taken: Counter[Hashable] = Counter()
         chosen: list[tuple[int, int]] = []
         while left and len(chosen) < wanted:
-            pair = min(left, key=lambda each: (nodes[left[each]], used[each[0]] + used[each[1]]))
-            nodes[left.pop(pair)] += 1
-            used.update(pair)
+            nodes = min(left, key=lambda each: (taken[each], sum(taken["node", node] for node in each)))
+            behind = left[nodes]
+            caches = min(behind, key=lambda each: (taken[nodes, each], sum(taken["cache", cache] for cache in each)))
+            pairs = behind[caches]
+            fresh = (each for each in pairs if each[0] not in taken and each[1] not in taken)
+            pair = next(fresh, None) or min(pairs, key=lambda each: taken[each[0]] + taken[each[1]])
+            taken.update((nodes, (nodes, caches), *pair))
+            taken.update(("node", self.nodes.get(cpu)) for cpu in pair)
+            taken.update(("cache", self._cache(cpu)) for cpu in pair)
             chosen.append(pair)
+            pairs.remove(pair)
+            if not pairs:
+                del behind[caches]
+            if not behind:
+                del left[nodes]
         return chosen
+
+
+def _alternate(rows: Iterable[Sequence[int]]) -> list[int]:
+    return [cpu for turn in zip_longest(*rows) for cpu in turn if cpu is not None]
 
 
 def _block(sut: Sut, node: int, writers: str, readers: str) -> str:
