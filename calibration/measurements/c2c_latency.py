@@ -25,6 +25,7 @@ from calibration.measurements.base import (
     refused,
     step,
 )
+from calibration.measurements.c2c_matrix import Neighbourhood, words
 from calibration.measurements.chase import START_UP_S
 from calibration.measurements.sut import Sut
 from calibration.statistics import Estimate, estimate
@@ -59,10 +60,12 @@ class C2cSettings(Settings):
     """How often a transfer is repeated: *placements* fresh allocations with *windows* in each.
 
     A transfer whose interval is wider than *target_half_width* (relative) then gets more placements for *budget_s*.
+    Nodes of one package, and those of different packages, are *pairs_per_class* pairs at most, in both directions.
     """
 
     placements: PositiveInt = 9
     windows: PositiveInt = 9
+    pairs_per_class: PositiveInt = 16
     target_half_width: HalfWidth = 0.03
     budget_s: NonNegativeFloat = 2.0
 
@@ -141,10 +144,24 @@ class C2cLatency(Declaration[C2cSettings, C2cLatencyValues]):
                 yield NotPlanned(
                     kind=self.kind, what=f"Transfers homed in node {node}", reason=f"node {node} has no memory"
                 )
+        neighbourhood = Neighbourhood(context, list(measuring.values()))
+        chosen: set[frozenset[int]] = set()
+        for name, pairs in neighbourhood.counts().items():
+            sample = neighbourhood.sample(name, settings.pairs_per_class)
+            chosen |= set(map(frozenset, sample))
+            if len(sample) < pairs:
+                yield NotPlanned(
+                    kind=self.kind,
+                    what=f"{2 * (pairs - len(sample))} of {2 * pairs} pairs of {words(name)}",
+                    reason=f"a sample of {settings.pairs_per_class} pairs in both directions stands for the class",
+                )
         for writer, reader in permutations(measuring, 2):
-            for home in (writer, reader):
-                if home in homes:
-                    transfers.append(Transfer(measuring[writer], measuring[reader], home, "hitm"))
+            if {measuring[writer], measuring[reader]} in chosen:
+                transfers += [
+                    Transfer(measuring[writer], measuring[reader], home, "hitm")
+                    for home in (writer, reader)
+                    if home in homes
+                ]
         if not transfers:
             return
         nodes = f"between {len(measuring)} nodes" if len(measuring) > 1 else "within one node"
