@@ -9,7 +9,7 @@ from calibration.context.model import Cache, Context, Core, Node
 CAPTURED = Path(__file__).parents[1] / "fixtures" / "context" / "x86_64-two-nodes-smt.tar.gz"
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 AARCH64_FLAGS = ("fp", "asimd", "atomics")
-X86_64_FLAGS = ("sse2", "avx2", "avx512f")
+X86_64_FLAGS = ("sse2", "avx2", "fma", "avx512f")
 
 
 def machine(

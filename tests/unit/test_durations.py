@@ -1,18 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """What plans cost on big machines, and what they ask of their memory."""
 
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 import pytest
 
 from calibration.context.model import Context
 from calibration.measurements import declaration
 from calibration.measurements.base import NotPlanned, Step
+from calibration.measurements.c2c_matrix import Neighbourhood
 from calibration.measurements.sut import ASSUMED_LLC_BYTES, LLC_MULTIPLE, Sut
 from calibration.measurements.traffic import Run, all_cpus, buffer_bytes, fill_s
 from calibration.plan import make_plan, plan_text
 from calibration.profiles import load_profile
 from tests.unit.machines import MACHINES, MIB
+from tests.unit.test_plan import block, transfer
+from tests.unit.test_plan import options as options_of
 
 each_machine = pytest.mark.parametrize("machine", MACHINES.values(), ids=MACHINES)
 
@@ -109,3 +112,67 @@ def test_a_machine_without_a_spare_core_is_measured_asleep() -> None:
         assert "--companion" not in step.argv
         assert isinstance(gone, NotPlanned)
         assert "sibling" in gone.reason
+
+
+CORE_TO_CORE_S = {
+    "2x64-smt-8-nodes": {"quick": 20, "nightly": 60, "full": 150},
+    "2x126-smt-6-nodes": {"quick": 25, "nightly": 80, "full": 200},
+}
+CORE_FREQUENCY_S = {"quick": 5, "nightly": 10, "full": 15}
+
+
+def steps_of(kind: str, machine: Context, profile: str) -> tuple[list[Step], list[NotPlanned]]:
+    every = list(declaration(kind).steps(machine, load_profile(profile).measurements[kind]))
+    return [each for each in every if isinstance(each, Step)], [each for each in every if isinstance(each, NotPlanned)]
+
+
+@pytest.mark.parametrize("profile", ["quick", "nightly", "full"])
+@pytest.mark.parametrize("machine", CORE_TO_CORE_S)
+def test_core_to_core_keeps_to_its_part_of_a_plan(machine: str, profile: str) -> None:
+    steps = [step for kind in ("c2c_latency", "c2c_matrix") for step in steps_of(kind, MACHINES[machine], profile)[0]]
+    expected = {step.id: step.expected_duration_s for step in steps}
+    assert len(expected) == 3
+    assert sum(expected.values()) <= CORE_TO_CORE_S[machine][profile], expected
+
+
+@pytest.mark.parametrize("profile", CORE_FREQUENCY_S)
+@each_machine
+def test_core_frequency_keeps_to_its_part_of_a_plan(machine: Context, profile: str) -> None:
+    (step,), _ = steps_of("core_frequency", machine, profile)
+    assert step.expected_duration_s <= CORE_FREQUENCY_S[profile]
+
+
+@pytest.mark.parametrize("profile", ["quick", "nightly", "full"])
+@each_machine
+def test_a_sample_of_pairs_has_every_class_and_every_two_nodes(machine: Context, profile: str) -> None:
+    steps, _ = steps_of("c2c_matrix", machine, profile)
+    neighbourhood = Neighbourhood(machine, machine.online_cpus)
+    for step in steps:
+        pairs = {pair for text in options_of(step, "all-pairs") for pair in block(text)}
+        assert {neighbourhood.class_of(*pair) for pair in pairs} == set(neighbourhood.counts())
+        nodes = {node.id for node in machine.nodes if node.cpus}
+        assert {frozenset(map(machine.node_of, pair)) for pair in pairs} >= set(map(frozenset, combinations(nodes, 2)))
+
+
+def test_the_full_profile_has_every_two_last_level_caches() -> None:
+    machine = MACHINES["2x64-smt-8-nodes"]
+    domains = machine.topology.last_level_cache_domains
+    cache_of = {cpu: number for number, domain in enumerate(domains) for cpu in domain}
+    for step in steps_of("c2c_matrix", machine, "full")[0]:
+        pairs = {pair for text in options_of(step, "all-pairs") for pair in block(text)}
+        found = {frozenset(map(cache_of.__getitem__, pair)) for pair in pairs}
+        assert found >= set(map(frozenset, combinations(range(len(domains)), 2)))
+
+
+@pytest.mark.parametrize(("profile", "left"), [("quick", 16), ("nightly", 0), ("full", 0)])
+def test_transfers_between_eight_nodes_are_sampled_in_a_quick_run_alone(profile: str, left: int) -> None:
+    machine = MACHINES["2x64-smt-8-nodes"]
+    (step,), told = steps_of("c2c_latency", machine, profile)
+    remote = list(map(transfer, options_of(step, "pair")))[2:]
+    pairs = {(machine.node_of(writer), machine.node_of(reader)) for writer, reader, _, _ in remote}
+    assert len(remote) == 2 * len(pairs)
+    assert len(pairs) == 56 - left
+    assert {(reader, writer) for writer, reader in pairs} == pairs
+    assert {node for pair in pairs for node in pair} == set(range(8))
+    assert sum(int(each.what.split()[0]) for each in told) == left
+    assert all("stands for the class" in each.reason for each in told)
