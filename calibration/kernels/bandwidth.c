@@ -149,7 +149,8 @@ static struct {
 static bool buffer_bytes_good(uint64_t bytes, struct error *error)
 {
 	return (bytes >= 4096 && bytes <= BUFFER_BYTES_MAX && bytes % 4096 == 0) ||
-	       error_set(error, ERROR_USAGE, "the size of an array: expected a multiple of 4096 up to %llu, found %llu",
+	       error_set(error, ERROR_USAGE,
+	                 "--buffer-bytes, or the size of a --group: expected a multiple of 4096 up to %llu, found %llu",
 	                 BUFFER_BYTES_MAX, (unsigned long long)bytes);
 }
 
