@@ -76,6 +76,17 @@ def test_all_points_of_a_command_share_the_buffers_of_a_placement(native: Path, 
     assert faults(native, *command, "--mix", "triad", "--placements", "2") >= 2 * pages
 
 
+def test_groups_of_a_command_share_the_buffers_of_their_node(native: Path, cpus: list[int]) -> None:
+    require_two(cpus)
+    first, second = f"{cpus[0]}@0", f"{cpus[1]}@0"
+    command = ("bandwidth", "--mix", "reads", "--pages", "base", "--buffer-bytes", str(8 * MIB), "--placements", "1")
+    pages = 8 * MIB // 4096
+    both = faults(native, *command, *SHORT, "--group", f"{first}+{second}")
+    assert both >= 2 * pages
+    groups = (first, second, f"{first}+{second}", f"{second}+{first}")
+    assert faults(native, *command, *SHORT, *(word for each in groups for word in ("--group", each))) < both + pages / 2
+
+
 def test_every_point_is_measured_in_every_placement_whatever_its_size(probe: Probe, cpus: list[int]) -> None:
     require_two(cpus)
     done = probe(
