@@ -13,6 +13,7 @@ from typing import Any
 
 from calibration.context.cpulists import format_cpulist, parse_cpulist
 from calibration.measurements.base import Step
+from calibration.measurements.traffic import read_group
 
 CPU = "/sys/devices/system/cpu"
 NODE = "/sys/devices/system/node"
@@ -292,12 +293,12 @@ def _traffic(document: dict[str, Any], step: Step) -> None:
     found = []
     for number, point in enumerate(points):
         group = groups[number % len(groups)]
-        parts = [part.split("@") for part in group.split("+")]
-        cpus = [cpu for own, _ in parts for cpu in parse_cpulist(own)]
+        parts = read_group(group)
+        cpus = [cpu for part in parts for cpu in part.cpus]
         placements = [
             {**each, "per_thread_mb_s": each["per_thread_mb_s"][:1] * len(cpus)} for each in point["placements"]
         ]
-        nodes = [int(node) for _, node in parts]
+        nodes = [part.node for part in parts]
         shape = {"group": group, "cpus": cpus, "nodes": nodes, "threads": len(cpus)}
         found.append({**point, **shape, "placements": placements})
     document["result"]["points"] = found

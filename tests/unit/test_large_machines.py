@@ -93,6 +93,7 @@ def made(machine: Machine, directory: Path) -> Made:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "sched_getaffinity", lambda _pid: set(range(machine.cpus)))
+        patch.setattr(os, "getpid", lambda: 1 << 22)  # no process of the made machine, which has the first few thousand
         patch.setattr(os, "open", counted)
         captured = sut_context.capture(str(root), sleep=lambda _seconds: None)
     archive = base64.b64decode(captured["archive"])
