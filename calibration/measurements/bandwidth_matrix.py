@@ -85,14 +85,13 @@ class BandwidthMatrix(Declaration[BandwidthMatrixSettings, BandwidthMatrixValues
         ),
     )
 
-    def steps(self, context: Context, settings: BandwidthMatrixSettings) -> Iterator[Step | NotPlanned]:
-        """Yield one step that goes through all cells, row by row."""
-        return self.planned(context, settings, None)
-
     def planned(
         self, context: Context, settings: BandwidthMatrixSettings, kept: ShapeReference | None
     ) -> Iterator[Step | NotPlanned]:
-        """Yield the same, in the shape *kept* for reads on the platform where the profile names none."""
+        """Yield one step that goes through all cells, row by row.
+
+        Without a shape in the profile traffic has the one *kept* for reads on the platform.
+        """
         sut = Sut(context)
         cells = [[Part(tuple(sut.cpus_of(row)), column)] for row in sut.cpu_nodes for column in sut.memory_nodes]
         if not cells:

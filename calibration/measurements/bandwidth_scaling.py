@@ -109,14 +109,13 @@ class BandwidthScaling(Declaration[ScalingSettings, BandwidthScalingValues]):
         ),
     )
 
-    def steps(self, context: Context, settings: ScalingSettings) -> Iterator[Step | NotPlanned]:
-        """Yield one step that fills node after node, and one that spreads over the nodes where there are several."""
-        return self.planned(context, settings, None)
-
     def planned(
         self, context: Context, settings: ScalingSettings, kept: ShapeReference | None
     ) -> Iterator[Step | NotPlanned]:
-        """Yield the same, in the shape *kept* for the mix on the platform where the profile names none."""
+        """Yield one step that fills node after node, and one that spreads over the nodes where there are several.
+
+        Without a shape in the profile traffic has the one *kept* for the platform and the mix.
+        """
         sut = Sut(context)
         if not sut.cpus:
             yield NotPlanned(kind=self.kind, what=self.title, reason="no CPU found that may be used")

@@ -149,9 +149,12 @@ class Declaration(ABC, Generic[S, V]):
     """What this kind's metrics can be: a limit that no run could ever be judged by is found before anything is
     measured."""
 
-    @abstractmethod
     def steps(self, context: Context, settings: S) -> Iterator[Step | NotPlanned]:
-        """Yield the steps that answer the question on this SUT, and what cannot be answered."""
+        """Yield the steps that answer the question on this SUT, and what cannot be answered.
+
+        A kind declares these, or ``planned`` where they depend on what a plan knows.
+        """
+        return self.planned(context, settings, None)
 
     def planned(self, context: Context, settings: S, kept: ShapeReference | None) -> Iterator[Step | NotPlanned]:
         """Yield the steps of a plan that knows *kept*, the traffic shape found best on this SUT's platform before.

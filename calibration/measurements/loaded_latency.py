@@ -146,14 +146,13 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
         ),
     )
 
-    def steps(self, context: Context, settings: LoadedSettings) -> Iterator[Step | NotPlanned]:
-        """Yield one sweep; a probe's whole core carries no load."""
-        return self.planned(context, settings, None)
-
     def planned(
         self, context: Context, settings: LoadedSettings, kept: ShapeReference | None
     ) -> Iterator[Step | NotPlanned]:
-        """Yield the same, its load in the shape *kept* for the mix on the platform where the profile names none."""
+        """Yield one sweep; a probe's whole core carries no load.
+
+        Without a shape in the profile the load has the one *kept* for the platform and the mix.
+        """
         sut = Sut(context)
         probes = [Place(sut.measuring_cpu(node), sut.home(node)) for node in sut.cpu_nodes]
         busy = {sibling for place in probes for sibling in sut.siblings(place.cpu)}

@@ -98,14 +98,13 @@ class MaxBandwidth(Declaration[MaxSettings, MaxValues]):
         ),
     )
 
-    def steps(self, context: Context, settings: MaxSettings) -> Iterator[Step | NotPlanned]:
-        """Yield one step that searches with all CPUs and, where cores have siblings, with one CPU per core."""
-        return self.planned(context, settings, None)
-
     def planned(
         self, context: Context, settings: MaxSettings, kept: ShapeReference | None
     ) -> Iterator[Step | NotPlanned]:
-        """Yield the same; the search begins at the shapes *kept* for the platform where the profile names none."""
+        """Yield one step that searches with all CPUs and, where cores have siblings, with one CPU per core.
+
+        It begins at the shapes *kept* for the platform where the profile names none.
+        """
         sut = Sut(context)
         groups = [all_cpus(sut)]
         if not groups[0]:

@@ -76,14 +76,13 @@ class PeakInjectionBandwidth(Declaration[PeakSettings, PeakValues]):
         ),
     )
 
-    def steps(self, context: Context, settings: PeakSettings) -> Iterator[Step | NotPlanned]:
-        """Yield one step in the tuned shape, and one in the plain shape for comparison with other tools."""
-        return self.planned(context, settings, None)
-
     def planned(
         self, context: Context, settings: PeakSettings, kept: ShapeReference | None
     ) -> Iterator[Step | NotPlanned]:
-        """Yield the same, the tuned shape being that *kept* for the platform where the profile names none."""
+        """Yield one step in the tuned shape, and one in the plain shape for comparison with other tools.
+
+        Without a shape in the profile the tuned one is that *kept* for the platform.
+        """
         sut = Sut(context)
         parts = all_cpus(sut)
         if not parts:

@@ -108,14 +108,10 @@ class SustainedBandwidth(Declaration[SustainedSettings, SustainedBandwidthValues
         ),
     )
 
-    def steps(self, context: Context, settings: SustainedSettings) -> Iterator[Step | NotPlanned]:
-        """Yield one step with all mixes."""
-        return self.planned(context, settings, None)
-
     def planned(
         self, context: Context, settings: SustainedSettings, kept: ShapeReference | None
     ) -> Iterator[Step | NotPlanned]:
-        """Yield the same, in the shape *kept* for the platform where the profile names none."""
+        """Yield one step with all mixes, in the shape *kept* for the platform where the profile names none."""
         sut = Sut(context)
         parts = all_cpus(sut)
         if not parts:
