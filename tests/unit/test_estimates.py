@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from calibration.context import load
-from calibration.context.model import Cache, Context, Core, Node
+from calibration.context.model import Context
 from calibration.errors import InputError
 from calibration.measurements.bandwidth_ladder import ladder
 from calibration.measurements.bandwidth_scaling import counted, in_order
@@ -35,77 +34,21 @@ from calibration.measurements.traffic import (
 )
 from calibration.plan import make_plan, plan_text
 from calibration.profiles import load_profile, parse_profile
+from tests.unit.machines import GIB, KIB, MIB
+from tests.unit.machines import machine as made
 
 ROOT = Path(__file__).parents[2]
 FIXTURES = ROOT / "tests" / "fixtures" / "context"
-KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
-
-
-def grown(nodes: int, cores: int, threads: int, *, memory_bytes: int, llc_bytes: int) -> Context:
-    """Return the captured two-node machine with so many nodes, cores per node and threads per core.
-
-    CPUs are numbered as Linux does on x86_64: first threads of all cores, then second ones.
-    """
-    captured = load(FIXTURES / "x86_64-two-nodes-smt.tar.gz")
-    count = nodes * cores
-    cpus_of = [
-        tuple(core + count * thread for thread in range(threads) for core in range(node * cores, (node + 1) * cores))
-        for node in range(nodes)
-    ]
-    online = tuple(range(count * threads))
-    siblings = tuple(tuple(core + count * thread for thread in range(threads)) for core in range(count))
-    caches = tuple(
-        Cache(level=level, type=kind, size_bytes=size, line_bytes=64, shared_cpus=shared)
-        for level, kind, size, shared in (
-            (1, "Data", 48 * KIB, siblings[0]),
-            (1, "Instruction", 32 * KIB, siblings[0]),
-            (2, "Unified", 2 * MIB, siblings[0]),
-            (3, "Unified", llc_bytes, cpus_of[0]),
-        )
-    )
-    return captured.model_copy(
-        update={
-            "cpus": captured.cpus.model_copy(
-                update={"possible": online, "present": online, "online": online, "offline": (), "allowed": online}
-            ),
-            "topology": captured.topology.model_copy(
-                update={
-                    "threads_per_core": threads,
-                    "cores": tuple(
-                        Core(cpus=each, core_id=core % cores, cluster_id=None, die_id=None, package_id=core // cores)
-                        for core, each in enumerate(siblings)
-                    ),
-                    "packages": nodes,
-                    "last_level_cache_domains": tuple(cpus_of),
-                }
-            ),
-            "nodes": tuple(
-                Node(
-                    id=node,
-                    cpus=cpus_of[node],
-                    memory_bytes=memory_bytes,
-                    free_bytes=memory_bytes,
-                    available_bytes=memory_bytes,
-                    hugepages=(),
-                    memory_tier=None,
-                )
-                for node in range(nodes)
-            ),
-            "distances": tuple(tuple(10 if row == column else 21 for column in range(nodes)) for row in range(nodes)),
-            "caches": caches,
-            "processor": captured.processor.model_copy(update={"flags": ("sse2", "avx2", "avx512f")}),
-        }
-    )
 
 
 def server(threads: int) -> Context:
     """Return two sockets of 32 cores with 60 MiB of last-level cache and 256 GiB each."""
-    return grown(2, 32, threads, memory_bytes=256 * GIB, llc_bytes=60 * MIB)
+    return made(packages=2, nodes=2, cores=32, threads=threads, node_bytes=256 * GIB, llc_bytes=60 * MIB)
 
 
 def small() -> Context:
     """Return one socket with two cores, 32 MiB of last-level cache and 16 GiB."""
-    return grown(1, 2, 1, memory_bytes=16 * GIB, llc_bytes=32 * MIB)
+    return made(packages=1, nodes=1, cores=2, node_bytes=16 * GIB, llc_bytes=32 * MIB)
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -208,7 +151,7 @@ def test_threads_fill_cores_before_siblings_and_nodes_in_both_orders() -> None:
     assert set(spread[:64]) == set(range(64))
     assert sorted(spread) == fill
     assert [len(each) for each in counted(sut, "fill")] == [1, 2, 4, 8, 16, 32, 64, 128]
-    uneven = Sut(grown(2, 3, 2, memory_bytes=16 * GIB, llc_bytes=32 * MIB))
+    uneven = Sut(made(packages=2, nodes=2, cores=3, threads=2, node_bytes=16 * GIB, llc_bytes=32 * MIB))
     assert [len(each) for each in counted(uneven, "fill")] == [1, 2, 3, 4, 6, 8, 12]
     assert [len(each) for each in counted(uneven, "spread")] == [1, 2, 4, 6, 8, 12]
 
@@ -228,9 +171,9 @@ def test_a_cache_is_divided_among_the_threads_that_share_it() -> None:
 
 
 def test_ladder_sizes_that_are_equal_are_measured_once_and_those_beyond_memory_are_left_out() -> None:
-    roomy = Sut(grown(1, 2, 1, memory_bytes=16 * GIB, llc_bytes=8 * MIB))
+    roomy = Sut(made(packages=1, nodes=1, cores=2, node_bytes=16 * GIB, llc_bytes=8 * MIB))
     assert ladder(roomy, [Part((0,), 0)], ("reads",))[4 * MIB] == ("2 x L2", "L3/2")
-    tight = Sut(grown(1, 2, 1, memory_bytes=76 * MIB, llc_bytes=8 * MIB))
+    tight = Sut(made(packages=1, nodes=1, cores=2, node_bytes=76 * MIB, llc_bytes=8 * MIB))
     assert max(ladder(tight, [Part((0,), 0)], ("reads",))) == 8 * MIB
     assert max(ladder(tight, [Part((0,), 0)], ("reads", "copy"))) == 4 * MIB
     unknown = small().model_copy(update={"caches": ()})
@@ -291,8 +234,8 @@ def test_copies_share_the_memory_of_their_node_in_the_ladder() -> None:
 @pytest.mark.parametrize("available", [74, 80, 128, 140, 300, 1000])
 @pytest.mark.parametrize("copies", [1, 2, 3])
 def test_chains_and_what_builds_them_fit_into_what_the_kernel_admits(available: int, copies: int) -> None:
-    machine = Sut(grown(1, 2, 1, memory_bytes=available * MIB, llc_bytes=32 * MIB))
-    size = memory_bound_bytes(machine, 0, buffers=copies)
+    sut = Sut(made(packages=1, nodes=1, cores=2, node_bytes=available * MIB, llc_bytes=32 * MIB))
+    size = memory_bound_bytes(sut, 0, buffers=copies)
     built = copies * size * (1 + (4 + 1 / 8) / 64)
     assert built <= (available - 64) * MIB
     assert built <= available * MIB / 2
