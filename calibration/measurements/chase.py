@@ -148,7 +148,7 @@ def companions_for(sut: Sut, cpus: Sequence[int], nodes: Sequence[int]) -> tuple
     One for each of their nodes: on a core of that node, or of the nearest to a node without CPUs, on which nothing is
     measured, reading that node's memory. A node whose cores are all taken has none.
     """
-    taken = {sibling for cpu in cpus for sibling in sut.context.siblings(cpu)}
+    taken = {sibling for cpu in cpus for sibling in sut.siblings(cpu)}
     found = []
     for node in sorted({*nodes, *(sut.node_of(cpu) for cpu in cpus)}):
         near = sut.nearest(node, sut.cpu_nodes)
@@ -157,7 +157,7 @@ def companions_for(sut: Sut, cpus: Sequence[int], nodes: Sequence[int]) -> tuple
             continue
         # not the lowest, where the machine's housekeeping is, if there is another
         cpu = next((each for each in spare if each != min(sut.cpus)), spare[0])
-        taken.update(sut.context.siblings(cpu))
+        taken.update(sut.siblings(cpu))
         found.append(Place(cpu, sut.home(node)))
     return tuple(found)
 

@@ -213,8 +213,7 @@ class Sut:
         Memory is then behind a cache that is not reported: the system-level cache of many aarch64 servers.
         """
         return all(
-            set(domain) <= set(self.context.siblings(domain[0]))
-            for domain in self.context.topology.last_level_cache_domains
+            set(domain) <= set(self.siblings(domain[0])) for domain in self.context.topology.last_level_cache_domains
         )
 
     def fewest_per_llc(self, cpus: Iterable[int]) -> int:

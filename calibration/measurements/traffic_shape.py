@@ -43,8 +43,6 @@ from calibration.measurements.traffic import (
 )
 from calibration.sutprobe import BandwidthPoint, BandwidthResult, ProbeDocument, read_result
 
-KIND = "traffic_shape"
-
 ALIKE = 0.03
 """Settings whose short looks differ by less than this are alike: three windows of 30 ms in one placement rank no finer.
 Of those the one nearest to the default is chosen, so that equal machines get equal settings."""
@@ -102,7 +100,7 @@ class TrafficShapeValues(Values):
 class TrafficShape(Declaration[ShapeSettings, TrafficShapeValues]):
     """All CPUs, no delay, every shape briefly."""
 
-    kind = KIND
+    kind = ShapeReference.kind
     title = "Traffic shape"
     question = "With how many streams, which software prefetch and which vector width does this platform move most?"
     settings = ShapeSettings

@@ -567,9 +567,8 @@ def pack(files, description, started):
     with gzip.GzipFile(fileobj=packed, mode="wb", compresslevel=6, mtime=int(started)) as compressed:
         for path, content in [("/capture.json", document), *sorted(files.items())]:
             header = tar_header(path[1:], len(content), int(started))
-            compressed.write(
-                header + content + b"\0" * (-len(content) % 512)
-            )  # each call costs as much as a small file
+            # In one call, which costs as much as a small file.
+            compressed.write(header + content + b"\0" * (-len(content) % 512))
         compressed.write(b"\0" * 1024)
     return packed.getvalue()
 
