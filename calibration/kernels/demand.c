@@ -7,12 +7,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "cgroup.h"
 #include "files.h"
 #include "text.h"
 #include "warning.h"
+
+#ifndef MAP_HUGE_SHIFT
+#define MAP_HUGE_SHIFT 26
+#endif
 
 #define POOLS "/sys/kernel/mm/hugepages"
 /* No architecture has more sizes: aarch64 with 64 KiB pages has five. */
@@ -249,6 +254,23 @@ bool hugetlb_free(unsigned node, size_t page_bytes, uint64_t *pages)
 	return node_count(node, page_bytes, "free", pages);
 }
 
+void *hugetlb_map(size_t bytes, size_t page_bytes)
+{
+	int size = __builtin_ctzll(page_bytes) << MAP_HUGE_SHIFT;
+	return mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB | size, -1, 0);
+}
+
+/* An emulator may not map the pages that its machine has free. */
+static bool hugetlb_mappable(size_t page_bytes, struct error *error)
+{
+	void *start = hugetlb_map(page_bytes, page_bytes);
+	if (start == MAP_FAILED)
+		return error_set(error, ERROR_NO_MEMORY, "mapping a hugetlb page of %zu KiB: %s; use --pages auto",
+		                 page_bytes >> 10, strerror(errno));
+	munmap(start, page_bytes);
+	return true;
+}
+
 /* Whether every node has the pages free, and the machine has them unreserved: else the error says which node has not. */
 static bool hugetlb_available(struct demand *demand, size_t page_bytes, struct error *error)
 {
@@ -275,7 +297,7 @@ static bool hugetlb_available(struct demand *demand, size_t page_bytes, struct e
 		                 " available that nobody reserved; reserve more or use --pages auto",
 		                 all, page_bytes >> 10, left > reserved ? left - reserved : 0);
 	}
-	return true;
+	return hugetlb_mappable(page_bytes, error);
 }
 
 /* Tells of nodes whose pool cannot hold the regions although the machine has such pages: elsewhere the same buffers may get

@@ -72,5 +72,7 @@ size_t memory_base_page_bytes(void);
 size_t memory_thp_bytes(void);
 /* Hugetlb pages of this size that are free on a node. */
 bool hugetlb_free(unsigned node, size_t page_bytes, uint64_t *pages);
+/* Maps whole hugetlb pages of this size, on no node yet; MAP_FAILED and errno where the kernel does not. */
+void *hugetlb_map(size_t bytes, size_t page_bytes);
 
 #endif

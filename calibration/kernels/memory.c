@@ -26,9 +26,6 @@
 #ifndef MADV_COLLAPSE
 #define MADV_COLLAPSE 25
 #endif
-#ifndef MAP_HUGE_SHIFT
-#define MAP_HUGE_SHIFT 26
-#endif
 
 #define POLICY_BIND 2
 #define POLICY_LOCAL 4
@@ -185,9 +182,7 @@ static bool map_hugetlb(struct region *region, size_t bytes, size_t page_bytes, 
 			                 " available; reserve them or use --pages auto",
 			                 each, page_bytes >> 10, region_node(region, i), left);
 	}
-	int shift = __builtin_ctzll(page_bytes);
-	void *start = mmap(NULL, rounded, PROT_READ | PROT_WRITE,
-	                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB | (shift << MAP_HUGE_SHIFT), -1, 0);
+	void *start = hugetlb_map(rounded, page_bytes);
 	if (start == MAP_FAILED)
 		return error_set(error, ERROR_NO_MEMORY,
 		                 "mapping %zu bytes of hugetlb pages: %s; reserve more or use --pages auto", rounded,

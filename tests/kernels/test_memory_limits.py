@@ -5,6 +5,7 @@ Each command runs in a control group with a memory limit, on each size of page. 
 refusal; then the limit is moved until exactly that is available.
 """
 
+import json
 import re
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from typing import Final, NamedTuple
 
 import pytest
 
+from tests.kernels.conftest import Probe
 from tests.tools import require, require_two
 
 MIB: Final = 1 << 20
@@ -193,7 +195,7 @@ def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Group]:
 
 @pytest.fixture
 def reserve() -> Iterator[Reserve]:
-    """Reserve hugetlb pages of node 0 for one test."""
+    """Reserve hugetlb pages of node 0 for one test, which must be the only one then: any other may take them."""
     before: dict[Path, str] = {}
 
     def reserve(kib: int, pages: int) -> None:
@@ -292,6 +294,17 @@ def test_a_command_runs_with_what_it_asks_for(
 @pytest.mark.parametrize("name", PAGELESS)
 def test_a_command_without_buffers_too(walk: Walk, name: str) -> None:
     walk(PAGELESS[name], [])
+
+
+def test_pages_that_an_emulator_does_not_map_are_not_chosen(emulated_aarch64: Probe, reserve: Reserve) -> None:
+    reserve(2048, RESERVED)
+    words = ("latency", "--at", "0@0", "--size-bytes", "65536", "--placements", "1", "--windows", "1", "--hops", "640")
+    done = emulated_aarch64(*words)
+    assert done.code == 0, done.stderr
+    assert '"obtained":"hugetlb' not in json.dumps(done.document, separators=(",", ":"))
+    refused = emulated_aarch64(*words, "--pages", "hugetlb")
+    assert refused.code == 3
+    assert "mapping a hugetlb page of 2048 KiB: Invalid argument; use --pages auto" in refused.stderr
 
 
 def test_a_buffer_that_fills_a_page_of_1_gib_is_made_of_one(walk: Walk, reserve: Reserve) -> None:
