@@ -282,7 +282,6 @@ def test_selftest_names_the_cases_it_did_not_finish(probe: Probe, deadline_s: fl
             break
     cases = done.document["result"]["cases"]
     passed = [case["passed"] for case in cases]
-    assert passed[0]
     assert passed == sorted(passed, reverse=True)
     assert {case["error"]["code"] for case in cases if not case["passed"]} <= {"deadline"}
     if done.code == 0:
