@@ -149,6 +149,6 @@ def test_the_machines_table_counts_them_and_points_to_the_section() -> None:
     )
     assert counts(context) == text
     assert sum((5, 7, 4, 9, 4)) == len(vulnerabilities(context))
-    assert Fact("Vulnerabilities", f"{text}; see Spectre and Meltdown") in machine(context)
+    assert Fact("Vulnerabilities", f"{text}; see Spectre and Meltdown") in machine(context, None)
     silent = context.model_copy(update={"mitigations": {}})
     assert counts(silent) == f"{len(vulnerabilities(silent))} of which the kernel does not say"
