@@ -42,8 +42,8 @@ COMPANION_MB_S_MIN = 100.0
 SETTLE_S = 0.05
 """Time that the kernel gives the machine to fall asleep or wake before a walk, where there are companions."""
 
-START_UP_S = 0.5
-"""Process start, clock calibration and frequency checks, for the expected duration only."""
+START_UP_S = 0.15
+"""Start and end of the program, and the clock's calibration beside its work, for the expected duration only."""
 
 
 class ChaseSettings(Settings):

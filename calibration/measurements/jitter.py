@@ -52,7 +52,8 @@ SETTLE_S = 0.25
 """Time in which cores settle, the work is primed and the gap loop is warmed up, before either view begins."""
 
 DIGEST_S = 1.0
-"""Time in which each CPU finds the periods and causes of its own gaps: of a million gaps with eight periods 0.8 s."""
+"""Time in which each CPU finds the periods and causes of its own gaps, at most: of a million gaps with eight periods
+0.8 s, of the few thousand of a quiet machine nothing."""
 
 CPU_S = 0.01
 """Time for which one CPU keeps the thread that starts all of them, reads their counters and writes what they found."""
@@ -200,8 +201,8 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
             + (settings.intervals + 1) * interval_s
             + settings.gap_s * (1 + TRACED_SHARE * settings.attribute)
             + SETTLE_S
-            + DIGEST_S * (1 + settings.attribute)
             + CPU_S * len(cpus),
+            budget_s=DIGEST_S * (1 + settings.attribute),
         )
 
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:

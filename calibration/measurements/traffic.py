@@ -72,18 +72,18 @@ THREAD_PROVE_BYTES_PER_S = 5.0e9
 
 NODE_PROVE_BYTES_PER_S = 30.0e9
 
-PLACEMENT_S = 0.02
+PLACEMENT_S = 0.01
 """Start and end of a placement's threads, and the time that their cores need to reach their clock, for the expected
 duration only."""
 
-RUN_S = 0.035
+RUN_S = 0.022
 """What a run takes beside its windows: 20 ms to settle and end, the counters before and after, and waking up. For the
 expected duration only."""
 
 RUN_THREAD_S = 20e-6
 """What each thread adds to that."""
 
-SCAN_S = 0.12
+SCAN_S = 0.107
 """Time that a search gives to one setting: ten milliseconds to settle, three windows of 30, and what a run takes
 beside. For the expected duration only."""
 
