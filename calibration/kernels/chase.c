@@ -655,8 +655,8 @@ static bool cut(struct chase_group *group, struct error *error)
 	return true;
 }
 
-/* What the counters are told: those of a thread are read when none of its hops is done, and when all are. Those of CPUs
- * are read while other copies walk. */
+/* Hops that the counters have seen: a thread reads its own before its first hop and after its last. Those of CPUs are read
+ * while other copies walk. */
 static struct pmu_work progress(void *context, size_t thread, uint64_t ticks)
 {
 	const struct chase_group *group = context;
@@ -737,7 +737,7 @@ static void run_in_turn(struct chase_group *group)
 	}
 }
 
-/* Chases of a home are told what happened when its chain was built. */
+/* Every chase of a home gets the error of its chain. */
 static void build_chains(struct chase_group *group)
 {
 	for (size_t i = 0; i < group->home_count; i++) {

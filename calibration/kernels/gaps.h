@@ -25,7 +25,7 @@ struct json;
 #define GAPS_WARM_UP_S 0.05
 /* Once more after the last system call, for the caches. */
 #define GAPS_LEAD_IN_S 0.001
-/* The rates of gaps that are told are those of gaps at least so long. */
+/* Rates are reported of gaps at least so long. */
 #define GAP_RATES 16u
 
 struct gap {

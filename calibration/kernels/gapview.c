@@ -209,7 +209,7 @@ static void traced_write(struct json *json, const struct gap_view *view, const s
 	json_object_begin(json, "traced");
 	json_text(json, "refused", refused);
 	json_text(json, "tracers", tracing->tracers);
-	/* What the kernel itself accounts for, or why that is not told. */
+	/* What the kernel itself accounts for, or why that could not be read. */
 	json_text(json, "osnoise_refused", tracing->osnoise.refused[0] ? tracing->osnoise.refused : NULL);
 	if (refused || tracing->osnoise.refused[0])
 		json_null(json, "osnoise");

@@ -31,6 +31,7 @@
 /* The threads run on so much longer than the last window. */
 #define TAIL_S 0.005
 #define FACTOR 0x9e3779b97f4a7c15u
+
 size_t generator_thread_bytes(enum load_mix mix, size_t buffer_bytes)
 {
 	return load_mixes[mix].arrays * (buffer_bytes + LOAD_ARRAY_SKEW_BYTES);

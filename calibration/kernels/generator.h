@@ -138,7 +138,7 @@ bool generator_run(struct generator *generator, double seconds, struct error *er
 /* The same for windows of so many seconds together, which begin (`begins`) when the threads have had time to settle and,
  * where events are counted, the counters have been read; they are read again when the windows have ended. */
 bool generator_run_windows(struct generator *generator, double settle_s, double windows_s, struct error *error);
-/* What the counters are told of the last run: steps of a thread, or of all. `context` is the generator. */
+/* The work of the last run that counters divide by: steps of a thread, or of all. `context` is the generator. */
 struct pmu_work generator_progress(void *context, size_t thread, uint64_t ticks);
 /* Proves the work of the last run, word by word where it wrote, and makes the buffers what they were before it. */
 bool generator_prove(struct generator *generator, struct error *error);

@@ -26,7 +26,7 @@
 #include "warning.h"
 #include "worker.h"
 
-/* Counters are read so often that causes which come and go are told apart, and no more often than keeps the reading CPU
+/* Counters are read often enough to separate causes that come and go, and no more often than keeps the reading CPU
  * 97 % idle; more slices than this add memory and no knowledge. */
 #define SLICE_MIN_S 0.1
 #define SLICE_COST 40.0

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Latency: the time of one load that waits for the one before, at any sizes, strides and orders, of one copy or of several
- * at the same time. Each round maps each memory afresh, once for all CPUs that
- * measure it, and measures one placement of every point that wants one more. */
+ * at the same time. Each round maps each memory afresh, once for all CPUs that measure it, and measures one placement of
+ * every point that wants one more. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,6 +30,7 @@
 /* A chain that L1 or L2 serves takes no fewer, whatever --hops says: asking the kernel between windows costs it some of
  * its lines, and 10,000 hops then read 1 to 4 % too high. */
 #define CACHED_HOPS_MIN 200000u
+
 static struct {
 	struct word_list at;
 	struct u64_list sizes;

@@ -430,7 +430,7 @@ static struct pages pages_of_all(void)
 	return all;
 }
 
-/* What the counters are told: steps of the load, and hops of the probes. */
+/* The work that counters divide by: steps of the load, and hops of the probes. */
 static struct pmu_work progress(void *context, size_t thread, uint64_t ticks)
 {
 	size_t loads = sweep.generator.count;

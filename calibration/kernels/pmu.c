@@ -38,8 +38,8 @@
 #define HEAD_WORDS 3u
 
 /* Asking another CPU takes some microseconds. A reading that takes longer was interrupted, and nobody knows when in it the
- * counter was read: it is made again, and the shortest counts. On a machine so busy that four are interrupted the rest is told
- * as the uncertainty. */
+ * counter was read: it is made again, and the shortest counts. Where a busy machine interrupts all four, its length is part of
+ * the uncertainty. */
 #define READ_LONG_NS 50000.0
 #define READ_TRIES 4u
 
