@@ -87,6 +87,8 @@ SABOTAGE: Final = {
         "((double)enabled / (double)running)",
         "((double)running / (double)enabled)",
     ),
+    "memory": ("memory", "demand.c", "*bytes += cached;", "*bytes -= cached;"),
+    "control_groups": ("memory", "cgroup.c", "room < least", "room > least"),
 }
 """By case: the program, a file of sutprobe, what it says, and a fault."""
 
