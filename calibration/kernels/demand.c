@@ -431,6 +431,7 @@ static bool available(struct demand *demand, struct error *error)
 {
 	uint64_t bytes[NODE_LIMIT], all = 0;
 	bool ordinary = demand->pages.kind != PAGES_HUGETLB;
+	demand->refused_node = -1; /* not that of pages that auto could not have */
 	if (!by_node(demand, demand->pages.bytes, bytes, &all))
 		return error_set(error, ERROR_BIND_FAILED, "expected nodes below %u", NODE_LIMIT);
 	for (unsigned node = 0; ordinary && node < NODE_LIMIT; node++)

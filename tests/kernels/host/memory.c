@@ -27,6 +27,11 @@ static bool case_memory(struct error *error)
 	struct demand much = {0};
 	demand_other(&much, 1ull << 46, 1);
 	EXPECT(!demand_admit(&much, &refused) && refused.code == ERROR_NO_MEMORY && much.refused_node == -1);
+	/* A pool that has too little of a node is no reason to do without that node where the machine has too little. */
+	much = (struct demand){.wanted = PAGES_AUTO};
+	demand_regions(&much, 64u << 20, 1, 0);
+	demand_other(&much, 1ull << 46, 1);
+	EXPECT(!demand_admit(&much, &refused) && refused.code == ERROR_NO_MEMORY && much.refused_node == -1);
 	return true;
 }
 
