@@ -282,6 +282,7 @@ def test_selftest_names_the_cases_it_did_not_finish(probe: Probe, deadline_s: fl
             break
     cases = done.document["result"]["cases"]
     passed = [case["passed"] for case in cases]
+    assert passed[0] or deadline_s < 1, "the first case takes some tenths of a second"
     assert passed == sorted(passed, reverse=True)
     assert {case["error"]["code"] for case in cases if not case["passed"]} <= {"deadline"}
     if done.code == 0:

@@ -12,7 +12,6 @@ from calibration.errors import EnvironmentLacksError, InputError
 from calibration.measurements import registry
 from calibration.measurements.base import Step
 from calibration.measurements.c2c_matrix import Class, Neighbourhood
-from calibration.measurements.chase import START_UP_S
 from calibration.measurements.sut import Sut, cpu_list
 from calibration.measurements.traffic import BUFFERS
 from calibration.plan import make_plan, plan_text
@@ -505,7 +504,7 @@ def test_every_core_is_measured_at_once_and_some_of_each_node_alone() -> None:
     assert any("alone" in each.what for each in plan.not_planned if each.kind == "core_frequency")
     works = options(plan.steps[0], "work")[0].split(",")
     points = len(works) * (2 + 1)
-    assert plan.steps[0].expected_duration_s == pytest.approx(START_UP_S + points * (0.02 + 0.05 + 9 * 0.005), abs=0.06)
+    assert plan.steps[0].expected_duration_s == pytest.approx(0.15 + points * (0.02 + 0.05 + 9 * 0.005), abs=0.06)
 
 
 def test_work_that_the_processor_lacks_is_not_asked_for() -> None:
