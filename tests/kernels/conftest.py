@@ -58,6 +58,12 @@ class Probe:
         return Finished(done.returncode, json.loads(lines[0], parse_constant=refuse), done.stderr)
 
 
+def granted(probe: Probe, cpu: int) -> float:
+    """The share of its time that other work and the host leave *cpu*: of a crowded one, all windows read no more."""
+    done = probe("jitter", "--cpus", str(cpu), "--view", "gaps", "--gap-s", "0.3")
+    return 1.0 - float(done.document["result"]["cpus"][0]["gaps"]["lost_fraction"])
+
+
 def refuse(constant: str) -> None:
     raise AssertionError(f"the document holds {constant}")
 

@@ -63,8 +63,8 @@ FIRST, LAST = MIB // 32, 2 * MIB
 SEEN_S = 0.03
 """A time that is long enough to tell by how much twice the text takes longer."""
 
-MAX_S_PER_MIB = 2.0
-"""Most CPU time for each MiB begun."""
+MAX_S_PER_MIB = 6.0
+"""Most CPU time for each MiB begun: three times what the slowest needs on a crowded host."""
 
 SPAN = 16
 """A text is compared with one that is so many times shorter: over one doubling, caches look like half a power."""
