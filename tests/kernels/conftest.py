@@ -15,6 +15,7 @@ from typing import Any, Final, Literal, get_args
 
 import pytest
 
+from calibration import sutprobe
 from calibration.build import (
     CACHE_DIRECTORY,
     SOURCES_DIRECTORY,
@@ -58,10 +59,19 @@ class Probe:
         return Finished(done.returncode, json.loads(lines[0], parse_constant=refuse), done.stderr)
 
 
-def granted(probe: Probe, cpu: int) -> float:
-    """The share of its time that other work and the host leave *cpu*: of a crowded one, all windows read no more."""
-    done = probe("jitter", "--cpus", str(cpu), "--view", "gaps", "--gap-s", "0.3")
-    return 1.0 - float(done.document["result"]["cpus"][0]["gaps"]["lost_fraction"])
+def gap_view(done: Finished) -> dict[str, Any]:
+    assert done.document["result"] is not None, done.stderr
+    sutprobe.read_document(done.document)
+    (cpu,) = done.document["result"]["cpus"]
+    gaps: dict[str, Any] = cpu["gaps"]
+    return gaps
+
+
+def run_with_share(probe: Probe, cpu: int, *arguments: str) -> tuple[Finished, float]:
+    """Run a command, and return with it the share of its time that *cpu* had: the least of before and after."""
+    gaps = ("jitter", "--cpus", str(cpu), "--view", "gaps", "--gap-s", "0.3")
+    before, done, after = (probe(*words) for words in (gaps, arguments, gaps))
+    return done, 1.0 - max(float(gap_view(view)["lost_fraction"]) for view in (before, after))
 
 
 def refuse(constant: str) -> None:

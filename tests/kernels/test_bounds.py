@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.kernels.conftest import Probe, granted
+from tests.kernels.conftest import Probe, run_with_share
 from tests.tools import require_two
 
 VECTOR_BYTES = {"sse2": 16, "avx2": 32, "avx512": 64, "neon": 16}
@@ -41,15 +41,14 @@ def test_a_core_clock_moves_the_bytes_of_a_few_vectors(
     widths = set(probe("info").document["result"]["widths"]) & VECTOR_BYTES.keys()
     assert widths
     for width in widths:
-        share = granted(probe, cpus[0])
-        done = probe(
+        done, share = run_with_share(
+            probe, cpus[0],
             "bandwidth", "--group", f"{cpus[0]}@0", "--mix", mix, "--width", width, "--buffer-bytes", "8192",
             "--placements", "1", "--windows", "100", "--window-s", "0.002",
         )  # fmt: skip
         assert done.code == 0, done.stderr
         (placement,) = done.document["result"]["points"][0]["placements"]
         vectors = max(placement["program_windows_mb_s"]) * 1e6 / core_hz(placement) / VECTOR_BYTES[width]
-        share = min(share, granted(probe, cpus[0]))
         assert least * share**2 < vectors < most, f"{width}: the CPU had {share:.3f} of its time"
 
 

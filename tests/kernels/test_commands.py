@@ -21,7 +21,7 @@ import pytest
 
 from calibration import sutprobe
 from calibration.build import COMMON_FLAGS, SOURCES_DIRECTORY, compile_to
-from tests.kernels.conftest import SANITIZED_OPTIMISATION, Probe, granted
+from tests.kernels.conftest import SANITIZED_OPTIMISATION, Probe, gap_view, run_with_share
 from tests.tools import require_two
 
 MIB = 1 << 20
@@ -380,14 +380,13 @@ def test_bandwidth_is_what_a_delay_of_known_length_allows(
     delay = 2000
     # Other work that has the CPU meanwhile only makes a window slower, and some of many short ones are undisturbed; but
     # where a host takes the CPU away every 0.3 ms, all read what it leaves; as that changes, its square is allowed.
-    before = granted(probe, cpus[0])
-    done = probe(
+    done, share = run_with_share(
+        probe, cpus[0],
         "bandwidth", "--group", f"{cpus[0]}@0", "--mix", ",".join(mixes), "--buffer-bytes", "8192",
         "--streams", streams, "--delay", str(delay), "--placements", "1", "--windows", "300", "--window-s", "0.001",
     )  # fmt: skip
     assert done.code == 0, done.stderr
     points = done.document["result"]["points"]
-    share = min(before, granted(probe, cpus[0]))
     assert [point["mix"] for point in points] == mixes
     for point in points:
         (placement,) = point["placements"]
@@ -941,14 +940,6 @@ def test_jitter_on_all_isolated_cpus_or_a_clear_error(probe: Probe) -> None:
         return
     assert done.code == 0, done.stderr
     assert ",".join(str(cpu["cpu"]) for cpu in done.document["result"]["cpus"])
-
-
-def gap_view(done: Any) -> dict[str, Any]:
-    assert done.document["result"] is not None, done.stderr
-    sutprobe.read_document(done.document)
-    (cpu,) = done.document["result"]["cpus"]
-    gaps: dict[str, Any] = cpu["gaps"]
-    return gaps
 
 
 def test_jitter_stops_looking_when_its_budget_is_spent(probe: Probe, cpus: list[int]) -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Texts made to be slow, for every parser of what a SUT, a page or another program says.
 
-Each parser reads or refuses 16 MiB of its worst texts, and reads the largest that it accepts: a MiB may cost 2 s of CPU
+Each parser reads or refuses 16 MiB of its worst texts, and reads the largest that it accepts: a MiB may cost 6 s of CPU
 time, and the text little more than sixteen times what a sixteenth of it costs. A parser that is not in the table fails
 a test.
 """
