@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """From the evidence in a kernel's document to validity flags: one flag per fault, with its extent in the sentence."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final
 
 from calibration.model import Model
-from calibration.statistics import Estimate
 from calibration.sutprobe import Interference, Pages, Placement, ProbeDocument, ProbeError
 from calibration.validity import Flag, flag
 
@@ -100,11 +100,26 @@ def placement_flags(document: ProbeDocument, placements: Sequence[Placement], *,
     topology = next((each.message for each in document.warnings if each.code == "PLACEMENT_BY_TOPOLOGY"), None)
     yield from _page_flags(placements, of_all, topology)
     yield from interference_flags([each.interference for each in placements], of_all)
-    changes = [each.core_hz_after / each.core_hz_before - 1 for each in placements]
-    changed = [change for change in changes if abs(change) > FREQUENCY_CHANGE]
+    changed = [change for each in placements if abs(change := _clock_change(each)) > FREQUENCY_CHANGE]
     if changed:
         worst = max(changed, key=abs)
-        yield flag("FREQ_CHANGED", f"the core clock changed within {len(changed)} {of_all}, most by {worst:+.1%}")
+        yield seen("FREQ_CHANGED", f"the core clock changed within {len(changed)} {of_all}, most by {worst:+.1%}")
+
+
+def _clock_change(placement: Placement) -> float:
+    return placement.core_hz_after / placement.core_hz_before - 1
+
+
+def disturbed(placements: Sequence[Placement]) -> dict[str, set[int]]:
+    """Return which of *placements* each kind of interference hit: what ``estimate`` weighs a figure against."""
+    found = {
+        code: {index for index, each in enumerate(placements) if count(each.interference)}
+        for code, (_, count) in INTERFERENCE.items()
+    }
+    found["FREQ_CHANGED"] = {
+        index for index, each in enumerate(placements) if abs(_clock_change(each)) > FREQUENCY_CHANGE
+    }
+    return {code: hit for code, hit in found.items() if hit}
 
 
 def _page_flags(placements: Sequence[Placement], of_all: str, topology: str | None) -> Iterator[Flag]:
@@ -133,38 +148,33 @@ def _page_flags(placements: Sequence[Placement], of_all: str, topology: str | No
         yield flag("HUGEPAGE_PARTIAL", f"at least {least:.0%} of the buffer on huge pages in {len(partial)} {of_all}")
 
 
-def interference_flags(counts: Sequence[Interference], of_all: str) -> Iterator[Flag]:
-    """Yield the flags for what else happened while measuring; *of_all* says how many there were, in words."""
-    for code, what, values in (
-        ("PREEMPTED", "involuntary context switches", [each.involuntary_switches for each in counts]),
-        ("STOLEN", "ms taken by the hypervisor", [each.steal_ms for each in counts]),
-        ("FAULTED", "page faults", [each.minor_faults + each.major_faults for each in counts]),
-        ("SMI", "system management interrupts", [each.smi for each in counts]),
-        ("THROTTLED", "thermal throttle events", [_both(each) for each in counts]),
-        ("MOVED", "pages migrated between nodes", [each.pages_migrated for each in counts]),
-    ):
-        hit = [value for value in values if value]
-        if hit:
-            yield flag(code, f"{sum(hit):g} {what} in {len(hit)} {of_all}")
-
-
-def _both(counts: Interference) -> int | None:
+def _throttled(counts: Interference) -> int | None:
     known = [each for each in (counts.core_throttle, counts.package_throttle) if each is not None]
     return sum(known) if known else None
 
 
-def estimate_flags(figures: Sequence[tuple[str, Estimate]], target: float | None) -> Iterator[Flag]:
-    """Yield the flags that the statistics of named *figures* raise together; *target* is the half-width wanted."""
-    wide = [(name, each) for name, each in figures if each.converged is False]
-    if wide and target is not None:
-        worst = max(wide, key=lambda pair: pair[1].half_width or 0)
-        yield flag(
-            "NOT_CONVERGED",
-            f"{len(wide)} of {len(figures)} figures have a half-width beyond {target:.0%}, "
-            f"most {worst[0]}: {worst[1].half_width:.1%}",
-        )
-    two = [name for name, each in figures if each.bimodal]
-    if two:
-        yield flag(
-            "BIMODAL", f"two levels instead of one in {len(two)} of {len(figures)} figures: {', '.join(two[:5])}"
-        )
+INTERFERENCE: Final[Mapping[str, tuple[str, Callable[[Interference], float | None]]]] = {
+    "PREEMPTED": ("involuntary context switches", lambda each: each.involuntary_switches),
+    "STOLEN": ("ms taken by the hypervisor", lambda each: each.steal_ms),
+    "FAULTED": ("page faults", lambda each: each.minor_faults + each.major_faults),
+    "SMI": ("system management interrupts", lambda each: each.smi),
+    "THROTTLED": ("thermal throttle events", _throttled),
+    "MOVED": ("pages migrated between nodes", lambda each: each.pages_migrated),
+}
+"""What is counted around each placement: what it is called, and its count (``None`` where it is unknown)."""
+
+
+def interference_flags(counts: Sequence[Interference], of_all: str) -> Iterator[Flag]:
+    """Yield what else happened while measuring, as evidence; *of_all* says how many there were, in words.
+
+    Whether it moved a figure is a flag of that figure.
+    """
+    for code, (what, count) in INTERFERENCE.items():
+        hit = [value for each in counts if (value := count(each))]
+        if hit:
+            yield seen(code, f"{sum(hit):g} {what} in {len(hit)} {of_all}")
+
+
+def seen(code: str, reason: str) -> Flag:
+    """Return the flag *code* as evidence that casts no doubt by itself."""
+    return Flag(code=code, severity="info", reason=reason)

@@ -8,7 +8,7 @@ is the median of the placement medians; its interval comes from order statistics
 nothing about their distribution (David and Nagaraja, *Order Statistics*, section 7.1).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from math import sqrt
 from statistics import NormalDist, median
 from typing import Literal, Self
@@ -16,6 +16,7 @@ from typing import Literal, Self
 from pydantic import model_validator
 
 from calibration.model import Model
+from calibration.validity import Flag, flag
 
 COVERAGE_WANTED = 0.95
 """The interval is the narrowest symmetric one that covers the median at least this often."""
@@ -112,7 +113,8 @@ class Estimate(Model):
     """One measured figure with its uncertainty and what it was made from.
 
     ``value``, ``interval``, ``minimum``, ``maximum`` and ``samples`` are in ``unit``; spreads are relative.
-    ``samples`` holds one list of windows per placement.
+    ``samples`` holds one list of windows per placement. ``target_half_width`` is relative, ``None`` where none was set.
+    ``flags`` name the interference that moved this figure (``moved``).
     """
 
     value: float
@@ -128,6 +130,8 @@ class Estimate(Model):
     maximum: float
     bimodal: bool
     converged: bool | None
+    target_half_width: float | None = None
+    flags: tuple[Flag, ...] = ()
     samples: tuple[tuple[float, ...], ...]
 
     @model_validator(mode="after")
@@ -150,12 +154,14 @@ def estimate(
     *,
     target_half_width: float | None = None,
     estimator: Estimator = "median_of_placements",
+    disturbed: Mapping[str, Set[int]] | None = None,
 ) -> Estimate:
     """Return the estimate for *samples*, one sequence of windows per placement, all in *unit*.
 
     With one placement only its windows can speak: the estimator is then named ``median_of_windows`` and the interval
     says nothing about placement. *target_half_width* is relative; where given, the estimate says whether it was met.
-    Raises ``ValueError`` where there is no placement or a placement without windows.
+    *disturbed* are the placements, by index, that each kind of interference hit. Raises ``ValueError`` where there is
+    no placement or a placement without windows.
     """
     if not samples or not all(samples):
         raise ValueError("expected at least one placement with at least one window each, found none")
@@ -188,6 +194,24 @@ def estimate(
         converged=None,
         samples=kept,
     )
-    if target_half_width is None or result.half_width is None:
-        return result
-    return result.model_copy(update={"converged": result.half_width <= target_half_width})
+    update: dict[str, object] = {"flags": tuple(moved(result, disturbed or {}))}
+    if target_half_width is not None and result.half_width is not None:
+        update |= {"converged": result.half_width <= target_half_width, "target_half_width": target_half_width}
+    return result.model_copy(update=update)
+
+
+def moved(figure: Estimate, disturbed: Mapping[str, Set[int]]) -> Iterator[Flag]:
+    """Yield a flag for each interference that moved *figure*.
+
+    It did where the median without the *disturbed* placements lies further from the figure than its half-width. Where
+    all placements were hit there is nothing to compare with.
+    """
+    if figure.interval is None:
+        return
+    half = (figure.interval[1] - figure.interval[0]) / 2
+    centres = [median(placement) for placement in figure.samples]
+    for code, hit in disturbed.items():
+        rest = [centre for index, centre in enumerate(centres) if index not in hit]
+        if rest and abs(shift := median(rest) - figure.value) > half:
+            count = f"{len(hit)} of {len(centres)} placements"
+            yield flag(code, f"{count} affected; without them the figure is {shift / abs(figure.value or 1):+.1%}")

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 
 from calibration.context.model import Context
-from calibration.evidence import document_flags, estimate_flags, placement_flags
+from calibration.evidence import document_flags, placement_flags
 from calibration.measurements.base import (
     Declaration,
     Figures,
@@ -209,7 +209,6 @@ class BandwidthLadder(Declaration[BandwidthLadderSettings, BandwidthLadderValues
             flags=(
                 *document_flags(document),
                 *placement_flags(document, placements, proved=all(point.checked for point, _ in found)),
-                *estimate_flags(figures, target),
             ),
             missing=tuple(
                 gone.model_copy(update={"what": f"{gone.what}, {point.buffer_bytes} bytes"})

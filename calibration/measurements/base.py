@@ -19,6 +19,7 @@ from calibration.measurements.choice import ShapeReference
 from calibration.model import Model
 from calibration.statistics import Estimate, Estimator
 from calibration.sutprobe import ProbeDocument, ProbeError
+from calibration.trust import Trust, trust_of
 from calibration.validity import Flag
 
 PROBE = "sutprobe"
@@ -106,7 +107,8 @@ class Metric(Model):
     """One headline figure: what limits, drift and comparisons speak about.
 
     ``name`` is stable and unique within a run document, for example ``idle_latency.latency_ns``. A figure that was
-    observed once, such as the longest gap, has neither interval nor estimator.
+    observed once, such as the longest gap, has neither interval nor estimator. ``trust`` and ``doubt``, the worst
+    reason against it, are the figure's own; a measurement that is invalid makes its metrics invalid.
     """
 
     name: str
@@ -118,6 +120,8 @@ class Metric(Model):
     estimator: Estimator | None
     placements: int | None
     better: Better
+    trust: Trust = "observed"
+    doubt: Flag | None = None
 
 
 class Parsed(Model):
@@ -235,6 +239,7 @@ def excess_s(cost_s: float, placements: int, budget_s: float) -> float:
 
 def metric_of(name: str, title: str, figure: Estimate, better: Better) -> Metric:
     """Return the metric that *figure* is the value of."""
+    trust, doubt = trust_of(figure)
     return Metric(
         name=name,
         title=title,
@@ -245,4 +250,6 @@ def metric_of(name: str, title: str, figure: Estimate, better: Better) -> Metric
         estimator=figure.estimator,
         placements=figure.placements,
         better=better,
+        trust=trust,
+        doubt=doubt,
     )

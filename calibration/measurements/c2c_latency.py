@@ -9,7 +9,7 @@ from pydantic import NonNegativeFloat, PositiveInt
 
 from calibration.context.model import Context
 from calibration.errors import InputError
-from calibration.evidence import document_flags, estimate_flags, placement_flags
+from calibration.evidence import disturbed, document_flags, placement_flags
 from calibration.measurements.base import (
     Declaration,
     Figures,
@@ -198,7 +198,6 @@ class C2cLatency(Declaration[C2cSettings, C2cLatencyValues]):
             raise InputError(f"no transfer could be measured: {'; '.join(sorted(reasons))}")
         values = _values(Sut(context), figures, {pair.writer: pair.lines for pair in result.pairs})
         placements = [placement for pair in result.pairs for placement in pair.placements or ()]
-        named = [(_words(transfer), figure) for transfer, figure in figures.items() if figure is not None]
         yield Parsed(
             id=step.id,
             values=values,
@@ -207,7 +206,6 @@ class C2cLatency(Declaration[C2cSettings, C2cLatencyValues]):
                 *placement_flags(
                     document, placements, proved=all(pair.checked for pair in result.pairs if pair.error is None)
                 ),
-                *estimate_flags(named, target),
                 *_asymmetry(values),
             ),
             missing=tuple(
@@ -262,7 +260,7 @@ def _latency_of(pair: C2cPair, target_half_width: float | None) -> Estimate | No
     if not pair.placements:
         return None
     samples = [placement.windows_ns for placement in pair.placements]
-    return estimate(samples, "ns", target_half_width=target_half_width)
+    return estimate(samples, "ns", target_half_width=target_half_width, disturbed=disturbed(pair.placements))
 
 
 def _values(sut: Sut, figures: Mapping[Transfer, Estimate | None], lines: Mapping[int, int]) -> C2cLatencyValues:

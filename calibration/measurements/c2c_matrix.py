@@ -13,7 +13,7 @@ from pydantic import NonNegativeInt, PositiveInt
 
 from calibration.context.model import Context
 from calibration.errors import InputError
-from calibration.evidence import document_flags, estimate_flags, interference_flags, placement_flags
+from calibration.evidence import document_flags, interference_flags, placement_flags
 from calibration.measurements.base import (
     Declaration,
     Figures,
@@ -225,7 +225,6 @@ class C2cMatrix(Declaration[C2cMatrixSettings, C2cMatrixValues]):
             estimate=result.estimate,
         )
         evidence = [cell.evidence for cell in result.cells if cell.evidence is not None]
-        named = [(f"CPU {writer} to CPU {reader}", figure) for (writer, reader), figure in found.items()]
         proved = all(cell.checked for cell in result.cells if cell.error is None)
         machine = () if result.interference is None else (result.interference,)
         yield Parsed(
@@ -239,7 +238,6 @@ class C2cMatrix(Declaration[C2cMatrixSettings, C2cMatrixValues]):
                     for each in interference_flags(machine, "of 1 matrix")
                     if each.code not in {"PREEMPTED", "FAULTED"}
                 ),
-                *estimate_flags(named, target),
                 *_asymmetry(found),
             ),
             missing=(

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 from pydantic import NonNegativeFloat, PositiveInt
 
-from calibration.evidence import document_flags, placement_flags
+from calibration.evidence import disturbed, document_flags, placement_flags
 from calibration.measurements.base import HalfWidth, Missing, NotPlanned, Settings, excess_s, refused
 from calibration.measurements.choice import GIB
 from calibration.measurements.sut import ASSUMED_LLC_BYTES, CHAIN_BESIDE, Place, Sut, capped_bytes, memory_bound_bytes
@@ -223,7 +223,7 @@ def _latency(placements: Sequence[LatencyPlacement], target_half_width: float | 
         dirty = set(placement.dirty_windows)
         clean = [value for index, value in enumerate(placement.windows_ns) if index not in dirty]
         samples.append(clean if 2 * len(clean) > len(placement.windows_ns) else list(placement.windows_ns))
-    return estimate(samples, "ns", target_half_width=target_half_width)
+    return estimate(samples, "ns", target_half_width=target_half_width, disturbed=disturbed(placements))
 
 
 def at(cpu: int, nodes: Sequence[int]) -> str:

@@ -9,7 +9,7 @@ from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 
 from calibration.context.model import Context
 from calibration.errors import InputError
-from calibration.evidence import document_flags, estimate_flags, interference_flags
+from calibration.evidence import document_flags, interference_flags
 from calibration.measurements.base import (
     Better,
     Declaration,
@@ -30,6 +30,7 @@ from calibration.measurements.sut import Sut, cpu_list
 from calibration.model import Model
 from calibration.statistics import Estimate, estimate
 from calibration.sutprobe import FrequencyPoint, FrequencyResult, ProbeDocument, read_result
+from calibration.trust import of_width
 from calibration.validity import Flag, flag
 
 POINT_S = 0.02
@@ -233,7 +234,6 @@ class CoreFrequency(Declaration[CoreFrequencySettings, CoreFrequencyValues]):
                 *interference_flags(
                     [point.interference for point in measured if point.interference], f"of {len(measured)} points"
                 ),
-                *estimate_flags([(_words(point), point.frequency_hz) for point in points], target),
                 *_slow_flags(points),
             ),
             missing=tuple(refused(_words(point), point.error) for point in result.points if point.error is not None),
@@ -249,7 +249,7 @@ class CoreFrequency(Declaration[CoreFrequencySettings, CoreFrequencyValues]):
                 continue
             for name, point in (("lowest", row.points[0]), ("highest", row.points[-1])):
                 yield metric_of(f"{prefix}.{name}_hz", f"{title}, {name}", point.frequency_hz, "higher")
-            yield _derived(f"{prefix}.median_hz", f"{title}, median of the cores", row.median_hz, "Hz", "higher")
+            yield _median(f"{prefix}.median_hz", f"{title}, median of the cores", row)
             yield _derived(f"{prefix}.spread", f"{title}, spread of the cores", row.spread, "fraction", "lower")
 
 
@@ -275,6 +275,20 @@ def median_without(ascending: Sequence[float], index: int) -> float:
     middle = len(ascending) - 1
     low, high = (ascending[place + (place >= index)] for place in ((middle - 1) // 2, middle // 2))
     return (low + high) / 2
+
+
+def _median(name: str, title: str, row: Row) -> Metric:
+    """Return the median clock of the cores of *row*; its interval is made of the medians of both ends of theirs."""
+    metric = _derived(name, title, row.median_hz, "Hz", "higher")
+    figures = [point.frequency_hz for point in row.points]
+    ends = [each.interval for each in figures if each.interval is not None]
+    covered = [each.coverage for each in figures if each.coverage is not None]
+    if len(ends) < len(figures) or not covered:
+        return metric
+    low, high = (median(side) for side in zip(*ends, strict=True))
+    trust, doubt = of_width((high - low) / 2 / row.median_hz, figures[0].target_half_width)
+    update = {"interval": (low, high), "coverage": min(covered), "trust": trust, "doubt": doubt}
+    return metric.model_copy(update=update)
 
 
 def _derived(name: str, title: str, value: float, unit: str, better: Better) -> Metric:

@@ -8,7 +8,6 @@ from calibration.context.model import Context
 from calibration.counters.latency import ROLES as LATENCY_ROLES
 from calibration.counters.latency import CounterLatency, latency_flags
 from calibration.errors import InputError
-from calibration.evidence import estimate_flags
 from calibration.measurements.base import (
     Declaration,
     Figures,
@@ -138,7 +137,6 @@ class IdleLatency(Declaration[IdleLatencySettings, IdleLatencyValues]):
                 *chase_flags(document, result.points, [figure]),
                 *companion_flags(companions),
                 *size_flags(Sut(context), point.touched_bytes),
-                *estimate_flags([("latency", figure.latency_ns)], target),
                 *latency_flags([counted]),
             ),
         )

@@ -15,7 +15,6 @@ from pydantic import NonNegativeFloat, PositiveInt
 
 from calibration.context.model import Cache, Context, Virtualization
 from calibration.errors import InputError
-from calibration.evidence import estimate_flags
 from calibration.measurements.base import (
     Declaration,
     Figures,
@@ -256,10 +255,7 @@ class LatencyLadder(Declaration[LadderSettings, LatencyLadderValues]):
                 levels=tuple(_clocked(level, random) for level in levels),
                 comparisons=compare_levels(levels, [each.size_bytes for each in random], context),
             ),
-            flags=(
-                *chase_flags(document, result.points),
-                *estimate_flags([(_named(each), each.latency_ns) for each in points], target),
-            ),
+            flags=(*chase_flags(document, result.points),),
             missing=tuple(
                 Missing(
                     what=f"{point.size_bytes} bytes, stride {point.stride_bytes}, {point.order}, {gone.what}",
@@ -517,7 +513,8 @@ def _plateau_latency(figures: Sequence[Estimate]) -> Estimate:
     """Return the latency of a plateau: over all placements of the middle half of its sizes, where no edge reaches."""
     quarter = len(figures) // 4
     middle = figures[quarter : len(figures) - quarter]
-    return estimate([placement for each in middle for placement in each.samples], "ns")
+    target = figures[0].target_half_width
+    return estimate([placement for each in middle for placement in each.samples], "ns", target_half_width=target)
 
 
 MEASUREMENT = LatencyLadder()

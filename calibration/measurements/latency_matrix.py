@@ -6,7 +6,6 @@ from typing import Any, Literal
 
 from calibration.context.model import Context
 from calibration.errors import InputError
-from calibration.evidence import estimate_flags
 from calibration.measurements.base import (
     Declaration,
     Figures,
@@ -149,7 +148,6 @@ class LatencyMatrix(Declaration[ChaseSettings, LatencyMatrixValues]):
             latency_ns=_matrix(cells, cpus, columns, "latency_ns"),
             **(beside if any(figure.awake_ns for figure in figures) else {}),
         )
-        named = [(f"CPU {cpu} to node {node}", cell.latency_ns) for (cpu, node), cell in cells.items() if cell]
         yield Parsed(
             id=step.id,
             values=values,
@@ -158,7 +156,6 @@ class LatencyMatrix(Declaration[ChaseSettings, LatencyMatrixValues]):
                 *companion_flags(companions),
                 *size_flags(sut, min(point.touched_bytes for point in result.points)),
                 *lap_flags(sut, document, result.points),
-                *estimate_flags(named, target),
                 *_asymmetry(values),
             ),
             missing=tuple(gone for point in result.points if (gone := missing_of(point)) is not None),

@@ -12,7 +12,7 @@ from calibration.counters.latency import ROLES as LATENCY_ROLES
 from calibration.counters.latency import CounterLatency, latency_flags
 from calibration.counters.volume import CountedBytes, counted_flags
 from calibration.errors import InputError
-from calibration.evidence import document_flags, estimate_flags, placement_flags
+from calibration.evidence import disturbed, document_flags, placement_flags
 from calibration.measurements.base import (
     Declaration,
     Figures,
@@ -217,7 +217,9 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
                     inject_delay=point.inject_delay,
                     delay_ns=point.delay_ns,
                     latency_ns=probes[0].latency_ns,
-                    bandwidth_mb_s=estimate([each.windows_mb_s for each in point.placements], "MB/s"),
+                    bandwidth_mb_s=estimate(
+                        [each.windows_mb_s for each in point.placements], "MB/s", disturbed=disturbed(point.placements)
+                    ),
                     probes=probes,
                     counted=loaded_counted(context, point.placements, point.accounting, nodes),
                     counted_latency=latency_beside(counters, "probe."),
@@ -239,7 +241,6 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
                 *placement_flags(
                     document, placements, proved=all(point.checked for point in result.points if not point.error)
                 ),
-                *estimate_flags([(f"inject delay {each.inject_delay}", each.latency_ns) for each in points], target),
                 *size_flags(Sut(context), int(parameters["probe_size_bytes"])),
                 *drift_flags(result.zero_load),
                 *counted_flags(
@@ -282,12 +283,16 @@ def sweep_s(settings: TrafficSettings, delays: int, load: Run, probe_bytes: int)
 
 def probe_latencies(placements: tuple[LoadedPlacement, ...], target: float | None) -> tuple[ProbeLatency, ...]:
     """Return what each probe saw in all *placements*."""
+    hit = disturbed(placements)
     return tuple(
         ProbeLatency(
             cpu=probe.cpu,
             node=probe.node,
             latency_ns=estimate(
-                [placement.probes[index].windows_ns for placement in placements], "ns", target_half_width=target
+                [placement.probes[index].windows_ns for placement in placements],
+                "ns",
+                target_half_width=target,
+                disturbed=hit,
             ),
         )
         for index, probe in enumerate(placements[0].probes)

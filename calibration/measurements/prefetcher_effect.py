@@ -13,7 +13,6 @@ from pydantic import NonNegativeFloat, PositiveInt
 
 from calibration.context.model import Context
 from calibration.errors import InputError
-from calibration.evidence import estimate_flags
 from calibration.measurements.base import (
     Declaration,
     Figures,
@@ -180,12 +179,7 @@ class PrefetcherEffect(Declaration[PrefetcherSettings, PrefetcherEffectValues]):
                 points=points,
                 effects=(),
             ),
-            flags=(
-                *chase_flags(document, result.points),
-                *estimate_flags(
-                    [(f"{each.order}, {each.stride_bytes} bytes", each.latency_ns) for each in points], target
-                ),
-            ),
+            flags=(*chase_flags(document, result.points),),
             missing=tuple(
                 Missing(
                     what=f"stride {point.stride_bytes}, {point.order}, {gone.what}", reason=gone.reason, flag=gone.flag

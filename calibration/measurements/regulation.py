@@ -25,7 +25,7 @@ from calibration.counters.latency import (
 )
 from calibration.counters.volume import CountedBytes, counted_flags
 from calibration.errors import InputError
-from calibration.evidence import document_flags, estimate_flags, placement_flags
+from calibration.evidence import disturbed, document_flags, placement_flags
 from calibration.measurements.base import (
     Declaration,
     Figures,
@@ -271,7 +271,6 @@ class Regulation(Declaration[RegulationSettings, RegulationValues]):
             flags=(
                 *document_flags(document),
                 *placement_flags(document, placements, proved=all(each.checked for each in found if not each.error)),
-                *estimate_flags([(f"{each.nops} no-ops", each.bandwidth_mb_s) for each in points], target),
                 *size_flags(sut, size_bytes * sut.fewest_per_llc(part.cpus)),
                 *drift_flags(zero_load),
                 *counted_flags([(f"{each.nops} no-ops", each.counted) for each in points if each.counted]),
@@ -328,7 +327,12 @@ def _point(context: Context, part: Part, point: BandwidthPoint | LoadedPoint, ta
         counted = bandwidth_counted(context, point, nodes)
     made = RegulationPoint(
         nops=_nops(point),
-        bandwidth_mb_s=estimate([each.windows_mb_s for each in placements], "MB/s", target_half_width=target),
+        bandwidth_mb_s=estimate(
+            [each.windows_mb_s for each in placements],
+            "MB/s",
+            target_half_width=target,
+            disturbed=disturbed(placements),
+        ),
         chase_ns=chase,
         counted_mb_s=counted_rate(context, counters),
         counted=counted,

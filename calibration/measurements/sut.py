@@ -258,12 +258,16 @@ def size_flags(sut: Sut, together_bytes: int) -> Iterator[Flag]:
         )
 
 
-def machine_flags(context: Context, document: ProbeDocument) -> Iterator[Flag]:
-    """Yield what the machine of *context*, and what *document* says of it, mean for every figure in it."""
-    virtualization = context.virtualization
+def emulation_flags(context: Context, document: ProbeDocument) -> Iterator[Flag]:
+    """Yield a flag where software makes the processor of *context*, by what it or *document* says."""
     if reason := _emulation(context, document):
         yield flag("EMULATED", f"{reason}: its timing is an emulator's")
-    elif virtualization.guest:
+
+
+def machine_flags(context: Context) -> Iterator[Flag]:
+    """Yield what holds for the whole machine of *context*, and so for every figure."""
+    virtualization = context.virtualization
+    if virtualization.guest:
         evidence = ", ".join(virtualization.evidence)
         yield flag("VIRTUALISED", f"a guest of {virtualization.vendor or 'an unnamed hypervisor'} ({evidence})")
     if hidden := Sut(context).hidden:

@@ -10,7 +10,7 @@ from calibration.context.cpulists import parse_cpulist
 from calibration.context.model import Context
 from calibration.counters.volume import CountedBytes, counted_flags
 from calibration.errors import InputError
-from calibration.evidence import document_flags, estimate_flags, placement_flags
+from calibration.evidence import disturbed, document_flags, placement_flags
 from calibration.measurements.base import HalfWidth, Missing, Settings, excess_s, refused
 from calibration.measurements.choice import Shape, ShapeReference
 from calibration.measurements.counting import bandwidth_counted
@@ -349,11 +349,20 @@ def mix_bandwidth(
         return None
     nodes = [part.node for part in read_group(point.group) for _ in part.cpus]
     per_thread = [placement.per_thread_mb_s for placement in point.placements]
+    hit = disturbed(point.placements)
     return MixBandwidth(
         bandwidth_mb_s=estimate(
-            [placement.windows_mb_s for placement in point.placements], "MB/s", target_half_width=target_half_width
+            [placement.windows_mb_s for placement in point.placements],
+            "MB/s",
+            target_half_width=target_half_width,
+            disturbed=hit,
         ),
-        program_mb_s=estimate([placement.program_windows_mb_s for placement in point.placements], "MB/s"),
+        program_mb_s=estimate(
+            [placement.program_windows_mb_s for placement in point.placements],
+            "MB/s",
+            target_half_width=target_half_width,
+            disturbed=hit,
+        ),
         per_thread_mb_s=tuple(sum(column) / len(column) for column in zip(*per_thread, strict=True)),
         accounting=point.accounting,
         setting=setting_of(point),
@@ -392,8 +401,6 @@ def traffic_flags(
     yield from placement_flags(
         document, placements, proved=all(point.checked for point in points if point.error is None)
     )
-    target = document.parameters.get("target_half_width")
-    yield from estimate_flags([(name, mix.bandwidth_mb_s) for name, mix in measured.items()], target)
     counted = [(name, mix.counted) for name, mix in measured.items() if mix.counted is not None]
     yield from counted_flags(counted)
     mixes = {point.mix for point in points if point.placements}

@@ -4,6 +4,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import Literal
 
@@ -16,14 +17,14 @@ from calibration.formats.meltdown_checker import read_output as read_checker
 from calibration.judge import judge
 from calibration.measurements import declaration
 from calibration.measurements.base import Missing, Step
-from calibration.measurements.sut import machine_flags, sized
+from calibration.measurements.sut import emulation_flags, machine_flags, sized
 from calibration.mlc import CommandName, read_output
 from calibration.model import fault_of
 from calibration.plan import Plan
-from calibration.preflight import Check
 from calibration.preflight import flags as expectation_flags
 from calibration.results.consistency import consistency
 from calibration.results.facts import facts
+from calibration.results.figures import figures_of_record
 from calibration.results.layout import SCHEMA_VERSION
 from calibration.results.model import (
     GUEST,
@@ -192,17 +193,25 @@ def assemble(directory: Path, *, now: datetime, interrupted: bool = False) -> Ru
         attempts=tuple(_attempts(history, not_measured)),
         context=captured,
         facts={} if captured is None else facts(captured.parsed, history.kernels),
+        flags=() if captured is None else tuple(_machine_flags(captured.parsed, history)),
         meltdown_checker=None if history.checker is None else _checker(directory, history.checker),
         mlc=mlc,
         plan=None if start is None else start.plan,
         measurements=tuple(measurements),
         not_measured=tuple(not_measured),
         verdicts=tuple(judge(measurements, () if start is None else start.limits)),
+        record=figures_of_record(measurements),
         consistency=consistency(measurements),
         readings=readings,
     )
     write_document(directory, document)
     return document
+
+
+def _machine_flags(context: Context, history: _History) -> Iterator[Flag]:
+    """Yield what holds for the whole run, each once."""
+    checks = (expectation_flags(each.began.checks) for each in history.attempts)
+    yield from dict.fromkeys((*machine_flags(context), *chain.from_iterable(checks)))
 
 
 def _captured(directory: Path, history: _History) -> CapturedContext | None:
@@ -321,7 +330,7 @@ def _outcomes(plan: Plan, history: _History, context: Context) -> tuple[list[Mea
         finished, attempt = found
         done[step.id] = found
         try:
-            measurements += _measurements(finished, context, attempt.began.checks)
+            measurements += _measurements(finished, context)
         except InputError as error:
             not_measured.append(
                 NotMeasured(
@@ -381,16 +390,16 @@ def _cause(record: StepRecord, attempt: _Attempt, gone: Missing | None) -> Liter
     return "interrupted" if attempt.interrupted and record.outcome == "killed" and by_the_end else "failed"
 
 
-def _measurements(record: StepRecord, context: Context, checks: Sequence[Check]) -> list[Measurement]:
+def _measurements(record: StepRecord, context: Context) -> list[Measurement]:
     """Return the measurements of one finished step. Raises ``InputError`` where there are none, or they cannot be."""
     try:
-        return list(_measured(record, context, checks))
+        return list(_measured(record, context))
     except (ArithmeticError, LookupError, ValueError) as error:  # the SUT's document fits its schema and nothing else
         raise InputError(f"the result contradicts itself: {type(error).__name__}: {fault_of(error)}") from error
 
 
-def _measured(record: StepRecord, context: Context, checks: Sequence[Check]) -> Iterator[Measurement]:
-    """Yield the measurements of one finished step; *checks* are those of the attempt that it ran in.
+def _measured(record: StepRecord, context: Context) -> Iterator[Measurement]:
+    """Yield the measurements of one finished step.
 
     Raises ``InputError`` with the reason where there are none. A step that was told to end has those that its
     document holds; the first of them names what is missing.
@@ -407,11 +416,11 @@ def _measured(record: StepRecord, context: Context, checks: Sequence[Check]) -> 
     if early and not found:
         raise InputError(reason)
     proof = pages_proof(document)
-    of_all = (*machine_flags(context, document), *expectation_flags(checks))
+    emulated = tuple(emulation_flags(context, document))
     for number, parsed in enumerate(found):
         rest = (Missing(what=THE_REST, reason=reason),) if early and number == 0 else ()
         missing = (*rest, *parsed.missing)
-        flags = [*parsed.flags, *_missing_flags(missing), *of_all]
+        flags = [*parsed.flags, *_missing_flags(missing), *emulated]
         if early and not missing:
             flags.append(flag("PARTIAL", f"the command ended early: {reason}"))
         yield Measurement(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Consistency of a run with itself: what its figures must be to each other on any machine.
+"""Consistency of a run with itself: cross-checks of its figures of record, and what figures must be to each other.
 
 A rule is physics, not the habit of a processor: the maximum is not below the peak, a part does not give more than the
 whole, a quantity measured twice is the same. It is broken only where the intervals of both figures, and the rule's
@@ -83,7 +83,7 @@ RULES: Final[Mapping[RuleName, Rule]] = {
         "Repeated latency",
         same=True,
         tolerance=LATENCY_APART,
-        law="one CPU, one node, one size and a random order have one latency",
+        law="one CPU has one idle latency to the memory of one node",
     ),
     "same_bandwidth": Rule(
         "Repeated bandwidth",
@@ -125,12 +125,15 @@ class ConsistencyCheck(Model):
 
     ``bound`` is the range that ``other`` allows it, with the rule's tolerance; an end is ``None`` where it is open. A
     check is ``skipped``, and has no bound, where one of the figures decides nothing: it is invalid, or has no interval
-    that covers the true value often enough.
+    that covers the true value often enough. ``difference`` is that of ``figure`` to ``other``, relative to ``other``;
+    ``difference_interval`` is as far as the intervals of both allow it to be.
     """
 
     rule: RuleName
     figure: Figure
     other: Figure
+    difference: float | None = None
+    difference_interval: tuple[float, float] | None = None
     bound: tuple[float | None, float] | None
     outcome: Literal["pass", "fail", "skipped"]
     reason: str
@@ -182,8 +185,16 @@ def _judged(claim: Claim) -> ConsistencyCheck:
             f"{figure.figure}, expected {least} {bound[1]:.6g} {figure.figure.unit}: "
             f"{other.figure.name} is {other.figure}, and {rule.law}"
         )
+    known = other.figure.value > 0 and other.low > 0
     return ConsistencyCheck(
-        rule=claim.rule, figure=figure.figure, other=other.figure, bound=bound, outcome=outcome, reason=reason
+        rule=claim.rule,
+        figure=figure.figure,
+        other=other.figure,
+        difference=figure.figure.value / other.figure.value - 1 if known else None,
+        difference_interval=(figure.low / other.high - 1, figure.high / other.low - 1) if known else None,
+        bound=bound,
+        outcome=outcome,
+        reason=reason,
     )
 
 
@@ -290,11 +301,14 @@ def _parts(measurements: Sequence[Measurement]) -> Iterator[Claim]:
 
 
 def _in_memory(measurement: Measurement, values: BandwidthLadderValues) -> Iterator[tuple[str, Seen]]:
-    who = "one_CPU" if values.threads == 1 else "all_CPUs"
     for point in values.points:
         if any(LEVELS.get(name) == "memory" for name in point.names):
-            name = f"bandwidth_ladder.{who}.{point.mix}.memory.program_mb_s"
-            yield point.mix, _seen(measurement, name, point.program_mb_s)
+            yield point.mix, _seen(measurement, _memory_name(values, point.mix), point.program_mb_s)
+
+
+def _memory_name(values: BandwidthLadderValues, mix: str) -> str:
+    who = "one_CPU" if values.threads == 1 else "all_CPUs"
+    return f"bandwidth_ladder.{who}.{mix}.memory.program_mb_s"
 
 
 def _cells(
@@ -311,38 +325,37 @@ def _cells(
 
 
 def _latencies(measurements: Sequence[Measurement]) -> Iterator[Claim]:
-    """Yield latencies of one CPU, one node and one size in random order, each beside the first.
+    """Yield idle latencies of one CPU to one node, each beside the first: the figure of record.
 
-    Neither a plateau of the ladder, whose sizes are partly cached, nor the probe without load in a sweep, around which
-    clocks are not those of an idle machine, is the same quantity.
+    Of the ladder that is the level of memory. The probe without load in a sweep, around which clocks are not those of
+    an idle machine, is not the same quantity.
     """
-    found: dict[tuple[int, int, int], list[tuple[Seen, frozenset[str]]]] = {}
+    found: dict[tuple[int, int], list[tuple[Seen, frozenset[str]]]] = {}
 
-    def add(measurement: Measurement, cpu: int, node: int, size_bytes: int, seen: Seen) -> None:
+    def add(measurement: Measurement, cpu: int, node: int, seen: Seen) -> None:
         pages = PAGE_FLAGS.intersection(flag.code for flag in measurement.validity.flags)
-        found.setdefault((cpu, node, size_bytes), []).append((seen, pages))
+        found.setdefault((cpu, node), []).append((seen, pages))
 
-    for each, idle in _of(measurements, IdleLatencyValues):
-        add(each, idle.cpu, idle.node, idle.size_bytes, _seen(each, "idle_latency.latency_ns", idle.latency_ns))
     for each, matrix in _of(measurements, LatencyMatrixValues):
         cpus = dict(zip(matrix.cpu_nodes, matrix.cpus, strict=True))
-        sizes = dict(zip(matrix.memory_nodes, matrix.sizes_bytes, strict=True))
         for row, column, seen in _cells(each, matrix):
-            add(each, cpus[row], column, sizes[column], seen)
+            add(each, cpus[row], column, seen)
+    for each, idle in _of(measurements, IdleLatencyValues):
+        add(each, idle.cpu, idle.node, _seen(each, "idle_latency.latency_ns", idle.latency_ns))
     for each, ladder in _of(measurements, LatencyLadderValues):
-        for point in ladder.points:
-            if ladder.series == "random" and (point.order, point.stride_bytes) == ("random", STRIDE_BYTES):
-                seen = _seen(each, f"latency_ladder.{point.size_bytes}.latency_ns", point.latency_ns)
-                add(each, ladder.cpus[0], ladder.nodes[0], point.size_bytes, seen)
+        memory = next((level for level in ladder.levels if level.name == "memory"), None)
+        if ladder.series == "random" and memory is not None:
+            seen = _seen(each, "latency_ladder.memory.latency_ns", memory.latency_ns)
+            add(each, ladder.cpus[0], ladder.nodes[0], seen)
     for each, effect in _of(measurements, PrefetcherEffectValues):
         for chase in effect.points:
             if effect.prefetchers == "as_found" and (chase.order, chase.stride_bytes) == ("random", STRIDE_BYTES):
                 seen = _seen(each, f"prefetcher_effect.random_{STRIDE_BYTES}.latency_ns", chase.latency_ns)
-                add(each, effect.cpu, effect.node, effect.size_bytes, seen)
+                add(each, effect.cpu, effect.node, seen)
     for (first, pages), *others in found.values():
         for other, other_pages in others:
             known = other_pages == pages or other.unsure is not None
-            yield Claim("same_latency", first, other if known else Seen(other.figure, "on pages of another size"))
+            yield Claim("same_latency", other if known else Seen(other.figure, "on pages of another size"), first)
 
 
 Access = tuple[str, frozenset[Part], int, int, str]
@@ -354,7 +367,7 @@ def _access(mix: str, group: str, setting: Setting) -> Access:
 
 
 def _bandwidths(measurements: Sequence[Measurement]) -> Iterator[Claim]:
-    """Yield bandwidths of the same CPUs, memory and access, each beside the first.
+    """Yield bandwidths of the same CPUs, memory and access, each beside the first: the figure of record, if it is one.
 
     The maximum is the best of many and no repetition of any.
     """
@@ -372,9 +385,14 @@ def _bandwidths(measurements: Sequence[Measurement]) -> Iterator[Claim]:
             name = f"bandwidth_scaling.{scaling.order}.{point.threads}.bandwidth_mb_s"
             seen = _seen(each, name, point.bandwidth_mb_s)
             found.setdefault(_access(scaling.mix, point.group, point.setting), []).append(seen)
+    for each, ladder in _of(measurements, BandwidthLadderValues):
+        for rung in ladder.points:
+            if rung.mix == MIX and any(LEVELS.get(name) == "memory" for name in rung.names):
+                seen = _seen(each, _memory_name(ladder, MIX), rung.program_mb_s)
+                found.setdefault(_access(MIX, ladder.group, rung.setting), []).append(seen)
     for first, *others in found.values():
         for other in others:
-            yield Claim("same_bandwidth", first, other)
+            yield Claim("same_bandwidth", other, first)
 
 
 def _groups(measurement: Measurement, values: BandwidthMatrixValues) -> dict[tuple[int, int], str]:

@@ -23,6 +23,7 @@ from calibration.model import Model, UtcTime
 from calibration.plan import Plan
 from calibration.preflight import Check
 from calibration.results.consistency import ConsistencyCheck
+from calibration.results.figures import RecordFigure
 from calibration.results.readings import Inconsistency, Reading
 from calibration.sutprobe import Clock, Warned
 from calibration.tuning import Change
@@ -275,10 +276,11 @@ class RunDocument(Model):
 
     ``context`` and ``plan`` are those that the run began with: ``None`` for a SUT that was never captured, and where
     nothing was planned. ``facts`` are those that figures depend on, by name (``calibration.results.facts``); without a
-    context there are none. ``meltdown_checker`` and ``mlc`` are ``None`` where the operator gave no such program.
-    ``readings`` are results read from what other programs printed; a document whose figures were all read from a text
-    that somebody else made says in ``imported`` where that is from. ``consistency`` is whether the figures of the run
-    contradict each other. These five are absent from documents older than them.
+    context there are none. ``flags`` hold for the whole machine. ``meltdown_checker`` and ``mlc`` are ``None`` where
+    the operator gave no such program. ``readings`` are results read from what other programs printed; a document whose
+    figures were all read from a text that somebody else made says in ``imported`` where that is from. ``record`` names
+    the one figure of record of each quantity; ``consistency`` is whether the figures of the run contradict each other.
+    What has a default here is absent from older documents.
     """
 
     schema_version: Literal["run/3"]
@@ -286,12 +288,14 @@ class RunDocument(Model):
     attempts: tuple[Attempt, ...]
     context: CapturedContext | None
     facts: dict[str, str]
+    flags: tuple[Flag, ...] = ()
     meltdown_checker: MeltdownChecker | None = None
     mlc: Mlc | None = None
     plan: Plan | None
     measurements: tuple[Measurement, ...]
     not_measured: tuple[NotMeasured, ...]
     verdicts: tuple[Verdict, ...]
+    record: tuple[RecordFigure, ...] = ()
     consistency: tuple[ConsistencyCheck, ...] = ()
     readings: tuple[Reading, ...] = ()
     imported: Imported | None = None

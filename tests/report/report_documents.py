@@ -24,12 +24,14 @@ from calibration.measurements.c2c_latency import C2cLatencyValues
 from calibration.measurements.jitter import JitterValues
 from calibration.measurements.latency_matrix import LatencyMatrixValues
 from calibration.measurements.prefetcher_effect import PrefetcherEffectValues
+from calibration.measurements.sut import machine_flags
 from calibration.mlc import COMMANDS, MlcCommand, read_prefetchers
 from calibration.plan import Plan
 from calibration.preflight import Check
 from calibration.report.page import render
 from calibration.results.consistency import consistency
 from calibration.results.facts import facts
+from calibration.results.figures import figures_of_record
 from calibration.results.imports import document_of
 from calibration.results.layout import RUN, SCHEMA_VERSION
 from calibration.results.model import (
@@ -173,6 +175,8 @@ def run_document(machine: str = MACHINE, names: tuple[str, ...] | None = None, *
             ),
         ),
         verdicts=(),
+        flags=tuple(machine_flags(context)),
+        record=figures_of_record(measurements),
         consistency=consistency(measurements),
     )
 
@@ -368,7 +372,8 @@ def replace(document: RunDocument, index: int, **fields: Any) -> RunDocument:
     """Return *document* with fields of one of its measurements replaced."""
     measurements = list(document.measurements)
     measurements[index] = measurements[index].model_copy(update=fields)
-    return document.model_copy(update={"measurements": tuple(measurements)})
+    found = tuple(measurements)
+    return document.model_copy(update={"measurements": found, "record": figures_of_record(found)})
 
 
 def index_of(document: RunDocument, kind: str) -> int:

@@ -11,7 +11,7 @@ from calibration.context import load
 from calibration.context.model import Context
 from calibration.evidence import REFUSED, PagesProof, document_flags, pages_proof, refusal, step_refusal
 from calibration.measurements.base import refused
-from calibration.measurements.sut import Sut, machine_flags
+from calibration.measurements.sut import Sut, emulation_flags, machine_flags
 from calibration.sutprobe import ProbeDocument, ProbeError, read_document
 from calibration.validity import SEVERITIES
 
@@ -33,14 +33,13 @@ def document(*, hypervisor: str | None = None, **changes: Any) -> ProbeDocument:
 
 
 def machine(context: Context, said: ProbeDocument) -> dict[str, str]:
-    return {each.code: each.reason for each in machine_flags(context, said)}
+    return {each.code: each.reason for each in (*emulation_flags(context, said), *machine_flags(context))}
 
 
 def test_an_emulator_is_known_by_cpuid_whatever_processor_it_makes() -> None:
     assert "EMULATED" not in machine(TWO_NODES, document())
     found = machine(TWO_NODES, document(hypervisor="TCGTCGTCGTCG"))
     assert "'TCGTCGTCGTCG'" in found["EMULATED"]
-    assert "VIRTUALISED" not in found
     assert "EMULATED" not in machine(TWO_NODES, document(hypervisor="KVMKVMKVM"))
 
 

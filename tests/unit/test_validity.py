@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from calibration.evidence import estimate_flags, placement_flags
-from calibration.statistics import estimate
+from calibration.evidence import disturbed, placement_flags
 from calibration.sutprobe import Interference, Pages, Placement, Warned, read_document
 from calibration.validity import flag, validity
 
@@ -86,7 +85,10 @@ def test_a_placement_without_fault_raises_nothing() -> None:
     ],
 )
 def test_each_kind_of_interference_raises_its_flag(change: dict[str, float], code: str) -> None:
-    assert codes(placement(), placement(interference=QUIET.model_copy(update=change))) == [code]
+    hit = placement(interference=QUIET.model_copy(update=change))
+    (found,) = placement_flags(DOCUMENT, [placement(), hit], proved=True)
+    assert (found.code, found.severity) == (code, "info")
+    assert disturbed([placement(), hit]) == {code: {1}}
 
 
 @pytest.mark.parametrize(
@@ -121,12 +123,3 @@ def test_one_flag_says_how_many_placements_it_stands_for() -> None:
     hit = placement(interference=QUIET.model_copy(update={"involuntary_switches": 4}))
     (found,) = placement_flags(DOCUMENT, [hit, placement(), hit], proved=True)
     assert found.reason == "8 involuntary context switches in 2 of 3 placements"
-
-
-def test_figures_that_did_not_converge_or_have_two_levels_are_named() -> None:
-    wide = estimate([[90.0], [95.0], [100.0], [104.0], [108.0], [110.0]], "ns", target_half_width=0.01)
-    two = estimate([[100.0, 120.0] * 3] * 6, "ns", target_half_width=0.01)
-    found = {each.code: each.reason for each in estimate_flags([("L2", wide), ("memory", two)], 0.01)}
-    assert "1 of 2 figures" in found["NOT_CONVERGED"]
-    assert "L2" in found["NOT_CONVERGED"]
-    assert "memory" in found["BIMODAL"]

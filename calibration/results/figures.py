@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The figures of record of a run: the one that is quoted for each quantity.
+
+Other measurements of the same quantity are cross-checks (``calibration.results.consistency``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+from calibration.measurements import registry
+from calibration.measurements.base import Metric
+from calibration.measurements.jitter import JitterValues
+from calibration.model import Model
+from calibration.trust import Trust, worst
+from calibration.validity import Flag
+
+if TYPE_CHECKING:  # the model of a run has these figures in it
+    from calibration.results.model import Measurement
+
+Family = Literal[
+    "idle_latency", "read_bandwidth", "loaded_latency", "cache_latency", "worst_gap", "lost_share", "clock"
+]
+
+
+class RecordFigure(Model):
+    """The figure of record of *quantity*, with the trust in it and the worst reason against it.
+
+    ``quantity`` is stable, for example ``idle_latency.0.1``: from the CPUs of node 0 to the memory of node 1.
+    """
+
+    quantity: str
+    family: Family
+    title: str
+    metric: Metric
+    measurement: str
+    trust: Trust
+    reason: Flag | None
+
+
+class Source(NamedTuple):
+    """Where a quantity's figure comes from: metrics by name, whose groups fill in *quantity* and *title*."""
+
+    family: Family
+    names: str
+    quantity: str
+    title: str
+
+
+SOURCES: Final = (
+    Source(
+        "idle_latency",
+        r"latency_matrix\.(\d+)\.(\d+)\.latency_ns",
+        "idle_latency.{0}.{1}",
+        "Idle latency, node {0} to node {1}",
+    ),
+    Source("idle_latency", r"idle_latency\.latency_ns", "idle_latency", "Idle latency"),
+    Source(
+        "read_bandwidth",
+        r"peak_injection_bandwidth\.reads\.bandwidth_mb_s",
+        "read_bandwidth.machine",
+        "Read bandwidth, all CPUs",
+    ),
+    Source(
+        "read_bandwidth", r"max_bandwidth\.reads\.bandwidth_mb_s", "read_bandwidth.machine", "Maximum read bandwidth"
+    ),
+    Source(
+        "read_bandwidth",
+        r"bandwidth_matrix\.(\d+)\.\1\.bandwidth_mb_s",
+        "read_bandwidth.{0}",
+        "Read bandwidth, node {0} from its own memory",
+    ),
+    Source(
+        "loaded_latency",
+        r"loaded_latency\.90pct(?:\.node(\d+))?\.latency_ns",
+        "loaded_latency.{0}",
+        "Latency at 90 % of the peak bandwidth",
+    ),
+    Source("loaded_latency", r"loaded_latency\.0\.latency_ns", "loaded_latency.0", "Latency under full load"),
+    Source("cache_latency", r"latency_ladder\.(L\d)\.latency_ns", "cache_latency.{0}", "{0} latency"),
+    Source("clock", r"core_frequency\.scalar\.all\.median_hz", "clock", "Core clock, all cores busy"),
+    Source("clock", r"core_frequency\.scalar\.all\.lowest_hz", "clock", "Core clock, all cores busy"),
+)
+"""In order of preference within a quantity."""
+
+
+def figures_of_record(measurements: Sequence[Measurement]) -> tuple[RecordFigure, ...]:
+    """Return the figures of record of the *measurements* of one run, in the order of ``SOURCES``, gaps at the end.
+
+    An invalid figure is of record only where the quantity has no other.
+    """
+    metrics = [
+        (measurement, metric)
+        for measurement in measurements
+        for metric in registry()[measurement.kind].metrics(measurement.values)
+    ]
+    found: dict[str, RecordFigure] = {}
+    for source in SOURCES:
+        for measurement, metric in metrics:
+            if match := re.fullmatch(source.names, metric.name):
+                groups = [each or "0" for each in match.groups()]
+                figure = _of(
+                    source.family, source.quantity.format(*groups), source.title.format(*groups), measurement, metric
+                )
+                kept = found.get(figure.quantity)
+                if kept is None or (kept.trust == "invalid") > (figure.trust == "invalid"):
+                    found[figure.quantity] = figure
+    if any(name.startswith("idle_latency.") for name in found):
+        found.pop("idle_latency", None)
+    if {"read_bandwidth.machine", "read_bandwidth.0"} <= found.keys() and "read_bandwidth.1" not in found:
+        del found["read_bandwidth.0"]  # the only node is the machine
+    return (*found.values(), *_gaps(metrics))
+
+
+def _gaps(metrics: Sequence[tuple[Measurement, Metric]]) -> Iterator[RecordFigure]:
+    """Yield the worst gap and the largest lost share: of the isolated CPUs where there are some, else of all."""
+    jitter = [(each, metric) for each, metric in metrics if isinstance(each.values, JitterValues)]
+    isolated = [pair for pair in jitter if isinstance(pair[0].values, JitterValues) and pair[0].values.isolated]
+    wanted: tuple[tuple[Family, str, str], ...] = (
+        ("worst_gap", ".gaps.max_ns", "Longest gap"),
+        ("lost_share", ".gaps.lost_fraction", "Time lost in gaps"),
+    )
+    for family, suffix, title in wanted:
+        of_all = [(each, metric) for each, metric in isolated or jitter if metric.name.endswith(suffix)]
+        if of_all:
+            measurement, metric = max(of_all, key=lambda pair: pair[1].value)
+            values = measurement.values
+            where = f", CPU {values.cpu}" if isinstance(values, JitterValues) else ""
+            yield _of(family, family, f"{title}{where}", measurement, metric)
+
+
+def _of(family: Family, quantity: str, title: str, measurement: Measurement, metric: Metric) -> RecordFigure:
+    valid = measurement.validity.valid
+    reasons = (each for each in measurement.validity.flags if each.severity == "invalid")
+    return RecordFigure(
+        quantity=quantity,
+        family=family,
+        title=title,
+        metric=metric,
+        measurement=measurement.id,
+        trust=metric.trust if valid else "invalid",
+        reason=metric.doubt if valid else worst(reasons),
+    )

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How far a figure can be trusted: one of five words, and the single worst reason.
+
+``on_target``: its half-width is within the target. ``near``: within three times the target, or interference moved it.
+``poor``: beyond that, or its samples fall into two groups. ``invalid``: the measurement does not answer its question.
+``observed``: it has no target, as the longest gap.
+"""
+
+from collections.abc import Iterable
+from typing import Final, Literal, NamedTuple, get_args
+
+from calibration.statistics import Estimate
+from calibration.validity import Flag, Validity, flag
+
+Trust = Literal["on_target", "near", "poor", "invalid", "observed"]
+
+NEAR: Final = 3
+"""A half-width of up to so many times its target is near it."""
+
+ORDER: Final = (
+    "PLACEMENT_WRONG",
+    "PLACEMENT_UNVERIFIED",
+    "CPU_UNVERIFIED",
+    "WORK_UNPROVED",
+    "EMULATED",
+    "BIMODAL",
+    "NOT_CONVERGED",
+    "THROTTLED",
+    "FREQ_CHANGED",
+    "STOLEN",
+    "PREEMPTED",
+    "FAULTED",
+    "SMI",
+    "MOVED",
+)
+"""Reasons, the worst first."""
+
+
+class Judged(NamedTuple):
+    """The trust in a figure, and the worst reason against it; ``None`` where there is none."""
+
+    trust: Trust
+    reason: Flag | None = None
+
+
+def trust_of(figure: Estimate, validity: Validity | None = None) -> Judged:
+    """Return the trust in *figure*, of a measurement with *validity* (``None``: of the figure by itself)."""
+    if validity is not None and not validity.valid:
+        return Judged("invalid", worst(each for each in validity.flags if each.severity == "invalid"))
+    trust, doubt = of_width(figure.half_width, figure.target_half_width)
+    doubts = [*figure.flags, *([doubt] if doubt else ())]
+    if figure.flags and trust != "poor":
+        trust = "near"
+    if figure.bimodal:
+        doubts.append(flag("BIMODAL", "the samples fall into two groups"))
+        trust = "poor"
+    return Judged(trust, worst(doubts))
+
+
+def of_width(half_width: float | None, target: float | None) -> Judged:
+    """Return the trust in a figure with an interval of that *half_width*, relative like its *target*."""
+    if half_width is None or target is None:
+        return Judged("observed")
+    if half_width <= target:
+        return Judged("on_target")
+    reason = flag("NOT_CONVERGED", f"half-width {half_width * 100:.2g} %, target {target * 100:.3g} %")
+    return Judged("near" if half_width <= NEAR * target else "poor", reason)
+
+
+def worst(flags: Iterable[Flag]) -> Flag | None:
+    """Return the flag of *flags* that comes first in ``ORDER``; ``None`` of none."""
+    return min(flags, key=lambda each: ORDER.index(each.code) if each.code in ORDER else len(ORDER), default=None)
+
+
+def lowest(trusts: Iterable[Trust]) -> Trust | None:
+    """Return the lowest of *trusts*; ``None`` of none. A figure without a target is above all others."""
+    rank = {trust: place for place, trust in enumerate(("observed", *get_args(Trust)[:-1]))}
+    return max(trusts, key=rank.__getitem__, default=None)

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which figure is quoted for a quantity, and what is said of the other measurements of it."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from calibration.measurements.jitter import JitterValues
+from calibration.results.consistency import consistency
+from calibration.results.figures import RecordFigure, figures_of_record
+from calibration.results.model import Measurement, RunDocument
+from calibration.validity import flag, validity
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "report"))
+from report_documents import run_document, with_nodes
+
+
+@pytest.fixture(scope="module")
+def document() -> RunDocument:
+    return run_document()
+
+
+def by_quantity(measurements: tuple[Measurement, ...]) -> dict[str, RecordFigure]:
+    found = figures_of_record(measurements)
+    assert len({each.quantity for each in found}) == len(found)
+    return {each.quantity: each for each in found}
+
+
+def test_each_quantity_has_one_figure(document: RunDocument) -> None:
+    found = by_quantity(document.measurements)
+    assert found["idle_latency.0.0"].metric.name == "latency_matrix.0.0.latency_ns"
+    assert found["read_bandwidth.machine"].metric.name == "peak_injection_bandwidth.reads.bandwidth_mb_s"
+    assert {"cache_latency.L1", "loaded_latency.0", "worst_gap", "lost_share", "clock"} <= found.keys()
+    assert "read_bandwidth.0" not in found, "the only node is the machine"
+    assert "idle_latency" not in found, "the matrix has that pair"
+    assert document.record == figures_of_record(document.measurements)
+
+
+def test_a_machine_of_nodes_has_a_figure_for_each_and_each_pair(document: RunDocument) -> None:
+    found = by_quantity(with_nodes(document, 4).measurements)
+    assert {f"read_bandwidth.{node}" for node in range(3)} <= found.keys()
+    assert sum(each.family == "idle_latency" for each in found.values()) == 15  # the last cell has no value
+
+
+def test_without_the_matrix_the_idle_latency_is_of_record(document: RunDocument) -> None:
+    rest = tuple(each for each in document.measurements if each.kind != "latency_matrix")
+    assert by_quantity(rest)["idle_latency"].metric.name == "idle_latency.latency_ns"
+
+
+def test_an_invalid_figure_is_of_record_only_where_there_is_no_other(document: RunDocument) -> None:
+    def broken(*kinds: str) -> tuple[Measurement, ...]:
+        wrong = validity([flag("PLACEMENT_WRONG", "3 of 4 pages")])
+        return tuple(
+            each.model_copy(update={"validity": wrong}) if each.kind in kinds else each
+            for each in document.measurements
+        )
+
+    found = by_quantity(broken("peak_injection_bandwidth"))["read_bandwidth.machine"]
+    assert (found.metric.name, found.trust == "invalid") == ("max_bandwidth.reads.bandwidth_mb_s", False)
+    found = by_quantity(broken("peak_injection_bandwidth", "max_bandwidth"))["read_bandwidth.machine"]
+    assert (found.trust, found.reason and found.reason.code) == ("invalid", "PLACEMENT_WRONG")
+
+
+def test_the_worst_gap_is_that_of_an_isolated_cpu_where_there_is_one(document: RunDocument) -> None:
+    (jitter,) = (each for each in document.measurements if each.kind == "jitter")
+    assert isinstance(jitter.values, JitterValues)
+
+    def one(cpu: int, max_ns: float, *, isolated: bool) -> Measurement:
+        gaps = jitter.values.gaps.model_copy(update={"max_ns": max_ns})
+        values = jitter.values.model_copy(update={"cpu": cpu, "isolated": isolated, "gaps": gaps})
+        return jitter.model_copy(update={"values": values})
+
+    worst = by_quantity((one(1, 9e6, isolated=False), one(2, 1e3, isolated=True), one(3, 2e3, isolated=True)))
+    assert worst["worst_gap"].metric.name == "jitter.cpu3.gaps.max_ns"
+    worst = by_quantity((one(1, 9e6, isolated=False), one(2, 1e3, isolated=False)))
+    assert worst["worst_gap"].metric.name == "jitter.cpu1.gaps.max_ns"
+
+
+def test_other_measurements_of_a_quantity_are_checked_against_its_figure_of_record(document: RunDocument) -> None:
+    record = {each.metric.name for each in document.record}
+    checks = [each for each in consistency(document.measurements) if each.rule == "same_latency"]
+    assert {each.figure.name for each in checks} >= {"idle_latency.latency_ns", "latency_ladder.memory.latency_ns"}
+    for each in checks:
+        assert each.other.name in record
+        assert each.difference == pytest.approx(each.figure.value / each.other.value - 1)
+        assert each.difference_interval is not None
+        assert each.difference_interval[0] < each.difference < each.difference_interval[1]
