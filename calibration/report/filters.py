@@ -18,10 +18,12 @@ from typing import Any, TypeVar
 from docutils.utils import column_width
 
 from calibration.counters.choice import SAMPLES
-from calibration.measurements.base import Missing
+from calibration.judge.tolerances import LEAST_COVERAGE
+from calibration.measurements.base import Metric, Missing
 from calibration.measurements.regulation import Method, RegulationValues
 from calibration.measurements.traffic import MixBandwidth
 from calibration.model import format_time
+from calibration.results.consistency import Figure
 from calibration.results.model import Measurement, NotMeasured
 from calibration.statistics import Estimate
 from calibration.text import visible
@@ -47,6 +49,10 @@ LONG_NS = 10_000
 
 DIGITS = 4
 """Significant digits of a figure: one more than the best intervals justify, so that rounding never decides."""
+
+
+Shown = Estimate | Metric | Figure
+"""What has a value in a unit and, if it is known, an interval."""
 
 
 def inline(text: object) -> str:
@@ -298,6 +304,53 @@ def measured(value: float | None, unit: str) -> str:
     return f"{figure(value, unit)} {unit}"
 
 
+def relative_half(each: Shown) -> float | None:
+    """Return the half-width of an interval, relative to the value; ``None`` where there is none."""
+    if each.interval is None or not each.value:
+        return None
+    return (each.interval[1] - each.interval[0]) / 2 / abs(each.value)
+
+
+def headlines(figures: Sequence[Shown]) -> str:
+    """Return values of one unit side by side, with no more digits than their intervals justify: ``98.1 / 140 ns``."""
+    scale, unit = _scale(figures[0])
+    if unit == "time":
+        return " / ".join(time_ns(each.value) for each in figures)
+    digits = min(map(_digits, figures))
+    return " / ".join(significant(each.value / scale, digits) for each in figures) + f" {unit}"
+
+
+def headline(each: Shown) -> str:
+    """Return one value in the same way."""
+    return headlines([each])
+
+
+def _scale(each: Shown) -> tuple[float, str]:
+    size = abs(each.value)
+    if each.unit == "ns" and size >= LONG_NS:
+        return 1, "time"
+    if each.unit == "MB/s" and size >= 1000:
+        return 1000, "GB/s"
+    if each.unit == "Hz" and size >= 1e6:
+        return (1e9, "GHz") if size >= 1e9 else (1e6, "MHz")
+    return (0.01, "%") if each.unit == "fraction" else (1, each.unit)
+
+
+def _digits(each: Shown) -> int:
+    half = relative_half(each)
+    return 3 if half is None or half >= 0.005 else 4
+
+
+def plus_minus(each: Shown) -> str | None:
+    """Return the half-width in per cent, with the coverage where that is low; ``None`` without an interval."""
+    half = relative_half(each)
+    if half is None:
+        return None
+    coverage = getattr(each, "coverage", None)
+    text = "±<0.1 %" if half < 0.0005 else f"±{significant(half * 100, 2)} %"
+    return text if coverage is None or coverage >= LEAST_COVERAGE else f"{text} ({coverage:.0%} coverage)"
+
+
 def readable(rows: Sequence[Sequence[Any]]) -> list[list[Any]]:
     """Return the rows of a table of estimates, each row's last item, in the unit in which all are easiest to read.
 
@@ -398,6 +451,8 @@ FILTERS = {
         exact_percent,
         measured,
         measured_interval,
+        headline,
+        plus_minus,
         readable,
         level,
         middle,

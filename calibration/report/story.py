@@ -1,0 +1,394 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the first screen says of a run: which machine, whether to trust it, what stands out, and its figures of record.
+
+The page's first screen and ``calibration show`` word the same story.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Final
+
+from calibration.context.model import Context
+from calibration.judge.words import within
+from calibration.measurements import registry
+from calibration.measurements.base import Metric
+from calibration.measurements.jitter import JitterValues
+from calibration.measurements.loaded_latency import LoadedLatencyValues
+from calibration.report import filters
+from calibration.report.advice import advice
+from calibration.results.consistency import RULES, ConsistencyCheck
+from calibration.results.figures import Family, RecordFigure
+from calibration.results.model import Measurement, RunDocument, of_the_run
+from calibration.trust import NEAR, Trust, lowest
+
+FINDINGS: Final = 3
+
+WORDS: Final[dict[Trust, str]] = {
+    "on_target": "on target",
+    "near": "near target",
+    "poor": "poor",
+    "invalid": "invalid",
+    "observed": "observed",
+}
+"""What each trust is called."""
+
+NODE_BEHIND: Final = 0.1
+"""A node that reads so much less than the median of the nodes is a finding."""
+
+LOST: Final = 0.001
+"""An isolated CPU that loses so much of its time is a finding."""
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One quantity at a glance.
+
+    ``plus_minus`` is the half-width in per cent, of the widest where ``value`` has several figures. ``band`` is the
+    accepted range, ``outside`` whether the value is outside it; ``extra`` is what belongs to the value.
+    """
+
+    family: Family
+    title: str
+    value: str
+    plus_minus: str | None
+    trust: Trust
+    reason: str | None
+    band: str | None
+    outside: bool
+    extra: str | None
+
+
+@dataclass(frozen=True)
+class Story:
+    """The first screen. ``ok``: the run is complete, nothing of it is invalid, and no check failed."""
+
+    name: str
+    machine: str
+    when: str
+    ok: bool
+    verdict: str
+    findings: tuple[str, ...]
+    more_findings: int
+    tiles: tuple[Tile, ...]
+    next_step: str | None
+
+
+def story(document: RunDocument) -> Story:
+    """Return the first screen of *document*, a run that was measured here."""
+    run = document.run
+    context = None if document.context is None else document.context.parsed
+    found = list(dict.fromkeys(_findings(document, context)))
+    return Story(
+        name=f"{run.testbed} / {run.sut}",
+        machine="the SUT was not captured" if context is None else " · ".join(_machine(context)),
+        when=" · ".join(
+            (
+                f"{run.started_at:%Y-%m-%d %H:%M} UTC",
+                run.profile,
+                filters.duration((run.finished_at - run.started_at).total_seconds()),
+            )
+        ),
+        ok=_ok(document),
+        verdict=_verdict(document),
+        findings=tuple(found[:FINDINGS]),
+        more_findings=max(0, len(found) - FINDINGS),
+        tiles=tuple(_tiles(document)),
+        next_step=_next_step(document),
+    )
+
+
+def trust_in(measurement: Measurement) -> Trust:
+    """Return the lowest trust in a headline figure of *measurement*."""
+    if not measurement.validity.valid:
+        return "invalid"
+    metrics = registry()[measurement.kind].metrics(measurement.values)
+    return lowest(metric.trust for metric in metrics) or "observed"
+
+
+def cross_checks(document: RunDocument) -> Counter[str]:
+    """Return how many checks of figures against each other passed, failed and were skipped."""
+    return Counter(each.outcome for each in document.consistency)
+
+
+# Verdict
+
+
+def _ok(document: RunDocument) -> bool:
+    return (
+        document.run.status == "complete"
+        and all(each.validity.valid for each in document.measurements)
+        and not any(each.outcome == "fail" for each in document.consistency)
+        and not any(each.outcome == "fail" for each in document.verdicts)
+    )
+
+
+def _verdict(document: RunDocument) -> str:
+    """Return the verdict: the word that counts, then the counts behind it."""
+    if document.run.status == "not_begun":
+        return f"Not measured: {document.attempts[-1].ended or 'the run did not begin'}."
+    trusts = Counter(map(trust_in, document.measurements))
+    checks = cross_checks(document)
+    judged = checks["pass"] + checks["fail"]
+    limits = Counter(each.outcome for each in document.verdicts if each.lower is not None or each.upper is not None)
+    bounded = limits["pass"] + limits["fail"]
+    count = len(document.measurements)
+    steps = 0 if document.plan is None else len(document.plan.steps)
+    if document.run.status != "complete":
+        done = len({each.step for each in document.measurements})
+        word = f"{document.run.status.capitalize()}: {done} of {steps} steps measured"
+    elif trusts["invalid"]:
+        word = f"Not valid: {trusts['invalid']} of {count} measurements are invalid"
+    elif checks["fail"]:
+        word = "Contradictory: figures of this run disagree"
+    elif limits["fail"]:
+        word = f"Out of limits: {limits['fail']} of {bounded} limits failed"
+    elif trusts["poor"]:
+        word = f"Use with caution: {trusts['poor']} of {count} measurements are more than {NEAR} times off target"
+    else:
+        word = f"Trustworthy: {count - trusts['near']} of {count} measurements on target"
+    parts = [f"{word}."]
+    if judged:
+        parts.append(f"Cross-checks: {checks['pass']} of {judged} pass.")
+    parts.append(f"Limits: {limits['pass']} of {bounded} pass." if bounded else "No baseline accepted yet.")
+    return " ".join(parts)
+
+
+def _next_step(document: RunDocument) -> str | None:
+    trusts = {trust_in(each) for each in document.measurements}
+    if document.run.status != "complete":
+        return "calibrate again with --resume"
+    if document.run.profile == "quick" and trusts & {"near", "poor"}:
+        return "--profile nightly"
+    return None
+
+
+# Findings, the worst first
+
+
+def _findings(document: RunDocument, context: Context | None) -> Iterator[str]:
+    yield from _failed_limits(document)
+    yield from _failed_checks(document.consistency)
+    yield from _invalid(document.measurements)
+    yield from _not_measured(document)
+    yield from (f"{each.reason}." for each in document.flags if each.code == "NOT_AS_EXPECTED")
+    yield from _nodes_behind(document.record)
+    yield from _disturbed_cpus(document.measurements, context)
+    yield from _wide(document.record)
+    yield from _warnings(document.measurements)
+
+
+def _failed_limits(document: RunDocument) -> Iterator[str]:
+    for each in document.verdicts:
+        if each.outcome == "fail" and each.metric is not None:
+            bound = within(each.lower, each.upper, each.metric.unit)
+            yield f"{each.metric.title} is {filters.headline(each.metric)}; the limit is {bound}."
+        elif each.outcome == "fail":
+            yield f"{each.name} has a limit and was not measured."
+
+
+def _failed_checks(checks: Iterable[ConsistencyCheck]) -> Iterator[str]:
+    failed = [each for each in checks if each.outcome == "fail"]
+    for each in sorted(failed, key=lambda check: -abs(check.difference or 0)):
+        value, other = (filters.headline(figure) for figure in (each.figure, each.other))
+        apart = "" if each.difference is None else f" ({each.difference:+.0%})"
+        names = f"{each.figure.name} {value}, {each.other.name} {other}{apart}"
+        yield f"Cross-check failed, {RULES[each.rule].title.lower()}: {names}."
+
+
+def _invalid(measurements: Sequence[Measurement]) -> Iterator[str]:
+    """Yield why measurements are invalid, each reason once."""
+    kinds: dict[str, list[str]] = {}
+    for each in measurements:
+        for flag in each.validity.flags:
+            if flag.severity == "invalid":
+                kinds.setdefault(flag.reason if flag.code == "EMULATED" else f"{flag.code}: {flag.reason}", []).append(
+                    each.title
+                )
+    for reason, titles in kinds.items():
+        which = (
+            "All figures are"
+            if len(titles) == len(measurements)
+            else f"{titles[0]} and {len(titles) - 1} more are"
+            if len(titles) > 1
+            else f"{titles[0]} is"
+        )
+        yield f"{which} invalid: {reason}."
+
+
+def _not_measured(document: RunDocument) -> Iterator[str]:
+    gone = [each for each in of_the_run(document.not_measured) if each.cause == "failed"]
+    if gone:
+        more = f" and {len(gone) - 1} more" if len(gone) > 1 else ""
+        yield f"Not measured: {gone[0].what}{more}: {gone[0].reason}."
+
+
+def _nodes_behind(record: Sequence[RecordFigure]) -> Iterator[str]:
+    nodes = {
+        each.quantity.rpartition(".")[2]: each
+        for each in record
+        if each.family == "read_bandwidth" and each.quantity != "read_bandwidth.machine"
+    }
+    if len(nodes) < 2:
+        return
+    middle = median(each.metric.value for each in nodes.values())
+    for node, each in sorted(nodes.items(), key=lambda item: item[1].metric.value):
+        if each.metric.value < middle * (1 - NODE_BEHIND):
+            share = each.metric.value / middle
+            yield f"Node {node} reads {filters.headline(each.metric)}, {share:.0%} of the median of the nodes."
+
+
+def _disturbed_cpus(measurements: Sequence[Measurement], context: Context | None) -> Iterator[str]:
+    found = [(each, each.values) for each in measurements if isinstance(each.values, JitterValues)]
+    if not found:
+        return
+    isolated = [values for _, values in found if values.isolated]
+    if not isolated:
+        worst = max((values for _, values in found), key=lambda values: values.gaps.lost_fraction)
+        yield (
+            f"No CPU is isolated: CPU {worst.cpu} loses {filters.percent(worst.gaps.lost_fraction)} of its time, "
+            f"longest gap {filters.time_ns(worst.gaps.max_ns)}."
+        )
+        return
+    lossy = [values for values in isolated if values.gaps.lost_fraction > LOST]
+    for values in sorted(lossy, key=lambda each: -each.gaps.lost_fraction):
+        view = None if values.gaps.traced is None else values.gaps.traced.view
+        told = advice(values.cpu, view, context) if view is not None else ()
+        cause = f": {told[0]}" if told else "."
+        yield f"Isolated CPU {values.cpu} loses {filters.percent(values.gaps.lost_fraction)} of its time{cause}"
+
+
+def _wide(record: Sequence[RecordFigure]) -> Iterator[str]:
+    """Yield the figure of record whose trust is lowest, where it is poor."""
+    poor = [each for each in record if each.trust == "poor"]
+    if poor:
+        worst = max(poor, key=lambda each: _half(each.metric) or 0.0)
+        more = f"; {len(poor) - 1} more are poor" if len(poor) > 1 else ""
+        reason = worst.reason.reason if worst.reason else "poor"
+        yield f"{worst.title}: {reason}{more}."
+
+
+def _warnings(measurements: Sequence[Measurement]) -> Iterator[str]:
+    for each in measurements:
+        for flag in each.validity.flags:
+            if flag.severity == "warn" and flag.code != "PARTIAL":
+                yield f"{each.title}: {flag.reason}."
+
+
+# Tiles
+
+
+def _tiles(document: RunDocument) -> Iterator[Tile]:
+    by_family: dict[Family, list[RecordFigure]] = {}
+    for each in document.record:
+        by_family.setdefault(each.family, []).append(each)
+    idle = by_family.get("idle_latency", [])
+    near = [each for each in idle if _pair(each)[0] == _pair(each)[1]] or idle
+    far = [each for each in idle if each not in near]
+    if near:
+        shown = [_middle(near), *([max(far, key=lambda each: each.metric.value)] if far else [])]
+        extra = "local / farthest node" if far else None
+        yield _tile(document, "Idle latency", shown, idle, extra)
+    bandwidth = by_family.get("read_bandwidth", [])
+    if whole := [each for each in bandwidth if each.quantity == "read_bandwidth.machine"] or bandwidth[:1]:
+        yield _tile(document, "Read bandwidth", whole, whole, None)
+    if loaded := by_family.get("loaded_latency"):
+        worst = max(loaded, key=lambda each: each.metric.value)
+        yield _tile(document, "Under load", [worst], loaded, _load(document, worst))
+    if caches := by_family.get("cache_latency"):
+        levels = "/".join(each.quantity.rpartition(".")[2] for each in caches)
+        yield _tile(document, levels, caches, caches, None)
+    isolated = document.context is not None and bool(document.context.parsed.isolated_cpus)
+    for family, title in (("worst_gap", "Longest gap"), ("lost_share", "Time lost"), ("clock", "Core clock")):
+        if figures := by_family.get(family):  # type: ignore[call-overload]  # the names are of the literal
+            where = re.search(r"CPU \d+", figures[0].title)
+            extra = None if where is None else f"{where[0]}, {'isolated' if isolated else 'not isolated'}"
+            yield _tile(document, title, figures[:1], figures[:1], extra)
+
+
+def _tile(
+    document: RunDocument, title: str, shown: Sequence[RecordFigure], behind: Sequence[RecordFigure], extra: str | None
+) -> Tile:
+    """Return the tile with the figures *shown*; its uncertainty and trust are the worst of those *behind* it."""
+    widest = max(behind, key=lambda each: _half(each.metric) or 0.0)
+    trust = lowest(each.trust for each in behind) or "observed"
+    reason = next((each.reason for each in behind if each.trust == trust and each.reason is not None), None)
+    verdict = next((each for each in document.verdicts if each.name == shown[0].metric.name), None)
+    band = None
+    if verdict is not None and (verdict.lower is not None or verdict.upper is not None):
+        band = f"accepted: {within(verdict.lower, verdict.upper, shown[0].metric.unit)}"
+    return Tile(
+        family=shown[0].family,
+        title=title,
+        value=filters.headlines([each.metric for each in shown]),
+        plus_minus=filters.plus_minus(widest.metric),
+        trust=trust,
+        reason=None if reason is None else reason.reason,
+        band=band,
+        outside=verdict is not None and verdict.outcome == "fail",
+        extra=extra,
+    )
+
+
+def _half(metric: Metric) -> float | None:
+    return filters.relative_half(metric)
+
+
+def _pair(figure: RecordFigure) -> tuple[str, str]:
+    _, _, pair = figure.quantity.partition(".")
+    one, _, other = pair.partition(".")
+    return one, other
+
+
+def _middle(figures: Sequence[RecordFigure]) -> RecordFigure:
+    return sorted(figures, key=lambda each: each.metric.value)[(len(figures) - 1) // 2]
+
+
+def _load(document: RunDocument, figure: RecordFigure) -> str | None:
+    """Return the load that the probe of *figure* ran beside."""
+    for each in document.measurements:
+        if each.id == figure.measurement and isinstance(each.values, LoadedLatencyValues):
+            for point in each.values.points:
+                if any(probe.latency_ns.value == figure.metric.value for probe in point.probes):
+                    share = "at 90 % of peak, " if "90" in figure.title else "at full load, "
+                    return f"{share}{filters.headline(point.bandwidth_mb_s)}"
+    return None
+
+
+# Identity
+
+
+def _machine(context: Context) -> Iterator[str]:
+    models = context.processor.models
+    packages = context.topology.packages
+    name = (
+        _short(models[0].name) if models and models[0].name else context.processor.architecture or "unknown processor"
+    )
+    yield name if packages is None or packages < 2 else f"{packages}x {name}"
+    cores, cpus = len(context.topology.cores), len(context.online_cpus)
+    threads = f" ({cpus} CPUs)" if cpus != cores else ""
+    yield f"{cores} core{'s' * (cores != 1)}{threads}"
+    yield f"{len(context.nodes)} node{'s' * (len(context.nodes) != 1)}"
+    dimms = Counter(
+        " ".join(filter(None, (each.type, str(each.configured_mt_s or each.speed_mt_s or ""))))
+        for each in context.firmware.dimms
+        if each.size_bytes
+    )
+    if dimms:
+        yield ", ".join(f"{count}x {kind.replace(' ', '-')}" for kind, count in dimms.items())
+    elif context.memory.total_bytes is not None:
+        yield f"{context.memory.total_bytes / 1e9:.0f} GB"
+    if context.virtualization.guest:
+        yield f"virtual machine ({context.virtualization.vendor or 'unnamed hypervisor'})"
+    release = re.match(r"\d+\.\d+", context.capture.kernel_release or "")
+    if release:
+        yield f"{context.capture.kernel_name or 'Linux'} {release[0]}"
+
+
+def _short(name: str) -> str:
+    """Return a processor's name without marks, core counts and clocks."""
+    name = re.sub(r"\((R|TM|r|tm)\)|®|™", "", name)
+    name = re.sub(r"\s+(CPU|Processor|\d+-Core)\b|@.*", "", name)
+    return " ".join(name.split())

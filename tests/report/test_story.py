@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the first screen says of a run."""
+
+import pytest
+from report_documents import flagged, index_of, run_document
+
+from calibration.report.story import FINDINGS, Tile, story
+from calibration.results.model import RunDocument, Verdict
+
+
+@pytest.fixture(scope="module")
+def document() -> RunDocument:
+    return run_document()
+
+
+def tiles(document: RunDocument) -> dict[str, Tile]:
+    return {each.family: each for each in story(document).tiles}
+
+
+def limited(document: RunDocument, name: str, lower: float | None, upper: float | None, outcome: str) -> RunDocument:
+    metric = next(each.metric for each in document.record if each.metric.name == name)
+    verdict = Verdict(
+        name=name,
+        measurement="latency_matrix",
+        metric=metric,
+        lower=lower,
+        upper=upper,
+        reference_runs=(),
+        outcome=outcome,
+        reason="",
+    )
+    return document.model_copy(update={"verdicts": (verdict,)})
+
+
+def test_the_tiles_are_the_figures_of_record(document: RunDocument) -> None:
+    found = tiles(document)
+    assert {"idle_latency", "read_bandwidth", "loaded_latency", "cache_latency", "worst_gap", "clock"} <= found.keys()
+    idle = document.record[0]
+    assert found["idle_latency"].value.split()[0] == f"{idle.metric.value:.0f}"
+    assert found["idle_latency"].trust == idle.trust
+    assert found["worst_gap"].plus_minus is None
+
+
+def test_a_complete_run_says_how_many_are_on_target(document: RunDocument) -> None:
+    told = story(document)
+    assert f"of {len(document.measurements)} measurements" in told.verdict
+    assert "No baseline accepted yet." in told.verdict
+    assert len(told.findings) <= FINDINGS
+
+
+def test_a_failed_limit_is_the_first_finding_and_marks_its_tile(document: RunDocument) -> None:
+    name = "latency_matrix.0.0.latency_ns"
+    told = story(limited(document, name, None, 90.0, "fail"))
+    assert not told.ok
+    assert told.verdict.startswith("Out of limits: 1 of 1 limits failed.")
+    assert "; the limit is at most 90 ns." in told.findings[0]
+    tile = next(each for each in told.tiles if each.family == "idle_latency")
+    assert (tile.band, tile.outside) == ("accepted: at most 90 ns", True)
+    inside = next(each for each in story(limited(document, name, 90.0, 200.0, "pass")).tiles)
+    assert (inside.band, inside.outside) == ("accepted: 90 to 200 ns", False)
+
+
+def test_a_failed_cross_check_is_in_the_verdict_and_among_the_findings(document: RunDocument) -> None:
+    check = next(each for each in document.consistency if each.rule == "same_latency")
+    failed = check.model_copy(update={"outcome": "fail", "difference": 0.42})
+    told = story(document.model_copy(update={"consistency": (failed,)}))
+    assert told.verdict.startswith("Contradictory")
+    assert "Cross-checks: 0 of 1 pass." in told.verdict
+    assert told.findings[0].startswith("Cross-check failed, repeated latency: ")
+    assert "(+42%)" in told.findings[0]
+
+
+def test_an_invalid_measurement_is_said_once_with_its_reason(document: RunDocument) -> None:
+    emulated = document
+    for index in range(len(document.measurements)):
+        emulated = flagged(emulated, index, "EMULATED", "the hypervisor calls itself 'TCG'")
+    told = story(emulated)
+    assert told.verdict.startswith(f"Not valid: {len(document.measurements)} of {len(document.measurements)}")
+    assert told.findings[0] == "All figures are invalid: the hypervisor calls itself 'TCG'."
+    assert {each.trust for each in told.tiles} == {"invalid"}
+    one = flagged(document, index_of(document, "idle_latency"), "PLACEMENT_WRONG", "3 of 4 pages")
+    assert any("PLACEMENT_WRONG: 3 of 4 pages" in each for each in story(one).findings)
+
+
+def test_an_interrupted_run_says_so_first(document: RunDocument) -> None:
+    ended = document.model_copy(update={"run": document.run.model_copy(update={"status": "interrupted"})})
+    told = story(ended)
+    assert told.verdict.startswith("Interrupted: ")
+    assert told.next_step == "calibrate again with --resume"
