@@ -37,6 +37,9 @@ ABSENT = "-"
 SAFE_PUNCTUATION = frozenset(" ,/%=&;+")
 """ASCII punctuation that starts no markup unless it is the first character of a text."""
 
+SAFE_SIGNS = frozenset("·±→")
+"""Other signs that start no markup."""
+
 INLINE_CHARACTERS = 1_000
 LITERAL_CHARACTERS = 8_000
 """Of a longer text a page shows the beginning; the run document has all of it."""
@@ -73,9 +76,11 @@ def _escaped(word: str, *, first: bool) -> str:
         plain = (
             character.isascii()
             and (character.isalnum() or (character in SAFE_PUNCTUATION and not (first and index == 0)))
-        ) or (not character.isascii() and unicodedata.category(character)[0] in "LN")
-        inner = character in ".-" and 0 < index < len(word) - 1 and word[index - 1].isalnum()
-        out.append(character if plain or inner else "\\" + character)
+        ) or (not character.isascii() and (unicodedata.category(character)[0] in "LN" or character in SAFE_SIGNS))
+        within = 0 < index < len(word) - 1 and word[index - 1].isalnum()
+        inner = character in ".-" and within
+        later = not first and (character in "()-<>'" or (character in ".:" and index == len(word) - 1))
+        out.append(character if plain or inner or later else "\\" + character)
     return "".join(out)
 
 
@@ -348,7 +353,15 @@ def plus_minus(each: Shown) -> str | None:
         return None
     coverage = getattr(each, "coverage", None)
     text = "±<0.1 %" if half < 0.0005 else f"±{significant(half * 100, 2)} %"
-    return text if coverage is None or coverage >= LEAST_COVERAGE else f"{text} ({coverage:.0%} coverage)"
+    return text if coverage is None or coverage >= LEAST_COVERAGE else f"{text} ({coverage * 100:.0f} % coverage)"
+
+
+def difference(share: float | None, bounds: tuple[float, float] | None) -> str:
+    """Return a relative difference in per cent, with how far the intervals let it go."""
+    if share is None:
+        return ABSENT
+    text = f"{share * 100:+.1f} %"
+    return text if bounds is None else f"{text} ({bounds[0] * 100:+.1f} to {bounds[1] * 100:+.1f} %)"
 
 
 def readable(rows: Sequence[Sequence[Any]]) -> list[list[Any]]:
@@ -452,6 +465,7 @@ FILTERS = {
         measured,
         measured_interval,
         headline,
+        difference,
         plus_minus,
         readable,
         level,

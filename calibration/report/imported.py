@@ -10,15 +10,13 @@ from calibration.measurements import registry
 from calibration.measurements.base import Metric
 from calibration.model import Model
 from calibration.report import filters
-from calibration.report.drawings import Drawings
 from calibration.report.environment import Fact, environment, kind_module
+from calibration.report.page_charts import Charts, Placed
+from calibration.report.sections import SECTIONS
 from calibration.results.model import Imported, RunDocument
 from calibration.results.readings import (
     INCONSISTENCIES,
-    ReadBandwidthMatrix,
     Reading,
-    ReadLatencyMatrix,
-    ReadLoadedLatency,
     ReadValues,
 )
 
@@ -33,16 +31,6 @@ TABLES: Final = ("points", "levels", "classes", "tried")
 
 
 @dataclass(frozen=True)
-class Figure:
-    """A drawing, and what stands beside it."""
-
-    path: str
-    alt: str
-    caption: str
-    kind: str
-
-
-@dataclass(frozen=True)
 class Table:
     """Rows of texts below a heading."""
 
@@ -52,10 +40,9 @@ class Table:
 
 @dataclass(frozen=True)
 class Shown:
-    """One reading with what is drawn of it."""
+    """One reading, and its table where it has no layout of Intel MLC or PMA jitter."""
 
     reading: Reading
-    figure: Figure | None
     table: Table | None
 
 
@@ -64,6 +51,7 @@ class ReadPart:
     """The readings of one kind."""
 
     title: str
+    charts: tuple[Placed, ...]
     shown: tuple[Shown, ...]
 
 
@@ -75,12 +63,9 @@ class ReadLine:
     instrument: str
 
 
-def render_imported(
-    document: RunDocument, imported: Imported, raw: bytes, sections: tuple[str, ...]
-) -> tuple[str, dict[str, str]]:
-    """Return the text of the page of *document*, which was read from *raw*, and its drawings by path."""
-    drawings = Drawings()
-    text = (
+def render_imported(document: RunDocument, imported: Imported, raw: bytes, charts: Charts) -> str:
+    """Return the text of the page of *document*, which was read from *raw*; its *charts* are drawn."""
+    return (
         environment()
         .get_template("imported.rst.j2")
         .render(
@@ -104,45 +89,21 @@ def render_imported(
                 Fact("Harness", f"version {document.run.harness_version}"),
                 Fact("Isolated CPUs (isolcpus)", imported.isolcpus),
             ],
-            sections=[(section, list(_parts(document, section, drawings))) for section in sections],
+            sections=[(section, list(_parts(document, section, charts))) for section in SECTIONS],
         )
     )
-    return text, drawings.drawn
 
 
-def _parts(document: RunDocument, section: str, drawings: Drawings) -> Iterator[ReadPart]:
+def _parts(document: RunDocument, section: str, charts: Charts) -> Iterator[ReadPart]:
     modules = {kind: kind_module(kind) for kind in registry()}
     for kind in sorted(modules, key=lambda each: (modules[each].position, each)):
         found = [each for each in document.public_readings if each.values.kind == kind]
         if found and modules[kind].section == section:
             yield ReadPart(
                 title=registry()[kind].title,
-                shown=tuple(Shown(each, _figure(each, drawings), _table(each.values)) for each in found),
+                charts=tuple(placed for each in found if (placed := charts.read(each)) is not None),
+                shown=tuple(Shown(each, _table(each.values)) for each in found),
             )
-
-
-def _figure(reading: Reading, drawings: Drawings) -> Figure | None:
-    values = reading.values
-    if isinstance(values, ReadLatencyMatrix | ReadBandwidthMatrix):
-        latency = isinstance(values, ReadLatencyMatrix)
-        what, unit = ("Idle latency", "ns") if latency else ("Read bandwidth", "GB/s")
-        return Figure(
-            path=drawings.read_matrix(reading),
-            alt=f"Heat map of {what.lower()} in {unit}, CPUs of each node by memory of each node.",
-            caption=f"{what} in {unit}. Brighter is {'slower' if latency else 'more'}; a hatched cell has no value.",
-            kind="matrix",
-        )
-    if isinstance(values, ReadLoadedLatency) and all(
-        any(found)
-        for found in ([each.latency_ns for each in values.points], [each.bandwidth_mb_s for each in values.points])
-    ):
-        return Figure(
-            path=drawings.read_load(reading),
-            alt="Latency of the probe in ns against the bandwidth of the load in GB/s, one point per injection delay.",
-            caption="Latency under load. Each point is one injection delay; how sure it is nobody knows.",
-            kind="",
-        )
-    return None
 
 
 def _table(values: ReadValues) -> Table | None:

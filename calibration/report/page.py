@@ -5,56 +5,40 @@ Nothing here reads a clock, the host or a file; the order of everything follows 
 """
 
 import hashlib
-import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, Literal
 
-from calibration.context.model import Context
 from calibration.measurements import registry
-from calibration.measurements.base import Metric
 from calibration.measurements.choice import ShapeReference
 from calibration.measurements.counting import COUNTERS
 from calibration.measurements.max_bandwidth import PREFETCH_BYTES, STREAMS
 from calibration.measurements.traffic import DEFAULT_SHAPE
-from calibration.plan import Plan
 from calibration.report import filters
 from calibration.report.advice import advice
-from calibration.report.drawings import Drawings
 from calibration.report.environment import Fact, environment, kind_module, tidy
 from calibration.report.filters import alike
 from calibration.report.imported import render_imported
 from calibration.report.instruments import side_by_side
+from calibration.report.machine import hugepages, machine
 from calibration.report.osnoise import class_share
-from calibration.report.vulnerabilities import counts, entries
+from calibration.report.page_charts import Charts, Placed
+from calibration.report.sections import SECTIONS, Facts, Row, rows
+from calibration.report.story import cross_checks, story
+from calibration.report.vulnerabilities import entries, open_count
 from calibration.results.consistency import RULES
 from calibration.results.migrations import model_of
 from calibration.results.model import Measurement, NotMeasured, RunDocument
 from calibration.results.pace import pace_text
 from calibration.validity import Flag, Severity
 
-SECTIONS = ("System-level core jitter", "Memory bandwidth", "Memory latency", "L1/L2/LLC latency")
-"""The measured sections of the published pages, in their order."""
-
-FAMILY = 8
-"""From more metrics than this that differ only in a number, the summary shows the lowest and the highest."""
-
 EVIDENCE = 6
 """So many pieces of evidence for one flag are listed; the rest is counted."""
 
-
-@dataclass(frozen=True)
-class Headline:
-    """One line of the summary."""
-
-    title: str
-    metric: Metric
-    placements: int | None
-    estimator: str | None
-    flags: tuple[Flag, ...]
-    valid: bool
-    verdict: str
+CAUSES = {"failed": "failed", "not_planned": "not planned", "interrupted": "interrupted"}
+"""Why something was not measured, in the order in which the page counts it."""
 
 
 @dataclass(frozen=True)
@@ -69,13 +53,24 @@ class Note:
 
 @dataclass(frozen=True)
 class Part:
-    """What a page says about one measurement kind: rendered text, or nothing and why."""
+    """What a page says in full about one measurement kind: rendered text, and what of it was not measured."""
 
     kind: str
     title: str
-    section: str
     text: str
     not_measured: tuple[NotMeasured, ...]
+
+
+@dataclass(frozen=True)
+class Section:
+    """One section: sentences, charts, the rows of its table, what to know before believing them, and the full text."""
+
+    title: str
+    sentences: tuple[str, ...]
+    charts: tuple[Placed, ...]
+    rows: tuple[Row, ...]
+    warnings: tuple[Flag, ...]
+    parts: tuple[Part, ...]
 
 
 @dataclass(frozen=True)
@@ -89,41 +84,61 @@ class Page:
 def render(raw: bytes) -> Page:
     """Return the page of the run document *raw*, a valid ``run.json`` as its bytes lie on disk."""
     document = model_of(raw)
+    charts = Charts(document)
     if document.imported is not None:
-        text, drawn = render_imported(document, document.imported, raw, SECTIONS)
-        return Page(text=tidy(text), figures=drawn)
+        return Page(text=tidy(render_imported(document, document.imported, raw, charts)), figures=charts.files)
     context = None if document.context is None else document.context.parsed
-    drawings = None if context is None else Drawings(context.caches)
     text = (
         environment()
         .get_template("page.rst.j2")
         .render(
             document=document,
-            run=document.run,
-            attempts=document.attempts,
-            context=context,
+            story=story(document),
+            first=charts.first_screen(),
+            sections=list(sections(document, charts)),
             digest=hashlib.sha256(raw).hexdigest(),
-            headlines=headlines(document),
-            vulnerabilities=() if context is None else entries(context, document.meltdown_checker),
-            provenance=provenance(document),
+            context=context,
             machine=() if context is None else machine(context, document.plan),
-            notes=notes(document.measurements),
+            vulnerabilities=() if context is None else entries(context, document.meltdown_checker),
+            vulnerable=None if context is None else open_count(context),
+            checks=cross_checks(document),
             rules=RULES,
-            sections=SECTIONS,
-            parts=list(parts(document, drawings)),
-            unreadable=_by_reason(document.not_measured),
+            notes=notes(document),
+            met=[
+                sum(not check.failed for each in document.attempts for check in each.checks),
+                sum(len(each.checks) for each in document.attempts),
+            ],
+            skipped=Counter(each.cause for each in document.not_measured if each.kind not in {COUNTERS, "context"}),
+            causes=CAUSES,
             uncounted=uncounted(document.not_measured),
-            second=side_by_side(document, None if context is None else _hugepages(context)),
+            unreadable=_by_reason(document.not_measured),
+            provenance=provenance(document),
+            second=side_by_side(document, None if context is None else hugepages(context)),
         )
     )
-    return Page(text=tidy(text), figures={} if drawings is None else drawings.drawn)
+    return Page(text=tidy(text), figures=charts.files)
 
 
-def parts(document: RunDocument, drawings: Drawings | None) -> Iterator[Part]:
-    """Yield what the page says about each kind there is, by section and then by the position its macro file names."""
+def sections(document: RunDocument, charts: Charts) -> Iterator[Section]:
+    """Yield the sections that have something to say, in their order; kinds by the position their macro file names."""
+    facts = Facts(document)
+    modules = _modules(document)
+    for title, sentences in SECTIONS.items():
+        kinds = [kind for kind in _ordered(modules) if modules[kind].section == title]
+        yield Section(
+            title=title,
+            sentences=tuple(sentences(facts)),
+            charts=tuple(charts.of(kinds)),
+            rows=tuple(rows(document, kinds)),
+            warnings=tuple(_warnings(document.measurements, kinds)),
+            parts=tuple(part for kind in kinds if (part := _part(document, kind, modules[kind])) is not None),
+        )
+
+
+def _modules(document: RunDocument) -> dict[str, Any]:
+    """Return the macro file of each kind, with what its macros may use."""
     kept = None if document.plan is None else document.plan.traffic_shape
     names = {
-        "drawings": drawings,
         "context": None if document.context is None else document.context.parsed,
         "kept": kept,
         "shape_origin": partial(shape_origin, kept),
@@ -131,29 +146,28 @@ def parts(document: RunDocument, drawings: Drawings | None) -> Iterator[Part]:
         "advice": advice,
         "class_share": class_share,
     }
-    modules = {kind: kind_module(kind, names) for kind in registry()}
-    for kind in _ordered(modules):
-        measured = [each for each in document.measurements if each.kind == kind]
-        missing = tuple(each for each in document.not_measured if each.kind == kind)
-        if not measured and not missing and document.plan is None:
-            nothing = next(each for each in document.not_measured if each.kind == "run")
-            missing = (nothing.model_copy(update={"kind": kind, "what": registry()[kind].title}),)
-        if not measured and not missing:
-            missing = (
-                NotMeasured(
-                    kind=kind,
-                    what=registry()[kind].title,
-                    reason=f"not among the steps of profile {document.run.profile}",
-                    cause="not_planned",
-                ),
-            )
-        yield Part(
-            kind=kind,
-            title=registry()[kind].title,
-            section=modules[kind].section,
-            text=str(modules[kind].render(measured)) if measured else "",
-            not_measured=tuple(alike(missing)),
-        )
+    return {kind: kind_module(kind, names) for kind in registry()}
+
+
+def _part(document: RunDocument, kind: str, module: Any) -> Part | None:
+    """Return what is said in full about *kind*; ``None`` of a kind that was not measured: `Skipped` says why."""
+    measured = [each for each in document.measurements if each.kind == kind]
+    if not measured:
+        return None
+    missing = [each for each in document.not_measured if each.kind == kind]
+    return Part(kind, registry()[kind].title, str(module.render(measured)), tuple(alike(missing)))
+
+
+def _warnings(measurements: Sequence[Measurement], kinds: Sequence[str]) -> list[Flag]:
+    """Return what to know before believing figures of *kinds*, each once."""
+    found = (
+        flag
+        for each in measurements
+        if each.kind in kinds
+        for flag in each.validity.flags
+        if flag.severity != "info" and flag.code != "EMULATED"  # the first screen says that
+    )
+    return list(dict.fromkeys(found))
 
 
 def shape_origin(kept: ShapeReference | None, measurement: Measurement) -> Literal["kept", "default", "profile"]:
@@ -180,48 +194,15 @@ def shape_origin(kept: ShapeReference | None, measurement: Measurement) -> Liter
     return "profile"
 
 
-def headlines(document: RunDocument) -> list[Headline]:
-    """Return the lines of the summary: every metric, or the extremes of a family of many."""
-    verdicts = {each.name: each.outcome for each in document.verdicts}
-    lines = [
-        Headline(
-            title=metric.title,
-            metric=metric,
-            placements=metric.placements,
-            estimator=metric.estimator,
-            flags=tuple({flag.code: flag for flag in measurement.validity.flags}.values()),
-            valid=measurement.validity.valid,
-            verdict=verdicts.get(metric.name, "not judged").replace("_", " "),
-        )
-        for measurement in document.measurements
-        for metric in registry()[measurement.kind].metrics(measurement.values)
-    ]
-    families: dict[str, list[Headline]] = {}
-    for line in lines:
-        families.setdefault(re.sub(r"\d+", "#", line.metric.name), []).append(line)
-    kept: list[Headline] = []
-    for family in families.values():
-        kept += family if len(family) <= FAMILY else _extremes(family)
-    return kept
-
-
-def _extremes(family: Sequence[Headline]) -> list[Headline]:
-    low = min(family, key=lambda line: line.metric.value)
-    high = max(family, key=lambda line: line.metric.value)
-    return [
-        Headline(**{**vars(line), "title": f"{line.title} ({which} of {len(family)})"})
-        for line, which in ((low, "lowest"), (high, "highest"))
-    ]
-
-
-def notes(measurements: Sequence[Measurement]) -> list[Note]:
-    """Return all validity flags, worst first, with their evidence; equal evidence names all its measurements."""
+def notes(document: RunDocument) -> list[Note]:
+    """Return all flags, worst first, with their evidence; equal evidence names all its measurements."""
     found: dict[tuple[Severity, str], dict[str, list[str]]] = {}
-    for measurement in measurements:
-        for flag in measurement.validity.flags:
-            about = found.setdefault((flag.severity, flag.code), {}).setdefault(flag.reason, [])
-            if measurement.id not in about:
-                about.append(measurement.id)
+    flags = [("the machine", flag) for flag in document.flags]
+    flags += [(each.id, flag) for each in document.measurements for flag in each.validity.flags]
+    for about, flag in flags:
+        names = found.setdefault((flag.severity, flag.code), {}).setdefault(flag.reason, [])
+        if about not in names:
+            names.append(about)
     order = {"invalid": 0, "warn": 1, "info": 2}
     return [
         Note(
@@ -242,10 +223,8 @@ def page_order() -> tuple[str, ...]:
 
 def _ordered(modules: Mapping[str, Any]) -> list[str]:
     """Return the kinds of *modules* by section and then by the position that each one's macro file names."""
-    for kind, module in modules.items():
-        if module.section not in SECTIONS:
-            raise ValueError(f"expected one of {', '.join(SECTIONS)} as the section of {kind}, found {module.section}")
-    return sorted(modules, key=lambda each: (SECTIONS.index(modules[each].section), modules[each].position, each))
+    order = {title: place for place, title in enumerate(SECTIONS)}
+    return sorted(modules, key=lambda each: (order[modules[each].section], modules[each].position, each))
 
 
 def _by_reason(not_measured: Sequence[NotMeasured]) -> dict[str, list[str]]:
@@ -301,150 +280,3 @@ def provenance(document: RunDocument) -> list[Fact]:
         Fact("Captured as", user),
         Fact("Capture, sha256", document.context.capture_sha256 if document.context else None),
     ]
-
-
-def machine(context: Context, plan: Plan | None) -> list[Fact]:
-    """Return the facts about the SUT that move its figures, with what *plan* relied on."""
-    cache = None if plan is None else plan.last_level_cache
-    firmware, memory, frequency, isolation = context.firmware, context.memory, context.frequency, context.isolation
-    thp = memory.transparent_hugepages
-    return [
-        Fact("Host name", context.capture.hostname),
-        Fact("System", _join(firmware.system_vendor, firmware.product_name, firmware.product_version)),
-        Fact("Board", _join(firmware.board_vendor, firmware.board_name, firmware.board_version)),
-        Fact("BIOS", _join(firmware.bios_vendor, firmware.bios_version, firmware.bios_date)),
-        Fact("Virtualisation", _virtualization(context)),
-        *_processors(context),
-        *(() if cache is None else (Fact("Last-level cache", cache.words),)),
-        Fact("CPUs", _cpus(context)),
-        Fact("Isolated CPUs (isolcpus)", _isolated(isolation.isolated, isolation.isolated_source)),
-        Fact("Tickless CPUs (nohz_full)", _isolated(isolation.nohz_full, isolation.nohz_full_source)),
-        Fact("CPUs without RCU callbacks (rcu_nocbs)", filters.cpus(isolation.rcu_nocbs)),
-        Fact("Interrupts that may reach isolated CPUs", _count(isolation.interrupts, isolation.isolated)),
-        Fact("Threads that may run on isolated CPUs", _count(isolation.threads, isolation.isolated)),
-        Fact("Frequency driver and governor", _join(*frequency.drivers, *frequency.governors)),
-        Fact("Frequency limits", _range(frequency.hardware_min_hz, frequency.hardware_max_hz)),
-        Fact("Turbo", _switch(frequency.turbo)),
-        Fact("Idle states", _idle(context)),
-        Fact("Clock source", context.clocksource.current),
-        Fact("Memory", None if memory.total_bytes is None else filters.size(memory.total_bytes)),
-        Fact("DIMMs", _dimms(context)),
-        Fact("Transparent huge pages", _join(thp.enabled, f"defrag {thp.defrag}" if thp.defrag else None)),
-        Fact("Huge pages", _hugepages(context)),
-        Fact("NUMA balancing", _number_switch(memory.numa_balancing)),
-        Fact("Real-time throttling", _rt(context)),
-        Fact("NMI watchdog", _number_switch(context.kernel.nmi_watchdog)),
-        Fact("Load average", _load(context)),
-        Fact("Vulnerabilities", f"{counts(context)}; see Spectre and Meltdown"),
-    ]
-
-
-def _join(*words: str | None) -> str | None:
-    known = dict.fromkeys(word.strip() for word in words if word and word.strip())
-    return ", ".join(known) or None
-
-
-def _switch(state: bool | None) -> str | None:
-    return None if state is None else "on" if state else "off"
-
-
-def _number_switch(state: int | None) -> str | None:
-    return None if state is None else _switch(state != 0)
-
-
-def _processors(context: Context) -> Iterator[Fact]:
-    models = context.processor.models
-    if not models:
-        yield Fact("Processor", context.processor.architecture)
-    for model in models:
-        which = "" if len(models) == 1 else f" of CPUs {filters.cpus(model.cpus)}"
-        ids = ", ".join(
-            f"{name} {value}"
-            for name, value in (("family", model.family), ("model", model.model), ("stepping", model.stepping))
-            if value is not None
-        )
-        yield Fact(f"Processor{which}", _join(model.name, model.vendor, context.processor.architecture, ids))
-        yield Fact(f"Microcode{which}", model.microcode)
-
-
-def _virtualization(context: Context) -> str | None:
-    virtual = context.virtualization
-    if virtual.guest is None:
-        return None
-    if not virtual.guest:
-        return "none"
-    kind = f" ({virtual.type} virtualisation)" if virtual.type else ""
-    return f"guest of {virtual.vendor or 'an unnamed hypervisor'}{kind}"
-
-
-def _cpus(context: Context) -> str:
-    topology, found = context.topology, context.cpus
-    words = [f"{len(found.online)} online ({filters.cpus(found.online)})"]
-    if found.offline:
-        words.append(f"{len(found.offline)} offline ({filters.cpus(found.offline)})")
-    if found.allowed is not None and set(found.allowed) != set(found.online):
-        words.append(f"allowed to the login: {filters.cpus(found.allowed)}")
-    if topology.packages is not None:
-        words.append(f"{topology.packages} package{'s' * (topology.packages != 1)}")
-    words.append(f"{len(topology.cores)} core{'s' * (len(topology.cores) != 1)}")
-    if topology.threads_per_core is not None:
-        words.append(f"{topology.threads_per_core} thread{'s' * (topology.threads_per_core != 1)} per core")
-    return ", ".join(words)
-
-
-def _isolated(cpus: tuple[int, ...], source: str | None) -> str:
-    return filters.cpus(cpus) if not cpus or source is None else f"{filters.cpus(cpus)} (by the {source})"
-
-
-def _count(found: Sequence[Any] | None, isolated: tuple[int, ...]) -> str | None:
-    if not isolated:
-        return "no CPU is isolated"
-    return None if found is None else str(len(found))
-
-
-def _range(low: int | None, high: int | None) -> str | None:
-    return None if low is None and high is None else f"{filters.frequency(low)} to {filters.frequency(high)}"
-
-
-def _idle(context: Context) -> str | None:
-    idle = context.idle
-    states = ", ".join(
-        state.name + (f" (off on CPUs {filters.cpus(state.disabled_cpus)})" if state.disabled_cpus else "")
-        for state in idle.states
-    )
-    return _join(idle.driver, idle.governor, states)
-
-
-def _dimms(context: Context) -> str | None:
-    dimms = context.firmware.dimms
-    if not dimms:
-        return None
-    kinds: dict[str, int] = {}
-    for dimm in dimms:
-        if dimm.size_bytes:
-            speed = dimm.configured_mt_s or dimm.speed_mt_s
-            text = " ".join(
-                word for word in (filters.size(dimm.size_bytes), dimm.type, f"{speed} MT/s" if speed else None) if word
-            )
-            kinds[text] = kinds.get(text, 0) + 1
-    filled = ", ".join(f"{count} x {text}" for text, count in kinds.items())
-    return f"{sum(kinds.values())} of {len(dimms)} slots filled: {filled}"
-
-
-def _hugepages(context: Context) -> str | None:
-    pools = [f"{each.total} of {filters.size(each.size_bytes)}" for each in context.memory.hugepages if each.total]
-    if pools:
-        return ", ".join(pools)
-    return "none reserved" if context.memory.hugepages else None
-
-
-def _rt(context: Context) -> str | None:
-    runtime, period = context.kernel.sched_rt_runtime_us, context.kernel.sched_rt_period_us
-    if runtime is None or period is None:
-        return None
-    return "off" if runtime < 0 else f"{runtime} µs of every {period} µs"
-
-
-def _load(context: Context) -> str | None:
-    load = context.kernel.load_average
-    return None if load is None else ", ".join(f"{each:.2f}" for each in load)

@@ -6,10 +6,10 @@ The page's first screen and ``calibration show`` word the same story.
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Final
+from typing import Final, Literal
 
 from calibration.context.model import Context
 from calibration.judge.words import within
@@ -23,6 +23,7 @@ from calibration.results.consistency import RULES, ConsistencyCheck
 from calibration.results.figures import Family, RecordFigure
 from calibration.results.model import Measurement, RunDocument, of_the_run
 from calibration.trust import NEAR, Trust, lowest
+from calibration.validity import Flag
 
 FINDINGS: Final = 3
 
@@ -34,6 +35,24 @@ WORDS: Final[dict[Trust, str]] = {
     "observed": "observed",
 }
 """What each trust is called."""
+
+REASONS: Final[Mapping[str, str]] = {
+    "PLACEMENT_WRONG": "placement",
+    "PLACEMENT_UNVERIFIED": "placement",
+    "CPU_UNVERIFIED": "CPU left",
+    "WORK_UNPROVED": "work unproved",
+    "EMULATED": "emulated",
+    "BIMODAL": "two levels",
+    "THROTTLED": "throttled",
+    "FREQ_CHANGED": "clock changed",
+    "STOLEN": "hypervisor",
+    "PREEMPTED": "preempted",
+    "FAULTED": "page faults",
+    "SMI": "firmware",
+    "MOVED": "pages moved",
+}
+"""The worst reason against a figure in a word or two; that it is wide its ± says already."""
+
 
 NODE_BEHIND: Final = 0.1
 """A node that reads so much less than the median of the nodes is a finding."""
@@ -55,6 +74,7 @@ class Tile:
     value: str
     plus_minus: str | None
     trust: Trust
+    word: str
     reason: str | None
     band: str | None
     outside: bool
@@ -63,12 +83,16 @@ class Tile:
 
 @dataclass(frozen=True)
 class Story:
-    """The first screen. ``ok``: the run is complete, nothing of it is invalid, and no check failed."""
+    """The first screen.
+
+    ``ok``: the run is complete, nothing of it is invalid, and no check failed. ``level`` is how the verdict looks.
+    """
 
     name: str
     machine: str
     when: str
     ok: bool
+    level: Literal["good", "caution", "bad"]
     verdict: str
     findings: tuple[str, ...]
     more_findings: int
@@ -80,6 +104,7 @@ def story(document: RunDocument) -> Story:
     """Return the first screen of *document*, a run that was measured here."""
     run = document.run
     context = None if document.context is None else document.context.parsed
+    ok = _ok(document)
     found = list(dict.fromkeys(_findings(document, context)))
     return Story(
         name=f"{run.testbed} / {run.sut}",
@@ -91,7 +116,8 @@ def story(document: RunDocument) -> Story:
                 filters.duration((run.finished_at - run.started_at).total_seconds()),
             )
         ),
-        ok=_ok(document),
+        ok=ok,
+        level="bad" if not ok else "caution" if "poor" in map(trust_in, document.measurements) else "good",
         verdict=_verdict(document),
         findings=tuple(found[:FINDINGS]),
         more_findings=max(0, len(found) - FINDINGS),
@@ -111,6 +137,12 @@ def trust_in(measurement: Measurement) -> Trust:
 def cross_checks(document: RunDocument) -> Counter[str]:
     """Return how many checks of figures against each other passed, failed and were skipped."""
     return Counter(each.outcome for each in document.consistency)
+
+
+def trust_word(trust: Trust, reason: Flag | None) -> str:
+    """Return what *trust* is called, with the *reason* in short."""
+    short = None if reason is None else REASONS.get(reason.code)
+    return WORDS[trust] if short is None else f"{WORDS[trust]}: {short}"
 
 
 # Verdict
@@ -325,6 +357,7 @@ def _tile(
         value=filters.headlines([each.metric for each in shown]),
         plus_minus=filters.plus_minus(widest.metric),
         trust=trust,
+        word=trust_word(trust, reason),
         reason=None if reason is None else reason.reason,
         band=band,
         outside=verdict is not None and verdict.outcome == "fail",

@@ -84,3 +84,9 @@ def counts(context: Context) -> str:
         return f"{len(found)} {_COUNTED[state]}{names}" if found else ""
 
     return ", ".join(text for text in map(words, _COUNTED) if text)
+
+
+def open_count(context: Context) -> tuple[int, int]:
+    """Return how many vulnerabilities are open, of how many that are known."""
+    known = vulnerabilities(context)
+    return sum(_OPEN.get(each.state) is True for each in known), len(known)

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The facts about a SUT that move its figures, as a page lists them."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from calibration.context.model import Context
+from calibration.plan import Plan
+from calibration.report import filters
+from calibration.report.environment import Fact
+from calibration.report.vulnerabilities import counts
+
+
+def machine(context: Context, plan: Plan | None) -> list[Fact]:
+    """Return the facts about the SUT that move its figures, with what *plan* relied on."""
+    cache = None if plan is None else plan.last_level_cache
+    firmware, memory, frequency, isolation = context.firmware, context.memory, context.frequency, context.isolation
+    thp = memory.transparent_hugepages
+    return [
+        Fact("Host name", context.capture.hostname),
+        Fact("System", join(firmware.system_vendor, firmware.product_name, firmware.product_version)),
+        Fact("Board", join(firmware.board_vendor, firmware.board_name, firmware.board_version)),
+        Fact("BIOS", join(firmware.bios_vendor, firmware.bios_version, firmware.bios_date)),
+        Fact("Virtualisation", _virtualization(context)),
+        *_processors(context),
+        *(() if cache is None else (Fact("Last-level cache", cache.words),)),
+        Fact("CPUs", _cpus(context)),
+        Fact("Isolated CPUs (isolcpus)", _isolated(isolation.isolated, isolation.isolated_source)),
+        Fact("Tickless CPUs (nohz_full)", _isolated(isolation.nohz_full, isolation.nohz_full_source)),
+        Fact("CPUs without RCU callbacks (rcu_nocbs)", filters.cpus(isolation.rcu_nocbs)),
+        Fact("Interrupts that may reach isolated CPUs", _count(isolation.interrupts, isolation.isolated)),
+        Fact("Threads that may run on isolated CPUs", _count(isolation.threads, isolation.isolated)),
+        Fact("Frequency driver and governor", join(*frequency.drivers, *frequency.governors)),
+        Fact("Frequency limits", _range(frequency.hardware_min_hz, frequency.hardware_max_hz)),
+        Fact("Turbo", _switch(frequency.turbo)),
+        Fact("Idle states", _idle(context)),
+        Fact("Clock source", context.clocksource.current),
+        Fact("Memory", None if memory.total_bytes is None else filters.size(memory.total_bytes)),
+        Fact("DIMMs", _dimms(context)),
+        Fact("Transparent huge pages", join(thp.enabled, f"defrag {thp.defrag}" if thp.defrag else None)),
+        Fact("Huge pages", hugepages(context)),
+        Fact("NUMA balancing", _number_switch(memory.numa_balancing)),
+        Fact("Real-time throttling", _rt(context)),
+        Fact("NMI watchdog", _number_switch(context.kernel.nmi_watchdog)),
+        Fact("Load average", _load(context)),
+        Fact("Vulnerabilities", f"{counts(context)}; see Spectre and Meltdown"),
+    ]
+
+
+def join(*words: str | None) -> str | None:
+    """Return the words there are, each once; ``None`` without any."""
+    known = dict.fromkeys(word.strip() for word in words if word and word.strip())
+    return ", ".join(known) or None
+
+
+def _switch(state: bool | None) -> str | None:
+    return None if state is None else "on" if state else "off"
+
+
+def _number_switch(state: int | None) -> str | None:
+    return None if state is None else _switch(state != 0)
+
+
+def _processors(context: Context) -> Iterator[Fact]:
+    models = context.processor.models
+    if not models:
+        yield Fact("Processor", context.processor.architecture)
+    for model in models:
+        which = "" if len(models) == 1 else f" of CPUs {filters.cpus(model.cpus)}"
+        ids = ", ".join(
+            f"{name} {value}"
+            for name, value in (("family", model.family), ("model", model.model), ("stepping", model.stepping))
+            if value is not None
+        )
+        yield Fact(f"Processor{which}", join(model.name, model.vendor, context.processor.architecture, ids))
+        yield Fact(f"Microcode{which}", model.microcode)
+
+
+def _virtualization(context: Context) -> str | None:
+    virtual = context.virtualization
+    if virtual.guest is None:
+        return None
+    if not virtual.guest:
+        return "none"
+    kind = f" ({virtual.type} virtualisation)" if virtual.type else ""
+    return f"guest of {virtual.vendor or 'an unnamed hypervisor'}{kind}"
+
+
+def _cpus(context: Context) -> str:
+    topology, found = context.topology, context.cpus
+    words = [f"{len(found.online)} online ({filters.cpus(found.online)})"]
+    if found.offline:
+        words.append(f"{len(found.offline)} offline ({filters.cpus(found.offline)})")
+    if found.allowed is not None and set(found.allowed) != set(found.online):
+        words.append(f"allowed to the login: {filters.cpus(found.allowed)}")
+    if topology.packages is not None:
+        words.append(f"{topology.packages} package{'s' * (topology.packages != 1)}")
+    words.append(f"{len(topology.cores)} core{'s' * (len(topology.cores) != 1)}")
+    if topology.threads_per_core is not None:
+        words.append(f"{topology.threads_per_core} thread{'s' * (topology.threads_per_core != 1)} per core")
+    return ", ".join(words)
+
+
+def _isolated(cpus: tuple[int, ...], source: str | None) -> str:
+    return filters.cpus(cpus) if not cpus or source is None else f"{filters.cpus(cpus)} (by the {source})"
+
+
+def _count(found: Sequence[Any] | None, isolated: tuple[int, ...]) -> str | None:
+    if not isolated:
+        return "no CPU is isolated"
+    return None if found is None else str(len(found))
+
+
+def _range(low: int | None, high: int | None) -> str | None:
+    return None if low is None and high is None else f"{filters.frequency(low)} to {filters.frequency(high)}"
+
+
+def _idle(context: Context) -> str | None:
+    idle = context.idle
+    states = ", ".join(
+        state.name + (f" (off on CPUs {filters.cpus(state.disabled_cpus)})" if state.disabled_cpus else "")
+        for state in idle.states
+    )
+    return join(idle.driver, idle.governor, states)
+
+
+def _dimms(context: Context) -> str | None:
+    dimms = context.firmware.dimms
+    if not dimms:
+        return None
+    kinds: dict[str, int] = {}
+    for dimm in dimms:
+        if dimm.size_bytes:
+            speed = dimm.configured_mt_s or dimm.speed_mt_s
+            text = " ".join(
+                word for word in (filters.size(dimm.size_bytes), dimm.type, f"{speed} MT/s" if speed else None) if word
+            )
+            kinds[text] = kinds.get(text, 0) + 1
+    filled = ", ".join(f"{count} x {text}" for text, count in kinds.items())
+    return f"{sum(kinds.values())} of {len(dimms)} slots filled: {filled}"
+
+
+def hugepages(context: Context) -> str | None:
+    """Return the huge pages that are reserved; ``None`` where the SUT does not say."""
+    pools = [f"{each.total} of {filters.size(each.size_bytes)}" for each in context.memory.hugepages if each.total]
+    if pools:
+        return ", ".join(pools)
+    return "none reserved" if context.memory.hugepages else None
+
+
+def _rt(context: Context) -> str | None:
+    runtime, period = context.kernel.sched_rt_runtime_us, context.kernel.sched_rt_period_us
+    if runtime is None or period is None:
+        return None
+    return "off" if runtime < 0 else f"{runtime} µs of every {period} µs"
+
+
+def _load(context: Context) -> str | None:
+    load = context.kernel.load_average
+    return None if load is None else ", ".join(f"{each:.2f}" for each in load)

@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The measured sections of a page: each answers its question in a sentence, with the rows of its table."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Final, TypeVar
+
+from calibration.context.model import Context
+from calibration.measurements import registry
+from calibration.measurements.base import Metric
+from calibration.measurements.c2c_matrix import C2cMatrixValues
+from calibration.measurements.core_frequency import CoreFrequencyValues
+from calibration.measurements.jitter import JitterValues
+from calibration.measurements.latency_ladder import LatencyLadderValues
+from calibration.measurements.peak_injection_bandwidth import PeakValues
+from calibration.report import filters
+from calibration.report.story import trust_word
+from calibration.results.figures import Family, RecordFigure
+from calibration.results.model import Measurement, RunDocument
+from calibration.trust import Trust, worst
+
+FAMILY: Final = 8
+"""From more metrics than this that differ only in a number, a table shows the lowest and the highest."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One figure of a table: what it is, its value, its half-width in per cent, how far to trust it and the verdict."""
+
+    title: str
+    value: str
+    plus_minus: str
+    trust: Trust
+    word: str
+    outside: bool
+
+
+def rows(document: RunDocument, kinds: Iterable[str]) -> list[Row]:
+    """Return the rows of the measurements of *kinds*: every metric, or the extremes of a family of many.
+
+    A maximum that no setting of its search took beyond the peak is the peak's figure, and no row of its own.
+    """
+    wanted = set(kinds)
+    failed = {each.name for each in document.verdicts if each.outcome == "fail"}
+    found = [
+        (measurement, metric)
+        for measurement in document.measurements
+        if measurement.kind in wanted
+        for metric in registry()[measurement.kind].metrics(measurement.values)
+    ]
+    peaks = {metric.name.removeprefix("peak_injection_"): metric.value for _, metric in found}
+    found = [
+        pair
+        for pair in found
+        if not (peaks.get(pair[1].name.removeprefix("max_")) == pair[1].value and pair[0].kind == "max_bandwidth")
+    ]
+    families: dict[str, list[tuple[Measurement, Metric]]] = {}
+    for pair in found:
+        families.setdefault(re.sub(r"\d+", "#", pair[1].name), []).append(pair)
+    return [
+        _row(measurement, metric, title, outside=metric.name in failed)
+        for family in families.values()
+        for measurement, metric, title in (_whole(family) if len(family) <= FAMILY else _extremes(family))
+    ]
+
+
+def _whole(family: Sequence[tuple[Measurement, Metric]]) -> Iterator[tuple[Measurement, Metric, str]]:
+    for measurement, metric in family:
+        yield measurement, metric, metric.title
+
+
+def _extremes(family: Sequence[tuple[Measurement, Metric]]) -> Iterator[tuple[Measurement, Metric, str]]:
+    ordered = sorted(family, key=lambda pair: pair[1].value)
+    for which, (measurement, metric) in (("lowest", ordered[0]), ("highest", ordered[-1])):
+        yield measurement, metric, f"{metric.title} ({which} of {len(family)})"
+
+
+def _row(measurement: Measurement, metric: Metric, title: str, *, outside: bool) -> Row:
+    valid = measurement.validity.valid
+    trust = metric.trust if valid else "invalid"
+    invalid = (each for each in measurement.validity.flags if each.severity == "invalid")
+    return Row(
+        title=title,
+        value=filters.headline(metric),
+        plus_minus=filters.plus_minus(metric) or "",
+        trust=trust,
+        word=trust_word(trust, metric.doubt if valid else worst(invalid)),
+        outside=outside,
+    )
+
+
+# Sentences
+
+V = TypeVar("V")
+
+
+class Facts:
+    """A run as the sentences see it."""
+
+    def __init__(self, document: RunDocument) -> None:
+        self.document = document
+        self.context: Context | None = None if document.context is None else document.context.parsed
+
+    def record(self, family: Family) -> list[RecordFigure]:
+        """Return the valid figures of record of *family*."""
+        return [each for each in self.document.record if each.family == family and each.trust != "invalid"]
+
+    def values(self, values: type[V]) -> list[V]:
+        """Return the values of that type of valid measurements."""
+        return [
+            each.values
+            for each in self.document.measurements
+            if each.validity.valid and isinstance(each.values, values)
+        ]
+
+
+def _told(metric: Metric) -> str:
+    half = filters.plus_minus(metric)
+    return filters.headline(metric) if half is None else f"{filters.headline(metric)} ({half})"
+
+
+def jitter(facts: Facts) -> Iterator[str]:
+    """Yield how much the operating system takes of a core."""
+    found = facts.values(JitterValues)
+    isolated = [each for each in found if each.isolated]
+    for cpus, word in ((isolated, "isolated"), ([each for each in found if not each.isolated], "not isolated")):
+        if not cpus:
+            continue
+        longest = max(cpus, key=lambda each: each.gaps.max_ns)
+        lost = sorted(each.gaps.lost_fraction for each in cpus)
+        if len(cpus) == 1:
+            yield (
+                f"CPU {longest.cpu} ({word}) loses {filters.percent(lost[0])} of its time; the longest gap in "
+                f"{longest.gaps.wall_s:.0f} s was {filters.time_ns(longest.gaps.max_ns)}."
+            )
+        else:
+            yield (
+                f"{len(cpus)} CPUs ({word}) lose {filters.percent(lost[0])} to {filters.percent(lost[-1])} of their "
+                f"time, median {filters.percent(median(lost))}; the longest gap was "
+                f"{filters.time_ns(longest.gaps.max_ns)}, on CPU {longest.cpu}."
+            )
+        ticks = [period for each in cpus for period in each.gaps.periods]
+        if ticks:
+            tick = max(ticks, key=lambda each: each.share_of_gaps or 0)
+            yield f"A timer of {filters.frequency(tick.hz)} makes {filters.percent(tick.share_of_gaps)} of the gaps."
+
+
+def latency(facts: Facts) -> Iterator[str]:
+    """Yield how far memory is, idle and under load."""
+    idle = facts.record("idle_latency")
+    pairs = {each.quantity.partition(".")[2]: each for each in idle}
+    local = [each for pair, each in pairs.items() if len(set(pair.split("."))) == 1]
+    remote = [each for each in idle if each not in local]
+    if local:
+        yield f"Local memory answers in {_range([each.metric for each in local])}{_remote(remote)}."
+    if loaded := facts.record("loaded_latency"):
+        slowest = max(loaded, key=lambda each: each.metric.value)
+        times = f", {slowest.metric.value / local[0].metric.value:.2g} times the idle latency" if local else ""
+        where = "At 90 % of the peak bandwidth" if "90" in slowest.title else "Under full load"
+        yield f"{where} it takes {_told(slowest.metric)}{times}."
+
+
+def _remote(figures: Sequence[RecordFigure]) -> str:
+    return f", remote memory in {_range([each.metric for each in figures])}" if figures else ""
+
+
+def _range(metrics: Sequence[Metric]) -> str:
+    low, high = (pick(metrics, key=lambda each: each.value) for pick in (min, max))
+    if len(metrics) == 1:
+        return _told(low)
+    return f"{filters.headline(low).rpartition(' ')[0]} to {filters.headline(high)}"
+
+
+def bandwidth(facts: Facts) -> Iterator[str]:
+    """Yield what memory delivers."""
+    record = {each.quantity: each for each in facts.record("read_bandwidth")}
+    if whole := record.pop("read_bandwidth.machine", None):
+        yield f"All CPUs together read {_told(whole.metric)}."
+    if record:
+        yield f"The nodes read {_range([each.metric for each in record.values()])} each from their own memory."
+    peaks = [each for each in facts.values(PeakValues) if not each.plain]
+    if peaks and len(peaks[0].mixes) > 1:
+        name, best = max(peaks[0].mixes.items(), key=lambda item: item[1].bandwidth_mb_s.value)
+        yield f"The best mix is {name.replace('_', ' ')} with {filters.headline(best.bandwidth_mb_s)}."
+
+
+def caches(facts: Facts) -> Iterator[str]:
+    """Yield how far the caches are, and what of them the curve shows."""
+    levels = facts.record("cache_latency")
+    if levels:
+        yield (
+            "; ".join(
+                f"{each.quantity.rpartition('.')[2]} answers in {filters.headline(each.metric)}" for each in levels
+            )
+            + "."
+        )
+    for ladder in facts.values(LatencyLadderValues):
+        for each in ladder.comparisons if ladder.series == "random" else ():
+            if not each.agrees and each.found_bytes is not None and each.reported_bytes:
+                found, reported = filters.size(each.found_bytes), filters.size(each.reported_bytes)
+                share = filters.percent(each.found_bytes / each.reported_bytes)
+                yield f"Latency rises at {found}, {share} of the {reported} reported for {each.name}."
+    for matrix in facts.values(C2cMatrixValues):
+        known = [each for each in matrix.classes if each.median_ns is not None]
+        if known and matrix.method == "transfer":
+            parts = (f"{filters.significant(each.median_ns, 3)} ns within {each.label}" for each in known)
+            yield f"A modified line of another core takes {', '.join(parts)}."
+
+
+def cores(facts: Facts) -> Iterator[str]:
+    """Yield the clock of the cores."""
+    for values in facts.values(CoreFrequencyValues):
+        for row in values.rows:
+            if row.active == "all":
+                low = row.points[0]
+                yield (
+                    f"{_work(row.name)}: median {filters.frequency(row.median_hz)}, slowest CPU {low.cpu} "
+                    f"{1 - low.frequency_hz.value / row.median_hz:.2%} below."
+                )
+
+
+def _work(name: str) -> str:
+    return name[:1].upper() + name[1:]
+
+
+SECTIONS: Final[Mapping[str, Callable[[Facts], Iterator[str]]]] = {
+    "Jitter": jitter,
+    "Latency": latency,
+    "Bandwidth": bandwidth,
+    "Caches": caches,
+    "Cores": cores,
+}
+"""The sections in their order, and what answers each one's question."""
