@@ -42,12 +42,13 @@ def rows(document: RunDocument, kinds: Iterable[str]) -> list[Row]:
 
     A maximum that no setting of its search took beyond the peak is the peak's figure, and no row of its own.
     """
-    wanted = set(kinds)
+    order = {kind: place for place, kind in enumerate(kinds)}
     failed = {each.name for each in document.verdicts if each.outcome == "fail"}
     found = [
         (measurement, metric)
-        for measurement in document.measurements
-        if measurement.kind in wanted
+        for measurement in sorted(
+            (each for each in document.measurements if each.kind in order), key=lambda each: order[each.kind]
+        )
         for metric in registry()[measurement.kind].metrics(measurement.values)
     ]
     peaks = {metric.name.removeprefix("peak_injection_"): metric.value for _, metric in found}
