@@ -129,7 +129,7 @@ def summary(context: Context) -> str:
     is_flag=True,
     help="Print everything known as one JSON document: first nodes (id, cpus, memory_bytes), distances, online_cpus, "
     "isolated_cpus, threads_per_core, caches (of the lowest online CPU), memory_only_nodes, cpu_only_nodes, cmdline "
-    "and unreadable, then the rest as in the context of the run document (docs/results/run_document.rst).",
+    "and unreadable, then the rest as in the context of the run document (docs/reference/run_document.rst).",
 )
 def context_command(root: Path, as_json: bool) -> None:
     """Describe the machine whose root is DIR.

@@ -21,7 +21,9 @@ from sphinx.util.typing import ExtensionMetadata
 
 from calibration.cli import calibration
 from calibration.errors import EXIT_CODES
+from calibration.judge.references import LimitsFile
 from calibration.judge.tolerances import ANY_OTHER, TOLERANCES
+from calibration.judge.verdicts import NightVerdict
 from calibration.measurements import registry
 from calibration.places import PACKAGE, SHARE
 from calibration.report.environment import TEMPLATES, environment
@@ -144,6 +146,13 @@ def records() -> Iterator[str]:
     yield from _models(ProbeDocument.model_json_schema(mode="serialization"), "ProbeDocument", "record", known)
 
 
+def judgement() -> Iterator[str]:
+    """Yield the fields of the verdicts of a night, and of the files of accepted limits."""
+    known: dict[str, str] = {}
+    for model in (NightVerdict, LimitsFile):
+        yield from _models(model.model_json_schema(mode="serialization"), model.__name__, "judgement", known)
+
+
 def _models(schema: Mapping[str, Any], root: str, prefix: str, known: dict[str, str]) -> Iterator[str]:
     """Yield *root* and the models in it that are not *known* yet, each as a section, in the order of their places.
 
@@ -253,6 +262,7 @@ TOPICS = {
     "commands": commands,
     "run_document": run_document,
     "records": records,
+    "judgement": judgement,
     "metrics": metrics,
     "flags": flags,
     "tolerances": tolerances,
