@@ -326,11 +326,12 @@ def test_the_commands_of_the_readme_are_understood(example: Site) -> None:
     text = (
         (ROOT / "README.rst")
         .read_text(encoding="utf-8")
-        .partition("\nIn a lab\n")[2]
+        .partition("\nCalibrate a lab\n")[2]
         .partition("\nWhere things are")[0]
     )
     commands = [
-        shlex.split(line) for line in re.findall(r"^ {3,6}((?:python3|\.venv/bin/)\S* .*my-lab.*)$", text, re.MULTILINE)
+        shlex.split(line, comments=True)
+        for line in re.findall(r"^ {3,6}((?:python3|\.venv/bin/)\S* .*my-lab.*)$", text, re.MULTILINE)
     ]
     assert len(commands) == 3
     for program, *words in commands:
