@@ -79,8 +79,13 @@ def _escaped(word: str, *, first: bool) -> str:
         ) or (not character.isascii() and (unicodedata.category(character)[0] in "LN" or character in SAFE_SIGNS))
         within = 0 < index < len(word) - 1 and word[index - 1].isalnum()
         inner = character in ".-" and within
-        later = not first and (character in "()-<>'" or (character in ".:" and index == len(word) - 1))
-        out.append(character if plain or inner or later else "\\" + character)
+        ends = (
+            index == len(word) - 1
+            and (character == ":" or (character == "." and not first))
+            and word[index - 1].isalnum()
+        )
+        later = not first and character in "()-<>'"
+        out.append(character if plain or inner or ends or later else "\\" + character)
     return "".join(out)
 
 
