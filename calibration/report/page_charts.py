@@ -1,19 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which charts a page shows, and where: four on its first screen, the others in the sections of their kinds."""
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from calibration.context.model import Cache
-from calibration.report import charts, filters
+from calibration.measurements.regulation import Method
+from calibration.report import charts
 from calibration.report.charts import HALF, Chart
+from calibration.report.charts.keeper import keep
 from calibration.results.model import Measurement, RunDocument
 from calibration.results.readings import Reading
-
-FOLDER: Final = "figures"
-"""Where charts lie, relative to their page."""
 
 
 @dataclass(frozen=True)
@@ -30,24 +28,18 @@ class Charts:
 
     def __init__(self, document: RunDocument) -> None:
         self.files: dict[str, str] = {}
-        self._caches: Sequence[Cache] = () if document.context is None else document.context.parsed.caches
+        context = None if document.context is None else document.context.parsed
+        self._caches: Sequence[Cache] = () if context is None else context.caches
+        self._domains = () if context is None else context.topology.last_level_cache_domains
         self._by_kind: dict[str, list[Measurement]] = {}
         for each in document.measurements:
             self._by_kind.setdefault(each.kind, []).append(each)
-        self._shown: set[str] = set()
 
     def keep(self, chart: Chart | None) -> Placed | None:
         """Draw *chart*, and return where it is; ``None`` where there is nothing to draw."""
         if chart is None:
             return None
-        path = f"{FOLDER}/{filters.slug(chart.name)}"
-        if f"{path}.svg" in self.files:
-            raise ValueError(f"two charts are named {path}")
-        picture = charts.picture(chart)
-        self.files[f"{path}.svg"] = picture.light
-        self.files[f"{path}-dark.svg"] = picture.dark
-        self.files[f"{path}.vl.json"] = json.dumps(chart.spec, ensure_ascii=False, separators=(",", ":")) + "\n"
-        return Placed(f"{path}.svg", chart.alt, chart.caption)
+        return Placed(keep(self.files, chart), chart.alt, chart.caption)
 
     def first_screen(self) -> list[Placed]:
         """Return the charts of the first screen: memory by distance, memory under load, gaps, and the nodes."""
@@ -56,7 +48,6 @@ class Charts:
             measured = [self._by_kind.get(kind, []) for kind in kinds]
             placed = self.keep(draw(self, measured, HALF)) if any(measured) else None
             if placed is not None:
-                self._shown.update(kinds)
                 found.append(placed)
             if len(found) == MOST:
                 break
@@ -65,7 +56,7 @@ class Charts:
     def of(self, kinds: Iterable[str]) -> Iterator[Placed]:
         """Yield the charts of *kinds* that the first screen does not show."""
         for kind in kinds:
-            if kind in DRAWN and kind not in self._shown and (measured := self._by_kind.get(kind)):
+            if kind in DRAWN and (measured := self._by_kind.get(kind)):
                 for chart in DRAWN[kind](self, measured):
                     if (placed := self.keep(chart)) is not None:
                         yield placed
@@ -75,18 +66,47 @@ class Charts:
         draw = READ.get(reading.values.kind)
         return None if draw is None else self.keep(draw(reading))
 
-    # Kinds
+    # What needs more than its measurements
 
     def ladder(self, measured: Sequence[Sequence[Measurement]], width: int) -> Chart | None:
-        """Latency against size."""
-        return charts.latency_ladder(measured[0], self._caches, width=width)
+        """Return latency against size, in random order."""
+        random = [each for each in measured[0] if getattr(each.values, "series", "") == "random"]
+        return charts.latency_ladder(random or measured[0], self._caches, width=width)
+
+    def core_to_core(self, measured: Sequence[Measurement]) -> Iterator[Chart | None]:
+        """Yield the latencies between blocks of cores."""
+        for each in measured:
+            yield charts.core_to_core(each, self._domains)
+
+    def series(self, measured: Sequence[Measurement]) -> Iterator[Chart | None]:
+        """Yield latency against size in every order, where there is more than the random one."""
+        if len(measured) > 1:
+            yield charts.latency_ladder(measured, self._caches, name="latency_ladder_series")
 
 
 def _first(measured: Sequence[Measurement]) -> Measurement | None:
     return measured[0] if measured else None
 
 
+def _regulation(measured: Sequence[Measurement]) -> Iterator[Chart | None]:
+    """Yield bandwidth against no-ops, and latency against it by each method, for each state of the prefetchers."""
+    for state in ("as_found", "off"):
+        here = [each for each in measured if getattr(each.values, "prefetchers", "") == state]
+        if here:
+            yield charts.regulation(here, name=f"regulation_{state}")
+            for method, name in METHODS.items():
+                yield charts.latency_by(here, method, name, name=f"regulation_{state}_{method}")
+
+
 MOST: Final = 4
+
+METHODS: Final[Mapping[Method, str]] = {
+    "chase": "Latency of the chase",
+    "l1_miss": "L1 miss latency",
+    "load_miss_real": "Load miss real latency",
+    "sampled": "Latency of sampled loads",
+}
+"""The methods of a regulated latency, in the order of their charts."""
 
 FIRST: Final[Mapping[tuple[str, ...], Callable[[Charts, Sequence[Sequence[Measurement]], int], Chart | None]]] = {
     ("latency_ladder",): Charts.ladder,
@@ -96,8 +116,19 @@ FIRST: Final[Mapping[tuple[str, ...], Callable[[Charts, Sequence[Sequence[Measur
 }
 """The charts of the first screen by the kinds they show, in order; the first ``MOST`` that have something to show."""
 
-DRAWN: Final[Mapping[str, Callable[[Charts, Sequence[Measurement]], Iterable[Chart | None]]]] = {}
-"""The charts of each kind in its section."""
+DRAWN: Final[Mapping[str, Callable[[Charts, Sequence[Measurement]], Iterable[Chart | None]]]] = {
+    "latency_ladder": Charts.series,
+    "peak_injection_bandwidth": lambda _, found: [charts.bandwidth_by_mix(found)],
+    "sustained_bandwidth": lambda _, found: [charts.sustained_bandwidth(found)],
+    "bandwidth_scaling": lambda _, found: [charts.bandwidth_scaling(found)],
+    "bandwidth_ladder": lambda _, found: [charts.bandwidth_ladder(each) for each in found[-1:]],
+    "prefetcher_effect": lambda _, found: [charts.prefetcher_effect(found)],
+    "c2c_matrix": lambda page, found: page.core_to_core(found[:1]),
+    "core_frequency": lambda _, found: map(charts.core_frequency, found),
+    "regulation": lambda _, found: _regulation(found),
+    "counted_volume": lambda _, found: map(charts.counted_volume, found),
+}
+"""The charts of each kind in its section, besides those of the first screen."""
 
 READ: Final[Mapping[str, Callable[[Reading], Chart | None]]] = {
     "latency_matrix": charts.read_matrix,

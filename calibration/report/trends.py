@@ -25,12 +25,13 @@ from calibration.judge.drift import Analysis, Change
 from calibration.judge.verdicts import ContextChange, NightVerdict
 from calibration.measurements import registry
 from calibration.report import filters
+from calibration.report.charts.base import Chart
+from calibration.report.charts.keeper import FOLDER, keep
+from calibration.report.charts.trends import Found, Numbers, Panel, trend
 from calibration.report.comparison import FAMILY, family
-from calibration.report.drawings import FOLDER
 from calibration.report.environment import environment, tidy
 from calibration.report.page import page_order
 from calibration.report.tonight import Finding, Nights, Standing, describe, findings, listed, signed, sized, summary
-from calibration.report.trend_figure import Found, Numbers, Panel, trend
 from calibration.results.history import NightRun
 
 SHOWN: Final = 365
@@ -61,7 +62,7 @@ class Group(NamedTuple):
 
     @property
     def path(self) -> str:
-        """Where the figure lies, relative to the pages of its testbed."""
+        """Where the chart lies, relative to the pages of its testbed."""
         return f"{FOLDER}/{filters.slug(self.name)}.svg"
 
 
@@ -82,6 +83,7 @@ class Drawn(NamedTuple):
 
     group: Group
     alt: str
+    charted: bool
     rows: tuple[Row, ...]
     fails: bool
 
@@ -199,11 +201,12 @@ class _Testbed:
 
     def files(self) -> dict[str, bytes]:
         """Return all files."""
-        files: dict[str, bytes] = {}
+        drawings: dict[str, str] = {}
         shown: dict[str, list[Drawn]] = {}
         for group in self.groups:
-            shown.setdefault(group.kind, []).append(self.keep(files, group))
-        worst = [self.keep(files, group) for group in self.worst()]
+            shown.setdefault(group.kind, []).append(self.keep(drawings, group))
+        worst = [self.keep(drawings, group) for group in self.worst()]
+        files = {path: text.encode() for path, text in drawings.items()}
         for kind, those in shown.items():
             those.sort(key=lambda each: not each.fails)
             text = self.page("trend_kind", title=_kind_title(kind), figures=those)
@@ -222,11 +225,11 @@ class _Testbed:
         files["tonight.json"] = self.said()
         return files
 
-    def keep(self, files: dict[str, bytes], group: Group) -> Drawn:
-        """Draw a figure among *files*, and return it with what stands around it."""
-        drawn, svg = self.figure(group)
-        if files.setdefault(group.path, svg.encode()) != svg.encode():
-            raise ValueError(f"expected one figure named {group.path}, found two")
+    def keep(self, drawings: dict[str, str], group: Group) -> Drawn:
+        """Draw a figure among *drawings*, and return it with what stands around it."""
+        drawn, chart = self.figure(group)
+        if chart is not None:
+            keep(drawings, chart)
         return drawn
 
     def page(self, template: str, **names: object) -> str:
@@ -263,7 +266,7 @@ class _Testbed:
 
     # Figures
 
-    def figure(self, group: Group) -> tuple[Drawn, str]:
+    def figure(self, group: Group) -> tuple[Drawn, Chart | None]:
         """Draw a figure, and return it with what stands around it."""
         members = {sut: self.members(sut, group) for sut in self.suts}
         members = {sut: rows for sut, rows in members.items() if rows}
@@ -283,8 +286,8 @@ class _Testbed:
             f"{group.title} of the SUTs of {self.testbed} on {len(columns)} nights from {columns[0]} to {columns[-1]}: "
             f"{said}."
         )
-        svg = trend(columns, panels, unit, title=f"{group.title}, {self.testbed}", description=alt)
-        return Drawn(group, alt, tuple(table), bool(failing)), svg
+        chart = trend(columns, panels, unit, name=group.name, alt=alt)
+        return Drawn(group, alt, chart is not None, tuple(table), bool(failing)), chart
 
     def members(self, sut: str, group: Group) -> list[int]:
         """Return the series of *group* that *sut* has in the nights that are shown."""

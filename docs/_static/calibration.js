@@ -8,14 +8,101 @@ function markScrolling() {
   for (const box of document.querySelectorAll("article pre, article .table-wrapper, article figure")) {
     if (box.scrollWidth > box.clientWidth) {
       box.tabIndex = 0;
-    } else {
+    } else if (!box.matches("figure.chart")) {
       box.removeAttribute("tabindex");
     }
   }
 }
 
+/* Charts: each figure has its specification, and becomes interactive when it is seen or reached with the keyboard. */
+const vegaAddress = new URL("vega.js", document.currentScript.src);
+const darkScheme = window.matchMedia("(prefers-color-scheme: dark)");
+let vegaLoaded = null;
+
+function loadVega() {
+  vegaLoaded ??= new Promise((resolve, reject) => {
+    const script = document.createElement("script");
+    script.src = vegaAddress;
+    script.onload = resolve;
+    script.onerror = reject;
+    document.head.append(script);
+  });
+  return vegaLoaded;
+}
+
+function isDark() {
+  const theme = document.body.dataset.theme;
+  return theme === "dark" || (theme !== "light" && darkScheme.matches);
+}
+
+/* The specification as it fits the figure's width and the page's theme; the theme's colours are in it once each. */
+function fitted(figure) {
+  let text = figure.querySelector(".chart-spec").textContent;
+  if (isDark()) {
+    const dark = JSON.parse(text).usermeta.dark;
+    text = text.replace(/"#[0-9A-F]{6}"/g, (colour) => JSON.stringify(dark[colour.slice(1, 8)] ?? colour.slice(1, 8)));
+  }
+  const spec = JSON.parse(text);
+  if (typeof spec.padding === "object" && typeof spec.width === "number") {
+    const room = figure.clientWidth - spec.padding.left - spec.padding.right;
+    if (room < spec.width) {
+      spec.width = Math.max(200, room);
+      spec.config.axis.labelOverlap = true;
+    }
+  }
+  return spec;
+}
+
+async function drawChart(figure) {
+  try {
+    await loadVega();
+    let view = figure.querySelector(".chart-view");
+    if (!view) {
+      const image = figure.querySelector("img");
+      view = document.createElement("div");
+      view.className = "chart-view";
+      view.setAttribute("role", "img");
+      view.setAttribute("aria-label", image.alt);
+      image.before(view);
+    }
+    const tooltip = { theme: isDark() ? "dark" : "light" };
+    await vegaEmbed(view, fitted(figure), { actions: false, renderer: "svg", tooltip });
+    figure.classList.add("interactive");
+  } catch (error) {
+    figure.classList.remove("interactive"); // the picture stays
+    console.warn("The chart stays a picture:", error);
+  }
+}
+
+function watchCharts() {
+  const figures = [...document.querySelectorAll("figure.chart:has(> .chart-spec)")];
+  const started = new Set();
+  const start = (figure) => {
+    if (!started.has(figure)) {
+      started.add(figure);
+      drawChart(figure);
+    }
+  };
+  const seen = new IntersectionObserver((entries) => {
+    for (const entry of entries) {
+      if (entry.isIntersecting) {
+        start(entry.target);
+      }
+    }
+  });
+  for (const figure of figures) {
+    figure.tabIndex = 0;
+    figure.addEventListener("focus", () => start(figure));
+    seen.observe(figure);
+  }
+  const redraw = () => started.forEach(drawChart);
+  darkScheme.addEventListener("change", redraw);
+  new MutationObserver(redraw).observe(document.body, { attributeFilter: ["data-theme"] });
+}
+
 window.addEventListener("resize", markScrolling);
 window.addEventListener("load", () => {
+  watchCharts();
   markScrolling();
   document.querySelector(".sidebar-drawer")?.setAttribute("aria-label", "Site");
   document.querySelector(".toc-drawer")?.setAttribute("aria-label", "On this page");

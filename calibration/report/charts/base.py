@@ -7,20 +7,28 @@ reference to anything outside, and texts of a SUT are in its data only, never in
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import ceil, floor, log2, log10
 from statistics import median
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
+from xml.sax.saxutils import escape
 
 import vl_convert
 
+from calibration.measurements.base import Values
 from calibration.report import filters
 from calibration.results.model import Measurement
 from calibration.statistics import Estimate
 from calibration.text import visible
 
 Json = dict[str, Any]
+
+VERSION: Final = "6.4"
+"""The version of Vega-Lite that renders charts, in files and in the browser."""
+
+Kind = TypeVar("Kind", bound=Values)
 
 WIDE: Final = 800
 HALF: Final = 396
@@ -138,27 +146,31 @@ class Picture:
     dark: str
 
 
+TAG = re.compile(r"<[^>]*>")
+EMPTY = re.compile(r'<path [^>]*(?: opacity="0"| display="none"| d="M0,0h0v0h0Z")[^>]*/>')
 NOISE = re.compile(r' (?:class|aria-hidden|pointer-events|font-family|stroke-miterlimit)="[^"]*"| opacity="1"')
-EMPTY = re.compile(r'<path (?:class="(?:back|fore)ground" )?(?:aria-hidden="true" )?d="(?:M0,0h0v0h0Z)?"[^>]*/>')
-UNSEEN = re.compile(r'<path [^>]*opacity="0"/>')
 LONG = re.compile(r"-?\d+\.\d{3,}(?:e-\d+)?")
 COLOUR = re.compile(r"#[0-9A-Fa-f]{6}")
 
 
 def picture(chart: Chart) -> Picture:
     """Return *chart* as SVG, the same bytes for the same specification."""
-    svg = vl_convert.vegalite_to_svg(json.dumps(chart.spec), vl_version="6.4")
-    for pattern in (EMPTY, UNSEEN, NOISE):
-        svg = pattern.sub("", svg)
-    svg = LONG.sub(lambda found: f"{round(float(found[0]), 2):g}", svg)
+    svg = TAG.sub(lambda tag: _short(tag[0]), EMPTY.sub("", _svg(json.dumps(chart.spec))))
     head, _, body = svg.partition(">")
     style = "<style>text{paint-order:stroke;stroke-linejoin:round}</style>"
-    light = f'{head} role="img" font-family="{FONT}"><title>{_escaped(chart.alt)}</title>{style}{body}\n'
-    return Picture(light, COLOUR.sub(lambda found: DARK.get(found[0].upper(), found[0]), light))
+    light = f'{head} role="img" font-family="{FONT}"><title>{escape(chart.alt)}</title>{style}{body}\n'
+    dark = TAG.sub(lambda tag: COLOUR.sub(lambda found: DARK.get(found[0].upper(), found[0]), tag[0]), light)
+    return Picture(light, dark)
 
 
-def _escaped(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+def _short(tag: str) -> str:
+    """Return *tag* without what says nothing, and with no digits that nobody sees; texts between tags stay."""
+    return LONG.sub(lambda found: f"{round(float(found[0]), 2):g}", NOISE.sub("", tag))
+
+
+@lru_cache(maxsize=128)
+def _svg(spec: str) -> str:
+    return vl_convert.vegalite_to_svg(spec, vl_version=VERSION)
 
 
 def label(text: str) -> str:
@@ -171,6 +183,16 @@ def invalid_text(measurements: Iterable[Measurement]) -> str:
     """Return the codes that make any of *measurements* invalid, or an empty text."""
     flags = {flag.code for each in measurements for flag in each.validity.flags if flag.severity == "invalid"}
     return ", ".join(sorted(flags))
+
+
+def values_of(kind: type[Kind], *measurements: Measurement) -> list[Kind]:
+    """Return the values of *measurements*. Raises ``TypeError`` where they are not of *kind*."""
+    found = []
+    for measurement in measurements:
+        if not isinstance(measurement.values, kind):
+            raise TypeError(f"expected {kind.__name__}, found {measurement.kind}")
+        found.append(measurement.values)
+    return found
 
 
 def rounded(value: float, digits: int = 5) -> float:
@@ -250,8 +272,8 @@ class Scale:
         shown |= {"tickCount": ticks} if isinstance(ticks, int) else {"values": list(ticks)}
         if labels or self.log:
             shown["labelExpr"] = labels or PLAIN_LABEL
-        scale: Json = {"domain": [rounded(self.low), rounded(self.high)], "nice": False, "zero": False}
-        scale |= {"type": "log"} if self.log else {}
+        scale: Json = {"domain": [rounded(self.low), rounded(self.high)], "nice": False}
+        scale |= {"type": "log"} if self.log else {"zero": False}
         return {"field": field, "type": "quantitative", "scale": scale, "axis": shown}
 
 
@@ -260,7 +282,7 @@ def tips(*fields: tuple[str, str]) -> list[Json]:
     return [{"field": field, "title": title} for field, title in fields]
 
 
-def table(rows: Iterable[Mapping[str, object]]) -> Json:
+def table(rows: Iterable[Json]) -> Json:
     """Return *rows* as the data of a layer."""
     return {"values": [dict(row) for row in rows]}
 
@@ -271,7 +293,7 @@ def mark(kind: str, data: Json | None, encoding: Json, **properties: object) -> 
     return layer | {"mark": {"type": kind, **properties}, "encoding": encoding}
 
 
-def text(rows: Iterable[Mapping[str, object]], **properties: object) -> Json:
+def text(rows: Iterable[Json], **properties: object) -> Json:
     """Return a layer of labels that stay readable on lines: each row has x, y and text."""
     channels: Json = {name: {"field": name, "type": "quantitative"} for name in ("x", "y")}
     channels["text"] = {"field": "text", "type": "nominal"}
@@ -285,6 +307,24 @@ def rules(
     """Return a layer of lines across the whole chart at *values* of *channel*."""
     encoding: Json = {channel: {"field": "at", "type": "quantitative"}}
     return mark("rule", table({"at": rounded(each)} for each in values), encoding, color=colour, strokeDash=list(dash))
+
+
+def columns(names: Sequence[str], width: int) -> int:
+    """Return how many columns a legend of *names* has in a chart of *width* px."""
+    each = max((len(name) for name in names), default=0) * 6.5 + 36
+    return max(1, min(len(names), int((width - LEFT) // each)))
+
+
+def legend_rows(names: Sequence[str], width: int) -> int:
+    """Return how many rows a legend of *names* has; a single name needs none."""
+    return -(-len(names) // columns(names, width)) if len(names) > 1 else 0
+
+
+def series(names: Sequence[str], kinds: Sequence[object], width: int = 0, **legend: object) -> Json:
+    """Return the channel that gives each series of *names* one of *kinds*; with a legend where a *width* is given."""
+    told = {"columns": columns(names, width), **legend} if width and len(names) > 1 else None
+    scale = {"domain": list(names), "range": [kinds[place % len(kinds)] for place in range(len(names))]}
+    return {"field": "s", "type": "nominal", "scale": scale, "legend": told}
 
 
 @dataclass(frozen=True)

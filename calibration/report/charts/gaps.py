@@ -8,30 +8,8 @@ from statistics import median
 
 from calibration.measurements.jitter import JitterValues
 from calibration.report import filters
-from calibration.report.charts import curves
-from calibration.report.charts.base import (
-    ABSENT,
-    AXIS,
-    COLOURS,
-    DASHES,
-    LEFT,
-    MUTED,
-    RIGHT,
-    TIME_LABEL,
-    WIDE,
-    Chart,
-    Frame,
-    Json,
-    Scale,
-    decades,
-    invalid_text,
-    mark,
-    rounded,
-    rules,
-    table,
-    tips,
-    whole,
-)
+from calibration.report.charts import base
+from calibration.report.charts.base import WIDE, Chart, Json, Scale, invalid_text, rounded, values_of
 from calibration.results.model import Measurement
 
 SEPARATE = 8
@@ -82,15 +60,12 @@ def gaps(measurements: Sequence[Measurement], *, width: int = WIDE, name: str = 
     """
     if not measurements:
         raise ValueError("expected at least one measurement of jitter")
-    found = []
-    for measurement in measurements:
-        if not isinstance(measurement.values, JitterValues):
-            raise TypeError(f"expected a jitter measurement, found {measurement.kind}")
-        found.append(exceedance(measurement.values))
+    found = [exceedance(values) for values in values_of(JitterValues, *measurements)]
     worst = max(found, key=lambda each: each.longest_ns)
+    longest = filters.time_ns(worst.longest_ns)
     alt = (
         f"Gaps per second of at least a length, both axes logarithmic, of "
-        f"{len(found)} CPU{'s' if len(found) > 1 else ''}. The longest gap is {filters.time_ns(worst.longest_ns)}, on CPU {worst.cpu}."
+        f"{len(found)} CPU{'s' if len(found) > 1 else ''}. The longest gap is {longest}, on CPU {worst.cpu}."
     )
     invalid = invalid_text(measurements)
     if len(found) <= SEPARATE:
@@ -120,67 +95,66 @@ def _scales(found: Sequence[Exceedance], plot: tuple[int, int]) -> tuple[Scale, 
     )
 
 
-def _curve_rows(label: str, points: Sequence[tuple[float, float]]) -> list[dict[str, object]]:
+def _curve_rows(label: str, points: Sequence[tuple[float, float]]) -> list[Json]:
     return [
         {"s": label, "x": rounded(length, 4), "y": rounded(rate, 3), "t": filters.time_ns(length)}
         for length, rate in _thinned(points)
     ]
 
 
-def _curve_layers(names: Sequence[str], axes: tuple[Json, Json], columns: int) -> list[Json]:
-    told = {"legend": {"columns": columns} if len(names) > 1 else None}
-    styled = {"field": "s", "type": "nominal"} | told
+def _curve_layers(names: Sequence[str], axes: tuple[Json, Json], width: int) -> list[Json]:
     line = {
         "x": axes[0],
         "y": axes[1],
-        "color": styled | {"scale": curves.styles(names, COLOURS)},
-        "strokeDash": styled | {"scale": curves.styles(names, DASHES)},
+        "color": base.series(names, base.COLOURS, width),
+        "strokeDash": base.series(names, base.DASHES, width),
     }
-    spot = {"x": axes[0], "y": axes[1], "tooltip": tips(("s", "CPU"), ("t", "at least"), ("y", "gaps per second"))}
+    spot = {"x": axes[0], "y": axes[1], "tooltip": base.tips(("s", "CPU"), ("t", "at least"), ("y", "gaps per second"))}
     return [
-        mark("line", None, line, strokeWidth=2),
-        mark("point", None, spot, opacity=0, filled=True, size=90),
+        base.mark("line", None, line, strokeWidth=2),
+        base.mark("point", None, spot, opacity=0, filled=True, size=90),
     ]
 
 
 def _separate(found: Sequence[Exceedance], width: int, invalid: str) -> Json:
-    columns = 2 if width < WIDE else 4
-    legend = -(-len(found) // columns) if len(found) > 1 else 0
-    frame = Frame(width, 320 + 20 * legend, legend_rows=legend, invalid=invalid)
+    names = [f"CPU {each.cpu}{', isolated' if each.isolated else ''}" for each in found]
+    legend = base.legend_rows(names, width)
+    frame = base.Frame(width, 320 + 20 * legend, legend_rows=legend, invalid=invalid)
     across, up = _scales(found, frame.plot)
     axes = (
-        across.channel("x", "Length of the gap", ticks=decades(across.low, across.high, 8), labels=TIME_LABEL),
-        up.channel("y", "Gaps per second at least so long", ticks=decades(up.low, up.high, 8)),
+        across.channel(
+            "x", "Length of the gap", ticks=base.decades(across.low, across.high, 8), labels=base.TIME_LABEL
+        ),
+        up.channel("y", "Gaps per second at least so long", ticks=base.decades(up.low, up.high, 8)),
     )
-    names = {id(each): f"CPU {each.cpu}{', isolated' if each.isolated else ''}" for each in found}
-    rows = [row for each in found for row in _curve_rows(names[id(each)], each.points)]
+    rows = [row for each, title in zip(found, names, strict=True) for row in _curve_rows(title, each.points)]
     layers = [
-        rules("x", [max(each.threshold_ns for each in found)], dash=(2, 2)),
-        *_curve_layers(list(names.values()), axes, columns),
+        base.rules("x", [max(each.threshold_ns for each in found)], dash=(2, 2)),
+        *_curve_layers(names, axes, width),
     ]
-    return frame.spec(layers, data=table(rows))
+    return frame.spec(layers, data=base.table(rows))
 
 
 def _many(found: Sequence[Exceedance], width: int, invalid: str) -> Json:
     """Return the curves of the worst and the median CPU above a heat map of all, on one abscissa."""
     height, each_px = 150, max(3, min(18, 260 // min(len(found), ROWS)))
-    across, up = _scales(found, (width - LEFT - RIGHT, height))
-    edges = decades(across.low, across.high, 99) or [across.low]
+    across, up = _scales(found, (width - base.LEFT - base.RIGHT, height))
+    edges = base.decades(across.low, across.high, 99) or [across.low]
     worst = max(found, key=lambda each: each.longest_ns)
     middle = [(edge, rate) for edge in edges if (rate := median(each.at(edge) for each in found)) > 0]
     names = [f"CPU {worst.cpu}, the longest gap", f"median of {len(found)} CPUs"]
-    ticks = decades(across.low, across.high, 8)
+    ticks = base.decades(across.low, across.high, 8)
     upper = {
         "width": across.px,
         "height": height,
-        "data": table([*_curve_rows(names[0], worst.points), *_curve_rows(names[1], middle)]),
+        "data": base.table([*_curve_rows(names[0], worst.points), *_curve_rows(names[1], middle)]),
         "layer": _curve_layers(
             names,
             (
                 across.channel("x", "", ticks=ticks, labels="''"),
-                up.channel("y", "Gaps per second at least so long", ticks=decades(up.low, up.high, 5)),
+                up.channel("y", "Gaps per second at least so long", ticks=base.decades(up.low, up.high, 5)),
             ),
-            1 if width < WIDE else 2,
+            width,
         ),
     }
     step = ceil(len(found) / ROWS)
@@ -210,11 +184,11 @@ def _many(found: Sequence[Exceedance], width: int, invalid: str) -> Json:
         "legend": {
             "orient": "bottom",
             "title": "per second",
-            "titleColor": MUTED,
+            "titleColor": base.MUTED,
             "titleFontWeight": "normal",
             "gradientLength": 180,
             "gradientThickness": 10,
-            "values": decades(min(rates), max(rates), 4),
+            "values": base.decades(min(rates), max(rates), 4),
             "direction": "horizontal",
             "labelExpr": "format(datum.value, '~r')",
             "offset": 4,
@@ -223,20 +197,20 @@ def _many(found: Sequence[Exceedance], width: int, invalid: str) -> Json:
     lower = {
         "width": across.px,
         "height": down.px,
-        "view": {"fill": ABSENT, "stroke": AXIS},
-        "data": table(cells),
+        "view": {"fill": base.ABSENT, "stroke": base.AXIS},
+        "data": base.table(cells),
         "transform": [{"calculate": "datum.y + 1", "as": "y2"}],
         "mark": {"type": "rect", "clip": True},
         "encoding": {
-            "x": across.channel("x", "Length of the gap", ticks=ticks, labels=TIME_LABEL, grid=False),
+            "x": across.channel("x", "Length of the gap", ticks=ticks, labels=base.TIME_LABEL, grid=False),
             "x2": {"field": "x2"},
             "y": rows,
             "y2": {"field": "y2"},
             "color": colour,
-            "tooltip": tips(("c", "CPU"), ("x", "at least, ns"), ("r", "gaps per second")),
+            "tooltip": base.tips(("c", "CPU"), ("x", "at least, ns"), ("r", "gaps per second")),
         },
     }
-    return whole(
+    return base.whole(
         {
             "vconcat": [upper, lower],
             "spacing": 8,

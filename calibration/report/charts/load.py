@@ -8,27 +8,8 @@ from statistics import median
 
 from calibration.measurements.loaded_latency import LoadedLatencyValues
 from calibration.report import filters
-from calibration.report.charts import curves
-from calibration.report.charts.base import (
-    AROUND,
-    COLOURS,
-    MUTED,
-    WIDE,
-    Chart,
-    Frame,
-    Json,
-    Scale,
-    invalid_text,
-    labels,
-    mark,
-    reach,
-    rounded,
-    rules,
-    shown,
-    table,
-    text,
-    tips,
-)
+from calibration.report.charts import base, curves
+from calibration.report.charts.base import WIDE, Chart, Json, Scale, invalid_text, rounded, values_of
 from calibration.report.charts.curves import Curve
 from calibration.results.model import Measurement
 from calibration.results.readings import Reading, ReadLoadedLatency
@@ -59,9 +40,7 @@ def loaded_latency(
 
     *accepted* is drawn in grey; *peak_mb_s* is the most that memory delivered, by default on this curve.
     """
-    values = measurement.values
-    if not isinstance(values, LoadedLatencyValues):
-        raise TypeError(f"expected a loaded latency measurement, found {measurement.kind}")
+    (values,) = values_of(LoadedLatencyValues, measurement)
     probes = sorted({(probe.cpu, probe.node) for point in values.points for probe in point.probes})
     found = [
         Curve(
@@ -143,13 +122,12 @@ def _spec(
         knees |= {picked[name]: knees[name] for name in picked}
     else:
         shown_curves, others = drawn, []
-    columns = 1 if width < WIDE else 2
-    legend = -(-len(shown_curves) // columns) if len(shown_curves) > 1 else 0
-    frame = Frame(width, 320 + 20 * legend, legend_rows=legend, invalid=invalid)
+    legend = base.legend_rows([curve.label for curve in shown_curves], width)
+    frame = base.Frame(width, 320 + 20 * legend, legend_rows=legend, invalid=invalid)
     rows = list(curves.rows(shown_curves, x_scale=1e3))
     unloaded = median(load.unloaded_ns) if load.unloaded_ns else None
     marked = [] if unloaded is None else [unloaded]
-    _, top = reach([*(y for _, y in pairs), *marked], [float(row["h"]) for row in rows])
+    _, top = base.reach([*(y for _, y in pairs), *marked], [row["h"] for row in rows])
     across = Scale(0.0, max(peak, *(x for x, _ in pairs)) * 1.06, frame.plot[0])
     up = Scale(0.0, top * 1.12, frame.plot[1], up=True)
     axes = (
@@ -160,45 +138,49 @@ def _spec(
     grey = {**place, "detail": {"field": "s"}, "order": None}
     layers: list[Json] = []
     if accepted:
-        line = table({"s": "accepted", "x": rounded(x / 1e3), "y": rounded(y)} for x, y in accepted)
-        layers.append(mark("line", line, grey, color=MUTED, strokeWidth=5, opacity=0.35))
+        line = base.table({"s": "accepted", "x": rounded(x / 1e3), "y": rounded(y)} for x, y in accepted)
+        layers.append(base.mark("line", line, grey, color=base.MUTED, strokeWidth=5, opacity=0.35))
     if others:
-        layers.append(mark("line", table(curves.rows(others, x_scale=1e3)), grey, color=MUTED, opacity=0.35))
+        layers.append(
+            base.mark("line", base.table(curves.rows(others, x_scale=1e3)), grey, color=base.MUTED, opacity=0.35)
+        )
     layers += [
-        rules("x", [peak]),
-        *([rules("y", marked)] if marked else []),
+        base.rules("x", [peak]),
+        *([base.rules("y", marked)] if marked else []),
         *curves.layers(
             [curve.label for curve in shown_curves],
             axes,
-            tips(("s", "Probe"), ("x", "GB/s"), ("y", what), ("l", "from"), ("h", "to")),
+            base.tips(("s", "Probe"), ("x", "GB/s"), ("y", what), ("l", "from"), ("h", "to")),
             lying=True,
-            columns=columns,
+            width=width,
         ),
     ]
     rings = [knees[curve.label] for curve in shown_curves]
     layers.append(
-        mark(
+        base.mark(
             "point",
-            table({"x": rounded(x), "y": rounded(y)} for x, y in rings),
+            base.table({"x": rounded(x), "y": rounded(y)} for x, y in rings),
             place,
             size=170,
             strokeWidth=2,
-            color=COLOURS[1],
+            color=base.COLOURS[1],
         )
     )
     ringed = max(rings, key=lambda each: each[1])
-    said = f"{shown(ringed[1], 'ns')} at {shown(ringed[0], 'GB/s')}"
-    taken = [(float(row["x"]), float(row["y"])) for row in rows] + [(peak, up.high * share / 20) for share in range(21)]
-    layers.append(labels([(*ringed, said)], [*taken, *_between(taken)], (across, up), AROUND, fontWeight="bold"))
-    notes = [{"x": peak, "y": up.high, "text": f"peak {shown(peak, 'GB/s')}"}]
-    layers.append(text(notes, align="right", baseline="top", dx=-6, dy=2, color=MUTED, fontSize=11))
+    said = f"{base.shown(ringed[1], 'ns')} at {base.shown(ringed[0], 'GB/s')}"
+    taken = [(row["x"], row["y"]) for row in rows] + [(peak, up.high * share / 20) for share in range(21)]
+    layers.append(
+        base.labels([(*ringed, said)], [*taken, *_between(taken)], (across, up), base.AROUND, fontWeight="bold")
+    )
+    notes = [{"x": peak, "y": up.high, "text": f"peak {base.shown(peak, 'GB/s')}"}]
+    layers.append(base.text(notes, align="right", baseline="top", dx=-6, dy=2, color=base.MUTED, fontSize=11))
     if unloaded is not None:
-        note = {"x": 0.0, "y": rounded(unloaded), "text": f"unloaded {shown(unloaded, 'ns')}"}
-        layers.append(text([note], align="left", baseline="top", dx=6, dy=5, color=MUTED, fontSize=11))
-    told = f"{said}, which is {filters.percent(ringed[0] / peak, 2)} of the peak of {shown(peak, 'GB/s')}"
+        note = {"x": 0.0, "y": rounded(unloaded), "text": f"unloaded {base.shown(unloaded, 'ns')}"}
+        layers.append(base.text([note], align="left", baseline="top", dx=6, dy=5, color=base.MUTED, fontSize=11))
+    told = f"{said}, which is {filters.percent(ringed[0] / peak, 2)} of the peak of {base.shown(peak, 'GB/s')}"
     if unloaded is not None:
-        told += f"; {shown(unloaded, 'ns')} without load"
-    return frame.spec(layers, data=table(rows)), told
+        told += f"; {base.shown(unloaded, 'ns')} without load"
+    return frame.spec(layers, data=base.table(rows)), told
 
 
 def _points(curve: Curve) -> list[tuple[float, float]]:

@@ -7,18 +7,8 @@ from dataclasses import dataclass
 from calibration.measurements.bandwidth_matrix import BandwidthMatrixValues
 from calibration.measurements.latency_matrix import LatencyMatrixValues
 from calibration.report import filters
-from calibration.report.charts.base import (
-    ABSENT,
-    WIDE,
-    Chart,
-    Json,
-    invalid_text,
-    rounded,
-    spanned,
-    table,
-    tips,
-    whole,
-)
+from calibration.report.charts import base
+from calibration.report.charts.base import WIDE, Chart, Json, invalid_text, rounded
 from calibration.results.model import Measurement
 from calibration.results.readings import ReadBandwidthMatrix, Reading, ReadLatencyMatrix
 from calibration.statistics import Estimate
@@ -108,7 +98,7 @@ def _chart(matrices: Sequence[Matrix], name: str, width: int, invalid: str) -> C
     beside = len(drawn) > 1 and width // 2 - SIDE >= most * 26
     room = width // 2 - 8 if beside else width
     parts = [heat_map(each, room - SIDE - 12) for each in drawn]
-    spec = whole(
+    spec = base.whole(
         {
             "hconcat" if beside else "vconcat": parts,
             "spacing": 16,
@@ -133,7 +123,7 @@ def _chart(matrices: Sequence[Matrix], name: str, width: int, invalid: str) -> C
 def heat_map(matrix: Matrix, room: int, *, numbers: bool = True) -> Json:
     """Return the cells of *matrix* within *room* px of width, as one view."""
     known = [cell for row in matrix.cells for cell in row if cell is not None] or [0.0]
-    low, high = spanned(known)
+    low, high = base.spanned(known)
     columns = len(matrix.columns)
     cell = min(room // columns, 150 if columns <= INTERVAL_CELLS else 64)
     height = min(max(18, cell), CELL_PX if columns <= 8 else 26)
@@ -141,7 +131,7 @@ def heat_map(matrix: Matrix, room: int, *, numbers: bool = True) -> Json:
     rows = []
     for row, line in zip(matrix.rows, zip(matrix.cells, matrix.half, strict=True), strict=True):
         for column, value, half in zip(matrix.columns, *line, strict=True):
-            found: dict[str, object] = {"r": row, "c": column, "v": value, "t": filters.significant(value, 3)}
+            found: Json = {"r": row, "c": column, "v": value, "t": filters.significant(value, 3)}
             if value is None:
                 found["t"] = filters.ABSENT
             elif half is not None:
@@ -150,11 +140,11 @@ def heat_map(matrix: Matrix, room: int, *, numbers: bool = True) -> Json:
     header = {"labelAngle": 0, "ticks": False, "domain": False, "labelPadding": 4}
     above = {"orient": "top", "title": matrix.axes, "titlePadding": 6, "titleAnchor": "start"}
     place = {
-        "x": {"field": "c", "type": "nominal", "sort": None, "axis": header | above},
-        "y": {"field": "r", "type": "nominal", "sort": None, "axis": header | {"title": None}},
+        "x": {"field": "c", "type": "nominal", "sort": list(matrix.columns), "axis": header | above},
+        "y": {"field": "r", "type": "nominal", "sort": list(matrix.rows), "axis": header | {"title": None}},
     }
     scale = {"scheme": "cividis", "domain": [rounded(low), rounded(high)]}
-    told = tips(("r", matrix.row_title), ("c", matrix.column_title), ("t", matrix.unit), ("h", "interval"))
+    told = base.tips(("r", matrix.row_title), ("c", matrix.column_title), ("t", matrix.unit), ("h", "interval"))
     colour = {"field": "v", "type": "quantitative", "scale": scale, "legend": None}
     ink = {
         "condition": [
@@ -179,10 +169,10 @@ def heat_map(matrix: Matrix, room: int, *, numbers: bool = True) -> Json:
             )
     return {
         "title": {"text": f"{matrix.what}, {matrix.unit}", "offset": 6, "frame": "group", "fontSize": 12},
-        "view": {"fill": ABSENT},
+        "view": {"fill": base.ABSENT},
         "width": cell * columns,
         "height": height * len(matrix.rows),
-        "data": table(rows),
+        "data": base.table(rows),
         "encoding": place,
         "layer": layers,
     }

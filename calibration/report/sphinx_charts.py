@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sphinx extension: a figure of class ``chart`` gets its dark variant and its specification, for the interactive chart.
+
+In reStructuredText a chart is a plain figure of its light SVG. The files beside it, ``-dark.svg`` and ``.vl.json``, are
+added to HTML only; the page's script turns the figure into the interactive chart where JavaScript runs.
+"""
+
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import vl_convert
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.transforms import SphinxTransform
+
+from calibration import places
+from calibration.report.charts.base import VERSION
+
+BUNDLE = "vega.js"
+"""The script with Vega, Vega-Lite and vega-embed, as the site's other scripts find it beside them."""
+
+
+class Charts(SphinxTransform):
+    """Adds to each figure of a chart what stands beside its SVG."""
+
+    default_priority = 200
+    """Before images are collected."""
+
+    def apply(self, **_: Any) -> None:
+        """Change the figures of one document."""
+        if self.app.builder.format != "html":
+            return
+        for figure in list(self.document.findall(nodes.figure)):
+            image = figure.next_node(nodes.image)
+            if image is None or "chart" not in figure["classes"]:
+                continue
+            stem: str = image["uri"].removesuffix(".svg")
+            spec = self.env.relfn2path(f"{stem}.vl.json", self.env.docname)[1]
+            if not Path(spec).is_file():
+                continue
+            self.env.note_dependency(spec)
+            dark = image.deepcopy()
+            dark["uri"] = f"{stem}-dark.svg"
+            for each, theme in ((image, "only-light"), (dark, "only-dark")):
+                each["classes"] = [*each["classes"], theme]
+                each["loading"] = "lazy"
+            text = Path(spec).read_text(encoding="utf-8").strip().replace("<", "\\u003c")
+            script = f'<script type="application/json" class="chart-spec">{text}</script>'
+            image.parent.insert(image.parent.index(image) + 1, [dark, nodes.raw("", script, format="html")])
+
+
+def bundle() -> str:
+    """Return the JavaScript of Vega, Vega-Lite and vega-embed; made once for each version of the renderer."""
+    kept = places.CACHE / f"vega-{VERSION}-{version('vl-convert-python')}.js"
+    if not kept.is_file():
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        pending = kept.with_suffix(".pending")
+        script = vl_convert.javascript_bundle(vl_version=VERSION)  # type: ignore[call-arg] # optional, as its help says
+        # a scope of its own: its names are not those of the other scripts of a page
+        pending.write_text(f"(() => {{\n{script}\n}})();\n", encoding="utf-8")
+        pending.replace(kept)
+    return kept.read_text(encoding="utf-8")
+
+
+def _write_bundle(app: Sphinx, error: Exception | None) -> None:
+    if error is None and app.builder.format == "html":
+        (Path(app.outdir) / "_static" / BUNDLE).write_text(bundle(), encoding="utf-8")
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Register the extension."""
+    app.add_transform(Charts)
+    app.connect("build-finished", _write_bundle)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
