@@ -36,18 +36,19 @@ NODE_BYTES = 48 << 30
 
 @dataclass(frozen=True)
 class Machine:
-    """A server of two packages with two threads per core, numbered as firmware does: second threads after all cores."""
+    """A server of two packages, numbered as firmware does: second threads after all cores."""
 
     cpus: int
     cpu_nodes: int
     memory_only_nodes: int
     lines: int
     isolated: bool = True
+    threads: int = 2
 
     @property
     def cores(self) -> int:
         """Number of cores."""
-        return self.cpus // 2
+        return self.cpus // self.threads
 
     def core_of(self, cpu: int) -> int:
         """Return the core of a CPU."""
@@ -65,7 +66,7 @@ class Machine:
         """Return the CPUs of the *cores* cores in a row to which a CPU belongs."""
         first = self.core_of(cpu) // cores * cores
         found = range(first, min(first + cores, self.cores))
-        return format_cpulist([*found, *(each + self.cores for each in found)])
+        return format_cpulist(core + thread * self.cores for thread in range(self.threads) for core in found)
 
     @property
     def isolated_cpus(self) -> str:
@@ -97,7 +98,7 @@ class Machine:
         for name in ("isolated", "nohz_full"):
             yield f"{CPU}/{name}", f"{self.isolated_cpus if self.isolated else ''}\n"
         yield f"{CPU}/offline", "\n"
-        yield f"{CPU}/smt/active", "1\n"
+        yield f"{CPU}/smt/active", f"{int(self.threads > 1)}\n"
         yield f"{CPU}/cpuidle/current_driver", "intel_idle\n"
         yield f"{CPU}/intel_pstate/no_turbo", "0\n"
         yield "/sys/devices/system/clocksource/clocksource0/current_clocksource", "tsc\n"

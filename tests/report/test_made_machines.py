@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The made server: its document is what the harness writes, and says of the machine what was made wrong with it."""
+
+from pathlib import Path
+
+from made_machines import NOISY_CPU, STARTED, Answers, Server, large_document
+from report_documents import store
+
+from calibration.profiles import load_profile
+from calibration.results.model import RunDocument
+from calibration.results.store import read_run
+
+
+def codes(document: RunDocument, kind: str) -> set[str]:
+    return {each.code for found in document.measurements if found.kind == kind for each in found.validity.flags}
+
+
+def value(document: RunDocument, name: str) -> float:
+    (metric,) = (each.metric for each in document.verdicts if each.name == name)
+    assert metric is not None
+    return metric.value
+
+
+def test_everything_that_a_night_measures_is_there(tmp_path: Path) -> None:
+    document = large_document()
+    assert document.run.status == "complete"
+    assert {each.cause for each in document.not_measured} == {"not_planned"}
+    assert {each.kind for each in document.measurements} == set(load_profile("nightly").measurements)
+    assert read_run(store(document, tmp_path)) == document
+
+
+def test_it_is_the_same_each_time() -> None:
+    assert Server().archive() == Server().archive()
+    plan = large_document().plan
+    assert plan is not None
+    for step in plan.steps[:5]:
+        one, same, other = (Answers(Server(), seed).answer(step, STARTED) for seed in (1, 1, 2))
+        assert one == same
+        assert one != other
+
+
+def test_what_is_wrong_with_it_is_in_its_figures() -> None:
+    document = large_document()
+    assert value(document, "bandwidth_matrix.5.5.bandwidth_mb_s") < 0.55 * value(
+        document, "bandwidth_matrix.4.4.bandwidth_mb_s"
+    )
+    assert 0.0025 < value(document, f"jitter.cpu{NOISY_CPU}.gaps.lost_fraction") < 0.0035
+    assert {"BIMODAL", "NOT_CONVERGED"} <= codes(document, "latency_matrix")
+    assert all(each.outcome != "fail" for each in document.consistency)
+
+
+def test_nothing_is_wrong_with_it_where_nothing_was_asked_for() -> None:
+    sound = large_document(Server(empty_slot=False, interrupt=False, unsteady=False))
+    assert not any(codes(sound, kind) - {"NOT_ISOLATED"} for kind in load_profile("nightly").measurements)
+    assert value(sound, f"jitter.cpu{NOISY_CPU}.gaps.lost_fraction") < 1e-4
+    assert sound.context is not None
+    assert len([each for each in sound.context.parsed.firmware.dimms if each.size_bytes]) == 16
+
+
+def test_a_contradiction_fails_a_check() -> None:
+    checks = large_document(Server(contradiction=True)).consistency
+    assert [each.rule for each in checks if each.outcome == "fail"] == ["same_latency"]
