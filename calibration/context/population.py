@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which memory channels are populated, and the most that they can move: channels x MT/s x bytes per transfer.
+
+SMBIOS names slots, not channels; firmware puts the channel into the locator or the bank locator of a slot, each vendor
+in its own words. The forms here are those of DMI tables that vendors' machines print; what is not recognised, or names
+two slots alike, is unknown rather than guessed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from calibration.context.firmware import TABLE
+from calibration.context.model import Context, Dimm
+from calibration.model import Model
+
+SEPARATED: Final = r"[ _-]*"
+LETTER: Final = re.compile(rf"(?:DIMM{SEPARATED}(?:P\d+{SEPARATED})?|CPU\d+_)([A-X]){SEPARATED}\d{{0,2}}$")
+"""``P1-DIMMA1``, ``CPU0_DIMM_A1``, ``DIMM_P0_A0``, ``CPU1_A0``. Letters come before the bank locator, which some boards
+have wrong. A bare ``A1`` is none: with some vendors the letter is the processor."""
+CHANNEL: Final = re.compile(rf"(?:CHANNEL|CHAN|CH){SEPARATED}([A-Z]|\d+)(?![A-Z0-9])|_C(\d+)D\d+$")
+"""``P0 CHANNEL A``, ``P0_Node0_Channel0_Dimm0``, ``ChannelA-DIMM0``, ``CPU0 CH0/D0``, ``CPU0_C0D0``."""
+SOCKET: Final = re.compile(rf"(?<![A-Z])(?:(?:CPU|PROC|SOCKET){SEPARATED}|P(?=\d+[ _-]))(\d+)")
+GROUP: Final = re.compile(rf"(?:NODE|CONTROLLER|MC){SEPARATED}(\d+)")
+
+NO_MEMORY: Final = frozenset({"Flash", "ROM", "VRAM", "Logical non-volatile device"})
+SLOTS_PER_CHANNEL: Final = 3
+"""More slots than this of one channel are a form that was misread."""
+
+
+class ChannelPeak(Model):
+    """The memory channels of a machine, a package or a node, how many are ``populated``, and what these move at most.
+
+    ``empty_slots`` are slots of channels without any module, by their locators.
+    """
+
+    channels: int
+    populated: int
+    peak_mb_s: float
+    empty_slots: tuple[str, ...]
+
+
+class Population(Model):
+    """Populated channels of the machine, by package and by node.
+
+    ``packages`` is empty where slots do not name theirs, ``nodes`` where channels cannot be told apart by node.
+    """
+
+    machine: ChannelPeak
+    packages: dict[int, ChannelPeak]
+    nodes: dict[int, ChannelPeak]
+
+
+class UnknownPopulation(Model):
+    """Why nobody can say which channels are populated."""
+
+    reason: str
+
+
+class _Channel(NamedTuple):
+    socket: str | None
+    slot: str
+    size_bytes: int
+    peak_mb_s: float
+
+
+def population(context: Context) -> Population | UnknownPopulation:
+    """Return the population of the memory channels of *context*, or why it is unknown."""
+    try:
+        channels = _channels(context)
+    except ValueError as error:
+        return UnknownPopulation(reason=str(error))
+    packages = sorted({core.package_id for core in context.topology.cores if core.package_id is not None})
+    sockets = sorted({each.socket for each in channels if each.socket is not None}, key=lambda each: (len(each), each))
+    by_package: dict[int, list[_Channel]] = {}
+    if len(packages) == 1:
+        by_package = {packages[0]: channels}
+    elif len(sockets) == len(packages) and all(each.socket is not None for each in channels):
+        by_package = {
+            package: [each for each in channels if each.socket == socket]
+            for package, socket in zip(packages, sockets, strict=True)
+        }
+    return Population(
+        machine=_peak(channels),
+        packages={package: _peak(own) for package, own in by_package.items()},
+        nodes=_nodes(context, by_package),
+    )
+
+
+def _channels(context: Context) -> list[_Channel]:
+    """Return the channels in the table's order. Raises ``ValueError`` with the reason where they are not clear."""
+    if context.virtualization.guest:
+        raise ValueError("a virtual machine does not show the memory slots of its host")
+    dimms = [each for each in context.firmware.dimms if each.type not in NO_MEMORY]
+    if not any(each.size_bytes for each in dimms):
+        unread = next((each.reason for each in context.unreadable if each.path == TABLE), "only root reads it")
+        raise ValueError(f"the SMBIOS table shows no populated memory slot ({unread})")
+    if any((each.type or "").startswith("HBM") for each in dimms):
+        raise ValueError("the processor has memory of its own (HBM) beside its channels")
+    packages = len({core.package_id for core in context.topology.cores})
+    named = [(each.locator or "", each.bank or "") for each in dimms]
+    if len(set(named)) < len(named):
+        raise ValueError("several memory slots have one name")
+    found: dict[tuple[str | None, ...], list[Dimm]] = {}
+    groups = {match[1] for _, bank in named if (match := GROUP.search(bank.upper()))}
+    for dimm, (locator, bank) in zip(dimms, named, strict=True):
+        texts = (locator.upper(), bank.upper())
+        channel = LETTER.search(texts[0])
+        place = next((text for text in (texts[1], texts[0]) if CHANNEL.search(text)), "")
+        channel, within = (channel, None) if channel else (CHANNEL.search(place), GROUP.search(place))
+        if channel is None:
+            raise ValueError(f"memory slot {locator or bank!r} does not name its channel")
+        socket = SOCKET.search(texts[0]) or SOCKET.search(texts[1])
+        if socket is None and len(groups) == packages:
+            socket = GROUP.search(texts[1])
+        key = (socket and socket[1], within and within[1], channel[1] or channel[channel.lastindex or 0])
+        found.setdefault(key, []).append(dimm)
+    if max(len(slots) for slots in found.values()) > SLOTS_PER_CHANNEL:
+        raise ValueError("the names of the memory slots give one channel more slots than any has")
+    return [_channel(key[0], slots) for key, slots in found.items()]
+
+
+def _channel(socket: str | None, slots: Sequence[Dimm]) -> _Channel:
+    modules = [each for each in slots if each.size_bytes]
+    peak_mb_s = min((_mb_s(each) for each in modules), default=0.0)
+    first = slots[0].locator or slots[0].bank or ""
+    return _Channel(socket, first, sum(each.size_bytes or 0 for each in modules), peak_mb_s)
+
+
+def _mb_s(dimm: Dimm) -> float:
+    name, rated = dimm.locator or dimm.bank, dimm.speed_mt_s
+    if not dimm.configured_mt_s or not dimm.data_width_bits:
+        raise ValueError(f"the firmware gives no configured speed or no width for memory slot {name}")
+    if rated and 2 * dimm.configured_mt_s <= rated + 2:
+        raise ValueError(f"the configured speed of memory slot {name} may be in MHz: it is half the rated one")
+    return dimm.configured_mt_s * dimm.data_width_bits / 8
+
+
+def _peak(channels: Sequence[_Channel]) -> ChannelPeak:
+    empty = tuple(each.slot for each in channels if not each.size_bytes)
+    peak_mb_s = sum(each.peak_mb_s for each in channels)
+    return ChannelPeak(
+        channels=len(channels), populated=len(channels) - len(empty), peak_mb_s=peak_mb_s, empty_slots=empty
+    )
+
+
+def _nodes(context: Context, by_package: Mapping[int, Sequence[_Channel]]) -> dict[int, ChannelPeak]:
+    """Return the channels by node where the nodes of each package have equal shares of its channels.
+
+    Which nodes an unequal population falls to shows in their memory, where all populated channels have alike.
+    """
+    package_of = {cpu: core.package_id for core in context.topology.cores for cpu in core.cpus}
+    found: dict[int, ChannelPeak] = {}
+    for package, channels in by_package.items():
+        nodes = [each for each in context.nodes if each.cpus and package_of.get(each.cpus[0]) == package]
+        whole, alike = _peak(channels), {(each.size_bytes, each.peak_mb_s) for each in channels if each.size_bytes}
+        if len(nodes) == 1:
+            found[nodes[0].id] = whole
+            continue
+        if not nodes or len(channels) % len(nodes) or len(alike) != 1:
+            return {}
+        share, ((size_bytes, mb_s),) = len(channels) // len(nodes), alike
+        populated = [round((each.memory_bytes or 0) / size_bytes) for each in nodes]
+        if sum(populated) != whole.populated or max(populated) > share:
+            return {}
+        for node, count in zip(nodes, populated, strict=True):
+            empty = whole.empty_slots if share - count == len(whole.empty_slots) else ()
+            found[node.id] = ChannelPeak(channels=share, populated=count, peak_mb_s=count * mb_s, empty_slots=empty)
+    return found
