@@ -12,7 +12,7 @@ import math
 import os
 import re
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -94,7 +94,7 @@ DIGITS: Final = "%.12g"
 APART: Final = 5
 """Nights from the beginning of one gap of a SUT to the next: no gap touches another."""
 
-Kind = Literal["level", "spread", "flips", "no_run", "not_begun", "bios", "kernel", "odd_dimm"]
+Kind = Literal["level", "spread", "flips", "no_run", "not_begun", "bios", "kernel", "microcode", "odd_dimm"]
 
 NOT_BEGUN: Final = "the SUT is not reachable: no answer on port 22 within 10 s"
 
@@ -124,6 +124,7 @@ class Template:
 
     def __init__(self, document: RunDocument) -> None:
         raw = json.loads(document.model_dump_json())
+        self.run: dict[str, str] = raw["run"]
         self.numbers: list[float] = []
         self.group_of_number: list[int] = []
         self.groups: dict[str, int] = {}
@@ -142,6 +143,11 @@ class Template:
                 if group is not None:
                     each["value"] = self._gap(each["value"], group)
                     each["interval"] = each["interval"] and [self._gap(end, group) for end in each["interval"]]
+            for metric in (each["metric"] for each in raw["record"] if each["measurement"] == measurement["id"]):
+                group = _nearest(metric["value"], metric["unit"], known)
+                if group is not None:
+                    metric["value"] = self._gap(metric["value"], group)
+                    metric["interval"] = metric["interval"] and [self._gap(end, group) for end in metric["interval"]]
         pieces = self.GAP.split(json.dumps(raw, indent=1, ensure_ascii=False))
         self.form = DIGITS.join(each.replace("%", "%%") for each in pieces[::2])
         order = np.array([int(each) for each in pieces[1::2]])
@@ -204,6 +210,7 @@ class State:
 
     bios: str = "1.2"
     kernel: str = "6.1.0-56-amd64"
+    microcode: str | None = None
     odd_dimm: bool = False
 
     def seen(self, document: RunDocument) -> RunDocument:
@@ -212,16 +219,21 @@ class State:
         if captured is None:
             raise ValueError("expected a document with a context, found none")
         context = captured.parsed
+        dimms = tuple(_dimm(slot, odd=self.odd_dimm and slot == ODD_SLOT) for slot in SLOTS)
         firmware = context.firmware.model_copy(
             update={
                 "bios_vendor": "Example Firmware",
                 "bios_version": self.bios,
                 "bios_date": "01/31/2026",
-                "dimms": tuple(_dimm(slot, odd=self.odd_dimm and slot == ODD_SLOT) for slot in SLOTS),
+                "dimms": dimms if context.virtualization.guest else context.firmware.dimms,
             }
         )
         capture = context.capture.model_copy(update={"kernel_release": self.kernel})
-        parsed: Context = context.model_copy(update={"firmware": firmware, "capture": capture})
+        models = tuple(
+            each.model_copy(update={"microcode": self.microcode or each.microcode}) for each in context.processor.models
+        )
+        processor = context.processor.model_copy(update={"models": models})
+        parsed: Context = context.model_copy(update={"firmware": firmware, "capture": capture, "processor": processor})
         return document.model_copy(
             update={
                 "context": captured.model_copy(update={"parsed": parsed}),
@@ -298,10 +310,14 @@ def base_document() -> RunDocument:
     )
 
 
+Base = Callable[[], RunDocument]
+"""Returns the document that those of a store are variations of."""
+
+
 @cache
-def template(state: State) -> Template:
+def template(state: State, base: Base = base_document) -> Template:
     """Return the template of a machine that is like *state*."""
-    return Template(state.seen(base_document()))
+    return Template(state.seen(base()))
 
 
 def family_of(metric: str) -> Family:
@@ -373,9 +389,11 @@ def planned_events(suts: int, nights: int, seed: int) -> list[Event]:
     return events
 
 
-def factors(sut: tuple[str, str], nights: int, seed: int, events: Iterable[Event]) -> Floats:
+def factors(
+    sut: tuple[str, str], nights: int, seed: int, events: Iterable[Event], base: Base = base_document
+) -> Floats:
     """Return by how much the figures of *sut* are multiplied: one row per night, one column per group."""
-    made = template(State())
+    made = template(State(), base)
     number = int(re.sub(r"\D", "", "".join(sut)))
     columns = []
     for group in made.groups:
@@ -400,16 +418,26 @@ def factors(sut: tuple[str, str], nights: int, seed: int, events: Iterable[Event
     return np.array(columns).T
 
 
-def _write_sut(results: Path, sut: tuple[str, str], nights: int, seed: int, events: Sequence[Event]) -> int:
+def _write_sut(
+    results: Path, sut: tuple[str, str], nights: int, seed: int, *, events: Sequence[Event], base: Base
+) -> int:
     """Write all documents of one SUT; return how many bytes they have."""
-    moved = factors(sut, nights, seed, events)
+    moved = factors(sut, nights, seed, events, base)
     written = 0
     for night in range(nights):
-        written += write_night(results, sut, night, moved[night], events)
+        written += write_night(results, sut, night, moved[night], events, base=base)
     return written
 
 
-def write_night(results: Path, sut: tuple[str, str], night: int, moved: Floats, events: Sequence[Event]) -> int:
+def write_night(
+    results: Path,
+    sut: tuple[str, str],
+    night: int,
+    moved: Floats,
+    events: Sequence[Event],
+    *,
+    base: Base = base_document,
+) -> int:
     """Write what *sut* left of one night, if anything; return how many bytes the document has."""
     when = FIRST_NIGHT + timedelta(days=night)
     run_id = f"{when:%Y%m%d}{START}{night:04x}"
@@ -428,17 +456,19 @@ def write_night(results: Path, sut: tuple[str, str], night: int, moved: Floats, 
     state = State(
         bios="1.3" if night >= since.get("bios", night + 1) else "1.2",
         kernel="6.1.0-57-amd64" if night >= since.get("kernel", night + 1) else "6.1.0-56-amd64",
+        microcode="0x2b000620" if night >= since.get("microcode", night + 1) else None,
         odd_dimm="odd_dimm" in since,
     )
-    text = template(state).text(moved)
-    for name, old, new in (
-        ("id", "r", run_id),
-        ("testbed", "t", sut[0]),
-        ("sut", "s", sut[1]),
-        ("started_at", "2026-01-01T00:00:00Z", f"{when}T01:00:00Z"),
-        ("finished_at", "2026-01-01T00:00:00Z", f"{when}T01:40:00Z"),
+    made = template(state, base)
+    text = made.text(moved)
+    for name, new in (
+        ("id", run_id),
+        ("testbed", sut[0]),
+        ("sut", sut[1]),
+        ("started_at", f"{when}T01:00:00Z"),
+        ("finished_at", f"{when}T01:40:00Z"),
     ):
-        text = text.replace(f'"{name}": "{old}"', f'"{name}": "{new}"', 1)
+        text = text.replace(f'"{name}": "{made.run[name]}"', f'"{name}": "{new}"', 1)
     directory = results / sut[0] / sut[1] / run_id
     directory.mkdir(parents=True)
     content = text.encode() + b"\n"
@@ -446,15 +476,28 @@ def write_night(results: Path, sut: tuple[str, str], night: int, moved: Floats, 
     return len(content)
 
 
-def make(results: Path, labels: Path, *, suts: int, nights: int, seed: int) -> int:
-    """Make the store in *results* and the file *labels*, which must not lie in it; return how many bytes it has."""
-    events = planned_events(suts, nights, seed)
+def make(
+    results: Path,
+    labels: Path,
+    *,
+    suts: int,
+    nights: int,
+    seed: int,
+    events: Sequence[Event] | None = None,
+    base: Base = base_document,
+) -> int:
+    """Make the store in *results* and the file *labels*, which must not lie in it; return how many bytes it has.
+
+    Without *events* some of each kind are planted. *base* is a function of a module: other processes call it too.
+    """
+    events = planned_events(suts, nights, seed) if events is None else events
     results.mkdir(parents=True)
     content = {"suts": suts, "nights": nights, "seed": seed, "first_night": str(FIRST_NIGHT)}
     labels.write_text(json.dumps({**content, "events": [asdict(each) for each in events]}, indent=1), encoding="utf-8")
     with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as workers:
         written = [
-            workers.submit(_write_sut, results, sut, nights, seed, own_events(sut, events)) for sut in names(suts)
+            workers.submit(_write_sut, results, sut, nights, seed, events=own_events(sut, events), base=base)
+            for sut in names(suts)
         ]
         return sum(each.result() for each in written)
 

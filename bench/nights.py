@@ -345,7 +345,7 @@ def made(keep: Path | None, *, suts: int, nights: int, seed: int) -> Iterator[tu
             folder.mkdir(parents=True, exist_ok=True)
             click.echo(f"making {suts} SUTs x {nights} nights in {folder}", err=True)
             began = time.perf_counter()
-            size = make(results, labels, **wanted)
+            size = make(results, labels, suts=suts, nights=nights, seed=seed)
             documents = sum(1 for _ in results.glob("*/*/*/run.json"))
             made_s = round(time.perf_counter() - began, 1)
             write_json(about, {**wanted, "bytes": size, "documents": documents, "made_s": made_s})

@@ -64,8 +64,8 @@ CORE_MB_S = 26e3
 EFFICIENCY = {"reads": 0.88, "3:1": 0.82, "2:1": 0.80, "1:1": 0.77, "stream_triad": 0.78}
 """Share of the theoretical peak by mix, in the best shape."""
 
-LINK_MB_S = 46e3
-"""What one node's CPUs get from a node of the other package."""
+LINK_MB_S = 368e3
+"""What the CPUs of all nodes together get from the other package."""
 
 CLOCKS_HZ = {
     ("scalar", "alone"): 3.70e9,
@@ -103,9 +103,9 @@ QUIET: dict[str, Any] = {
 class Server(Machine):
     """The machine and what is wrong with it.
 
-    *empty_slot* leaves node 5 one memory channel of two, *interrupt* lets one isolated CPU serve a disk, *unsteady*
-    makes two pairs of nodes noisy and one bimodal, *contradiction* makes the idle latency differ from that of the same
-    place in the latency ladder.
+    *empty_slot* leaves a node (5 of 8) one memory channel less, *interrupt* lets one isolated CPU serve a disk,
+    *unsteady* makes two pairs of nodes noisy and one bimodal, *contradiction* makes the idle latency differ from that
+    of the same place in the latency ladder.
     """
 
     cpus: int = 128
@@ -118,6 +118,8 @@ class Server(Machine):
     unsteady: bool = True
     contradiction: bool = False
     microcode: str = "0xa10113e"
+    slots: int = 16
+    empty_slot_index: int = 11
 
     @property
     def isolated_cpus(self) -> str:
@@ -126,7 +128,7 @@ class Server(Machine):
 
     def channels(self, node: int) -> int:
         """Return how many memory channels of *node* are populated."""
-        return 1 if self.empty_slot and node == 5 else 2
+        return self.slots // self.nodes - (self.empty_slot and node == self.empty_slot_index * self.nodes // self.slots)
 
     def peak_mb_s(self, node: int) -> float:
         """Return the theoretical peak of *node*."""
@@ -138,7 +140,7 @@ class Server(Machine):
             super()
             .block(cpu)
             .replace("GenuineIntel", "AuthenticAMD")
-            .replace("Made Processor 8490H", "Made 64-Core Processor")
+            .replace("Made Processor 8490H", "Made 9554 64-Core Processor")
             .replace("0x2b000603", self.microcode)
             .replace("constant_tsc", "sse2 avx2 fma avx512f constant_tsc")
         )
@@ -209,7 +211,9 @@ class Server(Machine):
             "masked": [],
             "unreadable": [],
         }
-        table = b"".join(smbios_slot(slot, empty=slot == self.empty_slot_index) for slot in range(16))
+        table = b"".join(
+            smbios_slot(slot, empty=self.empty_slot and slot == self.empty_slot_index) for slot in range(self.slots)
+        )
         content = {path: text.encode() for path, text in self.files()}
         content["/capture.json"] = json.dumps(capture).encode()
         content["/sys/firmware/dmi/tables/DMI"] = table + bytes([127, 4, 0, 0, 0, 0])
@@ -224,11 +228,6 @@ class Server(Machine):
                 tar.addfile(member, io.BytesIO(data))
         return packed.getvalue()
 
-    @property
-    def empty_slot_index(self) -> int | None:
-        """The slot without a module: the second channel of node 5."""
-        return 11 if self.empty_slot else None
-
     def latency_ns(self, cpu: int, node: int) -> float:
         """Return the idle latency of memory of *node* from *cpu*."""
         own = self.node_of(cpu)
@@ -241,11 +240,18 @@ class Server(Machine):
         """Return what threads of *parts*, all on memory of *node*, move together when they do nothing else."""
         rate = 0.0
         share = EFFICIENCY[mix] * self.peak_mb_s(node)
+        full = EFFICIENCY["reads"] * self.slots // self.nodes * MT_S * 8
         for part in parts:
             cores = len({self.core_of(cpu) for cpu in part.cpus})
             own = self.node_of(part.cpus[0])
-            limit = share if own == node else 0.97 * share if self.same_package(own, node) else min(LINK_MB_S, share)
-            rate += limit * (1 - exp(-1.25 * cores * CORE_MB_S / (EFFICIENCY["reads"] * 2 * MT_S * 8)))
+            limit = (
+                share
+                if own == node
+                else 0.97 * share
+                if self.same_package(own, node)
+                else min(LINK_MB_S / self.nodes, share)
+            )
+            rate += limit * (1 - exp(-1.25 * cores * CORE_MB_S / full))
         return min(rate, share)
 
     def transfer_ns(self, writer: int, reader: int) -> float:
@@ -916,3 +922,9 @@ def large_document(server: Server = Server(), seed: int = 1) -> RunDocument:
             now += timedelta(seconds=round(step.expected_duration_s) + 1)
         record_end(run, now=now)
         return assemble(run, now=now)
+
+
+@cache
+def lab_document() -> RunDocument:
+    """Return that of a smaller one, of 16 CPUs and two nodes, with which nothing is wrong."""
+    return large_document(Server(cpus=16, cpu_nodes=2, lines=40, empty_slot=False, interrupt=False, unsteady=False))

@@ -3,16 +3,17 @@
 
 from pathlib import Path
 
-from made_machines import NOISY_CPU, STARTED, Answers, Server, large_document
 from report_documents import store
 
 from calibration.profiles import load_profile
 from calibration.results.model import RunDocument
 from calibration.results.store import read_run
+from tests.report.made_machines import NOISY_CPU, STARTED, Answers, Server, large_document
 
 
-def codes(document: RunDocument, kind: str) -> set[str]:
-    return {each.code for found in document.measurements if found.kind == kind for each in found.validity.flags}
+def trusts(document: RunDocument) -> set[tuple[str, str | None]]:
+    """Return the trust in the figures of record, each with its reason."""
+    return {(each.trust, each.reason and each.reason.code) for each in document.record}
 
 
 def value(document: RunDocument, name: str) -> float:
@@ -45,13 +46,18 @@ def test_what_is_wrong_with_it_is_in_its_figures() -> None:
         document, "bandwidth_matrix.4.4.bandwidth_mb_s"
     )
     assert 0.0025 < value(document, f"jitter.cpu{NOISY_CPU}.gaps.lost_fraction") < 0.0035
-    assert {"BIMODAL", "NOT_CONVERGED"} <= codes(document, "latency_matrix")
+    assert trusts(document) == {
+        ("on_target", None),
+        ("near", "NOT_CONVERGED"),
+        ("poor", "BIMODAL"),
+        ("observed", None),
+    }
     assert all(each.outcome != "fail" for each in document.consistency)
 
 
 def test_nothing_is_wrong_with_it_where_nothing_was_asked_for() -> None:
     sound = large_document(Server(empty_slot=False, interrupt=False, unsteady=False))
-    assert not any(codes(sound, kind) - {"NOT_ISOLATED"} for kind in load_profile("nightly").measurements)
+    assert trusts(sound) == {("on_target", None), ("observed", None)}
     assert value(sound, f"jitter.cpu{NOISY_CPU}.gaps.lost_fraction") < 1e-4
     assert sound.context is not None
     assert len([each for each in sound.context.parsed.firmware.dimms if each.size_bytes]) == 16

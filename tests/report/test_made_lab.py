@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The made lab: the judgement of its last night finds what was planted, and nothing else."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from bench.made import names
+from calibration.judge.night import judge_night
+from calibration.judge.references import Place
+from calibration.results import index
+from calibration.results.index import read_history
+from calibration.results.store import find_runs, read_run
+from tests.report.made_lab import Lab
+
+
+def test_tonight_is_what_was_planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index, "CACHE", tmp_path / "cache")
+    lab = Lab(suts=10, nights=9)
+    results = tmp_path / "results"
+    lab.write(results)
+    assert len(find_runs(results)) == 10 * 9 - 1
+    runs = read_history(results).runs
+    before, tonight = sorted({night for found in runs.values() for night in found})[-2:]
+
+    failed = Counter(
+        (each.testbed, each.sut) for each in judge_night(results).verdicts if each.outcome == "fail" and not each.waiver
+    )
+    assert lab.missing in failed
+    assert [sut for sut, _ in failed.most_common(1)] == [lab.slower]
+    places = {sut: Place("sut", *sut, None).path(results) for sut in names(10)}
+    assert [sut for sut, path in places.items() if not path.exists()] == [lab.unknown]
+    renewed = {
+        sut
+        for sut in names(10)
+        if tonight in runs[sut] and runs[sut][tonight].facts["microcode"] != runs[sut][before].facts["microcode"]
+    }
+    assert renewed == set(lab.renewed)
+
+    newest = read_run(results.joinpath(*lab.renewed[0], runs[lab.renewed[0]][tonight].run_id))
+    figures = {each.name: each.metric for each in newest.verdicts if each.metric is not None}
+    same = [each for each in newest.record if each.metric.name in figures]
+    assert same
+    assert all(each.metric.value == figures[each.metric.name].value for each in same)
