@@ -15,13 +15,10 @@ import resource
 import subprocess
 import sys
 import tempfile
-import textwrap
 from pathlib import Path
 
-from calibration.formats.csit_page import blocks_of
-from tests.readings import CORPUS, FIXTURES, PAGES, RAW, corpus, hold
+from tests.readings import CORPUS, PAGES, RAW, corpus, hold
 
-OWN = FIXTURES.parent / "report" / "golden" / "every-kind.rst"
 LARGEST_BYTES = 12_000
 SLOWEST_S = 10
 ROUND_S = 60
@@ -74,11 +71,8 @@ def target(arguments: list[str]) -> None:
 
 
 def seeds() -> list[bytes]:
-    """Return the texts to begin with: the fixtures, and each block of a page of this project's own."""
-    own = blocks_of(OWN.read_text(encoding="utf-8"))
-    blocks = ["::\n\n" + textwrap.indent(f"$ {each.command}\n{each.output}\n", "    ") for each in own]
-    texts = [*(path.read_bytes() for path in (*RAW, *PAGES)), *(block.encode() for block in blocks)]
-    return [text for text in texts if len(text) <= LARGEST_BYTES]
+    """Return the texts to begin with: the fixtures."""
+    return [text for path in (*RAW, *PAGES) if len(text := path.read_bytes()) <= LARGEST_BYTES]
 
 
 def fuzz(folder: Path, words: Path, arguments: list[str]) -> None:

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Published calibration pages: text whose literal blocks hold a command and what it printed.
 
-Those of FD.io CSIT, and the pages of this project, which have the same sections. The text need not be whole or valid
-reStructuredText: titles and literal blocks are found by their form. A block that no reader knows, and a table of
-figures outside literal blocks, are listed.
+They are those of FD.io CSIT. The text need not be whole or valid reStructuredText: titles and literal blocks are found
+by their form. A block that no reader knows, and a table of figures outside literal blocks, are listed.
 """
 
 import re
@@ -31,7 +30,6 @@ from calibration.formats.mlc import BANNER, NOTES, looks_like_mlc, mlc_results, 
 from calibration.formats.page_checks import PageFacts, page_inconsistencies
 from calibration.formats.pma_jitter import BANNER as JITTER
 from calibration.formats.pma_jitter import jitter_results
-from calibration.formats.sutprobe_blocks import read_blocks
 from calibration.measurements.base import PROBE
 from calibration.model import Model
 from calibration.results.readings import (
@@ -67,7 +65,11 @@ SUT_NAME: Final = re.compile(r"\b((?:s\d{1,4}-)?(t\d{1,4})-(?:sut|tg)\d{1,4})\b"
 ESCAPED: Final = re.compile(r"\\(.)")
 """A character that reStructuredText takes for itself because of the sign before it."""
 
-OWN_TITLE: Final = re.compile(r"^Calibration Data - (\S+) / (\S+)$")
+OWN: Final = ".. Made from the run document run.json"
+"""The comment at the top of this project's pages: what they show is in run.json, with its uncertainty."""
+
+TOP: Final = 1000
+"""So many characters of a text are looked at for it."""
 
 CONTEXT: Final = ("cat /proc/cmdline", "uname -a")
 """The commands that print what a page says of the kernel."""
@@ -118,8 +120,10 @@ class Block(NamedTuple):
 def read_published(text: str) -> Published:
     """Return what *text*, a published page or raw output of Intel MLC or PMA jitter, says; recognised by its content.
 
-    Raises ``InputError`` where nothing is recognised.
+    Raises ``InputError`` where nothing is recognised, and for a page that this project made.
     """
+    if OWN in text[:TOP]:
+        raise InputError("this page was made by this project: use its run.json")
     if len(text) > MAX_CHARACTERS:
         raise InputError(f"expected at most {MAX_CHARACTERS} characters of a calibration page, found {len(text)}")
     page = _page(text)
@@ -190,21 +194,19 @@ def _page(text: str) -> Published | None:
     prose = _prose(lines, literal)
     titles = [each._replace(title=ESCAPED.sub(r"\1", each.title)) for each in _titles(prose)]
     title = titles[0].title if titles else None
-    own = OWN_TITLE.match(title or "")
     found: list[Read] = []
     foreign: list[Inconsistency] = []
     for block in blocks:
         read = _results(block)
         if read is not None:
             found.append(read)
-        elif not own and not _is_context(block):
+        elif not _is_context(block):
             shown = [line for line in block.output.splitlines() if line.strip()]
             first = block.command or next(iter(shown), "")
             foreign.append(not_understood("literal block", first, len(shown) + bool(block.command)))
     if not found and cmdline is None and uname is None:
         return None
-    more = [] if own else [*foreign, *_tables_in(prose)]
-    read = _joined(found, more)
+    read = _joined(found, [*foreign, *_tables_in(prose)])
     if cmdline is None and uname is None and all(FENCE.match(lines[first - 1]) for first, _ in literal):
         return _published(read, page_inconsistencies(PageFacts(text="", title=None), read.readings))
     said = "\n".join(prose)
@@ -216,16 +218,16 @@ def _page(text: str) -> Published | None:
         titles=tuple(each.title for each in titles),
         cmdline=cmdline,
         uname=uname,
-        host=None if own else name,
+        host=name,
     )
     named = {each.values.kind for each in read.readings} | {each.kind for each in read.not_read}
-    absent = () if own else tuple(kind for kind in PUBLISHED if kind not in named)
+    absent = tuple(kind for kind in PUBLISHED if kind not in named)
     isolcpus = [each.value for each in parse_cmdline(cmdline or "").parameters if each.name == "isolcpus"]
     return Published(
         format="csit_page",
         title=title,
-        testbed=own[1] if own else name[2].lower() if name else None,
-        sut=own[2] if own else name[1].lower() if name else None,
+        testbed=name[2].lower() if name else None,
+        sut=name[1].lower() if name else None,
         context=ImportedContext(cmdline=cmdline, uname=uname, isolcpus=isolcpus[-1] if isolcpus else None),
         read=Read(
             readings=read.readings,
@@ -256,11 +258,9 @@ def _printed(blocks: Sequence[Block], command: str) -> str | None:
 
 def _results(block: Block) -> Read | None:
     """Return the results in *block*; ``None`` where it is about something else."""
-    kind = next((kind for kind, form in PUBLISHED.items() if form.search(block.command or "")), None)
     if (block.command or "").startswith(f"{PROBE} "):
-        read = read_blocks(block.output, block.command)
-        if read.readings or read.not_read:
-            return read
+        return None
+    kind = next((kind for kind, form in PUBLISHED.items() if form.search(block.command or "")), None)
     read = _programs(lines_of(block.output, whole=block.whole), block.command)
     if read.readings or read.not_read:
         return read
@@ -309,12 +309,8 @@ class _Title(NamedTuple):
     line: int
 
 
-def titles_of(text: str) -> Iterator[_Title]:
-    """Yield the titles of *text*: lines that are underlined."""
-    return _titles(split(text))
-
-
 def _titles(lines: Sequence[str]) -> Iterator[_Title]:
+    """Yield the titles of *lines*: those that are underlined."""
     for place, (line, below) in enumerate(pairwise(lines)):
         if _underlined(line, below):
             yield _Title(line.strip(), place)
@@ -387,13 +383,8 @@ def _printed_by_program(lines: Sequence[str]) -> bool:
     )
 
 
-def blocks_of(text: str) -> Iterator[Block]:
-    """Yield the commands in the literal blocks of *text* with their outputs, in order."""
-    lines = split(plain(text))
-    return _blocks(lines, list(_literal(lines)), ended=text.endswith(("\n", "\r")))
-
-
 def _blocks(lines: Sequence[str], literal: Sequence[tuple[int, int]], *, ended: bool) -> Iterator[Block]:
+    """Yield the commands in the *literal* blocks of *lines* with their outputs, in order."""
     for first, end in literal:
         kept = [line.expandtabs() if len(line) <= MAX_LINE else line for line in lines[first:end]]
         body = textwrap.dedent("\n".join(kept)).split("\n")

@@ -33,8 +33,7 @@ from calibration.formats.lines import (
 )
 from calibration.formats.pma_jitter import BANNER as JITTER
 from calibration.formats.pma_jitter import HEADER as JITTER_HEADER
-from calibration.measurements.base import PROBE
-from calibration.measurements.traffic import BUFFERS, MIXES
+from calibration.measurements.traffic import MIXES
 from calibration.results.readings import (
     Inconsistency,
     NotRead,
@@ -115,9 +114,8 @@ MIX_NAMES: Final = {
     "stream-triad": "stream_triad",
     "all nt writes": "write_nt",
     "1:1 read-nt write": "copy_nt",
-    **{mix: mix for mix in BUFFERS},
 }
-"""The mixes as MLC names them, and as pages of this project name those that MLC does not have."""
+"""The mixes as MLC names them."""
 
 RATIO: Final = re.compile(r"(\d{1,2}:\d{1,2}) reads?[-/ ]writes?")
 """The other mixes of MLC: so many reads for so many writes."""
@@ -159,13 +157,8 @@ class _Output:
         return self.version is not None or bool(self.sections)
 
     @property
-    def own(self) -> bool:
-        """Whether it is the output of this project's own kernel, which pages lay out as MLC does."""
-        return self.command is not None and self.command.startswith(f"{PROBE} ")
-
-    @property
     def instrument(self) -> str:
-        return PROBE if self.own else "Intel MLC" if self.version is None else f"Intel MLC {self.version}"
+        return "Intel MLC" if self.version is None else f"Intel MLC {self.version}"
 
     @property
     def notes(self) -> list[str]:
@@ -210,7 +203,7 @@ def mlc_results(lines: Sequence[Line], command: str | None, understood: set[int]
                 raise InputError(f"expected at most {MAX_LINES} lines of Intel MLC's results, found more")
             found = READERS[section.kind](section, output)
             values_found = values_found or bool(found.values)
-            loose = {line.place for line in found.notes if has_figure(line.text) and not output.own}
+            loose = {line.place for line in found.notes if has_figure(line.text)}
             understood |= {line.place for line in section.lines} - loose
             title = section.lines[0].text.strip()
             missing = first_of(found.missing)
@@ -238,7 +231,7 @@ def mlc_results(lines: Sequence[Line], command: str | None, understood: set[int]
                 code = "UNIT_NOT_SAID" if NO_UNIT in missing else "TRUNCATED"
                 faults.append(inconsistency(code, title, "; ".join(missing)))
         if values_found:
-            understood |= {line.place for line in output.before if output.own or not has_figure(line.text)}
+            understood |= {line.place for line in output.before if not has_figure(line.text)}
     return Read(readings=numbered(readings), not_read=tuple(not_read), inconsistencies=tuple(faults))
 
 
@@ -421,7 +414,7 @@ def _mix(text: str) -> _Mix | None:
     return _Mix(label, name, figure, value, unit)
 
 
-def _idle_latency(section: _Section, output: _Output) -> _Found:
+def _idle_latency(section: _Section, _output: _Output) -> _Found:
     values: list[ReadValues] = []
     missing: list[str] = []
     notes: list[Line] = []
@@ -434,7 +427,7 @@ def _idle_latency(section: _Section, output: _Output) -> _Found:
             else:
                 notes.append(line)
             continue
-        place = match["where"] or " ".join(output.notes if output.own else ())
+        place = match["where"]
         cpu, node = CPU.search(place), NODE.search(place)
         values.append(
             ReadIdleLatency(
@@ -443,7 +436,7 @@ def _idle_latency(section: _Section, output: _Output) -> _Found:
                 latency_ns=_scaled(time, _ns(match["unit"])),
                 clocks=clocks,
                 clock=match["clock"].strip(),
-                of_many=CPU.search(match["where"]) is not None,
+                of_many=cpu is not None,
             )
         )
     return _Found(values, missing, notes)
@@ -597,7 +590,7 @@ def _matrix(section: _Section, output: _Output) -> _Found:
 NO_UNIT: Final = "the text does not say the unit of its figures"
 
 
-def _mixes(section: _Section, output: _Output) -> _Found:
+def _mixes(section: _Section, _output: _Output) -> _Found:
     missing: list[str] = []
     notes: list[Line] = []
     found: dict[str, float] = {}
@@ -621,13 +614,12 @@ def _mixes(section: _Section, output: _Output) -> _Found:
             seen.append(mix.figure)
     if scale is None and not found:
         missing.append(NO_UNIT)
-    elif not output.own and (gone := [mix for mix in MIXES if mix not in found]):
+    elif gone := [mix for mix in MIXES if mix not in found]:
         missing.append(f"no figure for {', '.join(gone)}")
     if not found:
         return _Found([], missing, notes)
     kind = ReadMaxBandwidth if section.kind == "max_bandwidth" else ReadPeakInjectionBandwidth
-    plain = any("one forward stream without software prefetch" in line.text for line in notes)
-    return _Found([kind(plain=plain, bandwidth_mb_s=found)], missing, notes)
+    return _Found([kind(bandwidth_mb_s=found)], missing, notes)
 
 
 @dataclass
@@ -702,7 +694,7 @@ def _loaded_latency(section: _Section, output: _Output) -> _Found:
             notes.append(line)
     if columns is not None and (columns.latency_scale is None or columns.bandwidth_scale is None):
         missing.append(NO_UNIT)
-    chosen = output.own or re.search(r"(?:^|\s)-[dg]", output.parameters or output.command or "")
+    chosen = re.search(r"(?:^|\s)-[dg]", output.parameters or output.command or "")
     if points and not chosen and len(points) < len(DELAYS) and tuple(points) == DELAYS[: len(points)]:
         missing.append(f"{len(points)} of the {len(DELAYS)} delays of a sweep")
     found = [ReadLoadedLatency(points=tuple(points.values()))] if points else []

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What PMA jitter 1.8 and 1.9 print: columns or comma-separated values, headings repeated or once.
 
-Source: the program itself (``jitter.c`` of Intel's PMA tools, BSD licence), its published outputs, and the same layout
-on pages of this project.
+Source: the program itself (``jitter.c`` of Intel's PMA tools, BSD licence) and its published outputs.
 """
 
 import re
@@ -10,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from calibration.formats.lines import Line, first_of, has_figure, shortened
-from calibration.measurements.base import PROBE
 from calibration.results.readings import Inconsistency, NotRead, Read, Reading, ReadJitter, inconsistency, numbered
 from calibration.sutprobe import JitterInterval
 
@@ -22,14 +20,14 @@ HEADING: Final = re.compile(
 )
 FACTS: Final = (
     ("iterations", re.compile(r"^\s*Iterations=(\d{1,9})\b")),
-    ("loops", re.compile(r"dummy function (\d{1,9}) times|timed work of (\d{1,9}) turns")),
-    ("executions", re.compile(r"Display is updated every (\d{1,9}) |is executed (\d{1,9}) times per display interval")),
-    ("cpu", re.compile(r"affinity will be set to core_id:\s*(\d{1,5})\b|^\s*CPU (\d{1,5}), (?:not )?isolated$")),
+    ("loops", re.compile(r"dummy function (\d{1,9}) times")),
+    ("executions", re.compile(r"Display is updated every (\d{1,9}) ")),
+    ("cpu", re.compile(r"affinity will be set to core_id:\s*(\d{1,5})\b")),
 )
 TASKSET: Final = re.compile(r"\btaskset\s{1,9}(?:-\w{0,4}c\w{0,4}|--cpu-list)\s{1,9}(\d{1,5})(?![\d,-])")
 """The one CPU that a command pins what it starts to."""
 
-TICKS: Final = re.compile(r"^\s*Timings are in (?:ticks of )?(.{1,80}?)(?: at (\d{1,6}\.\d{1,6}) MHz.*)?$")
+TICKS: Final = re.compile(r"^\s*Timings are in (.{1,80})$")
 RESET: Final = re.compile(r"\breset\b", re.IGNORECASE)
 EXPLANATION: Final = re.compile(
     r"^\s*(?:Inst_Min|Inst_Max|Inst_jitter|last_Exec|Abs_Min|Abs_Max|tmp|Interval|Sample No):\s", re.IGNORECASE
@@ -93,7 +91,6 @@ def _output(lines: Sequence[Line], command: str | None) -> tuple[Reading | None,
     version: str | None = None
     facts: dict[str, int] = {}
     ticks: str | None = None
-    tick_hz: float | None = None
     notes: list[str] = []
     loose: set[int] = set()
     missing: list[str] = []
@@ -110,9 +107,9 @@ def _output(lines: Sequence[Line], command: str | None) -> tuple[Reading | None,
             if not headed:
                 missing.append(f"expected the heading of nine columns, found {shortened(text)}")
         elif said := [(name, match) for name, form in FACTS if (match := form.search(text))]:
-            facts |= {name: int(next(each for each in match.groups() if each is not None)) for name, match in said}
+            facts |= {name: int(match[1]) for name, match in said}
         elif clock := TICKS.match(text):
-            ticks, tick_hz = clock[1], None if clock[2] is None else float(clock[2]) * 1e6
+            ticks = clock[1]
         elif EXPLANATION.match(text):
             continue
         elif headed and (row := _row(line, intervals, missing, faults)) is not None:
@@ -123,7 +120,6 @@ def _output(lines: Sequence[Line], command: str | None) -> tuple[Reading | None,
             notes.append(text)
             if has_figure(text):
                 loose.add(line.place)
-    own = command is not None and command.startswith(f"{PROBE} ")
     if not intervals:
         return None, faults, loose
     iterations = facts.get("iterations")
@@ -134,7 +130,7 @@ def _output(lines: Sequence[Line], command: str | None) -> tuple[Reading | None,
     pinned = TASKSET.search(command or "")
     reading = Reading(
         id="",
-        instrument=PROBE if own else "PMA jitter" if version is None else f"PMA jitter {version}",
+        instrument="PMA jitter" if version is None else f"PMA jitter {version}",
         command=command,
         complete=not missing,
         missing=tuple(missing),
@@ -145,11 +141,10 @@ def _output(lines: Sequence[Line], command: str | None) -> tuple[Reading | None,
             executions=facts.get("executions"),
             iterations=iterations,
             ticks=ticks,
-            tick_hz=tick_hz,
             intervals=tuple(intervals),
         ),
     )
-    return reading, faults, set() if own else loose
+    return reading, faults, loose
 
 
 def _row(

@@ -13,9 +13,9 @@ from calibration.measurements import registry
 from calibration.model import Model
 from calibration.report import filters
 from calibration.report.environment import environment, tidy
+from calibration.report.page import page_order
 from calibration.results.model import Imported, RunDocument
 from calibration.results.plain import Figured, figured
-from calibration.results.readings import READ_KINDS
 
 FAMILY = 8
 """Of more figures than these that differ only in a number, pages of machines tell; a comparison would have no end."""
@@ -209,7 +209,7 @@ def _kinds(baseline: Machine, others: Sequence[Machine]) -> Iterator[tuple[str, 
         (other, {each.name: each for each in compare_figures(baseline.figures, other.figures)}) for other in others
     ]
     few = _few(baseline.figures)
-    for kind in READ_KINDS:
+    for kind in page_order():
         rows: list[Row] = []
         for figure in baseline.figures:
             name = figure.metric.name

@@ -4,46 +4,22 @@
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from calibration.measurements import registry
 from calibration.measurements.base import Metric
-from calibration.model import Model
 from calibration.report import filters
 from calibration.report.environment import Fact, environment, kind_module
 from calibration.report.page_charts import Charts, Placed
 from calibration.report.sections import SECTIONS
 from calibration.results.model import Imported, RunDocument
-from calibration.results.readings import (
-    INCONSISTENCIES,
-    Reading,
-    ReadValues,
-)
+from calibration.results.readings import INCONSISTENCIES, Reading
 
 FORMATS: Final = {
     "csit_page": "published calibration page",
     "mlc": "raw output of Intel MLC",
     "pma_jitter": "raw output of PMA jitter",
 }
-
-TABLES: Final = ("points", "levels", "classes", "tried")
-"""Fields of values that are tables: of kinds that only pages of this project have, these are shown as they are."""
-
-
-@dataclass(frozen=True)
-class Table:
-    """Rows of texts below a heading."""
-
-    header: list[str]
-    rows: list[list[str]]
-
-
-@dataclass(frozen=True)
-class Shown:
-    """One reading, and its table where it has no layout of Intel MLC or PMA jitter."""
-
-    reading: Reading
-    table: Table | None
 
 
 @dataclass(frozen=True)
@@ -52,7 +28,7 @@ class ReadPart:
 
     title: str
     charts: tuple[Placed, ...]
-    shown: tuple[Shown, ...]
+    readings: tuple[Reading, ...]
 
 
 @dataclass(frozen=True)
@@ -102,19 +78,5 @@ def _parts(document: RunDocument, section: str, charts: Charts) -> Iterator[Read
             yield ReadPart(
                 title=registry()[kind].title,
                 charts=tuple(placed for each in found if (placed := charts.read(each)) is not None),
-                shown=tuple(Shown(each, _table(each.values)) for each in found),
+                readings=tuple(found),
             )
-
-
-def _table(values: ReadValues) -> Table | None:
-    """Return everything that was read of a kind that has no layout of Intel MLC or PMA jitter."""
-    fields = [getattr(values, name) for name in TABLES if isinstance(getattr(values, name, None), tuple)]
-    if values.kind == "loaded_latency" or not fields:
-        return None
-    rows: list[dict[str, Any]] = [row.model_dump() for field in fields for row in field if isinstance(row, Model)]
-    header = list(dict.fromkeys(name for row in rows for name in row))
-    return Table(header, [[filters.inline(_cell(row.get(name))) for name in header] for row in rows])
-
-
-def _cell(value: object) -> object:
-    return filters.ABSENT if value is None else f"{value:.10g}" if isinstance(value, float) else value

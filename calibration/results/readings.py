@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Readings: results that were read from text, as another program printed it or as a page shows it.
+"""Readings: results that were read from text, as another program printed it or as a published page shows it.
 
 A reading has the kind and the fields of a measurement made here, with plain numbers where a measurement has estimates:
 its uncertainty is not known, and nothing in it is guessed. What the text does not say is ``None``.
 """
 
 from collections.abc import Iterator, Mapping
-from functools import reduce
-from operator import or_
 from statistics import median
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -47,7 +45,7 @@ def read_metric(name: str, title: str, value: float, unit: str, better: Better) 
 
 
 class ReadJitter(ReadValues):
-    """Jitter of one CPU, in ticks of the clock that the text names; ``tick_hz`` where it says how fast that is.
+    """Jitter of one CPU, in ticks of the clock that the text names; no text says how fast that is (``tick_hz``).
 
     ``loops`` are the turns of one execution, ``executions`` those of one display interval, ``iterations`` the intervals
     that the program was told to show.
@@ -59,18 +57,15 @@ class ReadJitter(ReadValues):
     executions: int | None
     iterations: int | None
     ticks: str | None
-    tick_hz: float | None
+    tick_hz: None = None
     intervals: tuple[JitterInterval, ...]
 
     def metrics(self) -> Iterator[Metric]:
-        """Yield the typical spread per interval, in ns where the clock's rate is known, else in ticks."""
+        """Yield the typical spread per interval, in ticks."""
         where = "jitter" if self.cpu is None else f"jitter.cpu{self.cpu}"
         title = "Jitter per interval" + ("" if self.cpu is None else f", CPU {self.cpu}")
         ticks = median(each.inst_jitter_cycles for each in self.intervals)
-        if self.tick_hz is None:
-            yield read_metric(f"{where}.inst_jitter_ticks", title, ticks, "ticks", "lower")
-        else:
-            yield read_metric(f"{where}.inst_jitter_ns", title, ticks * 1e9 / self.tick_hz, "ns", "lower")
+        yield read_metric(f"{where}.inst_jitter_ticks", title, ticks, "ticks", "lower")
 
 
 class ReadIdleLatency(ReadValues):
@@ -149,24 +144,21 @@ def cells(
 
 
 class _ReadMixes(ReadValues):
-    """Bandwidth in MB/s by mix, by what memory must move."""
+    """Bandwidth in MB/s by mix, by what memory must move; no text has another shape of access (``plain``)."""
 
-    plain: bool = False
+    plain: Literal[False] = False
     bandwidth_mb_s: dict[str, float]
 
     what: ClassVar[str]
 
     def metrics(self) -> Iterator[Metric]:
         """Yield the bandwidth of each mix."""
-        plain, words = (".plain", ", one plain stream") if self.plain else ("", "")
         for mix, value in self.bandwidth_mb_s.items():
-            yield read_metric(
-                f"{self.kind}{plain}.{mix}.bandwidth_mb_s", f"{self.what}, {mix}{words}", value, "MB/s", "higher"
-            )
+            yield read_metric(f"{self.kind}.{mix}.bandwidth_mb_s", f"{self.what}, {mix}", value, "MB/s", "higher")
 
 
 class ReadPeakInjectionBandwidth(_ReadMixes):
-    """Bandwidth by mix in one shape of access; ``plain`` tells that it is one stream without software prefetch."""
+    """Bandwidth by mix in one shape of access."""
 
     kind: Literal["peak_injection_bandwidth"] = "peak_injection_bandwidth"
     what: ClassVar[str] = "Peak injection bandwidth"
@@ -246,287 +238,20 @@ class ReadC2cLatency(ReadValues):
                 )
 
 
-class ReadLadderPoint(Model):
-    """Latency of one working-set size, stride and order."""
-
-    size_bytes: int
-    stride_bytes: int
-    order: str
-    latency_ns: float
-
-
-class ReadLevel(Model):
-    """Latency of one level that a page names."""
-
-    name: str
-    latency_ns: float
-
-
-class ReadLatencyLadder(ReadValues):
-    """Latency against working-set size."""
-
-    kind: Literal["latency_ladder"] = "latency_ladder"
-    cpus: tuple[int, ...]
-    nodes: tuple[int, ...]
-    points: tuple[ReadLadderPoint, ...]
-    levels: tuple[ReadLevel, ...]
-
-    def metrics(self) -> Iterator[Metric]:
-        """Yield the latency of each level with a name of its own."""
-        for level in self.levels:
-            if not level.name.startswith("to "):
-                yield read_metric(
-                    f"latency_ladder.{level.name}.latency_ns", f"{level.name} latency", level.latency_ns, "ns", "lower"
-                )
-
-
-class ReadStride(Model):
-    """Latency along one stride in one order."""
-
-    stride_bytes: int
-    order: str
-    latency_ns: float
-
-
-class ReadPrefetcherEffect(ReadValues):
-    """Latency along strides, with the prefetchers as found or off."""
-
-    kind: Literal["prefetcher_effect"] = "prefetcher_effect"
-    prefetchers: Literal["as_found", "off"]
-    points: tuple[ReadStride, ...]
-
-    def metrics(self) -> Iterator[Metric]:
-        """Yield the latency of each stride in each order."""
-        off = self.prefetchers == "off"
-        for each in self.points:
-            yield read_metric(
-                f"prefetcher_effect.{'off.' if off else ''}{each.order}_{each.stride_bytes}.latency_ns",
-                f"Latency, {each.order}, stride of {each.stride_bytes} bytes{', prefetchers off' if off else ''}",
-                each.latency_ns,
-                "ns",
-                "lower",
-            )
-
-
-class ReadBandwidthLadderPoint(Model):
-    """Bandwidth of one mix with one size of a thread's buffer, in MB/s of program bytes."""
-
-    size_bytes: int
-    mix: str
-    program_mb_s: float
-
-
-class ReadBandwidthLadder(ReadValues):
-    """Bandwidth against buffer size of ``threads`` at once."""
-
-    kind: Literal["bandwidth_ladder"] = "bandwidth_ladder"
-    threads: int
-    points: tuple[ReadBandwidthLadderPoint, ...]
-
-    def metrics(self) -> Iterator[Metric]:
-        """Yield nothing: which level a size belongs to is in the document, not on the page."""
-        return iter(())
-
-
-class ReadScalingPoint(Model):
-    """Bandwidth of a number of threads."""
-
-    threads: int
-    cores: int
-    bandwidth_mb_s: float
-    per_thread_mb_s: float
-
-
-class ReadBandwidthScaling(ReadValues):
-    """Bandwidth by number of threads, nodes filled one after another or all at once."""
-
-    kind: Literal["bandwidth_scaling"] = "bandwidth_scaling"
-    order: Literal["fill", "spread"]
-    points: tuple[ReadScalingPoint, ...]
-
-    def metrics(self) -> Iterator[Metric]:
-        """Yield the bandwidth of each number of threads."""
-        for point in self.points:
-            yield read_metric(
-                f"bandwidth_scaling.{self.order}.{point.threads}.bandwidth_mb_s",
-                f"Bandwidth of {point.threads} thread{'s' * (point.threads > 1)}, {self.order}",
-                point.bandwidth_mb_s,
-                "MB/s",
-                "higher",
-            )
-
-
-class ReadC2cClass(Model):
-    """The pairs of one class of cores."""
-
-    name: str
-    pairs: int
-    measured: int
-    median_ns: Number
-    minimum_ns: Number
-    maximum_ns: Number
-
-
-class ReadC2cMatrix(ReadValues):
-    """Latency between cores by class of pairs."""
-
-    kind: Literal["c2c_matrix"] = "c2c_matrix"
-    method: Literal["transfer", "pingpong"]
-    classes: tuple[ReadC2cClass, ...]
-
-    def metrics(self) -> Iterator[Metric]:
-        """Yield the median of each class that has a value."""
-        for each in self.classes:
-            if each.median_ns is not None:
-                yield read_metric(
-                    f"c2c_matrix.{self.method}.{each.name}_ns",
-                    f"Core-to-core latency, {self.method}, median of {each.name}",
-                    each.median_ns,
-                    "ns",
-                    "lower",
-                )
-
-
-class ReadCorePoint(Model):
-    """Clock of one core under one kind of work, alone or while all do the same."""
-
-    cpu: int
-    work: str
-    active: Literal["alone", "all"]
-    frequency_hz: float
-
-
-class ReadCoreFrequency(ReadValues):
-    """Clocks of all cores."""
-
-    kind: Literal["core_frequency"] = "core_frequency"
-    points: tuple[ReadCorePoint, ...]
-
-    def metrics(self) -> Iterator[Metric]:
-        """Yield lowest and highest clock for each kind of work."""
-        rows: dict[tuple[str, str], list[float]] = {}
-        for point in self.points:
-            rows.setdefault((point.work, point.active), []).append(point.frequency_hz)
-        for (work, active), found in rows.items():
-            for name, value in (("lowest", min(found)), ("highest", max(found))):
-                yield read_metric(
-                    f"core_frequency.{work}.{active}.{name}_hz",
-                    f"Core clock, {work}, {active}, {name}",
-                    value,
-                    "Hz",
-                    "higher",
-                )
-
-
-class ReadLook(Model):
-    """Bandwidth of one mix in one shape of traffic."""
-
-    mix: str
-    streams: int
-    prefetch_bytes: int
-    bandwidth_mb_s: float
-
-
-class ReadTrafficShape(ReadValues):
-    """What a search for the best shape of traffic tried with one vector width."""
-
-    kind: Literal["traffic_shape"] = "traffic_shape"
-    width: str
-    tried: tuple[ReadLook, ...]
-
-    def metrics(self) -> Iterator[Metric]:
-        """Yield nothing: the short looks of a search are no headline figures."""
-        return iter(())
-
-
-class ReadRegulationPoint(Model):
-    """Bandwidth and latency with one number of no-ops; ``None`` where a method had no figure."""
-
-    nops: int
-    bandwidth_mb_s: float
-    counted_mb_s: float | None
-    chase_ns: float | None
-    l1_miss_ns: float | None
-    load_miss_real_ns: float | None
-    sampled_ns: float | None
-
-
-class ReadRegulation(ReadValues):
-    """Bandwidth and latency by the number of no-ops, of some of a node's cores."""
-
-    kind: Literal["regulation"] = "regulation"
-    prefetchers: Literal["as_found", "off"]
-    node: int
-    cores: int
-    threads: int
-    points: tuple[ReadRegulationPoint, ...]
-
-    def metrics(self) -> Iterator[Metric]:
-        """Yield the bandwidth of all cores, and the latency beside all but one, without no-ops."""
-        full = min(self.points, key=lambda point: point.nops)
-        how = "prefetchers as found" if self.prefetchers == "as_found" else "prefetchers off"
-        if self.threads == self.cores:
-            yield read_metric(
-                f"regulation.{self.prefetchers}.bandwidth_mb_s",
-                f"Bandwidth of all cores of node {self.node}, one word of each line, {how}",
-                full.bandwidth_mb_s,
-                "MB/s",
-                "higher",
-            )
-        elif self.threads == self.cores - 1 and full.chase_ns is not None:
-            yield read_metric(
-                f"regulation.{self.prefetchers}.latency_ns",
-                f"Latency beside the other cores of node {self.node}, one word of each line, {how}",
-                full.chase_ns,
-                "ns",
-                "lower",
-            )
-
-
-class ReadCountedVolume(ReadValues):
-    """Triads on so many ``threads``, and the bytes that each repeat of them is known to move, to the million."""
-
-    kind: Literal["counted_volume"] = "counted_volume"
-    group: str
-    threads: int
-    passes: int
-    repeats: int
-    read_bytes: int
-    written_bytes: int
-
-    def metrics(self) -> Iterator[Metric]:
-        """Yield nothing: what is known beforehand is no figure, and the time stands beside the block."""
-        return iter(())
-
-
-READ_KINDS: Mapping[str, type[ReadValues]] = {
-    each.model_fields["kind"].default: each
-    for each in (
-        ReadJitter,
-        ReadCoreFrequency,
-        ReadBandwidthMatrix,
-        ReadPeakInjectionBandwidth,
-        ReadMaxBandwidth,
-        ReadBandwidthScaling,
-        ReadBandwidthLadder,
-        ReadRegulation,
-        ReadCountedVolume,
-        ReadTrafficShape,
-        ReadLatencyMatrix,
-        ReadIdleLatency,
-        ReadLoadedLatency,
-        ReadPrefetcherEffect,
-        ReadLatencyLadder,
-        ReadC2cLatency,
-        ReadC2cMatrix,
-    )
-}
-"""The values of a reading by kind, in the order of a page."""
-
 if TYPE_CHECKING:
     AnyReadValues = ReadValues
 else:
-    AnyReadValues = Annotated[reduce(or_, READ_KINDS.values()), Field(discriminator="kind")]
+    AnyReadValues = Annotated[
+        ReadJitter
+        | ReadBandwidthMatrix
+        | ReadPeakInjectionBandwidth
+        | ReadMaxBandwidth
+        | ReadLatencyMatrix
+        | ReadIdleLatency
+        | ReadLoadedLatency
+        | ReadC2cLatency,
+        Field(discriminator="kind"),
+    ]
 
 
 class Reading(Model):

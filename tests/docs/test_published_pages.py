@@ -23,9 +23,8 @@ What was read of published pages
 
 FD.io CSIT publishes calibration pages that were put together by hand. The pages in ``tests/fixtures/pages`` are
 composed with the same structure and the same kinds of faults; the table is what ``calibration import`` reads of them,
-and a test holds the two equal. Every number that stands below a heading of a result is a value. Rendered again each
-page has the sections of the first one, and what is read of it then is the same
-(``tests/report/test_imported_page.py``). Where the published pages are beside the checkout, in
+and a test holds the two equal. Every number that stands below a heading of a result is a value, and stands on the page
+of the import (``tests/report/test_imported_page.py``). Where the published pages are beside the checkout, in
 ``../shared/reference/csit-pages`` or where ``CALIBRATION_PUBLISHED_PAGES`` says, a test finds the same kinds of faults
 in them.
 

@@ -42,7 +42,7 @@ from calibration.context import (
 from calibration.context.load import parse_cpu_counts, parse_used
 from calibration.counters import pmus
 from calibration.errors import CalibrationError, InputError
-from calibration.formats import csit_page, csit_topology, lines, meltdown_checker, sutprobe_blocks
+from calibration.formats import csit_page, csit_topology, lines, meltdown_checker
 from calibration.formats import mlc as mlc_format
 from calibration.measurements import declaration
 from calibration.measurements.base import Step
@@ -156,13 +156,6 @@ JITTERS = (
     of("Inst_Min,Inst_Max,x\n"),
     of("reset\n", JITTER + "1,2,1,1,1,2,0,9,1\n"),
     of("1 2 ,", JITTER),
-)
-BLOCKS = (
-    of("1024 64 x 1.0 1 1\n", "latency against working-set size\nCPUs 1, memory of nodes 1\n"),
-    of("CPUs 1, ", "latency against working-set size\n"),
-    of("x" * 39 + " ", "latency against working-set size\n"),
-    of("a, alone ", "Core clock in MHz\nCPU "),
-    of("0 1.0\n", "Core clock in MHz\nCPU a, alone\n"),
 )
 PAGES = (
     of("a::\n\n  $ mlc --c2c_latency\n\n"),
@@ -331,10 +324,7 @@ CASES: dict[Callable[..., object], Case] = {
     mlc_format.starts_section: Case((*ANY, of("measuring "), of("measuring:")), size=PART),
     mlc_format.starts_mlc: Case((*ANY, of("$ mlc "), of("mlc "), of("/")), size=PART),
     mlc_format.read_mlc: Case(OUTPUTS),
-    sutprobe_blocks.read_blocks: Case((*ANY, *BLOCKS), (None,)),
     csit_page.read_published: Case((*ANY, *JITTERS, *PAGES)),
-    csit_page.titles_of: Case((*ANY, *PAGES), size=PART),
-    csit_page.blocks_of: Case((*ANY, *PAGES), size=PART),
     csit_topology.is_topology: Case(TOPOLOGIES),
     csit_topology.read_topology: Case(TOPOLOGIES, ("t1",)),
     meltdown_checker.read_output: Case(

@@ -428,6 +428,15 @@ def test_the_output_of_another_command_is_listed() -> None:
     ]
 
 
+def test_a_block_of_a_page_of_this_project_is_listed_and_no_output_of_another_program() -> None:
+    page = PAGE.replace("{block}", f"    $ sutprobe latency --nodes 0,1\n{textwrap.indent(MATRIX, '    ')}")
+    found = read_published(page).read
+    assert [each.id for each in found.readings] == ["loaded_latency"]
+    assert [each.reason for each in found.inconsistencies] == [
+        "no reader knows 'sutprobe latency --nodes 0,1' and 5 more lines"
+    ]
+
+
 def test_a_table_outside_literal_blocks_is_listed() -> None:
     for table in (MATRIX, "| 0 | 71.5 | 130.2 |\n", "0, 71.5, 130.2\n1, 131.4, 72.6\n"):
         found = read_published(PAGE.replace("::\n\n{block}", table)).read
