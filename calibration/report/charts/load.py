@@ -71,11 +71,13 @@ def loaded_latency(
     )
 
 
-def read_load(reading: Reading, *, width: int = WIDE) -> Chart:
-    """Return latency against bandwidth as read from the text of another program."""
+def read_load(reading: Reading, *, width: int = WIDE) -> Chart | None:
+    """Return latency against bandwidth as read from the text of another program; ``None`` where either is all zero."""
     values = reading.values
     if not isinstance(values, ReadLoadedLatency):
         raise TypeError(f"expected a loaded latency, found {values.kind}")
+    if not any(each.latency_ns for each in values.points) or not any(each.bandwidth_mb_s for each in values.points):
+        return None
     points = tuple(
         (curves.observed(each.bandwidth_mb_s, "MB/s"), curves.observed(each.latency_ns, "ns")) for each in values.points
     )
