@@ -401,6 +401,8 @@ EXEMPT: dict[str, str] = {
     "calibration.preflight.read_examination": "facts that read_facts has bounded",
     "calibration.profiles.load_profile": OPERATOR,
     "calibration.profiles.parse_profile": OPERATOR,
+    "calibration.report.charts.load.read_load": "draws a chart",
+    "calibration.report.charts.matrices.read_matrix": "draws a chart",
     "calibration.report.figures.load_curve": "draws figures",
     "calibration.report.tonight.read_nights": TEXT_OF_PROJECT,
     "calibration.results.consistency.read_claims": "compares readings",
