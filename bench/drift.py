@@ -3,7 +3,7 @@
 
 Every series is noise around 100 with a standard deviation of 1, with or without memory of the night before and a weekly
 cycle on top. What is planted in it is known only here. ``python bench/drift.py --json bench/drift.json`` makes the
-document of docs/development/drift.rst, and bench/drift_page.py its tables.
+document of docs/development/benchmarks.rst, and bench/drift_page.py its tables.
 """
 
 import json

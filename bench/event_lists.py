@@ -3,7 +3,7 @@
 
 ``python -m bench.event_lists DIR`` reads ``DIR/perfmon``, a checkout of Intel's lists (github.com/intel/perfmon), and
 ``DIR/linux``, one of the kernel, where AMD's, Arm's and NVIDIA's are (``tools/perf/pmu-events`` and drivers). It writes
-bench/event_lists.json and renews docs/development/event_lists.rst from it. Exit code 1 where anything differs.
+bench/event_lists.json and renews its lines of docs/development/benchmarks.rst. Exit code 1 where anything differs.
 
 Of a row its number, its unit mask, its other terms, the counters that can count it, what one count moved, and the
 edition of the list are compared. What is opened is encoded anew from a list's numbers, with a machine's formats.
@@ -13,7 +13,7 @@ import json
 import re
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -22,7 +22,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # started as a file, Python looks beside it only
 
 from bench.event_trees import FIXTURES, described, unpack
-from bench.page import between, table
+from bench.page import PAGE, between
 from calibration.counters.choice import ChosenEvent, ChosenSampling, CounterChoice, choose
 from calibration.counters.cli import numbered, rows_of, where_of, words_of
 from calibration.counters.pmus import EventSource, encode, parse_terms
@@ -30,8 +30,7 @@ from calibration.counters.tables import Boxes, BoxEvent, CoreEvent, Listing, Sam
 
 SCHEMA = "event-lists/1"
 DOCUMENT = Path(__file__).parent / "event_lists.json"
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "development" / "event_lists.rst"
-BEGIN = ".. The tables below are written by bench/event_lists.py."
+BEGIN = ".. The lines below are written by bench/event_lists.py."
 OFFCORE_RESPONSE, LOAD_LATENCY = 0x1A6, 0x3F6
 """Registers in which Intel's lists keep what the kernel's formats call ``offcore_rsp`` and ``ldlat``."""
 
@@ -352,55 +351,24 @@ def checked(root: Path) -> dict[str, Any]:
     }
 
 
-def _more(words: Sequence[str]) -> str:
-    return "" if len(words) == 1 else f" and {len(words) - 1} more, to ``{words[-1]}``"
-
-
-def _rows_of_machine(machine: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    return [
-        (
-            f"``{each['role']}``",
-            f"``{each['event']}``",
-            f"``{each['pmus']}``",
-            f"``{each['words'][0]}``" + _more(each["words"]),
-            each["on"],
-        )
-        for each in machine["opened"]
+def lines_of(document: Mapping[str, Any]) -> str:
+    """Return what *document* amounts to as rst: how much agrees, and all that differs."""
+    lists, machines = document["lists"], document["machines"]
+    rows, agreed = (sum(each[name] for each in lists) for name in ("rows", "agreed"))
+    newest = max(each["date"] for each in lists)
+    events = sum(each["events"] for each in machines)
+    lines = [
+        f"{agreed} of {rows} rows agree with {len(lists)} lists, the newest of {newest}.",
+        f"{events} events would be opened on {len(machines)} machines.",
+        "",
     ]
-
-
-def tables_of(document: Mapping[str, Any]) -> str:
-    """Return the tables of *document* as rst."""
-    rows = [
-        (
-            each["microarchitecture"] or "any",
-            each["list"],
-            each["version"],
-            each["date"],
-            str(each["rows"]),
-            str(each["agreed"]),
-        )
-        for each in document["lists"]
-    ]
-    lines = ["How the tables agree with the lists:", ""]
-    lines += table(("Table", "List", "Edition", "Date", "Rows", "Agree"), rows)
-    differing = [f"* {line}" for each in (*document["lists"], *document["machines"]) for line in each["differing"]]
-    lines += ["", *(["What differs:", "", *differing] if differing else ["Nothing differs."]), ""]
-    for machine in document["machines"]:
-        lines += [machine["title"], "-" * len(machine["title"]), ""]
-        kind = "Made from" if machine["made"] else "Captured:"
-        lines += [f"{kind} {', '.join(machine['made_from'])}. {machine['events']} events would be opened.", ""]
-        if machine["opened"]:
-            lines += [*table(("Role", "Event", "Source", "Words", "On"), _rows_of_machine(machine)), ""]
-        lines += [f"* ``{each['role']}``: {each['caution']}." for each in machine["opened"] if each["caution"]]
-        lines += [f"* ``{each['role']}`` missing: {each['reason']}." for each in machine["missing"]]
-        lines += [""]
-    return "\n".join(lines)
+    differing = [f"* {line}" for each in (*lists, *machines) for line in each["differing"]]
+    return "\n".join([*lines, *(["What differs:", "", *differing] if differing else ["Nothing differs."]), ""])
 
 
 def renewed(page: str, document: Mapping[str, Any]) -> str:
-    """Return *page* with the tables of *document*. Raises ``ValueError`` where the page lost its marks."""
-    return between(page, tables_of(document), BEGIN)
+    """Return *page* with the lines of *document*. Raises ``ValueError`` where the page lost its marks."""
+    return between(page, lines_of(document), BEGIN)
 
 
 def main(arguments: list[str]) -> int:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the published figures of a fleet: the tables of docs/development/fleet.rst, from the document of a real run.
+"""Writes the published cost of a fleet: the tables of docs/development/benchmarks.rst, from a real run.
 
 ``python bench/fleet_page.py`` renews the page from bench/fleet.json. A test holds page and document together.
 """
@@ -11,10 +11,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # started as a file, Python looks beside it only
 
-from bench.page import between, renew, table
+from bench.page import PAGE, between, renew, table
 
 DOCUMENT = Path(__file__).parent / "fleet.json"
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "development" / "fleet.rst"
 BEGIN = ".. The tables below are written by bench/fleet_page.py."
 
 COLUMNS: Mapping[str, str] = {
@@ -43,14 +42,10 @@ def _cell(value: float | None) -> str:
 def tables_of(document: Mapping[str, Any]) -> str:
     """Return the tables of *document* as rst."""
     machine = document["machine"]
-    described = [
-        ("CPUs of the controller, which the SUTs shared", str(machine["cpus"])),
-        ("Kernel, Python", f"{machine['kernel']}, {machine['python']}"),
-        ("Profile", f"{document['profile']}, {document['steps']} steps"),
-        ("Forks", str(document["forks"])),
-    ]
     rows = [[_cell(each.get(name)) for name in COLUMNS] for each in document["fleets"]]
-    lines = [*table(("The run", ""), described), "", *table(tuple(COLUMNS.values()), rows), ""]
+    about = f"Profile {document['profile']}, {document['steps']} steps, {document['forks']} forks"
+    lines = [f"{about}, on {machine['cpus']} CPUs that the SUTs shared:", ""]
+    lines += [*table(tuple(COLUMNS.values()), rows), ""]
     targets = [
         (
             TITLES[name],
@@ -61,15 +56,6 @@ def tables_of(document: Mapping[str, Any]) -> str:
         for name, each in document["targets"].items()
     ]
     lines += [*table((f"At {document['suts']} SUTs", "Target", "Found", ""), targets), ""]
-    slow = document["slow"]
-    if slow:
-        late = [
-            ("SUTs, one of them slow", str(slow["suts"])),
-            ("An answer of the slow one's program, s", _cell(slow["slow_kernel_s"])),
-            ("Last document of the others stored after, s", _cell(slow["others_last_stored_s"])),
-            ("The slow one's document stored after, s", _cell(slow["slow_stored_s"])),
-        ]
-        lines += [*table(("One slow SUT", ""), late), ""]
     return "\n".join(lines)
 
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """How often servers that are the same are called different, and how often an odd one is found: made nights, judged.
 
-``python bench/homogeneity.py`` prints the tables of docs/method/homogeneity.rst. Each trial is one night of one testbed
-of 150 metrics, judged together as calibration.judge.homogeneity does. Nights are normal, or Student's t with three
-degrees of freedom, scaled to the same standard deviation; their levels and spreads are those that the analysis of drift
-finds in them.
+``python bench/homogeneity.py`` prints the rates that docs/method/homogeneity.rst gives. Each trial is one night of one
+testbed of 150 metrics, judged together as calibration.judge.homogeneity does. Nights are normal, or Student's t with
+three degrees of freedom, scaled to the same standard deviation; their levels and spreads are those that the analysis of
+drift finds in them.
 """
 
 import math

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the published figures of many nights: the tables of docs/development/nights.rst, from what was measured.
+"""Writes the published figures of many nights: the tables of docs/development/benchmarks.rst.
 
 ``python bench/nights_page.py`` renews the page from bench/nights.json. A test holds page and document together.
 """
@@ -12,10 +12,9 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # started as a file, Python looks beside it only
 
 from bench.nights import ROWS, TARGETS
-from bench.page import between, figure, renew, table
+from bench.page import PAGE, between, figure, renew, table
 
 DOCUMENT = Path(__file__).parent / "nights.json"
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "development" / "nights.rst"
 BEGIN = ".. The tables below are written by bench/nights_page.py."
 
 QUESTIONS: Mapping[str, str] = {
@@ -27,11 +26,11 @@ QUESTIONS: Mapping[str, str] = {
 }
 
 MEANINGS: Mapping[str, str] = {
-    "drift": "Level",
-    "spread": "Spread",
-    "bimodal": "Flips",
-    "homogeneity": "Not the same as the other SUTs",
-    "missing": "Missing",
+    "drift": "level",
+    "spread": "spread",
+    "bimodal": "flips",
+    "homogeneity": "homogeneity",
+    "missing": "missing",
 }
 
 MIB = 1 << 20
@@ -43,20 +42,12 @@ def tables_of(document: Mapping[str, Any]) -> str:
     return "\n".join(line for name, lines in made.items() if name in document for line in lines(document[name]))
 
 
-def _store(part: Mapping[str, Any], title: str) -> list[str]:
-    store, machine = part["store"], part["machine"]
-    rows = [
-        ("SUTs, nights", f"{store['suts']}, {store['nights']}"),
-        ("Documents", figure(store["documents"])),
-        ("Size of all, GiB; of one, MiB", f"{store['bytes'] / (MIB << 10):.1f}; {_one(store):.2f}"),
-        ("Time to make it, s", figure(store["made_s"])),
-        ("CPUs, kernel, Python", f"{machine['cpus']}, {machine['kernel']}, {machine['python']}"),
-    ]
-    return [*table((title, ""), rows), ""]
-
-
-def _one(store: Mapping[str, Any]) -> float:
-    return float(store["bytes"]) / float(store["documents"]) / MIB
+def _store(part: Mapping[str, Any]) -> list[str]:
+    store = part["store"]
+    size = (
+        f"{figure(store['documents'])} documents of {float(store['bytes']) / float(store['documents']) / MIB:.2f} MiB"
+    )
+    return [f"{store['suts']} SUTs and {store['nights']} nights, {size}, on {part['machine']['cpus']} CPUs:", ""]
 
 
 def _costs(part: Mapping[str, Any]) -> list[str]:
@@ -70,7 +61,7 @@ def _costs(part: Mapping[str, Any]) -> list[str]:
         for name, title in QUESTIONS.items()
     ]
     rows.append(("Size of the index, MiB", "", f"{part['index_bytes'] / MIB:.0f}", ""))
-    return [*_store(part, "The store of the questions"), *table(("Wall time, s", "Target", "Found", ""), rows), ""]
+    return [*_store(part), *table(("Wall time, s", "Target", "Found", ""), rows), ""]
 
 
 def _cell(value: float | None) -> str:
@@ -94,14 +85,14 @@ def _found(part: Mapping[str, Any]) -> list[str]:
     ]
     head = ("Planted", "", "Found", "In 3 nights", "Nights to find", "Date error", "Largest", "Cause named", "Alarms")
     nights = part["metric_nights"]
-    alarms = [
-        (MEANINGS[check], _cell(count), f"{1000 * count / nights:.2f}") for check, count in part["false_alarms"].items()
-    ]
+    alarms = ", ".join(
+        f"{MEANINGS[check]} {1000 * count / nights:.2f}" for check, count in part["false_alarms"].items()
+    )
     return [
-        *_store(part, "The store of the events"),
+        *_store(part),
         *table(head, rows),
         "",
-        *table((f"False alarms in {nights:,} metric-nights", "", "In 1000"), alarms),
+        f"False alarms per 1000 of {nights:,} metric-nights: {alarms}.",
         "",
     ]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the published comparison: the tables of docs/development/peers.rst, from the document of one real run.
+"""Writes the published comparison with other tools, in docs/development/benchmarks.rst, from one real run.
 
 ``python bench/page.py`` renews the page from bench/peers.json. A test holds page and document together, so that a
 figure of the page is always one that was measured. Figures of Intel MLC stay out: its licence restricts publishing.
@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 DOCUMENT = Path(__file__).parent / "peers.json"
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "development" / "peers.rst"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "development" / "benchmarks.rst"
+"""The page of all benchmarks; each has its own lines on it, after its ``BEGIN``."""
+
 BEGIN = ".. The tables below are written by bench/page.py."
 END = ".. Here end the tables."
 
@@ -68,20 +70,9 @@ def _public(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 def tables_of(document: Mapping[str, Any]) -> str:
     """Return the tables of *document* as rst."""
     machine = document["machine"]
-    cache = machine["last_level_cache_bytes"]
-    described = [
-        ("Processor", f"{machine['processor']}, family {machine['family']}, model {machine['model']}"),
-        ("CPUs used", f"{len(machine['cpus'])}, {machine['threads_per_core']} per core, {machine['nodes']} node(s)"),
-        ("Last-level cache", f"{cache / 2**20:.0f} MiB as the kernel reports it" if cache else "not reported"),
-        ("Memory", f"{machine['memory_bytes'] / 2**30:.1f} GiB"),
-        ("Virtual machine", {True: "yes", False: "no", None: "unknown"}[machine["guest"]]),
-        ("Kernel", str(machine["kernel"])),
-        ("Transparent huge pages", str(machine["transparent_hugepages"])),
-        ("Working set", f"{machine['working_set_bytes'] / 2**20:.0f} MiB over all threads and arrays"),
-        ("Alternations", str(document["alternations"])),
-    ]
+    guest = {True: ", virtual machine", False: "", None: ""}[machine["guest"]]
     entries = _public(document)
-    rows, misses, peer_rows, unmeasured = [], [], [], []
+    rows, misses, unmeasured = [], [], []
     for name, entry in entries.items():
         if entry["ours"] is None:
             unmeasured.append(f"* {TITLES[name]}: {entry['reason']}.")
@@ -93,13 +84,9 @@ def tables_of(document: Mapping[str, Any]) -> str:
         rows.append((TITLES[name] + unit, figure(entry["ours"]), theirs, peer, _ratio(entry), target, verdict))
         if entry["met"] is False:
             misses.append(TITLES[name])
-        for label, each in entry["peers"].items():
-            if each["tool"] == "mlc":
-                continue
-            low, high = each["ratio"]["spread"]
-            ratio = f"{each['ratio']['value']:.3g} [{low:.3g}, {high:.3g}]"
-            peer_rows.append((TITLES[name] + unit, label, figure(each["figure"]["value"]), ratio))
-    lines = [*table(("The machine", ""), described), ""]
+    size = f"{machine['working_set_bytes'] / 2**20:.0f} MiB over all threads, {document['alternations']} alternations"
+    about = f"{machine['processor']}, {len(machine['cpus'])} CPUs{guest}, Linux {machine['kernel']}; {size}:"
+    lines = [about, ""]
     lines += [*table(("Quantity", "Ours", "Best peer", "Which", "Ratio", "Target", ""), rows), ""]
     lines += [
         f"Missed on this machine: {', '.join(misses)}." if misses else "No target was missed on this machine.",
@@ -107,29 +94,6 @@ def tables_of(document: Mapping[str, Any]) -> str:
     ]
     if unmeasured:
         lines += ["Not measured in this run:", "", *unmeasured, ""]
-    lines += ["Every peer that ran, ratio ours to theirs:", ""]
-    lines += [*table(("Quantity", "Peer", "Its figure", "Ratio"), peer_rows), ""]
-    law = [
-        (
-            f"{row['buffer_bytes'] / 1024:.0f} KiB",
-            f"{row['hit_share']:.2f}",
-            figure(row["one_node_per_line_ns"]),
-            figure(row["four_nodes_per_line_ns"]),
-            figure(row["predicted_ns"]),
-        )
-        for row in document["cache_hit_law"]
-    ]
-    if law:
-        head = ("Buffer", "Hits by the law", "Ours, ns", "sc-membench, ns", "Predicted for it, ns")
-        lines += [
-            "Latency by size, and what the cache-hit law makes of four nodes in a line:",
-            "",
-            *table(head, law),
-            "",
-        ]
-    absent = [f"* {each['peer']}: {each['reason']}." for each in document["not_compared"]]
-    if absent:
-        lines += ["Not compared:", "", *absent, ""]
     return "\n".join(lines)
 
 

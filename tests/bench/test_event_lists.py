@@ -73,7 +73,7 @@ def test_all_families_are_among_the_machines_and_nothing_differs() -> None:
 def test_a_difference_is_on_the_page() -> None:
     changed = copy.deepcopy(document())
     changed["machines"][0]["differing"] = ["cpu: E is config=0x1, by the list config=0x2"]
-    assert "* cpu: E is config=0x1, by the list config=0x2" in event_lists.tables_of(changed)
+    assert "* cpu: E is config=0x1, by the list config=0x2" in event_lists.lines_of(changed)
     with pytest.raises(ValueError, match="expected the lines"):
         event_lists.renewed("no marks here", changed)
 
