@@ -6,6 +6,8 @@ specifications, the commands' options, the models' JSON Schema, the declarations
 exit codes. What belongs to no declaration stands on the page itself.
 """
 
+import inspect
+import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -231,6 +233,21 @@ def metrics() -> Iterator[str]:
             yield f"   {figures.unit}, {figures.better} is better: {_escaped(figures.meaning)}."
 
 
+def settings() -> Iterator[str]:
+    """Yield the settings that a profile may give each measurement, with what they mean and their defaults."""
+    for kind, declaration in registry().items():
+        yield from ("", f".. _settings-{kind}:")
+        yield from _title(declaration.title)
+        yield f":doc:`/method/{kind}` (``{kind}``)."
+        for paragraph in inspect.cleandoc(declaration.settings.__doc__ or "").split("\n\n"):
+            text = re.sub(r"\*(\w+)\*", r"``\1``", " ".join(paragraph.split()))
+            yield from ("", text.replace("``None``", "null"))
+        yield from ("", ".. list-table::", "   :header-rows: 1", "   :class: fields", "")
+        yield from ("   * - Setting", "     - Default")
+        for name, default in declaration.settings().model_dump(mode="json").items():
+            yield from (f"   * - ``{name}``", f"     - {_literal(json.dumps(default))}")
+
+
 def name_form(names: str) -> str:
     """Return a regular expression of metrics' names as people write such forms: N, (this|that), [maybe]."""
     form = names.replace(r"\.", ".").replace(r"\d+", "N").replace(r"\d", "N").replace("[a-z0-9]+", "WIDTH")
@@ -264,6 +281,7 @@ TOPICS = {
     "records": records,
     "judgement": judgement,
     "metrics": metrics,
+    "settings": settings,
     "flags": flags,
     "tolerances": tolerances,
     "exit_codes": exit_codes,
