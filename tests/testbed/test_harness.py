@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The testbed itself: what it refuses, and that it leaves no guest behind."""
 
-import ast
 import json
 import os
 import signal
@@ -12,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import docutils.core
-import docutils.nodes
 import pytest
 from pydantic import ValidationError
 
@@ -245,30 +243,3 @@ def test_the_table_is_whole_and_valid(tmp_path: Path) -> None:
     paths = write(rows, tmp_path)
     assert [path.name for path in paths] == ["scenarios.rst", "scenarios.json"]
     assert json.loads(paths[1].read_text())[0]["kept"] == "all"
-
-
-def described(column: int, title: str) -> list[str]:
-    """Return a column of the table in the documentation that begins with *title*."""
-    text = (image.CHECKOUT / "docs" / "development" / "testbed.rst").read_text()
-    for table in docutils.core.publish_doctree(text).findall(docutils.nodes.table):
-        rows = list(table.findall(docutils.nodes.row))
-        if rows[0][0].astext() == title:
-            return [" ".join(row[column].astext().split()) for row in rows[1:]]
-    pytest.fail(f"expected a table that begins with {title!r}")
-
-
-def test_scenarios_that_are_described_are_tested() -> None:
-    names = described(0, "Scenario")
-    sources = [path.read_text() for path in Path(__file__).parent.glob("test_*.py") if path != Path(__file__)]
-    tested = {node.value for text in sources for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Constant)}
-    assert len(names) > 10
-    assert [name for name in names if name not in tested] == []
-
-
-def test_faults_that_need_no_guest_name_their_tests() -> None:
-    named = [row.split() for row in described(3, "Injected fault")]
-    assert len(named) > 10
-    for path, *tests in named:
-        source = (image.CHECKOUT / path).read_text()
-        assert tests
-        assert [name for name in tests if f"def {name}(" not in source] == []
