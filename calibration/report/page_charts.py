@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from calibration.context.model import Cache
+from calibration.context.population import Population, population
 from calibration.measurements.regulation import Method
 from calibration.report import charts
-from calibration.report.charts import HALF, Chart
+from calibration.report.charts import HALF, WIDE, Chart
 from calibration.report.charts.keeper import keep
 from calibration.results.model import Measurement, RunDocument
 from calibration.results.readings import Reading
@@ -30,7 +31,10 @@ class Charts:
         self.files: dict[str, str] = {}
         context = None if document.context is None else document.context.parsed
         self._caches: Sequence[Cache] = () if context is None else context.caches
+        peaks = None if context is None else population(context)
+        self._peak_mb_s = peaks.machine.peak_mb_s if isinstance(peaks, Population) else None
         self._domains = () if context is None else context.topology.last_level_cache_domains
+        self._shown: set[str] = set()
         self._by_kind: dict[str, list[Measurement]] = {}
         for each in document.measurements:
             self._by_kind.setdefault(each.kind, []).append(each)
@@ -49,6 +53,8 @@ class Charts:
             placed = self.keep(draw(self, measured, HALF)) if any(measured) else None
             if placed is not None:
                 found.append(placed)
+                if kinds == ("peak_injection_bandwidth",):
+                    self._shown.update(kinds)
             if len(found) == MOST:
                 break
         return found
@@ -56,7 +62,7 @@ class Charts:
     def of(self, kinds: Iterable[str]) -> Iterator[Placed]:
         """Yield the charts of *kinds* that the first screen does not show."""
         for kind in kinds:
-            if kind in DRAWN and (measured := self._by_kind.get(kind)):
+            if kind in DRAWN and kind not in self._shown and (measured := self._by_kind.get(kind)):
                 for chart in DRAWN[kind](self, measured):
                     if (placed := self.keep(chart)) is not None:
                         yield placed
@@ -72,6 +78,10 @@ class Charts:
         """Return latency against size, in random order."""
         random = [each for each in measured[0] if getattr(each.values, "series", "") == "random"]
         return charts.latency_ladder(random or measured[0], self._caches, width=width)
+
+    def mixes(self, measured: Sequence[Measurement], width: int) -> Chart | None:
+        """Return bandwidth by mix, with the theoretical peak where it is known."""
+        return charts.bandwidth_by_mix(measured, peak_mb_s=self._peak_mb_s, width=width)
 
     def core_to_core(self, measured: Sequence[Measurement]) -> Iterator[Chart | None]:
         """Yield the latencies between blocks of cores."""
@@ -113,12 +123,13 @@ FIRST: Final[Mapping[tuple[str, ...], Callable[[Charts, Sequence[Sequence[Measur
     ("loaded_latency",): lambda _, found, width: charts.loaded_latency(found[0][0], width=width),
     ("jitter",): lambda _, found, width: charts.gaps(found[0], width=width),
     ("latency_matrix", "bandwidth_matrix"): lambda _, found, width: charts.numa(*map(_first, found), width=width),
+    ("peak_injection_bandwidth",): lambda page, found, width: page.mixes(found[0], width),
 }
 """The charts of the first screen by the kinds they show, in order; the first ``MOST`` that have something to show."""
 
 DRAWN: Final[Mapping[str, Callable[[Charts, Sequence[Measurement]], Iterable[Chart | None]]]] = {
     "latency_ladder": Charts.series,
-    "peak_injection_bandwidth": lambda _, found: [charts.bandwidth_by_mix(found)],
+    "peak_injection_bandwidth": lambda page, found: [page.mixes(found, WIDE)],
     "sustained_bandwidth": lambda _, found: [charts.sustained_bandwidth(found)],
     "bandwidth_scaling": lambda _, found: [charts.bandwidth_scaling(found)],
     "bandwidth_ladder": lambda _, found: [charts.bandwidth_ladder(each) for each in found[-1:]],

@@ -8,6 +8,7 @@ from statistics import median
 from typing import Final, TypeVar
 
 from calibration.context.model import Context
+from calibration.context.population import UnknownPopulation, population
 from calibration.measurements import registry
 from calibration.measurements.base import Metric
 from calibration.measurements.c2c_matrix import C2cMatrixValues
@@ -16,7 +17,7 @@ from calibration.measurements.jitter import JitterValues
 from calibration.measurements.latency_ladder import LatencyLadderValues
 from calibration.measurements.peak_injection_bandwidth import PeakValues
 from calibration.report import filters
-from calibration.report.story import trust_word
+from calibration.report.story import UNKNOWN, trust_word
 from calibration.results.figures import Family, RecordFigure
 from calibration.results.model import Measurement, RunDocument
 from calibration.trust import Trust, worst
@@ -178,13 +179,22 @@ def bandwidth(facts: Facts) -> Iterator[str]:
     """Yield what memory delivers."""
     record = {each.quantity: each for each in facts.record("read_bandwidth")}
     if whole := record.pop("read_bandwidth.machine", None):
-        yield f"All CPUs together read {_told(whole.metric)}."
+        yield f"All CPUs together read {_told(whole.metric)}, {_peak(facts, whole.metric)}."
     if record:
         yield f"The nodes read {_range([each.metric for each in record.values()])} each from their own memory."
     peaks = [each for each in facts.values(PeakValues) if not each.plain]
     if peaks and len(peaks[0].mixes) > 1:
         name, best = max(peaks[0].mixes.items(), key=lambda item: item[1].bandwidth_mb_s.value)
         yield f"The best mix is {name.replace('_', ' ')} with {filters.headline(best.bandwidth_mb_s)}."
+
+
+def _peak(facts: Facts, metric: Metric) -> str:
+    peaks = UNKNOWN if facts.context is None else population(facts.context)
+    if isinstance(peaks, UnknownPopulation):
+        return f"the theoretical peak is unknown: {peaks.reason}"
+    share = filters.percent(metric.value / peaks.machine.peak_mb_s)
+    channels = f"{peaks.machine.populated} of {peaks.machine.channels} channels populated"
+    return f"{share} of the theoretical peak of {peaks.machine.peak_mb_s / 1000:.0f} GB/s ({channels})"
 
 
 def caches(facts: Facts) -> Iterator[str]:

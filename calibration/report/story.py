@@ -12,6 +12,7 @@ from statistics import median
 from typing import Final, Literal
 
 from calibration.context.model import Context
+from calibration.context.population import Population, UnknownPopulation, population
 from calibration.judge.words import within
 from calibration.measurements import registry
 from calibration.measurements.base import Metric
@@ -201,12 +202,13 @@ def _next_step(document: RunDocument) -> str | None:
 
 
 def _findings(document: RunDocument, context: Context | None) -> Iterator[str]:
+    peaks = UNKNOWN if context is None else population(context)
     yield from _failed_limits(document)
     yield from _failed_checks(document.consistency)
     yield from _invalid(document.measurements)
     yield from _not_measured(document)
     yield from (f"{each.reason}." for each in document.flags if each.code == "NOT_AS_EXPECTED")
-    yield from _nodes_behind(document.record)
+    yield from _nodes_behind(document.record, peaks)
     yield from _disturbed_cpus(document.measurements, context)
     yield from _wide(document.record)
     yield from _warnings(document.measurements)
@@ -257,7 +259,8 @@ def _not_measured(document: RunDocument) -> Iterator[str]:
         yield f"Not measured: {gone[0].what}{more}: {gone[0].reason}."
 
 
-def _nodes_behind(record: Sequence[RecordFigure]) -> Iterator[str]:
+def _nodes_behind(record: Sequence[RecordFigure], peaks: Population | UnknownPopulation) -> Iterator[str]:
+    """Yield the nodes that read less than the others, with the empty slots that explain it where they are known."""
     nodes = {
         each.quantity.rpartition(".")[2]: each
         for each in record
@@ -268,8 +271,10 @@ def _nodes_behind(record: Sequence[RecordFigure]) -> Iterator[str]:
     middle = median(each.metric.value for each in nodes.values())
     for node, each in sorted(nodes.items(), key=lambda item: item[1].metric.value):
         if each.metric.value < middle * (1 - NODE_BEHIND):
-            share = each.metric.value / middle
-            yield f"Node {node} reads {filters.headline(each.metric)}, {share:.0%} of the median of the nodes."
+            peak = peaks.nodes.get(int(node)) if isinstance(peaks, Population) else None
+            slots = "" if peak is None or not peak.empty_slots else f": slot {', '.join(peak.empty_slots)} is empty"
+            share = filters.percent(each.metric.value / middle)
+            yield f"Node {node} reads {filters.headline(each.metric)}, {share} of the median of the nodes{slots}."
 
 
 def _disturbed_cpus(measurements: Sequence[Measurement], context: Context | None) -> Iterator[str]:
@@ -325,7 +330,7 @@ def _tiles(document: RunDocument) -> Iterator[Tile]:
         yield _tile(document, "Idle latency", shown, idle, extra)
     bandwidth = by_family.get("read_bandwidth", [])
     if whole := [each for each in bandwidth if each.quantity == "read_bandwidth.machine"] or bandwidth[:1]:
-        yield _tile(document, "Read bandwidth", whole, whole, None)
+        yield _tile(document, "Read bandwidth", whole, whole, of_peak(document, whole[0].metric))
     if loaded := by_family.get("loaded_latency"):
         worst = max(loaded, key=lambda each: each.metric.value)
         yield _tile(document, "Under load", [worst], loaded, _load(document, worst))
@@ -388,6 +393,17 @@ def _load(document: RunDocument, figure: RecordFigure) -> str | None:
                     share = "at 90 % of peak, " if "90" in figure.title else "at full load, "
                     return f"{share}{filters.headline(point.bandwidth_mb_s)}"
     return None
+
+
+UNKNOWN: Final = UnknownPopulation(reason="the SUT was not captured")
+
+
+def of_peak(document: RunDocument, metric: Metric) -> str:
+    """Return which share *metric* is of what the populated channels can move, or that this is unknown."""
+    peaks = UNKNOWN if document.context is None else population(document.context.parsed)
+    if isinstance(peaks, UnknownPopulation):
+        return "theoretical peak unknown"
+    return f"{filters.percent(metric.value / peaks.machine.peak_mb_s)} of the theoretical peak"
 
 
 # Identity
