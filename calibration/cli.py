@@ -8,42 +8,56 @@ Exit codes: 0 done and good; 1 done, and a verdict failed; 2 bad usage or bad in
 import json
 import os
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib import import_module
+from io import TextIOWrapper
 from pathlib import Path
+from typing import Final
 
 import click
 from pydantic import BaseModel
 
 from calibration import __version__
 from calibration.errors import ENVIRONMENT, EXIT_CODES, INTERRUPTED, VERDICT_FAILED, CalibrationError
-from calibration.places import HOME
+from calibration.options import results_option
+from calibration.results.find import find_run
 
-COMMANDS = {
-    "accept": "calibration.judge.cli:accept_command",
-    "assemble": "calibration.cli:assemble_command",
-    "build": "calibration.cli:build_command",
-    "compare": "calibration.judge.cli:compare_command",
-    "context": "calibration.context.cli:context_command",
-    "counters": "calibration.counters.cli:counters_command",
-    "gate": "calibration.acceptance.cli:gate_command",
-    "import": "calibration.formats.cli:import_command",
-    "judge": "calibration.judge.cli:judge_command",
-    "plan": "calibration.cli:plan_command",
-    "report": "calibration.report.cli:report_command",
-    "run": "calibration.run:run_command",
-    "schema": "calibration.cli:schema_command",
-    "trend": "calibration.judge.cli:trend_command",
-    "validate": "calibration.cli:validate_command",
+GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
+    "Run": {
+        "run": "calibration.run:run_command",
+        "plan": "calibration.cli:plan_command",
+        "context": "calibration.context.cli:context_command",
+        "counters": "calibration.counters.cli:counters_command",
+    },
+    "Read": {
+        "report": "calibration.report.cli:report_command",
+        "compare": "calibration.judge.cli:compare_command",
+        "trend": "calibration.judge.cli:trend_command",
+        "import": "calibration.formats.cli:import_command",
+    },
+    "Nightly": {
+        "judge": "calibration.judge.cli:judge_command",
+        "accept": "calibration.judge.cli:accept_command",
+        "gate": "calibration.acceptance.cli:gate_command",
+    },
+    "Plumbing": {
+        "build": "calibration.cli:build_command",
+        "assemble": "calibration.cli:assemble_command",
+        "validate": "calibration.cli:validate_command",
+        "schema": "calibration.cli:schema_command",
+    },
 }
-"""Where each subcommand lives. A command's module is imported when it runs, so that none pays for the others."""
+"""Where each subcommand lives, by what it is for. A module is imported when its command runs."""
+
+COMMANDS: Final = {name: place for group in GROUPS.values() for name, place in group.items()}
 
 
 class _Lazy(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         del ctx
-        return sorted(COMMANDS)
+        return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         del ctx
@@ -52,6 +66,30 @@ class _Lazy(click.Group):
         module, name = COMMANDS[cmd_name].split(":")
         command: click.Command = getattr(import_module(module), name)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Take a unique prefix for the command's name; an unknown name is answered with the nearest."""
+        given = args[0]
+        found = [given] if given in COMMANDS else [each for each in COMMANDS if each.startswith(given)]
+        if len(found) == 1:
+            return super().resolve_command(ctx, [*found, *args[1:]])
+        if found:
+            ctx.fail(f"Ambiguous command {given!r}: {', '.join(found)}.")
+        if not given.startswith("-"):
+            raise click.exceptions.NoSuchCommand(given, possibilities=COMMANDS, ctx=ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands by what they are for."""
+        width = max(map(len, COMMANDS))
+        for title, names in GROUPS.items():
+            commands = [(name, command) for name in names if (command := self.get_command(ctx, name)) is not None]
+            with formatter.section(title):
+                formatter.write_dl(
+                    [(f"{name:{width}}", command.get_short_help_str(limit=70)) for name, command in commands]
+                )
 
 
 @click.group(
@@ -63,7 +101,8 @@ class _Lazy(click.Group):
 def calibration() -> None:
     """Calibrate the servers of a test lab.
 
-    Every subcommand has --help and these exit codes.
+    Every command has --help with an example. Names of commands, runs, SUTs and profiles may be shortened to a unique
+    prefix.
     """
 
 
@@ -71,51 +110,51 @@ def _print_json(model: BaseModel) -> None:
     click.echo(model.model_dump_json(indent=1))
 
 
-@click.command("plan")
-@click.argument("root", type=click.Path(path_type=Path), default=Path("/"))
+@click.command("plan", epilog="Example: calibration plan t1/sut1 --profile nightly")
+@click.argument("root", default="/")
 @click.option(
     "--profile", default="quick", show_default=True, help="quick, nightly, full, counters, or the path of a .yml file."
 )
-@click.option(
-    "--results",
-    type=click.Path(path_type=Path),
-    default=HOME / "results",
-    help="Directory of results whose references the plan relies on (docs/results/references.rst); by default that of "
-    "the checkout, or of the working directory where the package is installed.",
-)
+@results_option
 @click.option(
     "--prefetchers-ok",
     is_flag=True,
     help="Plan for a SUT whose inventory has tune_prefetchers_ok: true, so that steps may have the prefetchers off.",
 )
+@click.option(
+    "-v", "--verbose", is_flag=True, help="Print each step's command, and each thing skipped with its reason."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON, as it is in the run document.")
-def plan_command(root: Path, profile: str, results: Path, prefetchers_ok: bool, as_json: bool) -> None:
-    """Print what would be measured on the machine captured in ROOT, and what not and why.
+def plan_command(root: str, *, profile: str, results: Path, prefetchers_ok: bool, verbose: bool, as_json: bool) -> None:
+    """Print what a run would measure, skip, and how long it takes.
 
-    ROOT is / for this machine, the default, a captured tree, its tar.gz, or a run's directory.
+    ROOT is / for this machine, the default, a captured tree, its tar.gz, or a run: a path, or a name in the results
+    such as testbed/sut. The references of the results are taken into account (docs/results/references.rst).
     """
     from calibration.context import load  # noqa: PLC0415 - the parser is only needed here
     from calibration.plan import make_plan, plan_text  # noqa: PLC0415 - the same
     from calibration.profiles import load_profile  # noqa: PLC0415 - the same
     from calibration.results.references import kept_references  # noqa: PLC0415 - the same
 
-    context = load(root)
-    plan = make_plan(context, load_profile(profile), *kept_references(results, context), prefetchers_ok=prefetchers_ok)
+    wanted = load_profile(profile)
+    path = Path(root)
+    context = load(path if path.exists() or path.is_absolute() else find_run(results, root))
+    plan = make_plan(context, wanted, *kept_references(results, context), prefetchers_ok=prefetchers_ok)
     if as_json:
         _print_json(plan)
     else:
-        click.echo(plan_text(plan))
+        click.echo(plan_text(plan, verbose=verbose))
 
 
-@click.command("build")
+@click.command("build", epilog="Example: calibration build --target aarch64")
 @click.option(
     "--target", type=click.Choice(["x86_64", "aarch64", "all"]), default="all", show_default=True, help="Architecture."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print path, hash, compiler and flags as JSON.")
 def build_command(target: str, as_json: bool) -> None:
-    """Cross-build sutprobe, or find it built already, and print where it is.
+    """Build sutprobe (cached) and print where it is.
 
-    Runs build it themselves; this is for looking at it.
+    Runs build it themselves.
     """
     from calibration.build import TARGETS, build  # noqa: PLC0415 - the compiler is only needed here
 
@@ -127,21 +166,23 @@ def build_command(target: str, as_json: bool) -> None:
             click.echo(f"{each.target}  sha256 {each.sha256}  {each.path}")
 
 
-@click.command("validate")
-@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
-def validate_command(runs: tuple[Path, ...]) -> None:
-    """Check run documents (run.json or their directories) against the schema as they stand on disk.
+@click.command("validate", epilog="Example: calibration validate results/*/*/*")
+@click.argument("runs", metavar="[RUN]...", nargs=-1)
+@results_option
+def validate_command(runs: tuple[str, ...], results: Path) -> None:
+    """Check run documents against the schema.
 
-    Prints one line for each. The document of an incomplete run is valid.
+    Prints one line for each, as it stands on disk. The document of an incomplete run is valid. RUN is as for
+    calibration report.
     """
     from calibration.results.store import read_run  # noqa: PLC0415 - the models are only needed here
 
-    for path in runs:
+    for path in [find_run(results, each) for each in runs or (None,)]:
         document = read_run(path)
         click.echo(f"{path}: valid, {document.run.status}, {len(document.measurements)} measurements")
 
 
-@click.command("assemble")
+@click.command("assemble", epilog="Example: calibration assemble results/t1/sut1/20261121T032712Z-3f2a --interrupted")
 @click.argument("directory", type=click.Path(path_type=Path))
 @click.option(
     "--interrupted",
@@ -149,7 +190,10 @@ def validate_command(runs: tuple[Path, ...]) -> None:
     help="The run was ended from outside: steps without a record have that as their reason.",
 )
 def assemble_command(directory: Path, interrupted: bool) -> None:
-    """Make run.json from the records that a run left in DIRECTORY. Does nothing on a SUT."""
+    """Make run.json from the records that a run left in DIRECTORY.
+
+    Does nothing on a SUT.
+    """
     from calibration.results.assemble import assemble  # noqa: PLC0415 - the models are only needed here
 
     document = assemble(directory, now=datetime.now(UTC), interrupted=interrupted)
@@ -158,7 +202,7 @@ def assemble_command(directory: Path, interrupted: bool) -> None:
         sys.exit(VERDICT_FAILED)
 
 
-@click.command("schema")
+@click.command("schema", epilog="Example: calibration schema > run.schema.json")
 def schema_command() -> None:
     """Print the JSON Schema of the run document."""
     from calibration.results.store import json_schema  # noqa: PLC0415 - the models are only needed here
@@ -168,6 +212,8 @@ def schema_command() -> None:
 
 def main() -> None:
     """Run the command line and exit by the contract above."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal that has no µ shows which character it lacks
     try:
         code = calibration.main(standalone_mode=False)
         sys.stdout.flush()

@@ -56,7 +56,9 @@ def exit_code_of(ansible_code: int, noted: set[int]) -> int:
 
 
 @click.command(
-    "run", context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": ["--help"]}
+    "run",
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": ["--help"]},
+    epilog="Example: calibration run --profile nightly -i lab.yml --limit t1-sut1",
 )
 @click.option(
     "--profile",
@@ -68,7 +70,7 @@ def exit_code_of(ansible_code: int, noted: set[int]) -> int:
     is_flag=False,
     flag_value=NEWEST,
     metavar="[RUN_ID]",
-    help="Go on with this run, or with the newest in which something is missing, instead of beginning one.",
+    help="Resume this run, or the newest in which something is missing, instead of beginning one.",
 )
 @click.option(
     "--nightly",
@@ -80,13 +82,12 @@ def exit_code_of(ansible_code: int, noted: set[int]) -> int:
 def run_command(profile: str | None, resume: str | None, nightly: bool, ansible_options: tuple[str, ...]) -> None:
     """Calibrate the SUTs of an inventory (default: this machine).
 
-    ANSIBLE_OPTIONS are those of ansible-playbook, for example: -i lab.yml --limit t3-sut2 --become. The most useful are
-    -i INVENTORY, --limit SUTS, --become, --check (plan only), -e NAME=VALUE and -v.
+    ANSIBLE_OPTIONS are those of ansible-playbook. The most useful are -i INVENTORY, --limit SUTS, --become, --check
+    (plan only), -e NAME=VALUE and -v.
 
-    With --resume the steps of each SUT's plan that have no result are run; a SUT of which nothing is missing is left
-    alone, one that the run had not reached begins. It is refused where the SUT is another than then (kernel, command
-    line, microcode, BIOS, CPUs and nodes, isolation) or the measuring program has other bytes, with the differences.
-    For ansible-playbook it is -e calibration_resume=true.
+    --resume runs the steps that have no result; SUTs that are complete are left alone, those not reached begin. It is
+    refused, with the differences, where the SUT has changed (kernel, command line, microcode, BIOS, CPUs and nodes,
+    isolation) or sutprobe has other bytes. For ansible-playbook it is -e calibration_resume=true.
     """
     playbook = SHARE / "playbooks" / ("nightly.yml" if nightly else "calibrate.yml")
     os.environ.setdefault("ANSIBLE_CONFIG", str(SHARE / "ansible.cfg"))
@@ -94,7 +95,9 @@ def run_command(profile: str | None, resume: str | None, nightly: bool, ansible_
     os.environ.setdefault(HOME_VARIABLE, str(HOME))
     arguments = ["ansible-playbook", str(playbook), *ansible_options]
     if profile is not None:
-        arguments += ["--extra-vars", f"calibration_profile={profile}"]
+        from calibration.profiles import profile_named  # noqa: PLC0415 - imports every measurement
+
+        arguments += ["--extra-vars", f"calibration_profile={profile_named(profile)}"]
     if resume is not None:
         named = {} if resume == NEWEST else {"calibration_run_id": resume}
         arguments += ["--extra-vars", json.dumps({"calibration_resume": True, **named})]

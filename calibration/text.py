@@ -10,6 +10,9 @@ import unicodedata
 from functools import lru_cache
 from typing import IO, Any
 
+WIDTH = 100
+"""Columns of what is printed where the terminal does not say how wide it is, and the most that it takes."""
+
 HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 """Categories of characters that show nothing of themselves, or change how others show."""
 
@@ -41,6 +44,11 @@ def message(text: str) -> str:
     """Return *text* for a terminal or a log: lines after the first are indented, so that none passes for another's."""
     first, *rest = (visible(line) for line in text.split("\n"))
     return "\n".join([first, *(f"  {line}" for line in rest)])
+
+
+def cut(text: str, columns: int) -> str:
+    """Return *text*, cut to so many *columns*; that it was cut shows."""
+    return text if len(text) <= columns else f"{text[: columns - 1]}…"
 
 
 def duration(seconds: float) -> str:

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 import click
 
 from calibration.errors import GOOD, VERDICT_FAILED, CalibrationError, EnvironmentLacksError, InputError
+from calibration.options import results_argument
 from calibration.text import visible
 
 SUITES: Final = Path(__file__).parent
@@ -44,8 +45,8 @@ class Tested(NamedTuple):
     verdicts: bool
 
 
-@click.command("gate")
-@click.argument("results", type=click.Path(path_type=Path))
+@click.command("gate", epilog="Example: calibration gate --testbed t1 --output gate")
+@results_argument
 @click.option("--night", type=click.DateTime(["%Y-%m-%d"]), help="The night to judge, by default the newest.")
 @click.option("--testbed", help="Only the SUTs of this testbed.")
 @click.option("--sut", help="Only the SUT of this name.")
@@ -90,10 +91,10 @@ def gate_command(
     gates: tuple[Path, ...],
     output: Path,
 ) -> None:
-    """Hold every SUT of a night against the gates, and say which it did not pass.
+    """Run the gates of a night on every SUT, with a log and JUnit XML.
 
-    RESULTS is the directory of results. The exit code is 1 where a gate failed; a gate that was skipped, for want of
-    something to go by, is shown and fails nothing.
+    The exit code is 1 where a gate failed; a gate that was skipped, because there is no baseline yet, is shown and
+    fails nothing.
     """
     from calibration.acceptance.night import read_night  # noqa: PLC0415 - a second that --help need not pay
 

@@ -11,6 +11,7 @@ from pydantic import TypeAdapter
 
 from calibration.errors import InputError
 from calibration.judge.verdicts import NightVerdict
+from calibration.names import pick
 from calibration.results.history import Sut
 from calibration.results.store import run_directory
 
@@ -41,17 +42,22 @@ def read_night(
 ) -> Night:
     """Return what is known of *night* (default: the newest) below *results*, of all SUTs or of those asked for.
 
+    *testbed* and *sut* may be unique prefixes.
+
     The verdicts are those in the file *verdicts*, what ``calibration judge --json`` printed, or are made here. Raises
     ``InputError`` where there are none, or the file is another night's or none of verdicts.
     """
     found = _judged(results, night) if verdicts is None else _read(verdicts, night)
+    if not found:
+        raise InputError(f"no verdicts {'tonight' if night is None else f'on {night}'}")
+    if testbed is not None:
+        testbed = pick(testbed, dict.fromkeys(each.testbed for each in found), "testbed")
+    if sut is not None:
+        sut = pick(sut, dict.fromkeys(each.sut for each in found if testbed in {None, each.testbed}), "SUT")
     kept: dict[Sut, list[NightVerdict]] = {}
     for each in found:
         if testbed in {None, each.testbed} and sut in {None, each.sut}:
             kept.setdefault((each.testbed, each.sut), []).append(each)
-    if not kept:
-        asked = " ".join(["any SUT" if sut is None else f"SUT {sut}", *([] if testbed is None else ["of", testbed])])
-        raise InputError(f"expected verdicts on {asked} {'tonight' if night is None else f'on {night}'}, found none")
     return Night(results=results, night=found[0].night, verdicts=dict(sorted(kept.items())))
 
 

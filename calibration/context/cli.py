@@ -121,7 +121,11 @@ def summary(context: Context) -> str:
     return "\n".join(f"{name:<15} {value}".rstrip() for name, value in rows)
 
 
-@click.command("context", short_help="Describe a machine from its /proc and /sys, captured or live.")
+@click.command(
+    "context",
+    short_help="Describe a machine from its /proc and /sys.",
+    epilog="Example: calibration context /",
+)
 @click.argument("root", metavar="DIR", type=click.Path(path_type=Path))
 @click.option(
     "--json",

@@ -75,7 +75,11 @@ def table_text(choice: CounterChoice) -> str:
     return "\n".join(visible(line) for line in lines)
 
 
-@click.command("counters", short_help="Say which hardware counters would be used on a machine, captured or live.")
+@click.command(
+    "counters",
+    short_help="List the hardware counters usable on a machine.",
+    epilog="Example: calibration counters /",
+)
 @click.argument("root", metavar="DIR", type=click.Path(path_type=Path))
 @click.option(
     "--json", "as_json", is_flag=True, help="Print events, sampling and what is missing as one JSON document."

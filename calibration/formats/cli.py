@@ -12,7 +12,7 @@ from calibration.results.readings import flat
 from calibration.text import visible
 
 
-@click.command("import")
+@click.command("import", epilog="Example: calibration import page.rst --results results")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path, dir_okay=False))
 @click.option("--json", "as_json", is_flag=True, help="Print what was read as JSON: an object, or a list of several.")
 @click.option(
@@ -42,9 +42,10 @@ def import_command(
     measured_on: datetime | None,
     publish: bool,
 ) -> None:
-    """Read FILES, published calibration pages or raw output of Intel MLC or PMA jitter, recognised by content.
+    """Read published pages, or raw output of Intel MLC or PMA jitter.
 
-    What contradicts itself in a text is listed; nothing is corrected. Several pages are also compared with each other.
+    FILES are recognised by content. What contradicts itself in a text is listed; nothing is corrected. Several pages
+    are also compared with each other.
     """
     from calibration.results import imports  # noqa: PLC0415 - a second that --help need not pay
 

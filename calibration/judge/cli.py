@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands that judge: ``compare`` machines, ``judge`` a night, ``accept`` a run, show the ``trend`` of a figure."""
+"""Commands that judge: ``compare`` machines, ``judge`` a night, ``accept`` a run, print the ``trend`` of a metric."""
 
 import sys
 from datetime import UTC, date, datetime
@@ -9,42 +9,44 @@ from typing import Literal
 import click
 
 from calibration.errors import VERDICT_FAILED, InputError
+from calibration.options import results_argument, results_option
+from calibration.results.find import find_run
 
-RESULTS = click.argument("results", type=click.Path(path_type=Path))
 
-
-@click.command("compare")
-@click.argument("first", type=click.Path(path_type=Path, exists=True))
-@click.argument("second", type=click.Path(path_type=Path, exists=True))
-@click.option("--json", "form", flag_value="json", help="Print every figure of either side as JSON.")
+@click.command("compare", epilog="Example: calibration compare t1/sut1 t1/sut2")
+@click.argument("first")
+@click.argument("second")
+@results_option
+@click.option("--all", "everything", is_flag=True, help="Print every metric, and facts in full.")
+@click.option("--json", "form", flag_value="json", help="Print every metric of either side as JSON.")
 @click.option("--rst", "form", flag_value="rst", help="Print the comparison as reStructuredText.")
-def compare_command(first: Path, second: Path, form: str | None) -> None:
-    """Compare FIRST and SECOND, each a run, a SUT's directory (its newest run) or a published page, figure by figure.
+def compare_command(first: str, second: str, *, results: Path, everything: bool, form: str | None) -> None:
+    """Compare two runs, SUTs or published pages, metric by metric.
 
-    A figure is said to differ only where the intervals of both support it; tolerance and reason are shown.
+    FIRST and SECOND are each a run, as for calibration report, or the file of a published page. The metrics that differ
+    most come first; a metric differs where its intervals exclude that both are the same within the tolerance.
     """
     from calibration.judge.comparison import compare, read_compared  # noqa: PLC0415 - a second that --help need not pay
-    from calibration.report.comparison import render_comparison  # noqa: PLC0415 - as above
-    from calibration.report.page import Page  # noqa: PLC0415 - as above
-    from calibration.report.terminal import print_page  # noqa: PLC0415 - as above
 
-    compared = compare(read_compared(first), read_compared(second))
+    compared = compare(*(read_compared(find_run(results, each)) for each in (first, second)))
     if form == "json":
         click.echo(compared.model_dump_json(indent=1))
-        return
-    text = render_comparison(compared)
-    if form == "rst":
-        click.echo(text, nl=False)
+    elif form == "rst":
+        from calibration.report.comparison import render_comparison  # noqa: PLC0415 - as above
+
+        click.echo(render_comparison(compared), nl=False)
     else:
-        print_page(Page(text=text, figures={}), sys.stdout)
+        from calibration.judge.screen import print_comparison  # noqa: PLC0415 - as above
+
+        print_comparison(compared, sys.stdout, everything=everything)
 
 
 def _night(_context: click.Context, _option: click.Parameter, value: datetime | None) -> date | None:
     return None if value is None else value.date()
 
 
-@click.command("judge")
-@RESULTS
+@click.command("judge", epilog="Example: calibration judge --sut t1/sut2")
+@results_argument
 @click.option(
     "--night",
     type=click.DateTime(["%Y-%m-%d"]),
@@ -52,13 +54,13 @@ def _night(_context: click.Context, _option: click.Parameter, value: datetime | 
     metavar="DATE",
     help="The night to judge, such as 2026-01-31, as it was known then; by default the newest in RESULTS.",
 )
-@click.option("--sut", metavar="TESTBED/SUT", help="Say everything of this SUT, and nothing of others.")
-@click.option("--all", "everything", is_flag=True, help="Say everything of every SUT that fails.")
-@click.option("--json", "as_json", is_flag=True, help="Print every verdict as JSON, those that pass among them.")
+@click.option("--sut", metavar="TESTBED/SUT", help="Print everything about this SUT alone.")
+@click.option("--all", "everything", is_flag=True, help="Print every failure in full.")
+@click.option("--json", "as_json", is_flag=True, help="Print every verdict as JSON, passes included.")
 def judge_command(results: Path, night: date | None, sut: str | None, everything: bool, as_json: bool) -> None:
-    """Judge a night of RESULTS: what is outside its bounds, what changed and since when, what is missing.
+    """Judge a night: what is out of bounds, changed or missing.
 
-    Prints one screen: each SUT that fails with what is worst, what changed on it, and what cannot be judged.
+    Prints one screen: failures first, a change that several SUTs share once.
     """
     from calibration.judge.night import judge_night, of_sut  # noqa: PLC0415 - a second that --help need not pay
 
@@ -75,8 +77,9 @@ def judge_command(results: Path, night: date | None, sut: str | None, everything
         sys.exit(VERDICT_FAILED)
 
 
-@click.command("accept")
-@click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True))
+@click.command("accept", epilog='Example: calibration accept t1/sut1 --by "Ada Lovelace" --reason "as delivered"')
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True)
+@results_option
 @click.option("--by", required=True, metavar="NAME", help="Who accepts.")
 @click.option("--reason", required=True, metavar="TEXT", help="Why these figures are right.")
 @click.option(
@@ -96,44 +99,52 @@ def judge_command(results: Path, night: date | None, sut: str | None, everything
 @click.option("--dry-run", is_flag=True, help="Show what would be accepted, and write nothing.")
 def accept_command(
     *,
-    runs: tuple[Path, ...],
+    runs: tuple[str, ...],
+    results: Path,
     by: str,
     reason: str,
     scope: Literal["sut", "testbed", "platform"],
     metrics: tuple[str, ...],
     dry_run: bool,
 ) -> None:
-    """Accept the level of each figure of RUN, a run's directory: later nights are judged by bounds around it.
+    """Accept a run as the baseline of later nights.
 
-    The bounds are as wide as the nights of that level were seen to vary (docs/guide/judge.rst). They are kept beside
-    the runs, with who accepted them and why (docs/results/references.rst).
+    RUN is as for calibration report. The bounds are as wide as nights of that level vary (docs/guide/judge.rst). They
+    are kept beside the runs, with who accepted them and why (docs/results/references.rst).
     """
     from calibration.judge.accept import propose, results_of  # noqa: PLC0415 - a second that --help need not pay
     from calibration.judge.references import add_acceptance  # noqa: PLC0415 - as above
     from calibration.judge.screen import print_proposal  # noqa: PLC0415 - as above
 
-    proposals = propose(runs, scope=scope, by=by, reason=reason, metrics=metrics, now=datetime.now(UTC))
+    paths = [find_run(results, each) for each in runs]
+    proposals = propose(paths, scope=scope, by=by, reason=reason, metrics=metrics, now=datetime.now(UTC))
     for each in proposals:
         print_proposal(each, sys.stdout)
     if all(each.acceptance is None for each in proposals):
         raise InputError("expected a figure that bounds can be made for, found none; the reasons are above")
     for each in proposals:
         if each.acceptance is not None:
-            results = results_of(runs)
+            results = results_of(paths)
             path = each.place.path(results) if dry_run else add_acceptance(results, each.place, each.acceptance)
             click.echo(f"{'would be written to' if dry_run else 'written to'} {path}")
 
 
-@click.command("trend")
-@RESULTS
-@click.argument("sut", metavar="TESTBED/SUT")
+@click.command("trend", epilog="Example: calibration trend t1/sut1 idle_latency")
+@click.argument("sut")
 @click.argument("metric")
+@results_option
+@click.option("--all", "everything", is_flag=True, help="Print a line for each night.")
 @click.option("--json", "form", flag_value="json", help="Print nights, changes and bounds as JSON.")
-@click.option("--csv", "form", flag_value="csv", help="Print a line for each night.")
-def trend_command(results: Path, sut: str, metric: str, form: str | None) -> None:
-    """Print the nights of METRIC of a SUT in RESULTS: figures, changes, accepted bounds, and why some are missing."""
+@click.option("--csv", "form", flag_value="csv", help="Print a line for each night as CSV.")
+def trend_command(sut: str, metric: str, *, results: Path, everything: bool, form: str | None) -> None:
+    """Print the nights of a metric: its level, changes and their cause.
+
+    SUT is testbed/sut or sut; both it and METRIC may be a unique prefix.
+    """
     from calibration.judge.trend import read_trend, trend_csv, trend_json, trend_text  # noqa: PLC0415 - as above
 
     trend = read_trend(results, sut, metric)
-    text = {"json": trend_json, "csv": trend_csv}.get(form or "", trend_text)(trend)
-    click.echo(text, nl=False)
+    if form is None:
+        click.echo(trend_text(trend, everything=everything), nl=False)
+    else:
+        click.echo((trend_json if form == "json" else trend_csv)(trend), nl=False)

@@ -1,20 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Comparison of two machines, runs or pages: a figure is said to differ only where the data supports it.
+"""Comparison of two machines, runs or pages, metric by metric.
 
-What is judged is the ratio of the two values with the interval that both intervals allow. The figures *differ* where
-all of it lies beyond the tolerance, and are the *same* where all of it lies within; everything else is *undecided*, and
-why is said. A figure without an interval, or whose interval covers the truth too seldom, decides nothing. Both
-intervals at their ends make the ratio's interval wider than its nominal coverage asks for: of equal machines far fewer
-than one figure in a hundred is said to differ.
+What is judged is the ratio of the two values with the interval that both intervals allow:
+
+``differs``
+    all of it lies beyond the tolerance.
+``indicative``
+    the same, but one side has no good interval: a single reading of another tool is taken as +-5 %, and an interval may
+    cover the true value less often than 90 %.
+``same``
+    all of it lies within the tolerance.
+``identical``
+    both sides have the same digits.
+``undecided``
+    everything else; the reason says why.
+
+Both intervals at their ends make the ratio's interval wider than its nominal coverage asks for: of equal machines far
+fewer than one metric in a hundred is said to differ.
 """
 
 from collections.abc import Iterator, Sequence
+from math import log
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal, get_args
 
-from calibration.errors import InputError
 from calibration.judge.causes import CAUSES, cause_of
 from calibration.judge.tolerances import LEAST_COVERAGE, Tolerance, tolerance_of
+from calibration.judge.words import share
 from calibration.measurements.base import Better
 from calibration.model import Model
 from calibration.results import imports
@@ -24,13 +36,21 @@ from calibration.results.model import RunDocument
 from calibration.results.plain import Figured, figured
 from calibration.results.store import read_run
 
-Outcome = Literal["differs", "same", "undecided", "only_first", "only_second"]
+Outcome = Literal["differs", "indicative", "undecided", "same", "identical", "only_first", "only_second"]
+"""In the order in which a comparison tells them."""
+
+READING_HALF_WIDTH: Final = 0.05
+"""Relative half-width that is taken for a single reading of another tool, which states none."""
+
+OWN: Final = "sutprobe"
+"""How the instrument is called that states an interval wherever it has one."""
 
 
 class Comparison(Model):
-    """One figure of two documents: ``ratio`` is the second's value relative to the first's.
+    """One metric of two documents: ``ratio`` is the second's value relative to the first's.
 
-    ``ratio_interval`` is what both intervals allow; ``better`` names the side that is better where they differ.
+    ``ratio_interval`` is what both intervals allow; ``better`` names the side that is better where they differ, if only
+    indicatively.
     """
 
     name: str
@@ -47,7 +67,7 @@ class Comparison(Model):
 
 
 class Difference(Model):
-    """A fact that two machines have otherwise: ``moves`` of the figures that differ can be moved by it, and why."""
+    """A fact in which two machines differ, and how many of the metrics that differ it can explain, and why."""
 
     fact: str
     first: str
@@ -57,10 +77,10 @@ class Difference(Model):
 
 
 class Compared(Model):
-    """Two documents beside each other: what differs in their contexts, and every figure that either has.
+    """Two documents beside each other: what differs in their contexts, and every metric that either has.
 
-    ``facts`` are those of ``context`` one by one, those that can move most of what differs first; empty where a
-    document has no facts because it was imported.
+    ``facts`` are those of ``context`` one by one, those that explain most of what differs first; empty where a document
+    has no facts because it was imported. ``figures`` are sorted by outcome, then by ratio, the largest first.
     """
 
     first: str
@@ -69,11 +89,30 @@ class Compared(Model):
     facts: tuple[Difference, ...]
     figures: tuple[Comparison, ...]
 
+    @property
+    def summary(self) -> str:
+        """How many metrics differ, and the one that does most, in a sentence or two."""
+        of = {outcome: [each for each in self.figures if each.outcome == outcome] for outcome in get_args(Outcome)}
+        if self.figures and len(of["identical"]) == len(self.figures):
+            return f"Identical: all {len(self.figures)} metrics."
+        parts = [
+            f"{len(of[outcome])} of {len(self.figures)} metrics {words}{_largest(of[outcome])}."
+            for outcome, words in (("differs", "differ"), ("indicative", "differ indicatively"))
+            if of[outcome]
+        ]
+        return " ".join(parts) or f"0 of {len(self.figures)} metrics differ."
+
+
+def _largest(sorted_figures: Sequence[Comparison]) -> str:
+    if not sorted_figures or sorted_figures[0].ratio is None:
+        return ""
+    return f"; largest: {sorted_figures[0].title} {times(sorted_figures[0].ratio)}"
+
 
 def compare(first: RunDocument, second: RunDocument) -> Compared:
-    """Return *first* and *second* compared, figure by figure, in the order of the first."""
-    figures = tuple(compare_figures(figured(first), figured(second)))
-    differing = [each.name for each in figures if each.outcome == "differs"]
+    """Return *first* and *second* compared, metric by metric."""
+    figures = tuple(sorted(compare_figures(figured(first), figured(second)), key=_rank))
+    differing = [each.name for each in figures if each.outcome in {"differs", "indicative"}]
     return Compared(
         first=name_of(first),
         second=name_of(second),
@@ -83,10 +122,16 @@ def compare(first: RunDocument, second: RunDocument) -> Compared:
     )
 
 
-def _facts(first: RunDocument, second: RunDocument, differing: Sequence[str]) -> list[Difference]:
-    """Return the facts that both documents know and have otherwise, and how many of *differing* each can move.
+def _rank(each: Comparison) -> tuple[int, float]:
+    """Return what sorts by outcome, then the largest ratio first, whichever side is larger."""
+    size = abs(log(each.ratio)) if each.ratio is not None and each.ratio > 0 else 0.0
+    return get_args(Outcome).index(each.outcome), -size
 
-    Those that can move most come first, of these the nearest cause.
+
+def _facts(first: RunDocument, second: RunDocument, differing: Sequence[str]) -> list[Difference]:
+    """Return the facts in which two documents differ, and how many of *differing* each can explain.
+
+    Those that explain most come first, of these the nearest cause.
     """
     found: list[tuple[int, Difference]] = []
     for fact, text in first.facts.items():
@@ -114,7 +159,7 @@ def context_differences(first: RunDocument, second: RunDocument) -> Iterator[str
     for what in ("uname", "cmdline"):
         one, other = _said(first, what), _said(second, what)
         if one is None or other is None:
-            yield f"{what}: not known of {'either' if one == other else 'the first' if one is None else 'the second'}"
+            yield f"{what}: unknown for {'both' if one == other else 'the first' if one is None else 'the second'}"
         elif one != other:
             yield f"{what}: {one} and {other}"
 
@@ -131,7 +176,7 @@ def _said(document: RunDocument, what: str) -> str | None:
 
 
 def compare_figures(first: Sequence[Figured], second: Sequence[Figured]) -> Iterator[Comparison]:
-    """Yield every figure that *first* or *second* has, by its name; of several of a name the first counts."""
+    """Yield every metric that *first* or *second* has, by its name; of several of a name the first counts."""
     ones = {each.metric.name: each for each in reversed(first)}
     others = {each.metric.name: each for each in reversed(second)}
     names = dict.fromkeys([each.metric.name for each in (*first, *second)])
@@ -150,11 +195,11 @@ def _compared(name: str, first: Figured | None, second: Figured | None) -> Compa
     better: Literal["first", "second"] | None = None
     if first is None or second is None:
         outcome = "only_second" if first is None else "only_first"
-        reason = f"the {'first' if first is None else 'second'} has no such figure"
+        reason = f"not measured in the {'first' if first is None else 'second'}"
     else:
         ratio, bounds = _ratio(first, second)
         outcome, reason = _judged(first, second, bounds, tolerance)
-        if outcome == "differs" and ratio is not None:
+        if outcome in {"differs", "indicative"} and ratio is not None:
             better = _better(ratio, first.metric.better)
     return Comparison(
         name=name,
@@ -175,40 +220,59 @@ def _ratio(first: Figured, second: Figured) -> tuple[float | None, tuple[float, 
     one, other = first.metric, second.metric
     if one.unit != other.unit or one.value <= 0:
         return None, None
-    bounds = None
-    if one.interval is not None and other.interval is not None and one.interval[0] > 0:
-        bounds = (other.interval[0] / one.interval[1], other.interval[1] / one.interval[0])
+    (low, high), (other_low, other_high) = _interval(first) or (0.0, 0.0), _interval(second) or (0.0, 0.0)
+    bounds = (other_low / high, other_high / low) if low > 0 and other_high > 0 else None
     return other.value / one.value, bounds
+
+
+def _interval(figure: Figured) -> tuple[float, float] | None:
+    """Return the interval of *figure*, or what is taken for it where another tool states none."""
+    metric = figure.metric
+    if metric.interval is not None or figure.instrument.startswith(OWN):
+        return metric.interval
+    return metric.value * (1 - READING_HALF_WIDTH), metric.value * (1 + READING_HALF_WIDTH)
 
 
 def _judged(
     first: Figured, second: Figured, bounds: tuple[float, float] | None, tolerance: Tolerance
 ) -> tuple[Outcome, str]:
+    one, other = first.metric, second.metric
+    if (one.value, one.unit, one.interval) == (other.value, other.unit, other.interval):
+        return "identical", "the same digits"
     for side, each in (("first", first), ("second", second)):
         if not each.valid:
             return "undecided", f"the {side} is invalid"
-    if first.metric.unit != second.metric.unit or first.metric.unit == "ticks":
-        return "undecided", "their units differ" if first.metric.unit != second.metric.unit else "ticks of two clocks"
+    if one.unit != other.unit or one.unit == "ticks":
+        return "undecided", "ticks of two clocks" if one.unit == other.unit else "their units differ"
+    doubt = None
     for side, each in (("first", first), ("second", second)):
+        if _interval(each) is None:
+            return "undecided", f"the {side} has no stated uncertainty"
         if each.metric.interval is None:
-            return "undecided", f"nobody knows how sure the {side} is: it has no interval"
-        if (each.metric.coverage or 0) < LEAST_COVERAGE:
-            return "undecided", f"the interval of the {side} covers its true value only with {each.metric.coverage:.0%}"
+            doubt = f"the {side} has no stated uncertainty, {share(READING_HALF_WIDTH)} is assumed"
+        elif (each.metric.coverage or 0) < LEAST_COVERAGE:
+            doubt = f"the interval of the {side} covers its true value only with {each.metric.coverage:.0%}"
     if bounds is None:
-        return "undecided", "a ratio to nothing does not exist"
+        return "undecided", "the ratio to 0 does not exist"
     low, high = bounds
     least, most = 1 / (1 + tolerance.fraction), 1 + tolerance.fraction
+    within = f"the tolerance of {share(tolerance.fraction)}"
     if high < least or low > most:
-        return "differs", f"all of {_change(bounds)} is beyond the tolerance of {tolerance.fraction:.0%}"
+        return "indicative" if doubt else "differs", doubt or f"{_change(bounds)} is beyond {within}"
+    if doubt:
+        return "undecided", doubt
     if least <= low and high <= most:
-        return "same", f"all of {_change(bounds)} is within the tolerance of {tolerance.fraction:.0%}"
-    if high < 1 or low > 1:
-        return "undecided", f"they differ by {_change(bounds)}, not surely by more than {tolerance.fraction:.0%}"
-    return "undecided", f"{_change(bounds)} is too wide for a tolerance of {tolerance.fraction:.0%}"
+        return "same", f"{_change(bounds)} is within {within}"
+    return "undecided", f"{_change(bounds)} is neither within nor beyond {within}"
 
 
 def _change(bounds: tuple[float, float]) -> str:
-    return f"{bounds[0] - 1:+.1%} to {bounds[1] - 1:+.1%}"
+    return f"{100 * (bounds[0] - 1):+.1f} to {100 * (bounds[1] - 1):+.1f} %"
+
+
+def times(ratio: float) -> str:
+    """Return *ratio* as people read it: ``1.42x``."""
+    return f"{ratio:.3g}x" if ratio < 0.1 or ratio >= 10 else f"{ratio:.2f}x"
 
 
 def _better(ratio: float, better: Better) -> Literal["first", "second"]:
@@ -216,24 +280,19 @@ def _better(ratio: float, better: Better) -> Literal["first", "second"]:
 
 
 def read_compared(path: Path) -> RunDocument:
-    """Return the document that *path* stands for: a run, the newest run of a SUT's directory, or a text to import.
+    """Return the document that *path* stands for: a run, or a text to import.
 
-    Raises ``InputError`` where it is none of them.
+    Raises ``InputError`` where it is neither.
     """
-    if path.is_file() and path.name != RUN:
-        raw, published = imports.read_file(path)
-        return imports.document_of(
-            published,
-            raw,
-            source=path.name,
-            testbed=published.testbed or "unknown",
-            sut=published.sut or "unknown",
-            measured_on=None,
-            now=imports.EPOCH,
-        )
-    if path.is_file() or (path / RUN).is_file():
+    if path.is_dir() or path.name == RUN:
         return read_run(path)
-    runs = [read_run(each.parent) for each in path.glob(f"*/{RUN}")]
-    if not runs:
-        raise InputError(f"expected a run, the directory of a SUT's runs, or a text to import at {path}, found none")
-    return max(runs, key=lambda each: (each.imported is None, each.run.started_at, each.run.id))
+    raw, published = imports.read_file(path)
+    return imports.document_of(
+        published,
+        raw,
+        source=path.name,
+        testbed=published.testbed or "unknown",
+        sut=published.sut or "unknown",
+        measured_on=None,
+        now=imports.EPOCH,
+    )

@@ -30,6 +30,7 @@ from calibration.judge.verdicts import Check, ContextChange, NightVerdict, Outco
 from calibration.judge.waivers import Waivers, read_waivers
 from calibration.judge.words import amount, change, share, within
 from calibration.model import Model
+from calibration.results.find import pick_sut
 from calibration.results.history import Held, History, NightRun, Recorded, Series, Sut
 from calibration.results.index import read_history
 
@@ -75,14 +76,12 @@ def judge_night(results: Path, night: date | None = None) -> Judgement:
 
 
 def of_sut(judgement: Judgement, sut: str) -> Judgement:
-    """Return what is said of *sut*, a testbed and a SUT with a slash between, alone.
+    """Return what is said of *sut* alone, by its name or a unique prefix (``calibration.results.find.pick_sut``).
 
     Raises ``InputError`` where nothing is.
     """
+    sut = pick_sut(sut, sorted({f"{each.testbed}/{each.sut}" for each in judgement.verdicts}))
     verdicts = tuple(each for each in judgement.verdicts if f"{each.testbed}/{each.sut}" == sut)
-    if not verdicts:
-        known = ", ".join(sorted({f"{each.testbed}/{each.sut}" for each in judgement.verdicts})) or "none"
-        raise InputError(f"expected one of the SUTs of {judgement.night} ({known}), found {sut!r}")
     events = tuple(each for each in judgement.events if sut in each.suts)
     return Judgement.model_construct(night=judgement.night, verdicts=verdicts, events=events)
 

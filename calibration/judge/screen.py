@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Judgements and acceptances on a terminal: what is worst first, on one screen whatever the size of the lab."""
+"""Judgements, acceptances and comparisons on a terminal: worst first, on one screen whatever the size of the lab."""
 
+import re
 import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,13 +22,11 @@ from calibration.judge.night import Judgement
 from calibration.judge.verdicts import Check, ContextChange, NightVerdict
 from calibration.judge.words import amount, change, changed_fact, share, within
 from calibration.results.history import Sut
-from calibration.text import visible
+from calibration.text import WIDTH, visible
 
-if TYPE_CHECKING:  # accepting needs the models of run documents, judging does not
+if TYPE_CHECKING:  # these need the models of run documents, judging does not
     from calibration.judge.accept import Proposal
-
-WIDTH: Final = 110
-"""Columns where nobody says how wide the terminal is."""
+    from calibration.judge.comparison import Compared, Comparison
 
 LINES: Final = 28
 """Lines for SUTs that fail: a screen of 40 holds them with what else is said."""
@@ -40,6 +39,18 @@ MOST_NAMES: Final = 3
 
 MOST_EVENTS: Final = 6
 """Events that several SUTs share are named first, so many of them."""
+
+MOST_METRICS: Final = 12
+"""Lines for metrics that differ, and as many for those that do indicatively."""
+
+MOST_FACTS: Final = 6
+"""Lines for facts in which two machines differ."""
+
+MIN_TITLE: Final = 20
+"""Columns that the name of a metric has at least, however narrow the terminal is."""
+
+TOGETHER: Final = 3
+"""More metrics than these that differ in a number only are one line."""
 
 INDENT: Final = "    "
 
@@ -140,7 +151,7 @@ def _print_rows(console: Console, text: Text, rows: int) -> None:
 def _console(stream: IO[str]) -> Console:
     if isinstance(stream, TextIOWrapper):
         stream.reconfigure(errors="backslashreplace")  # a terminal that has no µ shows which character it lacks
-    columns = shutil.get_terminal_size((WIDTH, 24)).columns
+    columns = min(shutil.get_terminal_size((WIDTH, 24)).columns, WIDTH)
     return Console(file=stream, width=columns, highlight=False, markup=False, emoji=False)
 
 
@@ -250,7 +261,7 @@ def _whole(verdict: NightVerdict) -> Text:
 
 
 def _below(judgement: Judgement, *, everything: bool, failing: bool) -> Iterator[str]:
-    """Yield what else is to be said: waivers, what cannot be judged, and how to see more."""
+    """Yield the rest: waivers, changes that fail nobody, what cannot be judged, and how to see more."""
     waived = [each for each in judgement.verdicts if each.waiver is not None]
     for each in islice(waived, None if everything else MOST_NAMES):
         if each.waiver is not None:
@@ -263,22 +274,22 @@ def _below(judgement: Judgement, *, everything: bool, failing: bool) -> Iterator
     noted = [each for each in judgement.verdicts if each.outcome == "noted"]
     if noted:
         suts = len({(each.testbed, each.sut) for each in noted})
-        yield f"noted: {_count(len(noted), 'change')} on {_count(suts, 'SUT')}, better or too small to matter"
+        yield f"noted: {_count(len(noted), 'change')} on {_count(suts, 'SUT')}, better or within tolerance"
     small = sorted((each for each in judgement.events if not each.failed), key=lambda each: each.night, reverse=True)
     for event in small[:MOST_NAMES]:
         yield visible(f"noted: {told_event(event, judgement.verdicts)}")
     unknown = [each for each in judgement.verdicts if each.outcome == "no_reference"]
     for check, words in (
-        ("limits", "without bounds: see calibration accept"),
-        ("drift", "with too few nights to tell a change"),
-        ("homogeneity", "that no other SUT can be held against, or not surely enough"),
+        ("limits", "no baseline yet (calibration accept)"),
+        ("drift", "too few nights to detect a change"),
+        ("homogeneity", "no comparable SUT"),
     ):
         of = [each for each in unknown if each.check == check]
         if of:
             suts = len({(each.testbed, each.sut) for each in of})
-            yield f"no reference: {_count(len(of), 'figure')} of {_count(suts, 'SUT')} {words}"
+            yield f"not judged: {_count(len(of), 'metric')} of {_count(suts, 'SUT')}: {words}"
     if failing and not everything:
-        yield "more: --sut TESTBED/SUT says everything of one, --all of every SUT that fails"
+        yield "details: --sut SUT, --all or --json"
 
 
 def _count(number: int, name: str) -> str:
@@ -320,3 +331,91 @@ def print_proposal(proposal: "Proposal", stream: IO[str]) -> None:
         console.print(Text(visible(f"not accepted: {listed}: {reason}"), style="yellow"))
     for note in proposal.notes:
         console.print(Text(visible(f"note: {note}")))
+
+
+def print_comparison(compared: "Compared", stream: IO[str], *, everything: bool = False) -> None:
+    """Print *compared* on *stream*: the largest ratios first, on one screen, or with *everything* every metric."""
+    console = _console(stream)
+    console.print(Text(visible(f"{compared.first}  ->  {compared.second}")), no_wrap=True, overflow="ellipsis")
+    console.print(Text(visible(compared.summary), style="bold"))
+    by_outcome: dict[str, list[Comparison]] = {}
+    for each in compared.figures:
+        by_outcome.setdefault(each.outcome, []).append(each)
+    rest = []
+    for outcome, figures in by_outcome.items():
+        if not everything and outcome not in {"differs", "indicative"}:
+            rest.append(f"{len(figures)} {OUTCOMES[outcome]}")
+            continue
+        console.print()
+        console.print(Text(OUTCOMES[outcome].capitalize(), style="bold"))
+        _print_metrics(console, figures, everything=everything)
+    if rest:
+        console.print()
+        more = "; --all lists them" if len(by_outcome) > 1 or "identical" not in by_outcome else ""
+        console.print(Text(f"{', '.join(rest).capitalize()}{more}"))
+    _print_facts(console, compared, everything=everything)
+
+
+OUTCOMES: Final = {
+    "differs": "differ",
+    "indicative": "indicative: an interval is missing (±5 % assumed) or uncertain",
+    "undecided": "undecided",
+    "same": "the same within the tolerance",
+    "identical": "identical",
+    "only_first": "only in the first",
+    "only_second": "only in the second",
+}
+
+
+def _print_metrics(console: Console, figures: "Sequence[Comparison]", *, everything: bool) -> None:
+    families: dict[tuple[str, str | None], list[Comparison]] = {}
+    for each in figures:
+        families.setdefault((re.sub(r"\d+", "#", each.title), each.better), []).append(each)
+    groups = [
+        group
+        for (title, _), of in families.items()
+        for group in ([(title, of)] if len(of) > TOGETHER and not everything else [(each.title, [each]) for each in of])
+    ]
+    groups.sort(key=lambda group: figures.index(group[1][0]))
+    shown = [_row(title, of) for title, of in (groups if everything else groups[:MOST_METRICS])]
+    widths = [max(len(row[place]) for row in shown) for place in range(3)]
+    widths[0] = max(MIN_TITLE, min(widths[0], console.width - 2 - sum(widths[1:]) - 2 * 3 - len("second better")))
+    for title, *numbers, said in shown:
+        line = Text(visible(title))
+        line.truncate(widths[0], overflow="ellipsis", pad=True)
+        for number, width in zip(numbers, widths[1:], strict=True):
+            line.append(f"  {number:>{width}}" if width else "")
+        line.append(f"  {visible(said)}", style="dim")
+        console.print(Padding(line, (0, 0, 0, 2)))
+    if len(groups) > len(shown):
+        console.print(Text(f"  and {len(groups) - len(shown)} more"))
+
+
+def _row(title: str, of: "Sequence[Comparison]") -> tuple[str, str, str, str]:
+    """Return name, ratio, values and verdict of metrics that are told in one line."""
+    from calibration.judge.comparison import times  # noqa: PLC0415 - judging does not need the models
+
+    first = of[0]
+    said = f"{first.better} better" if first.better is not None else "" if first.ratio is None else first.reason
+    ratios = sorted(each.ratio for each in of if each.ratio is not None)
+    if len(of) > 1:
+        return f"{title} ({len(of)})", f"{times(ratios[0])} to {times(ratios[-1])}" if ratios else "", "", said
+    sides = (first.first, first.second)
+    values = ["-" if side is None else amount(side.metric.value, side.metric.unit) for side in sides]
+    return title, times(ratios[0]) if ratios else "", " -> ".join(values), said
+
+
+def _print_facts(console: Console, compared: "Compared", *, everything: bool) -> None:
+    lines = [
+        f"{each.fact}: {changed_fact(each.first, each.second)}" + (f"  (explains {each.moves})" if each.moves else "")
+        for each in compared.facts
+    ] or list(compared.context)
+    if not lines:
+        return
+    console.print()
+    console.print(Text("Machines differ in", style="bold"))
+    for line in lines if everything else lines[:MOST_FACTS]:
+        text = Text(f"  {visible(line)}")
+        console.print(text, no_wrap=not everything, overflow="ellipsis")
+    if len(lines) > MOST_FACTS and not everything:
+        console.print(Text(f"  and {len(lines) - MOST_FACTS} more facts"))

@@ -6,8 +6,7 @@ Imports nothing that takes long: the answer is there within a second, of a store
 
 import csv
 import json
-from collections.abc import Iterator
-from difflib import get_close_matches
+from collections.abc import Iterator, Sequence
 from io import StringIO
 from math import isfinite
 from pathlib import Path
@@ -18,13 +17,33 @@ from calibration.judge.causes import context_changes
 from calibration.judge.drift import Analysis, analyse
 from calibration.judge.references import Reference, facts_of, read_references
 from calibration.judge.verdicts import ContextChange
-from calibration.judge.words import amount, change, changed_fact, number, share
+from calibration.judge.words import amount, change, changed_fact, share, within
+from calibration.names import pick
+from calibration.results.find import pick_sut, suts_of
 from calibration.results.history import NightRun, Series
 from calibration.results.index import read_history
-from calibration.text import visible
+from calibration.text import WIDTH, cut, visible
 
 COLUMNS: Final = ("night", "run_id", "status", "value", "low", "high", "outside", "notes")
 """The columns of a line for other programs."""
+
+
+NIGHTS: Final = 10
+"""Nights on the one screen."""
+
+CHANGES: Final = 5
+"""Changes on the one screen, the last."""
+
+SPARKS: Final = 60
+"""Nights in the sparkline."""
+
+BLOCKS: Final = "▁▂▃▄▅▆▇█"
+
+LEAST_SPAN: Final = 0.05
+"""The least that a sparkline is high, relative to what it shows."""
+
+DATED_WITHIN: Final = 2
+"""A change is dated to within so many nights: what else changed then is named as its possible cause."""
 
 
 class TrendNight(NamedTuple):
@@ -54,18 +73,18 @@ class Trend(NamedTuple):
 
 
 def read_trend(results: Path, sut: str, metric: str) -> Trend:
-    """Return the nights of *metric* of *sut*, a testbed and a SUT with a slash between.
+    """Return the nights of *metric* of *sut*, by their names or unique prefixes.
 
     A night of which the document cannot be read says so. Nights on which only other SUTs of the testbed were measured
     are among them. Raises ``InputError`` where there is no such SUT or figure, naming what is most like it.
     """
-    testbed, _, name = sut.partition("/")
-    if not testbed or not name:
-        raise InputError(f"expected TESTBED/SUT, found {sut!r}")
+    testbed, _, name = pick_sut(sut, suts_of(results)).partition("/")
     history = read_history(results, testbed=testbed, metric=metric)
-    row = next((row for row, each in enumerate(history.series) if each.sut == name), None)
-    if row is None:
-        raise _unknown(results, testbed, name, metric)
+    if all(each.sut != name for each in history.series):
+        known = read_history(results, testbed=testbed, sut=name)
+        metric = pick(metric, [each.metric for each in known.series], f"metric of {testbed}/{name}")
+        history = read_history(results, testbed=testbed, metric=metric)
+    row = next(row for row, each in enumerate(history.series) if each.sut == name)
     runs = history.runs[testbed, name]
     accepted = read_references(results).of((testbed, name), facts_of(runs), history.nights[-1])
     for file, reason in accepted.faults:
@@ -98,19 +117,6 @@ def read_trend(results: Path, sut: str, metric: str) -> Trend:
     return Trend(history.series[row], tuple(nights), analyse(history.values[row : row + 1])[0], reference)
 
 
-def _unknown(results: Path, testbed: str, sut: str, metric: str) -> InputError:
-    history = read_history(results)
-    known = sorted(f"{one}/{other}" for one, other in history.runs)
-    if (testbed, sut) not in history.runs:
-        near = get_close_matches(f"{testbed}/{sut}", known, cutoff=0) or known
-        return InputError(f"expected a SUT of {results}, such as {near[0] if near else 'none'}, found {testbed}/{sut}")
-    names = [each.metric for each in history.series if (each.testbed, each.sut) == (testbed, sut)]
-    near = get_close_matches(metric, names, cutoff=0)
-    return InputError(
-        f"expected a figure that {testbed}/{sut} has, such as {' or '.join(near) or 'none'}, found {metric!r}"
-    )
-
-
 def _missing(trend: Trend, night: TrendNight) -> str | None:
     """Return why *night* has no figure; ``None`` where it has one."""
     if night.value is not None:
@@ -127,8 +133,8 @@ def _found(trend: Trend) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for each in trend.analysis.changes:
         of = unit if each.kind == "level" else "fraction"
-        size = f"{change(each.size, each.interval)}, " if isfinite(each.size) else ""
-        text = f"{each.kind} {size}from {amount(each.before, of)} to {amount(each.after, of)}"
+        size = f"{change(each.size, each.interval)}: " if isfinite(each.size) else ""
+        text = f"{each.kind} {size}{amount(each.before, of)} -> {amount(each.after, of)}"
         found.setdefault(trend.nights[each.night].night, []).append(text)
     if (flips := trend.analysis.flips) is not None:
         text = (
@@ -139,41 +145,77 @@ def _found(trend: Trend) -> dict[str, list[str]]:
     return found
 
 
+def _state(trend: Trend, night: TrendNight) -> list[str]:
+    """Return whether the figure of *night* is missing, and why, or outside of the baseline."""
+    missing = _missing(trend, night)
+    return [*([] if missing is None else [missing]), *(["outside"] if night.outside else [])]
+
+
 def _notes(trend: Trend) -> Iterator[list[str]]:
     """Yield for each night what is to be said of it."""
     found = _found(trend)
     for each in trend.nights:
-        missing = _missing(trend, each)
         yield [
-            *([] if missing is None else [missing]),
-            *(["outside"] if each.outside else []),
+            *_state(trend, each),
             *found.get(each.night, []),
             *(f"{one.fact}: {changed_fact(one.before, one.after)}" for one in each.changes),
         ]
 
 
-def trend_text(trend: Trend) -> str:
-    """Return *trend* for a person: what holds now, then a line for each night."""
+def trend_text(trend: Trend, *, everything: bool = False) -> str:
+    """Return *trend* on one screen: level, baseline, changes, last nights; with *everything* a line for each night."""
     series, analysis, reference = trend.series, trend.analysis, trend.reference
-    measured = sum(each.value is not None for each in trend.nights)
-    lines = [
-        f"{series.metric} of {series.testbed}/{series.sut}, {series.better} is better",
-        f"{measured} of {len(trend.nights)} nights have a figure",
-    ]
+    lines = [f"{series.metric} of {series.testbed}/{series.sut}, {series.better} is better"]
+    measured = [each.value for each in trend.nights if each.value is not None]
     if isfinite(analysis.level):
         spread = f", nights differ by {share(analysis.spread)}" if isfinite(analysis.spread) else ""
         since = trend.nights[analysis.first].night
         lines.append(f"level {amount(analysis.level, series.unit)} since {since}{spread}")
     if reference is None:
-        lines.append("no bounds have been accepted")
+        lines.append("no baseline accepted yet")
     else:
         lines.append(f"{reference.bounds.words}, {reference.source}: {reference.acceptance.reason}")
+    drawn = sparkline([each.value for each in trend.nights[-SPARKS:]])
+    low_high = f"{within(min(measured), max(measured), series.unit)}, " if measured else ""
+    lines += ["", f"{drawn}  {low_high}{len(measured)} of {len(trend.nights)} nights measured"]
+    changes = list(_change_lines(trend))
+    if changes:
+        lines += ["", *changes[-CHANGES:]]
+        if len(changes) > CHANGES:
+            lines.append(f"and {len(changes) - CHANGES} changes before")
     lines.append("")
-    for each, notes in zip(trend.nights, _notes(trend), strict=True):
-        figure = "-" if each.value is None else number(each.value)
-        interval = "" if each.low is None or each.high is None else f"{number(each.low)} to {number(each.high)}"
-        lines.append(f"{each.night}  {figure:>10}  {interval:<22}  {'; '.join(notes)}".rstrip())
-    return "\n".join(map(visible, lines)) + "\n"
+    notes = list(_notes(trend)) if everything else [_state(trend, each) for each in trend.nights]
+    for each, said in list(zip(trend.nights, notes, strict=True))[0 if everything else -NIGHTS :]:
+        figure = "-" if each.value is None else amount(each.value, series.unit)
+        interval = "" if each.low is None or each.high is None else within(each.low, each.high, series.unit)
+        lines.append(f"{each.night}  {figure:>12}  {interval:<26}  {'; '.join(said)}".rstrip())
+    if len(trend.nights) > NIGHTS and not everything:
+        lines.append(f"and {len(trend.nights) - NIGHTS} nights before: --all")
+    shown = map(visible, lines)
+    return "\n".join(shown if everything else (cut(each, WIDTH) for each in shown)) + "\n"
+
+
+def sparkline(values: Sequence[float | None]) -> str:
+    """Return *values* as a line of blocks with gaps for missing ones; noise of a few per cent stays flat."""
+    known = [each for each in values if each is not None]
+    if not known:
+        return ""
+    middle = (min(known) + max(known)) / 2
+    half = max(max(known) - middle, LEAST_SPAN / 2 * abs(middle)) or 1.0
+    return "".join(
+        " " if each is None else BLOCKS[round((each - middle + half) / (2 * half) * (len(BLOCKS) - 1))]
+        for each in values
+    )
+
+
+def _change_lines(trend: Trend) -> Iterator[str]:
+    """Yield each change with the facts that changed on the nights around it."""
+    places = {each.night: place for place, each in enumerate(trend.nights)}
+    for night, found in sorted(_found(trend).items()):
+        around = trend.nights[max(0, places[night] - DATED_WITHIN) : places[night] + DATED_WITHIN + 1]
+        facts = [f"{one.fact}: {changed_fact(one.before, one.after)}" for each in around for one in each.changes]
+        cause = f"; with it {'; '.join(facts)}" if facts else "; no known fact changed"
+        yield f"{night}  {'; '.join(found)}{cause}"
 
 
 def trend_csv(trend: Trend) -> str:

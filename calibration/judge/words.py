@@ -10,11 +10,22 @@ def number(value: float) -> str:
     return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
+LARGE: Final[dict[str, tuple[tuple[float, float, str], ...]]] = {
+    "Hz": ((1e6, 1e9, "GHz"),),
+    "MB/s": ((1e3, 1e3, "GB/s"),),
+    "ns": ((1e7, 1e6, "ms"), (1e4, 1e3, "µs")),
+}
+"""By unit: from which value on it is told in which larger unit, the largest first."""
+
+
 def amount(value: float, unit: str | None) -> str:
-    """Return *value* with its *unit*: clocks in GHz, shares in per cent."""
-    if unit == "Hz" and abs(value) >= 1e6:
-        return f"{value / 1e9:.4g} GHz"
-    return share(value) if unit == "fraction" else f"{number(value)} {unit}" if unit else number(value)
+    """Return *value* with its *unit*, or a larger one; shares in per cent."""
+    if unit == "fraction":
+        return share(value)
+    for least, scale, larger in LARGE.get(unit or "", ()):
+        if abs(value) >= least:
+            return f"{number(value / scale)} {larger}"
+    return f"{number(value)} {unit}" if unit else number(value)
 
 
 def within(lower: float | None, upper: float | None, unit: str | None) -> str:
@@ -47,7 +58,7 @@ LONG: Final = 40
 
 def changed_fact(before: str | None, after: str | None) -> str:
     """Return what a fact was and is; of long ones only the words that are not on both sides."""
-    old, new = (("not known" if each is None else each) for each in (before, after))
+    old, new = (("unknown" if each is None else each) for each in (before, after))
     if max(len(old), len(new)) > LONG:
         one, other = old.split(), new.split()
         old = " ".join(each for each in one if each not in other) or "nothing"

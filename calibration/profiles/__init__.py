@@ -13,6 +13,7 @@ from calibration.measurements import declaration
 from calibration.measurements.base import Settings
 from calibration.mlc import MlcCommand, read_commands
 from calibration.model import Model
+from calibration.names import pick
 
 LOADER: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """Reads a profile ten times as fast where PyYAML was built with its library, which is nearly everywhere."""
@@ -36,25 +37,31 @@ def profile_names() -> list[str]:
     return ["quick", "nightly", "full", "counters"]
 
 
+def profile_named(name_or_path: str) -> str:
+    """Return the name of the profile whose unique prefix is given; a path (with a slash or ``.yml``) stays as it is.
+
+    Raises ``InputError`` with the nearest names where there is none.
+    """
+    if "/" in name_or_path or name_or_path.endswith(".yml"):
+        return name_or_path
+    return pick(name_or_path, profile_names(), "profile")
+
+
 def load_profile(name_or_path: str) -> Profile:
-    """Return a profile by its name, or from a YAML file where the argument has a slash or ends in ``.yml``.
+    """Return the profile that :func:`profile_named` finds, or the one in the YAML file at that path.
 
     Raises ``InputError`` where it does not exist, is no YAML, or names a kind or a setting that does not exist.
     """
-    if "/" in name_or_path or name_or_path.endswith(".yml"):
-        path = Path(name_or_path)
+    name = profile_named(name_or_path)
+    if name not in profile_names():
+        path = Path(name)
         try:
             text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(f"expected a readable profile file at {path}: {error}") from error
         return parse_profile(text, path.stem, str(path))
-    if name_or_path not in profile_names():
-        raise InputError(
-            f"expected one of the profiles {', '.join(profile_names())} or the path of a .yml file, "
-            f"found {name_or_path!r}"
-        )
-    text = files(__package__).joinpath(f"{name_or_path}.yml").read_text(encoding="utf-8")
-    return parse_profile(text, name_or_path, f"profile {name_or_path}")
+    text = files(__package__).joinpath(f"{name}.yml").read_text(encoding="utf-8")
+    return parse_profile(text, name, f"profile {name}")
 
 
 def parse_profile(text: str, name: str, source: str) -> Profile:

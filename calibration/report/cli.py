@@ -11,53 +11,58 @@ import click
 
 from calibration.errors import VERDICT_FAILED, InputError
 from calibration.files import read_regular
+from calibration.options import results_option
 from calibration.results.documents import MAX_DOCUMENT_BYTES
+from calibration.results.find import find_run
 from calibration.results.layout import RUN
 from calibration.results.store import find_runs, read_run
 
 
-@click.command("report")
-@click.argument("results_or_run", type=click.Path(path_type=Path))
+@click.command("report", epilog="Example: calibration report t1/sut1 --text")
+@click.argument("run", required=False)
+@results_option
 @click.option(
     "--html",
     type=click.Path(path_type=Path, file_okay=False),
     help="Build the site of the guide and these pages into this directory too.",
 )
-@click.option("--text", "form", flag_value="text", help="Print the pages on the terminal, and write nothing.")
+@click.option("--text", "form", flag_value="text", help="Print the page on the terminal, and write nothing.")
+@click.option("--full", is_flag=True, help="With --text, print the folded parts too.")
 @click.option("--json", "form", flag_value="json", help="Print all values as JSON, one object per line and run.")
 @click.option("--csv", "form", flag_value="csv", help="Print a line for each headline figure of each run.")
-def report_command(results_or_run: Path, html: Path | None, form: str | None) -> None:
-    """Render the page of one run, or of every run in a directory of results, from its stored document.
+def report_command(run: str | None, *, results: Path, html: Path | None, form: str | None, full: bool) -> None:
+    """Render the page of a run, or of every run in a directory.
 
-    Each page and its figures go to the folder report/ beside the run document. With --text, --json or --csv nothing is
-    written: what the page says is printed. Documents that cannot be read are named and left out; the exit code is 1
-    then.
+    RUN is a path, or a name in the results: testbed/sut or sut (its newest run), testbed/sut/run or run. Unique
+    prefixes will do. By default it is the newest run.
+
+    Each page and its charts go to the folder report/ beside the run document. With --text, --json or --csv nothing is
+    written. Documents that cannot be read are named and left out; the exit code is 1 then.
     """
     from calibration.report import DOCS, build_site, render_run  # noqa: PLC0415 - a second that --help need not pay
 
     if form is not None and html is not None:
         raise click.UsageError(f"expected --html or --{form}, found both")
-    one = (results_or_run / RUN).is_file()
-    runs = [results_or_run] if one else find_runs(results_or_run)
-    if not runs:
-        raise InputError(f"expected at least one run below {results_or_run}, found none")
+    whole = None if run is None or not Path(run).is_dir() else find_runs(Path(run))
+    one = not whole
+    runs = whole or [find_run(results, run)]
     unreadable = 0
-    show = _printer(form) if form is not None else lambda run: click.echo(render_run(run).page)
-    for run in runs:
+    show = _printer(form, full=full) if form is not None else lambda each: click.echo(render_run(each).page)
+    for each in runs:
         try:
-            show(run)
+            show(each)
         except InputError as error:
             if one:
                 raise
             click.echo(f"calibration: {error}", err=True)
             unreadable += 1
     if html is not None:
-        click.echo(build_site(results_or_run, DOCS, html))
+        click.echo(build_site(Path(run) if whole and run else runs[0], DOCS, html))
     if unreadable:
         sys.exit(VERDICT_FAILED)
 
 
-def _printer(form: str) -> Callable[[Path], None]:
+def _printer(form: str, *, full: bool) -> Callable[[Path], None]:
     """Return what prints what the page of a run says."""
     from calibration.report.page import render  # noqa: PLC0415 - as above
     from calibration.report.terminal import print_page  # noqa: PLC0415 - as above
@@ -74,6 +79,6 @@ def _printer(form: str) -> Callable[[Path], None]:
         elif form == "json":
             click.echo(json.dumps(plain_document(document)))
         else:
-            print_page(render(read_regular(run / RUN, MAX_DOCUMENT_BYTES)), sys.stdout)
+            print_page(render(read_regular(run / RUN, MAX_DOCUMENT_BYTES)), sys.stdout, full=full)
 
     return show

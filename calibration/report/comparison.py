@@ -22,6 +22,8 @@ FAMILY = 8
 
 WORDS = {
     "differs": "differs",
+    "indicative": "differs indicatively",
+    "identical": "identical",
     "same": "the same",
     "undecided": "undecided",
     "only_first": "not measured",

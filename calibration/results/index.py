@@ -37,7 +37,7 @@ from calibration.errors import EnvironmentLacksError, InputError
 from calibration.places import CACHE, CACHE_VARIABLE
 from calibration.results.documents import Raw, read_document
 from calibration.results.history import Held, History, NightRun, Recorded, Series, Sut, Unreadable
-from calibration.results.layout import REFERENCES, RUN, SCHEMA_VERSION
+from calibration.results.layout import REFERENCES, RUN, SCHEMA_VERSION, directories
 
 FORMAT: Final = 3
 """Version of the index: part of its place, so that another version makes its own."""
@@ -263,11 +263,11 @@ def _documents(results: Path, scope: _Scope) -> Iterator[_Stored]:
 
 def _of_sut(results: Path, testbed: str, sut: str) -> Iterator[_Stored]:
     try:
-        directories = _directories(results / testbed / sut, None)
+        runs = directories(results / testbed / sut)
     except OSError:
         yield _Stored(testbed, sut, "", -1, -1)  # stands for all of them
         return
-    for directory in directories:
+    for directory in runs:
         try:
             found = os.lstat(f"{results}/{testbed}/{sut}/{directory}/{RUN}")
         except FileNotFoundError:
@@ -282,8 +282,7 @@ def _directories(parent: Path, name: str | None) -> list[str]:
     """Return the names of the directories in *parent*, or *name* alone where that is one; hidden ones are not ready."""
     if name is not None:
         return [name] if (parent / name).is_dir() else []
-    with os.scandir(parent) as entries:
-        return [each.name for each in entries if not each.name.startswith(".") and each.is_dir()]
+    return directories(parent)
 
 
 def _rewrite(

@@ -4,6 +4,8 @@
 Whoever needs no more than these does not import the models.
 """
 
+import os
+from pathlib import Path
 from typing import Final, Literal
 
 RUN: Final = "run.json"
@@ -17,3 +19,9 @@ MAX_REFERENCE_BYTES: Final = 64 * 1024 * 1024
 
 SCHEMA_VERSION: Literal["run/3"] = "run/3"
 """The version of the run document; :mod:`calibration.results.model` is what it is."""
+
+
+def directories(parent: Path) -> list[str]:
+    """Return the names of the directories in *parent*; hidden ones are not ready. Raises ``OSError``."""
+    with os.scandir(parent) as entries:
+        return [each.name for each in entries if not each.name.startswith(".") and each.is_dir()]

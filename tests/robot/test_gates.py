@@ -308,7 +308,7 @@ def test_a_night_is_judged_where_nobody_gave_verdicts(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "wanted"),
     [
-        (["--sut", "nobody"], "expected verdicts on SUT nobody tonight, found none"),
+        (["--sut", "nobody"], "unknown SUT 'nobody', expected sut1"),
         (["--night", "2026-01-03"], "expected the verdicts of one night at"),
         (["--known-hosts", "known_hosts"], "--known-hosts needs --live INVENTORY"),
         (["--gates", "nowhere.robot"], "expected gates at nowhere.robot, found nothing there"),

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Comparison: a figure is said to differ only where the data supports it; what is not supported is said to be so."""
 
+import io
 import random
+import re
 from pathlib import Path
 
 import pytest
@@ -9,14 +11,17 @@ from click.testing import CliRunner
 
 from calibration.errors import InputError
 from calibration.judge.cli import compare_command
-from calibration.judge.comparison import Comparison, compare, compare_figures, read_compared
+from calibration.judge.comparison import Compared, Comparison, compare, compare_figures, read_compared
+from calibration.judge.screen import print_comparison
 from calibration.judge.tolerances import TOLERANCES, tolerance_of
 from calibration.measurements import registry
 from calibration.measurements.base import Metric
 from calibration.results.plain import Figured
 from calibration.statistics import estimate
 from tests.readings import PAGES
+from tests.report.report_documents import index_of, replace, run_document, scaled
 
+MLC = "Intel MLC v3.11"
 NAME = "idle_latency.latency_ns"
 
 
@@ -29,6 +34,7 @@ def figure(
     valid: bool = True,
     unit: str = "ns",
     better: str = "lower",
+    instrument: str = "sutprobe 1",
 ) -> Figured:
     metric = Metric.model_validate(
         {
@@ -43,7 +49,7 @@ def figure(
             "better": better,
         }
     )
-    return Figured(measurement="idle", kind="idle_latency", instrument="sutprobe", valid=valid, flags=(), metric=metric)
+    return Figured(measurement="idle", kind="idle_latency", instrument=instrument, valid=valid, flags=(), metric=metric)
 
 
 def judged(first: Figured | None, second: Figured | None) -> Comparison:
@@ -54,14 +60,32 @@ def judged(first: Figured | None, second: Figured | None) -> Comparison:
 @pytest.mark.parametrize(
     ("first", "second", "outcome", "better", "reason"),
     [
-        (figure(100, (99, 101)), figure(120, (119, 121)), "differs", "first", "beyond the tolerance of 3%"),
-        (figure(120, (119, 121)), figure(100, (99, 101)), "differs", "second", "beyond the tolerance of 3%"),
-        (figure(100, (99.5, 100.5)), figure(101, (100.5, 101.5)), "same", None, "within the tolerance of 3%"),
-        (figure(100, (99, 101)), figure(104, (102, 106)), "undecided", None, "not surely by more than 3%"),
-        (figure(100, (90, 110)), figure(101, (91, 111)), "undecided", None, "too wide for a tolerance of 3%"),
-        (figure(100, None), figure(200, (199, 201)), "undecided", None, "the first is: it has no interval"),
-        (figure(100, (99, 101)), figure(200, None), "undecided", None, "the second is: it has no interval"),
-        (figure(100, (99, 101), coverage=0.75), figure(200, (199, 201)), "undecided", None, "only with 75%"),
+        (figure(100, (99, 101)), figure(120, (119, 121)), "differs", "first", "beyond the tolerance of 3 %"),
+        (figure(120, (119, 121)), figure(100, (99, 101)), "differs", "second", "beyond the tolerance of 3 %"),
+        (figure(100, (99.5, 100.5)), figure(101, (100.5, 101.5)), "same", None, "within the tolerance of 3 %"),
+        (
+            figure(100, (99, 101)),
+            figure(104, (102, 106)),
+            "undecided",
+            None,
+            "neither within nor beyond the tolerance of 3 %",
+        ),
+        (
+            figure(100, (90, 110)),
+            figure(101, (91, 111)),
+            "undecided",
+            None,
+            "neither within nor beyond the tolerance of 3 %",
+        ),
+        (figure(100, None), figure(200, (199, 201)), "undecided", None, "the first has no stated uncertainty"),
+        (figure(100, (99, 101)), figure(200, None), "undecided", None, "the second has no stated uncertainty"),
+        (figure(100, None, instrument=MLC), figure(200, (199, 201)), "indicative", "first", "5 % is assumed"),
+        (figure(100, (99, 101)), figure(90, None, instrument=MLC), "indicative", "second", "5 % is assumed"),
+        (figure(100, None, instrument=MLC), figure(92, None, instrument=MLC), "undecided", None, "5 % is assumed"),
+        (figure(100, None, instrument=MLC), figure(100, None, instrument=MLC), "identical", None, "same digits"),
+        (figure(100, (99, 101)), figure(100, (99, 101)), "identical", None, "same digits"),
+        (figure(100, (99, 101), coverage=0.75), figure(200, (199, 201)), "indicative", "first", "only with 75%"),
+        (figure(100, (99, 101), coverage=0.75), figure(101, (99, 101)), "undecided", None, "only with 75%"),
         (figure(100, (99, 101), valid=False), figure(200, (199, 201)), "undecided", None, "the first is invalid"),
         (figure(100, (99, 101)), figure(200, (199, 201), unit="us"), "undecided", None, "their units differ"),
         (
@@ -71,9 +95,9 @@ def judged(first: Figured | None, second: Figured | None) -> Comparison:
             None,
             "ticks of two clocks",
         ),
-        (figure(0, (0, 0)), figure(200, (199, 201)), "undecided", None, "a ratio to nothing"),
-        (figure(100, (99, 101)), None, "only_first", None, "the second has no such figure"),
-        (None, figure(100, (99, 101)), "only_second", None, "the first has no such figure"),
+        (figure(0, (0, 0)), figure(200, (199, 201)), "undecided", None, "the ratio to 0"),
+        (figure(100, (99, 101)), None, "only_first", None, "not measured in the second"),
+        (None, figure(100, (99, 101)), "only_second", None, "not measured in the first"),
     ],
 )
 def test_an_outcome_has_its_reason(
@@ -113,10 +137,11 @@ def test_equal_machines_hardly_ever_differ_and_others_are_found() -> None:
     assert found > 0.9 * pairs
 
 
-def test_a_page_can_be_compared_with_another_and_decides_nothing() -> None:
+def test_a_published_page_differs_indicatively() -> None:
     compared = compare(read_compared(PAGES[1]), read_compared(PAGES[2]))
     assert compared.first == "t7 / t7-sut2, imported"
-    assert {each.outcome for each in compared.figures} == {"undecided", "only_first", "only_second"}
+    assert {each.outcome for each in compared.figures} == {"undecided", "indicative", "only_first", "only_second"}
+    assert re.fullmatch(r"\d+ of \d+ metrics differ indicatively; largest: .+ [\d.]+x\.", compared.summary)
     assert any(each.startswith("uname: Linux t7-sut2 4.19.0") for each in compared.context)
 
 
@@ -125,9 +150,54 @@ def test_the_command_prints_the_comparison(form: list[str]) -> None:
     done = CliRunner().invoke(compare_command, [str(PAGES[1]), str(PAGES[2]), *form])
     assert done.exit_code == 0, done.output
     assert "t7 / t7-sut2, imported" in done.output.replace("\\", "")
-    assert "undecided" in done.output
+    assert "indicative" in done.output.lower()
 
 
 def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="found none"):
+    with pytest.raises(InputError, match="no such file"):
         read_compared(tmp_path)
+
+
+def test_a_document_is_identical_to_itself() -> None:
+    document = run_document()
+    compared = compare(document, document)
+    assert {each.outcome for each in compared.figures} == {"identical"}
+    assert compared.summary == f"Identical: all {len(compared.figures)} metrics."
+
+
+def test_the_largest_ratio_comes_first_whichever_side_is_larger() -> None:
+    document = run_document()
+    place = index_of(document, "idle_latency")
+    values = document.measurements[place].values
+    halved = values.model_copy(update={"latency_ns": scaled(values.latency_ns, 0.5)})  # type: ignore[union-attr]
+    compared = compare(document, replace(document, place, values=halved))
+    differing = [each for each in compared.figures if each.outcome == "differs"]
+    assert differing[0].name.startswith("idle_latency")
+    assert f"differ; largest: {differing[0].title} 0.50x." in compared.summary
+
+
+@pytest.mark.parametrize("columns", [80, 200])
+def test_a_comparison_is_one_screen(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    first, second = read_compared(PAGES[1]), read_compared(PAGES[2])
+    stream = io.StringIO()
+    print_comparison(compare(first, second), stream)
+    lines = stream.getvalue().splitlines()
+    assert len(lines) <= 40
+    assert max(map(len, lines)) <= min(columns, 100)
+    assert "x  " in lines[5]
+
+
+def test_cells_of_a_matrix_that_differ_are_one_line() -> None:
+    cells = [f"latency_matrix.0.{number}.latency_ns" for number in range(16)]
+    first = [titled(100, name, f"Latency, node 0 to node {n}") for n, name in enumerate(cells)]
+    second = [titled(110 + n, name, f"Latency, node 0 to node {n}") for n, name in enumerate(cells)]
+    figures = tuple(compare_figures(first, second))
+    stream = io.StringIO()
+    print_comparison(Compared(first="one", second="other", context=(), facts=(), figures=figures), stream)
+    assert "Latency, node # to node # (16)  1.10x to 1.25x  first better" in stream.getvalue()
+
+
+def titled(value: float, name: str, title: str) -> Figured:
+    made = figure(value, (value * 0.999, value * 1.001), name=name)
+    return made.model_copy(update={"metric": made.metric.model_copy(update={"title": title})})

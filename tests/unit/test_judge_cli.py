@@ -3,6 +3,7 @@
 
 import io
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -20,7 +21,7 @@ from calibration.judge.night import Judgement, judge_history
 from calibration.judge.references import References
 from calibration.judge.screen import findings, print_judgement
 from calibration.judge.tolerances import Tolerances
-from calibration.judge.trend import COLUMNS
+from calibration.judge.trend import COLUMNS, sparkline
 from calibration.judge.verdicts import ContextChange, NightVerdict, Waived
 from calibration.judge.waivers import FILE, Waivers
 from calibration.judge.words import amount, change, changed_fact, within
@@ -101,7 +102,7 @@ def test_what_is_no_night_or_no_sut_is_bad_input(results: Path) -> None:
     assert isinstance(unknown.exception, InputError)
     assert "the newest night is 2026-01-01" in str(unknown.exception)
     nobody = called("judge", results, "--sut", "lab/t7")
-    assert "expected one of the SUTs of 2026-01-01 (lab/t1), found 'lab/t7'" in str(nobody.exception)
+    assert "unknown SUT 'lab/t7', did you mean lab/t1?" in str(nobody.exception)
     nowhere = called("judge", results / "none")
     assert isinstance(nowhere.exception, InputError)
 
@@ -127,7 +128,7 @@ def test_one_event_is_one_line_with_its_size_its_beginning_and_what_changed() ->
     )
     assert text.splitlines()[0] == "1 of 2 SUTs fail tonight, 2026-11-21"
     assert "lab/t1  bandwidth_matrix.* -6.15 % (-6.8 to -5.5 %) on 4 metrics since 2026-11-19; BIOS: 2.1 -> 2.2" in text
-    assert "--sut TESTBED/SUT" in text
+    assert "--sut SUT" in text
 
 
 def test_a_file_that_cannot_be_read_is_named_however_many_suts_fail() -> None:
@@ -233,8 +234,10 @@ def test_a_real_judgement_can_be_shown() -> None:
 def test_words_are_short_and_have_units() -> None:
     assert amount(2.9e9, "Hz") == "2.9 GHz"
     assert amount(0.0123, "fraction") == "1.23 %"
-    assert amount(123456.7, "MB/s") == "123457 MB/s"
+    assert amount(123456.7, "MB/s") == "123.5 GB/s"
     assert amount(81.236, "ns") == "81.24 ns"
+    assert amount(4031000.0, "ns") == "4031 µs"
+    assert amount(4.1e7, "ns") == "41 ms"
     assert within(None, 3.0, "ns") == "at most 3 ns"
     assert within(2.9e9, 3e9, "Hz") == "2.9 to 3 GHz"
     assert within(0.0, 2e9, "Hz") == "0 Hz to 2 GHz"
@@ -242,7 +245,7 @@ def test_words_are_short_and_have_units() -> None:
     assert change(0.05, (float("nan"), 1.0)) == "+5 %"
     long = "quiet isolcpus=1-3 " + "x" * 40
     assert changed_fact(long, long.replace("1-3", "1-7")) == "isolcpus=1-3 -> isolcpus=1-7"
-    assert changed_fact(None, "2.2") == "not known -> 2.2"
+    assert changed_fact(None, "2.2") == "unknown -> 2.2"
 
 
 # trend
@@ -259,16 +262,16 @@ def _measured(results: Path) -> Sequence[float | None]:
 def test_a_trend_has_every_night_with_its_figure_its_changes_and_its_gaps(
     results: Path, measured: Sequence[float | None]
 ) -> None:
-    done = called("trend", results, "lab/t1", LATENCY)
+    done = called("trend", "lab/t1", LATENCY, "--results", results, "--all")
     assert done.exit_code == 0
     lines = done.output.splitlines()
     assert lines[0] == f"{LATENCY} of lab/t1, lower is better"
-    assert "29 of 30 nights have a figure" in lines
-    assert "no bounds have been accepted" in lines
-    nights = {line[:10]: line for line in lines if line.startswith("2026-")}
+    assert "no baseline accepted yet" in lines
+    assert any(line.endswith(", 29 of 30 nights measured") for line in lines)
+    nights = {line[:10]: line for line in lines[-30:] if line.startswith("2026-")}
     assert list(nights) == [night_of(number).isoformat() for number in range(30)]
     assert nights["2026-01-21"].endswith("no run")
-    (changed,) = [night for night, line in nights.items() if "level +" in line]
+    (changed,) = {line[:10] for line in lines if "level +" in line}
     assert abs((date.fromisoformat(changed) - night_of(21)).days) <= 2
     assert f"{measured[25]:.4g}" in nights["2026-01-26"]
 
@@ -277,7 +280,7 @@ def test_a_trend_knows_the_accepted_bounds_and_what_is_outside(results: Path, me
     del measured
     run = next((results / "lab" / "t1").glob("20260120*"))
     assert called("accept", run, "--by", "Ada", "--reason", "as bought").exit_code == 0
-    found = json.loads(called("trend", results, "lab/t1", LATENCY, "--json").output)
+    found = json.loads(called("trend", "lab/t1", LATENCY, "--results", results, "--json").output)
     assert (found["unit"], found["better"]) == ("ns", "lower")
     assert (found["bounds"]["accepted_by"], found["bounds"]["scope"]) == ("Ada", "sut")
     assert found["bounds"]["lower"] < 80 < found["bounds"]["upper"]
@@ -287,10 +290,10 @@ def test_a_trend_knows_the_accepted_bounds_and_what_is_outside(results: Path, me
     assert found["nights"][0]["interval"][0] < found["nights"][0]["value"] < found["nights"][0]["interval"][1]
     (change_found,) = found["changes"]
     assert change_found["kind"] == "level"
-    text = called("trend", results, "lab/t1", LATENCY).output
+    text = called("trend", "lab/t1", LATENCY, "--results", results).output
     assert "accepted by Ada" in text
     assert "outside" in text
-    rows = called("trend", results, "lab/t1", LATENCY, "--csv").output.splitlines()
+    rows = called("trend", "lab/t1", LATENCY, "--results", results, "--csv").output.splitlines()
     assert rows[0] == ",".join(COLUMNS)
     assert len(rows) == 31
     assert rows[21] == "2026-01-21,,,,,,False,no run"
@@ -299,12 +302,34 @@ def test_a_trend_knows_the_accepted_bounds_and_what_is_outside(results: Path, me
 def test_a_trend_of_what_is_not_there_names_what_is(results: Path, measured: Sequence[float | None]) -> None:
     del measured
     for words, said in (
-        (("lab/t1", "idle_latency.latency"), f"such as {LATENCY}, found 'idle_latency.latency'"),
-        (("lab/t3", LATENCY), "expected a SUT of .*, such as lab/t2, found lab/t3"),
-        (("lab", LATENCY), "expected TESTBED/SUT, found 'lab'"),
+        (("lab/t1", "idle_latency.latencies"), f"unknown metric of lab/t1 .*, did you mean {LATENCY}"),
+        (("lab/t3", LATENCY), "unknown SUT 'lab/t3', did you mean lab/t2 or lab/t1"),
+        (("lab", LATENCY), "ambiguous SUT 'lab': lab/t1, lab/t2"),
     ):
         with pytest.raises(InputError, match=said):
-            CliRunner().invoke(calibration, ["trend", str(results), *words], catch_exceptions=False)
+            CliRunner().invoke(calibration, ["trend", *words, "--results", str(results)], catch_exceptions=False)
+
+
+def test_a_trend_is_one_screen_with_the_change_and_its_possible_cause_first(
+    results: Path, measured: Sequence[float | None]
+) -> None:
+    del measured
+    lines = called("trend", "t1", "idle", "--results", results).output.splitlines()
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 100
+    (drawn,) = [line for line in lines if "nights measured" in line]
+    assert re.match("[▁▂]{20} [▇█]{9}  ", drawn)
+    first = next(place for place, line in enumerate(lines) if "level +" in line)
+    assert "80.08 ns -> 90.3 ns; no known fact changed" in lines[first]
+    assert first < next(place for place, line in enumerate(lines) if line.startswith("2026-01-30"))
+    assert lines[-1] == "and 20 nights before: --all"
+
+
+def test_noise_of_a_trend_is_drawn_flat() -> None:
+    assert sparkline([100, 100.2, None, 99.8, 100.1]) == "▅▅ ▄▅"
+    assert sparkline([100, 150]) == "▁█"
+    assert sparkline([0, 0]) == "▅▅"
+    assert sparkline([None]) == ""
 
 
 def test_a_trend_imports_nothing_that_takes_long() -> None:

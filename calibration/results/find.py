@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs and SUTs by the names that people type. Looks at names of directories; no document is read."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from calibration.errors import InputError
+from calibration.names import not_one, pick
+from calibration.results.layout import REFERENCES, RUN, directories
+
+RUN_ID: Final = re.compile(r"\d{8}T\d{6}Z")
+"""How the identifiers of runs begin that were started here: these sort by time. Imports have other names."""
+
+
+def suts_of(results: Path) -> list[str]:
+    """Return the SUTs of *results*, each as ``testbed/sut``. Raises ``InputError`` where it cannot be read."""
+    testbeds = (each for each in _within(results) if each != REFERENCES)
+    return sorted(f"{testbed}/{sut}" for testbed in testbeds for sut in _within(results / testbed))
+
+
+def pick_sut(given: str, suts: Sequence[str]) -> str:
+    """Return the one of *suts* that *given* stands for: ``testbed/sut`` or ``sut``, or a unique prefix of it.
+
+    Raises ``InputError`` with the nearest where there is none, or several.
+    """
+    found = _matching(given, suts)
+    if len(found) != 1:
+        names = suts if "/" in given else dict.fromkeys(each.partition("/")[2] for each in suts)
+        raise not_one(given, found, names, "SUT")
+    return found[0]
+
+
+def find_run(results: Path, given: str | None = None) -> Path:
+    """Return the directory of the run that *given* stands for; a path to a file stays as it is.
+
+    *given* is a path (of a run, of a SUT's directory, of a file) or names what is in *results*: ``testbed/sut`` or
+    ``sut`` (its newest run), ``testbed/sut/run`` or ``run``, or a unique prefix of it. ``None`` is the newest run of
+    all. Raises ``InputError`` where there is none, or several.
+    """
+    if given is None:
+        return _newest(results, suts_of(results))
+    path = Path(given)
+    if path.is_file() or (path / RUN).is_file():
+        return path
+    if path.is_absolute() or (path.is_dir() and any(path.glob(f"*/{RUN}"))):
+        return _newest(path.parent, [path.name])
+    suts = suts_of(results)
+    if given.count("/") == 2:
+        testbed, sut, run = given.split("/")
+        sut = pick_sut(f"{testbed}/{sut}", suts)
+        return results / sut / pick(run, _runs(results, sut), f"run of {sut}")
+    found = _matching(given, suts)
+    if not found and "/" not in given:
+        runs = [f"{sut}/{run}" for sut in suts for run in _runs(results, sut) if run.startswith(given)]
+        if len(runs) > 1:
+            raise not_one(given, runs, runs, "run")
+        if runs:
+            return results / runs[0]
+    return _newest(results, [pick_sut(given, suts)])
+
+
+def _matching(given: str, suts: Sequence[str]) -> list[str]:
+    """Return the *suts* that *given* can stand for; one that it names in full counts alone."""
+    testbed, slash, own = given.rpartition("/")
+    pairs = [(each, each.partition("/")[0], each.partition("/")[2]) for each in suts]
+    if slash:
+        exact = any(testbed == first for _, first, _ in pairs)
+        pairs = [each for each in pairs if each[1] == testbed or (not exact and each[1].startswith(testbed))]
+    whole = [each for each, _, sut in pairs if sut == own]
+    return whole or [each for each, first, sut in pairs if sut.startswith(own) or (not slash and first == own)]
+
+
+def _newest(results: Path, suts: Sequence[str]) -> Path:
+    """Return the directory of the newest run of *suts* in *results*; an import only where nothing was measured."""
+    names = [(RUN_ID.match(run) is not None, run, sut) for sut in suts for run in _within(results / sut)]
+    for _, run, sut in sorted(names, reverse=True):
+        if (results / sut / run / RUN).is_file():
+            return results / sut / run
+    raise InputError(f"no run below {results / suts[0] if len(suts) == 1 else results}")
+
+
+def _runs(results: Path, sut: str) -> list[str]:
+    """Return the runs of *sut* that have a document."""
+    return [each for each in _within(results / sut) if (results / sut / each / RUN).is_file()]
+
+
+def _within(parent: Path) -> list[str]:
+    try:
+        return directories(parent)
+    except OSError as error:
+        raise InputError(f"cannot read the directory {parent}: {error.strerror}") from error
