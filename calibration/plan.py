@@ -5,6 +5,10 @@ A plan is computed on the controller and decides everything; the SUT decides not
 tested without a SUT.
 """
 
+from collections import Counter
+from collections.abc import Iterable
+from textwrap import wrap
+
 from calibration.context.model import Context
 from calibration.errors import EnvironmentLacksError
 from calibration.measurements import declaration
@@ -15,6 +19,7 @@ from calibration.measurements.sut import sized
 from calibration.mlc import NAME, MlcCommand
 from calibration.model import Model
 from calibration.profiles import Profile
+from calibration.text import WIDTH, duration
 
 
 class Plan(Model):
@@ -33,7 +38,10 @@ class Plan(Model):
     mlc: tuple[MlcCommand, ...] = ()
 
 
-NO_CONSENT = "it wants the hardware prefetchers off: set tune_prefetchers_ok: true to agree (docs/guide/changes.rst)"
+NO_CONSENT = "it needs the hardware prefetchers off: set tune_prefetchers_ok: true to agree (docs/guide/changes.rst)"
+
+BY_PROFILE = "left out by the profile: "
+"""How the reason begins where the profile does not want something."""
 
 
 def make_plan(
@@ -69,7 +77,7 @@ def make_plan(
                 not_planned.append(NotPlanned(kind=kind, what=each.title, reason=NO_CONSENT))
     steps += switched
     not_planned += [
-        NotPlanned(kind=kind, what=declaration(kind).title, reason=f"left out by the profile: {reason}")
+        NotPlanned(kind=kind, what=declaration(kind).title, reason=f"{BY_PROFILE}{reason}")
         for kind, reason in profile.not_measured.items()
     ]
     if any(getattr(settings, "counters", False) for settings in profile.measurements.values()):
@@ -93,26 +101,53 @@ def make_plan(
     )
 
 
-def plan_text(plan: Plan) -> str:
-    """Return the plan as a person reads it: one line per step, then what will not be measured."""
-    width = max(len(step.title) for step in plan.steps)
-    unconverged = f"{plan.longest_duration_s:.0f} s where no figure converges"
-    times = f"about {plan.expected_duration_s:.0f} s of measuring, {unconverged}"
-    lines = [f"Profile {plan.profile}: {len(plan.steps)} steps, {times}", ""]
-    for number, step in enumerate(plan.steps, 1):
-        lines.append(
-            f"{number:3}  {step.title:<{width}}  about {step.expected_duration_s:6.1f} s, "
-            f"{step.longest_duration_s:6.1f} s unconverged, ended after {step.deadline_s:.0f} s"
-        )
-        lines.append(f"     $ {' '.join(step.argv)}")
+def skipped_text(skipped: Iterable[NotPlanned]) -> str:
+    """Return in one clause how much is *skipped* for which kind of reason: ``4 by profile, 3 not applicable``."""
+    counts = Counter(
+        "by profile"
+        if each.reason.startswith(BY_PROFILE)
+        else "need consent"
+        if each.reason == NO_CONSENT
+        else {"counters": "need counters", "context": "unreadable"}.get(each.kind, "not applicable")
+        for each in skipped
+    )
+    return ", ".join(f"{count} {why}" for why, count in counts.most_common())
+
+
+def plan_text(plan: Plan, *, verbose: bool = False) -> str:
+    """Return the plan on one screen; *verbose* has each step's command and each thing skipped with its reason."""
+    longest = f" ({duration(plan.longest_duration_s)} if nothing converges)"
+    lines = [f"{plan.profile}: {len(plan.steps)} steps, about {duration(plan.expected_duration_s)}{longest}", ""]
+    if verbose:
+        width = max(len(step.title) for step in plan.steps)
+        for number, step in enumerate(plan.steps, 1):
+            times = f"{step.expected_duration_s:6.1f} s, at most {step.longest_duration_s:.1f} s"
+            lines.append(f"{number:3}  {step.title:<{width}}  {times}, killed after {step.deadline_s:.0f} s")
+            lines.append(f"     $ {' '.join(step.argv)}")
+    else:
+        kinds: dict[str, list[Step]] = {}
+        for step in plan.steps:
+            kinds.setdefault(declaration(step.kind).title, []).append(step)
+        width = max(map(len, kinds))
+        for title, steps in kinds.items():
+            count = f"   {len(steps)} steps" if len(steps) > 1 else ""
+            lines.append(f"  {title:<{width}}  {sum(step.expected_duration_s for step in steps):6.1f} s{count}")
+    lines.append("")
     if plan.traffic_shape is not None:
-        lines += ["", f"Traffic shape: {plan.traffic_shape.words}"]
+        lines += _wrapped(f"Access pattern: {plan.traffic_shape.words}")
     if plan.last_level_cache is not None:
-        lines += ["", f"Last-level cache: {plan.last_level_cache.words}"]
+        lines += _wrapped(f"Last-level cache: {plan.last_level_cache.words}")
     if plan.mlc:
         commands = ", ".join(" ".join((f"--{each.command}", *each.options)) for each in plan.mlc)
-        lines += ["", f"{NAME}, where the inventory has it (mlc_archive): {commands}"]
+        lines += _wrapped(f"{NAME}, where the inventory has it (mlc_archive): {commands}")
     if plan.not_planned:
-        lines += ["", "Not measured:"]
-        lines += [f"  {each.kind}: {each.what}: {each.reason}" for each in plan.not_planned]
+        lines.append(f"Skipped: {skipped_text(plan.not_planned)}")
+        if verbose:
+            lines += [f"  {each.kind}: {each.what}: {each.reason}" for each in plan.not_planned]
+    if not verbose:
+        lines.append("Commands and reasons: --verbose or --json")
     return "\n".join(lines)
+
+
+def _wrapped(text: str) -> list[str]:
+    return wrap(text, WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plans for captured machines: only what the machine has, and a reason for everything left out."""
 
+import re
 from itertools import combinations
 from pathlib import Path
 
@@ -123,13 +124,14 @@ def test_steps_with_the_prefetchers_off_come_last_and_only_with_consent() -> Non
     assert off.argv == found.argv
     assert options(off, "order") == ["random,backward"]
     assert off.title == f"{found.title}, prefetchers off"
-    assert f"  3  {off.title}" in plan_text(plan)
+    assert f"  3  {off.title}" in plan_text(plan, verbose=True)
     without = make_plan(smt, profile)
     assert without.steps == plan.steps[:2]
     (gone,) = (each for each in without.not_planned if each.kind != "counters")
     assert (gone.kind, gone.what) == ("prefetcher_effect", off.title)
     assert "set tune_prefetchers_ok: true to agree" in gone.reason
-    assert f"prefetcher_effect: {off.title}: it wants" in plan_text(without)
+    assert f"prefetcher_effect: {off.title}: it needs" in plan_text(without, verbose=True)
+    assert "1 need consent" in plan_text(without)
 
 
 def test_memory_only_nodes_are_columns_and_cpu_only_nodes_are_rows() -> None:
@@ -428,12 +430,26 @@ def test_no_cpu_at_all_is_an_error_with_its_reasons(machine: Context) -> None:
 
 def test_the_text_names_every_step_and_everything_left_out(machine: Context) -> None:
     plan = make_plan(machine, load_profile("quick"))
-    text = plan_text(plan)
+    text = plan_text(plan, verbose=True)
     for step in plan.steps:
         assert step.title in text
         assert " ".join(step.argv) in text
     for each in plan.not_planned:
         assert each.reason in text
+
+
+def test_the_plan_is_one_screen_with_each_kind_once_and_what_is_skipped_in_one_line(machine: Context) -> None:
+    plan = make_plan(machine, load_profile("nightly"))
+    lines = plan_text(plan).splitlines()
+    assert len(lines) <= 40
+    assert max(map(len, lines)) <= 100
+    for kind in {step.kind for step in plan.steps}:
+        (line,) = [line for line in lines if line.startswith(f"  {registry()[kind].title} ")]
+        expected_s = sum(step.expected_duration_s for step in plan.steps if step.kind == kind)
+        assert f"  {expected_s:.1f} s" in line
+    (skipped,) = [line for line in lines if line.startswith("Skipped: ")]
+    assert sum(int(number) for number in re.findall(r"\d+", skipped)) == len(plan.not_planned)
+    assert re.search(r"\d+ by profile", skipped)
 
 
 def test_every_profile_measures_every_kind_or_says_why_not() -> None:

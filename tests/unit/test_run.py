@@ -68,7 +68,7 @@ def test_this_machine_can_be_planned_and_described() -> None:
     planned = calibration("plan", "--json")
     assert planned.returncode == 0, planned.stderr
     assert '"idle_latency"' in planned.stdout
-    assert calibration("plan").stdout.startswith("Profile quick")
+    assert calibration("plan").stdout.startswith("quick: ")
     assert calibration("--version").returncode == 0
 
 

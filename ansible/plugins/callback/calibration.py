@@ -36,6 +36,8 @@ sys.path.append(os.path.abspath(__file__ + "/../../plugin_utils"))
 import calibration_plugins  # noqa: F401 - makes the checkout's package importable
 
 from calibration.files import open_regular
+from calibration.measurements.base import NotPlanned
+from calibration.plan import skipped_text
 from calibration.results.store import RECORDS
 from calibration.text import HarmlessStream, duration, message, visible
 
@@ -47,12 +49,12 @@ MAX_LINE_BYTES = 64 << 20
 
 PHASES = {
     "preflight": "Checking the controller and the SUTs",
-    "context": "Reading what the SUTs are",
+    "context": "Collecting system information",
     "reserve": "Reserving the SUTs",
-    "kernels": "Building the measurement kernel and putting it on the SUTs",
+    "kernels": "Building sutprobe and copying it to the SUTs",
     "measure": "Measuring",
     "cleanup": "Cleaning up on the SUTs",
-    "collect": "Assembling the run documents and rendering their pages",
+    "collect": "Writing run documents and pages",
     "report": "Building the site",
 }
 """What each role does, in words. A role that is not named here is shown by its name."""
@@ -298,15 +300,15 @@ class CallbackModule(CallbackBase):
     def planned(self, name, plan, directory):
         """Show a SUT's plan; without a directory of its run, in check mode, each step of it."""
         steps = plan["steps"]
-        missing = f"; {len(plan['not_planned'])} things will not be measured" if plan["not_planned"] else ""
-        self.screen.message(
-            f"{name}: {len(steps)} steps, about {duration(plan['expected_duration_s'])} of measuring{missing}"
-        )
+        self.screen.message(f"{name}: {len(steps)} steps, about {duration(plan['expected_duration_s'])}")
+        if plan["not_planned"]:
+            skipped = skipped_text(map(NotPlanned.model_validate, plan["not_planned"]))
+            self.screen.message(f"{name}: skipped: {skipped}")
         if directory is None:
             for number, step in enumerate(steps, 1):
                 self.screen.message(f"  {number}. {step['title']}: {' '.join(step['argv'])}")
             for each in plan["not_planned"]:
-                self.screen.message(f"  Not measured: {each['what']}: {each['reason']}")
+                self.screen.message(f"  Skipped: {each['what']}: {each['reason']}")
         else:
             self.progress[name] = Progress(name, steps, os.path.join(directory, RECORDS))
 
