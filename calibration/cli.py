@@ -32,6 +32,7 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "counters": "calibration.counters.cli:counters_command",
     },
     "Read": {
+        "show": "calibration.report.cli:show_command",
         "report": "calibration.report.cli:report_command",
         "compare": "calibration.judge.cli:compare_command",
         "trend": "calibration.judge.cli:trend_command",

@@ -2,11 +2,9 @@
 """Judgements, acceptances and comparisons on a terminal: worst first, on one screen whatever the size of the lab."""
 
 import re
-import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import date, timedelta
-from io import TextIOWrapper
 from itertools import islice
 from math import sqrt
 from typing import IO, TYPE_CHECKING, Final, NamedTuple
@@ -17,12 +15,13 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from calibration.console import console as console_of
 from calibration.judge.events import Event
 from calibration.judge.night import Judgement
 from calibration.judge.verdicts import Check, ContextChange, NightVerdict
 from calibration.judge.words import amount, change, changed_fact, share, within
 from calibration.results.history import Sut
-from calibration.text import WIDTH, visible
+from calibration.text import visible
 
 if TYPE_CHECKING:  # these need the models of run documents, judging does not
     from calibration.judge.accept import Proposal
@@ -82,7 +81,7 @@ class Finding(NamedTuple):
 
 def print_judgement(judgement: Judgement, stream: IO[str], *, everything: bool = False) -> None:
     """Print *judgement* on *stream*: one screen, or with *everything* every failure in full."""
-    console = _console(stream)
+    console = console_of(stream)
     by_sut: dict[Sut, list[NightVerdict]] = {}
     for each in judgement.verdicts:
         by_sut.setdefault((each.testbed, each.sut), []).append(each)
@@ -146,13 +145,6 @@ def _print_rows(console: Console, text: Text, rows: int) -> None:
         shown[rows - 1].append(CUT)
     for each in shown[:rows]:
         console.print(each, no_wrap=True, overflow="ellipsis")
-
-
-def _console(stream: IO[str]) -> Console:
-    if isinstance(stream, TextIOWrapper):
-        stream.reconfigure(errors="backslashreplace")  # a terminal that has no µ shows which character it lacks
-    columns = min(shutil.get_terminal_size((WIDTH, 24)).columns, WIDTH)
-    return Console(file=stream, width=columns, highlight=False, markup=False, emoji=False)
 
 
 def findings(failed: Sequence[NightVerdict]) -> list[Finding]:
@@ -298,7 +290,7 @@ def _count(number: int, name: str) -> str:
 
 def print_proposal(proposal: "Proposal", stream: IO[str]) -> None:
     """Print what is, or would be, accepted for one place, and what is not."""
-    console = _console(stream)
+    console = console_of(stream)
     acceptance = proposal.acceptance
     console.print(Text(visible(f"Bounds of {proposal.place.words}"), style="bold"))
     if acceptance is not None:
@@ -335,7 +327,7 @@ def print_proposal(proposal: "Proposal", stream: IO[str]) -> None:
 
 def print_comparison(compared: "Compared", stream: IO[str], *, everything: bool = False) -> None:
     """Print *compared* on *stream*: the largest ratios first, on one screen, or with *everything* every metric."""
-    console = _console(stream)
+    console = console_of(stream)
     console.print(Text(visible(f"{compared.first}  ->  {compared.second}")), no_wrap=True, overflow="ellipsis")
     console.print(Text(visible(compared.summary), style="bold"))
     by_outcome: dict[str, list[Comparison]] = {}

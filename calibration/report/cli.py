@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``calibration report``: pages and the site from stored run documents."""
+"""``calibration show`` and ``calibration report``: stored run documents as a screen, as pages and as the site."""
 
 import csv
 import json
@@ -16,6 +16,19 @@ from calibration.results.documents import MAX_DOCUMENT_BYTES
 from calibration.results.find import find_run
 from calibration.results.layout import RUN
 from calibration.results.store import find_runs, read_run
+
+
+@click.command("show", epilog="Example: calibration show t1/sut1")
+@click.argument("run", required=False)
+@results_option
+def show_command(run: str | None, results: Path) -> None:
+    """Print a run on one screen: verdict, findings, figures.
+
+    RUN is as for calibration report; by default it is the newest run.
+    """
+    from calibration.report.show import print_run  # noqa: PLC0415 - a second that --help need not pay
+
+    print_run(read_run(find_run(results, run)), sys.stdout)
 
 
 @click.command("report", epilog="Example: calibration report t1/sut1 --text")

@@ -2,12 +2,10 @@
 """A page on a terminal: the same text, for people who only have ssh.
 
 The page's reStructuredText is parsed as for the site and printed node by node, so that the two cannot say different
-things. Drawings are told by their alternative texts; their numbers are in the tables beside them.
+things. What the site folds is left out unless it is asked for; charts are told by their alternative texts.
 """
 
-import shutil
 from collections.abc import Sequence
-from io import TextIOWrapper
 from typing import IO, Final
 
 from docutils import nodes
@@ -20,11 +18,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from calibration.console import console as console_of
 from calibration.errors import InputError
 from calibration.report.page import Page
-
-WIDTH: Final = 110
-"""Columns where nobody says how wide the terminal is: the widest result blocks fit."""
 
 LONGEST_LINE: Final = 1_000_000
 """As for the site: a line of a page may join many texts of a SUT's."""
@@ -32,14 +28,27 @@ LONGEST_LINE: Final = 1_000_000
 GAP: Final = 3
 """Columns between two columns of a table."""
 
-STYLES: Final = {"struck": "strike", "invalid": "bold red", "warn": "yellow", "info": "cyan"}
+STYLES: Final = {
+    "struck": "strike",
+    "invalid": "bold red",
+    "poor": "yellow",
+    "on-target": "green",
+    "warn": "yellow",
+    "info": "cyan",
+}
 """How the roles of pages look; what they mean stands in their text too, for terminals without colours."""
+
+FOLD: Final = "fold"
+"""The class of what the site folds."""
 
 directives.register_directive("rst-class", Class)
 
 
-def print_page(page: Page, stream: IO[str]) -> None:
-    """Print *page* on *stream*, as wide as its terminal. Raises ``InputError`` where the page cannot be parsed."""
+def print_page(page: Page, stream: IO[str], *, full: bool = False) -> None:
+    """Print *page* on *stream*, its folded parts only where it is to be *full*.
+
+    Raises ``InputError`` where the page cannot be parsed.
+    """
     settings = {
         "report_level": 2,
         "halt_level": 2,
@@ -51,11 +60,17 @@ def print_page(page: Page, stream: IO[str]) -> None:
         tree = publish_doctree(page.text, settings_overrides=settings)
     except Exception as error:
         raise InputError(f"the page cannot be read: {error}") from error
-    if isinstance(stream, TextIOWrapper):
-        stream.reconfigure(errors="backslashreplace")  # a terminal that has no µ shows which character it lacks
-    columns = shutil.get_terminal_size((WIDTH, 24)).columns
-    console = Console(file=stream, width=columns, highlight=False, markup=False, emoji=False)
+    folds = [each for each in tree.findall(nodes.admonition) if FOLD in each["classes"]]
+    if not full:
+        for each in folds:
+            section = each.parent
+            section.remove(each)
+            if len(section) == 1:  # its title
+                section.parent.remove(section)
+    console = console_of(stream)
     _children(tree, console, depth=0)
+    if folds and not full:
+        console.print(Text(f"{len(folds)} folded parts (samples, intervals, commands, machine): --full", style="dim"))
 
 
 def _children(node: nodes.Element, console: Console, depth: int) -> None:
@@ -167,7 +182,5 @@ def _cell(cell: nodes.Node) -> Text:
 
 def _figure(node: nodes.figure, console: Console) -> None:
     for image in node.findall(nodes.image):
-        console.print(Text(f"Figure {image['uri']}: {image['alt']}", style="italic"))
-    for caption in node.findall(nodes.caption):
-        console.print(_inline(caption))
+        console.print(Text(f"Chart: {image['alt']}", style="italic"))
     console.print()

@@ -18,20 +18,21 @@ from report_documents import as_bytes, flagged, index_of, not_begun_document, re
 from calibration.measurements import registry
 from calibration.report.cli import report_command
 from calibration.report.page import render
+from calibration.report.story import story
 from calibration.report.terminal import print_page
 from calibration.results.model import RunDocument
 from calibration.results.plain import COLUMNS, plain_document
 from tests.walk import estimates
 
 
-def printed(document: RunDocument, monkeypatch: pytest.MonkeyPatch, columns: int = 110) -> str:
+def printed(document: RunDocument, monkeypatch: pytest.MonkeyPatch, columns: int = 100, *, full: bool = True) -> str:
     monkeypatch.setenv("COLUMNS", str(columns))
     stream = io.StringIO()
-    print_page(render(as_bytes(document)), stream)
+    print_page(render(as_bytes(document)), stream, full=full)
     return stream.getvalue()
 
 
-@pytest.mark.parametrize("columns", [60, 110, 200])
+@pytest.mark.parametrize("columns", [60, 100, 200])
 @pytest.mark.parametrize("make", [run_document, not_begun_document, lambda: with_nodes(run_document(), 8)])
 def test_the_terminal_shows_every_word_of_the_page(make, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     document = make()
@@ -39,13 +40,32 @@ def test_the_terminal_shows_every_word_of_the_page(make, columns: int, monkeypat
     tree = publish_doctree(render(as_bytes(document)).text, settings_overrides={"report_level": 5})
     joined = re.sub(r"\s+", "", text)
     for title in tree.findall(nodes.title):
-        assert title.astext() in text
+        assert re.sub(r"\s+", "", title.astext()) in joined
     for block in tree.findall(nodes.literal_block):
         for line in block.astext().splitlines():
             assert line in text
     words = {word for cell in tree.findall(nodes.entry) for word in cell.astext().split()}
     assert len(words) > 20
-    assert [word for word in words if len(word) < columns and word not in joined] == []
+    assert [word for word in words if len(word) < min(columns, 100) and word not in joined] == []
+
+
+@pytest.mark.parametrize("make", [run_document, not_begun_document, lambda: with_nodes(run_document(), 8)])
+def test_what_is_folded_is_left_out_and_the_rest_is_short(make, monkeypatch: pytest.MonkeyPatch) -> None:
+    document = make()
+    text = printed(document, monkeypatch, full=False)
+    assert max(map(len, text.splitlines())) <= 100
+    assert story(document).verdict in " ".join(text.split())
+    tree = publish_doctree(render(as_bytes(document)).text, settings_overrides={"report_level": 5})
+    folds = [each for each in tree.findall(nodes.admonition) if "fold" in each["classes"]]
+    titles = [each.next_node(nodes.title).astext() for each in folds]
+    assert len(titles) > 5
+    assert [title for title in titles if title in text.splitlines()] == []
+    assert text.splitlines()[-1].startswith(f"{len(folds)} folded parts")
+    assert "Evidence" not in text.splitlines(), "a section with nothing in it"
+
+
+def test_a_run_of_two_cpus_takes_at_most_200_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert len(printed(run_document(), monkeypatch, full=False).splitlines()) <= 200
 
 
 def test_an_invalid_figure_says_so_without_colours(monkeypatch: pytest.MonkeyPatch) -> None:

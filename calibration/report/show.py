@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A run on one screen of a terminal: the story that its page begins with, or what was imported."""
+
+from collections.abc import Sequence
+from itertools import zip_longest
+from typing import IO, Final
+
+from rich.console import Console
+from rich.text import Text
+
+from calibration.console import console
+from calibration.judge.words import amount
+from calibration.report.imported import FORMATS
+from calibration.report.story import Story, Tile, story
+from calibration.results.model import Imported, RunDocument
+from calibration.text import cut, visible
+from calibration.trust import Trust
+
+LEVELS: Final = {"good": ("✓", "bold green"), "caution": ("!", "bold yellow"), "bad": ("✗", "bold red")}
+"""How a verdict is marked and coloured."""
+
+STYLES: Final[dict[Trust, str]] = {
+    "on_target": "green",
+    "near": "",
+    "poor": "yellow",
+    "invalid": "bold red",
+    "observed": "",
+}
+
+MARKS: Final[dict[Trust, str]] = {"poor": " !", "invalid": " ✗"}
+"""What a figure that is not to be relied on is marked with, for terminals without colours."""
+
+MOST_READ: Final = 8
+"""Metrics of an import on one screen, one of each kind."""
+
+GAP: Final = 3
+"""Columns between the two columns of tiles."""
+
+
+def print_run(document: RunDocument, stream: IO[str]) -> None:
+    """Print *document* on *stream*, a dozen lines."""
+    if document.imported is not None:
+        _print_imported(document, document.imported, console(stream))
+    else:
+        print_story(story(document), stream)
+
+
+def print_story(told: Story, stream: IO[str], *, colour: bool | None = None) -> None:
+    """Print the first screen of a run on *stream*; *colour* where it cannot tell itself."""
+    out = console(stream, colour=colour)
+    mark, style = LEVELS[told.level]
+    head = Text.assemble((f"{mark} ", style), (visible(told.name), "bold"))
+    when = visible(told.when)
+    head.append(f"{when:>{max(len(when) + 2, out.width - head.cell_len)}}")
+    _line(out, head)
+    _line(out, Text(f"  {visible(told.machine)}", style="dim"))
+    out.print(Text(visible(told.verdict), style=style))
+    tiles = list(map(_tile, told.tiles))
+    _print_columns(out, tiles)
+    for finding in told.findings:
+        _line(out, Text(f"  - {visible(finding)}"))
+    last = [f"and {told.more_findings} more: calibration report --text"] if told.more_findings else []
+    last += [f"next: {told.next_step}"] if told.next_step is not None else []
+    if last:
+        _line(out, Text(f"  {visible('; '.join(last))}"))
+
+
+def _tile(tile: Tile) -> tuple[str, Text]:
+    value = " ".join(filter(None, (tile.value, tile.plus_minus)))
+    text = Text(visible(f"{value}{MARKS.get(tile.trust, '')}"), style=STYLES[tile.trust])
+    if tile.extra is not None:
+        text.append(f"  {visible(tile.extra)}", style="dim")
+    if tile.band is not None:
+        text.append(f"  {visible(tile.band)}{' !' if tile.outside else ''}", style="red" if tile.outside else "dim")
+    return visible(tile.title), text
+
+
+def _print_columns(out: Console, rows: Sequence[tuple[str, Text]]) -> None:
+    """Print names with their values in two columns where they fit, filled downwards, else in one."""
+    half = (len(rows) + 1) // 2
+    left, right = _column(rows[:half]), _column(rows[half:])
+    start = max((line.cell_len for line in left), default=0) + GAP
+    if start + max((line.cell_len for line in right), default=0) + 2 > out.width:
+        left, right = _column(rows), []
+    for one, other in zip_longest(left, right):
+        line = Text("  ").append_text(one)
+        if other is not None:
+            line.append(" " * (start - one.cell_len)).append_text(other)
+        _line(out, line)
+
+
+def _column(rows: Sequence[tuple[str, Text]]) -> list[Text]:
+    width = max((len(name) for name, _ in rows), default=0)
+    return [Text(f"{name:<{width}}  ").append_text(value) for name, value in rows]
+
+
+def _print_imported(document: RunDocument, imported: Imported, out: Console) -> None:
+    run, readings = document.run, document.readings
+    measured = "date unknown" if imported.measured_on is None else f"measured {imported.measured_on.isoformat()}"
+    _line(out, Text.assemble("  ", (visible(f"{run.testbed} / {run.sut}"), "bold"), f"  {measured}"))
+    title = "" if imported.title is None else f": {imported.title}"
+    _line(out, Text(visible(f"  {FORMATS[imported.format]} {imported.source}{title}"), style="dim"))
+    metrics = [metric for each in readings for metric in each.values.metrics()]
+    tools = ", ".join(dict.fromkeys(each.instrument for each in readings)) or "no tool"
+    out.print(Text(visible(f"{len(metrics)} metrics by {tools}, without stated uncertainty.")))
+    first = {each.values.kind: next(iter(each.values.metrics()), None) for each in reversed(readings)}
+    shown = [each for each in reversed(first.values()) if each is not None][:MOST_READ]
+    _print_columns(out, [(cut(visible(each.title), 50), Text(amount(each.value, each.unit))) for each in shown])
+    faults = [
+        f"{len(found)} {what}"
+        for found, what in ((imported.inconsistencies, "contradictions"), (document.not_measured, "without a value"))
+        if found
+    ]
+    if faults:
+        _line(out, Text(f"  ! {', '.join(faults)}: calibration report --text", style="yellow"))
+
+
+def _line(out: Console, text: Text) -> None:
+    out.print(text, no_wrap=True, overflow="ellipsis")

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``calibration show``: a run on one screen."""
+
+import dataclasses
+import io
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from report_documents import flagged, index_of, not_begun_document, run_document, store, with_nodes
+
+from calibration.cli import calibration
+from calibration.report.show import print_run, print_story
+from calibration.report.story import Story, story
+from calibration.results.imports import EPOCH, document_of, read_file
+from calibration.results.model import RunDocument
+from tests.readings import PAGES
+
+
+def shown(document: RunDocument, monkeypatch: pytest.MonkeyPatch, columns: int = 100) -> str:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    stream = io.StringIO()
+    print_run(document, stream)
+    return stream.getvalue()
+
+
+def imported() -> RunDocument:
+    raw, page = read_file(PAGES[1])
+    return document_of(page, raw, source="page.rst", testbed=None, sut=None, measured_on=None, now=EPOCH)
+
+
+@pytest.mark.parametrize("columns", [80, 100, 200])
+@pytest.mark.parametrize("make", [run_document, not_begun_document, imported, lambda: with_nodes(run_document(), 8)])
+def test_any_run_is_one_screen(make, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = shown(make(), monkeypatch, columns).splitlines()
+    assert 3 < len(lines) <= 16
+    assert max(map(len, lines)) <= min(columns, 100)
+
+
+def test_it_tells_the_story_of_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    document = run_document()
+    told = story(document)
+    text = " ".join(shown(document, monkeypatch).split())
+    assert text.startswith(f"! {told.name} {told.when} ")
+    assert told.verdict in text
+    assert told.tiles
+    for tile in told.tiles:
+        assert f"{tile.title} {tile.value}" in text
+    assert f"next: {told.next_step}" in text
+
+
+def test_a_figure_that_cannot_be_relied_on_is_marked_without_colours(monkeypatch: pytest.MonkeyPatch) -> None:
+    document = run_document()
+    wrong = flagged(document, index_of(document, "jitter"), "CPU_UNVERIFIED", "it ran elsewhere")
+    assert "✗" not in shown(document, monkeypatch)
+    assert shown(wrong, monkeypatch).startswith("✗ ")
+
+
+def test_an_import_says_what_was_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = shown(imported(), monkeypatch)
+    assert "published calibration page page.rst" in text
+    assert "29 metrics by " in text
+    assert "Idle latency" in text
+
+
+def test_what_a_sut_says_moves_no_cursor() -> None:
+    told = dataclasses.replace(
+        story(run_document()), name="\x1b[2J", findings=("\x07 [bold]x[/bold]",), machine="\u202e"
+    )
+    stream = io.StringIO()
+    print_story(told, stream)
+    assert not {"\x1b", "\x07", "\u202e"} & set(stream.getvalue())
+    assert "[bold]x[/bold]" in stream.getvalue()
+
+
+def test_a_terminal_has_colours_and_no_color_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert "\x1b[1;33m! " in shown(run_document(), monkeypatch)
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b[1;33m" not in shown(run_document(), monkeypatch)
+
+
+def test_the_command_takes_the_newest_run(tmp_path: Path) -> None:
+    run = store(run_document(names=("idle_latency",)), tmp_path)
+    named = CliRunner().invoke(calibration, ["show", str(run)])
+    newest = CliRunner().invoke(calibration, ["show", "--results", str(tmp_path)])
+    assert named.exit_code == newest.exit_code == 0
+    assert named.output == newest.output != ""
+    assert isinstance(story(run_document()), Story)
