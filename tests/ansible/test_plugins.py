@@ -18,11 +18,13 @@ from ansible.errors import AnsibleConnectionFailure
 from support import load_plugin
 
 from calibration.errors import EnvironmentLacksError
+from calibration.judge import judge
 from calibration.measurements.base import Step
 from calibration.reservation import REASONS, RESTARTED
 from calibration.results import store
 from calibration.results.assemble import assemble
 from calibration.tuning import Change
+from tests.report.report_documents import run_document
 
 MEASURE_PLUGIN = load_plugin("action", "calibration_measure")
 KERNEL_MODULE = load_plugin("modules", "sut_kernel")
@@ -550,3 +552,33 @@ def test_a_reference_that_cannot_be_read_keeps_all_runs_and_is_named(tmp_path: P
     (warning,) = warnings
     assert "references/x.json" in warning
     assert "nothing was removed" in warning
+
+
+def test_what_fails_in_a_run_is_told_by_kind_with_the_worst_first() -> None:
+    run = run_document(names=("idle_latency", "latency_matrix"))
+    some = list(judge(run.measurements))[:1] * 5
+    values = [
+        ("a", "fail", 1.0),
+        ("b", "fail", 2.0),
+        ("c", "invalid", None),
+        ("d", "invalid", None),
+        ("e", "pass", 9.0),
+    ]
+    verdicts = tuple(
+        each.model_copy(
+            update={
+                "name": name,
+                "outcome": outcome,
+                "reason": f"{name} is wrong",
+                "upper": None if off is None else each.metric.value / (1 + off),
+            }
+        )
+        for each, (name, outcome, off) in zip(some, values, strict=True)
+    )
+    assert COLLECT_PLUGIN.failed_verdicts(run.model_copy(update={"verdicts": verdicts, "consistency": ()})) == [
+        "b: b is wrong (and 1 more limits)",
+        "c: c is wrong (and 1 more invalid metrics)",
+    ]
+    missing = verdicts[0].model_copy(update={"name": "z", "metric": None})
+    found = COLLECT_PLUGIN.failed_verdicts(run.model_copy(update={"verdicts": (*verdicts, missing), "consistency": ()}))
+    assert found[0] == "z: a is wrong (and 2 more limits)"

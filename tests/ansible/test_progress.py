@@ -9,11 +9,16 @@ import select
 import signal
 import subprocess
 import time
+from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from support import PATIENCE_S, ROOT, SLOW, Lab, load_plugin
+
+from calibration.report.story import story
+from tests.report.report_documents import run_document
 
 CALLBACK = load_plugin("callback", "calibration")
 
@@ -166,3 +171,28 @@ def test_a_terminal_shows_the_step_live_until_it_is_interrupted(lab: Lab) -> Non
     assert "\033[1A" in text
     assert text.endswith("run.json\r\n")
     assert lab.leftovers() == []
+
+
+@pytest.mark.parametrize("count", [1, 4, 5, 100])
+def test_the_end_of_a_run_has_a_screen_for_a_few_suts_and_a_line_for_many(count: int) -> None:
+    told = story(run_document())
+    fields = json.loads(json.dumps(asdict(told)))  # as it comes from a task
+    shown, stream = screen(live=False)
+    names = [f"sut{number}" for number in range(count)]
+    ended = {"story": fields, "status": "complete", "directory": "/results/run", "document": None, "pace": None}
+    callback = SimpleNamespace(
+        screen=shown,
+        finished=dict.fromkeys(names, ended),
+        progress={},
+        site=None,
+        stop_refreshing=lambda: None,
+        page_in_site=lambda _document: None,
+    )
+    CALLBACK.CallbackModule.v2_playbook_on_stats(callback, SimpleNamespace(failures={}, dark={}))
+    lines = stream.getvalue().splitlines()
+    if count > 4:
+        assert lines == [f"{name}: {told.verdict}" for name in sorted(names)]
+    else:
+        assert len(lines) <= 20 * count
+        assert lines.count("  Results: /results/run") == count
+        assert sum(line.startswith(f"! {told.name} ") for line in lines) == count

@@ -87,7 +87,7 @@ def test_the_wheel_calibrates_in_an_empty_environment(wheel: Path, tmp_path: Pat
     places = {"calibration_remote_base": f"{tmp_path}/remote", "reserve_path": f"{tmp_path}/remote/reservation"}
     said = calibration("run", "--profile", TINY, "-e", json.dumps(places))
     (document,) = place.glob("results/*/*/*/run.json")
-    assert f"JSON: {document}" in said
+    assert f"Results: {document.parent}\n" in said
     assert "valid, complete, 1 measurement" in calibration("validate", document)
     assert (place / "docs" / "_build" / "html" / "index.html").is_file()
     assert "idle_latency" in calibration("judge", "results", "--json")

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from calibration_plugins import CalibrationAction, changes_of, checks_of
 
 from calibration.errors import CalibrationError
 from calibration.report import render_run
+from calibration.report.story import story
 from calibration.results import store
 from calibration.results.assemble import assemble
 from calibration.results.model import of_the_run
@@ -53,6 +55,31 @@ def left(change):
     return "not known to be put back" if change.restored is None else f"is now {change.restored}"
 
 
+def failed_verdicts(document):
+    """Return what of a run document fails: each kind of failure in one line, with its count and the worst."""
+    invalid = [each for each in document.verdicts if each.outcome == "invalid"]
+    limits = sorted((each for each in document.verdicts if each.outcome == "fail"), key=beyond, reverse=True)
+    checks = [each for each in document.consistency if each.outcome == "fail"]
+    checks.sort(key=lambda each: -abs(each.difference or 0.0))
+    return [
+        f"{worst}{f' (and {len(found) - 1} more {what})' if len(found) > 1 else ''}"
+        for what, found, worst in (
+            ("limits", limits, f"{limits[0].name}: {limits[0].reason}" if limits else ""),
+            ("cross-checks", checks, f"{checks[0].figure.name}: {checks[0].reason}" if checks else ""),
+            ("invalid metrics", invalid, f"{invalid[0].name}: {invalid[0].reason}" if invalid else ""),
+        )
+        if found
+    ]
+
+
+def beyond(verdict):
+    """Return how far a figure is beyond its limits, relative to them; what was not measured is farthest."""
+    if verdict.metric is None:
+        return float("inf")
+    ends = [each for each in (verdict.lower, verdict.upper) if each]
+    return max((abs(verdict.metric.value - each) / abs(each) for each in ends), default=0.0)
+
+
 def summary(directory, document):
     """Return what the verdict and the progress display need of a run document."""
     failed = [each for each in of_the_run(document.not_measured) if each.cause != "not_planned"]
@@ -76,10 +103,8 @@ def summary(directory, document):
             f"prefetchers at {place.where}: {place.before} before Intel MLC --{command}, then {place.after}"
             for command, place in (document.mlc.changed_prefetchers if document.mlc else ())
         ],
-        "failed_verdicts": [
-            f"{each.name}: {each.reason}" for each in document.verdicts if each.outcome in ("fail", "invalid")
-        ]
-        + [f"{each.figure.name}: {each.reason}" for each in document.consistency if each.outcome == "fail"],
+        "failed_verdicts": failed_verdicts(document),
+        "story": asdict(story(document)),
     }
 
 

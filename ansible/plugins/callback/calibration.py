@@ -21,6 +21,7 @@ author: The calibration harness contributors
 """
 
 import atexit
+import io
 import json
 import os
 import shutil
@@ -38,6 +39,8 @@ import calibration_plugins  # noqa: F401 - makes the checkout's package importab
 from calibration.files import open_regular
 from calibration.measurements.base import NotPlanned
 from calibration.plan import skipped_text
+from calibration.report.show import print_story
+from calibration.report.story import Story, Tile
 from calibration.results.store import RECORDS
 from calibration.text import HarmlessStream, duration, message, visible
 
@@ -65,8 +68,10 @@ SILENT = ("settings", "tune", "mlc", "judge", "publish", "retention", "verdict")
 SILENT_IN_CHECK_MODE = ("measure", "cleanup", "collect", "report")
 """Roles that do nothing in check mode."""
 
+MOST_SCREENS = 4
+"""Of more SUTs than these the end of a run has a line each, and no screens."""
+
 RED = "\033[31m"
-GREEN = "\033[32m"
 FAINT = "\033[2m"
 PLAIN = "\033[0m"
 
@@ -145,6 +150,15 @@ class Screen:
             self.stream.write(self.painted(message(text), colour) + "\n")
             self.stream.flush()
 
+    def show(self, story):
+        """Show the first screen of a run."""
+        text = io.StringIO()
+        print_story(story, text, colour=self.colour)
+        with self.lock:
+            self.clear()
+            self.stream.write(text.getvalue())
+            self.stream.flush()
+
     def clear(self):
         """Take the live lines away, for something else to be shown."""
         with self.lock:
@@ -189,6 +203,11 @@ class BesideScreen(HarmlessStream):
             written = super().write(text)
             self.flush()
             return written
+
+
+def story_of(fields):
+    """Return the story of a run that came as a result of a task."""
+    return Story(**{**fields, "tiles": tuple(Tile(**each) for each in fields["tiles"])})
 
 
 def failure_text(result):
@@ -246,17 +265,16 @@ class CallbackModule(CallbackBase):
         for name in sorted(self.finished):
             ended = self.finished[name]
             bad = stats.failures.get(name) or stats.dark.get(name) or ended["status"] != "complete"
-            missing = f", {ended['missing']} not" if ended["missing"] else ""
+            if len(self.finished) > MOST_SCREENS:
+                self.screen.message(f"{name}: {ended['story']['verdict']}", RED if bad else None)
+                continue
             self.screen.message("")
-            self.screen.message(
-                f"{name}: {ended['status']}, {ended['measured']} measured{missing}", RED if bad else GREEN
-            )
+            self.screen.show(story_of(ended["story"]))
             if ended.get("pace"):
                 self.screen.message(f"  Measuring took {ended['pace']}")
-            html = self.page_in_site(ended["document"])
-            for what, path in (("Page", ended.get("page")), ("JSON", ended["document"]), ("HTML", html)):
-                if path:
-                    self.screen.message(f"  {what}: {path}")
+            self.screen.message(f"  Results: {ended['directory']}")
+            if html := self.page_in_site(ended["document"]):
+                self.screen.message(f"  HTML: {html}")
         for name in sorted(self.progress.keys() - self.finished.keys()):
             self.screen.message("")
             text = "no run document could be made; what was recorded is kept, and --resume goes on with it"
