@@ -12,6 +12,7 @@
 #include "pmu.h"
 #include "probe.h"
 #include "random.h"
+#include "shares.h"
 #include "statistics.h"
 #include "stopping.h"
 #include "subcommand.h"
@@ -25,6 +26,11 @@
 #define DELAY_KNOWN 5000u
 #define DELAY_REPEATS 10
 #define DELAY_MAX 1000000u
+/* A look at a delay in search of a share of the bandwidth: the fullest of a few windows counts, so that one which nothing
+ * disturbs is enough. Shorter ones would be a few chunks of the load long. */
+#define LOOK_WINDOWS 20u
+#define LOOK_WINDOW_S 0.002
+#define LOOK_SETTLE_S 0.01
 /* In the document, beside the windows. */
 #define NUMBERS_OF_PLACEMENT 100u
 
@@ -33,6 +39,7 @@ static struct {
 	const char *load;
 	struct u64_list delays;
 	struct u64_list delays_ns;
+	struct u64_list share_percents;
 	const char *mix;
 	uint64_t probe_size_bytes;
 	uint64_t stride_bytes;
@@ -67,6 +74,11 @@ static const struct option table[] = {
 	{"--delay-ns", OPTION_U64_LIST, &options.delays_ns, "T[,T...]",
 	 "in place of --delay: the same in ns, turned into additions or no-ops by timing some on the first CPU that loads",
 	 NULL, NULL, 0, DELAY_MAX, true},
+	{"--share-percent", OPTION_U64_LIST, &options.share_percents, "P[,P...]",
+	 "beside these delays, those at which the load moves so many percent of what it moves without delay: searched "
+	 "before "
+	 "the first point",
+	 NULL, NULL, 1, 100, true},
 	{"--mix", OPTION_WORD, &options.mix, NULL, "traffic of the load", "reads", LOAD_MIX_CHOICES, 0, 0, false},
 	{"--probe-size-bytes", OPTION_U64, &options.probe_size_bytes, "B", "size of each probe's chain", NULL, NULL, 64,
 	 1ull << 40, false},
@@ -129,8 +141,8 @@ struct placement {
 };
 
 struct point {
-	uint64_t delay;
-	double delay_ticks;
+	uint64_t share_percent; /* 0: the delay was asked for */
+	double share_found;
 	const char *stopped;
 	struct error error;
 	struct placement placements[STOPPING_PLACEMENTS_MAX];
@@ -149,10 +161,13 @@ struct zero_load {
 static struct {
 	struct generator generator;
 	struct probe *probes;
-	struct point *points;
+	struct point *points; /* of the delays asked for, then of the shares */
+	uint64_t *delays;     /* of each point; 0 until a share's is found */
+	double *delay_ticks;
+	size_t count;
+	struct shares search;
 	struct zero_load *zero;
 	struct cpu_list cpus; /* of load and probes */
-	double *delay_ticks;
 	struct sample_request sampled;
 	struct pmu *pmu;
 } sweep;
@@ -209,35 +224,47 @@ static bool prepare(struct error *error)
 	return pmu_parse(&options.events, true, error);
 }
 
-struct delay_unit {
+struct timed_delays {
 	enum load_mix mix;
-	double ticks;
+	const uint64_t *delays;
+	size_t count;
+	double *ticks;
 };
 
-static void measure_unit(struct worker *worker)
+static void time_each(struct worker *worker)
 {
-	struct delay_unit *unit = worker->context;
+	const struct timed_delays *timed = worker->context;
 	corefreq_settle();
-	for (int i = 0; i < DELAY_REPEATS; i++) {
-		double each = generator_delay_ticks(unit->mix, DELAY_KNOWN) / DELAY_KNOWN;
-		unit->ticks = i == 0 ? each : fmin(unit->ticks, each);
-	}
+	for (size_t k = 0; k < timed->count; k++)
+		for (int i = 0; i < DELAY_REPEATS; i++) {
+			double each = generator_delay_ticks(timed->mix, timed->delays[k]);
+			timed->ticks[k] = i == 0 ? each : fmin(timed->ticks[k], each);
+		}
 }
 
-/* Turns --delay-ns into additions or no-ops, by the CPU that loads first; the points say how long each then really was. */
-static bool delays_from_ns(enum load_mix mix, unsigned cpu, struct error *error)
+/* How long delays are on the CPU that loads first, while it does not. */
+static bool time_delays(const uint64_t *delays, size_t count, double *ticks, struct error *error)
 {
-	struct delay_unit unit = {.mix = mix};
+	const struct generator *generator = &sweep.generator;
+	struct timed_delays timed = {generator->shape.mix, delays, count, ticks};
 	struct worker worker;
-	if (!worker_start(&worker, cpu, measure_unit, &unit, error))
+	if (!worker_start(&worker, generator->threads[0].cpu, time_each, &timed, error))
 		return false;
 	worker_wait(&worker);
 	worker_join(&worker);
-	if (worker.error.code != ERROR_NONE) {
+	if (worker.error.code != ERROR_NONE)
 		*error = worker.error;
+	return worker.error.code == ERROR_NONE;
+}
+
+/* Turns --delay-ns into additions or no-ops; the points say how long each then really was. */
+static bool delays_from_ns(struct error *error)
+{
+	const uint64_t known = DELAY_KNOWN;
+	double ticks;
+	if (!time_delays(&known, 1, &ticks, error))
 		return false;
-	}
-	if (unit.ticks <= 0)
+	if (ticks <= 0)
 		return error_set(error, ERROR_CHECK_FAILED,
 		                 "expected %u instructions to take some time, found none by this clock; use --delay",
 		                 DELAY_KNOWN);
@@ -246,10 +273,11 @@ static bool delays_from_ns(enum load_mix mix, unsigned cpu, struct error *error)
 		return error_set(error, ERROR_INTERNAL, "no memory for %zu delays", options.delays_ns.count);
 	options.delays.count = options.delays_ns.count;
 	for (size_t i = 0; i < options.delays.count; i++) {
-		double units = round((double)options.delays_ns.values[i] / clock_ns(unit.ticks));
+		double units = round((double)options.delays_ns.values[i] * DELAY_KNOWN / clock_ns(ticks));
 		if (units > DELAY_MAX)
 			return error_set(error, ERROR_USAGE, "--delay-ns: expected at most %.0f ns on this CPU, found %llu",
-			                 DELAY_MAX * clock_ns(unit.ticks), (unsigned long long)options.delays_ns.values[i]);
+			                 DELAY_MAX * clock_ns(ticks) / DELAY_KNOWN,
+			                 (unsigned long long)options.delays_ns.values[i]);
 		options.delays.values[i] = options.delays_ns.values[i] == 0 ? 0 : units < 1 ? 1 : (uint64_t)units;
 	}
 	return true;
@@ -263,21 +291,25 @@ static bool setup(struct error *error)
 	load_mix_parse(options.mix, &generator->shape.mix);
 	if (!generator_parse_group(generator, options.load, error))
 		return false;
-	if (options.delays_ns.count && !delays_from_ns(generator->shape.mix, generator->threads[0].cpu, error))
+	if (options.delays_ns.count && !delays_from_ns(error))
 		return false;
-	size_t probes = options.probes.count;
+	size_t probes = options.probes.count, delays = options.delays.count, shares = options.share_percents.count;
+	sweep.count = delays + shares;
 	sweep.probes = calloc(probes, sizeof(*sweep.probes));
 	sweep.zero = calloc(probes, sizeof(*sweep.zero));
-	sweep.points = calloc(options.delays.count, sizeof(*sweep.points));
-	sweep.delay_ticks = calloc(options.delays.count, sizeof(double));
-	bool good = sweep.probes && sweep.zero && sweep.points && sweep.delay_ticks;
+	sweep.points = calloc(sweep.count, sizeof(*sweep.points));
+	sweep.delays = calloc(sweep.count, sizeof(*sweep.delays));
+	sweep.delay_ticks = calloc(sweep.count, sizeof(double));
+	sweep.search.looks = calloc(shares_looks_most(shares), sizeof(*sweep.search.looks));
+	bool good = sweep.probes && sweep.zero && sweep.points && sweep.delays && sweep.delay_ticks && sweep.search.looks;
 	for (size_t i = 0; good && i < probes; i++)
 		for (int m = 0; good && m < MOMENTS; m++)
 			good = (sweep.zero[i].ticks[m] = calloc(options.windows * STOPPING_PLACEMENTS_MAX, sizeof(double))) != NULL;
-	for (size_t i = 0; good && i < options.delays.count; i++)
-		sweep.points[i].delay = options.delays.values[i];
 	if (!good)
-		return error_set(error, ERROR_INTERNAL, "no memory for %zu points", options.delays.count);
+		return error_set(error, ERROR_INTERNAL, "no memory for %zu points", sweep.count);
+	memcpy(sweep.delays, options.delays.values, delays * sizeof(*sweep.delays));
+	for (size_t i = 0; i < shares; i++)
+		sweep.points[delays + i].share_percent = options.share_percents.values[i];
 	generator_need(generator, &generator->groups[0],
 	               generator_thread_bytes(generator->shape.mix, options.buffer_bytes));
 	page_kind_parse(options.pages, &generator->page_kind);
@@ -298,8 +330,8 @@ static bool setup(struct error *error)
 	generator->sampled = options.sample ? &sweep.sampled : NULL;
 	generator->watched = &sweep.cpus;
 	generator->pmu = sweep.pmu;
-	generator->delays = options.delays.values;
-	generator->delay_count = options.delays.count;
+	generator->delays = sweep.delays;
+	generator->delay_count = sweep.count;
 	generator->delay_ticks = sweep.delay_ticks;
 	return good || error_set(error, ERROR_INTERNAL, "no memory for the CPUs of the sweep");
 }
@@ -320,9 +352,9 @@ static void set_chains(uint64_t seed)
 /* The points' and the probes' windows, of all placements. */
 static void keeps(struct demand *demand)
 {
-	uint64_t most = stopping_most(options.placements, options.budget_s), runs = most * options.delays.count;
+	uint64_t most = stopping_most(options.placements, options.budget_s), runs = most * sweep.count;
 	uint64_t windows = options.windows * (1 + options.probes.count);
-	demand_other(demand, sizeof(struct point), options.delays.count);
+	demand_other(demand, sizeof(struct point), sweep.count);
 	demand_other(demand, options.windows * STOPPING_PLACEMENTS_MAX * sizeof(double), MOMENTS * options.probes.count);
 	demand_other(demand, (windows + sweep.generator.count) * sizeof(double), runs);
 	snapshots_demand(&sweep.cpus, 2 * runs, demand);
@@ -334,12 +366,14 @@ static bool admit(struct error *error)
 {
 	struct generator *generator = &sweep.generator;
 	struct demand demand = {.pages = generator->chosen, .again = generator->chosen.bytes > 0};
-	double windows_s = options.window_s * (double)options.windows;
+	double run_s = options.settle_s + options.window_s * (double)options.windows;
+	if (options.share_percents.count)
+		run_s = fmax(run_s, LOOK_SETTLE_S + LOOK_WINDOW_S * LOOK_WINDOWS);
 	if (!demand.again)
 		keeps(&demand);
-	generator_demand(generator, options.settle_s + windows_s, &demand);
+	generator_demand(generator, run_s, &demand);
 	for (size_t i = 0; i < options.probes.count; i++)
-		probe_demand(&sweep.probes[i], options.settle_s + windows_s + PROBES_LONGER_S, &demand);
+		probe_demand(&sweep.probes[i], run_s + PROBES_LONGER_S, &demand);
 	if (!generator_admit(generator, &demand, error))
 		return false;
 	for (size_t i = 0; i < options.probes.count; i++)
@@ -445,6 +479,22 @@ static struct pmu_work progress(void *context, size_t thread, uint64_t ticks)
 	return work;
 }
 
+/* Adds the lines per tick of all threads in each of so many windows of the last run. */
+static void add_rates(double *rates, uint64_t windows, double window_ticks)
+{
+	const struct generator *generator = &sweep.generator;
+	/* One group: its threads are all there are, in its order. */
+	for (size_t t = 0; t < generator->count; t++) {
+		double last = generator_lines_at(&generator->threads[t], generator->begins);
+		for (uint64_t i = 0; i < windows; i++) {
+			double next = generator_lines_at(&generator->threads[t],
+			                                 generator->begins + (uint64_t)(window_ticks * (double)(i + 1)));
+			rates[i] += (next - last) / window_ticks;
+			last = next;
+		}
+	}
+}
+
 static bool keep_run(struct point *point, uint64_t seed, struct error *error)
 {
 	struct generator *generator = &sweep.generator;
@@ -464,16 +514,7 @@ static bool keep_run(struct point *point, uint64_t seed, struct error *error)
 			"expected the load to log its progress at least once in a window of %g s, found %g s between two "
 			"entries; use a longer --window-s or a shorter --delay",
 			options.window_s, (double)generator_chunk_ticks(generator) / clock_now_used.hz);
-	/* One group: its threads are all there are, in its order. */
-	for (size_t t = 0; t < generator->count; t++) {
-		double last = generator_lines_at(&generator->threads[t], begin);
-		for (uint64_t i = 0; i < options.windows; i++) {
-			double next =
-				generator_lines_at(&generator->threads[t], begin + (uint64_t)(window_ticks * (double)(i + 1)));
-			placement->window_rates[i] += (next - last) / window_ticks;
-			last = next;
-		}
-	}
+	add_rates(placement->window_rates, options.windows, window_ticks);
 	placement->verified = generator_verified(generator);
 	placement->core_before = generator_core_before(generator);
 	placement->core_after = generator_core_after(generator);
@@ -525,41 +566,83 @@ static bool all_alive(void)
 	return generator_alive(&sweep.generator);
 }
 
-/* A point that cannot be measured says so itself, for the others' sake; false when none can be any more. */
-static bool measure_point(struct point *point, uint64_t seed, struct error *error)
+/* One run of load and probes. False where it failed: with `error` set, no other can be made. */
+static bool run_load(uint64_t delay, double settle_s, double windows_s, struct error *found, struct error *error)
 {
 	struct generator *generator = &sweep.generator;
-	struct error found = {0};
-	double windows_s = options.window_s * (double)options.windows;
 	struct generator_shape shape = generator->shape;
-	shape.delay = point->delay;
+	shape.delay = delay;
 	if (!generator_select(generator, &generator->groups[0], &shape, options.buffer_bytes, error) ||
-	    !begin_probes(options.settle_s + windows_s + PROBES_LONGER_S, error))
+	    !begin_probes(settle_s + windows_s + PROBES_LONGER_S, error))
 		return false;
-	bool good = generator_run_windows(generator, options.settle_s, windows_s, &found);
-	good = end_probes(&found) && good;
-	/* The work is proved whatever became of the point: the next one needs the buffers as they were. */
+	bool good = generator_run_windows(generator, settle_s, windows_s, found);
+	good = end_probes(found) && good;
+	/* The work is proved whatever became of the run: the next one needs the buffers as they were. */
 	struct error wrong = {0};
 	bool proved = generator_alive(generator) && generator_prove(generator, &wrong);
-	if (wrong.code != ERROR_NONE) {
+	if (wrong.code != ERROR_NONE)
 		*error = wrong;
-		return false;
-	}
-	if (good && proved && keep_run(point, seed, &found))
+	else if (!all_alive() || stopped_by(found))
+		*error = *found;
+	return good && proved;
+}
+
+/* A point that cannot be measured says so itself, for the others' sake; false when none can be any more. */
+static bool measure_point(size_t number, uint64_t seed, struct error *error)
+{
+	struct point *point = &sweep.points[number];
+	struct error found = {0};
+	if (run_load(sweep.delays[number], options.settle_s, options.window_s * (double)options.windows, &found, error) &&
+	    keep_run(point, seed, &found))
 		return true;
-	if (!all_alive() || stopped_by(&found)) {
-		*error = found;
+	if (error->code != ERROR_NONE)
 		return false;
-	}
 	point->error = found;
 	return true;
+}
+
+/* `context` is the error that ends the whole sweep; `error` ends the search. */
+static bool look(void *context, uint64_t delay, double *rate, struct error *error)
+{
+	double rates[LOOK_WINDOWS] = {0};
+	if (stop_error(context) || !run_load(delay, LOOK_SETTLE_S, LOOK_WINDOWS * LOOK_WINDOW_S, error, context))
+		return false;
+	add_rates(rates, LOOK_WINDOWS, LOOK_WINDOW_S * clock_now_used.hz);
+	*rate = 0;
+	for (size_t i = 0; i < LOOK_WINDOWS; i++)
+		*rate = fmax(*rate, rates[i]);
+	return true;
+}
+
+/* Finds the delays of the shares, once for all placements, with the probes running as they will be. Where that fails
+ * the other points are measured still. */
+static bool choose_delays(struct error *error)
+{
+	size_t first = options.delays.count, count = options.share_percents.count;
+	struct shares *search = &sweep.search;
+	struct error found = {0};
+	bool good = count > 0;
+	search->measure = look;
+	search->context = error;
+	for (unsigned pass = 1; pass <= SHARES_PASSES; pass++)
+		for (size_t i = 0; good && i < count; i++)
+			good = shares_find(search, (double)options.share_percents.values[i] / 100, pass, &sweep.delays[first + i],
+			                   &found);
+	for (size_t i = 0; i < count; i++) {
+		struct point *point = &sweep.points[first + i];
+		point->error = error->code == ERROR_NONE ? found : point->error;
+		point->share_found = good ? shares_of(search, sweep.delays[first + i]) : 0;
+	}
+	if (good)
+		return time_delays(sweep.delays + first, count, sweep.delay_ticks + first, error);
+	return error->code == ERROR_NONE;
 }
 
 /* One placement: buffers and chains allocated once, then all delays in a random order, so that drift and warmth do not
  * follow the delay. */
 static bool measure_placement(uint64_t number, struct error *error)
 {
-	size_t count = options.delays.count;
+	size_t count = sweep.count;
 	uint64_t seed = random_derive(options.seed, 0, number);
 	size_t *order = calloc(count, sizeof(*order));
 	struct random random;
@@ -578,13 +661,12 @@ static bool measure_placement(uint64_t number, struct error *error)
 		good = false;
 	} else if (good) {
 		struct error wrong = {0};
-		good = measure_zero(START, error);
+		good = measure_zero(START, error) && (number > 0 || choose_delays(error));
 		for (size_t i = 0; good && i < count; i++) {
 			if (i == count / 2)
 				good = measure_zero(MIDDLE, error);
-			struct point *point = &sweep.points[order[i]];
 			good = good && !stop_error(error);
-			good = good && (point->error.code != ERROR_NONE || measure_point(point, seed, error));
+			good = good && (sweep.points[order[i]].error.code != ERROR_NONE || measure_point(order[i], seed, error));
 		}
 		good = good && measure_zero(END, error);
 		for (size_t i = 0; i < options.probes.count; i++)
@@ -603,7 +685,7 @@ static bool measure_placement(uint64_t number, struct error *error)
 static bool all_stopped(struct stopping *stopping)
 {
 	bool stopped = true;
-	for (size_t i = 0; i < options.delays.count; i++) {
+	for (size_t i = 0; i < sweep.count; i++) {
 		struct point *point = &sweep.points[i];
 		if (point->error.code != ERROR_NONE)
 			continue;
@@ -619,7 +701,7 @@ static bool all_stopped(struct stopping *stopping)
 static bool keep_complete(void)
 {
 	bool any = false;
-	for (size_t i = 0; i < options.delays.count; i++) {
+	for (size_t i = 0; i < sweep.count; i++) {
 		struct point *point = &sweep.points[i];
 		if (point->error.code != ERROR_NONE)
 			continue;
@@ -640,16 +722,21 @@ static void ns_write(struct json *json, const char *key, const double *ticks, si
 	json_array_end(json);
 }
 
+/* MB/s of one line per tick. */
+static double mb_s(void)
+{
+	return load_model_bytes(sweep.generator.shape.mix) * clock_now_used.hz / 1e6;
+}
+
 static void placement_write(struct json *json, const struct placement *placement)
 {
-	unsigned bytes = load_model_bytes(sweep.generator.shape.mix);
 	json_object_begin(json, NULL);
 	json_u64(json, "seed", placement->seed);
 	pages_write(json, "pages", &placement->pages);
 	json_bool(json, "cpus_verified", placement->verified);
 	json_array_begin(json, "windows_mb_s");
 	for (uint64_t i = 0; i < options.windows; i++)
-		json_f64(json, NULL, placement->window_rates[i] * bytes * clock_now_used.hz / 1e6);
+		json_f64(json, NULL, placement->window_rates[i] * mb_s());
 	json_array_end(json);
 	json_array_begin(json, "probes");
 	for (size_t i = 0; i < options.probes.count; i++) {
@@ -675,13 +762,17 @@ static bool write_results(struct json *json, struct error *error)
 	size_t failed = 0;
 	json_object_begin(json, NULL);
 	json_array_begin(json, "points");
-	for (size_t i = 0; i < options.delays.count; i++) {
+	for (size_t i = 0; i < sweep.count; i++) {
 		const struct point *point = &sweep.points[i];
 		bool good = point->error.code == ERROR_NONE;
 		failed += !good;
 		json_object_begin(json, NULL);
-		json_u64(json, "inject_delay", point->delay);
+		json_u64(json, "inject_delay", sweep.delays[i]);
 		json_f64(json, "delay_ns", clock_ns(sweep.delay_ticks[i]));
+		if (point->share_percent) {
+			json_u64(json, "share_percent", point->share_percent);
+			json_f64(json, "share_found", point->share_found);
+		}
 		load_accounting_write(json, sweep.generator.shape.mix);
 		/* The load's work was proved after each run; had it not been, there would be no result. */
 		json_bool(json, "checked", good && point->count > 0);
@@ -698,6 +789,15 @@ static bool write_results(struct json *json, struct error *error)
 		json_object_end(json);
 	}
 	json_array_end(json);
+	json_array_begin(json, "looks");
+	for (size_t i = 0; i < sweep.search.count; i++) {
+		json_object_begin(json, NULL);
+		json_u64(json, "inject_delay", sweep.search.looks[i].delay);
+		json_u64(json, "times", sweep.search.looks[i].times);
+		json_f64(json, "best_mb_s", sweep.search.looks[i].rate * mb_s());
+		json_object_end(json);
+	}
+	json_array_end(json);
 	json_array_begin(json, "zero_load");
 	for (size_t i = 0; i < options.probes.count; i++) {
 		json_object_begin(json, NULL);
@@ -710,7 +810,7 @@ static bool write_results(struct json *json, struct error *error)
 	}
 	json_array_end(json);
 	json_object_end(json);
-	if (failed < options.delays.count)
+	if (failed < sweep.count)
 		return true;
 	const struct error *first = &sweep.points[0].error;
 	return error_set(error, first->code, "no point could be measured; the first: %s", first->message);
@@ -718,7 +818,7 @@ static bool write_results(struct json *json, struct error *error)
 
 static void teardown(void)
 {
-	for (size_t i = 0; sweep.points && i < options.delays.count; i++)
+	for (size_t i = 0; sweep.points && i < sweep.count; i++)
 		for (size_t k = 0; k < STOPPING_PLACEMENTS_MAX; k++) {
 			struct placement *placement = &sweep.points[i].placements[k];
 			free(placement->window_rates);
@@ -739,6 +839,8 @@ static void teardown(void)
 		options.delays = (struct u64_list){0};
 	}
 	free(sweep.points);
+	free(sweep.delays);
+	free(sweep.search.looks);
 	free(sweep.zero);
 	free(sweep.probes);
 	free(sweep.delay_ticks);

@@ -510,6 +510,29 @@ def test_loaded_pairs_latency_and_bandwidth(probe: Probe, cpus: list[int]) -> No
     assert len(zero["windows_ns_start"]) == len(zero["windows_ns_middle"]) == len(zero["windows_ns_end"]) == 4
 
 
+def test_loaded_searches_the_delays_of_shares(probe: Probe, cpus: list[int]) -> None:
+    require_two(cpus)
+    done = probe(
+        "loaded", "--probe", f"{cpus[0]}@0", "--load", f"{cpus[1]}@0", "--delay", "20000,0", "--share-percent",
+        "50,100", "--probe-size-bytes", str(8 * MIB), "--buffer-bytes", str(8 * MIB), "--placements", "1",
+        "--windows", "2", "--window-s", "0.02",
+    )  # fmt: skip
+    assert done.code == 0, done.stderr
+    result = sutprobe.read_result(sutprobe.read_document(done.document), sutprobe.LoadedResult)
+    long, none, half, whole = result.points
+    assert [each.share_percent for each in result.points] == [None, None, 50, 100]
+    assert (long.inject_delay, none.inject_delay) == (20000, 0)
+    assert long.share_found is none.share_found is None
+    seen = {look.inject_delay: look.best_mb_s / result.looks[0].best_mb_s for look in result.looks}
+    assert list(seen) == sorted(seen)
+    for share, point in ((0.5, half), (1.0, whole)):
+        assert point.share_found == pytest.approx(seen[point.inject_delay])
+        assert abs(seen[point.inject_delay] - share) == min(abs(each - share) for each in seen.values())
+        assert (point.delay_ns > 0) == (point.inject_delay > 0)
+        assert point.placements
+    assert 0 < half.delay_ns < long.delay_ns
+
+
 def test_a_delay_that_cannot_be_measured_leaves_the_others(probe: Probe, cpus: list[int]) -> None:
     require_two(cpus)
     # A million additions after every four lines: no window of 5 ms sees the load log its progress.

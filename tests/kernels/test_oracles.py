@@ -231,6 +231,24 @@ def test_a_loaded_latency_and_its_bandwidth_share_their_windows(native: Path, cp
         assert windows == exactly([CHUNK / TICKS_PER_NS / loads] * len(windows))
 
 
+def test_a_look_sees_the_bandwidth_of_a_point(native: Path, cpus: list[int]) -> None:
+    """Work takes no virtual time, so no delay changes anything: the whole is there at once, and the least never."""
+    require_two(cpus)
+    command = (
+        str(native), "loaded", "--probe", f"{cpus[0]}@0", "--load", f"{cpus[1]}@0", "--probe-size-bytes", "8192",
+        "--buffer-bytes", "8192", "--pages", "base", "--placements", "1", "--windows", "1", "--window-s", "0.002",
+        "--settle-s", "0.01", "--delay", "0", "--share-percent", "100,25",
+    )  # fmt: skip
+    result = VirtualRun(*command, steps=constant(CHUNK)).document()["result"]
+    none, whole, least = result["points"]
+    (rate,) = none["placements"][0]["windows_mb_s"]
+    delays = [look["inject_delay"] for look in result["looks"]]
+    assert delays[0] == whole["inject_delay"] == 0
+    assert delays[-1] == 20000
+    assert [look["best_mb_s"] for look in result["looks"]] == exactly([rate] * len(delays))
+    assert whole["share_found"] == least["share_found"] == exactly(1.0)
+
+
 PAIRS = [("--pair", "{}@{}"), ("--all-pairs", "{}@{}")]
 
 
