@@ -449,11 +449,15 @@ class LoadedPlacement(Placement):
 class LoadedPoint(Model):
     """Latency and bandwidth at one injection delay; ``delay_ns`` is the measured length of the delay itself.
 
-    ``accounting`` is that of the load's mix, ``None`` in documents of versions that did not say.
+    ``accounting`` is that of the load's mix, ``None`` in documents of versions that did not say. A delay that was
+    searched has ``share_percent``, what was asked, and ``share_found``, the share of the bandwidth without delay that
+    the search saw; the others have neither.
     """
 
     inject_delay: int
     delay_ns: float
+    share_percent: int | None = None
+    share_found: float | None = None
     accounting: Accounting | None = None
     checked: bool
     stopped: Stopped | None
@@ -471,10 +475,19 @@ class ZeroLoad(Model):
     windows_ns_end: tuple[float, ...]
 
 
+class LoadedLook(Model):
+    """One delay of the search for shares: the highest bandwidth seen in so many looks."""
+
+    inject_delay: int
+    times: int
+    best_mb_s: float
+
+
 class LoadedResult(Model):
-    """Result of ``sutprobe loaded``: one point per injection delay."""
+    """Result of ``sutprobe loaded``: one point per injection delay, and the looks that the search took for some."""
 
     points: tuple[LoadedPoint, ...]
+    looks: tuple[LoadedLook, ...] = ()
     zero_load: tuple[ZeroLoad, ...]
 
 
