@@ -54,6 +54,7 @@ SEVERITIES: dict[str, Severity] = {
     "BACKGROUND_TRAFFIC": "warn",
     "STORES_ASSUMED": "warn",
     "NOT_SUSTAINED": "warn",
+    "SHARE_MISSED": "warn",
     "LOOKED_LESS": "info",
 }
 """Every flag there is, with its severity. The method page ``docs/method/validity.rst`` explains each."""

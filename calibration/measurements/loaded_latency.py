@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Loaded latency: how latency grows as the other CPUs use the memory."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from statistics import median
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from calibration.context.model import Context
 from calibration.counters.latency import ROLES as LATENCY_ROLES
@@ -54,11 +54,24 @@ from calibration.measurements.traffic import (
 )
 from calibration.model import Model
 from calibration.statistics import Estimate, estimate
-from calibration.sutprobe import LoadedPlacement, LoadedResult, ProbeDocument, ZeroLoad, read_result
+from calibration.sutprobe import LoadedPlacement, LoadedPoint, LoadedResult, ProbeDocument, ZeroLoad, read_result
 from calibration.validity import Flag, flag
 
 MLC_DELAYS = (0, 2, 8, 15, 50, 100, 200, 300, 400, 500, 700, 1000, 1300, 1700, 2500, 3500, 5000, 9000, 20000)
 """The injection delays of the published pages."""
+
+Share = Annotated[float, Field(ge=0.01, le=1, multiple_of=0.01)]
+"""A share of the bandwidth that the load has without delay, in whole percent."""
+
+RECORD_SHARE = 0.9
+"""The share whose latency is the figure of record: beyond it latency depends on little changes of the load."""
+
+SHARE_TOLERANCE = 0.05
+"""A point further from the share that was asked for is said to be so."""
+
+LOOKS_PER_SHARE = 4
+LOOK_S = 0.04
+"""What the search for one share usually takes, and the windows of one look, for the expected duration only."""
 
 ZERO_LOADS = 3
 """Times in a placement that the probes run without load: before the sweep, amid it and after it."""
@@ -74,12 +87,14 @@ class LoadedSettings(CountedTrafficSettings):
     """A sweep over *delays* with one *mix* in one *shape*, one latency probe per node.
 
     *delays* are numbers of additions; *delays_ns*, where given, are used in their place and converted on the SUT.
+    Beside them are the delays, found on the SUT, at which the load has these *shares* of its bandwidth without delay.
     Without a *shape* it is the one kept for the platform and the mix, and before there is one the default. *budget_s*
     is for the whole sweep, because all its points share their buffers.
     """
 
     delays: tuple[NonNegativeInt, ...] = MLC_DELAYS
     delays_ns: tuple[NonNegativeInt, ...] | None = None
+    shares: tuple[Share, ...] = (0.25, 0.5, 0.75, RECORD_SHARE)
     mix: Mix = "reads"
     shape: Shape | None = None
     placements: PositiveInt = 6
@@ -101,26 +116,40 @@ class LoadedPointValues(Model):
 
     ``latency_ns`` is that of the first probe, as published pages show it; ``probes`` has one per node. ``counted`` is
     what memory moved, and ``counted_latency`` that of the probes together, by hardware counters; ``None`` where none
-    were opened.
+    were opened. A delay that was chosen on the SUT has the ``share`` it was chosen for, and ``share_reached``: its
+    bandwidth as a share of that without delay in the same placements.
     """
 
     inject_delay: int
     delay_ns: float
+    share: float | None = None
+    share_reached: float | None = None
     latency_ns: Estimate
     bandwidth_mb_s: Estimate
     probes: tuple[ProbeLatency, ...]
     counted: CountedBytes | None = None
     counted_latency: CounterLatency | None = None
 
+    @property
+    def name(self) -> str:
+        """What the point is called: stable, where the delay of a share is not."""
+        return point_name(self.inject_delay, self.share)
+
 
 class LoadedLatencyValues(Values):
-    """The sweep, and the probes' latency without load before, amid and after it."""
+    """The sweep by rising delay, and the probes' latency without load before, amid and after it."""
 
     kind: Literal["loaded_latency"] = "loaded_latency"
     mix: str
     load: str
     points: tuple[LoadedPointValues, ...]
     zero_load: tuple[ZeroLoad, ...]
+
+    @property
+    def ends(self) -> tuple[LoadedPointValues, ...]:
+        """The points of the shortest and the longest delay that was asked for; one, or none, where no others are."""
+        asked = [point for point in self.points if point.share is None]
+        return tuple(asked) if len(asked) < 2 else (asked[0], asked[-1])
 
 
 class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
@@ -143,6 +172,18 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
             "MB/s",
             "higher",
             "what the load moves beside the probe, at the shortest delay",
+        ),
+        Figures(
+            r"loaded_latency\.\d+pct(?:\.cpu\d+)?\.latency_ns",
+            "ns",
+            "lower",
+            "one load of the first probe, or that on the CPU, beside a load of that share of its full bandwidth",
+        ),
+        Figures(
+            r"loaded_latency\.\d+pct\.bandwidth_mb_s",
+            "MB/s",
+            "higher",
+            "what the load moves beside the probe, at that share of its full bandwidth",
         ),
     )
 
@@ -172,17 +213,21 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
         load_bytes = buffer_bytes(sut, parts, (settings.mix,))
         probe_bytes = min(memory_bound_bytes(sut, place.node) for place in probes)
         delays = settings.delays if settings.delays_ns is None else settings.delays_ns
-        cost_s = sweep_s(settings, len(delays), Run(parts, settings.mix, load_bytes), probe_bytes)
+        run = Run(parts, settings.mix, load_bytes)
+        cost_s = sweep_s(settings, len(delays) + len(settings.shares), run, probe_bytes)
+        search_s = LOOKS_PER_SHARE * len(settings.shares) * (LOOK_S + run_s(run))
         counters = event_options(context, BYTE_ROLES, LATENCY_ROLES) if settings.counters else {}
         yield step(
             id=self.kind,
             kind=self.kind,
-            title=f"{self.title}, {len(delays)} delays, {len(probes)} probe{'s' * (len(probes) > 1)}",
+            title=f"{self.title}, {len(delays)} delays, {len(settings.shares)} shares of peak, "
+            f"{len(probes)} probe{'s' * (len(probes) > 1)}",
             subcommand="loaded",
             options={
                 "probe": probes,
                 "load": group_text(parts),
                 "delay" if settings.delays_ns is None else "delay-ns": ",".join(map(str, delays)),
+                **share_options(settings.shares),
                 "mix": settings.mix,
                 "probe-size-bytes": probe_bytes,
                 "buffer-bytes": load_bytes,
@@ -192,7 +237,7 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
             },
             cpus=tuple(sorted(sut.cpus)),
             nodes=tuple(sorted({part.node for part in parts} | {place.node for place in probes})),
-            expected_duration_s=START_UP_S + background_s(counters) + cost_s,
+            expected_duration_s=START_UP_S + background_s(counters) + search_s + cost_s,
             budget_s=settings.excess_s(cost_s),
         )
 
@@ -204,9 +249,10 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
         nodes = [part.node for part in read_group(str(parameters["load"])) for _ in part.cpus]
         points = []
         missing = []
-        for point in result.points:
+        for point in sorted(result.points, key=lambda point: point.inject_delay):
+            share = None if point.share_percent is None else point.share_percent / 100
             if not point.placements:
-                what = f"inject delay {point.inject_delay}"
+                what = point_name(point.inject_delay, share)
                 unknown = Missing(what=what, reason="no placement measured")
                 missing.append(refused(what, point.error) if point.error else unknown)
                 continue
@@ -216,6 +262,8 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
                 LoadedPointValues(
                     inject_delay=point.inject_delay,
                     delay_ns=point.delay_ns,
+                    share=share,
+                    share_reached=share_reached(point, result.points),
                     latency_ns=probes[0].latency_ns,
                     bandwidth_mb_s=estimate(
                         [each.windows_mb_s for each in point.placements], "MB/s", disturbed=disturbed(point.placements)
@@ -241,11 +289,10 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
                 *placement_flags(
                     document, placements, proved=all(point.checked for point in result.points if not point.error)
                 ),
+                *share_flags(points),
                 *size_flags(Sut(context), int(parameters["probe_size_bytes"])),
                 *drift_flags(result.zero_load),
-                *counted_flags(
-                    [(f"inject delay {each.inject_delay}", each.counted) for each in points if each.counted]
-                ),
+                *counted_flags([(each.name, each.counted) for each in points if each.counted]),
                 *stores_flags(context, [str(parameters["mix"])], counted=any(each.counted for each in points)),
                 *latency_flags([each.counted_latency for each in points]),
             ),
@@ -253,22 +300,69 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
         )
 
     def metrics(self, values: LoadedLatencyValues) -> Iterator[Metric]:
-        """Yield both ends of the sweep: latency and bandwidth under full load, latency at the longest delay."""
-        full = min(values.points, key=lambda point: point.inject_delay)
-        least = max(values.points, key=lambda point: point.inject_delay)
-        for point in (full, least) if least is not full else (full,):
+        """Yield the ends of the sweep, latency at both and bandwidth at the first, and both at ``RECORD_SHARE``.
+
+        Published pages have the ends. The share has the latency of each probe, all but the first by CPU.
+        """
+        for point in values.ends:
             yield metric_of(
                 f"loaded_latency.{point.inject_delay}.latency_ns",
-                f"Latency under load, inject delay {point.inject_delay}",
+                f"Latency under load, {point.name}",
                 point.latency_ns,
                 "lower",
             )
-        yield metric_of(
-            f"loaded_latency.{full.inject_delay}.bandwidth_mb_s",
-            f"Bandwidth beside the probe, inject delay {full.inject_delay}",
-            full.bandwidth_mb_s,
-            "higher",
-        )
+        for point in values.ends[:1]:
+            yield metric_of(
+                f"loaded_latency.{point.inject_delay}.bandwidth_mb_s",
+                f"Bandwidth beside the probe, {point.name}",
+                point.bandwidth_mb_s,
+                "higher",
+            )
+        for point in (each for each in values.points if each.share == RECORD_SHARE):
+            name = f"loaded_latency.{point.share:.0%}".replace("%", "pct")
+            for number, probe in enumerate(point.probes):
+                yield metric_of(
+                    f"{name}.cpu{probe.cpu}.latency_ns" if number else f"{name}.latency_ns",
+                    f"Latency under load, {point.name}" + f", CPU {probe.cpu}" * (number > 0),
+                    probe.latency_ns,
+                    "lower",
+                )
+            yield metric_of(
+                f"{name}.bandwidth_mb_s", f"Bandwidth beside the probe, {point.name}", point.bandwidth_mb_s, "higher"
+            )
+
+
+def point_name(inject_delay: int, share: float | None) -> str:
+    """Return what the point of *inject_delay*, or of the delay that was chosen for *share*, is called."""
+    return f"inject delay {inject_delay}" if share is None else f"{share:.0%} of peak"
+
+
+def share_options(shares: tuple[float, ...]) -> dict[str, object]:
+    """Return the kernel option for the delays of *shares*."""
+    return {"share-percent": ",".join(f"{100 * share:.0f}" for share in shares)} if shares else {}
+
+
+def share_reached(point: LoadedPoint, points: Sequence[LoadedPoint]) -> float | None:
+    """Return the share of the bandwidth without delay that *point* had; ``None`` where it was asked for by its delay.
+
+    The median over placements, each compared with itself: what differs between placements changes both. As the search
+    saw it where none of *points* is without delay.
+    """
+    if point.share_percent is None:
+        return None
+    full = next((each.placements for each in points if each.inject_delay == 0 and each.placements), ())
+    pairs = zip(point.placements or (), full, strict=False)
+    shares = [median(one.windows_mb_s) / peak for one, all_ in pairs if (peak := median(all_.windows_mb_s)) > 0]
+    return median(shares) if shares else point.share_found
+
+
+def share_flags(points: Sequence[LoadedPointValues]) -> Iterator[Flag]:
+    """Yield a flag for each point that is not at the share of the full bandwidth that was asked for."""
+    for each in points:
+        if each.share is None or each.share_reached is None or abs(each.share_reached - each.share) <= SHARE_TOLERANCE:
+            continue
+        reason = f"{each.name}: {each.share_reached:.1%} at the nearest delay found, {each.inject_delay}"
+        yield flag("SHARE_MISSED", reason)
 
 
 def sweep_s(settings: TrafficSettings, delays: int, load: Run, probe_bytes: int) -> float:

@@ -287,10 +287,10 @@ def _parts(measurements: Sequence[Measurement]) -> Iterator[Claim]:
             name = f"bandwidth_scaling.{scaling.order}.1.bandwidth_mb_s"
             yield Claim("part", _seen(measurement, name, one.bandwidth_mb_s), whole.seen)
     for measurement, loaded in _of(measurements, LoadedLatencyValues):
-        full = min(loaded.points, key=lambda point: point.inject_delay)
         if (whole := wholes.get(loaded.mix)) is not None and _nodes(loaded.load) <= whole.nodes:
-            name = f"loaded_latency.{full.inject_delay}.bandwidth_mb_s"
-            yield Claim("part", _seen(measurement, name, full.bandwidth_mb_s), whole.seen)
+            for full in loaded.ends[:1]:
+                name = f"loaded_latency.{full.inject_delay}.bandwidth_mb_s"
+                yield Claim("part", _seen(measurement, name, full.bandwidth_mb_s), whole.seen)
     ladders = list(_of(measurements, BandwidthLadderValues))
     everywhere = {mix: seen for ladder in ladders if ladder[1].threads > 1 for mix, seen in _in_memory(*ladder)}
     for ladder in ladders:
@@ -472,10 +472,9 @@ def _loads(measurements: Sequence[Measurement]) -> Iterator[Claim]:
     Points between are not compared: clocks that follow the load make some curves sag before they rise.
     """
     for each, sweep in _of(measurements, LoadedLatencyValues):
-        least = max(sweep.points, key=lambda point: point.inject_delay)
-        full = min(sweep.points, key=lambda point: point.inject_delay)
-        if least is full:
+        if len(sweep.ends) < 2:
             continue
+        full, least = sweep.ends
         for number, (idle, busy) in enumerate(zip(least.probes, full.probes, strict=True)):
             which = "" if number == 0 else f".cpu{idle.cpu}"
             names = [f"loaded_latency.{point.inject_delay}{which}.latency_ns" for point in (least, full)]

@@ -13,20 +13,32 @@ import pytest
 from docutils import nodes
 from docutils.core import publish_doctree
 from made_counts import counted_document
-from report_documents import as_bytes, run_document, second_document, with_nodes
+from report_documents import FIXTURES, MACHINE, as_bytes, parsed_measurements, run_document, second_document, with_nodes
 
+from calibration.context import load
 from calibration.measurements import declaration
 from calibration.report.page import render
 from calibration.results.model import RunDocument
+from calibration.sutprobe import read_document
 
 Json = dict[str, Any]
 Row = list[str | None]
 """The words of a line; ``None`` stands for any one word."""
 
+
+def chosen_document() -> RunDocument:
+    """Return a run whose loaded latency has delays that were chosen for shares of the load's bandwidth."""
+    printed = (FIXTURES / "sutprobe" / "chosen-delays" / "loaded_latency.json").read_text(encoding="utf-8")
+    context = load(FIXTURES / "context" / f"{MACHINE}.tar.gz")
+    measured = parsed_measurements("loaded_latency", read_document(json.loads(printed)), context)
+    return run_document(names=("loaded_latency",)).model_copy(update={"measurements": tuple(measured)})
+
+
 DOCUMENTS = {
     "every-kind": run_document,
     "two-nodes": lambda: with_nodes(run_document(), 2),
     "counters": counted_document,
+    "chosen-delays": chosen_document,
     "second-instrument": lambda: second_document(names=("idle_latency", "latency_matrix")),
 }
 
@@ -294,6 +306,18 @@ def test_every_block_has_the_rows_of_its_measurement_in_order(name: str) -> None
     for measurement in json.loads(as_bytes(document))["measurements"]:
         expected = list(ROWS[measurement["kind"]](measurement["values"]))
         assert any(follow(block, expected) for block in blocks["$ " + shlex.join(measurement["argv"])]), expected
+
+
+def test_a_chosen_delay_is_named_by_its_share() -> None:
+    document, tree = page("chosen-delays")
+    (values,) = (each["values"] for each in json.loads(as_bytes(document))["measurements"])
+    named = [
+        str(point["inject_delay"]) + ("" if point["share"] is None else f" ({point['share']:.0%} of peak)")
+        for point in values["points"]
+    ]
+    assert len([each for each in named if each.endswith("% of peak)")]) == 4
+    first_cells = [[row[0] for row in rows[1:]] for _, rows in tables(tree)]
+    assert named in first_cells
 
 
 def follow(lines: list[list[str]], expected: list[Row]) -> bool:

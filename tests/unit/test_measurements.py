@@ -23,6 +23,7 @@ from calibration.measurements.core_frequency import median_without
 from calibration.measurements.idle_latency import IdleLatencyValues
 from calibration.measurements.latency_ladder import Comparison, Level, compare_levels, ladder_sizes, recognise_levels
 from calibration.measurements.latency_matrix import LatencyMatrixValues
+from calibration.measurements.loaded_latency import MLC_DELAYS, LoadedLatencyValues
 from calibration.measurements.prefetcher_effect import PrefetcherEffectValues
 from calibration.statistics import Estimate, estimate
 from calibration.sutprobe import read_document
@@ -640,6 +641,91 @@ def test_delays_in_ns_are_asked_of_the_kernel_in_their_place(context: Context) -
     assert isinstance(usual, Step)
     assert "--delay" in usual.argv
     assert "--delay-ns" not in usual.argv
+
+
+CHOSEN = FIXTURES / "sutprobe" / "chosen-delays" / "loaded_latency.json"
+"""A sweep with two delays that were asked for and four that were chosen for shares of the full bandwidth."""
+
+
+def test_chosen_delays_have_their_share_and_keep_their_names(context: Context) -> None:
+    raw = read(CHOSEN)
+    (parsed,) = parse(CHOSEN, raw, context)
+    found = parsed.values
+    assert isinstance(found, LoadedLatencyValues)
+    delays = [point.inject_delay for point in found.points]
+    assert delays == sorted(delays)
+    assert delays[0] == 0
+    assert delays[-1] == 20000
+    assert [point.share for point in found.points] == [None, 0.9, 0.75, 0.5, 0.25, None]
+    full = found.points[0]
+    for point in found.points[1:-1]:
+        assert point.share_reached == pytest.approx(point.share, abs=0.05)
+    assert found.points[-1].share_reached is None
+    assert {metric.name: metric.value for metric in declaration("loaded_latency").metrics(found)} == {
+        "loaded_latency.0.latency_ns": full.latency_ns.value,
+        "loaded_latency.0.bandwidth_mb_s": full.bandwidth_mb_s.value,
+        "loaded_latency.20000.latency_ns": found.points[-1].latency_ns.value,
+        "loaded_latency.90pct.latency_ns": found.points[1].latency_ns.value,
+        "loaded_latency.90pct.bandwidth_mb_s": found.points[1].bandwidth_mb_s.value,
+    }
+
+
+def test_each_probe_has_a_latency_at_the_share_of_record(context: Context) -> None:
+    raw = read(CHOSEN)
+    for point in points(raw):
+        for placement in point["placements"]:
+            (probe,) = placement["probes"]
+            placement["probes"].append({**probe, "cpu": 7, "windows_ns": [2 * each for each in probe["windows_ns"]]})
+    (parsed,) = parse(CHOSEN, raw, context)
+    found = {metric.name: metric.value for metric in declaration("loaded_latency").metrics(parsed.values)}
+    first, second = found["loaded_latency.90pct.latency_ns"], found["loaded_latency.90pct.cpu7.latency_ns"]
+    assert second == pytest.approx(2 * first)
+
+
+def test_a_share_that_was_not_reached_is_said_to_be_so(context: Context) -> None:
+    raw = read(CHOSEN)
+    (parsed,) = parse(CHOSEN, raw, context)
+    assert "SHARE_MISSED" not in {each.code for each in parsed.flags}
+    (half,) = (point for point in points(raw) if point.get("share_percent") == 50)
+    for placement in half["placements"]:
+        placement["windows_mb_s"] = [each * 1.2 for each in placement["windows_mb_s"]]
+    (missed,) = parse(CHOSEN, raw, context)
+    (flagged,) = (each for each in missed.flags if each.code == "SHARE_MISSED")
+    assert flagged.reason.startswith("50% of peak: 6")
+
+
+def test_a_share_that_was_not_measured_is_missing_and_no_end_of_the_sweep(context: Context) -> None:
+    raw = read(CHOSEN)
+    for point in points(raw):
+        if point.get("share_percent") == 90 or point["inject_delay"] in {0, 20000}:
+            fail(point)
+    (parsed,) = parse(CHOSEN, raw, context)
+    found = parsed.values
+    assert isinstance(found, LoadedLatencyValues)
+    assert [each.what for each in parsed.missing] == ["inject delay 0", "90% of peak", "inject delay 20000"]
+    assert found.ends == ()
+    assert not list(declaration("loaded_latency").metrics(found))
+    # Without a point without delay, what the search saw is left.
+    seen = {point.get("share_percent"): point.get("share_found") for point in points(raw)}
+    assert [each.share_reached for each in found.points] == [seen[percent] for percent in (75, 50, 25)]
+
+
+def test_shares_are_asked_of_the_kernel_and_their_search_takes_time(context: Context) -> None:
+    loaded = declaration("loaded_latency")
+
+    def planned(**settings: Any) -> Step:
+        (step,) = loaded.steps(context, loaded.settings(**settings))
+        assert isinstance(step, Step)
+        return step
+
+    usual, none, more = planned(), planned(shares=()), planned(shares=(), delays=(*MLC_DELAYS, 1, 3, 4, 5))
+    assert usual.argv[usual.argv.index("--share-percent") + 1] == "25,50,75,90"
+    assert "--share-percent" not in none.argv
+    assert "19 delays, 4 shares of peak" in usual.title
+    assert usual.expected_duration_s > more.expected_duration_s > none.expected_duration_s
+    for wrong in (0.0, 1.01, 0.255):
+        with pytest.raises(ValidationError, match="shares"):
+            loaded.settings(shares=(wrong,))
 
 
 def test_strided_latencies_have_their_share_of_random_order_and_their_ratio_to_the_prefetchers_off(
