@@ -74,11 +74,11 @@ SOURCES: Final = (
     ),
     Source(
         "loaded_latency",
-        r"loaded_latency\.90pct(?:\.node(\d+))?\.latency_ns",
+        r"loaded_latency\.90pct(?:\.(cpu\d+))?\.latency_ns",
         "loaded_latency.{0}",
         "Latency at 90 % of the peak bandwidth",
     ),
-    Source("loaded_latency", r"loaded_latency\.0\.latency_ns", "loaded_latency.0", "Latency under full load"),
+    Source("loaded_latency", r"loaded_latency\.0\.latency_ns", "loaded_latency.first", "Latency under full load"),
     Source("cache_latency", r"latency_ladder\.(L\d)\.latency_ns", "cache_latency.{0}", "{0} latency"),
     Source("clock", r"core_frequency\.scalar\.all\.median_hz", "clock", "Core clock, all cores busy"),
     Source("clock", r"core_frequency\.scalar\.all\.lowest_hz", "clock", "Core clock, all cores busy"),
@@ -100,7 +100,7 @@ def figures_of_record(measurements: Sequence[Measurement]) -> tuple[RecordFigure
     for source in SOURCES:
         for measurement, metric in metrics:
             if match := re.fullmatch(source.names, metric.name):
-                groups = [each or "0" for each in match.groups()]
+                groups = [each or "first" for each in match.groups()]
                 figure = _of(
                     source.family, source.quantity.format(*groups), source.title.format(*groups), measurement, metric
                 )

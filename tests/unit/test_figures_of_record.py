@@ -31,7 +31,7 @@ def test_each_quantity_has_one_figure(document: RunDocument) -> None:
     found = by_quantity(document.measurements)
     assert found["idle_latency.0.0"].metric.name == "latency_matrix.0.0.latency_ns"
     assert found["read_bandwidth.machine"].metric.name == "peak_injection_bandwidth.reads.bandwidth_mb_s"
-    assert {"cache_latency.L1", "loaded_latency.0", "worst_gap", "lost_share", "clock"} <= found.keys()
+    assert {"cache_latency.L1", "loaded_latency.first", "worst_gap", "lost_share", "clock"} <= found.keys()
     assert "read_bandwidth.0" not in found, "the only node is the machine"
     assert "idle_latency" not in found, "the matrix has that pair"
     assert document.record == figures_of_record(document.measurements)
