@@ -26,8 +26,8 @@
 #define DELAY_KNOWN 5000u
 #define DELAY_REPEATS 10
 #define DELAY_MAX 1000000u
-/* A look at a delay in search of a share of the bandwidth: the fullest of a few windows counts, so that one which nothing
- * disturbs is enough. Shorter ones would be a few chunks of the load long. */
+/* A look at a delay in search of a share of the bandwidth: the median of short windows, as of a point's. Shorter ones would be
+ * a few chunks of the load long. */
 #define LOOK_WINDOWS 20u
 #define LOOK_WINDOW_S 0.002
 #define LOOK_SETTLE_S 0.01
@@ -608,9 +608,7 @@ static bool look(void *context, uint64_t delay, double *rate, struct error *erro
 	if (stop_error(context) || !run_load(delay, LOOK_SETTLE_S, LOOK_WINDOWS * LOOK_WINDOW_S, error, context))
 		return false;
 	add_rates(rates, LOOK_WINDOWS, LOOK_WINDOW_S * clock_now_used.hz);
-	*rate = 0;
-	for (size_t i = 0; i < LOOK_WINDOWS; i++)
-		*rate = fmax(*rate, rates[i]);
+	*rate = statistics_median(rates, LOOK_WINDOWS);
 	return true;
 }
 
