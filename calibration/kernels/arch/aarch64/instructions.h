@@ -67,13 +67,21 @@ static inline uint64_t arch_dependent_adds(uint64_t blocks)
 	return sum;
 }
 
+/* As on x86_64. */
 static inline __attribute__((always_inline)) uint64_t arch_delay(uint64_t carry, uint64_t units)
 {
-	__asm__ volatile(".p2align 4\n"
+	__asm__ volatile("b 2f\n"
+	                 ".p2align 4\n"
 	                 "1:\n\t"
-	                 "add %0, %0, %1\n\t"
-	                 "subs %1, %1, #1\n\t"
-	                 "b.ne 1b"
+	                 ".rept 32\n\tadd %0, %0, #1\n\t.endr\n"
+	                 "2:\n\t"
+	                 "subs %1, %1, #32\n\t"
+	                 "b.cs 1b\n\t"
+	                 ".irp bit, 4, 3, 2, 1, 0\n\t"
+	                 "tbz %1, #\\bit, 3f\n\t"
+	                 ".rept 1 << \\bit\n\tadd %0, %0, #1\n\t.endr\n"
+	                 "3:\n\t"
+	                 ".endr"
 	                 : "+&r"(carry), "+&r"(units)
 	                 :
 	                 : "cc");

@@ -75,15 +75,23 @@ static inline uint64_t arch_dependent_adds(uint64_t blocks)
 }
 
 /* `units` dependent additions, units >= 1; `carry` ties one delay to the next, so that a core that looks ahead
- * cannot run two delays at once. Aligned, because a turn of a loop that lies across two cache lines takes two clocks on some
- * cores: the delay of one mix would be twice that of another. */
+ * cannot run two delays at once. Blocks of 32 and, for the rest, of each power of two below: in a loop of single additions a
+ * thread waits for its turn to branch, and takes twice the time while the core's other thread branches too. */
 static inline __attribute__((always_inline)) uint64_t arch_delay(uint64_t carry, uint64_t units)
 {
-	__asm__ volatile(".p2align 4\n"
+	__asm__ volatile("jmp 2f\n"
+	                 ".p2align 4\n"
 	                 "1:\n\t"
-	                 "add %1, %0\n\t"
-	                 "sub $1, %1\n\t"
-	                 "jnz 1b"
+	                 ".rept 32\n\tadd $1, %0\n\t.endr\n"
+	                 "2:\n\t"
+	                 "sub $32, %1\n\t"
+	                 "jnc 1b\n\t"
+	                 ".irp block, 16, 8, 4, 2, 1\n\t"
+	                 "testb $\\block, %b1\n\t"
+	                 "jz 3f\n\t"
+	                 ".rept \\block\n\tadd $1, %0\n\t.endr\n"
+	                 "3:\n\t"
+	                 ".endr"
 	                 : "+&r"(carry), "+&r"(units)
 	                 :
 	                 : "cc");
