@@ -2,21 +2,23 @@
 """A page in a real browser, wide and narrow: what a reader sees is there, legible, and asks no other server."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from browsing import VIEWS, chromium, served
-from report_documents import PAGE, figure_count
+from report_documents import PAGE
 from selenium import webdriver
+from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
+from selenium.webdriver.support.wait import WebDriverWait
 
 from calibration.report import filters
+from calibration.report.sections import SECTIONS
 from calibration.results.model import RunDocument
-
-LEGIBLE_PX = 9.0
-"""Least height of a figure's text on the screen."""
 
 
 @pytest.fixture(scope="module")
@@ -50,55 +52,108 @@ def shown(browser: webdriver.Chrome, selector: str) -> list[WebElement]:
     return found
 
 
-def test_every_figure_is_loaded_and_visible(browser: webdriver.Chrome, document: RunDocument) -> None:
-    images = shown(browser, "article figure img")
-    assert len(images) == figure_count(document) > 5
-    for image in images:
-        natural = browser.execute_script("return [arguments[0].naturalWidth, arguments[0].naturalHeight]", image)
-        assert min(natural) > 0
-        assert image.size["width"] > 100
-        assert image.size["height"] > 50
-        assert image.get_attribute("alt")
+def opened(browser: webdriver.Chrome) -> None:
+    """Unfold everything."""
+    browser.execute_script("document.querySelectorAll('details').forEach(each => { each.open = true; })")
 
 
-def test_the_text_of_every_figure_is_legible(browser: webdriver.Chrome) -> None:
-    for image in shown(browser, "article figure img"):
-        natural = browser.execute_script("return arguments[0].naturalWidth", image)
-        padding = 2 * 5  # of the frame around it
-        assert 13 * (image.size["width"] - padding) / natural >= LEGIBLE_PX, image.get_attribute("src")
+def test_the_first_screen_has_the_verdict_and_the_figures_of_record(browser: webdriver.Chrome) -> None:
+    browser.execute_script("window.scrollTo(0, 0)")
+    height = browser.execute_script("return window.innerHeight")
+    verdict = shown(browser, "article .verdict")[0]
+    assert verdict.location["y"] < height / 2
+    tiles = browser.find_elements(By.CSS_SELECTOR, "article table.tiles tbody tr")
+    assert len(tiles) >= 6
+    assert tiles[0].location["y"] < height
+    assert tiles[0].text.startswith("Idle latency")
 
 
-def test_tables_and_result_blocks_are_visible_with_their_texts(
-    browser: webdriver.Chrome, document: RunDocument
-) -> None:
-    tables = shown(browser, "article table.calibration")
-    headers = [table.find_elements(By.TAG_NAME, "th")[0].text for table in tables]
-    assert headers[0] == "Figure"
-    assert "NUMA node" in headers
-    assert "Cache" in headers
-    blocks = [block.get_attribute("textContent") or "" for block in shown(browser, "article div.highlight pre")]
+def test_a_page_of_eight_nodes_is_at_most_9000_px_tall_on_a_desk(browser: webdriver.Chrome) -> None:
+    width, height = browser.execute_script("return [window.innerWidth, document.documentElement.scrollHeight]")
+    assert height <= (9000 if width > 1000 else 18000)
+
+
+def test_every_chart_is_visible_interactive_and_named(browser: webdriver.Chrome) -> None:
+    charts = shown(browser, "article figure.chart")
+    assert len(charts) > 5
+    wait = WebDriverWait(browser, 60)
+    for chart in charts:
+        browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", chart)
+        wait.until(lambda _, chart=chart: "interactive" in (chart.get_attribute("class") or ""))
+        drawn = chart.find_element(By.CSS_SELECTOR, ".chart-view svg")
+        assert drawn.size["width"] > 100
+        assert drawn.size["width"] <= chart.size["width"] + 1
+        assert chart.find_element(By.CSS_SELECTOR, ".chart-view").get_attribute("aria-label")
+        assert chart.get_attribute("tabindex") == "0"
+
+
+def test_a_chart_tells_a_point_under_the_pointer(browser: webdriver.Chrome) -> None:
+    chart = shown(browser, "article figure.chart")[0]
+    WebDriverWait(browser, 60).until(lambda _: "interactive" in (chart.get_attribute("class") or ""))
+    point = chart.find_element(By.CSS_SELECTOR, ".chart-view svg .mark-symbol path")
+    ActionChains(browser).move_to_element(point).perform()
+    tip = WebDriverWait(browser, 10).until(
+        lambda each: each.find_element(By.CSS_SELECTOR, "#vg-tooltip-element.visible")
+    )
+    assert re.search(r"\d", tip.text)
+
+
+def test_parts_are_folded_and_open_with_the_keyboard(browser: webdriver.Chrome) -> None:
+    fold = shown(browser, "article details.fold")[0]
+    assert fold.get_attribute("open") is None
+    inside = fold.find_element(By.CSS_SELECTOR, "pre")
+    assert not inside.is_displayed()
+    fold.find_element(By.TAG_NAME, "summary").send_keys(Keys.ENTER)
+    assert inside.is_displayed()
+    fold.find_element(By.TAG_NAME, "summary").send_keys(Keys.ENTER)
+    assert not inside.is_displayed()
+
+
+def test_folded_parts_are_printed(browser: webdriver.Chrome) -> None:
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    try:
+        inside = browser.find_element(By.CSS_SELECTOR, "article details.fold pre")
+        assert inside.size["height"] > 10
+        pages = browser.execute_cdp_cmd("Page.printToPDF", {})["data"]
+        assert len(pages) > 100_000
+    finally:
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+
+
+def test_charts_follow_the_dark(browser: webdriver.Chrome) -> None:
+    chart = shown(browser, "article figure.chart")[0]
+    WebDriverWait(browser, 60).until(lambda _: "interactive" in (chart.get_attribute("class") or ""))
+    ink = "return getComputedStyle(arguments[0].querySelector('.chart-view svg text')).fill"
+    light = browser.execute_script(ink, chart)
+    browser.execute_cdp_cmd(
+        "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": "dark"}]}
+    )
+    try:
+        WebDriverWait(browser, 30).until(lambda each: each.execute_script(ink, chart) != light)
+    finally:
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+
+
+def test_tables_and_result_blocks_have_their_texts(browser: webdriver.Chrome, document: RunDocument) -> None:
+    blocks = [
+        block.get_attribute("textContent") or ""
+        for block in browser.find_elements(By.CSS_SELECTOR, "article details.fold pre")
+    ]
     for measurement in document.measurements:
         assert any(block.startswith(filters.command(measurement.argv)) for block in blocks), measurement.id
     assert any("ALL Reads        :" in block for block in blocks)
     assert any("Inject  Latency Bandwidth" in block for block in blocks)
 
 
-def test_the_sections_of_the_published_pages_are_in_their_order(browser: webdriver.Chrome) -> None:
+def test_the_sections_are_in_their_order(browser: webdriver.Chrome) -> None:
     headings = [(each.text or "").rstrip("¶#").strip() for each in shown(browser, "article h2")]
-    published = [
-        "Linux cmdline",
-        "Linux uname",
-        "System-level core jitter",
-        "Memory bandwidth",
-        "Memory latency",
-        "L1/L2/LLC latency",
-    ]
-    assert [each for each in headings if each in published] == published
+    assert headings[: len(SECTIONS) + 1] == [*SECTIONS, "Evidence"]
 
 
 def test_an_invalid_figure_is_struck_out_on_the_screen(browser: webdriver.Chrome) -> None:
+    opened(browser)
     line_of = "return getComputedStyle(arguments[0]).textDecorationLine"
-    struck = shown(browser, "article .struck")
+    struck = browser.find_elements(By.CSS_SELECTOR, "article .struck")
     assert struck
     assert {browser.execute_script(line_of, each) for each in struck} == {"line-through"}
     sound = browser.find_elements(By.CSS_SELECTOR, "article div.highlight-default:not(.struck) pre, article td p")
@@ -142,23 +197,3 @@ def test_the_browser_has_nothing_to_complain_about_and_asks_no_other_server(
     statuses = {each["requestId"]: each["response"]["status"] for each in answers if each["requestId"] in asked}
     assert statuses
     assert [asked[request] for request, status in statuses.items() if status >= 400] == []
-
-
-def test_tonight_is_told_in_words_beside_the_colour(browser: webdriver.Chrome, address: str) -> None:
-    browser.get(f"{address.partition('/calibration/')[0]}/calibration/index.html")
-    assert shown(browser, "article p strong")[0].text.startswith("Tonight, 2026-01-02: 2 of 6 SUTs are as accepted")
-    states = shown(browser, "table.standings .state")
-    assert [each.text for each in states] == [
-        *("fails", "fails", "not measured", "no reference yet", "as accepted", "as accepted", "no longer measured")
-    ]
-    colour = "return getComputedStyle(arguments[0]).backgroundColor"
-    assert len({browser.execute_script(colour, each) for each in states}) == 4
-
-
-def test_every_figure_of_the_trends_is_legible(browser: webdriver.Chrome, address: str) -> None:
-    browser.get(f"{address.partition('/calibration/')[0]}/calibration/trends/example-lab/index.html")
-    images = shown(browser, "article figure.trend img")
-    assert len(images) == 2
-    for image in images:
-        natural = browser.execute_script("return arguments[0].naturalWidth", image)
-        assert 13 * (image.size["width"] - 2 * 5) / natural >= LEGIBLE_PX

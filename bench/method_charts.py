@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The charts of the method pages, drawn from runs: ``PYTHONPATH=tests/report python -m bench.method_charts RUN...``.
+
+Each kind's chart comes from the first run that has something to draw. What no run has, such as a matrix of nodes on a
+machine of one, comes from the made server of the tests, and its caption says so.
+"""
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from calibration.measurements import registry
+from calibration.places import SHARE
+from calibration.report.charts import WIDE
+from calibration.report.charts.keeper import keep
+from calibration.report.page_charts import DRAWN, FIRST, Charts
+from calibration.results.model import RunDocument
+from calibration.results.store import read_run
+from tests.report.made_counts import counted_document
+from tests.report.made_machines import large_document
+
+PAGES = SHARE / "docs" / "method"
+FOLDER = SHARE / "docs" / "_static" / "method"
+MADE = "The machine is made: 2 x 64 cores, 8 nodes."
+COUNTS = "The hardware counts are made."
+SHARED = {
+    "idle_latency": "latency_ladder",
+    "max_bandwidth": "peak_injection_bandwidth",
+    "traffic_shape": "peak_injection_bandwidth",
+    "c2c_latency": "c2c_matrix",
+}
+"""Kinds that another kind's chart shows."""
+FIGURE = re.compile(r"\.\. figure:: \.\./_static/method/.*?\n\n(?=\S)", re.DOTALL)
+
+
+def drawn(document: RunDocument, kind: str) -> Iterator[tuple[dict[str, str], str, str]]:
+    """Yield the first chart of *kind* that *document* has, if any: its files by name, words for it and its caption."""
+    charts = Charts(document)
+    measured = {name: [each for each in document.measurements if each.kind == name] for name in registry()}
+    if not measured[kind]:
+        return
+    found = [
+        draw(charts, [measured[name] if name == kind else [] for name in kinds], WIDE)
+        for kinds, draw in FIRST.items()
+        if kind in kinds
+    ]
+    found += DRAWN[kind](charts, measured[kind]) if kind in DRAWN else ()
+    for chart in filter(None, found):
+        files: dict[str, str] = {}
+        path = keep(files, chart)
+        renamed = {name.replace(path.removesuffix(".svg"), kind): text for name, text in files.items()}
+        yield renamed, chart.alt, chart.caption
+        return
+
+
+def main(paths: list[str]) -> None:
+    """Write the charts and their figures on the pages."""
+    documents = [(read_run(Path(path)), "") for path in paths]
+    documents += [(large_document(), MADE), (counted_document(), COUNTS)]
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for kind in registry():
+        page = PAGES / f"{kind}.rst"
+        text = FIGURE.sub("", page.read_text(encoding="utf-8"))
+        for document, note in documents:
+            if chart := next(drawn(document, SHARED.get(kind, kind)), None):
+                files, alt, caption = chart
+                for name, content in files.items():
+                    (FOLDER / name).write_text(content, encoding="utf-8")
+                path = f"../_static/method/{SHARED.get(kind, kind)}.svg"
+                figure = f".. figure:: {path}\n   :alt: {alt}\n   :figclass: chart\n\n   {caption} {note}".rstrip()
+                text = text.replace("\nWhat runs\n---------", f"\n{figure}\n\nWhat runs\n---------", 1)
+                break
+        page.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
