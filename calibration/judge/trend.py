@@ -81,8 +81,8 @@ def read_trend(results: Path, sut: str, metric: str) -> Trend:
     testbed, _, name = pick_sut(sut, suts_of(results)).partition("/")
     history = read_history(results, testbed=testbed, metric=metric)
     if all(each.sut != name for each in history.series):
-        known = read_history(results, testbed=testbed, sut=name)
-        metric = pick(metric, [each.metric for each in known.series], f"metric of {testbed}/{name}")
+        of_sut = read_history(results, testbed=testbed, sut=name)
+        metric = pick(metric, [each.metric for each in of_sut.series], f"metric of {testbed}/{name}")
         history = read_history(results, testbed=testbed, metric=metric)
     row = next(row for row, each in enumerate(history.series) if each.sut == name)
     runs = history.runs[testbed, name]

@@ -413,6 +413,7 @@ EXEMPT: dict[str, str] = {
     "calibration.results.store.read_kept": "bounded in what it reads; what is read is compared",
     "calibration.results.store.read_run": TEXT_OF_PROJECT,
     "calibration.sutprobe.read_result": "in test_long_documents_of_the_kernel_take_linear_time",
+    "calibration.text.cut": "makes a line for the terminal",
 }
 """Functions that look like parsers, and why they are not in the table."""
 
