@@ -18,7 +18,7 @@ class Elements(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         values = {name: value or "" for name, value in attrs}
         self.found.append((tag, values))
-        self.open = tag == "script"
+        self.open = tag == "script" and values.get("type") != "application/json"  # such a block is data
         if self.open:
             self.scripts.append(values.get("src", "").rsplit("/", 1)[-1])
 

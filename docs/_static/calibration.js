@@ -46,7 +46,7 @@ function fitted(figure) {
   if (typeof spec.padding === "object" && typeof spec.width === "number") {
     const room = figure.clientWidth - spec.padding.left - spec.padding.right;
     if (room < spec.width) {
-      spec.width = Math.max(200, room);
+      spec.width = Math.max(room, spec.usermeta.narrowest - spec.padding.left, 200);
       spec.config.axis.labelOverlap = true;
     }
   }

@@ -18,12 +18,11 @@ from report_documents import as_bytes, guide, run_document, store
 from test_hostile_page import TEXTS, check_source
 
 from calibration.judge import judge
-from calibration.report import build_site, site
+from calibration.report import build_site, filters, site
 from calibration.report.comparison import machine_of
 from calibration.report.page import render
 from calibration.report.site import SitePage
 from calibration.report.tonight import Nights, findings, sentence, standings
-from calibration.report.trend_figure import Panel, trend
 from calibration.report.trends import SHOWN, difference, render_trends
 from calibration.results.history import NightRun
 from tests.harmless import check_figure
@@ -198,83 +197,20 @@ def test_pages_of_hostile_facts_and_reasons_are_text(kind: str) -> None:
             check_figure(content.decode())
 
 
-# Figures
+# Charts
 
 
-def drawing(files: dict[str, bytes], metric: str) -> ET.Element:
-    name = metric.replace(":", "-").replace("_", "-")
-    return parsed(files[f"figures/{name}.svg"])
-
-
-def parsed(svg: str | bytes) -> ET.Element:
-    return ET.fromstring(svg)  # noqa: S314 - what was just drawn
-
-
-def texts(root: ET.Element) -> list[str]:
-    return [each.text or "" for each in root.iter(f"{SVG}text")]
-
-
-def test_a_figure_tells_those_who_do_not_see_it_what_it_shows(files: dict[str, bytes]) -> None:
-    root = drawing(files, IDLE)
-    assert root.get("role") == "img"
-    assert root.findtext(f"{SVG}title") == f"Idle latency, {TESTBED}"
-    said = root.findtext(f"{SVG}desc") or ""
+def test_a_chart_tells_those_who_do_not_see_it_what_it_shows(files: dict[str, bytes]) -> None:
+    said = ET.fromstring(files[f"figures/{filters.slug(IDLE)}.svg"]).findtext(f"{SVG}title") or ""  # noqa: S314 - just drawn
+    assert said.startswith("Idle latency of the SUTs of")
     assert f"t3-sut2: fails since {NIGHTS[SHIFT]}; t3-sut4: fails since {NIGHTS[FLIPS]}" in said
 
 
-def test_a_figure_shows_what_was_found(files: dict[str, bytes]) -> None:
-    root = drawing(files, IDLE)
-    assert "+8.0 %" in texts(root)
-    assert any(re.fullmatch(rf"97\.\d\d ns, fails since {NIGHTS[SHIFT]}", each) for each in texts(root))
-    fills = [each.get("fill") for each in root.iter(f"{SVG}rect")]
-    assert fills.count("#DDF0E8") == 4, "an accepted band of each SUT that has one"
-    assert fills.count("#E2E2E2") >= 2, "nights without a figure"
-    dashes = [each.get("stroke-dasharray") for each in root.iter(f"{SVG}polyline")]
-    assert dashes.count("4 2") == 1, "the change"
-    assert dashes.count("2 2") == 2, "two levels"
-    squares = [each for each in root.iter(f"{SVG}polygon") if each.get("fill") == "#B00020"]
-    assert len(squares) == 2, "two fail tonight"
-    diamonds = [each for each in root.iter(f"{SVG}polygon") if each.get("fill") == "#8A3A6B"]
-    assert len(diamonds) == 1, "the context changed once"
-
-
-def test_the_spread_that_changed_is_named(files: dict[str, bytes]) -> None:
-    assert "spread 21.4 times" in texts(drawing(files, READS))
-
-
-def panel(values: list[float], **fields: object) -> Panel:
-    array = np.array(values)
-    return Panel(label="sut", state="good", failing=False, values=array, low=array, high=array, **fields)  # type: ignore[arg-type] # any field
-
-
-def test_panels_share_a_scale_only_where_each_can_be_read() -> None:
-    night = [LAST - timedelta(days=9 - number) for number in range(10)]
-    steady = panel([100.0, 101.0] * 5)
-    near, far = panel([102.0, 101.0] * 5), panel([500.0, 501.0] * 5)
-    alike = trend(night, [steady, near], "ns", title="t", description="d")
-    apart = trend(night, [steady, far], "ns", title="t", description="d")
-    ticks = [[each for each in texts(parsed(text)) if re.fullmatch(r"[\d.]+", each)] for text in (alike, apart)]
-    assert ticks[0][: len(ticks[0]) // 2] == ticks[0][len(ticks[0]) // 2 :]
-    assert max(map(float, ticks[1])) > 400 > min(map(float, ticks[1]))
-
-
-def test_a_figure_far_from_all_others_does_not_decide_the_scale() -> None:
-    night = [LAST - timedelta(days=99 - number) for number in range(100)]
-    values = [100.0 + number % 3 for number in range(100)]
-    values[50] = 1e9
-    shown = texts(parsed(trend(night, [panel(values)], "ns", title="t", description="d")))
-    assert max(float(each) for each in shown if re.fullmatch(r"[\d.]+", each)) < 200
-
-
-def test_a_figure_without_nights_is_refused() -> None:
-    with pytest.raises(ValueError, match="at least one night"):
-        trend([], [], "ns", title="", description="")
-
-
-@pytest.mark.parametrize("values", [[np.nan] * 3, [0.0] * 3, [5.0, np.nan, 5.0], [-1.0, -2.0, -3.0]])
-def test_figures_of_little_are_drawn(values: list[float]) -> None:
-    night = [LAST - timedelta(days=2 - number) for number in range(3)]
-    check_figure(trend(night, [panel(values, band=(None, 1.0))], "ns", title="t", description="d"))
+def test_a_chart_shows_what_was_found(files: dict[str, bytes]) -> None:
+    drawn = files[f"figures/{filters.slug(IDLE)}.svg"].decode()
+    assert ">+8.0 %<" in drawn
+    assert re.search(rf">t3-sut2: 97\.\d\d ns, fails since {NIGHTS[SHIFT]}<", drawn)
+    assert ">spread 21.4 times<" in files[f"figures/{filters.slug(READS)}.svg"].decode()
 
 
 # Data

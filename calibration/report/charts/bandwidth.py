@@ -58,8 +58,8 @@ def bars(
     each_px = max(18, 30 - 4 * len(series))
     frame = base.Frame(
         width,
-        len(groups) * (each_px * len(series) + 10) + 70 + 20 * base.legend_rows(series, width),
-        legend_rows=base.legend_rows(series, width),
+        len(groups) * (each_px * len(series) + 10) + 70,
+        legend=series,
         invalid=invalid,
         left=left,
         right=60,

@@ -66,7 +66,7 @@ FONT: Final = "Helvetica, Arial, Liberation Sans, sans-serif"
 SMALLEST_SPAN: Final = 0.05
 """A scale of values reaches at least this share to both sides of their median: noise is not drawn as structure."""
 
-LEFT, RIGHT, BOTTOM = 54, 14, 42
+LEFT, RIGHT, TOP, BOTTOM = 54, 14, 26, 42
 LABEL_CHARACTERS: Final = 56
 """Of a longer label the beginning is shown: the harness's own are shorter."""
 
@@ -150,22 +150,25 @@ TAG = re.compile(r"<[^>]*>")
 EMPTY = re.compile(r'<path [^>]*(?: opacity="0"| display="none"| d="M0,0h0v0h0Z")[^>]*/>')
 NOISE = re.compile(r' (?:class|aria-hidden|pointer-events|font-family|stroke-miterlimit)="[^"]*"| opacity="1"')
 LONG = re.compile(r"-?\d+\.\d{3,}(?:e-\d+)?")
+CLIP = re.compile(r"\bclip(\d+)\b")
 COLOUR = re.compile(r"#[0-9A-Fa-f]{6}")
 
 
 def picture(chart: Chart) -> Picture:
     """Return *chart* as SVG, the same bytes for the same specification."""
-    svg = TAG.sub(lambda tag: _short(tag[0]), EMPTY.sub("", _svg(json.dumps(chart.spec))))
+    clips: dict[str, str] = {}  # the renderer counts them over all charts that it has drawn
+
+    def short(tag: re.Match[str]) -> str:
+        """Return a tag without what says nothing, and with no digits that nobody sees; texts between tags stay."""
+        plain = LONG.sub(lambda found: f"{round(float(found[0]), 2):g}", NOISE.sub("", tag[0]))
+        return CLIP.sub(lambda found: clips.setdefault(found[0], f"clip{len(clips)}"), plain)
+
+    svg = TAG.sub(short, EMPTY.sub("", _svg(json.dumps(chart.spec))))
     head, _, body = svg.partition(">")
     style = "<style>text{paint-order:stroke;stroke-linejoin:round}</style>"
     light = f'{head} role="img" font-family="{FONT}"><title>{escape(chart.alt)}</title>{style}{body}\n'
     dark = TAG.sub(lambda tag: COLOUR.sub(lambda found: DARK.get(found[0].upper(), found[0]), tag[0]), light)
     return Picture(light, dark)
-
-
-def _short(tag: str) -> str:
-    """Return *tag* without what says nothing, and with no digits that nobody sees; texts between tags stay."""
-    return LONG.sub(lambda found: f"{round(float(found[0]), 2):g}", NOISE.sub("", tag))
 
 
 @lru_cache(maxsize=128)
@@ -309,54 +312,56 @@ def rules(
     return mark("rule", table({"at": rounded(each)} for each in values), encoding, color=colour, strokeDash=list(dash))
 
 
-def columns(names: Sequence[str], width: int) -> int:
+def _legend_px(names: Sequence[str]) -> float:
+    """Return how wide a column of a legend of *names* is."""
+    return max((len(name) for name in names), default=0) * 6.5 + 36
+
+
+def _columns(names: Sequence[str], width: int) -> int:
     """Return how many columns a legend of *names* has in a chart of *width* px."""
-    each = max((len(name) for name in names), default=0) * 6.5 + 36
-    return max(1, min(len(names), int((width - LEFT) // each)))
-
-
-def legend_rows(names: Sequence[str], width: int) -> int:
-    """Return how many rows a legend of *names* has; a single name needs none."""
-    return -(-len(names) // columns(names, width)) if len(names) > 1 else 0
+    return max(1, min(len(names), int((width - LEFT) // _legend_px(names))))
 
 
 def series(names: Sequence[str], kinds: Sequence[object], width: int = 0, **legend: object) -> Json:
     """Return the channel that gives each series of *names* one of *kinds*; with a legend where a *width* is given."""
-    told = {"columns": columns(names, width), **legend} if width and len(names) > 1 else None
-    scale = {"domain": list(names), "range": [kinds[place % len(kinds)] for place in range(len(names))]}
+    told = {"columns": _columns(names, width), **legend} if width and len(names) > 1 else None
+    again = 0 if kinds is COLOURS else 1  # what has the colour of another has another shape and other dashes
+    order = [kinds[(place + again * (place // len(kinds))) % len(kinds)] for place in range(len(names))]
+    scale = {"domain": list(names), "range": order}
     return {"field": "s", "type": "nominal", "scale": scale, "legend": told}
 
 
 @dataclass(frozen=True)
 class Frame:
-    """The size of a chart in px, with room for axes and legend; the same chart has the same size whatever its texts."""
+    """The size of a chart in px, with room for its axes; a *legend* of several names adds to its height."""
 
     width: int
-    height: int
-    legend_rows: int = 0
+    base_height: int = 320
+    legend: Sequence[str] = ()
     invalid: str = ""
     left: int = LEFT
     right: int = RIGHT
-    bottom: int = BOTTOM
 
     @property
-    def top(self) -> int:
-        """Room above the plot."""
-        return 26 + 20 * self.legend_rows + (24 if self.invalid else 0)
+    def _head(self) -> int:
+        """Room above the plot for the legend and what makes the figures invalid."""
+        rows = -(-len(self.legend) // _columns(self.legend, self.width)) if len(self.legend) > 1 else 0
+        return 20 * rows + (24 if self.invalid else 0)
 
     @property
     def plot(self) -> tuple[int, int]:
         """Width and height of what lies between the axes."""
-        return self.width - self.left - self.right, self.height - self.top - self.bottom
+        return self.width - self.left - self.right, self.base_height - TOP - BOTTOM
 
     def spec(self, layers: Sequence[Json], **more: object) -> Json:
-        """Return the specification of *layers*."""
+        """Return the specification of *layers*; where a screen is narrow the plot may shrink, but not the legend."""
         width, height = self.plot
-        return whole(
-            {"layer": list(layers), "width": width, "height": height, **more},
-            invalid=self.invalid,
-            padding={"left": self.left, "right": self.right, "top": self.top, "bottom": self.bottom},
-        )
+        padding = {"left": self.left, "right": self.right, "top": TOP + self._head, "bottom": BOTTOM}
+        content = {"layer": list(layers), "width": width, "height": height, **more}
+        found = whole(content, invalid=self.invalid, padding=padding)
+        columns = _columns(self.legend, self.width) if len(self.legend) > 1 else 0
+        found["usermeta"] = {**found["usermeta"], "narrowest": round(self.left + columns * _legend_px(self.legend))}
+        return found
 
 
 def whole(content: Json, *, padding: Json | int = 8, invalid: str = "") -> Json:

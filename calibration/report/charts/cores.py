@@ -184,10 +184,7 @@ def core_frequency(measurement: Measurement, *, width: int = WIDE) -> Chart | No
     place_of = {cpu: index // step for index, cpu in enumerate(cpus)}
     names = [base.label(f"{row.name}: median {filters.frequency(round(row.median_hz))}") for row in shown]
     rows = [each for name, row in zip(names, shown, strict=True) for each in _deviations(name, row, place_of)]
-    legend = base.legend_rows(names, width)
-    frame = base.Frame(
-        width, 220 + 20 * legend, legend_rows=legend, invalid=invalid_text([measurement]), right=base.RIGHT
-    )
+    frame = base.Frame(width, 220, legend=names, invalid=invalid_text([measurement]))
     ends = [row[name] for row in rows for name in ("l", "h")]
     low, high = min(*ends, -100 * FREQUENCY_SPAN), max(*ends, 100 * FREQUENCY_SPAN)
     count = place_of[cpus[-1]] + 1

@@ -68,7 +68,13 @@ def layers(
     if lying:
         sides = {"x": {**x, "field": "a"}, "x2": {"field": "b"}, "y": y, "color": colour}
         found.append(base.mark("rule", None, sides, **bar))
-    line = {"x": x, "y": y, "color": colour, "strokeDash": base.series(names, base.DASHES), "order": None}
+    line = {
+        "x": x,
+        "y": y,
+        "color": colour,
+        "strokeDash": base.series(names, base.DASHES, width, symbolStrokeWidth=0),
+        "order": None,
+    }
     found.append(base.mark("line", None, line, strokeWidth=1.8))
     spot = {"x": x, "y": y, "color": colour, "shape": shape, "tooltip": tooltip}
     found.append(base.mark("point", None, spot, filled=True, size=30 if points else 80, opacity=1 if points else 0))
@@ -126,8 +132,7 @@ def line_chart(
         for row in rows(drawn, x_scale=across.scale, y_scale=up.scale, shift=across.shift)
     ]
     names = [curve.label for curve in drawn]
-    legend = base.legend_rows(names, width)
-    frame = base.Frame(width, 320 + 20 * legend, legend_rows=legend, invalid=invalid)
+    frame = base.Frame(width, legend=names, invalid=invalid)
     at, values = ([row[name] for row in data] for name in ("x", "y"))
     intervals = [row[name] for row in data for name in ("l", "h")]
     scales = (

@@ -118,8 +118,7 @@ def _curve_layers(names: Sequence[str], axes: tuple[Json, Json], width: int) -> 
 
 def _separate(found: Sequence[Exceedance], width: int, invalid: str) -> Json:
     names = [f"CPU {each.cpu}{', isolated' if each.isolated else ''}" for each in found]
-    legend = base.legend_rows(names, width)
-    frame = base.Frame(width, 320 + 20 * legend, legend_rows=legend, invalid=invalid)
+    frame = base.Frame(width, legend=names, invalid=invalid)
     across, up = _scales(found, frame.plot)
     axes = (
         across.channel(

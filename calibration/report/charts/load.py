@@ -124,8 +124,8 @@ def _spec(
         knees |= {picked[name]: knees[name] for name in picked}
     else:
         shown_curves, others = drawn, []
-    legend = base.legend_rows([curve.label for curve in shown_curves], width)
-    frame = base.Frame(width, 320 + 20 * legend, legend_rows=legend, invalid=invalid)
+    names = [curve.label for curve in shown_curves]
+    frame = base.Frame(width, legend=names, invalid=invalid)
     rows = list(curves.rows(shown_curves, x_scale=1e3))
     unloaded = median(load.unloaded_ns) if load.unloaded_ns else None
     marked = [] if unloaded is None else [unloaded]
@@ -150,7 +150,7 @@ def _spec(
         base.rules("x", [peak]),
         *([base.rules("y", marked)] if marked else []),
         *curves.layers(
-            [curve.label for curve in shown_curves],
+            names,
             axes,
             base.tips(("s", "Probe"), ("x", "GB/s"), ("y", what), ("l", "from"), ("h", "to")),
             lying=True,

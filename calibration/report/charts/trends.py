@@ -21,7 +21,7 @@ Numbers = NDArray[np.float64]
 NIGHTS = 3
 """Fewer nights are told in words."""
 
-ROWS = 2000
+ROWS = 1000
 """A chart has about so many rows of data: of many nights of many SUTs not each is drawn."""
 
 PANELS = 24
@@ -253,21 +253,17 @@ def dot_strip(
         taken[column] = tier = taken.get(column, -1) + 1
         rows.append({"x": rounded(dot.value), "y": tier + 0.5, "t": base.label(dot.label), "s": dot.state})
     tiers = max(taken.values()) + 1
-    height = max(40, 9 * tiers)
     states = [state for state in STATES if any(row["s"] == state for row in rows)]
+    frame = base.Frame(width, base.TOP + base.BOTTOM + max(40, 9 * tiers), legend=states, left=15, right=15)
     x = across.channel("x", f"{title}, {unit}", ticks=7, grid=False)
-    up = Scale(0, max(tiers, height / 9), height, up=True)
+    up = Scale(0, frame.plot[1] / 9, frame.plot[1], up=True)
     y = {**up.channel("y", ""), "axis": None}
     band = base.table([{"x": rounded(middle * (1 - tolerance)), "x2": rounded(middle * (1 + tolerance))}])
     colour = base.series(states, [STATES[state][0] for state in states], width)
     shape = base.series(states, [STATES[state][1] for state in states], width)
     told = base.tips(("t", "SUT"), ("x", f"{title}, {unit}"), ("s", "state"))
-    legend = 20 if len(states) > 1 else 0
-    spec = {
-        "width": across.px,
-        "height": height,
-        "data": base.table(rows),
-        "layer": [
+    spec = frame.spec(
+        [
             base.mark("rect", band, {"x": x, "x2": {"field": "x2"}}, color=ACCEPTED, opacity=0.18),
             base.rules("x", [middle], dash=(1, 0)),
             base.mark(
@@ -279,12 +275,13 @@ def dot_strip(
                 opacity=0.9,
             ),
         ],
-    }
+        data=base.table(rows),
+    )
     worst = max(dots, key=lambda dot: abs(dot.value - middle))
     said = f"median {filters.significant(middle, 3)} {unit}; farthest {worst.label} with"
     return Chart(
         name=name,
-        spec=base.whole(spec, padding={"left": 15, "right": 15, "top": 10 + 2 * legend, "bottom": 42}),
+        spec=spec,
         alt=f"{title} of {len(dots)} SUTs: {said} {filters.significant(worst.value, 3)} {unit}.",
         caption=f"A dot is a SUT, the line their median, green ±{filters.exact_percent(tolerance)} of it.",
     )

@@ -1,0 +1,465 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Charts: valid specifications, the same bytes again, no noise drawn as structure, and a big machine stays small."""
+
+import json
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import date, timedelta
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+import vl_convert
+from made_counts import counted_document
+from report_documents import run_document, scaled
+
+from calibration.measurements.c2c_matrix import C2cClass
+from calibration.report import charts
+from calibration.report.charts import base, keeper
+from calibration.report.charts.base import DARK, Chart
+from calibration.report.charts.gaps import exceedance
+from calibration.report.charts.load import KNEE
+from calibration.report.charts.trends import Dot, Found, Panel, dot_strip, trend
+from calibration.results.model import Measurement
+from tests.harmless import check_figure
+
+DOCUMENT = run_document()
+MAX_SPEC_BYTES = 100_000
+MAX_ELEMENTS = 3_000
+
+
+def of(kind: str) -> Any:
+    """Return the first recorded measurement of *kind*."""
+    return next(each for each in DOCUMENT.measurements if each.kind == kind)
+
+
+def with_values(measurement: Measurement, **fields: Any) -> Measurement:
+    return measurement.model_copy(update={"values": measurement.values.model_copy(update=fields)})
+
+
+def jitter(count: int) -> list[Measurement]:
+    """Return jitter of *count* CPUs; the third last has gaps eight times as long."""
+    found = of("jitter")
+    gaps = found.values.gaps
+    measurements = []
+    for cpu in range(count):
+        factor = 8.0 if cpu == count - 3 else 1.0 + cpu % 5 / 10
+        bins = tuple(
+            each.model_copy(update={"from_ns": each.from_ns * factor, "to_ns": each.to_ns * factor})
+            for each in gaps.histogram
+        )
+        own = gaps.model_copy(update={"histogram": bins, "max_ns": gaps.max_ns * factor})
+        measurements.append(with_values(found, cpu=cpu, isolated=cpu > 3, gaps=own))
+    return measurements
+
+
+def node_matrix(kind: str, count: int, factor: Callable[[int, int], float]) -> Measurement:
+    found = of(kind)
+    field = "latency_ns" if kind == "latency_matrix" else "bandwidth_mb_s"
+    cell = getattr(found.values, field)[0][0]
+    cells = tuple(tuple(scaled(cell, factor(row, column)) for column in range(count)) for row in range(count))
+    return with_values(found, cpu_nodes=tuple(range(count)), memory_nodes=tuple(range(count)), **{field: cells})
+
+
+def distance(row: int, column: int) -> float:
+    return 1.0 + 0.5 * (row != column)
+
+
+def loaded(probes: int) -> Measurement:
+    """Return a curve with a knee, of as many probes, each a little slower than the one before."""
+    found = of("loaded_latency")
+    point = found.values.points[0]
+    latency, bandwidth = point.probes[0].latency_ns, point.bandwidth_mb_s
+    points = tuple(
+        point.model_copy(
+            update={
+                "bandwidth_mb_s": scaled(bandwidth, 380e3 * share / bandwidth.value),
+                "probes": tuple(
+                    point.probes[0].model_copy(
+                        update={
+                            "cpu": 32 * probe,
+                            "node": probe,
+                            "latency_ns": scaled(latency, (100 + 60 * share**8 + probe) / latency.value),
+                        }
+                    )
+                    for probe in range(probes)
+                ),
+            }
+        )
+        for share in (0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
+    )
+    return with_values(found, points=points)
+
+
+def cores(count: int, per_cache: int, per_node: int, chosen: int | None = None) -> tuple[Measurement, list[range]]:
+    """Return the latency between *count* CPUs (of *chosen* pairs) and the CPUs behind each last-level cache."""
+    found = of("c2c_matrix")
+    cell = next(each for row in found.values.latency_ns for each in row if each is not None)
+    pairs = [(one, two) for one in range(count) for two in range(count) if one != two]
+    cells: list[list[Any]] = [[None] * count for _ in range(count)]
+    for one, two in pairs if chosen is None else Random(1).sample(pairs, chosen):
+        ns = 25.0 if one // per_cache == two // per_cache else 90.0 if one // per_node == two // per_node else 180.0
+        cells[one][two] = scaled(cell, ns / cell.value)
+    classes = [
+        C2cClass(
+            name=name,
+            pairs=100,
+            measured=16,
+            median_ns=ns,
+            interval_ns=(ns, ns),
+            coverage=0.95,
+            minimum_ns=ns * 0.9,
+            minimum_pair=(0, 1),
+            maximum_ns=ns * 1.2,
+            maximum_pair=(2, 3),
+        )
+        for name, ns in (("same_llc", 25.0), ("same_node", 90.0), ("other_package", 180.0))
+    ]
+    measurement = with_values(
+        found,
+        cpus=tuple(range(count)),
+        nodes=tuple(cpu // per_node for cpu in range(count)),
+        latency_ns=tuple(map(tuple, cells)),
+        classes=tuple(classes),
+    )
+    return measurement, [range(first, first + per_cache) for first in range(0, count, per_cache)]
+
+
+def frequencies(count: int) -> Measurement:
+    """Return clocks of *count* CPUs, of which CPU 1 is 3 % slower."""
+    found = of("core_frequency")
+    point = next(each for each in found.values.points if each.active == "all")
+    clocks = [
+        point.model_copy(update={"cpu": cpu, "frequency_hz": scaled(point.frequency_hz, 0.97 if cpu == 1 else 1.0)})
+        for cpu in range(count)
+    ]
+    return with_values(found, points=tuple(clocks))
+
+
+def trends(nights: int, suts: int, **fields: Any) -> Chart | None:
+    days = [date(2026, 1, 1) + timedelta(days=number) for number in range(nights)]
+    values = np.array([98.0 + number % 3 / 10 for number in range(nights)])
+    panels = [
+        Panel(f"sut{number}", "as accepted", number == suts - 1, values, values - 0.2, values + 0.2, **fields)
+        for number in range(suts)
+    ]
+    return trend(days, panels, "ns", name="idle_latency", alt="Idle latency of the SUTs.")
+
+
+def strip(count: int) -> Chart | None:
+    dots = [Dot(f"sut{number}", 98.0 + number % 7 / 10) for number in range(count - 1)]
+    return dot_strip([*dots, Dot("far", 104.0, "fails")], "Idle latency", "ns", tolerance=0.02, name="strip")
+
+
+def all_of(kind: str) -> list[Measurement]:
+    return [each for each in DOCUMENT.measurements if each.kind == kind]
+
+
+COUNTED = next(each for each in counted_document().measurements if each.kind == "counted_volume")
+
+SMALL: dict[str, Callable[[], Chart | None]] = {
+    "latency_ladder": lambda: charts.latency_ladder(all_of("latency_ladder"), DOCUMENT.context.parsed.caches),  # type: ignore[union-attr] # it has one
+    "ladder_half": lambda: charts.latency_ladder(all_of("latency_ladder")[:1], (), width=charts.HALF),
+    "loaded_latency": lambda: charts.loaded_latency(of("loaded_latency")),
+    "loaded_accepted": lambda: charts.loaded_latency(loaded(2), accepted=[(2e4, 98.0), (3.5e5, 130.0)]),
+    "gaps": lambda: charts.gaps(jitter(8)),
+    "numa": lambda: charts.numa(
+        node_matrix("latency_matrix", 2, distance), node_matrix("bandwidth_matrix", 2, distance)
+    ),
+    "core_to_core": lambda: charts.core_to_core(*cores(8, 4, 8)),
+    "core_frequency": lambda: charts.core_frequency(frequencies(8)),
+    "bandwidth_by_mix": lambda: charts.bandwidth_by_mix(all_of("max_bandwidth"), peak_mb_s=38_400.0),
+    "bandwidth_ladder": lambda: charts.bandwidth_ladder(of("bandwidth_ladder")),
+    "sustained_bandwidth": lambda: charts.sustained_bandwidth(all_of("sustained_bandwidth")),
+    "prefetcher_effect": lambda: charts.prefetcher_effect(all_of("prefetcher_effect")),
+    "regulation": lambda: charts.regulation(all_of("regulation")),
+    "latency_by": lambda: charts.latency_by(all_of("regulation"), "chase", "Chase", name="by"),
+    "variation": lambda: charts.variation([("Chase", [0.01, 0.3]), ("Counters", [0.0005])]),
+    "counted_volume": lambda: charts.counted_volume(COUNTED),
+    "trend": lambda: trends(
+        9,
+        2,
+        band=(97.0, None),
+        levels=((0, 8, 98.1),),
+        changes=(Found(5, "+1 %"),),
+        flips=(3, 98.0, 98.2),
+        context=((5, 1),),
+    ),
+    "dot_strip": lambda: strip(5),
+}
+
+BIG: dict[str, Callable[[], Chart | None]] = {
+    "loaded_latency": lambda: charts.loaded_latency(loaded(16)),
+    "gaps": lambda: charts.gaps(jitter(504)),
+    "numa": lambda: charts.numa(
+        node_matrix("latency_matrix", 16, distance), node_matrix("bandwidth_matrix", 16, distance)
+    ),
+    "core_to_core": lambda: charts.core_to_core(*cores(512, 8, 32, 574)),
+    "core_to_core_caches": lambda: charts.core_to_core(*cores(160, 8, 80)),
+    "core_frequency": lambda: charts.core_frequency(frequencies(504)),
+    "trend": lambda: trends(365, 100),
+    "dot_strip": lambda: strip(100),
+}
+
+
+def drawn(made: Callable[[], Chart | None]) -> Chart:
+    chart = made()
+    assert chart is not None
+    return chart
+
+
+@pytest.mark.parametrize("made", [*SMALL.values(), *BIG.values()], ids=[*SMALL, *(f"big-{name}" for name in BIG)])
+def test_a_chart_renders_without_a_warning(made: Callable[[], Chart | None], capfd: pytest.CaptureFixture[str]) -> None:
+    chart = drawn(made)
+    vl_convert.vegalite_to_svg(json.dumps(chart.spec), vl_version=base.VERSION, show_warnings=True)
+    said = capfd.readouterr()
+    assert not said.out + said.err
+    picture = charts.picture(chart)
+    check_figure(picture.light)
+    root = ET.fromstring(picture.light)  # noqa: S314 - just drawn
+    assert root.findtext("{http://www.w3.org/2000/svg}title") == chart.alt
+    assert len(chart.alt) > 20
+    assert chart.caption.endswith(".")
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_the_dark_picture_differs_in_colours_only(name: str) -> None:
+    picture = charts.picture(drawn(SMALL[name]))
+    colour = re.compile(r"#[0-9A-Fa-f]{6}")
+    assert picture.light != picture.dark
+    assert colour.sub("", picture.light) == colour.sub("", picture.dark)
+    assert not set(colour.findall(picture.dark)) & (set(DARK) - set(DARK.values())), "a light colour is left"
+
+
+def test_colours_can_be_exchanged_both_ways() -> None:
+    assert len(set(DARK.values())) == len(DARK)
+    assert not set(DARK) & set(DARK.values())
+
+
+def test_the_same_values_give_the_same_bytes() -> None:
+    chart = drawn(SMALL["latency_ladder"])
+    first = charts.picture(chart)
+    base._svg.cache_clear()
+    assert charts.picture(drawn(SMALL["latency_ladder"])) == first
+
+
+@pytest.mark.parametrize("name", BIG)
+def test_a_big_machine_has_a_small_chart(name: str) -> None:
+    chart = drawn(BIG[name])
+    files: dict[str, str] = {}
+    path = keeper.keep(files, chart)
+    assert len(files[path.replace(".svg", ".vl.json")].encode()) < MAX_SPEC_BYTES
+    elements = list(ET.fromstring(files[path]).iter())  # noqa: S314 - just drawn
+    assert len(elements) < MAX_ELEMENTS
+
+
+NOTHING: dict[str, Callable[[], Chart | None]] = {
+    "one node": lambda: charts.numa(
+        node_matrix("latency_matrix", 1, distance), node_matrix("bandwidth_matrix", 1, distance)
+    ),
+    "no matrix": lambda: charts.numa(None, None),
+    "one cell": lambda: charts.node_matrix(node_matrix("latency_matrix", 1, distance)),
+    "two CPUs": lambda: charts.core_to_core(*cores(2, 2, 2)),
+    "two clocks": lambda: charts.core_frequency(frequencies(2)),
+    "two threads": lambda: charts.bandwidth_scaling(all_of("bandwidth_scaling")),
+    "two nights": lambda: trends(2, 3),
+    "two SUTs": lambda: strip(2),
+    "nothing counted": lambda: charts.counted_volume(of("counted_volume")),
+}
+
+
+@pytest.mark.parametrize("name", NOTHING)
+def test_there_is_no_chart_where_a_sentence_says_more(name: str) -> None:
+    assert NOTHING[name]() is None
+
+
+@pytest.mark.parametrize("wrong", [charts.loaded_latency, charts.node_matrix, charts.core_to_core])
+def test_a_measurement_of_another_kind_is_refused(wrong: Callable[[Measurement], Chart | None]) -> None:
+    with pytest.raises(TypeError, match="found idle_latency"):
+        wrong(of("idle_latency"))
+
+
+# What each says
+
+
+def rows(chart: Chart) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = chart.spec["data"]["values"]
+    return found
+
+
+def cell_fills(matrix: Measurement) -> list[str]:
+    chart = charts.node_matrix(matrix)
+    assert chart is not None
+    return re.findall(r'fill="(rgb\([^)]*\))"', charts.picture(chart).light)
+
+
+def test_noise_is_not_drawn_as_structure() -> None:
+    def shade(fill: str) -> list[int]:
+        return [int(part) for part in re.findall(r"\d+", fill)]
+
+    noise = cell_fills(node_matrix("latency_matrix", 2, lambda row, column: 1.0 + 0.0046 * (row != column)))
+    real = cell_fills(node_matrix("latency_matrix", 2, distance))
+    near, far = (max(abs(a - b) for a, b in zip(*map(shade, each[:2]), strict=True)) for each in (noise, real))
+    assert near < 20
+    assert far > 100
+
+
+@pytest.mark.parametrize(
+    ("values", "ends"), [([64.1, 64.4], (61.0375, 67.4625)), ([50.0, 150.0], (50.0, 150.0)), ([0.0], (-1.0, 1.0))]
+)
+def test_a_scale_has_a_smallest_span(values: Sequence[float], ends: tuple[float, float]) -> None:
+    assert base.spanned(values) == pytest.approx(ends)
+
+
+def test_levels_and_caches_are_named_on_the_ladder() -> None:
+    chart = drawn(SMALL["latency_ladder"])
+    text = charts.picture(chart).light
+    values = next(each.values for each in all_of("latency_ladder") if each.values.series == "random")  # type: ignore[attr-defined] # it has one
+    for level in values.levels:  # type: ignore[attr-defined] # it has some
+        assert base.shown(level.latency_ns.value, "ns") in chart.alt
+        assert f" {base.shown(level.latency_ns.value, 'ns')}<" in text
+    assert ">L1d 32 KiB<" in text
+
+
+def test_labels_do_not_cover_each_other() -> None:
+    scale = base.Scale(0, 100, 400), base.Scale(0, 100, 200, up=True)
+    layer = base.labels([(50, 50, "one label"), (51, 50, "another"), (52, 50, "third")], [], scale)
+    places = [(scale[0].at(row["x"]), scale[1].at(row["y"])) for row in layer["data"]["values"]]
+    for index, (x, y) in enumerate(places):
+        for u, v in places[:index]:
+            assert abs(x - u) > 55 or abs(y - v) >= 13
+
+
+def test_the_point_near_the_knee_is_marked() -> None:
+    chart = charts.loaded_latency(loaded(1))
+    (probe,) = loaded(1).values.points[4].probes  # type: ignore[attr-defined] # it has some
+    near = f"{base.shown(probe.latency_ns.value, 'ns')} at 342 GB/s, which is {100 * KNEE:.0f} % of the peak"
+    assert near in chart.alt
+    higher = charts.loaded_latency(loaded(1), peak_mb_s=500e3)
+    assert "of the peak of 500 GB/s" in higher.alt
+
+
+def test_of_many_probes_the_worst_and_the_median_have_colours() -> None:
+    names = {row["s"] for row in rows(charts.loaded_latency(loaded(16)))}
+    assert names == {"worst: CPU 480, memory of node 15", "median"}
+
+
+def test_a_curve_of_gaps_falls_and_ends_at_the_longest() -> None:
+    values = of("jitter").values
+    found = exceedance(values)
+    rates = [rate for _, rate in found.points]
+    assert rates == sorted(rates, reverse=True)
+    assert rates[0] == pytest.approx(values.gaps.count / values.gaps.wall_s)
+    assert found.points[-1] == (values.gaps.max_ns, 1 / values.gaps.wall_s)
+    assert found.at(values.gaps.max_ns * 2) == 0.0
+
+
+def test_the_cpu_with_the_longest_gap_is_named_among_many() -> None:
+    chart = drawn(BIG["gaps"])
+    assert "on CPU 501" in chart.alt
+    assert ">CPU 501, the longest gap<" in charts.picture(chart).light
+    with pytest.raises(ValueError, match="at least one"):
+        charts.gaps([])
+
+
+@pytest.mark.parametrize(
+    ("made", "size"),
+    [
+        (lambda: cores(8, 4, 8), 8),
+        (lambda: cores(64, 8, 32), 8),
+        (lambda: cores(512, 8, 32, 574), 16),
+        (lambda: cores(64, 64, 64), None),
+    ],
+    ids=["cpus", "caches", "nodes", "one-cache"],
+)
+def test_cores_are_blocks_of_what_tells_most(made: Callable[[], Any], size: int | None) -> None:
+    chart = charts.core_to_core(*made())
+    assert chart is not None
+    parts = chart.spec["vconcat"]
+    assert len(parts) == 1 + (size is not None)
+    if size is not None:
+        cells = parts[0]["data"]["values"]
+        assert len(cells) == size**2
+        assert {cell["v"] for cell in cells if cell["r"] == cells[0]["r"] and cell["v"]} <= {25.0, 90.0, 180.0, 57.5}
+
+
+def test_the_slowest_core_is_named() -> None:
+    assert " % from it, CPU 1." in charts.core_frequency(frequencies(8)).alt  # type: ignore[union-attr] # eight have one
+
+
+def test_the_theoretical_peak_stands_where_it_is_known() -> None:
+    known = charts.bandwidth_by_mix(all_of("max_bandwidth"), peak_mb_s=38_400.0)
+    unknown = charts.bandwidth_by_mix(all_of("max_bandwidth"))
+    assert known is not None
+    assert unknown is not None
+    assert "theoretical peak is 38.4 GB/s" in known.alt
+    assert "theoretical" not in unknown.alt + unknown.caption
+
+
+def test_a_course_of_many_windows_is_thinned_to_its_means() -> None:
+    found = of("sustained_bandwidth")
+    long = with_values(found, windows_mb_s=tuple(10_000.0 + number % 2 for number in range(100_000)))
+    shown = rows(charts.sustained_bandwidth([long]))
+    assert len(shown) <= 400
+    assert {row["y"] for row in shown} <= {10.0, 10.001}
+
+
+def test_a_night_far_from_all_others_does_not_decide_the_scale() -> None:
+    days = [date(2026, 1, 1) + timedelta(days=number) for number in range(100)]
+    values = np.array([100.0 + number % 3 for number in range(100)])
+    values[50] = 1e9
+    chart = trend(days, [Panel("sut", "good", False, values, values, values)], "ns", name="n", alt="alt")
+    assert chart is not None
+    ends = chart.spec["vconcat"][0]["layer"][0]["encoding"]["y"]["scale"]["domain"]
+    assert 90 < ends[0] < ends[1] < 110
+
+
+@pytest.mark.parametrize("values", [[0.0] * 3, [5.0, np.nan, 5.0], [-1.0, -2.0, -3.0]])
+def test_nights_of_little_are_drawn(values: list[float]) -> None:
+    days = [date(2026, 1, 1) + timedelta(days=number) for number in range(3)]
+    array = np.array(values)
+    chart = trend(days, [Panel("sut", "good", False, array, array, array, band=(None, 1.0))], "ns", name="n", alt="alt")
+    assert chart is not None
+    check_figure(charts.picture(chart).light)
+
+
+def test_of_many_suts_those_that_fail_have_panels() -> None:
+    parts = drawn(BIG["trend"]).spec["vconcat"]
+    assert len(parts) == 24
+    assert parts[0]["title"]["text"].startswith("sut99:")
+
+
+# Files
+
+
+def test_labels_are_text_and_nothing_else() -> None:
+    hostile = '</title><script>alert(1)</script> class="x" #0072B2 0.12345678 \u202e'
+    chart = dot_strip(
+        [Dot(hostile, 98.0), Dot("b", 99.0), Dot("c", 100.0)], "Idle", "ns", tolerance=0.1, name="../../etc/x"
+    )
+    assert chart is not None
+    named = replace(chart, alt=hostile)
+    files: dict[str, str] = {}
+    path = keeper.keep(files, named)
+    assert re.fullmatch(r"figures/[a-z0-9.-]+\.svg", path)
+    for name, content in files.items():
+        if name.endswith(".svg"):
+            check_figure(content)
+            assert "0.12345678" in content
+            assert "#0072B2 0" in content
+        else:
+            assert "\u202e" not in content
+
+
+def test_a_page_keeps_each_chart_once_and_two_of_one_name_are_refused() -> None:
+    drawings = keeper.Drawings()
+    chart = drawn(SMALL["gaps"])
+    assert drawings.keep(chart) == drawings.keep(chart) == "figures/jitter.svg"
+    assert list(drawings.drawn) == ["figures/jitter.vl.json", "figures/jitter.svg", "figures/jitter-dark.svg"]
+    assert json.loads(drawings.drawn["figures/jitter.vl.json"]) == chart.spec
+    with pytest.raises(ValueError, match="found two"):
+        drawings.keep(charts.gaps(jitter(2)))
+    assert drawings.keep(None) is None
