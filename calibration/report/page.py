@@ -25,7 +25,7 @@ from calibration.report.instruments import side_by_side
 from calibration.report.machine import hugepages, machine
 from calibration.report.osnoise import class_share
 from calibration.report.page_charts import Charts, Placed
-from calibration.report.sections import SECTIONS, Facts, Row, rows
+from calibration.report.sections import SECTIONS, SHOWN, Facts, Row, rows
 from calibration.report.story import cross_checks, story
 from calibration.report.vulnerabilities import entries, open_count
 from calibration.results.consistency import RULES
@@ -53,10 +53,14 @@ class Note:
 
 @dataclass(frozen=True)
 class Part:
-    """What a page says in full about one measurement kind: rendered text, and what of it was not measured."""
+    """What a page says in full about one measurement kind.
+
+    Rows beyond those of its section's table, rendered text, and what of it was not measured.
+    """
 
     kind: str
     title: str
+    rows: tuple[Row, ...]
     text: str
     not_measured: tuple[NotMeasured, ...]
 
@@ -125,13 +129,18 @@ def sections(document: RunDocument, charts: Charts) -> Iterator[Section]:
     modules = _modules(document)
     for title, sentences in SECTIONS.items():
         kinds = [kind for kind in _ordered(modules) if modules[kind].section == title]
+        found = {kind: rows(document, kind) for kind in kinds}
         yield Section(
             title=title,
             sentences=tuple(sentences(facts)),
             charts=tuple(charts.of(kinds)),
-            rows=tuple(rows(document, kinds)),
+            rows=tuple(row for kind in kinds for row in found[kind][:SHOWN]),
             warnings=tuple(_warnings(document.measurements, kinds)),
-            parts=tuple(part for kind in kinds if (part := _part(document, kind, modules[kind])) is not None),
+            parts=tuple(
+                _part(document, kind, modules[kind], found[kind][SHOWN:])
+                for kind in kinds
+                if any(each.kind == kind for each in document.measurements)  # Skipped says why others were not
+            ),
         )
 
 
@@ -149,13 +158,11 @@ def _modules(document: RunDocument) -> dict[str, Any]:
     return {kind: kind_module(kind, names) for kind in registry()}
 
 
-def _part(document: RunDocument, kind: str, module: Any) -> Part | None:
-    """Return what is said in full about *kind*; ``None`` of a kind that was not measured: `Skipped` says why."""
+def _part(document: RunDocument, kind: str, module: Any, more: Sequence[Row]) -> Part:
+    """Return what is said in full about *kind*, which was measured."""
     measured = [each for each in document.measurements if each.kind == kind]
-    if not measured:
-        return None
     missing = [each for each in document.not_measured if each.kind == kind]
-    return Part(kind, registry()[kind].title, str(module.render(measured)), tuple(alike(missing)))
+    return Part(kind, registry()[kind].title, tuple(more), str(module.render(measured)), tuple(alike(missing)))
 
 
 def _warnings(measurements: Sequence[Measurement], kinds: Sequence[str]) -> list[Flag]:

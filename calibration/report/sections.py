@@ -2,7 +2,7 @@
 """The measured sections of a page: each answers its question in a sentence, with the rows of its table."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Final, TypeVar
@@ -26,6 +26,12 @@ FAMILY: Final = 8
 """From more metrics than this that differ only in a number, a table shows the lowest and the highest."""
 
 
+MAX: Final = "max_bandwidth"
+
+SHOWN: Final = 8
+"""So many rows of a kind are in its section's table; the rest is folded."""
+
+
 @dataclass(frozen=True)
 class Row:
     """One figure of a table: what it is, its value, its half-width in per cent, how far to trust it and the verdict."""
@@ -38,26 +44,26 @@ class Row:
     outside: bool
 
 
-def rows(document: RunDocument, kinds: Iterable[str]) -> list[Row]:
-    """Return the rows of the measurements of *kinds*: every metric, or the extremes of a family of many.
+def rows(document: RunDocument, kind: str) -> list[Row]:
+    """Return the rows of *kind*: every metric, or the extremes of a family of many.
 
     A maximum that no setting of its search took beyond the peak is the peak's figure, and no row of its own.
     """
-    order = {kind: place for place, kind in enumerate(kinds)}
     failed = {each.name for each in document.verdicts if each.outcome == "fail"}
     found = [
         (measurement, metric)
-        for measurement in sorted(
-            (each for each in document.measurements if each.kind in order), key=lambda each: order[each.kind]
-        )
-        for metric in registry()[measurement.kind].metrics(measurement.values)
+        for measurement in document.measurements
+        if measurement.kind == kind
+        for metric in registry()[kind].metrics(measurement.values)
     ]
-    peaks = {metric.name.removeprefix("peak_injection_"): metric.value for _, metric in found}
-    found = [
-        pair
-        for pair in found
-        if not (peaks.get(pair[1].name.removeprefix("max_")) == pair[1].value and pair[0].kind == "max_bandwidth")
-    ]
+    if kind == MAX:
+        peaks = {
+            (name, each.bandwidth_mb_s.value)
+            for measurement in document.measurements
+            if isinstance(measurement.values, PeakValues)
+            for name, each in measurement.values.mixes.items()
+        }
+        found = [pair for pair in found if (pair[1].name.split(".")[1], pair[1].value) not in peaks]
     families: dict[str, list[tuple[Measurement, Metric]]] = {}
     for pair in found:
         families.setdefault(re.sub(r"\d+", "#", pair[1].name), []).append(pair)

@@ -34,7 +34,8 @@ COLUMNS: Final = (
     "placements",
     "better",
     "instrument",
-    "valid",
+    "trust",
+    "doubt",
     "flags",
     "verdict",
 )
@@ -113,6 +114,10 @@ def plain_document(document: RunDocument) -> dict[str, Any]:
         ],
         "not_measured": [each.model_dump(mode="json") for each in document.not_measured],
         "verdicts": [each.model_dump(mode="json", exclude={"metric"}) for each in document.verdicts],
+        "flags": [each.model_dump(mode="json") for each in document.flags],
+        "record": [
+            each.model_dump(mode="json", exclude={"metric"}) | {"metric": each.metric.name} for each in document.record
+        ],
         "consistency": [each.model_dump(mode="json") for each in document.consistency],
     }
 
@@ -187,7 +192,8 @@ def rows(document: RunDocument) -> Iterator[dict[str, Any]]:
                     metric.placements,
                     metric.better,
                     figure.instrument,
-                    figure.valid,
+                    metric.trust if figure.valid else "invalid",
+                    None if metric.doubt is None else metric.doubt.code,
                     " ".join(figure.flags),
                     verdicts.get(metric.name),
                 ),

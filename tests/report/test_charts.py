@@ -455,11 +455,10 @@ def test_labels_are_text_and_nothing_else() -> None:
 
 
 def test_a_page_keeps_each_chart_once_and_two_of_one_name_are_refused() -> None:
-    drawings = keeper.Drawings()
+    files: dict[str, str] = {}
     chart = drawn(SMALL["gaps"])
-    assert drawings.keep(chart) == drawings.keep(chart) == "figures/jitter.svg"
-    assert list(drawings.drawn) == ["figures/jitter.vl.json", "figures/jitter.svg", "figures/jitter-dark.svg"]
-    assert json.loads(drawings.drawn["figures/jitter.vl.json"]) == chart.spec
+    assert keeper.keep(files, chart) == keeper.keep(files, chart) == "figures/jitter.svg"
+    assert list(files) == ["figures/jitter.vl.json", "figures/jitter.svg", "figures/jitter-dark.svg"]
+    assert json.loads(files["figures/jitter.vl.json"]) == chart.spec
     with pytest.raises(ValueError, match="found two"):
-        drawings.keep(charts.gaps(jitter(2)))
-    assert drawings.keep(None) is None
+        keeper.keep(files, charts.gaps(jitter(2)))

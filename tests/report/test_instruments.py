@@ -15,10 +15,10 @@ from calibration.results.model import NotMeasured, RunDocument
 from calibration.results.readings import read_metric
 
 
-def section(document: RunDocument) -> nodes.section:
+def section(document: RunDocument) -> nodes.admonition:
     settings = {"halt_level": 2, "report_level": 2, "warning_stream": ""}
     tree: nodes.document = publish_doctree(render(as_bytes(document)).text, settings_overrides=settings)
-    return next(each for each in tree.findall(nodes.section) if each.children[0].astext() == "Intel MLC")
+    return next(each for each in tree.findall(nodes.admonition) if each.children[0].astext() == "Intel MLC")
 
 
 def compared(document: RunDocument) -> SideBySide:

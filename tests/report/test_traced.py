@@ -167,7 +167,7 @@ def test_the_kernel_is_traced_where_a_profile_asks_for_it(attribute: bool) -> No
 
 def test_the_terminal_says_the_same() -> None:
     stream = io.StringIO()
-    print_page(render(as_bytes(with_traced(TOLD))), stream)
+    print_page(render(as_bytes(with_traced(TOLD))), stream, full=True)
     text = " ".join(stream.getvalue().split())
     assert "What to change, as far as the causes support it" in text
     assert "Move IRQ 36" in text
