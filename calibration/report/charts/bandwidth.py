@@ -106,11 +106,11 @@ def bandwidth_by_mix(
             raise TypeError(f"expected bandwidths by mix, found {measurement.kind}")
         plain = isinstance(values, PeakValues) and values.plain
         for mix, found in values.mixes.items():
-            value = rounded(found.bandwidth_mb_s.value / 1e3)
+            value = found.bandwidth_mb_s.value / 1e3
             row = {
                 "g": base.label(mix),
                 "s": base.label(measurement.title + (", one plain stream" if plain else "")),
-                "v": value,
+                "v": rounded(value),
             }
             row["l"], row["h"] = base.ends(found.bandwidth_mb_s, 1e3)
             rows.append(row | {"t": filters.significant(value, 3)})

@@ -75,7 +75,7 @@ def _matrix(values: object) -> Matrix | None:
         return None
 
     def value(cell: Estimate | float | None) -> float | None:
-        return None if cell is None else rounded((cell.value if isinstance(cell, Estimate) else cell) / scale)
+        return None if cell is None else (cell.value if isinstance(cell, Estimate) else cell) / scale
 
     def half(cell: Estimate | float | None) -> float | None:
         return cell.half_width if isinstance(cell, Estimate) else None
@@ -131,10 +131,10 @@ def heat_map(matrix: Matrix, room: int, *, numbers: bool = True) -> Json:
     rows = []
     for row, line in zip(matrix.rows, zip(matrix.cells, matrix.half, strict=True), strict=True):
         for column, value, half in zip(matrix.columns, *line, strict=True):
-            found: Json = {"r": row, "c": column, "v": value, "t": filters.significant(value, 3)}
-            if value is None:
-                found["t"] = filters.ABSENT
-            elif half is not None:
+            found: Json = {"r": row, "c": column, "v": None, "t": filters.ABSENT}
+            if value is not None:
+                found |= {"v": rounded(value), "t": filters.significant(value, 3)}
+            if half is not None:
                 found["h"] = f"±{filters.percent(half)}"
             rows.append(found)
     header = {"labelAngle": 0, "ticks": False, "domain": False, "labelPadding": 4}
