@@ -16,7 +16,7 @@ import vl_convert
 from made_counts import counted_document
 from report_documents import run_document, scaled
 
-from calibration.measurements.c2c_matrix import C2cClass
+from calibration.measurements.c2c_matrix import C2cClass, Class
 from calibration.report import charts
 from calibration.report.charts import base, keeper
 from calibration.report.charts.base import DARK, Chart
@@ -29,6 +29,7 @@ from tests.harmless import check_figure
 DOCUMENT = run_document()
 MAX_SPEC_BYTES = 100_000
 MAX_ELEMENTS = 3_000
+NEARNESS: tuple[Class, ...] = ("same_llc", "same_node", "other_package")
 
 
 def of(kind: str) -> Any:
@@ -116,7 +117,7 @@ def cores(count: int, per_cache: int, per_node: int, chosen: int | None = None) 
             maximum_ns=ns * 1.2,
             maximum_pair=(2, 3),
         )
-        for name, ns in (("same_llc", 25.0), ("same_node", 90.0), ("other_package", 180.0))
+        for name, ns in zip(NEARNESS, (25.0, 90.0, 180.0), strict=True)
     ]
     measurement = with_values(
         found,

@@ -102,8 +102,9 @@ def test_a_page_of_hostile_texts_is_text(kind: str, document: RunDocument) -> No
     page = render(spoilt.model_dump_json().encode())
     assert spoilt.context.parsed.capture.hostname == TEXTS[kind]
     check_source(page.text)
-    for figure in page.figures.values():
-        check_figure(figure)
+    for path, content in page.figures.items():
+        if path.endswith(".svg"):
+            check_figure(content)
 
 
 def test_the_site_of_a_hostile_page_is_harmless(
