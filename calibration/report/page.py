@@ -5,7 +5,6 @@ Nothing here reads a clock, the host or a file; the order of everything follows 
 """
 
 import hashlib
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -30,7 +29,7 @@ from calibration.report.story import cross_checks, story
 from calibration.report.vulnerabilities import entries, open_count
 from calibration.results.consistency import RULES
 from calibration.results.migrations import model_of
-from calibration.results.model import Measurement, NotMeasured, RunDocument
+from calibration.results.model import Measurement, NotMeasured, RunDocument, of_the_run
 from calibration.results.pace import pace_text
 from calibration.validity import Flag, Severity
 
@@ -112,7 +111,7 @@ def render(raw: bytes) -> Page:
                 sum(not check.failed for each in document.attempts for check in each.checks),
                 sum(len(each.checks) for each in document.attempts),
             ],
-            skipped=Counter(each.cause for each in document.not_measured if each.kind not in {COUNTERS, "context"}),
+            skipped=[each for each in of_the_run(document.not_measured) if each.kind not in {COUNTERS, "context"}],
             causes=CAUSES,
             uncounted=uncounted(document.not_measured),
             unreadable=_by_reason(document.not_measured),
