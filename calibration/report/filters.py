@@ -326,7 +326,7 @@ def headlines(figures: Sequence[Shown]) -> str:
     scale, unit = _scale(figures[0])
     if unit == "time":
         return " / ".join(time_ns(each.value) for each in figures)
-    digits = min(map(_digits, figures))
+    digits = _digits(figures[0]) if len(figures) == 1 else 3
     return " / ".join(significant(each.value / scale, digits) for each in figures) + f" {unit}"
 
 

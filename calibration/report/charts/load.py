@@ -174,8 +174,8 @@ def _spec(
     layers.append(
         base.labels([(*ringed, said)], [*taken, *_between(taken)], (across, up), base.AROUND, fontWeight="bold")
     )
-    notes = [{"x": peak, "y": up.high, "text": f"peak {base.shown(peak, 'GB/s')}"}]
-    layers.append(base.text(notes, align="right", baseline="top", dx=-6, dy=2, color=base.MUTED, fontSize=11))
+    notes = [{"x": peak, "y": up.low, "text": f"peak {base.shown(peak, 'GB/s')}"}]
+    layers.append(base.text(notes, align="right", baseline="bottom", dx=-6, dy=-3, color=base.MUTED, fontSize=11))
     if unloaded is not None:
         note = {"x": 0.0, "y": rounded(unloaded), "text": f"unloaded {base.shown(unloaded, 'ns')}"}
         layers.append(base.text([note], align="left", baseline="top", dx=6, dy=5, color=base.MUTED, fontSize=11))
