@@ -12,7 +12,8 @@ from pathlib import Path
 from calibration.errors import EnvironmentLacksError
 from calibration.files import read_regular
 from calibration.report.environment import environment
-from calibration.report.page import Page, render
+from calibration.report.kept import page_of
+from calibration.report.page import Page
 from calibration.report.site import DOCS, SITE, build_site
 from calibration.results.documents import MAX_DOCUMENT_BYTES, schema_validator
 from calibration.results.layout import RUN
@@ -49,7 +50,7 @@ def render_run(run_dir: Path, output: Path | None = None, *, checked: bool = Fal
     document = run_dir / RUN
     if not checked:
         validate(document)
-    page = render(read_regular(document, MAX_DOCUMENT_BYTES))
+    page = page_of(read_regular(document, MAX_DOCUMENT_BYTES))
     target = run_dir / REPORT if output is None else output
     try:
         _replace(target, page)

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template, select_autoescape
 
 from calibration.places import SHARE
 from calibration.report.filters import FILTERS
+from calibration.text import visible
 
 TEMPLATES = SHARE / "templates"
 """The folder of all templates."""
@@ -39,7 +40,7 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
-        autoescape=False,  # noqa: S701 - reStructuredText, not HTML; see the filters
+        autoescape=select_autoescape(("html.j2",), default=False, default_for_string=False),  # the rest is rst
     )
     built.filters.update(FILTERS)
     return built
@@ -53,6 +54,12 @@ def kind_template(kind: str) -> Template:
 def kind_module(kind: str, names: dict[str, Any] | None = None) -> Any:
     """Return the macros and settings of a kind's file; *names* are what its macros may use besides their arguments."""
     return kind_template(kind).make_module(names)
+
+
+def html_page(name: str, **names: Any) -> str:
+    """Return the body of a page of the site alone, as HTML; characters that hide or move others show as escapes."""
+    text = environment().get_template(f"site/{name}.html.j2").render(**names)
+    return "\n".join(visible(line) for line in text.split("\n"))
 
 
 def tidy(text: str) -> str:

@@ -1,111 +1,130 @@
 # SPDX-License-Identifier: Apache-2.0
 """The site: the user guide and the pages of all runs, as HTML that asks nothing of any other server.
 
-The Sphinx source is assembled in the checkout's cache, where Sphinx keeps what it has read, so that a second build only
-touches what changed. The finished HTML is copied to where it was asked for after the whole build went well.
+Sphinx builds the guide; the pages of runs, of testbeds and of the lab are written here into its theme's shell. What was
+made once of a run document is kept, so that a new night costs its new runs. The finished HTML is copied to where it was
+asked for after the whole build went well.
 """
 
-import functools
+import gc
 import hashlib
+import itertools
 import json
-import os
 import re
-import secrets
-import shutil
-import subprocess
-import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from fcntl import LOCK_EX, flock
 from pathlib import Path
+from typing import Final
 
-from calibration import places
 from calibration.errors import EnvironmentLacksError, InputError
 from calibration.files import read_regular, write_whole
-from calibration.judge.screen import told_event
+from calibration.places import CACHE as CACHES
+from calibration.places import HOME, SHARE
 from calibration.report import filters
-from calibration.report.comparison import Machine, machine_of, render_history, render_site_comparison
-from calibration.report.environment import TEMPLATES, environment, tidy
-from calibration.report.page import Page, render
-from calibration.report.tonight import Nights, read_nights, sentence, standings
-from calibration.report.trends import render_trends
-from calibration.results.documents import MAX_DOCUMENT_BYTES, schema_file
-from calibration.results.history import NightRun, Sut
+from calibration.report.environment import html_page
+from calibration.report.kept import Data, data_of, forget_old, html_of, page_of
+from calibration.report.lab import NAMES, Lab
+from calibration.report.shell import PAGES, build_guide, shell
+from calibration.report.tonight import Nights, Standing, read_nights, standings
+from calibration.report.trends import render_testbed
+from calibration.results.documents import MAX_DOCUMENT_BYTES
+from calibration.results.history import Sut
 from calibration.results.layout import RUN
-from calibration.results.migrations import VERSIONS
-from calibration.results.model import Run
-from calibration.results.store import find_runs, validate
+from calibration.results.store import find_runs
 
-DOCS = places.SHARE / "docs"
-SITE = places.HOME / "docs" / "_build" / "html"
-CACHE = places.CACHE / "site"
+DOCS = SHARE / "docs"
+SITE = HOME / "docs" / "_build" / "html"
+CACHE = CACHES / "site"
 
-PAGES = "calibration"
-"""Folder of the site with the pages of runs."""
+HISTORY: Final = 6
+"""So many of a SUT's newest runs have their documents on the site; and all that was imported."""
 
-HISTORY = 6
-"""So many of a SUT's newest runs have pages, and stand side by side on its history's; and all that was imported."""
-
-TIMED = re.compile(r"\d{8}T\d{6}Z-")
+TIMED: Final = re.compile(r"\d{8}T\d{6}Z-")
 """How the name of a run begins that the harness named: such names sort by time."""
 
-MANIFEST = ".calibration-site"
+MANIFEST: Final = ".calibration-site"
 """File in a finished site that names the files put there, so that a later build removes its own files only."""
 
-MAX_MANIFEST_BYTES = 64 * 1024 * 1024
+MAX_MANIFEST_BYTES: Final = 64 * 1024 * 1024
 """Longest such list that is read: 365 nights of 100 SUTs have less than a tenth."""
 
-DOCUTILS = "[parsers]\nline_length_limit: 1000000\n"
-"""A line of a page may join many texts of a SUT's; with docutils' own limit one SUT could keep the site from all."""
+LINKS: Final = "<!-- calibration-links -->"
+"""Where a page wants the links to its data."""
 
-BUILD_TIMEOUT_S = 3600
-"""A site of hundreds of pages builds in less; a hung build is ended."""
+METHOD: Final = re.compile(r'<p class="method">(\w+)</p>')
+"""Where a page wants a link to the method of a kind."""
 
 
 @dataclass(frozen=True)
-class SitePage:
-    """One run's page: its identity, its text and figures, and what a comparison says of its machine."""
+class Kept:
+    """A run of the site: where it lies, and what is said of it."""
 
-    run: Run
-    page: Page
-    machine: Machine
+    directory: Path
+    data: Data
+
+    @property
+    def raw(self) -> bytes:
+        """The document; a lab has more of them than memory should hold."""
+        return _document(self.directory)
 
 
 def build_site(results: Path, docs: Path = DOCS, output: Path = SITE) -> Path:
     """Build the site of the guide in *docs* and all runs in *results* into *output*, and return its first page.
 
-    *results* is a directory of results or that of one run. The newest run of each SUT has the SUT's page, older ones
-    are linked from it. Files that cannot be read are listed on the first page. Raises ``InputError`` where Sphinx has
-    anything to warn about or *results* is one run that cannot be read, ``EnvironmentLacksError`` where the site cannot
-    be written.
+    *results* is a directory of results or that of one run. The newest run of each SUT has a page; documents and figures
+    of older ones are linked from it. Files that cannot be read are listed on the first page. Raises ``InputError``
+    where Sphinx has anything to warn about or *results* is one run that cannot be read, ``EnvironmentLacksError`` where
+    the site cannot be written.
     """
+    with _few_collections():
+        return _build(results, docs, output)
+
+
+def _build(results: Path, docs: Path, output: Path) -> Path:
     one = (results / RUN).is_file()
     nights = None if one else read_nights(results)
-    runs = [results] if one else _with_pages(find_runs(results), results, nights)
+    found = [] if nights is None else standings(nights)
+    directories = [results] if one else _with_documents(find_runs(results), results, nights, found)
     key = hashlib.sha256(f"{docs.resolve()}\n{output.resolve()}".encode()).hexdigest()[:16]
     try:
         with _cache(CACHE / key) as work:
-            pages, unreadable = _site_pages(runs, work / "pages")
+            known = {} if nights is None else nights.history.runs
+            checked = {results / run.directory for those in known.values() for run in those.values()}
+            runs, unreadable = _read(directories, checked)
             if one and unreadable:
                 raise unreadable[0]
             unread = [str(each).removeprefix(f"{results}/") for each in unreadable]
-            files = {**_guide(docs, output), **_pages(pages, nights, unread), "docutils.conf": DOCUTILS.encode()}
-            if _synchronise(work / "source", files):
-                for stale in (
-                    "html",
-                    "doctrees",
-                ):  # Sphinx never removes a page or an image that has no source any more
-                    shutil.rmtree(work / stale, ignore_errors=True)
-            _sphinx(work)
-            _install(work / "html", output)
+            suts = _by_sut(runs)
+            taken: set[str] = {"index"}
+            names = {testbed for testbed, _ in suts} | {each.testbed for each in found if each.newest}
+            testbeds = {testbed: _unique(filters.slug(testbed), taken) for testbed in sorted(names, key=_natural)}
+            html = build_guide(docs, output, {folder: testbed for testbed, folder in testbeds.items()}, work)
+            site = _Site(results, html, suts, nights, found, testbeds)
+            _install(html, site.files(unread), output)
+            forget_old()
     except OSError as error:
         raise EnvironmentLacksError(
             f"the site cannot be built in {CACHE} or written to {output}: {error.strerror or error}. Free some space "
             "or give another directory"
         ) from error
     return output / "index.html"
+
+
+@contextmanager
+def _few_collections() -> Iterator[None]:
+    """Spare the garbage collector what was there before: looking at it again and again takes as long as all else."""
+    enabled = gc.isenabled()
+    gc.freeze()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+        if enabled:
+            gc.enable()
 
 
 @contextmanager
@@ -117,84 +136,26 @@ def _cache(work: Path) -> Iterator[Path]:
         yield work
 
 
-def _site_pages(runs: Iterable[Path], cache: Path) -> tuple[list[SitePage], list[InputError]]:
-    """Return the pages of all runs; those that this very report made before from the same document come from *cache*.
-
-    The errors are those of documents that cannot be read. What no run of this site needs any more is removed from the
-    cache.
-    """
-    cache.mkdir(parents=True, exist_ok=True)
-    pages, errors = [], []
-    used = set()
-    for run_dir in runs:
+def _read(directories: Iterable[Path], checked: Container[Path]) -> tuple[list[Kept], list[InputError]]:
+    """Return the runs in *directories*, and the errors of those that cannot be read; the index *checked* some."""
+    runs, errors = [], []
+    for directory in directories:
         try:
-            raw = read_regular(run_dir / RUN, MAX_DOCUMENT_BYTES, below=run_dir.parents[2])
+            data = data_of(directory / RUN, _document(directory), checked=directory in checked)
+            runs.append(Kept(directory, data))
         except InputError as error:
             errors.append(error)
-            continue
-        kept = cache / f"{hashlib.sha256(raw + _report_sha256().encode()).hexdigest()}.json"
-        used.add(kept)
-        page = _kept(kept)
-        if page is None:
-            try:
-                document = validate(run_dir / RUN)
-            except InputError as error:
-                errors.append(error)
-                continue
-            page = SitePage(run=document.run, page=render(raw), machine=machine_of(document, ""))
-            content = {
-                "run": page.run.model_dump_json(),
-                "text": page.page.text,
-                "figures": page.page.figures,
-                "machine": page.machine.model_dump_json(),
-            }
-            kept.write_text(json.dumps(content), encoding="utf-8")
-        pages.append(page)
-    for path in set(cache.iterdir()) - used:
-        path.unlink()
-    return pages, errors
+    return runs, errors
 
 
-def _kept(path: Path) -> SitePage | None:
-    """Return a page from the cache; ``None`` where it is not there or was cut off while it was written."""
-    try:
-        found = json.loads(path.read_bytes())
-        return SitePage(
-            run=Run.model_validate_json(found["run"]),
-            page=Page(found["text"], found["figures"]),
-            machine=Machine.model_validate_json(found["machine"]),
-        )
-    except (FileNotFoundError, ValueError, KeyError):
-        return None
+def _document(directory: Path) -> bytes:
+    return read_regular(directory / RUN, MAX_DOCUMENT_BYTES, below=directory.parents[2])
 
 
-@functools.cache
-def _report_sha256() -> str:
-    """Return a hash of everything but the document that a page depends on: the package and its templates."""
-    hashed = hashlib.sha256()
-    sources = [*sorted(places.PACKAGE.rglob("*.py")), *map(schema_file, VERSIONS)]
-    for path in [*sources, *sorted(TEMPLATES.rglob("*.j2"))]:
-        hashed.update(f"{path}\n".encode())
-        hashed.update(path.read_bytes())
-    return hashed.hexdigest()
-
-
-def _guide(docs: Path, output: Path) -> dict[str, bytes]:
-    """Return the files of the guide by their paths in the source; what was built is no part of it."""
-    if not (docs / "conf.py").is_file():
-        raise InputError(f"expected the documentation with its conf.py at {docs}, found none")
-    built = output.resolve()
-    return {
-        str(path.relative_to(docs)): path.read_bytes()
-        for path in sorted(docs.rglob("*"))
-        if path.is_file()
-        and path.relative_to(docs).parts[0] not in {"_build", PAGES}
-        and not path.resolve().is_relative_to(built)
-    }
-
-
-def _with_pages(runs: Sequence[Path], results: Path, nights: Nights | None) -> list[Path]:
-    """Return those of *runs* that get a page.
+def _with_documents(
+    runs: Sequence[Path], results: Path, nights: Nights | None, found: Sequence[Standing]
+) -> list[Path]:
+    """Return those of *runs* whose documents are on the site.
 
     These are each SUT's newest, those from which what is worst tonight dates, and all that have no time in their names.
     """
@@ -202,110 +163,28 @@ def _with_pages(runs: Sequence[Path], results: Path, nights: Nights | None) -> l
     damaged = {(results / each.file).parent for each in unreadable}
     runs = [each for each in runs if each not in damaged]
     by_sut: dict[Path, list[Path]] = {}
-    for run_dir in runs:
-        by_sut.setdefault(run_dir.parent, []).append(run_dir)
+    for directory in runs:
+        by_sut.setdefault(directory.parent, []).append(directory)
     left_out = set()
     for those in by_sut.values():
         left_out |= {*sorted(each for each in those if TIMED.match(each.name))[:-HISTORY]}
-    for each in () if nights is None else standings(nights):
+    for each in found:
         if each.state == "fails" and each.began is not None:
             left_out.discard(results / each.began.directory)
     return [each for each in runs if each not in left_out]
 
 
-def _pages(pages: Iterable[SitePage], nights: Nights | None, unreadable: Iterable[str] = ()) -> dict[str, bytes]:
-    """Return the files of all pages: an index, one page per SUT, the older runs of each below it, and the trends.
-
-    *unreadable* are the files that have no page, with the reasons.
-    """
-    suts: dict[Sut, list[SitePage]] = {}
-    for each in sorted(pages, key=_age):
-        suts.setdefault((each.run.testbed, each.run.sut), []).append(each)
-    taken: set[str] = set()
-    folders = {sut: _unique("/".join(map(filters.slug, sut)), taken) for sut in suts}
-    figures = (each for runs in suts.values() for page in runs for each in page.machine.figures)
-    titles = {each.metric.name: each.metric.title for each in figures}
-    nights = None if nights is None else replace(nights, titles=titles)
-    found = [] if nights is None else standings(nights)
-    testbeds = sorted({each.testbed for each in found if each.newest is not None})
-    trends = {testbed: _unique(f"trends/{filters.slug(testbed)}", taken) for testbed in testbeds}
-    files: dict[str, bytes] = {}
-    entries = []
-    machines = []
-    documents: dict[tuple[str, str, str], str] = {}
-    for sut, runs in suts.items():
-        folder = folders[sut]
-        newest, older = runs[-1], list(reversed(runs[:-1]))
-        names = _run_names(older)
-        tail = (
-            environment()
-            .get_template("site/older.rst.j2")
-            .render(
-                runs=[each.run for each in older],
-                names=names,
-                trends=f"/{PAGES}/{trends[sut[0]]}/index" if sut[0] in trends else "",
-            )
-        )
-        files |= _files(f"{PAGES}/{folder}", newest.page, tail)
-        documents[*sut, newest.run.id] = f"/{PAGES}/{folder}/index"
-        machines.append(newest.machine.model_copy(update={"folder": folder}))
-        for name, each in zip(names, older, strict=True):
-            files |= _files(f"{PAGES}/{folder}/{name}", each.page, "")
-            documents[*sut, each.run.id] = f"/{PAGES}/{folder}/{name}/index"
-            if each.machine.imported:
-                machines.append(each.machine.model_copy(update={"folder": f"{folder}/{name}"}))
-        if older:
-            shown = [each for place, each in enumerate([newest, *older]) if place < HISTORY or each.machine.imported]
-            history = render_history([each.machine for each in shown])
-            files[f"{PAGES}/{folder}/history.rst"] = history.encode()
-        entries.append((folder, newest.run, newest.machine.processor or "", len(runs)))
-
-    def page_of(run: NightRun | None) -> str | None:
-        return None if run is None else documents.get((run.testbed, run.sut, run.run_id))
-
-    if nights is not None:
-        for testbed, folder in trends.items():
-            those = [each for each in found if each.testbed == testbed and each.newest is not None]
-            made = render_trends(nights, testbed, those, page_of)
-            files |= {f"{PAGES}/{folder}/{name}": content for name, content in made.items()}
-        content = {
-            "night": nights.night.isoformat(),
-            "verdicts": [each.model_dump(mode="json") for each in nights.verdicts],
-            "events": [each.model_dump(mode="json") for each in nights.events],
-        }
-        files[f"{PAGES}/tonight.json"] = json.dumps(content).encode()
-    index = (
-        environment()
-        .get_template("site/index.rst.j2")
-        .render(
-            entries=entries,
-            found=found,
-            said="" if nights is None else sentence(nights, found),
-            unreadable=list(dict.fromkeys([*_unreadable(nights), *unreadable])),
-            events=[] if nights is None else [told_event(each, nights.verdicts) for each in nights.events],
-            page_of=page_of,
-            trends={testbed: f"{folder}/index" for testbed, folder in trends.items()},
-        )
-    )
-    files[f"{PAGES}/index.rst"] = tidy(index).encode()
-    files[f"{PAGES}/comparison.rst"] = render_site_comparison(machines).encode()
-    return files
+def _by_sut(runs: Iterable[Kept]) -> dict[Sut, list[Kept]]:
+    """Return *runs* by SUT, the newest first; what was imported is history, whenever that was."""
+    found: dict[Sut, list[Kept]] = {}
+    for each in sorted(runs, key=_age, reverse=True):
+        found.setdefault((each.data.run.testbed, each.data.run.sut), []).append(each)
+    return dict(sorted(found.items()))
 
 
-def _unreadable(nights: Nights | None) -> list[str]:
-    """Return which files were found unreadable when the night was judged."""
-    return [] if nights is None else [each.reason for each in nights.verdicts if each.check == "unreadable"]
-
-
-def _age(page: SitePage) -> tuple[str, str, bool, date, datetime, str]:
-    """Return what sorts pages by testbed, SUT and time; what was imported is history, whenever that was."""
-    run, machine = page.run, page.machine
-    return run.testbed, run.sut, not machine.imported, machine.measured_on or date.min, run.started_at, run.id
-
-
-def _run_names(runs: Iterable[SitePage]) -> list[str]:
-    taken: set[str] = {"index", "figures", "history"}
-    return [_unique(filters.slug(each.run.id), taken) for each in runs]
+def _age(each: Kept) -> tuple[bool, date, datetime, str]:
+    data = each.data
+    return not data.imported, data.measured_on or date.min, data.run.started_at, data.run.id
 
 
 def _unique(folder: str, taken: set[str]) -> str:
@@ -317,60 +196,112 @@ def _unique(folder: str, taken: set[str]) -> str:
     return found
 
 
-def _files(folder: str, page: Page, tail: str) -> dict[str, bytes]:
-    return {
-        f"{folder}/index.rst": (page.text + tail).encode(),
-        **{f"{folder}/{name}": svg.encode() for name, svg in page.figures.items()},
-    }
+def _natural(name: str) -> list[tuple[int, str]]:
+    """Return what sorts *name* as people do: t2 before t10."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
 
 
-def _synchronise(folder: Path, files: dict[str, bytes]) -> bool:
-    """Make *folder* hold *files* and nothing else, and tell whether anything had to go.
+@dataclass(frozen=True)
+class _Site:
+    """What is put beside the guide, while it is made."""
 
-    A file that has its content already keeps its time stamp.
-    """
-    for name, content in files.items():
-        path = folder / name
-        if path.is_file() and path.read_bytes() == content:
-            continue
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
-    removed = False
-    for path in sorted(folder.rglob("*"), reverse=True):
-        if path.is_file() and str(path.relative_to(folder)) not in files:
-            path.unlink()
-            removed = True
-        elif path.is_dir() and not any(path.iterdir()):
-            path.rmdir()
-    return removed
+    results: Path
+    html: Path
+    suts: Mapping[Sut, Sequence[Kept]]
+    nights: Nights | None
+    found: Sequence[Standing]
+    testbeds: Mapping[str, str]
 
+    def files(self, unread: Iterable[str]) -> Iterator[tuple[str, bytes]]:
+        """Yield the files of all pages by their paths below the site; *unread* says what cannot be read, and why."""
+        folders: dict[Sut, str] = {}
+        taken: dict[str, set[str]] = {}
+        for testbed, sut in self.suts:
+            within = taken.setdefault(testbed, {"figures"})
+            folders[testbed, sut] = _unique(filters.slug(sut), within)
+        titles: dict[str, str] = {}
+        for key, runs in self.suts.items():
+            titles |= runs[0].data.titles
+            for name, content in self._sut(runs, key[0]):
+                yield f"{PAGES}/{self.testbeds[key[0]]}/{folders[key]}/{name}", content
+        nights = None if self.nights is None else replace(self.nights, titles=titles)
+        for testbed, folder in self.testbeds.items():
+            around = shell(self.html, folder).around
+            those = [each for each in self.found if each.testbed == testbed]
+            here = {sut: f"{name}/index.html" for (of, sut), name in folders.items() if of == testbed}
+            if nights is None or not any(each.newest for each in those):
+                rows = [(testbed, sut, self.suts[testbed, sut][0].data.run) for sut in here]
+                body = self._lab(None, rows, lambda _, sut, here=here: here.get(sut), ())
+                yield f"{PAGES}/{folder}/index.html", around(testbed, body)
+                continue
+            pages, files = render_testbed(nights, testbed, those, lambda _, sut, here=here: here.get(sut))
+            for name, (title, body, contents) in pages.items():
+                yield f"{PAGES}/{folder}/{name}", around(title, body, contents=contents)
+            for name, content in files.items():
+                yield f"{PAGES}/{folder}/{name}", content
+        if nights is not None:
+            content = {
+                "night": nights.night.isoformat(),
+                "verdicts": [each.model_dump(mode="json") for each in nights.verdicts],
+                "events": [each.model_dump(mode="json") for each in nights.events],
+            }
+            yield f"{PAGES}/tonight.json", json.dumps(content).encode()
+        timed = {(each.testbed, each.sut) for each in self.found}
+        others = [(*sut, runs[0].data.run) for sut, runs in self.suts.items() if sut not in timed]
 
-def _sphinx(work: Path) -> None:
-    """Build ``source`` into ``html``. Raises ``InputError`` with Sphinx's own words where it warns."""
-    command = [
-        sys.executable,
-        "-m",
-        "sphinx",
-        "--builder",
-        "html",
-        "--quiet",
-        "--fail-on-warning",
-        "--doctree-dir",
-        str(work / "doctrees"),
-        str(work / "source"),
-        str(work / "html"),
-    ]
-    path = os.pathsep.join(filter(None, (str(places.PACKAGE.parent), os.environ.get("PYTHONPATH"))))
-    environ = {**os.environ, "PYTHONHASHSEED": "0", "SOURCE_DATE_EPOCH": "0", "PYTHONPATH": path}
-    try:
-        done = subprocess.run(
-            command, env=environ, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False
+        def link(testbed: str, sut: str) -> str | None:
+            folder = folders.get((testbed, sut))
+            return None if folder is None else f"{self.testbeds[testbed]}/{folder}/index.html"
+
+        damaged = () if nights is None else (each.reason for each in nights.verdicts if each.check == "unreadable")
+        body = self._lab(nights, others, link, list(dict.fromkeys([*damaged, *unread])))
+        yield f"{PAGES}/index.html", shell(self.html).around("Calibration data", body)
+
+    def _lab(self, nights: Nights | None, others: Sequence[object], link: object, unreadable: Sequence[str]) -> str:
+        return html_page(
+            "lab",
+            lab=None if nights is None else Lab(nights, self.found),
+            nights=nights,
+            link=link,
+            trends={testbed: f"{folder}/" for testbed, folder in self.testbeds.items()},
+            unreadable=unreadable,
+            others=others,
+            **NAMES,
         )
-    except subprocess.TimeoutExpired as error:
-        raise EnvironmentLacksError(f"Sphinx did not end within {BUILD_TIMEOUT_S} s; its cache is {work}") from error
-    if done.returncode:
-        said = done.stderr.replace(f"{work / 'source'}/", "").strip()
-        raise InputError(f"expected a site without warnings, Sphinx says:\n{said or done.stdout.strip()}")
+
+    def _sut(self, runs: Sequence[Kept], testbed: str) -> Iterator[tuple[str, bytes]]:
+        """Yield the files of one SUT: the page of its newest run, and the documents and figures of *runs*."""
+        newest = runs[0]
+        raw = newest.raw
+        html, page = html_of(raw), page_of(raw)
+        gc.collect(0)  # the tree of the page
+        taken = {"index", "figures"}
+        names = [_unique(filters.slug(each.data.run.id), taken) for each in runs]
+        for name, each in zip(names, runs, strict=True):
+            if each.data.public:
+                yield f"{name}.json", each.raw
+                yield f"{name}.csv", each.data.csv.encode()
+        places = {"run.json": f"{names[0]}.json", "CSV": f"{names[0]}.csv"} if newest.data.public else {}
+        places["trends"] = "../index.html"
+        linked = " ".join(f'<a href="{place}">{word}</a>' for word, place in places.items())
+        tail = html_page(
+            "run",
+            runs=list(zip(names, (each.data for each in runs), strict=True)),
+            more=max(0, sum(1 for _ in newest.directory.parent.glob(f"*/{RUN}")) - len(runs)),
+            directory=f"{self.results.name}/{newest.data.run.testbed}/{newest.data.run.sut}/RUN",
+        )
+        body = METHOD.sub(self._method, html.body.replace(LINKS, f'<p class="links">{linked}</p>')) + tail
+        around = shell(self.html, self.testbeds[testbed]).around
+        yield "index.html", around(html.title, body, contents=html.contents, deeper=1)
+        for name, content in page.figures.items():
+            if not name.endswith(".vl.json"):  # stands in the page
+                yield name, content.encode()
+
+    def _method(self, found: re.Match[str]) -> str:
+        """Return the link to the method of a kind, where the guide has its page."""
+        if not (self.html / "method" / f"{found[1]}.html").is_file():
+            return ""
+        return f'<p class="method"><a href="../../../method/{found[1]}.html">How it is measured</a></p>'
 
 
 def _holds(path: Path, content: bytes) -> bool:
@@ -381,32 +312,33 @@ def _holds(path: Path, content: bytes) -> bool:
         return False
 
 
-def _install(built: Path, output: Path) -> None:
-    """Copy the finished site to *output*; what an earlier build put there and this one did not is removed."""
-    names = sorted(
-        str(path.relative_to(built)) for path in built.rglob("*") if path.is_file() and path.name != ".buildinfo"
-    )
+def _install(built: Path, files: Iterable[tuple[str, bytes]], output: Path) -> None:
+    """Put the guide in *built* and *files* into *output*, and remove what only an earlier build put there."""
     manifest = output / MANIFEST
     output.mkdir(parents=True, exist_ok=True)
     try:
         before = read_regular(manifest, MAX_MANIFEST_BYTES, below=output).decode("utf-8", "replace").splitlines()
     except FileNotFoundError:
         before = []
-    for name in names:
-        source, target = built / name, output / name
-        if _holds(target, source.read_bytes()):
+    names = set()
+    for name, content in itertools.chain(_built(built), files):
+        names.add(name)
+        target = output / name
+        if _holds(target, content):
             continue
         target.parent.mkdir(parents=True, exist_ok=True)
-        pending = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
-        try:
-            shutil.copyfile(source, pending)
-            pending.replace(target)
-        finally:
-            pending.unlink(missing_ok=True)
-    write_whole(manifest, "\n".join([*names, ""]).encode())
-    for name in set(before) - set(names):
+        write_whole(target, content)
+    write_whole(manifest, "\n".join([*sorted(names), ""]).encode())
+    for name in set(before) - names:
         gone = output / name
         if gone.resolve().is_relative_to(output.resolve()):
             gone.unlink(missing_ok=True)
-            if gone.parent != output and not any(gone.parent.iterdir()):
+            if gone.parent != output and gone.parent.is_dir() and not any(gone.parent.iterdir()):
                 gone.parent.rmdir()
+
+
+def _built(html: Path) -> Iterator[tuple[str, bytes]]:
+    """Yield the files of the guide, without the empty pages of lab and testbeds."""
+    for path in sorted(html.rglob("*")):
+        if path.is_file() and path.name != ".buildinfo" and path.relative_to(html).parts[0] != PAGES:
+            yield str(path.relative_to(html)), path.read_bytes()

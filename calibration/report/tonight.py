@@ -4,8 +4,8 @@
 All of it follows from the stored documents: tonight is the newest night among them, and no clock is asked.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import date
 from functools import cached_property
 from math import copysign, inf, isfinite, sqrt
@@ -14,11 +14,12 @@ from typing import Final, Literal, NamedTuple
 
 import numpy as np
 
+from calibration.judge.causes import context_changes
 from calibration.judge.drift import Analysis, Change, analyse
 from calibration.judge.events import Event, find_events
 from calibration.judge.night import RUN, judge_history
 from calibration.judge.references import read_references
-from calibration.judge.tolerances import read_tolerances
+from calibration.judge.tolerances import Tolerances, read_tolerances
 from calibration.judge.verdicts import ContextChange, NightVerdict
 from calibration.judge.waivers import read_waivers
 from calibration.report import filters
@@ -49,7 +50,7 @@ CHECKS: Final = {
 """What is wrong where a check fails, the worst first."""
 
 NAMED: Final = 4
-"""So many SUTs of a state have their names in the sentence about the night; the others are counted."""
+"""So many facts are named beside what changed with them; the others are counted."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,7 @@ class Nights:
     analyses: Sequence[Analysis]
     verdicts: Sequence[NightVerdict]
     titles: Mapping[str, str]
+    tolerances: Tolerances = field(default_factory=Tolerances)
 
     @property
     def night(self) -> date:
@@ -94,6 +96,14 @@ class Nights:
         for each in self.verdicts:
             found.setdefault((each.testbed, each.sut, each.metric), []).append(each)
         return found
+
+    def changed_tonight(self, sut: Sut) -> tuple[ContextChange, ...]:
+        """Return the facts of *sut* that are others tonight than in its last run before."""
+        runs = self.history.runs.get(sut, {})
+        known = [night for night in sorted(runs) if runs[night].facts]
+        if len(known) < 2 or known[-1] != self.night:
+            return ()
+        return context_changes(runs[known[-2]], runs[known[-1]])
 
     def key(self, verdict: NightVerdict) -> tuple[str, str, str]:
         """Return what a verdict is about, as the name of a series."""
@@ -133,10 +143,9 @@ def read_nights(results: Path) -> Nights | None:
     if not history.nights:
         return None
     analyses = analyse(history.values)
-    judgement = judge_history(
-        history, analyses, read_references(results), read_waivers(results), read_tolerances(results)
-    )
-    return Nights(history, analyses, judgement.verdicts, {})
+    tolerances = read_tolerances(results)
+    judgement = judge_history(history, analyses, read_references(results), read_waivers(results), tolerances)
+    return Nights(history, analyses, judgement.verdicts, {}, tolerances)
 
 
 class Finding(NamedTuple):
@@ -326,40 +335,6 @@ def _good_since(nights: Nights, sut: Sut) -> date:
     return min((night for night in history.runs[sut] if night > after), default=nights.night)
 
 
-def sentence(nights: Nights, found: Sequence[Standing]) -> str:
-    """Return the night in one sentence: how many SUTs are as accepted, and which are not."""
-    shared = {name for name, count in _names(found).items() if count > 1}
-    expected = [each for each in found if each.state != "gone"]
-    good = sum(each.state == "good" for each in expected)
-    parts = [f"{good} of {len(expected)} SUTs {'is' if good == 1 else 'are'} as accepted"]
-    for state, said, since in (("fails", "fails", True), ("unmeasured", "was not measured", False)):
-        those = [each for each in expected if each.state == state]
-        for each in those[:NAMED]:
-            name = f"{each.testbed} / {each.sut}" if each.sut in shared else each.sut
-            parts.append(f"{name} {said}" + (f" since {each.since}" if since and each.since else ""))
-        if len(those) > NAMED:
-            plural = {"fails": "fail", "unmeasured": "were not measured"}[state]
-            more = len(those) - NAMED
-            parts.append(f"{more} more {said if more == 1 else plural}")
-    none = sum(each.state == "no_reference" for each in expected)
-    if none:
-        parts.append(f"{none} {'has' if none == 1 else 'have'} no reference yet")
-    return f"Tonight, {nights.night}: {'; '.join(parts)}."
-
-
-def _names(found: Sequence[Standing]) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for each in found:
-        counts[each.sut] = counts.get(each.sut, 0) + 1
-    return counts
-
-
 def listed(words: Sequence[str]) -> str:
     """Return *words* as a list in a sentence."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
-
-
-def by_testbed(found: Sequence[Standing]) -> Iterator[tuple[str, list[Standing]]]:
-    """Yield each testbed with its SUTs, by its name."""
-    for testbed in sorted({each.testbed for each in found}):
-        yield testbed, [each for each in found if each.testbed == testbed]

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trend pages: every metric of every SUT of a testbed over the nights, with what was found in it.
+"""Pages of a testbed: what is wrong tonight, and each figure of each SUT over the nights, a line for each.
 
-A testbed has a page with what is wrong tonight, what changed in the context and which nights are missing, and a page
-for each kind with all its figures. What is drawn can be downloaded as data.
+A testbed has a page with its map, with charts of what is wrong, what changed in the context and which nights are
+missing, and a page for each family of figures. Charts are few, however large the testbed; what is drawn can be
+downloaded as data.
 """
 
 import csv
@@ -14,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from functools import cached_property
+from html import escape
 from math import isfinite
 from typing import Final, NamedTuple
 
@@ -23,73 +25,72 @@ from numpy.typing import NDArray
 from calibration.judge.causes import context_changes
 from calibration.judge.drift import Analysis, Change
 from calibration.judge.verdicts import ContextChange, NightVerdict
-from calibration.measurements import registry
 from calibration.report import filters
-from calibration.report.charts.base import Chart
-from calibration.report.charts.keeper import FOLDER, keep
-from calibration.report.charts.trends import Found, Numbers, Panel, trend
-from calibration.report.comparison import FAMILY, family
-from calibration.report.environment import environment, tidy
-from calibration.report.page import page_order
-from calibration.report.tonight import Finding, Nights, Standing, describe, findings, listed, signed, sized, summary
+from calibration.report.charts.base import HALF
+from calibration.report.charts.trends import Found, Panel, trend
+from calibration.report.environment import html_page
+from calibration.report.lab import COLUMNS, NAMES, Column, Lab, column_of
+from calibration.report.markup import chart_html
+from calibration.report.spark import Spark, spark
+from calibration.report.tonight import Finding, Nights, Standing, describe, findings, signed, sized
 from calibration.results.history import NightRun
 
 SHOWN: Final = 365
-"""So many days up to tonight are drawn; pages and data grow no further."""
+"""So many days up to tonight are drawn; data grow no further."""
 
-FIGURES: Final = 12
-"""So many figures of what is wrong tonight stand on a testbed's own page, three of each finding at most."""
+LINE: Final = 60
+"""So many nights has the line of a figure."""
+
+CHARTS: Final = 4
+"""So many figures of what is wrong tonight have charts on a testbed's page."""
+
+PANELS: Final = 4
+"""So many SUTs has a chart, those that fail first."""
 
 EACH: Final = 3
+"""So many reasons are told of a run that is not complete."""
 
 LISTED: Final = 40
-"""So many of what is wrong tonight, and of the newest changes of context and missing nights, have their rows."""
+"""So many of the newest changes of context and missing nights have their rows."""
 
-WORDS: Final = 60
-"""Of texts longer than this only the words that differ are shown."""
+FAMILY: Final = 8
+"""Of more figures than these that differ only in a number there is one line: from the best to the worst."""
 
-COLUMNS: Final = ("testbed", "sut", "metric", "unit", "night", "value", "low", "high")
-"""Columns of the data."""
+CSV_COLUMNS: Final = ("testbed", "sut", "metric", "unit", "night", "value", "low", "high")
 
 
 class Group(NamedTuple):
-    """The metrics of one figure: one, or all of a family that differ only in a number."""
+    """The metrics of one line: one, or all of a family that differ only in a number."""
 
-    kind: str
+    column: Column
     name: str
     title: str
     metrics: tuple[str, ...]
 
-    @property
-    def path(self) -> str:
-        """Where the chart lies, relative to the pages of its testbed."""
-        return f"{FOLDER}/{filters.slug(self.name)}.svg"
-
 
 class Row(NamedTuple):
-    """One SUT in the table below a figure."""
+    """One figure of one SUT: its line, and what is said of it."""
 
-    sut: str
+    title: str
     tonight: str
     accepted: str
-    level: str
     change: str
     fails: bool
     verdict: str
+    line: Spark | None
 
 
-class Drawn(NamedTuple):
-    """A figure with what stands around it."""
+class Section(NamedTuple):
+    """One SUT on the page of a family of figures."""
 
-    group: Group
-    alt: str
-    charted: bool
-    rows: tuple[Row, ...]
+    sut: str
+    anchor: str
     fails: bool
+    rows: tuple[Row, ...]
 
 
 class Changed(NamedTuple):
-    """What changed in the context of some SUTs in one night, by the number that figures mark it with."""
+    """What changed in the context of some SUTs in one night, by the number that charts mark it with."""
 
     number: int
     night: date
@@ -107,16 +108,18 @@ class Gap(NamedTuple):
     reason: str
 
 
-PageOf = Callable[[NightRun | None], str | None]
-"""Returns the document with the page of a run; ``None`` where there is none."""
+Links = Callable[[str, str], str | None]
+"""Returns the folder of a SUT's page, by testbed and name; ``None`` where it has none."""
 
 
-def render_trends(nights: Nights, testbed: str, found: Sequence[Standing], page_of: PageOf) -> dict[str, bytes]:
-    """Return the files of *testbed*'s trends by their paths: pages, figures and data.
+def render_testbed(
+    nights: Nights, testbed: str, found: Sequence[Standing], link: Links
+) -> tuple[dict[str, tuple[str, str, str]], dict[str, bytes]]:
+    """Return the pages of *testbed*, by their paths (title, body, and list of sections), and their other files.
 
-    *found* are its SUTs as they stand tonight.
+    *found* are its SUTs as they stand tonight; *link* tells where, from the testbed's folder, a SUT's page is.
     """
-    return _Testbed(nights, testbed, found, page_of).files()
+    return _Testbed(nights, testbed, found, link).files()
 
 
 @dataclass(frozen=True)
@@ -126,7 +129,7 @@ class _Testbed:
     nights: Nights
     testbed: str
     found: Sequence[Standing]
-    page_of: PageOf
+    link: Links
 
     @cached_property
     def start(self) -> int:
@@ -150,28 +153,27 @@ class _Testbed:
 
     @cached_property
     def groups(self) -> list[Group]:
-        """All figures, by kind as on the page of a run, in its order."""
+        """All figures in the order of the page of a run, families of many as one."""
         metrics = dict.fromkeys(
             each.metric for each in self.nights.history.series if each.testbed == self.testbed and each.sut in self.suts
         )
         known = {name: place for place, name in enumerate(self.nights.titles)}
         families: dict[str, list[str]] = {}
         for metric in sorted(metrics, key=lambda each: (known.get(each, len(known)), each)):
-            families.setdefault(family(metric), []).append(metric)
+            families.setdefault(re.sub(r"\d+", "#", metric), []).append(metric)
         grouped: list[Group] = []
-        for members in families.values():
+        for name, members in families.items():
             if len(members) > FAMILY:
                 title = _family_title([self.nights.title(each) for each in members])
                 title = f"{title} ({len(members)} figures)"
-                grouped.append(Group(_kind(members[0]), family(members[0]), title, tuple(members)))
+                grouped.append(Group(column_of(members[0]), name, title, tuple(members)))
             else:
                 grouped += [self.single(each) for each in members]
-        order = {kind: place for place, kind in enumerate(page_order())}
-        return sorted(grouped, key=lambda each: order.get(each.kind, len(order)))
+        return grouped
 
     def single(self, metric: str) -> Group:
-        """Return the figure of one metric alone."""
-        return Group(_kind(metric), metric, self.nights.title(metric), (metric,))
+        """Return the group of one metric alone."""
+        return Group(column_of(metric), metric, self.nights.title(metric), (metric,))
 
     @cached_property
     def changed(self) -> list[Changed]:
@@ -199,95 +201,80 @@ class _Testbed:
 
     # Pages
 
-    def files(self) -> dict[str, bytes]:
-        """Return all files."""
-        drawings: dict[str, str] = {}
-        shown: dict[str, list[Drawn]] = {}
-        for group in self.groups:
-            shown.setdefault(group.kind, []).append(self.keep(drawings, group))
-        worst = [self.keep(drawings, group) for group in self.worst()]
-        files = {path: text.encode() for path, text in drawings.items()}
-        for kind, those in shown.items():
-            those.sort(key=lambda each: not each.fails)
-            text = self.page("trend_kind", title=_kind_title(kind), figures=those)
-            files[f"{filters.slug(kind)}.rst"] = text.encode()
-        kinds = [
-            (filters.slug(kind), _kind_title(kind), len(those), sum(each.fails for each in those))
-            for kind, those in shown.items()
-        ]
-        rows = [(each, summary(self.nights, each)) for each in self.wrong[:LISTED]]
-        more_wrong = len(self.wrong) - len(rows)
-        waived = [each for each in self.nights.verdicts if each.testbed == self.testbed and each.waiver is not None]
-        files["index.rst"] = self.page(
-            "trends", kinds=kinds, wrong=rows, more_wrong=more_wrong, waived=waived, figures=worst
-        ).encode()
-        files["figures.csv.gz"] = self.data()
-        files["tonight.json"] = self.said()
-        return files
-
-    def keep(self, drawings: dict[str, str], group: Group) -> Drawn:
-        """Draw a figure among *drawings*, and return it with what stands around it."""
-        drawn, chart = self.figure(group)
-        if chart is not None:
-            keep(drawings, chart)
-        return drawn
-
-    def page(self, template: str, **names: object) -> str:
-        """Return the text of one page."""
-        first = self.nights.history.nights[self.start]
-        text = (
-            environment()
-            .get_template(f"site/{template}.rst.j2")
-            .render(
-                testbed=self.testbed,
-                found=self.found,
-                page_of=self.page_of,
-                first=first,
-                night=self.nights.night,
-                titles=self.nights.title,
-                changed=list(reversed(self.changed))[:LISTED],
-                more_changed=max(0, len(self.changed) - LISTED),
-                gaps=self.gaps[:LISTED],
-                more_gaps=max(0, len(self.gaps) - LISTED),
-                difference=difference,
-                listed=listed,
-                **names,
-            )
+    def files(self) -> tuple[dict[str, tuple[str, str, str]], dict[str, bytes]]:
+        """Return all pages and files."""
+        files = {"figures.csv.gz": self.data(), "tonight.json": self.said()}
+        charts = [drawn for metric in self.worst() if (drawn := self.chart(files, metric)) is not None]
+        pages, kinds = {}, []
+        for column in COLUMNS:
+            sections = list(self.sections(column))
+            if sections:
+                body = html_page("trend_kind", testbed=self.testbed, column=column, sections=sections, nights=LINE)
+                title = f"{column.title} over the nights, {self.testbed}"
+                pages[f"{column.code.lower()}.html"] = (title, body, _contents(sections))
+                kinds.append((column, sum(len(each.rows) for each in sections), sum(each.fails for each in sections)))
+        body = html_page(
+            "testbed",
+            testbed=self.testbed,
+            lab=Lab(self.nights, self.found),
+            link=self.link,
+            trends={self.testbed: ""},
+            nights=self.nights,
+            first=self.nights.history.nights[self.start],
+            kinds=kinds,
+            charts=charts,
+            waived=[each for each in self.nights.verdicts if each.testbed == self.testbed and each.waiver is not None],
+            changed=list(reversed(self.changed))[:LISTED],
+            more_changed=max(0, len(self.changed) - LISTED),
+            gaps=self.gaps[:LISTED],
+            more_gaps=max(0, len(self.gaps) - LISTED),
+            **NAMES,
         )
-        return tidy(text)
+        pages["index.html"] = (self.testbed, body, "")
+        return pages, files
 
-    def worst(self) -> list[Group]:
-        """Return the figures that show what is wrong tonight."""
-        metrics: dict[str, None] = {}
-        for each in self.wrong:
-            drawable = [metric for metric in each.metrics if (self.testbed, each.sut, metric) in self.nights.rows]
-            metrics.update(dict.fromkeys(drawable[:EACH]))
-        return [self.single(metric) for metric in list(metrics)[:FIGURES]]
+    def sections(self, column: Column) -> Iterator[Section]:
+        """Yield the SUTs that have figures of *column*, those that fail first."""
+        found = []
+        for sut in self.suts:
+            rows = []
+            for group in self.groups:
+                members = self.members(sut, group) if group.column == column else []
+                if members:
+                    scale, _ = self.unit(members)
+                    panel, row = (self.one if len(group.metrics) == 1 else self.many)(sut, members, scale, group.title)
+                    rows.append(row._replace(line=spark(panel, LINE)))
+            if rows:
+                rows.sort(key=lambda each: not each.fails)
+                found.append(Section(sut, f"sut-{filters.slug(sut)}", any(each.fails for each in rows), tuple(rows)))
+        yield from sorted(found, key=lambda each: not each.fails)
+
+    def worst(self) -> list[str]:
+        """Return the metrics whose charts show what is wrong tonight, one of each finding."""
+        drawable = (
+            next((metric for metric in each.metrics if (self.testbed, each.sut, metric) in self.nights.rows), None)
+            for each in self.wrong
+        )
+        return [metric for metric in dict.fromkeys(drawable) if metric is not None][:CHARTS]
 
     # Figures
 
-    def figure(self, group: Group) -> tuple[Drawn, Chart | None]:
-        """Draw a figure, and return it with what stands around it."""
-        members = {sut: self.members(sut, group) for sut in self.suts}
-        members = {sut: rows for sut, rows in members.items() if rows}
-        series = self.nights.history.series[next(iter(members.values()))[0]]
-        largest = max((self.largest(row) for rows in members.values() for row in rows), default=0.0)
-        scale, unit = _unit(series.unit, largest)
-        panels, table = [], []
-        for sut, rows in members.items():
-            single = len(rows) == 1 and len(group.metrics) == 1
-            panel, row = self.one(sut, rows[0], scale) if single else self.many(sut, rows, scale)
-            panels.append(panel)
-            table.append(row)
-        failing = [row for row in table if row.fails]
-        said = "; ".join(f"{row.sut}: {row.verdict}" for row in failing) or "nothing fails tonight"
+    def chart(self, files: dict[str, bytes], metric: str) -> str | None:
+        """Return the figure of *metric*, its pictures among *files*, with the SUTs that fail first."""
+        group = self.single(metric)
+        members = {sut: rows for sut in self.suts if (rows := self.members(sut, group))}
+        scale, unit = self.unit([row for rows in members.values() for row in rows])
+        drawn = [self.one(sut, rows, scale, group.title) for sut, rows in members.items()]
+        drawn.sort(key=lambda pair: not pair[0].failing)
+        said = "; ".join(f"{panel.label}: {row.verdict}" for panel, row in drawn if row.fails)
         columns = self.nights.history.nights[self.start :]
-        alt = (
-            f"{group.title} of the SUTs of {self.testbed} on {len(columns)} nights from {columns[0]} to {columns[-1]}: "
-            f"{said}."
-        )
-        chart = trend(columns, panels, unit, name=group.name, alt=alt)
-        return Drawn(group, alt, chart is not None, tuple(table), bool(failing)), chart
+        alt = f"{group.title} on {len(columns)} nights from {columns[0]} to {columns[-1]}. {said}."
+        found = trend(columns, [panel for panel, _ in drawn[:PANELS]], unit, name=metric, alt=alt, width=HALF)
+        return None if found is None else chart_html(found, group.title, files)
+
+    def unit(self, rows: Sequence[int]) -> tuple[float, str]:
+        """Return the factor and the unit in which the series *rows* are drawn."""
+        return _unit(self.nights.history.series[rows[0]].unit, max(map(self.largest, rows), default=0.0))
 
     def members(self, sut: str, group: Group) -> list[int]:
         """Return the series of *group* that *sut* has in the nights that are shown."""
@@ -300,16 +287,16 @@ class _Testbed:
         known = known[np.isfinite(known)]
         return float(np.median(np.abs(known))) if len(known) else 0.0
 
-    def one(self, sut: str, row: int, scale: float) -> tuple[Panel, Row]:
+    def one(self, sut: str, rows: Sequence[int], scale: float, title: str) -> tuple[Panel, Row]:
         """Return panel and row of one figure of a SUT."""
+        (row,) = rows
         history, analysis = self.nights.history, self.nights.analyses[row]
         series = history.series[row]
         verdicts = self.nights.of_metric.get((self.testbed, sut, series.metric), ())
         bound = next((each.bound for each in verdicts if each.check == "limits"), None)
         fails, said = self.verdict(sut, verdicts)
-        value, low, high = (float(each[row, -1]) for each in (history.values, history.low, history.high))
+        value = float(history.values[row, -1])
         known = bool(np.isfinite(value))
-        interval = filters.measured_interval((low, high), series.unit) if np.isfinite(low) else ""
         tonight = filters.measured(value, series.unit) if known else "no figure"
         columns = slice(self.start, None)
         flips = analysis.flips
@@ -331,16 +318,16 @@ class _Testbed:
             context=self.marks[sut],
         )
         return panel, Row(
-            sut=sut,
-            tonight=f"{tonight} ({interval})" if interval else tonight,
+            title=title,
+            tonight=tonight,
             accepted=_bounds(bound, series.unit),
-            level=_level(analysis, series.unit, history.nights),
             change=_newest(analysis, history.nights),
             fails=fails,
             verdict=said,
+            line=None,
         )
 
-    def many(self, sut: str, rows: Sequence[int], scale: float) -> tuple[Panel, Row]:
+    def many(self, sut: str, rows: Sequence[int], scale: float, title: str) -> tuple[Panel, Row]:
         """Return panel and row of a family of figures of a SUT: from its best to its worst, and the worst as a line."""
         history = self.nights.history
         values = history.values[rows, self.start :]
@@ -377,7 +364,7 @@ class _Testbed:
         )
         change = describe(self.nights, failing[0]) if failing else ""
         return panel, Row(
-            sut=sut, tonight=tonight, accepted="", level="", change=change, fails=bool(failing), verdict=said
+            title=title, tonight=tonight, accepted="", change=change, fails=bool(failing), verdict=said, line=None
         )
 
     def verdict(self, sut: str, verdicts: Iterable[NightVerdict]) -> tuple[bool, str]:
@@ -394,7 +381,7 @@ class _Testbed:
         limits = [each.outcome for each in verdicts if each.check == "limits"]
         return False, "as accepted" if limits and set(limits) <= {"pass", "noted"} else "no reference"
 
-    def levels(self, analysis: Analysis, values: Numbers, scale: float) -> Iterator[tuple[int, int, float]]:
+    def levels(self, analysis: Analysis, values: NDArray[np.float64], scale: float) -> Iterator[tuple[int, int, float]]:
         """Yield the stretches of one level that are drawn."""
         known = np.flatnonzero(np.isfinite(values))
         changes = [each for each in analysis.changes if each.kind == "level"]
@@ -441,7 +428,7 @@ class _Testbed:
         """Return every figure that is drawn as compressed CSV, a line each, with five digits."""
         history = self.nights.history
         nights = np.array([night.isoformat() for night in history.nights[self.start :]])
-        lines = [",".join(COLUMNS) + "\n"]
+        lines = [",".join(CSV_COLUMNS) + "\n"]
         for row, series in enumerate(history.series):
             if series.testbed != self.testbed:
                 continue
@@ -479,13 +466,10 @@ class _Testbed:
         return json.dumps(content).encode()
 
 
-def _kind(metric: str) -> str:
-    return metric.partition(".")[0]
-
-
-def _kind_title(kind: str) -> str:
-    found = registry().get(kind)
-    return kind if found is None else found.title
+def _contents(sections: Iterable[Section]) -> str:
+    """Return the list of links to *sections*."""
+    rows = (f'<a class="reference internal" href="#{each.anchor}">{escape(each.sut)}</a>' for each in sections)
+    return f"<ul><li>{'</li><li>'.join(rows)}</li></ul>"
 
 
 def _family_title(titles: Sequence[str]) -> str:
@@ -544,21 +528,11 @@ def _times(value: float | None, scale: float) -> float | None:
 
 def _bounds(bound: tuple[float | None, float | None] | None, unit: str) -> str:
     if bound is None or bound == (None, None):
-        return "nothing"
+        return ""
     low, high = bound
     if low is None:
         return f"at most {filters.measured(high, unit)}"
     return f"at least {filters.measured(low, unit)}" if high is None else filters.measured_interval((low, high), unit)
-
-
-def _level(analysis: Analysis, unit: str, nights: Sequence[date]) -> str:
-    """Return the level now with the spread of its nights, and since when."""
-    if not np.isfinite(analysis.level):
-        return ""
-    text = filters.measured(analysis.level, unit)
-    if np.isfinite(analysis.spread):
-        text += f" ± {filters.percent(analysis.spread)}"
-    return f"{text}, {analysis.count} nights since {nights[analysis.first]}"
 
 
 def _label(change: Change) -> str:
@@ -573,13 +547,3 @@ def _newest(analysis: Analysis, nights: Sequence[date]) -> str:
         return ""
     newest = analysis.changes[-1]
     return f"{nights[newest.night]}: {'' if newest.kind == 'level' else 'spread '}{sized(newest)}"
-
-
-def difference(before: str | None, after: str | None) -> str:
-    """Return how a fact changed; of long texts only the words that are in one of them."""
-    old, new = (("not known" if each is None else each) for each in (before, after))
-    if max(len(old), len(new)) <= WORDS:
-        return f"{old} → {new}"
-    gone = [word for word in old.split() if word not in new.split()]
-    come = [word for word in new.split() if word not in old.split()]
-    return " → ".join(" ".join(words) or "nothing" for words in (gone, come))

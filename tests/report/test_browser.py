@@ -197,3 +197,24 @@ def test_the_browser_has_nothing_to_complain_about_and_asks_no_other_server(
     statuses = {each["requestId"]: each["response"]["status"] for each in answers if each["requestId"] in asked}
     assert statuses
     assert [asked[request] for request, status in statuses.items() if status >= 400] == []
+
+
+def test_tonight_is_told_in_signs_beside_the_colours(browser: webdriver.Chrome, address: str) -> None:
+    browser.get(f"{address.partition('/calibration/')[0]}/calibration/index.html")
+    assert shown(browser, ".lab-sentence")[0].text.startswith("2 of 6 SUTs fail tonight")
+    colour = "return getComputedStyle(arguments[0]).backgroundColor"
+    cells = shown(browser, "table.lab-map td:has(a)")
+    pairs = {(each.text, browser.execute_script(colour, each)) for each in cells}
+    assert {sign for sign, _ in pairs} == {"\N{MINUS SIGN}", "\N{MIDDLE DOT}", "?", "w", "\N{WHITE CIRCLE}"}
+    assert len({each for _, each in pairs}) == 3
+    rows = shown(browser, "table.lab-map tbody tr")
+    assert all(row.size["height"] <= 14 for row in rows), "a hundred SUTs fit on one screen"
+
+
+def test_every_chart_of_a_testbed_becomes_interactive(browser: webdriver.Chrome, address: str) -> None:
+    browser.get(f"{address.partition('/calibration/')[0]}/calibration/example-lab/index.html")
+    figures = shown(browser, "article figure.chart")
+    assert len(figures) == 2
+    for figure in figures:
+        browser.execute_script("arguments[0].scrollIntoView()", figure)
+        WebDriverWait(browser, 20).until(lambda _, figure=figure: "interactive" in figure.get_attribute("class"))

@@ -3,7 +3,7 @@
 
 from collections.abc import Sequence
 
-from calibration.judge.comparison import Compared, _facts, compare, compare_figures
+from calibration.judge.comparison import Compared, _facts, _rank, compare, compare_figures
 from calibration.report.comparison import render_comparison
 from calibration.results.model import RunDocument
 from calibration.results.plain import Figured
@@ -11,7 +11,7 @@ from tests.unit.test_comparison import figure
 
 
 def told(first: Sequence[Figured], second: Sequence[Figured]) -> str:
-    figures = tuple(compare_figures(first, second))
+    figures = tuple(sorted(compare_figures(first, second), key=_rank))
     return render_comparison(Compared(first="one", second="other", context=(), facts=(), figures=figures))
 
 
@@ -23,29 +23,43 @@ def matrix(count: int, values: Sequence[float]) -> list[Figured]:
     return [each.model_copy(update={"kind": "latency_matrix"}) for each in found]
 
 
-def test_the_first_sentence_counts_and_names_what_differs_most() -> None:
+def test_the_largest_ratio_comes_first_whichever_side_is_better() -> None:
     first = [figure(100, (99.9, 100.1), name="idle_latency.latency_ns"), *matrix(2, [100, 100])]
     second = [figure(101, (100.9, 101.1), name="idle_latency.latency_ns"), *matrix(2, [90, 120])]
     text = told(first, second)
-    assert "**2 of 3 figures differ**, 1 are the same within their tolerance." in text
-    assert "1 are better in the first and 1 in the second. Most: Idle latency, +20.0 %." in text
-    assert text.index("+20.0 %\n") < text.index("-10.0 %\n") < text.index("Are the same")
+    assert "**2 of 3 metrics differ; largest: " in text
+    assert text.index("- 1.20x\n") < text.index("first better") < text.index("- 0.90x\n") < text.index("second better")
+    assert "* The same within the tolerance, 1: " in text
 
 
 def test_figures_that_differ_in_a_number_only_are_one_line_with_least_and_most() -> None:
     text = told(matrix(8, [100] * 8), matrix(8, [110, 111, 112, 113, 114, 115, 116, 90]))
-    assert "(7 figures)\n     - +10.0 to +16.0 %\n     - +9.8 to +16.2 %" in text
+    assert text.index("7 figures") < text.index("- 1.10x to 1.16x")
     assert text.count("90.00 ns") == 1
     few = told(matrix(3, [100] * 3), matrix(3, [110, 111, 112]))
-    assert "figures)" not in few
+    assert "figures" not in few
     assert "111.0" in few
 
 
-def test_what_is_the_same_is_told_by_kind_and_what_is_missing_too() -> None:
+def test_a_single_reading_of_another_tool_differs_indicatively() -> None:
+    text = told([figure(100, None, instrument="Intel MLC", name="idle_latency.latency_ns")],
+                [figure(50, (49.9, 50.1), name="idle_latency.latency_ns")])  # fmt: skip
+    assert "**1 of 1 metrics differ indicatively; largest: " in text
+    assert "Indicative: an interval is missing" in text
+    assert "- 0.50x\n" in text
+
+
+def test_what_is_identical_is_said_in_a_line(document: RunDocument) -> None:
+    text = render_comparison(compare(document, document))
+    assert "**Identical: all " in text
+    assert text.count("list-table") == 0
+    assert len(text.splitlines()) < 25
+
+
+def test_what_is_missing_is_told_by_kind() -> None:
     text = told(matrix(9, [100] * 9), matrix(8, [100.5] * 8))
-    assert "Latency matrix (8 figures)\n     - +0.5 %\n     - +0.3 to +0.7 %\n     - 3 %" in text
-    assert "1 are in the first only" in text
-    assert text.count("Latency matrix") == 2
+    assert "* The same within the tolerance, 8: Latency matrix (8)" in text
+    assert "* Only in the first, 1: Latency matrix (1)" in text
 
 
 def test_facts_that_differ_say_how_many_figures_they_can_move_the_nearest_cause_first(document: RunDocument) -> None:

@@ -16,7 +16,7 @@ from report_documents import HERE, as_bytes, guide, imported, run_document, stor
 from calibration.errors import InputError
 from calibration.formats.csit_page import read_published
 from calibration.report import build_site, site
-from calibration.report.comparison import machine_of
+from calibration.report.kept import data_of
 from calibration.report.page import Page, render
 from tests.readings import FIXTURES, PAGES, RAW, corpus, figures
 
@@ -116,15 +116,11 @@ def test_an_import_is_history_on_the_site(tmp_path: Path, monkeypatch: pytest.Mo
     html = build_site(results, guide(tmp_path / "docs"), tmp_path / "html").parent / "calibration"
     newest = (html / "example-lab" / measured.run.sut / "index.html").read_text(encoding="utf-8")
     assert "not measured here" not in newest
-    assert "imported-" in newest
-    history = (html / "example-lab" / measured.run.sut / "history.html").read_text(encoding="utf-8")
-    assert "2, imported" in history
-    assert "measured on 2021-02-03" in history
-    assert "90.60 ns" in history
-    assert not (html / "example-lab" / "only-imported" / "history.html").exists()
+    assert "imported, measured on 2021-02-03" in newest
+    assert len(list((html / "example-lab" / measured.run.sut).glob("imported-*.json"))) == 1
     only = (html / "example-lab" / "only-imported" / "index.html").read_text(encoding="utf-8")
     assert "not measured here" in only
-    assert ">imported<" in (html / "index.html").read_text(encoding="utf-8")
+    assert "example-lab/only-imported" in (html / "index.html").read_text(encoding="utf-8")
 
 
 def test_raw_output_of_mlc_stays_off_pages_unless_it_may_be_published() -> None:
@@ -134,6 +130,6 @@ def test_raw_output_of_mlc_stays_off_pages_unless_it_may_be_published() -> None:
     text = render(as_bytes(kept)).text
     assert "kept off this page" in text
     assert "12.40" not in text
-    assert machine_of(kept, "").figures == ()
+    assert not data_of(Path("run.json"), as_bytes(kept), checked=True).public
     assert "12.40 ns" in render(as_bytes(imported(raw))).text
     assert render(as_bytes(imported(PAGES[0].read_bytes(), publish=False))).text.count("2878198551") == 1

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from report_documents import figure_count, guide, run_document, store
 
 from calibration.errors import EnvironmentLacksError, InputError
-from calibration.report import build_site, site
+from calibration.report import build_site, kept, render_run, shell, site
 from calibration.report.cli import report_command
 from calibration.results.layout import RUN
 
@@ -20,6 +20,7 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(site, "CACHE", tmp_path / "cache")
+    monkeypatch.setattr(kept, "CACHE", tmp_path / "pages")
     monkeypatch.setattr("calibration.results.index.CACHE", tmp_path / "index")
 
 
@@ -32,30 +33,55 @@ def html(path: Path) -> str:
     return path.read_text(encoding="utf-8")
 
 
-def test_the_newest_run_has_the_page_of_its_sut_and_links_the_older(tmp_path: Path, docs: Path) -> None:
+def test_the_newest_run_has_the_page_of_its_sut_and_documents_of_the_older_are_linked(
+    tmp_path: Path, docs: Path
+) -> None:
     results = tmp_path / "results"
     store(run_document(names=(), id="20260101T000000Z-0000", profile="full"), results)
     store(run_document(names=("idle_latency",)), results)
     store(run_document(names=(), sut="other", profile="nightly"), results)
     # the older of two is the one that started earlier, whatever its directory is called
     early = run_document(names=(), id="20260202T000000Z-ffff", profile="full")
-    store(
-        early.model_copy(
-            update={"run": early.run.model_copy(update={"started_at": early.run.started_at.replace(year=2025)})}
-        ),
-        results,
-    )
+    early_run = early.run.model_copy(update={"started_at": early.run.started_at.replace(year=2025)})
+    directory = store(early.model_copy(update={"run": early_run}), results)
     first = build_site(results, docs, tmp_path / "html")
     assert first == tmp_path / "html" / "index.html"
     pages = tmp_path / "html" / "calibration" / "example-lab"
     newest = html(pages / "t3-sut2" / "index.html")
-    assert "Each iteration took" in newest
-    assert 'href="20260202t000000z-ffff/index.html"' in newest
-    assert (pages / "t3-sut2" / "20260202t000000z-ffff" / "index.html").is_file()
-    assert "with profile nightly" in html(pages / "other" / "index.html")
+    assert "Idle latency" in newest
+    assert 'href="20260202t000000z-ffff.json"' in newest
+    assert (pages / "t3-sut2" / "20260202t000000z-ffff.json").read_bytes() == (directory / RUN).read_bytes()
+    own = (pages / "t3-sut2" / f"{run_document().run.id.lower()}.csv").read_text(encoding="utf-8")
+    assert "idle_latency.latency_ns" in own
+    assert not list(pages.glob("t3-sut2/*/index.html"))
     index = html(tmp_path / "html" / "calibration" / "index.html")
     assert 'href="example-lab/t3-sut2/index.html"' in index
     assert 'href="example-lab/other/index.html"' in index
+
+
+def test_the_sidebar_lists_testbeds_and_no_sut(tmp_path: Path, docs: Path) -> None:
+    results = tmp_path / "results"
+    store(run_document(names=(), sut="sut1"), results)
+    store(run_document(names=(), sut="sut1", testbed="t10"), results)
+    store(run_document(names=(), sut="sut1", testbed="t2"), results)
+    build_site(results, docs, tmp_path / "html")
+    calibration = tmp_path / "html" / "calibration"
+    for page, up in (("index.html", ""), ("t2/index.html", "../"), ("t2/sut1/index.html", "../../")):
+        sidebar = html(calibration / page).partition('class="sidebar-tree"')[2].partition("</div>")[0]
+        listed = re.findall(r'href="([^"]*)"[^>]*>(?:example-lab|t\d+)<', sidebar)
+        here = "#" if page != "index.html" else f"{up}t2/index.html"
+        assert listed == [f"{up}example-lab/index.html", here, f"{up}t10/index.html"], page
+        assert "sut1" not in sidebar
+
+
+def test_every_link_within_the_site_leads_somewhere(published: Path) -> None:
+    for page in (published / "calibration").rglob("*.html"):
+        text = re.sub(r"<script.*?</script>", "", html(page), flags=re.DOTALL)
+        for link in re.findall(r'\b(?:href|src)="(?!https?:|data:)([^"?]*)', text):
+            path, _, anchor = link.partition("#")
+            target = (page.parent / path).resolve() if path else page
+            assert target.is_file(), (page, link)
+            assert not anchor or target.suffix != ".html" or f'id="{anchor}"' in html(target), (page, link)
 
 
 def test_the_project_s_own_guide_builds_with_a_run(tmp_path: Path) -> None:
@@ -64,6 +90,7 @@ def test_the_project_s_own_guide_builds_with_a_run(tmp_path: Path) -> None:
     build_site(results, DOCS, tmp_path / "html")
     page = html(tmp_path / "html" / "calibration" / "example-lab" / "t3-sut2" / "index.html")
     assert page.count("<figure") == figure_count(run_document()) > 5
+    assert page.count('class="chart-spec"') == page.count("<figure")
 
 
 def test_names_that_become_the_same_keep_their_own_pages(tmp_path: Path, docs: Path) -> None:
@@ -73,7 +100,7 @@ def test_names_that_become_the_same_keep_their_own_pages(tmp_path: Path, docs: P
     build_site(results, docs, tmp_path / "html")
     folder = tmp_path / "html" / "calibration" / "example-lab"
     titles = [re.findall(r"<h1>(.*?)<", html(folder / name / "index.html"))[0] for name in ("sut-1", "sut-1-2")]
-    assert titles == ["Calibration Data - example-lab / SUT_1", "Calibration Data - example-lab / sut-1"]
+    assert titles == ["example-lab / SUT_1", "example-lab / sut-1"]
 
 
 def test_a_run_that_lies_where_another_s_would_is_left_out_and_named(tmp_path: Path, docs: Path) -> None:
@@ -153,8 +180,8 @@ def test_a_page_that_was_rendered_before_is_not_rendered_again(
     results = tmp_path / "results"
     store(run_document(names=("idle_latency",)), results)
     rendered = []
-    render = site.render
-    monkeypatch.setattr(site, "render", lambda raw: rendered.append(raw) or render(raw))
+    render = kept.render
+    monkeypatch.setattr(kept, "render", lambda raw: rendered.append(raw) or render(raw))
     build_site(results, docs, tmp_path / "html")
     page = tmp_path / "html" / "calibration" / "example-lab" / "t3-sut2" / "index.html"
     before = html(page)
@@ -166,22 +193,41 @@ def test_a_page_that_was_rendered_before_is_not_rendered_again(
     assert len(rendered) == 2
 
 
+def test_the_page_that_the_end_of_a_run_made_is_the_site_s(
+    tmp_path: Path, docs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = store(run_document(names=("idle_latency",)), tmp_path / "results")
+    render_run(directory)
+    monkeypatch.setattr(kept, "render", lambda _raw: pytest.fail("rendered again"))
+    build_site(tmp_path / "results", docs, tmp_path / "html")
+
+
+def test_a_new_night_leaves_the_guide_as_it_was(tmp_path: Path, docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    results = tmp_path / "results"
+    store(run_document(names=("idle_latency",), id="20260101T000000Z-0000"), results)
+    build_site(results, docs, tmp_path / "html")
+    monkeypatch.setattr(shell, "_sphinx", lambda _work: pytest.fail("Sphinx ran again"))
+    store(run_document(names=("idle_latency",), id="20260102T000000Z-0000"), results)
+    build_site(results, docs, tmp_path / "html")
+    assert (tmp_path / "html" / "calibration" / "example-lab" / "t3-sut2" / "20260102t000000z-0000.json").is_file()
+
+
 def test_a_cached_page_that_was_cut_off_is_rendered_anew(tmp_path: Path, docs: Path) -> None:
     store(run_document(names=("idle_latency",)), tmp_path / "results")
     build_site(tmp_path / "results", docs, tmp_path / "html")
-    kept = list((tmp_path / "cache").glob("*/pages/*.json"))
-    assert len(kept) == 1
-    whole = kept[0].read_bytes()
-    kept[0].write_bytes(whole[: len(whole) // 2])
-    build_site(tmp_path / "results", docs, tmp_path / "html")
-    assert kept[0].read_bytes() == whole
+    for path in (tmp_path / "pages").glob("*.json"):
+        whole = path.read_bytes()
+        path.write_bytes(whole[: len(whole) // 2])
+        build_site(tmp_path / "results", docs, tmp_path / "html")
+        assert path.read_bytes() == whole
 
 
 def test_the_site_of_one_run_alone(tmp_path: Path, docs: Path) -> None:
     store(run_document(names=(), sut="other"), tmp_path / "results")
     one = store(run_document(names=()), tmp_path / "results")
     build_site(one, docs, tmp_path / "html")
-    assert [path.name for path in (tmp_path / "html" / "calibration" / "example-lab").iterdir()] == ["t3-sut2"]
+    folder = tmp_path / "html" / "calibration" / "example-lab"
+    assert {path.name for path in folder.iterdir()} == {"index.html", "t3-sut2"}
 
 
 def test_an_output_that_cannot_be_written_is_reported(tmp_path: Path, docs: Path) -> None:
@@ -217,24 +263,3 @@ def test_the_command_builds_the_site_too(tmp_path: Path, docs: Path, monkeypatch
     assert result.exit_code == 0
     assert result.output.split() == [str(directory / "report" / "page.rst"), str(tmp_path / "html" / "index.html")]
     assert (tmp_path / "html" / "index.html").is_file()
-
-
-def test_the_site_holds_machines_against_each_other(tmp_path: Path, docs: Path) -> None:
-    results = tmp_path / "results"
-    store(run_document(), results)
-    store(run_document(sut="other"), results)
-    build_site(results, docs, tmp_path / "html")
-    page = html(tmp_path / "html" / "calibration" / "comparison.html")
-    assert 'href="example-lab/other/index.html"' in page
-    index = html(tmp_path / "html" / "calibration" / "index.html")
-    assert index.index("By processor") < index.rindex("example-lab/other/index.html")
-    assert "is within the tolerance of" in page
-    assert "is too wide for a tolerance of" in page
-    assert "there is nothing to compare" not in page.lower()
-
-
-def test_one_machine_alone_is_not_compared(tmp_path: Path, docs: Path) -> None:
-    results = tmp_path / "results"
-    store(run_document(names=("idle_latency",)), results)
-    build_site(results, docs, tmp_path / "html")
-    assert "There is nothing to compare" in html(tmp_path / "html" / "calibration" / "comparison.html")

@@ -1,43 +1,44 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tonight and the trends: every SUT has its state, since when and why, and every figure shows what was found in it."""
+"""Tonight, the lab and its testbeds: each SUT has its state and its cells, each figure its course over the nights."""
 
 import csv
 import gzip
 import json
-import os
 import re
-import xml.etree.ElementTree as ET
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
 import pytest
-from made_nights import ABSENT, FLIPS, GAP, IDLE, LAST, NIGHTS, READS, SHIFT, TESTBED, TITLES, made_nights, run_id
-from report_documents import as_bytes, guide, run_document, store
-from test_hostile_page import TEXTS, check_source
+from made_nights import ABSENT, FLIPS, GAP, IDLE, LAST, NIGHTS, SHIFT, SPREAD, TESTBED, made_nights, run_id
+from report_documents import guide, run_document, store
+from test_hostile_page import TEXTS
 
 from calibration.judge import judge
-from calibration.report import build_site, filters, site
-from calibration.report.comparison import machine_of
-from calibration.report.page import render
-from calibration.report.site import SitePage
-from calibration.report.tonight import Nights, findings, sentence, standings
-from calibration.report.trends import SHOWN, difference, render_trends
-from calibration.results.history import NightRun
+from calibration.judge.tolerances import OwnTolerance, Tolerances
+from calibration.report import build_site, kept, site
+from calibration.report.charts.trends import Panel
+from calibration.report.lab import COLUMNS, SIGNS, Cell, Lab, column_of
+from calibration.report.spark import SPARK_PX, spark
+from calibration.report.tonight import Nights, findings, standings
+from calibration.report.trends import CHARTS, SHOWN, render_testbed
 from tests.harmless import check_figure
 
-GOLDEN = Path(__file__).parent / "golden"
-SVG = "{http://www.w3.org/2000/svg}"
+
+def link(_testbed: str, sut: str) -> str | None:
+    return f"{sut}/index.html" if sut != "t3-sut9" else None
 
 
-def page_of(run: NightRun | None) -> str | None:
-    return None if run is None or run.night != LAST else f"/calibration/{run.testbed}/{run.sut}/index"
-
-
-def rendered(nights: Nights) -> dict[str, bytes]:
+def rendered(nights: Nights) -> tuple[dict[str, str], dict[str, bytes]]:
     found = [each for each in standings(nights) if each.testbed == TESTBED]
-    return render_trends(nights, TESTBED, found, page_of)
+    pages, files = render_testbed(nights, TESTBED, found, link)
+    return {name: body for name, (_, body, _) in pages.items()}, files
+
+
+def cells(lab: Lab, sut: str) -> dict[str, Cell]:
+    rows = (row for platform in lab.platforms for row in platform.rows)
+    return {cell.column.code: cell for cell in next(row for row in rows if row.standing.sut == sut).cells}
 
 
 @pytest.fixture(scope="module")
@@ -46,13 +47,13 @@ def nights() -> Nights:
 
 
 @pytest.fixture(scope="module")
-def files(nights: Nights) -> dict[str, bytes]:
+def lab(nights: Nights) -> Lab:
+    return Lab(nights, standings(nights))
+
+
+@pytest.fixture(scope="module")
+def made(nights: Nights) -> tuple[dict[str, str], dict[str, bytes]]:
     return rendered(nights)
-
-
-def site_page(testbed: str, sut: str) -> SitePage:
-    document = run_document(names=("idle_latency",), testbed=testbed, sut=sut)
-    return SitePage(document.run, render(as_bytes(document)), machine_of(document, ""))
 
 
 # Tonight
@@ -79,28 +80,11 @@ def test_a_sut_is_as_accepted_since_its_last_figure_outside(nights: Nights) -> N
     assert next(each.since for each in found if each.sut == "t3-sut1") == NIGHTS[26]
 
 
-def test_the_night_is_one_sentence(nights: Nights) -> None:
-    assert sentence(nights, standings(nights)) == (
-        f"Tonight, 2026-01-02: 2 of 6 SUTs are as accepted; t3-sut2 fails since {NIGHTS[SHIFT]}; t3-sut4 fails since "
-        f"{NIGHTS[FLIPS]}; t4-sut1 was not measured; 1 has no reference yet."
-    )
-
-
-def test_many_that_fail_are_counted_and_names_of_two_testbeds_told_apart(nights: Nights) -> None:
-    bad = next(each for each in standings(nights) if each.state == "fails")
-    many = [bad._replace(testbed=f"t{number}") for number in range(7)]
-    said = sentence(nights, many)
-    assert "0 of 7 SUTs are as accepted; t0 / t3-sut2 fails since" in said
-    assert said.endswith("; 3 more fail.")
-
-
 def test_what_is_worst_is_told_with_its_size_and_what_changed(nights: Nights) -> None:
     told = {each.sut: each.what for each in standings(nights)}
     assert told["t3-sut2"] == "Idle latency +8.0 % (+7.0 % to +9.0 %), worse; another BIOS"
     assert told["t3-sut4"].startswith("Idle latency flips between two levels, 90.00 to 95.40 ns; and 1 figure since")
     assert told["t4-sut1"].startswith("expected a run of this night, found none")
-    assert told["t3-sut3"] == "11 figures as accepted and 1 waived"
-    assert told["t3-sut5"] == "11 figures without a reference"
 
 
 def test_what_moved_most_figures_is_told_first(nights: Nights) -> None:
@@ -108,8 +92,6 @@ def test_what_moved_most_figures_is_told_first(nights: Nights) -> None:
     more = [verdict.model_copy(update={"metric": GAP.format(cpu)}) for cpu in (4, 5)]
     changed = replace(nights, verdicts=[*nights.verdicts, *more])
     assert [len(each.metrics) for each in findings(changed)] == [1, 3, 1, 1]
-    what = next(each.what for each in standings(changed) if each.sut == "t3-sut4")
-    assert what.startswith("Longest gap in 5 s, CPU 3 +99.8 % from the testbed's others, and 2 more figures; and 1 ")
 
 
 def test_a_run_that_failed_but_left_figures_is_not_called_missing(nights: Nights) -> None:
@@ -118,59 +100,174 @@ def test_a_run_that_failed_but_left_figures_is_not_called_missing(nights: Nights
     assert next(each.word for each in found if each.sut == "t3-sut1") == "fails"
 
 
+# The lab
+
+
+def test_the_first_sentence_says_how_many_fail_and_what_is_wrong(lab: Lab) -> None:
+    assert lab.sentence.startswith("2 of 6 SUTs fail tonight (1 not measured, 1 without a baseline): ")
+    assert "example-lab/t3-sut2: Idle latency +8.0 %" in lab.sentence
+    assert re.search(r"and \d+ more below\.$", lab.sentence)
+
+
+def test_every_metric_has_one_family_and_cells_are_those_of_the_families(lab: Lab) -> None:
+    assert {column_of(each.metric).code for each in lab.nights.history.series} == {"lat", "gap", "read"}
+    assert column_of("latency_matrix.1.1.latency_ns").code == "lat"
+    assert column_of("latency_matrix.1.0.latency_ns").code == "rem"
+    assert [each for each in COLUMNS if each.code == "more"] == [COLUMNS[-1]]
+    assert {cell.step for cell in cells(lab, "t3-sut1").values()} == {"same", "absent"}
+
+
+def test_cells_tell_what_fails_is_missing_waived_or_has_no_baseline(lab: Lab) -> None:
+    assert cells(lab, "t3-sut2")["lat"].step == "worse"
+    assert "Idle latency +8.0 %" in cells(lab, "t3-sut2")["lat"].said
+    assert cells(lab, "t3-sut4")["gap"].step == "worse"
+    assert {cells(lab, "t4-sut1")[code].step for code in ("lat", "gap", "read")} == {"missing"}
+    assert cells(lab, "t3-sut3")["read"].step == "waived"
+    assert cells(lab, "t3-sut5")["lat"].step == "none"
+
+
+@pytest.mark.parametrize(
+    ("value", "outcome", "step"),
+    [(90.5, "pass", "same"), (99.0, "fail", "worse2"), (93.0, "fail", "worse"), (86.0, "noted", "better"),
+     (80.0, "noted", "better2")],
+)  # fmt: skip
+def test_a_cell_s_step_is_the_deviation_in_tolerances(nights: Nights, value: float, outcome: str, step: str) -> None:
+    changed = [
+        each.model_copy(update={"value": value, "outcome": outcome})
+        if (each.sut, each.metric, each.check) == ("t3-sut1", IDLE, "limits")
+        else each
+        for each in nights.verdicts
+    ]
+    cell = cells(Lab(replace(nights, verdicts=changed), standings(nights)), "t3-sut1")["lat"]
+    assert cell.step == step
+    assert cell.deviation == pytest.approx((value / 90 - 1) / 0.03, abs=0.01)
+
+
+def test_a_wider_tolerance_makes_the_same_deviation_smaller(nights: Nights) -> None:
+    wide = Tolerances([OwnTolerance(metrics="idle_latency.*", fraction=0.3, reason="it varies")])
+    lab = Lab(replace(nights, tolerances=wide), standings(nights))
+    assert 0.2 < (cells(lab, "t3-sut2")["lat"].deviation or 0) < 0.3
+
+
+def test_an_open_end_makes_nothing_better(nights: Nights) -> None:
+    changed = [
+        each.model_copy(update={"bound": (None, 26000.0), "value": 21900.0})
+        if (each.sut, each.metric, each.check) == ("t3-sut1", GAP.format(2), "limits")
+        else each
+        for each in nights.verdicts
+    ]
+    lab = Lab(replace(nights, verdicts=changed), standings(nights))
+    assert cells(lab, "t3-sut1")["gap"].step == "same"
+
+
+def test_those_that_fail_are_the_first_rows_and_every_sut_has_one(lab: Lab) -> None:
+    (platform,) = lab.platforms
+    assert [row.standing.sut for row in platform.rows][:3] == ["t3-sut4", "t3-sut2", "t4-sut1"]
+    assert {row.standing.sut for row in platform.rows} == {f"t3-sut{n}" for n in range(1, 6)} | {"t4-sut1"}
+
+
+def test_platforms_are_told_apart_and_many_suts_have_tables_side_by_side(nights: Nights) -> None:
+    found = standings(nights)
+    newest = found[0].newest
+    assert newest is not None
+    other = replace(newest, facts={"processor": "AuthenticAMD AMD EPYC 25 1 1", "cores": "2 with 1 threads each"})
+    many = [found[0]._replace(sut=f"s{n}", newest=other) for n in range(30)]
+    platforms = {each.title: each for each in Lab(nights, [*found, *many]).platforms}
+    assert set(platforms) == {"Processor unknown", "AMD EPYC, 2 cores"}
+    assert [len(rows) for rows in platforms["AMD EPYC, 2 cores"].tables] == [10, 10, 10]
+
+
+def test_what_all_suts_share_is_told_once(nights: Nights) -> None:
+    verdict = next(each for each in nights.verdicts if each.sut == "t3-sut2" and each.check == "drift")
+    same = [verdict.model_copy(update={"sut": sut}) for sut in ("t3-sut1", "t3-sut3", "t3-sut5")]
+    changed = replace(nights, verdicts=[*nights.verdicts, *same])
+    wrong = Lab(changed, standings(changed)).wrong
+    assert len(wrong[0].suts) == 4
+    assert "with another BIOS" in wrong[0].what
+    assert sum("Idle latency" in each.what and each.since == str(NIGHTS[SHIFT]) for each in wrong) == 1
+
+
+def test_facts_that_changed_tonight_are_clustered_with_what_moved(nights: Nights) -> None:
+    history = nights.history
+    changed = ("t3-sut1", "t3-sut2", "t3-sut3")
+    runs = {
+        sut: {
+            night: replace(run, facts={**run.facts, "microcode": "0x11"})
+            if night == LAST and sut[1] in changed
+            else run
+            for night, run in those.items()
+        }
+        for sut, those in history.runs.items()
+    }
+    verdicts = [
+        each.model_copy(update={"since": LAST}) if (each.sut, each.outcome) == ("t3-sut2", "fail") else each
+        for each in nights.verdicts
+    ]
+    moved = replace(nights, history=replace(history, runs=runs), verdicts=verdicts)
+    (fact,) = Lab(moved, standings(moved)).facts
+    assert (fact.fact, fact.before, fact.after, len(fact.suts), fact.worse) == ("microcode", "0x10", "0x11", 3, 1)
+    assert "3 SUTs: <b>microcode</b> 0x10 -&gt; 0x11; <b>1 of them worse</b>" in rendered(moved)[0]["index.html"]
+
+
+def test_a_night_without_changes_says_so(lab: Lab, made: tuple[dict[str, str], dict[str, bytes]]) -> None:
+    assert lab.facts == []
+    assert "No fact of any SUT is another" in made[0]["index.html"]
+
+
 # Pages
 
 
-def test_the_pages_are_those_that_were_blessed(nights: Nights, files: dict[str, bytes]) -> None:
-    suts = [(each.testbed, each.sut) for each in standings(nights) if each.state not in {"gone", "unmeasured"}]
-    made = site._pages([site_page(*sut) for sut in suts], replace(nights, titles={}))
-    texts = {
-        "tonight.rst": made["calibration/index.rst"],
-        "trends-testbed.rst": files["index.rst"],
-        "trends-idle-latency.rst": files["idle-latency.rst"],
-        "trends-jitter.rst": files["jitter.rst"],
-    }
-    for name, content in texts.items():
-        if os.environ.get("CALIBRATION_BLESS") == "1":
-            (GOLDEN / name).write_bytes(content)
-        assert content.decode() == (GOLDEN / name).read_text(encoding="utf-8"), name
+def test_each_cell_links_to_its_sut_on_a_page_that_is_there(made: tuple[dict[str, str], dict[str, bytes]]) -> None:
+    pages = made[0]
+    links = re.findall(r'<td class="\w+"><a href="([^"#]+)#([^"]+)"', pages["index.html"])
+    assert len(links) == 15
+    for page, anchor in links:
+        assert f'id="{anchor}"' in pages[page]
+    signs = set(re.findall(r'<td class="\w+"><a [^>]*>([^<]+)</a>', pages["index.html"]))
+    assert signs <= {sign for sign, _ in SIGNS.values()}
+    assert len(signs) > 3
 
 
-def test_the_same_nights_give_the_same_bytes(files: dict[str, bytes]) -> None:
-    assert rendered(made_nights()) == files
+def test_a_sut_without_a_page_is_not_linked(made: tuple[dict[str, str], dict[str, bytes]]) -> None:
+    assert 'href="t3-sut2/index.html"' in made[0]["index.html"]
+    assert "t3-sut9/index.html" not in "".join(made[0].values())
 
 
-def test_no_kind_is_without_its_page_and_no_figure_without_its_table(files: dict[str, bytes]) -> None:
-    pages = {name: content.decode() for name, content in files.items() if name.endswith(".rst")}
-    assert set(pages) == {"index.rst", "idle-latency.rst", "jitter.rst", "max-bandwidth.rst"}
-    for name, text in pages.items():
-        check_source(text)
-        figures = re.findall(r"^\.\. figure:: (.*)$", text, re.MULTILINE)
-        assert set(figures) <= set(files), name
-        assert text.count(":class: calibration trend") == len(figures) > 0
+def test_what_fails_comes_first_and_has_a_chart(made: tuple[dict[str, str], dict[str, bytes]]) -> None:
+    pages, files = made
+    text = pages["lat.html"]
+    assert text.index("t3-sut2</h2>") < text.index("t3-sut4</h2>") < text.index("t3-sut1</h2>")
+    assert '<tr class="fails"><td>Idle latency</td>' in text
+    charts = {path for path in files if path.endswith(".svg")}
+    assert charts == {f"figures/{name}{end}.svg" for name in ("idle-latency.latency-ns", "jitter.cpu3.gaps.max-ns")
+                      for end in ("", "-dark")}  # fmt: skip
+    for path in charts:
+        assert f'src="{path}"' in pages["index.html"]
+        check_figure(files[path].decode())
 
 
-def test_a_family_of_many_is_one_figure_and_its_member_that_fails_has_its_own(files: dict[str, bytes]) -> None:
-    jitter, index = files["jitter.rst"].decode(), files["index.rst"].decode()
-    assert jitter.count(".. figure::") == 1
-    assert "Longest gap in 5 s, CPU \\… \\(9 figures\\)" in jitter
-    assert "1 of 9 fail" in jitter
-    assert "figures/jitter.cpu3.gaps.max-ns.svg" in index
+def test_charts_are_few_however_much_fails(nights: Nights) -> None:
+    verdict = next(each for each in nights.verdicts if each.sut == "t3-sut4" and each.check == "homogeneity")
+    more = [
+        verdict.model_copy(update={"metric": GAP.format(cpu), "since": NIGHTS[cpu + 2], "sut": f"t3-sut{cpu % 5 + 1}"})
+        for cpu in range(9)
+    ]
+    _, files = rendered(replace(nights, verdicts=[*nights.verdicts, *more]))
+    assert sum(path.endswith("-dark.svg") for path in files) == CHARTS
+
+
+def test_a_family_of_many_is_one_line(made: tuple[dict[str, str], dict[str, bytes]]) -> None:
+    text = made[0]["gap.html"]
+    assert text.count("Longest gap in 5 s, CPU … (9 figures)") == 6
+    assert "1 of 9 fail" in text
 
 
 def test_a_testbed_of_which_nothing_fails_says_so(nights: Nights) -> None:
     good = [each.model_copy(update={"outcome": "pass"}) for each in nights.verdicts]
-    text = rendered(replace(nights, verdicts=good))["index.rst"].decode()
-    assert "Nothing fails." in text
-    assert ".. figure::" not in text
-
-
-def test_facts_of_one_word_are_told_whole_and_long_ones_by_what_differs() -> None:
-    assert difference("1.2", "1.3") == "1.2 → 1.3"
-    assert difference(None, "on") == "not known → on"
-    long = " ".join(f"word{number}" for number in range(20))
-    assert difference(f"{long} quiet", f"{long} isolcpus=1-3") == "quiet → isolcpus=1-3"
-    assert difference(long, f"{long} more") == "nothing → more"
+    pages, _ = rendered(replace(nights, verdicts=good))
+    assert "Nothing fails." in pages["index.html"]
+    assert "0 of 5 SUTs fail tonight" in pages["index.html"]
+    assert '<figure class="chart"' not in pages["index.html"]
 
 
 def test_nights_beyond_a_year_are_not_drawn(nights: Nights) -> None:
@@ -181,43 +278,58 @@ def test_nights_beyond_a_year_are_not_drawn(nights: Nights) -> None:
         sut: {moved[night]: replace(run, night=moved[night]) for night, run in those.items()}
         for sut, those in history.runs.items()
     }
-    files = rendered(replace(nights, history=replace(history, nights=old, runs=runs)))
-    text = files["idle-latency.rst"].decode()
-    assert f"Nights from {NIGHTS[5]} to {LAST}" in text
+    _, files = rendered(replace(nights, history=replace(history, nights=old, runs=runs)))
     assert str(old[0]) not in gzip.decompress(files["figures.csv.gz"]).decode()
 
 
 @pytest.mark.parametrize("kind", TEXTS)
 def test_pages_of_hostile_facts_and_reasons_are_text(kind: str) -> None:
-    files = rendered(made_nights(TEXTS[kind]))
-    for name, content in files.items():
-        if name.endswith(".rst"):
-            check_source(content.decode())
-        elif name.endswith(".svg"):
+    pages, files = rendered(made_nights(TEXTS[kind]))
+    for body in pages.values():
+        outside = re.sub(r'<script type="application/json" class="chart-spec">[^<]*</script>', "", body)
+        assert not re.search(r"<(script|iframe|object|style)|\bon\w+=|javascript:", re.sub(r">[^<]*<", "><", outside))
+        assert not re.search(r"[\x00-\x09\x0b-\x1f\u202e\u2028]", body)
+    for path, content in files.items():
+        if path.endswith(".svg"):
             check_figure(content.decode())
 
 
-# Charts
+# Lines
 
 
-def test_a_chart_tells_those_who_do_not_see_it_what_it_shows(files: dict[str, bytes]) -> None:
-    said = ET.fromstring(files[f"figures/{filters.slug(IDLE)}.svg"]).findtext(f"{SVG}title") or ""  # noqa: S314 - just drawn
-    assert said.startswith("Idle latency of the SUTs of")
-    assert f"t3-sut2: fails since {NIGHTS[SHIFT]}; t3-sut4: fails since {NIGHTS[FLIPS]}" in said
+def panel(values: list[float], **fields: object) -> Panel:
+    array = np.array(values)
+    return Panel(label="sut", state="good", failing=False, values=array, low=array, high=array, **fields)  # type: ignore[arg-type] # any field
 
 
-def test_a_chart_shows_what_was_found(files: dict[str, bytes]) -> None:
-    drawn = files[f"figures/{filters.slug(IDLE)}.svg"].decode()
-    assert ">+8.0 %<" in drawn
-    assert re.search(rf">t3-sut2: 97\.\d\d ns, fails since {NIGHTS[SHIFT]}<", drawn)
-    assert ">spread 21.4 times<" in files[f"figures/{filters.slug(READS)}.svg"].decode()
+def test_a_line_has_its_gaps_its_band_and_its_last_figure() -> None:
+    line = spark(panel([1.0, 1.01, np.nan, 1.02, 1.0], band=(0.99, 1.03)), 60)
+    assert line is not None
+    assert [len(run.split(" ")) for run in line.runs] == [2, 2]
+    assert line.band is not None
+    assert 0 <= line.band[0] < line.band[0] + line.band[1] <= SPARK_PX[1]
+    assert line.last is not None
+
+
+def test_a_line_begins_with_the_third_night_and_ends_with_those_asked_for() -> None:
+    assert spark(panel([1.0, np.nan, 1.0]), 60) is None
+    line = spark(panel([1.0] * 100), 60)
+    assert line is not None
+    assert len(line.runs[0].split(" ")) == 60
+
+
+def test_noise_is_not_drawn_as_structure() -> None:
+    line = spark(panel([100.0, 100.02, 100.0, 100.02]), 60)
+    assert line is not None
+    heights = [float(point.split(",")[1]) for point in line.runs[0].split(" ")]
+    assert max(heights) - min(heights) < 1
 
 
 # Data
 
 
-def test_what_is_drawn_can_be_downloaded(nights: Nights, files: dict[str, bytes]) -> None:
-    rows = list(csv.DictReader(gzip.decompress(files["figures.csv.gz"]).decode().splitlines()))
+def test_what_is_drawn_can_be_downloaded(nights: Nights, made: tuple[dict[str, str], dict[str, bytes]]) -> None:
+    rows = list(csv.DictReader(gzip.decompress(made[1]["figures.csv.gz"]).decode().splitlines()))
     own = [row for row, each in enumerate(nights.history.series) if each.testbed == TESTBED]
     assert len(rows) == int(np.isfinite(nights.history.values[own]).sum())
     shifted = [row for row in rows if (row["sut"], row["metric"]) == ("t3-sut2", IDLE)]
@@ -227,13 +339,13 @@ def test_what_is_drawn_can_be_downloaded(nights: Nights, files: dict[str, bytes]
     assert shifted[SHIFT]["night"] == str(NIGHTS[SHIFT])
 
 
-def test_what_was_found_can_be_downloaded(files: dict[str, bytes]) -> None:
-    said = json.loads(files["tonight.json"])
+def test_what_was_found_can_be_downloaded(made: tuple[dict[str, str], dict[str, bytes]]) -> None:
+    said = json.loads(made[1]["tonight.json"])
     assert said["night"] == "2026-01-02"
     assert {each["outcome"] for each in said["verdicts"]} == {"pass", "fail", "no_reference"}
     assert [(each["sut"], each["kind"], each["night"]) for each in said["changes"]] == [
         ("t3-sut2", "level", str(NIGHTS[SHIFT])),
-        ("t3-sut3", "spread", "2025-12-19"),
+        ("t3-sut3", "spread", str(NIGHTS[SPREAD])),
     ]
     assert {each["fact"] for each in said["context_changes"]} == {"BIOS", "kernel command line"}
 
@@ -244,6 +356,7 @@ def test_what_was_found_can_be_downloaded(files: dict[str, bytes]) -> None:
 @pytest.fixture
 def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(site, "CACHE", tmp_path / "cache")
+    monkeypatch.setattr(kept, "CACHE", tmp_path / "pages")
     monkeypatch.setattr("calibration.results.index.CACHE", tmp_path / "index")
     return tmp_path / "results"
 
@@ -252,45 +365,30 @@ def test_the_site_of_stored_documents_has_tonight_and_trends(tmp_path: Path, res
     for day in range(1, 3):
         document = run_document(names=("idle_latency",), id=f"202601{day:02}T030405Z-0a1b")
         store(document.model_copy(update={"verdicts": tuple(judge(document.measurements))}), results)
-    output = build_site(results, guide(tmp_path / "docs"), tmp_path / "html").parent
-    index = (output / "calibration" / "index.html").read_text(encoding="utf-8")
-    assert "Tonight, 2026-01-02: 0 of 1 SUTs are as accepted" in index
-    assert "1 has no reference yet" in index
-    page = (output / "calibration" / "example-lab" / "t3-sut2" / "index.html").read_text(encoding="utf-8")
-    assert 'href="../../trends/example-lab/index.html"' in page
-    trends = (output / "calibration" / "trends" / "example-lab" / "index.html").read_text(encoding="utf-8")
-    assert 'href="idle-latency.html"' in trends
-    kind = (output / "calibration" / "trends" / "example-lab" / "idle-latency.html").read_text(encoding="utf-8")
-    assert "no reference" in kind
-    assert list(output.glob("_downloads/*/figures.csv.gz"))
-    assert list(output.glob("_downloads/*/tonight.json"))
+    output = build_site(results, guide(tmp_path / "docs"), tmp_path / "html").parent / "calibration"
+    index = (output / "index.html").read_text(encoding="utf-8")
+    assert "0 of 1 SUT fail tonight (1 without a baseline)." in index
+    page = (output / "example-lab" / "t3-sut2" / "index.html").read_text(encoding="utf-8")
+    assert '<a href="../index.html">trends</a>' in page
+    testbed = (output / "example-lab" / "index.html").read_text(encoding="utf-8")
+    assert 'href="lat.html"' in testbed
+    assert "no reference" in (output / "example-lab" / "lat.html").read_text(encoding="utf-8")
+    assert (output / "example-lab" / "figures.csv.gz").is_file()
+    assert (output / "tonight.json").is_file()
 
 
 def test_a_run_alone_has_no_tonight(tmp_path: Path, results: Path) -> None:
     one = store(run_document(names=("idle_latency",)), results)
     output = build_site(one, guide(tmp_path / "docs"), tmp_path / "html").parent
-    assert "Tonight" not in (output / "calibration" / "index.html").read_text(encoding="utf-8")
-    assert not (output / "calibration" / "trends").exists()
+    assert "tonight" not in (output / "calibration" / "index.html").read_text(encoding="utf-8").lower()
 
 
-def test_only_the_newest_runs_have_pages_and_the_one_since_which_it_fails(nights: Nights, tmp_path: Path) -> None:
+def test_only_the_newest_runs_have_documents_and_the_one_since_which_it_fails(nights: Nights, tmp_path: Path) -> None:
     runs = [tmp_path / each.directory for those in nights.history.runs.values() for each in those.values()]
-    kept = {str(each.relative_to(tmp_path)) for each in site._with_pages(runs, tmp_path, nights)}
-    own = {each for each in kept if "/t3-sut2/" in each}
+    found = standings(nights)
+    those = {str(each.relative_to(tmp_path)) for each in site._with_documents(runs, tmp_path, nights, found)}
+    own = {each for each in those if "/t3-sut2/" in each}
     newest = {f"{TESTBED}/t3-sut2/{run_id(night)}" for night in NIGHTS[-site.HISTORY :]}
     assert own == {*newest, f"{TESTBED}/t3-sut2/{run_id(NIGHTS[SHIFT])}"}
     imported = tmp_path / TESTBED / "t3-sut2" / "imported-0123456789ab"
-    assert imported in site._with_pages([*runs, imported], tmp_path, nights)
-
-
-def test_a_testbed_named_like_the_folder_of_trends_keeps_its_pages(nights: Nights) -> None:
-    made = site._pages([site_page("trends", TESTBED)], nights)
-    assert f"calibration/trends/{TESTBED}/index.rst" in made
-    assert f"calibration/trends/{TESTBED}-2/index.rst" in made
-    assert made[f"calibration/trends/{TESTBED}/index.rst"].startswith(b".. Made from the run document")
-
-
-def test_titles_are_those_of_the_newest_documents(nights: Nights) -> None:
-    made = site._pages([site_page(TESTBED, "t3-sut2")], replace(nights, titles={}))
-    text = made[f"calibration/trends/{TESTBED}/index.rst"].decode()
-    assert TITLES[IDLE] in text
+    assert imported in site._with_documents([*runs, imported], tmp_path, nights, found)

@@ -1,0 +1,376 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A lab at a glance: every SUT against families of figures, what changed tonight, and each platform's SUTs in strips.
+
+A figure's deviation is told in tolerances: from the level that was accepted of the SUT, and 1 is the edge of what was
+accepted or of the tolerance, whichever is wider. So what is beyond 1 for the worse is what fails.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from functools import cache, cached_property
+from math import isfinite
+from typing import Any, Final, Literal, NamedTuple
+
+from calibration.judge.verdicts import NightVerdict
+from calibration.judge.words import changed_fact
+from calibration.report.tonight import (
+    CHECKS,
+    RUN,
+    Finding,
+    Nights,
+    Standing,
+    describe,
+    findings,
+    listed,
+    summary,
+)
+from calibration.results.history import Sut
+
+
+class Column(NamedTuple):
+    """A family of figures: its short name, which is that of its pages too, its title, and its metrics."""
+
+    code: str
+    title: str
+    metrics: str
+
+
+COLUMNS: Final = (
+    Column("lat", "idle latency, own node", r"idle_latency\..*|latency_matrix\.(\d+)\.\1\..*"),
+    Column("rem", "idle latency, other nodes", r"latency_matrix\..*"),
+    Column("read", "read bandwidth", r".*_bandwidth\.(plain\.)?reads\.bandwidth_mb_s|bandwidth_matrix\..*"),
+    Column("mix", "bandwidth of other mixes", r"(max|peak_injection|sustained)_bandwidth\..*|bandwidth_scaling\..*"),
+    Column("load", "latency under load", r"loaded_latency\..*|.*regulation.*"),
+    *(Column(f"L{n}", f"L{n} cache", rf"latency_ladder\.L{n}\..*|bandwidth_ladder\..*\.L{n}\..*") for n in (1, 2, 3)),
+    Column("c2c", "core to core", r"c2c_.*"),
+    Column("clk", "core clock", r"core_frequency\..*"),
+    Column("gap", "longest gap", r"jitter\..*\.max_ns"),
+    Column("lost", "time lost to gaps", r"jitter\..*"),
+    Column("more", "everything else", r".*"),
+)
+"""The columns of the map; the first that matches a metric has it."""
+
+FAR: Final = 3.0
+"""Tolerances from which a deviation is a large one."""
+
+Step = Literal["worse2", "worse", "same", "better", "better2", "missing", "waived", "none", "absent"]
+
+SIGNS: Final[Mapping[Step, tuple[str, str]]] = {
+    "worse2": ("\N{MINUS SIGN}\N{MINUS SIGN}", f"fails, by more than {FAR:.0f} tolerances"),
+    "worse": ("\N{MINUS SIGN}", "fails"),
+    "same": ("\N{MIDDLE DOT}", "as accepted"),
+    "better": ("+", "better"),
+    "better2": ("++", f"better by more than {FAR:.0f} tolerances"),
+    "missing": ("?", "not measured"),
+    "waived": ("w", "waived"),
+    "none": ("\N{WHITE CIRCLE}", "no baseline"),
+    "absent": ("", "not applicable"),
+}
+"""What a cell shows and what that means, so that nobody needs its colour."""
+
+ROWS: Final = 14
+"""A platform of more SUTs has several tables of at most so many rows, which stand side by side."""
+
+TOLD: Final = 12
+"""So many things that are wrong, and changes of tonight, have lines of their own."""
+
+NAMED: Final = 3
+"""SUTs that are named before the rest is counted."""
+
+SPAN: Final = 4.0
+"""Tolerances to both sides that a dot strip shows; what is farther stands at its edge."""
+
+
+@cache
+def column_of(metric: str) -> Column:
+    """Return the family of *metric*."""
+    return next(each for each in COLUMNS if re.fullmatch(each.metrics, metric))
+
+
+class Cell(NamedTuple):
+    """One SUT's figures of one family: the step of the worst, what is said of it, and where the trends are.
+
+    ``deviation`` is in tolerances, positive for the worse; ``None`` where there is nothing to deviate from.
+    """
+
+    column: Column
+    step: Step
+    said: str
+    deviation: float | None
+
+    @property
+    def sign(self) -> str:
+        """What the cell shows."""
+        return SIGNS[self.step][0]
+
+
+class Row(NamedTuple):
+    """One SUT: how it stands, and its cells."""
+
+    standing: Standing
+    cells: tuple[Cell, ...]
+
+
+class Platform(NamedTuple):
+    """SUTs of one processor and as many cores, the worst first."""
+
+    title: str
+    rows: tuple[Row, ...]
+
+    @property
+    def failing(self) -> int:
+        """How many of its SUTs fail."""
+        return sum(row.standing.state in {"fails", "unmeasured"} for row in self.rows)
+
+    @property
+    def columns(self) -> list[int]:
+        """The places of the families of which any of its SUTs has a figure."""
+        return [n for n in range(len(COLUMNS)) if any(row.cells[n].step != "absent" for row in self.rows)]
+
+    @property
+    def tables(self) -> list[tuple[Row, ...]]:
+        """Its rows in tables of even length."""
+        tables = -(-len(self.rows) // ROWS)
+        size = -(-len(self.rows) // tables)
+        return [self.rows[place : place + size] for place in range(0, len(self.rows), size)]
+
+    @property
+    def strips(self) -> list[tuple[Column, list[tuple[str, float, Step]]]]:
+        """The families with at least two SUTs that deviate by something: SUT, deviation in tolerances, and step."""
+        found = []
+        for place, column in enumerate(COLUMNS):
+            cells = [(row.standing.sut, row.cells[place]) for row in self.rows]
+            dots = [(sut, cell.deviation, cell.step) for sut, cell in cells if cell.deviation is not None]
+            if len(dots) > 1:
+                found.append((column, dots))
+        return found
+
+
+class Wrong(NamedTuple):
+    """Something that is wrong, told once: its SUTs, what it is, and the first night of it."""
+
+    suts: tuple[Sut, ...]
+    what: str
+    since: str
+
+
+class Fact(NamedTuple):
+    """A fact that changed tonight on some SUTs, alike: and on which of them figures are worse or better since."""
+
+    fact: str
+    before: str | None
+    after: str | None
+    suts: tuple[Sut, ...]
+    worse: int
+    better: int
+
+
+@dataclass(frozen=True)
+class Lab:
+    """The SUTs of a lab, or of one of its testbeds, tonight."""
+
+    nights: Nights
+    found: Sequence[Standing]
+
+    @property
+    def failing(self) -> bool:
+        """Whether a SUT fails or was not measured."""
+        return any(each.state in {"fails", "unmeasured"} for each in self.found)
+
+    @property
+    def gone(self) -> list[Sut]:
+        """The SUTs that nobody expects any more."""
+        return [(each.testbed, each.sut) for each in self.found if each.state == "gone"]
+
+    @cached_property
+    def platforms(self) -> list[Platform]:
+        """Its SUTs by platform: the one with most that fail first, then the largest."""
+        rows: dict[str, list[Row]] = {}
+        for standing in self.found:
+            if standing.state != "gone":
+                rows.setdefault(self._platform(standing), []).append(Row(standing, tuple(self._cells(standing))))
+        found = [Platform(title, tuple(sorted(those, key=_badness))) for title, those in rows.items()]
+        return sorted(found, key=lambda each: (-each.failing, -len(each.rows), each.title))
+
+    @property
+    def sentence(self) -> str:
+        """How many SUTs fail, and what is wrong."""
+        counts = Counter(each.state for each in self.found)
+        every = len(self.found) - counts["gone"]
+        wrong = counts["fails"]
+        text = f"{wrong} of {every} SUT{'' if every == 1 else 's'} fail{'s' if wrong == 1 else ''} tonight"
+        others = [
+            f"{counts[state]} {words}"
+            for state, words in (("unmeasured", "not measured"), ("no_reference", "without a baseline"))
+            if counts[state]
+        ]
+        text += f" ({', '.join(others)})" if others else ""
+        told = [each for each in self.wrong if each.what]
+        if wrong and told:
+            text += f": {_told(told[0])}"
+            more = len(told) - 1
+            text += f"; and {more} more below" if more else ""
+        return f"{text}."
+
+    @cached_property
+    def wrong(self) -> list[Wrong]:
+        """What is wrong, each once: the SUTs of which most of what began on a night is of one family are told together.
+
+        What concerns most SUTs comes first.
+        """
+        own = {(each.testbed, each.sut) for each in self.found}
+        alike: dict[tuple[date | None, str], list[Finding]] = {}
+        for each in findings(self.nights):
+            if (each.testbed, each.sut) in own:
+                codes = [RUN if one == RUN else column_of(one).code for one in each.metrics]
+                counts = Counter(code for code in codes if code != COLUMNS[-1].code) or Counter(codes)
+                alike.setdefault((each.since, counts.most_common(1)[0][0]), []).append(each)
+        found = []
+        for (since, _), those in sorted(alike.items(), key=lambda each: (-len(each[1]), each[0][1] == RUN)):
+            suts = tuple((each.testbed, each.sut) for each in those)
+            worst = max(those, key=lambda each: max(map(self._size, each.verdicts)))
+            what = summary(self.nights, worst)
+            shared = set.intersection(*({change.fact for change in each.context_changes} for each in those))
+            if len(those) > 1:
+                what = f"{describe(self.nights, worst.verdicts[0])}, at the worst ({worst.sut})"
+                what += f"; with another {listed(sorted(shared)[:NAMED])}" if shared else ""
+            found.append(Wrong(suts, what, "" if since is None else since.isoformat()))
+        return found
+
+    @cached_property
+    def facts(self) -> list[Fact]:
+        """The facts that changed tonight, those of most SUTs first."""
+        nights = self.nights
+        groups: dict[tuple[str, str | None, str | None], list[Sut]] = {}
+        for standing in self.found:
+            for each in nights.changed_tonight((standing.testbed, standing.sut)):
+                key = (each.fact, each.before, each.after)
+                groups.setdefault(key, []).append((standing.testbed, standing.sut))
+        found = []
+        for (fact, before, after), suts in groups.items():
+            moved = [self._moved(sut) for sut in suts]
+            found.append(Fact(fact, before, after, tuple(suts), moved.count("worse"), moved.count("better")))
+        return sorted(found, key=lambda each: (-each.worse, -len(each.suts), each.fact))
+
+    def _moved(self, sut: Sut) -> str:
+        """Return whether figures of *sut* are worse or better since tonight."""
+        tonight = [each for each in self.nights.of_sut.get(sut, ()) if each.since == self.nights.night]
+        if any(each.outcome == "fail" for each in tonight):
+            return "worse"
+        return "better" if any("better" in each.reason for each in tonight if each.outcome == "noted") else ""
+
+    def deviation(self, verdict: NightVerdict) -> float | None:
+        """Return how many tolerances a figure is from its accepted level, positive for the worse."""
+        row = self.nights.rows.get(self.nights.key(verdict))
+        if row is None or verdict.value is None or verdict.bound is None or verdict.check != "limits":
+            return None
+        low, high = verdict.bound
+        if low is not None and high is not None:
+            level, half = (low + high) / 2, (high - low) / 2
+        else:  # an end is open: from where the figure was
+            bound = high if low is None else low
+            level = self.nights.analyses[row].level
+            half = 0.0 if bound is None else abs(bound - level)
+        widest = max(half, self.nights.tolerances.fraction(verdict.metric) * abs(level))
+        if not widest > 0:
+            return None
+        size = (verdict.value - level) / widest
+        return size if self.nights.history.series[row].better == "lower" else -size
+
+    @cached_property
+    def _had(self) -> Mapping[Sut, set[str]]:
+        """The families of which a SUT ever had a figure."""
+        found: dict[Sut, set[str]] = {}
+        for each in self.nights.history.series:
+            found.setdefault((each.testbed, each.sut), set()).add(column_of(each.metric).code)
+        return found
+
+    def _cells(self, standing: Standing) -> Iterator[Cell]:
+        of: dict[str, list[NightVerdict]] = {each.code: [] for each in COLUMNS}
+        measured = False
+        for each in self.nights.of_sut.get((standing.testbed, standing.sut), ()):
+            if each.metric == RUN or each.check == "unreadable":
+                continue
+            measured |= each.check == "limits" and each.value is not None
+            of[column_of(each.metric).code].append(each)
+        had = self._had.get((standing.testbed, standing.sut), set())
+        for column in COLUMNS:
+            if not measured:
+                step: Step = "missing" if column.code in had else "absent"
+                yield Cell(column, step, SIGNS[step][1], None)
+            else:
+                yield self._cell(column, of[column.code])
+
+    def _cell(self, column: Column, verdicts: Sequence[NightVerdict]) -> Cell:
+        limits = [each for each in verdicts if each.check == "limits"]
+        known = [(each, size) for each in limits if (size := self.deviation(each)) is not None]
+        worst = max(known, key=lambda pair: pair[1], default=None)
+        best = min(known, key=lambda pair: pair[1], default=None)
+        failing = [each for each in verdicts if each.outcome == "fail"]
+        if failing:
+            first = min(failing, key=lambda each: (list(CHECKS).index(each.check), -abs(self._size(each))))
+            size = max(map(self._size, failing))
+            missing = all(each.check == "missing" for each in failing)
+            step: Step = "missing" if missing else "worse2" if size > FAR else "worse"
+            return Cell(column, step, describe(self.nights, first), None if missing or worst is None else worst[1])
+        if worst is None or best is None:
+            step = "none" if limits else "absent"
+            return Cell(column, step, SIGNS[step][1], None)
+        if any(each.waiver is not None for each in verdicts):
+            return Cell(column, "waived", SIGNS["waived"][1], worst[1])
+        if best[1] < -1 and -best[1] > worst[1]:
+            return Cell(column, "better2" if best[1] < -FAR else "better", describe(self.nights, best[0]), best[1])
+        return Cell(column, "same", SIGNS["same"][1], max(worst[1], best[1], key=abs))
+
+    def _size(self, verdict: NightVerdict) -> float:
+        """Return how many tolerances a failure is about: by the level, else by the size of its change."""
+        size = self.deviation(verdict)
+        if size is None:
+            change = self.nights.change(verdict)
+            size = 0.0 if change is None or not isfinite(change.size) else abs(change.size) / self._fraction(verdict)
+        return size
+
+    def _fraction(self, verdict: NightVerdict) -> float:
+        return self.nights.tolerances.fraction(verdict.metric) or 1.0
+
+    def _platform(self, standing: Standing) -> str:
+        facts = {} if standing.newest is None else standing.newest.facts
+        processor = facts.get("processor")
+        if not processor:
+            return "Processor unknown"
+        name = re.sub(r"^\S+ (.*?)(?: \d+ \d+ \d+)?$", r"\1", processor)
+        return f"{name}, {facts['cores'].split(' ')[0]} cores" if "cores" in facts else name
+
+
+def _badness(row: Row) -> tuple[int, int, float, str, str]:
+    """Return what sorts SUTs: those that fail, those that were not measured, the others; by families, then by size."""
+    order = {"fails": 0, "unmeasured": 1}.get(row.standing.state, 2)
+    steps = Counter(cell.step for cell in row.cells)
+    bad = 10 * steps["worse2"] + 3 * steps["worse"] + steps["missing"]
+    largest = max((cell.deviation for cell in row.cells if cell.deviation is not None), default=0.0)
+    return order, -bad, -largest if order == 0 else 0.0, row.standing.testbed, row.standing.sut
+
+
+def _told(wrong: Wrong) -> str:
+    names = [f"{testbed}/{sut}" for testbed, sut in wrong.suts]
+    who = names[0] if len(names) == 1 else f"{len(names)} SUTs"
+    return f"{who}: {wrong.what}" + (f", since {wrong.since}" if wrong.since else "")
+
+
+def place_of(deviation: float) -> float:
+    """Return where a dot stands on a strip, as a share of its width."""
+    return (max(-SPAN, min(SPAN, deviation)) + SPAN) / (2 * SPAN)
+
+
+NAMES: Final[Mapping[str, Any]] = {
+    "columns": COLUMNS,
+    "signs": SIGNS,
+    "told": TOLD,
+    "named": NAMED,
+    "place_of": place_of,
+    "changed_fact": changed_fact,
+}
+"""What the templates of a lab and of a testbed use besides the lab itself."""

@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pages of runs as HTML: their reStructuredText by docutils alone, in the markup that the site's theme has styles for.
+
+Sphinx reads and writes a page in 2 s, docutils in 0.3 s: there is no environment of all pages to keep, and tables, most
+of a page, are parsed a line at a time.
+"""
+
+import re
+from collections.abc import Mapping
+from html import escape
+from typing import Any, Final, NamedTuple
+
+from docutils import nodes
+from docutils.core import publish_doctree
+from docutils.frontend import get_default_settings
+from docutils.parsers.rst import Parser, directives
+from docutils.parsers.rst.directives.misc import Class
+from docutils.parsers.rst.directives.tables import ListTable
+from docutils.writers.html5_polyglot import HTMLTranslator, Writer
+
+from calibration.errors import InputError
+from calibration.report.charts.base import Chart
+from calibration.report.charts.keeper import keep
+from calibration.text import visible
+
+LONGEST_LINE: Final = 1_000_000
+"""A line of a page may join many texts of a SUT's; with docutils' own limit one SUT could keep the site from all."""
+
+SETTINGS: Final[dict[str, Any]] = {
+    "report_level": 2,
+    "halt_level": 2,
+    "warning_stream": "",
+    "line_length_limit": LONGEST_LINE,
+    "file_insertion_enabled": False,
+    "raw_enabled": False,
+    "doctitle_xform": False,
+    "initial_header_level": 1,
+    "embed_stylesheet": False,
+    "stylesheet_path": "",
+    "table_style": "docutils",
+}
+
+CELL: Final = re.compile(r"(\* -|  -)(?: (.*))?")
+"""A line that is a cell of a list table: the first of its row, or another."""
+
+ESCAPED: Final = re.compile(r"\\(.)")
+PLAIN: Final = re.compile(r"[^*`_|\\:<>\[\]]*")
+STARTS_A_BLOCK: Final = re.compile(
+    r"(?![^\W_]|\\|[^\x00-\x7f]|`|:[a-z-]+:`|\*\*\w)|\(?[A-Za-z0-9#]+[.)](?:\s|$)|\S*://"
+)
+"""What is more than text in a cell; docutils' own parser decides what it is."""
+
+
+class Html(NamedTuple):
+    """A page as HTML: its title as text, its body, and the list of links to its sections."""
+
+    title: str
+    body: str
+    contents: str
+
+
+def to_html(text: str, files: Mapping[str, str]) -> Html:
+    """Return the page *text*, valid reStructuredText of plain docutils, with its *files* by path.
+
+    Raises ``InputError`` where it is not valid.
+    """
+    settings = get_default_settings(Parser, Writer)
+    vars(settings).update(SETTINGS)
+    try:
+        tree = publish_doctree(text, settings=settings)
+    except Exception as error:
+        raise InputError(f"not valid reStructuredText: {error}") from error
+    visitor = _Translator(tree, files)
+    tree.walkabout(visitor)
+    first = next(iter(tree.findall(nodes.section)), None)
+    title = "" if first is None else first[0].astext()
+    return Html(title, "".join(visitor.body), "" if first is None else _contents(first))
+
+
+def _contents(section: nodes.section) -> str:
+    """Return the nested list of links to the sections in *section*."""
+    inner = [each for each in section.children if isinstance(each, nodes.section)]
+    links = (
+        f'<a class="reference internal" href="#{each["ids"][0]}">{escape(each[0].astext())}</a>{_contents(each)}'
+        for each in inner
+    )
+    return f"<ul><li>{'</li><li>'.join(links)}</li></ul>" if inner else ""
+
+
+class _cells(nodes.General, nodes.Element):  # noqa: N801 - nodes are named so, and visitors after them
+    """A table as HTML: text that is written, and between it what only docutils can read."""
+
+
+class _Table(ListTable):
+    """A list table whose cells are a line each, as all of our templates write them, without a parser for each cell.
+
+    What it becomes is what docutils makes of it; where a cell is more than inline markup that is left to docutils.
+    """
+
+    def run(self) -> list[nodes.Node]:
+        rows: list[list[str]] = []
+        for line in filter(None, self.content):
+            cell = CELL.fullmatch(line)
+            if cell is None or STARTS_A_BLOCK.match(cell[2] or "a") or (not rows and cell[1] != "* -"):
+                return super().run()
+            if cell[1] == "* -":
+                rows.append([])
+            rows[-1].append(cell[2] or "")
+        if len({len(row) for row in rows}) != 1 or self.options.get("widths") != "auto" or self.arguments:
+            return super().run()
+        headers, stubs = self.options.get("header-rows", 0), self.options.get("stub-columns", 0)
+        self.found, self.written = _cells(), []
+        self._write(f'<table class="{" ".join(["docutils", *self.options.get("class", [])])}">\n')
+        for tag, kind, those in (("thead", "head", rows[:headers]), ("tbody", "", rows[headers:])):
+            self._write(f"<{tag}>\n" if those else "")
+            for row in those:
+                for place, cell in enumerate(row):
+                    told = kind or ("stub" if place < stubs else "")
+                    self._cell(cell, "<tr>" if not place else "", f'th class="{told}"' if told else "td")
+                self._write("</tr>\n")
+            self._write(f"</{tag}>\n" if those else "")
+        self._write("</table>\n")
+        return [self._flushed()]
+
+    def _write(self, html: str) -> None:
+        self.written.append(html)
+
+    def _flushed(self) -> _cells:
+        self.found += nodes.raw("", "".join(self.written), format="html")
+        self.written = []
+        return self.found
+
+    def _cell(self, cell: str, before: str, tag: str) -> None:
+        self._write(f"{before}<{tag}>")
+        if PLAIN.fullmatch(ESCAPED.sub("", cell)):
+            self._write(f"<p>{escape(ESCAPED.sub(chr(92) + '1', cell), quote=False)}</p>" if cell else "")
+        else:
+            self._write("<p>")
+            self._flushed()
+            inline, messages = self.state.inline_text(cell, self.lineno)
+            self.found += [*inline, *messages]
+            self._write("</p>")
+        self._write(f"</{tag[:2]}>\n")
+
+
+class _Translator(HTMLTranslator):  # type: ignore[misc] # as above
+    """docutils' HTML with what the theme expects: boxes that scroll, links beside headings, folds, charts."""
+
+    def __init__(self, document: nodes.document, files: Mapping[str, str]) -> None:
+        super().__init__(document)
+        self.files = files
+
+    def visit_table(self, node: nodes.table) -> None:
+        self.body.append('<div class="table-wrapper docutils container">\n')
+        super().visit_table(node)
+
+    def depart_table(self, node: nodes.table) -> None:
+        super().depart_table(node)
+        self.body.append("</div>\n")
+
+    def visit__cells(self, _node: _cells) -> None:
+        self.body.append('<div class="table-wrapper docutils container">\n')
+
+    def depart__cells(self, _node: _cells) -> None:
+        self.body.append("</div>\n")
+
+    def visit_image(self, node: nodes.image) -> None:
+        """Write a chart twice, for light and for dark pages; the theme shows one of them."""
+        stem = node["uri"].removesuffix(".svg")
+        if isinstance(node.parent, nodes.figure) and f"{stem}.vl.json" in self.files:
+            self.body.append(_pictures(stem, node.get("alt", ""), self.files[f"{stem}.vl.json"]))
+        else:
+            super().visit_image(node)
+
+    def depart_image(self, node: nodes.image) -> None:
+        """Leave nothing open."""
+
+    def visit_literal_block(self, node: nodes.literal_block) -> None:
+        self.body.append(f'<div class="{" ".join(["highlight-none", *node["classes"]])}"><div class="highlight"><pre>')
+
+    def depart_literal_block(self, _node: nodes.literal_block) -> None:
+        self.body.append("</pre></div></div>\n")
+
+    def depart_title(self, node: nodes.title) -> None:
+        if isinstance(node.parent, nodes.section):
+            where = node.parent["ids"][0]
+            self.body.append(f'<a class="headerlink" href="#{where}" title="Link to this heading">\N{PILCROW SIGN}</a>')
+        super().depart_title(node)
+
+    def visit_admonition(self, node: nodes.admonition) -> None:
+        if "fold" not in node["classes"]:
+            super().visit_admonition(node)
+            return
+        title = node.pop(0)
+        self.body.append(f'<details class="fold"><summary>{escape(title.astext())}</summary>\n')
+
+    def depart_admonition(self, node: nodes.admonition) -> None:
+        if "fold" in node["classes"]:
+            self.body.append("</details>\n")
+        else:
+            super().depart_admonition(node)
+
+
+def chart_html(chart: Chart, caption: str, files: dict[str, bytes]) -> str:
+    """Return the figure of *chart* for pages that are HTML from the beginning; its pictures go to *files*."""
+    drawn: dict[str, str] = {}
+    stem = keep(drawn, chart).removesuffix(".svg")
+    files |= {path: text.encode() for path, text in drawn.items() if path.endswith(".svg")}
+    pictures = _pictures(stem, chart.alt, drawn[f"{stem}.vl.json"])
+    return f'<figure class="chart">{pictures}<figcaption><p>{escape(visible(caption))}</p></figcaption></figure>'
+
+
+def _pictures(stem: str, alt: str, spec: str) -> str:
+    """Return a chart in light and dark, and what the page's script makes it interactive with."""
+    found = [
+        f'<img class="only-{scheme}" alt="{escape(visible(alt))}" src="{escape(stem)}{end}.svg" loading="lazy">\n'
+        for scheme, end in (("light", ""), ("dark", "-dark"))
+    ]
+    text = spec.strip().replace("<", "\\u003c")
+    return f'{"".join(found)}<script type="application/json" class="chart-spec">{text}</script>\n'
+
+
+directives.register_directive("rst-class", Class)
+directives.register_directive("list-table", _Table)

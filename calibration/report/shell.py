@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The guide, built by Sphinx, and the shell that its theme puts around the pages of runs.
+
+Sphinx sees the guide and an empty page for the lab and each of its testbeds, which are what the sidebar lists. As long
+as the guide, the code that it documents, and the testbeds are what they were nothing of it is built again.
+"""
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from html import escape
+from importlib.metadata import version
+from pathlib import Path
+from typing import Final
+
+from calibration import places
+from calibration.errors import EnvironmentLacksError, InputError
+from calibration.report import filters
+from calibration.report.kept import report_sha256
+from calibration.text import visible
+
+PAGES: Final = "calibration"
+"""Folder of the site with the pages of runs."""
+
+BUILT_WITH: Final = ("sphinx", "furo", "docutils")
+
+BUILD_TIMEOUT_S: Final = 3600
+"""The guide builds in less; a hung build is ended."""
+
+ARTICLE: Final = re.compile(r"(<article[^>]*>).*?(</article>)", re.DOTALL)
+CONTENTS: Final = re.compile(r'(<div class="toc-tree">).*?(</div>)', re.DOTALL)
+TITLE: Final = re.compile(r"<title>.*?</title>")
+SIDE: Final = re.compile(r'<aside class="toc-drawer">.*?</aside>', re.DOTALL)
+ICONS: Final = re.compile(r'(<label class="toc-overlay-icon [^"]*)(")')
+RELATED: Final = re.compile(r'<div class="related-pages">.*?</div>\s*(?=<div class="bottom-of-page">)', re.DOTALL)
+LINK: Final = re.compile(r'\b(href|src|action|data-content_root)="(?!#|[a-z]+:|/)([^"]*)"')
+
+STUB: Final = "{title}\n\nBody\n----\n\nNothing.\n"
+"""A page with a section, so that the theme makes room for a list of sections."""
+
+
+@dataclass(frozen=True)
+class Shell:
+    """A page of the theme, around another body."""
+
+    html: str
+
+    def around(self, title: str, body: str, *, contents: str = "", deeper: int = 0) -> bytes:
+        """Return the page *title* with *body*, HTML both but for the title, so many folders *deeper* than the shell."""
+        html = TITLE.sub(lambda _: f"<title>{escape(visible(title))} - Calibration harness</title>", self.html, 1)
+        if contents:
+            tree = f'<ul><li><a class="reference internal" href="#">{escape(visible(title))}</a>{contents}</li></ul>'
+            html = CONTENTS.sub(lambda found: f"{found[1]}{tree}{found[2]}", html, 1)
+        else:
+            html = SIDE.sub('<aside class="toc-drawer no-toc"></aside>', html)
+            html = ICONS.sub(r"\1 no-toc\2", html)
+        if deeper:
+            html = RELATED.sub('<div class="related-pages"></div>', html)
+            html = LINK.sub(lambda found: f'{found[1]}="{"../" * deeper}{found[2]}"', html)
+        return ARTICLE.sub(lambda found: found[1] + body + found[2], html, 1).encode()
+
+
+def build_guide(docs: Path, output: Path, testbeds: Mapping[str, str], work: Path) -> Path:
+    """Build the guide in *docs* with the empty pages of *testbeds*, titles by folder, and return where its HTML is.
+
+    *work* is the cache; *output*, where the site will be, is no part of the guide. Raises ``InputError`` where Sphinx
+    warns, ``EnvironmentLacksError`` where it does not end.
+    """
+    listed = "".join(f"   {folder}/index\n" for folder in testbeds)
+    toctree = f"\n.. toctree::\n   :hidden:\n\n{listed}" if testbeds else ""
+    files = {
+        **_guide(docs, output),
+        f"{PAGES}/index.rst": (STUB.format(title=filters.heading("Calibration data", "=")) + toctree).encode(),
+        **{
+            f"{PAGES}/{folder}/index.rst": (":nosearch:\n\n" + STUB.format(title=filters.heading(title, "="))).encode()
+            for folder, title in testbeds.items()
+        },
+    }
+    hashed = hashlib.sha256("\n".join([report_sha256(), *map(version, BUILT_WITH)]).encode())
+    for name in sorted(files):
+        hashed.update(f"{name} {len(files[name])}\n".encode() + files[name])
+    key, html = work / "guide.sha256", work / "html"
+    if key.is_file() and key.read_text() == hashed.hexdigest():
+        return html
+    key.unlink(missing_ok=True)
+    if _synchronise(work / "source", files):
+        for stale in ("html", "doctrees"):  # Sphinx never removes what has no source any more
+            shutil.rmtree(work / stale, ignore_errors=True)
+    _sphinx(work)
+    key.write_text(hashed.hexdigest())
+    return html
+
+
+def shell(html: Path, folder: str = "") -> Shell:
+    """Return the shell of the lab, or of the testbed in *folder*, from the guide's *html*."""
+    return Shell((html / PAGES / folder / "index.html").read_text(encoding="utf-8"))
+
+
+def _guide(docs: Path, output: Path) -> dict[str, bytes]:
+    """Return the files of the guide by their paths in the source; what was built is no part of it."""
+    if not (docs / "conf.py").is_file():
+        raise InputError(f"expected the documentation with its conf.py at {docs}, found none")
+    built = output.resolve()
+    return {
+        str(path.relative_to(docs)): path.read_bytes()
+        for path in sorted(docs.rglob("*"))
+        if path.is_file()
+        and path.relative_to(docs).parts[0] not in {"_build", PAGES}
+        and not path.resolve().is_relative_to(built)
+    }
+
+
+def _synchronise(folder: Path, files: dict[str, bytes]) -> bool:
+    """Make *folder* hold *files* and nothing else, and tell whether anything had to go.
+
+    A file that has its content already keeps its time stamp.
+    """
+    for name, content in files.items():
+        path = folder / name
+        if path.is_file() and path.read_bytes() == content:
+            continue
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    removed = False
+    for path in sorted(folder.rglob("*"), reverse=True):
+        if path.is_file() and str(path.relative_to(folder)) not in files:
+            path.unlink()
+            removed = True
+        elif path.is_dir() and not any(path.iterdir()):
+            path.rmdir()
+    return removed
+
+
+def _sphinx(work: Path) -> None:
+    """Build ``source`` into ``html``. Raises ``InputError`` with Sphinx's own words where it warns."""
+    command = [
+        sys.executable,
+        "-m",
+        "sphinx",
+        "--builder",
+        "html",
+        "--quiet",
+        "--fail-on-warning",
+        "--doctree-dir",
+        str(work / "doctrees"),
+        str(work / "source"),
+        str(work / "html"),
+    ]
+    path = os.pathsep.join(filter(None, (str(places.PACKAGE.parent), os.environ.get("PYTHONPATH"))))
+    environ = {**os.environ, "PYTHONHASHSEED": "0", "SOURCE_DATE_EPOCH": "0", "PYTHONPATH": path}
+    try:
+        done = subprocess.run(
+            command, env=environ, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise EnvironmentLacksError(f"Sphinx did not end within {BUILD_TIMEOUT_S} s; its cache is {work}") from error
+    if done.returncode:
+        said = done.stderr.replace(f"{work / 'source'}/", "").strip()
+        raise InputError(f"expected a site without warnings, Sphinx says:\n{said or done.stdout.strip()}")
