@@ -14,20 +14,24 @@ from functools import cache, cached_property
 from math import isfinite
 from typing import Any, Final, Literal, NamedTuple
 
+from calibration.judge.night import RUN
 from calibration.judge.verdicts import NightVerdict
 from calibration.judge.words import changed_fact
 from calibration.report.tonight import (
     CHECKS,
-    RUN,
     Finding,
     Nights,
     Standing,
+    State,
     describe,
     findings,
     listed,
     summary,
 )
 from calibration.results.history import Sut
+
+OTHERS: Final[tuple[tuple[State, str], ...]] = (("unmeasured", "not measured"), ("no_reference", "without a baseline"))
+"""Besides those that fail, SUTs that the sentence counts."""
 
 
 class Column(NamedTuple):
@@ -202,11 +206,7 @@ class Lab:
         every = len(self.found) - counts["gone"]
         wrong = counts["fails"]
         text = f"{wrong} of {every} SUT{'' if every == 1 else 's'} fail{'s' if wrong == 1 else ''} tonight"
-        others = [
-            f"{counts[state]} {words}"
-            for state, words in (("unmeasured", "not measured"), ("no_reference", "without a baseline"))
-            if counts[state]
-        ]
+        others = [f"{counts[state]} {words}" for state, words in OTHERS if counts[state]]
         text += f" ({', '.join(others)})" if others else ""
         told = [each for each in self.wrong if each.what]
         if wrong and told:

@@ -6,7 +6,7 @@ of a page, are parsed a line at a time.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any, Final, NamedTuple
 
@@ -97,19 +97,20 @@ class _Table(ListTable):
     What it becomes is what docutils makes of it; where a cell is more than inline markup that is left to docutils.
     """
 
-    def run(self) -> list[nodes.Node]:
+    def run(self) -> Sequence[Any]:
         rows: list[list[str]] = []
         for line in filter(None, self.content):
-            cell = CELL.fullmatch(line)
-            if cell is None or STARTS_A_BLOCK.match(cell[2] or "a") or (not rows and cell[1] != "* -"):
+            found = CELL.fullmatch(line)
+            if found is None or STARTS_A_BLOCK.match(found[2] or "a") or (not rows and found[1] != "* -"):
                 return super().run()
-            if cell[1] == "* -":
+            if found[1] == "* -":
                 rows.append([])
-            rows[-1].append(cell[2] or "")
+            rows[-1].append(found[2] or "")
         if len({len(row) for row in rows}) != 1 or self.options.get("widths") != "auto" or self.arguments:
             return super().run()
         headers, stubs = self.options.get("header-rows", 0), self.options.get("stub-columns", 0)
-        self.found, self.written = _cells(), []
+        self.found = _cells()
+        self.written: list[str] = []
         self._write(f'<table class="{" ".join(["docutils", *self.options.get("class", [])])}">\n')
         for tag, kind, those in (("thead", "head", rows[:headers]), ("tbody", "", rows[headers:])):
             self._write(f"<{tag}>\n" if those else "")
@@ -143,7 +144,7 @@ class _Table(ListTable):
         self._write(f"</{tag[:2]}>\n")
 
 
-class _Translator(HTMLTranslator):  # type: ignore[misc] # as above
+class _Translator(HTMLTranslator):
     """docutils' HTML with what the theme expects: boxes that scroll, links beside headings, folds, charts."""
 
     def __init__(self, document: nodes.document, files: Mapping[str, str]) -> None:
@@ -194,8 +195,8 @@ class _Translator(HTMLTranslator):  # type: ignore[misc] # as above
         title = node.pop(0)
         self.body.append(f'<details class="fold"><summary>{escape(title.astext())}</summary>\n')
 
-    def depart_admonition(self, node: nodes.admonition) -> None:
-        if "fold" in node["classes"]:
+    def depart_admonition(self, node: nodes.admonition | None = None) -> None:
+        if node is not None and "fold" in node["classes"]:
             self.body.append("</details>\n")
         else:
             super().depart_admonition(node)

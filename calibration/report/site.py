@@ -11,7 +11,7 @@ import hashlib
 import itertools
 import json
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import date, datetime
@@ -231,21 +231,21 @@ class _Site:
             here = {sut: f"{name}/index.html" for (of, sut), name in folders.items() if of == testbed}
             if nights is None or not any(each.newest for each in those):
                 rows = [(testbed, sut, self.suts[testbed, sut][0].data.run) for sut in here]
-                body = self._lab(None, rows, lambda _, sut, here=here: here.get(sut), ())
+                body = self._lab(None, rows, _within(here), ())
                 yield f"{PAGES}/{folder}/index.html", around(testbed, body)
                 continue
-            pages, files = render_testbed(nights, testbed, those, lambda _, sut, here=here: here.get(sut))
+            pages, files = render_testbed(nights, testbed, those, _within(here))
             for name, (title, body, contents) in pages.items():
                 yield f"{PAGES}/{folder}/{name}", around(title, body, contents=contents)
             for name, content in files.items():
                 yield f"{PAGES}/{folder}/{name}", content
         if nights is not None:
-            content = {
+            said = {
                 "night": nights.night.isoformat(),
                 "verdicts": [each.model_dump(mode="json") for each in nights.verdicts],
                 "events": [each.model_dump(mode="json") for each in nights.events],
             }
-            yield f"{PAGES}/tonight.json", json.dumps(content).encode()
+            yield f"{PAGES}/tonight.json", json.dumps(said).encode()
         timed = {(each.testbed, each.sut) for each in self.found}
         others = [(*sut, runs[0].data.run) for sut, runs in self.suts.items() if sut not in timed]
 
@@ -342,3 +342,8 @@ def _built(html: Path) -> Iterator[tuple[str, bytes]]:
     for path in sorted(html.rglob("*")):
         if path.is_file() and path.name != ".buildinfo" and path.relative_to(html).parts[0] != PAGES:
             yield str(path.relative_to(html)), path.read_bytes()
+
+
+def _within(pages: Mapping[str, str]) -> Callable[[str, str], str | None]:
+    """Return what finds a SUT's page among the *pages* of its testbed."""
+    return lambda _, sut: pages.get(sut)
