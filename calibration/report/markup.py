@@ -16,6 +16,7 @@ from docutils.frontend import get_default_settings
 from docutils.parsers.rst import Parser, directives
 from docutils.parsers.rst.directives.misc import Class
 from docutils.parsers.rst.directives.tables import ListTable
+from docutils.transforms.writer_aux import Admonitions
 from docutils.writers.html5_polyglot import HTMLTranslator, Writer
 
 from calibration.errors import InputError
@@ -33,6 +34,7 @@ SETTINGS: Final[dict[str, Any]] = {
     "line_length_limit": LONGEST_LINE,
     "file_insertion_enabled": False,
     "raw_enabled": False,
+    "traceback": True,  # an error is raised; without this it would end the process
     "doctitle_xform": False,
     "initial_header_level": 1,
     "embed_stylesheet": False,
@@ -66,10 +68,14 @@ def to_html(text: str, files: Mapping[str, str]) -> Html:
     """
     settings = get_default_settings(Parser, Writer)
     vars(settings).update(SETTINGS)
+    directives.register_directive("list-table", _Table)
     try:
         tree = publish_doctree(text, settings=settings)
     except Exception as error:
         raise InputError(f"not valid reStructuredText: {error}") from error
+    finally:
+        directives.register_directive("list-table", ListTable)  # others want its nodes
+    Admonitions(tree).apply()
     visitor = _Translator(tree, files)
     tree.walkabout(visitor)
     first = next(iter(tree.findall(nodes.section)), None)
@@ -222,4 +228,3 @@ def _pictures(stem: str, alt: str, spec: str) -> str:
 
 
 directives.register_directive("rst-class", Class)
-directives.register_directive("list-table", _Table)

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pages as HTML: what docutils makes of them, faster, with what the theme expects."""
+
+import re
+
+import pytest
+from docutils.parsers.rst.directives.tables import ListTable
+from report_documents import as_bytes
+
+from calibration.errors import InputError
+from calibration.report import markup
+from calibration.report.markup import to_html
+from calibration.report.page import render
+from calibration.results.model import RunDocument
+
+TABLE = """
+.. list-table::
+   :header-rows: 1
+   :widths: auto
+   :class: calibration
+
+"""
+
+
+def body(text: str) -> str:
+    return to_html(text, {}).body
+
+
+def test_tables_are_what_docutils_makes_of_them(document: RunDocument, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = render(as_bytes(document))
+    fast = to_html(page.text, page.figures)
+    monkeypatch.setattr(markup, "_Table", ListTable)
+    whole = to_html(page.text, page.figures)
+    assert fast.body.replace("@", "&#64;") == whole.body.replace("@", "&#64;")
+    assert fast.body.count("<table") > 10
+
+
+@pytest.mark.parametrize(
+    "cell",
+    ["\\*text\\*", "**bold** text", "a *b* c", ":struck:`1.2`", "- one", "1. one", "::", "\\- and \\<b\\>", "",
+     "µ > 3 & 4", "http://192.0.2.1/", "a_", ".. note:: b", "| line"],
+)  # fmt: skip
+def test_any_cell_is_what_docutils_makes_of_it(cell: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = f".. role:: struck\n\n{TABLE}   * - Name\n     - Value\n   * - 1\n     - {cell}\n\n.. _a: b.html\n"
+
+    def made() -> str:
+        try:
+            return body(text)
+        except InputError as error:
+            return str(error)
+
+    fast = made()
+    monkeypatch.setattr(markup, "_Table", ListTable)
+    assert re.sub(r"\n?(</?a\b[^>]*>)\n?", r"\1", fast) == re.sub(r"\n?(</?a\b[^>]*>)\n?", r"\1", made())
+
+
+def test_the_terminal_has_the_tables_of_docutils() -> None:
+    body(f"{TABLE}   * - Name\n   * - 1\n")
+    from docutils import nodes
+    from docutils.core import publish_doctree
+
+    assert list(publish_doctree(f"{TABLE}   * - Name\n   * - 1\n").findall(nodes.table))
+
+
+def test_folds_open_without_javascript_and_charts_have_both_schemes() -> None:
+    text = "Page\n====\n\n.. admonition:: More & more\n   :class: fold\n\n   Text.\n"
+    text += "\n.. figure:: figures/a.svg\n   :alt: A chart\n"
+    files = {"figures/a.svg": "", "figures/a-dark.svg": "", "figures/a.vl.json": '{"t": "</script>"}\n'}
+    html = to_html(text, files).body
+    assert '<details class="fold"><summary>More &amp; more</summary>' in html
+    assert 'class="only-light" alt="A chart" src="figures/a.svg"' in html
+    assert 'class="only-dark" alt="A chart" src="figures/a-dark.svg"' in html
+    assert '<script type="application/json" class="chart-spec">{"t": "\\u003c/script>"}</script>' in html
+
+
+def test_the_contents_are_the_sections() -> None:
+    found = to_html("Page\n====\n\nOne\n---\n\nText.\n\nTwo\n---\n\nText.\n", {})
+    assert found.title == "Page"
+    assert found.contents.count("<li>") == 2
+    assert 'href="#two">Two</a>' in found.contents
+
+
+@pytest.mark.parametrize(
+    "text", ["an *open one", ":nowhere:`a`", ".. raw:: html\n\n   b\n", ".. include:: /etc/fstab\n"]
+)
+def test_what_plain_docutils_refuses_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match="not valid reStructuredText"):
+        body(text)
