@@ -39,6 +39,9 @@ DOCS = SHARE / "docs"
 SITE = HOME / "docs" / "_build" / "html"
 CACHE = CACHES / "site"
 
+EXAMPLE: Final = SHARE / "results" / "example"
+"""A run whose page the guide shows."""
+
 HISTORY: Final = 6
 """So many of a SUT's newest runs have their documents on the site; and all that was imported."""
 
@@ -98,7 +101,7 @@ def _build(results: Path, docs: Path, output: Path) -> Path:
                 raise unreadable[0]
             unread = [str(each).removeprefix(f"{results}/") for each in unreadable]
             suts = _by_sut(runs)
-            taken: set[str] = {"index"}
+            taken: set[str] = {"index", EXAMPLE.name}
             names = {testbed for testbed, _ in suts} | {each.testbed for each in found if each.newest}
             testbeds = {testbed: _unique(filters.slug(testbed), taken) for testbed in sorted(names, key=_natural)}
             html = build_guide(docs, output, {folder: testbed for testbed, folder in testbeds.items()}, work)
@@ -224,6 +227,7 @@ class _Site:
             titles |= runs[0].data.titles
             for name, content in self._sut(runs, key[0]):
                 yield f"{PAGES}/{self.testbeds[key[0]]}/{folders[key]}/{name}", content
+        yield from self._example()
         nights = None if self.nights is None else replace(self.nights, titles=titles)
         for testbed, folder in self.testbeds.items():
             around = shell(self.html, folder).around
@@ -296,6 +300,20 @@ class _Site:
         for name, content in page.figures.items():
             if not name.endswith(".vl.json"):  # stands in the page
                 yield name, content.encode()
+
+    def _example(self) -> Iterator[tuple[str, bytes]]:
+        """Yield the files of the example's page; nothing where there is no example."""
+        try:
+            raw = read_regular(EXAMPLE / RUN, MAX_DOCUMENT_BYTES)
+        except FileNotFoundError:
+            return
+        html, folder = html_of(raw), f"{PAGES}/{EXAMPLE.name}"
+        link = r'<p class="method"><a href="../../method/\1.html">How it is measured</a></p>'
+        body = METHOD.sub(link, html.body.replace(LINKS, ""))
+        yield f"{folder}/index.html", shell(self.html).around(html.title, body, contents=html.contents, deeper=1)
+        for name, content in page_of(raw).figures.items():
+            if not name.endswith(".vl.json"):
+                yield f"{folder}/{name}", content.encode()
 
     def _method(self, found: re.Match[str]) -> str:
         """Return the link to the method of a kind, where the guide has its page."""
