@@ -322,7 +322,7 @@ def timed(results: Path, cache: Path, *, suts: int, nights: int, seed: int, even
         write_night(results, sut, nights, moved[nights], own_events(sut, events))
     refresh = process_s([*read, f"metric={METRIC}"], cache)
     testbed, name = everyone[suts // 2]
-    trend = [*command, "trend", str(results), f"{testbed}/{name}", METRIC, "--json"]
+    trend = [*command, "trend", f"{testbed}/{name}", METRIC, "--results", str(results), "--json"]
 
     return {
         "build_s": round(build, 2),

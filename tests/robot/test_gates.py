@@ -438,4 +438,4 @@ def test_every_keyword_says_what_it_does(name: str) -> None:
 def test_the_command_is_documented_by_itself() -> None:
     said = CliRunner().invoke(calibration, ["gate", "--help"])
     assert said.exit_code == GOOD
-    assert "Hold every SUT of a night against the gates" in said.output
+    assert "Run the gates of a night on every SUT" in said.output

@@ -57,16 +57,18 @@ def test_an_old_document_is_read_as_if_it_were_new(path: Path, tmp_path: Path) -
     assert own
     assert {each.name: each.measurement for each in document.verdicts if each.metric is not None} == own
     assert [each.capture for each in document.attempts] == [document.context.capture]
-    assert "Summary" in render(raw).text
+    assert "Cross-checks" in render(raw).text
 
 
 def without_unknown(now: Any, old: Any) -> Any:
     """Return *now* without the fields that *old* does not have and that say that nothing is known, or was not done.
 
-    Old documents have no condition of a latency: there were no companions, and all were asleep.
+    Old documents have no condition of a latency: there were no companions, and all were asleep; nor trust in a figure.
     """
     if isinstance(now, dict) and isinstance(old, dict):
-        kept = {name: each for name, each in now.items() if name in old or each not in (None, [], {}, "asleep")}
+        kept = {
+            name: each for name, each in now.items() if name in old or each not in (None, [], {}, "asleep", "observed")
+        }
         return {name: without_unknown(each, old.get(name)) for name, each in kept.items()}
     if isinstance(now, list) and isinstance(old, list) and len(now) == len(old):
         return [without_unknown(*pair) for pair in zip(now, old, strict=True)]
