@@ -90,12 +90,16 @@ def test_every_chart_is_visible_interactive_and_named(browser: webdriver.Chrome)
 def test_a_chart_tells_a_point_under_the_pointer(browser: webdriver.Chrome) -> None:
     chart = shown(browser, "article figure.chart")[0]
     WebDriverWait(browser, 60).until(lambda _: "interactive" in (chart.get_attribute("class") or ""))
-    point = chart.find_element(By.CSS_SELECTOR, ".chart-view svg .mark-symbol path")
-    ActionChains(browser).move_to_element(point).perform()
-    tip = WebDriverWait(browser, 10).until(
-        lambda each: each.find_element(By.CSS_SELECTOR, "#vg-tooltip-element.visible")
-    )
-    assert re.search(r"\d", tip.text)
+    tips: list[WebElement] = []
+
+    def told(opened: webdriver.Chrome) -> bool:
+        point = chart.find_element(By.CSS_SELECTOR, ".chart-view svg .mark-symbol path")
+        ActionChains(opened).move_to_element(chart).move_to_element(point).perform()
+        tips[:] = opened.find_elements(By.CSS_SELECTOR, "#vg-tooltip-element.visible")
+        return bool(tips)
+
+    WebDriverWait(browser, 60).until(told)
+    assert re.search(r"\d", tips[0].text)
 
 
 def test_parts_are_folded_and_open_with_the_keyboard(browser: webdriver.Chrome) -> None:
