@@ -6,7 +6,7 @@ of a page, are parsed a line at a time.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any, Final, NamedTuple
 
@@ -16,6 +16,7 @@ from docutils.frontend import get_default_settings
 from docutils.parsers.rst import Parser, directives
 from docutils.parsers.rst.directives.misc import Class
 from docutils.parsers.rst.directives.tables import ListTable
+from docutils.parsers.rst.states import NestedStateMachine, RSTState
 from docutils.transforms.writer_aux import Admonitions
 from docutils.writers.html5_polyglot import HTMLTranslator, Writer
 
@@ -69,12 +70,14 @@ def to_html(text: str, files: Mapping[str, str]) -> Html:
     settings = get_default_settings(Parser, Writer)
     vars(settings).update(SETTINGS)
     directives.register_directive("list-table", _Table)
+    RSTState.nested_sm = _Machine
     try:
         tree = publish_doctree(text, settings=settings)
     except Exception as error:
         raise InputError(f"not valid reStructuredText: {error}") from error
     finally:
         directives.register_directive("list-table", ListTable)  # others want its nodes
+        RSTState.nested_sm = NestedStateMachine
     Admonitions(tree).apply()
     visitor = _Translator(tree, files)
     tree.walkabout(visitor)
@@ -91,6 +94,28 @@ def _contents(section: nodes.section) -> str:
         for each in inner
     )
     return f"<ul><li>{'</li><li>'.join(links)}</li></ul>" if inner else ""
+
+
+class _States(dict[str, RSTState]):
+    """The states of a parser, each made when it is needed: a list needs two of fifteen, and docutils makes all."""
+
+    def __init__(self, machine: NestedStateMachine, classes: Iterable[type[RSTState]]) -> None:
+        super().__init__()
+        self.machine = machine
+        self.classes = {each.__name__: each for each in classes}
+
+    def __missing__(self, name: str) -> RSTState:
+        state = self[name] = self.classes[name](self.machine, self.machine.debug)
+        if hasattr(self.machine, "memo"):  # it runs already
+            state.runtime_init()
+        return state
+
+
+class _Machine(NestedStateMachine):  # type: ignore[misc] # docutils has no types
+    """The parser of what stands within something else: half of a page's time went into making its states."""
+
+    def add_states(self, state_classes: Iterable[type[RSTState]]) -> None:
+        self.states = _States(self, state_classes)
 
 
 class _cells(nodes.General, nodes.Element):  # noqa: N801 - nodes are named so, and visitors after them
