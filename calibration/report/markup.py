@@ -17,6 +17,7 @@ from docutils.parsers.rst import Parser, directives
 from docutils.parsers.rst.directives.misc import Class
 from docutils.parsers.rst.directives.tables import ListTable
 from docutils.parsers.rst.states import NestedStateMachine, RSTState
+from docutils.statemachine import State
 from docutils.transforms.writer_aux import Admonitions
 from docutils.writers.html5_polyglot import HTMLTranslator, Writer
 
@@ -96,25 +97,25 @@ def _contents(section: nodes.section) -> str:
     return f"<ul><li>{'</li><li>'.join(links)}</li></ul>" if inner else ""
 
 
-class _States(dict[str, RSTState]):
+class _States(dict[str, "State[list[str]]"]):
     """The states of a parser, each made when it is needed: a list needs two of fifteen, and docutils makes all."""
 
-    def __init__(self, machine: NestedStateMachine, classes: Iterable[type[RSTState]]) -> None:
+    def __init__(self, machine: NestedStateMachine, classes: Iterable[type["State[list[str]]"]]) -> None:
         super().__init__()
         self.machine = machine
         self.classes = {each.__name__: each for each in classes}
 
-    def __missing__(self, name: str) -> RSTState:
+    def __missing__(self, name: str) -> "State[list[str]]":
         state = self[name] = self.classes[name](self.machine, self.machine.debug)
         if hasattr(self.machine, "memo"):  # it runs already
             state.runtime_init()
         return state
 
 
-class _Machine(NestedStateMachine):  # type: ignore[misc] # docutils has no types
+class _Machine(NestedStateMachine):
     """The parser of what stands within something else: half of a page's time went into making its states."""
 
-    def add_states(self, state_classes: Iterable[type[RSTState]]) -> None:
+    def add_states(self, state_classes: Iterable[type["State[list[str]]"]]) -> None:
         self.states = _States(self, state_classes)
 
 
