@@ -174,9 +174,16 @@ def test_a_second_build_is_the_same_and_the_search_forgets_nothing(tmp_path: Pat
     assert first == {path: path.read_bytes() for path in output.rglob("*") if path.is_file()}
 
 
+def test_the_example_has_a_page_that_the_home_page_links(tmp_path: Path, docs: Path) -> None:
+    build_site(store(run_document(names=("idle_latency",)), tmp_path / "results"), docs, tmp_path / "html")
+    assert "example / server" in html(tmp_path / "html" / "calibration" / "example" / "index.html")
+    assert "<calibration/example/index.html>" in (DOCS / "index.rst").read_text(encoding="utf-8")
+
+
 def test_a_page_that_was_rendered_before_is_not_rendered_again(
     tmp_path: Path, docs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(site, "EXAMPLE", tmp_path / "none")
     results = tmp_path / "results"
     store(run_document(names=("idle_latency",)), results)
     rendered = []
@@ -196,6 +203,7 @@ def test_a_page_that_was_rendered_before_is_not_rendered_again(
 def test_the_page_that_the_end_of_a_run_made_is_the_site_s(
     tmp_path: Path, docs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(site, "EXAMPLE", tmp_path / "none")
     directory = store(run_document(names=("idle_latency",)), tmp_path / "results")
     render_run(directory)
     monkeypatch.setattr(kept, "render", lambda _raw: pytest.fail("rendered again"))
