@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from fcntl import LOCK_EX, flock
+from functools import cached_property
+from html import escape
 from pathlib import Path
 from typing import Final
 
@@ -34,6 +36,7 @@ from calibration.results.documents import MAX_DOCUMENT_BYTES
 from calibration.results.history import Sut
 from calibration.results.layout import RUN
 from calibration.results.store import find_runs
+from calibration.text import visible
 
 DOCS = SHARE / "docs"
 SITE = HOME / "docs" / "_build" / "html"
@@ -53,6 +56,8 @@ MANIFEST: Final = ".calibration-site"
 
 MAX_MANIFEST_BYTES: Final = 64 * 1024 * 1024
 """Longest such list that is read: 365 nights of 100 SUTs have less than a tenth."""
+
+SEARCH_INDEX: Final = "searchindex.js"
 
 LINKS: Final = "<!-- calibration-links -->"
 """Where a page wants the links to its data."""
@@ -106,7 +111,7 @@ def _build(results: Path, docs: Path, output: Path) -> Path:
             testbeds = {testbed: _unique(filters.slug(testbed), taken) for testbed in sorted(names, key=_natural)}
             html = build_guide(docs, output, {folder: testbed for testbed, folder in testbeds.items()}, work)
             site = _Site(results, html, suts, nights, found, testbeds)
-            _install(html, site.files(unread), output)
+            _install(html, site.files(unread), output, site.searched)
             forget_old()
     except OSError as error:
         raise EnvironmentLacksError(
@@ -215,13 +220,26 @@ class _Site:
     found: Sequence[Standing]
     testbeds: Mapping[str, str]
 
+    @cached_property
+    def folders(self) -> dict[Sut, str]:
+        """The folder of each SUT's page, below that of its testbed."""
+        taken: dict[str, set[str]] = {}
+        return {
+            (testbed, sut): _unique(filters.slug(sut), taken.setdefault(testbed, {"figures"}))
+            for testbed, sut in self.suts
+        }
+
+    @property
+    def searched(self) -> dict[str, str]:
+        """The pages of SUTs as the search finds them: their titles by their names."""
+        return {
+            f"{PAGES}/{self.testbeds[testbed]}/{folder}/index": f"{testbed} / {sut}"
+            for (testbed, sut), folder in self.folders.items()
+        }
+
     def files(self, unread: Iterable[str]) -> Iterator[tuple[str, bytes]]:
         """Yield the files of all pages by their paths below the site; *unread* says what cannot be read, and why."""
-        folders: dict[Sut, str] = {}
-        taken: dict[str, set[str]] = {}
-        for testbed, sut in self.suts:
-            within = taken.setdefault(testbed, {"figures"})
-            folders[testbed, sut] = _unique(filters.slug(sut), within)
+        folders = self.folders
         titles: dict[str, str] = {}
         for key, runs in self.suts.items():
             titles |= runs[0].data.titles
@@ -330,8 +348,11 @@ def _holds(path: Path, content: bytes) -> bool:
         return False
 
 
-def _install(built: Path, files: Iterable[tuple[str, bytes]], output: Path) -> None:
-    """Put the guide in *built* and *files* into *output*, and remove what only an earlier build put there."""
+def _install(built: Path, files: Iterable[tuple[str, bytes]], output: Path, searched: Mapping[str, str]) -> None:
+    """Put the guide in *built* and *files* into *output*, and remove what only an earlier build put there.
+
+    The search of the guide finds the pages *searched* too, by the words of their titles.
+    """
     manifest = output / MANIFEST
     output.mkdir(parents=True, exist_ok=True)
     try:
@@ -341,11 +362,12 @@ def _install(built: Path, files: Iterable[tuple[str, bytes]], output: Path) -> N
     names = set()
     for name, content in itertools.chain(_built(built), files):
         names.add(name)
+        wanted = _searchable(content, searched) if name == SEARCH_INDEX else content
         target = output / name
-        if _holds(target, content):
+        if _holds(target, wanted):
             continue
         target.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(target, content)
+        write_whole(target, wanted)
     write_whole(manifest, "\n".join([*sorted(names), ""]).encode())
     for name in set(before) - names:
         gone = output / name
@@ -353,6 +375,21 @@ def _install(built: Path, files: Iterable[tuple[str, bytes]], output: Path) -> N
             gone.unlink(missing_ok=True)
             if gone.parent != output and gone.parent.is_dir() and not any(gone.parent.iterdir()):
                 gone.parent.rmdir()
+
+
+def _searchable(index: bytes, pages: Mapping[str, str]) -> bytes:
+    """Return Sphinx's search *index* with *pages*, titles by name."""
+    call, _, argument = index.decode().partition("(")
+    found = json.loads(argument.rstrip().removesuffix(")"))
+    for name, title in pages.items():
+        number = len(found["docnames"])
+        found["docnames"].append(name)
+        found["filenames"].append(f"{name}.rst")
+        found["titles"].append(escape(visible(title)))
+        for word in set(re.findall(r"\w+", title.lower())):
+            known = found["titleterms"].get(word, [])
+            found["titleterms"][word] = [*(known if isinstance(known, list) else [known]), number]
+    return f"{call}({json.dumps(found, separators=(',', ':'))})".encode()
 
 
 def _built(html: Path) -> Iterator[tuple[str, bytes]]:

@@ -67,9 +67,7 @@ async function drawChart(figure) {
     }
     const tooltip = { theme: isDark() ? "dark" : "light" };
     await vegaEmbed(view, fitted(figure), { actions: false, renderer: "svg", tooltip });
-    for (const part of view.querySelectorAll("[role]")) {
-      part.removeAttribute("role"); // the view is the picture, and named
-    }
+    view.querySelector("svg").setAttribute("aria-hidden", "true"); // the view has the name
     figure.classList.add("interactive");
   } catch (error) {
     figure.classList.remove("interactive"); // the picture stays
