@@ -471,7 +471,6 @@ FILTERS = {
         measured_interval,
         headline,
         difference,
-        plus_minus,
         readable,
         level,
         middle,

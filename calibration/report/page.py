@@ -7,7 +7,7 @@ Nothing here reads a clock, the host or a file; the order of everything follows 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from typing import Any, Literal
 
 from calibration.measurements import registry
@@ -219,12 +219,6 @@ def notes(document: RunDocument) -> list[Note]:
         )
         for (severity, code), evidence in sorted(found.items(), key=lambda item: (order[item[0][0]], item[0][1]))
     ]
-
-
-@cache
-def page_order() -> tuple[str, ...]:
-    """Return all kinds in the order in which a page has them."""
-    return tuple(_ordered({kind: kind_module(kind) for kind in registry()}))
 
 
 def _ordered(modules: Mapping[str, Any]) -> list[str]:

@@ -106,6 +106,7 @@ def story(document: RunDocument) -> Story:
     run = document.run
     context = None if document.context is None else document.context.parsed
     ok = _ok(document)
+    trusts = Counter(map(trust_in, document.measurements))
     found = list(dict.fromkeys(_findings(document, context)))
     return Story(
         name=f"{run.testbed} / {run.sut}",
@@ -118,12 +119,12 @@ def story(document: RunDocument) -> Story:
             )
         ),
         ok=ok,
-        level="bad" if not ok else "caution" if "poor" in map(trust_in, document.measurements) else "good",
-        verdict=_verdict(document),
+        level="bad" if not ok else "caution" if trusts["poor"] else "good",
+        verdict=_verdict(document, trusts),
         findings=tuple(found[:FINDINGS]),
         more_findings=max(0, len(found) - FINDINGS),
         tiles=tuple(_tiles(document)),
-        next_step=_next_step(document),
+        next_step=_next_step(document, trusts),
     )
 
 
@@ -158,11 +159,10 @@ def _ok(document: RunDocument) -> bool:
     )
 
 
-def _verdict(document: RunDocument) -> str:
+def _verdict(document: RunDocument, trusts: Counter[Trust]) -> str:
     """Return the verdict: the word that counts, then the counts behind it."""
     if document.run.status == "not_begun":
         return f"Not measured: {document.attempts[-1].ended or 'the run did not begin'}."
-    trusts = Counter(map(trust_in, document.measurements))
     checks = cross_checks(document)
     judged = checks["pass"] + checks["fail"]
     limits = Counter(each.outcome for each in document.verdicts if each.lower is not None or each.upper is not None)
@@ -189,11 +189,10 @@ def _verdict(document: RunDocument) -> str:
     return " ".join(parts)
 
 
-def _next_step(document: RunDocument) -> str | None:
-    trusts = {trust_in(each) for each in document.measurements}
+def _next_step(document: RunDocument, trusts: Counter[Trust]) -> str | None:
     if document.run.status != "complete":
         return "calibrate again with --resume"
-    if document.run.profile == "quick" and trusts & {"near", "poor"}:
+    if document.run.profile == "quick" and trusts["near"] + trusts["poor"]:
         return "--profile nightly"
     return None
 
