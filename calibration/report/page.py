@@ -23,7 +23,7 @@ from calibration.report.imported import render_imported
 from calibration.report.instruments import side_by_side
 from calibration.report.machine import hugepages, machine
 from calibration.report.osnoise import class_share
-from calibration.report.page_charts import Charts, Placed
+from calibration.report.page_charts import METHODS, Charts, Placed
 from calibration.report.sections import SECTIONS, SHOWN, Facts, Row, rows
 from calibration.report.story import cross_checks, story
 from calibration.report.vulnerabilities import entries, open_count
@@ -153,6 +153,7 @@ def _modules(document: RunDocument) -> dict[str, Any]:
         "uncounted": uncounted(document.not_measured),
         "advice": advice,
         "class_share": class_share,
+        "methods": METHODS,
     }
     return {kind: kind_module(kind, names) for kind in registry()}
 

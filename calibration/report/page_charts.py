@@ -8,7 +8,7 @@ from typing import Final
 from calibration.context.model import Cache
 from calibration.context.population import Population, population
 from calibration.measurements.regulation import Method
-from calibration.report import charts
+from calibration.report import charts, filters
 from calibration.report.charts import HALF, WIDE, Chart
 from calibration.report.charts.keeper import keep
 from calibration.results.model import Measurement, RunDocument
@@ -99,24 +99,32 @@ def _first(measured: Sequence[Measurement]) -> Measurement | None:
 
 
 def _regulation(measured: Sequence[Measurement]) -> Iterator[Chart | None]:
-    """Yield bandwidth against no-ops, and latency against it by each method, for each state of the prefetchers."""
+    """Yield bandwidth against no-ops, latency against it by each method, and how steady each is."""
     for state in ("as_found", "off"):
         here = [each for each in measured if getattr(each.values, "prefetchers", "") == state]
         if here:
             yield charts.regulation(here, name=f"regulation_{state}")
-            for method, name in METHODS.items():
+            for method, name in LATENCIES.items():
                 yield charts.latency_by(here, method, name, name=f"regulation_{state}_{method}")
+    varied = [(name, found) for method, name in METHODS.items() if (found := filters.variations(measured, method))]
+    if varied:
+        yield charts.variation(varied)
 
 
 MOST: Final = 4
 
-METHODS: Final[Mapping[Method, str]] = {
+LATENCIES: Final[Mapping[Method, str]] = {
     "chase": "Latency of the chase",
     "l1_miss": "L1 miss latency",
     "load_miss_real": "Load miss real latency",
     "sampled": "Latency of sampled loads",
 }
-"""The methods of a regulated latency, in the order of their charts."""
+METHODS: Final[Mapping[Method, str]] = {
+    "bandwidth": "Bandwidth by the kernel",
+    "counted_bandwidth": "Bandwidth by the memory controllers",
+    **LATENCIES,
+}
+"""What each method of bandwidth regulation is called, in the order of their charts."""
 
 FIRST: Final[Mapping[tuple[str, ...], Callable[[Charts, Sequence[Sequence[Measurement]], int], Chart | None]]] = {
     ("latency_ladder",): Charts.ladder,
