@@ -261,7 +261,7 @@ def test_the_key_of_a_topology_logs_in_through_the_agent(lab: Lab, server: Serve
     )
     ended = run(command, lab.environment(**agents))
     assert ended.rc == 0, ended.text
-    assert "t91-dut1: 1 steps" in ended.text
+    assert "t91-dut1: 1 step," in ended.text
     assert "SSH: SSH_AGENT adding" in ended.text
     assert [each for each in secrets if each in ended.text] == []
     assert holding(lab.directory, secrets, but=(inventory,)) == []
@@ -397,5 +397,5 @@ def test_a_run_of_csits_inventory_is_resumed_by_the_names_in_the_results(lab: La
     ended = lab.run(*chosen, *apart, *HERE, "-e", '{"calibration_resume": true}')
     assert ended.rc == 0, ended.text
     assert {read_run(path).run.status for path in lab.runs()} == {"complete"}
-    assert "192.0.2.82: 1 steps" in ended.text
-    assert "192.0.2.81: 1 steps" not in ended.text
+    assert "192.0.2.82: 1 step," in ended.text
+    assert "192.0.2.81: 1 step," not in ended.text

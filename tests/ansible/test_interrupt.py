@@ -90,7 +90,7 @@ def test_an_interrupted_run_is_tidied_up_whatever_shows_it(lab: Lab, number: sig
     document = read_run(run)
     assert document.run.status == "interrupted"
     assert [each.kind for each in document.measurements] == ["idle_latency"]
-    assert "localhost: interrupted, 1 measured, 1 not" in text
+    assert "Interrupted: 1 of 2 steps measured" in text
 
 
 def test_a_lab_without_a_sut_is_an_error_whatever_shows_it(lab: Lab) -> None:
@@ -147,7 +147,7 @@ def test_a_killed_run_ends_its_processes_and_the_cleanup_playbook_does_the_rest(
     assert list(lab.remote.iterdir()) == []
     assert processes_of(lab.remote) == []
     assert read_run(run).run.status == "interrupted"
-    assert "localhost: interrupted, 1 measured, 1 not" in ended.text
+    assert "Interrupted: 1 of 2 steps measured" in ended.text
 
 
 def test_cleaning_up_what_is_not_there_changes_nothing(lab: Lab) -> None:

@@ -169,7 +169,7 @@ def test_a_terminal_shows_the_step_live_until_it_is_interrupted(lab: Lab) -> Non
     assert code == 99, text
     assert "localhost: step 2 of 2: Latency matrix" in text
     assert "\033[1A" in text
-    assert text.endswith("run.json\r\n")
+    assert text.endswith(f"Results: {lab.runs()[0]}\r\n")
     assert lab.leftovers() == []
 
 

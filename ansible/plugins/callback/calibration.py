@@ -318,7 +318,9 @@ class CallbackModule(CallbackBase):
     def planned(self, name, plan, directory):
         """Show a SUT's plan; without a directory of its run, in check mode, each step of it."""
         steps = plan["steps"]
-        self.screen.message(f"{name}: {len(steps)} steps, about {duration(plan['expected_duration_s'])}")
+        self.screen.message(
+            f"{name}: {len(steps)} step{'s' * (len(steps) > 1)}, about {duration(plan['expected_duration_s'])}"
+        )
         if plan["not_planned"]:
             skipped = skipped_text(map(NotPlanned.model_validate, plan["not_planned"]))
             self.screen.message(f"{name}: skipped: {skipped}")
