@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from calibration.errors import InputError
 from calibration.formats.csit_page import read_published
-from calibration.formats.lines import lines_of
+from calibration.formats.lines import RULE, lines_of
 from calibration.formats.mlc import NOTES, looks_like_mlc, starts_section
 from calibration.results.readings import Read
 from tests.readings import PAGES, RAW, figures
@@ -58,7 +58,8 @@ def covered(lines: list[str], read: Read) -> set[int]:
                 if left == 0 or (not listed and place > start and starts_section(lines[place])):
                     break
                 found.add(place)
-                left -= bool(lines[place].strip()) and not NOTES.match(lines[place])
+                passed_over = NOTES.match(lines[place]) or RULE.fullmatch(lines[place])
+                left -= bool(lines[place].strip()) and not passed_over
     return found
 
 
