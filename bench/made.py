@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from bench.suts import RECORDED
 from calibration.context.model import Context, Dimm
+from calibration.measurements.base import Step
 from calibration.results.assemble import assemble
 from calibration.results.facts import facts
 from calibration.results.layout import RUN
@@ -32,6 +33,15 @@ from calibration.results.model import Kernels, RunDocument
 from calibration.results.store import StepRecord, begin, record_end, record_kernels, record_not_begun, record_step
 
 CAPTURE: Final = RECORDED.parent / "context" / "x86_64-isolated.tar.gz"
+
+KERNELS: Final = Kernels(
+    sha256="0123456789abcdef" * 4,
+    target="x86_64",
+    version="0.1.0",
+    compiler="clang version 20.0.0",
+    flags="-O2 -static",
+    source_sha256="fedcba9876543210" * 4,
+)
 
 FIRST_NIGHT: Final = date(2026, 1, 1)
 START: Final = "T010000Z-"
@@ -263,6 +273,23 @@ def _dimm(slot: str, *, odd: bool) -> Dimm:
     )
 
 
+def record_answer(run: Path, step: Step, answer: dict[str, Any], started_at: datetime) -> None:
+    """Keep the *answer* of ``sutprobe`` to a *step* in the directory of a *run*."""
+    record_step(
+        run,
+        StepRecord(
+            step=step,
+            outcome="ok",
+            reason=None,
+            rc=0,
+            started_at=started_at,
+            duration_s=answer["duration_s"],
+            document=answer,
+            stderr="",
+        ),
+    )
+
+
 @cache
 def base_document() -> RunDocument:
     """Return the document of a whole run, made of recorded answers; steps that nobody recorded are not planned."""
@@ -272,31 +299,11 @@ def base_document() -> RunDocument:
             Path(folder), testbed="t", sut="s", run_id="r", profile="full", capture=CAPTURE.read_bytes(), now=now
         )
         run = Path(begun.directory)
-        bytes_ = Kernels(
-            sha256="0123456789abcdef" * 4,
-            target="x86_64",
-            version="0.1.0",
-            compiler="clang version 20.0.0",
-            flags="-O2 -static",
-            source_sha256="fedcba9876543210" * 4,
-        )
-        record_kernels(run, bytes_)
+        record_kernels(run, KERNELS)
         steps = [each for each in begun.plan.steps if (RECORDED / f"{each.id}.json").exists()]
         for step in steps:
             answer = json.loads((RECORDED / f"{step.id}.json").read_text(encoding="utf-8"))
-            record_step(
-                run,
-                StepRecord(
-                    step=step,
-                    outcome="ok",
-                    reason=None,
-                    rc=0,
-                    started_at=now,
-                    duration_s=answer["duration_s"],
-                    document=answer,
-                    stderr="",
-                ),
-            )
+            record_answer(run, step, answer, now)
         record_end(run, now=now)
         document = assemble(run, now=now)
     if document.plan is None:

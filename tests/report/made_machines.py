@@ -22,25 +22,17 @@ from math import exp
 from pathlib import Path
 from typing import Any
 
+from bench.made import KERNELS, record_answer
 from calibration.context.cpulists import format_cpulist, parse_cpulist
 from calibration.measurements.base import Step
 from calibration.measurements.traffic import Part, read_group
 from calibration.results.assemble import assemble
-from calibration.results.model import Kernels, RunDocument
-from calibration.results.store import StepRecord, begin, record_end, record_kernels, record_step
+from calibration.results.model import RunDocument
+from calibration.results.store import begin, record_end, record_kernels
 from tests.machines import CPU, NODE, RECORDED, Machine
 
 STARTED = datetime(2026, 1, 2, 1, 0, 0, tzinfo=UTC)
 RUN_ID = "20260102T010000Z-0a1b"
-KERNELS = Kernels(
-    sha256="0123456789abcdef" * 4,
-    target="x86_64",
-    version="0.1.0",
-    compiler="clang version 20.0.0",
-    flags="-O2 -static",
-    source_sha256="fedcba9876543210" * 4,
-)
-
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 DIMM_BYTES = 64 * GIB
 MT_S = 4800
@@ -906,19 +898,7 @@ def large_document(server: Server = Server(), seed: int = 1) -> RunDocument:
         record_kernels(run, KERNELS)
         for step in begun.plan.steps:
             answer = answers.answer(step, now)
-            record_step(
-                run,
-                StepRecord(
-                    step=step,
-                    outcome="ok",
-                    reason=None,
-                    rc=0,
-                    started_at=now,
-                    duration_s=answer["duration_s"],
-                    document=answer,
-                    stderr="",
-                ),
-            )
+            record_answer(run, step, answer, now)
             now += timedelta(seconds=round(step.expected_duration_s) + 1)
         record_end(run, now=now)
         return assemble(run, now=now)

@@ -12,6 +12,7 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any, Literal
 
+from bench.made import KERNELS
 from calibration.context import load
 from calibration.context.model import Context
 from calibration.formats.csit_page import read_published
@@ -37,7 +38,6 @@ from calibration.results.layout import RUN, SCHEMA_VERSION
 from calibration.results.model import (
     Attempt,
     CapturedContext,
-    Kernels,
     Measurement,
     MeltdownChecker,
     Mlc,
@@ -57,15 +57,6 @@ STAND_IN = FIXTURES / "mlc-stand-in" / "mlc"
 MACHINE = "x86_64-two-nodes-smt"
 PAGE = "calibration/example-lab/t3-sut2/index.html"
 """Where the site has the page of the newest run."""
-
-KERNELS = Kernels(
-    sha256="0123456789abcdef" * 4,
-    target="x86_64",
-    version="0.1.0",
-    compiler="clang version 20.0.0",
-    flags="-O2 -static",
-    source_sha256="fedcba9876543210" * 4,
-)
 
 RUN_ID = "20260102T030405Z-0a1b"
 
