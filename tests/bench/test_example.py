@@ -14,7 +14,7 @@ from calibration.results.model import RunDocument
 from calibration.results.store import read_run, write_document
 
 CMDLINE = "BOOT_IMAGE=/vmlinuz-6.1.0-lab7 root=UUID=1234-abcd nfsroot=10.30.1.2:/export/lab isolcpus=1-3 quiet"
-SECRETS = ("dut17", "lab7", "1234-abcd", "10.30.1.2", "LabBoard", "backupd", "5d1e4b0e", "/home/ann", "t3-sut9")
+SECRETS = ("dut17", "lab7", "1234-abcd", "10.30.1.2", "LabBoard", "backupd", "5d1e4b0e", "/home/Ann", "t3-sut9")
 
 
 def secret_document() -> RunDocument:
@@ -39,7 +39,7 @@ def secret_document() -> RunDocument:
             "load": Load(interval_s=1.0, resolution=0.01, cpus=(), processes=(daemon,)),
         }
     )
-    gone = document.not_measured[0].model_copy(update={"reason": "dut17: no /home/ann/mlc on 6.1.0-lab7"})
+    gone = document.not_measured[0].model_copy(update={"reason": "dut17: no /home/Ann/mlc on 6.1.0-lab7"})
     return document.model_copy(
         update={
             "run": document.run.model_copy(update={"testbed": "lab7", "sut": "t3-sut9", "id": "20260101T000000Z-5d1e"}),

@@ -120,7 +120,7 @@ def test_the_site_of_a_hostile_page_is_harmless(
         (directory / "run.json").write_text(hostile(own, text).model_dump_json(), encoding="utf-8")
     output = build_site(results, guide(tmp_path / "docs"), tmp_path / "html").parent
     pages = list((output / "calibration").rglob("index.html"))
-    assert len(pages) == len(TEXTS) + 2  # a page each, the first, and the trends of their testbed
+    assert len(pages) == len(TEXTS) + 3  # a page each, the first, the trends of their testbed, and the example
     for page in pages:
         check_page(page, output / "index.html")
     for figure in output.rglob("*.svg"):
