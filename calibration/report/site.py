@@ -386,7 +386,7 @@ def _searchable(index: bytes, pages: Mapping[str, str]) -> bytes:
         found["docnames"].append(name)
         found["filenames"].append(f"{name}.rst")
         found["titles"].append(escape(visible(title)))
-        for word in set(re.findall(r"\w+", title.lower())):
+        for word in sorted(set(re.findall(r"\w+", title.lower()))):
             known = found["titleterms"].get(word, [])
             found["titleterms"][word] = [*(known if isinstance(known, list) else [known]), number]
     return f"{call}({json.dumps(found, separators=(',', ':'))})".encode()
