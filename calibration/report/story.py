@@ -162,7 +162,7 @@ def _ok(document: RunDocument) -> bool:
 def _verdict(document: RunDocument, trusts: Counter[Trust]) -> str:
     """Return the verdict: the word that counts, then the counts behind it."""
     if document.run.status == "not_begun":
-        return f"Not measured: {document.attempts[-1].ended or 'the run did not begin'}."
+        return f"Not measured: {(document.attempts[-1].ended or 'the run did not begin').removesuffix('.')}."
     checks = cross_checks(document)
     judged = checks["pass"] + checks["fail"]
     limits = Counter(each.outcome for each in document.verdicts if each.lower is not None or each.upper is not None)
@@ -253,9 +253,9 @@ def _invalid(measurements: Sequence[Measurement]) -> Iterator[str]:
 
 def _not_measured(document: RunDocument) -> Iterator[str]:
     gone = [each for each in of_the_run(document.not_measured) if each.cause == "failed"]
-    if gone:
+    if gone and document.run.status != "not_begun":  # the verdict says why nothing was measured
         more = f" and {len(gone) - 1} more" if len(gone) > 1 else ""
-        yield f"Not measured: {gone[0].what}{more}: {gone[0].reason}."
+        yield f"Not measured: {gone[0].what}{more}: {gone[0].reason.removesuffix('.')}."
 
 
 def _nodes_behind(record: Sequence[RecordFigure], peaks: Population | UnknownPopulation) -> Iterator[str]:

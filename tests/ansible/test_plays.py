@@ -105,7 +105,7 @@ def test_suts_that_cannot_be_measured_have_documents_and_pages_that_say_why(lab:
     assert [each.outcome for each in found["broken"].attempts[0].checks if each.effect == "blocking"].count("met") > 0
     for name in hosts:
         (page,) = lab.results.glob(f"{name}/{name}/*/report/page.rst")
-        assert ("Not measured: " in page.read_text(encoding="utf-8")) == (name != "good")
+        assert ("admonition:: Not measured: " in page.read_text(encoding="utf-8")) == (name != "good")
     assert "lost: Expected a complete run" in ended.text
     assert list(lab.remote.iterdir()) == []
 
