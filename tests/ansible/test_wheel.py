@@ -14,7 +14,7 @@ from support import ROOT, TINY
 
 from calibration.places import CACHE
 
-SHARED = ("ansible", "docs", "playbooks", "results/example", "roles", "templates")
+SHARED = ("ansible", "docs", "playbooks", "results/example/run.json", "roles", "templates")
 """Directories beside the package that a wheel has in ``calibration/share/``."""
 
 
