@@ -2,9 +2,10 @@
 """The one place that builds the Jinja2 environment: where templates are, which filters they have, how they fail."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template, select_autoescape
 
@@ -42,8 +43,32 @@ def environment() -> Environment:
         keep_trailing_newline=True,
         autoescape=select_autoescape(("html.j2",), default=False, default_for_string=False),  # the rest is rst
     )
-    built.filters.update(FILTERS)
+    built.filters.update(FILTERS | {"cells": cells, "nested": nested})
     return built
+
+
+def cells(text: str) -> list[list[str]]:
+    """Return the rows of a table, its titles first, from lines of ``title | cell``; a blank line ends a row."""
+    rows = [[line.partition(" |") for line in row.strip().split("\n")] for row in text.split("\n\n") if row.strip()]
+    return [[title for title, _, _ in row] for row in rows[:1]] + [[cell.strip() for *_, cell in row] for row in rows]
+
+
+class Cell(NamedTuple):
+    """A cell of a matrix that has a value, with what names its row and its column."""
+
+    row: int
+    column: int
+    value: Any
+
+
+def nested(matrix: Sequence[Sequence[Any]], rows: Sequence[int], columns: Sequence[int]) -> list[Cell]:
+    """Return the cells of *matrix* that have a value, row after row."""
+    return [
+        Cell(row, column, value)
+        for row, line in zip(rows, matrix, strict=True)
+        for column, value in zip(columns, line, strict=True)
+        if value is not None
+    ]
 
 
 def kind_template(kind: str) -> Template:

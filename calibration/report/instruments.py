@@ -52,8 +52,7 @@ class SideBySide:
     lines: tuple[Line, ...] = ()
     more_lines: int = 0
     warnings: tuple[str, ...] = ()
-    more_warnings: int = 0
-    missing: tuple[tuple[str, str], ...] = ()
+    missing: tuple[str, ...] = ()
 
 
 def side_by_side(document: RunDocument, huge_pages: str | None) -> SideBySide | None:
@@ -72,7 +71,9 @@ def side_by_side(document: RunDocument, huge_pages: str | None) -> SideBySide | 
     if not mlc.publish:
         return SideBySide(mlc=mlc, figures=len(readings), changed=changed)
     found = lines(document, readings)
-    warnings = tuple(dict.fromkeys(note for each in readings for note in each.notes if WARNING.search(note)))
+    warnings = list(dict.fromkeys(note for each in readings for note in each.notes if WARNING.search(note)))
+    if len(warnings) > MOST_LINES:
+        warnings[MOST_LINES:] = [f"and {len(warnings) - MOST_LINES} more in the run document"]
     return SideBySide(
         mlc=mlc,
         figures=len(readings),
@@ -81,10 +82,11 @@ def side_by_side(document: RunDocument, huge_pages: str | None) -> SideBySide | 
         commands=mlc.commands,
         lines=tuple(found[:MOST_LINES]),
         more_lines=max(0, len(found) - MOST_LINES),
-        warnings=warnings[:MOST_LINES],
-        more_warnings=max(0, len(warnings) - MOST_LINES),
-        missing=tuple((each.what, each.reason) for each in document.not_measured if each.kind == GUEST)
-        + tuple((each.id, gone) for each in readings for gone in each.missing),
+        warnings=tuple(warnings),
+        missing=(
+            *(f"{each.what}: {each.reason}" for each in document.not_measured if each.kind == GUEST),
+            *(f"{each.id}: {gone}" for each in readings for gone in each.missing),
+        ),
     )
 
 
