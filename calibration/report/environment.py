@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template, select_autoescape
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
 from calibration.places import SHARE
 from calibration.report.filters import FILTERS
@@ -18,6 +18,10 @@ TEMPLATES = SHARE / "templates"
 
 KINDS = "kinds"
 """The folder, below the templates, with one macro file per measurement kind, named after the kind."""
+
+
+SHARED = ("common", "blocks", "counted", "mixes")
+"""The macro files that every template has under these names; each may use those before it."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,8 @@ def environment() -> Environment:
         autoescape=select_autoescape(("html.j2",), default=False, default_for_string=False),  # the rest is rst
     )
     built.filters.update(FILTERS | {"cells": cells, "nested": nested})
+    for name in SHARED:
+        built.globals[name] = built.get_template(f"macros/{name}.rst.j2").module
     return built
 
 
@@ -71,14 +77,13 @@ def nested(matrix: Sequence[Sequence[Any]], rows: Sequence[int], columns: Sequen
     ]
 
 
-def kind_template(kind: str) -> Template:
-    """Return the macro file of a measurement kind. Raises ``jinja2.TemplateNotFound`` where the kind has none."""
-    return environment().get_template(f"{KINDS}/{kind}.rst.j2")
-
-
 def kind_module(kind: str, names: dict[str, Any] | None = None) -> Any:
-    """Return the macros and settings of a kind's file; *names* are what its macros may use besides their arguments."""
-    return kind_template(kind).make_module(names)
+    """Return the macros and settings of a kind's file; *names* are what its macros may use besides their arguments.
+
+    Its macro ``one`` takes a measurement and its values, ``all`` says what is said once of all measurements; it has
+    either or both. Raises ``jinja2.TemplateNotFound`` where the kind has no file.
+    """
+    return environment().get_template(f"{KINDS}/{kind}.rst.j2").make_module(names)
 
 
 def html_page(name: str, **names: Any) -> str:

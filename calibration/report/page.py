@@ -162,7 +162,9 @@ def _part(document: RunDocument, kind: str, module: Any, more: Sequence[Row]) ->
     """Return what is said in full about *kind*, which was measured."""
     measured = [each for each in document.measurements if each.kind == kind]
     missing = [each for each in document.not_measured if each.kind == kind]
-    return Part(kind, registry()[kind].title, tuple(more), str(module.render(measured)), tuple(alike(missing)))
+    texts = [module.one(each, each.values) for each in measured] if hasattr(module, "one") else []
+    texts += [module.all(measured)] if hasattr(module, "all") else []
+    return Part(kind, registry()[kind].title, tuple(more), "\n".join(texts), tuple(alike(missing)))
 
 
 def _warnings(measurements: Sequence[Measurement], kinds: Sequence[str]) -> list[Flag]:
