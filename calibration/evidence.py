@@ -103,7 +103,9 @@ def placement_flags(document: ProbeDocument, placements: Sequence[Placement], *,
     changed = [change for each in placements if abs(change := _clock_change(each)) > FREQUENCY_CHANGE]
     if changed:
         worst = max(changed, key=abs)
-        yield seen("FREQ_CHANGED", f"the core clock changed within {len(changed)} {of_all}, most by {worst:+.1%}")
+        yield seen(
+            "FREQ_CHANGED", f"the core clock changed within {len(changed)} {of_all}, most by {worst * 100:+.1f} %"
+        )
 
 
 def _clock_change(placement: Placement) -> float:
@@ -145,7 +147,9 @@ def _page_flags(placements: Sequence[Placement], of_all: str, topology: str | No
         )
     if partial:
         least = min(each.huge_fraction for each in partial)
-        yield flag("HUGEPAGE_PARTIAL", f"at least {least:.0%} of the buffer on huge pages in {len(partial)} {of_all}")
+        yield flag(
+            "HUGEPAGE_PARTIAL", f"at least {least * 100:.0f} % of the buffer on huge pages in {len(partial)} {of_all}"
+        )
 
 
 def _throttled(counts: Interference) -> int | None:

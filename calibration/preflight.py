@@ -833,7 +833,7 @@ NAMED_PROCESSES = 3
 def _foreign_load(context: Context, measured: Collection[int], most: float) -> Iterator[Finding]:
     wanted = frozenset(measured)
     cpus = wanted.union(*(core.cpus for core in context.topology.cores if not wanted.isdisjoint(core.cpus)))
-    expected = f"at most {most:.0%} of each of CPUs {_list(cpus)} in use before the run measures"
+    expected = f"at most {most * 100:.0f} % of each of CPUs {_list(cpus)} in use before the run measures"
     load = context.load
     seen = [] if load is None else [each for each in load.cpus if each.cpu in cpus]
     if load is None or not seen:
@@ -850,9 +850,9 @@ def _foreign_load(context: Context, measured: Collection[int], most: float) -> I
 
 def _busy_text(each: CpuLoad, load: Load, *, sibling: bool) -> str:
     share = min(1.0, each.busy + each.stolen)
-    text = f"CPU {each.cpu}{' (shares a core with a measured one)' if sibling else ''} {share:.0%}"
+    text = f"CPU {each.cpu}{' (shares a core with a measured one)' if sibling else ''} {share * 100:.0f} %"
     if each.stolen > load.resolution:
-        text += f", {min(1.0, each.stolen):.0%} of it taken by the hypervisor"
+        text += f", {min(1.0, each.stolen) * 100:.0f} % of it taken by the hypervisor"
     if each.busy <= load.resolution:
         return text
     there = [process for process in load.processes if each.cpu in process.cpus]

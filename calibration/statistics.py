@@ -214,4 +214,5 @@ def moved(figure: Estimate, disturbed: Mapping[str, Set[int]]) -> Iterator[Flag]
         rest = [centre for index, centre in enumerate(centres) if index not in hit]
         if rest and abs(shift := median(rest) - figure.value) > half:
             count = f"{len(hit)} of {len(centres)} placements"
-            yield flag(code, f"{count} affected; without them the figure is {shift / abs(figure.value or 1):+.1%}")
+            moved = shift / abs(figure.value or 1) * 100
+            yield flag(code, f"{count} affected; without them the figure is {moved:+.1f} %")

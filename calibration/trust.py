@@ -63,7 +63,8 @@ def of_width(half_width: float | None, target: float | None) -> Judged:
         return Judged("observed")
     if half_width <= target:
         return Judged("on_target")
-    reason = flag("NOT_CONVERGED", f"half-width {half_width * 100:.2g} %, target {target * 100:.3g} %")
+    width = f"{half_width * 100:.0f}" if half_width >= 0.995 else f"{half_width * 100:.2g}"
+    reason = flag("NOT_CONVERGED", f"half-width {width} %, target {target * 100:.3g} %")
     return Judged("near" if half_width <= NEAR * target else "poor", reason)
 
 

@@ -354,15 +354,15 @@ def counted_flags(figures: Sequence[tuple[str, CountedBytes]]) -> Iterator[Flag]
         concerned = len({each for _, each, _ in differing})
         yield flag(
             "COUNTED_DIFFERS",
-            f"the memory controllers counted more than {DIFFERS:.0%} more or less than the kernel moved in "
-            f"{concerned} of {len(figures)} figures, most in {name}, bytes {how}: {off:+.1%}",
+            f"the memory controllers counted more than {DIFFERS * 100:.0f} % more or less than the kernel moved in "
+            f"{concerned} of {len(figures)} figures, most in {name}, bytes {how}: {off * 100:+.1f} %",
         )
     if disturbed:
         share, name, how = max(disturbed)
         yield flag(
             "BACKGROUND_TRAFFIC",
-            f"before the measurement others moved more than {BACKGROUND:.0%} of what it moved in the same time, "
-            f"most in {name}, bytes {how}: {share:.1%}",
+            f"before the measurement others moved more than {BACKGROUND * 100:.0f} % of what it moved in the same "
+            f"time, most in {name}, bytes {how}: {share * 100:.1f} %",
         )
     fractions = [each.running_fraction for _, each in figures if each.running_fraction is not None]
     yield from multiplexed_flags(fractions)
@@ -374,5 +374,5 @@ def multiplexed_flags(fractions: Sequence[float]) -> Iterator[Flag]:
     if least < 1:
         yield flag(
             "COUNTERS_MULTIPLEXED",
-            f"a counter ran for only {least:.0%} of the time, and its count was scaled up from that",
+            f"a counter ran for only {least * 100:.0f} % of the time, and its count was scaled up from that",
         )

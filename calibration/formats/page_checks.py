@@ -243,7 +243,7 @@ def _contradictions(readings: Sequence[Reading]) -> Iterator[Inconsistency]:
     for where, claim in read_claims(readings):
         (name, value), (other, bound) = ((each.figure.name, each.figure.value) for each in claim[1:])
         if claim.rule == "maximum" and value > bound:
-            below = f"{1 - bound / value:.2%} below {name.rpartition(' of ')[0]} of the same page"
+            below = f"{(1 - bound / value) * 100:.2f} % below {name.rpartition(' of ')[0]} of the same page"
             yield inconsistency("ORDER", where, f"{other} is {bound:g} MB/s, {below}, {value:g}")
         elif value > bound * (1 + RULES[claim.rule].tolerance):
             yield inconsistency("ORDER", where, f"{name} is {value:g} MB/s, more than {other}, {bound:g}")

@@ -250,8 +250,8 @@ def _judged(
             return "undecided", f"the {side} has no stated uncertainty"
         if each.metric.interval is None:
             doubt = f"the {side} has no stated uncertainty, {share(READING_HALF_WIDTH)} is assumed"
-        elif (each.metric.coverage or 0) < LEAST_COVERAGE:
-            doubt = f"the interval of the {side} covers its true value only with {each.metric.coverage:.0%}"
+        elif (coverage := each.metric.coverage or 0.0) < LEAST_COVERAGE:
+            doubt = f"the interval of the {side} covers its true value only with {coverage * 100:.0f} %"
     if bounds is None:
         return "undecided", "the ratio to 0 does not exist"
     low, high = bounds

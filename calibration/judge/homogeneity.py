@@ -336,14 +336,13 @@ def _verdicts(
                     outcome = "fail"
                     start = since.night(i, j)
                     changes = suspects.of(i, metric)
-                    judged = (
-                        f"beyond the tolerance of {tolerance:.0%}, by {tests} tests together (Holm, {FAMILY_WISE:.0%})"
-                    )
+                    holm = f"(Holm, {FAMILY_WISE * 100:.0f} %)"
+                    judged = f"beyond the tolerance of {tolerance * 100:.0f} %, by {tests} tests together {holm}"
                     who = _who(int(compared.spread.suts[j])) if nobody[j] else ""
                     reason = f"{found}, {judged}{who}; {spreads[j]}"
                 elif bound[0] <= interval[0] and interval[1] <= bound[1]:
                     outcome = "pass"
-                    reason = f"{found}, within the tolerance of {tolerance:.0%}; {spreads[j]}"
+                    reason = f"{found}, within the tolerance of {tolerance * 100:.0f} %; {spreads[j]}"
                 else:
                     why = _undecided(difference, half, tolerance, None if untested[i][j] else tests)
                     reason = f"{found}, {why}; {spreads[j]}"
@@ -369,7 +368,7 @@ def _verdicts(
 def _found(difference: float, half: float, others: int) -> str:
     against = "the other SUT of its kind" if others == 1 else f"the median of {others} others of its kind"
     low, high = (math.expm1(difference + sign * half) for sign in (-1, 1))
-    return f"{math.expm1(difference):+.1%} ({low:+.1%} to {high:+.1%}) from {against}"
+    return f"{math.expm1(difference) * 100:+.1f} % ({low * 100:+.1f} % to {high * 100:+.1f} %) from {against}"
 
 
 def _who(suts: int) -> str:
@@ -383,8 +382,8 @@ def _said_of(spread: tuple[int, float, float, float]) -> str:
     """Return what a reader must know of how much SUTs and nights differ in a metric."""
     _, between, within, share = spread
     return (
-        f"SUTs differ by {between:.2%} and nights by {within:.2%} (standard deviations): "
-        f"{share:.0%} of the variance is between SUTs"
+        f"SUTs differ by {between * 100:.2f} % and nights by {within * 100:.2f} % (standard deviations): "
+        f"{share * 100:.0f} % of the variance is between SUTs"
     )
 
 
@@ -395,10 +394,11 @@ def _undecided(difference: float, half: float, tolerance: float, tests: int | No
     """
     if abs(difference) - half > math.log1p(tolerance):
         few = f"but {LEAST_NIGHTS} nights are needed to be sure, of it and of most others"
-        return f"beyond the tolerance of {tolerance:.0%} alone, {f'not among {tests} tests together' if tests else few}"
+        limit = f"beyond the tolerance of {tolerance * 100:.0f} % alone"
+        return f"{limit}, {f'not among {tests} tests together' if tests else few}"
     if abs(difference) > half:
-        return f"which is a difference, but not surely more than the tolerance of {tolerance:.0%}"
-    return f"too wide for a tolerance of {tolerance:.0%}: more nights narrow it"
+        return f"which is a difference, but not surely more than the tolerance of {tolerance * 100:.0f} %"
+    return f"too wide for a tolerance of {tolerance * 100:.0f} %: more nights narrow it"
 
 
 def _not_compared(kind: _Kind, sut: int, metric: int, analyses: Sequence[Analysis]) -> tuple[Outcome, str]:

@@ -437,8 +437,8 @@ def _asymmetry(found: Mapping[tuple[int, int], Estimate]) -> Iterator[Flag]:
         most, (one, two) = max(apart)
         yield flag(
             "ASYMMETRIC",
-            f"the two directions of {len(apart)} pairs differ by more than {ASYMMETRY:.0%}, "
-            f"most CPUs {one} and {two}: by {most:.0%}",
+            f"the two directions of {len(apart)} pairs differ by more than {ASYMMETRY * 100:.0f} %, "
+            f"most CPUs {one} and {two}: by {most * 100:.0f} %",
         )
 
 

@@ -306,7 +306,7 @@ def _flags(each: JitterCpu, sut: Sut) -> Iterator[Flag]:
     if each.gaps is None:
         return
     if each.gaps.coverage_fraction < LEAST_COVERAGE:
-        yield flag("COVERAGE_LOW", f"{each.gaps.coverage_fraction:.2%} of the wall time was observed")
+        yield flag("COVERAGE_LOW", f"{each.gaps.coverage_fraction * 100:.2f} % of the wall time was observed")
     if each.gaps.ring_full:
         yield flag(
             "RING_FULL", "more gaps than the list of time stamps holds: counts are exact, times are not complete"
@@ -315,7 +315,9 @@ def _flags(each: JitterCpu, sut: Sut) -> Iterator[Flag]:
         yield flag("TRACE_LOST", f"{traced.view.lost_events} traced events did not fit and were lost")
     change = each.gaps.core_hz_after / each.gaps.core_hz_before - 1
     if abs(change) > FREQUENCY_CHANGE:
-        yield flag("FREQ_CHANGED", f"the core clock changed by {change:+.1%}, which the fixed work shows as jitter")
+        yield flag(
+            "FREQ_CHANGED", f"the core clock changed by {change * 100:+.1f} %, which the fixed work shows as jitter"
+        )
     if each.gaps.interference.smi:
         yield flag("SMI", f"{each.gaps.interference.smi} system management interrupts during the gap view")
     if each.gaps.interference.core_throttle or each.gaps.interference.package_throttle:

@@ -399,7 +399,8 @@ def _comparison(
     elif found_bytes is None and below and log2(reported / below) < PLATEAU_OCTAVES:
         explanation = f"only {reported / below:.2g} times the cache before it: too few sizes between them for a plateau"
     elif last and virtualization.guest:
-        part = "" if found_bytes is None else f"; this CPU had {found_bytes / reported:.0%} of it while it was measured"
+        share = None if found_bytes is None else found_bytes / reported * 100
+        part = "" if share is None else f"; this CPU had {share:.0f} % of it while it was measured"
         explanation = (
             f"a virtual machine ({virtualization.vendor or 'hypervisor unknown'}): the cache is the host's, which "
             f"shares it among its guests and may report more than it gives{part}"

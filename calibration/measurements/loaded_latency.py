@@ -361,7 +361,7 @@ def share_flags(points: Sequence[LoadedPointValues]) -> Iterator[Flag]:
     for each in points:
         if each.share is None or each.share_reached is None or abs(each.share_reached - each.share) <= SHARE_TOLERANCE:
             continue
-        reason = f"{each.name}: {each.share_reached:.1%} at the nearest delay found, {each.inject_delay}"
+        reason = f"{each.name}: {each.share_reached * 100:.1f} % at the nearest delay found, {each.inject_delay}"
         yield flag("SHARE_MISSED", reason)
 
 
@@ -399,7 +399,7 @@ def drift_flags(zero_load: tuple[ZeroLoad, ...]) -> Iterator[Flag]:
         moments = (each.windows_ns_start, each.windows_ns_middle, each.windows_ns_end)
         phases = [median(windows) for windows in moments if windows]  # a sweep that was cut short lacks some
         if len(phases) > 1 and (change := max(phases) / min(phases) - 1) > DRIFT:
-            yield flag("DRIFT", f"CPU {each.cpu}: latency without load moved by {change:.1%} during the sweep")
+            yield flag("DRIFT", f"CPU {each.cpu}: latency without load moved by {change * 100:.1f} % during the sweep")
 
 
 MEASUREMENT = LoadedLatency()

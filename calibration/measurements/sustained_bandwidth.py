@@ -198,8 +198,8 @@ def _lost(values: SustainedBandwidthValues) -> Iterator[Flag]:
     if lost.interval is not None and lost.interval[0] > LOST:
         yield flag(
             "NOT_SUSTAINED",
-            f"{values.mix}: {lost.value:.1%} less in the last second than in the first "
-            f"({lost.interval[0]:.1%} to {lost.interval[1]:.1%})",
+            f"{values.mix}: {lost.value * 100:.1f} % less in the last second than in the first "
+            f"({lost.interval[0] * 100:.1f} % to {lost.interval[1] * 100:.1f} %)",
         )
 
 

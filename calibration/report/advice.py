@@ -131,7 +131,7 @@ def advice(cpu: int, view: TracedView, context: Context | None) -> tuple[str, ..
     *context* is what is known of the machine; where it is not known nothing is taken for done already.
     """
     found = sorted(_found(cpu, view, context), key=lambda each: -each[0])
-    return tuple(f"{sentence} ({share:.0%} of the lost time)." for share, sentence in found)
+    return tuple(f"{sentence} ({share * 100:.0f} % of the lost time)." for share, sentence in found)
 
 
 def _found(cpu: int, view: TracedView, context: Context | None) -> Iterator[tuple[float, str]]:

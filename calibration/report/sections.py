@@ -234,7 +234,7 @@ def cores(facts: Facts) -> Iterator[str]:
                 low = row.points[0]
                 yield (
                     f"{_work(row.name)}: median {filters.frequency(row.median_hz)}, slowest CPU {low.cpu} "
-                    f"{1 - low.frequency_hz.value / row.median_hz:.2%} below."
+                    f"{(1 - low.frequency_hz.value / row.median_hz) * 100:.2f} % below."
                 )
 
 

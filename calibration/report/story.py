@@ -226,7 +226,7 @@ def _failed_checks(checks: Iterable[ConsistencyCheck]) -> Iterator[str]:
     failed = [each for each in checks if each.outcome == "fail"]
     for each in sorted(failed, key=lambda check: -abs(check.difference or 0)):
         value, other = (filters.headline(figure) for figure in (each.figure, each.other))
-        apart = "" if each.difference is None else f" ({each.difference:+.0%})"
+        apart = "" if each.difference is None else f" ({each.difference * 100:+.0f} %)"
         names = f"{each.figure.name} {value}, {each.other.name} {other}{apart}"
         yield f"Cross-check failed, {RULES[each.rule].title.lower()}: {names}."
 

@@ -215,7 +215,7 @@ def _seen(measurement: Measurement, name: str, estimate: Estimate) -> Seen:
     if estimate.interval is None or estimate.coverage is None:
         return Seen(figure, "it has no interval")
     if estimate.coverage < LEAST_COVERAGE:
-        return Seen(figure, f"its interval covers the true value with {estimate.coverage:.0%} only")
+        return Seen(figure, f"its interval covers the true value with {estimate.coverage * 100:.0f} % only")
     return Seen(figure)
 
 

@@ -60,7 +60,7 @@ def test_every_rule_has_a_case() -> None:
 def test_an_advice_is_given_where_its_cause_is_seen(words: str, context: Context) -> None:
     (sentence,) = advice(ORDINARY, view(CASES[words]), context)
     assert words in sentence
-    assert sentence.endswith("(20% of the lost time).")
+    assert sentence.endswith("(20 % of the lost time).")
 
 
 @pytest.mark.parametrize("words", CASES)
@@ -104,7 +104,7 @@ def test_causes_with_one_remedy_are_one_advice_and_the_greatest_comes_first(cont
     )
     first, second = advice(ORDINARY, both, context)
     assert first.startswith("Move IRQ 40 (nvme0q1)")
-    assert second == "CPU 0 runs RCU callbacks: boot with rcu_nocbs=0 (1% of the lost time)."
+    assert second == "CPU 0 runs RCU callbacks: boot with rcu_nocbs=0 (1 % of the lost time)."
 
 
 @pytest.mark.parametrize(

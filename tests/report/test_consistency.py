@@ -62,7 +62,7 @@ def test_the_bound_is_both_intervals_and_the_tolerance() -> None:
 def test_few_placements_decide_nothing() -> None:
     check = latencies(idle(two_latencies(), estimate([[300.0], [301.0], [302.0]], "ns")))
     assert (check.outcome, check.bound) == ("skipped", None)
-    assert check.reason == f"{IDLE}: its interval covers the true value with 75% only"
+    assert check.reason == f"{IDLE}: its interval covers the true value with 75 % only"
 
 
 def test_a_figure_without_an_interval_decides_nothing() -> None:

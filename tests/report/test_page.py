@@ -181,7 +181,7 @@ def test_counts_stand_beside_times_and_what_differs_is_flagged() -> None:
     assert "made: the machine has no such link" in page.text.replace("\\", "")
     wrong = counted_document(36 / 33)  # the total that the article prints, against the volume that it describes
     (flag,) = (flag for each in wrong.measurements for flag in each.validity.flags if flag.code == "COUNTED_DIFFERS")
-    assert flag.reason.endswith("bytes read: +9.1%")
+    assert flag.reason.endswith("bytes read: +9.1 %")
 
 
 def test_what_was_asked_for_and_refused_is_told_with_its_reason() -> None:

@@ -67,7 +67,7 @@ def test_a_failed_cross_check_is_in_the_verdict_and_among_the_findings(document:
     assert told.verdict.startswith("Contradictory")
     assert "Cross-checks: 0 of 1 pass." in told.verdict
     assert told.findings[0].startswith("Cross-check failed, repeated latency: ")
-    assert "(+42%)" in told.findings[0]
+    assert "(+42 %)" in told.findings[0]
 
 
 def test_an_invalid_measurement_is_said_once_with_its_reason(document: RunDocument) -> None:

@@ -57,7 +57,7 @@ def test_causes_cost_and_advice_are_told() -> None:
     assert "entering and leaving the kernel, and what the caches lost" in text
     assert "What tracing itself cost" in text
     assert "Move IRQ 36 (eth0-`rx`*|) away from CPU" in text
-    assert "(31% of the lost time)." in text
+    assert "(31 % of the lost time)." in text
     assert "a_rare_function" not in text  # too little to be shown
     assert "The kernel was not traced" not in text
 

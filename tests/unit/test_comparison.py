@@ -84,8 +84,8 @@ def judged(first: Figured | None, second: Figured | None) -> Comparison:
         (figure(100, None, instrument=MLC), figure(92, None, instrument=MLC), "undecided", None, "5 % is assumed"),
         (figure(100, None, instrument=MLC), figure(100, None, instrument=MLC), "identical", None, "same digits"),
         (figure(100, (99, 101)), figure(100, (99, 101)), "identical", None, "same digits"),
-        (figure(100, (99, 101), coverage=0.75), figure(200, (199, 201)), "indicative", "first", "only with 75%"),
-        (figure(100, (99, 101), coverage=0.75), figure(101, (99, 101)), "undecided", None, "only with 75%"),
+        (figure(100, (99, 101), coverage=0.75), figure(200, (199, 201)), "indicative", "first", "only with 75 %"),
+        (figure(100, (99, 101), coverage=0.75), figure(101, (99, 101)), "undecided", None, "only with 75 %"),
         (figure(100, (99, 101), valid=False), figure(200, (199, 201)), "undecided", None, "the first is invalid"),
         (figure(100, (99, 101)), figure(200, (199, 201), unit="us"), "undecided", None, "their units differ"),
         (

@@ -88,7 +88,7 @@ def test_servers_that_are_the_same_pass_and_the_reason_has_the_spread_between_an
     assert verdict.interval is not None
     assert verdict.value is not None
     assert verdict.interval[0] < verdict.value < verdict.interval[1]
-    assert "within the tolerance of 3%" in verdict.reason
+    assert "within the tolerance of 3 %" in verdict.reason
     assert "of the variance is between SUTs" in verdict.reason
     assert verdict.since is None
     assert verdict.run_id == "20260130T220000Z-00000000"
@@ -107,7 +107,7 @@ def test_an_odd_one_fails_and_makes_no_other_look_odd(suts: int) -> None:
     assert [(each.fact, each.before, each.after, each.night) for each in verdict.context_changes] == [
         ("BIOS", "1.0", "0.9", NIGHTS[0])
     ]
-    assert f"by {suts} tests together (Holm, 1%)" in verdict.reason
+    assert f"by {suts} tests together (Holm, 1 %)" in verdict.reason
     assert "nobody" not in verdict.reason
 
 
@@ -211,11 +211,11 @@ def test_a_figure_of_zero_is_like_others_of_zero_and_like_nothing_else() -> None
 def test_undecided_says_whether_it_is_too_wide_or_a_difference_that_may_not_matter() -> None:
     wide = judged({(f"sut{each}", LATENCY): nights(100, spread=0.05, seed=each, count=6) for each in range(3)})
     assert {each.outcome for each in wide.values()} == {"no_reference"}
-    assert any("too wide for a tolerance of 3%" in each.reason for each in wide.values())
+    assert any("too wide for a tolerance of 3 %" in each.reason for each in wide.values())
     near = judged({(f"sut{each}", LATENCY): nights(100 + 3.2 * (each == 2), seed=each) for each in range(4)})
     verdict = near["sut2", LATENCY]
     assert verdict.outcome == "no_reference"
-    assert "not surely more than the tolerance of 3%" in verdict.reason
+    assert "not surely more than the tolerance of 3 %" in verdict.reason
 
 
 def test_what_is_beyond_the_tolerance_alone_is_no_outlier_among_many_tests() -> None:
@@ -232,7 +232,7 @@ def test_what_is_beyond_the_tolerance_alone_is_no_outlier_among_many_tests() -> 
     key = ("sut1", "loaded_latency.0.latency_ns")
     assert alone[key].outcome == "fail"
     assert among[key].outcome == "no_reference"
-    assert "beyond the tolerance of 3% alone, not among 400 tests together" in among[key].reason
+    assert "beyond the tolerance of 3 % alone, not among 400 tests together" in among[key].reason
 
 
 def test_with_few_nights_the_interval_of_the_figure_stands_in_and_one_night_names_nobody() -> None:

@@ -537,7 +537,7 @@ def test_a_core_matrix_sums_up_each_class_and_names_its_extremes(context: Contex
     assert [(each.what, each.reason) for each in parsed.missing] == [("Pairs 2@1", "sampled: left out")]
     (told,) = (each.reason for each in parsed.flags if each.code == "ASYMMETRIC")
     assert "2 pairs" in told
-    assert "CPUs 0 and 1: by 100%" in told
+    assert "CPUs 0 and 1: by 100 %" in told
 
 
 def compared(
@@ -575,7 +575,7 @@ def test_a_last_level_smaller_than_reported_is_explained_by_the_machine_it_is_on
     virtual = compared({"L3": 8 << 20}, guest=True)["L3"]
     assert (virtual.found_bytes, virtual.agrees) == (8 << 20, False)
     assert virtual.explanation.startswith("a virtual machine (KVM)")
-    assert "this CPU had 25% of it" in virtual.explanation
+    assert "this CPU had 25 % of it" in virtual.explanation
     for guest in (False, None):  # not known to be a guest is no evidence of one
         shared = compared({"L3": 8 << 20}, guest=guest)["L3"]
         assert not shared.agrees
@@ -894,7 +894,7 @@ def test_what_is_lost_is_held_against_the_first_second(context: Context) -> None
     assert found.values.bandwidth_mb_s.value == 900.0
     assert found.values.seconds_mb_s == (1000.0, 950.0, 900.0)
     (flagged,) = (each for each in found.flags if each.code == "NOT_SUSTAINED")
-    assert "10.0% less in the last second than in the first" in flagged.reason
+    assert "10.0 % less in the last second than in the first" in flagged.reason
 
 
 @pytest.mark.parametrize("last", [985.0, 1000.0, 1100.0])

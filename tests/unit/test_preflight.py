@@ -261,15 +261,15 @@ def test_a_quiet_machine_is_told_by_its_busiest_cpu(isolated: Context) -> None:
     check = found(busy(isolated, {**QUIET, 5: (0.03, 0.0)}), "foreign_load")
     assert (check.outcome, check.found) == (
         "met",
-        "over 1.0 s: CPU 5 3%, seen there: no process that still runs and that this login may see",
+        "over 1.0 s: CPU 5 3 %, seen there: no process that still runs and that this login may see",
     )
-    assert check.expected == "at most 5% of each of CPUs 0-7 in use before the run measures"
+    assert check.expected == "at most 5 % of each of CPUs 0-7 in use before the run measures"
 
 
 def test_a_busy_loop_on_a_measured_cpu_is_named(isolated: Context) -> None:
     check = found(busy(isolated, {**QUIET, 2: (0.97, 0.0)}, LOOP), "foreign_load")
     assert (check.outcome, check.effect) == ("not_met", "flag")
-    assert check.found == "over 1.0 s: CPU 2 97%, seen there: stress (process 4711)"
+    assert check.found == "over 1.0 s: CPU 2 97 %, seen there: stress (process 4711)"
     assert (
         found(busy(isolated, {**QUIET, 2: (0.97, 0.0)}, LOOP), "foreign_load", foreign_load_max=0.98).outcome == "met"
     )
@@ -282,12 +282,12 @@ def test_a_busy_loop_elsewhere_does_not_matter_unless_it_shares_a_core(isolated:
     assert isolated.siblings(3) == (2, 3)
     check = found(busy(isolated, {**QUIET, 2: (0.97, 0.0)}, LOOP), "foreign_load", plan=plan)
     assert check.outcome == "not_met"
-    assert "CPU 2 (shares a core with a measured one) 97%" in check.found
+    assert "CPU 2 (shares a core with a measured one) 97 %" in check.found
 
 
 def test_what_a_hypervisor_takes_is_load_too(isolated: Context) -> None:
     check = found(busy(isolated, {**QUIET, 1: (0.0, 0.5)}), "foreign_load")
-    assert (check.outcome, check.found) == ("not_met", "over 1.0 s: CPU 1 50%, 50% of it taken by the hypervisor")
+    assert (check.outcome, check.found) == ("not_met", "over 1.0 s: CPU 1 50 %, 50 % of it taken by the hypervisor")
 
 
 def test_many_busy_cpus_and_processes_are_counted(isolated: Context) -> None:

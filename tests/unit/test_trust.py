@@ -28,6 +28,9 @@ def test_the_reason_says_how_wide_and_what_was_wanted() -> None:
     assert judged.trust == "poor"
     assert judged.reason is not None
     assert judged.reason.reason == "half-width 9.8 %, target 1 %"
+    wide = of_width(1.6, 0.01).reason
+    assert wide is not None
+    assert wide.reason == "half-width 160 %, target 1 %"
 
 
 def test_a_figure_without_a_target_is_observed() -> None:
@@ -47,7 +50,7 @@ def test_interference_counts_where_the_median_without_it_is_beyond_the_half_widt
     few = [[100.0], [100.1], [100.2], [100.3], [107.0], [107.1], [107.2], [107.3], [107.4]]
     hit = figure(few, 0.05, STOLEN={4, 5, 6, 7, 8})
     assert [each.code for each in hit.flags] == ["STOLEN"]
-    assert hit.flags[0].reason == "5 of 9 placements affected; without them the figure is -6.4%"
+    assert hit.flags[0].reason == "5 of 9 placements affected; without them the figure is -6.4 %"
     assert trust_of(hit).trust == "near"
     assert figure(STEADY, 0.02, FAULTED={0}).flags == ()
 

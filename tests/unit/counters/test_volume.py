@@ -113,7 +113,7 @@ def test_a_difference_of_more_than_five_per_cent_is_flagged_and_less_is_not() ->
     assert codes(near) == {}
     off = of([reading(counted("dram.reads", 1051.0), counted("dram.writes", 900.0))])
     assert list(codes(off)) == ["COUNTED_DIFFERS"]
-    assert codes(off)["COUNTED_DIFFERS"].endswith("in 1 of 1 figures, most in write, bytes written: -10.0%")
+    assert codes(off)["COUNTED_DIFFERS"].endswith("in 1 of 1 figures, most in write, bytes written: -10.0 %")
 
 
 def test_writes_beside_traffic_that_only_reads_are_held_against_the_reads() -> None:
@@ -125,14 +125,14 @@ def test_writes_beside_traffic_that_only_reads_are_held_against_the_reads() -> N
     assert direction(few, "writes").ratio is None
     assert codes(few) == {}
     events = (counted("dram.reads", 1000.0), counted("dram.writes", 60.0))
-    assert "bytes written: +6.0%" in codes(of([reading(*events, moved=moved_per_step(accounting))]))["COUNTED_DIFFERS"]
+    assert "bytes written: +6.0 %" in codes(of([reading(*events, moved=moved_per_step(accounting))]))["COUNTED_DIFFERS"]
 
 
 def test_background_and_multiplexing_are_flagged() -> None:
     events = (counted("dram.reads", 1012.0, background_count=6.0), counted("dram.writes", 1000.0))
-    assert "read: 1.2%" in codes(of([reading(*events)]))["BACKGROUND_TRAFFIC"]
+    assert "read: 1.2 %" in codes(of([reading(*events)]))["BACKGROUND_TRAFFIC"]
     events = (counted("dram.reads", 1000.0, running_fraction=0.5), counted("dram.writes", 1000.0))
-    assert "only 50% of the time" in codes(of([reading(*events)]))["COUNTERS_MULTIPLEXED"]
+    assert "only 50 % of the time" in codes(of([reading(*events)]))["COUNTERS_MULTIPLEXED"]
 
 
 def test_a_counter_that_did_not_run_is_no_figure_but_a_reason() -> None:
