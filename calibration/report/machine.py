@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The facts about a SUT that move its figures, as a page lists them."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -39,26 +40,22 @@ def machine(context: Context, plan: Plan | None) -> list[Fact]:
         Fact("DIMMs", _dimms(context)),
         Fact("Transparent huge pages", join(thp.enabled, f"defrag {thp.defrag}" if thp.defrag else None)),
         Fact("Huge pages", hugepages(context)),
-        Fact("NUMA balancing", _number_switch(memory.numa_balancing)),
+        Fact("NUMA balancing", _switch(memory.numa_balancing)),
         Fact("Real-time throttling", _rt(context)),
-        Fact("NMI watchdog", _number_switch(context.kernel.nmi_watchdog)),
+        Fact("NMI watchdog", _switch(context.kernel.nmi_watchdog)),
         Fact("Load average", _load(context)),
         Fact("Vulnerabilities", counts(context)),
     ]
 
 
-def join(*words: str | None) -> str | None:
-    """Return the words there are, each once; ``None`` without any."""
+def join(*words: str | None, between: str = ", ") -> str | None:
+    """Return the words there are, each once, with *between* them; ``None`` without any."""
     known = dict.fromkeys(word.strip() for word in words if word and word.strip())
-    return ", ".join(known) or None
+    return between.join(known) or None
 
 
-def _switch(state: bool | None) -> str | None:
+def _switch(state: int | None) -> str | None:
     return None if state is None else "on" if state else "off"
-
-
-def _number_switch(state: int | None) -> str | None:
-    return None if state is None else _switch(state != 0)
 
 
 def _processors(context: Context) -> Iterator[Fact]:
@@ -117,25 +114,23 @@ def _range(low: int | None, high: int | None) -> str | None:
 
 def _idle(context: Context) -> str | None:
     idle = context.idle
-    states = ", ".join(
+    states = (
         state.name + (f" (off on CPUs {filters.cpus(state.disabled_cpus)})" if state.disabled_cpus else "")
         for state in idle.states
     )
-    return join(idle.driver, idle.governor, states)
+    return join(idle.driver, idle.governor, *states)
 
 
 def _dimms(context: Context) -> str | None:
     dimms = context.firmware.dimms
     if not dimms:
         return None
-    kinds: dict[str, int] = {}
-    for dimm in dimms:
-        if dimm.size_bytes:
-            speed = dimm.configured_mt_s or dimm.speed_mt_s
-            text = " ".join(
-                word for word in (filters.size(dimm.size_bytes), dimm.type, f"{speed} MT/s" if speed else None) if word
-            )
-            kinds[text] = kinds.get(text, 0) + 1
+    kinds = Counter(
+        join(filters.size(each.size_bytes), each.type, f"{speed} MT/s" if speed else None, between=" ")
+        for each in dimms
+        if each.size_bytes
+        for speed in (each.configured_mt_s or each.speed_mt_s,)
+    )
     filled = ", ".join(f"{count} x {text}" for text, count in kinds.items())
     return f"{sum(kinds.values())} of {len(dimms)} slots filled: {filled}"
 

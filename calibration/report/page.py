@@ -5,7 +5,7 @@ Nothing here reads a clock, the host or a file; the order of everything follows 
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -35,9 +35,6 @@ from calibration.validity import Flag, Severity
 
 EVIDENCE = 6
 """So many pieces of evidence for one flag are listed; the rest is counted."""
-
-CAUSES = {"failed": "failed", "not_planned": "not planned", "interrupted": "interrupted"}
-"""Why something was not measured, in the order in which the page counts it."""
 
 
 @dataclass(frozen=True)
@@ -107,14 +104,8 @@ def render(raw: bytes) -> Page:
             checks=cross_checks(document),
             rules=RULES,
             notes=notes(document),
-            met=[
-                sum(not check.failed for each in document.attempts for check in each.checks),
-                sum(len(each.checks) for each in document.attempts),
-            ],
             skipped=[each for each in of_the_run(document.not_measured) if each.kind not in {COUNTERS, "context"}],
-            causes=CAUSES,
             uncounted=uncounted(document.not_measured),
-            unreadable=_by_reason(document.not_measured),
             provenance=provenance(document),
             second=side_by_side(document, None if context is None else hugepages(context)),
         )
@@ -127,7 +118,7 @@ def sections(document: RunDocument, charts: Charts) -> Iterator[Section]:
     facts = Facts(document)
     modules = _modules(document)
     for title, sentences in SECTIONS.items():
-        kinds = [kind for kind in _ordered(modules) if modules[kind].section == title]
+        kinds = [kind for kind, module in sorted(modules.items(), key=_position) if module.section == title]
         found = {kind: rows(document, kind) for kind in kinds}
         yield Section(
             title=title,
@@ -141,6 +132,11 @@ def sections(document: RunDocument, charts: Charts) -> Iterator[Section]:
                 if any(each.kind == kind for each in document.measurements)  # Skipped says why others were not
             ),
         )
+
+
+def _position(item: tuple[str, Any]) -> tuple[int, str]:
+    kind, module = item
+    return module.position, kind
 
 
 def _modules(document: RunDocument) -> dict[str, Any]:
@@ -181,26 +177,18 @@ def _warnings(measurements: Sequence[Measurement], kinds: Sequence[str]) -> list
 
 def shape_origin(kept: ShapeReference | None, measurement: Measurement) -> Literal["kept", "default", "profile"]:
     """Return where the shape of *measurement*'s traffic comes from: the choice *kept*, the default, or the profile."""
-
-    def given(name: str) -> set[Any]:
-        value = measurement.parameters[name]
-        return set(value) if isinstance(value, list | tuple) else {value}
-
-    streams, prefetch_bytes, width = given("streams"), given("prefetch_bytes"), given("width")
+    offered: dict[str, set[Any]] = {
+        "streams": {*STREAMS, DEFAULT_SHAPE.streams},
+        "prefetch_bytes": {*PREFETCH_BYTES, DEFAULT_SHAPE.prefetch_bytes},
+    }
     if kept is not None:
         shapes = (kept.all_mixes, *kept.mixes.values())
-        if (
-            streams <= {each.streams for each in shapes}
-            and prefetch_bytes <= {each.prefetch_bytes for each in shapes}
-            and width <= {each.width for each in shapes}
-        ):
-            return "kept"
-    elif streams <= {*STREAMS, DEFAULT_SHAPE.streams} and prefetch_bytes <= {
-        *PREFETCH_BYTES,
-        DEFAULT_SHAPE.prefetch_bytes,
-    }:
-        return "default"
-    return "profile"
+        offered = {name: {getattr(each, name) for each in shapes} for name in (*offered, "width")}
+    for name, values in offered.items():
+        given = measurement.parameters[name]
+        if not values.issuperset(given if isinstance(given, list | tuple) else [given]):
+            return "profile"
+    return "default" if kept is None else "kept"
 
 
 def notes(document: RunDocument) -> list[Note]:
@@ -224,21 +212,6 @@ def notes(document: RunDocument) -> list[Note]:
     ]
 
 
-def _ordered(modules: Mapping[str, Any]) -> list[str]:
-    """Return the kinds of *modules* by section and then by the position that each one's macro file names."""
-    order = {title: place for place, title in enumerate(SECTIONS)}
-    return sorted(modules, key=lambda each: (order[modules[each].section], modules[each].position, each))
-
-
-def _by_reason(not_measured: Sequence[NotMeasured]) -> dict[str, list[str]]:
-    """Return the files of the context that could not be read, by reason."""
-    found: dict[str, list[str]] = {}
-    for each in not_measured:
-        if each.kind == "context":
-            found.setdefault(each.reason, []).append(each.what)
-    return found
-
-
 def uncounted(not_measured: Sequence[NotMeasured]) -> list[NotMeasured]:
     """Return the hardware counters that no measurement of the run was given, each with the reason."""
     return [each for each in not_measured if each.kind == COUNTERS]
@@ -253,13 +226,8 @@ def provenance(document: RunDocument) -> list[Fact]:
         for each in document.measurements
         if each.clock is not None
     )
-    user = (
-        None
-        if capture is None or capture.uid is None
-        else "root"
-        if capture.uid == 0
-        else f"ordinary user (uid {capture.uid})"
-    )
+    uid = None if capture is None else capture.uid
+    user = None if uid is None else "root" if uid == 0 else f"ordinary user (uid {uid})"
     return [
         Fact("Run", run.id),
         Fact("Status", run.status),

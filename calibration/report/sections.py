@@ -8,7 +8,7 @@ from statistics import median
 from typing import Final, TypeVar
 
 from calibration.context.model import Context
-from calibration.context.population import UnknownPopulation, population
+from calibration.context.population import UnknownPopulation
 from calibration.measurements import registry
 from calibration.measurements.base import Metric
 from calibration.measurements.c2c_matrix import C2cMatrixValues
@@ -17,16 +17,13 @@ from calibration.measurements.jitter import JitterValues
 from calibration.measurements.latency_ladder import LatencyLadderValues
 from calibration.measurements.peak_injection_bandwidth import PeakValues
 from calibration.report import filters
-from calibration.report.story import UNKNOWN, trust_word
+from calibration.report.story import is_local, peaks_of, trust_word
 from calibration.results.figures import Family, RecordFigure
 from calibration.results.model import Measurement, RunDocument
 from calibration.trust import Trust, worst
 
 FAMILY: Final = 8
 """From more metrics than this that differ only in a number, a table shows the lowest and the highest."""
-
-
-MAX: Final = "max_bandwidth"
 
 SHOWN: Final = 8
 """So many rows of a kind are in its section's table; the rest is folded."""
@@ -56,7 +53,7 @@ def rows(document: RunDocument, kind: str) -> list[Row]:
         if measurement.kind == kind
         for metric in registry()[kind].metrics(measurement.values)
     ]
-    if kind == MAX:
+    if kind == "max_bandwidth":
         peaks = {
             (name, each.bandwidth_mb_s.value)
             for measurement in document.measurements
@@ -70,19 +67,17 @@ def rows(document: RunDocument, kind: str) -> list[Row]:
     return [
         _row(measurement, metric, title, outside=metric.name in failed)
         for family in families.values()
-        for measurement, metric, title in (_whole(family) if len(family) <= FAMILY else _extremes(family))
+        for measurement, metric, title in _shown(family)
     ]
 
 
-def _whole(family: Sequence[tuple[Measurement, Metric]]) -> Iterator[tuple[Measurement, Metric, str]]:
-    for measurement, metric in family:
-        yield measurement, metric, metric.title
-
-
-def _extremes(family: Sequence[tuple[Measurement, Metric]]) -> Iterator[tuple[Measurement, Metric, str]]:
+def _shown(family: Sequence[tuple[Measurement, Metric]]) -> list[tuple[Measurement, Metric, str]]:
+    """Return the metrics that are shown of *family* with their titles: all, or of many the lowest and the highest."""
+    if len(family) <= FAMILY:
+        return [(measurement, metric, metric.title) for measurement, metric in family]
     ordered = sorted(family, key=lambda pair: pair[1].value)
-    for which, (measurement, metric) in (("lowest", ordered[0]), ("highest", ordered[-1])):
-        yield measurement, metric, f"{metric.title} ({which} of {len(family)})"
+    ends = (("lowest", *ordered[0]), ("highest", *ordered[-1]))
+    return [(found, metric, f"{metric.title} ({which} of {len(family)})") for which, found, metric in ends]
 
 
 def _row(measurement: Measurement, metric: Metric, title: str, *, outside: bool) -> Row:
@@ -158,20 +153,20 @@ def jitter(facts: Facts) -> Iterator[str]:
 def latency(facts: Facts) -> Iterator[str]:
     """Yield how far memory is, idle and under load."""
     idle = facts.record("idle_latency")
-    pairs = {each.quantity.partition(".")[2]: each for each in idle}
-    local = [each for pair, each in pairs.items() if len(set(pair.split("."))) == 1]
-    remote = [each for each in idle if each not in local]
+    local = [each for each in idle if is_local(each)]
     if local:
-        yield f"Local memory answers in {_range([each.metric for each in local])}{_remote(remote)}."
+        remote = [each.metric for each in idle if each not in local]
+        beyond = f", remote memory in {_range(remote)}" if remote else ""
+        yield f"Local memory answers in {_range([each.metric for each in local])}{beyond}."
     if loaded := facts.record("loaded_latency"):
         slowest = max(loaded, key=lambda each: each.metric.value)
-        times = f", {slowest.metric.value / local[0].metric.value:.2g} times the idle latency" if local else ""
+        times = (
+            f", {filters.significant(slowest.metric.value / local[0].metric.value, 2)} times the idle latency"
+            if local
+            else ""
+        )
         where = "At 90 % of the peak bandwidth" if "90" in slowest.title else "Under full load"
         yield f"{where} it takes {_told(slowest.metric)}{times}."
-
-
-def _remote(figures: Sequence[RecordFigure]) -> str:
-    return f", remote memory in {_range([each.metric for each in figures])}" if figures else ""
 
 
 def _range(metrics: Sequence[Metric]) -> str:
@@ -195,7 +190,7 @@ def bandwidth(facts: Facts) -> Iterator[str]:
 
 
 def _peak(facts: Facts, metric: Metric) -> str:
-    peaks = UNKNOWN if facts.context is None else population(facts.context)
+    peaks = peaks_of(facts.context)
     if isinstance(peaks, UnknownPopulation):
         return f"the theoretical peak is unknown: {peaks.reason}"
     share = filters.percent(metric.value / peaks.machine.peak_mb_s)
@@ -206,13 +201,9 @@ def _peak(facts: Facts, metric: Metric) -> str:
 def caches(facts: Facts) -> Iterator[str]:
     """Yield how far the caches are, and what of them the curve shows."""
     levels = facts.record("cache_latency")
-    if levels:
-        yield (
-            "; ".join(
-                f"{each.quantity.rpartition('.')[2]} answers in {filters.headline(each.metric)}" for each in levels
-            )
-            + "."
-        )
+    told = [f"{each.quantity.rpartition('.')[2]} answers in {filters.headline(each.metric)}" for each in levels]
+    if told:
+        yield f"{'; '.join(told)}."
     for ladder in facts.values(LatencyLadderValues):
         for each in ladder.comparisons if ladder.series == "random" else ():
             if not each.agrees and each.found_bytes is not None and each.reported_bytes:
@@ -233,13 +224,9 @@ def cores(facts: Facts) -> Iterator[str]:
             if row.active == "all":
                 low = row.points[0]
                 yield (
-                    f"{_work(row.name)}: median {filters.frequency(row.median_hz)}, slowest CPU {low.cpu} "
+                    f"{row.name.capitalize()}: median {filters.frequency(row.median_hz)}, slowest CPU {low.cpu} "
                     f"{(1 - low.frequency_hz.value / row.median_hz) * 100:.2f} % below."
                 )
-
-
-def _work(name: str) -> str:
-    return name[:1].upper() + name[1:]
 
 
 SECTIONS: Final[Mapping[str, Callable[[Facts], Iterator[str]]]] = {

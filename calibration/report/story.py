@@ -21,7 +21,7 @@ from calibration.measurements.loaded_latency import LoadedLatencyValues
 from calibration.report import filters
 from calibration.report.advice import advice
 from calibration.results.consistency import RULES, ConsistencyCheck
-from calibration.results.figures import Family, RecordFigure
+from calibration.results.figures import FAMILIES, Family, RecordFigure
 from calibration.results.model import Measurement, RunDocument, of_the_run
 from calibration.trust import NEAR, Trust, lowest
 from calibration.validity import Flag
@@ -123,7 +123,7 @@ def story(document: RunDocument) -> Story:
         verdict=_verdict(document, trusts),
         findings=tuple(found[:FINDINGS]),
         more_findings=max(0, len(found) - FINDINGS),
-        tiles=tuple(_tiles(document)),
+        tiles=tuple(_tiles(document, context)),
         next_step=_next_step(document, trusts),
     )
 
@@ -201,13 +201,12 @@ def _next_step(document: RunDocument, trusts: Counter[Trust]) -> str | None:
 
 
 def _findings(document: RunDocument, context: Context | None) -> Iterator[str]:
-    peaks = UNKNOWN if context is None else population(context)
     yield from _failed_limits(document)
     yield from _failed_checks(document.consistency)
     yield from _invalid(document.measurements)
     yield from _not_measured(document)
     yield from (f"{each.reason}." for each in document.flags if each.code == "NOT_AS_EXPECTED")
-    yield from _nodes_behind(document.record, peaks)
+    yield from _nodes_behind(document.record, peaks_of(context))
     yield from _disturbed_cpus(document.measurements, context)
     yield from _wide(document.record)
     yield from _warnings(document.measurements)
@@ -233,21 +232,15 @@ def _failed_checks(checks: Iterable[ConsistencyCheck]) -> Iterator[str]:
 
 def _invalid(measurements: Sequence[Measurement]) -> Iterator[str]:
     """Yield why measurements are invalid, each reason once."""
-    kinds: dict[str, list[str]] = {}
+    titles: dict[str, list[str]] = {}
     for each in measurements:
         for flag in each.validity.flags:
             if flag.severity == "invalid":
-                kinds.setdefault(flag.reason if flag.code == "EMULATED" else f"{flag.code}: {flag.reason}", []).append(
-                    each.title
-                )
-    for reason, titles in kinds.items():
-        which = (
-            "All figures are"
-            if len(titles) == len(measurements)
-            else f"{titles[0]} and {len(titles) - 1} more are"
-            if len(titles) > 1
-            else f"{titles[0]} is"
-        )
+                reason = flag.reason if flag.code == "EMULATED" else f"{flag.code}: {flag.reason}"
+                titles.setdefault(reason, []).append(each.title)
+    for reason, found in titles.items():
+        more = f" and {len(found) - 1} more are" if len(found) > 1 else " is"
+        which = "All figures are" if len(found) == len(measurements) else f"{found[0]}{more}"
         yield f"{which} invalid: {reason}."
 
 
@@ -277,17 +270,14 @@ def _nodes_behind(record: Sequence[RecordFigure], peaks: Population | UnknownPop
 
 
 def _disturbed_cpus(measurements: Sequence[Measurement], context: Context | None) -> Iterator[str]:
-    found = [(each, each.values) for each in measurements if isinstance(each.values, JitterValues)]
-    if not found:
-        return
-    isolated = [values for _, values in found if values.isolated]
-    if not isolated:
-        worst = max((values for _, values in found), key=lambda values: values.gaps.lost_fraction)
+    found = [each.values for each in measurements if isinstance(each.values, JitterValues)]
+    isolated = [values for values in found if values.isolated]
+    if found and not isolated:
+        worst = max(found, key=lambda values: values.gaps.lost_fraction)
         yield (
             f"No CPU is isolated: CPU {worst.cpu} loses {filters.percent(worst.gaps.lost_fraction)} of its time, "
             f"longest gap {filters.time_ns(worst.gaps.max_ns)}."
         )
-        return
     lossy = [values for values in isolated if values.gaps.lost_fraction > LOST]
     for values in sorted(lossy, key=lambda each: -each.gaps.lost_fraction):
         view = None if values.gaps.traced is None else values.gaps.traced.view
@@ -300,7 +290,7 @@ def _wide(record: Sequence[RecordFigure]) -> Iterator[str]:
     """Yield the figure of record whose trust is lowest, where it is poor."""
     poor = [each for each in record if each.trust == "poor"]
     if poor:
-        worst = max(poor, key=lambda each: _half(each.metric) or 0.0)
+        worst = max(poor, key=lambda each: filters.relative_half(each.metric) or 0.0)
         more = f"; {len(poor) - 1} more are poor" if len(poor) > 1 else ""
         reason = worst.reason.reason if worst.reason else "poor"
         yield f"{worst.title}: {reason}{more}."
@@ -316,29 +306,28 @@ def _warnings(measurements: Sequence[Measurement]) -> Iterator[str]:
 # Tiles
 
 
-def _tiles(document: RunDocument) -> Iterator[Tile]:
-    by_family: dict[Family, list[RecordFigure]] = {}
-    for each in document.record:
-        by_family.setdefault(each.family, []).append(each)
-    idle = by_family.get("idle_latency", [])
-    near = [each for each in idle if _pair(each)[0] == _pair(each)[1]] or idle
+def _tiles(document: RunDocument, context: Context | None) -> Iterator[Tile]:
+    found = {family: [each for each in document.record if each.family == family] for family in FAMILIES}
+    idle = found["idle_latency"]
+    near = [each for each in idle if is_local(each)] or idle
     far = [each for each in idle if each not in near]
     if near:
         shown = [_middle(near), *([max(far, key=lambda each: each.metric.value)] if far else [])]
         extra = "local / farthest node" if far else None
         yield _tile(document, "Idle latency", shown, idle, extra)
-    bandwidth = by_family.get("read_bandwidth", [])
+    bandwidth = found["read_bandwidth"]
     if whole := [each for each in bandwidth if each.quantity == "read_bandwidth.machine"] or bandwidth[:1]:
-        yield _tile(document, "Read bandwidth", whole, whole, of_peak(document, whole[0].metric))
-    if loaded := by_family.get("loaded_latency"):
+        yield _tile(document, "Read bandwidth", whole, whole, of_peak(context, whole[0].metric))
+    if loaded := found["loaded_latency"]:
         worst = max(loaded, key=lambda each: each.metric.value)
         yield _tile(document, "Under load", [worst], loaded, _load(document, worst))
-    if caches := by_family.get("cache_latency"):
+    if caches := found["cache_latency"]:
         levels = "/".join(each.quantity.rpartition(".")[2] for each in caches)
         yield _tile(document, levels, caches, caches, None)
-    isolated = document.context is not None and bool(document.context.parsed.isolated_cpus)
-    for family, title in (("worst_gap", "Longest gap"), ("lost_share", "Time lost"), ("clock", "Core clock")):
-        if figures := by_family.get(family):  # type: ignore[call-overload]  # the names are of the literal
+    isolated = context is not None and bool(context.isolated_cpus)
+    titles: dict[Family, str] = {"worst_gap": "Longest gap", "lost_share": "Time lost", "clock": "Core clock"}
+    for family, title in titles.items():
+        if figures := found[family]:
             where = re.search(r"CPU \d+", figures[0].title)
             extra = None if where is None else f"{where[0]}, {'isolated' if isolated else 'not isolated'}"
             yield _tile(document, title, figures[:1], figures[:1], extra)
@@ -348,7 +337,7 @@ def _tile(
     document: RunDocument, title: str, shown: Sequence[RecordFigure], behind: Sequence[RecordFigure], extra: str | None
 ) -> Tile:
     """Return the tile with the figures *shown*; its uncertainty and trust are the worst of those *behind* it."""
-    widest = max(behind, key=lambda each: _half(each.metric) or 0.0)
+    widest = max(behind, key=lambda each: filters.relative_half(each.metric) or 0.0)
     trust = lowest(each.trust for each in behind) or "observed"
     reason = next((each.reason for each in behind if each.trust == trust and each.reason is not None), None)
     verdict = next((each for each in document.verdicts if each.name == shown[0].metric.name), None)
@@ -369,14 +358,9 @@ def _tile(
     )
 
 
-def _half(metric: Metric) -> float | None:
-    return filters.relative_half(metric)
-
-
-def _pair(figure: RecordFigure) -> tuple[str, str]:
-    _, _, pair = figure.quantity.partition(".")
-    one, _, other = pair.partition(".")
-    return one, other
+def is_local(figure: RecordFigure) -> bool:
+    """Tell whether *figure* is of a node and its own memory, or of no two nodes at all."""
+    return len(set(figure.quantity.split(".")[1:])) < 2
 
 
 def _middle(figures: Sequence[RecordFigure]) -> RecordFigure:
@@ -394,12 +378,14 @@ def _load(document: RunDocument, figure: RecordFigure) -> str | None:
     return None
 
 
-UNKNOWN: Final = UnknownPopulation(reason="the SUT was not captured")
+def peaks_of(context: Context | None) -> Population | UnknownPopulation:
+    """Return what the populated channels of *context* can move, or why this is unknown."""
+    return UnknownPopulation(reason="the SUT was not captured") if context is None else population(context)
 
 
-def of_peak(document: RunDocument, metric: Metric) -> str:
+def of_peak(context: Context | None, metric: Metric) -> str:
     """Return which share *metric* is of what the populated channels can move, or that this is unknown."""
-    peaks = UNKNOWN if document.context is None else population(document.context.parsed)
+    peaks = peaks_of(context)
     if isinstance(peaks, UnknownPopulation):
         return "theoretical peak unknown"
     return f"{filters.percent(metric.value / peaks.machine.peak_mb_s)} of the theoretical peak"

@@ -5,6 +5,7 @@ The page's reStructuredText is parsed as for the site and printed node by node, 
 things. What the site folds is left out unless it is asked for; charts are told by their alternative texts.
 """
 
+import textwrap
 from collections.abc import Sequence
 from typing import IO, Final
 
@@ -87,13 +88,15 @@ def _block(node: nodes.Node, console: Console, depth: int) -> None:
             _children(node, console, depth + 1)
         case nodes.literal_block():
             struck = "struck" in node["classes"]
-            for line in node.astext().split("\n"):
-                console.print(Text(f"    {line}", style="strike" if struck else ""), soft_wrap=True)
+            text = textwrap.indent(node.astext(), "    ")
+            console.print(Text(text, style="strike" if struck else ""), soft_wrap=True)
             console.print()
         case nodes.table():
             _table(node, console)
         case nodes.figure():
-            _figure(node, console)
+            for image in node.findall(nodes.image):
+                console.print(Text(f"Chart: {image['alt']}", style="italic"))
+            console.print()
         case nodes.note() | nodes.warning():
             console.print(Text(f"{type(node).__name__.upper()}:", style="bold"))
             _children(node, console, depth)
@@ -113,13 +116,13 @@ def _block(node: nodes.Node, console: Console, depth: int) -> None:
             console.print(_inline(node))
             if isinstance(node, nodes.paragraph):
                 console.print()
-        case nodes.comment() | nodes.Invisible():
+        case nodes.Invisible():
             return
         case nodes.Element():
             _children(node, console, depth)
 
 
-def _inline(node: nodes.Element) -> Text:
+def _inline(node: nodes.Node) -> Text:
     """Return the text of a paragraph, with what its roles look like."""
     text = Text()
     for child in node.children:
@@ -139,8 +142,16 @@ def _inline(node: nodes.Element) -> Text:
 
 def _table(node: nodes.table, console: Console) -> None:
     """Print a table as wide as the terminal, cells wrapped between words; where it is too narrow, row after row."""
-    heads = [[_cell(cell) for cell in row.children] for head in node.findall(nodes.thead) for row in head.children]
-    rows = [[_cell(cell) for cell in row.children] for body in node.findall(nodes.tbody) for row in body.children]
+    heads = [
+        [Text().join(map(_inline, cell.children)) for cell in row.children]
+        for head in node.findall(nodes.thead)
+        for row in head.children
+    ]
+    rows = [
+        [Text().join(map(_inline, cell.children)) for cell in row.children]
+        for body in node.findall(nodes.tbody)
+        for row in body.children
+    ]
     titles = heads[0] if heads else [Text()] * len(rows[0])
     widths = _widths(list(zip(*heads, *rows, strict=True)), console.width)
     if widths is None:
@@ -171,16 +182,3 @@ def _widths(columns: Sequence[Sequence[Text]], width: int) -> list[int] | None:
             found[place] += 1
         left -= min(left, len(short))
     return found
-
-
-def _cell(cell: nodes.Node) -> Text:
-    text = Text()
-    for child in cell.children:
-        text.append_text(_inline(child) if isinstance(child, nodes.Element) else Text(child.astext()))
-    return text
-
-
-def _figure(node: nodes.figure, console: Console) -> None:
-    for image in node.findall(nodes.image):
-        console.print(Text(f"Chart: {image['alt']}", style="italic"))
-    console.print()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
 
 from calibration.measurements import registry
 from calibration.measurements.base import Metric
@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # the model of a run has these figures in it
 Family = Literal[
     "idle_latency", "read_bandwidth", "loaded_latency", "cache_latency", "worst_gap", "lost_share", "clock"
 ]
+FAMILIES: Final[tuple[Family, ...]] = get_args(Family)
 
 
 class RecordFigure(Model):
