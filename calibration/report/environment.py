@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
@@ -59,22 +59,10 @@ def cells(text: str) -> list[list[str]]:
     return [[title for title, _, _ in row] for row in rows[:1]] + [[cell.strip() for *_, cell in row] for row in rows]
 
 
-class Cell(NamedTuple):
-    """A cell of a matrix that has a value, with what names its row and its column."""
-
-    row: int
-    column: int
-    value: Any
-
-
-def nested(matrix: Sequence[Sequence[Any]], rows: Sequence[int], columns: Sequence[int]) -> list[Cell]:
-    """Return the cells of *matrix* that have a value, row after row."""
-    return [
-        Cell(row, column, value)
-        for row, line in zip(rows, matrix, strict=True)
-        for column, value in zip(columns, line, strict=True)
-        if value is not None
-    ]
+def nested(matrix: Sequence[Sequence[Any]], rows: Sequence[int], columns: Sequence[int]) -> list[tuple[int, int, Any]]:
+    """Return the cells of *matrix* that have a value, each after what names its row and its column."""
+    lines = zip(rows, matrix, strict=True)
+    return [(row, at, cell) for row, line in lines for at, cell in zip(columns, line, strict=True) if cell is not None]
 
 
 def kind_module(kind: str, names: dict[str, Any] | None = None) -> Any:

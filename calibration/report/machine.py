@@ -16,7 +16,9 @@ def machine(context: Context, plan: Plan | None) -> list[Fact]:
     """Return the facts about the SUT that move its figures, with what *plan* relied on."""
     cache = None if plan is None else plan.last_level_cache
     firmware, memory, frequency, isolation = context.firmware, context.memory, context.frequency, context.isolation
-    thp = memory.transparent_hugepages
+    thp, load = memory.transparent_hugepages, context.kernel.load_average
+    hz = (frequency.hardware_min_hz, frequency.hardware_max_hz)
+    limits = None if hz == (None, None) else " to ".join(map(filters.frequency, hz))
     return [
         Fact("Host name", context.capture.hostname),
         Fact("System", join(firmware.system_vendor, firmware.product_name, firmware.product_version)),
@@ -32,7 +34,7 @@ def machine(context: Context, plan: Plan | None) -> list[Fact]:
         Fact("Interrupts that may reach isolated CPUs", _count(isolation.interrupts, isolation.isolated)),
         Fact("Threads that may run on isolated CPUs", _count(isolation.threads, isolation.isolated)),
         Fact("Frequency driver and governor", join(*frequency.drivers, *frequency.governors)),
-        Fact("Frequency limits", _range(frequency.hardware_min_hz, frequency.hardware_max_hz)),
+        Fact("Frequency limits", limits),
         Fact("Turbo", _switch(frequency.turbo)),
         Fact("Idle states", _idle(context)),
         Fact("Clock source", context.clocksource.current),
@@ -43,7 +45,7 @@ def machine(context: Context, plan: Plan | None) -> list[Fact]:
         Fact("NUMA balancing", _switch(memory.numa_balancing)),
         Fact("Real-time throttling", _rt(context)),
         Fact("NMI watchdog", _switch(context.kernel.nmi_watchdog)),
-        Fact("Load average", _load(context)),
+        Fact("Load average", None if load is None else ", ".join(f"{each:.2f}" for each in load)),
         Fact("Vulnerabilities", counts(context)),
     ]
 
@@ -108,10 +110,6 @@ def _count(found: Sequence[Any] | None, isolated: tuple[int, ...]) -> str | None
     return None if found is None else str(len(found))
 
 
-def _range(low: int | None, high: int | None) -> str | None:
-    return None if low is None and high is None else f"{filters.frequency(low)} to {filters.frequency(high)}"
-
-
 def _idle(context: Context) -> str | None:
     idle = context.idle
     states = (
@@ -148,8 +146,3 @@ def _rt(context: Context) -> str | None:
     if runtime is None or period is None:
         return None
     return "off" if runtime < 0 else f"{runtime} µs of every {period} µs"
-
-
-def _load(context: Context) -> str | None:
-    load = context.kernel.load_average
-    return None if load is None else ", ".join(f"{each:.2f}" for each in load)

@@ -117,6 +117,8 @@ def sections(document: RunDocument, charts: Charts) -> Iterator[Section]:
     """Yield the sections that have something to say, in their order; kinds by the position their macro file names."""
     facts = Facts(document)
     modules = _modules(document)
+    if unknown := {module.section for module in modules.values()} - SECTIONS.keys():
+        raise KeyError(f"expected a section of {', '.join(SECTIONS)}, found {', '.join(sorted(unknown))}")
     for title, sentences in SECTIONS.items():
         kinds = [kind for kind, module in sorted(modules.items(), key=_position) if module.section == title]
         found = {kind: rows(document, kind) for kind in kinds}

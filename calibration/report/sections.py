@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Final, TypeVar
 
-from calibration.context.model import Context
 from calibration.context.population import UnknownPopulation
 from calibration.measurements import registry
 from calibration.measurements.base import Metric
@@ -103,20 +102,17 @@ class Facts:
     """A run as the sentences see it."""
 
     def __init__(self, document: RunDocument) -> None:
-        self.document = document
-        self.context: Context | None = None if document.context is None else document.context.parsed
+        self.measurements = document.measurements
+        self.figures = document.record
+        self.context = None if document.context is None else document.context.parsed
 
     def record(self, family: Family) -> list[RecordFigure]:
         """Return the valid figures of record of *family*."""
-        return [each for each in self.document.record if each.family == family and each.trust != "invalid"]
+        return [each for each in self.figures if each.family == family and each.trust != "invalid"]
 
     def values(self, values: type[V]) -> list[V]:
         """Return the values of that type of valid measurements."""
-        return [
-            each.values
-            for each in self.document.measurements
-            if each.validity.valid and isinstance(each.values, values)
-        ]
+        return [each.values for each in self.measurements if each.validity.valid and isinstance(each.values, values)]
 
 
 def _told(metric: Metric) -> str:
