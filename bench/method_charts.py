@@ -12,7 +12,7 @@ from pathlib import Path
 
 from calibration.measurements import registry
 from calibration.places import SHARE
-from calibration.report.charts import WIDE
+from calibration.report.charts.base import WIDE
 from calibration.report.charts.keeper import keep
 from calibration.report.page_charts import DRAWN, FIRST, Charts
 from calibration.results.model import RunDocument
@@ -37,15 +37,11 @@ FIGURE = re.compile(r"\.\. figure:: \.\./_static/method/.*?\n\n(?=\S)", re.DOTAL
 def drawn(document: RunDocument, kind: str) -> Iterator[tuple[dict[str, str], str, str]]:
     """Yield the first chart of *kind* that *document* has, if any: its files by name, words for it and its caption."""
     charts = Charts(document)
-    measured = {name: [each for each in document.measurements if each.kind == name] for name in registry()}
-    if not measured[kind]:
+    measured = [each for each in document.measurements if each.kind == kind]
+    if not measured:
         return
-    found = [
-        draw(charts, [measured[name] if name == kind else [] for name in kinds], WIDE)
-        for kinds, draw in FIRST.items()
-        if kind in kinds
-    ]
-    found += DRAWN[kind](charts, measured[kind]) if kind in DRAWN else ()
+    found = [draw(charts, measured, WIDE) for kinds, draw in FIRST.items() if kind in kinds]
+    found += DRAWN[kind](charts, measured) if kind in DRAWN else ()
     for chart in filter(None, found):
         files: dict[str, str] = {}
         path = keep(files, chart)

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Charts of bandwidth: by mix, by number of threads, over time, regulated, and against what counters counted."""
 
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from math import ceil
+from statistics import fmean
 
 from calibration.counters.volume import Direction
 from calibration.measurements.bandwidth_scaling import BandwidthScalingValues
@@ -12,13 +15,11 @@ from calibration.measurements.peak_injection_bandwidth import PeakValues
 from calibration.measurements.regulation import Method, RegulationValues
 from calibration.measurements.sustained_bandwidth import SustainedBandwidthValues
 from calibration.report import filters
-from calibration.report.charts import base, curves
+from calibration.report.charts import base
 from calibration.report.charts.base import WIDE, Chart, Json, Scale, invalid_text, rounded, values_of
-from calibration.report.charts.curves import Axis, Curve
+from calibration.report.charts.curves import Axis, curves_of, line_chart
 from calibration.report.charts.load import regulated_latency
 from calibration.results.model import Measurement
-from calibration.statistics import Estimate
-from calibration.sutprobe import VolumeBytes
 
 ORDERS = {"fill": "node after node", "spread": "spread over the nodes"}
 """How threads were added, in words."""
@@ -39,13 +40,13 @@ GB_S = Axis("Bandwidth, GB/s", scale=1e3, zero=True)
 
 def bars(
     rows: Sequence[Json],
-    *,
-    groups: Sequence[str] = (),
     title: str,
     high: float,
-    width: int,
+    *,
+    width: int = WIDE,
+    groups: Sequence[str] = (),
     marked: float | None = None,
-    invalid: str = "",
+    measurements: Sequence[Measurement] = (),
 ) -> Json:
     """Return horizontal bars: *rows* have a group ``g``, a series ``s``, a value ``v`` and its text ``t``.
 
@@ -53,47 +54,27 @@ def bars(
     """
     groups = groups or list(dict.fromkeys(row["g"] for row in rows))
     series = list(dict.fromkeys(row["s"] for row in rows))
-    several = len(series) > 1
+    height = len(groups) * (max(18, 30 - 4 * len(series)) * len(series) + 10) + 70
     left = 18 + int(6.4 * max(map(len, groups)))
-    each_px = max(18, 30 - 4 * len(series))
-    frame = base.Frame(
-        width,
-        len(groups) * (each_px * len(series) + 10) + 70,
-        legend=series,
-        invalid=invalid,
-        left=left,
-        right=60,
-    )
-    across = Scale(0.0, high, frame.plot[0])
-    names: Json = {
-        "field": "g",
-        "type": "nominal",
-        "sort": list(groups),
-        "scale": {"paddingInner": 0.25, "paddingOuter": 0.1},
-    }
-    place: Json = {"y": names | {"axis": {"title": None, "ticks": False, "domain": False, "labelColor": base.INK}}}
-    if several:
-        place["yOffset"] = {"field": "s", "type": "nominal", "sort": list(series), "scale": {"paddingInner": 0.15}}
-    x = across.channel("v", title, ticks=width // 110)
+    frame = base.Frame(width, height, legend=series, invalid=invalid_text(measurements), left=left, right=60)
+    place: Json = {"y": base.named_rows("g", groups, paddingInner=0.25, paddingOuter=0.1)}
+    if len(series) > 1:
+        place["yOffset"] = {"field": "s", "type": "nominal", "sort": series, "scale": {"paddingInner": 0.15}}
+    x = Scale(0.0, high, frame.plot[0]).channel("v", title, ticks=width // 110)
+    told = base.tips(g="what", s="of", t=title, l="from", h="to")
     colour = base.series(series, base.COLOURS, width)
-    told = base.tips(("g", "what"), ("s", "of"), ("t", title), ("l", "from"), ("h", "to"))
-    layers = [base.mark("bar", None, {**place, "x": x, "color": colour, "tooltip": told}, opacity=0.85)]
+    layers = [base.mark("bar", {**place, "x": x, "color": colour, "tooltip": told}, opacity=0.85)]
     if any("l" in row for row in rows):
-        interval = {**place, "x": {**x, "field": "l"}, "x2": {"field": "h"}}
-        layers.append(base.mark("rule", None, interval, color=base.INK, strokeWidth=1.5, clip=True))
-    end = {**place, "x": {"value": frame.plot[0] + 8}, "text": {"field": "t", "type": "nominal"}}
-    layers.append(base.mark("text", None, end, align="left"))
+        interval = {**place, **base.stretch("x", x)}
+        layers.append(base.mark("rule", interval, color=base.INK, strokeWidth=1.5, clip=True))
+    layers.append(base.mark("text", {**place, "x": {"value": frame.plot[0] + 8}, "text": {"field": "t"}}, align="left"))
     if marked is not None:
         layers.append(base.rules("x", [marked]))
-    return frame.spec(layers, data=base.table(rows))
+    return frame.spec(layers, rows)
 
 
 def bandwidth_by_mix(
-    measurements: Sequence[Measurement],
-    *,
-    peak_mb_s: float | None = None,
-    width: int = WIDE,
-    name: str = "bandwidth_by_mix",
+    measurements: Sequence[Measurement], *, peak_mb_s: float | None = None, width: int = WIDE
 ) -> Chart | None:
     """Return bandwidth (GB/s) by mix with intervals, and the theoretical peak where it is known.
 
@@ -105,90 +86,62 @@ def bandwidth_by_mix(
         if not isinstance(values, PeakValues | MaxValues):
             raise TypeError(f"expected bandwidths by mix, found {measurement.kind}")
         plain = isinstance(values, PeakValues) and values.plain
+        title = base.label(measurement.title + (", one plain stream" if plain else ""))
         for mix, found in values.mixes.items():
-            value = found.bandwidth_mb_s.value / 1e3
-            row = {
-                "g": base.label(mix),
-                "s": base.label(measurement.title + (", one plain stream" if plain else "")),
-                "v": rounded(value),
-            }
-            row["l"], row["h"] = base.ends(found.bandwidth_mb_s, 1e3)
-            rows.append(row | {"t": filters.significant(value, 3)})
+            value, low, high = base.bounds(found.bandwidth_mb_s, 1e3)
+            words = filters.significant(value, 3)
+            rows.append({"g": base.label(mix), "s": title, "v": value, "l": low, "h": high, "t": words})
     if len(rows) < 2:
         return None
-    peak = None if peak_mb_s is None else peak_mb_s / 1e3
     best = max(rows, key=lambda row: row["v"])
-    theory = "" if peak is None else f"; the theoretical peak is {base.shown(peak, 'GB/s')}"
-    return Chart(
-        name=name,
-        spec=bars(
-            rows,
-            title="GB/s",
-            high=max(max(min(row["h"], row["v"] * 1.3) for row in rows) * 1.05, 1.04 * (peak or 0.0)),
-            width=width,
-            marked=peak,
-            invalid=invalid_text(measurements),
-        ),
-        alt=f"Bandwidth in GB/s by mix of reads and writes; the most is {best['t']} GB/s for {best['g']}{theory}.",
-        caption="Bars are medians of the placements, lines their intervals."
-        + (f" The dashed line is the theoretical peak, {base.shown(peak, 'GB/s')}." if peak else ""),
-    )
+    alt = f"Bandwidth in GB/s by mix of reads and writes; the most is {best['t']} GB/s for {best['g']}"
+    caption = "Bars are medians of the placements, lines their intervals."
+    high = max(min(row["h"], row["v"] * 1.3) for row in rows) * 1.05
+    peak = None if peak_mb_s is None else peak_mb_s / 1e3
+    if peak is not None:
+        high = max(high, 1.04 * peak)
+        alt += f"; the theoretical peak is {base.shown(peak, 'GB/s')}"
+        caption += f" The dashed line is the theoretical peak, {base.shown(peak, 'GB/s')}."
+    spec = bars(rows, "GB/s", high, width=width, marked=peak, measurements=measurements)
+    return Chart("bandwidth_by_mix", spec, f"{alt}.", caption)
 
 
-def bandwidth_scaling(
-    measurements: Sequence[Measurement], *, width: int = WIDE, name: str = "bandwidth_scaling"
-) -> Chart | None:
+def bandwidth_scaling(measurements: Sequence[Measurement]) -> Chart | None:
     """Return bandwidth (GB/s) against threads, a curve per order in which they were added; ``None`` for one or two."""
-    drawn, marked, shares = [], [], set()
-    for values in values_of(BandwidthScalingValues, *measurements):
-        points = tuple((float(point.threads), point.bandwidth_mb_s) for point in values.points)
-        drawn.append(Curve(f"{values.mix}, {ORDERS[values.order]}", points))
-        marked.append((float(values.enough_threads), threads(values.enough_threads)))
-        shares.add(filters.exact_percent(values.enough_fraction))
-    counts = sorted({x for curve in drawn for x, _ in curve.points if not isinstance(x, Estimate)})
+    found = values_of(BandwidthScalingValues, *measurements)
+    counts = sorted({float(point.threads) for values in found for point in values.points})
     if len(counts) < 3:
         return None
-    return Chart(
-        name=name,
-        spec=curves.line_chart(
-            drawn,
-            Axis("Threads", kind="octaves", ticks=counts if len(counts) < 5 else None),
-            GB_S,
-            width=width,
-            marked=list(dict.fromkeys(marked)),
-            invalid=invalid_text(measurements),
+    enough = {float(values.enough_threads): threads(values.enough_threads) for values in found}
+    shares = sorted({filters.exact_percent(values.enough_fraction) for values in found})
+    return line_chart(
+        "bandwidth_scaling",
+        measurements,
+        curves_of(
+            (f"{values.mix}, {ORDERS[values.order]}", (float(point.threads), point.bandwidth_mb_s))
+            for values in found
+            for point in values.points
         ),
-        alt="Bandwidth in GB/s against the number of threads: " + ", ".join(dict(marked).values()) + " are enough.",
-        caption=f"The dashed line is the fewest threads that reach {' and '.join(sorted(shares))} of the best.",
+        (Axis("Threads", kind="octaves", ticks=counts if len(counts) < 5 else None), GB_S),
+        marked=enough.items(),
+        alt=f"Bandwidth in GB/s against the number of threads: {', '.join(enough.values())} are enough.",
+        caption=f"The dashed line is the fewest threads that reach {' and '.join(shares)} of the best.",
     )
 
 
-def sustained_bandwidth(
-    measurements: Sequence[Measurement], *, width: int = WIDE, name: str = "sustained_bandwidth"
-) -> Chart:
+def sustained_bandwidth(measurements: Sequence[Measurement]) -> Chart:
     """Return bandwidth (GB/s) over the seconds of load, a curve per mix."""
-    drawn = []
-    for values in values_of(SustainedBandwidthValues, *measurements):
-        step = ceil(len(values.windows_mb_s) / COURSE_POINTS)
-        means = [
-            sum(block) / len(block)
+    return line_chart(
+        "sustained_bandwidth",
+        measurements,
+        curves_of(
+            (values.mix, ((start + step / 2) * values.window_s, fmean(values.windows_mb_s[start : start + step])))
+            for values in values_of(SustainedBandwidthValues, *measurements)
+            for step in [ceil(len(values.windows_mb_s) / COURSE_POINTS)]
             for start in range(0, len(values.windows_mb_s), step)
-            if (block := values.windows_mb_s[start : start + step])
-        ]
-        points = tuple(
-            ((place + 0.5) * step * values.window_s, curves.observed(mean, "MB/s")) for place, mean in enumerate(means)
-        )
-        drawn.append(Curve(values.mix, points))
-    return Chart(
-        name=name,
-        spec=curves.line_chart(
-            drawn,
-            Axis("Seconds of load", zero=True),
-            Axis("Bandwidth, GB/s", scale=1e3),
-            width=width,
-            invalid=invalid_text(measurements),
-            points=False,
         ),
+        (Axis("Seconds of load", zero=True), Axis("Bandwidth, GB/s", scale=1e3)),
+        points=False,
         alt="Bandwidth in GB/s over the seconds of load, by mix.",
         caption="The ordinate does not begin at zero.",
     )
@@ -204,117 +157,96 @@ def threads(count: int) -> str:
     return f"{count} thread{'s' * (count > 1)}"
 
 
-def regulation(measurements: Sequence[Measurement], *, width: int = WIDE, name: str = "regulation") -> Chart:
+def regulation(measurements: Sequence[Measurement], name: str) -> Chart:
     """Return bandwidth (GB/s) against the number of no-ops, a curve per number of threads."""
-    drawn = [
-        Curve(threads(values.threads), tuple((float(point.nops), point.bandwidth_mb_s) for point in values.points))
-        for values in regulated(measurements)
-    ]
-    most = max(point.nops for values in regulated(measurements) for point in values.points)
-    numbers = [number for number in (0, 10, 30, 100, 300, 1000, 3000, 10000, 30000) if number <= most]
-    return Chart(
-        name=name,
-        spec=curves.line_chart(
-            drawn,
+    return line_chart(
+        name,
+        measurements,
+        curves_of(
+            (threads(values.threads), (float(point.nops + NOPS_LINEAR), point.bandwidth_mb_s))
+            for values in regulated(measurements)
+            for point in values.points
+        ),
+        (
             Axis(
                 "No-ops after every four cache lines",
                 kind="decades",
-                shift=NOPS_LINEAR,
-                ticks=[number + NOPS_LINEAR for number in numbers],
+                ticks=[number + NOPS_LINEAR for number in (0, 10, 30, 100, 300, 1000, 3000, 10000, 30000)],
                 labels=f"format(datum.value - {NOPS_LINEAR}, '~r')",
+                told=lambda x: f"{x - NOPS_LINEAR:g}",
             ),
             GB_S,
-            width=width,
-            invalid=invalid_text(measurements),
         ),
         alt="Bandwidth in GB/s against the number of no-ops after every four cache lines, by number of threads.",
-        caption="Points are medians of the placements, bars their intervals.",
     )
 
 
-def latency_by(
-    measurements: Sequence[Measurement], method: Method, what: str, *, name: str, width: int = WIDE
-) -> Chart | None:
+def latency_by(measurements: Sequence[Measurement], method: Method, what: str, *, name: str) -> Chart | None:
     """Return the latency (ns) by *method*, called *what*, against regulated bandwidth; ``None`` without any."""
-    drawn = []
-    for values in regulated(measurements):
-        found = [(point, point.latency_ns(method)) for point in values.points]
-        points = tuple((point.bandwidth_mb_s, latency) for point, latency in found if latency is not None)
-        if points:
-            drawn.append(Curve(threads(values.threads), points))
-    return regulated_latency(drawn, what, name=name, invalid=invalid_text(measurements), width=width) if drawn else None
+    curves = curves_of(
+        (threads(values.threads), (point.bandwidth_mb_s, latency))
+        for values in regulated(measurements)
+        for point in values.points
+        if (latency := point.latency_ns(method)) is not None
+    )
+    return regulated_latency(curves, what, name, measurements) if curves else None
 
 
-def variation(
-    series: Sequence[tuple[str, Sequence[float]]], *, width: int = WIDE, name: str = "regulation_variation"
-) -> Chart:
+def variation(series: Mapping[str, Sequence[float]]) -> Chart:
     """Return how many configurations have which coefficient of variation (shares of one), for each of *series*."""
     percents = [f"{high * 100:g}" for high in VARIATION_BINS]
-    bins = [f"up to {high} %" for high in percents] + [f"over {percents[-1]} %"]
-    counted = {base.label(title): [0] * len(bins) for title, _ in series}
-    for title, values in series:
-        for value in values:
-            counted[base.label(title)][sum(value > high for high in VARIATION_BINS)] += 1
+    bins = [*(f"up to {high} %" for high in percents), f"over {percents[-1]} %"]
+    counts = Counter((title, bisect_left(VARIATION_BINS, value)) for title, found in series.items() for value in found)
     rows: list[Json] = [
-        {"g": name_of, "s": title, "v": count, "t": str(count)}
-        for title, line in counted.items()
-        for name_of, count in zip(bins, line, strict=True)
-        if count
+        {"g": bins[place], "s": base.label(title), "v": count, "t": str(count)}
+        for (title, place), count in counts.items()
     ]
-    used = {row["g"] for row in rows}
+    used = [bins[place] for place in sorted({place for _, place in counts})]
     return Chart(
-        name=name,
-        spec=bars(
-            rows,
-            groups=[name_of for name_of in bins if name_of in used],
-            title="configurations",
-            high=max((count for line in counted.values() for count in line), default=1) * 1.1,
-            width=width,
-        ),
+        "regulation_variation",
+        bars(rows, "configurations", max(counts.values()) * 1.1, groups=used),
         alt="Number of configurations by coefficient of variation over the placements, for each method.",
         caption="Coefficient of variation (standard deviation over mean) of the placements of one configuration.",
     )
 
 
-def phase_bytes(known: VolumeBytes, direction: Direction) -> int:
-    """Return what a phase of the triads moves in *direction*, lines that are read only to be written included."""
-    read, written = known.program_read_bytes + known.allocate_read_bytes, known.program_written_bytes
-    return {"reads": read, "writes": written, "reads_and_writes": read + written}[direction]
-
-
-def counted_volume(measurement: Measurement, *, width: int = WIDE) -> Chart | None:
-    """Return the known and the counted bytes (GB) of one repeat by direction; ``None`` where none was counted."""
-    (values,) = values_of(CountedVolumeValues, measurement)
+def _volumes(values: CountedVolumeValues) -> Iterator[tuple[Direction, str, float]]:
+    """Yield who counted how many bytes in a direction for one repeat, beside what is known."""
     if values.counted is None:
-        return None
-    rows: list[Json] = []
-    for direction, words in DIRECTIONS.items():
-        found = []
-        if (counter := values.counted.of(direction)) is not None:
-            found.append(("counted by the memory controllers", counter.counted_bytes / values.repeats))
-        found += [
-            ("read from local memory, by the cores' count", each.counted_bytes / values.repeats)
-            for each in values.counted.others
-            if each.role == "core.offcore_reads" and direction == "reads"
-        ]
-        if found:
-            known = phase_bytes(values.known.triad, direction) + phase_bytes(values.known.init, direction)
-            found.insert(0, (f"known: {values.passes} triads and initialisation", known))
-        rows += [
-            {"g": words, "s": series, "v": rounded(size / 1e9), "t": filters.fixed(size / 1e9, 3)}
-            for series, size in found
-        ]
+        return
+    phases = (values.known.triad, values.known.init)
+    read = sum(phase.program_read_bytes + phase.allocate_read_bytes for phase in phases)
+    written = sum(phase.program_written_bytes for phase in phases)
+    known: dict[Direction, int] = {"reads": read, "writes": written, "reads_and_writes": read + written}
+    for direction, known_bytes in known.items():
+        by_cores = [each for each in values.counted.others if each.role == "core.offcore_reads"]
+        by_cores = by_cores if direction == "reads" else []
+        counter = values.counted.of(direction)
+        if counter is not None or by_cores:
+            yield direction, f"known: {values.passes} triads and initialisation", known_bytes
+        if counter is not None:
+            yield direction, "counted by the memory controllers", counter.counted_bytes / values.repeats
+        for each in by_cores:
+            yield direction, "read from local memory, by the cores' count", each.counted_bytes / values.repeats
+
+
+def counted_volume(measurement: Measurement) -> Chart | None:
+    """Return the known and the counted bytes (GB) of one repeat by direction; ``None`` where none was counted.
+
+    Lines that are read only to be written are among the known reads.
+    """
+    (values,) = values_of(CountedVolumeValues, measurement)
+    rows: list[Json] = [
+        {"g": DIRECTIONS[direction], "s": series, "v": rounded(size / 1e9), "t": filters.fixed(size / 1e9, 3)}
+        for direction, series, size in _volumes(values)
+    ]
     if not rows:
         return None
+    said = "; ".join(f"{row['g']}, {row['s']}: {row['t']}" for row in rows)
+    high = max(row["v"] for row in rows) * 1.1
     return Chart(
-        name=measurement.id,
-        spec=bars(
-            rows,
-            title="GB (10⁹ bytes)",
-            high=max(row["v"] for row in rows) * 1.1,
-            width=width,
-            invalid=invalid_text([measurement]),
-        ),
-        alt="Known and counted bytes in GB: " + "; ".join(f"{row['g']}, {row['s']}: {row['t']}" for row in rows) + ".",
+        measurement.id,
+        bars(rows, "GB (10⁹ bytes)", high, measurements=[measurement]),
+        alt=f"Known and counted bytes in GB: {said}.",
         caption="Of one repeat. Lines that are read only to be written count as read.",
     )

@@ -34,28 +34,19 @@ WIDE: Final = 800
 HALF: Final = 396
 """Widths in px: that of the site's column, and of two charts side by side in it."""
 
-INK, MUTED, GRID, AXIS, GROUND, ABSENT, INVALID = (
+INK, MUTED, GRID, AXIS, GROUND, ABSENT, INVALID = THEME = (
     *("#1F2329", "#5B6570", "#E3E6EA", "#8A939D"),
     *("#FEFEFE", "#EDEFF2", "#B00021"),
 )
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 """Those of Okabe and Ito: told apart by all kinds of colour vision. Series also differ by dashes or shape."""
 
-DARK: Final = {
-    INK: "#E4E8EC",
-    MUTED: "#A3ADB8",
-    GRID: "#33383E",
-    AXIS: "#757E88",
-    GROUND: "#131416",
-    ABSENT: "#272B30",
-    INVALID: "#FF8A80",
-    "#0072B2": "#4AA8E8",
-    "#D55E00": "#FF8B3D",
-    "#009E73": "#2CC79B",
-    "#CC79A7": "#E59AC5",
-    "#E69F00": "#F2BC4B",
-    "#56B4E9": "#A5DAF8",
-}
+ON_DARK: Final = (
+    *("#E4E8EC", "#A3ADB8", "#33383E", "#757E88"),
+    *("#131416", "#272B30", "#FF8A80"),
+    *("#4AA8E8", "#FF8B3D", "#2CC79B", "#E59AC5", "#F2BC4B", "#A5DAF8"),
+)
+DARK: Final = dict(zip((*THEME, *COLOURS), ON_DARK, strict=True))
 """What each colour of the theme is on a dark ground; all of them differ, so that text can be exchanged."""
 
 DASHES: Final = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [10, 2], [4, 4])
@@ -203,10 +194,11 @@ def rounded(value: float, digits: int = 5) -> float:
     return float(f"{value:.{digits}g}")
 
 
-def ends(estimate: Estimate, scale: float = 1.0) -> tuple[float, float]:
-    """Return the interval of *estimate*, or twice its value, divided by *scale*."""
-    low, high = estimate.interval or (estimate.value, estimate.value)
-    return rounded(low / scale), rounded(high / scale)
+def bounds(figure: float | Estimate, scale: float = 1.0) -> tuple[float, float, float]:
+    """Return the value of *figure*, divided by *scale*, and its interval, without one twice the value."""
+    value, interval = (figure.value, figure.interval) if isinstance(figure, Estimate) else (figure, None)
+    low, high = interval or (value, value)
+    return rounded(value / scale), rounded(low / scale), rounded(high / scale)
 
 
 def spanned(values: Sequence[float], share: float = SMALLEST_SPAN) -> tuple[float, float]:
@@ -271,64 +263,79 @@ class Scale:
         self, field: str, title: str, *, ticks: Sequence[float] | int = 5, labels: str | None = None, grid: bool = True
     ) -> Json:
         """Return the channel of *field* with its axis; *ticks* are their values or about their number."""
-        shown: Json = {"title": title, "grid": grid}
-        shown |= {"tickCount": ticks} if isinstance(ticks, int) else {"values": list(ticks)}
+        axis: Json = {"title": title, "grid": grid}
+        axis |= {"tickCount": ticks} if isinstance(ticks, int) else {"values": list(ticks)}
         if labels or self.log:
-            shown["labelExpr"] = labels or PLAIN_LABEL
+            axis["labelExpr"] = labels or PLAIN_LABEL
         scale: Json = {"domain": [rounded(self.low), rounded(self.high)], "nice": False}
         scale |= {"type": "log"} if self.log else {"zero": False}
-        return {"field": field, "type": "quantitative", "scale": scale, "axis": shown}
+        return {**number(field), "scale": scale, "axis": axis}
 
 
-def tips(*fields: tuple[str, str]) -> list[Json]:
-    """Return the lines of a tooltip: pairs of a field and its title; numbers keep four digits."""
-    return [{"field": field, "title": title} for field, title in fields]
+def tips(**titles: str) -> list[Json]:
+    """Return the lines of a tooltip: fields and their titles; numbers keep four digits."""
+    return [{"field": field, "title": title} for field, title in titles.items()]
 
 
 def table(rows: Iterable[Json]) -> Json:
-    """Return *rows* as the data of a layer."""
-    return {"values": [dict(row) for row in rows]}
+    """Return *rows* as data."""
+    return {"values": list(rows)}
 
 
-def mark(kind: str, data: Json | None, encoding: Json, **properties: object) -> Json:
-    """Return one layer."""
-    layer: Json = {} if data is None else {"data": data}
+def mark(kind: str, encoding: Json, rows: Iterable[Json] | None = None, **properties: object) -> Json:
+    """Return one layer; without *rows* of its own it draws those of the chart."""
+    layer: Json = {} if rows is None else {"data": table(rows)}
     return layer | {"mark": {"type": kind, **properties}, "encoding": encoding}
+
+
+def number(field: str) -> Json:
+    """Return a channel of the numbers in *field*, on the scale of the chart."""
+    return {"field": field, "type": "quantitative"}
+
+
+def stretch(channel: str, on: Json, low: str = "l", high: str = "h") -> Json:
+    """Return the channels of a line or an area from *low* to *high* (fields) along the axis *on* of *channel*."""
+    return {channel: {**on, "field": low}, f"{channel}2": {"field": high}}
+
+
+def named_rows(field: str, order: Sequence[str] | None, **scale: float) -> Json:
+    """Return the ordinate of a chart that has a name beside each of its rows."""
+    axis = {"title": None, "ticks": False, "domain": False, "labelColor": INK}
+    return {"field": field, "type": "nominal", "sort": order, "axis": axis, "scale": scale}
 
 
 def text(rows: Iterable[Json], **properties: object) -> Json:
     """Return a layer of labels that stay readable on lines: each row has x, y and text."""
-    channels: Json = {name: {"field": name, "type": "quantitative"} for name in ("x", "y")}
-    channels["text"] = {"field": "text", "type": "nominal"}
-    halo = {"stroke": GROUND, "strokeWidth": 3, "strokeJoin": "round"}
-    return mark("text", table(rows), channels, **{**halo, **properties})
+    halo: Json = {"stroke": GROUND, "strokeWidth": 3, "strokeJoin": "round"}
+    return mark("text", {"x": number("x"), "y": number("y"), "text": {"field": "text"}}, rows, **halo | properties)
 
 
-def rules(
-    channel: Literal["x", "y"], values: Sequence[float], *, colour: str = MUTED, dash: Sequence[int] = (4, 3)
-) -> Json:
-    """Return a layer of lines across the whole chart at *values* of *channel*."""
-    encoding: Json = {channel: {"field": "at", "type": "quantitative"}}
-    return mark("rule", table({"at": rounded(each)} for each in values), encoding, color=colour, strokeDash=list(dash))
+def rules(channel: Literal["x", "y"], values: Sequence[float], *, colour: str = MUTED) -> Json:
+    """Return a layer of dashed lines across the whole chart at *values* of *channel*."""
+    rows = [{"at": rounded(value)} for value in values]
+    return mark("rule", {channel: number("at")}, rows, color=colour, strokeDash=[4, 3])
 
 
-def _legend_px(names: Sequence[str]) -> float:
-    """Return how wide a column of a legend of *names* is."""
-    return max((len(name) for name in names), default=0) * 6.5 + 36
+def _legend(names: Sequence[str], width: int) -> tuple[int, float]:
+    """Return how many columns the legend of *names* has in a chart of *width* px, and how wide each is."""
+    if len(names) < 2:
+        return 0, 0.0
+    px = max(map(len, names)) * 6.5 + 36
+    return max(1, min(len(names), int((width - LEFT) // px))), px
 
 
-def _columns(names: Sequence[str], width: int) -> int:
-    """Return how many columns a legend of *names* has in a chart of *width* px."""
-    return max(1, min(len(names), int((width - LEFT) // _legend_px(names))))
-
-
-def series(names: Sequence[str], kinds: Sequence[object], width: int = 0, **legend: object) -> Json:
-    """Return the channel that gives each series of *names* one of *kinds*; with a legend where a *width* is given."""
-    told = {"columns": _columns(names, width), **legend} if width and len(names) > 1 else None
+def series(names: Sequence[str], kinds: Sequence[object], width: int, **legend: object) -> Json:
+    """Return the channel that gives each series of *names* one of *kinds*; several have a *legend*."""
     again = 0 if kinds is COLOURS else 1  # what has the colour of another has another shape and other dashes
     order = [kinds[(place + again * (place // len(kinds))) % len(kinds)] for place in range(len(names))]
+    columns, _ = _legend(names, width)
     scale = {"domain": list(names), "range": order}
-    return {"field": "s", "type": "nominal", "scale": scale, "legend": told}
+    return {
+        "field": "s",
+        "type": "nominal",
+        "scale": scale,
+        "legend": {"columns": columns, **legend} if columns else None,
+    }
 
 
 @dataclass(frozen=True)
@@ -343,38 +350,37 @@ class Frame:
     right: int = RIGHT
 
     @property
-    def _head(self) -> int:
-        """Room above the plot for the legend and what makes the figures invalid."""
-        rows = -(-len(self.legend) // _columns(self.legend, self.width)) if len(self.legend) > 1 else 0
-        return 20 * rows + (24 if self.invalid else 0)
-
-    @property
     def plot(self) -> tuple[int, int]:
         """Width and height of what lies between the axes."""
         return self.width - self.left - self.right, self.base_height - TOP - BOTTOM
 
-    def spec(self, layers: Sequence[Json], **more: object) -> Json:
+    def spec(self, layers: Sequence[Json], rows: Iterable[Json]) -> Json:
         """Return the specification of *layers*; where a screen is narrow the plot may shrink, but not the legend."""
+        columns, column_px = _legend(self.legend, self.width)
+        above = 20 * ceil(len(self.legend) / columns) if columns else 0
+        top = TOP + above + (24 if self.invalid else 0)
         width, height = self.plot
-        padding = {"left": self.left, "right": self.right, "top": TOP + self._head, "bottom": BOTTOM}
-        content = {"layer": list(layers), "width": width, "height": height, **more}
-        found = whole(content, invalid=self.invalid, padding=padding)
-        columns = _columns(self.legend, self.width) if len(self.legend) > 1 else 0
-        found["usermeta"] = {**found["usermeta"], "narrowest": round(self.left + columns * _legend_px(self.legend))}
-        return found
+        return whole(
+            {"data": table(rows), "layer": list(layers), "width": width, "height": height},
+            invalid=self.invalid,
+            autosize="none",
+            padding={"left": self.left, "right": self.right, "top": top, "bottom": BOTTOM},
+            usermeta={"dark": DARK, "narrowest": round(self.left + columns * column_px)},
+        )
 
 
-def whole(content: Json, *, padding: Json | int = 8, invalid: str = "") -> Json:
+def whole(content: Json, *, invalid: str = "", **more: object) -> Json:
     """Return a specification of *content* with the theme: views beside each other take the room that they need."""
     title = {"title": {"text": f"INVALID: {invalid}", "color": INVALID}} if invalid else {}
     return {
         "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
         "usermeta": {"dark": DARK},
         "config": CONFIG,
-        "autosize": "pad" if isinstance(padding, int) else "none",
-        "padding": padding,
+        "autosize": "pad",
+        "padding": 8,
         **title,
         **content,
+        **more,
     }
 
 
@@ -383,31 +389,14 @@ def shown(value: float, unit: str, digits: int = 3) -> str:
     return f"{filters.significant(value, digits)} {unit}"
 
 
-@dataclass(frozen=True)
-class _Place:
-    """A label's middle and its width, in px from the plot's upper left corner."""
-
-    x: float
-    y: float
-    width: float
-
-    def covers(self, x: float, y: float) -> bool:
-        """Return whether a point lies in the label's box."""
-        return abs(x - self.x) < self.width / 2 + 5 and abs(y - self.y) < 10
-
-    def meets(self, other: "_Place") -> bool:
-        """Return whether two labels overlap."""
-        return abs(other.x - self.x) < (self.width + other.width) / 2 + 6 and abs(other.y - self.y) < 14
-
-
 ABOVE: Final = ((0, -14), (0, -28), (0, 16), (0, -42), (0, 30))
 AROUND: Final = ((-0.5, -14), (0.5, -14), (0.5, 14), (-0.5, 14), (-0.5, -28), (0.5, 28), (0.5, -28), (-0.5, 28))
 """Where a label may stand: shares of its width to the right, and px down."""
 
 
 def labels(
-    wanted: Sequence[tuple[float, float, str]],
-    taken: Sequence[tuple[float, float]],
+    wanted: Iterable[tuple[float, float, str]],
+    taken: Iterable[tuple[float, float]],
     scales: tuple[Scale, Scale],
     offsets: Sequence[tuple[float, float]] = ABOVE,
     **properties: object,
@@ -415,28 +404,18 @@ def labels(
     """Return a layer with *wanted* (x, y, text), each where it hides least of the points *taken* and no other label."""
     across, up = scales
     points = [(across.at(x), up.at(y)) for x, y in taken]
-    found: list[_Place] = []
+    placed: list[tuple[float, float, float]] = []  # middle from the left, middle from the top, and width of each
+    rows = []
     for x, y, words in wanted:
         width = 6.4 * len(words)
-        options = [
-            _Place(
-                min(max(across.at(x) + share * (12 + width), width / 2), across.px - width / 2),
-                min(max(up.at(y) + down, 8), up.px - 8),
-                width,
-            )
-            for share, down in offsets
-        ]
-        found.append(
-            min(
-                options,
-                key=lambda place: (
-                    sum(place.meets(other) for other in found),
-                    sum(place.covers(*point) for point in points),
-                ),
-            )
-        )
-    rows = (
-        {"x": across.value(place.x), "y": up.value(place.y), "text": words}
-        for place, (_, _, words) in zip(found, wanted, strict=True)
-    )
+        options: list[tuple[int, int, int, float, float]] = []
+        for share, down in offsets:
+            left = min(max(across.at(x) + share * (12 + width), width / 2), across.px - width / 2)
+            top = min(max(up.at(y) + down, 8), up.px - 8)
+            met = sum(abs(u - left) < (other + width) / 2 + 6 and abs(v - top) < 14 for u, v, other in placed)
+            hidden = sum(abs(u - left) < width / 2 + 5 and abs(v - top) < 10 for u, v in points)
+            options.append((met, hidden, len(options), left, top))
+        *_, left, top = min(options)
+        placed.append((left, top, width))
+        rows.append({"x": across.value(left), "y": up.value(top), "text": words})
     return text(rows, baseline="middle", **properties)

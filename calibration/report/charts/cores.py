@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Charts of cores: latency from one to another, and how their clocks differ."""
 
-from collections.abc import Sequence
-from math import ceil
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from math import ceil, nan
 from statistics import median
 
-from calibration.measurements.c2c_matrix import C2cClass, C2cMatrixValues
-from calibration.measurements.core_frequency import CoreFrequencyValues, Row, rows_of
+import numpy as np
+
+from calibration.measurements.c2c_matrix import C2cMatrixValues
+from calibration.measurements.core_frequency import CoreFrequencyValues, Row
 from calibration.report import filters
 from calibration.report.charts import base
 from calibration.report.charts.base import WIDE, Chart, Json, Scale, invalid_text, rounded, values_of
@@ -30,214 +33,148 @@ PLACES = 128
 """A strip has at most so many places; beyond, one place is several CPUs."""
 
 
-def core_to_core(
-    measurement: Measurement, domains: Sequence[Sequence[int]] = (), *, what: str = "Latency", width: int = WIDE
-) -> Chart | None:
-    """Return *what* (ns) between blocks of CPUs, and a strip per class of pairs; ``None`` for two CPUs.
+def core_to_core(measurement: Measurement, domains: Sequence[Sequence[int]] = ()) -> Chart | None:
+    """Return latency (ns) between blocks of CPUs, and a strip per class of pairs; ``None`` for two CPUs.
 
     *domains* are the CPUs behind each last-level cache. A block's figure is the median of its measured pairs.
     """
     (values,) = values_of(C2cMatrixValues, measurement)
     if len(values.cpus) <= 2:
         return None
-    matrix = _blocks(values, domains, what)
-    classes = [each for each in values.classes if each.median_ns is not None]
-    parts = [_strip(classes, width - base.LEFT - 190, what)] if classes else []
-    if matrix is not None:
-        parts.insert(0, heat_map(matrix, width - 215, numbers=len(matrix.columns) <= NUMBERED))
-    if not parts:
-        return None
-    said = "; ".join(f"{each.label} {filters.significant(each.median_ns, 3)} ns" for each in classes)
-    blocks = (
-        ""
-        if matrix is None
-        else f" A cell is the median of the measured pairs of {len(matrix.rows)} by {len(matrix.rows)} blocks."
-    )
-    return Chart(
-        name=measurement.id,
-        spec=base.whole(
-            {
-                "vconcat": parts,
-                "spacing": 24,
-                "resolve": {"scale": dict.fromkeys(("x", "y", "color"), "independent")},
-            },
-            invalid=invalid_text([measurement]),
-        ),
-        alt=f"{what} between cores in ns, median of the pairs of each class: {said or 'none measured'}.",
-        caption=f"Lines run from the fastest to the slowest pair of a class, dots are medians.{blocks}",
-    )
-
-
-def _blocks(values: C2cMatrixValues, domains: Sequence[Sequence[int]], what: str) -> Matrix | None:
-    """Return the matrix by last-level cache, by node or by CPU, whichever tells most; ``None`` where none tells."""
-    place = {cpu: index for index, cpu in enumerate(values.cpus)}
-    by_cache = [found for domain in domains if (found := [place[cpu] for cpu in domain if cpu in place])]
-    nodes: dict[int, list[int]] = {}
-    for index, node in enumerate(values.nodes):
-        nodes.setdefault(node, []).append(index)
-    by_node = [nodes[node] for node in sorted(nodes)]
-    if len(values.cpus) <= CPUS:
-        single = [[index] for index in range(len(values.cpus))]
-        return _matrix(values, single, [str(cpu) for cpu in values.cpus], what, "CPU")
-    if 1 < len(by_cache) <= BLOCKS:
-        names = [filters.cpus(values.cpus[index] for index in block) for block in by_cache]
-        matrix = _matrix(values, by_cache, names, what, CACHE)
-        if sum(cell is not None for row in matrix.cells for cell in row) >= len(by_cache) ** 2 / 2:
-            return matrix
-    if len(by_node) > 1:
-        return _matrix(values, by_node, [str(node) for node in sorted(nodes)], what, "node")
-    return None
-
-
-def _matrix(
-    values: C2cMatrixValues, blocks: Sequence[Sequence[int]], names: Sequence[str], what: str, title: str
-) -> Matrix:
-    of = {index: block for block, members in enumerate(blocks) for index in members}
-    found: dict[tuple[int, int], list[float]] = {}
-    for row, line in enumerate(values.latency_ns):
-        for column, cell in enumerate(line):
-            if cell is not None and row in of and column in of:
-                found.setdefault((of[row], of[column]), []).append(cell.value)
-    size = range(len(blocks))
-    by_cache = title == CACHE
-    return Matrix(
-        what,
-        "ns",
-        [f"{each + 1}: {names[each]}" for each in size] if by_cache else names,
-        [str(each + 1) for each in size] if by_cache else names,
-        [[rounded(median(found[row, column])) if (row, column) in found else None for column in size] for row in size],
-        [[None] * len(blocks) for _ in size],
-        f"writer's {title}",
-        "reader's",
-    )
-
-
-def _strip(classes: Sequence[C2cClass], width: int, what: str) -> Json:
-    """Return a line per class of pairs from its fastest to its slowest, with the median and its interval."""
+    matrix = _blocks(values, domains)
     rows: list[Json] = [
         {
             "c": each.label,
-            "v": rounded(each.median_ns or 0.0),
-            "l": rounded(each.minimum_ns or each.median_ns or 0.0),
-            "h": rounded(each.maximum_ns or each.median_ns or 0.0),
-            "t": f"{filters.significant(each.median_ns, 3)} ns",
+            "v": rounded(each.median_ns),
+            "l": rounded(each.minimum_ns or each.median_ns),
+            "h": rounded(each.maximum_ns or each.median_ns),
+            "t": base.shown(each.median_ns, "ns"),
             "n": f"{each.measured} of {each.pairs}",
         }
-        for each in classes
+        for each in values.classes
+        if each.median_ns is not None
     ]
-    ends = [row[name] for row in rows for name in ("l", "h")]
-    across = Scale(0.0, max(ends) * 1.12, width)
-    place: Json = {
-        "y": {
-            "field": "c",
-            "type": "nominal",
-            "sort": None,
-            "axis": {"title": None, "ticks": False, "domain": False, "labelColor": base.INK},
-        }
-    }
-    x = across.channel("v", f"{what}, ns", ticks=6)
-    told = base.tips(
-        ("c", "pairs within"), ("t", "median"), ("l", "from, ns"), ("h", "to, ns"), ("n", "pairs measured")
+    parts = []
+    caption = "Lines run from the fastest to the slowest pair of a class, dots are medians."
+    if matrix is not None:
+        parts.append(heat_map(matrix, WIDE - 215, numbers=len(matrix.columns) <= NUMBERED))
+        caption += f" A cell is the median of the measured pairs of {len(matrix.rows)} by {len(matrix.rows)} blocks."
+    if rows:
+        parts.append(_strip(rows, WIDE - base.LEFT - 190))
+    if not parts:
+        return None
+    said = "; ".join(f"{row['c']} {row['t']}" for row in rows) or "none measured"
+    content = {"vconcat": parts, "spacing": 24, "resolve": {"scale": dict.fromkeys(("x", "y", "color"), "independent")}}
+    spec = base.whole(content, invalid=invalid_text([measurement]))
+    alt = f"Latency between cores in ns, median of the pairs of each class: {said}."
+    return Chart(measurement.id, spec, alt, caption)
+
+
+def _blocks(values: C2cMatrixValues, domains: Sequence[Sequence[int]]) -> Matrix | None:
+    """Return the matrix by last-level cache, by node or by CPU, whichever tells most; ``None`` where none tells."""
+    cpus = values.cpus
+    if len(cpus) <= CPUS:
+        return _matrix(values, {str(cpu): [cpu] for cpu in cpus}, "CPU")
+    caches = [here for domain in domains if (here := [cpu for cpu in domain if cpu in set(cpus)])]
+    if 1 < len(caches) <= BLOCKS:
+        matrix = _matrix(values, {f"{n}: {filters.cpus(here)}": here for n, here in enumerate(caches, 1)}, CACHE)
+        if sum(cell is not None for row in matrix.cells for cell in row) >= len(caches) ** 2 / 2:
+            return matrix
+    node_of = dict(zip(cpus, values.nodes, strict=True))
+    nodes = {str(node): [cpu for cpu in cpus if node_of[cpu] == node] for node in sorted(set(values.nodes))}
+    return _matrix(values, nodes, "node") if len(nodes) > 1 else None
+
+
+def _matrix(values: C2cMatrixValues, blocks: Mapping[str, Sequence[int]], title: str) -> Matrix:
+    """Return the median latency of the measured pairs between the CPUs of each of *blocks*, by name."""
+    latency_ns = np.array([[nan if cell is None else cell.value for cell in row] for row in values.latency_ns])
+    place = {cpu: index for index, cpu in enumerate(values.cpus)}
+    members = [[place[cpu] for cpu in block] for block in blocks.values()]
+
+    def middle(writers: Sequence[int], readers: Sequence[int]) -> float | None:
+        pairs = latency_ns[np.ix_(writers, readers)]
+        known = pairs[np.isfinite(pairs)]
+        return rounded(float(np.median(known))) if known.size else None
+
+    return Matrix(
+        "Latency",
+        "ns",
+        list(blocks),
+        [name.partition(":")[0] for name in blocks],
+        [[middle(writers, readers) for readers in members] for writers in members],
+        row_title=f"writer's {title}",
+        column_title="reader's",
     )
+
+
+def _strip(rows: Sequence[Json], width: int) -> Json:
+    """Return a line per class of pairs from its fastest to its slowest, with the median and its interval."""
+    across = Scale(0.0, max(row["h"] for row in rows) * 1.12, width)
+    x = across.channel("v", "Latency, ns", ticks=6)
+    told = base.tips(c="pairs within", t="median", l="from, ns", h="to, ns", n="pairs measured")
+    colour = base.COLOURS[0]
     return {
         "width": width,
         "height": 26 * len(rows),
         "data": base.table(rows),
+        "encoding": {"y": base.named_rows("c", None)},
         "layer": [
-            base.mark(
-                "rule",
-                None,
-                {**place, "x": {**x, "field": "l"}, "x2": {"field": "h"}, "tooltip": told},
-                color=base.COLOURS[0],
-                strokeWidth=6,
-                opacity=0.35,
-            ),
-            base.mark(
-                "point",
-                None,
-                {**place, "x": x, "tooltip": told},
-                filled=True,
-                size=70,
-                color=base.COLOURS[0],
-                opacity=1,
-            ),
-            base.mark(
-                "text",
-                None,
-                {**place, "x": {**x, "field": "h"}, "text": {"field": "t", "type": "nominal"}},
-                align="left",
-                dx=8,
-            ),
+            base.mark("rule", {**base.stretch("x", x), "tooltip": told}, color=colour, strokeWidth=6, opacity=0.35),
+            base.mark("point", {"x": x, "tooltip": told}, filled=True, size=70, color=colour, opacity=1),
+            base.mark("text", {"x": {**x, "field": "h"}, "text": {"field": "t"}}, align="left", dx=8),
         ],
     }
 
 
-def core_frequency(measurement: Measurement, *, width: int = WIDE) -> Chart | None:
+def core_frequency(measurement: Measurement) -> Chart | None:
     """Return how far each CPU's clock is from the median of its row (per cent); ``None`` for up to two CPUs."""
     (values,) = values_of(CoreFrequencyValues, measurement)
-    if len({point.cpu for point in values.points}) <= 2:
-        return None
-    kinds = rows_of(values.points)
-    shown = [row for row in kinds if row.active == "all"] or kinds
     cpus = sorted({point.cpu for point in values.points})
+    if len(cpus) <= 2:
+        return None
     step = ceil(len(cpus) / PLACES)
     place_of = {cpu: index // step for index, cpu in enumerate(cpus)}
-    names = [base.label(f"{row.name}: median {filters.frequency(round(row.median_hz))}") for row in shown]
-    rows = [each for name, row in zip(names, shown, strict=True) for each in _deviations(name, row, place_of)]
-    frame = base.Frame(width, 220, legend=names, invalid=invalid_text([measurement]))
-    ends = [row[name] for row in rows for name in ("l", "h")]
-    low, high = min(*ends, -100 * FREQUENCY_SPAN), max(*ends, 100 * FREQUENCY_SPAN)
-    count = place_of[cpus[-1]] + 1
+    together = [row for row in values.rows if row.active == "all"] or values.rows
+    shown = {base.label(f"{row.name}: median {filters.frequency(round(row.median_hz))}"): row for row in together}
+    names = list(shown)
+    rows = [found for name, row in shown.items() for found in _deviations(name, row, place_of)]
+    frame = base.Frame(WIDE, 220, legend=names, invalid=invalid_text([measurement]))
+    low = min(*(row["l"] for row in rows), -100 * FREQUENCY_SPAN)
+    high = max(*(row["h"] for row in rows), 100 * FREQUENCY_SPAN)
+    firsts = cpus[::step]
+    count = len(firsts)
     across, up = Scale(-0.6, count - 0.4, frame.plot[0]), Scale(low * 1.1, high * 1.1, frame.plot[1], up=True)
-    firsts = [cpus[index * step] for index in range(count)]
-    axes = (
-        across.channel(
-            "x", "CPU", ticks=range(0, count, ceil(count / 12)), labels=f"{firsts}[datum.value]", grid=False
-        ),
-        up.channel("y", "From the median, %", ticks=5),
-    )
-    colour, shape = base.series(names, base.COLOURS, width), base.series(names, base.SHAPES, width)
-    told = base.tips(("c", "CPU"), ("s", "work"), ("y", "% from the median"))
-    bar = {"x": axes[0], "y": {**axes[1], "field": "l"}, "y2": {"field": "h"}, "color": colour}
-    spec = frame.spec(
-        [
-            base.rules("y", [0.0]),
-            base.mark("rule", None, bar, strokeWidth=max(1.5, min(4.0, 0.4 * frame.plot[0] / count)), opacity=0.35),
-            base.mark(
-                "point",
-                None,
-                {"x": axes[0], "y": axes[1], "color": colour, "shape": shape, "tooltip": told},
-                filled=True,
-                size=24,
-                opacity=0.9,
-            ),
-        ],
-        data=base.table(rows),
-    )
+    ticks = range(0, count, ceil(count / 12))
+    x = across.channel("x", "CPU", ticks=ticks, labels=f"{firsts}[datum.value]", grid=False)
+    y = up.channel("y", "From the median, %")
+    colour, shape = base.series(names, base.COLOURS, WIDE), base.series(names, base.SHAPES, WIDE)
+    told = base.tips(c="CPU", s="work", y="% from the median")
+    spot = {"x": x, "y": y, "color": colour, "shape": shape, "tooltip": told}
+    bar = {"x": x, **base.stretch("y", y), "color": colour}
+    layers = [
+        base.rules("y", [0.0]),
+        base.mark("rule", bar, strokeWidth=max(1.5, min(4.0, 0.4 * frame.plot[0] / count)), opacity=0.35),
+        base.mark("point", spot, filled=True, size=24, opacity=0.9),
+    ]
     slowest = min(rows, key=lambda row: row["l"])
-    return Chart(
-        name=measurement.id,
-        spec=spec,
-        alt=f"Clock of {len(cpus)} CPUs as deviation from the median in per cent; the slowest is "
-        f"{filters.significant(slowest['l'], 2)} % from it, CPU {slowest['c']}.",
-        caption="Points are the clocks of CPUs, bars their intervals."
-        if step == 1
-        else f"Points are medians of {step} CPUs, bars reach from the slowest to the fastest of them.",
+    alt = (
+        f"Clock of {len(cpus)} CPUs as deviation from the median in per cent; the slowest is "
+        f"{filters.significant(slowest['l'], 2)} % from it, CPU {slowest['c']}."
     )
+    caption = (
+        "Points are the clocks of CPUs, bars their intervals."
+        if step == 1
+        else f"Points are medians of {step} CPUs, bars reach from the slowest to the fastest of them."
+    )
+    return Chart(measurement.id, frame.spec(layers, rows), alt, caption)
 
 
-def _deviations(name: str, row: Row, place_of: dict[int, int]) -> list[Json]:
-    """Return where each place of a strip is, in per cent of the row's median."""
-    middle = row.median_hz
-    by_place: dict[int, list[tuple[int, float, float, float]]] = {}
-    for point in row.points:
-        low, high = point.frequency_hz.interval or (point.frequency_hz.value,) * 2
-        by_place.setdefault(place_of[point.cpu], []).append((point.cpu, point.frequency_hz.value, low, high))
-    found = []
-    for place, those in sorted(by_place.items()):
-        clocks = [value for _, value, _, _ in those]
-        low, high = (min(clocks), max(clocks)) if len(those) > 1 else those[0][2:]
-        share = [round(100 * (value / middle - 1), 3) for value in (median(clocks), low, high)]
-        cpus = filters.cpus(cpu for cpu, _, _, _ in those)
-        found.append({"s": name, "x": place, "c": cpus, "y": share[0], "l": share[1], "h": share[2]})
-    return found
+def _deviations(name: str, row: Row, place_of: dict[int, int]) -> Iterator[Json]:
+    """Yield where each place of a strip is, in per cent of the row's median."""
+    points = sorted(row.points, key=lambda point: point.cpu)
+    for place, group in groupby(points, key=lambda point: place_of[point.cpu]):
+        here = list(group)
+        clocks = [point.frequency_hz.value for point in here]
+        ends = clocks if len(here) > 1 else here[0].frequency_hz.interval or clocks
+        y, low, high = (round(100 * (hz / row.median_hz - 1), 3) for hz in (median(clocks), min(ends), max(ends)))
+        yield {"s": name, "x": place, "c": filters.cpus(point.cpu for point in here), "y": y, "l": low, "h": high}

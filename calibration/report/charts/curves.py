@@ -1,107 +1,95 @@
 # SPDX-License-Identifier: Apache-2.0
 """Curves with their intervals: the part that most charts of measurements have in common."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, Literal
 
 from calibration.report import filters
 from calibration.report.charts import base
-from calibration.report.charts.base import WIDE, Json, Scale, rounded
+from calibration.report.charts.base import WIDE, Chart, Json, Scale, rounded
+from calibration.results.model import Measurement
 from calibration.statistics import Estimate
 
-Point = tuple[float | Estimate, Estimate]
-"""An abscissa, a number or an estimate itself, and an ordinate."""
+Point = tuple[float | Estimate, float | Estimate]
+"""An abscissa and an ordinate, each a number or an estimate."""
+
+Curves = Mapping[str, Sequence[Point]]
+"""The points of each curve by its label."""
+
+MEDIANS: Final = "Points are medians of the placements, bars their intervals."
 
 
-@dataclass(frozen=True)
-class Curve:
-    """One line of a chart."""
-
-    label: str
-    points: tuple[Point, ...]
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "label", base.label(self.label))
-
-
-def unique(curves: Sequence[Curve]) -> list[Curve]:
-    """Return *curves* with labels that differ: a label is what tells them apart."""
-    taken: dict[str, int] = {}
-    found = []
-    for curve in curves:
-        taken[curve.label] = count = taken.get(curve.label, 0) + 1
-        found.append(curve if count == 1 else Curve(f"{curve.label} ({count})", curve.points))
+def curves_of(points: Iterable[tuple[str, Point]]) -> Curves:
+    """Return *points* by the label of their curve, in their order."""
+    found: dict[str, list[Point]] = {}
+    for label, point in points:
+        found.setdefault(base.label(label), []).append(point)
     return found
 
 
-def rows(curves: Sequence[Curve], *, x_scale: float = 1.0, y_scale: float = 1.0, shift: float = 0.0) -> Iterator[Json]:
-    """Yield a row for each point: ``s``, ``x``, ``y``, ``l`` to ``h``, and ``a`` to ``b`` where x has an interval."""
-    for curve in curves:
-        for across, up in curve.points:
-            low, high = base.ends(up, y_scale)
-            row: Json = {"s": curve.label, "y": rounded(up.value / y_scale), "l": low, "h": high}
-            if isinstance(across, Estimate):
-                row["x"] = rounded(across.value / x_scale)
-                row["a"], row["b"] = base.ends(across, x_scale)
-            else:
-                row["x"] = rounded(across / x_scale + shift)
-            yield row
+def rows(curves: Curves, *, x_scale: float = 1.0, y_scale: float = 1.0) -> Iterator[Json]:
+    """Yield a row for each point: ``s``, ``x``, ``y``, and the intervals ``a`` to ``b`` of x, ``l`` to ``h`` of y."""
+    for label, points in curves.items():
+        for across, up in points:
+            x, left, right = base.bounds(across, x_scale)
+            y, low, high = base.bounds(up, y_scale)
+            sides = {"a": left, "b": right} if isinstance(across, Estimate) else {}
+            yield {"s": label, "x": x, "y": y, "l": low, "h": high, **sides}
 
 
 def layers(
-    names: Sequence[str],
-    axes: tuple[Json, Json],
-    tooltip: Sequence[Json],
-    *,
-    lying: bool = False,
-    points: bool = True,
-    width: int = WIDE,
+    names: Sequence[str], axes: tuple[Json, Json], width: int, *, told: Json, bars: Literal["", "y", "xy"] = "y"
 ) -> list[Json]:
-    """Return the layers of curves: intervals, lines, and points with tooltips. The data are what ``rows`` yields."""
+    """Return the layers of curves, whose data are what ``rows`` yields: intervals, lines, and points with tooltips.
+
+    *told* has the titles of the fields that a tooltip shows. Without *bars* of intervals points are not seen either,
+    and dashes tell curves apart, not shapes.
+    """
     x, y = axes
-    colour = base.series(names, base.COLOURS, width, symbolStrokeWidth=0)
-    shape = base.series(names, base.SHAPES, width, symbolStrokeWidth=0)
-    bar = {"opacity": 0.45, "strokeWidth": 1.5, "clip": True}
-    found = [base.mark("rule", None, {"x": x, "y": {**y, "field": "l"}, "y2": {"field": "h"}, "color": colour}, **bar)]
-    if lying:
-        sides = {"x": {**x, "field": "a"}, "x2": {"field": "b"}, "y": y, "color": colour}
-        found.append(base.mark("rule", None, sides, **bar))
-    line = {
-        "x": x,
-        "y": y,
-        "color": colour,
-        "strokeDash": base.series(names, base.DASHES, width, symbolStrokeWidth=0),
-        "order": None,
-    }
-    found.append(base.mark("line", None, line, strokeWidth=1.8))
-    spot = {"x": x, "y": y, "color": colour, "shape": shape, "tooltip": tooltip}
-    found.append(base.mark("point", None, spot, filled=True, size=30 if points else 80, opacity=1 if points else 0))
-    return found
+    legend = {"symbolStrokeWidth": 0} if bars else {}
+    colour, dashes, shape = (
+        base.series(names, kinds, width, **legend) for kinds in (base.COLOURS, base.DASHES, base.SHAPES)
+    )
+    bar = partial(base.mark, "rule", opacity=0.45, strokeWidth=1.5, clip=True)
+    spot = {"x": x, "y": y, "tooltip": base.tips(**told)} | ({"color": colour, "shape": shape} if bars else {})
+    return [
+        *([bar({"x": x, **base.stretch("y", y), "color": colour})] if bars else []),
+        *([bar({**base.stretch("x", x, "a", "b"), "y": y, "color": colour})] if bars == "xy" else []),
+        base.mark("line", {"x": x, "y": y, "color": colour, "strokeDash": dashes, "order": None}, strokeWidth=1.8),
+        base.mark("point", spot, filled=True, size=30 if bars else 80, opacity=1 if bars else 0),
+    ]
 
 
 @dataclass(frozen=True)
 class Axis:
-    """One axis of a chart of curves. Values are divided by *scale* and then moved by *shift*; *told* words them."""
+    """One axis of a chart of curves. Values are divided by *scale*; *told* words them."""
 
     title: str
     kind: Literal["linear", "decades", "octaves"] = "linear"
     scale: float = 1.0
-    shift: float = 0.0
     zero: bool = False
     labels: str | None = None
     ticks: Sequence[float] | None = None
     told: Callable[[float], str] = "{:g}".format
 
-    def over(self, values: Sequence[float], intervals: Sequence[float], px: float, *, up: bool, room: float) -> Scale:
-        """Return the scale that shows *values*, and of their *intervals* what does not make them flat."""
+    def over(self, values: Sequence[float], px: float) -> Scale:
+        """Return the abscissa that shows *values*."""
         if self.kind != "linear":
-            return Scale(min(values) / (1.5 if up else 1.2), max(values) * (room if up else 1.3), px, log=True, up=up)
-        low, high = base.reach(values, intervals) if up else (min(values), max(values))
-        low, high = base.spanned([low, high]) if up and not self.zero else (low, high)
-        edge = (high - low) * 0.06 if up and not self.zero else 0.0
-        return Scale(0.0 if self.zero else low - edge, high * (1.08 if up and self.zero else 1.0) + edge, px, up=up)
+            return Scale(min(values) / 1.2, max(values) * 1.3, px, log=True)
+        return Scale(0.0 if self.zero else min(values), max(values), px)
+
+    def up(self, values: Sequence[float], intervals: Sequence[float], px: float, room: float) -> Scale:
+        """Return the ordinate that shows *values*, and of their *intervals* what does not make them flat."""
+        if self.kind != "linear":
+            return Scale(min(values) / 1.5, max(values) * room, px, log=True, up=True)
+        low, high = base.reach(values, intervals)
+        if self.zero:
+            return Scale(0.0, high * 1.08, px, up=True)
+        low, high = base.spanned([low, high])
+        edge = (high - low) * 0.06
+        return Scale(low - edge, high + edge, px, up=True)
 
     def channel(self, scale: Scale, most: int) -> Json:
         """Return the channel of ``x`` or ``y`` with about *most* ticks."""
@@ -115,65 +103,42 @@ SIZES: Final = partial(Axis, kind="octaves", labels=base.SIZE_LABEL, told=lambda
 
 
 def line_chart(
-    drawn: Sequence[Curve],
-    across: Axis,
-    up: Axis,
+    name: str,
+    measurements: Sequence[Measurement],
+    curves: Curves,
+    axes: tuple[Axis, Axis],
     *,
-    width: int,
-    invalid: str = "",
-    marked: Sequence[tuple[float, str]] = (),
+    alt: str,
+    caption: str = MEDIANS,
+    width: int = WIDE,
+    marked: Iterable[tuple[float, str]] = (),
     named: Sequence[tuple[float, float, float, str]] = (),
     points: bool = True,
-) -> Json:
-    """Return *drawn* with abscissae *marked* by labelled lines, and stretches *named* (start, end, ordinate, label)."""
-    drawn = unique(drawn)
-    data = [
-        {**row, "t": across.told(row["x"] - across.shift)}
-        for row in rows(drawn, x_scale=across.scale, y_scale=up.scale, shift=across.shift)
-    ]
-    names = [curve.label for curve in drawn]
-    frame = base.Frame(width, legend=names, invalid=invalid)
-    at, values = ([row[name] for row in data] for name in ("x", "y"))
-    intervals = [row[name] for row in data for name in ("l", "h")]
+) -> Chart:
+    """Return *curves* with labelled lines at *marked* abscissae and *named* stretches (start, end, ordinate, label)."""
+    across, up = axes
+    data = [{**row, "t": across.told(row["x"])} for row in rows(curves, x_scale=across.scale, y_scale=up.scale)]
+    names = list(curves)
+    frame = base.Frame(width, legend=names, invalid=base.invalid_text(measurements))
+    intervals = [row[end] for row in data for end in ("l", "h")]
+    marked = sorted(marked)
     scales = (
-        across.over(at, (), frame.plot[0], up=False, room=1.0),
-        up.over(values, intervals, frame.plot[1], up=True, room=2.6 if marked else 1.6),
+        across.over([row["x"] for row in data], frame.plot[0]),
+        up.up([row["y"] for row in data], intervals, frame.plot[1], 2.6 if marked else 1.6),
     )
-    axes = across.channel(scales[0], width // 80), up.channel(scales[1], 7)
-    inside = [(x, words) for x, words in sorted(marked) if scales[0].low < x < scales[0].high]
-    bars = base.table({"x": start, "x2": end, "y": rounded(y), "t": words} for start, end, y, words in named)
-    stretch: Json = {"x": axes[0], "x2": {"field": "x2"}, "y": axes[1], "tooltip": base.tips(("t", "level"))}
-    tooltip = base.tips(("s", "curve"), ("t", across.title), ("y", up.title), ("l", "from"), ("h", "to"))
-    found = [
-        *([base.rules("x", [x for x, _ in inside])] if inside else []),
-        *([base.mark("rule", bars, stretch, color=base.COLOURS[0], strokeWidth=10, opacity=0.25)] if named else []),
-        *layers(names, axes, tooltip, points=points, width=width),
-    ]
-    if inside:
-        tops = [(x, scales[1].high, words) for x, words in inside]
-        offsets = tuple((-0.5, 8 + 15 * line) for line in range(5))
-        found.append(base.labels(tops, [], scales, offsets, color=base.MUTED, fontSize=11))
+    x, y = across.channel(scales[0], width // 80), up.channel(scales[1], 7)
+    told = {"s": "curve", "t": across.title, "y": up.title, "l": "from", "h": "to"}
+    below, above = [], []
+    if inside := [(at, words) for at, words in marked if scales[0].low < at < scales[0].high]:
+        below.append(base.rules("x", [at for at, _ in inside]))
+        tops = [(at, scales[1].high, words) for at, words in inside]
+        offsets = [(-0.5, 8 + 15 * line) for line in range(5)]
+        above.append(base.labels(tops, [], scales, offsets, color=base.MUTED, fontSize=11))
     if named:
-        middles = [((start * end) ** 0.5, y, words) for start, end, y, words in named]
-        found.append(base.labels(middles, list(zip(at, values, strict=True)), scales, fontWeight="bold"))
-    return frame.spec(found, data=base.table(data))
-
-
-def observed(value: float, unit: str) -> Estimate:
-    """Return a figure that was seen once, of unknown uncertainty."""
-    return Estimate(
-        value=value,
-        unit=unit,
-        estimator="observed",
-        interval=None,
-        coverage=None,
-        placements=1,
-        windows=1,
-        within_spread=None,
-        between_spread=None,
-        minimum=value,
-        maximum=value,
-        bimodal=False,
-        converged=None,
-        samples=((value,),),
-    )
+        bars = ({"x": start, "x2": end, "y": rounded(level), "t": words} for start, end, level, words in named)
+        broad = {**base.stretch("x", x, "x", "x2"), "y": y, "tooltip": base.tips(t="level")}
+        below.append(base.mark("rule", broad, bars, color=base.COLOURS[0], strokeWidth=10, opacity=0.25))
+        middles = [((start * end) ** 0.5, level, words) for start, end, level, words in named]
+        above.append(base.labels(middles, [(row["x"], row["y"]) for row in data], scales, fontWeight="bold"))
+    found = [*below, *layers(names, (x, y), width, told=told, bars="y" if points else ""), *above]
+    return Chart(name, frame.spec(found, data), alt, caption)

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Charts of caches: latency and bandwidth against the size of what is touched."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from calibration.context.model import Cache
 from calibration.measurements.bandwidth_ladder import BandwidthLadderValues
 from calibration.measurements.latency_ladder import LatencyLadderValues, Level
 from calibration.measurements.prefetcher_effect import PrefetcherEffectValues
 from calibration.report import filters
-from calibration.report.charts import base, curves
-from calibration.report.charts.base import WIDE, Chart, invalid_text, values_of
-from calibration.report.charts.curves import Axis, Curve
+from calibration.report.charts import base
+from calibration.report.charts.base import WIDE, Chart, values_of
+from calibration.report.charts.curves import MEDIANS, SIZES, Axis, Point, curves_of, line_chart
 from calibration.results.model import Measurement
 
 LATENCY = Axis("Latency, ns per load", kind="decades")
@@ -26,53 +26,48 @@ def latency_ladder(
     measurements: Sequence[Measurement], caches: Sequence[Cache], *, width: int = WIDE, name: str = "latency_ladder"
 ) -> Chart:
     """Return latency (ns) against working-set size (bytes), with the levels found and the *caches* reported."""
-    lines: dict[str, list[curves.Point]] = {}
+    ladders = values_of(LatencyLadderValues, *measurements)
+    ladders.sort(key=lambda values: list(SERIES).index(values.series))
     levels: dict[tuple[str, str], tuple[float, float, float]] = {}  # runs of several series find the same ones
-    for values in sorted(
-        values_of(LatencyLadderValues, *measurements), key=lambda each: list(SERIES).index(each.series)
-    ):
-        for point in values.points:
-            title = f"{SERIES[values.series]}{point.order}, stride {filters.size(point.stride_bytes)}"
-            if values.series == "copies":
-                title = f"{len(values.cpus)} copies, {title}"
-            lines.setdefault(title, []).append((float(point.size_bytes), point.latency_ns))
-        for start, end, level in _levels(values):
-            levels[filters.level(level.name, level.size_bytes), filters.significant(level.latency_ns.value, 2)] = (
-                start,
-                end,
-                level.latency_ns.value,
-            )
-    reported = [
-        (float(each.size_bytes), f"L{each.level}{'d' if each.type == 'Data' else ''} {filters.size(each.size_bytes)}")
-        for each in caches
-        if each.type != "Instruction" and each.size_bytes
-    ]
-    found = [(*stretch, name) for (name, _), stretch in levels.items()]
-    named = "; ".join(f"{name} {base.shown(value, 'ns')}" for _, _, value, name in found)
-    return Chart(
-        name=name,
-        spec=curves.line_chart(
-            [Curve(title, tuple(points)) for title, points in lines.items()],
-            curves.SIZES("Working set"),
-            LATENCY,
-            width=width,
-            marked=reported,
-            named=[(start, end, value, f"{title} {base.shown(value, 'ns')}") for start, end, value, title in found],
-            invalid=invalid_text(measurements),
-        ),
-        alt=f"Latency in ns against working-set size, both axes logarithmic. Levels found: {named or 'none'}.",
-        caption="Points are medians of the placements, bars their intervals. Broad bars are the levels that the curve "
-        "shows, dashed lines the cache sizes that the kernel reports.",
+    for start, end, level in (found for values in ladders for found in _levels(values)):
+        words = filters.level(level.name, level.size_bytes)
+        latency_ns = level.latency_ns.value
+        levels[words, filters.significant(latency_ns, 2)] = (start, end, latency_ns)
+    named = [(*found, f"{words} {base.shown(found[2], 'ns')}") for (words, _), found in levels.items()]
+    return line_chart(
+        name,
+        measurements,
+        curves_of(point for values in ladders for point in _curves(values)),
+        (SIZES("Working set"), LATENCY),
+        width=width,
+        marked=[
+            (float(cache.size_bytes), f"L{cache.level}{'d' * (cache.type == 'Data')} {filters.size(cache.size_bytes)}")
+            for cache in caches
+            if cache.type != "Instruction" and cache.size_bytes
+        ],
+        named=named,
+        alt="Latency in ns against working-set size, both axes logarithmic. "
+        f"Levels found: {'; '.join(words for *_, words in named) or 'none'}.",
+        caption=f"{MEDIANS} Broad bars are the levels that the curve shows, dashed lines the cache sizes that the "
+        "kernel reports.",
     )
 
 
-def _levels(values: LatencyLadderValues) -> list[tuple[float, float, Level]]:
-    """Return the levels as stretches of sizes: from the first point near its latency to where it ends."""
-    sizes = sorted(point.size_bytes for point in values.points)
-    found = []
+def _curves(values: LatencyLadderValues) -> Iterator[tuple[str, Point]]:
+    """Yield each point with the label of its curve."""
+    before = f"{len(values.cpus)} copies, " if values.series == "copies" else SERIES[values.series]
+    for point in values.points:
+        label = f"{before}{point.order}, stride {filters.size(point.stride_bytes)}"
+        yield label, (float(point.size_bytes), point.latency_ns)
+
+
+def _levels(values: LatencyLadderValues) -> Iterator[tuple[float, float, Level]]:
+    """Yield the levels as stretches of sizes: from the first point near its latency to where it ends."""
     start = 0
     for level in values.levels:
-        end = level.size_bytes if level.size_bytes is not None else sizes[-1]
+        end = level.size_bytes
+        if end is None:
+            end = max(point.size_bytes for point in values.points)
         near = [
             point.size_bytes
             for point in values.points
@@ -80,54 +75,38 @@ def _levels(values: LatencyLadderValues) -> list[tuple[float, float, Level]]:
             and abs(point.latency_ns.value / level.latency_ns.value - 1) < LEVEL_NEAR
         ]
         if near:
-            found.append((float(min(near)), float(end), level))
+            yield float(min(near)), float(end), level
         start = end
-    return found
 
 
-def bandwidth_ladder(measurement: Measurement, *, width: int = WIDE) -> Chart:
+def bandwidth_ladder(measurement: Measurement) -> Chart:
     """Return bandwidth (GB/s of program bytes) against the size of a thread's buffer, a curve per mix."""
     (values,) = values_of(BandwidthLadderValues, measurement)
-    lines: dict[str, list[curves.Point]] = {}
-    for point in values.points:
-        lines.setdefault(point.mix, []).append((float(point.size_bytes), point.program_mb_s))
-    return Chart(
-        name=measurement.id,
-        spec=curves.line_chart(
-            [Curve(mix, tuple(points)) for mix, points in lines.items()],
-            curves.SIZES("Buffer of one thread"),
-            Axis("Bandwidth, GB/s", kind="decades", scale=1e3),
-            width=width,
-            marked=[
-                (float(each.share_bytes), f"L{each.level} {filters.size(each.share_bytes)}") for each in values.caches
-            ],
-            invalid=invalid_text([measurement]),
-        ),
+    return line_chart(
+        measurement.id,
+        [measurement],
+        curves_of((point.mix, (float(point.size_bytes), point.program_mb_s)) for point in values.points),
+        (SIZES("Buffer of one thread"), Axis("Bandwidth, GB/s", kind="decades", scale=1e3)),
+        marked=[
+            (float(cache.share_bytes), f"L{cache.level} {filters.size(cache.share_bytes)}") for cache in values.caches
+        ],
         alt=f"Bandwidth in GB/s against the size of each thread's buffer, {values.threads} threads, by mix.",
-        caption="Points are medians of the placements, bars their intervals. Dashed lines are a thread's share of the "
-        "caches.",
+        caption=f"{MEDIANS} Dashed lines are a thread's share of the caches.",
     )
 
 
-def prefetcher_effect(
-    measurements: Sequence[Measurement], *, width: int = WIDE, name: str = "prefetcher_effect"
-) -> Chart:
+def prefetcher_effect(measurements: Sequence[Measurement]) -> Chart:
     """Return latency (ns) against stride (bytes), a curve per order and state of the prefetchers."""
-    lines: dict[str, list[curves.Point]] = {}
-    for values in values_of(PrefetcherEffectValues, *measurements):
-        state = "as found" if values.prefetchers == "as_found" else "off"
-        for point in values.points:
-            line = lines.setdefault(f"{point.order}, prefetchers {state}", [])
-            line.append((float(point.stride_bytes), point.latency_ns))
-    return Chart(
-        name=name,
-        spec=curves.line_chart(
-            [Curve(title, tuple(points)) for title, points in lines.items()],
-            curves.SIZES("Stride"),
-            LATENCY,
-            width=width,
-            invalid=invalid_text(measurements),
+    return line_chart(
+        "prefetcher_effect",
+        measurements,
+        curves_of(
+            (f"{point.order}, prefetchers {state}", (float(point.stride_bytes), point.latency_ns))
+            for values in values_of(PrefetcherEffectValues, *measurements)
+            for state in [values.prefetchers.replace("_", " ")]
+            for point in values.points
         ),
+        (SIZES("Stride"), LATENCY),
         alt="Latency in ns against stride in bytes, log-log, by order of access and state of the prefetchers.",
         caption="Where a curve lies below that of random order, the prefetchers fetched ahead.",
     )

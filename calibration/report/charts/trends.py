@@ -4,15 +4,13 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
-from itertools import pairwise
+from functools import partial
+from itertools import groupby, pairwise
 from math import ceil
-from statistics import median
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.report import filters
 from calibration.report.charts import base
 from calibration.report.charts.base import WIDE, Chart, Json, Scale, rounded
 
@@ -33,7 +31,7 @@ MARKERS = 60
 SMALLEST_SPAN = 0.01
 """A panel shows at least this share of a figure to both sides of it: SUTs repeat within a per cent."""
 
-CHANGE, ACCEPTED, CONTEXT = base.COLOURS[1], base.COLOURS[2], base.COLOURS[3]
+FIGURE, CHANGE, ACCEPTED, CONTEXT = base.COLOURS[:4]
 
 
 @dataclass(frozen=True)
@@ -78,29 +76,37 @@ def trend(
     if len(nights) < NIGHTS or not panels:
         return None
     days = [(night - nights[0]).days for night in nights]
-    step = ceil(len(nights) * len(panels) / ROWS)
-    px = width - base.LEFT - 30
-    across = Scale(-0.5, days[-1] + 0.5, px)
+    across = Scale(-0.5, days[-1] + 0.5, width - base.LEFT - 30)
     height = 220 if len(panels) == 1 else 84 if len(panels) <= 6 else 56
-    x = across.channel("x", "", ticks=_ticks(days[-1]), labels=_worded(nights[0], days[-1]), grid=False)
-    parts = [
-        _panel(panel, days, (across, _scale(panel, height)), unit=unit, step=step, x=x, start=nights[0])
-        for panel in panels
-    ]
-    for part in parts[:-1]:
-        part["layer"][0]["encoding"]["x"] = {**x, "axis": {**x["axis"], "labels": False}}
-    return Chart(
-        name=name,
-        spec=base.whole({"vconcat": parts, "spacing": 6}),
-        alt=alt,
-        caption="Lines are figures of the nights, areas their intervals, green what is accepted. Dashes are changes "
-        "that were found, numbers changes of the context.",
+    step = ceil(len(nights) * len(panels) / ROWS)
+    labels = _date(nights[0], "datum.value", "%Y-%m" if days[-1] > 100 else "%m-%d")
+    x = across.channel("x", "", ticks=_ticks(days[-1]), labels=labels, grid=False)
+    parts = []
+    for panel in panels:
+        rows = list(_rows(panel, days, step))
+        up = _scale(panel, height)
+        own_x = x if panel is panels[-1] else {**x, "axis": {**x["axis"], "labels": False}}
+        parts.append(
+            {
+                "title": _title(panel),
+                "width": across.px,
+                "height": height,
+                "data": base.table(rows),
+                "transform": [{"calculate": _date(nights[0], "datum.x", "%Y-%m-%d"), "as": "t"}],
+                "layer": _layers(panel, rows, days, (across, up), x=own_x, unit=unit),
+            }
+        )
+    caption = (
+        "Lines are figures of the nights, areas their intervals, green what is accepted. Dashes are changes "
+        "that were found, numbers changes of the context."
     )
+    return Chart(name, base.whole({"vconcat": parts, "spacing": 6}), alt, caption)
 
 
-def _worded(first: date, days: int) -> str:
+def _date(first: date, days: str, form: str) -> str:
+    """Return the expression for the date that is so many *days* after the *first*."""
     epoch_ms = int(datetime.combine(first, time(), UTC).timestamp() * 1000)
-    return f"utcFormat({epoch_ms} + datum.value * 864e5, '{'%Y-%m' if days > 100 else '%m-%d'}')"
+    return f"utcFormat({epoch_ms} + {days} * 864e5, '{form}')"
 
 
 def _ticks(days: int) -> list[float]:
@@ -120,168 +126,73 @@ def _scale(panel: Panel, height: int) -> Scale:
     return Scale(low - room, high + room, height, up=True)
 
 
-def _panel(
-    panel: Panel,
-    days: Sequence[int],
-    scales: tuple[Scale, Scale],
-    *,
-    unit: str,
-    step: int,
-    x: Json,
-    start: date,
-) -> Json:
-    up = scales[1]
-    y = up.channel("y", "", ticks=4 if up.px > 100 else 3, labels=f"format(datum.value, '~r') + ' {unit}'")
-    known = np.isfinite(panel.values)
-    rows = list(_rows(panel, days, step))
-    at: Json = {name: {"field": name, "type": "quantitative"} for name in ("x", "y")}
-    flat, upright = {**at, "x2": {"field": "x2"}}, {"x": at["x"]}
-    line: Json = {"x": x, "y": y, "detail": {"field": "k"}}
-    told = base.tips(("t", "night"), ("y", unit), ("l", "from"), ("h", "to"))
-    area: Json = {"x": x, "y": {**y, "field": "l"}, "y2": {"field": "h"}, "detail": {"field": "k"}}
-    layers: list[Json] = [base.mark("area", None, area, color=base.COLOURS[0], opacity=0.25, clip=True)]
-    if panel.band is not None and panel.band != (None, None):
-        low, high = (end if end is not None else edge for end, edge in zip(panel.band, (up.low, up.high), strict=True))
-        band = base.table([{"y": rounded(max(low, up.low)), "y2": rounded(min(high, up.high))}])
-        layers.append(base.mark("rect", band, {"y": at["y"], "y2": {"field": "y2"}}, color=ACCEPTED, opacity=0.15))
-    if gaps := list(_missing(known, days)):
-        missing = base.table({"x": first, "x2": last} for first, last in gaps)
-        layers.append(base.mark("rect", missing, {**upright, "x2": {"field": "x2"}}, color=base.ABSENT))
-    layers.append(base.mark("line", None, line, strokeWidth=1.6, color=base.COLOURS[0], clip=True))
-    point = {"x": x, "y": y, "tooltip": told}
-    few = len(days) <= MARKERS
-    layers.append(
-        base.mark("point", None, point, filled=True, size=18 if few else 50, opacity=int(few), color=base.COLOURS[0])
-    )
-    edge = [(a + b) / 2 for a, b in pairwise(days)]
-    starts, stops = [-0.5, *edge], [*edge, days[-1] + 0.5]
-    levels = [{"x": starts[a], "x2": stops[b], "y": rounded(level)} for a, b, level in panel.levels]
-    if levels:
-        layers.append(base.mark("rule", base.table(levels), flat, color=base.INK, strokeWidth=1.2))
-    if panel.flips is not None:
-        since, *both = panel.flips
-        flips = base.table({"x": starts[since], "x2": stops[-1], "y": rounded(level)} for level in both)
-        layers.append(base.mark("rule", flips, flat, color=CHANGE, strokeDash=[2, 2], strokeWidth=1.4))
-    if panel.changes:
-        layers.append(base.rules("x", [starts[found.night] for found in panel.changes], colour=CHANGE))
-        wanted = [(starts[found.night], up.high, found.label) for found in panel.changes[-6:]]
-        taken = [(row["x"], row["y"]) for row in rows]
-        offsets = ((0.5, 9.0), (0.5, up.px - 9), (-0.5, 9.0), (-0.5, up.px - 9), (0.5, up.px / 2))
-        layers.append(base.labels(wanted, taken, scales, offsets, color=CHANGE, fontSize=11))
-    if panel.context:
-        marks = base.table({"x": starts[night], "n": str(number)} for night, number in panel.context)
-        top = {"x": at["x"], "y": {"value": -3}}
-        layers.append(base.mark("point", marks, top, shape="diamond", filled=True, size=50, color=CONTEXT, opacity=1))
-        numbers = {"x": at["x"], "y": {"value": -4}, "text": {"field": "n", "type": "nominal"}}
-        layers.append(base.mark("text", marks, numbers, color=CONTEXT, align="left", dx=6, fontSize=11))
-    if panel.failing and known[-1]:
-        last = base.table([{"x": days[-1], "y": rounded(float(panel.values[-1]))}])
-        layers.append(base.mark("point", last, at, shape="square", filled=True, size=70, color=base.INVALID, opacity=1))
-    titled = {"text": f"{base.label(panel.label)}: {base.label(panel.state)}", "frame": "group", "fontSize": 12}
-    titled |= {"color": base.INVALID if panel.failing else base.INK, "offset": 16 if panel.context else 6}
-    epoch = _worded(start, 0).replace("datum.value", "datum.x").replace("%m-%d", "%Y-%m-%d")
+def _title(panel: Panel) -> Json:
     return {
-        "title": titled,
-        "width": scales[0].px,
-        "height": up.px,
-        "data": base.table(rows),
-        "transform": [{"calculate": epoch, "as": "t"}],
-        "layer": layers,
+        "text": f"{base.label(panel.label)}: {base.label(panel.state)}",
+        "frame": "group",
+        "fontSize": 12,
+        "color": base.INVALID if panel.failing else base.INK,
+        "offset": 16 if panel.context else 6,
     }
 
 
+def _stretches(panel: Panel) -> list[tuple[bool, list[int]]]:
+    """Return the nights (columns) on end that have a figure, and those that have none."""
+    known = np.isfinite(panel.values).tolist()
+    return [(has, list(nights)) for has, nights in groupby(range(len(known)), key=lambda night: known[night])]
+
+
 def _rows(panel: Panel, days: Sequence[int], step: int) -> Iterator[Json]:
-    """Yield each night, or every *step*-th and the last; ``k`` counts the stretches without a gap."""
-    stretch = 0
-    for index, value in enumerate(panel.values):
-        if not np.isfinite(value):
-            stretch += index > 0 and bool(np.isfinite(panel.values[index - 1]))
-        elif index % step == 0 or index == len(days) - 1:
-            ends = ((float(end) if np.isfinite(end) else float(value)) for end in (panel.low[index], panel.high[index]))
-            low, high = (rounded(end, 4) for end in ends)
-            yield {"x": days[index], "y": rounded(float(value), 4), "l": low, "h": high, "k": stretch}
+    """Yield each night, or every *step*-th and the last; ``k`` differs for stretches with a gap between."""
+    low, high = (np.where(np.isfinite(end), end, panel.values) for end in (panel.low, panel.high))
+    for stretch, (known, nights) in enumerate(_stretches(panel)):
+        for night in nights:
+            if known and (night % step == 0 or night == len(days) - 1):
+                y, low_y, high_y = (rounded(float(line[night]), 4) for line in (panel.values, low, high))
+                yield {"x": days[night], "y": y, "l": low_y, "h": high_y, "k": stretch}
 
 
-def _missing(known: NDArray[np.bool_], days: Sequence[int]) -> Iterator[tuple[float, float]]:
-    """Yield where nights on end have no figure, as days."""
-    first = None
-    for index in range(len(days) + 1):
-        here = index < len(days) and not known[index]
-        if here and first is None:
-            first = index
-        elif not here and first is not None:
-            yield days[first] - 0.5, days[index - 1] + 0.5
-            first = None
-
-
-State = Literal["accepted", "fails", "no baseline"]
-
-STATES: dict[State, tuple[str, str]] = {
-    "accepted": (base.COLOURS[0], "circle"),
-    "fails": (base.INVALID, "square"),
-    "no baseline": (base.MUTED, "triangle-up"),
-}
-
-
-@dataclass(frozen=True)
-class Dot:
-    """One SUT on a strip: its figure, and how it stands."""
-
-    label: str
-    value: float
-    state: State = "accepted"
-
-
-def dot_strip(
-    dots: Sequence[Dot], title: str, unit: str, *, tolerance: float, name: str, width: int = WIDE
-) -> Chart | None:
-    """Return a dot for each SUT of one platform, its median and *tolerance* (share) around it; ``None`` for one or two.
-
-    Dots that would cover each other stand above one another.
-    """
-    if len(dots) < NIGHTS:
-        return None
-    values = [dot.value for dot in dots]
-    middle = median(values)
-    low, high = base.spanned(values, max(2 * tolerance, 0.01))
-    room = (high - low) * 0.03
-    across = Scale(low - room, high + room, width - 30)
-    rows: list[Json] = []
-    taken: dict[int, int] = {}
-    for dot in sorted(dots, key=lambda dot: dot.value):
-        column = round(across.at(dot.value) / 9)
-        taken[column] = tier = taken.get(column, -1) + 1
-        rows.append({"x": rounded(dot.value), "y": tier + 0.5, "t": base.label(dot.label), "s": dot.state})
-    tiers = max(taken.values()) + 1
-    states = [state for state in STATES if any(row["s"] == state for row in rows)]
-    frame = base.Frame(width, base.TOP + base.BOTTOM + max(40, 9 * tiers), legend=states, left=15, right=15)
-    x = across.channel("x", f"{title}, {unit}", ticks=7, grid=False)
-    up = Scale(0, frame.plot[1] / 9, frame.plot[1], up=True)
-    y = {**up.channel("y", ""), "axis": None}
-    band = base.table([{"x": rounded(middle * (1 - tolerance)), "x2": rounded(middle * (1 + tolerance))}])
-    colour = base.series(states, [STATES[state][0] for state in states], width)
-    shape = base.series(states, [STATES[state][1] for state in states], width)
-    told = base.tips(("t", "SUT"), ("x", f"{title}, {unit}"), ("s", "state"))
-    spec = frame.spec(
-        [
-            base.mark("rect", band, {"x": x, "x2": {"field": "x2"}}, color=ACCEPTED, opacity=0.18),
-            base.rules("x", [middle], dash=(1, 0)),
-            base.mark(
-                "point",
-                None,
-                {"x": x, "y": y, "color": colour, "shape": shape, "tooltip": told},
-                filled=True,
-                size=42,
-                opacity=0.9,
-            ),
-        ],
-        data=base.table(rows),
-    )
-    worst = max(dots, key=lambda dot: abs(dot.value - middle))
-    said = f"median {filters.significant(middle, 3)} {unit}; farthest {worst.label} with"
-    return Chart(
-        name=name,
-        spec=spec,
-        alt=f"{title} of {len(dots)} SUTs: {said} {filters.significant(worst.value, 3)} {unit}.",
-        caption=f"A dot is a SUT, the line their median, green ±{filters.exact_percent(tolerance)} of it.",
-    )
+def _layers(
+    panel: Panel, rows: Sequence[Json], days: Sequence[int], scales: tuple[Scale, Scale], *, x: Json, unit: str
+) -> list[Json]:
+    """Return the layers of a panel, from the back to the front."""
+    _, up = scales
+    y = up.channel("y", "", ticks=4 if up.px > 100 else 3, labels=f"{base.PLAIN_LABEL} + ' {unit}'")
+    edges = [-0.5, *((a + b) / 2 for a, b in pairwise(days)), days[-1] + 0.5]
+    band = []
+    if panel.band is not None and panel.band != (None, None):
+        low, high = (edge if end is None else end for end, edge in zip(panel.band, (up.low, up.high), strict=True))
+        band = [{"y": rounded(max(low, up.low)), "y2": rounded(min(high, up.high))}]
+    missing = [
+        {"x": days[nights[0]] - 0.5, "x2": days[nights[-1]] + 0.5} for known, nights in _stretches(panel) if not known
+    ]
+    levels = [{"x": edges[a], "x2": edges[b + 1], "y": rounded(level)} for a, b, level in panel.levels]
+    since, *both = panel.flips or (0,)
+    flips = [{"x": edges[since], "x2": edges[-1], "y": rounded(level)} for level in both]
+    changes = [(edges[found.night], up.high, found.label) for found in panel.changes]
+    offsets = ((0.5, 9.0), (0.5, up.px - 9), (-0.5, 9.0), (-0.5, up.px - 9), (0.5, up.px / 2))
+    taken = [(row["x"], row["y"]) for row in rows]
+    context = [{"x": edges[night], "n": str(number)} for night, number in panel.context]
+    failing = rows[-1:] if panel.failing and np.isfinite(panel.values[-1]) else []
+    at_x, at_y = base.number("x"), base.number("y")
+    flat = {**base.stretch("x", at_x, "x", "x2"), "y": at_y}
+    line = {"x": x, "y": y, "detail": {"field": "k"}}
+    spot = {"x": x, "y": y, "tooltip": base.tips(t="night", y=unit, l="from", h="to")}
+    few = len(days) <= MARKERS
+    spot_at = partial(base.mark, "point", filled=True, opacity=1)
+    number = {"x": at_x, "y": {"value": -4}, "text": {"field": "n"}}
+    layers = [
+        base.mark("area", {**line, **base.stretch("y", y)}, color=FIGURE, opacity=0.25, clip=True),
+        base.mark("rect", base.stretch("y", at_y, "y", "y2"), band, color=ACCEPTED, opacity=0.15),
+        base.mark("rect", base.stretch("x", at_x, "x", "x2"), missing, color=base.ABSENT),
+        base.mark("line", line, strokeWidth=1.6, color=FIGURE, clip=True),
+        base.mark("point", spot, filled=True, color=FIGURE, size=18 if few else 50, opacity=int(few)),
+        base.mark("rule", flat, levels, color=base.INK, strokeWidth=1.2),
+        base.mark("rule", flat, flips, color=CHANGE, strokeDash=[2, 2], strokeWidth=1.4),
+        base.rules("x", [at for at, _, _ in changes], colour=CHANGE),
+        base.labels(changes[-6:], taken, scales, offsets, color=CHANGE, fontSize=11),
+        spot_at({"x": at_x, "y": {"value": -3}}, context, shape="diamond", size=50, color=CONTEXT),
+        base.mark("text", number, context, color=CONTEXT, align="left", dx=6, fontSize=11),
+        spot_at({"x": at_x, "y": at_y}, failing, shape="square", size=70, color=base.INVALID),
+    ]
+    return [layer for layer in layers if layer.get("data") != base.table([])]
