@@ -20,13 +20,16 @@ COLOUR = re.compile(r"(\x1b\[(?:0|[01];3[0-7]|3[0-7])m)")
 """The colours that Ansible paints its own messages with. Nothing hides or moves with these."""
 
 
+UNUSUAL = re.compile(r"[^ -~]")
+
+
 def visible(text: str) -> str:
     r"""Return *text* as one line in which control, line-breaking, private and direction-changing characters show.
 
     Docutils splits its input at more characters than a newline, and directional overrides make a line read otherwise
     than it is; both are shown as escapes such as ``\x1b`` or ``\u2028``.
     """
-    return text if text.isascii() and text.isprintable() else "".join(map(shown, text))
+    return text if text.isascii() and text.isprintable() else UNUSUAL.sub(lambda found: shown(found[0]), text)
 
 
 @lru_cache(maxsize=1024)

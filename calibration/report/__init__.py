@@ -6,31 +6,22 @@ A page is a pure function of its run document: no clock, no look-up on the host,
 
 import secrets
 import shutil
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 
 from calibration.errors import EnvironmentLacksError
 from calibration.files import read_regular
 from calibration.report.environment import environment
-from calibration.report.kept import page_of
-from calibration.report.page import Page
+from calibration.report.kept import data_of, page_of
 from calibration.report.site import DOCS, SITE, build_site
 from calibration.results.documents import MAX_DOCUMENT_BYTES, schema_validator
 from calibration.results.layout import RUN
 from calibration.results.store import validate
 
-__all__ = ["DOCS", "SITE", "ReportPaths", "build_site", "prepare", "render_run"]
+__all__ = ["DOCS", "SITE", "build_site", "prepare", "render_run"]
 
 REPORT = "report"
 PAGE = "page.rst"
-
-
-@dataclass(frozen=True)
-class ReportPaths:
-    """Where a rendered page and its figures lie."""
-
-    page: Path
-    figures: tuple[Path, ...]
 
 
 def prepare() -> None:
@@ -40,34 +31,35 @@ def prepare() -> None:
     schema_validator()
 
 
-def render_run(run_dir: Path, output: Path | None = None, *, checked: bool = False) -> ReportPaths:
-    """Render the page of the run in *run_dir* into *output*, by default ``<run_dir>/report``, and return its paths.
+def render_run(run_dir: Path, *, checked: bool = False) -> Path:
+    """Render the page of the run in *run_dir* into ``<run_dir>/report``, and return where it is.
 
     *checked* says that the run document was just found valid, and need not be looked at for that once more.
     The folder appears whole or not at all; an older one is replaced at once. Raises ``InputError`` where there is no
     valid run document, ``EnvironmentLacksError`` where the page cannot be written.
     """
-    document = run_dir / RUN
+    document, target = run_dir / RUN, run_dir / REPORT
     if not checked:
         validate(document)
-    page = page_of(read_regular(document, MAX_DOCUMENT_BYTES))
-    target = run_dir / REPORT if output is None else output
+    raw = read_regular(document, MAX_DOCUMENT_BYTES)
+    page = page_of(raw)
+    data_of(document, raw, checked=True)  # for the site
     try:
-        _replace(target, page)
+        _replace(target, {PAGE: page.text, **page.figures})
     except OSError as error:
         raise EnvironmentLacksError(
             f"the page cannot be written to {target}: {error.strerror or error}. What was there before is kept; free "
-            "some space or give another directory"
+            "some space"
         ) from error
-    return ReportPaths(page=target / PAGE, figures=tuple(target / name for name in page.figures))
+    return target / PAGE
 
 
-def _replace(target: Path, page: Page) -> None:
-    """Write *page* beside *target* and exchange the two; nothing is left behind when that fails."""
+def _replace(target: Path, files: Mapping[str, str]) -> None:
+    """Write *files* beside *target* and exchange the two; nothing is left behind when that fails."""
     token = secrets.token_hex(4)
     pending, old = (target.with_name(f".{target.name}.{state}-{token}") for state in ("new", "old"))
     try:
-        for name, text in {PAGE: page.text, **page.figures}.items():
+        for name, text in files.items():
             path = pending / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")

@@ -60,7 +60,7 @@ def report_command(run: str | None, *, results: Path, html: Path | None, form: s
     one = not whole
     runs = whole or [find_run(results, run)]
     unreadable = 0
-    show = _printer(form, full=full) if form is not None else lambda each: click.echo(render_run(each).page)
+    show = _printer(form, full=full) if form is not None else lambda each: click.echo(render_run(each))
     for each in runs:
         try:
             show(each)

@@ -1,27 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """What was made of run documents, kept in the cache by the digest of the document and of all that made it.
 
-The end of a run makes its page, and the site that is built then finds it here.
+The end of a run makes all of it, so that the site of the night only has to copy.
 """
 
 import csv
 import functools
 import hashlib
 import io
-import json
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import date
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final
+from typing import Final, TypeVar
 
 from calibration import places
+from calibration.errors import InputError
 from calibration.files import write_whole
+from calibration.model import Model
 from calibration.report.environment import TEMPLATES
-from calibration.report.markup import Html, to_html
-from calibration.report.page import Page, render
+from calibration.report.markup import to_html
+from calibration.report.page import render
 from calibration.results.documents import schema_file
 from calibration.results.migrations import VERSIONS, model_of
 from calibration.results.model import Run, RunDocument
@@ -33,9 +34,25 @@ CACHE: Final = places.CACHE / "pages"
 KEPT_S: Final = 30 * 24 * 3600
 """What nothing asked for in so long is removed: a page is asked for every night while it is on the site."""
 
+MADE_WITH: Final = ("docutils", "furo", "jinja2", "sphinx", "vl-convert-python")
+"""Packages whose other version makes another page or another guide."""
 
-@dataclass(frozen=True)
-class Data:
+
+class Made(Model):
+    """The page of a run: its text and figures, and the same as HTML, see ``Html``.
+
+    ``fault`` says why docutils refuses the text; there is no HTML then.
+    """
+
+    text: str
+    figures: dict[str, str]
+    title: str = ""
+    body: str = ""
+    contents: str = ""
+    fault: str | None = None
+
+
+class Data(Model):
     """What the site says of a run without its page.
 
     ``csv`` has a line for each headline figure, ``titles`` the name of each for people. ``public``: the document has no
@@ -51,16 +68,20 @@ class Data:
     titles: Mapping[str, str]
 
 
-def page_of(raw: bytes) -> Page:
+Kind = TypeVar("Kind", bound=Model)
+
+
+def page_of(raw: bytes) -> Made:
     """Return the page of the run document *raw*, a valid ``run.json``."""
-    found = _kept(raw, "page", lambda: vars(render(raw)))
-    return Page(**found)
+    return _kept(raw, Made, lambda: _made(raw))
 
 
-def html_of(raw: bytes) -> Html:
-    """Return the page of *raw* as HTML. Raises ``InputError`` where docutils does not accept it."""
-    page = page_of(raw)
-    return Html(**_kept(raw, "html", lambda: to_html(page.text, page.figures)._asdict()))
+def _made(raw: bytes) -> Made:
+    page = render(raw)
+    try:
+        return Made(text=page.text, figures=page.figures, **to_html(page.text, page.figures)._asdict())
+    except InputError as error:
+        return Made(text=page.text, figures=page.figures, fault=str(error))
 
 
 def data_of(path: Path, raw: bytes, *, checked: bool) -> Data:
@@ -68,46 +89,36 @@ def data_of(path: Path, raw: bytes, *, checked: bool) -> Data:
 
     Raises ``InputError`` where it is not valid.
     """
-    found = _kept(raw, "data", lambda: _data(model_of(raw) if checked else validate(path)))
-    day = found["measured_on"]
-    return Data(
-        run=Run.model_validate_json(found["run"]),
-        imported=found["imported"],
-        measured_on=None if day is None else date.fromisoformat(day),
-        csv=found["csv"],
-        public=found["public"],
-        titles=found["titles"],
-    )
+    return _kept(raw, Data, lambda: _data(model_of(raw) if checked else validate(path)))
 
 
-def _data(document: RunDocument) -> dict[str, Any]:
+def _data(document: RunDocument) -> Data:
     stream = io.StringIO()
     writer = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows(document))
-    imported = document.imported
-    day = None if imported is None else imported.measured_on
-    return {
-        "run": document.run.model_dump_json(),
-        "imported": imported is not None,
-        "measured_on": None if day is None else day.isoformat(),
-        "csv": stream.getvalue(),
-        "public": len(document.readings) == len(document.public_readings),
-        "titles": {each.metric.name: each.metric.title for each in figured(document, public=True)},
-    }
+    return Data(
+        run=document.run,
+        imported=document.imported is not None,
+        measured_on=None if document.imported is None else document.imported.measured_on,
+        csv=stream.getvalue(),
+        public=len(document.readings) == len(document.public_readings),
+        titles={each.metric.name: each.metric.title for each in figured(document, public=True)},
+    )
 
 
-def _kept(raw: bytes, what: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def _kept(raw: bytes, kind: type[Kind], make: Callable[[], Kind]) -> Kind:
     """Return what *make* makes, or made before; what was cut off while it was written is made again."""
-    path = CACHE / f"{hashlib.sha256(raw + report_sha256().encode()).hexdigest()}.{what}.json"
+    key = hashlib.sha256(raw + report_sha256().encode()).hexdigest()
+    path = CACHE / f"{key}.{kind.__name__.lower()}.json"
     try:
-        found: dict[str, Any] = json.loads(path.read_bytes())
+        found = kind.model_validate_json(path.read_bytes())
         os.utime(path)
     except (OSError, ValueError):
         found = make()
         try:
             CACHE.mkdir(parents=True, exist_ok=True)
-            write_whole(path, json.dumps(found).encode())
+            write_whole(path, found.model_dump_json().encode())
         except OSError:
             return found  # a page without a cache is a page
     return found
@@ -122,8 +133,8 @@ def forget_old() -> None:
 
 @functools.cache
 def report_sha256() -> str:
-    """Return a hash of everything but the document that a page depends on: the package and its templates."""
-    hashed = hashlib.sha256()
+    """Return a hash of everything but the document that a page depends on: our code and templates, and what we use."""
+    hashed = hashlib.sha256("\n".join(map(version, MADE_WITH)).encode())
     sources = [*sorted(places.PACKAGE.rglob("*.py")), *map(schema_file, VERSIONS)]
     for path in [*sources, *sorted(TEMPLATES.rglob("*.j2"))]:
         hashed.update(f"{path}\n".encode())

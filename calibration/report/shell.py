@@ -14,7 +14,6 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from html import escape
-from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
@@ -26,8 +25,6 @@ from calibration.text import visible
 
 PAGES: Final = "calibration"
 """Folder of the site with the pages of runs."""
-
-BUILT_WITH: Final = ("sphinx", "furo", "docutils")
 
 BUILD_TIMEOUT_S: Final = 3600
 """The guide builds in less; a hung build is ended."""
@@ -81,16 +78,19 @@ def build_guide(docs: Path, output: Path, testbeds: Mapping[str, str], work: Pat
             for folder, title in testbeds.items()
         },
     }
-    hashed = hashlib.sha256("\n".join([report_sha256(), *map(version, BUILT_WITH)]).encode())
+    hashed = hashlib.sha256(report_sha256().encode())
     for name in sorted(files):
         hashed.update(f"{name} {len(files[name])}\n".encode() + files[name])
     key, html = work / "guide.sha256", work / "html"
     if key.is_file() and key.read_text() == hashed.hexdigest():
         return html
     key.unlink(missing_ok=True)
-    if _synchronise(work / "source", files):
-        for stale in ("html", "doctrees"):  # Sphinx never removes what has no source any more
-            shutil.rmtree(work / stale, ignore_errors=True)
+    for stale in ("source", "doctrees", "html"):  # built on an older guide, Sphinx's is not always that of the new one
+        shutil.rmtree(work / stale, ignore_errors=True)
+    for name, content in files.items():
+        path = work / "source" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
     _sphinx(work)
     key.write_text(hashed.hexdigest())
     return html
@@ -113,27 +113,6 @@ def _guide(docs: Path, output: Path) -> dict[str, bytes]:
         and path.relative_to(docs).parts[0] not in {"_build", PAGES}
         and not path.resolve().is_relative_to(built)
     }
-
-
-def _synchronise(folder: Path, files: dict[str, bytes]) -> bool:
-    """Make *folder* hold *files* and nothing else, and tell whether anything had to go.
-
-    A file that has its content already keeps its time stamp.
-    """
-    for name, content in files.items():
-        path = folder / name
-        if path.is_file() and path.read_bytes() == content:
-            continue
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
-    removed = False
-    for path in sorted(folder.rglob("*"), reverse=True):
-        if path.is_file() and str(path.relative_to(folder)) not in files:
-            path.unlink()
-            removed = True
-        elif path.is_dir() and not any(path.iterdir()):
-            path.rmdir()
-    return removed
 
 
 def _sphinx(work: Path) -> None:

@@ -27,7 +27,7 @@ from calibration.places import CACHE as CACHES
 from calibration.places import HOME, SHARE
 from calibration.report import filters
 from calibration.report.environment import html_page
-from calibration.report.kept import Data, data_of, forget_old, html_of, page_of
+from calibration.report.kept import Data, Made, data_of, forget_old, page_of
 from calibration.report.lab import NAMES, Lab
 from calibration.report.shell import PAGES, build_guide, shell
 from calibration.report.tonight import Nights, Standing, read_nights, standings
@@ -294,9 +294,7 @@ class _Site:
     def _sut(self, runs: Sequence[Kept], testbed: str) -> Iterator[tuple[str, bytes]]:
         """Yield the files of one SUT: the page of its newest run, and the documents and figures of *runs*."""
         newest = runs[0]
-        raw = newest.raw
-        html, page = html_of(raw), page_of(raw)
-        gc.collect(0)  # the tree of the page
+        page = _page(newest.raw)
         taken = {"index", "figures"}
         names = [_unique(filters.slug(each.data.run.id), taken) for each in runs]
         for name, each in zip(names, runs, strict=True):
@@ -312,12 +310,10 @@ class _Site:
             more=max(0, sum(1 for _ in newest.directory.parent.glob(f"*/{RUN}")) - len(runs)),
             directory=f"{self.results.name}/{newest.data.run.testbed}/{newest.data.run.sut}/RUN",
         )
-        body = METHOD.sub(self._method, html.body.replace(LINKS, f'<p class="links">{linked}</p>')) + tail
+        body = METHOD.sub(self._method, page.body.replace(LINKS, f'<p class="links">{linked}</p>')) + tail
         around = shell(self.html, self.testbeds[testbed]).around
-        yield "index.html", around(html.title, body, contents=html.contents, deeper=1)
-        for name, content in page.figures.items():
-            if not name.endswith(".vl.json"):  # stands in the page
-                yield name, content.encode()
+        yield "index.html", around(page.title, body, contents=page.contents, deeper=1)
+        yield from _pictures(page)
 
     def _example(self) -> Iterator[tuple[str, bytes]]:
         """Yield the files of the example's page; nothing where there is no example."""
@@ -325,19 +321,34 @@ class _Site:
             raw = read_regular(EXAMPLE / RUN, MAX_DOCUMENT_BYTES)
         except FileNotFoundError:
             return
-        html, folder = html_of(raw), f"{PAGES}/{EXAMPLE.name}"
+        page, folder = _page(raw), f"{PAGES}/{EXAMPLE.name}"
         link = r'<p class="method"><a href="../../method/\1.html">How it is measured</a></p>'
-        body = METHOD.sub(link, html.body.replace(LINKS, ""))
-        yield f"{folder}/index.html", shell(self.html).around(html.title, body, contents=html.contents, deeper=1)
-        for name, content in page_of(raw).figures.items():
-            if not name.endswith(".vl.json"):
-                yield f"{folder}/{name}", content.encode()
+        body = METHOD.sub(link, page.body.replace(LINKS, ""))
+        yield f"{folder}/index.html", shell(self.html).around(page.title, body, contents=page.contents, deeper=1)
+        for name, content in _pictures(page):
+            yield f"{folder}/{name}", content
 
     def _method(self, found: re.Match[str]) -> str:
         """Return the link to the method of a kind, where the guide has its page."""
         if not (self.html / "method" / f"{found[1]}.html").is_file():
             return ""
         return f'<p class="method"><a href="../../../method/{found[1]}.html">How it is measured</a></p>'
+
+
+def _page(raw: bytes) -> Made:
+    """Return the page of *raw*. Raises ``InputError`` where it is no HTML."""
+    page = page_of(raw)
+    gc.collect(0)  # the tree of the page
+    if page.fault is not None:
+        raise InputError(page.fault)
+    return page
+
+
+def _pictures(page: Made) -> Iterator[tuple[str, bytes]]:
+    """Yield the pictures of *page*; what draws them stands in it."""
+    for name, content in page.figures.items():
+        if name.endswith(".svg"):
+            yield name, content.encode()
 
 
 def _holds(path: Path, content: bytes) -> bool:

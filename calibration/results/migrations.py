@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from calibration.context.model import Context
 from calibration.measurements import registry
@@ -94,7 +94,10 @@ def model_of(content: bytes) -> RunDocument:
 
     Raises ``ValueError`` where the model refuses it none the less.
     """
-    raw = json.loads(content)
-    if raw["schema_version"] == SCHEMA_VERSION:
+    try:
         return RunDocument.model_validate_json(content)
+    except ValidationError:
+        raw = json.loads(content)
+        if raw["schema_version"] == SCHEMA_VERSION:
+            raise
     return RunDocument.model_validate_json(json.dumps(migrated(raw)))

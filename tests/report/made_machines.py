@@ -524,7 +524,7 @@ class Answers:
             "mix": mix,
             "streams": streams,
             "prefetch_bytes": prefetch,
-            "width": "avx512",
+            "width": "avx512" if asked["width"] == "auto" else asked["width"],
             "delay": 0,
             "buffer_bytes": size,
             "phase": phase,

@@ -206,8 +206,22 @@ def test_the_page_that_the_end_of_a_run_made_is_the_site_s(
     monkeypatch.setattr(site, "EXAMPLE", tmp_path / "none")
     directory = store(run_document(names=("idle_latency",)), tmp_path / "results")
     render_run(directory)
-    monkeypatch.setattr(kept, "render", lambda _raw: pytest.fail("rendered again"))
+    for name in ("render", "to_html", "_data"):
+        monkeypatch.setattr(kept, name, lambda *_: pytest.fail("made again"))
     build_site(tmp_path / "results", docs, tmp_path / "html")
+
+
+def test_a_run_whose_page_is_no_html_has_its_page_and_the_site_says_why(
+    tmp_path: Path, docs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise InputError("not valid reStructuredText: line 3")
+
+    monkeypatch.setattr(kept, "to_html", refuse)
+    directory = store(run_document(names=()), tmp_path / "results")
+    assert "t3-sut2" in html(render_run(directory))
+    with pytest.raises(InputError, match="line 3"):
+        build_site(tmp_path / "results", docs, tmp_path / "html")
 
 
 def test_a_new_night_leaves_the_guide_as_it_was(tmp_path: Path, docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:

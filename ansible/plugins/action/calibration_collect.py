@@ -111,7 +111,7 @@ def summary(directory, document):
 def with_page(directory, run):
     """Return the task's result for *run*, a summary, once the page of its document is rendered."""
     try:
-        return {"run": {**run, "page": str(render_run(directory, checked=True).page)}}
+        return {"run": {**run, "page": str(render_run(directory, checked=True))}}
     except CalibrationError as error:
         return {"run": run, "failed": True, "msg": str(error), "exit_code": error.exit_code}
 

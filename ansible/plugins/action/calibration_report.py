@@ -40,7 +40,7 @@ class ActionModule(CalibrationAction):
         pages, faults = [], []
         for run in store.find_runs(results) if arguments["pages"] else []:
             try:
-                pages.append(str(render_run(run).page))
+                pages.append(str(render_run(run)))
             except InputError as error:
                 faults.append(str(error))
         site = str(build_site(results, output=Path(arguments["site"])))
