@@ -10,13 +10,14 @@ import textwrap
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
 from functools import lru_cache
+from inspect import isfunction
 from statistics import median
 from typing import Any, TypeVar
 
 from docutils.utils import column_width
 
+from calibration.context.cpulists import format_cpulist
 from calibration.counters.choice import SAMPLES
 from calibration.judge.tolerances import LEAST_COVERAGE
 from calibration.measurements.base import Metric, Missing
@@ -227,15 +228,12 @@ def size(count: int | None) -> str:
     """Return a number of bytes in the largest binary unit that divides it, else with three digits."""
     if count is None:
         return ABSENT
-    for power, unit in ((4, "TiB"), (3, "GiB"), (2, "MiB"), (1, "KiB")):
-        scale = 1 << (10 * power)
-        if count >= scale and count % scale == 0 and count // scale < EXACT:
+    units = [(1 << power, unit) for power, unit in ((40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB"))]
+    fitting = [(scale, unit) for scale, unit in units if count >= scale]
+    for scale, unit in fitting:
+        if count % scale == 0 and count // scale < EXACT:
             return f"{count // scale} {unit}"
-    for power, unit in ((4, "TiB"), (3, "GiB"), (2, "MiB"), (1, "KiB")):
-        scale = 1 << (10 * power)
-        if count >= scale:
-            return f"{significant(count / scale, 3)} {unit}"
-    return f"{count} B"
+    return f"{significant(count / fitting[0][0], 3)} {fitting[0][1]}" if fitting else f"{count} B"
 
 
 def time_ns(value: float | None, digits: int = 3) -> str:
@@ -272,20 +270,7 @@ def frequency(value_hz: float | None) -> str:
 
 def cpus(numbers: Iterable[int] | None) -> str:
     """Return CPU or node numbers in the kernel's list form, for example ``0-3,8``."""
-    if numbers is None:
-        return ABSENT
-    ranges: list[list[int]] = []
-    for number in sorted(numbers):
-        if ranges and number == ranges[-1][1] + 1:
-            ranges[-1][1] = number
-        else:
-            ranges.append([number, number])
-    return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in ranges) or "none"
-
-
-def time(when: datetime) -> str:
-    """Return a point in time as ISO 8601 UTC."""
-    return format_time(when)
+    return ABSENT if numbers is None else format_cpulist(numbers) or "none"
 
 
 def exact_time_ns(value: float) -> str:
@@ -437,43 +422,8 @@ def alike(missing: Sequence[Gone]) -> Iterator[Gone]:
 
 
 FILTERS = {
-    each.__name__: each
-    for each in (
-        alike,
-        inline,
-        literal,
-        option,
-        heading,
-        command,
-        fixed,
-        significant,
-        figure,
-        interval,
-        half_width,
-        half,
-        values,
-        visible,
-        bandwidths,
-        halves,
-        variations,
-        silences,
-        percent,
-        size,
-        time_ns,
-        duration,
-        frequency,
-        cpus,
-        time,
-        slug,
-        exact_time_ns,
-        exact_percent,
-        measured,
-        measured_interval,
-        headline,
-        difference,
-        readable,
-        level,
-        middle,
-    )
-}
-"""The filters that templates may use, by name."""
+    name: each
+    for name, each in globals().items()
+    if isfunction(each) and each.__module__ == __name__ and not name.startswith("_")
+} | {"time": format_time, "visible": visible}
+"""What templates may use, by name: the functions of this module, and two of others."""

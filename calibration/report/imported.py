@@ -8,7 +8,7 @@ from typing import Final
 
 from calibration.measurements import registry
 from calibration.measurements.base import Metric
-from calibration.report import filters
+from calibration.model import format_time
 from calibration.report.environment import Fact, environment, kind_module
 from calibration.report.page_charts import Charts, Placed
 from calibration.report.sections import SECTIONS
@@ -56,7 +56,7 @@ def render_imported(document: RunDocument, imported: Imported, raw: bytes, chart
                 for metric in each.values.metrics()
             ],
             provenance=[
-                Fact("Imported", filters.time(imported.imported_at)),
+                Fact("Imported", format_time(imported.imported_at)),
                 Fact("Measured on", None if imported.measured_on is None else imported.measured_on.isoformat()),
                 Fact("Recognised as", FORMATS[imported.format]),
                 Fact("File", imported.source),

@@ -63,19 +63,25 @@ class Html(NamedTuple):
     contents: str
 
 
+def parsed(text: str) -> nodes.document:
+    """Return the tree of a page's *text*. Raises ``InputError`` where it is no valid reStructuredText."""
+    settings = get_default_settings(Parser, Writer)
+    vars(settings).update(SETTINGS)
+    try:
+        return publish_doctree(text, settings=settings)
+    except Exception as error:
+        raise InputError(f"not valid reStructuredText: {error}") from error
+
+
 def to_html(text: str, files: Mapping[str, str]) -> Html:
     """Return the page *text*, valid reStructuredText of plain docutils, with its *files* by path.
 
     Raises ``InputError`` where it is not valid.
     """
-    settings = get_default_settings(Parser, Writer)
-    vars(settings).update(SETTINGS)
     directives.register_directive("list-table", _Table)
     RSTState.nested_sm = _Machine
     try:
-        tree = publish_doctree(text, settings=settings)
-    except Exception as error:
-        raise InputError(f"not valid reStructuredText: {error}") from error
+        tree = parsed(text)
     finally:
         directives.register_directive("list-table", ListTable)  # others want its nodes
         RSTState.nested_sm = NestedStateMachine

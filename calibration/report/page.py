@@ -15,6 +15,7 @@ from calibration.measurements.choice import ShapeReference
 from calibration.measurements.counting import COUNTERS
 from calibration.measurements.max_bandwidth import PREFETCH_BYTES, STREAMS
 from calibration.measurements.traffic import DEFAULT_SHAPE
+from calibration.model import format_time
 from calibration.report import filters
 from calibration.report.advice import advice
 from calibration.report.environment import Fact, environment, kind_module, tidy
@@ -233,10 +234,10 @@ def provenance(document: RunDocument) -> list[Fact]:
     return [
         Fact("Run", run.id),
         Fact("Status", run.status),
-        Fact("Started", filters.time(run.started_at)),
+        Fact("Started", format_time(run.started_at)),
         Fact(
             "Finished",
-            f"{filters.time(run.finished_at)}, after "
+            f"{format_time(run.finished_at)}, after "
             f"{filters.duration((run.finished_at - run.started_at).total_seconds())}",
         ),
         *(Fact("Measuring", text) for text in (pace_text(document),) if text is not None),

@@ -291,7 +291,7 @@ def _wide(record: Sequence[RecordFigure]) -> Iterator[str]:
     poor = [each for each in record if each.trust == "poor"]
     if poor:
         worst = max(poor, key=lambda each: filters.relative_half(each.metric) or 0.0)
-        more = f"; {len(poor) - 1} more are poor" if len(poor) > 1 else ""
+        more = f"; {len(poor) - 1} more {'are' if len(poor) > 2 else 'is'} poor" if len(poor) > 1 else ""
         reason = worst.reason.reason if worst.reason else "poor"
         yield f"{worst.title}: {reason}{more}."
 

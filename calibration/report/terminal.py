@@ -10,9 +10,6 @@ from collections.abc import Sequence
 from typing import IO, Final
 
 from docutils import nodes
-from docutils.core import publish_doctree
-from docutils.parsers.rst import directives
-from docutils.parsers.rst.directives.misc import Class
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.padding import Padding
@@ -20,11 +17,8 @@ from rich.table import Table
 from rich.text import Text
 
 from calibration.console import console as console_of
-from calibration.errors import InputError
+from calibration.report.markup import parsed
 from calibration.report.page import Page
-
-LONGEST_LINE: Final = 1_000_000
-"""As for the site: a line of a page may join many texts of a SUT's."""
 
 GAP: Final = 3
 """Columns between two columns of a table."""
@@ -42,25 +36,13 @@ STYLES: Final = {
 FOLD: Final = "fold"
 """The class of what the site folds."""
 
-directives.register_directive("rst-class", Class)
-
 
 def print_page(page: Page, stream: IO[str], *, full: bool = False) -> None:
     """Print *page* on *stream*, its folded parts only where it is to be *full*.
 
     Raises ``InputError`` where the page cannot be parsed.
     """
-    settings = {
-        "report_level": 2,
-        "halt_level": 2,
-        "warning_stream": "",
-        "line_length_limit": LONGEST_LINE,
-        "file_insertion_enabled": False,
-    }
-    try:
-        tree = publish_doctree(page.text, settings_overrides=settings)
-    except Exception as error:
-        raise InputError(f"the page cannot be read: {error}") from error
+    tree = parsed(page.text)
     folds = [each for each in tree.findall(nodes.admonition) if FOLD in each["classes"]]
     if not full:
         for each in folds:
@@ -69,7 +51,7 @@ def print_page(page: Page, stream: IO[str], *, full: bool = False) -> None:
             if len(section) == 1:  # its title
                 section.parent.remove(section)
     console = console_of(stream)
-    _children(tree, console, depth=0)
+    _children(tree, console, depth=-1)
     if folds and not full:
         console.print(Text(f"{len(folds)} folded parts (samples, intervals, commands, machine): --full", style="dim"))
 

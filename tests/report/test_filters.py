@@ -259,7 +259,3 @@ def test_many_parts_without_a_value_for_one_reason_are_told_at_once() -> None:
     many = [Missing(what=f"CPU {cpu}", reason="offline") for cpu in range(504)]
     told = list(filters.alike([many[0], other, *many[1:]]))
     assert told == [Missing(what="CPU 0, and 503 more", reason="offline"), other]
-
-
-def test_every_public_function_that_templates_use_is_a_filter() -> None:
-    assert all(name == function.__name__ for name, function in filters.FILTERS.items())
