@@ -334,7 +334,7 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
 
 def point_name(inject_delay: int, share: float | None) -> str:
     """Return what the point of *inject_delay*, or of the delay that was chosen for *share*, is called."""
-    return f"inject delay {inject_delay}" if share is None else f"{share:.0%} of peak"
+    return f"inject delay {inject_delay}" if share is None else f"{100 * share:.0f} % of peak"
 
 
 def share_options(shares: tuple[float, ...]) -> dict[str, object]:

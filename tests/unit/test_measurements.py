@@ -691,7 +691,7 @@ def test_a_share_that_was_not_reached_is_said_to_be_so(context: Context) -> None
         placement["windows_mb_s"] = [each * 1.2 for each in placement["windows_mb_s"]]
     (missed,) = parse(CHOSEN, raw, context)
     (flagged,) = (each for each in missed.flags if each.code == "SHARE_MISSED")
-    assert flagged.reason.startswith("50% of peak: 6")
+    assert flagged.reason.startswith("50 % of peak: 6")
 
 
 def test_a_share_that_was_not_measured_is_missing_and_no_end_of_the_sweep(context: Context) -> None:
@@ -702,7 +702,7 @@ def test_a_share_that_was_not_measured_is_missing_and_no_end_of_the_sweep(contex
     (parsed,) = parse(CHOSEN, raw, context)
     found = parsed.values
     assert isinstance(found, LoadedLatencyValues)
-    assert [each.what for each in parsed.missing] == ["inject delay 0", "90% of peak", "inject delay 20000"]
+    assert [each.what for each in parsed.missing] == ["inject delay 0", "90 % of peak", "inject delay 20000"]
     assert found.ends == ()
     assert not list(declaration("loaded_latency").metrics(found))
     # Without a point without delay, what the search saw is left.
