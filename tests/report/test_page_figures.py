@@ -324,7 +324,7 @@ def test_a_chosen_delay_is_named_by_its_share() -> None:
     document, tree = page("chosen-delays")
     (values,) = (each["values"] for each in json.loads(as_bytes(document))["measurements"])
     named = [
-        str(point["inject_delay"]) + ("" if point["share"] is None else f" ({point['share']:.0%} of peak)")
+        str(point["inject_delay"]) + ("" if point["share"] is None else f" ({100 * point['share']:.0f} % of peak)")
         for point in values["points"]
     ]
     assert len([each for each in named if each.endswith("% of peak)")]) == 4
