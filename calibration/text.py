@@ -19,8 +19,8 @@ HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 COLOUR = re.compile(r"(\x1b\[(?:0|[01];3[0-7]|3[0-7])m)")
 """The colours that Ansible paints its own messages with. Nothing hides or moves with these."""
 
-
 UNUSUAL = re.compile(r"[^ -~]")
+"""What may have to show as an escape."""
 
 
 def visible(text: str) -> str:

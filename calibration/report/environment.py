@@ -54,9 +54,15 @@ def environment() -> Environment:
 
 
 def cells(text: str) -> list[list[str]]:
-    """Return the rows of a table, its titles first, from lines of ``title | cell``; a blank line ends a row."""
+    """Return the rows of a table, its titles first, from lines of ``title | cell``; a blank line ends a row.
+
+    Raises ``ValueError`` where two rows have other titles.
+    """
     rows = [[line.partition(" |") for line in row.strip().split("\n")] for row in text.split("\n\n") if row.strip()]
-    return [[title for title, _, _ in row] for row in rows[:1]] + [[cell.strip() for *_, cell in row] for row in rows]
+    titles = [[title for title, _, _ in row] for row in rows]
+    if any(each != titles[0] for each in titles):
+        raise ValueError(f"expected rows with the titles {titles[0]}, found {titles}")
+    return titles[:1] + [[cell.strip() for *_, cell in row] for row in rows]
 
 
 def nested(matrix: Sequence[Sequence[Any]], rows: Sequence[int], columns: Sequence[int]) -> list[tuple[int, int, Any]]:

@@ -75,7 +75,8 @@ def _blocks(values: C2cMatrixValues, domains: Sequence[Sequence[int]]) -> Matrix
     cpus = values.cpus
     if len(cpus) <= CPUS:
         return _matrix(values, {str(cpu): [cpu] for cpu in cpus}, "CPU")
-    caches = [here for domain in domains if (here := [cpu for cpu in domain if cpu in set(cpus)])]
+    measured = set(cpus)
+    caches = [here for domain in domains if (here := [cpu for cpu in domain if cpu in measured])]
     if 1 < len(caches) <= BLOCKS:
         matrix = _matrix(values, {f"{n}: {filters.cpus(here)}": here for n, here in enumerate(caches, 1)}, CACHE)
         if sum(cell is not None for row in matrix.cells for cell in row) >= len(caches) ** 2 / 2:
