@@ -68,15 +68,16 @@ METHOD: Final = re.compile(r'<p class="method">(\w+)</p>')
 
 @dataclass(frozen=True)
 class Kept:
-    """A run of the site: where it lies, and what is said of it."""
+    """A run of the site: where it lies in the results, and what is said of it."""
 
+    results: Path
     directory: Path
     data: Data
 
     @property
     def raw(self) -> bytes:
         """The document; a lab has more of them than memory should hold."""
-        return _document(self.directory)
+        return _document(self.results, self.directory)
 
 
 def build_site(results: Path, docs: Path = DOCS, output: Path = SITE) -> Path:
@@ -101,7 +102,7 @@ def _build(results: Path, docs: Path, output: Path) -> Path:
         with _cache(CACHE / key) as work:
             known = {} if nights is None else nights.history.runs
             checked = {results / run.directory for those in known.values() for run in those.values()}
-            runs, unreadable = _read(directories, checked)
+            runs, unreadable = _read(results, directories, checked)
             if one and unreadable:
                 raise unreadable[0]
             unread = [str(each).removeprefix(f"{results}/") for each in unreadable]
@@ -144,20 +145,22 @@ def _cache(work: Path) -> Iterator[Path]:
         yield work
 
 
-def _read(directories: Iterable[Path], checked: Container[Path]) -> tuple[list[Kept], list[InputError]]:
+def _read(
+    results: Path, directories: Iterable[Path], checked: Container[Path]
+) -> tuple[list[Kept], list[InputError]]:
     """Return the runs in *directories*, and the errors of those that cannot be read; the index *checked* some."""
     runs, errors = [], []
     for directory in directories:
         try:
-            data = data_of(directory / RUN, _document(directory), checked=directory in checked)
-            runs.append(Kept(directory, data))
+            data = data_of(directory / RUN, _document(results, directory), checked=directory in checked)
+            runs.append(Kept(results, directory, data))
         except InputError as error:
             errors.append(error)
     return runs, errors
 
 
-def _document(directory: Path) -> bytes:
-    return read_regular(directory / RUN, MAX_DOCUMENT_BYTES, below=directory.parents[2])
+def _document(results: Path, directory: Path) -> bytes:
+    return read_regular(directory / RUN, MAX_DOCUMENT_BYTES, below=results)
 
 
 def _with_documents(

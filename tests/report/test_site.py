@@ -252,6 +252,15 @@ def test_the_site_of_one_run_alone(tmp_path: Path, docs: Path) -> None:
     assert {path.name for path in folder.iterdir()} == {"index.html", "t3-sut2"}
 
 
+def test_the_site_of_a_run_by_a_name_without_folders(
+    tmp_path: Path, docs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = store(run_document(names=()), tmp_path / "results")
+    monkeypatch.chdir(one.parent)
+    build_site(Path(one.name), docs, tmp_path / "html")
+    assert (tmp_path / "html" / "calibration" / "example-lab" / "t3-sut2" / "index.html").is_file()
+
+
 def test_an_output_that_cannot_be_written_is_reported(tmp_path: Path, docs: Path) -> None:
     (tmp_path / "results").mkdir()
     (tmp_path / "html").write_text("a file, no directory", encoding="utf-8")
