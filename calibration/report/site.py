@@ -145,9 +145,7 @@ def _cache(work: Path) -> Iterator[Path]:
         yield work
 
 
-def _read(
-    results: Path, directories: Iterable[Path], checked: Container[Path]
-) -> tuple[list[Kept], list[InputError]]:
+def _read(results: Path, directories: Iterable[Path], checked: Container[Path]) -> tuple[list[Kept], list[InputError]]:
     """Return the runs in *directories*, and the errors of those that cannot be read; the index *checked* some."""
     runs, errors = [], []
     for directory in directories:
