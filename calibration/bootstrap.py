@@ -53,7 +53,6 @@ import fcntl
 import hashlib
 import importlib.util
 import locale
-import shutil
 import subprocess
 import time
 from pathlib import Path
@@ -87,8 +86,7 @@ def environment(directory: Path, lock: Path, *, with_package: bool) -> Path:
             fail(f"expected the modules venv and ensurepip in {sys.executable}; on Debian install python3-venv")
         began = time.monotonic()
         say(f"making {directory.name} from requirements/{lock.name}: once, a minute or two")
-        shutil.rmtree(directory, ignore_errors=True)
-        run([sys.executable, "-m", "venv", str(directory)])
+        run([sys.executable, "-m", "venv", "--clear", str(directory)])  # its own Python may be the one in there
         pip = [str(python), "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check"]
         run([*pip, "--require-hashes", "--requirement", str(lock)])
         if with_package:

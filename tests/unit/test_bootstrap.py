@@ -2,6 +2,7 @@
 """The two commands before anything is installed."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -46,6 +47,21 @@ def test_an_old_python_can_read_the_file() -> None:
     import ast
 
     ast.parse(BOOTSTRAP.read_text(encoding="utf-8"), feature_version=(3, 7))
+
+
+def test_an_environment_is_made_anew_by_its_own_python(tmp_path: Path) -> None:
+    # as after an update of a checkout whose environment is activated
+    for name in ("calibration/bootstrap.py", "pyproject.toml"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(CHECKOUT / name, tmp_path / name)
+    (tmp_path / "requirements").mkdir()
+    (tmp_path / "requirements" / "test.txt").touch()
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "old")], check=True)
+    own = tmp_path / "old" / "bin" / "python"
+    command = [own, tmp_path / "calibration" / "bootstrap.py", "environment", "old"]
+    subprocess.run(command, check=True)
+    assert (tmp_path / "old" / "made-from").is_file()
+    subprocess.run([own, "-m", "pip", "--version"], check=True)
 
 
 def test_a_lock_is_complete_and_names_no_host() -> None:
