@@ -6,7 +6,7 @@ from math import isfinite
 from typing import Final, NamedTuple
 
 from calibration.report.charts.base import spanned
-from calibration.report.charts.trends import NIGHTS, SMALLEST_SPAN, Panel
+from calibration.report.charts.trends import NIGHTS, SMALLEST_SPAN, Numbers
 
 SPARK_PX: Final = (140, 18)
 """Width and height of a line."""
@@ -23,9 +23,9 @@ class Spark(NamedTuple):
     last: tuple[float, float] | None
 
 
-def spark(panel: Panel, nights: int) -> Spark | None:
-    """Return the line of the last *nights* of *panel*; ``None`` where fewer than ``NIGHTS`` have a figure."""
-    values = panel.values[-nights:].tolist()
+def spark(figures: Numbers, bounds: tuple[float | None, float | None], nights: int) -> Spark | None:
+    """Return the line of the last *nights* of *figures*; ``None`` where fewer than ``NIGHTS`` have one."""
+    values = figures[-nights:].tolist()
     known = sorted(value for value in values if isfinite(value))
     if len(known) < NIGHTS:
         return None
@@ -33,7 +33,6 @@ def spark(panel: Panel, nights: int) -> Spark | None:
     rare = len(known) // RARE
     ends = [known[rare], known[-1 - rare]]
     size = max(map(abs, ends))
-    bounds = panel.band or (None, None)
     ends += [end for end in bounds if end is not None and abs(end) < 2 * size]
     low, high = spanned(ends, SMALLEST_SPAN)
 

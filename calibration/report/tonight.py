@@ -10,7 +10,7 @@ from datetime import date
 from functools import cached_property
 from math import copysign, inf, isfinite, sqrt
 from pathlib import Path
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -27,14 +27,6 @@ from calibration.results.history import History, NightRun, Sut
 from calibration.results.index import read_history
 
 State = Literal["fails", "unmeasured", "no_reference", "good", "gone"]
-
-STATES: Final[Mapping[State, str]] = {
-    "fails": "fails",
-    "unmeasured": "not measured",
-    "no_reference": "no reference yet",
-    "good": "as accepted",
-    "gone": "no longer measured",
-}
 """What is said of a SUT, in the order in which somebody should look at it."""
 
 CHECKS: Final = {
@@ -89,12 +81,15 @@ class Nights:
             found.setdefault((each.testbed, each.sut), []).append(each)
         return found
 
+    def verdicts_of(self, row: int) -> Sequence[NightVerdict]:
+        """Return tonight's verdicts on one series."""
+        return self._of_series.get(self.history.series[row][:3], ())
+
     @cached_property
-    def of_metric(self) -> Mapping[tuple[str, str, str], Sequence[NightVerdict]]:
-        """Tonight's verdicts by testbed, SUT and metric."""
+    def _of_series(self) -> Mapping[tuple[str, str, str], Sequence[NightVerdict]]:
         found: dict[tuple[str, str, str], list[NightVerdict]] = {}
         for each in self.verdicts:
-            found.setdefault((each.testbed, each.sut, each.metric), []).append(each)
+            found.setdefault(self.key(each), []).append(each)
         return found
 
     def changed_tonight(self, sut: Sut) -> tuple[ContextChange, ...]:
@@ -186,11 +181,6 @@ class Standing(NamedTuple):
     newest: NightRun | None
     began: NightRun | None
 
-    @property
-    def word(self) -> str:
-        """The state in words."""
-        return STATES[self.state]
-
 
 def findings(nights: Nights) -> list[Finding]:
     """Return what fails tonight, per SUT and first night of what is wrong: what moved most figures first."""
@@ -201,13 +191,13 @@ def findings(nights: Nights) -> list[Finding]:
             if each.outcome == "fail":
                 by_night.setdefault(each.since, []).append(each)
         found += [
-            Finding(testbed, sut, since, tuple(sorted(failing, key=lambda each: _gravity(nights, each))))
+            Finding(testbed, sut, since, tuple(sorted(failing, key=lambda each: gravity(nights, each))))
             for since, failing in by_night.items()
         ]
     return sorted(found, key=lambda each: (each.metrics[0] != RUN, -len(each.metrics), each.testbed, each.sut))
 
 
-def _gravity(nights: Nights, verdict: NightVerdict) -> tuple[bool, int, float]:
+def gravity(nights: Nights, verdict: NightVerdict) -> tuple[bool, int, float]:
     """Return what sorts verdicts that fail: no run first, then by check, then the largest first."""
     size = _size(nights, verdict)
     return verdict.metric != RUN, list(CHECKS).index(verdict.check), -abs(size) if size is not None else 0.0
@@ -283,7 +273,7 @@ def standings(nights: Nights) -> list[Standing]:
     for each in findings(nights):
         wrong.setdefault((each.testbed, each.sut), []).append(each)
     found = [_standing(nights, sut, wrong.get(sut, [])) for sut in sorted({*nights.history.runs, *wrong})]
-    return sorted(found, key=lambda each: (list(STATES).index(each.state), each.testbed, each.sut))
+    return sorted(found, key=lambda each: (get_args(State).index(each.state), each.testbed, each.sut))
 
 
 def _standing(nights: Nights, sut: Sut, wrong: Sequence[Finding]) -> Standing:

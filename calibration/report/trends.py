@@ -9,13 +9,13 @@ downloaded as data.
 import csv
 import gzip
 import io
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from html import escape
+from itertools import groupby, pairwise
 from math import isfinite
 from typing import Final, NamedTuple
 
@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibration.judge.causes import context_changes
-from calibration.judge.drift import Analysis, Change
+from calibration.judge.drift import Analysis
 from calibration.judge.verdicts import ContextChange, NightVerdict
 from calibration.report import filters
 from calibration.report.charts.base import HALF
@@ -32,7 +32,7 @@ from calibration.report.environment import html_page
 from calibration.report.lab import COLUMNS, NAMES, Column, Lab, column_of
 from calibration.report.markup import chart_html
 from calibration.report.spark import Spark, spark
-from calibration.report.tonight import Finding, Nights, Standing, describe, findings, signed, sized
+from calibration.report.tonight import Finding, Nights, Standing, describe, findings, gravity, signed, sized
 from calibration.results.history import NightRun
 
 SHOWN: Final = 365
@@ -63,7 +63,6 @@ class Group(NamedTuple):
     """The metrics of one line: one, or all of a family that differ only in a number."""
 
     column: Column
-    name: str
     title: str
     metrics: tuple[str, ...]
 
@@ -162,33 +161,28 @@ class _Testbed:
         for metric in sorted(metrics, key=lambda each: (known.get(each, len(known)), each)):
             families.setdefault(re.sub(r"\d+", "#", metric), []).append(metric)
         grouped: list[Group] = []
-        for name, members in families.items():
+        for members in families.values():
+            titles = [self.nights.title(each) for each in members]
             if len(members) > FAMILY:
-                title = _family_title([self.nights.title(each) for each in members])
-                title = f"{title} ({len(members)} figures)"
-                grouped.append(Group(column_of(members[0]), name, title, tuple(members)))
+                title = f"{_family_title(titles)} ({len(members)} figures)"
+                grouped.append(Group(column_of(members[0]), title, tuple(members)))
             else:
-                grouped += [self.single(each) for each in members]
+                grouped += [Group(column_of(each), title, (each,)) for each, title in zip(members, titles, strict=True)]
         return grouped
-
-    def single(self, metric: str) -> Group:
-        """Return the group of one metric alone."""
-        return Group(column_of(metric), metric, self.nights.title(metric), (metric,))
 
     @cached_property
     def changed(self) -> list[Changed]:
         """What changed in the context in the nights that are shown, the oldest first."""
         first = self.nights.history.nights[self.start]
-        alike: dict[tuple[date, tuple[tuple[str, str | None, str | None], ...]], list[str]] = {}
-        kept: dict[tuple[date, tuple[tuple[str, str | None, str | None], ...]], tuple[ContextChange, ...]] = {}
+        alike: dict[tuple[ContextChange, ...], list[str]] = {}
         for sut in self.suts:
             for changes in _changes_of(self.nights.history.runs[self.testbed, sut].values()):
                 if changes[0].night >= first:
-                    key = changes[0].night, tuple((each.fact, each.before, each.after) for each in changes)
-                    alike.setdefault(key, []).append(sut)
-                    kept[key] = changes
-        ordered = sorted(alike, key=lambda key: (key[0], alike[key]))
-        return [Changed(n, key[0], tuple(alike[key]), kept[key]) for n, key in enumerate(ordered, start=1)]
+                    alike.setdefault(changes, []).append(sut)
+        ordered = sorted(alike.items(), key=lambda each: (each[0][0].night, each[1]))
+        return [
+            Changed(n, changes[0].night, tuple(suts), changes) for n, (changes, suts) in enumerate(ordered, start=1)
+        ]
 
     @cached_property
     def marks(self) -> Mapping[str, tuple[tuple[int, int], ...]]:
@@ -203,7 +197,7 @@ class _Testbed:
 
     def files(self) -> tuple[dict[str, tuple[str, str, str]], dict[str, bytes]]:
         """Return all pages and files."""
-        files = {"figures.csv.gz": self.data(), "tonight.json": self.said()}
+        files = {"figures.csv.gz": self.data()}
         charts = [drawn for metric in self.worst() if (drawn := self.chart(files, metric)) is not None]
         pages, kinds = {}, []
         for column in COLUMNS:
@@ -237,16 +231,14 @@ class _Testbed:
         """Yield the SUTs that have figures of *column*, those that fail first."""
         found = []
         for sut in self.suts:
-            rows = []
-            for group in self.groups:
-                members = self.members(sut, group) if group.column == column else []
-                if members:
-                    scale, _ = self.unit(members)
-                    panel, row = (self.one if len(group.metrics) == 1 else self.many)(sut, members, scale, group.title)
-                    rows.append(row._replace(line=spark(panel, LINE)))
+            rows = [
+                self.row(sut, members, group.title)
+                for group in self.groups
+                if group.column == column and (members := self.members(sut, group.metrics))
+            ]
             if rows:
                 rows.sort(key=lambda each: not each.fails)
-                found.append(Section(sut, f"sut-{filters.slug(sut)}", any(each.fails for each in rows), tuple(rows)))
+                found.append(Section(sut, f"sut-{filters.slug(sut)}", rows[0].fails, tuple(rows)))
         yield from sorted(found, key=lambda each: not each.fails)
 
     def worst(self) -> list[str]:
@@ -261,111 +253,73 @@ class _Testbed:
 
     def chart(self, files: dict[str, bytes], metric: str) -> str | None:
         """Return the figure of *metric*, its pictures among *files*, with the SUTs that fail first."""
-        group = self.single(metric)
-        members = {sut: rows for sut in self.suts if (rows := self.members(sut, group))}
-        scale, unit = self.unit([row for rows in members.values() for row in rows])
-        drawn = [self.one(sut, rows, scale, group.title) for sut, rows in members.items()]
-        drawn.sort(key=lambda pair: not pair[0].failing)
-        said = "; ".join(f"{panel.label}: {row.verdict}" for panel, row in drawn if row.fails)
-        columns = self.nights.history.nights[self.start :]
-        alt = f"{group.title} on {len(columns)} nights from {columns[0]} to {columns[-1]}. {said}."
-        found = trend(columns, [panel for panel, _ in drawn[:PANELS]], unit, name=metric, alt=alt, width=HALF)
-        return None if found is None else chart_html(found, group.title, files)
+        history, title = self.nights.history, self.nights.title(metric)
+        rows = {sut: row for sut in self.suts for row in self.members(sut, [metric])}
+        values = np.abs(history.values[list(rows.values()), self.start :])
+        sizes = [np.median(each[np.isfinite(each)]) for each in values if np.isfinite(each).any()]
+        scale, unit = _unit(history.series[next(iter(rows.values()))].unit, max(sizes, default=0.0))
+        panels = [self.panel(sut, row, scale) for sut, row in rows.items()]
+        panels = sorted(panels, key=lambda each: not each.failing)[:PANELS]
+        columns = history.nights[self.start :]
+        said = "; ".join(f"{each.label}: {each.state}" for each in panels if each.failing)
+        alt = f"{title} on {len(columns)} nights from {columns[0]} to {columns[-1]}. {said}."
+        found = trend(columns, panels, unit, name=metric, alt=alt, width=HALF)
+        return None if found is None else chart_html(found, title, files)
 
-    def unit(self, rows: Sequence[int]) -> tuple[float, str]:
-        """Return the factor and the unit in which the series *rows* are drawn."""
-        return _unit(self.nights.history.series[rows[0]].unit, max(map(self.largest, rows), default=0.0))
-
-    def members(self, sut: str, group: Group) -> list[int]:
-        """Return the series of *group* that *sut* has in the nights that are shown."""
+    def members(self, sut: str, metrics: Iterable[str]) -> list[int]:
+        """Return the series that *sut* has of *metrics*."""
         rows = self.nights.rows
-        return [rows[key] for metric in group.metrics if (key := (self.testbed, sut, metric)) in rows]
+        return [rows[key] for metric in metrics if (key := (self.testbed, sut, metric)) in rows]
 
-    def largest(self, row: int) -> float:
-        """Return the median of the sizes of a series' figures, by which its unit is chosen."""
-        known = self.nights.history.values[row, self.start :]
-        known = known[np.isfinite(known)]
-        return float(np.median(np.abs(known))) if len(known) else 0.0
-
-    def one(self, sut: str, rows: Sequence[int], scale: float, title: str) -> tuple[Panel, Row]:
-        """Return panel and row of one figure of a SUT."""
-        (row,) = rows
+    def panel(self, sut: str, row: int, scale: float) -> Panel:
+        """Return the panel of one figure of a SUT."""
         history, analysis = self.nights.history, self.nights.analyses[row]
-        series = history.series[row]
-        verdicts = self.nights.of_metric.get((self.testbed, sut, series.metric), ())
-        bound = next((each.bound for each in verdicts if each.check == "limits"), None)
+        verdicts = self.nights.verdicts_of(row)
+        bound = _bound(verdicts)
         fails, said = self.verdict(sut, verdicts)
-        value = float(history.values[row, -1])
-        known = bool(np.isfinite(value))
-        tonight = filters.measured(value, series.unit) if known else "no figure"
-        columns = slice(self.start, None)
-        flips = analysis.flips
-        panel = Panel(
+        value, flips = float(history.values[row, -1]), analysis.flips
+        tonight = filters.measured(value, history.series[row].unit) if isfinite(value) else "no figure tonight"
+        values, lows, highs = (each[row, self.start :] * scale for each in (history.values, history.low, history.high))
+        return Panel(
             label=sut,
-            state=f"{tonight if known else 'no figure tonight'}, {said}",
+            state=f"{tonight}, {said}",
             failing=fails,
-            values=history.values[row, columns] * scale,
-            low=history.low[row, columns] * scale,
-            high=history.high[row, columns] * scale,
-            band=None if bound is None else (_times(bound[0], scale), _times(bound[1], scale)),
+            values=values,
+            low=lows,
+            high=highs,
+            band=bound and (bound[0] and bound[0] * scale, bound[1] and bound[1] * scale),
             levels=tuple(self.levels(analysis, history.values[row], scale)),
             changes=tuple(
-                Found(each.night - self.start, _label(each)) for each in analysis.changes if each.night >= self.start
+                Found(each.night - self.start, ("" if each.kind == "level" else "spread ") + signed(each.size))
+                for each in analysis.changes
+                if each.night >= self.start
             ),
-            flips=None
-            if flips is None
-            else (max(0, flips.night - self.start), flips.lower * scale, flips.upper * scale),
+            flips=flips and (max(0, flips.night - self.start), flips.lower * scale, flips.upper * scale),
             context=self.marks[sut],
-        )
-        return panel, Row(
-            title=title,
-            tonight=tonight,
-            accepted=_bounds(bound, series.unit),
-            change=_newest(analysis, history.nights),
-            fails=fails,
-            verdict=said,
-            line=None,
         )
 
-    def many(self, sut: str, rows: Sequence[int], scale: float, title: str) -> tuple[Panel, Row]:
-        """Return panel and row of a family of figures of a SUT: from its best to its worst, and the worst as a line."""
+    def row(self, sut: str, rows: Sequence[int], title: str) -> Row:
+        """Return what is said of a figure of a SUT, or of a family: from its best to its worst, the worst as a line."""
         history = self.nights.history
-        values = history.values[rows, self.start :]
-        lower = history.series[rows[0]].better == "lower"
-        some: NDArray[np.bool_] = np.any(np.isfinite(values), axis=0)
-        low, high = np.full(len(some), np.nan), np.full(len(some), np.nan)
-        low[some], high[some] = np.nanmin(values[:, some], axis=0), np.nanmax(values[:, some], axis=0)
-        unit = history.series[rows[0]].unit
-        metrics = {history.series[row].metric for row in rows}
-        failing = [
-            each for finding in self.wrong if finding.sut == sut for each in finding.verdicts if each.metric in metrics
-        ]
+        first, values = history.series[rows[0]], history.values[rows, self.start :]
+        verdicts = [each for row in rows for each in self.nights.verdicts_of(row)]
+        failing = [each for each in verdicts if each.outcome == "fail"]
+        fails, said = self.verdict(sut, verdicts)
+        bound = _bound(verdicts) if len(rows) == 1 else None
+        change = _newest(self.nights.analyses[rows[0]], history.nights) if len(rows) == 1 else ""
+        worst = (np.fmax if first.better == "lower" else np.fmin).reduce(values)
         tonight = "no figure"
-        if some[-1]:
-            worst = rows[int((np.nanargmax if lower else np.nanargmin)(values[:, -1]))]
-            name = self.nights.title(history.series[worst].metric)
-            ends = filters.measured_interval((float(low[-1]), float(high[-1])), unit)
-            tonight = f"{ends}; the worst: {name}"
-        verdicts = [each for each in self.nights.of_sut.get((self.testbed, sut), ()) if each.metric in metrics]
-        said = self.verdict(sut, verdicts)[1]
-        if failing:
+        if isfinite(worst[-1]):
+            tonight = filters.measured(worst[-1], first.unit)
+            if len(rows) > 1:
+                name = self.nights.title(history.series[rows[values[:, -1].tolist().index(worst[-1])]].metric)
+                ends = float(np.nanmin(values[:, -1])), float(np.nanmax(values[:, -1]))
+                tonight = f"{filters.measured_interval(ends, first.unit)}; the worst: {name}"
+        if failing and len(rows) > 1:
             said = f"{len({each.metric for each in failing})} of {len(rows)} fail"
-        found = [each for each in map(self.nights.change, failing) if each is not None and each.night >= self.start]
-        nights = {each.night: each for each in reversed(found)}
-        panel = Panel(
-            label=sut,
-            state=said,
-            failing=bool(failing),
-            values=(high if lower else low) * scale,
-            low=low * scale,
-            high=high * scale,
-            changes=tuple(Found(night - self.start, _label(change)) for night, change in sorted(nights.items())),
-            context=self.marks[sut],
-        )
-        change = describe(self.nights, failing[0]) if failing else ""
-        return panel, Row(
-            title=title, tonight=tonight, accepted="", change=change, fails=bool(failing), verdict=said, line=None
-        )
+            change = describe(self.nights, min(failing, key=partial(gravity, self.nights)))
+        accepted = "" if bound is None else _accepted(*bound, first.unit)
+        return Row(title, tonight, accepted, change, fails, said, spark(worst, bound or (None, None), LINE))
 
     def verdict(self, sut: str, verdicts: Iterable[NightVerdict]) -> tuple[bool, str]:
         """Return whether a figure of *sut* fails tonight, and what is said of it."""
@@ -387,40 +341,42 @@ class _Testbed:
         changes = [each for each in analysis.changes if each.kind == "level"]
         if not len(known) or not np.isfinite(analysis.level):
             return
-        firsts = [int(known[0]), *(each.night for each in changes)]
-        lasts = [*(each.night - 1 for each in changes), int(known[-1])]
+        edges = [int(known[0]), *(each.night for each in changes), int(known[-1]) + 1]
         levels = [each.before for each in changes] + [changes[-1].after if changes else analysis.level]
-        for first, last, level in zip(firsts, lasts, levels, strict=True):
-            if last >= max(first, self.start):
-                yield max(first, self.start) - self.start, last - self.start, level * scale
+        for (first, end), level in zip(pairwise(edges), levels, strict=True):
+            if end > max(first, self.start):
+                yield max(first, self.start) - self.start, end - 1 - self.start, level * scale
 
     # Nights that are missing
 
     @cached_property
     def gaps(self) -> list[Gap]:
         """The nights that are shown on which a SUT has no complete run, the newest first."""
-        columns = self.nights.history.nights[self.start :]
-        unreadable = {
-            (each.sut, each.night): each.file for each in self.nights.history.unreadable if each.testbed == self.testbed
-        }
-        found: list[Gap] = []
+        found = []
         for sut in self.suts:
-            runs = self.nights.history.runs[self.testbed, sut]
-            last = None
-            for night in columns:
-                if night < min(runs):
-                    continue
-                run, file = runs.get(night), unreadable.get((sut, night))
-                reason = f"cannot read {file}" if run is None and file is not None else _why(run)
-                if reason is None:
-                    last = None
-                elif last is not None and last.reason == reason:
-                    last = last._replace(last=night, nights=last.nights + 1)
-                    found[-1] = last
-                else:
-                    last = Gap(sut, night, night, 1, reason)
-                    found.append(last)
+            first = min(self.nights.history.runs[self.testbed, sut])
+            nights = (night for night in self.nights.history.nights[self.start :] if night >= first)
+            for reason, those in groupby(nights, key=partial(self.why, sut)):
+                if reason is not None:
+                    without = list(those)
+                    found.append(Gap(sut, without[0], without[-1], len(without), reason))
         return sorted(found, key=lambda each: (-each.last.toordinal(), each.sut))
+
+    def why(self, sut: str, night: date) -> str | None:
+        """Return why *sut* has no complete run of *night*; ``None`` where it has."""
+        run = self.nights.history.runs[self.testbed, sut].get(night)
+        if run is None:
+            file = self.unreadable.get((sut, night))
+            return "no run of it began" if file is None else f"cannot read {file}"
+        if run.status == "complete":
+            return None
+        return f"the run is {run.status.replace('_', ' ')}: {'; '.join(run.reasons[:EACH]) or 'no reason is known'}"
+
+    @cached_property
+    def unreadable(self) -> Mapping[tuple[str, date | None], str]:
+        """The files that cannot be read, by SUT and night."""
+        damaged = self.nights.history.unreadable
+        return {(each.sut, each.night): each.file for each in damaged if each.testbed == self.testbed}
 
     # Data
 
@@ -438,32 +394,6 @@ class _Testbed:
             figures = (each[row, self.start :] for each in (history.values, history.low, history.high))
             lines += [line % each for each in zip(nights, *figures, strict=True) if each[1] == each[1]]
         return gzip.compress("".join(lines).replace(",nan", ",").encode(), compresslevel=4, mtime=0)
-
-    def said(self) -> bytes:
-        """Return tonight's verdicts, every change that was found, and what changed in the context, as JSON."""
-        nights = self.nights
-        rows = [row for row, series in enumerate(nights.history.series) if series.testbed == self.testbed]
-        content = {
-            "night": nights.night.isoformat(),
-            "verdicts": [each.model_dump(mode="json") for each in nights.verdicts if each.testbed == self.testbed],
-            "changes": [
-                {
-                    "sut": nights.history.series[row].sut,
-                    "metric": nights.history.series[row].metric,
-                    "night": nights.history.nights[each.night].isoformat(),
-                    **{name: _known(value) for name, value in each._asdict().items() if name != "night"},
-                }
-                for row in rows
-                for each in nights.analyses[row].changes
-            ],
-            "context_changes": [
-                {"sut": sut, **each.model_dump(mode="json")}
-                for sut in self.suts
-                for changes in _changes_of(nights.history.runs[self.testbed, sut].values())
-                for each in changes
-            ],
-        }
-        return json.dumps(content).encode()
 
 
 def _contents(sections: Iterable[Section]) -> str:
@@ -492,15 +422,6 @@ def _changes_of(runs: Iterable[NightRun]) -> Iterator[tuple[ContextChange, ...]]
         before = run
 
 
-def _why(run: NightRun | None) -> str | None:
-    """Return why a SUT has no complete run of a night; ``None`` where it has."""
-    if run is None:
-        return "no run of it began"
-    if run.status == "complete":
-        return None
-    return f"the run is {run.status.replace('_', ' ')}: {'; '.join(run.reasons[:EACH]) or 'no reason is known'}"
-
-
 def _unit(unit: str, size: float) -> tuple[float, str]:
     """Return the factor and the unit in which figures of about *size* are drawn."""
     if unit == "fraction":
@@ -515,28 +436,15 @@ def _unit(unit: str, size: float) -> tuple[float, str]:
     return 1.0, unit
 
 
-def _known(value: object) -> object:
-    """Return *value* as JSON has it: what is no number is none."""
-    if isinstance(value, tuple):
-        return value if all(map(isfinite, value)) else None
-    return None if isinstance(value, float) and not isfinite(value) else value
+def _bound(verdicts: Iterable[NightVerdict]) -> tuple[float | None, float | None] | None:
+    """Return what is accepted of a figure, where that is known."""
+    return next((each.bound for each in verdicts if each.check == "limits" and each.bound != (None, None)), None)
 
 
-def _times(value: float | None, scale: float) -> float | None:
-    return None if value is None else value * scale
-
-
-def _bounds(bound: tuple[float | None, float | None] | None, unit: str) -> str:
-    if bound is None or bound == (None, None):
-        return ""
-    low, high = bound
+def _accepted(low: float | None, high: float | None, unit: str) -> str:
     if low is None:
         return f"at most {filters.measured(high, unit)}"
     return f"at least {filters.measured(low, unit)}" if high is None else filters.measured_interval((low, high), unit)
-
-
-def _label(change: Change) -> str:
-    return signed(change.size) if change.kind == "level" else f"spread {signed(change.size)}"
 
 
 def _newest(analysis: Analysis, nights: Sequence[date]) -> str:

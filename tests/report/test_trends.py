@@ -11,14 +11,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from made_nights import ABSENT, FLIPS, GAP, IDLE, LAST, NIGHTS, SHIFT, SPREAD, TESTBED, made_nights, run_id
+from made_nights import ABSENT, FLIPS, GAP, IDLE, LAST, NIGHTS, SHIFT, TESTBED, made_nights, run_id
 from report_documents import guide, run_document, store
 from test_hostile_page import TEXTS
 
 from calibration.judge import judge
 from calibration.judge.tolerances import OwnTolerance, Tolerances
 from calibration.report import build_site, kept, site
-from calibration.report.charts.trends import Panel
 from calibration.report.lab import COLUMNS, SIGNS, Cell, Lab, column_of
 from calibration.report.spark import SPARK_PX, spark
 from calibration.report.tonight import Nights, findings, standings
@@ -60,15 +59,15 @@ def made(nights: Nights) -> tuple[dict[str, str], dict[str, bytes]]:
 
 
 def test_every_sut_has_its_state_and_those_to_look_at_come_first(nights: Nights) -> None:
-    found = [(each.sut, each.word, each.since) for each in standings(nights)]
+    found = [(each.sut, each.state, each.since) for each in standings(nights)]
     assert found == [
         ("t3-sut2", "fails", NIGHTS[SHIFT]),
         ("t3-sut4", "fails", NIGHTS[FLIPS]),
-        ("t4-sut1", "not measured", NIGHTS[ABSENT]),
-        ("t3-sut5", "no reference yet", NIGHTS[0]),
-        ("t3-sut1", "as accepted", NIGHTS[0]),
-        ("t3-sut3", "as accepted", NIGHTS[-1]),
-        ("t3-sut9", "no longer measured", NIGHTS[9]),
+        ("t4-sut1", "unmeasured", NIGHTS[ABSENT]),
+        ("t3-sut5", "no_reference", NIGHTS[0]),
+        ("t3-sut1", "good", NIGHTS[0]),
+        ("t3-sut3", "good", NIGHTS[-1]),
+        ("t3-sut9", "gone", NIGHTS[9]),
     ]
 
 
@@ -97,7 +96,7 @@ def test_what_moved_most_figures_is_told_first(nights: Nights) -> None:
 def test_a_run_that_failed_but_left_figures_is_not_called_missing(nights: Nights) -> None:
     missing = nights.verdicts[-1].model_copy(update={"testbed": TESTBED, "sut": "t3-sut1", "run_id": run_id(LAST)})
     found = standings(replace(nights, verdicts=[*nights.verdicts, missing]))
-    assert next(each.word for each in found if each.sut == "t3-sut1") == "fails"
+    assert next(each.state for each in found if each.sut == "t3-sut1") == "fails"
 
 
 # The lab
@@ -297,13 +296,8 @@ def test_pages_of_hostile_facts_and_reasons_are_text(kind: str) -> None:
 # Lines
 
 
-def panel(values: list[float], **fields: object) -> Panel:
-    array = np.array(values)
-    return Panel(label="sut", state="good", failing=False, values=array, low=array, high=array, **fields)  # type: ignore[arg-type] # any field
-
-
 def test_a_line_has_its_gaps_its_band_and_its_last_figure() -> None:
-    line = spark(panel([1.0, 1.01, np.nan, 1.02, 1.0], band=(0.99, 1.03)), 60)
+    line = spark(np.array([1.0, 1.01, np.nan, 1.02, 1.0]), (0.99, 1.03), 60)
     assert line is not None
     assert [len(run.split(" ")) for run in line.runs] == [2, 2]
     assert line.band is not None
@@ -312,14 +306,14 @@ def test_a_line_has_its_gaps_its_band_and_its_last_figure() -> None:
 
 
 def test_a_line_begins_with_the_third_night_and_ends_with_those_asked_for() -> None:
-    assert spark(panel([1.0, np.nan, 1.0]), 60) is None
-    line = spark(panel([1.0] * 100), 60)
+    assert spark(np.array([1.0, np.nan, 1.0]), (None, None), 60) is None
+    line = spark(np.array([1.0] * 100), (None, None), 60)
     assert line is not None
     assert len(line.runs[0].split(" ")) == 60
 
 
 def test_noise_is_not_drawn_as_structure() -> None:
-    line = spark(panel([100.0, 100.02, 100.0, 100.02]), 60)
+    line = spark(np.array([100.0, 100.02, 100.0, 100.02]), (None, None), 60)
     assert line is not None
     heights = [float(point.split(",")[1]) for point in line.runs[0].split(" ")]
     assert max(heights) - min(heights) < 1
@@ -337,17 +331,6 @@ def test_what_is_drawn_can_be_downloaded(nights: Nights, made: tuple[dict[str, s
         nights.history.values[nights.rows[TESTBED, "t3-sut2", IDLE], SHIFT], rel=1e-4
     )
     assert shifted[SHIFT]["night"] == str(NIGHTS[SHIFT])
-
-
-def test_what_was_found_can_be_downloaded(made: tuple[dict[str, str], dict[str, bytes]]) -> None:
-    said = json.loads(made[1]["tonight.json"])
-    assert said["night"] == "2026-01-02"
-    assert {each["outcome"] for each in said["verdicts"]} == {"pass", "fail", "no_reference"}
-    assert [(each["sut"], each["kind"], each["night"]) for each in said["changes"]] == [
-        ("t3-sut2", "level", str(NIGHTS[SHIFT])),
-        ("t3-sut3", "spread", str(NIGHTS[SPREAD])),
-    ]
-    assert {each["fact"] for each in said["context_changes"]} == {"BIOS", "kernel command line"}
 
 
 # The site
@@ -374,7 +357,9 @@ def test_the_site_of_stored_documents_has_tonight_and_trends(tmp_path: Path, res
     assert 'href="lat.html"' in testbed
     assert "no reference" in (output / "example-lab" / "lat.html").read_text(encoding="utf-8")
     assert (output / "example-lab" / "figures.csv.gz").is_file()
-    assert (output / "tonight.json").is_file()
+    tonight = json.loads((output / "tonight.json").read_text(encoding="utf-8"))
+    assert tonight["night"] == "2026-01-02"
+    assert {each["outcome"] for each in tonight["verdicts"]} >= {"no_reference"}
 
 
 def test_a_run_alone_has_no_tonight(tmp_path: Path, results: Path) -> None:
