@@ -6,7 +6,7 @@ of a page, are parsed a line at a time.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any, Final, NamedTuple
 
@@ -16,8 +16,6 @@ from docutils.frontend import get_default_settings
 from docutils.parsers.rst import Parser, directives
 from docutils.parsers.rst.directives.misc import Class
 from docutils.parsers.rst.directives.tables import ListTable
-from docutils.parsers.rst.states import NestedStateMachine, RSTState
-from docutils.statemachine import State
 from docutils.transforms.writer_aux import Admonitions
 from docutils.writers.html5_polyglot import HTMLTranslator, Writer
 
@@ -79,12 +77,10 @@ def to_html(text: str, files: Mapping[str, str]) -> Html:
     Raises ``InputError`` where it is not valid.
     """
     directives.register_directive("list-table", _Table)
-    RSTState.nested_sm = _Machine
     try:
         tree = parsed(text)
     finally:
         directives.register_directive("list-table", ListTable)  # others want its nodes
-        RSTState.nested_sm = NestedStateMachine
     Admonitions(tree).apply()
     visitor = _Translator(tree, files)
     tree.walkabout(visitor)
@@ -101,28 +97,6 @@ def _contents(section: nodes.section) -> str:
         for each in inner
     )
     return f"<ul><li>{'</li><li>'.join(links)}</li></ul>" if inner else ""
-
-
-class _States(dict[str, "State[list[str]]"]):
-    """The states of a parser, each made when it is needed: a list needs two of fifteen, and docutils makes all."""
-
-    def __init__(self, machine: NestedStateMachine, classes: Iterable[type["State[list[str]]"]]) -> None:
-        super().__init__()
-        self.machine = machine
-        self.classes = {each.__name__: each for each in classes}
-
-    def __missing__(self, name: str) -> "State[list[str]]":
-        state = self[name] = self.classes[name](self.machine, self.machine.debug)
-        if hasattr(self.machine, "memo"):  # it runs already
-            state.runtime_init()
-        return state
-
-
-class _Machine(NestedStateMachine):
-    """The parser of what stands within something else: half of a page's time went into making its states."""
-
-    def add_states(self, state_classes: Iterable[type["State[list[str]]"]]) -> None:
-        self.states = _States(self, state_classes)
 
 
 class _cells(nodes.General, nodes.Element):  # noqa: N801 - nodes are named so, and visitors after them
