@@ -27,7 +27,7 @@ from calibration.places import CACHE as CACHES
 from calibration.places import HOME, SHARE
 from calibration.report import filters
 from calibration.report.environment import html_page
-from calibration.report.kept import Data, Made, data_of, forget_old, page_of
+from calibration.report.kept import Data, data_of, forget_old, page_of
 from calibration.report.lab import NAMES, Lab
 from calibration.report.shell import PAGES, build_guide, shell
 from calibration.report.tonight import Nights, Standing, read_nights, standings
@@ -88,11 +88,6 @@ def build_site(results: Path, docs: Path = DOCS, output: Path = SITE) -> Path:
     where Sphinx has anything to warn about or *results* is one run that cannot be read, ``EnvironmentLacksError`` where
     the site cannot be written.
     """
-    with _few_collections():
-        return _build(results, docs, output)
-
-
-def _build(results: Path, docs: Path, output: Path) -> Path:
     one = (results / RUN).is_file()
     nights = None if one else read_nights(results)
     found = [] if nights is None else standings(nights)
@@ -120,20 +115,6 @@ def _build(results: Path, docs: Path, output: Path) -> Path:
             "or give another directory"
         ) from error
     return output / "index.html"
-
-
-@contextmanager
-def _few_collections() -> Iterator[None]:
-    """Spare the garbage collector what was there before: looking at it again and again takes as long as all else."""
-    enabled = gc.isenabled()
-    gc.freeze()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
-        if enabled:
-            gc.enable()
 
 
 @contextmanager
@@ -295,7 +276,6 @@ class _Site:
     def _sut(self, runs: Sequence[Kept], testbed: str) -> Iterator[tuple[str, bytes]]:
         """Yield the files of one SUT: the page of its newest run, and the documents and figures of *runs*."""
         newest = runs[0]
-        page = _page(newest.raw)
         taken = {"index", "figures"}
         names = [_unique(filters.slug(each.data.run.id), taken) for each in runs]
         for name, each in zip(names, runs, strict=True):
@@ -304,17 +284,14 @@ class _Site:
                 yield f"{name}.csv", each.data.csv.encode()
         places = {"run.json": f"{names[0]}.json", "CSV": f"{names[0]}.csv"} if newest.data.public else {}
         places["trends"] = "../index.html"
-        linked = " ".join(f'<a href="{place}">{word}</a>' for word, place in places.items())
         tail = html_page(
             "run",
             runs=list(zip(names, (each.data for each in runs), strict=True)),
             more=max(0, sum(1 for _ in newest.directory.parent.glob(f"*/{RUN}")) - len(runs)),
             directory=f"{self.results.name}/{newest.data.run.testbed}/{newest.data.run.sut}/RUN",
         )
-        body = METHOD.sub(self._method, page.body.replace(LINKS, f'<p class="links">{linked}</p>')) + tail
-        around = shell(self.html, self.testbeds[testbed]).around
-        yield "index.html", around(page.title, body, contents=page.contents, deeper=1)
-        yield from _pictures(page)
+        linked = " ".join(f'<a href="{place}">{word}</a>' for word, place in places.items())
+        yield from self._page(newest.raw, self.testbeds[testbed], f'<p class="links">{linked}</p>', tail)
 
     def _example(self) -> Iterator[tuple[str, bytes]]:
         """Yield the files of the example's page; nothing where there is no example."""
@@ -322,34 +299,27 @@ class _Site:
             raw = read_regular(EXAMPLE / RUN, MAX_DOCUMENT_BYTES)
         except FileNotFoundError:
             return
-        page, folder = _page(raw), f"{PAGES}/{EXAMPLE.name}"
-        link = r'<p class="method"><a href="../../method/\1.html">How it is measured</a></p>'
-        body = METHOD.sub(link, page.body.replace(LINKS, ""))
-        yield f"{folder}/index.html", shell(self.html).around(page.title, body, contents=page.contents, deeper=1)
-        for name, content in _pictures(page):
-            yield f"{folder}/{name}", content
+        for name, content in self._page(raw, "", "", ""):
+            yield f"{PAGES}/{EXAMPLE.name}/{name}", content
 
-    def _method(self, found: re.Match[str]) -> str:
-        """Return the link to the method of a kind, where the guide has its page."""
-        if not (self.html / "method" / f"{found[1]}.html").is_file():
-            return ""
-        return f'<p class="method"><a href="../../../method/{found[1]}.html">How it is measured</a></p>'
+    def _page(self, raw: bytes, testbed: str, links: str, tail: str) -> Iterator[tuple[str, bytes]]:
+        """Yield the page of the document *raw*, a folder below that of *testbed*, and its pictures."""
+        page = page_of(raw)
+        gc.collect(0)  # the tree of the page
+        if page.fault is not None:
+            raise InputError(page.fault)
+        up = "../../../" if testbed else "../../"
 
+        def method(found: re.Match[str]) -> str:
+            place = f"method/{found[1]}.html"
+            there = (self.html / place).is_file()
+            return f'<p class="method"><a href="{up}{place}">How it is measured</a></p>' if there else ""
 
-def _page(raw: bytes) -> Made:
-    """Return the page of *raw*. Raises ``InputError`` where it is no HTML."""
-    page = page_of(raw)
-    gc.collect(0)  # the tree of the page
-    if page.fault is not None:
-        raise InputError(page.fault)
-    return page
-
-
-def _pictures(page: Made) -> Iterator[tuple[str, bytes]]:
-    """Yield the pictures of *page*; what draws them stands in it."""
-    for name, content in page.figures.items():
-        if name.endswith(".svg"):
-            yield name, content.encode()
+        body = METHOD.sub(method, page.body.replace(LINKS, links)) + tail
+        yield "index.html", shell(self.html, testbed).around(page.title, body, contents=page.contents, deeper=1)
+        for name, content in page.figures.items():
+            if name.endswith(".svg"):  # what draws them stands in the page
+                yield name, content.encode()
 
 
 def _holds(path: Path, content: bytes) -> bool:
