@@ -5,6 +5,7 @@ A figure's deviation is told in tolerances: from the level that was accepted of 
 accepted or of the tolerance, whichever is wider. So what is beyond 1 for the worse is what fails.
 """
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -281,60 +282,55 @@ class Lab:
         return size if self.nights.history.series[row].better == "lower" else -size
 
     @cached_property
-    def _had(self) -> Mapping[Sut, set[str]]:
+    def _had(self) -> Mapping[Sut, set[Column]]:
         """The families of which a SUT ever had a figure."""
-        found: dict[Sut, set[str]] = {}
+        found: dict[Sut, set[Column]] = {}
         for each in self.nights.history.series:
-            found.setdefault((each.testbed, each.sut), set()).add(column_of(each.metric).code)
+            found.setdefault((each.testbed, each.sut), set()).add(column_of(each.metric))
         return found
 
     def _cells(self, standing: Standing) -> Iterator[Cell]:
-        of: dict[str, list[NightVerdict]] = {each.code: [] for each in COLUMNS}
-        measured = False
+        of: dict[Column, list[NightVerdict]] = {each: [] for each in COLUMNS}
         for each in self.nights.of_sut.get((standing.testbed, standing.sut), ()):
-            if each.metric == RUN or each.check == "unreadable":
-                continue
-            measured |= each.check == "limits" and each.value is not None
-            of[column_of(each.metric).code].append(each)
+            if each.metric != RUN and each.check != "unreadable":
+                of[column_of(each.metric)].append(each)
+        if any(each.check == "limits" and each.value is not None for those in of.values() for each in those):
+            yield from itertools.starmap(self._cell, of.items())
+            return
         had = self._had.get((standing.testbed, standing.sut), set())
         for column in COLUMNS:
-            if not measured:
-                step: Step = "missing" if column.code in had else "absent"
-                yield Cell(column, step, SIGNS[step][1], None)
-            else:
-                yield self._cell(column, of[column.code])
+            step: Step = "missing" if column in had else "absent"
+            yield Cell(column, step, SIGNS[step][1], None)
 
     def _cell(self, column: Column, verdicts: Sequence[NightVerdict]) -> Cell:
         limits = [each for each in verdicts if each.check == "limits"]
-        known = [(each, size) for each in limits if (size := self.deviation(each)) is not None]
-        worst = max(known, key=lambda pair: pair[1], default=None)
-        best = min(known, key=lambda pair: pair[1], default=None)
+        known = [(size, each) for each in limits if (size := self.deviation(each)) is not None]
+        known.sort(key=lambda pair: pair[0])
         failing = [each for each in verdicts if each.outcome == "fail"]
         if failing:
             first = min(failing, key=lambda each: (list(CHECKS).index(each.check), -abs(self._size(each))))
             size = max(map(self._size, failing))
             missing = all(each.check == "missing" for each in failing)
             step: Step = "missing" if missing else "worse2" if size > FAR else "worse"
-            return Cell(column, step, describe(self.nights, first), None if missing or worst is None else worst[1])
-        if worst is None or best is None:
+            deviation = None if missing or not known else known[-1][0]
+            return Cell(column, step, describe(self.nights, first), deviation)
+        if not known:
             step = "none" if limits else "absent"
             return Cell(column, step, SIGNS[step][1], None)
+        (best, it), (worst, _) = known[0], known[-1]
         if any(each.waiver is not None for each in verdicts):
-            return Cell(column, "waived", SIGNS["waived"][1], worst[1])
-        if best[1] < -1 and -best[1] > worst[1]:
-            return Cell(column, "better2" if best[1] < -FAR else "better", describe(self.nights, best[0]), best[1])
-        return Cell(column, "same", SIGNS["same"][1], max(worst[1], best[1], key=abs))
+            return Cell(column, "waived", SIGNS["waived"][1], worst)
+        if best < -1 and -best > worst:
+            return Cell(column, "better2" if best < -FAR else "better", describe(self.nights, it), best)
+        return Cell(column, "same", SIGNS["same"][1], max(worst, best, key=abs))
 
     def _size(self, verdict: NightVerdict) -> float:
         """Return how many tolerances a failure is about: by the level, else by the size of its change."""
         size = self.deviation(verdict)
         if size is None:
-            change = self.nights.change(verdict)
-            size = 0.0 if change is None or not isfinite(change.size) else abs(change.size) / self._fraction(verdict)
+            change, fraction = self.nights.change(verdict), self.nights.tolerances.fraction(verdict.metric) or 1.0
+            size = 0.0 if change is None or not isfinite(change.size) else abs(change.size) / fraction
         return size
-
-    def _fraction(self, verdict: NightVerdict) -> float:
-        return self.nights.tolerances.fraction(verdict.metric) or 1.0
 
     def _platform(self, standing: Standing) -> str:
         facts = {} if standing.newest is None else standing.newest.facts

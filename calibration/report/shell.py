@@ -117,19 +117,8 @@ def _guide(docs: Path, output: Path) -> dict[str, bytes]:
 
 def _sphinx(work: Path) -> None:
     """Build ``source`` into ``html``. Raises ``InputError`` with Sphinx's own words where it warns."""
-    command = [
-        sys.executable,
-        "-m",
-        "sphinx",
-        "--builder",
-        "html",
-        "--quiet",
-        "--fail-on-warning",
-        "--doctree-dir",
-        str(work / "doctrees"),
-        str(work / "source"),
-        str(work / "html"),
-    ]
+    options = ["--builder", "html", "--quiet", "--fail-on-warning", "--doctree-dir", str(work / "doctrees")]
+    command = [sys.executable, "-m", "sphinx", *options, str(work / "source"), str(work / "html")]
     path = os.pathsep.join(filter(None, (str(places.PACKAGE.parent), os.environ.get("PYTHONPATH"))))
     environ = {**os.environ, "PYTHONHASHSEED": "0", "SOURCE_DATE_EPOCH": "0", "PYTHONPATH": path}
     try:
