@@ -308,7 +308,7 @@ class Lab:
         known.sort(key=lambda pair: pair[0])
         failing = [each for each in verdicts if each.outcome == "fail"]
         if failing:
-            first = min(failing, key=lambda each: (list(CHECKS).index(each.check), -abs(self._size(each))))
+            first = min(failing, key=lambda each: (CHECKS.index(each.check), -abs(self._size(each))))
             size = max(map(self._size, failing))
             missing = all(each.check == "missing" for each in failing)
             step: Step = "missing" if missing else "worse2" if size > FAR else "worse"

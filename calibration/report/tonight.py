@@ -12,8 +12,6 @@ from math import copysign, inf, isfinite, sqrt
 from pathlib import Path
 from typing import Final, Literal, NamedTuple, get_args
 
-import numpy as np
-
 from calibration.judge.causes import context_changes
 from calibration.judge.drift import Analysis, Change, analyse
 from calibration.judge.events import Event, find_events
@@ -29,17 +27,8 @@ from calibration.results.index import read_history
 State = Literal["fails", "unmeasured", "no_reference", "good", "gone"]
 """What is said of a SUT, in the order in which somebody should look at it."""
 
-CHECKS: Final = {
-    "unreadable": "cannot be read",
-    "missing": "has no figure",
-    "drift": "has another level",
-    "limits": "is outside what was accepted",
-    "homogeneity": "is unlike the other SUTs",
-    "consistency": "contradicts another figure of its run",
-    "spread": "differs more or less from night to night",
-    "bimodal": "flips between two levels",
-}
-"""What is wrong where a check fails, the worst first."""
+CHECKS: Final = ("unreadable", "missing", "drift", "limits", "homogeneity", "consistency", "spread", "bimodal")
+"""The checks, that which matters most where it fails first."""
 
 NAMED: Final = 4
 """So many facts are named beside what changed with them; the others are counted."""
@@ -157,29 +146,19 @@ class Finding(NamedTuple):
         return tuple(dict.fromkeys(each.metric for each in self.verdicts))
 
     @property
-    def checks(self) -> tuple[str, ...]:
-        """What is wrong, in words."""
-        return tuple(words for check, words in CHECKS.items() if any(each.check == check for each in self.verdicts))
-
-    @property
     def context_changes(self) -> tuple[ContextChange, ...]:
         """What changed in the context that night, those that are named first for the worst first."""
         return tuple(dict.fromkeys(change for each in self.verdicts for change in each.context_changes))
 
 
 class Standing(NamedTuple):
-    """One SUT tonight: its state, since when, what there is to say, its newest run, and that of the night ``since``.
-
-    Without a run that can be read it has no newest one.
-    """
+    """One SUT tonight: its state, its newest run that can be read, and that of the night since which it fails."""
 
     testbed: str
     sut: str
     state: State
-    since: date | None
-    what: str
     newest: NightRun | None
-    began: NightRun | None
+    began: NightRun | None = None
 
 
 def findings(nights: Nights) -> list[Finding]:
@@ -200,7 +179,7 @@ def findings(nights: Nights) -> list[Finding]:
 def gravity(nights: Nights, verdict: NightVerdict) -> tuple[bool, int, float]:
     """Return what sorts verdicts that fail: no run first, then by check, then the largest first."""
     size = _size(nights, verdict)
-    return verdict.metric != RUN, list(CHECKS).index(verdict.check), -abs(size) if size is not None else 0.0
+    return verdict.metric != RUN, CHECKS.index(verdict.check), -abs(size) if size is not None else 0.0
 
 
 def _size(nights: Nights, verdict: NightVerdict) -> float | None:
@@ -280,49 +259,14 @@ def _standing(nights: Nights, sut: Sut, wrong: Sequence[Finding]) -> Standing:
     runs = nights.history.runs.get(sut, {})
     newest = runs[max(runs)] if runs else None
     verdicts = nights.of_sut.get(sut, ())
-    if newest is not None and not wrong and all(each.check == "unreadable" for each in verdicts):
-        return Standing(*sut, "gone", newest.night, "its newest run is of that night", newest, newest)
-    counts = _counts(verdicts)
+    limits = [each for each in verdicts if each.check == "limits"]
     if wrong:
-        what = summary(nights, wrong[0])
-        rest = (one for each in wrong[1:] for one in each.verdicts if one.check != "unreadable")
-        others = len({each.metric for each in rest} - set(wrong[0].metrics))
-        what += f"; and {others} figure{'s' if others > 1 else ''} since other nights" if others else ""
-        absent = wrong[0].metrics[0] == RUN and all(each.value is None for each in verdicts if each.check == "limits")
+        absent = wrong[0].metrics[0] == RUN and all(each.value is None for each in limits)
         since = wrong[0].since
-        began = None if since is None else runs.get(since)
-        return Standing(*sut, "unmeasured" if absent else "fails", since, what, newest, began)
-    if any(each.check == "limits" and each.outcome == "pass" for each in verdicts):
-        since = _good_since(nights, sut)
-        return Standing(*sut, "good", since, counts, newest, runs.get(since))
-    return Standing(*sut, "no_reference", min(runs), counts, newest, runs[min(runs)])
-
-
-def _counts(verdicts: Sequence[NightVerdict]) -> str:
-    """Return how many figures are as accepted, have no reference, and are excused."""
-    limits = [each.outcome for each in verdicts if each.check == "limits"]
-    waived = len({each.metric for each in verdicts if each.waiver is not None})
-    none = limits.count("no_reference")
-    told = ((len(limits) - none, "as accepted"), (none, "without a reference"), (waived, "waived"))
-    parts = [f"{count} {what}" for count, what in told if count]
-    return listed(parts).replace(" ", " figures ", 1) if parts else "no figure tonight"
-
-
-def _good_since(nights: Nights, sut: Sut) -> date:
-    """Return since which night every figure of *sut* has been within what is accepted now."""
-    history = nights.history
-    good = np.ones(len(history.nights), dtype=bool)
-    for each in nights.of_sut[sut]:
-        row = nights.rows.get((*sut, each.metric))
-        if each.check != "limits" or each.bound is None or row is None:
-            continue
-        if each.outcome == "noted" or each.waiver is not None:
-            continue
-        low, high = (edge if end is None else end for end, edge in zip(each.bound, (-inf, inf), strict=True))
-        values = history.values[row]
-        good &= ~((values < low) | (values > high))
-    after = date.min if good.all() else history.nights[np.flatnonzero(~good)[-1]]
-    return min((night for night in history.runs[sut] if night > after), default=nights.night)
+        return Standing(*sut, "unmeasured" if absent else "fails", newest, None if since is None else runs.get(since))
+    if all(each.check == "unreadable" for each in verdicts):
+        return Standing(*sut, "gone", newest)
+    return Standing(*sut, "good" if any(each.outcome == "pass" for each in limits) else "no_reference", newest)
 
 
 def listed(words: Sequence[str]) -> str:
