@@ -6,7 +6,7 @@ of a page, are parsed a line at a time.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import Any, Final, NamedTuple
 
@@ -99,10 +99,6 @@ def _contents(section: nodes.section) -> str:
     return f"<ul><li>{'</li><li>'.join(links)}</li></ul>" if inner else ""
 
 
-class _cells(nodes.General, nodes.Element):  # noqa: N801 - nodes are named so, and visitors after them
-    """A table as HTML: text that is written, and between it what only docutils can read."""
-
-
 class _Table(ListTable):
     """A list table whose cells are a line each, as all of our templates write them, without a parser for each cell.
 
@@ -120,40 +116,36 @@ class _Table(ListTable):
             rows[-1].append(found[2] or "")
         if len({len(row) for row in rows}) != 1 or self.options.get("widths") != "auto" or self.arguments:
             return super().run()
+        table, written = nodes.container(classes=["table-wrapper"]), ""
+        for piece in self._pieces(rows):
+            if isinstance(piece, str):
+                written += piece
+            else:
+                table += [nodes.raw("", written, format="html"), *piece]
+                written = ""
+        table += nodes.raw("", written, format="html")
+        return [table]
+
+    def _pieces(self, rows: Sequence[Sequence[str]]) -> Iterator[str | list[nodes.Node]]:
+        """Yield the table as HTML, and between it what only docutils can read."""
         headers, stubs = self.options.get("header-rows", 0), self.options.get("stub-columns", 0)
-        self.found = _cells()
-        self.written: list[str] = []
-        self._write(f'<table class="{" ".join(["docutils", *self.options.get("class", [])])}">\n')
+        yield f'<table class="{" ".join(["docutils", *self.options.get("class", [])])}">\n'
         for tag, kind, those in (("thead", "head", rows[:headers]), ("tbody", "", rows[headers:])):
-            self._write(f"<{tag}>\n" if those else "")
+            yield f"<{tag}>\n" if those else ""
             for row in those:
+                yield "<tr>"
                 for place, cell in enumerate(row):
-                    told = kind or ("stub" if place < stubs else "")
-                    self._cell(cell, "<tr>" if not place else "", f'th class="{told}"' if told else "td")
-                self._write("</tr>\n")
-            self._write(f"</{tag}>\n" if those else "")
-        self._write("</table>\n")
-        return [self._flushed()]
-
-    def _write(self, html: str) -> None:
-        self.written.append(html)
-
-    def _flushed(self) -> _cells:
-        self.found += nodes.raw("", "".join(self.written), format="html")
-        self.written = []
-        return self.found
-
-    def _cell(self, cell: str, before: str, tag: str) -> None:
-        self._write(f"{before}<{tag}>")
-        if PLAIN.fullmatch(ESCAPED.sub("", cell)):
-            self._write(f"<p>{escape(ESCAPED.sub(chr(92) + '1', cell), quote=False)}</p>" if cell else "")
-        else:
-            self._write("<p>")
-            self._flushed()
-            inline, messages = self.state.inline_text(cell, self.lineno)
-            self.found += [*inline, *messages]
-            self._write("</p>")
-        self._write(f"</{tag[:2]}>\n")
+                    heading = kind or ("stub" if place < stubs else "")
+                    yield f'<th class="{heading}">' if heading else "<td>"
+                    if PLAIN.fullmatch(ESCAPED.sub("", cell)):
+                        yield f"<p>{escape(ESCAPED.sub(chr(92) + '1', cell), quote=False)}</p>" if cell else ""
+                    else:
+                        inline, messages = self.state.inline_text(cell, self.lineno)
+                        yield from ("<p>", [*inline, *messages], "</p>")
+                    yield "</th>\n" if heading else "</td>\n"
+                yield "</tr>\n"
+            yield f"</{tag}>\n" if those else ""
+        yield "</table>\n"
 
 
 class _Translator(HTMLTranslator):
@@ -169,12 +161,6 @@ class _Translator(HTMLTranslator):
 
     def depart_table(self, node: nodes.table) -> None:
         super().depart_table(node)
-        self.body.append("</div>\n")
-
-    def visit__cells(self, _node: _cells) -> None:
-        self.body.append('<div class="table-wrapper docutils container">\n')
-
-    def depart__cells(self, _node: _cells) -> None:
         self.body.append("</div>\n")
 
     def visit_image(self, node: nodes.image) -> None:
