@@ -48,7 +48,7 @@ def environment() -> Environment:
         keep_trailing_newline=True,
         autoescape=select_autoescape(("html.j2",), default=False, default_for_string=False),  # the rest is rst
     )
-    built.filters.update(FILTERS | {"cells": cells, "having": having, "nested": nested})
+    built.filters.update(FILTERS | {"cells": cells, "having": having, "inner": inner, "nested": nested})
     for name in SHARED:
         built.globals[name] = built.get_template(f"macros/{name}.rst.j2").module
     return built
@@ -71,6 +71,12 @@ def having(environment: Environment, items: Iterable[Any], attribute: str | int)
     """Return those of *items* that have a value of *attribute*, a path as Jinja2 has them, each with that value."""
     value_of = make_attrgetter(environment, attribute)
     return [(item, value) for item in items if (value := value_of(item))]
+
+
+@pass_environment
+def inner(environment: Environment, items: Iterable[Any], attribute: str) -> list[tuple[Any, Any]]:
+    """Return what the *attribute* of each of *items* lists, each part after the item that it is of."""
+    return [(item, part) for item, parts in having(environment, items, attribute) for part in parts]
 
 
 def nested(matrix: Sequence[Sequence[Any]], rows: Sequence[int], columns: Sequence[int]) -> list[tuple[int, int, Any]]:

@@ -78,19 +78,18 @@ def inline(text: object) -> str:
 def _escaped(word: str, *, first: bool) -> str:
     out = []
     for index, character in enumerate(word):
-        plain = (
-            character.isascii()
-            and (character.isalnum() or (character in SAFE_PUNCTUATION and not (first and index == 0)))
-        ) or (not character.isascii() and (unicodedata.category(character)[0] in "LN" or character in SAFE_SIGNS))
-        within = 0 < index < len(word) - 1 and word[index - 1].isalnum()
-        inner = character in ".-" and within
-        ends = (
-            index == len(word) - 1
-            and (character == ":" or (character == "." and not first))
-            and word[index - 1].isalnum()
-        )
-        later = not first and character in "()-<>'"
-        out.append(character if plain or inner or ends or later else "\\" + character)
+        after_a_letter, last = index > 0 and word[index - 1].isalnum(), index == len(word) - 1
+        if character.isascii():
+            safe = (
+                character.isalnum()
+                or (character in SAFE_PUNCTUATION and not (first and index == 0))
+                or (not first and character in "()-<>'")
+                or (after_a_letter and not last and character in ".-")
+                or (after_a_letter and last and (character == ":" or (character == "." and not first)))
+            )
+        else:
+            safe = unicodedata.category(character)[0] in "LN" or character in SAFE_SIGNS
+        out.append(character if safe else "\\" + character)
     return "".join(out)
 
 
@@ -164,8 +163,7 @@ def half_width(estimate: Estimate | None) -> str:
 
     Without a sign: an interval made from order statistics need not lie evenly around its value.
     """
-    width = half(estimate)
-    return ABSENT if width is None else significant(width, 2)
+    return significant(half(estimate), 2)
 
 
 def half(each: Shown | None) -> float | None:
