@@ -20,7 +20,6 @@ TEMPLATES = SHARE / "templates"
 KINDS = "kinds"
 """The folder, below the templates, with one macro file per measurement kind, named after the kind."""
 
-
 SHARED = ("common", "blocks", "counted", "mixes", "readings", "flags")
 """The macro files that every template has under these names; each may use those before it."""
 
