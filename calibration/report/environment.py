@@ -2,12 +2,13 @@
 """The one place that builds the Jinja2 environment: where templates are, which filters they have, how they fail."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, pass_environment, select_autoescape
+from jinja2.filters import make_attrgetter
 
 from calibration.places import SHARE
 from calibration.report.filters import FILTERS
@@ -19,8 +20,7 @@ TEMPLATES = SHARE / "templates"
 KINDS = "kinds"
 """The folder, below the templates, with one macro file per measurement kind, named after the kind."""
 
-
-SHARED = ("common", "blocks", "counted", "mixes")
+SHARED = ("common", "blocks", "counted", "mixes", "readings", "flags")
 """The macro files that every template has under these names; each may use those before it."""
 
 
@@ -47,7 +47,7 @@ def environment() -> Environment:
         keep_trailing_newline=True,
         autoescape=select_autoescape(("html.j2",), default=False, default_for_string=False),  # the rest is rst
     )
-    built.filters.update(FILTERS | {"cells": cells, "nested": nested})
+    built.filters.update(FILTERS | {"cells": cells, "having": having, "inner": inner, "nested": nested})
     for name in SHARED:
         built.globals[name] = built.get_template(f"macros/{name}.rst.j2").module
     return built
@@ -63,6 +63,19 @@ def cells(text: str) -> list[list[str]]:
     if any(each != titles[0] for each in titles):
         raise ValueError(f"expected rows with the titles {titles[0]}, found {titles}")
     return titles[:1] + [[cell.strip() for *_, cell in row] for row in rows]
+
+
+@pass_environment
+def having(environment: Environment, items: Iterable[Any], attribute: str | int) -> list[tuple[Any, Any]]:
+    """Return those of *items* that have a value of *attribute*, a path as Jinja2 has them, each with that value."""
+    value_of = make_attrgetter(environment, attribute)
+    return [(item, value) for item in items if (value := value_of(item))]
+
+
+@pass_environment
+def inner(environment: Environment, items: Iterable[Any], attribute: str) -> list[tuple[Any, Any]]:
+    """Return what the *attribute* of each of *items* lists, each part after the item that it is of."""
+    return [(item, part) for item, parts in having(environment, items, attribute) for part in parts]
 
 
 def nested(matrix: Sequence[Sequence[Any]], rows: Sequence[int], columns: Sequence[int]) -> list[tuple[int, int, Any]]:

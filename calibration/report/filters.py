@@ -9,9 +9,10 @@ import shlex
 import textwrap
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from inspect import isfunction
+from itertools import chain
 from statistics import median
 from typing import Any, TypeVar
 
@@ -21,8 +22,7 @@ from calibration.context.cpulists import format_cpulist
 from calibration.counters.choice import SAMPLES
 from calibration.judge.tolerances import LEAST_COVERAGE
 from calibration.measurements.base import Metric, Missing
-from calibration.measurements.regulation import Method, RegulationValues
-from calibration.measurements.traffic import MixBandwidth
+from calibration.measurements.regulation import Method, RegulationPoint, RegulationValues
 from calibration.model import format_time
 from calibration.results.consistency import Figure
 from calibration.results.model import Measurement, NotMeasured
@@ -54,6 +54,10 @@ LONG_NS = 10_000
 DIGITS = 4
 """Significant digits of a figure: one more than the best intervals justify, so that rounding never decides."""
 
+TIMES = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
+CLOCKS = ((1e9, "GHz"), (1e6, "MHz"), (1e3, "kHz"), (1.0, "Hz"))
+BYTES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
+"""Units with their sizes, the largest first."""
 
 Shown = Estimate | Metric | Figure
 """What has a value in a unit and, if it is known, an interval."""
@@ -74,19 +78,18 @@ def inline(text: object) -> str:
 def _escaped(word: str, *, first: bool) -> str:
     out = []
     for index, character in enumerate(word):
-        plain = (
-            character.isascii()
-            and (character.isalnum() or (character in SAFE_PUNCTUATION and not (first and index == 0)))
-        ) or (not character.isascii() and (unicodedata.category(character)[0] in "LN" or character in SAFE_SIGNS))
-        within = 0 < index < len(word) - 1 and word[index - 1].isalnum()
-        inner = character in ".-" and within
-        ends = (
-            index == len(word) - 1
-            and (character == ":" or (character == "." and not first))
-            and word[index - 1].isalnum()
-        )
-        later = not first and character in "()-<>'"
-        out.append(character if plain or inner or ends or later else "\\" + character)
+        after_a_letter, last = index > 0 and word[index - 1].isalnum(), index == len(word) - 1
+        if character.isascii():
+            safe = (
+                character.isalnum()
+                or (character in SAFE_PUNCTUATION and not (first and index == 0))
+                or (not first and character in "()-<>'")
+                or (after_a_letter and not last and character in ".-")
+                or (after_a_letter and last and (character == ":" or (character == "." and not first)))
+            )
+        else:
+            safe = unicodedata.category(character)[0] in "LN" or character in SAFE_SIGNS
+        out.append(character if safe else "\\" + character)
     return "".join(out)
 
 
@@ -95,7 +98,7 @@ def literal(text: str, indent: int = 4) -> str:
 
     Trailing spaces go, lines keep their inner spaces, and no line can end the block.
     """
-    lines = [_literal_line(line) for line in text.split("\n")]
+    lines = [_cut(visible(line.rstrip()).rstrip(), LITERAL_CHARACTERS) for line in text.split("\n")]
     while len(lines) > 1 and not lines[-1]:
         lines.pop()
     return textwrap.indent("\n".join(lines), " " * indent)
@@ -104,10 +107,6 @@ def literal(text: str, indent: int = 4) -> str:
 def _cut(text: str, characters: int) -> str:
     left_out = len(text) - characters
     return text if left_out <= 0 else f"{text[:characters]} (and {left_out} more characters in the run document)"
-
-
-def _literal_line(line: str) -> str:
-    return _cut(visible(line.rstrip()).rstrip(), LITERAL_CHARACTERS)
 
 
 def option(text: str) -> str:
@@ -164,15 +163,12 @@ def half_width(estimate: Estimate | None) -> str:
 
     Without a sign: an interval made from order statistics need not lie evenly around its value.
     """
-    width = half(estimate)
-    return ABSENT if width is None else significant(width, 2)
+    return significant(half(estimate), 2)
 
 
-def half(estimate: Estimate | None) -> float | None:
-    """Return the half-width of an estimate's interval in its unit; ``None`` where it has none."""
-    if estimate is None or estimate.interval is None:
-        return None
-    return (estimate.interval[1] - estimate.interval[0]) / 2
+def half(each: Shown | None) -> float | None:
+    """Return the half-width of an interval in its unit; ``None`` where there is none."""
+    return None if each is None or each.interval is None else (each.interval[1] - each.interval[0]) / 2
 
 
 def values(cells: Sequence[Sequence[Estimate | None]]) -> list[list[float | None]]:
@@ -180,20 +176,9 @@ def values(cells: Sequence[Sequence[Estimate | None]]) -> list[list[float | None
     return [[None if cell is None else cell.value for cell in row] for row in cells]
 
 
-def bandwidths(mixes: Mapping[str, MixBandwidth]) -> dict[str, float]:
-    """Return the bandwidth of each mix in MB/s, by what memory must move."""
-    return {name: mix.bandwidth_mb_s.value for name, mix in mixes.items()}
-
-
 def variations(measurements: Iterable[Measurement], method: Method) -> list[float]:
     """Return the coefficients of variation of *method* of all points of bandwidth regulation in *measurements*."""
-    return [
-        point.variation[method]
-        for measurement in measurements
-        if isinstance(measurement.values, RegulationValues)
-        for point in measurement.values.points
-        if method in point.variation
-    ]
+    return [point.variation[method] for point in _points(measurements) if method in point.variation]
 
 
 def silences(measurements: Iterable[Measurement], uncounted: Iterable[NotMeasured]) -> list[str]:
@@ -203,15 +188,17 @@ def silences(measurements: Iterable[Measurement], uncounted: Iterable[NotMeasure
     """
     never = {role for each in uncounted for role in each.what.split(", ")}
     found = []
-    for measurement in measurements:
-        if isinstance(measurement.values, RegulationValues):
-            for point in measurement.values.points:
-                if point.counter_latency is not None:
-                    gone = point.counter_latency.not_counted
-                    found += [f"{each.role}: {each.reason}" for each in gone if each.role not in never]
-                if point.sampled is not None and point.sampled.reason is not None:
-                    found.append(f"{SAMPLES}: {point.sampled.reason}")
+    for point in _points(measurements):
+        if point.counter_latency is not None:
+            gone = point.counter_latency.not_counted
+            found += [f"{each.role}: {each.reason}" for each in gone if each.role not in never]
+        if point.sampled is not None and point.sampled.reason is not None:
+            found.append(f"{SAMPLES}: {point.sampled.reason}")
     return list(dict.fromkeys(found))
+
+
+def _points(measurements: Iterable[Measurement]) -> Iterator[RegulationPoint]:
+    return chain.from_iterable(each.values.points for each in measurements if isinstance(each.values, RegulationValues))
 
 
 def halves(cells: Sequence[Sequence[Estimate | None]]) -> list[list[float | None]]:
@@ -228,22 +215,23 @@ def size(count: int | None) -> str:
     """Return a number of bytes in the largest binary unit that divides it, else with three digits."""
     if count is None:
         return ABSENT
-    units = [(1 << power, unit) for power, unit in ((40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB"))]
-    fitting = [(scale, unit) for scale, unit in units if count >= scale]
-    for scale, unit in fitting:
-        if count % scale == 0 and count // scale < EXACT:
+    for scale, unit in BYTES:
+        if scale <= count < EXACT * scale and count % scale == 0:
             return f"{count // scale} {unit}"
-    return f"{significant(count / fitting[0][0], 3)} {fitting[0][1]}" if fitting else f"{count} B"
+    return _in_unit(count, BYTES, 3)
 
 
 def time_ns(value: float | None, digits: int = 3) -> str:
     """Return a time in the unit that keeps it between 1 and 1000: ns, µs, ms or s."""
+    return _in_unit(value, TIMES, digits)
+
+
+def _in_unit(value: float | None, units: Sequence[tuple[float, str]], digits: int) -> str:
+    """Return *value* in the largest of the *units* of which it is at least one, else in the smallest."""
     if value is None:
         return ABSENT
-    for scale, unit in ((1e9, "s"), (1e6, "ms"), (1e3, "µs")):
-        if abs(value) >= scale:
-            return f"{significant(value / scale, digits)} {unit}"
-    return f"{significant(value, digits)} ns"
+    scale, unit = next((each for each in units if abs(value) >= each[0]), units[-1])
+    return f"{significant(value / scale, digits)} {unit}"
 
 
 def duration(value_s: float | None) -> str:
@@ -260,12 +248,7 @@ def duration(value_s: float | None) -> str:
 
 def frequency(value_hz: float | None) -> str:
     """Return a frequency in Hz, kHz, MHz or GHz with four digits."""
-    if value_hz is None:
-        return ABSENT
-    for scale, unit in ((1e9, "GHz"), (1e6, "MHz"), (1e3, "kHz")):
-        if value_hz >= scale:
-            return f"{significant(value_hz / scale)} {unit}"
-    return f"{significant(value_hz)} Hz"
+    return _in_unit(value_hz, CLOCKS, DIGITS)
 
 
 def cpus(numbers: Iterable[int] | None) -> str:
@@ -275,10 +258,8 @@ def cpus(numbers: Iterable[int] | None) -> str:
 
 def exact_time_ns(value: float) -> str:
     """Return a time that was chosen, not measured, in ns to s and without zeros at its end."""
-    for scale, unit in ((1e9, "s"), (1e6, "ms"), (1e3, "µs")):
-        if abs(value) >= scale:
-            return f"{value / scale:.9g} {unit}"
-    return f"{value:.9g} ns"
+    scale, unit = next((each for each in TIMES if abs(value) >= each[0]), TIMES[-1])
+    return f"{value / scale:.9g} {unit}"
 
 
 def exact_percent(share: float) -> str:
@@ -301,9 +282,8 @@ def measured(value: float | None, unit: str) -> str:
 
 def relative_half(each: Shown) -> float | None:
     """Return the half-width of an interval, relative to the value; ``None`` where there is none."""
-    if each.interval is None or not each.value:
-        return None
-    return (each.interval[1] - each.interval[0]) / 2 / abs(each.value)
+    width = half(each)
+    return None if width is None or not each.value else width / abs(each.value)
 
 
 def headlines(figures: Sequence[Shown]) -> str:
@@ -311,7 +291,8 @@ def headlines(figures: Sequence[Shown]) -> str:
     scale, unit = _scale(figures[0])
     if unit == "time":
         return " / ".join(time_ns(each.value) for each in figures)
-    digits = _digits(figures[0]) if len(figures) == 1 else 3
+    width = relative_half(figures[0])
+    digits = 4 if len(figures) == 1 and width is not None and width < 0.005 else 3
     return " / ".join(significant(each.value / scale, digits) for each in figures) + f" {unit}"
 
 
@@ -329,11 +310,6 @@ def _scale(each: Shown) -> tuple[float, str]:
     if each.unit == "Hz" and size >= 1e6:
         return (1e9, "GHz") if size >= 1e9 else (1e6, "MHz")
     return (0.01, "%") if each.unit == "fraction" else (1, each.unit)
-
-
-def _digits(each: Shown) -> int:
-    half = relative_half(each)
-    return 3 if half is None or half >= 0.005 else 4
 
 
 def plus_minus(each: Shown) -> str | None:
@@ -354,32 +330,27 @@ def difference(share: float | None, bounds: tuple[float, float] | None) -> str:
     return text if bounds is None else f"{text} ({bounds[0] * 100:+.1f} to {bounds[1] * 100:+.1f} %)"
 
 
-def readable(rows: Sequence[Sequence[Any]]) -> list[list[Any]]:
-    """Return the rows of a table of estimates, each row's last item, in the unit in which all are easiest to read.
+def readable(named: Sequence[tuple[Any, Estimate]]) -> list[tuple[Any, Estimate]]:
+    """Return the estimates of a table, each with its name, in the unit in which all are easiest to read.
 
     Times are told in µs or ms where every one is long, clocks in MHz; everything else stays in its unit.
     """
-    figures: list[Estimate] = [row[-1] for row in rows]
-    if figures and all(each.unit == "Hz" for each in figures):
-        return [[*row[:-1], _scaled(row[-1], 1e6, "MHz")] for row in rows]
-    shortest = min((each.value for each in figures if each.unit == "ns"), default=0.0)
-    scale, unit = (1e6, "ms") if shortest >= 1000 * LONG_NS else (1e3, "µs") if shortest >= LONG_NS else (1.0, "ns")
-    if scale == 1.0 or any(each.unit != "ns" for each in figures):
-        return [list(row) for row in rows]
-    return [[*row[:-1], _scaled(row[-1], scale, unit)] for row in rows]
+    units = {each.unit for _, each in named}
+    least = min((each.value for _, each in named), default=0.0)
+    if units == {"Hz"}:
+        scale, unit = 1e6, "MHz"
+    elif units == {"ns"} and least >= LONG_NS:
+        scale, unit = (1e6, "ms") if least >= 1000 * LONG_NS else (1e3, "µs")
+    else:
+        return list(named)
+    return [(name, _scaled(each, scale, unit)) for name, each in named]
 
 
 def _scaled(estimate: Estimate, scale: float, unit: str) -> Estimate:
-    bounds = estimate.interval
-    return estimate.model_copy(
-        update={
-            "value": estimate.value / scale,
-            "unit": unit,
-            "interval": None if bounds is None else (bounds[0] / scale, bounds[1] / scale),
-            "minimum": estimate.minimum / scale,
-            "maximum": estimate.maximum / scale,
-        }
-    )
+    low, high = estimate.interval or (None, None)
+    scaled = {name: getattr(estimate, name) / scale for name in ("value", "minimum", "maximum")}
+    bounds = None if low is None or high is None else (low / scale, high / scale)
+    return estimate.model_copy(update={**scaled, "interval": bounds, "unit": unit})
 
 
 def measured_interval(bounds: tuple[float, float] | None, unit: str) -> str:

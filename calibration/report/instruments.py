@@ -2,13 +2,14 @@
 """Two instruments side by side: the run's own figures, and what the operator's Intel MLC printed on the same SUT."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from calibration.measurements import declaration
 from calibration.measurements.base import Metric
 from calibration.mlc import NAME, State
 from calibration.report.environment import Fact
-from calibration.results.model import GUEST, Mlc, MlcRun, RunDocument
+from calibration.results.model import GUEST, Mlc, RunDocument
 from calibration.results.readings import Reading
 
 WARNING = re.compile(r"^\*|\b(?:warn|unable|error|fail|cannot|not supported)", re.IGNORECASE)
@@ -46,13 +47,11 @@ class SideBySide:
 
     mlc: Mlc
     figures: int
-    changed: tuple[str, ...]
-    conditions: tuple[Fact, ...] = ()
-    commands: tuple[MlcRun, ...] = ()
-    lines: tuple[Line, ...] = ()
+    conditions: Sequence[Fact] = ()
+    lines: Sequence[Line] = ()
     more_lines: int = 0
-    warnings: tuple[str, ...] = ()
-    missing: tuple[str, ...] = ()
+    warnings: Sequence[str] = ()
+    missing: Sequence[str] = ()
 
 
 def side_by_side(document: RunDocument, huge_pages: str | None) -> SideBySide | None:
@@ -64,29 +63,22 @@ def side_by_side(document: RunDocument, huge_pages: str | None) -> SideBySide | 
     if mlc is None:
         return None
     readings = [each for each in document.readings if each.id.startswith(f"{GUEST}.")]
-    changed = tuple(
-        f"{place.where} was {place.before} before --{command} and is {place.restored or place.after} since"
-        for command, place in mlc.changed_prefetchers
-    )
     if not mlc.publish:
-        return SideBySide(mlc=mlc, figures=len(readings), changed=changed)
+        return SideBySide(mlc, len(readings))
     found = lines(document, readings)
     warnings = list(dict.fromkeys(note for each in readings for note in each.notes if WARNING.search(note)))
     if len(warnings) > MOST_LINES:
         warnings[MOST_LINES:] = [f"and {len(warnings) - MOST_LINES} more in the run document"]
+    missing = [f"{each.what}: {each.reason}" for each in document.not_measured if each.kind == GUEST]
+    missing += [f"{each.id}: {gone}" for each in readings for gone in each.missing]
     return SideBySide(
-        mlc=mlc,
-        figures=len(readings),
-        changed=changed,
-        conditions=tuple(conditions(mlc, readings, huge_pages)),
-        commands=mlc.commands,
-        lines=tuple(found[:MOST_LINES]),
+        mlc,
+        len(readings),
+        conditions=conditions(mlc, readings, huge_pages),
+        lines=found[:MOST_LINES],
         more_lines=max(0, len(found) - MOST_LINES),
-        warnings=tuple(warnings),
-        missing=(
-            *(f"{each.what}: {each.reason}" for each in document.not_measured if each.kind == GUEST),
-            *(f"{each.id}: {gone}" for each in readings for gone in each.missing),
-        ),
+        warnings=warnings,
+        missing=missing,
     )
 
 
@@ -101,19 +93,15 @@ def lines(document: RunDocument, readings: list[Reading]) -> list[Line]:
     for each in readings:
         for metric in each.values.metrics():
             theirs.setdefault(metric.name, metric)
-    return [_line(metric, *ours.get(name, (None, False))) for name, metric in theirs.items()]
-
-
-def _line(theirs: Metric, ours: Metric | None, valid: bool) -> Line:
-    believed = ours if valid and ours is not None and ours.unit == theirs.unit else None
-    bounds = None if believed is None else believed.interval
-    return Line(
-        theirs=theirs,
-        ours=ours,
-        valid=valid,
-        ratio=theirs.value / believed.value if believed is not None and believed.value else None,
-        within=None if bounds is None else bounds[0] <= theirs.value <= bounds[1],
-    )
+    found = []
+    for name, metric in theirs.items():
+        own, valid = ours.get(name, (None, False))
+        believed = own if valid and own is not None and own.unit == metric.unit else None
+        ratio = metric.value / believed.value if believed is not None and believed.value else None
+        bounds = None if believed is None else believed.interval
+        within = None if bounds is None else bounds[0] <= metric.value <= bounds[1]
+        found.append(Line(metric, own, valid, ratio, within))
+    return found
 
 
 def conditions(mlc: Mlc, readings: list[Reading], huge_pages: str | None) -> list[Fact]:
@@ -136,11 +124,10 @@ def _prefetchers(mlc: Mlc) -> str:
         if mlc.prefetchers_ok
         else f"{NAME} was told to leave them alone, and the kernel refused it the registers; latencies by random access"
     )
-    found = [(run.command, run.prefetchers) for run in mlc.commands]
     states: dict[str, list[str]] = {}
-    for command, state in found:
-        words = STATES["not_verified"] if state is None else STATES[state.state]
-        unread = f" ({state.unread})" if state is not None and state.unread else ""
-        states.setdefault(words + unread, []).append(f"--{command}")
+    for run in mlc.commands:
+        words = STATES["not_verified" if run.prefetchers is None else run.prefetchers.state]
+        unread = f" ({run.prefetchers.unread})" if run.prefetchers is not None and run.prefetchers.unread else ""
+        states.setdefault(words + unread, []).append(f"--{run.command}")
     said = "; ".join(f"after {', '.join(commands)}: {words}" for words, commands in states.items())
     return f"{allowed}. {said}" if said else allowed

@@ -9,11 +9,8 @@ from calibration.formats.meltdown_checker import Finding
 from calibration.results.model import MeltdownChecker
 from calibration.text import visible
 
-VERDICTS = {False: "NOT VULNERABLE", True: "VULNERABLE", None: "UNKNOWN"}
-"""As the published pages word them, by whether a vulnerability is open."""
-
-MARKS = {False: "OK", True: "KO", None: "??"}
-"""The same in their summary."""
+VERDICTS = {False: ("NOT VULNERABLE", "OK"), True: ("VULNERABLE", "KO"), None: ("UNKNOWN", "??")}
+"""As the published pages word them, and mark them in their summary, by whether a vulnerability is open."""
 
 _OPEN: dict[State | None, bool | None] = {"not_affected": False, "mitigated": False, "vulnerable": True}
 
@@ -42,17 +39,18 @@ def entries(context: Context, checker: MeltdownChecker | None) -> list[Entry]:
     """Return an entry for each vulnerability that the table, the kernel or the checker knows, in this order."""
     findings = {} if checker is None else {each.cve: each for each in checker.findings}
     known = vulnerabilities(context)
-    named = {each.cve for each in known}
     more = [
-        Vulnerability(file=None, cve=cve, name=each.name or cve, state=None, text=None, reason=NO_FILE)
-        for cve, each in findings.items()
-        if cve not in named
+        Vulnerability(file=None, cve=cve, name=findings[cve].name or cve, state=None, text=None, reason=NO_FILE)
+        for cve in findings
+        if cve not in {each.cve for each in known}
     ]
-    return [_entry(each, None if each.cve is None else findings.get(each.cve)) for each in (*known, *more)]
+    return [_entry(each, findings.get(each.cve or "")) for each in (*known, *more)]
 
 
 def _entry(known: Vulnerability, finding: Finding | None) -> Entry:
     is_open = _OPEN.get(known.state)
+    verdict, mark = VERDICTS[is_open]
+    checked, checker_mark = (None, None) if finding is None else VERDICTS[finding.vulnerable]
     contradicted = finding is not None and {is_open, finding.vulnerable} == {True, False}
     lines = [
         f"{known.cve} aka {known.name}" if known.cve else f"{known.name} (without a CVE)",
@@ -60,16 +58,16 @@ def _entry(known: Vulnerability, finding: Finding | None) -> Entry:
     ]
     if known.text is not None and known.state == "mitigated":
         lines += [f"* Left open by the mitigation: {each}" for each in left_open(known.text)]
-    lines.append(f"> STATUS: {VERDICTS[is_open]} ({known.reason if known.text is None else known.text})")
+    lines.append(f"> STATUS: {verdict} ({known.reason if known.text is None else known.text})")
     if finding is not None:
-        lines.append(f"> CHECKER: {VERDICTS[finding.vulnerable]} ({finding.info})")
+        lines.append(f"> CHECKER: {checked} ({finding.info})")
     if contradicted:
         lines.append("> The kernel and the checker contradict each other.")
     return Entry(
         label=visible(known.cve or known.file or known.name),
         lines=tuple(visible(line) for line in lines),
-        mark=MARKS[is_open],
-        checker_mark=None if finding is None else MARKS[finding.vulnerable],
+        mark=mark,
+        checker_mark=checker_mark,
         contradicted=contradicted,
     )
 
@@ -77,13 +75,12 @@ def _entry(known: Vulnerability, finding: Finding | None) -> Entry:
 def counts(context: Context) -> str:
     """Return how many vulnerabilities there are of each state, with the names of those that are open."""
     known = vulnerabilities(context)
-
-    def words(state: State | None) -> str:
-        found = [each.cve or each.name for each in known if each.state == state]
-        names = f" ({', '.join(found)})" if state == "vulnerable" else ""
-        return f"{len(found)} {_COUNTED[state]}{names}" if found else ""
-
-    return ", ".join(text for text in map(words, _COUNTED) if text)
+    named = {state: [each.cve or each.name for each in known if each.state == state] for state in _COUNTED}
+    return ", ".join(
+        f"{len(names)} {_COUNTED[state]}" + (f" ({', '.join(names)})" if state == "vulnerable" else "")
+        for state, names in named.items()
+        if names
+    )
 
 
 def open_count(context: Context) -> tuple[int, int]:

@@ -716,6 +716,14 @@ def test_a_synthetic_shape_of_many_cpus_shows_those_with_the_longest_gaps(docume
     assert "(lowest of 12)" in part.astext()
 
 
+def test_a_cpu_without_counters_says_that_its_gaps_are_not_attributed(document: RunDocument) -> None:
+    index = index_of(document, "jitter")
+    values: Any = document.measurements[index].values
+    gaps = values.gaps.model_copy(update={"attribution": None})
+    text = page_of(replace(document, index, values=values.model_copy(update={"gaps": gaps}))).text
+    assert f"Not known on CPU {values.cpu}: no counter could be read." in text
+
+
 def test_a_macro_file_outside_the_sections_is_refused(document: RunDocument, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("calibration.report.page.SECTIONS", {"Jitter": SECTIONS["Jitter"]})
     with pytest.raises(KeyError):
