@@ -56,6 +56,11 @@ def join(*words: str | None, between: str = ", ") -> str | None:
     return between.join(known) or None
 
 
+def counted(number: int, noun: str) -> str:
+    """Return *number* of what *noun* names."""
+    return f"{number} {noun}{'s' * (number != 1)}"
+
+
 def _switch(state: int | None) -> str | None:
     return None if state is None else "on" if state else "off"
 
@@ -93,10 +98,10 @@ def _cpus(context: Context) -> str:
     if found.allowed is not None and set(found.allowed) != set(found.online):
         words.append(f"allowed to the login: {filters.cpus(found.allowed)}")
     if topology.packages is not None:
-        words.append(f"{topology.packages} package{'s' * (topology.packages != 1)}")
-    words.append(f"{len(topology.cores)} core{'s' * (len(topology.cores) != 1)}")
+        words.append(counted(topology.packages, "package"))
+    words.append(counted(len(topology.cores), "core"))
     if topology.threads_per_core is not None:
-        words.append(f"{topology.threads_per_core} thread{'s' * (topology.threads_per_core != 1)} per core")
+        words.append(f"{counted(topology.threads_per_core, 'thread')} per core")
     return ", ".join(words)
 
 
