@@ -72,7 +72,7 @@ def nested(matrix: Sequence[Sequence[Any]], rows: Sequence[int], columns: Sequen
     return [(row, at, cell) for row, line in lines for at, cell in zip(columns, line, strict=True) if cell is not None]
 
 
-def kind_modules(names: dict[str, Any] | None = None) -> dict[str, Any]:
+def kind_modules(**names: Any) -> dict[str, Any]:
     """Return the macros and settings of each kind's file, in the order of the positions that the files name.
 
     A file's macro ``one`` takes a measurement and its values, ``all`` says what is said once of all measurements; it

@@ -83,18 +83,14 @@ def sections(document: RunDocument, charts: Charts) -> Iterator[dict[str, Any]]:
     facts = Facts(document)
     shape = None if document.plan is None else document.plan.traffic_shape
     modules = kind_modules(
-        {
-            "context": facts.context,
-            "kept": shape,
-            "shape_origin": partial(shape_origin, shape),
-            "uncounted": uncounted(document),
-            "advice": advice,
-            "class_share": class_share,
-            "methods": METHODS,
-        }
+        context=facts.context,
+        kept=shape,
+        shape_origin=partial(shape_origin, shape),
+        uncounted=uncounted(document),
+        advice=advice,
+        class_share=class_share,
+        methods=METHODS,
     )
-    if unknown := {module.section for module in modules.values()} - SECTIONS.keys():
-        raise KeyError(f"expected a section of {', '.join(SECTIONS)}, found {', '.join(sorted(unknown))}")
     for title, sentences in SECTIONS.items():
         found = {kind: rows(document, kind) for kind, module in modules.items() if module.section == title}
         yield {
@@ -181,17 +177,14 @@ def provenance(document: RunDocument) -> list[Fact]:
         for each in document.measurements
         if each.clock is not None
     )
+    lasted = filters.duration((run.finished_at - run.started_at).total_seconds())
     uid = None if capture is None else capture.uid
     user = None if uid is None else "root" if uid == 0 else f"ordinary user (uid {uid})"
     return [
         Fact("Run", run.id),
         Fact("Status", run.status),
         Fact("Started", format_time(run.started_at)),
-        Fact(
-            "Finished",
-            f"{format_time(run.finished_at)}, after "
-            f"{filters.duration((run.finished_at - run.started_at).total_seconds())}",
-        ),
+        Fact("Finished", f"{format_time(run.finished_at)}, after {lasted}"),
         *(Fact("Measuring", text) for text in (pace_text(document),) if text is not None),
         Fact("Profile", run.profile),
         Fact("Harness", f"version {run.harness_version}"),

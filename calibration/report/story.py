@@ -52,7 +52,6 @@ NODE_BEHIND: Final = 0.1
 LOST: Final = 0.001
 """An isolated CPU that loses so much of its time is a finding."""
 
-
 Level = Literal["good", "caution", "bad"]
 
 
@@ -289,9 +288,8 @@ def _tiles(document: RunDocument, context: Context | None) -> Iterator[Tile]:
     near = [each for each in idle if is_local(each)] or idle
     if near:
         middle, far = near[(len(near) - 1) // 2], [each for each in idle if each not in near][-1:]
-        yield _tile(
-            document, "Idle latency", [middle, *far], found["idle_latency"], "local / farthest node" if far else None
-        )
+        extra = "local / farthest node" if far else None
+        yield _tile(document, "Idle latency", [middle, *far], found["idle_latency"], extra)
     bandwidth = found["read_bandwidth"]
     if whole := [each for each in bandwidth if each.quantity == "read_bandwidth.machine"] or bandwidth[:1]:
         peaks, share = peaks_of(context), "theoretical peak unknown"
@@ -339,10 +337,6 @@ def is_local(figure: RecordFigure) -> bool:
     return len(set(figure.quantity.split(".")[1:])) < 2
 
 
-def _middle(figures: Sequence[RecordFigure]) -> RecordFigure:
-    return sorted(figures, key=lambda each: each.metric.value)[(len(figures) - 1) // 2]
-
-
 def _load(document: RunDocument, figure: RecordFigure) -> str | None:
     """Return the load that the probe of *figure* ran beside."""
     share = "at 90 % of peak" if "90" in figure.title else "at full load"
@@ -370,7 +364,7 @@ def _machine(context: Context) -> Iterator[str]:
     yield f"{counted(cores, 'core')}{f' ({cpus} CPUs)' if cpus != cores else ''}"
     yield counted(len(context.nodes), "node")
     dimms = Counter(
-        "-".join([*(each.type or "").split(), str(each.configured_mt_s or each.speed_mt_s or "")]).strip("-")
+        f"{each.type or ''} {each.configured_mt_s or each.speed_mt_s or ''}".strip().replace(" ", "-")
         for each in context.firmware.dimms
         if each.size_bytes
     )

@@ -48,48 +48,45 @@ def print_page(page: Page, stream: IO[str], *, full: bool = False) -> None:
             if len(section) == 1:  # its title
                 section.parent.remove(section)
     console = console_of(stream)
-    _children(tree, console, depth=-1)
+    _print(tree, console, depth=-1)
     if folds and not full:
         console.print(Text(f"{len(folds)} folded parts (samples, intervals, commands, machine): --full", style="dim"))
 
 
-def _children(node: nodes.Node, console: Console, depth: int) -> None:
-    for child in node.children:
-        _block(child, console, depth)
-
-
-def _block(node: nodes.Node, console: Console, depth: int) -> None:
-    match node:
-        case nodes.title():
-            console.print(Text(node.astext(), style="bold underline" if depth < 2 else "bold"), end="\n\n")
-        case nodes.section():
-            _children(node, console, depth + 1)
-        case nodes.literal_block():
-            style = "strike" if "struck" in node["classes"] else ""
-            text = Text(textwrap.indent(node.astext(), "    "), style=style)
-            console.print(text, soft_wrap=True, end="\n\n")
-        case nodes.table():
-            _table(node, console)
-            console.print()
-        case nodes.figure():
-            for image in node.findall(nodes.image):
-                console.print(Text(f"Chart: {image['alt']}", style="italic"))
-            console.print()
-        case nodes.note() | nodes.warning():
-            console.print(Text(f"{type(node).__name__.upper()}:", style="bold"))
-            _children(node, console, depth)
-        case nodes.paragraph(parent=nodes.list_item() | nodes.definition()):
-            mark = "* " if isinstance(node.parent, nodes.list_item) else "    "
-            console.print(Padding(Text(mark).append_text(_inline(node)), (0, 0, 0, 2)))
-        case nodes.paragraph():
-            console.print(_inline(node), end="\n\n")
-        case nodes.term():
-            console.print(_inline(node))
-        case nodes.bullet_list() | nodes.definition_list():
-            _children(node, console, depth)
-            console.print()
-        case nodes.Element() if not isinstance(node, nodes.Invisible):
-            _children(node, console, depth)
+def _print(parent: nodes.Node, console: Console, depth: int) -> None:
+    """Print what is in *parent*, which lies so many sections deep."""
+    for node in parent.children:
+        match node:
+            case nodes.title():
+                console.print(Text(node.astext(), style="bold underline" if depth < 2 else "bold"), end="\n\n")
+            case nodes.section():
+                _print(node, console, depth + 1)
+            case nodes.literal_block():
+                style = "strike" if "struck" in node["classes"] else ""
+                text = Text(textwrap.indent(node.astext(), "    "), style=style)
+                console.print(text, soft_wrap=True, end="\n\n")
+            case nodes.table():
+                _table(node, console)
+                console.print()
+            case nodes.figure():
+                for image in node.findall(nodes.image):
+                    console.print(Text(f"Chart: {image['alt']}", style="italic"))
+                console.print()
+            case nodes.note() | nodes.warning():
+                console.print(Text(f"{type(node).__name__.upper()}:", style="bold"))
+                _print(node, console, depth)
+            case nodes.paragraph(parent=nodes.list_item() | nodes.definition()):
+                mark = "* " if isinstance(node.parent, nodes.list_item) else "    "
+                console.print(Padding(Text(mark).append_text(_inline(node)), (0, 0, 0, 2)))
+            case nodes.paragraph():
+                console.print(_inline(node), end="\n\n")
+            case nodes.term():
+                console.print(_inline(node))
+            case nodes.bullet_list() | nodes.definition_list():
+                _print(node, console, depth)
+                console.print()
+            case nodes.Element() if not isinstance(node, nodes.Invisible):
+                _print(node, console, depth)
 
 
 def _inline(node: nodes.Node) -> Text:
@@ -138,5 +135,5 @@ def _widths(columns: Sequence[Sequence[Text]], width: int) -> list[int] | None:
     while left > 0 and (short := [place for place, least in enumerate(found) if least < whole[place]]):
         for place in short[:left]:
             found[place] += 1
-        left -= min(left, len(short))
+        left -= len(short)
     return found

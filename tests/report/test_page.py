@@ -716,12 +716,6 @@ def test_a_synthetic_shape_of_many_cpus_shows_those_with_the_longest_gaps(docume
     assert "(lowest of 12)" in part.astext()
 
 
-def test_a_macro_file_outside_the_sections_is_refused(document: RunDocument, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("calibration.report.page.SECTIONS", {"Jitter": SECTIONS["Jitter"]})
-    with pytest.raises(KeyError):
-        render(as_bytes(document))
-
-
 # The command
 
 
