@@ -4,9 +4,10 @@
 A page is a pure function of its run document: no clock, no look-up on the host, stable order, the same bytes each time.
 """
 
+import secrets
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from calibration.errors import EnvironmentLacksError
 from calibration.files import read_regular
@@ -55,8 +56,9 @@ def render_run(run_dir: Path, *, checked: bool = False) -> Path:
 
 def _replace(target: Path, files: Mapping[str, str]) -> None:
     """Write *files* beside *target* and exchange the two; nothing is left behind when that fails."""
-    with TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent, ignore_cleanup_errors=True) as beside:
-        pending, old = Path(beside, "new"), Path(beside, "old")
+    token = secrets.token_hex(4)
+    pending, old = (target.with_name(f".{target.name}.{state}-{token}") for state in ("new", "old"))
+    try:
         for name, text in files.items():
             path = pending / name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -69,3 +71,6 @@ def _replace(target: Path, files: Mapping[str, str]) -> None:
             if old.exists():
                 old.rename(target)
             raise
+    finally:
+        for leftover in (pending, old):
+            shutil.rmtree(leftover, ignore_errors=True)

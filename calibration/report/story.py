@@ -132,9 +132,6 @@ def trust_word(trust: Trust, reason: Flag | None) -> str:
     return word if short is None else f"{word}: {short}"
 
 
-# Verdict
-
-
 def _verdict(document: RunDocument, trusts: Counter[Trust]) -> tuple[Level, str]:
     """Return how the verdict looks, and the verdict: the word that counts, then the counts behind it."""
     status, count = document.run.status, len(document.measurements)
@@ -174,10 +171,8 @@ def _next_step(document: RunDocument, trusts: Counter[Trust]) -> str | None:
     return None
 
 
-# Findings, the worst first
-
-
 def _findings(document: RunDocument, context: Context | None) -> Iterator[str]:
+    """Yield what stands out, the worst first."""
     yield from _failed_limits(document)
     yield from _failed_checks(document.consistency)
     yield from _invalid(document.measurements)
@@ -279,9 +274,6 @@ def _width(metric: Metric) -> float:
     return filters.relative_half(metric) or 0.0
 
 
-# Tiles
-
-
 def _tiles(document: RunDocument, context: Context | None) -> Iterator[Tile]:
     found = {family: [each for each in document.record if each.family == family] for family in FAMILIES}
     idle = sorted(found["idle_latency"], key=lambda each: each.metric.value)
@@ -351,9 +343,6 @@ def _load(document: RunDocument, figure: RecordFigure) -> str | None:
 def peaks_of(context: Context | None) -> Population | UnknownPopulation:
     """Return what the populated channels of *context* can move, or why this is unknown."""
     return UnknownPopulation(reason="the SUT was not captured") if context is None else population(context)
-
-
-# Identity
 
 
 def _machine(context: Context) -> Iterator[str]:
