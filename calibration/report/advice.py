@@ -6,8 +6,7 @@ affinity* and *Workqueue* in the kernel's documentation.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from calibration.context.model import Context
 from calibration.sutprobe import TracedCause, TracedView
@@ -30,8 +29,7 @@ PER_CPU_THREADS: Final = ("ksoftirqd/", "cpuhp/", "idle_inject/", "irq_work/", "
 """Threads of the kernel that cannot be bound elsewhere; what they work off is told by its own events."""
 
 
-@dataclass(frozen=True)
-class Rule:
+class Rule(NamedTuple):
     """Which causes it is about, what to do, and whether the machine is set up that way already.
 
     The sentence may name ``{cpu}`` and the ``{functions}`` (or names) of the causes.
@@ -144,14 +142,11 @@ def _found(cpu: int, view: TracedView, context: Context | None) -> Iterator[tupl
             functions = ", ".join(dict.fromkeys(each.function or each.name for each in mine))
             yield _share(mine), rule.sentence.format(cpu=cpu, functions=functions)
     for each in left:
-        if not _worth_it([each]):
-            continue
-        if each.kind == "interrupt":
-            yield _share([each]), _move(cpu, each)
-        elif each.kind == "task" and not each.name.startswith(PER_CPU_THREADS):
-            yield _share([each]), _bind(cpu, each)
-    if (view.unexplained.share or 0.0) >= UNEXPLAINED_SHARE:
-        yield view.unexplained.share or 0.0, _unexplained(view, context)
+        if _worth_it([each]) and (sentence := _elsewhere(cpu, each)) is not None:
+            yield _share([each]), sentence
+    share = view.unexplained.share or 0.0
+    if share >= UNEXPLAINED_SHARE:
+        yield share, _unexplained(view, context)
 
 
 def _share(causes: Sequence[TracedCause]) -> float:
@@ -162,15 +157,16 @@ def _worth_it(causes: Sequence[TracedCause]) -> bool:
     return _share(causes) >= LEAST_SHARE and sum(each.events for each in causes) >= LEAST_EVENTS
 
 
-def _move(cpu: int, each: TracedCause) -> str:
-    return (
-        f"Move IRQ {each.irq} ({each.name}) away from CPU {cpu}: write other CPUs to "
-        f"/proc/irq/{each.irq}/smp_affinity_list, and keep irqbalance from moving it back; where the kernel refuses "
-        "because it manages it, boot with isolcpus=managed_irq,domain"
-    )
-
-
-def _bind(cpu: int, each: TracedCause) -> str:
+def _elsewhere(cpu: int, each: TracedCause) -> str | None:
+    """Return how an interrupt or a thread is moved away from *cpu*; ``None`` where it cannot be."""
+    if each.kind == "interrupt":
+        return (
+            f"Move IRQ {each.irq} ({each.name}) away from CPU {cpu}: write other CPUs to /proc/irq/{each.irq}/"
+            "smp_affinity_list, and keep irqbalance from moving it back; where the kernel refuses because it manages "
+            "it, boot with isolcpus=managed_irq,domain"
+        )
+    if each.kind != "task" or each.name.startswith(PER_CPU_THREADS):
+        return None
     which = each.name if each.pid is None else f"{each.name} ({each.pid})"
     return f"Bind thread {which} elsewhere than to CPU {cpu}: taskset, a cpuset, or CPUAffinity= of its unit"
 

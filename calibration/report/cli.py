@@ -5,7 +5,6 @@ import csv
 import gc
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -53,20 +52,21 @@ def report_command(run: str | None, *, results: Path, html: Path | None, form: s
     Each page and its charts go to the folder report/ beside the run document. With --text, --json or --csv nothing is
     written. Documents that cannot be read are named and left out; the exit code is 1 then.
     """
-    from calibration.report import DOCS, build_site, render_run  # noqa: PLC0415 - a second that --help need not pay
+    from calibration.report import DOCS, build_site  # noqa: PLC0415 - a second that --help need not pay
+    from calibration.results.plain import COLUMNS  # noqa: PLC0415 - as above
 
     if form is not None and html is not None:
         raise click.UsageError(f"expected --html or --{form}, found both")
     whole = None if run is None or not Path(run).is_dir() else find_runs(Path(run))
-    one = not whole
     runs = whole or [find_run(results, run)]
     unreadable = 0
-    show = _printer(form, full=full) if form is not None else lambda each: click.echo(render_run(each))
+    if form == "csv":
+        click.echo(",".join(COLUMNS))
     for each in runs:
         try:
-            show(each)
+            _render(each, form, full=full)
         except InputError as error:
-            if one:
+            if not whole:
                 raise
             click.echo(f"calibration: {error}", err=True)
             unreadable += 1
@@ -77,23 +77,20 @@ def report_command(run: str | None, *, results: Path, html: Path | None, form: s
         sys.exit(VERDICT_FAILED)
 
 
-def _printer(form: str, *, full: bool) -> Callable[[Path], None]:
-    """Return what prints what the page of a run says."""
+def _render(run: Path, form: str | None, *, full: bool) -> None:
+    """Render the page of *run*, or print what it says in one of the forms."""
+    from calibration.report import render_run  # noqa: PLC0415 - as above
     from calibration.report.page import render  # noqa: PLC0415 - as above
     from calibration.report.terminal import print_page  # noqa: PLC0415 - as above
     from calibration.results.plain import COLUMNS, plain_document, rows  # noqa: PLC0415 - as above
 
-    writer = csv.DictWriter(sys.stdout, COLUMNS, lineterminator="\n")
+    if form is None:
+        click.echo(render_run(run))
+        return
+    document = read_run(run)
     if form == "csv":
-        writer.writeheader()
-
-    def show(run: Path) -> None:
-        document = read_run(run)
-        if form == "csv":
-            writer.writerows(rows(document))
-        elif form == "json":
-            click.echo(json.dumps(plain_document(document)))
-        else:
-            print_page(render(read_regular(run / RUN, MAX_DOCUMENT_BYTES)), sys.stdout, full=full)
-
-    return show
+        csv.DictWriter(sys.stdout, COLUMNS, lineterminator="\n").writerows(rows(document))
+    elif form == "json":
+        click.echo(json.dumps(plain_document(document)))
+    else:
+        print_page(render(read_regular(run / RUN, MAX_DOCUMENT_BYTES)), sys.stdout, full=full)

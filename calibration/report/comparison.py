@@ -4,13 +4,12 @@
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final
 
 from calibration.judge.comparison import Compared, Comparison, Outcome, times
 from calibration.judge.screen import OUTCOMES
 from calibration.measurements import registry
-from calibration.report.environment import environment, tidy
-from calibration.results.plain import Figured
+from calibration.report.environment import rst_page
 
 TOGETHER: Final = 3
 """Of more figures than these that were judged alike, and differ only in a number, a comparison tells in one line."""
@@ -19,35 +18,22 @@ SHOWN: Final[tuple[Outcome, ...]] = ("differs", "indicative", "undecided")
 """What is told figure by figure; of the rest a sentence says how many there are of which kind."""
 
 
-class Told(NamedTuple):
-    """Figures of one family that were judged alike, in one line: the two sides are there where it is one figure."""
-
-    title: str
-    ratio: str
-    first: Figured | None
-    second: Figured | None
-    said: str
-
-
 def render_comparison(compared: Compared) -> str:
     """Return *compared* as reStructuredText."""
     by_outcome: dict[Outcome, list[Comparison]] = {}
     for each in compared.figures:
         by_outcome.setdefault(each.outcome, []).append(each)
-    return tidy(
-        environment()
-        .get_template("comparison.rst.j2")
-        .render(
-            compared=compared,
-            words=OUTCOMES,
-            told={outcome: list(_told(by_outcome[outcome])) for outcome in SHOWN if outcome in by_outcome},
-            rest={outcome: _kinds(those) for outcome, those in by_outcome.items() if outcome not in SHOWN},
-        )
+    return rst_page(
+        "comparison",
+        compared=compared,
+        words=OUTCOMES,
+        told={outcome: list(_told(by_outcome[outcome])) for outcome in SHOWN if outcome in by_outcome},
+        rest={outcome: _kinds(those) for outcome, those in by_outcome.items() if outcome not in SHOWN},
     )
 
 
-def _told(figures: Sequence[Comparison]) -> Iterator[Told]:
-    """Yield *figures*: one by one, or in one line where many differ only in a number."""
+def _told(figures: Sequence[Comparison]) -> Iterator[dict[str, Any]]:
+    """Yield *figures*: one by one with both sides, or in one line where many differ only in a number."""
     groups: dict[tuple[str, ...], list[Comparison]] = {}
     for each in figures:
         groups.setdefault((_numberless(each.name), str(each.better), _numberless(each.reason)), []).append(each)
@@ -55,13 +41,13 @@ def _told(figures: Sequence[Comparison]) -> Iterator[Told]:
         for those in [group] if len(group) > TOGETHER else [[each] for each in group]:
             first, one = those[0], len(those) == 1
             ratios = sorted(each.ratio for each in those if each.ratio is not None)
-            yield Told(
-                title=first.title if one else f"{_numberless(first.title)} ({len(those)} figures)",
-                ratio=" to ".join(dict.fromkeys(times(each) for each in (*ratios[:1], *ratios[-1:]))),
-                first=first.first if one else None,
-                second=first.second if one else None,
-                said=first.reason if first.better is None else f"{first.better} better",
-            )
+            yield {
+                "title": first.title if one else f"{_numberless(first.title)} ({len(those)} figures)",
+                "ratio": " to ".join(dict.fromkeys(times(each) for each in (*ratios[:1], *ratios[-1:]))),
+                "first": first.first if one else None,
+                "second": first.second if one else None,
+                "said": first.reason if first.better is None else f"{first.better} better",
+            }
 
 
 def _numberless(text: str) -> str:

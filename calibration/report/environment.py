@@ -10,6 +10,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, pass_environment, select_autoescape
 from jinja2.filters import make_attrgetter
 
+from calibration.measurements import registry
 from calibration.places import SHARE
 from calibration.report.filters import FILTERS
 from calibration.text import visible
@@ -84,22 +85,26 @@ def nested(matrix: Sequence[Sequence[Any]], rows: Sequence[int], columns: Sequen
     return [(row, at, cell) for row, line in lines for at, cell in zip(columns, line, strict=True) if cell is not None]
 
 
-def kind_module(kind: str, names: dict[str, Any] | None = None) -> Any:
-    """Return the macros and settings of a kind's file; *names* are what its macros may use besides their arguments.
+def kind_modules(**names: Any) -> dict[str, Any]:
+    """Return the macros and settings of each kind's file, in the order of the positions that the files name.
 
-    Its macro ``one`` takes a measurement and its values, ``all`` says what is said once of all measurements; it has
-    either or both. Raises ``jinja2.TemplateNotFound`` where the kind has no file.
+    A file's macro ``one`` takes a measurement and its values, ``all`` says what is said once of all measurements; it
+    has either or both. They may use *names* besides their arguments. Raises ``jinja2.TemplateNotFound`` where a kind
+    has no file.
     """
-    return environment().get_template(f"{KINDS}/{kind}.rst.j2").make_module(names)
+    files = {kind: environment().get_template(f"{KINDS}/{kind}.rst.j2") for kind in registry()}
+    modules: dict[str, Any] = {kind: file.make_module(names) for kind, file in files.items()}
+    return dict(sorted(modules.items(), key=lambda item: (item[1].position, item[0])))
+
+
+def rst_page(name: str, **names: Any) -> str:
+    """Return a page as reStructuredText, without blanks at the ends of lines and with single blank lines."""
+    text = environment().get_template(f"{name}.rst.j2").render(**names)
+    lines = (line.rstrip() for line in text.split("\n"))
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip("\n") + "\n"
 
 
 def html_page(name: str, **names: Any) -> str:
     """Return the body of a page of the site alone, as HTML; characters that hide or move others show as escapes."""
     text = environment().get_template(f"site/{name}.html.j2").render(**names)
     return "\n".join(visible(line) for line in text.split("\n"))
-
-
-def tidy(text: str) -> str:
-    """Return rendered *text* without blanks at the ends of lines and with one blank line where there are several."""
-    lines = (line.rstrip() for line in text.split("\n"))
-    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip("\n") + "\n"

@@ -21,9 +21,9 @@ def machine(context: Context, plan: Plan | None) -> list[Fact]:
     limits = None if hz == (None, None) else " to ".join(map(filters.frequency, hz))
     return [
         Fact("Host name", context.capture.hostname),
-        Fact("System", join(firmware.system_vendor, firmware.product_name, firmware.product_version)),
-        Fact("Board", join(firmware.board_vendor, firmware.board_name, firmware.board_version)),
-        Fact("BIOS", join(firmware.bios_vendor, firmware.bios_version, firmware.bios_date)),
+        Fact("System", _join(firmware.system_vendor, firmware.product_name, firmware.product_version)),
+        Fact("Board", _join(firmware.board_vendor, firmware.board_name, firmware.board_version)),
+        Fact("BIOS", _join(firmware.bios_vendor, firmware.bios_version, firmware.bios_date)),
         Fact("Virtualisation", _virtualization(context)),
         *_processors(context),
         *(() if cache is None else (Fact("Last-level cache", cache.words),)),
@@ -33,14 +33,14 @@ def machine(context: Context, plan: Plan | None) -> list[Fact]:
         Fact("CPUs without RCU callbacks (rcu_nocbs)", filters.cpus(isolation.rcu_nocbs)),
         Fact("Interrupts that may reach isolated CPUs", _count(isolation.interrupts, isolation.isolated)),
         Fact("Threads that may run on isolated CPUs", _count(isolation.threads, isolation.isolated)),
-        Fact("Frequency driver and governor", join(*frequency.drivers, *frequency.governors)),
+        Fact("Frequency driver and governor", _join(*frequency.drivers, *frequency.governors)),
         Fact("Frequency limits", limits),
         Fact("Turbo", _switch(frequency.turbo)),
         Fact("Idle states", _idle(context)),
         Fact("Clock source", context.clocksource.current),
         Fact("Memory", None if memory.total_bytes is None else filters.size(memory.total_bytes)),
         Fact("DIMMs", _dimms(context)),
-        Fact("Transparent huge pages", join(thp.enabled, f"defrag {thp.defrag}" if thp.defrag else None)),
+        Fact("Transparent huge pages", _join(thp.enabled, f"defrag {thp.defrag}" if thp.defrag else None)),
         Fact("Huge pages", hugepages(context)),
         Fact("NUMA balancing", _switch(memory.numa_balancing)),
         Fact("Real-time throttling", _rt(context)),
@@ -50,10 +50,14 @@ def machine(context: Context, plan: Plan | None) -> list[Fact]:
     ]
 
 
-def join(*words: str | None, between: str = ", ") -> str | None:
-    """Return the words there are, each once, with *between* them; ``None`` without any."""
-    known = dict.fromkeys(word.strip() for word in words if word and word.strip())
-    return between.join(known) or None
+def _join(*words: str | None) -> str | None:
+    """Return the words there are, each once; ``None`` without any."""
+    return ", ".join(dict.fromkeys(word.strip() for word in words if word and word.strip())) or None
+
+
+def counted(number: int, noun: str) -> str:
+    """Return *number* of what *noun* names."""
+    return f"{number} {noun}{'s' * (number != 1)}"
 
 
 def _switch(state: int | None) -> str | None:
@@ -66,38 +70,32 @@ def _processors(context: Context) -> Iterator[Fact]:
         yield Fact("Processor", context.processor.architecture)
     for model in models:
         which = "" if len(models) == 1 else f" of CPUs {filters.cpus(model.cpus)}"
-        ids = ", ".join(
-            f"{name} {value}"
-            for name, value in (("family", model.family), ("model", model.model), ("stepping", model.stepping))
-            if value is not None
-        )
-        yield Fact(f"Processor{which}", join(model.name, model.vendor, context.processor.architecture, ids))
+        numbers = {"family": model.family, "model": model.model, "stepping": model.stepping}
+        ids = (f"{name} {value}" for name, value in numbers.items() if value is not None)
+        yield Fact(f"Processor{which}", _join(model.name, model.vendor, context.processor.architecture, *ids))
         yield Fact(f"Microcode{which}", model.microcode)
 
 
 def _virtualization(context: Context) -> str | None:
     virtual = context.virtualization
-    if virtual.guest is None:
-        return None
     if not virtual.guest:
-        return "none"
+        return None if virtual.guest is None else "none"
     kind = f" ({virtual.type} virtualisation)" if virtual.type else ""
     return f"guest of {virtual.vendor or 'an unnamed hypervisor'}{kind}"
 
 
 def _cpus(context: Context) -> str:
     topology, found = context.topology, context.cpus
-    words = [f"{len(found.online)} online ({filters.cpus(found.online)})"]
-    if found.offline:
-        words.append(f"{len(found.offline)} offline ({filters.cpus(found.offline)})")
-    if found.allowed is not None and set(found.allowed) != set(found.online):
-        words.append(f"allowed to the login: {filters.cpus(found.allowed)}")
-    if topology.packages is not None:
-        words.append(f"{topology.packages} package{'s' * (topology.packages != 1)}")
-    words.append(f"{len(topology.cores)} core{'s' * (len(topology.cores) != 1)}")
-    if topology.threads_per_core is not None:
-        words.append(f"{topology.threads_per_core} thread{'s' * (topology.threads_per_core != 1)} per core")
-    return ", ".join(words)
+    hidden = found.allowed is not None and set(found.allowed) != set(found.online)
+    words = (
+        f"{len(found.online)} online ({filters.cpus(found.online)})",
+        f"{len(found.offline)} offline ({filters.cpus(found.offline)})" if found.offline else None,
+        f"allowed to the login: {filters.cpus(found.allowed)}" if hidden else None,
+        None if topology.packages is None else counted(topology.packages, "package"),
+        counted(len(topology.cores), "core"),
+        None if topology.threads_per_core is None else f"{counted(topology.threads_per_core, 'thread')} per core",
+    )
+    return ", ".join(filter(None, words))
 
 
 def _isolated(cpus: tuple[int, ...], source: str | None) -> str:
@@ -113,21 +111,20 @@ def _count(found: Sequence[Any] | None, isolated: tuple[int, ...]) -> str | None
 def _idle(context: Context) -> str | None:
     idle = context.idle
     states = (
-        state.name + (f" (off on CPUs {filters.cpus(state.disabled_cpus)})" if state.disabled_cpus else "")
+        f"{state.name} (off on CPUs {filters.cpus(state.disabled_cpus)})" if state.disabled_cpus else state.name
         for state in idle.states
     )
-    return join(idle.driver, idle.governor, *states)
+    return _join(idle.driver, idle.governor, *states)
 
 
 def _dimms(context: Context) -> str | None:
     dimms = context.firmware.dimms
     if not dimms:
         return None
+    speeds = ((each, each.configured_mt_s or each.speed_mt_s) for each in dimms if each.size_bytes)
     kinds = Counter(
-        join(filters.size(each.size_bytes), each.type, f"{speed} MT/s" if speed else None, between=" ")
-        for each in dimms
-        if each.size_bytes
-        for speed in (each.configured_mt_s or each.speed_mt_s,)
+        " ".join(filter(None, (filters.size(each.size_bytes), each.type, f"{speed} MT/s" if speed else None)))
+        for each, speed in speeds
     )
     filled = ", ".join(f"{count} x {text}" for text, count in kinds.items())
     return f"{sum(kinds.values())} of {len(dimms)} slots filled: {filled}"

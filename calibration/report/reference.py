@@ -9,7 +9,7 @@ exit codes. What belongs to no declaration stands on the page itself.
 import inspect
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import click
@@ -29,6 +29,7 @@ from calibration.judge.verdicts import NightVerdict
 from calibration.measurements import registry
 from calibration.places import PACKAGE, SHARE
 from calibration.report.environment import TEMPLATES, environment
+from calibration.results.model import RunDocument
 from calibration.results.store import Record, json_schema
 from calibration.sutprobe import ProbeDocument
 from calibration.validity import SEVERITIES
@@ -38,24 +39,36 @@ ROLES = SHARE / "roles"
 COMMON_ROLE = "settings"
 """The role whose variables all others share: its part comes first."""
 
+MARKUP = re.compile(r"C\(([^()]*)\)|docs/([a-z0-9_/]+)\.rst|[\\*`|_]")
+"""Code in a text without markup, a page of this guide named by its file, and what reStructuredText would obey."""
 
-def _escaped(text: str) -> str:
-    """Return *text*, written without markup, as reStructuredText that shows it as it is."""
-    return re.sub(r"([\\*`|_])", r"\\\1", text)
+REFERENCE = re.compile(r'"\$ref": "#/\$defs/(\w+)"')
+"""A model that a JSON Schema, as text, refers to."""
 
-
-def _linked(text: str) -> str:
-    """Return *text*, in which pages of this guide may be named by their files, with links to them."""
-    pieces = re.split(r"docs/([a-z0-9_/]+)\.rst", text)
-    return "".join(f":doc:`/{piece}`" if place % 2 else _escaped(piece) for place, piece in enumerate(pieces))
+BOUNDS = {"exclusiveMinimum": "above", "minimum": "from", "exclusiveMaximum": "below", "maximum": "to"}
+"""How a schema's bounds are worded."""
 
 
-def _literal(text: str) -> str:
-    return f"``{text}``"
+def _shown(text: str) -> str:
+    """Return *text* on one line of reStructuredText that shows it as it is, with its code and its links marked."""
+    return MARKUP.sub(_marked, " ".join(text.split()))
+
+
+def _marked(found: re.Match[str]) -> str:
+    code, page = found.groups()
+    if code is not None:
+        return f"``{code}``"
+    return f"\\{found[0]}" if page is None else f":doc:`/{page}`"
 
 
 def _title(text: str) -> list[str]:
     return ["", text, "-" * len(text), ""]
+
+
+def _table(titles: tuple[str, str], rows: Iterable[tuple[str, str]]) -> Iterator[str]:
+    yield from ("", ".. list-table::", "   :header-rows: 1", "   :class: fields", "")
+    for name, text in (titles, *rows):
+        yield from (f"   * - {name}", f"     - {text}")
 
 
 def variables() -> Iterator[str]:
@@ -72,165 +85,111 @@ def variables() -> Iterator[str]:
             continue
         seen |= set(own)
         yield from _title(role.name)
-        yield f"{_marked(specs['main']['short_description'])}."
-        for paragraph in _paragraphs(specs["main"].get("description", [])):
-            yield from ("", paragraph)
+        yield f"{_shown(specs['main']['short_description'])}."
+        yield from _paragraphs(specs["main"].get("description", []))
         for name, option in own.items():
             yield from ("", f".. confval:: {name}")
-            yield f"   :type: {_type(option)}"
+            yield f"   :type: {'list of ' if 'elements' in option else ''}{option.get('elements', option['type'])}"
             if "default" in option:
-                yield f"   :default: {_literal(_default(option['default']))}"
-            for paragraph in _paragraphs(option["description"]):
-                yield from ("", f"   {paragraph}")
+                default = yaml.safe_dump(option["default"], default_flow_style=True, width=1000).removesuffix("...\n")
+                yield f"   :default: ``{default.strip()}``"
+            yield from _paragraphs(option["description"], indent="   ")
 
 
-def _type(option: Mapping[str, Any]) -> str:
-    return f"list of {option['elements']}" if "elements" in option else str(option["type"])
-
-
-def _default(value: Any) -> str:
-    """Return *value* as an inventory would have it."""
-    return yaml.safe_dump(value, default_flow_style=True, width=1000).removesuffix("...\n").strip()
-
-
-def _paragraphs(description: str | list[str]) -> list[str]:
-    return [_marked(each) for each in ([description] if isinstance(description, str) else description)]
-
-
-def _marked(text: str) -> str:
-    """Return a text of an argument specification, which may have ``C()`` around code and name pages of this guide."""
-    pieces = re.split(r"C\(([^()]*)\)", " ".join(text.split()))
-    return "".join(_literal(piece) if place % 2 else _linked(piece) for place, piece in enumerate(pieces))
+def _paragraphs(description: str | list[str], indent: str = "") -> Iterator[str]:
+    for text in [description] if isinstance(description, str) else description:
+        yield from ("", f"{indent}{_shown(text)}")
 
 
 def commands() -> Iterator[str]:
     """Yield every subcommand with its usage, its help and its options; first what stands before a subcommand."""
-    context = click.Context(calibration, info_name=calibration.name, **calibration.context_settings)
-    yield from _command(context, calibration.get_params(context), calibration.name or "")
-    for name in calibration.list_commands(context):
-        command = calibration.get_command(context, name)
-        if command is not None:
-            inner = click.Context(command, info_name=name, parent=context)
-            yield from _command(inner, command.params, f"{calibration.name} {name}")
+    outer = click.Context(calibration, info_name=calibration.name, **calibration.context_settings)
+    yield from _command(outer, calibration.get_params(outer))
+    for name in calibration.list_commands(outer):
+        if command := calibration.get_command(outer, name):
+            yield from _command(click.Context(command, info_name=name, parent=outer), command.params)
 
 
-def _command(context: click.Context, parameters: list[click.Parameter], name: str) -> Iterator[str]:
-    command = context.command
-    yield from _title(name)
-    yield f"``{name} {' '.join(command.collect_usage_pieces(context))}``"
-    for paragraph in (command.help or "").split("\n\n"):
-        yield from ("", _linked(" ".join(paragraph.split())))
-    yield from ("", f".. program:: {name}")
+def _command(context: click.Context, parameters: list[click.Parameter]) -> Iterator[str]:
+    yield from _title(context.command_path)
+    yield f"``{context.command_path} {' '.join(context.command.collect_usage_pieces(context))}``"
+    yield from _paragraphs((context.command.help or "").split("\n\n"))
+    yield from ("", f".. program:: {context.command_path}")
     for parameter in parameters:
-        if not isinstance(parameter, click.Option):
-            continue
-        metavar = "" if parameter.is_flag else f" {parameter.make_metavar(context)}"
-        yield from ("", f".. option:: {', '.join(f'{each}{metavar}' for each in parameter.opts)}", "")
-        default = parameter.get_default(context)
-        shown = parameter.show_default and default is not None
-        yield f"   {_linked(' '.join((parameter.help or '').split()))}" + (
-            f" Default: {_literal(str(default))}." if shown else ""
-        )
+        if isinstance(parameter, click.Option):
+            metavar = "" if parameter.is_flag else f" {parameter.make_metavar(context)}"
+            yield from ("", f".. option:: {', '.join(f'{each}{metavar}' for each in parameter.opts)}", "")
+            default = parameter.get_default(context) if parameter.show_default else None
+            yield f"   {_shown(parameter.help or '')}{'' if default is None else f' Default: ``{default}``.'}"
 
 
 def run_document() -> Iterator[str]:
     """Yield the fields of the run document and of all models in it."""
-    return _models(json_schema(), "RunDocument", "run", {})
+    return _models("run", RunDocument, {})
 
 
 def records() -> Iterator[str]:
     """Yield the fields of the records, and of what ``sutprobe`` prints; models of the run document are linked."""
-    known = dict.fromkeys(json_schema()["$defs"], "run")
-    schema = TypeAdapter(Record).json_schema(mode="serialization")
-    roots = [option["$ref"].rpartition("/")[2] for option in schema["anyOf"]]
-    for root in roots:
-        yield from _models({"$defs": schema["$defs"], **schema["$defs"][root]}, root, "record", known)
-    yield from _models(ProbeDocument.model_json_schema(mode="serialization"), "ProbeDocument", "record", known)
+    return _models("record", (Record, ProbeDocument), dict.fromkeys(json_schema()["$defs"], "run"))
 
 
 def judgement() -> Iterator[str]:
     """Yield the fields of the verdicts of a night, and of the files of accepted limits."""
-    known: dict[str, str] = {}
-    for model in (NightVerdict, LimitsFile):
-        yield from _models(model.model_json_schema(mode="serialization"), model.__name__, "judgement", known)
+    return _models("judgement", (NightVerdict, LimitsFile), {})
 
 
-def _models(schema: Mapping[str, Any], root: str, prefix: str, known: dict[str, str]) -> Iterator[str]:
-    """Yield *root* and the models in it that are not *known* yet, each as a section, in the order of their places.
+def _models(prefix: str, roots: Any, known: dict[str, str]) -> Iterator[str]:
+    """Yield *roots* and the models in them that are not *known* yet, each as a section, in the order of their places.
 
     *known* has the prefix of the link by the name of a model, and is added to.
     """
-    waiting = [root]
-    known[root] = prefix
+    schema = TypeAdapter(tuple[roots]).json_schema(mode="serialization")
+    models = schema.pop("$defs")
+    waiting = REFERENCE.findall(json.dumps(schema))
+    known |= dict.fromkeys(waiting, prefix)
     while waiting:
         name = waiting.pop(0)
-        model = schema if name == root else schema["$defs"][name]
-        found = [each for each in _referred(model.get("properties", {})) if each not in known]
-        known.update(dict.fromkeys(found, prefix))
-        waiting = [*dict.fromkeys(found), *waiting]
-        yield from ("", f".. _{prefix}-{name}:")
-        yield from _title(name)
-        yield model["description"].replace("``None``", "null")
-        yield from ("", ".. list-table::", "   :header-rows: 1", "   :class: fields", "", "   * - Field", "     - Type")
-        for field, of in model["properties"].items():
-            yield from (f"   * - ``{field}``", f"     - {_worded(of, known)}")
+        fields = models[name]["properties"]
+        found = dict.fromkeys(each for each in REFERENCE.findall(json.dumps(fields)) if each not in known)
+        known |= dict.fromkeys(found, prefix)
+        waiting = [*found, *waiting]
+        yield from ("", f".. _{prefix}-{name}:", *_title(name), models[name]["description"].replace("``None``", "null"))
+        yield from _table(("Field", "Type"), ((f"``{field}``", _worded(of, known)) for field, of in fields.items()))
 
 
-def _referred(schema: Any) -> Iterator[str]:
-    if isinstance(schema, dict):
-        if "$ref" in schema:
-            yield schema["$ref"].rpartition("/")[2]
-        for name, each in schema.items():
-            if name != "discriminator":
-                yield from _referred(each)
-    elif isinstance(schema, list):
-        for each in schema:
-            yield from _referred(each)
-
-
-def _worded(schema: Mapping[str, Any], known: Mapping[str, str]) -> str:
-    """Return what a value of *schema* may be, in words."""
-    if "$ref" in schema:
-        name = schema["$ref"].rpartition("/")[2]
-        return f":ref:`{name} <{known[name]}-{name}>`"
-    if "const" in schema:
-        return _literal(str(schema["const"]))
-    if "enum" in schema:
-        return _choice([_literal(str(each)) for each in schema["enum"]])
-    if "anyOf" in schema or "oneOf" in schema:
-        return _choice([_worded(each, known) for each in schema.get("anyOf") or schema["oneOf"]])
-    if schema.get("type") == "array":
-        if "prefixItems" in schema:
-            return f"[{', '.join(_worded(each, known) for each in schema['prefixItems'])}]"
-        return f"list of {_grouped(schema['items'], known)}"
-    if schema.get("type") == "object":
-        inner = schema.get("additionalProperties")
-        return f"object of {_grouped(inner, known)} by name" if isinstance(inner, dict) else "object"
-    bounds = [f"{words} {schema[name]}" for name, words in BOUNDS.items() if name in schema]
-    return " ".join([schema.get("type", "anything"), *bounds])
-
-
-BOUNDS = {"exclusiveMinimum": "above", "minimum": "from", "exclusiveMaximum": "below", "maximum": "to"}
-"""How a schema's bounds are worded."""
-
-
-def _grouped(schema: Mapping[str, Any], known: Mapping[str, str]) -> str:
-    words = _worded(schema, known)
-    return f"({words})" if schema.keys() & {"anyOf", "oneOf", "enum"} else words
-
-
-def _choice(words: list[str]) -> str:
-    return " or ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+def _worded(schema: Mapping[str, Any], known: Mapping[str, str], *, inner: bool = False) -> str:
+    """Return what a value of *schema* may be, in words; a choice within something else stands in brackets."""
+    match schema:
+        case {"$ref": reference}:
+            name = reference.rpartition("/")[2]
+            return f":ref:`{name} <{known[name]}-{name}>`"
+        case {"const": value}:
+            return f"``{value}``"
+        case {"enum": values}:
+            words = [f"``{value}``" for value in values]
+        case {"anyOf": choices} | {"oneOf": choices}:
+            words = [_worded(each, known) for each in choices]
+        case {"prefixItems": items}:
+            return f"[{', '.join(_worded(each, known) for each in items)}]"
+        case {"items": item}:
+            return f"list of {_worded(item, known, inner=True)}"
+        case {"additionalProperties": dict(item)}:
+            return f"object of {_worded(item, known, inner=True)} by name"
+        case _:
+            bounds = (f"{word} {schema[name]}" for name, word in BOUNDS.items() if name in schema)
+            return " ".join((schema.get("type", "anything"), *bounds))
+    choice = " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+    return f"({choice})" if inner else choice
 
 
 def metrics() -> Iterator[str]:
     """Yield the headline figures of every measurement: their names, unit, which way is better, and what they are."""
     for kind, declaration in registry().items():
         yield from _title(declaration.title)
-        yield f":doc:`/method/{kind}` (``{kind}``): {_escaped(declaration.question)}"
+        yield f":doc:`/method/{kind}` (``{kind}``): {_shown(declaration.question)}"
         for figures in declaration.figures:
             yield from ("", f"``{name_form(figures.names)}``")
-            yield f"   {figures.unit}, {figures.better} is better: {_escaped(figures.meaning)}."
+            yield f"   {figures.unit}, {figures.better} is better: {_shown(figures.meaning)}."
 
 
 def settings() -> Iterator[str]:
@@ -242,10 +201,10 @@ def settings() -> Iterator[str]:
         for paragraph in inspect.cleandoc(declaration.settings.__doc__ or "").split("\n\n"):
             text = re.sub(r"\*(\w+)\*", r"``\1``", " ".join(paragraph.split()))
             yield from ("", text.replace("``None``", "null"))
-        yield from ("", ".. list-table::", "   :header-rows: 1", "   :class: fields", "")
-        yield from ("   * - Setting", "     - Default")
-        for name, default in declaration.settings().model_dump(mode="json").items():
-            yield from (f"   * - ``{name}``", f"     - {_literal(json.dumps(default))}")
+        defaults = declaration.settings().model_dump(mode="json")
+        yield from _table(
+            ("Setting", "Default"), ((f"``{name}``", f"``{json.dumps(defaults[name])}``") for name in defaults)
+        )
 
 
 def name_form(names: str) -> str:
@@ -259,33 +218,23 @@ def flags() -> Iterator[str]:
     """Yield every flag with its severity and its meaning, linked to what its method page says of it."""
     macros: Any = environment().get_template("macros/flags.rst.j2").module
     for code, severity in SEVERITIES.items():
-        yield from (f":ref:`{code} <flag-{code}>`", f"   *{severity}.* {_escaped(macros.meaning[code])}", "")
+        yield from (f":ref:`{code} <flag-{code}>`", f"   *{severity}.* {_shown(macros.meaning[code])}", "")
 
 
 def tolerances() -> Iterator[str]:
     """Yield the tolerance of each family of figures, with its reason."""
     for each in (*TOLERANCES, ANY_OTHER):
-        yield from (f"``{name_form(each.names)}``", f"   {each.fraction:.0%}: {_escaped(each.reason)}", "")
+        yield from (f"``{name_form(each.names)}``", f"   {each.fraction:.0%}: {_shown(each.reason)}", "")
 
 
 def exit_codes() -> Iterator[str]:
     """Yield every exit code with its meaning."""
     for code, meaning in EXIT_CODES.items():
-        yield from (f"``{code}``", f"   {_escaped(meaning)}", "")
+        yield from (f"``{code}``", f"   {_shown(meaning)}", "")
 
 
-TOPICS = {
-    "variables": variables,
-    "commands": commands,
-    "run_document": run_document,
-    "records": records,
-    "judgement": judgement,
-    "metrics": metrics,
-    "settings": settings,
-    "flags": flags,
-    "tolerances": tolerances,
-    "exit_codes": exit_codes,
-}
+SOURCES = (variables, commands, run_document, records, judgement, metrics, settings, flags, tolerances, exit_codes)
+TOPICS = {each.__name__: each for each in SOURCES}
 
 
 class Reference(SphinxDirective):

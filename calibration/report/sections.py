@@ -2,10 +2,9 @@
 """The measured sections of a page: each answers its question in a sentence, with the rows of its table."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from statistics import median
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from calibration.context.population import UnknownPopulation
 from calibration.measurements import registry
@@ -28,8 +27,7 @@ SHOWN: Final = 8
 """So many rows of a kind are in its section's table; the rest is folded."""
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(NamedTuple):
     """One figure of a table: what it is, its value, its half-width in per cent, how far to trust it and the verdict."""
 
     title: str
@@ -46,51 +44,38 @@ def rows(document: RunDocument, kind: str) -> list[Row]:
     A maximum that no setting of its search took beyond the peak is the peak's figure, and no row of its own.
     """
     failed = {each.name for each in document.verdicts if each.outcome == "fail"}
-    found = [
-        (measurement, metric)
+    peaks = {
+        (f"max_bandwidth.{name}.bandwidth_mb_s", each.bandwidth_mb_s.value)
         for measurement in document.measurements
-        if measurement.kind == kind
-        for metric in registry()[kind].metrics(measurement.values)
-    ]
-    if kind == "max_bandwidth":
-        peaks = {
-            (name, each.bandwidth_mb_s.value)
-            for measurement in document.measurements
-            if isinstance(measurement.values, PeakValues)
-            for name, each in measurement.values.mixes.items()
-        }
-        found = [pair for pair in found if (pair[1].name.split(".")[1], pair[1].value) not in peaks]
+        if isinstance(measurement.values, PeakValues)
+        for name, each in measurement.values.mixes.items()
+    }
     families: dict[str, list[tuple[Measurement, Metric]]] = {}
-    for pair in found:
-        families.setdefault(re.sub(r"\d+", "#", pair[1].name), []).append(pair)
-    return [
-        _row(measurement, metric, title, outside=metric.name in failed)
-        for family in families.values()
-        for measurement, metric, title in _shown(family)
-    ]
+    for measurement in document.measurements:
+        for metric in registry()[kind].metrics(measurement.values) if measurement.kind == kind else ():
+            if (metric.name, metric.value) not in peaks:
+                families.setdefault(re.sub(r"\d+", "#", metric.name), []).append((measurement, metric))
+    return [row for family in families.values() for row in _rows(family, failed)]
 
 
-def _shown(family: Sequence[tuple[Measurement, Metric]]) -> list[tuple[Measurement, Metric, str]]:
-    """Return the metrics that are shown of *family* with their titles: all, or of many the lowest and the highest."""
-    if len(family) <= FAMILY:
-        return [(measurement, metric, metric.title) for measurement, metric in family]
-    ordered = sorted(family, key=lambda pair: pair[1].value)
-    ends = (("lowest", *ordered[0]), ("highest", *ordered[-1]))
-    return [(found, metric, f"{metric.title} ({which} of {len(family)})") for which, found, metric in ends]
-
-
-def _row(measurement: Measurement, metric: Metric, title: str, *, outside: bool) -> Row:
-    valid = measurement.validity.valid
-    trust = metric.trust if valid else "invalid"
-    invalid = (each for each in measurement.validity.flags if each.severity == "invalid")
-    return Row(
-        title=title,
-        value=filters.headline(metric),
-        plus_minus=filters.plus_minus(metric) or "",
-        trust=trust,
-        word=trust_word(trust, metric.doubt if valid else worst(invalid)),
-        outside=outside,
-    )
+def _rows(family: Sequence[tuple[Measurement, Metric]], failed: Container[str]) -> Iterator[Row]:
+    """Yield the rows of *family*: one for each metric, or of many for the lowest and the highest."""
+    shown = [(*pair, "") for pair in family]
+    if len(family) > FAMILY:
+        ordered = sorted(family, key=lambda pair: pair[1].value)
+        shown = [(*ordered[0], f" (lowest of {len(family)})"), (*ordered[-1], f" (highest of {len(family)})")]
+    for measurement, metric, which in shown:
+        valid = measurement.validity.valid
+        trust = metric.trust if valid else "invalid"
+        invalid = (each for each in measurement.validity.flags if each.severity == "invalid")
+        yield Row(
+            title=f"{metric.title}{which}",
+            value=filters.headline(metric),
+            plus_minus=filters.plus_minus(metric) or "",
+            trust=trust,
+            word=trust_word(trust, metric.doubt if valid else worst(invalid)),
+            outside=metric.name in failed,
+        )
 
 
 # Sentences
@@ -123,8 +108,8 @@ def _told(metric: Metric) -> str:
 def jitter(facts: Facts) -> Iterator[str]:
     """Yield how much the operating system takes of a core."""
     found = facts.values(JitterValues)
-    isolated = [each for each in found if each.isolated]
-    for cpus, word in ((isolated, "isolated"), ([each for each in found if not each.isolated], "not isolated")):
+    for isolated, word in ((True, "isolated"), (False, "not isolated")):
+        cpus = [each for each in found if each.isolated == isolated]
         if not cpus:
             continue
         longest = max(cpus, key=lambda each: each.gaps.max_ns)
@@ -156,20 +141,19 @@ def latency(facts: Facts) -> Iterator[str]:
         yield f"Local memory answers in {_range([each.metric for each in local])}{beyond}."
     if loaded := facts.record("loaded_latency"):
         slowest = max(loaded, key=lambda each: each.metric.value)
-        times = (
-            f", {filters.significant(slowest.metric.value / local[0].metric.value, 2)} times the idle latency"
-            if local
-            else ""
-        )
         where = "At 90 % of the peak bandwidth" if "90" in slowest.title else "Under full load"
+        times = ""
+        if local:
+            ratio = filters.significant(slowest.metric.value / local[0].metric.value, 2)
+            times = f", {ratio} times the idle latency"
         yield f"{where} it takes {_told(slowest.metric)}{times}."
 
 
 def _range(metrics: Sequence[Metric]) -> str:
-    low, high = (pick(metrics, key=lambda each: each.value) for pick in (min, max))
     if len(metrics) == 1:
-        return _told(low)
-    return f"{filters.headline(low).rpartition(' ')[0]} to {filters.headline(high)}"
+        return _told(metrics[0])
+    low, high = (filters.headline(pick(metrics, key=lambda each: each.value)) for pick in (min, max))
+    return f"{low.rpartition(' ')[0]} to {high}"
 
 
 def bandwidth(facts: Facts) -> Iterator[str]:
@@ -196,9 +180,8 @@ def _peak(facts: Facts, metric: Metric) -> str:
 
 def caches(facts: Facts) -> Iterator[str]:
     """Yield how far the caches are, and what of them the curve shows."""
-    levels = facts.record("cache_latency")
-    told = [f"{each.quantity.rpartition('.')[2]} answers in {filters.headline(each.metric)}" for each in levels]
-    if told:
+    if levels := facts.record("cache_latency"):
+        told = (f"{each.quantity.rpartition('.')[2]} answers in {filters.headline(each.metric)}" for each in levels)
         yield f"{'; '.join(told)}."
     for ladder in facts.values(LatencyLadderValues):
         for each in ladder.comparisons if ladder.series == "random" else ():

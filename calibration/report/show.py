@@ -19,16 +19,12 @@ from calibration.trust import Trust
 LEVELS: Final = {"good": ("✓", "bold green"), "caution": ("!", "bold yellow"), "bad": ("✗", "bold red")}
 """How a verdict is marked and coloured."""
 
-STYLES: Final[dict[Trust, str]] = {
-    "on_target": "green",
-    "near": "",
-    "poor": "yellow",
-    "invalid": "bold red",
-    "observed": "",
+LOOKS: Final[dict[Trust, tuple[str, str]]] = {
+    "on_target": ("", "green"),
+    "poor": (" !", "yellow"),
+    "invalid": (" ✗", "bold red"),
 }
-
-MARKS: Final[dict[Trust, str]] = {"poor": " !", "invalid": " ✗"}
-"""What a figure that is not to be relied on is marked with, for terminals without colours."""
+"""How a figure is marked, for terminals without colours, and coloured; any other has neither."""
 
 MOST_READ: Final = 8
 """Metrics of an import on one screen, one of each kind."""
@@ -55,8 +51,7 @@ def print_story(told: Story, stream: IO[str], *, colour: bool | None = None) -> 
     _line(out, head)
     _line(out, Text(f"  {visible(told.machine)}", style="dim"))
     out.print(Text(visible(told.verdict), style=style))
-    tiles = list(map(_tile, told.tiles))
-    _print_columns(out, tiles)
+    _print_columns(out, list(map(_tile, told.tiles)))
     for finding in told.findings:
         _line(out, Text(f"  - {visible(finding)}"))
     last = [f"and {told.more_findings} more: calibration report --text"] if told.more_findings else []
@@ -66,8 +61,8 @@ def print_story(told: Story, stream: IO[str], *, colour: bool | None = None) -> 
 
 
 def _tile(tile: Tile) -> tuple[str, Text]:
-    value = " ".join(filter(None, (tile.value, tile.plus_minus)))
-    text = Text(visible(f"{value}{MARKS.get(tile.trust, '')}"), style=STYLES[tile.trust])
+    mark, style = LOOKS.get(tile.trust, ("", ""))
+    text = Text(visible(" ".join(filter(None, (tile.value, tile.plus_minus))) + mark), style=style)
     if tile.extra is not None:
         text.append(f"  {visible(tile.extra)}", style="dim")
     if tile.band is not None:
@@ -79,13 +74,13 @@ def _print_columns(out: Console, rows: Sequence[tuple[str, Text]]) -> None:
     """Print names with their values in two columns where they fit, filled downwards, else in one."""
     half = (len(rows) + 1) // 2
     left, right = _column(rows[:half]), _column(rows[half:])
-    start = max((line.cell_len for line in left), default=0) + GAP
-    if start + max((line.cell_len for line in right), default=0) + 2 > out.width:
+    start, end = (max((line.cell_len for line in column), default=0) for column in (left, right))
+    if start + GAP + end + 2 > out.width:
         left, right = _column(rows), []
-    for one, other in zip_longest(left, right):
+    for one, other in zip_longest(left, right, fillvalue=Text()):
         line = Text("  ").append_text(one)
-        if other is not None:
-            line.append(" " * (start - one.cell_len)).append_text(other)
+        if other.plain:
+            line.append(" " * (start + GAP - one.cell_len)).append_text(other)
         _line(out, line)
 
 
@@ -106,11 +101,8 @@ def _print_imported(document: RunDocument, imported: Imported, out: Console) -> 
     first = {each.values.kind: next(iter(each.values.metrics()), None) for each in reversed(readings)}
     shown = [each for each in reversed(first.values()) if each is not None][:MOST_READ]
     _print_columns(out, [(cut(visible(each.title), 50), Text(amount(each.value, each.unit))) for each in shown])
-    faults = [
-        f"{len(found)} {what}"
-        for found, what in ((imported.inconsistencies, "contradictions"), (document.not_measured, "without a value"))
-        if found
-    ]
+    faults = [f"{len(imported.inconsistencies)} contradictions"] if imported.inconsistencies else []
+    faults += [f"{len(document.not_measured)} without a value"] if document.not_measured else []
     if faults:
         _line(out, Text(f"  ! {', '.join(faults)}: calibration report --text", style="yellow"))
 

@@ -20,22 +20,14 @@ from calibration.measurements.jitter import JitterValues
 from calibration.measurements.loaded_latency import LoadedLatencyValues
 from calibration.report import filters
 from calibration.report.advice import advice
+from calibration.report.machine import counted
 from calibration.results.consistency import RULES, ConsistencyCheck
 from calibration.results.figures import FAMILIES, Family, RecordFigure
 from calibration.results.model import Measurement, RunDocument, of_the_run
 from calibration.trust import NEAR, Trust, lowest
-from calibration.validity import Flag
+from calibration.validity import Flag, Severity
 
 FINDINGS: Final = 3
-
-WORDS: Final[dict[Trust, str]] = {
-    "on_target": "on target",
-    "near": "near target",
-    "poor": "poor",
-    "invalid": "invalid",
-    "observed": "observed",
-}
-"""What each trust is called."""
 
 REASONS: Final[Mapping[str, str]] = {
     "PLACEMENT_WRONG": "placement",
@@ -54,12 +46,13 @@ REASONS: Final[Mapping[str, str]] = {
 }
 """The worst reason against a figure in a word or two; that it is wide its ± says already."""
 
-
 NODE_BEHIND: Final = 0.1
 """A node that reads so much less than the median of the nodes is a finding."""
 
 LOST: Final = 0.001
 """An isolated CPU that loses so much of its time is a finding."""
+
+Level = Literal["good", "caution", "bad"]
 
 
 @dataclass(frozen=True)
@@ -70,13 +63,11 @@ class Tile:
     accepted range, ``outside`` whether the value is outside it; ``extra`` is what belongs to the value.
     """
 
-    family: Family
     title: str
     value: str
     plus_minus: str | None
     trust: Trust
     word: str
-    reason: str | None
     band: str | None
     outside: bool
     extra: str | None
@@ -86,14 +77,13 @@ class Tile:
 class Story:
     """The first screen.
 
-    ``ok``: the run is complete, nothing of it is invalid, and no check failed. ``level`` is how the verdict looks.
+    ``level`` is how the verdict looks: bad unless the run is complete, nothing of it is invalid, and no check failed.
     """
 
     name: str
     machine: str
     when: str
-    ok: bool
-    level: Literal["good", "caution", "bad"]
+    level: Level
     verdict: str
     findings: tuple[str, ...]
     more_findings: int
@@ -105,22 +95,16 @@ def story(document: RunDocument) -> Story:
     """Return the first screen of *document*, a run that was measured here."""
     run = document.run
     context = None if document.context is None else document.context.parsed
-    ok = _ok(document)
     trusts = Counter(map(trust_in, document.measurements))
+    level, verdict = _verdict(document, trusts)
     found = list(dict.fromkeys(_findings(document, context)))
+    lasted = filters.duration((run.finished_at - run.started_at).total_seconds())
     return Story(
         name=f"{run.testbed} / {run.sut}",
         machine="the SUT was not captured" if context is None else " · ".join(_machine(context)),
-        when=" · ".join(
-            (
-                f"{run.started_at:%Y-%m-%d %H:%M} UTC",
-                run.profile,
-                filters.duration((run.finished_at - run.started_at).total_seconds()),
-            )
-        ),
-        ok=ok,
-        level="bad" if not ok else "caution" if trusts["poor"] else "good",
-        verdict=_verdict(document, trusts),
+        when=f"{run.started_at:%Y-%m-%d %H:%M} UTC · {run.profile} · {lasted}",
+        level=level,
+        verdict=verdict,
         findings=tuple(found[:FINDINGS]),
         more_findings=max(0, len(found) - FINDINGS),
         tiles=tuple(_tiles(document, context)),
@@ -143,35 +127,24 @@ def cross_checks(document: RunDocument) -> Counter[str]:
 
 def trust_word(trust: Trust, reason: Flag | None) -> str:
     """Return what *trust* is called, with the *reason* in short."""
+    word = "near target" if trust == "near" else trust.replace("_", " ")
     short = None if reason is None else REASONS.get(reason.code)
-    return WORDS[trust] if short is None else f"{WORDS[trust]}: {short}"
+    return word if short is None else f"{word}: {short}"
 
 
-# Verdict
-
-
-def _ok(document: RunDocument) -> bool:
-    return (
-        document.run.status == "complete"
-        and all(each.validity.valid for each in document.measurements)
-        and not any(each.outcome == "fail" for each in document.consistency)
-        and not any(each.outcome == "fail" for each in document.verdicts)
-    )
-
-
-def _verdict(document: RunDocument, trusts: Counter[Trust]) -> str:
-    """Return the verdict: the word that counts, then the counts behind it."""
-    if document.run.status == "not_begun":
-        return f"Not measured: {(document.attempts[-1].ended or 'the run did not begin').removesuffix('.')}."
+def _verdict(document: RunDocument, trusts: Counter[Trust]) -> tuple[Level, str]:
+    """Return how the verdict looks, and the verdict: the word that counts, then the counts behind it."""
+    status, count = document.run.status, len(document.measurements)
+    if status == "not_begun":
+        return "bad", f"Not measured: {(document.attempts[-1].ended or 'the run did not begin').removesuffix('.')}."
     checks = cross_checks(document)
-    judged = checks["pass"] + checks["fail"]
-    limits = Counter(each.outcome for each in document.verdicts if each.lower is not None or each.upper is not None)
-    bounded = limits["pass"] + limits["fail"]
-    count = len(document.measurements)
-    steps = 0 if document.plan is None else len(document.plan.steps)
-    if document.run.status != "complete":
+    limits = Counter(each.outcome for each in document.verdicts)
+    judged, bounded = (found["pass"] + found["fail"] for found in (checks, limits))
+    level: Level = "bad"
+    if status != "complete":
         done = len({each.step for each in document.measurements})
-        word = f"{document.run.status.capitalize()}: {done} of {steps} steps measured"
+        steps = 0 if document.plan is None else len(document.plan.steps)
+        word = f"{status.capitalize()}: {done} of {steps} steps measured"
     elif trusts["invalid"]:
         word = f"Not valid: {trusts['invalid']} of {count} measurements are invalid"
     elif checks["fail"]:
@@ -179,14 +152,15 @@ def _verdict(document: RunDocument, trusts: Counter[Trust]) -> str:
     elif limits["fail"]:
         word = f"Out of limits: {limits['fail']} of {bounded} limits failed"
     elif trusts["poor"]:
+        level = "caution"
         word = f"Use with caution: {trusts['poor']} of {count} measurements are more than {NEAR} times off target"
     else:
+        level = "good"
         word = f"Trustworthy: {count - trusts['near']} of {count} measurements on target"
-    parts = [f"{word}."]
-    if judged:
-        parts.append(f"Cross-checks: {checks['pass']} of {judged} pass.")
-    parts.append(f"Limits: {limits['pass']} of {bounded} pass." if bounded else "No baseline accepted yet.")
-    return " ".join(parts)
+    agreed = f" Cross-checks: {checks['pass']} of {judged} pass." if judged else ""
+    return level, f"{word}.{agreed} " + (
+        f"Limits: {limits['pass']} of {bounded} pass." if bounded else "No baseline accepted yet."
+    )
 
 
 def _next_step(document: RunDocument, trusts: Counter[Trust]) -> str | None:
@@ -197,10 +171,8 @@ def _next_step(document: RunDocument, trusts: Counter[Trust]) -> str | None:
     return None
 
 
-# Findings, the worst first
-
-
 def _findings(document: RunDocument, context: Context | None) -> Iterator[str]:
+    """Yield what stands out, the worst first."""
     yield from _failed_limits(document)
     yield from _failed_checks(document.consistency)
     yield from _invalid(document.measurements)
@@ -209,7 +181,11 @@ def _findings(document: RunDocument, context: Context | None) -> Iterator[str]:
     yield from _nodes_behind(document.record, peaks_of(context))
     yield from _disturbed_cpus(document.measurements, context)
     yield from _wide(document.record)
-    yield from _warnings(document.measurements)
+    yield from (
+        f"{each.title}: {flag.reason}."
+        for each, flag in _flags(document.measurements, "warn")
+        if flag.code != "PARTIAL"
+    )
 
 
 def _failed_limits(document: RunDocument) -> Iterator[str]:
@@ -224,20 +200,21 @@ def _failed_limits(document: RunDocument) -> Iterator[str]:
 def _failed_checks(checks: Iterable[ConsistencyCheck]) -> Iterator[str]:
     failed = [each for each in checks if each.outcome == "fail"]
     for each in sorted(failed, key=lambda check: -abs(check.difference or 0)):
-        value, other = (filters.headline(figure) for figure in (each.figure, each.other))
+        sides = ", ".join(f"{side.name} {filters.headline(side)}" for side in (each.figure, each.other))
         apart = "" if each.difference is None else f" ({each.difference * 100:+.0f} %)"
-        names = f"{each.figure.name} {value}, {each.other.name} {other}{apart}"
-        yield f"Cross-check failed, {RULES[each.rule].title.lower()}: {names}."
+        yield f"Cross-check failed, {RULES[each.rule].title.lower()}: {sides}{apart}."
+
+
+def _flags(measurements: Sequence[Measurement], severity: Severity) -> Iterator[tuple[Measurement, Flag]]:
+    return ((each, flag) for each in measurements for flag in each.validity.flags if flag.severity == severity)
 
 
 def _invalid(measurements: Sequence[Measurement]) -> Iterator[str]:
     """Yield why measurements are invalid, each reason once."""
     titles: dict[str, list[str]] = {}
-    for each in measurements:
-        for flag in each.validity.flags:
-            if flag.severity == "invalid":
-                reason = flag.reason if flag.code == "EMULATED" else f"{flag.code}: {flag.reason}"
-                titles.setdefault(reason, []).append(each.title)
+    for each, flag in _flags(measurements, "invalid"):
+        reason = flag.reason if flag.code == "EMULATED" else f"{flag.code}: {flag.reason}"
+        titles.setdefault(reason, []).append(each.title)
     for reason, found in titles.items():
         more = f" and {len(found) - 1} more are" if len(found) > 1 else " is"
         which = "All figures are" if len(found) == len(measurements) else f"{found[0]}{more}"
@@ -254,104 +231,93 @@ def _not_measured(document: RunDocument) -> Iterator[str]:
 def _nodes_behind(record: Sequence[RecordFigure], peaks: Population | UnknownPopulation) -> Iterator[str]:
     """Yield the nodes that read less than the others, with the empty slots that explain it where they are known."""
     nodes = {
-        each.quantity.rpartition(".")[2]: each
+        int(each.quantity.rpartition(".")[2]): each.metric
         for each in record
         if each.family == "read_bandwidth" and each.quantity != "read_bandwidth.machine"
     }
-    if len(nodes) < 2:
-        return
-    middle = median(each.metric.value for each in nodes.values())
-    for node, each in sorted(nodes.items(), key=lambda item: item[1].metric.value):
-        if each.metric.value < middle * (1 - NODE_BEHIND):
-            peak = peaks.nodes.get(int(node)) if isinstance(peaks, Population) else None
-            slots = "" if peak is None or not peak.empty_slots else f": slot {', '.join(peak.empty_slots)} is empty"
-            share = filters.percent(each.metric.value / middle)
-            yield f"Node {node} reads {filters.headline(each.metric)}, {share} of the median of the nodes{slots}."
+    middle = median([each.value for each in nodes.values()] or [0.0])
+    for node, metric in sorted(nodes.items(), key=lambda item: item[1].value):
+        if metric.value < middle * (1 - NODE_BEHIND):
+            peak = peaks.nodes.get(node) if isinstance(peaks, Population) else None
+            slots = f": slot {', '.join(peak.empty_slots)} is empty" if peak and peak.empty_slots else ""
+            share = filters.percent(metric.value / middle)
+            yield f"Node {node} reads {filters.headline(metric)}, {share} of the median of the nodes{slots}."
 
 
 def _disturbed_cpus(measurements: Sequence[Measurement], context: Context | None) -> Iterator[str]:
     found = [each.values for each in measurements if isinstance(each.values, JitterValues)]
-    isolated = [values for values in found if values.isolated]
-    if found and not isolated:
-        worst = max(found, key=lambda values: values.gaps.lost_fraction)
+    found.sort(key=lambda values: -values.gaps.lost_fraction)
+    if found and not any(values.isolated for values in found):
         yield (
-            f"No CPU is isolated: CPU {worst.cpu} loses {filters.percent(worst.gaps.lost_fraction)} of its time, "
-            f"longest gap {filters.time_ns(worst.gaps.max_ns)}."
+            f"No CPU is isolated: CPU {found[0].cpu} loses {filters.percent(found[0].gaps.lost_fraction)} of its time, "
+            f"longest gap {filters.time_ns(found[0].gaps.max_ns)}."
         )
-    lossy = [values for values in isolated if values.gaps.lost_fraction > LOST]
-    for values in sorted(lossy, key=lambda each: -each.gaps.lost_fraction):
-        view = None if values.gaps.traced is None else values.gaps.traced.view
-        told = advice(values.cpu, view, context) if view is not None else ()
-        cause = f": {told[0]}" if told else "."
-        yield f"Isolated CPU {values.cpu} loses {filters.percent(values.gaps.lost_fraction)} of its time{cause}"
+    for values in found:
+        if values.isolated and values.gaps.lost_fraction > LOST:
+            view = None if values.gaps.traced is None else values.gaps.traced.view
+            told = advice(values.cpu, view, context) if view is not None else ()
+            cause = f": {told[0]}" if told else "."
+            yield f"Isolated CPU {values.cpu} loses {filters.percent(values.gaps.lost_fraction)} of its time{cause}"
 
 
 def _wide(record: Sequence[RecordFigure]) -> Iterator[str]:
     """Yield the figure of record whose trust is lowest, where it is poor."""
     poor = [each for each in record if each.trust == "poor"]
     if poor:
-        worst = max(poor, key=lambda each: filters.relative_half(each.metric) or 0.0)
+        worst = max(poor, key=lambda each: _width(each.metric))
         more = f"; {len(poor) - 1} more {'are' if len(poor) > 2 else 'is'} poor" if len(poor) > 1 else ""
         reason = worst.reason.reason if worst.reason else "poor"
         yield f"{worst.title}: {reason}{more}."
 
 
-def _warnings(measurements: Sequence[Measurement]) -> Iterator[str]:
-    for each in measurements:
-        for flag in each.validity.flags:
-            if flag.severity == "warn" and flag.code != "PARTIAL":
-                yield f"{each.title}: {flag.reason}."
-
-
-# Tiles
+def _width(metric: Metric) -> float:
+    return filters.relative_half(metric) or 0.0
 
 
 def _tiles(document: RunDocument, context: Context | None) -> Iterator[Tile]:
     found = {family: [each for each in document.record if each.family == family] for family in FAMILIES}
-    idle = found["idle_latency"]
+    idle = sorted(found["idle_latency"], key=lambda each: each.metric.value)
     near = [each for each in idle if is_local(each)] or idle
-    far = [each for each in idle if each not in near]
     if near:
-        shown = [_middle(near), *([max(far, key=lambda each: each.metric.value)] if far else [])]
+        middle, far = near[(len(near) - 1) // 2], [each for each in idle if each not in near][-1:]
         extra = "local / farthest node" if far else None
-        yield _tile(document, "Idle latency", shown, idle, extra)
+        yield _tile(document, "Idle latency", [middle, *far], found["idle_latency"], extra)
     bandwidth = found["read_bandwidth"]
     if whole := [each for each in bandwidth if each.quantity == "read_bandwidth.machine"] or bandwidth[:1]:
-        yield _tile(document, "Read bandwidth", whole, whole, of_peak(context, whole[0].metric))
+        peaks, share = peaks_of(context), "theoretical peak unknown"
+        if isinstance(peaks, Population):
+            share = f"{filters.percent(whole[0].metric.value / peaks.machine.peak_mb_s)} of the theoretical peak"
+        yield _tile(document, "Read bandwidth", whole, whole, share)
     if loaded := found["loaded_latency"]:
         worst = max(loaded, key=lambda each: each.metric.value)
         yield _tile(document, "Under load", [worst], loaded, _load(document, worst))
     if caches := found["cache_latency"]:
         levels = "/".join(each.quantity.rpartition(".")[2] for each in caches)
         yield _tile(document, levels, caches, caches, None)
-    isolated = context is not None and bool(context.isolated_cpus)
+    isolated = "isolated" if context is not None and context.isolated_cpus else "not isolated"
     titles: dict[Family, str] = {"worst_gap": "Longest gap", "lost_share": "Time lost", "clock": "Core clock"}
     for family, title in titles.items():
-        if figures := found[family]:
-            where = re.search(r"CPU \d+", figures[0].title)
-            extra = None if where is None else f"{where[0]}, {'isolated' if isolated else 'not isolated'}"
-            yield _tile(document, title, figures[:1], figures[:1], extra)
+        for figure in found[family][:1]:
+            where = re.search(r"CPU \d+", figure.title)
+            yield _tile(document, title, [figure], [figure], f"{where[0]}, {isolated}" if where else None)
 
 
 def _tile(
     document: RunDocument, title: str, shown: Sequence[RecordFigure], behind: Sequence[RecordFigure], extra: str | None
 ) -> Tile:
     """Return the tile with the figures *shown*; its uncertainty and trust are the worst of those *behind* it."""
-    widest = max(behind, key=lambda each: filters.relative_half(each.metric) or 0.0)
     trust = lowest(each.trust for each in behind) or "observed"
     reason = next((each.reason for each in behind if each.trust == trust and each.reason is not None), None)
     verdict = next((each for each in document.verdicts if each.name == shown[0].metric.name), None)
     band = None
-    if verdict is not None and (verdict.lower is not None or verdict.upper is not None):
+    if verdict is not None and (verdict.lower, verdict.upper) != (None, None):
         band = f"accepted: {within(verdict.lower, verdict.upper, shown[0].metric.unit)}"
     return Tile(
-        family=shown[0].family,
         title=title,
         value=filters.headlines([each.metric for each in shown]),
-        plus_minus=filters.plus_minus(widest.metric),
+        plus_minus=filters.plus_minus(max((each.metric for each in behind), key=_width)),
         trust=trust,
         word=trust_word(trust, reason),
-        reason=None if reason is None else reason.reason,
         band=band,
         outside=verdict is not None and verdict.outcome == "fail",
         extra=extra,
@@ -363,18 +329,14 @@ def is_local(figure: RecordFigure) -> bool:
     return len(set(figure.quantity.split(".")[1:])) < 2
 
 
-def _middle(figures: Sequence[RecordFigure]) -> RecordFigure:
-    return sorted(figures, key=lambda each: each.metric.value)[(len(figures) - 1) // 2]
-
-
 def _load(document: RunDocument, figure: RecordFigure) -> str | None:
     """Return the load that the probe of *figure* ran beside."""
+    share = "at 90 % of peak" if "90" in figure.title else "at full load"
     for each in document.measurements:
         if each.id == figure.measurement and isinstance(each.values, LoadedLatencyValues):
             for point in each.values.points:
                 if any(probe.latency_ns.value == figure.metric.value for probe in point.probes):
-                    share = "at 90 % of peak, " if "90" in figure.title else "at full load, "
-                    return f"{share}{filters.headline(point.bandwidth_mb_s)}"
+                    return f"{share}, {filters.headline(point.bandwidth_mb_s)}"
     return None
 
 
@@ -383,41 +345,25 @@ def peaks_of(context: Context | None) -> Population | UnknownPopulation:
     return UnknownPopulation(reason="the SUT was not captured") if context is None else population(context)
 
 
-def of_peak(context: Context | None, metric: Metric) -> str:
-    """Return which share *metric* is of what the populated channels can move, or that this is unknown."""
-    peaks = peaks_of(context)
-    if isinstance(peaks, UnknownPopulation):
-        return "theoretical peak unknown"
-    return f"{filters.percent(metric.value / peaks.machine.peak_mb_s)} of the theoretical peak"
-
-
-# Identity
-
-
 def _machine(context: Context) -> Iterator[str]:
-    models = context.processor.models
-    packages = context.topology.packages
-    name = (
-        _short(models[0].name) if models and models[0].name else context.processor.architecture or "unknown processor"
-    )
-    yield name if packages is None or packages < 2 else f"{packages}x {name}"
+    processor, packages = context.processor, context.topology.packages
+    name = (_short(processor.models[0].name or "") if processor.models else "") or processor.architecture
+    yield f"{f'{packages}x ' if packages and packages > 1 else ''}{name or 'unknown processor'}"
     cores, cpus = len(context.topology.cores), len(context.online_cpus)
-    threads = f" ({cpus} CPUs)" if cpus != cores else ""
-    yield f"{cores} core{'s' * (cores != 1)}{threads}"
-    yield f"{len(context.nodes)} node{'s' * (len(context.nodes) != 1)}"
+    yield f"{counted(cores, 'core')}{f' ({cpus} CPUs)' if cpus != cores else ''}"
+    yield counted(len(context.nodes), "node")
     dimms = Counter(
-        " ".join(filter(None, (each.type, str(each.configured_mt_s or each.speed_mt_s or ""))))
+        f"{each.type or ''} {each.configured_mt_s or each.speed_mt_s or ''}".strip().replace(" ", "-")
         for each in context.firmware.dimms
         if each.size_bytes
     )
     if dimms:
-        yield ", ".join(f"{count}x {kind.replace(' ', '-')}" for kind, count in dimms.items())
+        yield ", ".join(f"{count}x {kind}" for kind, count in dimms.items())
     elif context.memory.total_bytes is not None:
         yield f"{context.memory.total_bytes / 1e9:.0f} GB"
     if context.virtualization.guest:
         yield f"virtual machine ({context.virtualization.vendor or 'unnamed hypervisor'})"
-    release = re.match(r"\d+\.\d+", context.capture.kernel_release or "")
-    if release:
+    if release := re.match(r"\d+\.\d+", context.capture.kernel_release or ""):
         yield f"{context.capture.kernel_name or 'Linux'} {release[0]}"
 
 

@@ -33,9 +33,6 @@ STYLES: Final = {
 }
 """How the roles of pages look; what they mean stands in their text too, for terminals without colours."""
 
-FOLD: Final = "fold"
-"""The class of what the site folds."""
-
 
 def print_page(page: Page, stream: IO[str], *, full: bool = False) -> None:
     """Print *page* on *stream*, its folded parts only where it is to be *full*.
@@ -43,7 +40,7 @@ def print_page(page: Page, stream: IO[str], *, full: bool = False) -> None:
     Raises ``InputError`` where the page cannot be parsed.
     """
     tree = parsed(page.text)
-    folds = [each for each in tree.findall(nodes.admonition) if FOLD in each["classes"]]
+    folds = [each for each in tree.findall(nodes.admonition) if "fold" in each["classes"]]
     if not full:
         for each in folds:
             section = each.parent
@@ -51,57 +48,45 @@ def print_page(page: Page, stream: IO[str], *, full: bool = False) -> None:
             if len(section) == 1:  # its title
                 section.parent.remove(section)
     console = console_of(stream)
-    _children(tree, console, depth=-1)
+    _print(tree, console, depth=-1)
     if folds and not full:
         console.print(Text(f"{len(folds)} folded parts (samples, intervals, commands, machine): --full", style="dim"))
 
 
-def _children(node: nodes.Element, console: Console, depth: int) -> None:
-    for child in node.children:
-        _block(child, console, depth)
-
-
-def _block(node: nodes.Node, console: Console, depth: int) -> None:
-    match node:
-        case nodes.title():
-            console.print(Text(node.astext(), style="bold underline" if depth < 2 else "bold"))
-            console.print()
-        case nodes.section():
-            _children(node, console, depth + 1)
-        case nodes.literal_block():
-            struck = "struck" in node["classes"]
-            text = textwrap.indent(node.astext(), "    ")
-            console.print(Text(text, style="strike" if struck else ""), soft_wrap=True)
-            console.print()
-        case nodes.table():
-            _table(node, console)
-        case nodes.figure():
-            for image in node.findall(nodes.image):
-                console.print(Text(f"Chart: {image['alt']}", style="italic"))
-            console.print()
-        case nodes.note() | nodes.warning():
-            console.print(Text(f"{type(node).__name__.upper()}:", style="bold"))
-            _children(node, console, depth)
-        case nodes.list_item() | nodes.definition():
-            for child in node.children:
-                if isinstance(child, nodes.paragraph):
-                    mark = "* " if isinstance(node, nodes.list_item) else "    "
-                    console.print(Padding(Text(mark).append_text(_inline(child)), (0, 0, 0, 2)))
-                else:
-                    _block(child, console, depth)
-        case nodes.bullet_list() | nodes.definition_list():
-            _children(node, console, depth)
-            console.print()
-        case nodes.definition_list_item():
-            _children(node, console, depth)
-        case nodes.paragraph() | nodes.term():
-            console.print(_inline(node))
-            if isinstance(node, nodes.paragraph):
+def _print(parent: nodes.Node, console: Console, depth: int) -> None:
+    """Print what is in *parent*, which lies so many sections deep."""
+    for node in parent.children:
+        match node:
+            case nodes.title():
+                console.print(Text(node.astext(), style="bold underline" if depth < 2 else "bold"), end="\n\n")
+            case nodes.section():
+                _print(node, console, depth + 1)
+            case nodes.literal_block():
+                style = "strike" if "struck" in node["classes"] else ""
+                text = Text(textwrap.indent(node.astext(), "    "), style=style)
+                console.print(text, soft_wrap=True, end="\n\n")
+            case nodes.table():
+                _table(node, console)
                 console.print()
-        case nodes.Invisible():
-            return
-        case nodes.Element():
-            _children(node, console, depth)
+            case nodes.figure():
+                for image in node.findall(nodes.image):
+                    console.print(Text(f"Chart: {image['alt']}", style="italic"))
+                console.print()
+            case nodes.note() | nodes.warning():
+                console.print(Text(f"{type(node).__name__.upper()}:", style="bold"))
+                _print(node, console, depth)
+            case nodes.paragraph(parent=nodes.list_item() | nodes.definition()):
+                mark = "* " if isinstance(node.parent, nodes.list_item) else "    "
+                console.print(Padding(Text(mark).append_text(_inline(node)), (0, 0, 0, 2)))
+            case nodes.paragraph():
+                console.print(_inline(node), end="\n\n")
+            case nodes.term():
+                console.print(_inline(node))
+            case nodes.bullet_list() | nodes.definition_list():
+                _print(node, console, depth)
+                console.print()
+            case nodes.Element() if not isinstance(node, nodes.Invisible):
+                _print(node, console, depth)
 
 
 def _inline(node: nodes.Node) -> Text:
@@ -109,52 +94,40 @@ def _inline(node: nodes.Node) -> Text:
     text = Text()
     for child in node.children:
         if isinstance(child, nodes.Element):
-            classes: list[str] = child.get("classes", [])
-            styles = [STYLES[each] for each in classes if each in STYLES]
             inner = _inline(child)
-            if isinstance(child, nodes.strong):
-                styles.append("bold")
-            for style in styles:
+            for style in filter(None, map(STYLES.get, child["classes"])):
                 inner.stylize(style)
+            if isinstance(child, nodes.strong):
+                inner.stylize("bold")
             text.append_text(inner)
         else:
-            text.append(" ".join(child.astext().split("\n")))
+            text.append(child.astext().replace("\n", " "))
     return text
 
 
 def _table(node: nodes.table, console: Console) -> None:
     """Print a table as wide as the terminal, cells wrapped between words; where it is too narrow, row after row."""
-    heads = [
-        [Text().join(map(_inline, cell.children)) for cell in row.children]
-        for head in node.findall(nodes.thead)
-        for row in head.children
-    ]
-    rows = [
-        [Text().join(map(_inline, cell.children)) for cell in row.children]
-        for body in node.findall(nodes.tbody)
-        for row in body.children
-    ]
-    titles = heads[0] if heads else [Text()] * len(rows[0])
-    widths = _widths(list(zip(*heads, *rows, strict=True)), console.width)
+    rows = [[Text().join(map(_inline, cell.children)) for cell in row.children] for row in node.findall(nodes.row)]
+    headed = any(node.findall(nodes.thead))
+    widths = _widths(list(zip(*rows, strict=True)), console.width)
+    titles = rows.pop(0) if headed else [Text()] * len(rows[0])
     if widths is None:
         for row in rows:
             for title, cell in zip(titles, row, strict=True):
                 line = Text.assemble(title, ": " if title.plain else "", cell)
                 console.print(Padding(line, (0, 0, 0, 0 if cell is row[0] else 4)))
-        console.print()
         return
-    table = Table(box=SIMPLE_HEAD, show_header=bool(heads), pad_edge=False, show_edge=False)
+    table = Table(box=SIMPLE_HEAD, show_header=headed, pad_edge=False, show_edge=False)
     for title, width in zip(titles, widths, strict=True):
         table.add_column(title, width=width)
     for row in rows:
         table.add_row(*row)
     console.print(table)
-    console.print()
 
 
 def _widths(columns: Sequence[Sequence[Text]], width: int) -> list[int] | None:
     """Return how wide each column may be so that no word is broken; ``None`` where there is no room for that."""
-    found = [max(len(word) for cell in column for word in (cell.plain.split() or [""])) for column in columns]
+    found = [max(len(word) for cell in column for word in cell.plain.split() or [""]) for column in columns]
     whole = [max(cell.cell_len for cell in column) for column in columns]
     left = width - sum(found) - GAP * len(columns)
     if left < 0:
@@ -162,5 +135,5 @@ def _widths(columns: Sequence[Sequence[Text]], width: int) -> list[int] | None:
     while left > 0 and (short := [place for place, least in enumerate(found) if least < whole[place]]):
         for place in short[:left]:
             found[place] += 1
-        left -= min(left, len(short))
+        left -= len(short)
     return found

@@ -5,7 +5,7 @@ import pytest
 from jinja2 import UndefinedError
 
 from calibration.measurements import registry
-from calibration.report.environment import KINDS, TEMPLATES, environment, kind_module
+from calibration.report.environment import KINDS, TEMPLATES, environment, kind_modules
 from calibration.report.filters import FILTERS
 from calibration.report.page import SECTIONS
 from calibration.validity import SEVERITIES
@@ -23,7 +23,7 @@ def test_an_attribute_that_does_not_exist_is_an_error() -> None:
 
 @pytest.mark.parametrize("kind", sorted(registry()))
 def test_each_kind_has_a_macro_file_that_says_where_it_stands(kind: str) -> None:
-    module = kind_module(kind)
+    module = kind_modules()[kind]
     assert module.section in SECTIONS
     assert isinstance(module.position, int)
     assert any(callable(getattr(module, name, None)) for name in ("one", "all"))

@@ -724,12 +724,6 @@ def test_a_cpu_without_counters_says_that_its_gaps_are_not_attributed(document: 
     assert f"Not known on CPU {values.cpu}: no counter could be read." in text
 
 
-def test_a_macro_file_outside_the_sections_is_refused(document: RunDocument, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("calibration.report.page.SECTIONS", {"Jitter": SECTIONS["Jitter"]})
-    with pytest.raises(KeyError):
-        render(as_bytes(document))
-
-
 # The command
 
 

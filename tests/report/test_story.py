@@ -14,7 +14,7 @@ def document() -> RunDocument:
 
 
 def tiles(document: RunDocument) -> dict[str, Tile]:
-    return {each.family: each for each in story(document).tiles}
+    return {each.title: each for each in story(document).tiles}
 
 
 def limited(document: RunDocument, name: str, lower: float | None, upper: float | None, outcome: str) -> RunDocument:
@@ -34,11 +34,11 @@ def limited(document: RunDocument, name: str, lower: float | None, upper: float 
 
 def test_the_tiles_are_the_figures_of_record(document: RunDocument) -> None:
     found = tiles(document)
-    assert {"idle_latency", "read_bandwidth", "loaded_latency", "cache_latency", "worst_gap", "clock"} <= found.keys()
+    assert {"Idle latency", "Read bandwidth", "Under load", "L1/L2", "Longest gap", "Core clock"} <= found.keys()
     idle = document.record[0]
-    assert found["idle_latency"].value.split()[0] == f"{idle.metric.value:.0f}"
-    assert found["idle_latency"].trust == idle.trust
-    assert found["worst_gap"].plus_minus is None
+    assert found["Idle latency"].value.split()[0] == f"{idle.metric.value:.0f}"
+    assert found["Idle latency"].trust == idle.trust
+    assert found["Longest gap"].plus_minus is None
 
 
 def test_a_complete_run_says_how_many_are_on_target(document: RunDocument) -> None:
@@ -51,10 +51,10 @@ def test_a_complete_run_says_how_many_are_on_target(document: RunDocument) -> No
 def test_a_failed_limit_is_the_first_finding_and_marks_its_tile(document: RunDocument) -> None:
     name = "latency_matrix.0.0.latency_ns"
     told = story(limited(document, name, None, 90.0, "fail"))
-    assert not told.ok
+    assert told.level == "bad"
     assert told.verdict.startswith("Out of limits: 1 of 1 limits failed.")
     assert "; the limit is at most 90 ns." in told.findings[0]
-    tile = next(each for each in told.tiles if each.family == "idle_latency")
+    tile = next(each for each in told.tiles if each.title == "Idle latency")
     assert (tile.band, tile.outside) == ("accepted: at most 90 ns", True)
     inside = next(each for each in story(limited(document, name, 90.0, 200.0, "pass")).tiles)
     assert (inside.band, inside.outside) == ("accepted: 90 to 200 ns", False)
