@@ -12,8 +12,7 @@ from pathlib import Path
 
 from calibration.measurements import registry
 from calibration.places import SHARE
-from calibration.report.charts.base import WIDE
-from calibration.report.charts.keeper import keep
+from calibration.report.charts.base import WIDE, keep
 from calibration.report.page_charts import DRAWN, FIRST, Charts
 from calibration.results.model import RunDocument
 from calibration.results.store import read_run
@@ -44,8 +43,8 @@ def drawn(document: RunDocument, kind: str) -> Iterator[tuple[dict[str, str], st
     found += DRAWN[kind](charts, measured) if kind in DRAWN else ()
     for chart in filter(None, found):
         files: dict[str, str] = {}
-        path = keep(files, chart)
-        renamed = {name.replace(path.removesuffix(".svg"), kind): text for name, text in files.items()}
+        stem = keep(files, chart).path.removesuffix(".svg")
+        renamed = {name.replace(stem, kind): text for name, text in files.items()}
         yield renamed, chart.alt, chart.caption
         return
 

@@ -9,8 +9,9 @@ from typing import Final
 from calibration.measurements import registry
 from calibration.measurements.base import Metric
 from calibration.model import format_time
+from calibration.report.charts.base import Chart
 from calibration.report.environment import Fact, environment, kind_module
-from calibration.report.page_charts import Charts, Placed
+from calibration.report.page_charts import Charts
 from calibration.report.sections import SECTIONS
 from calibration.results.model import Imported, RunDocument
 from calibration.results.readings import INCONSISTENCIES, Reading
@@ -27,7 +28,7 @@ class ReadPart:
     """The readings of one kind."""
 
     title: str
-    charts: tuple[Placed, ...]
+    charts: tuple[Chart, ...]
     readings: tuple[Reading, ...]
 
 
@@ -77,6 +78,6 @@ def _parts(document: RunDocument, section: str, charts: Charts) -> Iterator[Read
         if found and modules[kind].section == section:
             yield ReadPart(
                 title=registry()[kind].title,
-                charts=tuple(placed for each in found if (placed := charts.read(each)) is not None),
+                charts=tuple(chart for each in found if (chart := charts.read(each)) is not None),
                 readings=tuple(found),
             )

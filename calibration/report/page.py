@@ -18,13 +18,14 @@ from calibration.measurements.traffic import DEFAULT_SHAPE
 from calibration.model import format_time
 from calibration.report import filters
 from calibration.report.advice import advice
+from calibration.report.charts.base import Chart
 from calibration.report.environment import Fact, environment, kind_module, tidy
 from calibration.report.filters import alike
 from calibration.report.imported import render_imported
 from calibration.report.instruments import side_by_side
 from calibration.report.machine import hugepages, machine
 from calibration.report.osnoise import class_share
-from calibration.report.page_charts import METHODS, Charts, Placed
+from calibration.report.page_charts import METHODS, Charts
 from calibration.report.sections import SECTIONS, SHOWN, Facts, Row, rows
 from calibration.report.story import cross_checks, story
 from calibration.report.vulnerabilities import entries, open_count
@@ -68,7 +69,7 @@ class Section:
 
     title: str
     sentences: tuple[str, ...]
-    charts: tuple[Placed, ...]
+    charts: tuple[Chart, ...]
     rows: tuple[Row, ...]
     warnings: tuple[Flag, ...]
     parts: tuple[Part, ...]

@@ -2,30 +2,20 @@
 """Which charts a page shows, and where: four on its first screen, the others in the sections of their kinds."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 from calibration.context.population import Population, population
 from calibration.measurements.regulation import Method
 from calibration.report import filters
 from calibration.report.charts import bandwidth, ladders
-from calibration.report.charts.base import HALF, WIDE, Chart
+from calibration.report.charts.base import HALF, WIDE, Chart, keep
 from calibration.report.charts.cores import core_frequency, core_to_core
 from calibration.report.charts.gaps import gaps
-from calibration.report.charts.keeper import keep
 from calibration.report.charts.load import loaded_latency, read_load
 from calibration.report.charts.matrices import numa, read_matrix
 from calibration.results.model import Measurement, RunDocument
 from calibration.results.readings import Reading
-
-
-@dataclass(frozen=True)
-class Placed:
-    """A chart on a page: the path of its picture, what it shows in words, and what to read in it."""
-
-    path: str
-    alt: str
-    caption: str
 
 
 class Charts:
@@ -41,32 +31,27 @@ class Charts:
         self._measurements = document.measurements
         self._first: set[str] = set()
 
-    def _keep(self, chart: Chart) -> Placed:
-        return Placed(keep(self.files, chart), chart.alt, chart.caption)
-
-    def first_screen(self) -> list[Placed]:
+    def first_screen(self) -> list[Chart]:
         """Return the charts of the first screen: memory by distance, memory under load, gaps, and the nodes."""
-        found: list[Placed] = []
-        for kinds, draw in FIRST.items():
-            measured = [each for each in self._measurements if each.kind in kinds]
-            if measured and len(found) < MOST and (chart := draw(self, measured, HALF)) is not None:
-                found.append(self._keep(chart))
-                self._first.add(chart.name)
-        return found
+        measured = {kinds: [each for each in self._measurements if each.kind in kinds] for kinds in FIRST}
+        drawn = (FIRST[kinds](self, found, HALF) for kinds, found in measured.items() if found)
+        first = [keep(self.files, chart) for chart in islice(filter(None, drawn), MOST)]
+        self._first = {chart.name for chart in first}
+        return first
 
-    def of(self, kinds: Iterable[str]) -> Iterator[Placed]:
+    def of(self, kinds: Iterable[str]) -> Iterator[Chart]:
         """Yield the charts of *kinds* that the first screen does not show."""
         for kind in kinds:
             measured = [each for each in self._measurements if each.kind == kind]
             for chart in DRAWN[kind](self, measured) if kind in DRAWN and measured else ():
                 if chart is not None and chart.name not in self._first:
-                    yield self._keep(chart)
+                    yield keep(self.files, chart)
 
-    def read(self, reading: Reading) -> Placed | None:
+    def read(self, reading: Reading) -> Chart | None:
         """Return the chart of what was read in a text."""
         draw = READ.get(reading.values.kind)
         chart = None if draw is None else draw(reading)
-        return None if chart is None else self._keep(chart)
+        return None if chart is None else keep(self.files, chart)
 
     def ladder(self, measured: Sequence[Measurement], width: int) -> Chart:
         """Return latency against size, in random order."""

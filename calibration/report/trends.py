@@ -27,7 +27,7 @@ from calibration.judge.drift import Analysis, Change
 from calibration.judge.verdicts import ContextChange, NightVerdict
 from calibration.report import filters
 from calibration.report.charts.base import HALF
-from calibration.report.charts.trends import Found, Panel, trend
+from calibration.report.charts.trends import Panel, trend
 from calibration.report.environment import html_page
 from calibration.report.lab import COLUMNS, NAMES, Column, Lab, column_of
 from calibration.report.markup import chart_html
@@ -310,7 +310,7 @@ class _Testbed:
             band=None if bound is None else (_times(bound[0], scale), _times(bound[1], scale)),
             levels=tuple(self.levels(analysis, history.values[row], scale)),
             changes=tuple(
-                Found(each.night - self.start, _label(each)) for each in analysis.changes if each.night >= self.start
+                (each.night - self.start, _label(each)) for each in analysis.changes if each.night >= self.start
             ),
             flips=None
             if flips is None
@@ -359,7 +359,7 @@ class _Testbed:
             values=(high if lower else low) * scale,
             low=low * scale,
             high=high * scale,
-            changes=tuple(Found(night - self.start, _label(change)) for night, change in sorted(nights.items())),
+            changes=tuple((night - self.start, _label(change)) for night, change in sorted(nights.items())),
             context=self.marks[sut],
         )
         change = describe(self.nights, failing[0]) if failing else ""

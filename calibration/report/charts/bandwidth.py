@@ -16,9 +16,9 @@ from calibration.measurements.regulation import Method, RegulationValues
 from calibration.measurements.sustained_bandwidth import SustainedBandwidthValues
 from calibration.report import filters
 from calibration.report.charts import base
-from calibration.report.charts.base import WIDE, Chart, Json, Scale, invalid_text, rounded, values_of
+from calibration.report.charts.base import WIDE, Chart, Frame, Json, Scale, rounded, values_of
 from calibration.report.charts.curves import Axis, curves_of, line_chart
-from calibration.report.charts.load import regulated_latency
+from calibration.report.charts.load import load_chart
 from calibration.results.model import Measurement
 
 ORDERS = {"fill": "node after node", "spread": "spread over the nodes"}
@@ -26,6 +26,14 @@ ORDERS = {"fill": "node after node", "spread": "spread over the nodes"}
 
 NOPS_LINEAR = 10
 """Numbers of no-ops are drawn with this many added, on a logarithmic axis: it has room for 0."""
+
+NOPS = Axis(
+    "No-ops after every four cache lines",
+    kind="decades",
+    ticks=[number + NOPS_LINEAR for number in (0, 10, 30, 100, 300, 1000, 3000, 10000, 30000)],
+    labels=f"format(datum.value - {NOPS_LINEAR}, '~r')",
+    told=lambda x: f"{x - NOPS_LINEAR:g}",
+)
 
 COURSE_POINTS = 400
 """A course over time has at most so many points; each is the mean of what it stands for."""
@@ -50,26 +58,26 @@ def bars(
 ) -> Json:
     """Return horizontal bars: *rows* have a group ``g``, a series ``s``, a value ``v`` and its text ``t``.
 
-    ``l`` and ``h`` are an interval, drawn where there is one; *marked* is a line. *groups* gives another order.
+    ``l`` and ``h`` are an interval that all or none of them have; *marked* is a line. *groups* gives another order.
     """
     groups = groups or list(dict.fromkeys(row["g"] for row in rows))
     series = list(dict.fromkeys(row["s"] for row in rows))
     height = len(groups) * (max(18, 30 - 4 * len(series)) * len(series) + 10) + 70
     left = 18 + int(6.4 * max(map(len, groups)))
-    frame = base.Frame(width, height, legend=series, invalid=invalid_text(measurements), left=left, right=60)
+    frame = Frame(width, height, legend=series, measurements=measurements, left=left, right=60)
     place: Json = {"y": base.named_rows("g", groups, paddingInner=0.25, paddingOuter=0.1)}
     if len(series) > 1:
         place["yOffset"] = {"field": "s", "type": "nominal", "sort": series, "scale": {"paddingInner": 0.15}}
     x = Scale(0.0, high, frame.plot[0]).channel("v", title, ticks=width // 110)
     told = base.tips(g="what", s="of", t=title, l="from", h="to")
-    colour = base.series(series, base.COLOURS, width)
-    layers = [base.mark("bar", {**place, "x": x, "color": colour, "tooltip": told}, opacity=0.85)]
-    if any("l" in row for row in rows):
-        interval = {**place, **base.stretch("x", x)}
-        layers.append(base.mark("rule", interval, color=base.INK, strokeWidth=1.5, clip=True))
-    layers.append(base.mark("text", {**place, "x": {"value": frame.plot[0] + 8}, "text": {"field": "t"}}, align="left"))
-    if marked is not None:
-        layers.append(base.rules("x", [marked]))
+    bar = {**place, "x": x, "color": frame.series(base.COLOURS), "tooltip": told}
+    interval = base.mark("rule", {**place, **base.stretch("x", x)}, color=base.INK, strokeWidth=1.5, clip=True)
+    layers = [
+        base.mark("bar", bar, opacity=0.85),
+        *([interval] if "l" in rows[0] else []),
+        base.mark("text", {**place, "x": {"value": frame.plot[0] + 8}, "text": {"field": "t"}}, align="left"),
+        base.rules("x", [] if marked is None else [marked]),
+    ]
     return frame.spec(layers, rows)
 
 
@@ -86,11 +94,11 @@ def bandwidth_by_mix(
         if not isinstance(values, PeakValues | MaxValues):
             raise TypeError(f"expected bandwidths by mix, found {measurement.kind}")
         plain = isinstance(values, PeakValues) and values.plain
-        title = base.label(measurement.title + (", one plain stream" if plain else ""))
+        shape = base.label(measurement.title + (", one plain stream" if plain else ""))
         for mix, found in values.mixes.items():
             value, low, high = base.bounds(found.bandwidth_mb_s, 1e3)
             words = filters.significant(value, 3)
-            rows.append({"g": base.label(mix), "s": title, "v": value, "l": low, "h": high, "t": words})
+            rows.append({"g": base.label(mix), "s": shape, "v": value, "l": low, "h": high, "t": words})
     if len(rows) < 2:
         return None
     best = max(rows, key=lambda row: row["v"])
@@ -167,16 +175,7 @@ def regulation(measurements: Sequence[Measurement], name: str) -> Chart:
             for values in regulated(measurements)
             for point in values.points
         ),
-        (
-            Axis(
-                "No-ops after every four cache lines",
-                kind="decades",
-                ticks=[number + NOPS_LINEAR for number in (0, 10, 30, 100, 300, 1000, 3000, 10000, 30000)],
-                labels=f"format(datum.value - {NOPS_LINEAR}, '~r')",
-                told=lambda x: f"{x - NOPS_LINEAR:g}",
-            ),
-            GB_S,
-        ),
+        (NOPS, GB_S),
         alt="Bandwidth in GB/s against the number of no-ops after every four cache lines, by number of threads.",
     )
 
@@ -189,13 +188,13 @@ def latency_by(measurements: Sequence[Measurement], method: Method, what: str, *
         for point in values.points
         if (latency := point.latency_ns(method)) is not None
     )
-    return regulated_latency(curves, what, name, measurements) if curves else None
+    caption = "Each point is one number of no-ops, bars are the intervals of both."
+    return load_chart(name, measurements, curves, what, caption) if curves else None
 
 
 def variation(series: Mapping[str, Sequence[float]]) -> Chart:
     """Return how many configurations have which coefficient of variation (shares of one), for each of *series*."""
-    percents = [f"{high * 100:g}" for high in VARIATION_BINS]
-    bins = [*(f"up to {high} %" for high in percents), f"over {percents[-1]} %"]
+    bins = [*(f"up to {high * 100:g} %" for high in VARIATION_BINS), f"over {VARIATION_BINS[-1] * 100:g} %"]
     counts = Counter((title, bisect_left(VARIATION_BINS, value)) for title, found in series.items() for value in found)
     rows: list[Json] = [
         {"g": bins[place], "s": base.label(title), "v": count, "t": str(count)}
@@ -218,16 +217,16 @@ def _volumes(values: CountedVolumeValues) -> Iterator[tuple[Direction, str, floa
     read = sum(phase.program_read_bytes + phase.allocate_read_bytes for phase in phases)
     written = sum(phase.program_written_bytes for phase in phases)
     known: dict[Direction, int] = {"reads": read, "writes": written, "reads_and_writes": read + written}
+    by_cores = [each for each in values.counted.others if each.role == "core.offcore_reads"]
     for direction, known_bytes in known.items():
-        by_cores = [each for each in values.counted.others if each.role == "core.offcore_reads"]
-        by_cores = by_cores if direction == "reads" else []
         counter = values.counted.of(direction)
-        if counter is not None or by_cores:
+        found = [] if counter is None else [("counted by the memory controllers", counter.counted_bytes)]
+        if direction == "reads":
+            found += [("read from local memory, by the cores' count", each.counted_bytes) for each in by_cores]
+        if found:
             yield direction, f"known: {values.passes} triads and initialisation", known_bytes
-        if counter is not None:
-            yield direction, "counted by the memory controllers", counter.counted_bytes / values.repeats
-        for each in by_cores:
-            yield direction, "read from local memory, by the cores' count", each.counted_bytes / values.repeats
+        for by, counted_bytes in found:
+            yield direction, by, counted_bytes / values.repeats
 
 
 def counted_volume(measurement: Measurement) -> Chart | None:
