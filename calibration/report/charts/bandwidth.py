@@ -10,7 +10,6 @@ from statistics import fmean
 from calibration.counters.volume import Direction
 from calibration.measurements.bandwidth_scaling import BandwidthScalingValues
 from calibration.measurements.counted_volume import CountedVolumeValues
-from calibration.measurements.max_bandwidth import MaxValues
 from calibration.measurements.peak_injection_bandwidth import PeakValues
 from calibration.measurements.regulation import Method, RegulationValues
 from calibration.measurements.sustained_bandwidth import SustainedBandwidthValues
@@ -89,12 +88,8 @@ def bandwidth_by_mix(
     ``None`` where there is a single figure.
     """
     rows: list[Json] = []
-    for measurement in measurements:
-        values = measurement.values
-        if not isinstance(values, PeakValues | MaxValues):
-            raise TypeError(f"expected bandwidths by mix, found {measurement.kind}")
-        plain = isinstance(values, PeakValues) and values.plain
-        shape = base.label(measurement.title + (", one plain stream" if plain else ""))
+    for values in values_of(PeakValues, *measurements):
+        shape = "one plain stream" if values.plain else "tuned shape"
         for mix, found in values.mixes.items():
             value, low, high = base.bounds(found.bandwidth_mb_s, 1e3)
             words = filters.significant(value, 3)
@@ -103,7 +98,7 @@ def bandwidth_by_mix(
         return None
     best = max(rows, key=lambda row: row["v"])
     alt = f"Bandwidth in GB/s by mix of reads and writes; the most is {best['t']} GB/s for {best['g']}"
-    caption = "Bars are medians of the placements, lines their intervals."
+    caption = "Peak injection bandwidth: bars are medians of the placements, lines their intervals."
     high = max(min(row["h"], row["v"] * 1.3) for row in rows) * 1.05
     peak = None if peak_mb_s is None else peak_mb_s / 1e3
     if peak is not None:
