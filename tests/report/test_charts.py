@@ -176,7 +176,7 @@ SMALL: dict[str, Callable[[], Chart | None]] = {
     "numa": lambda: numa([node_matrix(kind, 2, distance) for kind in MATRICES]),
     "core_to_core": lambda: core_to_core(*cores(8, 4, 8)),
     "core_frequency": lambda: core_frequency(frequencies(8)),
-    "bandwidth_by_mix": lambda: bandwidth_by_mix(all_of("peak_injection_bandwidth"), peak_mb_s=38_400.0),
+    "bandwidth_by_mix": lambda: bandwidth_by_mix(all_of("peak_injection_bandwidth"), 38_400.0),
     "bandwidth_ladder": lambda: bandwidth_ladder(of("bandwidth_ladder")),
     "sustained_bandwidth": lambda: sustained_bandwidth(all_of("sustained_bandwidth")),
     "prefetcher_effect": lambda: prefetcher_effect(all_of("prefetcher_effect")),
@@ -385,8 +385,8 @@ def test_the_slowest_core_is_named() -> None:
 
 
 def test_the_theoretical_peak_stands_where_it_is_known() -> None:
-    known = bandwidth_by_mix(all_of("peak_injection_bandwidth"), peak_mb_s=38_400.0)
-    unknown = bandwidth_by_mix(all_of("peak_injection_bandwidth"))
+    known = bandwidth_by_mix(all_of("peak_injection_bandwidth"), 38_400.0)
+    unknown = bandwidth_by_mix(all_of("peak_injection_bandwidth"), None)
     assert known is not None
     assert unknown is not None
     assert "theoretical peak is 38.4 GB/s" in known.alt

@@ -80,9 +80,7 @@ def bars(
     return frame.spec(layers, rows)
 
 
-def bandwidth_by_mix(
-    measurements: Sequence[Measurement], *, peak_mb_s: float | None = None, width: int = WIDE
-) -> Chart | None:
+def bandwidth_by_mix(measurements: Sequence[Measurement], peak_mb_s: float | None, width: int = WIDE) -> Chart | None:
     """Return bandwidth (GB/s) by mix with intervals, and the theoretical peak where it is known.
 
     ``None`` where there is a single figure.
