@@ -33,8 +33,7 @@ def spark(panel: Panel, nights: int) -> Spark | None:
     rare = len(known) // RARE
     ends = [known[rare], known[-1 - rare]]
     size = max(map(abs, ends))
-    bounds = panel.band or (None, None)
-    ends += [end for end in bounds if end is not None and abs(end) < 2 * size]
+    ends += [end for end in panel.band if end is not None and abs(end) < 2 * size]
     low, high = spanned(ends, SMALLEST_SPAN)
 
     def up(value: float) -> float:
@@ -44,7 +43,7 @@ def spark(panel: Panel, nights: int) -> Spark | None:
     points = [f"{2 + place * step:.0f},{up(value)}" if isfinite(value) else "" for place, value in enumerate(values)]
     runs = tuple(each.strip() for each in re.split("  +", " ".join(points)) if each.strip())
     band = None
-    if bounds != (None, None):
-        bottom, top = (up(edge if end is None else end) for end, edge in zip(bounds, (low, high), strict=True))
+    if panel.band != (None, None):
+        bottom, top = (up(edge if end is None else end) for end, edge in zip(panel.band, (low, high), strict=True))
         band = (top, round(bottom - top, 1))
     return Spark(runs, band, (width - 2, up(values[-1])) if isfinite(values[-1]) else None)

@@ -26,7 +26,6 @@ from calibration.judge.causes import context_changes
 from calibration.judge.drift import Analysis, Change
 from calibration.judge.verdicts import ContextChange, NightVerdict
 from calibration.report import filters
-from calibration.report.charts.base import HALF
 from calibration.report.charts.trends import Panel, trend
 from calibration.report.environment import html_page
 from calibration.report.lab import COLUMNS, NAMES, Column, Lab, column_of
@@ -269,7 +268,7 @@ class _Testbed:
         said = "; ".join(f"{panel.label}: {row.verdict}" for panel, row in drawn if row.fails)
         columns = self.nights.history.nights[self.start :]
         alt = f"{group.title} on {len(columns)} nights from {columns[0]} to {columns[-1]}. {said}."
-        found = trend(columns, [panel for panel, _ in drawn[:PANELS]], unit, name=metric, alt=alt, width=HALF)
+        found = trend(columns, [panel for panel, _ in drawn[:PANELS]], unit, name=metric, alt=alt)
         return None if found is None else chart_html(found, group.title, files)
 
     def unit(self, rows: Sequence[int]) -> tuple[float, str]:
@@ -307,7 +306,7 @@ class _Testbed:
             values=history.values[row, columns] * scale,
             low=history.low[row, columns] * scale,
             high=history.high[row, columns] * scale,
-            band=None if bound is None else (_times(bound[0], scale), _times(bound[1], scale)),
+            band=(None, None) if bound is None else (_times(bound[0], scale), _times(bound[1], scale)),
             levels=tuple(self.levels(analysis, history.values[row], scale)),
             changes=tuple(
                 (each.night - self.start, _label(each)) for each in analysis.changes if each.night >= self.start

@@ -110,7 +110,7 @@ CONFIG: Final[Json] = {
         "rowPadding": 3,
         "columnPadding": 14,
     },
-    "title": {"anchor": "start", "fontSize": 13, "color": INK, "offset": 8, "frame": "bounds"},
+    "title": {"anchor": "start", "fontSize": 12, "color": INK, "offset": 6, "frame": "group"},
     "text": {"fontSize": 12, "color": INK},
     "rule": {"color": MUTED},
 }
@@ -388,13 +388,14 @@ def stacked(
 def _whole(measurements: Iterable[Measurement], content: Json) -> Json:
     """Return a specification of *content* with the theme, and above it what makes *measurements* invalid."""
     invalid = _invalid(measurements)
+    title = {"text": f"INVALID: {invalid}", "color": INVALID, "fontSize": 13, "offset": 8, "frame": "bounds"}
     return {
         "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
         "usermeta": {"dark": DARK},
         "config": CONFIG,
         "autosize": "pad",
         "padding": 8,
-        **({"title": {"text": f"INVALID: {invalid}", "color": INVALID}} if invalid else {}),
+        **({"title": title} if invalid else {}),
         **content,
     }
 

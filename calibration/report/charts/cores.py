@@ -22,7 +22,6 @@ NUMBERED = 16
 BLOCKS = 40
 """Beyond so many last-level caches, or where most of their pairs were not measured, blocks are nodes."""
 
-CACHE = "last-level cache: its CPUs"
 CPUS = 24
 """Up to so many CPUs behind one last-level cache each has its row."""
 
@@ -76,7 +75,8 @@ def _blocks(values: C2cMatrixValues, domains: Sequence[Sequence[int]]) -> Matrix
     measured = set(cpus)
     caches = [here for domain in domains if (here := [cpu for cpu in domain if cpu in measured])]
     if 1 < len(caches) <= BLOCKS:
-        matrix = _matrix(values, {f"{n}: {filters.cpus(here)}": here for n, here in enumerate(caches, 1)}, CACHE)
+        title = "last-level cache: its CPUs"
+        matrix = _matrix(values, {f"{n}: {filters.cpus(here)}": here for n, here in enumerate(caches, 1)}, title)
         if sum(cell is not None for row in matrix.cells for cell in row) >= len(caches) ** 2 / 2:
             return matrix
     node_of = dict(zip(cpus, values.nodes, strict=True))

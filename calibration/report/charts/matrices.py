@@ -120,25 +120,20 @@ def heat_map(matrix: Matrix, room: int, *, numbers: bool = True) -> Json:
     scale = {"scheme": "cividis", "domain": [rounded(low), rounded(high)]}
     told = base.tips(r=matrix.row_title, c=matrix.column_title, t=matrix.unit, h="interval")
     colour = {**base.number("v"), "scale": scale, "legend": None}
-    ink = {
-        "condition": [
-            {"test": "datum.v === null", "value": "gray"},
-            {"test": f"datum.v > {rounded((low + high) / 2)}", "value": "black"},
-        ],
-        "value": "white",
-    }
+    ink = {"expr": f"datum.v === null ? 'gray' : datum.v > {rounded((low + high) / 2)} ? 'black' : 'white'"}
     apart = columns <= INTERVAL_CELLS and any("h" in row for row in rows)
-    number, interval = ({"text": {"field": field}, "color": ink} for field in ("t", "h"))
+    number, interval = ({"text": {"field": field}} for field in ("t", "h"))
     layers = [base.mark("rect", {"color": colour, "tooltip": told}, stroke="gray", strokeWidth=0.5)]
     if numbers:
-        layers.append(base.mark("text", number, fontSize=min(13.0, cell * 0.43), dy=-7 if apart else 0))
+        size = min(13.0, cell * 0.43)
+        layers.append(base.mark("text", number, color=ink, fontSize=size, dy=-7 if apart else 0))
     if numbers and apart:
-        layers.append(base.mark("text", interval, fontSize=11, dy=9))
+        layers.append(base.mark("text", interval, color=ink, fontSize=11, dy=9))
     return base.view(
         (cell * columns, height * len(matrix.rows)),
         layers,
         rows,
-        title={"text": f"{matrix.what}, {matrix.unit}", "offset": 6, "frame": "group", "fontSize": 12},
+        title=f"{matrix.what}, {matrix.unit}",
         view={"fill": base.ABSENT},
         encoding={
             "x": {"field": "c", "type": "nominal", "sort": list(matrix.columns), "axis": header | above},

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibration.report.charts import base
-from calibration.report.charts.base import WIDE, Chart, Json, Scale, rounded
+from calibration.report.charts.base import HALF, Chart, Json, Scale, rounded
 
 Numbers = NDArray[np.float64]
 
@@ -21,9 +21,6 @@ NIGHTS = 3
 
 ROWS = 1000
 """A chart has about so many rows of data: of many nights of many SUTs not each is drawn."""
-
-PANELS = 24
-"""A chart has at most so many panels, those that fail first."""
 
 MARKERS = 60
 """Up to so many nights each has a marker."""
@@ -50,42 +47,37 @@ class Panel:
     values: Numbers
     low: Numbers
     high: Numbers
-    band: tuple[float | None, float | None] | None = None
+    band: tuple[float | None, float | None] = (None, None)
     levels: tuple[tuple[int, int, float], ...] = ()
     changes: tuple[tuple[int, str], ...] = ()
     flips: tuple[int, float, float] | None = None
     context: tuple[tuple[int, int], ...] = ()
 
 
-def trend(
-    nights: Sequence[date], panels: Sequence[Panel], unit: str, *, name: str, alt: str, width: int = WIDE
-) -> Chart | None:
+def trend(nights: Sequence[date], panels: Sequence[Panel], unit: str, *, name: str, alt: str) -> Chart | None:
     """Return the figures of *panels* over *nights*, which ascend, in *unit*; ``None`` before the third night.
 
     *unit* is one of the harness's own words.
     """
     panels = [panel for panel in panels if np.isfinite(panel.values).any()]
-    panels = sorted(panels, key=lambda panel: not panel.failing)[:PANELS]
     if len(nights) < NIGHTS or not panels:
         return None
     days = [(night - nights[0]).days for night in nights]
-    across = Scale(-0.5, days[-1] + 0.5, width - base.LEFT - 30)
-    height = 220 if len(panels) == 1 else 84 if len(panels) <= 6 else 56
+    across = Scale(-0.5, days[-1] + 0.5, HALF - base.LEFT - 30)
+    height = 220 if len(panels) == 1 else 84
     step = ceil(len(nights) * len(panels) / ROWS)
     epoch_ms = int(datetime.combine(nights[0], time(), UTC).timestamp() * 1000)
     date_of = f"utcFormat({epoch_ms} + {{}} * 864e5, '{{}}')".format
     labels = date_of("datum.value", "%Y-%m" if days[-1] > 100 else "%m-%d")
-    x = across.channel("x", "", ticks=_ticks(days[-1]), labels=labels, grid=False)
+    every = next(every for every in (1, 2, 7, 14, 30, 61, 122, 365, 3650) if days[-1] / every <= 8)
+    ticks = [float(day) for day in range(days[-1] % every, days[-1] + 1, every)]
+    x = across.channel("x", "", ticks=ticks, labels=labels, grid=False)
     unlabelled = {**x, "axis": {**x["axis"], "labels": False}}
     parts = []
     for panel in panels:
-        title = {
-            "text": f"{base.label(panel.label)}: {base.label(panel.state)}",
-            "frame": "group",
-            "fontSize": 12,
-            "color": base.INVALID if panel.failing else base.INK,
-            "offset": 16 if panel.context else 6,
-        }
+        text = f"{base.label(panel.label)}: {base.label(panel.state)}"
+        colour = base.INVALID if panel.failing else base.INK
+        title = {"text": text, "color": colour, "offset": 16 if panel.context else 6}
         rows = list(_rows(panel, days, step))
         own_x = x if panel is panels[-1] else unlabelled
         layers = _layers(panel, rows, days, (across, _scale(panel, height)), x=own_x, unit=unit)
@@ -98,18 +90,13 @@ def trend(
     return Chart(name, base.stacked(parts, 6), alt, caption)
 
 
-def _ticks(days: int) -> list[float]:
-    step = next(step for step in (1, 2, 7, 14, 30, 61, 122, 365, 3650) if days / step <= 8)
-    return [float(day) for day in range(days % step, days + 1, step)]
-
-
 def _scale(panel: Panel, height: int) -> Scale:
     """Return what a panel shows: all but the farthest figures, tonight's, the levels and what is accepted."""
     known = panel.values[np.isfinite(panel.values)]
     shown = [float(each) for each in np.percentile(known, (2.0, 98.0))]
     shown += [float(known[-1]), *(level for _, _, level in panel.levels), *(panel.flips or ())[1:]]
     largest = max(map(abs, shown))
-    shown += [end for end in panel.band or () if end is not None and abs(end) < 2 * largest]
+    shown += [end for end in panel.band if end is not None and abs(end) < 2 * largest]
     low, high = base.spanned(shown, SMALLEST_SPAN)
     room = 0.12 * (high - low)
     return Scale(low - room, high + room, height, up=True)
@@ -139,7 +126,7 @@ def _layers(
     y = up.channel("y", "", ticks=4 if up.px > 100 else 3, labels=f"{base.PLAIN_LABEL} + ' {unit}'")
     edges = [-0.5, *((a + b) / 2 for a, b in pairwise(days)), days[-1] + 0.5]
     band = []
-    if panel.band is not None and panel.band != (None, None):
+    if panel.band != (None, None):
         low, high = (edge if end is None else end for end, edge in zip(panel.band, (up.low, up.high), strict=True))
         band = [{"y": rounded(max(low, up.low)), "y2": rounded(min(high, up.high))}]
     missing = [
