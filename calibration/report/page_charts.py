@@ -64,11 +64,6 @@ class Charts:
         random = [each for each in measured if getattr(each.values, "series", "") == "random"]
         return ladders.latency_ladder(random or measured, self.caches, width=width)
 
-    def all_ladders(self, measured: Sequence[Measurement]) -> Iterator[Chart]:
-        """Yield latency against size in every order, where there is more than the random one."""
-        if len(measured) > 1:
-            yield ladders.latency_ladder(measured, self.caches, name="latency_ladder_series")
-
 
 def _regulation(measured: Sequence[Measurement]) -> Iterator[Chart | None]:
     """Yield bandwidth against no-ops, latency against it by each method, and how steady each is."""
@@ -108,7 +103,9 @@ FIRST: Final[Mapping[tuple[str, ...], Callable[[Charts, Sequence[Measurement], i
 """The charts of the first screen by the kinds they show, in order; the first ``MOST`` that have something to show."""
 
 DRAWN: Final[Mapping[str, Callable[[Charts, Sequence[Measurement]], Iterable[Chart | None]]]] = {
-    "latency_ladder": Charts.all_ladders,
+    "latency_ladder": lambda page, found: (
+        [ladders.latency_ladder(found, page.caches, name="latency_ladder_series")] if len(found) > 1 else []
+    ),
     "sustained_bandwidth": lambda _, found: [bandwidth.sustained_bandwidth(found)],
     "bandwidth_scaling": lambda _, found: [bandwidth.bandwidth_scaling(found)],
     "bandwidth_ladder": lambda _, found: [ladders.bandwidth_ladder(found[-1])],

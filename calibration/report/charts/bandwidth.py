@@ -3,7 +3,7 @@
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import ceil
 from statistics import fmean
 
@@ -20,11 +20,11 @@ from calibration.report.charts.curves import Axis, curves_of, line_chart
 from calibration.report.charts.load import load_chart
 from calibration.results.model import Measurement
 
-ORDERS = {"fill": "node after node", "spread": "spread over the nodes"}
-"""How threads were added, in words."""
-
-NOPS_LINEAR = 10
-"""Numbers of no-ops are drawn with this many added, on a logarithmic axis: it has room for 0."""
+ORDERS = {"fill": "node after node", "spread": "spread over the nodes"}  # how threads were added
+DIRECTIONS: dict[Direction, str] = {"reads": "read", "writes": "written", "reads_and_writes": "read and written"}
+NOPS_LINEAR = 10  # added to numbers of no-ops on their logarithmic axis: it has room for 0
+COURSE_POINTS = 400  # of a course over time at most; each is the mean of what it stands for
+VARIATION_BINS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)  # upper ends of coefficients of variation
 
 NOPS = Axis(
     "No-ops after every four cache lines",
@@ -33,14 +33,6 @@ NOPS = Axis(
     labels=f"format(datum.value - {NOPS_LINEAR}, '~r')",
     told=lambda x: f"{x - NOPS_LINEAR:g}",
 )
-
-COURSE_POINTS = 400
-"""A course over time has at most so many points; each is the mean of what it stands for."""
-
-VARIATION_BINS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
-"""Upper ends of the bins of coefficients of variation."""
-
-DIRECTIONS: dict[Direction, str] = {"reads": "read", "writes": "written", "reads_and_writes": "read and written"}
 
 GB_S = Axis("Bandwidth, GB/s", scale=1e3, zero=True)
 
@@ -202,36 +194,31 @@ def variation(series: Mapping[str, Sequence[float]]) -> Chart:
     )
 
 
-def _volumes(values: CountedVolumeValues) -> Iterator[tuple[Direction, str, float]]:
-    """Yield who counted how many bytes in a direction for one repeat, beside what is known."""
-    if values.counted is None:
-        return
-    phases = (values.known.triad, values.known.init)
-    read = sum(phase.program_read_bytes + phase.allocate_read_bytes for phase in phases)
-    written = sum(phase.program_written_bytes for phase in phases)
-    known: dict[Direction, int] = {"reads": read, "writes": written, "reads_and_writes": read + written}
-    by_cores = [each for each in values.counted.others if each.role == "core.offcore_reads"]
-    for direction, known_bytes in known.items():
-        counter = values.counted.of(direction)
-        found = [] if counter is None else [("counted by the memory controllers", counter.counted_bytes)]
-        if direction == "reads":
-            found += [("read from local memory, by the cores' count", each.counted_bytes) for each in by_cores]
-        if found:
-            yield direction, f"known: {values.passes} triads and initialisation", known_bytes
-        for by, counted_bytes in found:
-            yield direction, by, counted_bytes / values.repeats
-
-
 def counted_volume(measurement: Measurement) -> Chart | None:
     """Return the known and the counted bytes (GB) of one repeat by direction; ``None`` where none was counted.
 
     Lines that are read only to be written are among the known reads.
     """
     (values,) = values_of(CountedVolumeValues, measurement)
-    rows: list[Json] = [
-        {"g": DIRECTIONS[direction], "s": series, "v": rounded(size / 1e9), "t": filters.fixed(size / 1e9, 3)}
-        for direction, series, size in _volumes(values)
-    ]
+    if values.counted is None:
+        return None
+    phases = (values.known.triad, values.known.init)
+    read = sum(phase.program_read_bytes + phase.allocate_read_bytes for phase in phases)
+    written = sum(phase.program_written_bytes for phase in phases)
+    known: dict[Direction, int] = {"reads": read, "writes": written, "reads_and_writes": read + written}
+    by_cores = [each for each in values.counted.others if each.role == "core.offcore_reads"]
+    rows: list[Json] = []
+    for direction, known_bytes in known.items():
+        counter = values.counted.of(direction)
+        counted = [] if counter is None else [("counted by the memory controllers", counter.counted_bytes)]
+        if direction == "reads":
+            counted += [("read from local memory, by the cores' count", each.counted_bytes) for each in by_cores]
+        sizes = [(by, size / values.repeats) for by, size in counted]
+        if counted:
+            sizes.insert(0, (f"known: {values.passes} triads and initialisation", known_bytes))
+        for by, size in sizes:
+            words = filters.fixed(size / 1e9, 3)
+            rows.append({"g": DIRECTIONS[direction], "s": by, "v": rounded(size / 1e9), "t": words})
     if not rows:
         return None
     said = "; ".join(f"{row['g']}, {row['s']}: {row['t']}" for row in rows)

@@ -34,19 +34,13 @@ WIDE: Final = 800
 HALF: Final = 396
 """Widths in px: that of the site's column, and of two charts side by side in it."""
 
-INK, MUTED, GRID, AXIS, GROUND, ABSENT, INVALID = THEME = (
-    *("#1F2329", "#5B6570", "#E3E6EA", "#8A939D"),
-    *("#FEFEFE", "#EDEFF2", "#B00021"),
-)
+THEME: Final = ("#1F2329", "#5B6570", "#E3E6EA", "#8A939D", "#FEFEFE", "#EDEFF2", "#B00021")
+THEME_ON_DARK: Final = ("#E4E8EC", "#A3ADB8", "#33383E", "#757E88", "#131416", "#272B30", "#FF8A80")
+INK, MUTED, GRID, AXIS, GROUND, ABSENT, INVALID = THEME
 COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 """Those of Okabe and Ito: told apart by all kinds of colour vision. Series also differ by dashes or shape."""
-
-ON_DARK: Final = (
-    *("#E4E8EC", "#A3ADB8", "#33383E", "#757E88"),
-    *("#131416", "#272B30", "#FF8A80"),
-    *("#4AA8E8", "#FF8B3D", "#2CC79B", "#E59AC5", "#F2BC4B", "#A5DAF8"),
-)
-DARK: Final = dict(zip((*THEME, *COLOURS), ON_DARK, strict=True))
+COLOURS_ON_DARK: Final = ("#4AA8E8", "#FF8B3D", "#2CC79B", "#E59AC5", "#F2BC4B", "#A5DAF8")
+DARK: Final = dict(zip((*THEME, *COLOURS), (*THEME_ON_DARK, *COLOURS_ON_DARK), strict=True))
 """What each colour of the theme is on a dark ground; all of them differ, so that text can be exchanged."""
 
 DASHES: Final = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [10, 2], [4, 4])

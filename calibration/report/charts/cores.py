@@ -16,20 +16,11 @@ from calibration.report.charts.base import WIDE, Chart, Frame, Json, Scale, roun
 from calibration.report.charts.matrices import Matrix, heat_map
 from calibration.results.model import Measurement
 
-NUMBERED = 16
-"""Up to so many columns the cells of a matrix have their numbers."""
-
-BLOCKS = 40
-"""Beyond so many last-level caches, or where most of their pairs were not measured, blocks are nodes."""
-
-CPUS = 24
-"""Up to so many CPUs behind one last-level cache each has its row."""
-
-FREQUENCY_SPAN = 0.02
-"""The smallest share of the median that a strip of clocks shows to both sides."""
-
-PLACES = 128
-"""A strip has at most so many places; beyond, one place is several CPUs."""
+NUMBERED = 16  # up to so many columns the cells of a matrix have their numbers
+CPUS = 24  # up to so many CPUs each has its row
+BLOCKS = 40  # beyond so many last-level caches, or where most of their pairs were not measured, blocks are nodes
+FREQUENCY_SPAN = 0.02  # a strip of clocks shows at least this share of the median to both sides
+PLACES = 128  # of a strip at most; beyond, one place is several CPUs
 
 
 def core_to_core(measurement: Measurement, domains: Sequence[Sequence[int]] = ()) -> Chart | None:
@@ -40,7 +31,11 @@ def core_to_core(measurement: Measurement, domains: Sequence[Sequence[int]] = ()
     (values,) = values_of(C2cMatrixValues, measurement)
     if len(values.cpus) <= 2:
         return None
-    matrix = _blocks(values, domains)
+    caption = "Lines run from the fastest to the slowest pair of a class, dots are medians."
+    parts = []
+    if matrix := _blocks(values, domains):
+        parts.append(heat_map(matrix, WIDE - 215, numbers=len(matrix.columns) <= NUMBERED))
+        caption += f" A cell is the median of the measured pairs of {len(matrix.rows)} by {len(matrix.rows)} blocks."
     rows: list[Json] = [
         {
             "c": each.label,
@@ -53,11 +48,6 @@ def core_to_core(measurement: Measurement, domains: Sequence[Sequence[int]] = ()
         for each in values.classes
         if each.median_ns is not None
     ]
-    parts = []
-    caption = "Lines run from the fastest to the slowest pair of a class, dots are medians."
-    if matrix is not None:
-        parts.append(heat_map(matrix, WIDE - 215, numbers=len(matrix.columns) <= NUMBERED))
-        caption += f" A cell is the median of the measured pairs of {len(matrix.rows)} by {len(matrix.rows)} blocks."
     if rows:
         parts.append(_strip(rows))
     if not parts:

@@ -13,14 +13,9 @@ from calibration.report.charts import base, curves
 from calibration.report.charts.base import WIDE, Chart, Frame, Json, Scale, rounded, values_of
 from calibration.results.model import Measurement
 
-SEPARATE = 8
-"""Up to so many CPUs each has its own curve."""
-
-ROWS = 64
-"""A heat map has at most so many rows: beyond that one row is the worst of several CPUs."""
-
-POINTS = 48
-"""A curve has at most so many points."""
+SEPARATE = 8  # up to so many CPUs each has its own curve
+POINTS = 48  # of a curve at most
+ROWS = 64  # of a heat map at most; beyond, one is the worst of several CPUs
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,7 @@ LATENCY = Axis("Latency, ns per load", kind="decades")
 SERIES = {"random": "", "prefetched": "prefetched: ", "interleaved": "interleaved: ", "copies": "{} copies, "}
 """What the name of a curve begins with, for its number of copies."""
 
-NEAR = 0.15
-"""A point is drawn as part of a level whose latency it has within this share."""
+NEAR = 0.15  # a point is drawn as part of a level whose latency it has within this share
 
 
 def latency_ladder(

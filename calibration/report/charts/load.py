@@ -15,13 +15,9 @@ from calibration.results.model import Measurement
 from calibration.results.readings import Reading, ReadLoadedLatency
 from calibration.statistics import estimate
 
-KNEE = 0.9
-"""The share of the peak at which latency under load is compared: beyond it curves are too steep to agree."""
-
 PROBE = "Latency of the probe"
-
-MANY = 6
-"""From more curves on only the worst and the middle one have colours: a machine of 16 nodes has 16."""
+KNEE = 0.9  # the share of the peak at which latencies are compared: beyond it curves are too steep to agree
+MANY = 6  # from more curves on only the worst and the middle one have colours: a machine of 16 nodes has 16
 
 
 def loaded_latency(measurement: Measurement, *, width: int = WIDE) -> Chart:

@@ -14,15 +14,9 @@ from calibration.results.model import Measurement
 from calibration.results.readings import ReadBandwidthMatrix, Reading, ReadLatencyMatrix, ReadValues
 from calibration.statistics import Estimate
 
-INTERVAL_CELLS = 4
-"""Up to so many columns cells have room for the interval as well."""
-
-CELL_PX = 46
-"""The largest height of a cell."""
-
-SIDE = 40
-"""Room at the left of the cells for the names of rows."""
-
+INTERVAL_CELLS = 4  # up to so many columns cells have room for the interval as well
+CELL_PX = 46  # the largest height of a cell
+SIDE = 40  # px at the left of the cells for the names of rows
 
 Cells = Sequence[Sequence[float | Estimate | None]]
 

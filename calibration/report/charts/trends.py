@@ -16,18 +16,10 @@ from calibration.report.charts.base import HALF, Chart, Json, Scale, rounded
 
 Numbers = NDArray[np.float64]
 
-NIGHTS = 3
-"""Fewer nights are told in words."""
-
-ROWS = 1000
-"""A chart has about so many rows of data: of many nights of many SUTs not each is drawn."""
-
-MARKERS = 60
-"""Up to so many nights each has a marker."""
-
-SMALLEST_SPAN = 0.01
-"""A panel shows at least this share of a figure to both sides of it: SUTs repeat within a per cent."""
-
+NIGHTS = 3  # fewer are told in words
+ROWS = 1000  # of data in a chart, about: of many nights of many SUTs not each is drawn
+MARKERS = 60  # up to so many nights each has a marker
+SMALLEST_SPAN = 0.01  # a panel shows this share of a figure to both sides of it: SUTs repeat within a per cent
 FIGURE, CHANGE, ACCEPTED, CONTEXT = base.COLOURS[:4]
 
 
