@@ -55,8 +55,7 @@ class Charts:
     def read(self, reading: Reading) -> Chart | None:
         """Return the chart of what was read in a text."""
         draws = {"latency_matrix": read_matrix, "bandwidth_matrix": read_matrix, "loaded_latency": read_load}
-        draw = draws.get(reading.values.kind)
-        chart = None if draw is None else draw(reading)
+        chart = draws[kind](reading) if (kind := reading.values.kind) in draws else None
         return None if chart is None else keep(self.files, chart)
 
     def ladder(self, measured: Sequence[Measurement], width: int) -> Chart:

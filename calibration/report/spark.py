@@ -3,20 +3,17 @@
 
 import re
 from math import isfinite
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from calibration.report.charts.base import spanned
 from calibration.report.charts.trends import NIGHTS, SMALLEST_SPAN, Panel
 
-SPARK_PX: Final = (140, 18)
-"""Width and height of a line."""
-
-RARE: Final = 50
-"""Of so many figures the farthest on either side does not decide what a line shows, and may end at its edge."""
+WIDTH_PX, HEIGHT_PX = 140, 18
+RARE = 50  # of so many figures the farthest on either side does not decide what a line shows, and may end at its edge
 
 
 class Spark(NamedTuple):
-    """A small line: its runs of points, the accepted band (top, height) and the last figure, in px of ``SPARK_PX``."""
+    """A small line: its runs of points, the accepted band (top, height) and the last figure, in px."""
 
     runs: tuple[str, ...]
     band: tuple[float, float] | None
@@ -29,7 +26,6 @@ def spark(panel: Panel, nights: int) -> Spark | None:
     known = sorted(value for value in values if isfinite(value))
     if len(known) < NIGHTS:
         return None
-    width, height = SPARK_PX
     rare = len(known) // RARE
     ends = [known[rare], known[-1 - rare]]
     size = max(map(abs, ends))
@@ -37,13 +33,13 @@ def spark(panel: Panel, nights: int) -> Spark | None:
     low, high = spanned(ends, SMALLEST_SPAN)
 
     def up(value: float) -> float:
-        return round(height - 1 - min(1.0, max(0.0, (value - low) / (high - low))) * (height - 2), 1)
+        return round(HEIGHT_PX - 1 - min(1.0, max(0.0, (value - low) / (high - low))) * (HEIGHT_PX - 2), 1)
 
-    step = (width - 4) / (len(values) - 1)
+    step = (WIDTH_PX - 4) / (len(values) - 1)
     points = [f"{2 + place * step:.0f},{up(value)}" if isfinite(value) else "" for place, value in enumerate(values)]
     runs = tuple(each.strip() for each in re.split("  +", " ".join(points)) if each.strip())
     band = None
     if panel.band != (None, None):
         bottom, top = (up(edge if end is None else end) for end, edge in zip(panel.band, (low, high), strict=True))
         band = (top, round(bottom - top, 1))
-    return Spark(runs, band, (width - 2, up(values[-1])) if isfinite(values[-1]) else None)
+    return Spark(runs, band, (WIDTH_PX - 2, up(values[-1])) if isfinite(values[-1]) else None)

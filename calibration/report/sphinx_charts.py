@@ -22,8 +22,7 @@ from calibration.report.charts.base import VERSION
 class Charts(SphinxTransform):
     """Adds to each figure of a chart what stands beside its SVG."""
 
-    default_priority = 200
-    """Before images are collected."""
+    default_priority = 200  # before images are collected
 
     def apply(self, **_: Any) -> None:
         """Change the figures of one document."""

@@ -20,7 +20,7 @@ from calibration.judge.tolerances import OwnTolerance, Tolerances
 from calibration.report import build_site, kept, site
 from calibration.report.charts.trends import Panel
 from calibration.report.lab import COLUMNS, SIGNS, Cell, Lab, column_of
-from calibration.report.spark import SPARK_PX, spark
+from calibration.report.spark import HEIGHT_PX, spark
 from calibration.report.tonight import Nights, findings, standings
 from calibration.report.trends import CHARTS, SHOWN, render_testbed
 from tests.harmless import check_figure
@@ -309,7 +309,7 @@ def test_a_line_has_its_gaps_its_band_and_its_last_figure() -> None:
     assert line is not None
     assert [len(run.split(" ")) for run in line.runs] == [2, 2]
     assert line.band is not None
-    assert 0 <= line.band[0] < line.band[0] + line.band[1] <= SPARK_PX[1]
+    assert 0 <= line.band[0] < line.band[0] + line.band[1] <= HEIGHT_PX
     assert line.last is not None
 
 

@@ -3,7 +3,7 @@
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import ceil
 from statistics import fmean
 
@@ -11,7 +11,7 @@ from calibration.counters.volume import Direction
 from calibration.measurements.bandwidth_scaling import BandwidthScalingValues
 from calibration.measurements.counted_volume import CountedVolumeValues
 from calibration.measurements.peak_injection_bandwidth import PeakValues
-from calibration.measurements.regulation import Method, RegulationValues
+from calibration.measurements.regulation import Method, RegulationPoint, RegulationValues
 from calibration.measurements.sustained_bandwidth import SustainedBandwidthValues
 from calibration.report import filters
 from calibration.report.charts import base
@@ -133,16 +133,17 @@ def sustained_bandwidth(measurements: Sequence[Measurement]) -> Chart:
             for step in [ceil(len(values.windows_mb_s) / COURSE_POINTS)]
             for start in range(0, len(values.windows_mb_s), step)
         ),
-        (Axis("Seconds of load", zero=True), Axis("Bandwidth, GB/s", scale=1e3)),
+        (Axis("Seconds of load"), Axis("Bandwidth, GB/s", scale=1e3)),
         points=False,
         alt="Bandwidth in GB/s over the seconds of load, by mix.",
         caption="The ordinate does not begin at zero.",
     )
 
 
-def regulated(measurements: Sequence[Measurement]) -> list[RegulationValues]:
-    """Return the values of *measurements*, which are of bandwidth regulation, by number of threads."""
-    return sorted(values_of(RegulationValues, *measurements), key=lambda values: values.threads)
+def regulated(measurements: Sequence[Measurement]) -> Iterator[tuple[str, RegulationPoint]]:
+    """Yield the points of bandwidth regulation and their number of threads in words, by that number."""
+    for values in sorted(values_of(RegulationValues, *measurements), key=lambda values: values.threads):
+        yield from ((threads(values.threads), point) for point in values.points)
 
 
 def threads(count: int) -> str:
@@ -156,9 +157,7 @@ def regulation(measurements: Sequence[Measurement], name: str) -> Chart:
         name,
         measurements,
         curves_of(
-            (threads(values.threads), (float(point.nops + NOPS_LINEAR), point.bandwidth_mb_s))
-            for values in regulated(measurements)
-            for point in values.points
+            (label, (float(point.nops + NOPS_LINEAR), point.bandwidth_mb_s)) for label, point in regulated(measurements)
         ),
         (NOPS, GB_S),
         alt="Bandwidth in GB/s against the number of no-ops after every four cache lines, by number of threads.",
@@ -168,9 +167,8 @@ def regulation(measurements: Sequence[Measurement], name: str) -> Chart:
 def latency_by(measurements: Sequence[Measurement], method: Method, what: str, *, name: str) -> Chart | None:
     """Return the latency (ns) by *method*, called *what*, against regulated bandwidth; ``None`` without any."""
     curves = curves_of(
-        (threads(values.threads), (point.bandwidth_mb_s, latency))
-        for values in regulated(measurements)
-        for point in values.points
+        (label, (point.bandwidth_mb_s, latency))
+        for label, point in regulated(measurements)
         if (latency := point.latency_ns(method)) is not None
     )
     caption = "Each point is one number of no-ops, bars are the intervals of both."
@@ -182,10 +180,9 @@ def variation(series: Mapping[str, Sequence[float]]) -> Chart:
     bins = [*(f"up to {high * 100:g} %" for high in VARIATION_BINS), f"over {VARIATION_BINS[-1] * 100:g} %"]
     counts = Counter((title, bisect_left(VARIATION_BINS, value)) for title, found in series.items() for value in found)
     rows: list[Json] = [
-        {"g": bins[place], "s": base.label(title), "v": count, "t": str(count)}
-        for (title, place), count in counts.items()
+        {"g": bins[at], "s": base.label(title), "v": count, "t": str(count)} for (title, at), count in counts.items()
     ]
-    used = [bins[place] for place in sorted({place for _, place in counts})]
+    used = [bins[at] for at in sorted({at for _, at in counts})]
     return Chart(
         "regulation_variation",
         bars(rows, "configurations", max(counts.values()) * 1.1, groups=used),

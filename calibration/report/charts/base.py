@@ -24,15 +24,11 @@ from calibration.statistics import Estimate
 from calibration.text import visible
 
 Json = dict[str, Any]
-
-VERSION: Final = "6.4"
-"""The version of Vega-Lite that renders charts, in files and in the browser."""
-
 Kind = TypeVar("Kind", bound=Values)
 
-WIDE: Final = 800
-HALF: Final = 396
-"""Widths in px: that of the site's column, and of two charts side by side in it."""
+VERSION: Final = "6.4"  # of Vega-Lite, which renders charts, in files and in the browser
+WIDE: Final = 800  # px, as the site's column
+HALF: Final = 396  # px, of two charts side by side in it
 
 THEME: Final = ("#1F2329", "#5B6570", "#E3E6EA", "#8A939D", "#FEFEFE", "#EDEFF2", "#B00021")
 THEME_ON_DARK: Final = ("#E4E8EC", "#A3ADB8", "#33383E", "#757E88", "#131416", "#272B30", "#FF8A80")
@@ -48,12 +44,9 @@ SHAPES: Final = ("circle", "square", "triangle-up", "diamond", "triangle-down", 
 FONT: Final = "Helvetica, Arial, Liberation Sans, sans-serif"
 """Fonts of one metric: the renderer measures texts with the last, whatever the reader has."""
 
-SMALLEST_SPAN: Final = 0.05
-"""A scale of values reaches at least this share to both sides of their median: noise is not drawn as structure."""
-
-LEFT, RIGHT, TOP, BOTTOM = 54, 14, 26, 42
-LABEL_CHARACTERS: Final = 56
-"""Of a longer label the beginning is shown: the harness's own are shorter."""
+SMALLEST_SPAN: Final = 0.05  # a scale has this share of the median to both sides: noise is not drawn as structure
+LABEL_CHARACTERS: Final = 56  # of a longer label the beginning is shown: the harness's own are shorter
+LEFT, RIGHT, TOP, BOTTOM = 54, 14, 26, 42  # px around a plot
 
 SIZE_LABEL: Final = (
     "datum.value < 1024 ? datum.value + ' B' : datum.value < 1048576 ? datum.value / 1024 + ' KiB' : "
@@ -110,10 +103,6 @@ CONFIG: Final[Json] = {
 }
 
 
-FOLDER: Final = "figures"
-"""Where charts lie, relative to their page."""
-
-
 @dataclass(frozen=True)
 class Chart:
     """One chart: its name, its specification, its text alternative, and how to read it."""
@@ -126,7 +115,7 @@ class Chart:
     @property
     def path(self) -> str:
         """The path of its light SVG, relative to its page."""
-        return f"{FOLDER}/{filters.slug(self.name)}.svg"
+        return f"figures/{filters.slug(self.name)}.svg"
 
 
 TAG = re.compile(r"<[^>]*>")
@@ -183,12 +172,6 @@ def label(text: str) -> str:
     return (plain if len(plain) <= LABEL_CHARACTERS else f"{plain[: LABEL_CHARACTERS // 2]}...").strip() or "-"
 
 
-def _invalid(measurements: Iterable[Measurement]) -> str:
-    """Return the codes that make any of *measurements* invalid, or an empty text."""
-    flags = {flag.code for each in measurements for flag in each.validity.flags if flag.severity == "invalid"}
-    return ", ".join(sorted(flags))
-
-
 def values_of(kind: type[Kind], *measurements: Measurement) -> list[Kind]:
     """Return the values of *measurements*. Raises ``TypeError`` where they are not of *kind*."""
     found = []
@@ -238,8 +221,7 @@ def decades(low: float, high: float, most: int = 8) -> list[float]:
 def octaves(low: float, high: float, most: int = 8) -> list[float]:
     """Return at most *most* powers of two from *low* to *high*."""
     powers = range(ceil(log2(low)), floor(log2(high)) + 1)
-    step = max(1, ceil(len(powers) / most))
-    return [2.0**power for power in powers if power % step == 0] or [2.0**power for power in powers[:1]]
+    return [2.0**power for power in powers if power % ceil(len(powers) / most) == 0]
 
 
 @dataclass(frozen=True)
@@ -262,9 +244,8 @@ class Scale:
     def value(self, px: float) -> float:
         """Return what is at *px*."""
         share = 1 - px / self.px if self.up else px / self.px
-        if self.log:
-            return rounded(self.low * (self.high / self.low) ** share)
-        return rounded(self.low + share * (self.high - self.low))
+        across = (self.high / self.low) ** share if self.log else share
+        return rounded(self.low * across if self.log else self.low + across * (self.high - self.low))
 
     def channel(
         self, field: str, title: str, *, ticks: Sequence[float] | int = 5, labels: str | None = None, grid: bool = True
@@ -355,8 +336,9 @@ class Frame:
         """Return the specification of *layers*; where a screen is narrow the plot may shrink, but not the legend."""
         columns, column_px = self.columns
         above = 20 * ceil(len(self.legend) / columns) if columns else 0
-        top = TOP + above + (24 if _invalid(self.measurements) else 0)
-        return _whole(self.measurements, view(self.plot, layers, rows)) | {
+        whole = _whole(self.measurements, view(self.plot, layers, rows))
+        top = TOP + above + (24 if "title" in whole else 0)
+        return whole | {
             "autosize": "none",
             "padding": {"left": self.left, "right": self.right, "top": top, "bottom": BOTTOM},
             "usermeta": {"dark": DARK, "narrowest": round(self.left + columns * column_px)},
@@ -371,25 +353,26 @@ def view(size: tuple[float, float], layers: Sequence[Json], rows: Iterable[Json]
 
 
 def stacked(
-    views: Sequence[Json], spacing: int, measurements: Iterable[Measurement] = (), *, beside: bool = False
+    views: Sequence[Json], spacing: int, measurements: Iterable[Measurement] = (), beside: bool = False
 ) -> Json:
     """Return a specification of *views* below or *beside* each other, each with the room and colours that it needs."""
     resolve = {"scale": {"color": "independent", "strokeDash": "independent"}}
-    content = {"hconcat" if beside else "vconcat": list(views), "spacing": spacing, "resolve": resolve}
+    content = {"hconcat" if beside else "vconcat": views, "spacing": spacing, "resolve": resolve}
     return _whole(measurements, content)
 
 
 def _whole(measurements: Iterable[Measurement], content: Json) -> Json:
     """Return a specification of *content* with the theme, and above it what makes *measurements* invalid."""
-    invalid = _invalid(measurements)
-    title = {"text": f"INVALID: {invalid}", "color": INVALID, "fontSize": 13, "offset": 8, "frame": "bounds"}
+    codes = sorted({flag.code for each in measurements for flag in each.validity.flags if flag.severity == "invalid"})
+    text = f"INVALID: {', '.join(codes)}"
+    title = {"text": text, "color": INVALID, "fontSize": 13, "offset": 8, "frame": "bounds"}
     return {
         "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
         "usermeta": {"dark": DARK},
         "config": CONFIG,
         "autosize": "pad",
         "padding": 8,
-        **({"title": title} if invalid else {}),
+        **({"title": title} if codes else {}),
         **content,
     }
 

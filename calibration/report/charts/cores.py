@@ -49,7 +49,16 @@ def core_to_core(measurement: Measurement, domains: Sequence[Sequence[int]] = ()
         if each.median_ns is not None
     ]
     if rows:
-        parts.append(_strip(rows))
+        across = Scale(0.0, max(row["h"] for row in rows) * 1.12, WIDE - base.LEFT - 190)
+        x = across.channel("v", "Latency, ns", ticks=6)
+        told = base.tips(c="pairs within", t="median", l="from, ns", h="to, ns", n="pairs measured")
+        colour = base.COLOURS[0]
+        layers = [
+            base.mark("rule", {**base.stretch("x", x), "tooltip": told}, color=colour, strokeWidth=6, opacity=0.35),
+            base.mark("point", {"x": x, "tooltip": told}, filled=True, size=70, color=colour, opacity=1),
+            base.mark("text", {"x": {**x, "field": "h"}, "text": {"field": "t"}}, align="left", dx=8),
+        ]
+        parts.append(base.view((across.px, 26 * len(rows)), layers, rows, encoding={"y": base.named_rows("c", None)}))
     if not parts:
         return None
     said = "; ".join(f"{row['c']} {row['t']}" for row in rows) or "none measured"
@@ -96,20 +105,6 @@ def _matrix(values: C2cMatrixValues, blocks: Mapping[str, Sequence[int]], title:
     )
 
 
-def _strip(rows: Sequence[Json]) -> Json:
-    """Return a line per class of pairs from its fastest to its slowest, with the median and its interval."""
-    across = Scale(0.0, max(row["h"] for row in rows) * 1.12, WIDE - base.LEFT - 190)
-    x = across.channel("v", "Latency, ns", ticks=6)
-    told = base.tips(c="pairs within", t="median", l="from, ns", h="to, ns", n="pairs measured")
-    colour = base.COLOURS[0]
-    layers = [
-        base.mark("rule", {**base.stretch("x", x), "tooltip": told}, color=colour, strokeWidth=6, opacity=0.35),
-        base.mark("point", {"x": x, "tooltip": told}, filled=True, size=70, color=colour, opacity=1),
-        base.mark("text", {"x": {**x, "field": "h"}, "text": {"field": "t"}}, align="left", dx=8),
-    ]
-    return base.view((across.px, 26 * len(rows)), layers, rows, encoding={"y": base.named_rows("c", None)})
-
-
 def core_frequency(measurement: Measurement) -> Chart | None:
     """Return how far each CPU's clock is from the median of its row (per cent); ``None`` for up to two CPUs."""
     (values,) = values_of(CoreFrequencyValues, measurement)
@@ -127,8 +122,7 @@ def core_frequency(measurement: Measurement) -> Chart | None:
     firsts = cpus[::step]
     count = len(firsts)
     across, up = Scale(-0.6, count - 0.4, frame.plot[0]), Scale(low * 1.1, high * 1.1, frame.plot[1], up=True)
-    ticks = range(0, count, ceil(count / 12))
-    x = across.channel("x", "CPU", ticks=ticks, labels=f"{firsts}[datum.value]", grid=False)
+    x = across.channel("x", "CPU", ticks=range(0, count, ceil(count / 12)), labels=f"{firsts}[datum.value]", grid=False)
     y = up.channel("y", "From the median, %")
     bar = {"x": x, **base.stretch("y", y), "color": frame.series(base.COLOURS)}
     told = base.tips(c="CPU", s="work", y="% from the median")

@@ -71,10 +71,9 @@ class Axis:
     told: Callable[[float], str] = "{:g}".format
 
     def over(self, values: Sequence[float], px: float) -> Scale:
-        """Return the abscissa that shows *values*."""
-        if self.kind != "linear":
-            return Scale(min(values) / 1.2, max(values) * 1.3, px, log=True)
-        return Scale(0.0 if self.zero else min(values), max(values), px)
+        """Return the abscissa that shows *values*; it begins at zero where it is linear."""
+        log = self.kind != "linear"
+        return Scale(min(values) / 1.2 if log else 0.0, max(values) * (1.3 if log else 1.0), px, log=log)
 
     def up(self, values: Sequence[float], intervals: Sequence[float], px: float, room: float) -> Scale:
         """Return the ordinate that shows *values*, and of their *intervals* what does not make them flat."""

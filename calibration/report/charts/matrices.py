@@ -3,6 +3,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from calibration.measurements.bandwidth_matrix import BandwidthMatrixValues
 from calibration.measurements.base import Values
@@ -68,9 +69,8 @@ def _matrix(values: Values | ReadValues) -> Matrix:
     return Matrix(what, unit, [*map(str, values.cpu_nodes)], [*map(str, values.memory_nodes)], cells, scale)
 
 
-def _chart(
-    name: str, matrices: Sequence[Matrix], width: int = WIDE, measurements: Iterable[Measurement] = ()
-) -> Chart | None:
+def _chart(name: str, matrices: Sequence[Matrix], width: int = WIDE, of: Iterable[Measurement] = ()) -> Chart | None:
+    """Return *matrices*, which were measured by *of*, below or beside each other."""
     drawn = [each for each in matrices if len(each.rows) * len(each.columns) > 1]
     if not drawn:
         return None
@@ -81,7 +81,7 @@ def _chart(
         if known := each.known:
             low, high = filters.significant(min(known), 3), filters.significant(max(known), 3)
             said.append(f"{each.what.lower()} from {low} to {high} {each.unit}")
-    spec = base.stacked([heat_map(each, room) for each in drawn], 16, measurements, beside=beside)
+    spec = base.stacked([heat_map(each, room) for each in drawn], 16, of, beside=beside)
     return Chart(
         name,
         spec,
@@ -116,13 +116,12 @@ def heat_map(matrix: Matrix, room: int, *, numbers: bool = True) -> Json:
     colour = {**base.number("v"), "scale": scale, "legend": None}
     ink = {"expr": f"datum.v === null ? 'gray' : datum.v > {rounded((low + high) / 2)} ? 'black' : 'white'"}
     apart = columns <= INTERVAL_CELLS and any("h" in row for row in rows)
-    number, interval = ({"text": {"field": field}} for field in ("t", "h"))
+    words = partial(base.mark, "text", color=ink)
     layers = [base.mark("rect", {"color": colour, "tooltip": told}, stroke="gray", strokeWidth=0.5)]
     if numbers:
-        size = min(13.0, cell * 0.43)
-        layers.append(base.mark("text", number, color=ink, fontSize=size, dy=-7 if apart else 0))
+        layers.append(words({"text": {"field": "t"}}, fontSize=min(13.0, cell * 0.43), dy=-7 if apart else 0))
     if numbers and apart:
-        layers.append(base.mark("text", interval, color=ink, fontSize=11, dy=9))
+        layers.append(words({"text": {"field": "h"}}, fontSize=11, dy=9))
     return base.view(
         (cell * columns, height * len(matrix.rows)),
         layers,

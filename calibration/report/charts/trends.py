@@ -64,14 +64,13 @@ def trend(nights: Sequence[date], panels: Sequence[Panel], unit: str, *, name: s
     every = next(every for every in (1, 2, 7, 14, 30, 61, 122, 365, 3650) if days[-1] / every <= 8)
     ticks = [float(day) for day in range(days[-1] % every, days[-1] + 1, every)]
     x = across.channel("x", "", ticks=ticks, labels=labels, grid=False)
-    unlabelled = {**x, "axis": {**x["axis"], "labels": False}}
     parts = []
     for panel in panels:
         text = f"{base.label(panel.label)}: {base.label(panel.state)}"
         colour = base.INVALID if panel.failing else base.INK
         title = {"text": text, "color": colour, "offset": 16 if panel.context else 6}
         rows = list(_rows(panel, days, step))
-        own_x = x if panel is panels[-1] else unlabelled
+        own_x = {**x, "axis": {**x["axis"], "labels": panel is panels[-1]}}
         layers = _layers(panel, rows, days, (across, _scale(panel, height)), x=own_x, unit=unit)
         told = [{"calculate": date_of("datum.x", "%Y-%m-%d"), "as": "t"}]
         parts.append(base.view((across.px, height), layers, rows, title=title, transform=told))
