@@ -28,8 +28,7 @@ def spark(panel: Panel, nights: int) -> Spark | None:
         return None
     rare = len(known) // RARE
     ends = [known[rare], known[-1 - rare]]
-    size = max(map(abs, ends))
-    ends += [end for end in panel.band if end is not None and abs(end) < 2 * size]
+    ends += [end for end in panel.band if end is not None and abs(end) < 2 * max(map(abs, ends))]
     low, high = spanned(ends, SMALLEST_SPAN)
 
     def up(value: float) -> float:

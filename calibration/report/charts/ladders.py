@@ -14,10 +14,8 @@ from calibration.report.charts.curves import MEDIANS, SIZES, Axis, curves_of, li
 from calibration.results.model import Measurement
 
 LATENCY = Axis("Latency, ns per load", kind="decades")
-
 SERIES = {"random": "", "prefetched": "prefetched: ", "interleaved": "interleaved: ", "copies": "{} copies, "}
 """What the name of a curve begins with, for its number of copies."""
-
 NEAR = 0.15  # a point is drawn as part of a level whose latency it has within this share
 
 

@@ -86,8 +86,7 @@ def _scale(panel: Panel, height: int) -> Scale:
     known = panel.values[np.isfinite(panel.values)]
     shown = [float(each) for each in np.percentile(known, (2.0, 98.0))]
     shown += [float(known[-1]), *(level for _, _, level in panel.levels), *(panel.flips or ())[1:]]
-    largest = max(map(abs, shown))
-    shown += [end for end in panel.band if end is not None and abs(end) < 2 * largest]
+    shown += [end for end in panel.band if end is not None and abs(end) < 2 * max(map(abs, shown))]
     low, high = base.spanned(shown, SMALLEST_SPAN)
     room = 0.12 * (high - low)
     return Scale(low - room, high + room, height, up=True)
