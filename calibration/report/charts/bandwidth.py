@@ -17,7 +17,7 @@ from calibration.report import filters
 from calibration.report.charts import base
 from calibration.report.charts.base import WIDE, Chart, Frame, Json, Scale, rounded, values_of
 from calibration.report.charts.curves import Axis, curves_of, line_chart
-from calibration.report.charts.load import load_chart
+from calibration.report.charts.load import latency_chart
 from calibration.results.model import Measurement
 
 ORDERS = {"fill": "node after node", "spread": "spread over the nodes"}  # how threads were added
@@ -172,7 +172,7 @@ def latency_by(measurements: Sequence[Measurement], method: Method, what: str, *
         if (latency := point.latency_ns(method)) is not None
     )
     caption = "Each point is one number of no-ops, bars are the intervals of both."
-    return load_chart(name, measurements, curves, what, caption) if curves else None
+    return latency_chart(name, measurements, curves, what, caption) if curves else None
 
 
 def variation(series: Mapping[str, Sequence[float]]) -> Chart:

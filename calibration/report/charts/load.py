@@ -35,7 +35,7 @@ def loaded_latency(measurement: Measurement, *, width: int = WIDE) -> Chart:
         "Each point is one injection delay, bars are the intervals of both. The ring marks the point nearest "
         f"{filters.exact_percent(KNEE)} of the peak."
     )
-    return load_chart(measurement.id, [measurement], found, PROBE, caption, unloaded=unloaded, width=width)
+    return latency_chart(measurement.id, [measurement], found, PROBE, caption, unloaded=unloaded, width=width)
 
 
 def read_load(reading: Reading) -> Chart | None:
@@ -49,10 +49,10 @@ def read_load(reading: Reading) -> Chart | None:
         (reading.instrument, (estimate([[point.bandwidth_mb_s]], "MB/s"), point.latency_ns)) for point in values.points
     )
     caption = "Each point is one injection delay; the uncertainty is unknown."
-    return load_chart(f"read-{reading.id}", (), found, PROBE, caption)
+    return latency_chart(f"read-{reading.id}", (), found, PROBE, caption)
 
 
-def load_chart(
+def latency_chart(
     name: str,
     measurements: Sequence[Measurement],
     found: Curves,
