@@ -12,9 +12,8 @@ from pathlib import Path
 
 from calibration.measurements import registry
 from calibration.places import SHARE
-from calibration.report.charts.base import WIDE
-from calibration.report.charts.keeper import keep
-from calibration.report.page_charts import DRAWN, FIRST, Charts
+from calibration.report.charts.base import keep
+from calibration.report.page_charts import Charts
 from calibration.results.model import RunDocument
 from calibration.results.store import read_run
 from tests.report.made_counts import counted_document
@@ -36,16 +35,10 @@ FIGURE = re.compile(r"\.\. figure:: \.\./_static/method/.*?\n\n(?=\S)", re.DOTAL
 
 def drawn(document: RunDocument, kind: str) -> Iterator[tuple[dict[str, str], str, str]]:
     """Yield the first chart of *kind* that *document* has, if any: its files by name, words for it and its caption."""
-    charts = Charts(document)
-    measured = [each for each in document.measurements if each.kind == kind]
-    if not measured:
-        return
-    found = [draw(charts, measured, WIDE) for kinds, draw in FIRST.items() if kind in kinds]
-    found += DRAWN[kind](charts, measured) if kind in DRAWN else ()
-    for chart in filter(None, found):
+    for chart in Charts(document).drawn(kind):
         files: dict[str, str] = {}
-        path = keep(files, chart)
-        renamed = {name.replace(path.removesuffix(".svg"), kind): text for name, text in files.items()}
+        stem = keep(files, chart).path.removesuffix(".svg")
+        renamed = {name.replace(stem, kind): text for name, text in files.items()}
         yield renamed, chart.alt, chart.caption
         return
 

@@ -20,8 +20,7 @@ from docutils.transforms.writer_aux import Admonitions
 from docutils.writers.html5_polyglot import HTMLTranslator, Writer
 
 from calibration.errors import InputError
-from calibration.report.charts.base import Chart
-from calibration.report.charts.keeper import keep
+from calibration.report.charts.base import Chart, keep
 from calibration.text import visible
 
 LONGEST_LINE: Final = 1_000_000
@@ -203,7 +202,7 @@ class _Translator(HTMLTranslator):
 def chart_html(chart: Chart, caption: str, files: dict[str, bytes]) -> str:
     """Return the figure of *chart* for pages that are HTML from the beginning; its pictures go to *files*."""
     drawn: dict[str, str] = {}
-    stem = keep(drawn, chart).removesuffix(".svg")
+    stem = keep(drawn, chart).path.removesuffix(".svg")
     files |= {path: text.encode() for path, text in drawn.items() if path.endswith(".svg")}
     pictures = _pictures(stem, chart.alt, drawn[f"{stem}.vl.json"])
     return f'<figure class="chart">{pictures}<figcaption><p>{escape(visible(caption))}</p></figcaption></figure>'

@@ -2,30 +2,20 @@
 """Which charts a page shows, and where: four on its first screen, the others in the sections of their kinds."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 from calibration.context.population import Population, population
 from calibration.measurements.regulation import Method
 from calibration.report import filters
 from calibration.report.charts import bandwidth, ladders
-from calibration.report.charts.base import HALF, WIDE, Chart
+from calibration.report.charts.base import HALF, WIDE, Chart, keep
 from calibration.report.charts.cores import core_frequency, core_to_core
 from calibration.report.charts.gaps import gaps
-from calibration.report.charts.keeper import keep
 from calibration.report.charts.load import loaded_latency, read_load
 from calibration.report.charts.matrices import numa, read_matrix
 from calibration.results.model import Measurement, RunDocument
 from calibration.results.readings import Reading
-
-
-@dataclass(frozen=True)
-class Placed:
-    """A chart on a page: the path of its picture, what it shows in words, and what to read in it."""
-
-    path: str
-    alt: str
-    caption: str
 
 
 class Charts:
@@ -41,58 +31,50 @@ class Charts:
         self._measurements = document.measurements
         self._first: set[str] = set()
 
-    def _keep(self, chart: Chart) -> Placed:
-        return Placed(keep(self.files, chart), chart.alt, chart.caption)
-
-    def first_screen(self) -> list[Placed]:
+    def first_screen(self) -> list[Chart]:
         """Return the charts of the first screen: memory by distance, memory under load, gaps, and the nodes."""
-        found: list[Placed] = []
-        for kinds, draw in FIRST.items():
-            measured = [each for each in self._measurements if each.kind in kinds]
-            if measured and len(found) < MOST and (chart := draw(self, measured, HALF)) is not None:
-                found.append(self._keep(chart))
-                self._first.add(chart.name)
-        return found
+        measured = {kinds: [each for each in self._measurements if each.kind in kinds] for kinds in FIRST}
+        drawn = (FIRST[kinds](self, found, HALF) for kinds, found in measured.items() if found)
+        first = [keep(self.files, chart) for chart in islice(filter(None, drawn), MOST)]
+        self._first = {chart.name for chart in first}
+        return first
 
-    def of(self, kinds: Iterable[str]) -> Iterator[Placed]:
+    def of(self, kinds: Iterable[str]) -> Iterator[Chart]:
         """Yield the charts of *kinds* that the first screen does not show."""
         for kind in kinds:
-            measured = [each for each in self._measurements if each.kind == kind]
-            for chart in DRAWN[kind](self, measured) if kind in DRAWN and measured else ():
-                if chart is not None and chart.name not in self._first:
-                    yield self._keep(chart)
+            for chart in self.drawn(kind):
+                if chart.name not in self._first:
+                    yield keep(self.files, chart)
 
-    def read(self, reading: Reading) -> Placed | None:
+    def drawn(self, kind: str) -> Iterator[Chart]:
+        """Yield all charts of *kind* as wide as a page; they are no files yet."""
+        if measured := [each for each in self._measurements if each.kind == kind]:
+            yield from filter(None, (draw(self, measured, WIDE) for kinds, draw in FIRST.items() if kind in kinds))
+            yield from filter(None, DRAWN[kind](self, measured) if kind in DRAWN else ())
+
+    def read(self, reading: Reading) -> Chart | None:
         """Return the chart of what was read in a text."""
-        draw = READ.get(reading.values.kind)
-        chart = None if draw is None else draw(reading)
-        return None if chart is None else self._keep(chart)
+        draws = {"latency_matrix": read_matrix, "bandwidth_matrix": read_matrix, "loaded_latency": read_load}
+        chart = draws[kind](reading) if (kind := reading.values.kind) in draws else None
+        return None if chart is None else keep(self.files, chart)
 
     def ladder(self, measured: Sequence[Measurement], width: int) -> Chart:
         """Return latency against size, in random order."""
         random = [each for each in measured if getattr(each.values, "series", "") == "random"]
         return ladders.latency_ladder(random or measured, self.caches, width=width)
 
-    def all_ladders(self, measured: Sequence[Measurement]) -> Iterator[Chart]:
-        """Yield latency against size in every order, where there is more than the random one."""
-        if len(measured) > 1:
-            yield ladders.latency_ladder(measured, self.caches, name="latency_ladder_series")
 
-    def mixes(self, measured: Sequence[Measurement], width: int) -> Chart | None:
-        """Return bandwidth by mix, with the theoretical peak where it is known."""
-        return bandwidth.bandwidth_by_mix(measured, peak_mb_s=self.peak_mb_s, width=width)
-
-    def regulation(self, measured: Sequence[Measurement]) -> Iterator[Chart | None]:
-        """Yield bandwidth against no-ops, latency against it by each method, and how steady each is."""
-        for state in ("as_found", "off"):
-            here = [each for each in measured if getattr(each.values, "prefetchers", "") == state]
-            if here:
-                yield bandwidth.regulation(here, name=f"regulation_{state}")
-                for method, title in LATENCIES.items():
-                    yield bandwidth.latency_by(here, method, title, name=f"regulation_{state}_{method}")
-        varied = {title: filters.variations(measured, method) for method, title in METHODS.items()}
-        if any(varied.values()):
-            yield bandwidth.variation(varied)
+def _regulation(measured: Sequence[Measurement]) -> Iterator[Chart | None]:
+    """Yield bandwidth against no-ops, latency against it by each method, and how steady each is."""
+    for state in ("as_found", "off"):
+        here = [each for each in measured if getattr(each.values, "prefetchers", "") == state]
+        if here:
+            yield bandwidth.regulation(here, name=f"regulation_{state}")
+            for method, title in LATENCIES.items():
+                yield bandwidth.latency_by(here, method, title, name=f"regulation_{state}_{method}")
+    varied = {title: filters.variations(measured, method) for method, title in METHODS.items()}
+    if any(varied.values()):
+        yield bandwidth.variation(varied)
 
 
 MOST: Final = 4
@@ -115,27 +97,21 @@ FIRST: Final[Mapping[tuple[str, ...], Callable[[Charts, Sequence[Measurement], i
     ("loaded_latency",): lambda _, found, width: loaded_latency(found[0], width=width),
     ("jitter",): lambda _, found, width: gaps(found, width=width),
     ("latency_matrix", "bandwidth_matrix"): lambda _, found, width: numa(found, width=width),
-    ("peak_injection_bandwidth",): Charts.mixes,
+    ("peak_injection_bandwidth",): lambda page, found, width: bandwidth.bandwidth_by_mix(found, page.peak_mb_s, width),
 }
 """The charts of the first screen by the kinds they show, in order; the first ``MOST`` that have something to show."""
 
 DRAWN: Final[Mapping[str, Callable[[Charts, Sequence[Measurement]], Iterable[Chart | None]]]] = {
-    "latency_ladder": Charts.all_ladders,
-    "peak_injection_bandwidth": lambda page, found: [page.mixes(found, WIDE)],
+    "latency_ladder": lambda page, found: (
+        [ladders.latency_ladder(found, page.caches, name="latency_ladder_series")] if len(found) > 1 else []
+    ),
     "sustained_bandwidth": lambda _, found: [bandwidth.sustained_bandwidth(found)],
     "bandwidth_scaling": lambda _, found: [bandwidth.bandwidth_scaling(found)],
     "bandwidth_ladder": lambda _, found: [ladders.bandwidth_ladder(found[-1])],
     "prefetcher_effect": lambda _, found: [ladders.prefetcher_effect(found)],
     "c2c_matrix": lambda page, found: [core_to_core(found[0], page.domains)],
     "core_frequency": lambda _, found: map(core_frequency, found),
-    "regulation": Charts.regulation,
+    "regulation": lambda _, found: _regulation(found),
     "counted_volume": lambda _, found: map(bandwidth.counted_volume, found),
 }
 """The charts of each kind in its section, besides those of the first screen."""
-
-READ: Final[Mapping[str, Callable[[Reading], Chart | None]]] = {
-    "latency_matrix": read_matrix,
-    "bandwidth_matrix": read_matrix,
-    "loaded_latency": read_load,
-}
-"""The charts of kinds whose figures were read in a text."""

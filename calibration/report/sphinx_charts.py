@@ -5,6 +5,7 @@ In reStructuredText a chart is a plain figure of its light SVG. The files beside
 added to HTML only; the page's script turns the figure into the interactive chart where JavaScript runs.
 """
 
+import shutil
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -17,15 +18,11 @@ from sphinx.transforms import SphinxTransform
 from calibration import places
 from calibration.report.charts.base import VERSION
 
-BUNDLE = "vega.js"
-"""The script with Vega, Vega-Lite and vega-embed, as the site's other scripts find it beside them."""
-
 
 class Charts(SphinxTransform):
     """Adds to each figure of a chart what stands beside its SVG."""
 
-    default_priority = 200
-    """Before images are collected."""
+    default_priority = 200  # before images are collected
 
     def apply(self, **_: Any) -> None:
         """Change the figures of one document."""
@@ -50,8 +47,10 @@ class Charts(SphinxTransform):
             image.parent.insert(image.parent.index(image) + 1, [dark, nodes.raw("", script, format="html")])
 
 
-def bundle() -> str:
-    """Return the JavaScript of Vega, Vega-Lite and vega-embed; made once for each version of the renderer."""
+def _write_bundle(app: Sphinx, error: Exception | None) -> None:
+    """Put Vega, Vega-Lite and vega-embed beside the site's scripts; made once for each version of the renderer."""
+    if error is not None or app.builder.format != "html":
+        return
     kept = places.CACHE / f"vega-{VERSION}-{version('vl-convert-python')}.js"
     if not kept.is_file():
         kept.parent.mkdir(parents=True, exist_ok=True)
@@ -60,12 +59,7 @@ def bundle() -> str:
         # a scope of its own: its names are not those of the other scripts of a page
         pending.write_text(f"(() => {{\n{script}\n}})();\n", encoding="utf-8")
         pending.replace(kept)
-    return kept.read_text(encoding="utf-8")
-
-
-def _write_bundle(app: Sphinx, error: Exception | None) -> None:
-    if error is None and app.builder.format == "html":
-        (Path(app.outdir) / "_static" / BUNDLE).write_text(bundle(), encoding="utf-8")
+    shutil.copyfile(kept, Path(app.outdir) / "_static" / "vega.js")
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

@@ -26,8 +26,7 @@ from calibration.judge.causes import context_changes
 from calibration.judge.drift import Analysis
 from calibration.judge.verdicts import ContextChange, NightVerdict
 from calibration.report import filters
-from calibration.report.charts.base import HALF
-from calibration.report.charts.trends import Found, Panel, trend
+from calibration.report.charts.trends import Panel, trend
 from calibration.report.environment import html_page
 from calibration.report.lab import COLUMNS, NAMES, Column, Lab, column_of
 from calibration.report.markup import chart_html
@@ -263,7 +262,7 @@ class _Testbed:
         columns = history.nights[self.start :]
         said = "; ".join(f"{each.label}: {each.state}" for each in panels if each.failing)
         alt = f"{title} on {len(columns)} nights from {columns[0]} to {columns[-1]}. {said}."
-        found = trend(columns, panels, unit, name=metric, alt=alt, width=HALF)
+        found = trend(columns, panels, unit, name=metric, alt=alt)
         return None if found is None else chart_html(found, title, files)
 
     def members(self, sut: str, metrics: Iterable[str]) -> list[int]:
@@ -275,7 +274,7 @@ class _Testbed:
         """Return the panel of one figure of a SUT."""
         history, analysis = self.nights.history, self.nights.analyses[row]
         verdicts = self.nights.verdicts_of(row)
-        bound = _bound(verdicts)
+        low, high = _bound(verdicts) or (None, None)
         fails, said = self.verdict(sut, verdicts)
         value, flips = float(history.values[row, -1]), analysis.flips
         tonight = filters.measured(value, history.series[row].unit) if isfinite(value) else "no figure tonight"
@@ -287,10 +286,10 @@ class _Testbed:
             values=values,
             low=lows,
             high=highs,
-            band=bound and (bound[0] and bound[0] * scale, bound[1] and bound[1] * scale),
+            band=(low and low * scale, high and high * scale),
             levels=tuple(self.levels(analysis, history.values[row], scale)),
             changes=tuple(
-                Found(each.night - self.start, ("" if each.kind == "level" else "spread ") + signed(each.size))
+                (each.night - self.start, ("" if each.kind == "level" else "spread ") + signed(each.size))
                 for each in analysis.changes
                 if each.night >= self.start
             ),

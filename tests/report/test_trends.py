@@ -229,6 +229,8 @@ def test_what_fails_comes_first_and_has_a_chart(made: tuple[dict[str, str], dict
     text = pages["lat.html"]
     assert text.index("t3-sut2</h2>") < text.index("t3-sut4</h2>") < text.index("t3-sut1</h2>")
     assert '<tr class="fails"><td>Idle latency</td>' in text
+    panels = re.findall(r'"text":"(t3-sut\d): ', pages["index.html"])
+    assert panels[0] == "t3-sut2"
     charts = {path for path in files if path.endswith(".svg")}
     assert charts == {f"figures/{name}{end}.svg" for name in ("idle-latency.latency-ns", "jitter.cpu3.gaps.max-ns")
                       for end in ("", "-dark")}  # fmt: skip

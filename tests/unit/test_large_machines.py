@@ -161,7 +161,7 @@ STEPS: dict[str, Callable[[Made], object]] = {
 
 
 def cost_s(step: Callable[[Made], object], on: Made) -> float:
-    """Return the CPU time of *step*, without the garbage collector's: that grows with what earlier tests left behind."""
+    """Return the CPU time of *step*, without the garbage collector's, which grows with what earlier tests left."""
     gc.collect()
     gc.disable()
     try:

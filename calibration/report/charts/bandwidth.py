@@ -10,30 +10,29 @@ from statistics import fmean
 from calibration.counters.volume import Direction
 from calibration.measurements.bandwidth_scaling import BandwidthScalingValues
 from calibration.measurements.counted_volume import CountedVolumeValues
-from calibration.measurements.max_bandwidth import MaxValues
 from calibration.measurements.peak_injection_bandwidth import PeakValues
-from calibration.measurements.regulation import Method, RegulationValues
+from calibration.measurements.regulation import Method, RegulationPoint, RegulationValues
 from calibration.measurements.sustained_bandwidth import SustainedBandwidthValues
 from calibration.report import filters
 from calibration.report.charts import base
-from calibration.report.charts.base import WIDE, Chart, Json, Scale, invalid_text, rounded, values_of
+from calibration.report.charts.base import WIDE, Chart, Frame, Json, Scale, rounded, values_of
 from calibration.report.charts.curves import Axis, curves_of, line_chart
-from calibration.report.charts.load import regulated_latency
+from calibration.report.charts.load import latency_chart
 from calibration.results.model import Measurement
 
-ORDERS = {"fill": "node after node", "spread": "spread over the nodes"}
-"""How threads were added, in words."""
-
-NOPS_LINEAR = 10
-"""Numbers of no-ops are drawn with this many added, on a logarithmic axis: it has room for 0."""
-
-COURSE_POINTS = 400
-"""A course over time has at most so many points; each is the mean of what it stands for."""
-
-VARIATION_BINS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
-"""Upper ends of the bins of coefficients of variation."""
-
+ORDERS = {"fill": "node after node", "spread": "spread over the nodes"}  # how threads were added
 DIRECTIONS: dict[Direction, str] = {"reads": "read", "writes": "written", "reads_and_writes": "read and written"}
+NOPS_LINEAR = 10  # added to numbers of no-ops on their logarithmic axis: it has room for 0
+COURSE_POINTS = 400  # of a course over time at most; each is the mean of what it stands for
+VARIATION_BINS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)  # upper ends of coefficients of variation
+
+NOPS = Axis(
+    "No-ops after every four cache lines",
+    kind="decades",
+    ticks=[number + NOPS_LINEAR for number in (0, 10, 30, 100, 300, 1000, 3000, 10000, 30000)],
+    labels=f"format(datum.value - {NOPS_LINEAR}, '~r')",
+    told=lambda x: f"{x - NOPS_LINEAR:g}",
+)
 
 GB_S = Axis("Bandwidth, GB/s", scale=1e3, zero=True)
 
@@ -50,52 +49,46 @@ def bars(
 ) -> Json:
     """Return horizontal bars: *rows* have a group ``g``, a series ``s``, a value ``v`` and its text ``t``.
 
-    ``l`` and ``h`` are an interval, drawn where there is one; *marked* is a line. *groups* gives another order.
+    ``l`` and ``h`` are an interval that all or none of them have; *marked* is a line. *groups* gives another order.
     """
     groups = groups or list(dict.fromkeys(row["g"] for row in rows))
     series = list(dict.fromkeys(row["s"] for row in rows))
     height = len(groups) * (max(18, 30 - 4 * len(series)) * len(series) + 10) + 70
     left = 18 + int(6.4 * max(map(len, groups)))
-    frame = base.Frame(width, height, legend=series, invalid=invalid_text(measurements), left=left, right=60)
+    frame = Frame(width, height, legend=series, measurements=measurements, left=left, right=60)
     place: Json = {"y": base.named_rows("g", groups, paddingInner=0.25, paddingOuter=0.1)}
     if len(series) > 1:
         place["yOffset"] = {"field": "s", "type": "nominal", "sort": series, "scale": {"paddingInner": 0.15}}
     x = Scale(0.0, high, frame.plot[0]).channel("v", title, ticks=width // 110)
     told = base.tips(g="what", s="of", t=title, l="from", h="to")
-    colour = base.series(series, base.COLOURS, width)
-    layers = [base.mark("bar", {**place, "x": x, "color": colour, "tooltip": told}, opacity=0.85)]
-    if any("l" in row for row in rows):
-        interval = {**place, **base.stretch("x", x)}
-        layers.append(base.mark("rule", interval, color=base.INK, strokeWidth=1.5, clip=True))
-    layers.append(base.mark("text", {**place, "x": {"value": frame.plot[0] + 8}, "text": {"field": "t"}}, align="left"))
-    if marked is not None:
-        layers.append(base.rules("x", [marked]))
+    bar = {**place, "x": x, "color": frame.series(base.COLOURS), "tooltip": told}
+    interval = base.mark("rule", {**place, **base.stretch("x", x)}, color=base.INK, strokeWidth=1.5, clip=True)
+    layers = [
+        base.mark("bar", bar, opacity=0.85),
+        *([interval] if "l" in rows[0] else []),
+        base.mark("text", {**place, "x": {"value": frame.plot[0] + 8}, "text": {"field": "t"}}, align="left"),
+        base.rules("x", [] if marked is None else [marked]),
+    ]
     return frame.spec(layers, rows)
 
 
-def bandwidth_by_mix(
-    measurements: Sequence[Measurement], *, peak_mb_s: float | None = None, width: int = WIDE
-) -> Chart | None:
+def bandwidth_by_mix(measurements: Sequence[Measurement], peak_mb_s: float | None, width: int = WIDE) -> Chart | None:
     """Return bandwidth (GB/s) by mix with intervals, and the theoretical peak where it is known.
 
     ``None`` where there is a single figure.
     """
     rows: list[Json] = []
-    for measurement in measurements:
-        values = measurement.values
-        if not isinstance(values, PeakValues | MaxValues):
-            raise TypeError(f"expected bandwidths by mix, found {measurement.kind}")
-        plain = isinstance(values, PeakValues) and values.plain
-        title = base.label(measurement.title + (", one plain stream" if plain else ""))
+    for values in values_of(PeakValues, *measurements):
+        shape = "one plain stream" if values.plain else "tuned shape"
         for mix, found in values.mixes.items():
             value, low, high = base.bounds(found.bandwidth_mb_s, 1e3)
             words = filters.significant(value, 3)
-            rows.append({"g": base.label(mix), "s": title, "v": value, "l": low, "h": high, "t": words})
+            rows.append({"g": base.label(mix), "s": shape, "v": value, "l": low, "h": high, "t": words})
     if len(rows) < 2:
         return None
     best = max(rows, key=lambda row: row["v"])
     alt = f"Bandwidth in GB/s by mix of reads and writes; the most is {best['t']} GB/s for {best['g']}"
-    caption = "Bars are medians of the placements, lines their intervals."
+    caption = "Peak injection bandwidth: bars are medians of the placements, lines their intervals."
     high = max(min(row["h"], row["v"] * 1.3) for row in rows) * 1.05
     peak = None if peak_mb_s is None else peak_mb_s / 1e3
     if peak is not None:
@@ -140,16 +133,17 @@ def sustained_bandwidth(measurements: Sequence[Measurement]) -> Chart:
             for step in [ceil(len(values.windows_mb_s) / COURSE_POINTS)]
             for start in range(0, len(values.windows_mb_s), step)
         ),
-        (Axis("Seconds of load", zero=True), Axis("Bandwidth, GB/s", scale=1e3)),
+        (Axis("Seconds of load"), Axis("Bandwidth, GB/s", scale=1e3)),
         points=False,
         alt="Bandwidth in GB/s over the seconds of load, by mix.",
         caption="The ordinate does not begin at zero.",
     )
 
 
-def regulated(measurements: Sequence[Measurement]) -> list[RegulationValues]:
-    """Return the values of *measurements*, which are of bandwidth regulation, by number of threads."""
-    return sorted(values_of(RegulationValues, *measurements), key=lambda values: values.threads)
+def regulated(measurements: Sequence[Measurement]) -> Iterator[tuple[str, RegulationPoint]]:
+    """Yield the points of bandwidth regulation and their number of threads in words, by that number."""
+    for values in sorted(values_of(RegulationValues, *measurements), key=lambda values: values.threads):
+        yield from ((threads(values.threads), point) for point in values.points)
 
 
 def threads(count: int) -> str:
@@ -163,20 +157,9 @@ def regulation(measurements: Sequence[Measurement], name: str) -> Chart:
         name,
         measurements,
         curves_of(
-            (threads(values.threads), (float(point.nops + NOPS_LINEAR), point.bandwidth_mb_s))
-            for values in regulated(measurements)
-            for point in values.points
+            (label, (float(point.nops + NOPS_LINEAR), point.bandwidth_mb_s)) for label, point in regulated(measurements)
         ),
-        (
-            Axis(
-                "No-ops after every four cache lines",
-                kind="decades",
-                ticks=[number + NOPS_LINEAR for number in (0, 10, 30, 100, 300, 1000, 3000, 10000, 30000)],
-                labels=f"format(datum.value - {NOPS_LINEAR}, '~r')",
-                told=lambda x: f"{x - NOPS_LINEAR:g}",
-            ),
-            GB_S,
-        ),
+        (NOPS, GB_S),
         alt="Bandwidth in GB/s against the number of no-ops after every four cache lines, by number of threads.",
     )
 
@@ -184,24 +167,22 @@ def regulation(measurements: Sequence[Measurement], name: str) -> Chart:
 def latency_by(measurements: Sequence[Measurement], method: Method, what: str, *, name: str) -> Chart | None:
     """Return the latency (ns) by *method*, called *what*, against regulated bandwidth; ``None`` without any."""
     curves = curves_of(
-        (threads(values.threads), (point.bandwidth_mb_s, latency))
-        for values in regulated(measurements)
-        for point in values.points
+        (label, (point.bandwidth_mb_s, latency))
+        for label, point in regulated(measurements)
         if (latency := point.latency_ns(method)) is not None
     )
-    return regulated_latency(curves, what, name, measurements) if curves else None
+    caption = "Each point is one number of no-ops, bars are the intervals of both."
+    return latency_chart(name, measurements, curves, what, caption) if curves else None
 
 
 def variation(series: Mapping[str, Sequence[float]]) -> Chart:
     """Return how many configurations have which coefficient of variation (shares of one), for each of *series*."""
-    percents = [f"{high * 100:g}" for high in VARIATION_BINS]
-    bins = [*(f"up to {high} %" for high in percents), f"over {percents[-1]} %"]
+    bins = [*(f"up to {high * 100:g} %" for high in VARIATION_BINS), f"over {VARIATION_BINS[-1] * 100:g} %"]
     counts = Counter((title, bisect_left(VARIATION_BINS, value)) for title, found in series.items() for value in found)
     rows: list[Json] = [
-        {"g": bins[place], "s": base.label(title), "v": count, "t": str(count)}
-        for (title, place), count in counts.items()
+        {"g": bins[at], "s": base.label(title), "v": count, "t": str(count)} for (title, at), count in counts.items()
     ]
-    used = [bins[place] for place in sorted({place for _, place in counts})]
+    used = [bins[at] for at in sorted({at for _, at in counts})]
     return Chart(
         "regulation_variation",
         bars(rows, "configurations", max(counts.values()) * 1.1, groups=used),
@@ -210,36 +191,31 @@ def variation(series: Mapping[str, Sequence[float]]) -> Chart:
     )
 
 
-def _volumes(values: CountedVolumeValues) -> Iterator[tuple[Direction, str, float]]:
-    """Yield who counted how many bytes in a direction for one repeat, beside what is known."""
-    if values.counted is None:
-        return
-    phases = (values.known.triad, values.known.init)
-    read = sum(phase.program_read_bytes + phase.allocate_read_bytes for phase in phases)
-    written = sum(phase.program_written_bytes for phase in phases)
-    known: dict[Direction, int] = {"reads": read, "writes": written, "reads_and_writes": read + written}
-    for direction, known_bytes in known.items():
-        by_cores = [each for each in values.counted.others if each.role == "core.offcore_reads"]
-        by_cores = by_cores if direction == "reads" else []
-        counter = values.counted.of(direction)
-        if counter is not None or by_cores:
-            yield direction, f"known: {values.passes} triads and initialisation", known_bytes
-        if counter is not None:
-            yield direction, "counted by the memory controllers", counter.counted_bytes / values.repeats
-        for each in by_cores:
-            yield direction, "read from local memory, by the cores' count", each.counted_bytes / values.repeats
-
-
 def counted_volume(measurement: Measurement) -> Chart | None:
     """Return the known and the counted bytes (GB) of one repeat by direction; ``None`` where none was counted.
 
     Lines that are read only to be written are among the known reads.
     """
     (values,) = values_of(CountedVolumeValues, measurement)
-    rows: list[Json] = [
-        {"g": DIRECTIONS[direction], "s": series, "v": rounded(size / 1e9), "t": filters.fixed(size / 1e9, 3)}
-        for direction, series, size in _volumes(values)
-    ]
+    if values.counted is None:
+        return None
+    phases = (values.known.triad, values.known.init)
+    read = sum(phase.program_read_bytes + phase.allocate_read_bytes for phase in phases)
+    written = sum(phase.program_written_bytes for phase in phases)
+    known: dict[Direction, int] = {"reads": read, "writes": written, "reads_and_writes": read + written}
+    by_cores = [each for each in values.counted.others if each.role == "core.offcore_reads"]
+    rows: list[Json] = []
+    for direction, known_bytes in known.items():
+        counter = values.counted.of(direction)
+        counted = [] if counter is None else [("counted by the memory controllers", counter.counted_bytes)]
+        if direction == "reads":
+            counted += [("read from local memory, by the cores' count", each.counted_bytes) for each in by_cores]
+        sizes = [(by, size / values.repeats) for by, size in counted]
+        if counted:
+            sizes.insert(0, (f"known: {values.passes} triads and initialisation", known_bytes))
+        for by, size in sizes:
+            words = filters.fixed(size / 1e9, 3)
+            rows.append({"g": DIRECTIONS[direction], "s": by, "v": rounded(size / 1e9), "t": words})
     if not rows:
         return None
     said = "; ".join(f"{row['g']}, {row['s']}: {row['t']}" for row in rows)

@@ -24,29 +24,19 @@ from calibration.statistics import Estimate
 from calibration.text import visible
 
 Json = dict[str, Any]
-
-VERSION: Final = "6.4"
-"""The version of Vega-Lite that renders charts, in files and in the browser."""
-
 Kind = TypeVar("Kind", bound=Values)
 
-WIDE: Final = 800
-HALF: Final = 396
-"""Widths in px: that of the site's column, and of two charts side by side in it."""
+VERSION: Final = "6.4"  # of Vega-Lite, which renders charts, in files and in the browser
+WIDE: Final = 800  # px, as the site's column
+HALF: Final = 396  # px, of two charts side by side in it
 
-INK, MUTED, GRID, AXIS, GROUND, ABSENT, INVALID = THEME = (
-    *("#1F2329", "#5B6570", "#E3E6EA", "#8A939D"),
-    *("#FEFEFE", "#EDEFF2", "#B00021"),
-)
+THEME: Final = ("#1F2329", "#5B6570", "#E3E6EA", "#8A939D", "#FEFEFE", "#EDEFF2", "#B00021")
+THEME_ON_DARK: Final = ("#E4E8EC", "#A3ADB8", "#33383E", "#757E88", "#131416", "#272B30", "#FF8A80")
+INK, MUTED, GRID, AXIS, GROUND, ABSENT, INVALID = THEME
 COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 """Those of Okabe and Ito: told apart by all kinds of colour vision. Series also differ by dashes or shape."""
-
-ON_DARK: Final = (
-    *("#E4E8EC", "#A3ADB8", "#33383E", "#757E88"),
-    *("#131416", "#272B30", "#FF8A80"),
-    *("#4AA8E8", "#FF8B3D", "#2CC79B", "#E59AC5", "#F2BC4B", "#A5DAF8"),
-)
-DARK: Final = dict(zip((*THEME, *COLOURS), ON_DARK, strict=True))
+COLOURS_ON_DARK: Final = ("#4AA8E8", "#FF8B3D", "#2CC79B", "#E59AC5", "#F2BC4B", "#A5DAF8")
+DARK: Final = dict(zip((*THEME, *COLOURS), (*THEME_ON_DARK, *COLOURS_ON_DARK), strict=True))
 """What each colour of the theme is on a dark ground; all of them differ, so that text can be exchanged."""
 
 DASHES: Final = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [10, 2], [4, 4])
@@ -54,21 +44,15 @@ SHAPES: Final = ("circle", "square", "triangle-up", "diamond", "triangle-down", 
 FONT: Final = "Helvetica, Arial, Liberation Sans, sans-serif"
 """Fonts of one metric: the renderer measures texts with the last, whatever the reader has."""
 
-SMALLEST_SPAN: Final = 0.05
-"""A scale of values reaches at least this share to both sides of their median: noise is not drawn as structure."""
-
-LEFT, RIGHT, TOP, BOTTOM = 54, 14, 26, 42
-LABEL_CHARACTERS: Final = 56
-"""Of a longer label the beginning is shown: the harness's own are shorter."""
+SMALLEST_SPAN: Final = 0.05  # a scale has this share of the median to both sides: noise is not drawn as structure
+LABEL_CHARACTERS: Final = 56  # of a longer label the beginning is shown: the harness's own are shorter
+LEFT, RIGHT, TOP, BOTTOM = 54, 14, 26, 42  # px around a plot
 
 SIZE_LABEL: Final = (
     "datum.value < 1024 ? datum.value + ' B' : datum.value < 1048576 ? datum.value / 1024 + ' KiB' : "
     "datum.value < 1073741824 ? datum.value / 1048576 + ' MiB' : datum.value / 1073741824 + ' GiB'"
 )
-TIME_LABEL: Final = (
-    "datum.value < 999 ? format(datum.value, '~r') + ' ns' : datum.value < 999e3 ? format(datum.value / 1e3, '~r') + "
-    "' µs' : datum.value < 999e6 ? format(datum.value / 1e6, '~r') + ' ms' : format(datum.value / 1e9, '~r') + ' s'"
-)
+TIME_LABEL: Final = "replace(format(datum.value / 1e9, '~s'), /[mµn]?$/, ' $&s')"
 PLAIN_LABEL: Final = "format(datum.value, '~r')"
 
 CONFIG: Final[Json] = {
@@ -113,7 +97,7 @@ CONFIG: Final[Json] = {
         "rowPadding": 3,
         "columnPadding": 14,
     },
-    "title": {"anchor": "start", "fontSize": 13, "color": INK, "offset": 8, "frame": "bounds"},
+    "title": {"anchor": "start", "fontSize": 12, "color": INK, "offset": 6, "frame": "group"},
     "text": {"fontSize": 12, "color": INK},
     "rule": {"color": MUTED},
 }
@@ -121,20 +105,17 @@ CONFIG: Final[Json] = {
 
 @dataclass(frozen=True)
 class Chart:
-    """One chart: the name of its file, its specification, its text alternative, and how to read it."""
+    """One chart: its name, its specification, its text alternative, and how to read it."""
 
     name: str
     spec: Json
     alt: str
     caption: str
 
-
-@dataclass(frozen=True)
-class Picture:
-    """A chart as SVG on a light and on a dark ground."""
-
-    light: str
-    dark: str
+    @property
+    def path(self) -> str:
+        """The path of its light SVG, relative to its page."""
+        return f"figures/{filters.slug(self.name)}.svg"
 
 
 TAG = re.compile(r"<[^>]*>")
@@ -145,8 +126,8 @@ CLIP = re.compile(r"\bclip(\d+)\b")
 COLOUR = re.compile(r"#[0-9A-Fa-f]{6}")
 
 
-def picture(chart: Chart) -> Picture:
-    """Return *chart* as SVG, the same bytes for the same specification."""
+def picture(chart: Chart) -> str:
+    """Return *chart* as SVG on a light ground, the same bytes for the same specification."""
     clips: dict[str, str] = {}  # the renderer counts them over all charts that it has drawn
 
     def short(tag: re.Match[str]) -> str:
@@ -157,9 +138,27 @@ def picture(chart: Chart) -> Picture:
     svg = TAG.sub(short, EMPTY.sub("", _svg(json.dumps(chart.spec))))
     head, _, body = svg.partition(">")
     style = "<style>text{paint-order:stroke;stroke-linejoin:round}</style>"
-    light = f'{head} role="img" font-family="{FONT}"><title>{escape(chart.alt)}</title>{style}{body}\n'
-    dark = TAG.sub(lambda tag: COLOUR.sub(lambda found: DARK.get(found[0].upper(), found[0]), tag[0]), light)
-    return Picture(light, dark)
+    return f'{head} role="img" font-family="{FONT}"><title>{escape(chart.alt)}</title>{style}{body}\n'
+
+
+def darkened(light: str) -> str:
+    """Return a picture with the colours for a dark ground; texts stay as they are."""
+    return TAG.sub(lambda tag: COLOUR.sub(lambda found: DARK.get(found[0].upper(), found[0]), tag[0]), light)
+
+
+def keep(files: dict[str, str], chart: Chart) -> Chart:
+    """Draw *chart* into *files*, by path: its light and dark SVG, and its specification for the interactive one.
+
+    A chart that is there already is not drawn again. Raises ``ValueError`` where another of that name is.
+    """
+    stem = chart.path.removesuffix(".svg")
+    spec = json.dumps(chart.spec, separators=(",", ":"), ensure_ascii=False) + "\n"
+    if files.setdefault(f"{stem}.vl.json", spec) != spec:
+        raise ValueError(f"expected one chart named {stem}, found two")
+    if chart.path not in files:
+        light = picture(chart)
+        files |= {chart.path: light, f"{stem}-dark.svg": darkened(light)}
+    return chart
 
 
 @lru_cache(maxsize=128)
@@ -171,12 +170,6 @@ def label(text: str) -> str:
     """Return *text* as charts show it: nothing hidden, no longer than there is room for, and never empty."""
     plain = visible(text)
     return (plain if len(plain) <= LABEL_CHARACTERS else f"{plain[: LABEL_CHARACTERS // 2]}...").strip() or "-"
-
-
-def invalid_text(measurements: Iterable[Measurement]) -> str:
-    """Return the codes that make any of *measurements* invalid, or an empty text."""
-    flags = {flag.code for each in measurements for flag in each.validity.flags if flag.severity == "invalid"}
-    return ", ".join(sorted(flags))
 
 
 def values_of(kind: type[Kind], *measurements: Measurement) -> list[Kind]:
@@ -217,10 +210,9 @@ def reach(values: Sequence[float], intervals: Sequence[float]) -> tuple[float, f
 
 def decades(low: float, high: float, most: int = 8) -> list[float]:
     """Return at most about *most* round values from *low* to *high* for a logarithmic axis."""
+    powers = range(floor(log10(low)), ceil(log10(high)) + 1)
     for parts in ((1, 2, 5), (1, 3), (1,)):
-        exponents = range(floor(log10(low)), ceil(log10(high)) + 1)
-        found = [rounded(part * 10.0**power) for power in exponents for part in parts]
-        found = [each for each in found if low <= each <= high]
+        found = [at for power in powers for part in parts if low <= (at := rounded(part * 10.0**power)) <= high]
         if len(found) <= most:
             return found
     return found[:: ceil(len(found) / most)]
@@ -229,8 +221,7 @@ def decades(low: float, high: float, most: int = 8) -> list[float]:
 def octaves(low: float, high: float, most: int = 8) -> list[float]:
     """Return at most *most* powers of two from *low* to *high*."""
     powers = range(ceil(log2(low)), floor(log2(high)) + 1)
-    step = max(1, ceil(len(powers) / most))
-    return [2.0**power for power in powers if power % step == 0] or [2.0**power for power in powers[:1]]
+    return [2.0**power for power in powers if power % ceil(len(powers) / most) == 0]
 
 
 @dataclass(frozen=True)
@@ -245,19 +236,16 @@ class Scale:
 
     def at(self, value: float) -> float:
         """Return where *value* is, in px from the left or the top; beyond the ends it is at the end."""
-        if self.log:
-            share = log10(max(value, self.low) / self.low) / log10(self.high / self.low)
-        else:
-            share = (value - self.low) / (self.high - self.low)
-        share = min(max(share, 0.0), 1.0)
+        ends = self.low, self.high, max(value, self.low)
+        low, high, here = map(log10, ends) if self.log else ends
+        share = min((here - low) / (high - low), 1.0)
         return self.px * (1 - share if self.up else share)
 
     def value(self, px: float) -> float:
         """Return what is at *px*."""
         share = 1 - px / self.px if self.up else px / self.px
-        if self.log:
-            return rounded(self.low * (self.high / self.low) ** share)
-        return rounded(self.low + share * (self.high - self.low))
+        across = (self.high / self.low) ** share if self.log else share
+        return rounded(self.low * across if self.log else self.low + across * (self.high - self.low))
 
     def channel(
         self, field: str, title: str, *, ticks: Sequence[float] | int = 5, labels: str | None = None, grid: bool = True
@@ -277,15 +265,10 @@ def tips(**titles: str) -> list[Json]:
     return [{"field": field, "title": title} for field, title in titles.items()]
 
 
-def table(rows: Iterable[Json]) -> Json:
-    """Return *rows* as data."""
-    return {"values": list(rows)}
-
-
 def mark(kind: str, encoding: Json, rows: Iterable[Json] | None = None, **properties: object) -> Json:
     """Return one layer; without *rows* of its own it draws those of the chart."""
-    layer: Json = {} if rows is None else {"data": table(rows)}
-    return layer | {"mark": {"type": kind, **properties}, "encoding": encoding}
+    data = {} if rows is None else {"data": {"values": list(rows)}}
+    return {**data, "mark": {"type": kind, **properties}, "encoding": encoding}
 
 
 def number(field: str) -> Json:
@@ -316,28 +299,6 @@ def rules(channel: Literal["x", "y"], values: Sequence[float], *, colour: str = 
     return mark("rule", {channel: number("at")}, rows, color=colour, strokeDash=[4, 3])
 
 
-def _legend(names: Sequence[str], width: int) -> tuple[int, float]:
-    """Return how many columns the legend of *names* has in a chart of *width* px, and how wide each is."""
-    if len(names) < 2:
-        return 0, 0.0
-    px = max(map(len, names)) * 6.5 + 36
-    return max(1, min(len(names), int((width - LEFT) // px))), px
-
-
-def series(names: Sequence[str], kinds: Sequence[object], width: int, **legend: object) -> Json:
-    """Return the channel that gives each series of *names* one of *kinds*; several have a *legend*."""
-    again = 0 if kinds is COLOURS else 1  # what has the colour of another has another shape and other dashes
-    order = [kinds[(place + again * (place // len(kinds))) % len(kinds)] for place in range(len(names))]
-    columns, _ = _legend(names, width)
-    scale = {"domain": list(names), "range": order}
-    return {
-        "field": "s",
-        "type": "nominal",
-        "scale": scale,
-        "legend": {"columns": columns, **legend} if columns else None,
-    }
-
-
 @dataclass(frozen=True)
 class Frame:
     """The size of a chart in px, with room for its axes; a *legend* of several names adds to its height."""
@@ -345,7 +306,7 @@ class Frame:
     width: int
     base_height: int = 320
     legend: Sequence[str] = ()
-    invalid: str = ""
+    measurements: Sequence[Measurement] = ()
     left: int = LEFT
     right: int = RIGHT
 
@@ -354,39 +315,71 @@ class Frame:
         """Width and height of what lies between the axes."""
         return self.width - self.left - self.right, self.base_height - TOP - BOTTOM
 
+    @property
+    def columns(self) -> tuple[int, float]:
+        """How many columns the legend has, and how wide each is in px."""
+        if len(self.legend) < 2:
+            return 0, 0.0
+        px = max(map(len, self.legend)) * 6.5 + 36
+        return max(1, min(len(self.legend), int((self.width - LEFT) // px))), px
+
+    def series(self, kinds: Sequence[object], **legend: object) -> Json:
+        """Return the channel that gives each series of the legend one of *kinds*."""
+        again = 0 if kinds is COLOURS else 1  # what has the colour of another has another shape and other dashes
+        order = [kinds[(place + again * (place // len(kinds))) % len(kinds)] for place in range(len(self.legend))]
+        columns, _ = self.columns
+        scale = {"domain": list(self.legend), "range": order}
+        shown = {"columns": columns, **legend} if columns else None
+        return {"field": "s", "type": "nominal", "scale": scale, "legend": shown}
+
     def spec(self, layers: Sequence[Json], rows: Iterable[Json]) -> Json:
         """Return the specification of *layers*; where a screen is narrow the plot may shrink, but not the legend."""
-        columns, column_px = _legend(self.legend, self.width)
+        columns, column_px = self.columns
         above = 20 * ceil(len(self.legend) / columns) if columns else 0
-        top = TOP + above + (24 if self.invalid else 0)
-        width, height = self.plot
-        return whole(
-            {"data": table(rows), "layer": list(layers), "width": width, "height": height},
-            invalid=self.invalid,
-            autosize="none",
-            padding={"left": self.left, "right": self.right, "top": top, "bottom": BOTTOM},
-            usermeta={"dark": DARK, "narrowest": round(self.left + columns * column_px)},
-        )
+        whole = _whole(self.measurements, view(self.plot, layers, rows))
+        top = TOP + above + (24 if "title" in whole else 0)
+        return whole | {
+            "autosize": "none",
+            "padding": {"left": self.left, "right": self.right, "top": top, "bottom": BOTTOM},
+            "usermeta": {"dark": DARK, "narrowest": round(self.left + columns * column_px)},
+        }
 
 
-def whole(content: Json, *, invalid: str = "", **more: object) -> Json:
-    """Return a specification of *content* with the theme: views beside each other take the room that they need."""
-    title = {"title": {"text": f"INVALID: {invalid}", "color": INVALID}} if invalid else {}
+def view(size: tuple[float, float], layers: Sequence[Json], rows: Iterable[Json], **more: object) -> Json:
+    """Return a view of *layers*, all of which draw *rows* unless they have their own; those with none are left out."""
+    width, height = size
+    drawn = [layer for layer in layers if layer.get("data") != {"values": []}]
+    return {"data": {"values": list(rows)}, "layer": drawn, "width": width, "height": height, **more}
+
+
+def stacked(
+    views: Sequence[Json], spacing: int, measurements: Iterable[Measurement] = (), beside: bool = False
+) -> Json:
+    """Return a specification of *views* below or *beside* each other, each with the room and colours that it needs."""
+    resolve = {"scale": {"color": "independent", "strokeDash": "independent"}}
+    content = {"hconcat" if beside else "vconcat": views, "spacing": spacing, "resolve": resolve}
+    return _whole(measurements, content)
+
+
+def _whole(measurements: Iterable[Measurement], content: Json) -> Json:
+    """Return a specification of *content* with the theme, and above it what makes *measurements* invalid."""
+    codes = sorted({flag.code for each in measurements for flag in each.validity.flags if flag.severity == "invalid"})
+    text = f"INVALID: {', '.join(codes)}"
+    title = {"text": text, "color": INVALID, "fontSize": 13, "offset": 8, "frame": "bounds"}
     return {
         "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
         "usermeta": {"dark": DARK},
         "config": CONFIG,
         "autosize": "pad",
         "padding": 8,
-        **title,
+        **({"title": title} if codes else {}),
         **content,
-        **more,
     }
 
 
-def shown(value: float, unit: str, digits: int = 3) -> str:
+def shown(value: float, unit: str) -> str:
     """Return a figure with its unit, as labels have it."""
-    return f"{filters.significant(value, digits)} {unit}"
+    return f"{filters.significant(value, 3)} {unit}"
 
 
 ABOVE: Final = ((0, -14), (0, -28), (0, 16), (0, -42), (0, 30))

@@ -12,25 +12,15 @@ from calibration.measurements.c2c_matrix import C2cMatrixValues
 from calibration.measurements.core_frequency import CoreFrequencyValues, Row
 from calibration.report import filters
 from calibration.report.charts import base
-from calibration.report.charts.base import WIDE, Chart, Json, Scale, invalid_text, rounded, values_of
+from calibration.report.charts.base import WIDE, Chart, Frame, Json, Scale, rounded, values_of
 from calibration.report.charts.matrices import Matrix, heat_map
 from calibration.results.model import Measurement
 
-NUMBERED = 16
-"""Up to so many columns the cells of a matrix have their numbers."""
-
-BLOCKS = 40
-"""Beyond so many last-level caches, or where most of their pairs were not measured, blocks are nodes."""
-
-CACHE = "last-level cache: its CPUs"
-CPUS = 24
-"""Up to so many CPUs behind one last-level cache each has its row."""
-
-FREQUENCY_SPAN = 0.02
-"""The smallest share of the median that a strip of clocks shows to both sides."""
-
-PLACES = 128
-"""A strip has at most so many places; beyond, one place is several CPUs."""
+NUMBERED = 16  # up to so many columns the cells of a matrix have their numbers
+CPUS = 24  # up to so many CPUs each has its row
+BLOCKS = 40  # beyond so many last-level caches, or where most of their pairs were not measured, blocks are nodes
+FREQUENCY_SPAN = 0.02  # a strip of clocks shows at least this share of the median to both sides
+PLACES = 128  # of a strip at most; beyond, one place is several CPUs
 
 
 def core_to_core(measurement: Measurement, domains: Sequence[Sequence[int]] = ()) -> Chart | None:
@@ -41,7 +31,11 @@ def core_to_core(measurement: Measurement, domains: Sequence[Sequence[int]] = ()
     (values,) = values_of(C2cMatrixValues, measurement)
     if len(values.cpus) <= 2:
         return None
-    matrix = _blocks(values, domains)
+    caption = "Lines run from the fastest to the slowest pair of a class, dots are medians."
+    parts = []
+    if matrix := _blocks(values, domains):
+        parts.append(heat_map(matrix, WIDE - 215, numbers=len(matrix.columns) <= NUMBERED))
+        caption += f" A cell is the median of the measured pairs of {len(matrix.rows)} by {len(matrix.rows)} blocks."
     rows: list[Json] = [
         {
             "c": each.label,
@@ -54,20 +48,22 @@ def core_to_core(measurement: Measurement, domains: Sequence[Sequence[int]] = ()
         for each in values.classes
         if each.median_ns is not None
     ]
-    parts = []
-    caption = "Lines run from the fastest to the slowest pair of a class, dots are medians."
-    if matrix is not None:
-        parts.append(heat_map(matrix, WIDE - 215, numbers=len(matrix.columns) <= NUMBERED))
-        caption += f" A cell is the median of the measured pairs of {len(matrix.rows)} by {len(matrix.rows)} blocks."
     if rows:
-        parts.append(_strip(rows, WIDE - base.LEFT - 190))
+        across = Scale(0.0, max(row["h"] for row in rows) * 1.12, WIDE - base.LEFT - 190)
+        x = across.channel("v", "Latency, ns", ticks=6)
+        told = base.tips(c="pairs within", t="median", l="from, ns", h="to, ns", n="pairs measured")
+        colour = base.COLOURS[0]
+        layers = [
+            base.mark("rule", {**base.stretch("x", x), "tooltip": told}, color=colour, strokeWidth=6, opacity=0.35),
+            base.mark("point", {"x": x, "tooltip": told}, filled=True, size=70, color=colour, opacity=1),
+            base.mark("text", {"x": {**x, "field": "h"}, "text": {"field": "t"}}, align="left", dx=8),
+        ]
+        parts.append(base.view((across.px, 26 * len(rows)), layers, rows, encoding={"y": base.named_rows("c", None)}))
     if not parts:
         return None
     said = "; ".join(f"{row['c']} {row['t']}" for row in rows) or "none measured"
-    content = {"vconcat": parts, "spacing": 24, "resolve": {"scale": dict.fromkeys(("x", "y", "color"), "independent")}}
-    spec = base.whole(content, invalid=invalid_text([measurement]))
     alt = f"Latency between cores in ns, median of the pairs of each class: {said}."
-    return Chart(measurement.id, spec, alt, caption)
+    return Chart(measurement.id, base.stacked(parts, 24, [measurement]), alt, caption)
 
 
 def _blocks(values: C2cMatrixValues, domains: Sequence[Sequence[int]]) -> Matrix | None:
@@ -78,7 +74,8 @@ def _blocks(values: C2cMatrixValues, domains: Sequence[Sequence[int]]) -> Matrix
     measured = set(cpus)
     caches = [here for domain in domains if (here := [cpu for cpu in domain if cpu in measured])]
     if 1 < len(caches) <= BLOCKS:
-        matrix = _matrix(values, {f"{n}: {filters.cpus(here)}": here for n, here in enumerate(caches, 1)}, CACHE)
+        title = "last-level cache: its CPUs"
+        matrix = _matrix(values, {f"{n}: {filters.cpus(here)}": here for n, here in enumerate(caches, 1)}, title)
         if sum(cell is not None for row in matrix.cells for cell in row) >= len(caches) ** 2 / 2:
             return matrix
     node_of = dict(zip(cpus, values.nodes, strict=True))
@@ -108,25 +105,6 @@ def _matrix(values: C2cMatrixValues, blocks: Mapping[str, Sequence[int]], title:
     )
 
 
-def _strip(rows: Sequence[Json], width: int) -> Json:
-    """Return a line per class of pairs from its fastest to its slowest, with the median and its interval."""
-    across = Scale(0.0, max(row["h"] for row in rows) * 1.12, width)
-    x = across.channel("v", "Latency, ns", ticks=6)
-    told = base.tips(c="pairs within", t="median", l="from, ns", h="to, ns", n="pairs measured")
-    colour = base.COLOURS[0]
-    return {
-        "width": width,
-        "height": 26 * len(rows),
-        "data": base.table(rows),
-        "encoding": {"y": base.named_rows("c", None)},
-        "layer": [
-            base.mark("rule", {**base.stretch("x", x), "tooltip": told}, color=colour, strokeWidth=6, opacity=0.35),
-            base.mark("point", {"x": x, "tooltip": told}, filled=True, size=70, color=colour, opacity=1),
-            base.mark("text", {"x": {**x, "field": "h"}, "text": {"field": "t"}}, align="left", dx=8),
-        ],
-    }
-
-
 def core_frequency(measurement: Measurement) -> Chart | None:
     """Return how far each CPU's clock is from the median of its row (per cent); ``None`` for up to two CPUs."""
     (values,) = values_of(CoreFrequencyValues, measurement)
@@ -137,21 +115,18 @@ def core_frequency(measurement: Measurement) -> Chart | None:
     place_of = {cpu: index // step for index, cpu in enumerate(cpus)}
     together = [row for row in values.rows if row.active == "all"] or values.rows
     shown = {base.label(f"{row.name}: median {filters.frequency(round(row.median_hz))}"): row for row in together}
-    names = list(shown)
     rows = [found for name, row in shown.items() for found in _deviations(name, row, place_of)]
-    frame = base.Frame(WIDE, 220, legend=names, invalid=invalid_text([measurement]))
+    frame = Frame(WIDE, 220, legend=list(shown), measurements=[measurement])
     low = min(*(row["l"] for row in rows), -100 * FREQUENCY_SPAN)
     high = max(*(row["h"] for row in rows), 100 * FREQUENCY_SPAN)
     firsts = cpus[::step]
     count = len(firsts)
     across, up = Scale(-0.6, count - 0.4, frame.plot[0]), Scale(low * 1.1, high * 1.1, frame.plot[1], up=True)
-    ticks = range(0, count, ceil(count / 12))
-    x = across.channel("x", "CPU", ticks=ticks, labels=f"{firsts}[datum.value]", grid=False)
+    x = across.channel("x", "CPU", ticks=range(0, count, ceil(count / 12)), labels=f"{firsts}[datum.value]", grid=False)
     y = up.channel("y", "From the median, %")
-    colour, shape = base.series(names, base.COLOURS, WIDE), base.series(names, base.SHAPES, WIDE)
+    bar = {"x": x, **base.stretch("y", y), "color": frame.series(base.COLOURS)}
     told = base.tips(c="CPU", s="work", y="% from the median")
-    spot = {"x": x, "y": y, "color": colour, "shape": shape, "tooltip": told}
-    bar = {"x": x, **base.stretch("y", y), "color": colour}
+    spot = {"x": x, "y": y, "color": bar["color"], "shape": frame.series(base.SHAPES), "tooltip": told}
     layers = [
         base.rules("y", [0.0]),
         base.mark("rule", bar, strokeWidth=max(1.5, min(4.0, 0.4 * frame.plot[0] / count)), opacity=0.35),
@@ -162,11 +137,9 @@ def core_frequency(measurement: Measurement) -> Chart | None:
         f"Clock of {len(cpus)} CPUs as deviation from the median in per cent; the slowest is "
         f"{filters.significant(slowest['l'], 2)} % from it, CPU {slowest['c']}."
     )
-    caption = (
-        "Points are the clocks of CPUs, bars their intervals."
-        if step == 1
-        else f"Points are medians of {step} CPUs, bars reach from the slowest to the fastest of them."
-    )
+    caption = "Points are the clocks of CPUs, bars their intervals."
+    if step > 1:
+        caption = f"Points are medians of {step} CPUs, bars reach from the slowest to the fastest of them."
     return Chart(measurement.id, frame.spec(layers, rows), alt, caption)
 
 

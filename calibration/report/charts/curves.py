@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Curves with their intervals: the part that most charts of measurements have in common."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, Literal
 
 from calibration.report import filters
 from calibration.report.charts import base
-from calibration.report.charts.base import WIDE, Chart, Json, Scale, rounded
+from calibration.report.charts.base import WIDE, Chart, Frame, Json, Scale, rounded
 from calibration.results.model import Measurement
 from calibration.statistics import Estimate
 
@@ -39,9 +39,7 @@ def rows(curves: Curves, *, x_scale: float = 1.0, y_scale: float = 1.0) -> Itera
             yield {"s": label, "x": x, "y": y, "l": low, "h": high, **sides}
 
 
-def layers(
-    names: Sequence[str], axes: tuple[Json, Json], width: int, *, told: Json, bars: Literal["", "y", "xy"] = "y"
-) -> list[Json]:
+def layers(frame: Frame, axes: tuple[Json, Json], *, told: Json, bars: Literal["", "y", "xy"] = "y") -> list[Json]:
     """Return the layers of curves, whose data are what ``rows`` yields: intervals, lines, and points with tooltips.
 
     *told* has the titles of the fields that a tooltip shows. Without *bars* of intervals points are not seen either,
@@ -49,9 +47,7 @@ def layers(
     """
     x, y = axes
     legend = {"symbolStrokeWidth": 0} if bars else {}
-    colour, dashes, shape = (
-        base.series(names, kinds, width, **legend) for kinds in (base.COLOURS, base.DASHES, base.SHAPES)
-    )
+    colour, dashes, shape = (frame.series(kinds, **legend) for kinds in (base.COLOURS, base.DASHES, base.SHAPES))
     bar = partial(base.mark, "rule", opacity=0.45, strokeWidth=1.5, clip=True)
     spot = {"x": x, "y": y, "tooltip": base.tips(**told)} | ({"color": colour, "shape": shape} if bars else {})
     return [
@@ -75,10 +71,9 @@ class Axis:
     told: Callable[[float], str] = "{:g}".format
 
     def over(self, values: Sequence[float], px: float) -> Scale:
-        """Return the abscissa that shows *values*."""
-        if self.kind != "linear":
-            return Scale(min(values) / 1.2, max(values) * 1.3, px, log=True)
-        return Scale(0.0 if self.zero else min(values), max(values), px)
+        """Return the abscissa that shows *values*; it begins at zero where it is linear."""
+        log = self.kind != "linear"
+        return Scale(min(values) / 1.2 if log else 0.0, max(values) * (1.3 if log else 1.0), px, log=log)
 
     def up(self, values: Sequence[float], intervals: Sequence[float], px: float, room: float) -> Scale:
         """Return the ordinate that shows *values*, and of their *intervals* what does not make them flat."""
@@ -111,34 +106,31 @@ def line_chart(
     alt: str,
     caption: str = MEDIANS,
     width: int = WIDE,
-    marked: Iterable[tuple[float, str]] = (),
+    marked: Collection[tuple[float, str]] = (),
     named: Sequence[tuple[float, float, float, str]] = (),
     points: bool = True,
 ) -> Chart:
     """Return *curves* with labelled lines at *marked* abscissae and *named* stretches (start, end, ordinate, label)."""
     across, up = axes
     data = [{**row, "t": across.told(row["x"])} for row in rows(curves, x_scale=across.scale, y_scale=up.scale)]
-    names = list(curves)
-    frame = base.Frame(width, legend=names, invalid=base.invalid_text(measurements))
+    frame = Frame(width, legend=list(curves), measurements=measurements)
     intervals = [row[end] for row in data for end in ("l", "h")]
-    marked = sorted(marked)
     scales = (
         across.over([row["x"] for row in data], frame.plot[0]),
         up.up([row["y"] for row in data], intervals, frame.plot[1], 2.6 if marked else 1.6),
     )
     x, y = across.channel(scales[0], width // 80), up.channel(scales[1], 7)
     told = {"s": "curve", "t": across.title, "y": up.title, "l": "from", "h": "to"}
-    below, above = [], []
-    if inside := [(at, words) for at, words in marked if scales[0].low < at < scales[0].high]:
-        below.append(base.rules("x", [at for at, _ in inside]))
-        tops = [(at, scales[1].high, words) for at, words in inside]
-        offsets = [(-0.5, 8 + 15 * line) for line in range(5)]
-        above.append(base.labels(tops, [], scales, offsets, color=base.MUTED, fontSize=11))
-    if named:
-        bars = ({"x": start, "x2": end, "y": rounded(level), "t": words} for start, end, level, words in named)
-        broad = {**base.stretch("x", x, "x", "x2"), "y": y, "tooltip": base.tips(t="level")}
-        below.append(base.mark("rule", broad, bars, color=base.COLOURS[0], strokeWidth=10, opacity=0.25))
-        middles = [((start * end) ** 0.5, level, words) for start, end, level, words in named]
-        above.append(base.labels(middles, [(row["x"], row["y"]) for row in data], scales, fontWeight="bold"))
-    found = [*below, *layers(names, (x, y), width, told=told, bars="y" if points else ""), *above]
+    tops = [(at, scales[1].high, words) for at, words in sorted(marked) if scales[0].low < at < scales[0].high]
+    offsets = [(-0.5, 8 + 15 * line) for line in range(5)]
+    bars = [{"x": start, "x2": end, "y": rounded(level), "t": words} for start, end, level, words in named]
+    broad = {**base.stretch("x", x, "x", "x2"), "y": y, "tooltip": base.tips(t="level")}
+    middles = [((start * end) ** 0.5, level, words) for start, end, level, words in named]
+    found = [
+        base.rules("x", [at for at, *_ in tops]),
+        base.mark("rule", broad, bars, color=base.COLOURS[0], strokeWidth=10, opacity=0.25),
+        *layers(frame, (x, y), told=told, bars="y" if points else ""),
+        base.labels(tops, [], scales, offsets, color=base.MUTED, fontSize=11),
+        base.labels(middles, [(row["x"], row["y"]) for row in data], scales, fontWeight="bold"),
+    ]
     return Chart(name, frame.spec(found, data), alt, caption)

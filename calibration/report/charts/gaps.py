@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gaps in the time of a CPU: how many per second are at least so long."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil
@@ -10,20 +10,12 @@ from statistics import median
 from calibration.measurements.jitter import JitterValues
 from calibration.report import filters
 from calibration.report.charts import base, curves
-from calibration.report.charts.base import WIDE, Chart, Json, Scale, invalid_text, rounded, values_of
+from calibration.report.charts.base import WIDE, Chart, Frame, Json, Scale, rounded, values_of
 from calibration.results.model import Measurement
 
-SEPARATE = 8
-"""Up to so many CPUs each has its own curve."""
-
-ROWS = 64
-"""A heat map has at most so many rows: beyond that one row is the worst of several CPUs."""
-
-POINTS = 48
-"""A curve has at most so many points."""
-
-
-RATE = "Gaps per second at least so long"
+SEPARATE = 8  # up to so many CPUs each has its own curve
+POINTS = 48  # of a curve at most
+ROWS = 64  # of a heat map at most; beyond, one is the worst of several CPUs
 
 
 @dataclass(frozen=True)
@@ -58,89 +50,52 @@ def exceedance(values: JitterValues) -> Exceedance:
 
 
 def gaps(measurements: Sequence[Measurement], *, width: int = WIDE) -> Chart:
-    """Return gaps per second of at least a length (ns), log-log; beyond ``SEPARATE`` CPUs a heat map of CPU by length.
-
-    Raises ``ValueError`` without a measurement.
-    """
-    if not measurements:
-        raise ValueError("expected at least one measurement of jitter")
+    """Return gaps per second of at least a length (ns), log-log; of more than ``SEPARATE`` CPUs a heat map as well."""
     found = [exceedance(values) for values in values_of(JitterValues, *measurements)]
     worst = max(found, key=lambda each: each.longest_ns)
-    alt = (
-        f"Gaps per second of at least a length, both axes logarithmic, of {len(found)} CPU{'s' * (len(found) > 1)}. "
-        f"The longest gap is {filters.time_ns(worst.longest_ns)}, on CPU {worst.cpu}."
-    )
-    invalid = invalid_text(measurements)
-    if len(found) <= SEPARATE:
-        caption = "How often the CPU was away for at least so long. The dashed line is the detection threshold."
-        return Chart("jitter", _separate(found, width, invalid), alt, caption)
-    caption = (
-        "Above: how often a CPU was away for at least so long, on the CPU with the longest gap and at the median. "
-        "Below: the same rate of every CPU as colour."
-    )
-    return Chart("jitter", _many(sorted(found, key=lambda each: each.cpu), worst, width, invalid), alt, caption)
-
-
-def _scales(found: Sequence[Exceedance], width: int, height: int) -> tuple[Scale, Scale]:
-    """Return the scales of lengths and of rates, each of a decade at least."""
-    rates = _rates(found)
-    shortest = min(each.threshold_ns for each in found)
-    longest = max(*(each.longest_ns for each in found), shortest * 10)
-    return (
-        Scale(shortest / 1.15, longest * 1.4, width, log=True),
-        Scale(min(rates) / 1.5, max(*rates, min(rates) * 10) * 2, height, log=True, up=True),
-    )
-
-
-def _rates(found: Sequence[Exceedance]) -> list[float]:
-    return [rate for each in found for _, rate in each.points] or [1.0]
-
-
-def _lengths(across: Scale, labels: str = base.TIME_LABEL, *, grid: bool = True) -> Json:
-    """Return the channel of the lengths of gaps, with its labels or without."""
-    title = "Length of the gap" if labels == base.TIME_LABEL else ""
-    return across.channel("x", title, ticks=base.decades(across.low, across.high), labels=labels, grid=grid)
-
-
-def _curves(
-    lines: Mapping[str, Sequence[tuple[float, float]]], axes: tuple[Json, Json], width: int
-) -> tuple[list[Json], list[Json]]:
-    """Return the layers of *lines*, and their rows of at most about ``POINTS`` points each."""
-    told = {"s": "CPU", "t": "at least", "y": "gaps per second"}
+    rates = [rate for each in found for _, rate in each.points] or [1.0]
+    shortest_ns = min(each.threshold_ns for each in found)
+    ends_ns = shortest_ns / 1.15, max(worst.longest_ns, shortest_ns * 10) * 1.4
+    edges = base.decades(*ends_ns, 99) or [ends_ns[0]]
+    many = len(found) > SEPARATE
+    if many:
+        middle = [(edge, rate) for edge in edges if (rate := median(each.at(edge) for each in found)) > 0]
+        lines = {f"CPU {worst.cpu}, the longest gap": worst.points, f"median of {len(found)} CPUs": middle}
+    else:
+        lines = {f"CPU {each.cpu}{', isolated' * each.isolated}": each.points for each in found}
     rows = [
         {"s": label, "x": rounded(length, 4), "y": rounded(rate, 3), "t": filters.time_ns(length)}
         for label, points in lines.items()
         for length, rate in [*points[: -1 : max(1, ceil(len(points) / POINTS))], *points[-1:]]
     ]
-    return curves.layers(list(lines), axes, width, told=told, bars=""), rows
-
-
-def _separate(found: Sequence[Exceedance], width: int, invalid: str) -> Json:
-    lines = {f"CPU {each.cpu}{', isolated' * each.isolated}": each.points for each in found}
-    frame = base.Frame(width, legend=list(lines), invalid=invalid)
-    across, up = _scales(found, *frame.plot)
-    rates = up.channel("y", RATE, ticks=base.decades(up.low, up.high))
-    layers, rows = _curves(lines, (_lengths(across), rates), width)
-    return frame.spec([base.rules("x", [max(each.threshold_ns for each in found)]), *layers], rows)
-
-
-def _many(found: Sequence[Exceedance], worst: Exceedance, width: int, invalid: str) -> Json:
-    """Return the curves of the worst and the median CPU above a heat map of all, on one abscissa."""
-    across, up = _scales(found, width - base.LEFT - base.RIGHT, 150)
-    edges = base.decades(across.low, across.high, 99) or [across.low]
-    middle = [(edge, rate) for edge in edges if (rate := median(each.at(edge) for each in found)) > 0]
-    lines = {f"CPU {worst.cpu}, the longest gap": worst.points, f"median of {len(found)} CPUs": middle}
-    rates = up.channel("y", RATE, ticks=base.decades(up.low, up.high, 5))
-    layers, rows = _curves(lines, (_lengths(across, "''"), rates), width)
-    upper = {"width": across.px, "height": up.px, "data": base.table(rows), "layer": layers}
-    content = {"vconcat": [upper, _heat_map(found, across, edges)], "spacing": 8}
-    return base.whole(
-        content, invalid=invalid, resolve={"scale": dict.fromkeys(("color", "strokeDash"), "independent")}
+    frame = Frame(width, 218 if many else 320, legend=list(lines), measurements=measurements)
+    across = Scale(*ends_ns, frame.plot[0], log=True)
+    up = Scale(min(rates) / 1.5, max(*rates, min(rates) * 10) * 2, frame.plot[1], log=True, up=True)
+    lengths = across.channel("x", "Length of the gap", ticks=base.decades(*ends_ns), labels=base.TIME_LABEL)
+    y = up.channel("y", "Gaps per second at least so long", ticks=base.decades(up.low, up.high, 5 if many else 8))
+    x = {**lengths, "axis": {**lengths["axis"], "title": "", "labelExpr": "''"}} if many else lengths
+    layers = curves.layers(frame, (x, y), told={"s": "CPU", "t": "at least", "y": "gaps per second"}, bars="")
+    if many:
+        below = _heat_map(sorted(found, key=lambda each: each.cpu), across, edges, lengths, rates)
+        spec = base.stacked([base.view(frame.plot, layers, rows), below], 8, measurements)
+        caption = (
+            "Above: how often a CPU was away for at least so long, on the CPU with the longest gap and at the median. "
+            "Below: the same rate of every CPU as colour."
+        )
+    else:
+        spec = frame.spec([base.rules("x", [max(each.threshold_ns for each in found)]), *layers], rows)
+        caption = "How often the CPU was away for at least so long. The dashed line is the detection threshold."
+    alt = (
+        f"Gaps per second of at least a length, both axes logarithmic, of {len(found)} CPU{'s' * (len(found) > 1)}. "
+        f"The longest gap is {filters.time_ns(worst.longest_ns)}, on CPU {worst.cpu}."
     )
+    return Chart("jitter", spec, alt, caption)
 
 
-def _heat_map(found: Sequence[Exceedance], across: Scale, edges: Sequence[float]) -> Json:
-    """Return the rates by CPU and by length, between *edges*, as colours."""
+def _heat_map(
+    found: Sequence[Exceedance], across: Scale, edges: Sequence[float], lengths: Json, rates: Sequence[float]
+) -> Json:
+    """Return the *rates* by CPU and by length, between *edges*, as colours."""
     step = ceil(len(found) / ROWS)
     blocks = [found[start : start + step] for start in range(0, len(found), step)]
     cells = [
@@ -155,16 +110,17 @@ def _heat_map(found: Sequence[Exceedance], across: Scale, edges: Sequence[float]
     ticks = [place + 0.5 for place in range(0, len(blocks), ceil(len(blocks) / 8))]
     y = down.channel("y", "CPU", ticks=ticks, labels=f"{firsts}[floor(datum.value)]", grid=False)
     y["scale"]["reverse"] = True
-    low, high = min(_rates(found)), max(_rates(found))
+    x = {**lengths, "axis": {**lengths["axis"], "grid": False}}
+    low, high = min(rates), max(rates)
     legend: Json = {"orient": "bottom", "direction": "horizontal", "gradientLength": 180, "gradientThickness": 10}
     legend |= {"title": "per second", "titleColor": base.MUTED, "titleFontWeight": "normal", "offset": 4}
     legend |= {"values": base.decades(low, high, 4), "labelExpr": base.PLAIN_LABEL}
     scale = {"type": "log", "scheme": "cividis", "domain": [rounded(low), rounded(high)]}
     encoding = {
-        **base.stretch("x", _lengths(across, grid=False), "x", "x2"),
+        **base.stretch("x", x, "x", "x2"),
         **base.stretch("y", y, "y", "y2"),
         "color": {**base.number("r"), "scale": scale, "legend": legend},
         "tooltip": base.tips(c="CPU", x="at least, ns", r="gaps per second"),
     }
-    view = {"fill": base.ABSENT, "stroke": base.AXIS}
-    return {"width": across.px, "height": down.px, "view": view, **base.mark("rect", encoding, cells, clip=True)}
+    layer = base.mark("rect", encoding, clip=True)
+    return base.view((across.px, down.px), [layer], cells, view={"fill": base.ABSENT, "stroke": base.AXIS})

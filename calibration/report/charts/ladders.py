@@ -10,16 +10,13 @@ from calibration.measurements.prefetcher_effect import PrefetcherEffectValues
 from calibration.report import filters
 from calibration.report.charts import base
 from calibration.report.charts.base import WIDE, Chart, values_of
-from calibration.report.charts.curves import MEDIANS, SIZES, Axis, Point, curves_of, line_chart
+from calibration.report.charts.curves import MEDIANS, SIZES, Axis, curves_of, line_chart
 from calibration.results.model import Measurement
 
 LATENCY = Axis("Latency, ns per load", kind="decades")
-
-SERIES = {"random": "", "prefetched": "prefetched: ", "interleaved": "interleaved: ", "copies": ""}
-"""What the name of a curve begins with."""
-
-LEVEL_NEAR = 0.15
-"""A point is drawn as part of a level whose latency it has within this share."""
+SERIES = {"random": "", "prefetched": "prefetched: ", "interleaved": "interleaved: ", "copies": "{} copies, "}
+"""What the name of a curve begins with, for its number of copies."""
+NEAR = 0.15  # a point is drawn as part of a level whose latency it has within this share
 
 
 def latency_ladder(
@@ -37,7 +34,15 @@ def latency_ladder(
     return line_chart(
         name,
         measurements,
-        curves_of(point for values in ladders for point in _curves(values)),
+        curves_of(
+            (
+                f"{before}{point.order}, stride {filters.size(point.stride_bytes)}",
+                (float(point.size_bytes), point.latency_ns),
+            )
+            for values in ladders
+            for before in [SERIES[values.series].format(len(values.cpus))]
+            for point in values.points
+        ),
         (SIZES("Working set"), LATENCY),
         width=width,
         marked=[
@@ -53,26 +58,15 @@ def latency_ladder(
     )
 
 
-def _curves(values: LatencyLadderValues) -> Iterator[tuple[str, Point]]:
-    """Yield each point with the label of its curve."""
-    before = f"{len(values.cpus)} copies, " if values.series == "copies" else SERIES[values.series]
-    for point in values.points:
-        label = f"{before}{point.order}, stride {filters.size(point.stride_bytes)}"
-        yield label, (float(point.size_bytes), point.latency_ns)
-
-
 def _levels(values: LatencyLadderValues) -> Iterator[tuple[float, float, Level]]:
     """Yield the levels as stretches of sizes: from the first point near its latency to where it ends."""
     start = 0
     for level in values.levels:
-        end = level.size_bytes
-        if end is None:
-            end = max(point.size_bytes for point in values.points)
+        end = max(point.size_bytes for point in values.points) if level.size_bytes is None else level.size_bytes
         near = [
             point.size_bytes
             for point in values.points
-            if start <= point.size_bytes <= end
-            and abs(point.latency_ns.value / level.latency_ns.value - 1) < LEVEL_NEAR
+            if start <= point.size_bytes <= end and abs(point.latency_ns.value / level.latency_ns.value - 1) < NEAR
         ]
         if near:
             yield float(min(near)), float(end), level

@@ -1,28 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Matrices as heat maps with their numbers: NUMA nodes, and CPUs by last-level cache."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from calibration.measurements.bandwidth_matrix import BandwidthMatrixValues
 from calibration.measurements.base import Values
 from calibration.measurements.latency_matrix import LatencyMatrixValues
 from calibration.report import filters
 from calibration.report.charts import base
-from calibration.report.charts.base import WIDE, Chart, Json, invalid_text, rounded
+from calibration.report.charts.base import WIDE, Chart, Json, rounded
 from calibration.results.model import Measurement
 from calibration.results.readings import ReadBandwidthMatrix, Reading, ReadLatencyMatrix, ReadValues
 from calibration.statistics import Estimate
 
-INTERVAL_CELLS = 4
-"""Up to so many columns cells have room for the interval as well."""
-
-CELL_PX = 46
-"""The largest height of a cell."""
-
-SIDE = 40
-"""Room at the left of the cells for the names of rows."""
-
+INTERVAL_CELLS = 4  # up to so many columns cells have room for the interval as well
+CELL_PX = 46  # the largest height of a cell
+SIDE = 40  # px at the left of the cells for the names of rows
 
 Cells = Sequence[Sequence[float | Estimate | None]]
 
@@ -54,7 +49,7 @@ def numa(measurements: Sequence[Measurement], *, width: int = WIDE) -> Chart | N
     found: dict[str, Measurement] = {}
     for each in measurements:
         found.setdefault(each.kind, each)
-    return _chart("numa", [_matrix(each.values) for each in found.values()], width, invalid_text(found.values()))
+    return _chart("numa", [_matrix(each.values) for each in found.values()], width, found.values())
 
 
 def read_matrix(reading: Reading) -> Chart | None:
@@ -74,22 +69,19 @@ def _matrix(values: Values | ReadValues) -> Matrix:
     return Matrix(what, unit, [*map(str, values.cpu_nodes)], [*map(str, values.memory_nodes)], cells, scale)
 
 
-def _chart(name: str, matrices: Sequence[Matrix], width: int = WIDE, invalid: str = "") -> Chart | None:
+def _chart(name: str, matrices: Sequence[Matrix], width: int = WIDE, of: Iterable[Measurement] = ()) -> Chart | None:
+    """Return *matrices*, which were measured by *of*, below or beside each other."""
     drawn = [each for each in matrices if len(each.rows) * len(each.columns) > 1]
     if not drawn:
         return None
     beside = len(drawn) > 1 and width // 2 - SIDE >= max(len(each.columns) for each in drawn) * 26
-    room = width // 2 - 8 if beside else width
+    room = (width // 2 - 8 if beside else width) - SIDE - 12
     said = []
     for each in drawn:
         if known := each.known:
             low, high = filters.significant(min(known), 3), filters.significant(max(known), 3)
             said.append(f"{each.what.lower()} from {low} to {high} {each.unit}")
-    spec = base.whole(
-        {"hconcat" if beside else "vconcat": [heat_map(each, room - SIDE - 12) for each in drawn], "spacing": 16},
-        invalid=invalid,
-        resolve={"scale": dict.fromkeys(("x", "y", "color"), "independent")},
-    )
+    spec = base.stacked([heat_map(each, room) for each in drawn], 16, of, beside=beside)
     return Chart(
         name,
         spec,
@@ -102,10 +94,8 @@ def _rows(matrix: Matrix) -> Iterator[Json]:
     """Yield each cell: row ``r``, column ``c``, value ``v``, its text ``t``, and ``h`` where it has an interval."""
     for row, line in zip(matrix.rows, matrix.cells, strict=True):
         for column, cell in zip(matrix.columns, line, strict=True):
-            found: Json = {"r": row, "c": column, "v": None, "t": filters.ABSENT}
-            if cell is not None:
-                value, _, _ = base.bounds(cell, matrix.scale)
-                found |= {"v": value, "t": filters.significant(value, 3)}
+            value = None if cell is None else base.bounds(cell, matrix.scale)[0]
+            found: Json = {"r": row, "c": column, "v": value, "t": filters.significant(value, 3)}
             if isinstance(cell, Estimate) and cell.half_width is not None:
                 found["h"] = f"±{filters.percent(cell.half_width)}"
             yield found
@@ -124,29 +114,22 @@ def heat_map(matrix: Matrix, room: int, *, numbers: bool = True) -> Json:
     scale = {"scheme": "cividis", "domain": [rounded(low), rounded(high)]}
     told = base.tips(r=matrix.row_title, c=matrix.column_title, t=matrix.unit, h="interval")
     colour = {**base.number("v"), "scale": scale, "legend": None}
-    ink = {
-        "condition": [
-            {"test": "datum.v === null", "value": "gray"},
-            {"test": f"datum.v > {rounded((low + high) / 2)}", "value": "black"},
-        ],
-        "value": "white",
-    }
+    ink = {"expr": f"datum.v === null ? 'gray' : datum.v > {rounded((low + high) / 2)} ? 'black' : 'white'"}
+    apart = columns <= INTERVAL_CELLS and any("h" in row for row in rows)
+    words = partial(base.mark, "text", color=ink)
     layers = [base.mark("rect", {"color": colour, "tooltip": told}, stroke="gray", strokeWidth=0.5)]
     if numbers:
-        apart = columns <= INTERVAL_CELLS and any("h" in row for row in rows)
-        size = min(13.0, cell * 0.43)
-        layers.append(base.mark("text", {"text": {"field": "t"}, "color": ink}, fontSize=size, dy=-7 if apart else 0))
-        if apart:
-            layers.append(base.mark("text", {"text": {"field": "h"}, "color": ink}, fontSize=11, dy=9))
-    return {
-        "title": {"text": f"{matrix.what}, {matrix.unit}", "offset": 6, "frame": "group", "fontSize": 12},
-        "view": {"fill": base.ABSENT},
-        "width": cell * columns,
-        "height": height * len(matrix.rows),
-        "data": base.table(rows),
-        "encoding": {
+        layers.append(words({"text": {"field": "t"}}, fontSize=min(13.0, cell * 0.43), dy=-7 if apart else 0))
+    if numbers and apart:
+        layers.append(words({"text": {"field": "h"}}, fontSize=11, dy=9))
+    return base.view(
+        (cell * columns, height * len(matrix.rows)),
+        layers,
+        rows,
+        title=f"{matrix.what}, {matrix.unit}",
+        view={"fill": base.ABSENT},
+        encoding={
             "x": {"field": "c", "type": "nominal", "sort": list(matrix.columns), "axis": header | above},
             "y": {"field": "r", "type": "nominal", "sort": list(matrix.rows), "axis": header | {"title": None}},
         },
-        "layer": layers,
-    }
+    )

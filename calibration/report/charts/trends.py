@@ -12,34 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibration.report.charts import base
-from calibration.report.charts.base import WIDE, Chart, Json, Scale, rounded
+from calibration.report.charts.base import HALF, Chart, Json, Scale, rounded
 
 Numbers = NDArray[np.float64]
 
-NIGHTS = 3
-"""Fewer nights are told in words."""
-
-ROWS = 1000
-"""A chart has about so many rows of data: of many nights of many SUTs not each is drawn."""
-
-PANELS = 24
-"""A chart has at most so many panels, those that fail first."""
-
-MARKERS = 60
-"""Up to so many nights each has a marker."""
-
-SMALLEST_SPAN = 0.01
-"""A panel shows at least this share of a figure to both sides of it: SUTs repeat within a per cent."""
-
+NIGHTS = 3  # fewer are told in words
+ROWS = 1000  # of data in a chart, about: of many nights of many SUTs not each is drawn
+MARKERS = 60  # up to so many nights each has a marker
+SMALLEST_SPAN = 0.01  # a panel shows this share of a figure to both sides of it: SUTs repeat within a per cent
 FIGURE, CHANGE, ACCEPTED, CONTEXT = base.COLOURS[:4]
-
-
-@dataclass(frozen=True)
-class Found:
-    """A change that was found: its first night (a column), and what is written beside it."""
-
-    night: int
-    label: str
 
 
 @dataclass(frozen=True)
@@ -47,8 +28,9 @@ class Panel:
     """What one SUT's panel shows; arrays are as long as the chart's nights, NaN where there is no figure.
 
     ``low`` to ``high`` is each night's interval, or what lies between the best and the worst of a family. ``levels``
-    are stretches (first column, last column, level) of one level. ``flips`` is (since column, lower, upper level).
-    ``context`` are columns with the number of what changed in the context. ``failing`` marks the last night's figure.
+    are stretches (first column, last column, level) of one level. ``changes`` are those that were found: first night
+    (a column) and label. ``flips`` is (since column, lower, upper level). ``context`` are columns with the number of
+    what changed in the context. ``failing`` marks the last night's figure.
     """
 
     label: str
@@ -57,61 +39,46 @@ class Panel:
     values: Numbers
     low: Numbers
     high: Numbers
-    band: tuple[float | None, float | None] | None = None
+    band: tuple[float | None, float | None] = (None, None)
     levels: tuple[tuple[int, int, float], ...] = ()
-    changes: tuple[Found, ...] = ()
+    changes: tuple[tuple[int, str], ...] = ()
     flips: tuple[int, float, float] | None = None
     context: tuple[tuple[int, int], ...] = ()
 
 
-def trend(
-    nights: Sequence[date], panels: Sequence[Panel], unit: str, *, name: str, alt: str, width: int = WIDE
-) -> Chart | None:
+def trend(nights: Sequence[date], panels: Sequence[Panel], unit: str, *, name: str, alt: str) -> Chart | None:
     """Return the figures of *panels* over *nights*, which ascend, in *unit*; ``None`` before the third night.
 
     *unit* is one of the harness's own words.
     """
     panels = [panel for panel in panels if np.isfinite(panel.values).any()]
-    panels = sorted(panels, key=lambda panel: not panel.failing)[:PANELS]
     if len(nights) < NIGHTS or not panels:
         return None
     days = [(night - nights[0]).days for night in nights]
-    across = Scale(-0.5, days[-1] + 0.5, width - base.LEFT - 30)
-    height = 220 if len(panels) == 1 else 84 if len(panels) <= 6 else 56
+    across = Scale(-0.5, days[-1] + 0.5, HALF - base.LEFT - 30)
+    height = 220 if len(panels) == 1 else 84
     step = ceil(len(nights) * len(panels) / ROWS)
-    labels = _date(nights[0], "datum.value", "%Y-%m" if days[-1] > 100 else "%m-%d")
-    x = across.channel("x", "", ticks=_ticks(days[-1]), labels=labels, grid=False)
+    epoch_ms = int(datetime.combine(nights[0], time(), UTC).timestamp() * 1000)
+    date_of = f"utcFormat({epoch_ms} + {{}} * 864e5, '{{}}')".format
+    labels = date_of("datum.value", "%Y-%m" if days[-1] > 100 else "%m-%d")
+    every = next(every for every in (1, 2, 7, 14, 30, 61, 122, 365, 3650) if days[-1] / every <= 8)
+    ticks = [float(day) for day in range(days[-1] % every, days[-1] + 1, every)]
+    x = across.channel("x", "", ticks=ticks, labels=labels, grid=False)
     parts = []
     for panel in panels:
+        text = f"{base.label(panel.label)}: {base.label(panel.state)}"
+        colour = base.INVALID if panel.failing else base.INK
+        title = {"text": text, "color": colour, "offset": 16 if panel.context else 6}
         rows = list(_rows(panel, days, step))
-        up = _scale(panel, height)
-        own_x = x if panel is panels[-1] else {**x, "axis": {**x["axis"], "labels": False}}
-        parts.append(
-            {
-                "title": _title(panel),
-                "width": across.px,
-                "height": height,
-                "data": base.table(rows),
-                "transform": [{"calculate": _date(nights[0], "datum.x", "%Y-%m-%d"), "as": "t"}],
-                "layer": _layers(panel, rows, days, (across, up), x=own_x, unit=unit),
-            }
-        )
+        own_x = {**x, "axis": {**x["axis"], "labels": panel is panels[-1]}}
+        layers = _layers(panel, rows, days, (across, _scale(panel, height)), x=own_x, unit=unit)
+        told = [{"calculate": date_of("datum.x", "%Y-%m-%d"), "as": "t"}]
+        parts.append(base.view((across.px, height), layers, rows, title=title, transform=told))
     caption = (
         "Lines are figures of the nights, areas their intervals, green what is accepted. Dashes are changes "
         "that were found, numbers changes of the context."
     )
-    return Chart(name, base.whole({"vconcat": parts, "spacing": 6}), alt, caption)
-
-
-def _date(first: date, days: str, form: str) -> str:
-    """Return the expression for the date that is so many *days* after the *first*."""
-    epoch_ms = int(datetime.combine(first, time(), UTC).timestamp() * 1000)
-    return f"utcFormat({epoch_ms} + {days} * 864e5, '{form}')"
-
-
-def _ticks(days: int) -> list[float]:
-    step = next(step for step in (1, 2, 7, 14, 30, 61, 122, 365, 3650) if days / step <= 8)
-    return [float(day) for day in range(days % step, days + 1, step)]
+    return Chart(name, base.stacked(parts, 6), alt, caption)
 
 
 def _scale(panel: Panel, height: int) -> Scale:
@@ -119,21 +86,10 @@ def _scale(panel: Panel, height: int) -> Scale:
     known = panel.values[np.isfinite(panel.values)]
     shown = [float(each) for each in np.percentile(known, (2.0, 98.0))]
     shown += [float(known[-1]), *(level for _, _, level in panel.levels), *(panel.flips or ())[1:]]
-    largest = max(map(abs, shown))
-    shown += [end for end in panel.band or () if end is not None and abs(end) < 2 * largest]
+    shown += [end for end in panel.band if end is not None and abs(end) < 2 * max(map(abs, shown))]
     low, high = base.spanned(shown, SMALLEST_SPAN)
     room = 0.12 * (high - low)
     return Scale(low - room, high + room, height, up=True)
-
-
-def _title(panel: Panel) -> Json:
-    return {
-        "text": f"{base.label(panel.label)}: {base.label(panel.state)}",
-        "frame": "group",
-        "fontSize": 12,
-        "color": base.INVALID if panel.failing else base.INK,
-        "offset": 16 if panel.context else 6,
-    }
 
 
 def _stretches(panel: Panel) -> list[tuple[bool, list[int]]]:
@@ -160,7 +116,7 @@ def _layers(
     y = up.channel("y", "", ticks=4 if up.px > 100 else 3, labels=f"{base.PLAIN_LABEL} + ' {unit}'")
     edges = [-0.5, *((a + b) / 2 for a, b in pairwise(days)), days[-1] + 0.5]
     band = []
-    if panel.band is not None and panel.band != (None, None):
+    if panel.band != (None, None):
         low, high = (edge if end is None else end for end, edge in zip(panel.band, (up.low, up.high), strict=True))
         band = [{"y": rounded(max(low, up.low)), "y2": rounded(min(high, up.high))}]
     missing = [
@@ -169,7 +125,7 @@ def _layers(
     levels = [{"x": edges[a], "x2": edges[b + 1], "y": rounded(level)} for a, b, level in panel.levels]
     since, *both = panel.flips or (0,)
     flips = [{"x": edges[since], "x2": edges[-1], "y": rounded(level)} for level in both]
-    changes = [(edges[found.night], up.high, found.label) for found in panel.changes]
+    changes = [(edges[night], up.high, label) for night, label in panel.changes]
     offsets = ((0.5, 9.0), (0.5, up.px - 9), (-0.5, 9.0), (-0.5, up.px - 9), (0.5, up.px / 2))
     taken = [(row["x"], row["y"]) for row in rows]
     context = [{"x": edges[night], "n": str(number)} for night, number in panel.context]
@@ -181,7 +137,7 @@ def _layers(
     few = len(days) <= MARKERS
     spot_at = partial(base.mark, "point", filled=True, opacity=1)
     number = {"x": at_x, "y": {"value": -4}, "text": {"field": "n"}}
-    layers = [
+    return [
         base.mark("area", {**line, **base.stretch("y", y)}, color=FIGURE, opacity=0.25, clip=True),
         base.mark("rect", base.stretch("y", at_y, "y", "y2"), band, color=ACCEPTED, opacity=0.15),
         base.mark("rect", base.stretch("x", at_x, "x", "x2"), missing, color=base.ABSENT),
@@ -195,4 +151,3 @@ def _layers(
         base.mark("text", number, context, color=CONTEXT, align="left", dx=6, fontSize=11),
         spot_at({"x": at_x, "y": at_y}, failing, shape="square", size=70, color=base.INVALID),
     ]
-    return [layer for layer in layers if layer.get("data") != base.table([])]
