@@ -231,14 +231,15 @@ def _not_measured(document: RunDocument) -> Iterator[str]:
 def _nodes_behind(record: Sequence[RecordFigure], peaks: Population | UnknownPopulation) -> Iterator[str]:
     """Yield the nodes that read less than the others, with the empty slots that explain it where they are known."""
     nodes = {
-        int(each.quantity.rpartition(".")[2]): each.metric
+        each.quantity.rpartition(".")[2]: each.metric
         for each in record
         if each.family == "read_bandwidth" and each.quantity != "read_bandwidth.machine"
     }
+    known = {str(node): peak for node, peak in peaks.nodes.items()} if isinstance(peaks, Population) else {}
     middle = median([each.value for each in nodes.values()] or [0.0])
     for node, metric in sorted(nodes.items(), key=lambda item: item[1].value):
         if metric.value < middle * (1 - NODE_BEHIND):
-            peak = peaks.nodes.get(node) if isinstance(peaks, Population) else None
+            peak = known.get(node)
             slots = f": slot {', '.join(peak.empty_slots)} is empty" if peak and peak.empty_slots else ""
             share = filters.percent(metric.value / middle)
             yield f"Node {node} reads {filters.headline(metric)}, {share} of the median of the nodes{slots}."
