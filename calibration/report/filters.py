@@ -56,7 +56,7 @@ DIGITS = 4
 
 TIMES = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
 CLOCKS = ((1e9, "GHz"), (1e6, "MHz"), (1e3, "kHz"), (1.0, "Hz"))
-BYTES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
+BYTES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 """Units with their sizes, the largest first."""
 
 Shown = Estimate | Metric | Figure
@@ -218,7 +218,7 @@ def size(count: int | None) -> str:
     for scale, unit in BYTES:
         if scale <= count < EXACT * scale and count % scale == 0:
             return f"{count // scale} {unit}"
-    return _in_unit(count, BYTES, 3)
+    return f"{count} B" if count < 1 << 10 else _in_unit(count, BYTES, 3)
 
 
 def time_ns(value: float | None, digits: int = 3) -> str:
@@ -227,11 +227,15 @@ def time_ns(value: float | None, digits: int = 3) -> str:
 
 
 def _in_unit(value: float | None, units: Sequence[tuple[float, str]], digits: int) -> str:
-    """Return *value* in the largest of the *units* of which it is at least one, else in the smallest."""
     if value is None:
         return ABSENT
-    scale, unit = next((each for each in units if abs(value) >= each[0]), units[-1])
+    scale, unit = fitting(value, units)
     return f"{significant(value / scale, digits)} {unit}"
+
+
+def fitting(value: float, units: Sequence[tuple[float, str]]) -> tuple[float, str]:
+    """Return the largest of *units* (size and name) of which *value* is at least one, else the smallest."""
+    return next((each for each in units if abs(value) >= each[0]), units[-1])
 
 
 def duration(value_s: float | None) -> str:
@@ -258,7 +262,7 @@ def cpus(numbers: Iterable[int] | None) -> str:
 
 def exact_time_ns(value: float) -> str:
     """Return a time that was chosen, not measured, in ns to s and without zeros at its end."""
-    scale, unit = next((each for each in TIMES if abs(value) >= each[0]), TIMES[-1])
+    scale, unit = fitting(value, TIMES)
     return f"{value / scale:.9g} {unit}"
 
 

@@ -429,9 +429,9 @@ def _unit(unit: str, size: float) -> tuple[float, str]:
         return 1e-9, "GHz"
     if unit == "MB/s" and size >= 1000:
         return 1e-3, "GB/s"
-    for least, factor, shown in ((1e9, 1e-9, "s"), (1e6, 1e-6, "ms"), (filters.LONG_NS, 1e-3, "µs")):
-        if unit == "ns" and size >= least:
-            return factor, shown
+    if unit == "ns" and size >= filters.LONG_NS:
+        scale, shown = filters.fitting(size, filters.TIMES)
+        return 1 / scale, shown
     return 1.0, unit
 
 

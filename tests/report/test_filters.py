@@ -165,6 +165,8 @@ def test_an_interval_names_its_unit_once_or_both_units() -> None:
         (24682416 << 10, "23.5 GiB"),
         (3 << 40, "3 TiB"),
         (1023, "1023 B"),
+        (56, "56 B"),
+        (1536, "1.50 KiB"),
     ],
 )
 def test_size(count: int | None, text: str) -> None:
