@@ -20,7 +20,7 @@ from docutils.transforms.writer_aux import Admonitions
 from docutils.writers.html5_polyglot import HTMLTranslator, Writer
 
 from calibration.errors import InputError
-from calibration.report.charts.base import Chart, keep
+from calibration.report.charts.base import Chart, interactive, keep
 from calibration.text import visible
 
 LONGEST_LINE: Final = 1_000_000
@@ -214,8 +214,7 @@ def _pictures(stem: str, alt: str, spec: str) -> str:
         f'<img class="only-{scheme}" alt="{escape(visible(alt))}" src="{escape(stem)}{end}.svg" loading="lazy">\n'
         for scheme, end in (("light", ""), ("dark", "-dark"))
     ]
-    text = spec.strip().replace("<", "\\u003c")
-    return f'{"".join(found)}<script type="application/json" class="chart-spec">{text}</script>\n'
+    return f"{''.join(found)}{interactive(spec)}\n"
 
 
 directives.register_directive("rst-class", Class)

@@ -16,7 +16,7 @@ from sphinx.application import Sphinx
 from sphinx.transforms import SphinxTransform
 
 from calibration import places
-from calibration.report.charts.base import VERSION
+from calibration.report.charts.base import VERSION, interactive
 
 
 class Charts(SphinxTransform):
@@ -42,8 +42,7 @@ class Charts(SphinxTransform):
             for each, theme in ((image, "only-light"), (dark, "only-dark")):
                 each["classes"] = [*each["classes"], theme]
                 each["loading"] = "lazy"
-            text = Path(spec).read_text(encoding="utf-8").strip().replace("<", "\\u003c")
-            script = f'<script type="application/json" class="chart-spec">{text}</script>'
+            script = interactive(Path(spec).read_text(encoding="utf-8"))
             image.parent.insert(image.parent.index(image) + 1, [dark, nodes.raw("", script, format="html")])
 
 

@@ -146,6 +146,12 @@ def darkened(light: str) -> str:
     return TAG.sub(lambda tag: COLOUR.sub(lambda found: DARK.get(found[0].upper(), found[0]), tag[0]), light)
 
 
+def interactive(spec: str) -> str:
+    """Return the element of a page from which its script makes the chart of *spec* (JSON) interactive."""
+    text = spec.strip().replace("<", "\\u003c")
+    return f'<script type="application/json" class="chart-spec">{text}</script>'
+
+
 def keep(files: dict[str, str], chart: Chart) -> Chart:
     """Draw *chart* into *files*, by path: its light and dark SVG, and its specification for the interactive one.
 
