@@ -16,7 +16,7 @@ from calibration.report.charts.base import HALF, Chart, Json, Scale, rounded
 
 Numbers = NDArray[np.float64]
 
-NIGHTS = 3  # fewer are told in words
+NIGHTS = 3  # fewer have no chart
 ROWS = 1000  # of data in a chart, about: of many nights of many SUTs not each is drawn
 MARKERS = 60  # up to so many nights each has a marker
 SMALLEST_SPAN = 0.01  # a panel shows this share of a figure to both sides of it: SUTs repeat within a per cent
