@@ -12,8 +12,8 @@ from pathlib import Path
 
 from calibration.measurements import registry
 from calibration.places import SHARE
-from calibration.report.charts.base import keep
 from calibration.report.page_charts import Charts
+from calibration.report.pictures import keep
 from calibration.results.model import RunDocument
 from calibration.results.store import read_run
 from tests.report.made_counts import counted_document

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Final, Literal, get_args
 
 from calibration.judge.causes import CAUSES, cause_of
-from calibration.judge.tolerances import LEAST_COVERAGE, Tolerance, tolerance_of
+from calibration.judge.tolerances import Tolerance, tolerance_of
 from calibration.judge.words import share
 from calibration.measurements.base import Better
 from calibration.model import Model
@@ -35,6 +35,7 @@ from calibration.results.layout import RUN
 from calibration.results.model import RunDocument
 from calibration.results.plain import Figured, figured
 from calibration.results.store import read_run
+from calibration.statistics import LEAST_COVERAGE
 
 Outcome = Literal["differs", "indicative", "undecided", "same", "identical", "only_first", "only_second"]
 """In the order in which a comparison tells them."""

@@ -6,12 +6,16 @@ from typing import Literal
 
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 
+from calibration import units
+from calibration.charts.base import Chart
+from calibration.charts.curves import MEDIANS, SIZES, Axis, curves_of, line_chart
 from calibration.context.model import Context
 from calibration.evidence import document_flags, placement_flags
 from calibration.measurements.base import (
     Declaration,
     Figures,
     HalfWidth,
+    MeasuredRun,
     Metric,
     NotPlanned,
     Parsed,
@@ -215,6 +219,22 @@ class BandwidthLadder(Declaration[BandwidthLadderSettings, BandwidthLadderValues
                 for point in points
                 if (gone := missing_of(point)) is not None
             ),
+        )
+
+    def charts(self, run: MeasuredRun) -> Iterator[Chart | None]:
+        """Yield bandwidth (GB/s of program bytes) against the size of a thread's buffer, a curve per mix."""
+        measurement = run.of(self.kind)[-1]
+        values = measurement.values
+        yield line_chart(
+            measurement.id,
+            [measurement],
+            curves_of((point.mix, (float(point.size_bytes), point.program_mb_s)) for point in values.points),
+            (SIZES("Buffer of one thread"), Axis("Bandwidth, GB/s", kind="decades", scale=1e3)),
+            marked=[
+                (float(cache.share_bytes), f"L{cache.level} {units.size(cache.share_bytes)}") for cache in values.caches
+            ],
+            alt=f"Bandwidth in GB/s against the size of each thread's buffer, {values.threads} threads, by mix.",
+            caption=f"{MEDIANS} Dashed lines are a thread's share of the caches.",
         )
 
     def metrics(self, values: BandwidthLadderValues) -> Iterator[Metric]:

@@ -4,12 +4,15 @@
 from collections.abc import Iterator
 from typing import Literal
 
+from calibration.charts.base import Chart
+from calibration.charts.matrices import Matrix, matrices_chart, node_matrix
 from calibration.context.model import Context
 from calibration.counters.volume import CountedBytes
 from calibration.errors import InputError
 from calibration.measurements.base import (
     Declaration,
     Figures,
+    MeasuredRun,
     Metric,
     NotPlanned,
     Parsed,
@@ -67,6 +70,10 @@ class BandwidthMatrixValues(Values):
     bandwidth_mb_s: tuple[tuple[Estimate | None, ...], ...]
     counted: tuple[tuple[CountedBytes | None, ...], ...] | None = None
 
+    def matrix(self) -> Matrix:
+        """Return the bandwidths as a chart shows them, in GB/s."""
+        return node_matrix("Read bandwidth", "GB/s", (self.cpu_nodes, self.memory_nodes), self.bandwidth_mb_s, 1e3)
+
 
 class BandwidthMatrix(Declaration[BandwidthMatrixSettings, BandwidthMatrixValues]):
     """All CPUs of one node read from one node, for every pair."""
@@ -76,6 +83,7 @@ class BandwidthMatrix(Declaration[BandwidthMatrixSettings, BandwidthMatrixValues
     question = "How much do the CPUs of each node read from the memory of each node?"
     settings = BandwidthMatrixSettings
     values = BandwidthMatrixValues
+    main_chart_rank = 41
     figures = (
         Figures(
             r"bandwidth_matrix\.\d+\.\d+\.bandwidth_mb_s",
@@ -160,6 +168,11 @@ class BandwidthMatrix(Declaration[BandwidthMatrixSettings, BandwidthMatrixValues
             flags=tuple(flags),
             missing=tuple(gone for point in points if (gone := missing_of(point)) is not None),
         )
+
+    def main_chart(self, run: MeasuredRun, width: int) -> Chart | None:
+        """Return bandwidth between nodes; ``None`` where there is one node, or where the chart of latencies has it."""
+        measured = () if run.of("latency_matrix") else run.of(self.kind)[:1]
+        return matrices_chart("numa", [each.values.matrix() for each in measured], width, measured)
 
     def metrics(self, values: BandwidthMatrixValues) -> Iterator[Metric]:
         """Yield every cell that has a value."""

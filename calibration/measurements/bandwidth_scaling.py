@@ -6,11 +6,15 @@ from typing import Literal
 
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 
+from calibration import units
+from calibration.charts.base import Chart
+from calibration.charts.curves import GB_S, Axis, curves_of, line_chart
 from calibration.context.model import Context
 from calibration.measurements.base import (
     Declaration,
     Figures,
     HalfWidth,
+    MeasuredRun,
     Metric,
     NotPlanned,
     Parsed,
@@ -45,6 +49,9 @@ ENOUGH = 0.95
 own spread on most machines."""
 
 Order = Literal["fill", "spread"]
+
+ORDERS: dict[Order, str] = {"fill": "node after node", "spread": "spread over the nodes"}
+"""How threads were added, in words."""
 
 
 class ScalingSettings(TrafficSettings):
@@ -187,6 +194,28 @@ class BandwidthScaling(Declaration[ScalingSettings, BandwidthScalingValues]):
             ),
             flags=tuple(traffic_flags(sut, document, points, measured)),
             missing=tuple(gone for point in points if (gone := missing_of(point)) is not None),
+        )
+
+    def charts(self, run: MeasuredRun) -> Iterator[Chart | None]:
+        """Yield bandwidth (GB/s) against threads, a curve per order in which they were added, of three or more."""
+        found = run.values(self.kind)
+        numbers = sorted({float(point.threads) for values in found for point in values.points})
+        if len(numbers) < 3:
+            return
+        enough = {float(count): units.plural(count, "thread") for count in (values.enough_threads for values in found)}
+        shares = sorted({units.exact_percent(values.enough_fraction) for values in found})
+        yield line_chart(
+            self.kind,
+            run.of(self.kind),
+            curves_of(
+                (f"{values.mix}, {ORDERS[values.order]}", (float(point.threads), point.bandwidth_mb_s))
+                for values in found
+                for point in values.points
+            ),
+            (Axis("Threads", kind="octaves", ticks=numbers if len(numbers) < 5 else None), GB_S),
+            marked=enough.items(),
+            alt=f"Bandwidth in GB/s against the number of threads: {', '.join(enough.values())} are enough.",
+            caption=f"The dashed line is the fewest threads that reach {' and '.join(shares)} of the best.",
         )
 
     def metrics(self, values: BandwidthScalingValues) -> Iterator[Metric]:

@@ -2,17 +2,18 @@
 """The contract that every measurement declaration fulfils.
 
 A measurement kind is one module of this package with one ``Declaration``: which steps answer its question on a given
-SUT, how the kernel's document becomes values, which of the values are headline metrics, and what it will cost. The
-registry in ``calibration.measurements`` finds the modules; nothing else lists them.
+SUT, how sutprobe's document becomes values, which of them are headline metrics, which charts show them, and what it
+costs. The registry in ``calibration.measurements`` finds the modules; nothing else lists them.
 """
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
 
 from pydantic import Field
 
+from calibration.charts.base import Chart, Measured
 from calibration.context.model import Context
 from calibration.evidence import refusal
 from calibration.measurements.choice import ShapeReference
@@ -124,6 +125,21 @@ class Metric(Model):
     doubt: Flag | None = None
 
 
+class MeasuredRun(NamedTuple):
+    """The measurements of a run by kind, and the context of its SUT, ``None`` where that is not known."""
+
+    measured: Mapping[str, Sequence[Measured[Any]]]
+    context: Context | None
+
+    def of(self, kind: str) -> Sequence[Measured[Any]]:
+        """Return the measurements of *kind*, empty where there are none."""
+        return self.measured.get(kind, ())
+
+    def values(self, kind: str) -> list[Any]:
+        """Return the values of the measurements of *kind*."""
+        return [measurement.values for measurement in self.of(kind)]
+
+
 class Parsed(Model):
     """What one kernel document says about one measurement."""
 
@@ -152,6 +168,8 @@ class Declaration(ABC, Generic[S, V]):
     figures: ClassVar[tuple[Figures, ...]]
     """What this kind's metrics can be: a limit that no run could ever be judged by is found before anything is
     measured."""
+    main_chart_rank: ClassVar[int | None] = None
+    """The place of the main chart among those of a page's first screen; ``None``: the kind has no main chart."""
 
     def steps(self, context: Context, settings: S) -> Iterator[Step | NotPlanned]:
         """Yield the steps that answer the question on this SUT, and what cannot be answered.
@@ -186,6 +204,24 @@ class Declaration(ABC, Generic[S, V]):
     @abstractmethod
     def metrics(self, values: V) -> Iterator[Metric]:
         """Yield the headline figures of *values*."""
+
+    def summary(self, measured: Sequence[V]) -> Iterator[str]:
+        """Yield what the section of a page says first of the valid values *measured* in one run."""
+        del measured
+        yield from ()
+
+    def main_chart(self, run: MeasuredRun, width: int) -> Chart | None:
+        """Return the chart that the first screen of a page may show, *width* px wide; the kind was measured in *run*.
+
+        ``None`` where a sentence says as much. See ``main_chart_rank``.
+        """
+        del run, width
+        return None
+
+    def charts(self, run: MeasuredRun) -> Iterator[Chart | None]:
+        """Yield the other charts of the kind's section; the kind was measured in *run*."""
+        del run
+        yield from ()
 
 
 def step(

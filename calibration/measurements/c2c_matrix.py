@@ -11,6 +11,9 @@ from typing import Literal, get_args
 
 from pydantic import NonNegativeInt, PositiveInt
 
+from calibration import units
+from calibration.charts.base import Chart
+from calibration.charts.cores import Strip, pairs_chart
 from calibration.context.model import Context
 from calibration.errors import InputError
 from calibration.evidence import document_flags, interference_flags, placement_flags
@@ -18,6 +21,7 @@ from calibration.measurements.base import (
     Declaration,
     Figures,
     HalfWidth,
+    MeasuredRun,
     Metric,
     Missing,
     NotPlanned,
@@ -252,6 +256,32 @@ class C2cMatrix(Declaration[C2cMatrixSettings, C2cMatrixValues]):
                 ),
             ),
         )
+
+    def charts(self, run: MeasuredRun) -> Iterator[Chart | None]:
+        """Yield latency between blocks of CPUs, and a strip per class of pairs."""
+        measurement = run.of(self.kind)[0]
+        values = measurement.values
+        strips = [
+            Strip(
+                each.label,
+                each.median_ns,
+                each.minimum_ns or each.median_ns,
+                each.maximum_ns or each.median_ns,
+                f"{each.measured} of {each.pairs}",
+            )
+            for each in values.classes
+            if each.median_ns is not None
+        ]
+        domains = () if run.context is None else run.context.topology.last_level_cache_domains
+        yield pairs_chart(measurement, values.cpus, values.nodes, values.latency_ns, strips=strips, domains=domains)
+
+    def summary(self, measured: Sequence[C2cMatrixValues]) -> Iterator[str]:
+        """Yield how long a modified line of another core takes, by class of pairs."""
+        for values in measured:
+            known = [each for each in values.classes if each.median_ns is not None]
+            if known and values.method == "transfer":
+                parts = (f"{units.significant(each.median_ns, 3)} ns within {each.label}" for each in known)
+                yield f"A modified line of another core takes {', '.join(parts)}."
 
     def metrics(self, values: C2cMatrixValues) -> Iterator[Metric]:
         """Yield the median of each class that has a value."""

@@ -7,6 +7,9 @@ from typing import Literal, NamedTuple
 
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 
+from calibration import units
+from calibration.charts.base import Chart
+from calibration.charts.cores import deviations_chart
 from calibration.context.model import Context
 from calibration.errors import InputError
 from calibration.evidence import document_flags, interference_flags
@@ -15,6 +18,7 @@ from calibration.measurements.base import (
     Declaration,
     Figures,
     HalfWidth,
+    MeasuredRun,
     Metric,
     NotPlanned,
     Parsed,
@@ -238,6 +242,30 @@ class CoreFrequency(Declaration[CoreFrequencySettings, CoreFrequencyValues]):
             ),
             missing=tuple(refused(_words(point), point.error) for point in result.points if point.error is not None),
         )
+
+    def charts(self, run: MeasuredRun) -> Iterator[Chart | None]:
+        """Yield how far each CPU's clock is from the median of its row (per cent), of more than two CPUs."""
+        for measurement in run.of(self.kind):
+            values = measurement.values
+            if len({point.cpu for point in values.points}) > 2:
+                rows = [row for row in values.rows if row.active == "all"] or values.rows
+                clocks = {
+                    f"{row.name}: median {units.frequency(round(row.median_hz))}": (
+                        row.median_hz,
+                        {point.cpu: point.frequency_hz for point in row.points},
+                    )
+                    for row in rows
+                }
+                yield deviations_chart(measurement, clocks)
+
+    def summary(self, measured: Sequence[CoreFrequencyValues]) -> Iterator[str]:
+        """Yield the clock with all cores busy, and the slowest CPU."""
+        for row in (row for values in measured for row in values.rows if row.active == "all"):
+            slowest = row.points[0]
+            yield (
+                f"{row.name.capitalize()}: median {units.frequency(row.median_hz)}, slowest CPU {slowest.cpu} "
+                f"{(1 - slowest.frequency_hz.value / row.median_hz) * 100:.2f} % below."
+            )
 
     def metrics(self, values: CoreFrequencyValues) -> Iterator[Metric]:
         """Yield lowest, median and highest clock and their spread, for each kind of work, alone and at once."""

@@ -10,9 +10,12 @@ from typing import Literal
 
 from pydantic import PositiveInt
 
+from calibration.charts.bars import bars
+from calibration.charts.base import Chart, Json, rounded
 from calibration.context.model import Context
 from calibration.counters.volume import (
     CountedBytes,
+    Direction,
     Moved,
     Reading,
     counted_bytes,
@@ -25,6 +28,7 @@ from calibration.evidence import document_flags, interference_flags
 from calibration.measurements.base import (
     Declaration,
     Figures,
+    MeasuredRun,
     Metric,
     NotPlanned,
     Parsed,
@@ -40,7 +44,10 @@ from calibration.measurements.sut import Sut, capped_bytes, size_flags
 from calibration.measurements.traffic import NODE_FILL_BYTES_PER_S, all_cpus, group_text, read_group
 from calibration.statistics import Estimate, estimate
 from calibration.sutprobe import ProbeDocument, VolumeKnown, VolumeResult, read_result
+from calibration.units import fixed
 from calibration.validity import Flag, flag
+
+DIRECTIONS: dict[Direction, str] = {"reads": "read", "writes": "written", "reads_and_writes": "read and written"}
 
 ARRAYS = 3
 """The triad reads two and writes one."""
@@ -170,6 +177,22 @@ class CountedVolume(Declaration[CountedVolumeSettings, CountedVolumeValues]):
             ),
         )
 
+    def charts(self, run: MeasuredRun) -> Iterator[Chart | None]:
+        """Yield the known and the counted bytes (GB) of one repeat by direction, where some were counted.
+
+        Lines that are read only to be written are among the known reads.
+        """
+        for measurement in run.of(self.kind):
+            if rows := list(_bars(measurement.values)):
+                said = "; ".join(f"{row['g']}, {row['s']}: {row['t']}" for row in rows)
+                high = max(row["v"] for row in rows) * 1.1
+                yield Chart(
+                    measurement.id,
+                    bars(rows, "GB (10⁹ bytes)", high, measurements=[measurement]),
+                    alt=f"Known and counted bytes in GB: {said}.",
+                    caption="Of one repeat. Lines that are read only to be written count as read.",
+                )
+
     def metrics(self, values: CountedVolumeValues) -> Iterator[Metric]:
         """Yield the time of the triads, and how far the bytes counted are from those moved in each direction."""
         yield metric_of(f"{self.kind}.triad_s", "Triads of known volume, time", values.triad_s, "lower")
@@ -198,6 +221,27 @@ def _proof_flags(result: VolumeResult, known: Moved) -> Iterator[Flag]:
     pages = result.pages
     if pages.on_node < pages.checked:
         yield flag("PLACEMENT_WRONG", f"{pages.on_node} of {pages.checked} pages checked lie on the wanted node")
+
+
+def _bars(values: CountedVolumeValues) -> Iterator[Json]:
+    """Yield a bar for what is known of each direction that was counted, and for each count."""
+    if values.counted is None:
+        return
+    phases = (values.known.triad, values.known.init)
+    read = sum(phase.program_read_bytes + phase.allocate_read_bytes for phase in phases)
+    written = sum(phase.program_written_bytes for phase in phases)
+    known: dict[Direction, int] = {"reads": read, "writes": written, "reads_and_writes": read + written}
+    by_cores = [each for each in values.counted.others if each.role == "core.offcore_reads"]
+    for direction, known_bytes in known.items():
+        counter = values.counted.of(direction)
+        counted = [] if counter is None else [("counted by the memory controllers", counter.counted_bytes)]
+        if direction == "reads":
+            counted += [("read from local memory, by the cores' count", each.counted_bytes) for each in by_cores]
+        sizes = [(by, size / values.repeats) for by, size in counted]
+        if counted:
+            sizes.insert(0, (f"known: {values.passes} triads and initialisation", known_bytes))
+        for by, size in sizes:
+            yield {"g": DIRECTIONS[direction], "s": by, "v": rounded(size / 1e9), "t": fixed(size / 1e9, 3)}
 
 
 MEASUREMENT = CountedVolume()

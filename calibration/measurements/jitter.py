@@ -1,17 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Core jitter: how much the operating system disturbs a CPU, in two views of the same CPU."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from statistics import median
 from typing import Literal
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
+from calibration import units
+from calibration.charts.base import Chart
+from calibration.charts.gaps import Exceedance, gaps_chart
 from calibration.context.model import Context
 from calibration.errors import InputError
 from calibration.evidence import FREQUENCY_CHANGE, document_flags
 from calibration.measurements.base import (
     Declaration,
     Figures,
+    MeasuredRun,
     Metric,
     NotPlanned,
     Parsed,
@@ -141,6 +146,7 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
     question = "How much does the operating system disturb a CPU?"
     settings = JitterSettings
     values = JitterValues
+    main_chart_rank = 30
     figures = (
         Figures(
             r"jitter\.cpu\d+\.inst_jitter_ns",
@@ -241,6 +247,33 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
                 flags=(*document_flags(document), *_flags(each, sut)),
             )
 
+    def main_chart(self, run: MeasuredRun, width: int) -> Chart:
+        """Return how many gaps per second are at least so long."""
+        return gaps_chart(self.kind, run.of(self.kind), [exceedance(each) for each in run.values(self.kind)], width)
+
+    def summary(self, measured: Sequence[JitterValues]) -> Iterator[str]:
+        """Yield how much the operating system takes of a core."""
+        for isolated, word in ((True, "isolated"), (False, "not isolated")):
+            cpus = [values for values in measured if values.isolated == isolated]
+            if not cpus:
+                continue
+            longest = max(cpus, key=lambda values: values.gaps.max_ns)
+            lost = sorted(values.gaps.lost_fraction for values in cpus)
+            gap = units.time_ns(longest.gaps.max_ns)
+            if len(cpus) == 1:
+                yield (
+                    f"CPU {longest.cpu} ({word}) loses {units.percent(lost[0])} of its time; the longest gap in "
+                    f"{longest.gaps.wall_s:.0f} s was {gap}."
+                )
+            else:
+                yield (
+                    f"{len(cpus)} CPUs ({word}) lose {units.percent(lost[0])} to {units.percent(lost[-1])} of their "
+                    f"time, median {units.percent(median(lost))}; the longest gap was {gap}, on CPU {longest.cpu}."
+                )
+            if ticks := [period for values in cpus for period in values.gaps.periods]:
+                tick = max(ticks, key=lambda period: period.share_of_gaps or 0)
+                yield f"A timer of {units.frequency(tick.hz)} makes {units.percent(tick.share_of_gaps)} of the gaps."
+
     def metrics(self, values: JitterValues) -> Iterator[Metric]:
         """Yield the typical spread per interval, the longest gap and the share of time lost."""
         prefix = f"jitter.cpu{values.cpu}"
@@ -322,6 +355,18 @@ def _flags(each: JitterCpu, sut: Sut) -> Iterator[Flag]:
         yield flag("SMI", f"{each.gaps.interference.smi} system management interrupts during the gap view")
     if each.gaps.interference.core_throttle or each.gaps.interference.package_throttle:
         yield flag("THROTTLED", "thermal throttle count rose during the gap view")
+
+
+def exceedance(values: JitterValues) -> Exceedance:
+    """Return the complementary cumulative rates of the gaps of one CPU."""
+    gaps = values.gaps
+    left = 0
+    points = [(gaps.max_ns, 1 / gaps.wall_s)] if any(each.count for each in gaps.histogram) else []
+    for each in sorted(gaps.histogram, key=lambda each: -each.from_ns):
+        left += each.count
+        if each.count and each.from_ns < gaps.max_ns:
+            points.append((each.from_ns, left / gaps.wall_s))
+    return Exceedance(values.cpu, values.isolated, tuple(reversed(points)), gaps.threshold_ns)
 
 
 MEASUREMENT = Jitter()

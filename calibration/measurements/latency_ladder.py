@@ -13,12 +13,16 @@ from typing import Literal
 
 from pydantic import NonNegativeFloat, PositiveInt
 
+from calibration import units
+from calibration.charts.base import WIDE, Chart, Measured, shown
+from calibration.charts.curves import LATENCY, MEDIANS, SIZES, curves_of, line_chart
 from calibration.context.model import Cache, Context, Virtualization
 from calibration.errors import InputError
 from calibration.measurements.base import (
     Declaration,
     Figures,
     HalfWidth,
+    MeasuredRun,
     Metric,
     Missing,
     NotPlanned,
@@ -42,6 +46,12 @@ from calibration.measurements.sut import ASSUMED_LLC_BYTES, MIB, Place, Sut, cpu
 from calibration.model import Model
 from calibration.statistics import Estimate, estimate
 from calibration.sutprobe import LatencyPoint, LatencyResult, ProbeDocument, read_result
+
+SERIES = {"random": "", "prefetched": "prefetched: ", "interleaved": "interleaved: ", "copies": "{} copies, "}
+"""What the name of a chart's curve begins with, for its number of copies."""
+
+NEAR_LEVEL = 0.15
+"""A point is drawn as part of a level whose latency it has within this share."""
 
 UNNAMED = "plateau-"
 """Begins the name of a plateau that no reported cache explains; its size follows."""
@@ -166,6 +176,7 @@ class LatencyLadder(Declaration[LadderSettings, LatencyLadderValues]):
     question = "What does a load cost at each level of the memory hierarchy, and where do the levels end?"
     settings = LadderSettings
     values = LatencyLadderValues
+    main_chart_rank = 10
     figures = (
         Figures(
             r"latency_ladder\.(?:L\d|memory|interleaved|copies_\d+|(?:forward|backward)_\d+)\.latency_ns",
@@ -266,6 +277,26 @@ class LatencyLadder(Declaration[LadderSettings, LatencyLadderValues]):
                 if (gone := missing_of(point)) is not None
             ),
         )
+
+    def main_chart(self, run: MeasuredRun, width: int) -> Chart:
+        """Return the ladder in random order."""
+        measured = run.of(self.kind)
+        random = [measurement for measurement in measured if measurement.values.series == "random"]
+        return _chart(random or measured, run.context, "latency_ladder", width)
+
+    def charts(self, run: MeasuredRun) -> Iterator[Chart | None]:
+        """Yield the ladders of all series, where there are several."""
+        if len(run.of(self.kind)) > 1:
+            yield _chart(run.of(self.kind), run.context, "latency_ladder_series", WIDE)
+
+    def summary(self, measured: Sequence[LatencyLadderValues]) -> Iterator[str]:
+        """Yield where the latency rises at another size than that of a reported cache."""
+        for values in measured:
+            for cache in values.comparisons if values.series == "random" else ():
+                if not cache.agrees and cache.found_bytes is not None and cache.reported_bytes:
+                    found, reported = units.size(cache.found_bytes), units.size(cache.reported_bytes)
+                    share = units.percent(cache.found_bytes / cache.reported_bytes)
+                    yield f"Latency rises at {found}, {share} of the {reported} reported for {cache.name}."
 
     def metrics(self, values: LatencyLadderValues) -> Iterator[Metric]:
         """Yield the latency of each level, and of the other series that of each curve's largest size."""
@@ -516,6 +547,59 @@ def _plateau_latency(figures: Sequence[Estimate]) -> Estimate:
     middle = figures[quarter : len(figures) - quarter]
     target = figures[0].target_half_width
     return estimate([placement for each in middle for placement in each.samples], "ns", target_half_width=target)
+
+
+def _chart(measured: Sequence[Measured[LatencyLadderValues]], context: Context | None, name: str, width: int) -> Chart:
+    """Return latency (ns) against working-set size (bytes), with the levels found and the caches reported."""
+    ladders = sorted((each.values for each in measured), key=lambda values: list(SERIES).index(values.series))
+    levels: dict[tuple[str, str], tuple[float, float, float]] = {}  # runs of several series find the same ones
+    for start, end, level in (found for values in ladders for found in _stretches(values)):
+        words = units.level(level.name, level.size_bytes)
+        latency_ns = level.latency_ns.value
+        levels[words, units.significant(latency_ns, 2)] = (start, end, latency_ns)
+    named = [(*found, f"{words} {shown(found[2], 'ns')}") for (words, _), found in levels.items()]
+    caches = {
+        float(cache.size_bytes): f"L{cache.level}{'d' * (cache.type == 'Data')} {units.size(cache.size_bytes)}"
+        for cache in (() if context is None else context.caches)
+        if cache.type != "Instruction" and cache.size_bytes
+    }
+    return line_chart(
+        name,
+        measured,
+        curves_of(
+            (
+                f"{before}{point.order}, stride {units.size(point.stride_bytes)}",
+                (float(point.size_bytes), point.latency_ns),
+            )
+            for values in ladders
+            for before in [SERIES[values.series].format(len(values.cpus))]
+            for point in values.points
+        ),
+        (SIZES("Working set"), LATENCY),
+        width=width,
+        marked=caches.items(),
+        named=named,
+        alt="Latency in ns against working-set size, both axes logarithmic. "
+        f"Levels found: {'; '.join(words for *_, words in named) or 'none'}.",
+        caption=f"{MEDIANS} Broad bars are the levels that the curve shows, dashed lines the cache sizes that the "
+        "kernel reports.",
+    )
+
+
+def _stretches(values: LatencyLadderValues) -> Iterator[tuple[float, float, Level]]:
+    """Yield the levels as stretches of sizes: from the first point near its latency to where it ends."""
+    start = 0
+    for level in values.levels:
+        end = max(point.size_bytes for point in values.points) if level.size_bytes is None else level.size_bytes
+        near = [
+            point.size_bytes
+            for point in values.points
+            if start <= point.size_bytes <= end
+            and abs(point.latency_ns.value / level.latency_ns.value - 1) < NEAR_LEVEL
+        ]
+        if near:
+            yield float(min(near)), float(end), level
+        start = end
 
 
 MEASUREMENT = LatencyLadder()

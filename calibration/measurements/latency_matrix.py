@@ -4,11 +4,14 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
+from calibration.charts.base import Chart
+from calibration.charts.matrices import Matrix, matrices_chart, node_matrix
 from calibration.context.model import Context
 from calibration.errors import InputError
 from calibration.measurements.base import (
     Declaration,
     Figures,
+    MeasuredRun,
     Metric,
     NotPlanned,
     Parsed,
@@ -59,6 +62,10 @@ class LatencyMatrixValues(Values):
     cells_awake_ns: tuple[tuple[Estimate | None, ...], ...] = ()
     companions: tuple[Companion, ...] = ()
 
+    def matrix(self) -> Matrix:
+        """Return the latencies as a chart shows them."""
+        return node_matrix("Idle latency", "ns", (self.cpu_nodes, self.memory_nodes), self.latency_ns)
+
 
 class LatencyMatrix(Declaration[ChaseSettings, LatencyMatrixValues]):
     """A random chase for every pair of a node with CPUs and a node with memory."""
@@ -68,6 +75,7 @@ class LatencyMatrix(Declaration[ChaseSettings, LatencyMatrixValues]):
     question = "How far is the memory of each node from the CPUs of each node?"
     settings = ChaseSettings
     values = LatencyMatrixValues
+    main_chart_rank = 40
     figures = (
         Figures(
             r"latency_matrix\.\d+\.\d+\.latency_ns",
@@ -160,6 +168,11 @@ class LatencyMatrix(Declaration[ChaseSettings, LatencyMatrixValues]):
             ),
             missing=tuple(gone for point in result.points if (gone := missing_of(point)) is not None),
         )
+
+    def main_chart(self, run: MeasuredRun, width: int) -> Chart | None:
+        """Return latency and bandwidth between nodes, the first of each; ``None`` where there is one node."""
+        measured = [*run.of(self.kind)[:1], *run.of("bandwidth_matrix")[:1]]
+        return matrices_chart("numa", [each.values.matrix() for each in measured], width, measured)
 
     def metrics(self, values: LatencyMatrixValues) -> Iterator[Metric]:
         """Yield every cell that has a value."""

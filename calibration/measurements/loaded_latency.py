@@ -7,6 +7,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
+from calibration import units
+from calibration.charts.base import Chart
+from calibration.charts.curves import curves_of
+from calibration.charts.load import KNEE, PROBE, latency_chart
 from calibration.context.model import Context
 from calibration.counters.latency import ROLES as LATENCY_ROLES
 from calibration.counters.latency import CounterLatency, latency_flags
@@ -17,6 +21,7 @@ from calibration.measurements.base import (
     Declaration,
     Figures,
     HalfWidth,
+    MeasuredRun,
     Metric,
     Missing,
     NotPlanned,
@@ -160,6 +165,7 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
     question = "How does latency grow as the other CPUs use the memory?"
     settings = LoadedSettings
     values = LoadedLatencyValues
+    main_chart_rank = 20
     figures = (
         Figures(
             r"loaded_latency\.\d+\.latency_ns",
@@ -298,6 +304,24 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
             ),
             missing=tuple(missing),
         )
+
+    def main_chart(self, run: MeasuredRun, width: int) -> Chart:
+        """Return latency (ns) against bandwidth (GB/s), a curve per probe, and mark the point near ``KNEE``."""
+        measurement = run.of(self.kind)[0]
+        values = measurement.values
+        curves = curves_of(
+            (f"CPU {probe.cpu}, memory of node {probe.node}", (point.bandwidth_mb_s, probe.latency_ns))
+            for point in values.points
+            for probe in sorted(point.probes, key=lambda probe: (probe.cpu, probe.node))
+        )
+        windows = [(*zero.windows_ns_start, *zero.windows_ns_middle, *zero.windows_ns_end) for zero in values.zero_load]
+        medians = [median(found) for found in windows if found]
+        unloaded = [median(medians)] if medians else []
+        caption = (
+            "Each point is one injection delay, bars are the intervals of both. The ring marks the point nearest "
+            f"{units.exact_percent(KNEE)} of the peak."
+        )
+        return latency_chart(measurement.id, [measurement], curves, PROBE, caption, unloaded=unloaded, width=width)
 
     def metrics(self, values: LoadedLatencyValues) -> Iterator[Metric]:
         """Yield the ends of the sweep, latency at both and bandwidth at the first, and both at ``RECORD_SHARE``.

@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Peak injection bandwidth: what all CPUs move at once without any delay, for each mix."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
+from calibration import units
+from calibration.charts.bars import bars
+from calibration.charts.base import Chart, Json, bounds, label, shown
 from calibration.context.model import Context
+from calibration.context.population import Population, population
 from calibration.measurements.base import (
     Declaration,
     Figures,
+    MeasuredRun,
     Metric,
     NotPlanned,
     Parsed,
@@ -67,6 +72,7 @@ class PeakInjectionBandwidth(Declaration[PeakSettings, PeakValues]):
     question = "How much do all CPUs together move when none of them waits?"
     settings = PeakSettings
     values = PeakValues
+    main_chart_rank = 50
     figures = (
         Figures(
             rf"peak_injection_bandwidth(?:\.plain)?\.{ANY_MIX}\.bandwidth_mb_s",
@@ -130,6 +136,41 @@ class PeakInjectionBandwidth(Declaration[PeakSettings, PeakValues]):
             flags=tuple(traffic_flags(Sut(context), document, points, mixes)),
             missing=tuple(gone for point in points if (gone := missing_of(point)) is not None),
         )
+
+    def main_chart(self, run: MeasuredRun, width: int) -> Chart | None:
+        """Return bandwidth (GB/s) by mix with intervals, and the theoretical peak where it is known.
+
+        ``None`` where there is a single figure.
+        """
+        rows: list[Json] = []
+        for values in run.values(self.kind):
+            for mix, found in values.mixes.items():
+                value, low, high = bounds(found.bandwidth_mb_s, 1e3)
+                shape = "one plain stream" if values.plain else "tuned shape"
+                rows.append(
+                    {"g": label(mix), "s": shape, "v": value, "l": low, "h": high, "t": units.significant(value, 3)}
+                )
+        if len(rows) < 2:
+            return None
+        best = max(rows, key=lambda row: row["v"])
+        alt = f"Bandwidth in GB/s by mix of reads and writes; the most is {best['t']} GB/s for {best['g']}"
+        caption = "Peak injection bandwidth: bars are medians of the placements, lines their intervals."
+        high = max(min(row["h"], row["v"] * 1.3) for row in rows) * 1.05
+        peaks = None if run.context is None else population(run.context)
+        peak = peaks.machine.peak_mb_s / 1e3 if isinstance(peaks, Population) else None
+        if peak is not None:
+            high = max(high, 1.04 * peak)
+            alt += f"; the theoretical peak is {shown(peak, 'GB/s')}"
+            caption += f" The dashed line is the theoretical peak, {shown(peak, 'GB/s')}."
+        spec = bars(rows, "GB/s", high, width=width, marked=peak, measurements=run.of(self.kind))
+        return Chart("bandwidth_by_mix", spec, f"{alt}.", caption)
+
+    def summary(self, measured: Sequence[PeakValues]) -> Iterator[str]:
+        """Yield the best mix of the tuned shape."""
+        mixes = next((values.mixes for values in measured if not values.plain), {})
+        if len(mixes) > 1:
+            name, best = max(mixes.items(), key=lambda item: item[1].bandwidth_mb_s.value)
+            yield f"The best mix is {name.replace('_', ' ')} with {units.headline(best.bandwidth_mb_s)}."
 
     def metrics(self, values: PeakValues) -> Iterator[Metric]:
         """Yield the bandwidth of each mix."""

@@ -11,12 +11,15 @@ from typing import Literal
 
 from pydantic import NonNegativeFloat, PositiveInt
 
+from calibration.charts.base import Chart
+from calibration.charts.curves import LATENCY, SIZES, curves_of, line_chart
 from calibration.context.model import Context
 from calibration.errors import InputError
 from calibration.measurements.base import (
     Declaration,
     Figures,
     HalfWidth,
+    MeasuredRun,
     Metric,
     Missing,
     NotPlanned,
@@ -197,6 +200,24 @@ class PrefetcherEffect(Declaration[PrefetcherSettings, PrefetcherEffectValues]):
             each for each in run.values() if isinstance(each, PrefetcherEffectValues) and each.prefetchers == "as_found"
         ]
         return values.model_copy(update={"effects": _effects(before[0].points, values.points) if before else ()})
+
+    def charts(self, run: MeasuredRun) -> Iterator[Chart | None]:
+        """Yield latency (ns) against stride (bytes), a curve per order and state of the prefetchers."""
+        yield line_chart(
+            self.kind,
+            run.of(self.kind),
+            curves_of(
+                (
+                    f"{point.order}, prefetchers {values.prefetchers.replace('_', ' ')}",
+                    (float(point.stride_bytes), point.latency_ns),
+                )
+                for values in run.values(self.kind)
+                for point in values.points
+            ),
+            (SIZES("Stride"), LATENCY),
+            alt="Latency in ns against stride in bytes, log-log, by order of access and state of the prefetchers.",
+            caption="Where a curve lies below that of random order, the prefetchers fetched ahead.",
+        )
 
     def metrics(self, values: PrefetcherEffectValues) -> Iterator[Metric]:
         """Yield the latency of each stride in each order."""

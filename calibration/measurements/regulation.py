@@ -6,14 +6,21 @@ Processors*: a kernel reads one word of each cache line, with no-ops after every
 one node, with the hardware prefetchers as they are and off.
 """
 
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from statistics import median
-from typing import Literal
+from typing import Literal, get_args
 
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
+from calibration.charts.bars import bars
+from calibration.charts.base import Chart, Json, Measured, label
+from calibration.charts.curves import GB_S, Axis, Curves, curves_of, line_chart
+from calibration.charts.load import latency_chart
 from calibration.context.model import Context
-from calibration.counters.choice import choose
+from calibration.counters.choice import SAMPLES, choose
 from calibration.counters.latency import ROLES as LATENCY_ROLES
 from calibration.counters.latency import (
     CoreLatency,
@@ -30,6 +37,7 @@ from calibration.measurements.base import (
     Declaration,
     Figures,
     HalfWidth,
+    MeasuredRun,
     Metric,
     Missing,
     NotPlanned,
@@ -73,6 +81,7 @@ from calibration.sutprobe import (
     ProbeDocument,
     read_result,
 )
+from calibration.units import plural
 
 MIX: Mix = "line_reads"
 """The kernel of the experiment."""
@@ -84,6 +93,33 @@ NOPS = (0, 10, 20, 30, 40, 50, 51, 52, 53, 54, 55, 60, 70, 80, 90, 100, 200, 500
 
 Method = Literal["bandwidth", "counted_bandwidth", "chase", "l1_miss", "load_miss_real", "sampled"]
 """What has a figure for each number of threads and no-ops."""
+
+LATENCIES: Mapping[Method, str] = {
+    "chase": "Latency of the chase",
+    "l1_miss": "L1 miss latency",
+    "load_miss_real": "Load miss real latency",
+    "sampled": "Latency of sampled loads",
+}
+METHODS: Mapping[Method, str] = {
+    "bandwidth": "Bandwidth by the kernel",
+    "counted_bandwidth": "Bandwidth by the memory controllers",
+    **LATENCIES,
+}
+"""What each method is called, in the order of the charts."""
+
+NOPS_LINEAR = 10
+"""Added to numbers of no-ops on their logarithmic axis: it has room for 0."""
+
+NOPS_AXIS = Axis(
+    "No-ops after every four cache lines",
+    kind="decades",
+    ticks=[number + NOPS_LINEAR for number in (0, 10, 30, 100, 300, 1000, 3000, 10000, 30000)],
+    labels=f"format(datum.value - {NOPS_LINEAR}, '~r')",
+    told=lambda x: f"{x - NOPS_LINEAR:g}",
+)
+
+VARIATION_BINS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
+"""Upper ends of the bins of coefficients of variation."""
 
 BY_HARDWARE: tuple[Method, ...] = ("l1_miss", "load_miss_real", "sampled")
 """The methods that need counters, or samples, of the core."""
@@ -164,6 +200,7 @@ class Regulation(Declaration[RegulationSettings, RegulationValues]):
     question = "What do threads, no-ops and prefetchers make of bandwidth and latency, and do all methods agree?"
     settings = RegulationSettings
     values = RegulationValues
+    methods = METHODS
     figures = (
         Figures(
             r"regulation\.(?:as_found|off)\.bandwidth_mb_s",
@@ -279,6 +316,48 @@ class Regulation(Declaration[RegulationSettings, RegulationValues]):
             missing=missing,
         )
 
+    def charts(self, run: MeasuredRun) -> Iterator[Chart | None]:
+        """Yield bandwidth against no-ops and latency by each method against it, and how steady each method is."""
+        for state in get_args(State):
+            here = [each for each in run.of(self.kind) if each.values.prefetchers == state]
+            if not here:
+                continue
+            yield line_chart(
+                f"{self.kind}_{state}",
+                here,
+                _curves(here, lambda point: (float(point.nops + NOPS_LINEAR), point.bandwidth_mb_s)),
+                (NOPS_AXIS, GB_S),
+                alt="Bandwidth in GB/s against the number of no-ops after every four lines, by number of threads.",
+            )
+            for method, title in LATENCIES.items():
+                if curves := _curves(here, partial(_by, method)):
+                    caption = "Each point is one number of no-ops, bars are the intervals of both."
+                    yield latency_chart(f"{self.kind}_{state}_{method}", here, curves, title, caption)
+        varied = {title: self.variations(run.of(self.kind), method) for method, title in METHODS.items()}
+        if any(varied.values()):
+            yield _variation(varied)
+
+    def variations(self, measured: Sequence[Measured[RegulationValues]], method: Method) -> list[float]:
+        """Return the coefficients of variation of *method* of all points."""
+        return [
+            point.variation[method] for each in measured for point in each.values.points if method in point.variation
+        ]
+
+    def silences(self, measured: Sequence[Measured[RegulationValues]], uncounted: Iterable[str]) -> list[str]:
+        """Return why points have no latency by counters or samples, each reason once.
+
+        The roles of *uncounted* (several in one text, with commas) were never asked for: why is told elsewhere.
+        """
+        never = {role for roles in uncounted for role in roles.split(", ")}
+        found = []
+        for point in (point for each in measured for point in each.values.points):
+            if point.counter_latency is not None:
+                gone = point.counter_latency.not_counted
+                found += [f"{each.role}: {each.reason}" for each in gone if each.role not in never]
+            if point.sampled is not None and point.sampled.reason is not None:
+                found.append(f"{SAMPLES}: {point.sampled.reason}")
+        return list(dict.fromkeys(found))
+
     def metrics(self, values: RegulationValues) -> Iterator[Metric]:
         """Yield the bandwidth of all cores, and the latency beside all but one, without no-ops."""
         full = min(values.points, key=lambda point: point.nops)
@@ -352,6 +431,43 @@ def _point(context: Context, part: Part, point: BandwidthPoint | LoadedPoint, ta
         if figure is not None and (spread := variation([median(each) for each in figure.samples])) is not None
     }
     return made.model_copy(update={"variation": found})
+
+
+Coordinates = tuple[float | Estimate, float | Estimate]
+
+
+def _curves(
+    measured: Sequence[Measured[RegulationValues]], place: Callable[[RegulationPoint], Coordinates | None]
+) -> Curves:
+    """Return where *place* puts the points, a curve per number of threads, fewest first."""
+    return curves_of(
+        (plural(values.threads, "thread"), found)
+        for values in sorted((each.values for each in measured), key=lambda values: values.threads)
+        for point in values.points
+        if (found := place(point)) is not None
+    )
+
+
+def _by(method: Method, point: RegulationPoint) -> Coordinates | None:
+    """Return bandwidth and latency by *method*; ``None`` where it has none."""
+    latency_ns = point.latency_ns(method)
+    return None if latency_ns is None else (point.bandwidth_mb_s, latency_ns)
+
+
+def _variation(series: Mapping[str, Sequence[float]]) -> Chart:
+    """Return how many configurations have which coefficient of variation (shares of one), for each of *series*."""
+    bins = [*(f"up to {high * 100:g} %" for high in VARIATION_BINS), f"over {VARIATION_BINS[-1] * 100:g} %"]
+    numbers = Counter((title, bisect_left(VARIATION_BINS, value)) for title, found in series.items() for value in found)
+    rows: list[Json] = [
+        {"g": bins[at], "s": label(title), "v": count, "t": str(count)} for (title, at), count in numbers.items()
+    ]
+    used = [bins[at] for at in sorted({at for _, at in numbers})]
+    return Chart(
+        "regulation_variation",
+        bars(rows, "configurations", max(numbers.values()) * 1.1, groups=used),
+        alt="Number of configurations by coefficient of variation over the placements, for each method.",
+        caption="Coefficient of variation (standard deviation over mean) of the placements of one configuration.",
+    )
 
 
 MEASUREMENT = Regulation()

@@ -2,16 +2,20 @@
 """Sustained bandwidth: what power limit, temperature and refresh leave of the bandwidth over seconds."""
 
 from collections.abc import Iterator
-from statistics import median
+from math import ceil
+from statistics import fmean, median
 from typing import Literal
 
 from pydantic import PositiveFloat
 
+from calibration.charts.base import Chart
+from calibration.charts.curves import Axis, curves_of, line_chart
 from calibration.context.model import Context
 from calibration.errors import InputError
 from calibration.measurements.base import (
     Declaration,
     Figures,
+    MeasuredRun,
     Metric,
     NotPlanned,
     Parsed,
@@ -44,6 +48,9 @@ from calibration.validity import Flag, flag
 
 WINDOW_S = 0.1
 """Length of a window: as long as a burst of the other kinds, so that the first windows are one."""
+
+COURSE_POINTS = 400
+"""A chart has so many points at most; each is the mean of the windows that it stands for."""
 
 EDGE_WINDOWS = 10
 """Windows of the first and of the last second, which are held against each other."""
@@ -174,6 +181,23 @@ class SustainedBandwidth(Declaration[SustainedSettings, SustainedBandwidthValues
                 missing=missing,
             )
             missing = ()
+
+    def charts(self, run: MeasuredRun) -> Iterator[Chart | None]:
+        """Yield bandwidth (GB/s) over the seconds of load, a curve per mix."""
+        yield line_chart(
+            self.kind,
+            run.of(self.kind),
+            curves_of(
+                (values.mix, ((start + step / 2) * values.window_s, fmean(values.windows_mb_s[start : start + step])))
+                for values in run.values(self.kind)
+                for step in [ceil(len(values.windows_mb_s) / COURSE_POINTS)]
+                for start in range(0, len(values.windows_mb_s), step)
+            ),
+            (Axis("Seconds of load"), Axis("Bandwidth, GB/s", scale=1e3)),
+            points=False,
+            alt="Bandwidth in GB/s over the seconds of load, by mix.",
+            caption="The ordinate does not begin at zero.",
+        )
 
     def metrics(self, values: SustainedBandwidthValues) -> Iterator[Metric]:
         """Yield what is left, and what was lost."""

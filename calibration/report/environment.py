@@ -2,17 +2,21 @@
 """The one place that builds the Jinja2 environment: where templates are, which filters they have, how they fail."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from inspect import isfunction
+from types import ModuleType
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, pass_environment, select_autoescape
 from jinja2.filters import make_attrgetter
 
+from calibration import units
 from calibration.measurements import registry
+from calibration.model import format_time
 from calibration.places import SHARE
-from calibration.report.filters import FILTERS
+from calibration.report import filters
 from calibration.text import visible
 
 TEMPLATES = SHARE / "templates"
@@ -48,10 +52,20 @@ def environment() -> Environment:
         keep_trailing_newline=True,
         autoescape=select_autoescape(("html.j2",), default=False, default_for_string=False),  # the rest is rst
     )
-    built.filters.update(FILTERS | {"cells": cells, "having": having, "inner": inner, "nested": nested})
+    built.filters.update(functions_of(units) | functions_of(filters))
+    built.filters.update(cells=cells, having=having, inner=inner, nested=nested, time=format_time, visible=visible)
     for name in SHARED:
         built.globals[name] = built.get_template(f"macros/{name}.rst.j2").module
     return built
+
+
+def functions_of(module: ModuleType) -> dict[str, Callable[..., Any]]:
+    """Return the public functions that *module* defines, by name."""
+    return {
+        name: found
+        for name, found in vars(module).items()
+        if isfunction(found) and found.__module__ == module.__name__ and not name.startswith("_")
+    }
 
 
 def cells(text: str) -> list[list[str]]:
@@ -89,11 +103,15 @@ def kind_modules(**names: Any) -> dict[str, Any]:
     """Return the macros and settings of each kind's file, in the order of the positions that the files name.
 
     A file's macro ``one`` takes a measurement and its values, ``all`` says what is said once of all measurements; it
-    has either or both. They may use *names* besides their arguments. Raises ``jinja2.TemplateNotFound`` where a kind
+    has either or both. They may use *names* and the kind's ``declaration`` besides their arguments.
+
+    Raises ``jinja2.TemplateNotFound`` where a kind
     has no file.
     """
     files = {kind: environment().get_template(f"{KINDS}/{kind}.rst.j2") for kind in registry()}
-    modules: dict[str, Any] = {kind: file.make_module(names) for kind, file in files.items()}
+    modules: dict[str, Any] = {
+        kind: file.make_module({"declaration": registry()[kind], **names}) for kind, file in files.items()
+    }
     return dict(sorted(modules.items(), key=lambda item: (item[1].position, item[0])))
 
 

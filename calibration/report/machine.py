@@ -5,9 +5,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from calibration import units
 from calibration.context.model import Context
 from calibration.plan import Plan
-from calibration.report import filters
 from calibration.report.environment import Fact
 from calibration.report.vulnerabilities import counts
 
@@ -18,7 +18,7 @@ def machine(context: Context, plan: Plan | None) -> list[Fact]:
     firmware, memory, frequency, isolation = context.firmware, context.memory, context.frequency, context.isolation
     thp, load = memory.transparent_hugepages, context.kernel.load_average
     hz = (frequency.hardware_min_hz, frequency.hardware_max_hz)
-    limits = None if hz == (None, None) else " to ".join(map(filters.frequency, hz))
+    limits = None if hz == (None, None) else " to ".join(map(units.frequency, hz))
     return [
         Fact("Host name", context.capture.hostname),
         Fact("System", _join(firmware.system_vendor, firmware.product_name, firmware.product_version)),
@@ -30,7 +30,7 @@ def machine(context: Context, plan: Plan | None) -> list[Fact]:
         Fact("CPUs", _cpus(context)),
         Fact("Isolated CPUs (isolcpus)", _isolated(isolation.isolated, isolation.isolated_source)),
         Fact("Tickless CPUs (nohz_full)", _isolated(isolation.nohz_full, isolation.nohz_full_source)),
-        Fact("CPUs without RCU callbacks (rcu_nocbs)", filters.cpus(isolation.rcu_nocbs)),
+        Fact("CPUs without RCU callbacks (rcu_nocbs)", units.cpus(isolation.rcu_nocbs)),
         Fact("Interrupts that may reach isolated CPUs", _count(isolation.interrupts, isolation.isolated)),
         Fact("Threads that may run on isolated CPUs", _count(isolation.threads, isolation.isolated)),
         Fact("Frequency driver and governor", _join(*frequency.drivers, *frequency.governors)),
@@ -38,7 +38,7 @@ def machine(context: Context, plan: Plan | None) -> list[Fact]:
         Fact("Turbo", _switch(frequency.turbo)),
         Fact("Idle states", _idle(context)),
         Fact("Clock source", context.clocksource.current),
-        Fact("Memory", None if memory.total_bytes is None else filters.size(memory.total_bytes)),
+        Fact("Memory", None if memory.total_bytes is None else units.size(memory.total_bytes)),
         Fact("DIMMs", _dimms(context)),
         Fact("Transparent huge pages", _join(thp.enabled, f"defrag {thp.defrag}" if thp.defrag else None)),
         Fact("Huge pages", hugepages(context)),
@@ -69,7 +69,7 @@ def _processors(context: Context) -> Iterator[Fact]:
     if not models:
         yield Fact("Processor", context.processor.architecture)
     for model in models:
-        which = "" if len(models) == 1 else f" of CPUs {filters.cpus(model.cpus)}"
+        which = "" if len(models) == 1 else f" of CPUs {units.cpus(model.cpus)}"
         numbers = {"family": model.family, "model": model.model, "stepping": model.stepping}
         ids = (f"{name} {value}" for name, value in numbers.items() if value is not None)
         yield Fact(f"Processor{which}", _join(model.name, model.vendor, context.processor.architecture, *ids))
@@ -88,9 +88,9 @@ def _cpus(context: Context) -> str:
     topology, found = context.topology, context.cpus
     hidden = found.allowed is not None and set(found.allowed) != set(found.online)
     words = (
-        f"{len(found.online)} online ({filters.cpus(found.online)})",
-        f"{len(found.offline)} offline ({filters.cpus(found.offline)})" if found.offline else None,
-        f"allowed to the login: {filters.cpus(found.allowed)}" if hidden else None,
+        f"{len(found.online)} online ({units.cpus(found.online)})",
+        f"{len(found.offline)} offline ({units.cpus(found.offline)})" if found.offline else None,
+        f"allowed to the login: {units.cpus(found.allowed)}" if hidden else None,
         None if topology.packages is None else counted(topology.packages, "package"),
         counted(len(topology.cores), "core"),
         None if topology.threads_per_core is None else f"{counted(topology.threads_per_core, 'thread')} per core",
@@ -99,7 +99,7 @@ def _cpus(context: Context) -> str:
 
 
 def _isolated(cpus: tuple[int, ...], source: str | None) -> str:
-    return filters.cpus(cpus) if not cpus or source is None else f"{filters.cpus(cpus)} (by the {source})"
+    return units.cpus(cpus) if not cpus or source is None else f"{units.cpus(cpus)} (by the {source})"
 
 
 def _count(found: Sequence[Any] | None, isolated: tuple[int, ...]) -> str | None:
@@ -111,7 +111,7 @@ def _count(found: Sequence[Any] | None, isolated: tuple[int, ...]) -> str | None
 def _idle(context: Context) -> str | None:
     idle = context.idle
     states = (
-        f"{state.name} (off on CPUs {filters.cpus(state.disabled_cpus)})" if state.disabled_cpus else state.name
+        f"{state.name} (off on CPUs {units.cpus(state.disabled_cpus)})" if state.disabled_cpus else state.name
         for state in idle.states
     )
     return _join(idle.driver, idle.governor, *states)
@@ -123,7 +123,7 @@ def _dimms(context: Context) -> str | None:
         return None
     speeds = ((each, each.configured_mt_s or each.speed_mt_s) for each in dimms if each.size_bytes)
     kinds = Counter(
-        " ".join(filter(None, (filters.size(each.size_bytes), each.type, f"{speed} MT/s" if speed else None)))
+        " ".join(filter(None, (units.size(each.size_bytes), each.type, f"{speed} MT/s" if speed else None)))
         for each, speed in speeds
     )
     filled = ", ".join(f"{count} x {text}" for text, count in kinds.items())
@@ -132,7 +132,7 @@ def _dimms(context: Context) -> str | None:
 
 def hugepages(context: Context) -> str | None:
     """Return the huge pages that are reserved; ``None`` where the SUT does not say."""
-    pools = [f"{each.total} of {filters.size(each.size_bytes)}" for each in context.memory.hugepages if each.total]
+    pools = [f"{each.total} of {units.size(each.size_bytes)}" for each in context.memory.hugepages if each.total]
     if pools:
         return ", ".join(pools)
     return "none reserved" if context.memory.hugepages else None

@@ -19,8 +19,9 @@ from docutils.parsers.rst.directives.tables import ListTable
 from docutils.transforms.writer_aux import Admonitions
 from docutils.writers.html5_polyglot import HTMLTranslator, Writer
 
+from calibration.charts.base import Chart
 from calibration.errors import InputError
-from calibration.report.charts.base import Chart, interactive, keep
+from calibration.report.pictures import interactive, keep
 from calibration.text import visible
 
 LONGEST_LINE: Final = 1_000_000

@@ -9,13 +9,13 @@ from collections.abc import Container, Iterator, Sequence
 from functools import partial
 from typing import Any, Literal, NamedTuple, get_args
 
+from calibration import units
 from calibration.measurements import registry
 from calibration.measurements.choice import ShapeReference
 from calibration.measurements.counting import COUNTERS
 from calibration.measurements.max_bandwidth import PREFETCH_BYTES, STREAMS
 from calibration.measurements.traffic import DEFAULT_SHAPE
 from calibration.model import format_time
-from calibration.report import filters
 from calibration.report.advice import advice
 from calibration.report.environment import Fact, kind_modules, rst_page
 from calibration.report.filters import alike
@@ -23,8 +23,8 @@ from calibration.report.imported import imported_page
 from calibration.report.instruments import side_by_side
 from calibration.report.machine import hugepages, machine
 from calibration.report.osnoise import class_share
-from calibration.report.page_charts import METHODS, Charts
-from calibration.report.sections import SECTIONS, SHOWN, Facts, Row, rows
+from calibration.report.page_charts import Charts
+from calibration.report.sections import SECTIONS, SHOWN, Facts, Row, rows, sentences
 from calibration.report.story import cross_checks, story
 from calibration.report.vulnerabilities import entries, open_count
 from calibration.results.consistency import RULES
@@ -89,13 +89,12 @@ def sections(document: RunDocument, charts: Charts) -> Iterator[dict[str, Any]]:
         uncounted=uncounted(document),
         advice=advice,
         class_share=class_share,
-        methods=METHODS,
     )
-    for title, sentences in SECTIONS.items():
+    for title in SECTIONS:
         found = {kind: rows(document, kind) for kind, module in modules.items() if module.section == title}
         yield {
             "title": title,
-            "sentences": tuple(sentences(facts)),
+            "sentences": tuple(sentences(title, facts, found)),
             "charts": tuple(charts.of(found)),
             "rows": [row for those in found.values() for row in those[:SHOWN]],
             "warnings": _warnings(document.measurements, found),
@@ -173,11 +172,11 @@ def provenance(document: RunDocument) -> list[Fact]:
     run, kernels = document.run, document.run.kernels
     capture = None if document.context is None else document.context.parsed.capture
     clocks = dict.fromkeys(
-        f"{each.clock.source} at {filters.frequency(each.clock.hz)}"
+        f"{each.clock.source} at {units.frequency(each.clock.hz)}"
         for each in document.measurements
         if each.clock is not None
     )
-    lasted = filters.duration((run.finished_at - run.started_at).total_seconds())
+    lasted = units.duration((run.finished_at - run.started_at).total_seconds())
     uid = None if capture is None else capture.uid
     user = None if uid is None else "root" if uid == 0 else f"ordinary user (uid {uid})"
     return [

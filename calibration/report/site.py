@@ -21,11 +21,11 @@ from html import escape
 from pathlib import Path
 from typing import Final
 
+from calibration import units
 from calibration.errors import EnvironmentLacksError, InputError
 from calibration.files import read_regular, write_whole
 from calibration.places import CACHE as CACHES
 from calibration.places import HOME, SHARE
-from calibration.report import filters
 from calibration.report.environment import html_page
 from calibration.report.kept import Data, data_of, forget_old, page_of
 from calibration.report.lab import NAMES, Lab
@@ -104,7 +104,7 @@ def build_site(results: Path, docs: Path = DOCS, output: Path = SITE) -> Path:
             suts = _by_sut(runs)
             taken: set[str] = {"index", EXAMPLE.name}
             names = {testbed for testbed, _ in suts} | {each.testbed for each in found if each.newest}
-            testbeds = {testbed: _unique(filters.slug(testbed), taken) for testbed in sorted(names, key=_natural)}
+            testbeds = {testbed: _unique(units.slug(testbed), taken) for testbed in sorted(names, key=_natural)}
             html = build_guide(docs, output, {folder: testbed for testbed, folder in testbeds.items()}, work)
             site = _Site(results, html, suts, nights, found, testbeds)
             _install(html, site.files(unread), output, site.searched)
@@ -207,7 +207,7 @@ class _Site:
         """The folder of each SUT's page, below that of its testbed."""
         taken: dict[str, set[str]] = {}
         return {
-            (testbed, sut): _unique(filters.slug(sut), taken.setdefault(testbed, {"figures"}))
+            (testbed, sut): _unique(units.slug(sut), taken.setdefault(testbed, {"figures"}))
             for testbed, sut in self.suts
         }
 
@@ -277,7 +277,7 @@ class _Site:
         """Yield the files of one SUT: the page of its newest run, and the documents and figures of *runs*."""
         newest = runs[0]
         taken = {"index", "figures"}
-        names = [_unique(filters.slug(each.data.run.id), taken) for each in runs]
+        names = [_unique(units.slug(each.data.run.id), taken) for each in runs]
         for name, each in zip(names, runs, strict=True):
             if each.data.public:
                 yield f"{name}.json", each.raw

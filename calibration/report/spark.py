@@ -5,8 +5,8 @@ import re
 from math import isfinite
 from typing import Final, NamedTuple
 
-from calibration.report.charts.base import spanned
-from calibration.report.charts.trends import NIGHTS, SMALLEST_SPAN, Numbers
+from calibration.charts.base import spanned
+from calibration.charts.trends import NIGHTS, SMALLEST_SPAN, Numbers
 
 SPARK_PX: Final = (140, 18)
 """Width and height of a line."""

@@ -16,7 +16,7 @@ from sphinx.application import Sphinx
 from sphinx.transforms import SphinxTransform
 
 from calibration import places
-from calibration.report.charts.base import VERSION, interactive
+from calibration.report.pictures import VERSION, interactive
 
 
 class Charts(SphinxTransform):

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Final, Literal
 
+from calibration import units
 from calibration.context.model import Context
 from calibration.context.population import Population, UnknownPopulation, population
 from calibration.judge.words import within
@@ -18,7 +19,6 @@ from calibration.measurements import registry
 from calibration.measurements.base import Metric
 from calibration.measurements.jitter import JitterValues
 from calibration.measurements.loaded_latency import LoadedLatencyValues
-from calibration.report import filters
 from calibration.report.advice import advice
 from calibration.report.machine import counted
 from calibration.results.consistency import RULES, ConsistencyCheck
@@ -98,7 +98,7 @@ def story(document: RunDocument) -> Story:
     trusts = Counter(map(trust_in, document.measurements))
     level, verdict = _verdict(document, trusts)
     found = list(dict.fromkeys(_findings(document, context)))
-    lasted = filters.duration((run.finished_at - run.started_at).total_seconds())
+    lasted = units.duration((run.finished_at - run.started_at).total_seconds())
     return Story(
         name=f"{run.testbed} / {run.sut}",
         machine="the SUT was not captured" if context is None else " · ".join(_machine(context)),
@@ -192,7 +192,7 @@ def _failed_limits(document: RunDocument) -> Iterator[str]:
     for each in document.verdicts:
         if each.outcome == "fail" and each.metric is not None:
             bound = within(each.lower, each.upper, each.metric.unit)
-            yield f"{each.metric.title} is {filters.headline(each.metric)}; the limit is {bound}."
+            yield f"{each.metric.title} is {units.headline(each.metric)}; the limit is {bound}."
         elif each.outcome == "fail":
             yield f"{each.name} has a limit and was not measured."
 
@@ -200,7 +200,7 @@ def _failed_limits(document: RunDocument) -> Iterator[str]:
 def _failed_checks(checks: Iterable[ConsistencyCheck]) -> Iterator[str]:
     failed = [each for each in checks if each.outcome == "fail"]
     for each in sorted(failed, key=lambda check: -abs(check.difference or 0)):
-        sides = ", ".join(f"{side.name} {filters.headline(side)}" for side in (each.figure, each.other))
+        sides = ", ".join(f"{side.name} {units.headline(side)}" for side in (each.figure, each.other))
         apart = "" if each.difference is None else f" ({each.difference * 100:+.0f} %)"
         yield f"Cross-check failed, {RULES[each.rule].title.lower()}: {sides}{apart}."
 
@@ -241,8 +241,8 @@ def _nodes_behind(record: Sequence[RecordFigure], peaks: Population | UnknownPop
         if metric.value < middle * (1 - NODE_BEHIND):
             peak = known.get(node)
             slots = f": slot {', '.join(peak.empty_slots)} is empty" if peak and peak.empty_slots else ""
-            share = filters.percent(metric.value / middle)
-            yield f"Node {node} reads {filters.headline(metric)}, {share} of the median of the nodes{slots}."
+            share = units.percent(metric.value / middle)
+            yield f"Node {node} reads {units.headline(metric)}, {share} of the median of the nodes{slots}."
 
 
 def _disturbed_cpus(measurements: Sequence[Measurement], context: Context | None) -> Iterator[str]:
@@ -250,15 +250,15 @@ def _disturbed_cpus(measurements: Sequence[Measurement], context: Context | None
     found.sort(key=lambda values: -values.gaps.lost_fraction)
     if found and not any(values.isolated for values in found):
         yield (
-            f"No CPU is isolated: CPU {found[0].cpu} loses {filters.percent(found[0].gaps.lost_fraction)} of its time, "
-            f"longest gap {filters.time_ns(found[0].gaps.max_ns)}."
+            f"No CPU is isolated: CPU {found[0].cpu} loses {units.percent(found[0].gaps.lost_fraction)} of its time, "
+            f"longest gap {units.time_ns(found[0].gaps.max_ns)}."
         )
     for values in found:
         if values.isolated and values.gaps.lost_fraction > LOST:
             view = None if values.gaps.traced is None else values.gaps.traced.view
             told = advice(values.cpu, view, context) if view is not None else ()
             cause = f": {told[0]}" if told else "."
-            yield f"Isolated CPU {values.cpu} loses {filters.percent(values.gaps.lost_fraction)} of its time{cause}"
+            yield f"Isolated CPU {values.cpu} loses {units.percent(values.gaps.lost_fraction)} of its time{cause}"
 
 
 def _wide(record: Sequence[RecordFigure]) -> Iterator[str]:
@@ -272,7 +272,7 @@ def _wide(record: Sequence[RecordFigure]) -> Iterator[str]:
 
 
 def _width(metric: Metric) -> float:
-    return filters.relative_half(metric) or 0.0
+    return units.relative_half(metric) or 0.0
 
 
 def _tiles(document: RunDocument, context: Context | None) -> Iterator[Tile]:
@@ -287,7 +287,7 @@ def _tiles(document: RunDocument, context: Context | None) -> Iterator[Tile]:
     if whole := [each for each in bandwidth if each.quantity == "read_bandwidth.machine"] or bandwidth[:1]:
         peaks, share = peaks_of(context), "theoretical peak unknown"
         if isinstance(peaks, Population):
-            share = f"{filters.percent(whole[0].metric.value / peaks.machine.peak_mb_s)} of the theoretical peak"
+            share = f"{units.percent(whole[0].metric.value / peaks.machine.peak_mb_s)} of the theoretical peak"
         yield _tile(document, "Read bandwidth", whole, whole, share)
     if loaded := found["loaded_latency"]:
         worst = max(loaded, key=lambda each: each.metric.value)
@@ -315,8 +315,8 @@ def _tile(
         band = f"accepted: {within(verdict.lower, verdict.upper, shown[0].metric.unit)}"
     return Tile(
         title=title,
-        value=filters.headlines([each.metric for each in shown]),
-        plus_minus=filters.plus_minus(max((each.metric for each in behind), key=_width)),
+        value=units.headlines([each.metric for each in shown]),
+        plus_minus=units.plus_minus(max((each.metric for each in behind), key=_width)),
         trust=trust,
         word=trust_word(trust, reason),
         band=band,
@@ -337,7 +337,7 @@ def _load(document: RunDocument, figure: RecordFigure) -> str | None:
         if each.id == figure.measurement and isinstance(each.values, LoadedLatencyValues):
             for point in each.values.points:
                 if any(probe.latency_ns.value == figure.metric.value for probe in point.probes):
-                    return f"{share}, {filters.headline(point.bandwidth_mb_s)}"
+                    return f"{share}, {units.headline(point.bandwidth_mb_s)}"
     return None
 
 

@@ -12,6 +12,7 @@ from math import copysign, inf, isfinite, sqrt
 from pathlib import Path
 from typing import Final, Literal, NamedTuple, get_args
 
+from calibration import units
 from calibration.judge.causes import context_changes
 from calibration.judge.drift import Analysis, Change, analyse
 from calibration.judge.events import Event, find_events
@@ -20,7 +21,6 @@ from calibration.judge.references import read_references
 from calibration.judge.tolerances import Tolerances, read_tolerances
 from calibration.judge.verdicts import ContextChange, NightVerdict
 from calibration.judge.waivers import read_waivers
-from calibration.report import filters
 from calibration.results.history import History, NightRun, Sut
 from calibration.results.index import read_history
 
@@ -215,14 +215,14 @@ def describe(nights: Nights, verdict: NightVerdict) -> str:
         return f"{title} {spread}{sized(change)}{nights.worth(verdict, change)}"
     flips = nights.analyses[nights.rows[key]].flips if (key := nights.key(verdict)) in nights.rows else None
     if verdict.check == "bimodal" and flips is not None:
-        levels = filters.measured_interval((flips.lower, flips.upper), verdict.unit or "")
+        levels = units.measured_interval((flips.lower, flips.upper), verdict.unit or "")
         return f"{title} flips between two levels, {levels}"
     if verdict.check == "consistency":
         return f"{title}: {verdict.reason}"
     if size is not None and verdict.check == "homogeneity":
         return f"{title} {signed(size)} from the testbed's others"
     if size is not None:
-        value, much = filters.measured(verdict.value, verdict.unit or ""), signed(abs(size)).removeprefix("+")
+        value, much = units.measured(verdict.value, verdict.unit or ""), signed(abs(size)).removeprefix("+")
         return f"{title} {value}, {much} {'above' if size > 0 else 'below'} what is accepted"
     return f"{title}: {verdict.reason}"
 

@@ -22,11 +22,11 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from calibration import units
+from calibration.charts.trends import Panel, trend
 from calibration.judge.causes import context_changes
 from calibration.judge.drift import Analysis
 from calibration.judge.verdicts import ContextChange, NightVerdict
-from calibration.report import filters
-from calibration.report.charts.trends import Panel, trend
 from calibration.report.environment import html_page
 from calibration.report.lab import COLUMNS, NAMES, Column, Lab, column_of
 from calibration.report.markup import chart_html
@@ -237,7 +237,7 @@ class _Testbed:
             ]
             if rows:
                 rows.sort(key=lambda each: not each.fails)
-                found.append(Section(sut, f"sut-{filters.slug(sut)}", rows[0].fails, tuple(rows)))
+                found.append(Section(sut, f"sut-{units.slug(sut)}", rows[0].fails, tuple(rows)))
         yield from sorted(found, key=lambda each: not each.fails)
 
     def worst(self) -> list[str]:
@@ -277,7 +277,7 @@ class _Testbed:
         low, high = _bound(verdicts) or (None, None)
         fails, said = self.verdict(sut, verdicts)
         value, flips = float(history.values[row, -1]), analysis.flips
-        tonight = filters.measured(value, history.series[row].unit) if isfinite(value) else "no figure tonight"
+        tonight = units.measured(value, history.series[row].unit) if isfinite(value) else "no figure tonight"
         values, lows, highs = (each[row, self.start :] * scale for each in (history.values, history.low, history.high))
         return Panel(
             label=sut,
@@ -309,11 +309,11 @@ class _Testbed:
         worst = (np.fmax if first.better == "lower" else np.fmin).reduce(values)
         tonight = "no figure"
         if isfinite(worst[-1]):
-            tonight = filters.measured(worst[-1], first.unit)
+            tonight = units.measured(worst[-1], first.unit)
             if len(rows) > 1:
                 name = self.nights.title(history.series[rows[values[:, -1].tolist().index(worst[-1])]].metric)
                 ends = float(np.nanmin(values[:, -1])), float(np.nanmax(values[:, -1]))
-                tonight = f"{filters.measured_interval(ends, first.unit)}; the worst: {name}"
+                tonight = f"{units.measured_interval(ends, first.unit)}; the worst: {name}"
         if failing and len(rows) > 1:
             said = f"{len({each.metric for each in failing})} of {len(rows)} fail"
             change = describe(self.nights, min(failing, key=partial(gravity, self.nights)))
@@ -429,8 +429,8 @@ def _unit(unit: str, size: float) -> tuple[float, str]:
         return 1e-9, "GHz"
     if unit == "MB/s" and size >= 1000:
         return 1e-3, "GB/s"
-    if unit == "ns" and size >= filters.LONG_NS:
-        scale, shown = filters.fitting(size, filters.TIMES)
+    if unit == "ns" and size >= units.LONG_NS:
+        scale, shown = units.fitting(size, units.TIMES)
         return 1 / scale, shown
     return 1.0, unit
 
@@ -442,14 +442,14 @@ def _bound(verdicts: Iterable[NightVerdict]) -> tuple[float | None, float | None
 
 def _accepted(low: float | None, high: float | None, unit: str) -> str:
     if low is None:
-        return f"at most {filters.measured(high, unit)}"
-    return f"at least {filters.measured(low, unit)}" if high is None else filters.measured_interval((low, high), unit)
+        return f"at most {units.measured(high, unit)}"
+    return f"at least {units.measured(low, unit)}" if high is None else units.measured_interval((low, high), unit)
 
 
 def _newest(analysis: Analysis, nights: Sequence[date]) -> str:
     """Return the newest change, or the two levels between which it flips, in words."""
     if analysis.flips is not None:
-        return f"flips since {nights[analysis.flips.night]}, {filters.percent(analysis.flips.upper_share)} at the upper"
+        return f"flips since {nights[analysis.flips.night]}, {units.percent(analysis.flips.upper_share)} at the upper"
     if not analysis.changes:
         return ""
     newest = analysis.changes[-1]

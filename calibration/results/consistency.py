@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeVar
 
-from calibration.judge.tolerances import LEAST_COVERAGE
 from calibration.measurements.bandwidth_ladder import LEVELS, BandwidthLadderValues
 from calibration.measurements.bandwidth_matrix import MIX, BandwidthMatrixValues
 from calibration.measurements.bandwidth_scaling import BandwidthScalingValues
@@ -33,6 +32,7 @@ from calibration.results.readings import (
     ReadPeakInjectionBandwidth,
     cells,
 )
+from calibration.statistics import LEAST_COVERAGE
 
 if TYPE_CHECKING:  # the model of a run has these checks in it
     from calibration.results.model import Measurement

@@ -15,24 +15,16 @@ import vl_convert
 from made_counts import counted_document
 from report_documents import run_document, scaled
 
+from calibration.charts import base
+from calibration.charts.base import HALF, WIDE, Chart
+from calibration.charts.load import KNEE
+from calibration.charts.trends import Panel, trend
+from calibration.context.population import ChannelPeak, Population
+from calibration.measurements import registry
+from calibration.measurements.base import MeasuredRun
 from calibration.measurements.c2c_matrix import C2cClass, Class
-from calibration.report.charts import base
-from calibration.report.charts.bandwidth import (
-    bandwidth_by_mix,
-    bandwidth_scaling,
-    counted_volume,
-    latency_by,
-    regulation,
-    sustained_bandwidth,
-    variation,
-)
-from calibration.report.charts.base import DARK, HALF, Chart, darkened, keep, picture
-from calibration.report.charts.cores import core_frequency, core_to_core
-from calibration.report.charts.gaps import exceedance, gaps
-from calibration.report.charts.ladders import bandwidth_ladder, latency_ladder, prefetcher_effect
-from calibration.report.charts.load import KNEE, loaded_latency
-from calibration.report.charts.matrices import numa
-from calibration.report.charts.trends import Panel, trend
+from calibration.measurements.jitter import exceedance
+from calibration.report.pictures import DARK, VERSION, _svg, darkened, keep, picture
 from calibration.results.model import Measurement
 from tests.harmless import check_figure
 
@@ -41,6 +33,32 @@ MAX_SPEC_BYTES = 100_000
 MAX_ELEMENTS = 3_000
 MATRICES = ("latency_matrix", "bandwidth_matrix")
 NEARNESS: tuple[Class, ...] = ("same_llc", "same_node", "other_package")
+
+
+def run_of(measurements: Sequence[Measurement], domains: Sequence[range] | None = None) -> MeasuredRun:
+    """Return a run of *measurements* on the recorded machine, whose last-level caches are *domains* where given."""
+    context = DOCUMENT.context.parsed  # type: ignore[union-attr] # it has one
+    if domains is not None:
+        caches = tuple(tuple(each) for each in domains)
+        topology = context.topology.model_copy(update={"last_level_cache_domains": caches})
+        context = context.model_copy(update={"topology": topology})
+    kinds = dict.fromkeys(each.kind for each in measurements)
+    return MeasuredRun({kind: [each for each in measurements if each.kind == kind] for kind in kinds}, context)
+
+
+def main_chart(*measurements: Measurement, width: int = WIDE) -> Chart | None:
+    """Return the main chart of the kind of the first of *measurements*."""
+    return registry()[measurements[0].kind].main_chart(run_of(measurements), width)
+
+
+def other_chart(*measurements: Measurement, domains: Sequence[range] | None = None, named: str = "") -> Chart | None:
+    """Return the first chart beside the main one, of those whose name begins like *named*."""
+    found = registry()[measurements[0].kind].charts(run_of(measurements, domains))
+    return next((each for each in found if each is None or each.name.startswith(named)), None)
+
+
+def core_to_core(measurement: Measurement, domains: Sequence[range]) -> Chart | None:
+    return other_chart(measurement, domains=domains)
 
 
 def of(kind: str) -> Any:
@@ -168,22 +186,24 @@ def all_of(kind: str) -> list[Measurement]:
 COUNTED = next(each for each in counted_document().measurements if each.kind == "counted_volume")
 
 SMALL: dict[str, Callable[[], Chart | None]] = {
-    "latency_ladder": lambda: latency_ladder(all_of("latency_ladder"), DOCUMENT.context.parsed.caches),  # type: ignore[union-attr] # it has one
-    "ladder_half": lambda: latency_ladder(all_of("latency_ladder")[:1], (), width=HALF),
-    "loaded_latency": lambda: loaded_latency(of("loaded_latency")),
-    "loaded_two": lambda: loaded_latency(loaded(2)),
-    "gaps": lambda: gaps(jitter(8)),
-    "numa": lambda: numa([node_matrix(kind, 2, distance) for kind in MATRICES]),
+    "latency_ladder": lambda: main_chart(*all_of("latency_ladder")),
+    "ladder_half": lambda: main_chart(all_of("latency_ladder")[0], width=HALF),
+    "ladder_series": lambda: other_chart(*all_of("latency_ladder")),
+    "loaded_latency": lambda: main_chart(of("loaded_latency")),
+    "loaded_two": lambda: main_chart(loaded(2)),
+    "gaps": lambda: main_chart(*jitter(8)),
+    "numa": lambda: main_chart(*(node_matrix(kind, 2, distance) for kind in MATRICES)),
+    "numa_bandwidth": lambda: main_chart(node_matrix("bandwidth_matrix", 2, distance)),
     "core_to_core": lambda: core_to_core(*cores(8, 4, 8)),
-    "core_frequency": lambda: core_frequency(frequencies(8)),
-    "bandwidth_by_mix": lambda: bandwidth_by_mix(all_of("peak_injection_bandwidth"), 38_400.0),
-    "bandwidth_ladder": lambda: bandwidth_ladder(of("bandwidth_ladder")),
-    "sustained_bandwidth": lambda: sustained_bandwidth(all_of("sustained_bandwidth")),
-    "prefetcher_effect": lambda: prefetcher_effect(all_of("prefetcher_effect")),
-    "regulation": lambda: regulation(all_of("regulation"), "regulation"),
-    "latency_by": lambda: latency_by(all_of("regulation"), "chase", "Chase", name="by"),
-    "variation": lambda: variation({"Chase": [0.01, 0.3], "Counters": [0.0005]}),
-    "counted_volume": lambda: counted_volume(COUNTED),
+    "core_frequency": lambda: other_chart(frequencies(8)),
+    "bandwidth_by_mix": lambda: main_chart(*all_of("peak_injection_bandwidth")),
+    "bandwidth_ladder": lambda: other_chart(of("bandwidth_ladder")),
+    "sustained_bandwidth": lambda: other_chart(*all_of("sustained_bandwidth")),
+    "prefetcher_effect": lambda: other_chart(*all_of("prefetcher_effect")),
+    "regulation": lambda: other_chart(*all_of("regulation")),
+    "latency_by": lambda: other_chart(*all_of("regulation"), named="regulation_as_found_chase"),
+    "variation": lambda: other_chart(*all_of("regulation"), named="regulation_variation"),
+    "counted_volume": lambda: other_chart(COUNTED),
     "trend": lambda: trends(
         9,
         2,
@@ -196,12 +216,12 @@ SMALL: dict[str, Callable[[], Chart | None]] = {
 }
 
 BIG: dict[str, Callable[[], Chart | None]] = {
-    "loaded_latency": lambda: loaded_latency(loaded(16)),
-    "gaps": lambda: gaps(jitter(504)),
-    "numa": lambda: numa([node_matrix(kind, 16, distance) for kind in MATRICES]),
+    "loaded_latency": lambda: main_chart(loaded(16)),
+    "gaps": lambda: main_chart(*jitter(504)),
+    "numa": lambda: main_chart(*(node_matrix(kind, 16, distance) for kind in MATRICES)),
     "core_to_core": lambda: core_to_core(*cores(512, 8, 32, 574)),
     "core_to_core_caches": lambda: core_to_core(*cores(160, 8, 80)),
-    "core_frequency": lambda: core_frequency(frequencies(504)),
+    "core_frequency": lambda: other_chart(frequencies(504)),
     "trend": lambda: trends(1000, 4),
 }
 
@@ -215,7 +235,7 @@ def drawn(made: Callable[[], Chart | None]) -> Chart:
 @pytest.mark.parametrize("made", [*SMALL.values(), *BIG.values()], ids=[*SMALL, *(f"big-{name}" for name in BIG)])
 def test_a_chart_renders_without_a_warning(made: Callable[[], Chart | None], capfd: pytest.CaptureFixture[str]) -> None:
     chart = drawn(made)
-    vl_convert.vegalite_to_svg(json.dumps(chart.spec), vl_version=base.VERSION, show_warnings=True)
+    vl_convert.vegalite_to_svg(json.dumps(chart.spec), vl_version=VERSION, show_warnings=True)
     said = capfd.readouterr()
     assert not said.out + said.err
     light = picture(chart)
@@ -244,7 +264,7 @@ def test_colours_can_be_exchanged_both_ways() -> None:
 def test_the_same_values_give_the_same_bytes() -> None:
     chart = drawn(SMALL["latency_ladder"])
     first = picture(chart)
-    base._svg.cache_clear()
+    _svg.cache_clear()
     assert picture(drawn(SMALL["latency_ladder"])) == first
 
 
@@ -259,25 +279,21 @@ def test_a_big_machine_has_a_small_chart(name: str) -> None:
 
 
 NOTHING: dict[str, Callable[[], Chart | None]] = {
-    "one node": lambda: numa([node_matrix(kind, 1, distance) for kind in MATRICES]),
-    "no matrix": lambda: numa([]),
+    "one node": lambda: main_chart(*(node_matrix(kind, 1, distance) for kind in MATRICES)),
+    "shown with the latencies": lambda: registry()["bandwidth_matrix"].main_chart(
+        run_of([node_matrix(kind, 2, distance) for kind in MATRICES]), WIDE
+    ),
     "two CPUs": lambda: core_to_core(*cores(2, 2, 2)),
-    "two clocks": lambda: core_frequency(frequencies(2)),
-    "two threads": lambda: bandwidth_scaling(all_of("bandwidth_scaling")),
+    "two clocks": lambda: other_chart(frequencies(2)),
+    "two threads": lambda: other_chart(*all_of("bandwidth_scaling")),
     "two nights": lambda: trends(2, 3),
-    "nothing counted": lambda: counted_volume(of("counted_volume")),
+    "nothing counted": lambda: other_chart(of("counted_volume")),
 }
 
 
 @pytest.mark.parametrize("name", NOTHING)
 def test_there_is_no_chart_where_a_sentence_says_more(name: str) -> None:
     assert NOTHING[name]() is None
-
-
-@pytest.mark.parametrize("wrong", [loaded_latency, lambda found: numa([found]), core_to_core])
-def test_a_measurement_of_another_kind_is_refused(wrong: Callable[[Measurement], Chart | None]) -> None:
-    with pytest.raises(TypeError, match="found idle_latency"):
-        wrong(of("idle_latency"))
 
 
 # What each says
@@ -289,7 +305,7 @@ def rows(chart: Chart) -> list[dict[str, Any]]:
 
 
 def cell_fills(matrix: Measurement) -> list[str]:
-    chart = numa([matrix])
+    chart = main_chart(matrix)
     assert chart is not None
     return re.findall(r'fill="(rgb\([^)]*\))"', picture(chart))
 
@@ -332,14 +348,14 @@ def test_labels_do_not_cover_each_other() -> None:
 
 
 def test_the_point_near_the_knee_is_marked() -> None:
-    chart = loaded_latency(loaded(1))
+    chart = drawn(lambda: main_chart(loaded(1)))
     (probe,) = loaded(1).values.points[4].probes  # type: ignore[attr-defined] # it has some
     near = f"{base.shown(probe.latency_ns.value, 'ns')} at 342 GB/s, which is {100 * KNEE:.0f} % of the peak"
     assert near in chart.alt
 
 
 def test_of_many_probes_the_worst_and_the_median_have_colours() -> None:
-    names = {row["s"] for row in rows(loaded_latency(loaded(16)))}
+    names = {row["s"] for row in rows(drawn(BIG["loaded_latency"]))}
     assert names == {"worst: CPU 480, memory of node 15", "median"}
 
 
@@ -381,22 +397,22 @@ def test_cores_are_blocks_of_what_tells_most(made: Callable[[], Any], size: int 
 
 
 def test_the_slowest_core_is_named() -> None:
-    assert " % from it, CPU 1." in core_frequency(frequencies(8)).alt  # type: ignore[union-attr] # eight have one
+    assert " % from it, CPU 1." in drawn(SMALL["core_frequency"]).alt
 
 
-def test_the_theoretical_peak_stands_where_it_is_known() -> None:
-    known = bandwidth_by_mix(all_of("peak_injection_bandwidth"), 38_400.0)
-    unknown = bandwidth_by_mix(all_of("peak_injection_bandwidth"), None)
-    assert known is not None
-    assert unknown is not None
-    assert "theoretical peak is 38.4 GB/s" in known.alt
+def test_the_theoretical_peak_stands_where_it_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    unknown = drawn(SMALL["bandwidth_by_mix"])
     assert "theoretical" not in unknown.alt + unknown.caption
+    channels = ChannelPeak(channels=2, populated=2, peak_mb_s=38_400.0, empty_slots=())
+    known = Population(machine=channels, packages={}, nodes={})
+    monkeypatch.setattr("calibration.measurements.peak_injection_bandwidth.population", lambda _context: known)
+    assert "theoretical peak is 38.4 GB/s" in drawn(SMALL["bandwidth_by_mix"]).alt
 
 
 def test_a_course_of_many_windows_is_thinned_to_its_means() -> None:
     found = of("sustained_bandwidth")
     long = with_values(found, windows_mb_s=tuple(10_000.0 + number % 2 for number in range(100_000)))
-    shown = rows(sustained_bandwidth([long]))
+    shown = rows(drawn(lambda: other_chart(long)))
     assert len(shown) <= 400
     assert {row["y"] for row in shown} <= {10.0, 10.001}
 
@@ -449,4 +465,4 @@ def test_a_page_keeps_each_chart_once_and_two_of_one_name_are_refused() -> None:
     assert list(files) == ["figures/jitter.vl.json", "figures/jitter.svg", "figures/jitter-dark.svg"]
     assert json.loads(files["figures/jitter.vl.json"]) == chart.spec
     with pytest.raises(ValueError, match="found two"):
-        keep(files, gaps(jitter(2)))
+        keep(files, drawn(lambda: main_chart(*jitter(2))))

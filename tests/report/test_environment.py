@@ -6,7 +6,6 @@ from jinja2 import UndefinedError
 
 from calibration.measurements import registry
 from calibration.report.environment import KINDS, TEMPLATES, environment, kind_modules
-from calibration.report.filters import FILTERS
 from calibration.report.page import SECTIONS
 from calibration.validity import SEVERITIES
 
@@ -44,7 +43,3 @@ def test_each_validity_flag_is_explained_and_no_other() -> None:
 def test_each_template_compiles(path: object) -> None:
     name = str(path).removeprefix(f"{TEMPLATES}/")
     assert environment().get_template(name).name == name
-
-
-def test_templates_have_all_filters() -> None:
-    assert environment().filters.keys() >= FILTERS.keys()

@@ -9,6 +9,7 @@ from docutils.core import publish_doctree
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from calibration import units
 from calibration.measurements.base import Missing
 from calibration.report import filters
 from calibration.statistics import estimate
@@ -26,8 +27,8 @@ def shown(text: str) -> str:
 
 
 def test_the_middle_of_nothing_is_absent() -> None:
-    assert filters.figure(filters.middle([3.0, 1.0, 2.0]), "ns") == "2.000"
-    assert filters.figure(filters.middle([]), "ns") == filters.ABSENT
+    assert units.figure(units.middle([3.0, 1.0, 2.0]), "ns") == "2.000"
+    assert units.figure(units.middle([]), "ns") == units.ABSENT
 
 
 HOSTILE = [
@@ -117,7 +118,7 @@ def test_a_literal_block_cannot_be_left(text: str) -> None:
     ],
 )
 def test_significant(value: float | None, digits: int, text: str) -> None:
-    assert filters.significant(value, digits) == text
+    assert units.significant(value, digits) == text
 
 
 @pytest.mark.parametrize(
@@ -132,7 +133,7 @@ def test_significant(value: float | None, digits: int, text: str) -> None:
     ],
 )
 def test_figure(value: float | None, unit: str, text: str) -> None:
-    assert filters.figure(value, unit) == text
+    assert units.figure(value, unit) == text
 
 
 @pytest.mark.parametrize(
@@ -146,13 +147,13 @@ def test_figure(value: float | None, unit: str, text: str) -> None:
     ],
 )
 def test_measured(value: float | None, unit: str, text: str) -> None:
-    assert filters.measured(value, unit) == text
+    assert units.measured(value, unit) == text
 
 
 def test_an_interval_names_its_unit_once_or_both_units() -> None:
-    assert filters.measured_interval(None, "ns") == "-"
-    assert filters.measured_interval((96.9, 98.2), "ns") == "96.90 to 98.20 ns"
-    assert filters.measured_interval((8509.2, 27622.5), "ns") == "8509.2 ns to 27.62 µs"
+    assert units.measured_interval(None, "ns") == "-"
+    assert units.measured_interval((96.9, 98.2), "ns") == "96.90 to 98.20 ns"
+    assert units.measured_interval((8509.2, 27622.5), "ns") == "8509.2 ns to 27.62 µs"
 
 
 @pytest.mark.parametrize(
@@ -170,7 +171,7 @@ def test_an_interval_names_its_unit_once_or_both_units() -> None:
     ],
 )
 def test_size(count: int | None, text: str) -> None:
-    assert filters.size(count) == text
+    assert units.size(count) == text
 
 
 @pytest.mark.parametrize(
@@ -178,24 +179,24 @@ def test_size(count: int | None, text: str) -> None:
     [(None, "-"), (14.23, "14.2 ns"), (4.06e6, "4.06 ms"), (2100.0, "2.10 µs"), (1.5e9, "1.50 s"), (0.0, "0 ns")],
 )
 def test_time_ns(value: float | None, text: str) -> None:
-    assert filters.time_ns(value) == text
+    assert units.time_ns(value) == text
 
 
 @pytest.mark.parametrize(("value", "text"), [(200.0, "200 ns"), (1000.0, "1 µs"), (50_000.0, "50 µs"), (1e9, "1 s")])
 def test_exact_time_ns(value: float, text: str) -> None:
-    assert filters.exact_time_ns(value) == text
+    assert units.exact_time_ns(value) == text
 
 
 @pytest.mark.parametrize(("value", "text"), [(0.5, "50 %"), (0.99999, "99.999 %"), (0.9999999, "99.99999 %")])
 def test_exact_percent(value: float, text: str) -> None:
-    assert filters.exact_percent(value) == text
+    assert units.exact_percent(value) == text
 
 
 @pytest.mark.parametrize(
     ("value", "text"), [(None, "-"), (5.23, "5.2 s"), (59.96, "60.0 s"), (80.0, "1 min 20 s"), (7260.0, "2 h 1 min")]
 )
 def test_duration(value: float | None, text: str) -> None:
-    assert filters.duration(value) == text
+    assert units.duration(value) == text
 
 
 @pytest.mark.parametrize(
@@ -203,45 +204,45 @@ def test_duration(value: float | None, text: str) -> None:
     [(None, "-"), (2445424099.77, "2.445 GHz"), (25e6, "25.00 MHz"), (250.0, "250.0 Hz"), (1e3, "1.000 kHz")],
 )
 def test_frequency(value: float | None, text: str) -> None:
-    assert filters.frequency(value) == text
+    assert units.frequency(value) == text
 
 
 @pytest.mark.parametrize(
     ("numbers", "text"), [(None, "-"), ((), "none"), ((0, 1, 2, 8), "0-2,8"), ((5,), "5"), ((3, 1), "1,3")]
 )
 def test_cpus(numbers: tuple[int, ...] | None, text: str) -> None:
-    assert filters.cpus(numbers) == text
+    assert units.cpus(numbers) == text
 
 
 def test_half_width_and_its_number() -> None:
     figure = estimate([[10.0], [11.0], [12.0], [13.0], [14.0], [15.0]], "ns")
-    assert filters.half(figure) == 2.5
-    assert filters.half_width(figure) == "2.5"
-    assert filters.half_width(None) == "-"
-    assert filters.half(estimate([[10.0]], "ns")) is None
+    assert units.half(figure) == 2.5
+    assert units.half_width(figure) == "2.5"
+    assert units.half_width(None) == "-"
+    assert units.half(estimate([[10.0]], "ns")) is None
 
 
 def test_fixed_aligns_values_and_gaps() -> None:
-    assert filters.fixed(97.46, 1, 8) == "    97.5"
-    assert filters.fixed(None, 1, 8) == "       -"
+    assert units.fixed(97.46, 1, 8) == "    97.5"
+    assert units.fixed(None, 1, 8) == "       -"
 
 
 def test_matrices_keep_their_gaps() -> None:
     cell = estimate([[10.0], [12.0]], "ns")
-    assert filters.values([[cell, None]]) == [[11.0, None]]
-    assert filters.halves([[cell, None]]) == [[1.0, None]]
+    assert units.values([[cell, None]]) == [[11.0, None]]
+    assert units.halves([[cell, None]]) == [[1.0, None]]
 
 
 def test_long_times_of_a_table_are_told_in_a_larger_unit_together() -> None:
-    rows = filters.readable([["a", estimate([[20_000.0], [22_000.0]], "ns")]])
+    rows = units.readable([["a", estimate([[20_000.0], [22_000.0]], "ns")]])
     assert (rows[0][1].unit, rows[0][1].value, rows[0][1].interval) == ("µs", 21.0, (20.0, 22.0))
     mixed: list[list[Any]] = [["a", estimate([[20_000.0]], "ns")], ["b", estimate([[20.0]], "ns")]]
-    assert [row[1].unit for row in filters.readable(mixed)] == ["ns", "ns"]
+    assert [row[1].unit for row in units.readable(mixed)] == ["ns", "ns"]
 
 
 def test_a_level_without_a_cache_is_told_by_its_end() -> None:
-    assert filters.level("plateau-106954752", 106954752) == "to 102 MiB"
-    assert filters.level("L2", 524288) == "L2"
+    assert units.level("plateau-106954752", 106954752) == "to 102 MiB"
+    assert units.level("L2", 524288) == "L2"
 
 
 def test_the_command_is_the_argv_quoted_for_a_shell() -> None:
@@ -251,7 +252,7 @@ def test_the_command_is_the_argv_quoted_for_a_shell() -> None:
 
 @pytest.mark.parametrize(("text", "name"), [("T3-SUT2", "t3-sut2"), ("a b/c", "a-b-c"), ("../..", "unnamed")])
 def test_slug(text: str, name: str) -> None:
-    assert filters.slug(text) == name
+    assert units.slug(text) == name
 
 
 def test_many_parts_without_a_value_for_one_reason_are_told_at_once() -> None:

@@ -42,7 +42,7 @@ from report_documents import (
     with_nodes,
 )
 
-from calibration import report
+from calibration import report, units
 from calibration.errors import EnvironmentLacksError, InputError
 from calibration.measurements import registry
 from calibration.measurements.base import Metric
@@ -139,6 +139,7 @@ FRAGMENTS: dict[str, tuple[str, Callable[[str], str]]] = {
             partial(folded, title=f"{re.escape(declared.title)}: samples, intervals, command"),
         )
         for kind, declared in registry().items()
+        if (HERE / "golden" / f"kind-{kind}.rst").exists()
     },
     "cross-checks": ("every-kind", partial(folded, title="Cross-checks: [^\n]*")),
     "flags": ("synthetic-shape-eight-nodes-invalid", partial(folded, title="Flags and evidence: [^\n]*")),
@@ -254,7 +255,7 @@ def test_the_table_of_a_section_is_the_metrics_of_its_kinds(document: RunDocumen
     for measurement in document.measurements:
         metrics = list(registry()[measurement.kind].metrics(measurement.values))
         if measurement.kind != "max_bandwidth":  # what is the peak's figure has no row of its own
-            assert {(each.title, filters.headline(each)) for each in metrics} <= shown, measurement.kind
+            assert {(each.title, units.headline(each)) for each in metrics} <= shown, measurement.kind
 
 
 @pytest.mark.parametrize("machine", sorted(path.name[:-7] for path in (FIXTURES / "context").glob("*.tar.gz")))
@@ -427,12 +428,12 @@ def known_of(document: RunDocument) -> Known:
 
 
 def _texts(value: float) -> set[str]:
-    shown = {filters.fixed(value, decimals) for decimals in range(4)}
+    shown = {units.fixed(value, decimals) for decimals in range(4)}
     for scale in (1.0, 1e-3, 1e-6, 1e-9, 1e6, 100.0):
-        shown |= {filters.significant(value * scale, digits) for digits in (2, 3, 4, 6)}
+        shown |= {units.significant(value * scale, digits) for digits in (2, 3, 4, 6)}
         shown |= {f"{value * scale:.9g}", f"{value * scale:.3f}", f"{value * scale:.6f}", f"{value * scale:.0f}"}
     if value == int(value) and value >= 0:
-        shown |= {f"{int(value)}", f"{int(value):05d}", filters.size(int(value)).split()[0]}
+        shown |= {f"{int(value)}", f"{int(value):05d}", units.size(int(value)).split()[0]}
     return shown
 
 
@@ -482,7 +483,7 @@ def test_a_verdict_is_shown_beside_its_figure(document: RunDocument) -> None:
     judged = document.model_copy(update={"verdicts": (verdict,)})
     rows = [row.astext() for row in section(parsed(page_of(judged)), "Latency").findall(nodes.row)]
     assert [row for row in rows if "outside its limits" in row] == [row for row in rows if row.startswith(metric.title)]
-    assert f"{metric.title} is {filters.headline(metric)}; the limit is at most 1 ns." in first_screen(
+    assert f"{metric.title} is {units.headline(metric)}; the limit is at most 1 ns." in first_screen(
         parsed(page_of(judged))
     )
 
@@ -598,7 +599,7 @@ def test_an_invalid_figure_is_struck_out_marked_and_still_there(document: RunDoc
     assert f"{value:.1f}" in block.astext()
     assert "INVALID, struck out" in part.astext()
     cells = [each.astext() for each in part.findall(nodes.inline) if "struck" in each["classes"]]
-    assert filters.figure(value, "ns") in cells
+    assert units.figure(value, "ns") in cells
 
     rows = [row for row in section(tree, "Latency").findall(nodes.row) if row.astext().startswith("Idle latency")]
     assert [each.astext() for each in rows[0].findall(nodes.inline) if "struck" in each["classes"]] == [
@@ -682,7 +683,7 @@ def test_a_synthetic_shape_of_many_nodes_has_all_its_transfers(document: RunDocu
     assert (named, len(halves)) == ((2 * count * (count - 1), 0) if count < 4 else (0, 1))
     if halves:
         cell = values.remote_hitm_reader_homed_ns[0][1]
-        assert _rows(halves[0].split("Writer Numa Node")[2], 1)[0][2] == filters.fixed(filters.half(cell), 2)
+        assert _rows(halves[0].split("Writer Numa Node")[2], 1)[0][2] == units.fixed(units.half(cell), 2)
 
 
 def test_nodes_with_one_cpu_each_have_remote_transfers_only(document: RunDocument) -> None:

@@ -18,12 +18,12 @@ from made_counts import counted_document
 from report_documents import FIXTURES, MACHINE, as_bytes, parsed_measurements, run_document, second_document, with_nodes
 
 from calibration.context import load
-from calibration.judge.tolerances import LEAST_COVERAGE
 from calibration.measurements import declaration
 from calibration.measurements.base import Metric
 from calibration.report.page import render
 from calibration.report.sections import FAMILY
 from calibration.results.model import RunDocument
+from calibration.statistics import LEAST_COVERAGE
 from calibration.sutprobe import read_document
 
 Json = dict[str, Any]

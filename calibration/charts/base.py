@@ -1,32 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all charts share: theme, axes, layers, and how one Vega-Lite specification becomes pictures.
+"""What all charts share: theme, axes and layers of one Vega-Lite specification.
 
 A chart is drawn once, in light colours; its dark variant exchanges them. A specification is plain JSON without a
 reference to anything outside, and texts of a SUT are in its data only, never in an expression.
 """
 
-import json
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from math import ceil, floor, log2, log10
 from statistics import median
-from typing import Any, Final, Literal, TypeVar
-from xml.sax.saxutils import escape
+from typing import Any, Final, Literal, Protocol, TypeVar
 
-import vl_convert
-
-from calibration.measurements.base import Values
-from calibration.report import filters
-from calibration.results.model import Measurement
+from calibration import units
 from calibration.statistics import Estimate
 from calibration.text import visible
+from calibration.validity import Validity
 
 Json = dict[str, Any]
-Kind = TypeVar("Kind", bound=Values)
+Values_co = TypeVar("Values_co", covariant=True)
 
-VERSION: Final = "6.4"  # of Vega-Lite, which renders charts, in files and in the browser
 WIDE: Final = 800  # px, as the site's column
 HALF: Final = 396  # px, of two charts side by side in it
 
@@ -115,77 +107,29 @@ class Chart:
     @property
     def path(self) -> str:
         """The path of its light SVG, relative to its page."""
-        return f"figures/{filters.slug(self.name)}.svg"
+        return f"figures/{units.slug(self.name)}.svg"
 
 
-TAG = re.compile(r"<[^>]*>")
-EMPTY = re.compile(r'<path [^>]*(?: opacity="0"| display="none"| d="M0,0h0v0h0Z")[^>]*/>')
-NOISE = re.compile(r' (?:class|aria-hidden|pointer-events|font-family|stroke-miterlimit)="[^"]*"| opacity="1"')
-LONG = re.compile(r"-?\d+\.\d{3,}(?:e-\d+)?")
-CLIP = re.compile(r"\bclip(\d+)\b")
-COLOUR = re.compile(r"#[0-9A-Fa-f]{6}")
+class Measured(Protocol[Values_co]):
+    """A measurement as charts see it: what it is called, its values, and whether they are valid."""
 
+    @property
+    def id(self) -> str:
+        """Its name within the run."""
 
-def picture(chart: Chart) -> str:
-    """Return *chart* as SVG on a light ground, the same bytes for the same specification."""
-    clips: dict[str, str] = {}  # the renderer counts them over all charts that it has drawn
+    @property
+    def values(self) -> Values_co:
+        """What was measured."""
 
-    def short(tag: re.Match[str]) -> str:
-        """Return a tag without what says nothing, and with no digits that nobody sees; texts between tags stay."""
-        plain = LONG.sub(lambda found: f"{round(float(found[0]), 2):g}", NOISE.sub("", tag[0]))
-        return CLIP.sub(lambda found: clips.setdefault(found[0], f"clip{len(clips)}"), plain)
-
-    svg = TAG.sub(short, EMPTY.sub("", _svg(json.dumps(chart.spec))))
-    head, _, body = svg.partition(">")
-    style = "<style>text{paint-order:stroke;stroke-linejoin:round}</style>"
-    return f'{head} role="img" font-family="{FONT}"><title>{escape(chart.alt)}</title>{style}{body}\n'
-
-
-def darkened(light: str) -> str:
-    """Return a picture with the colours for a dark ground; texts stay as they are."""
-    return TAG.sub(lambda tag: COLOUR.sub(lambda found: DARK.get(found[0].upper(), found[0]), tag[0]), light)
-
-
-def interactive(spec: str) -> str:
-    """Return the element of a page from which its script makes the chart of *spec* (JSON) interactive."""
-    text = spec.strip().replace("<", "\\u003c")
-    return f'<script type="application/json" class="chart-spec">{text}</script>'
-
-
-def keep(files: dict[str, str], chart: Chart) -> Chart:
-    """Draw *chart* into *files*, by path: its light and dark SVG, and its specification for the interactive one.
-
-    A chart that is there already is not drawn again. Raises ``ValueError`` where another of that name is.
-    """
-    stem = chart.path.removesuffix(".svg")
-    spec = json.dumps(chart.spec, separators=(",", ":"), ensure_ascii=False) + "\n"
-    if files.setdefault(f"{stem}.vl.json", spec) != spec:
-        raise ValueError(f"expected one chart named {stem}, found two")
-    if chart.path not in files:
-        light = picture(chart)
-        files |= {chart.path: light, f"{stem}-dark.svg": darkened(light)}
-    return chart
-
-
-@lru_cache(maxsize=128)
-def _svg(spec: str) -> str:
-    return vl_convert.vegalite_to_svg(spec, vl_version=VERSION)
+    @property
+    def validity(self) -> Validity:
+        """The flags against it."""
 
 
 def label(text: str) -> str:
     """Return *text* as charts show it: nothing hidden, no longer than there is room for, and never empty."""
     plain = visible(text)
     return (plain if len(plain) <= LABEL_CHARACTERS else f"{plain[: LABEL_CHARACTERS // 2]}...").strip() or "-"
-
-
-def values_of(kind: type[Kind], *measurements: Measurement) -> list[Kind]:
-    """Return the values of *measurements*. Raises ``TypeError`` where they are not of *kind*."""
-    found = []
-    for measurement in measurements:
-        if not isinstance(measurement.values, kind):
-            raise TypeError(f"expected {kind.__name__}, found {measurement.kind}")
-        found.append(measurement.values)
-    return found
 
 
 def rounded(value: float, digits: int = 5) -> float:
@@ -312,7 +256,7 @@ class Frame:
     width: int
     base_height: int = 320
     legend: Sequence[str] = ()
-    measurements: Sequence[Measurement] = ()
+    measurements: Sequence[Measured[Any]] = ()
     left: int = LEFT
     right: int = RIGHT
 
@@ -359,7 +303,7 @@ def view(size: tuple[float, float], layers: Sequence[Json], rows: Iterable[Json]
 
 
 def stacked(
-    views: Sequence[Json], spacing: int, measurements: Iterable[Measurement] = (), beside: bool = False
+    views: Sequence[Json], spacing: int, measurements: Iterable[Measured[Any]] = (), beside: bool = False
 ) -> Json:
     """Return a specification of *views* below or *beside* each other, each with the room and colours that it needs."""
     resolve = {"scale": {"color": "independent", "strokeDash": "independent"}}
@@ -367,7 +311,7 @@ def stacked(
     return _whole(measurements, content)
 
 
-def _whole(measurements: Iterable[Measurement], content: Json) -> Json:
+def _whole(measurements: Iterable[Measured[Any]], content: Json) -> Json:
     """Return a specification of *content* with the theme, and above it what makes *measurements* invalid."""
     codes = sorted({flag.code for each in measurements for flag in each.validity.flags if flag.severity == "invalid"})
     text = f"INVALID: {', '.join(codes)}"
@@ -385,7 +329,7 @@ def _whole(measurements: Iterable[Measurement], content: Json) -> Json:
 
 def shown(value: float, unit: str) -> str:
     """Return a figure with its unit, as labels have it."""
-    return f"{filters.significant(value, 3)} {unit}"
+    return f"{units.significant(value, 3)} {unit}"
 
 
 ABOVE: Final = ((0, -14), (0, -28), (0, 16), (0, -42), (0, 30))

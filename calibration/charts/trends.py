@@ -11,8 +11,8 @@ from math import ceil
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.report.charts import base
-from calibration.report.charts.base import HALF, Chart, Json, Scale, rounded
+from calibration.charts import base
+from calibration.charts.base import HALF, Chart, Json, Scale, rounded
 
 Numbers = NDArray[np.float64]
 

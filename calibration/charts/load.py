@@ -4,57 +4,21 @@
 from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
-from statistics import median
+from typing import Any
 
-from calibration.measurements.loaded_latency import LoadedLatencyValues
-from calibration.report import filters
-from calibration.report.charts import base, curves
-from calibration.report.charts.base import WIDE, Chart, Frame, Scale, rounded, values_of
-from calibration.report.charts.curves import Curves, curves_of
-from calibration.results.model import Measurement
-from calibration.results.readings import Reading, ReadLoadedLatency
-from calibration.statistics import estimate
+from calibration import units
+from calibration.charts import base, curves
+from calibration.charts.base import WIDE, Chart, Frame, Measured, Scale, rounded
+from calibration.charts.curves import Curves
 
 PROBE = "Latency of the probe"
 KNEE = 0.9  # the share of the peak at which latencies are compared: beyond it curves are too steep to agree
 MANY = 6  # from more curves on only the worst and the middle one have colours: a machine of 16 nodes has 16
 
 
-def loaded_latency(measurement: Measurement, *, width: int = WIDE) -> Chart:
-    """Return latency (ns) against bandwidth (GB/s), a curve per probe, and mark the point at ``KNEE`` of the peak."""
-    (values,) = values_of(LoadedLatencyValues, measurement)
-    found = curves_of(
-        (f"CPU {probe.cpu}, memory of node {probe.node}", (point.bandwidth_mb_s, probe.latency_ns))
-        for point in values.points
-        for probe in sorted(point.probes, key=lambda probe: (probe.cpu, probe.node))
-    )
-    windows = [(*zero.windows_ns_start, *zero.windows_ns_middle, *zero.windows_ns_end) for zero in values.zero_load]
-    medians = [median(found) for found in windows if found]
-    unloaded = [median(medians)] if medians else []
-    caption = (
-        "Each point is one injection delay, bars are the intervals of both. The ring marks the point nearest "
-        f"{filters.exact_percent(KNEE)} of the peak."
-    )
-    return latency_chart(measurement.id, [measurement], found, PROBE, caption, unloaded=unloaded, width=width)
-
-
-def read_load(reading: Reading) -> Chart | None:
-    """Return latency against bandwidth as read from the text of another program; ``None`` where either is all zero."""
-    values = reading.values
-    if not isinstance(values, ReadLoadedLatency):
-        raise TypeError(f"expected a loaded latency, found {values.kind}")
-    if not any(each.latency_ns for each in values.points) or not any(each.bandwidth_mb_s for each in values.points):
-        return None
-    found = curves_of(
-        (reading.instrument, (estimate([[point.bandwidth_mb_s]], "MB/s"), point.latency_ns)) for point in values.points
-    )
-    caption = "Each point is one injection delay; the uncertainty is unknown."
-    return latency_chart(f"read-{reading.id}", (), found, PROBE, caption)
-
-
 def latency_chart(
     name: str,
-    measurements: Sequence[Measurement],
+    measurements: Sequence[Measured[Any]],
     found: Curves,
     what: str,
     caption: str,
@@ -100,7 +64,7 @@ def latency_chart(
         note([{"x": peak, "y": up.low, "text": f"peak {best}"}], align="right", baseline="bottom", dx=-6, dy=-3),
         note(notes, align="left", baseline="top", dx=6, dy=5),
     ]
-    said += f", which is {filters.percent(ring['x'] / peak, 2)} of the peak of {best}"
+    said += f", which is {units.percent(ring['x'] / peak, 2)} of the peak of {best}"
     said += "".join(f"; {base.shown(value, 'ns')} without load" for value in unloaded)
     alt = f"{what} in ns against the bandwidth of the load in GB/s: {said}."
     return Chart(name, frame.spec(layers, rows), alt, caption)

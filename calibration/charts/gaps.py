@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil
 from statistics import median
+from typing import Any
 
-from calibration.measurements.jitter import JitterValues
-from calibration.report import filters
-from calibration.report.charts import base, curves
-from calibration.report.charts.base import WIDE, Chart, Frame, Json, Scale, rounded, values_of
-from calibration.results.model import Measurement
+from calibration import units
+from calibration.charts import base, curves
+from calibration.charts.base import WIDE, Chart, Frame, Json, Measured, Scale, rounded
 
 SEPARATE = 8  # up to so many CPUs each has its own curve
 POINTS = 48  # of a curve at most
@@ -37,21 +36,10 @@ class Exceedance:
         return next((rate for length, rate in self.points if length >= length_ns), 0.0)
 
 
-def exceedance(values: JitterValues) -> Exceedance:
-    """Return the complementary cumulative rates of the gaps of one CPU."""
-    gaps = values.gaps
-    left = 0
-    points = [(gaps.max_ns, 1 / gaps.wall_s)] if any(each.count for each in gaps.histogram) else []
-    for each in sorted(gaps.histogram, key=lambda each: -each.from_ns):
-        left += each.count
-        if each.count and each.from_ns < gaps.max_ns:
-            points.append((each.from_ns, left / gaps.wall_s))
-    return Exceedance(values.cpu, values.isolated, tuple(reversed(points)), gaps.threshold_ns)
-
-
-def gaps(measurements: Sequence[Measurement], *, width: int = WIDE) -> Chart:
+def gaps_chart(
+    name: str, measurements: Sequence[Measured[Any]], found: Sequence[Exceedance], width: int = WIDE
+) -> Chart:
     """Return gaps per second of at least a length (ns), log-log; of more than ``SEPARATE`` CPUs a heat map as well."""
-    found = [exceedance(values) for values in values_of(JitterValues, *measurements)]
     worst = max(found, key=lambda each: each.longest_ns)
     rates = [rate for each in found for _, rate in each.points] or [1.0]
     shortest_ns = min(each.threshold_ns for each in found)
@@ -64,7 +52,7 @@ def gaps(measurements: Sequence[Measurement], *, width: int = WIDE) -> Chart:
     else:
         lines = {f"CPU {each.cpu}{', isolated' * each.isolated}": each.points for each in found}
     rows = [
-        {"s": label, "x": rounded(length, 4), "y": rounded(rate, 3), "t": filters.time_ns(length)}
+        {"s": label, "x": rounded(length, 4), "y": rounded(rate, 3), "t": units.time_ns(length)}
         for label, points in lines.items()
         for length, rate in [*points[: -1 : max(1, ceil(len(points) / POINTS))], *points[-1:]]
     ]
@@ -87,9 +75,9 @@ def gaps(measurements: Sequence[Measurement], *, width: int = WIDE) -> Chart:
         caption = "How often the CPU was away for at least so long. The dashed line is the detection threshold."
     alt = (
         f"Gaps per second of at least a length, both axes logarithmic, of {len(found)} CPU{'s' * (len(found) > 1)}. "
-        f"The longest gap is {filters.time_ns(worst.longest_ns)}, on CPU {worst.cpu}."
+        f"The longest gap is {units.time_ns(worst.longest_ns)}, on CPU {worst.cpu}."
     )
-    return Chart("jitter", spec, alt, caption)
+    return Chart(name, spec, alt, caption)
 
 
 def _heat_map(
@@ -101,7 +89,7 @@ def _heat_map(
     cells = [
         {"x": low, "x2": high, "y": place, "y2": place + 1, "r": rounded(rate, 3), "c": cpus}
         for place, block in enumerate(blocks)
-        for cpus in [filters.cpus(each.cpu for each in block)]
+        for cpus in [units.cpus(each.cpu for each in block)]
         for low, high in pairwise([*edges, across.high])
         if (rate := max(each.at(low) for each in block))
     ]

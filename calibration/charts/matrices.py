@@ -4,15 +4,11 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
-from calibration.measurements.bandwidth_matrix import BandwidthMatrixValues
-from calibration.measurements.base import Values
-from calibration.measurements.latency_matrix import LatencyMatrixValues
-from calibration.report import filters
-from calibration.report.charts import base
-from calibration.report.charts.base import WIDE, Chart, Json, rounded
-from calibration.results.model import Measurement
-from calibration.results.readings import ReadBandwidthMatrix, Reading, ReadLatencyMatrix, ReadValues
+from calibration import units
+from calibration.charts import base
+from calibration.charts.base import WIDE, Chart, Json, Measured, rounded
 from calibration.statistics import Estimate
 
 INTERVAL_CELLS = 4  # up to so many columns cells have room for the interval as well
@@ -41,36 +37,18 @@ class Matrix:
         return [base.bounds(cell, self.scale)[0] for row in self.cells for cell in row if cell is not None]
 
 
-def numa(measurements: Sequence[Measurement], *, width: int = WIDE) -> Chart | None:
-    """Return the matrices of latency and bandwidth in one chart; ``None`` where neither has more than one cell.
-
-    Of several of one kind the first is shown.
-    """
-    found: dict[str, Measurement] = {}
-    for each in measurements:
-        found.setdefault(each.kind, each)
-    return _chart("numa", [_matrix(each.values) for each in found.values()], width, found.values())
+def node_matrix(
+    what: str, unit: str, nodes: tuple[Sequence[int], Sequence[int]], cells: Cells, scale: float = 1.0
+) -> Matrix:
+    """Return *cells* from the CPUs of the first *nodes* (rows) to the memory of the second (columns)."""
+    rows, columns = ([*map(str, those)] for those in nodes)
+    return Matrix(what, unit, rows, columns, cells, scale)
 
 
-def read_matrix(reading: Reading) -> Chart | None:
-    """Return a node matrix that was read from the text of another program; ``None`` for a single cell."""
-    return _chart(f"read-{reading.id}", [_matrix(reading.values)])
-
-
-def _matrix(values: Values | ReadValues) -> Matrix:
-    """Return *values* as a matrix. Raises ``TypeError`` where they are of another kind."""
-    cells: Cells
-    if isinstance(values, LatencyMatrixValues | ReadLatencyMatrix):
-        what, unit, scale, cells = "Idle latency", "ns", 1.0, values.latency_ns
-    elif isinstance(values, BandwidthMatrixValues | ReadBandwidthMatrix):
-        what, unit, scale, cells = "Read bandwidth", "GB/s", 1e3, values.bandwidth_mb_s
-    else:
-        raise TypeError(f"expected a node matrix, found {values.kind}")
-    return Matrix(what, unit, [*map(str, values.cpu_nodes)], [*map(str, values.memory_nodes)], cells, scale)
-
-
-def _chart(name: str, matrices: Sequence[Matrix], width: int = WIDE, of: Iterable[Measurement] = ()) -> Chart | None:
-    """Return *matrices*, which were measured by *of*, below or beside each other."""
+def matrices_chart(
+    name: str, matrices: Sequence[Matrix], width: int = WIDE, measurements: Iterable[Measured[Any]] = ()
+) -> Chart | None:
+    """Return *matrices*, which *measurements* gave, below or beside each other; ``None`` without two cells in one."""
     drawn = [each for each in matrices if len(each.rows) * len(each.columns) > 1]
     if not drawn:
         return None
@@ -79,9 +57,9 @@ def _chart(name: str, matrices: Sequence[Matrix], width: int = WIDE, of: Iterabl
     said = []
     for each in drawn:
         if known := each.known:
-            low, high = filters.significant(min(known), 3), filters.significant(max(known), 3)
+            low, high = units.significant(min(known), 3), units.significant(max(known), 3)
             said.append(f"{each.what.lower()} from {low} to {high} {each.unit}")
-    spec = base.stacked([heat_map(each, room) for each in drawn], 16, of, beside=beside)
+    spec = base.stacked([heat_map(each, room) for each in drawn], 16, measurements, beside=beside)
     return Chart(
         name,
         spec,
@@ -95,9 +73,9 @@ def _rows(matrix: Matrix) -> Iterator[Json]:
     for row, line in zip(matrix.rows, matrix.cells, strict=True):
         for column, cell in zip(matrix.columns, line, strict=True):
             value = None if cell is None else base.bounds(cell, matrix.scale)[0]
-            found: Json = {"r": row, "c": column, "v": value, "t": filters.significant(value, 3)}
+            found: Json = {"r": row, "c": column, "v": value, "t": units.significant(value, 3)}
             if isinstance(cell, Estimate) and cell.half_width is not None:
-                found["h"] = f"±{filters.percent(cell.half_width)}"
+                found["h"] = f"±{units.percent(cell.half_width)}"
             yield found
 
 

@@ -4,12 +4,11 @@
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
-from calibration.report import filters
-from calibration.report.charts import base
-from calibration.report.charts.base import WIDE, Chart, Frame, Json, Scale, rounded
-from calibration.results.model import Measurement
+from calibration import units
+from calibration.charts import base
+from calibration.charts.base import WIDE, Chart, Frame, Json, Measured, Scale, rounded
 from calibration.statistics import Estimate
 
 Point = tuple[float | Estimate, float | Estimate]
@@ -93,13 +92,18 @@ class Axis:
         return scale.channel("y" if scale.up else "x", self.title, ticks=ticks, labels=self.labels, grid=scale.up)
 
 
-SIZES: Final = partial(Axis, kind="octaves", labels=base.SIZE_LABEL, told=lambda size: filters.size(round(size)))
+GB_S: Final = Axis("Bandwidth, GB/s", scale=1e3, zero=True)
+"""Bandwidth from zero; values are MB/s."""
+
+LATENCY: Final = Axis("Latency, ns per load", kind="decades")
+
+SIZES: Final = partial(Axis, kind="octaves", labels=base.SIZE_LABEL, told=lambda size: units.size(round(size)))
 """An axis of sizes in bytes."""
 
 
 def line_chart(
     name: str,
-    measurements: Sequence[Measurement],
+    measurements: Sequence[Measured[Any]],
     curves: Curves,
     axes: tuple[Axis, Axis],
     *,

@@ -1,0 +1,278 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Numbers as people read them: values with units, sizes, times, intervals, shares, lists of CPUs."""
+
+import re
+from collections.abc import Iterable, Sequence
+from statistics import median
+from typing import Any, Protocol
+
+from calibration.context.cpulists import format_cpulist
+from calibration.statistics import LEAST_COVERAGE, Estimate
+
+EXACT = 10_000
+"""A size is given exactly in a unit of which it is fewer than this many."""
+
+ABSENT = "-"
+"""What a cell without a value shows; the reason for it stands below the table."""
+
+LONG_NS = 10_000
+"""From here on a time in ns is easier to read in µs to s."""
+
+DIGITS = 4
+"""Significant digits of a figure: one more than the best intervals justify, so that rounding never decides."""
+
+TIMES = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
+CLOCKS = ((1e9, "GHz"), (1e6, "MHz"), (1e3, "kHz"), (1.0, "Hz"))
+BYTES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+"""Units with their sizes, the largest first."""
+
+
+class Shown(Protocol):
+    """What has a value in a unit and, where it is known, an interval: an estimate, a metric, a figure."""
+
+    @property
+    def value(self) -> float:
+        """The value in its unit."""
+
+    @property
+    def unit(self) -> str:
+        """The unit."""
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The interval in the unit; ``None`` where nothing is known of it."""
+
+
+def fixed(value: float | None, decimals: int = 1, width: int = 0) -> str:
+    """Return *value* with *decimals*, right-aligned in *width*; an absent value as its mark."""
+    return f"{ABSENT:>{width}}" if value is None else f"{value:>{width}.{decimals}f}"
+
+
+def significant(value: float | None, digits: int = DIGITS) -> str:
+    """Return *value* rounded to *digits* significant digits, without an exponent."""
+    if value is None:
+        return ABSENT
+    if value == 0:
+        return "0"
+    exponent = int(f"{abs(value):e}".split("e")[1])
+    decimals = max(0, digits - 1 - exponent)
+    return f"{value:.{decimals}f}"
+
+
+def figure(value: float | None, unit: str) -> str:
+    """Return a value as tables print it: one decimal for ns and MB/s, as Intel MLC does, else four digits.
+
+    Latencies below 100 ns get two decimals and below 10 ns three, because one would hide the interval.
+    """
+    if value is None:
+        return ABSENT
+    if unit == "ns" and abs(value) < 100:
+        return f"{value:.3f}" if abs(value) < 10 else f"{value:.2f}"
+    return f"{value:.1f}" if unit in {"ns", "MB/s"} else significant(value)
+
+
+def interval(bounds: tuple[float, float] | None, unit: str) -> str:
+    """Return an interval as ``low to high`` in *unit*, without the unit."""
+    return ABSENT if bounds is None else f"{figure(bounds[0], unit)} to {figure(bounds[1], unit)}"
+
+
+def half_width(estimate: Estimate | None) -> str:
+    """Return the half-width of an estimate's interval in its unit with two digits.
+
+    Without a sign: an interval made from order statistics need not lie evenly around its value.
+    """
+    return significant(half(estimate), 2)
+
+
+def half(each: Shown | None) -> float | None:
+    """Return the half-width of an interval in its unit; ``None`` where there is none."""
+    return None if each is None or each.interval is None else (each.interval[1] - each.interval[0]) / 2
+
+
+def values(cells: Sequence[Sequence[Estimate | None]]) -> list[list[float | None]]:
+    """Return the values of a matrix of estimates."""
+    return [[None if cell is None else cell.value for cell in row] for row in cells]
+
+
+def halves(cells: Sequence[Sequence[Estimate | None]]) -> list[list[float | None]]:
+    """Return the half-widths of a matrix of estimates."""
+    return [[half(cell) for cell in row] for row in cells]
+
+
+def percent(share: float | None, digits: int = 2) -> str:
+    """Return a share as per cent with *digits* significant digits."""
+    return ABSENT if share is None else f"{significant(share * 100, digits)} %"
+
+
+def size(count: int | None) -> str:
+    """Return a number of bytes in the largest binary unit that divides it, else with three digits."""
+    if count is None:
+        return ABSENT
+    for scale, unit in BYTES:
+        if scale <= count < EXACT * scale and count % scale == 0:
+            return f"{count // scale} {unit}"
+    return f"{count} B" if count < 1 << 10 else _in_unit(count, BYTES, 3)
+
+
+def time_ns(value: float | None, digits: int = 3) -> str:
+    """Return a time in the unit that keeps it between 1 and 1000: ns, µs, ms or s."""
+    return _in_unit(value, TIMES, digits)
+
+
+def _in_unit(value: float | None, units: Sequence[tuple[float, str]], digits: int) -> str:
+    if value is None:
+        return ABSENT
+    scale, unit = fitting(value, units)
+    return f"{significant(value / scale, digits)} {unit}"
+
+
+def fitting(value: float, units: Sequence[tuple[float, str]]) -> tuple[float, str]:
+    """Return the largest of *units* (size and name) of which *value* is at least one, else the smallest."""
+    return next((each for each in units if abs(value) >= each[0]), units[-1])
+
+
+def duration(value_s: float | None) -> str:
+    """Return a duration in s: with one decimal below a minute, else as minutes and seconds, or hours and minutes."""
+    if value_s is None:
+        return ABSENT
+    if value_s < 60:
+        return f"{value_s:.1f} s"
+    whole = round(value_s)
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def frequency(value_hz: float | None) -> str:
+    """Return a frequency in Hz, kHz, MHz or GHz with four digits."""
+    return _in_unit(value_hz, CLOCKS, DIGITS)
+
+
+def cpus(numbers: Iterable[int] | None) -> str:
+    """Return CPU or node numbers in the kernel's list form, for example ``0-3,8``."""
+    return ABSENT if numbers is None else format_cpulist(numbers) or "none"
+
+
+def exact_time_ns(value: float) -> str:
+    """Return a time that was chosen, not measured, in ns to s and without zeros at its end."""
+    scale, unit = fitting(value, TIMES)
+    return f"{value / scale:.9g} {unit}"
+
+
+def exact_percent(share: float) -> str:
+    """Return a share that was chosen, not measured, as per cent without zeros at its end."""
+    return f"{share * 100:.9g} %"
+
+
+def measured(value: float | None, unit: str) -> str:
+    """Return a value with its unit as a reader takes it in at once: long times in µs to s, shares in per cent."""
+    if value is None:
+        return ABSENT
+    if unit == "fraction":
+        return percent(value, 3)
+    if unit == "Hz":
+        return frequency(value)
+    if unit == "ns" and abs(value) >= LONG_NS:
+        return time_ns(value, DIGITS)
+    return f"{figure(value, unit)} {unit}"
+
+
+def relative_half(each: Shown) -> float | None:
+    """Return the half-width of an interval, relative to the value; ``None`` where there is none."""
+    width = half(each)
+    return None if width is None or not each.value else width / abs(each.value)
+
+
+def headlines(figures: Sequence[Shown]) -> str:
+    """Return values of one unit side by side, with no more digits than their intervals justify: ``98.1 / 140 ns``."""
+    scale, unit = _scale(figures[0])
+    if unit == "time":
+        return " / ".join(time_ns(each.value) for each in figures)
+    width = relative_half(figures[0])
+    digits = 4 if len(figures) == 1 and width is not None and width < 0.005 else 3
+    return " / ".join(significant(each.value / scale, digits) for each in figures) + f" {unit}"
+
+
+def headline(each: Shown) -> str:
+    """Return one value in the same way."""
+    return headlines([each])
+
+
+def _scale(each: Shown) -> tuple[float, str]:
+    size = abs(each.value)
+    if each.unit == "ns" and size >= LONG_NS:
+        return 1, "time"
+    if each.unit == "MB/s" and size >= 1000:
+        return 1000, "GB/s"
+    if each.unit == "Hz" and size >= 1e6:
+        return (1e9, "GHz") if size >= 1e9 else (1e6, "MHz")
+    return (0.01, "%") if each.unit == "fraction" else (1, each.unit)
+
+
+def plus_minus(each: Shown) -> str | None:
+    """Return the half-width in per cent, with the coverage where that is low; ``None`` without an interval."""
+    half = relative_half(each)
+    if half is None:
+        return None
+    coverage = getattr(each, "coverage", None)
+    text = "±<0.1 %" if half < 0.0005 else f"±{significant(half * 100, 2)} %"
+    return text if coverage is None or coverage >= LEAST_COVERAGE else f"{text} ({coverage * 100:.0f} % coverage)"
+
+
+def difference(share: float | None, bounds: tuple[float, float] | None) -> str:
+    """Return a relative difference in per cent, with how far the intervals let it go."""
+    if share is None:
+        return ABSENT
+    text = f"{share * 100:+.1f} %"
+    return text if bounds is None else f"{text} ({bounds[0] * 100:+.1f} to {bounds[1] * 100:+.1f} %)"
+
+
+def readable(named: Sequence[tuple[Any, Estimate]]) -> list[tuple[Any, Estimate]]:
+    """Return the estimates of a table, each with its name, in the unit in which all are easiest to read.
+
+    Times are told in µs or ms where every one is long, clocks in MHz; everything else stays in its unit.
+    """
+    units = {each.unit for _, each in named}
+    least = min((each.value for _, each in named), default=0.0)
+    if units == {"Hz"}:
+        scale, unit = 1e6, "MHz"
+    elif units == {"ns"} and least >= LONG_NS:
+        scale, unit = (1e6, "ms") if least >= 1000 * LONG_NS else (1e3, "µs")
+    else:
+        return list(named)
+    return [(name, _scaled(each, scale, unit)) for name, each in named]
+
+
+def _scaled(estimate: Estimate, scale: float, unit: str) -> Estimate:
+    low, high = estimate.interval or (None, None)
+    scaled = {name: getattr(estimate, name) / scale for name in ("value", "minimum", "maximum")}
+    bounds = None if low is None or high is None else (low / scale, high / scale)
+    return estimate.model_copy(update={**scaled, "interval": bounds, "unit": unit})
+
+
+def measured_interval(bounds: tuple[float, float] | None, unit: str) -> str:
+    """Return an interval with its unit, or with two units where its ends are orders of magnitude apart."""
+    if bounds is None:
+        return ABSENT
+    low, high = (measured(each, unit).rsplit(" ", 1) for each in bounds)
+    return f"{low[0]} to {high[0]} {high[1]}" if low[1] == high[1] else f"{' '.join(low)} to {' '.join(high)}"
+
+
+def level(name: str, ends_at_bytes: int | None) -> str:
+    """Return the name of a level of the memory hierarchy; one that no reported cache explains is told by its end."""
+    return f"to {size(ends_at_bytes)}" if name.startswith("plateau-") else name
+
+
+def plural(count: int, noun: str) -> str:
+    """Return *count* with *noun* in its number: ``1 thread``, ``4 threads``."""
+    return f"{count} {noun}{'s' * (count != 1)}"
+
+
+def middle(samples: Sequence[float]) -> float | None:
+    """Return the median of *samples*, ``None`` where there is none."""
+    return median(samples) if samples else None
+
+
+def slug(text: str) -> str:
+    """Return *text* as a name for a document or a file: lower-case letters, digits, dots and dashes."""
+    return re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-.") or "unnamed"
