@@ -29,6 +29,7 @@ from calibration.judge.verdicts import NightVerdict
 from calibration.measurements import registry
 from calibration.places import PACKAGE, SHARE
 from calibration.report.environment import TEMPLATES, environment
+from calibration.report.sections import page_order
 from calibration.results.model import RunDocument
 from calibration.results.store import Record, json_schema
 from calibration.sutprobe import ProbeDocument
@@ -192,6 +193,12 @@ def metrics() -> Iterator[str]:
             yield f"   {figures.unit}, {figures.better} is better: {_shown(figures.meaning)}."
 
 
+def methods() -> Iterator[str]:
+    """Yield the table of contents of the method pages, in the order of a calibration page."""
+    yield from (".. toctree::", "   :maxdepth: 1", "   :caption: Measurements", "")
+    yield from (f"   /method/{kind}" for kind in page_order())
+
+
 def settings() -> Iterator[str]:
     """Yield the settings that a profile may give each measurement, with what they mean and their defaults."""
     for kind, declaration in registry().items():
@@ -233,7 +240,19 @@ def exit_codes() -> Iterator[str]:
         yield from (f"``{code}``", f"   {_shown(meaning)}", "")
 
 
-SOURCES = (variables, commands, run_document, records, judgement, metrics, settings, flags, tolerances, exit_codes)
+SOURCES = (
+    variables,
+    commands,
+    run_document,
+    records,
+    judgement,
+    metrics,
+    methods,
+    settings,
+    flags,
+    tolerances,
+    exit_codes,
+)
 TOPICS = {each.__name__: each for each in SOURCES}
 
 

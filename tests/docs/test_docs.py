@@ -34,6 +34,7 @@ from calibration.measurements import registry
 from calibration.preflight import CHECKS
 from calibration.profiles import load_profile, profile_names
 from calibration.report.reference import name_form
+from calibration.report.sections import page_order
 from calibration.results.consistency import RULES
 from calibration.results.model import RunDocument
 from calibration.results.readings import INCONSISTENCIES
@@ -127,6 +128,22 @@ def test_every_kind_has_a_method_page_and_no_page_lacks_a_kind() -> None:
     pages = {path.stem for path in METHOD.glob("*.rst")}
     assert pages - COMMON_GROUND == set(registry())
     assert pages >= COMMON_GROUND
+
+
+def test_the_readme_has_the_question_of_each_measurement() -> None:
+    """CALIBRATION_BLESS=1 writes the table anew."""
+    kinds = [registry()[kind] for kind in page_order()]
+    width = max(len(kind.title) for kind in kinds)
+    rule = f"{'=' * width}  {'=' * max(len(kind.question) for kind in kinds)}"
+    rows = [f"{kind.title:{width}}  {kind.question}" for kind in kinds]
+    table = "\n".join([rule, *rows, rule])
+    path = DOCS.parent / "README.rst"
+    text = path.read_text(encoding="utf-8")
+    found = re.search(r"(?<=What it measures\n----------------\n\n)=.*?=\n(?=\n)", text, re.DOTALL)
+    assert found is not None
+    if os.environ.get("CALIBRATION_BLESS") == "1":
+        path.write_text(text.replace(found[0], f"{table}\n"), encoding="utf-8")
+    assert found[0] == f"{table}\n"
 
 
 @pytest.mark.parametrize("kind", sorted(registry()))

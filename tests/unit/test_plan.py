@@ -452,12 +452,6 @@ def test_the_plan_is_one_screen_with_each_kind_once_and_what_is_skipped_in_one_l
     assert re.search(r"\d+ by profile", skipped)
 
 
-def test_every_profile_measures_every_kind_or_says_why_not() -> None:
-    for name in profile_names():
-        profile = load_profile(name)
-        assert profile.measurements.keys() | profile.not_measured.keys() == registry().keys()
-
-
 @pytest.mark.parametrize("profile", profile_names())
 def test_every_figure_has_the_placements_that_a_95_percent_interval_takes(profile: str) -> None:
     fewest = next(count for count in range(1, 100) if median_ranks(count)[2] >= COVERAGE_WANTED)
