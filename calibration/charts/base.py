@@ -313,7 +313,9 @@ def stacked(
 
 def _whole(measurements: Iterable[Measured[Any]], content: Json) -> Json:
     """Return a specification of *content* with the theme, and above it what makes *measurements* invalid."""
-    codes = sorted({flag.code for each in measurements for flag in each.validity.flags if flag.severity == "invalid"})
+    codes = sorted(
+        {flag.code for measurement in measurements for flag in measurement.validity.flags if flag.severity == "invalid"}
+    )
     text = f"INVALID: {', '.join(codes)}"
     title = {"text": text, "color": INVALID, "fontSize": 13, "offset": 8, "frame": "bounds"}
     return {

@@ -49,7 +49,7 @@ def matrices_chart(
     name: str, matrices: Sequence[Matrix], width: int = WIDE, measurements: Iterable[Measured[Any]] = ()
 ) -> Chart | None:
     """Return *matrices*, which *measurements* gave, below or beside each other; ``None`` without two cells in one."""
-    drawn = [each for each in matrices if len(each.rows) * len(each.columns) > 1]
+    drawn = [matrix for matrix in matrices if len(matrix.rows) * len(matrix.columns) > 1]
     if not drawn:
         return None
     beside = len(drawn) > 1 and width // 2 - SIDE >= max(len(each.columns) for each in drawn) * 26

@@ -150,11 +150,11 @@ def _found(cpu: int, view: TracedView, context: Context | None) -> Iterator[tupl
 
 
 def _share(causes: Sequence[TracedCause]) -> float:
-    return sum(each.share or 0.0 for each in causes)
+    return sum(cause.share or 0.0 for cause in causes)
 
 
 def _worth_it(causes: Sequence[TracedCause]) -> bool:
-    return _share(causes) >= LEAST_SHARE and sum(each.events for each in causes) >= LEAST_EVENTS
+    return _share(causes) >= LEAST_SHARE and sum(cause.events for cause in causes) >= LEAST_EVENTS
 
 
 def _elsewhere(cpu: int, each: TracedCause) -> str | None:

@@ -21,8 +21,8 @@ SHOWN: Final[tuple[Outcome, ...]] = ("differs", "indicative", "undecided")
 def render_comparison(compared: Compared) -> str:
     """Return *compared* as reStructuredText."""
     by_outcome: dict[Outcome, list[Comparison]] = {}
-    for each in compared.figures:
-        by_outcome.setdefault(each.outcome, []).append(each)
+    for figure in compared.figures:
+        by_outcome.setdefault(figure.outcome, []).append(figure)
     return rst_page(
         "comparison",
         compared=compared,
@@ -35,15 +35,15 @@ def render_comparison(compared: Compared) -> str:
 def _told(figures: Sequence[Comparison]) -> Iterator[dict[str, Any]]:
     """Yield *figures*: one by one with both sides, or in one line where many differ only in a number."""
     groups: dict[tuple[str, ...], list[Comparison]] = {}
-    for each in figures:
-        groups.setdefault((_numberless(each.name), str(each.better), _numberless(each.reason)), []).append(each)
+    for figure in figures:
+        groups.setdefault((_numberless(figure.name), str(figure.better), _numberless(figure.reason)), []).append(figure)
     for group in groups.values():
         for those in [group] if len(group) > TOGETHER else [[each] for each in group]:
             first, one = those[0], len(those) == 1
             ratios = sorted(each.ratio for each in those if each.ratio is not None)
             yield {
                 "title": first.title if one else f"{_numberless(first.title)} ({len(those)} figures)",
-                "ratio": " to ".join(dict.fromkeys(times(each) for each in (*ratios[:1], *ratios[-1:]))),
+                "ratio": " to ".join(dict.fromkeys(times(ratio) for ratio in (*ratios[:1], *ratios[-1:]))),
                 "first": first.first if one else None,
                 "second": first.second if one else None,
                 "said": first.reason if first.better is None else f"{first.better} better",
@@ -56,5 +56,5 @@ def _numberless(text: str) -> str:
 
 def _kinds(figures: Sequence[Comparison]) -> Counter[str]:
     """Return how many of *figures* there are of each kind."""
-    some = [each.first or each.second for each in figures]
+    some = [figure.first or figure.second for figure in figures]
     return Counter(registry()[each.kind].title if each and each.kind in registry() else "other" for each in some)

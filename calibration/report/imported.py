@@ -20,12 +20,14 @@ FORMATS: Final = {
 
 def imported_page(document: RunDocument, imported: Imported, digest: str, charts: Charts) -> str:
     """Return the page of *document*, which has that *digest*; its *charts* are drawn."""
-    metrics = [(metric, each.instrument) for each in document.public_readings for metric in each.values.metrics()]
+    metrics = [
+        (metric, reading.instrument) for reading in document.public_readings for metric in reading.values.metrics()
+    ]
     modules = kind_modules()
     sections: dict[str, list[dict[str, Any]]] = {section: [] for section in SECTIONS}
     for section, parts in sections.items():
         for kind in (kind for kind in modules if modules[kind].section == section):
-            if found := [each for each in document.public_readings if each.values.kind == kind]:
+            if found := [reading for reading in document.public_readings if reading.values.kind == kind]:
                 drawn = [chart for each in found if (chart := charts.read(each)) is not None]
                 parts.append({"title": registry()[kind].title, "charts": drawn, "readings": found})
     return rst_page(

@@ -62,15 +62,15 @@ def side_by_side(document: RunDocument, huge_pages: str | None) -> SideBySide | 
     mlc = document.mlc
     if mlc is None:
         return None
-    readings = [each for each in document.readings if each.id.startswith(f"{GUEST}.")]
+    readings = [reading for reading in document.readings if reading.id.startswith(f"{GUEST}.")]
     if not mlc.publish:
         return SideBySide(mlc, len(readings))
     found = lines(document, readings)
-    warnings = list(dict.fromkeys(note for each in readings for note in each.notes if WARNING.search(note)))
+    warnings = list(dict.fromkeys(note for reading in readings for note in reading.notes if WARNING.search(note)))
     if len(warnings) > MOST_LINES:
         warnings[MOST_LINES:] = [f"and {len(warnings) - MOST_LINES} more in the run document"]
     missing = [f"{each.what}: {each.reason}" for each in document.not_measured if each.kind == GUEST]
-    missing += [f"{each.id}: {gone}" for each in readings for gone in each.missing]
+    missing += [f"{reading.id}: {gone}" for reading in readings for gone in reading.missing]
     return SideBySide(
         mlc,
         len(readings),
@@ -90,8 +90,8 @@ def lines(document: RunDocument, readings: list[Reading]) -> list[Line]:
         for metric in declaration(measurement.kind).metrics(measurement.values)
     }
     theirs: dict[str, Metric] = {}
-    for each in readings:
-        for metric in each.values.metrics():
+    for reading in readings:
+        for metric in reading.values.metrics():
             theirs.setdefault(metric.name, metric)
     found = []
     for name, metric in theirs.items():
@@ -108,11 +108,11 @@ def conditions(mlc: Mlc, readings: list[Reading], huge_pages: str | None) -> lis
     """Return what MLC's figures depend on."""
     users = dict.fromkeys(run.user_id for run in mlc.commands if run.user_id is not None)
     return [
-        Fact("Program", ", ".join(dict.fromkeys(each.instrument for each in readings)) or None),
+        Fact("Program", ", ".join(dict.fromkeys(reading.instrument for reading in readings)) or None),
         Fact("Archive", f"{mlc.archive}, sha256 {mlc.archive_sha256}"),
         Fact("Program, sha256", mlc.program_sha256),
         Fact("Form", "a SCRIPT, which may print anything" if mlc.form == "script" else "a program for x86_64"),
-        Fact("Ran as", ", ".join("root" if each == 0 else f"user id {each}" for each in users) or None),
+        Fact("Ran as", ", ".join("root" if user == 0 else f"user id {user}" for user in users) or None),
         Fact("Huge pages of the SUT", huge_pages),
         Fact("Prefetchers", _prefetchers(mlc)),
     ]

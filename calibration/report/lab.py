@@ -92,7 +92,7 @@ SPAN: Final = 4.0
 @cache
 def column_of(metric: str) -> Column:
     """Return the family of *metric*."""
-    return next(each for each in COLUMNS if re.fullmatch(each.metrics, metric))
+    return next(column for column in COLUMNS if re.fullmatch(column.metrics, metric))
 
 
 class Cell(NamedTuple):
@@ -224,11 +224,11 @@ class Lab:
         """
         own = {(each.testbed, each.sut) for each in self.found}
         alike: dict[tuple[date | None, str], list[Finding]] = {}
-        for each in findings(self.nights):
-            if (each.testbed, each.sut) in own:
-                codes = [RUN if one == RUN else column_of(one).code for one in each.metrics]
+        for finding in findings(self.nights):
+            if (finding.testbed, finding.sut) in own:
+                codes = [RUN if one == RUN else column_of(one).code for one in finding.metrics]
                 counts = Counter(code for code in codes if code != COLUMNS[-1].code) or Counter(codes)
-                alike.setdefault((each.since, counts.most_common(1)[0][0]), []).append(each)
+                alike.setdefault((finding.since, counts.most_common(1)[0][0]), []).append(finding)
         found = []
         for (since, _), those in sorted(alike.items(), key=lambda each: (-len(each[1]), each[0][1] == RUN)):
             suts = tuple((each.testbed, each.sut) for each in those)
@@ -303,10 +303,10 @@ class Lab:
             yield Cell(column, step, SIGNS[step][1], None)
 
     def _cell(self, column: Column, verdicts: Sequence[NightVerdict]) -> Cell:
-        limits = [each for each in verdicts if each.check == "limits"]
-        known = [(size, each) for each in limits if (size := self.deviation(each)) is not None]
+        limits = [verdict for verdict in verdicts if verdict.check == "limits"]
+        known = [(size, limit) for limit in limits if (size := self.deviation(limit)) is not None]
         known.sort(key=lambda pair: pair[0])
-        failing = [each for each in verdicts if each.outcome == "fail"]
+        failing = [verdict for verdict in verdicts if verdict.outcome == "fail"]
         if failing:
             first = min(failing, key=lambda each: (CHECKS.index(each.check), -abs(self._size(each))))
             size = max(map(self._size, failing))
@@ -318,7 +318,7 @@ class Lab:
             step = "none" if limits else "absent"
             return Cell(column, step, SIGNS[step][1], None)
         (best, it), (worst, _) = known[0], known[-1]
-        if any(each.waiver is not None for each in verdicts):
+        if any(verdict.waiver is not None for verdict in verdicts):
             return Cell(column, "waived", SIGNS["waived"][1], worst)
         if best < -1 and -best > worst:
             return Cell(column, "better2" if best < -FAR else "better", describe(self.nights, it), best)

@@ -121,7 +121,7 @@ def _dimms(context: Context) -> str | None:
     dimms = context.firmware.dimms
     if not dimms:
         return None
-    speeds = ((each, each.configured_mt_s or each.speed_mt_s) for each in dimms if each.size_bytes)
+    speeds = ((dimm, dimm.configured_mt_s or dimm.speed_mt_s) for dimm in dimms if dimm.size_bytes)
     kinds = Counter(
         " ".join(filter(None, (units.size(each.size_bytes), each.type, f"{speed} MT/s" if speed else None)))
         for each, speed in speeds
@@ -132,7 +132,11 @@ def _dimms(context: Context) -> str | None:
 
 def hugepages(context: Context) -> str | None:
     """Return the huge pages that are reserved; ``None`` where the SUT does not say."""
-    pools = [f"{each.total} of {units.size(each.size_bytes)}" for each in context.memory.hugepages if each.total]
+    pools = [
+        f"{hugepage.total} of {units.size(hugepage.size_bytes)}"
+        for hugepage in context.memory.hugepages
+        if hugepage.total
+    ]
     if pools:
         return ", ".join(pools)
     return "none reserved" if context.memory.hugepages else None

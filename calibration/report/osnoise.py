@@ -22,7 +22,7 @@ def class_share(view: TracedView, kind: str) -> float | None:
     """Return the share of the lost time that osnoise would count in one class, by our events; ``None`` without any."""
     if view.told_ns <= 0:
         return None
-    return sum(each.total_ns for each in view.causes if _class_of(each) == kind) / view.told_ns
+    return sum(cause.total_ns for cause in view.causes if _class_of(cause) == kind) / view.told_ns
 
 
 def _class_of(cause: TracedCause) -> str:

@@ -101,14 +101,16 @@ def sections(document: RunDocument, charts: Charts) -> Iterator[dict[str, Any]]:
             "parts": [
                 _part(document, kind, modules[kind], those[SHOWN:])
                 for kind, those in found.items()
-                if any(each.kind == kind for each in document.measurements)  # Skipped says why others were not
+                if any(
+                    measurement.kind == kind for measurement in document.measurements
+                )  # Skipped says why others were not
             ],
         }
 
 
 def _part(document: RunDocument, kind: str, module: Any, more: Sequence[Row]) -> dict[str, Any]:
     """Return what is said in full about *kind*, which was measured; *more* rows are not in its section's table."""
-    measured = [each for each in document.measurements if each.kind == kind]
+    measured = [measurement for measurement in document.measurements if measurement.kind == kind]
     texts = [module.one(each, each.values) for each in measured] if hasattr(module, "one") else []
     texts += [module.all(measured)] if hasattr(module, "all") else []
     return {
@@ -122,7 +124,7 @@ def _part(document: RunDocument, kind: str, module: Any, more: Sequence[Row]) ->
 
 def _warnings(measurements: Sequence[Measurement], kinds: Container[str]) -> list[Flag]:
     """Return what to know before believing figures of *kinds*, each once."""
-    flags = (flag for each in measurements if each.kind in kinds for flag in each.validity.flags)
+    flags = (flag for measurement in measurements if measurement.kind in kinds for flag in measurement.validity.flags)
     # the first screen says that the processor is emulated
     return list(dict.fromkeys(flag for flag in flags if flag.severity != "info" and flag.code != "EMULATED"))
 
@@ -135,7 +137,7 @@ def shape_origin(kept: ShapeReference | None, measurement: Measurement) -> Liter
     }
     if kept is not None:
         shapes = (kept.all_mixes, *kept.mixes.values())
-        offered = {name: {getattr(each, name) for each in shapes} for name in (*offered, "width")}
+        offered = {name: {getattr(shape, name) for shape in shapes} for name in (*offered, "width")}
     for name, values in offered.items():
         given = measurement.parameters[name]
         if not values.issuperset(given if isinstance(given, list | tuple) else [given]):
@@ -146,7 +148,7 @@ def shape_origin(kept: ShapeReference | None, measurement: Measurement) -> Liter
 def notes(document: RunDocument) -> list[dict[str, Any]]:
     """Return all flags, worst first, with pairs of a reason and what it is about, and how many more of these."""
     flags = [(flag, "the machine") for flag in document.flags]
-    flags += [(flag, each.id) for each in document.measurements for flag in each.validity.flags]
+    flags += [(flag, measurement.id) for measurement in document.measurements for flag in measurement.validity.flags]
     found: dict[tuple[Severity, str], dict[str, list[str]]] = {}
     for flag, about in dict.fromkeys(flags):
         found.setdefault((flag.severity, flag.code), {}).setdefault(flag.reason, []).append(about)
@@ -172,9 +174,9 @@ def provenance(document: RunDocument) -> list[Fact]:
     run, kernels = document.run, document.run.kernels
     capture = None if document.context is None else document.context.parsed.capture
     clocks = dict.fromkeys(
-        f"{each.clock.source} at {units.frequency(each.clock.hz)}"
-        for each in document.measurements
-        if each.clock is not None
+        f"{measurement.clock.source} at {units.frequency(measurement.clock.hz)}"
+        for measurement in document.measurements
+        if measurement.clock is not None
     )
     lasted = units.duration((run.finished_at - run.started_at).total_seconds())
     uid = None if capture is None else capture.uid
@@ -187,7 +189,10 @@ def provenance(document: RunDocument) -> list[Fact]:
         *(Fact("Measuring", text) for text in (pace_text(document),) if text is not None),
         Fact("Profile", run.profile),
         Fact("Harness", f"version {run.harness_version}"),
-        Fact("Instrument", ", ".join(dict.fromkeys(each.instrument for each in document.measurements)) or None),
+        Fact(
+            "Instrument",
+            ", ".join(dict.fromkeys(measurement.instrument for measurement in document.measurements)) or None,
+        ),
         Fact("Kernel bytes, sha256", kernels.sha256 if kernels else None),
         Fact("Kernel target", kernels.target if kernels else None),
         Fact("Compiler", kernels.compiler if kernels else None),

@@ -119,7 +119,7 @@ def _command(context: click.Context, parameters: list[click.Parameter]) -> Itera
     for parameter in parameters:
         if isinstance(parameter, click.Option):
             metavar = "" if parameter.is_flag else f" {parameter.make_metavar(context)}"
-            yield from ("", f".. option:: {', '.join(f'{each}{metavar}' for each in parameter.opts)}", "")
+            yield from ("", f".. option:: {', '.join(f'{opt}{metavar}' for opt in parameter.opts)}", "")
             default = parameter.get_default(context) if parameter.show_default else None
             yield f"   {_shown(parameter.help or '')}{'' if default is None else f' Default: ``{default}``.'}"
 
@@ -230,8 +230,8 @@ def flags() -> Iterator[str]:
 
 def tolerances() -> Iterator[str]:
     """Yield the tolerance of each family of figures, with its reason."""
-    for each in (*TOLERANCES, ANY_OTHER):
-        yield from (f"``{name_form(each.names)}``", f"   {each.fraction:.0%}: {_shown(each.reason)}", "")
+    for tolerance in (*TOLERANCES, ANY_OTHER):
+        yield from (f"``{name_form(tolerance.names)}``", f"   {tolerance.fraction:.0%}: {_shown(tolerance.reason)}", "")
 
 
 def exit_codes() -> Iterator[str]:
@@ -253,7 +253,7 @@ SOURCES = (
     tolerances,
     exit_codes,
 )
-TOPICS = {each.__name__: each for each in SOURCES}
+TOPICS = {source.__name__: source for source in SOURCES}
 
 
 class Reference(SphinxDirective):

@@ -39,12 +39,12 @@ def rows(document: RunDocument, kind: str) -> list[Row]:
 
     A maximum that no setting of its search took beyond the peak is the peak's figure, and no row of its own.
     """
-    failed = {each.name for each in document.verdicts if each.outcome == "fail"}
+    failed = {verdict.name for verdict in document.verdicts if verdict.outcome == "fail"}
     peaks = {
-        (f"max_bandwidth.{name}.bandwidth_mb_s", each.bandwidth_mb_s.value)
+        (f"max_bandwidth.{name}.bandwidth_mb_s", mix.bandwidth_mb_s.value)
         for measurement in document.measurements
         if isinstance(measurement.values, PeakValues)
-        for name, each in measurement.values.mixes.items()
+        for name, mix in measurement.values.mixes.items()
     }
     families: dict[str, list[tuple[Measurement, Metric]]] = {}
     for measurement in document.measurements:
@@ -63,7 +63,7 @@ def _rows(family: Sequence[tuple[Measurement, Metric]], failed: Container[str]) 
     for measurement, metric, which in shown:
         valid = measurement.validity.valid
         trust = metric.trust if valid else "invalid"
-        invalid = (each for each in measurement.validity.flags if each.severity == "invalid")
+        invalid = (flag for flag in measurement.validity.flags if flag.severity == "invalid")
         yield Row(
             title=f"{metric.title}{which}",
             value=units.headline(metric),
@@ -87,11 +87,15 @@ class Facts:
 
     def record(self, family: Family) -> list[RecordFigure]:
         """Return the valid figures of record of *family*."""
-        return [each for each in self.figures if each.family == family and each.trust != "invalid"]
+        return [figure for figure in self.figures if figure.family == family and figure.trust != "invalid"]
 
     def valid(self, kind: str) -> list[Any]:
         """Return the values of the valid measurements of *kind*."""
-        return [each.values for each in self.measurements if each.validity.valid and each.kind == kind]
+        return [
+            measurement.values
+            for measurement in self.measurements
+            if measurement.validity.valid and measurement.kind == kind
+        ]
 
 
 def _told(metric: Metric) -> str:
@@ -120,7 +124,7 @@ def latency(facts: Facts) -> Iterator[str]:
 def _range(metrics: Sequence[Metric]) -> str:
     if len(metrics) == 1:
         return _told(metrics[0])
-    low, high = (units.headline(pick(metrics, key=lambda each: each.value)) for pick in (min, max))
+    low, high = (units.headline(pick(metrics, key=lambda metric: metric.value)) for pick in (min, max))
     return f"{low.rpartition(' ')[0]} to {high}"
 
 
@@ -145,7 +149,7 @@ def _peak(facts: Facts, metric: Metric) -> str:
 def caches(facts: Facts) -> Iterator[str]:
     """Yield how far the caches are, and what of them the curve shows."""
     if levels := facts.record("cache_latency"):
-        told = (f"{each.quantity.rpartition('.')[2]} answers in {units.headline(each.metric)}" for each in levels)
+        told = (f"{level.quantity.rpartition('.')[2]} answers in {units.headline(level.metric)}" for level in levels)
         yield f"{'; '.join(told)}."
 
 

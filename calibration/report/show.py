@@ -95,10 +95,10 @@ def _print_imported(document: RunDocument, imported: Imported, out: Console) -> 
     _line(out, Text.assemble("  ", (visible(f"{run.testbed} / {run.sut}"), "bold"), f"  {measured}"))
     title = "" if imported.title is None else f": {imported.title}"
     _line(out, Text(visible(f"  {FORMATS[imported.format]} {imported.source}{title}"), style="dim"))
-    metrics = [metric for each in readings for metric in each.values.metrics()]
-    tools = ", ".join(dict.fromkeys(each.instrument for each in readings)) or "no tool"
+    metrics = [metric for reading in readings for metric in reading.values.metrics()]
+    tools = ", ".join(dict.fromkeys(reading.instrument for reading in readings)) or "no tool"
     out.print(Text(visible(f"{len(metrics)} metrics by {tools}, without stated uncertainty.")))
-    first = {each.values.kind: next(iter(each.values.metrics()), None) for each in reversed(readings)}
+    first = {reading.values.kind: next(iter(reading.values.metrics()), None) for reading in reversed(readings)}
     shown = [each for each in reversed(first.values()) if each is not None][:MOST_READ]
     _print_columns(out, [(cut(visible(each.title), 50), Text(amount(each.value, each.unit))) for each in shown])
     faults = [f"{len(imported.inconsistencies)} contradictions"] if imported.inconsistencies else []

@@ -151,7 +151,7 @@ def _with_documents(
     """
     unreadable = () if nights is None else nights.history.unreadable
     damaged = {(results / each.file).parent for each in unreadable}
-    runs = [each for each in runs if each not in damaged]
+    runs = [run for run in runs if run not in damaged]
     by_sut: dict[Path, list[Path]] = {}
     for directory in runs:
         by_sut.setdefault(directory.parent, []).append(directory)
@@ -161,14 +161,14 @@ def _with_documents(
     for each in found:
         if each.state == "fails" and each.began is not None:
             left_out.discard(results / each.began.directory)
-    return [each for each in runs if each not in left_out]
+    return [run for run in runs if run not in left_out]
 
 
 def _by_sut(runs: Iterable[Kept]) -> dict[Sut, list[Kept]]:
     """Return *runs* by SUT, the newest first; what was imported is history, whenever that was."""
     found: dict[Sut, list[Kept]] = {}
-    for each in sorted(runs, key=_age, reverse=True):
-        found.setdefault((each.data.run.testbed, each.data.run.sut), []).append(each)
+    for run in sorted(runs, key=_age, reverse=True):
+        found.setdefault((run.data.run.testbed, run.data.run.sut), []).append(run)
     return dict(sorted(found.items()))
 
 
@@ -246,8 +246,8 @@ class _Site:
         if nights is not None:
             said = {
                 "night": nights.night.isoformat(),
-                "verdicts": [each.model_dump(mode="json") for each in nights.verdicts],
-                "events": [each.model_dump(mode="json") for each in nights.events],
+                "verdicts": [verdict.model_dump(mode="json") for verdict in nights.verdicts],
+                "events": [event.model_dump(mode="json") for event in nights.events],
             }
             yield f"{PAGES}/tonight.json", json.dumps(said).encode()
         timed = {(each.testbed, each.sut) for each in self.found}
@@ -257,7 +257,9 @@ class _Site:
             folder = folders.get((testbed, sut))
             return None if folder is None else f"{self.testbeds[testbed]}/{folder}/index.html"
 
-        damaged = () if nights is None else (each.reason for each in nights.verdicts if each.check == "unreadable")
+        damaged = (
+            () if nights is None else (verdict.reason for verdict in nights.verdicts if verdict.check == "unreadable")
+        )
         body = self._lab(nights, others, link, list(dict.fromkeys([*damaged, *unread])))
         yield f"{PAGES}/index.html", shell(self.html).around("Calibration data", body)
 
@@ -277,7 +279,7 @@ class _Site:
         """Yield the files of one SUT: the page of its newest run, and the documents and figures of *runs*."""
         newest = runs[0]
         taken = {"index", "figures"}
-        names = [_unique(units.slug(each.data.run.id), taken) for each in runs]
+        names = [_unique(units.slug(run.data.run.id), taken) for run in runs]
         for name, each in zip(names, runs, strict=True):
             if each.data.public:
                 yield f"{name}.json", each.raw
@@ -286,7 +288,7 @@ class _Site:
         places["trends"] = "../index.html"
         tail = html_page(
             "run",
-            runs=list(zip(names, (each.data for each in runs), strict=True)),
+            runs=list(zip(names, (run.data for run in runs), strict=True)),
             more=max(0, sum(1 for _ in newest.directory.parent.glob(f"*/{RUN}")) - len(runs)),
             directory=f"{self.results.name}/{newest.data.run.testbed}/{newest.data.run.sut}/RUN",
         )

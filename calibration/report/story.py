@@ -138,11 +138,11 @@ def _verdict(document: RunDocument, trusts: Counter[Trust]) -> tuple[Level, str]
     if status == "not_begun":
         return "bad", f"Not measured: {(document.attempts[-1].ended or 'the run did not begin').removesuffix('.')}."
     checks = cross_checks(document)
-    limits = Counter(each.outcome for each in document.verdicts)
+    limits = Counter(verdict.outcome for verdict in document.verdicts)
     judged, bounded = (found["pass"] + found["fail"] for found in (checks, limits))
     level: Level = "bad"
     if status != "complete":
-        done = len({each.step for each in document.measurements})
+        done = len({measurement.step for measurement in document.measurements})
         steps = 0 if document.plan is None else len(document.plan.steps)
         word = f"{status.capitalize()}: {done} of {steps} steps measured"
     elif trusts["invalid"]:
@@ -189,12 +189,12 @@ def _findings(document: RunDocument, context: Context | None) -> Iterator[str]:
 
 
 def _failed_limits(document: RunDocument) -> Iterator[str]:
-    for each in document.verdicts:
-        if each.outcome == "fail" and each.metric is not None:
-            bound = within(each.lower, each.upper, each.metric.unit)
-            yield f"{each.metric.title} is {units.headline(each.metric)}; the limit is {bound}."
-        elif each.outcome == "fail":
-            yield f"{each.name} has a limit and was not measured."
+    for verdict in document.verdicts:
+        if verdict.outcome == "fail" and verdict.metric is not None:
+            bound = within(verdict.lower, verdict.upper, verdict.metric.unit)
+            yield f"{verdict.metric.title} is {units.headline(verdict.metric)}; the limit is {bound}."
+        elif verdict.outcome == "fail":
+            yield f"{verdict.name} has a limit and was not measured."
 
 
 def _failed_checks(checks: Iterable[ConsistencyCheck]) -> Iterator[str]:
@@ -206,7 +206,12 @@ def _failed_checks(checks: Iterable[ConsistencyCheck]) -> Iterator[str]:
 
 
 def _flags(measurements: Sequence[Measurement], severity: Severity) -> Iterator[tuple[Measurement, Flag]]:
-    return ((each, flag) for each in measurements for flag in each.validity.flags if flag.severity == severity)
+    return (
+        (measurement, flag)
+        for measurement in measurements
+        for flag in measurement.validity.flags
+        if flag.severity == severity
+    )
 
 
 def _invalid(measurements: Sequence[Measurement]) -> Iterator[str]:
@@ -246,7 +251,7 @@ def _nodes_behind(record: Sequence[RecordFigure], peaks: Population | UnknownPop
 
 
 def _disturbed_cpus(measurements: Sequence[Measurement], context: Context | None) -> Iterator[str]:
-    found = [each.values for each in measurements if isinstance(each.values, JitterValues)]
+    found = [measurement.values for measurement in measurements if isinstance(measurement.values, JitterValues)]
     found.sort(key=lambda values: -values.gaps.lost_fraction)
     if found and not any(values.isolated for values in found):
         yield (
@@ -293,7 +298,7 @@ def _tiles(document: RunDocument, context: Context | None) -> Iterator[Tile]:
         worst = max(loaded, key=lambda each: each.metric.value)
         yield _tile(document, "Under load", [worst], loaded, _load(document, worst))
     if caches := found["cache_latency"]:
-        levels = "/".join(each.quantity.rpartition(".")[2] for each in caches)
+        levels = "/".join(cache.quantity.rpartition(".")[2] for cache in caches)
         yield _tile(document, levels, caches, caches, None)
     isolated = "isolated" if context is not None and context.isolated_cpus else "not isolated"
     titles: dict[Family, str] = {"worst_gap": "Longest gap", "lost_share": "Time lost", "clock": "Core clock"}
@@ -333,9 +338,9 @@ def is_local(figure: RecordFigure) -> bool:
 def _load(document: RunDocument, figure: RecordFigure) -> str | None:
     """Return the load that the probe of *figure* ran beside."""
     share = "at 90 % of peak" if "90" in figure.title else "at full load"
-    for each in document.measurements:
-        if each.id == figure.measurement and isinstance(each.values, LoadedLatencyValues):
-            for point in each.values.points:
+    for measurement in document.measurements:
+        if measurement.id == figure.measurement and isinstance(measurement.values, LoadedLatencyValues):
+            for point in measurement.values.points:
                 if any(probe.latency_ns.value == figure.metric.value for probe in point.probes):
                     return f"{share}, {units.headline(point.bandwidth_mb_s)}"
     return None
@@ -354,9 +359,9 @@ def _machine(context: Context) -> Iterator[str]:
     yield f"{counted(cores, 'core')}{f' ({cpus} CPUs)' if cpus != cores else ''}"
     yield counted(len(context.nodes), "node")
     dimms = Counter(
-        f"{each.type or ''} {each.configured_mt_s or each.speed_mt_s or ''}".strip().replace(" ", "-")
-        for each in context.firmware.dimms
-        if each.size_bytes
+        f"{dimm.type or ''} {dimm.configured_mt_s or dimm.speed_mt_s or ''}".strip().replace(" ", "-")
+        for dimm in context.firmware.dimms
+        if dimm.size_bytes
     )
     if dimms:
         yield ", ".join(f"{count}x {kind}" for kind, count in dimms.items())

@@ -42,9 +42,9 @@ def print_page(page: Page, stream: IO[str], *, full: bool = False) -> None:
     tree = parsed(page.text)
     folds = [each for each in tree.findall(nodes.admonition) if "fold" in each["classes"]]
     if not full:
-        for each in folds:
-            section = each.parent
-            section.remove(each)
+        for fold in folds:
+            section = fold.parent
+            section.remove(fold)
             if len(section) == 1:  # its title
                 section.parent.remove(section)
     console = console_of(stream)

@@ -55,7 +55,7 @@ class Nights:
     @cached_property
     def events(self) -> Sequence[Event]:
         """What began at several SUTs at once, and fails."""
-        return [each for each in find_events(self.verdicts) if each.failed]
+        return [event for event in find_events(self.verdicts) if event.failed]
 
     @cached_property
     def rows(self) -> Mapping[tuple[str, str, str], int]:
@@ -66,8 +66,8 @@ class Nights:
     def of_sut(self) -> Mapping[Sut, Sequence[NightVerdict]]:
         """Tonight's verdicts by SUT."""
         found: dict[Sut, list[NightVerdict]] = {}
-        for each in self.verdicts:
-            found.setdefault((each.testbed, each.sut), []).append(each)
+        for verdict in self.verdicts:
+            found.setdefault((verdict.testbed, verdict.sut), []).append(verdict)
         return found
 
     def verdicts_of(self, row: int) -> Sequence[NightVerdict]:
@@ -77,8 +77,8 @@ class Nights:
     @cached_property
     def _of_series(self) -> Mapping[tuple[str, str, str], Sequence[NightVerdict]]:
         found: dict[tuple[str, str, str], list[NightVerdict]] = {}
-        for each in self.verdicts:
-            found.setdefault(self.key(each), []).append(each)
+        for verdict in self.verdicts:
+            found.setdefault(self.key(verdict), []).append(verdict)
         return found
 
     def changed_tonight(self, sut: Sut) -> tuple[ContextChange, ...]:
@@ -143,12 +143,12 @@ class Finding(NamedTuple):
     @property
     def metrics(self) -> tuple[str, ...]:
         """The metrics that are concerned, the worst first."""
-        return tuple(dict.fromkeys(each.metric for each in self.verdicts))
+        return tuple(dict.fromkeys(verdict.metric for verdict in self.verdicts))
 
     @property
     def context_changes(self) -> tuple[ContextChange, ...]:
         """What changed in the context that night, those that are named first for the worst first."""
-        return tuple(dict.fromkeys(change for each in self.verdicts for change in each.context_changes))
+        return tuple(dict.fromkeys(change for verdict in self.verdicts for change in verdict.context_changes))
 
 
 class Standing(NamedTuple):
@@ -166,9 +166,9 @@ def findings(nights: Nights) -> list[Finding]:
     found = []
     for (testbed, sut), verdicts in nights.of_sut.items():
         by_night: dict[date | None, list[NightVerdict]] = {}
-        for each in verdicts:
-            if each.outcome == "fail":
-                by_night.setdefault(each.since, []).append(each)
+        for verdict in verdicts:
+            if verdict.outcome == "fail":
+                by_night.setdefault(verdict.since, []).append(verdict)
         found += [
             Finding(testbed, sut, since, tuple(sorted(failing, key=lambda each: gravity(nights, each))))
             for since, failing in by_night.items()
@@ -240,7 +240,7 @@ def summary(nights: Nights, finding: Finding) -> str:
     if more and finding.metrics[0] != RUN:
         what = "file" if finding.verdicts[0].check == "unreadable" else "figure"
         text += f", and {more} more {what}{'s' if more > 1 else ''}"
-    facts = list(dict.fromkeys(each.fact for each in finding.context_changes))
+    facts = list(dict.fromkeys(change.fact for change in finding.context_changes))
     if facts:
         text += f"; another {listed(facts[:NAMED] + ([f'{len(facts) - NAMED} more'] if len(facts) > NAMED else []))}"
     return text
@@ -249,8 +249,8 @@ def summary(nights: Nights, finding: Finding) -> str:
 def standings(nights: Nights) -> list[Standing]:
     """Return every SUT of the results, those that somebody should look at first."""
     wrong: dict[Sut, list[Finding]] = {}
-    for each in findings(nights):
-        wrong.setdefault((each.testbed, each.sut), []).append(each)
+    for finding in findings(nights):
+        wrong.setdefault((finding.testbed, finding.sut), []).append(finding)
     found = [_standing(nights, sut, wrong.get(sut, [])) for sut in sorted({*nights.history.runs, *wrong})]
     return sorted(found, key=lambda each: (get_args(State).index(each.state), each.testbed, each.sut))
 
@@ -259,14 +259,14 @@ def _standing(nights: Nights, sut: Sut, wrong: Sequence[Finding]) -> Standing:
     runs = nights.history.runs.get(sut, {})
     newest = runs[max(runs)] if runs else None
     verdicts = nights.of_sut.get(sut, ())
-    limits = [each for each in verdicts if each.check == "limits"]
+    limits = [verdict for verdict in verdicts if verdict.check == "limits"]
     if wrong:
-        absent = wrong[0].metrics[0] == RUN and all(each.value is None for each in limits)
+        absent = wrong[0].metrics[0] == RUN and all(limit.value is None for limit in limits)
         since = wrong[0].since
         return Standing(*sut, "unmeasured" if absent else "fails", newest, None if since is None else runs.get(since))
-    if all(each.check == "unreadable" for each in verdicts):
+    if all(verdict.check == "unreadable" for verdict in verdicts):
         return Standing(*sut, "gone", newest)
-    return Standing(*sut, "good" if any(each.outcome == "pass" for each in limits) else "no_reference", newest)
+    return Standing(*sut, "good" if any(limit.outcome == "pass" for limit in limits) else "no_reference", newest)
 
 
 def listed(words: Sequence[str]) -> str:

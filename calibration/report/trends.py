@@ -147,7 +147,7 @@ class _Testbed:
     @cached_property
     def wrong(self) -> list[Finding]:
         """What is wrong tonight, the worst first."""
-        return [each for each in findings(self.nights) if each.testbed == self.testbed]
+        return [finding for finding in findings(self.nights) if finding.testbed == self.testbed]
 
     @cached_property
     def groups(self) -> list[Group]:
@@ -161,7 +161,7 @@ class _Testbed:
             families.setdefault(re.sub(r"\d+", "#", metric), []).append(metric)
         grouped: list[Group] = []
         for members in families.values():
-            titles = [self.nights.title(each) for each in members]
+            titles = [self.nights.title(member) for member in members]
             if len(members) > FAMILY:
                 title = f"{_family_title(titles)} ({len(members)} figures)"
                 grouped.append(Group(column_of(members[0]), title, tuple(members)))
@@ -205,7 +205,9 @@ class _Testbed:
                 body = html_page("trend_kind", testbed=self.testbed, column=column, sections=sections, nights=LINE)
                 title = f"{column.title} over the nights, {self.testbed}"
                 pages[f"{column.code.lower()}.html"] = (title, body, _contents(sections))
-                kinds.append((column, sum(len(each.rows) for each in sections), sum(each.fails for each in sections)))
+                kinds.append(
+                    (column, sum(len(section.rows) for section in sections), sum(section.fails for section in sections))
+                )
         body = html_page(
             "testbed",
             testbed=self.testbed,
@@ -216,7 +218,11 @@ class _Testbed:
             first=self.nights.history.nights[self.start],
             kinds=kinds,
             charts=charts,
-            waived=[each for each in self.nights.verdicts if each.testbed == self.testbed and each.waiver is not None],
+            waived=[
+                verdict
+                for verdict in self.nights.verdicts
+                if verdict.testbed == self.testbed and verdict.waiver is not None
+            ],
             changed=list(reversed(self.changed))[:LISTED],
             more_changed=max(0, len(self.changed) - LISTED),
             gaps=self.gaps[:LISTED],
@@ -258,9 +264,9 @@ class _Testbed:
         sizes = [np.median(each[np.isfinite(each)]) for each in values if np.isfinite(each).any()]
         scale, unit = _unit(history.series[next(iter(rows.values()))].unit, max(sizes, default=0.0))
         panels = [self.panel(sut, row, scale) for sut, row in rows.items()]
-        panels = sorted(panels, key=lambda each: not each.failing)[:PANELS]
+        panels = sorted(panels, key=lambda panel: not panel.failing)[:PANELS]
         columns = history.nights[self.start :]
-        said = "; ".join(f"{each.label}: {each.state}" for each in panels if each.failing)
+        said = "; ".join(f"{panel.label}: {panel.state}" for panel in panels if panel.failing)
         alt = f"{title} on {len(columns)} nights from {columns[0]} to {columns[-1]}. {said}."
         found = trend(columns, panels, unit, name=metric, alt=alt)
         return None if found is None else chart_html(found, title, files)
@@ -289,9 +295,9 @@ class _Testbed:
             band=(low and low * scale, high and high * scale),
             levels=tuple(self.levels(analysis, history.values[row], scale)),
             changes=tuple(
-                (each.night - self.start, ("" if each.kind == "level" else "spread ") + signed(each.size))
-                for each in analysis.changes
-                if each.night >= self.start
+                (change.night - self.start, ("" if change.kind == "level" else "spread ") + signed(change.size))
+                for change in analysis.changes
+                if change.night >= self.start
             ),
             flips=flips and (max(0, flips.night - self.start), flips.lower * scale, flips.upper * scale),
             context=self.marks[sut],
@@ -302,7 +308,7 @@ class _Testbed:
         history = self.nights.history
         first, values = history.series[rows[0]], history.values[rows, self.start :]
         verdicts = [each for row in rows for each in self.nights.verdicts_of(row)]
-        failing = [each for each in verdicts if each.outcome == "fail"]
+        failing = [verdict for verdict in verdicts if verdict.outcome == "fail"]
         fails, said = self.verdict(sut, verdicts)
         bound = _bound(verdicts) if len(rows) == 1 else None
         change = _newest(self.nights.analyses[rows[0]], history.nights) if len(rows) == 1 else ""
@@ -337,11 +343,11 @@ class _Testbed:
     def levels(self, analysis: Analysis, values: NDArray[np.float64], scale: float) -> Iterator[tuple[int, int, float]]:
         """Yield the stretches of one level that are drawn."""
         known = np.flatnonzero(np.isfinite(values))
-        changes = [each for each in analysis.changes if each.kind == "level"]
+        changes = [change for change in analysis.changes if change.kind == "level"]
         if not len(known) or not np.isfinite(analysis.level):
             return
-        edges = [int(known[0]), *(each.night for each in changes), int(known[-1]) + 1]
-        levels = [each.before for each in changes] + [changes[-1].after if changes else analysis.level]
+        edges = [int(known[0]), *(change.night for change in changes), int(known[-1]) + 1]
+        levels = [change.before for change in changes] + [changes[-1].after if changes else analysis.level]
         for (first, end), level in zip(pairwise(edges), levels, strict=True):
             if end > max(first, self.start):
                 yield max(first, self.start) - self.start, end - 1 - self.start, level * scale
@@ -397,14 +403,14 @@ class _Testbed:
 
 def _contents(sections: Iterable[Section]) -> str:
     """Return the list of links to *sections*."""
-    rows = (f'<a class="reference internal" href="#{each.anchor}">{escape(each.sut)}</a>' for each in sections)
+    rows = (f'<a class="reference internal" href="#{section.anchor}">{escape(section.sut)}</a>' for section in sections)
     return f"<ul><li>{'</li><li>'.join(rows)}</li></ul>"
 
 
 def _family_title(titles: Sequence[str]) -> str:
     """Return what *titles* have in common: a number that differs among them becomes an ellipsis."""
     parts = [re.split(r"(\d+)", title) for title in titles]
-    if len({len(each) for each in parts}) > 1:
+    if len({len(part) for part in parts}) > 1:
         return titles[0]
     return "".join(each[0] if len(set(each)) == 1 else "\N{HORIZONTAL ELLIPSIS}" for each in zip(*parts, strict=True))
 
@@ -437,7 +443,9 @@ def _unit(unit: str, size: float) -> tuple[float, str]:
 
 def _bound(verdicts: Iterable[NightVerdict]) -> tuple[float | None, float | None] | None:
     """Return what is accepted of a figure, where that is known."""
-    return next((each.bound for each in verdicts if each.check == "limits" and each.bound != (None, None)), None)
+    return next(
+        (verdict.bound for verdict in verdicts if verdict.check == "limits" and verdict.bound != (None, None)), None
+    )
 
 
 def _accepted(low: float | None, high: float | None, unit: str) -> str:

@@ -37,7 +37,7 @@ class Entry:
 
 def entries(context: Context, checker: MeltdownChecker | None) -> list[Entry]:
     """Return an entry for each vulnerability that the table, the kernel or the checker knows, in this order."""
-    findings = {} if checker is None else {each.cve: each for each in checker.findings}
+    findings = {} if checker is None else {finding.cve: finding for finding in checker.findings}
     known = vulnerabilities(context)
     more = [
         Vulnerability(file=None, cve=cve, name=findings[cve].name or cve, state=None, text=None, reason=NO_FILE)
