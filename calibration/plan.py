@@ -88,7 +88,7 @@ def make_plan(
     ]
     if not steps:
         reasons = "; ".join(each.reason for each in not_planned)
-        raise EnvironmentLacksError(f"expected at least one step for profile {profile.name}, found none: {reasons}")
+        raise EnvironmentLacksError(f"profile {profile.name} has nothing to measure here: {reasons}")
     return Plan(
         profile=profile.name,
         steps=tuple(steps),

@@ -50,7 +50,7 @@ def wanted_settings(settings: Mapping[str, Any], consent: Mapping[str, Any]) -> 
     wanted: dict[str, Any] = {}
     for name, value in settings.items():
         if name not in SETTINGS:
-            raise InputError(f"expected one of the settings {', '.join(SETTINGS)}, found {name!r}")
+            raise InputError(f"unknown setting {name!r}; known: {', '.join(SETTINGS)}")
         if value is None or value in ("", {}):
             continue
         wanted[name] = _pages(name, value) if name in HUGE_PAGES else _word(name, value)
@@ -80,16 +80,16 @@ def _word(name: str, value: Any) -> str:
     word = {"true": "on", "false": "off"}.get(str(value).lower(), str(value)) if name in WORDS else str(value)
     known = WORDS.get(name)
     if known is not None and word not in known:
-        raise InputError(f"expected tune_{name} to be {' or '.join(known)}, found {value!r}")
+        raise InputError(f"tune_{name} must be {' or '.join(known)}, not {value!r}")
     if not re.fullmatch("[a-z_0-9]{1,64}", word):
-        raise InputError(f"expected tune_{name} to be a word of lower-case letters, found {value!r}")
+        raise InputError(f"tune_{name} must be a word of lower-case letters, not {value!r}")
     return word
 
 
 def read_changes(raw: Sequence[Any]) -> tuple[Change, ...]:
     """Return the changes in a SUT's answer. Raises ``EnvironmentLacksError`` where they are none."""
     if len(raw) > MOST_CHANGES:
-        raise EnvironmentLacksError(f"expected at most {MOST_CHANGES} changes from the SUT, found {len(raw)}")
+        raise EnvironmentLacksError(f"the SUT reported {len(raw)} changes, more than {MOST_CHANGES}")
     try:
         changes = tuple(Change.model_validate(each) for each in raw)
     except ValidationError as error:
@@ -99,6 +99,6 @@ def read_changes(raw: Sequence[Any]) -> tuple[Change, ...]:
     longest = max((len(text or "") for change in changes for text in change.model_dump().values()), default=0)
     if longest > TEXT_CHARACTERS:
         raise EnvironmentLacksError(
-            f"expected texts of at most {TEXT_CHARACTERS} characters in a SUT's changes, found one of {longest}"
+            f"a text in the SUT's changes has {longest} characters, more than {TEXT_CHARACTERS}"
         )
     return changes

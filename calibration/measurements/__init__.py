@@ -23,7 +23,7 @@ def registry() -> dict[str, Declaration[Any, Any]]:
         if declaration is None:
             continue
         if declaration.kind in found:
-            raise RuntimeError(f"expected one declaration of {declaration.kind!r}, found two")
+            raise RuntimeError(f"two declarations of {declaration.kind!r}")
         found[declaration.kind] = declaration
     return found
 
@@ -33,4 +33,4 @@ def declaration(kind: str) -> Declaration[Any, Any]:
     try:
         return registry()[kind]
     except KeyError:
-        raise InputError(f"expected one of the measurement kinds {', '.join(registry())}, found {kind!r}") from None
+        raise InputError(f"unknown measurement kind {kind!r}; known: {', '.join(registry())}") from None

@@ -139,7 +139,7 @@ class BandwidthMatrix(Declaration[BandwidthMatrixSettings, BandwidthMatrixValues
         rows = tuple(dict.fromkeys(row for row, _ in cells))
         columns = tuple(dict.fromkeys(column for _, column in cells))
         if len(rows) * len(columns) != len(points):
-            raise InputError(f"expected {len(rows)} x {len(columns)} cells, found {len(points)}")
+            raise InputError(f"{len(points)} cells for {len(rows)} x {len(columns)} nodes")
         measured = {f"node {row} from {column}": cell for (row, column), cell in cells.items() if cell is not None}
         require_value(points, len(measured))
         flags: list[Flag] = [*traffic_flags(sut, document, points, measured)]

@@ -191,7 +191,7 @@ class C2cLatency(Declaration[C2cSettings, C2cLatencyValues]):
         target = document.parameters.get("target_half_width")
         found = {_transfer(pair): pair for pair in result.pairs}
         if len(found) != len(result.pairs):
-            raise InputError(f"expected each transfer of {step.id} once, found one twice")
+            raise InputError(f"a transfer of {step.id} appears twice")
         figures = {transfer: _latency_of(pair, target) for transfer, pair in found.items()}
         if not any(figures.values()):
             reasons = {pair.error.message for pair in result.pairs if pair.error}
@@ -246,7 +246,7 @@ def _local_pair(sut: Sut) -> tuple[int, int] | None:
 
 def _transfer(pair: C2cPair) -> Transfer:
     if pair.method != "transfer" or pair.home is None or pair.state is None:
-        raise InputError(f"expected loads of lines with a home and a state, found {pair.method} of CPU {pair.writer}")
+        raise InputError(f"{pair.method} of CPU {pair.writer} has no home node or line state")
     return Transfer(pair.writer, pair.reader, pair.home, pair.state)
 
 
@@ -271,15 +271,15 @@ def _values(sut: Sut, figures: Mapping[Transfer, Estimate | None], lines: Mappin
     local = {each: figure for each, figure in figures.items() if sut.node_of(each.writer) == sut.node_of(each.reader)}
     remote = [each for each in figures if each not in local]
     if len({each[:3] for each in local}) > 1:
-        raise InputError(f"expected one local pair of CPUs, found {_list(local)}")
+        raise InputError(f"more than one local pair of CPUs: {_list(local)}")
     cpus: dict[int, int] = {}
     for each in remote:
         homes = (sut.node_of(each.writer), sut.node_of(each.reader))
         if each.home not in homes or each.state != "hitm":
-            raise InputError(f"expected modified lines homed with the writer or the reader, found {each}")
+            raise InputError(f"modified line homed with neither writer nor reader: {each}")
         for node, cpu in zip(homes, (each.writer, each.reader), strict=True):
             if cpus.setdefault(node, cpu) != cpu:
-                raise InputError(f"expected one CPU of node {node} in all remote transfers, found {_list(remote)}")
+                raise InputError(f"remote transfers of node {node} use several CPUs: {_list(remote)}")
     nodes = sorted(cpus)
     one = next(iter(local), None)
 

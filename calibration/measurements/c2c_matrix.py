@@ -212,7 +212,7 @@ class C2cMatrix(Declaration[C2cMatrixSettings, C2cMatrixValues]):
         target = document.parameters.get("target_half_width")
         methods = {cell.method for cell in result.cells}
         if len(methods) != 1:
-            raise InputError(f"expected a matrix of one method, found {', '.join(sorted(methods)) or 'none'}")
+            raise InputError(f"a matrix needs one method, not {', '.join(sorted(methods)) or 'none'}")
         figures = {(cell.writer, cell.reader): _latency_of(cell, target) for cell in result.cells}
         if not any(figures.values()):
             reasons = {cell.error.message for cell in result.cells if cell.error}

@@ -340,7 +340,7 @@ def _words(point: FrequencyPoint | CorePoint) -> str:
 def _point(point: FrequencyPoint, target_half_width: float | None) -> CorePoint:
     """Return *point* with its estimate; windows that an interruption hit are left out while more than half remain."""
     if not point.windows_hz or point.share is None or point.dirty_windows is None:
-        raise InputError(f"expected windows of {_words(point)}, found none and no error")
+        raise InputError(f"no windows and no error for {_words(point)}")
     dirty = set(point.dirty_windows)
     clean = [value for index, value in enumerate(point.windows_hz) if index not in dirty]
     kept = clean if 2 * len(clean) > len(point.windows_hz) else list(point.windows_hz)

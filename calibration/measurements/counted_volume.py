@@ -144,7 +144,7 @@ class CountedVolume(Declaration[CountedVolumeSettings, CountedVolumeValues]):
         result = read_result(document, VolumeResult)
         known = moved_altogether(result.known)
         if not result.repeats:
-            raise InputError("expected at least one repeat of the triads, found none")
+            raise InputError("no repeat of the triads")
         parts = read_group(result.group)
         nodes = [part.node for part in parts for _ in part.cpus]
         shares = shares_of(nodes, [1.0] * len(nodes))

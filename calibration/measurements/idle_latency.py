@@ -109,7 +109,7 @@ class IdleLatency(Declaration[IdleLatencySettings, IdleLatencyValues]):
         """Yield the one latency."""
         result = read_result(document, LatencyResult)
         if len(result.points) != 1:
-            raise InputError(f"expected one point for {step.id}, found {len(result.points)}")
+            raise InputError(f"{len(result.points)} points for {step.id}, not 1")
         point = result.points[0]
         target = document.parameters.get("target_half_width")
         figure = idle_figure(point, target)

@@ -215,13 +215,13 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
         """Yield one measurement per CPU."""
         sut = Sut(context)
         if document.clock is None:
-            raise InputError("expected the clock that timed the jitter, found none")
+            raise InputError("the answer does not name the clock")
         for each in read_result(document, JitterResult).cpus:
             if each.pma is None or each.gaps is None:
                 if document.error is not None:
                     continue  # told to end before this CPU had both; the step's own error says so
                 missing = each.pma_missing or each.gaps_missing or "found one or none"
-                raise InputError(f"expected both views of CPU {each.cpu}: {missing}")
+                raise InputError(f"CPU {each.cpu} lacks a view: {missing}")
             tick_ns = 1e9 / each.pma.tick_hz
             yield Parsed(
                 id=f"{step.id}-cpu{each.cpu}",

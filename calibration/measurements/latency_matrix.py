@@ -133,7 +133,7 @@ class LatencyMatrix(Declaration[ChaseSettings, LatencyMatrixValues]):
         cpus = list(dict.fromkeys(point.cpu for point in result.points))
         columns = list(dict.fromkeys(point.nodes[0] for point in result.points))
         if len(cpus) * len(columns) != len(result.points):
-            raise InputError(f"expected {len(cpus)} x {len(columns)} cells, found {len(result.points)}")
+            raise InputError(f"{len(result.points)} cells for {len(cpus)} x {len(columns)} nodes")
         target = document.parameters.get("target_half_width")
         cells = {(point.cpu, point.nodes[0]): idle_figure(point, target) for point in result.points}
         figures = [cell for cell in cells.values() if cell is not None]

@@ -156,7 +156,7 @@ class SustainedBandwidth(Declaration[SustainedSettings, SustainedBandwidthValues
         for point, mix in measured_points(points, None, context):
             (windows,) = mix.bandwidth_mb_s.samples
             if len(windows) < 2 * EDGE_WINDOWS:
-                raise InputError(f"expected at least {2 * EDGE_WINDOWS} windows of {point.mix}, found {len(windows)}")
+                raise InputError(f"{len(windows)} windows of {point.mix}, fewer than {2 * EDGE_WINDOWS}")
             first, last = windows[:EDGE_WINDOWS], windows[-EDGE_WINDOWS:]
             lost = estimate([[1 - end / begin for begin, end in zip(first, last, strict=True)]], "fraction")
             placement = (point.placements or ())[0]

@@ -131,7 +131,7 @@ class Sut:
     def node_of(self, cpu: int) -> int:
         """Return the node of *cpu*. Raises ``InputError`` for a CPU that no node has."""
         if cpu not in self._node_of:
-            raise InputError(f"expected a CPU of one of the nodes, found CPU {cpu}")
+            raise InputError(f"CPU {cpu} belongs to no node")
         return self._node_of[cpu]
 
     def siblings(self, cpu: int) -> tuple[int, ...]:

@@ -56,7 +56,7 @@ def buffers_of(mix: str) -> int:
     try:
         return BUFFERS[mix]
     except KeyError:
-        raise InputError(f"expected one of the mixes {', '.join(BUFFERS)}, found {mix!r}") from None
+        raise InputError(f"unknown mix {mix!r}; known: {', '.join(BUFFERS)}") from None
 
 
 THREAD_FILL_BYTES_PER_S = 3.0e9
@@ -236,7 +236,7 @@ def read_group(text: str) -> list[Part]:
         try:
             parts.append(Part(parse_cpulist(cpus), int(node)))
         except ValueError as error:
-            raise InputError(f"expected CPULIST@NODE[+CPULIST@NODE...] as a group, found {text!r}") from error
+            raise InputError(f"not a group (CPULIST@NODE[+CPULIST@NODE...]): {text!r}") from error
     return parts
 
 

@@ -56,7 +56,7 @@ def report_command(run: str | None, *, results: Path, html: Path | None, form: s
     from calibration.results.plain import COLUMNS  # noqa: PLC0415 - as above
 
     if form is not None and html is not None:
-        raise click.UsageError(f"expected --html or --{form}, found both")
+        raise click.UsageError(f"--html cannot be combined with --{form}")
     whole = None if run is None or not Path(run).is_dir() else find_runs(Path(run))
     runs = whole or [find_run(results, run)]
     unreadable = 0

@@ -55,7 +55,7 @@ def keep(files: dict[str, str], chart: Chart) -> Chart:
     stem = chart.path.removesuffix(".svg")
     spec = json.dumps(chart.spec, separators=(",", ":"), ensure_ascii=False) + "\n"
     if files.setdefault(f"{stem}.vl.json", spec) != spec:
-        raise ValueError(f"expected one chart named {stem}, found two")
+        raise ValueError(f"two different charts are named {stem}")
     if chart.path not in files:
         light = picture(chart)
         files |= {chart.path: light, f"{stem}-dark.svg": darkened(light)}

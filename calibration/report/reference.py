@@ -265,7 +265,7 @@ class Reference(SphinxDirective):
         """Return the topic's nodes. The page is read again after a change of anything it may be made from."""
         topic = TOPICS.get(self.arguments[0])
         if topic is None:
-            raise self.error(f"expected one of the topics {', '.join(TOPICS)}, found {self.arguments[0]!r}")
+            raise self.error(f"unknown topic {self.arguments[0]!r}; known: {', '.join(TOPICS)}")
         for folder, pattern in ((PACKAGE, "*.py"), (ROLES, "*.yml"), (TEMPLATES, "*.j2")):
             for path in folder.rglob(pattern):
                 self.env.note_dependency(path)

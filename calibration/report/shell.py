@@ -104,7 +104,7 @@ def shell(html: Path, folder: str = "") -> Shell:
 def _guide(docs: Path, output: Path) -> dict[str, bytes]:
     """Return the files of the guide by their paths in the source; what was built is no part of it."""
     if not (docs / "conf.py").is_file():
-        raise InputError(f"expected the documentation with its conf.py at {docs}, found none")
+        raise InputError(f"no documentation (conf.py) in {docs}")
     built = output.resolve()
     return {
         str(path.relative_to(docs)): path.read_bytes()

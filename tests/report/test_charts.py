@@ -464,5 +464,5 @@ def test_a_page_keeps_each_chart_once_and_two_of_one_name_are_refused() -> None:
     assert keep(files, chart).path == keep(files, chart).path == "figures/jitter.svg"
     assert list(files) == ["figures/jitter.vl.json", "figures/jitter.svg", "figures/jitter-dark.svg"]
     assert json.loads(files["figures/jitter.vl.json"]) == chart.spec
-    with pytest.raises(ValueError, match="found two"):
+    with pytest.raises(ValueError, match="two different charts"):
         keep(files, drawn(lambda: main_chart(*jitter(2))))

@@ -186,7 +186,7 @@ def test_a_group_is_read_as_it_was_written() -> None:
     parts = [Part((0, 1, 4), 0), Part((8,), 1)]
     assert read_group(group_text(parts)) == parts
     for wrong in ("0-1", "a@0", "0@b", ""):
-        with pytest.raises(InputError, match="as a group"):
+        with pytest.raises(InputError, match="not a group"):
             read_group(wrong)
 
 

@@ -1156,7 +1156,7 @@ WRONG: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "shell": ({"governor": "x; reboot"}, {"governor": True}, "a word of lower-case letters"),
     "pages": ({"hugepages_2m": 512}, {"hugepages_2m": True}, "give each node the number"),
     "fewer": ({"hugepages_1g": {0: -1}}, {"hugepages_1g": True}, "give each node the number"),
-    "unknown": ({"voltage": "9"}, {"voltage": True}, "expected one of the settings"),
+    "unknown": ({"voltage": "9"}, {"voltage": True}, "unknown setting"),
 }
 
 
