@@ -471,7 +471,7 @@ def test_every_figure_has_the_placements_that_a_95_percent_interval_takes(profil
         ("a: [", "YAML"),
         ("- 1", "keys title, measurements"),
         ("title: x\nmeasurements: {}", "map kinds"),
-        ("title: x\nmeasurements: {speed: {}}", "measurement kinds"),
+        ("title: x\nmeasurements: {speed: {}}", "unknown measurement kind"),
         ("title: x\nmeasurements: {jitter: {loop: 1}}", "loop"),
         ("title: x\nmeasurements: {jitter: {gap_s: soon}}", "gap_s"),
         ("title: x\nmeasurements: {idle_latency: {placements: 0}}", "placements"),
@@ -479,7 +479,7 @@ def test_every_figure_has_the_placements_that_a_95_percent_interval_takes(profil
         ("title: x\nmeasurements: {loaded_latency: {delays: [-1]}}", "delays"),
         ("title: 7\nmeasurements: {jitter: {}}", "title"),
         ("title: x\nmeasurements: {jitter: {}}\nextra: 1", "keys title"),
-        ("title: x\nmeasurements: {jitter: {}}\nnot_measured: {speed: no}", "measurement kinds"),
+        ("title: x\nmeasurements: {jitter: {}}\nnot_measured: {speed: no}", "unknown measurement kind"),
     ],
 )
 def test_a_profile_with_a_fault_is_refused_by_name(text: str, message: str) -> None:
