@@ -206,9 +206,9 @@ def assemble_command(directory: Path, interrupted: bool) -> None:
 @click.command("schema", epilog="Example: calibration schema > run.schema.json")
 def schema_command() -> None:
     """Print the JSON Schema of the run document."""
-    from calibration.results.store import json_schema  # noqa: PLC0415 - the models are only needed here
+    from calibration.results.schema import schema_text  # noqa: PLC0415 - the models are only needed here
 
-    click.echo(json.dumps(json_schema(), indent=1, sort_keys=True))
+    click.echo(schema_text(), nl=False)
 
 
 def main() -> None:

@@ -132,8 +132,8 @@ class ConsistencyCheck(Model):
     rule: RuleName
     figure: Figure
     other: Figure
-    difference: float | None = None
-    difference_interval: tuple[float, float] | None = None
+    difference: float | None
+    difference_interval: tuple[float, float] | None
     bound: tuple[float | None, float] | None
     outcome: Literal["pass", "fail", "skipped"]
     reason: str

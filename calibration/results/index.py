@@ -37,7 +37,7 @@ from calibration.errors import EnvironmentLacksError, InputError
 from calibration.places import CACHE, CACHE_VARIABLE
 from calibration.results.documents import Raw, read_document
 from calibration.results.history import Held, History, NightRun, Recorded, Series, Sut, Unreadable
-from calibration.results.layout import REFERENCES, RUN, SCHEMA_VERSION, directories
+from calibration.results.layout import REFERENCES, RUN, directories
 
 FORMAT: Final = 3
 """Version of the index: part of its place, so that another version makes its own."""
@@ -351,17 +351,13 @@ def _line(results: Path, stored: _Stored) -> bytes:
 def _kept(results: Path, path: Path, stored: _Stored) -> Raw:
     if not stored.directory:
         raise InputError("the directory cannot be read")
-    content, raw = read_document(path, below=results)
-    if raw["schema_version"] != SCHEMA_VERSION:
-        from calibration.results.migrations import model_of  # noqa: PLC0415 - imports the models, and is seldom needed
-
-        raw = model_of(content).model_dump(mode="json")
+    _, raw = read_document(path, below=results)
     run = raw["run"]
     named = (run["testbed"], run["sut"], run["id"])
     if named != stored.run:
         raise InputError(f"it is of the run {'/'.join(named)}, and lies elsewhere")
     date.fromisoformat(run["started_at"][:10])  # the schema takes any text
-    return {name: raw[name] for name in ("run", "facts", "not_measured", "verdicts", "consistency") if name in raw}
+    return {name: raw[name] for name in ("run", "facts", "not_measured", "verdicts", "consistency")}
 
 
 def _history(db: duckdb.DuckDBPyConnection, home: Path, scope: _Scope) -> History:

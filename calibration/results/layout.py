@@ -17,8 +17,8 @@ REFERENCES: Final = "references"
 MAX_REFERENCE_BYTES: Final = 64 * 1024 * 1024
 """A larger file of references is refused: hundreds of acceptances of the largest machine have less."""
 
-SCHEMA_VERSION: Literal["run/3"] = "run/3"
-"""The version of the run document; :mod:`calibration.results.model` is what it is."""
+SCHEMA_VERSION: Literal["run/1"] = "run/1"
+"""The version of the run document that :mod:`calibration.results.model` describes."""
 
 
 def directories(parent: Path) -> list[str]:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The run document ``run.json``: one per SUT and run, versioned and closed.
 
-The committed JSON Schema ``run-3.schema.json`` is generated from this model; a test keeps the two equal. A document is
+The committed JSON Schema ``run.schema.json`` is generated from this model; a test keeps the two equal. A document is
 judged valid by the schema as read back from disk, not by the model that wrote it.
 """
 
@@ -280,10 +280,9 @@ class RunDocument(Model):
     the operator gave no such program. ``readings`` are results read from what other programs printed; a document whose
     figures were all read from a text that somebody else made says in ``imported`` where that is from. ``record`` names
     the one figure of record of each quantity; ``consistency`` is whether the figures of the run contradict each other.
-    What has a default here is absent from older documents.
     """
 
-    schema_version: Literal["run/3"]
+    schema_version: Literal["run/1"]
     run: Run
     attempts: tuple[Attempt, ...]
     context: CapturedContext | None

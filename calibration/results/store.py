@@ -36,7 +36,6 @@ from calibration.profiles import load_profile
 from calibration.results.documents import MAX_DOCUMENT_BYTES, parse_json, read_document
 from calibration.results.facts import facts, other_facts
 from calibration.results.layout import REFERENCES, RUN
-from calibration.results.migrations import model_of
 from calibration.results.model import (
     CheckerRun,
     Kernels,
@@ -767,12 +766,11 @@ def read_run(path: Path) -> RunDocument:
 def validate(path: Path) -> RunDocument:
     """Check the run document at *path* as it stands on disk, and return it.
 
-    It is judged by the committed JSON Schema of its version first, brought up to date where that is an older one, and
-    judged by the model. Raises ``InputError`` with the first fault.
+    It is judged by the committed JSON Schema first, then by the model. Raises ``InputError`` with the first fault.
     """
     try:
         content, _ = read_document(path)
-        return model_of(content)
+        return RunDocument.model_validate_json(content)
     except FileNotFoundError as error:
         raise InputError(f"{path}: no such file") from error
     except ValueError as error:
@@ -787,14 +785,6 @@ def find_runs(results: Path) -> list[Path]:
     if not results.is_dir():
         raise InputError(f"expected a directory of results at {results}, found none")
     return sorted(path.parent for path in results.glob(f"*/*/*/{RUN}"))
-
-
-def json_schema() -> dict[str, Any]:
-    """Return the JSON Schema of the run document, as committed in ``run-3.schema.json``."""
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        **RunDocument.model_json_schema(mode="serialization"),
-    }
 
 
 def decode_capture(text: str) -> bytes:

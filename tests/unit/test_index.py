@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Histories through the index: what the documents say, whatever became of the index and of them."""
 
-import gzip
 import json
 import math
 import os
@@ -31,7 +30,6 @@ from calibration.results.model import RunDocument
 from tests.report.report_documents import flagged, imported, not_begun_document, replace, run_document, scaled
 from tests.report.report_documents import store as store_document
 
-OLD = Path(__file__).parents[1] / "fixtures" / "runs" / "run-1-last.json.gz"
 PAGE = Path(__file__).parents[1] / "fixtures" / "pages"
 METRIC = "idle_latency.latency_ns"
 NAMES = ("idle_latency", "core_frequency")
@@ -348,11 +346,11 @@ BROKEN: dict[str, tuple[Callable[[Path], Any], str]] = {
     "two objects": (lambda path: path.write_text("{}{}"), "not valid JSON: trailing characters"),
     "no figure": (
         lambda path: path.write_text(path.read_text().replace('"value": ', '"value": "x", "v": ')),
-        "not valid by run-3.schema.json: at ",
+        "not valid by run.schema.json: at ",
     ),
     "no verdicts": (
         lambda path: path.write_text(path.read_text().replace('"verdicts"', '"verdict"')),
-        "not valid by run-3.schema.json: at ",
+        "not valid by run.schema.json: at ",
     ),
     "no start": (
         lambda path: path.write_text(path.read_text().replace('"started_at": "2', '"started_at": "x2', 1)),
@@ -521,25 +519,6 @@ def test_what_is_no_run_is_passed_over(results: Path, document: RunDocument) -> 
 
 
 # Documents of other versions and sizes
-
-
-def test_an_older_document_is_one_of_the_history(results: Path, document: RunDocument) -> None:
-    raw = gzip.decompress(OLD.read_bytes())
-    said = json.loads(raw)
-    for number, sut in enumerate(("s1", "s2")):
-        run_id = f"2026020{number + 1}T030405Z-0a1b"
-        directory = results / "t1" / sut / run_id
-        directory.mkdir(parents=True)
-        run = {**said["run"], "id": run_id, "sut": sut}
-        (directory / RUN).write_text(json.dumps({**said, "run": run}))
-    store_document(night(document, 0), results)
-    history = read_history(results, metric=METRIC)
-    (value,) = (each["metric"]["value"] for each in said["verdicts"] if each["name"] == METRIC)
-    assert history.values[0, 1] == history.values[1, 2] == value
-    assert history.runs["t1", "s2"][date(2026, 2, 2)].facts["kernel bytes"] == "0123456789ab"
-    before = rewritten(results)
-    read_history(results)
-    assert rewritten(results) == before
 
 
 def test_a_document_larger_than_duckdb_expects_is_read(results: Path, document: RunDocument) -> None:
