@@ -195,9 +195,9 @@ def assemble_command(directory: Path, interrupted: bool) -> None:
 
     Does nothing on a SUT.
     """
-    from calibration.results.assemble import assemble  # noqa: PLC0415 - the models are only needed here
+    from calibration.lifecycle import finish  # noqa: PLC0415 - the models are only needed here
 
-    document = assemble(directory, now=datetime.now(UTC), interrupted=interrupted)
+    document = finish(directory, now=datetime.now(UTC), interrupted=interrupted)
     click.echo(f"{directory}: {document.run.status}, {len(document.measurements)} measurements")
     if document.run.status != "complete":
         sys.exit(VERDICT_FAILED)
@@ -206,9 +206,9 @@ def assemble_command(directory: Path, interrupted: bool) -> None:
 @click.command("schema", epilog="Example: calibration schema > run.schema.json")
 def schema_command() -> None:
     """Print the JSON Schema of the run document."""
-    from calibration.results.store import json_schema  # noqa: PLC0415 - the models are only needed here
+    from calibration.results.schema import schema_text  # noqa: PLC0415 - the models are only needed here
 
-    click.echo(json.dumps(json_schema(), indent=1, sort_keys=True))
+    click.echo(schema_text(), nl=False)
 
 
 def main() -> None:

@@ -41,7 +41,13 @@ class Model(BaseModel):
     """
 
     model_config = ConfigDict(
-        extra="forbid", frozen=True, strict=True, allow_inf_nan=False, ser_json_inf_nan="null", validate_default=True
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        allow_inf_nan=False,
+        ser_json_inf_nan="null",
+        validate_default=True,
+        json_schema_serialization_defaults_required=True,
     )
 
     @classmethod

@@ -7,7 +7,7 @@ from statistics import median
 from typing import Any, Protocol
 
 from calibration.context.cpulists import format_cpulist
-from calibration.statistics import LEAST_COVERAGE, Estimate
+from calibration.statistics import MIN_COVERAGE, Estimate
 
 EXACT = 10_000
 """A size is given exactly in a unit of which it is fewer than this many."""
@@ -216,7 +216,7 @@ def plus_minus(each: Shown) -> str | None:
         return None
     coverage = getattr(each, "coverage", None)
     text = "±<0.1 %" if half < 0.0005 else f"±{significant(half * 100, 2)} %"
-    return text if coverage is None or coverage >= LEAST_COVERAGE else f"{text} ({coverage * 100:.0f} % coverage)"
+    return text if coverage is None or coverage >= MIN_COVERAGE else f"{text} ({coverage * 100:.0f} % coverage)"
 
 
 def difference(share: float | None, bounds: tuple[float, float] | None) -> str:

@@ -63,7 +63,7 @@ DIGEST_S = 1.0
 CPU_S = 0.01
 """Time for which one CPU keeps the thread that starts all of them, reads their counters and writes what they found."""
 
-LEAST_COVERAGE = 0.999
+MIN_COVERAGE = 0.999
 """Share of the wall time that the gap view must have observed."""
 
 
@@ -338,7 +338,7 @@ def _flags(each: JitterCpu, sut: Sut) -> Iterator[Flag]:
         yield flag("NOT_ISOLATED", f"CPU {each.cpu} is not isolated: it runs other work of the operating system too")
     if each.gaps is None:
         return
-    if each.gaps.coverage_fraction < LEAST_COVERAGE:
+    if each.gaps.coverage_fraction < MIN_COVERAGE:
         yield flag("COVERAGE_LOW", f"{each.gaps.coverage_fraction * 100:.2f} % of the wall time was observed")
     if each.gaps.ring_full:
         yield flag(

@@ -23,11 +23,10 @@ from calibration.model import Model
 from calibration.report.environment import TEMPLATES
 from calibration.report.markup import to_html
 from calibration.report.page import render
-from calibration.results.documents import schema_file
-from calibration.results.migrations import VERSIONS, model_of
+from calibration.results.documents import SCHEMA
 from calibration.results.model import Run, RunDocument
 from calibration.results.plain import COLUMNS, figured, rows
-from calibration.results.store import validate
+from calibration.results.store import read_run
 
 CACHE: Final = places.CACHE / "pages"
 
@@ -89,7 +88,7 @@ def data_of(path: Path, raw: bytes, *, checked: bool) -> Data:
 
     Raises ``InputError`` where it is not valid.
     """
-    return _kept(raw, Data, lambda: _data(model_of(raw) if checked else validate(path)))
+    return _kept(raw, Data, lambda: _data(RunDocument.model_validate_json(raw) if checked else read_run(path)))
 
 
 def _data(document: RunDocument) -> Data:
@@ -135,8 +134,7 @@ def forget_old() -> None:
 def report_sha256() -> str:
     """Return a hash of everything but the document that a page depends on: our code and templates, and what we use."""
     hashed = hashlib.sha256("\n".join(map(version, MADE_WITH)).encode())
-    sources = [*sorted(places.PACKAGE.rglob("*.py")), *map(schema_file, VERSIONS)]
-    for path in [*sources, *sorted(TEMPLATES.rglob("*.j2"))]:
+    for path in (*sorted(places.PACKAGE.rglob("*.py")), SCHEMA, *sorted(TEMPLATES.rglob("*.j2"))):
         hashed.update(f"{path}\n".encode())
         hashed.update(path.read_bytes())
     return hashed.hexdigest()

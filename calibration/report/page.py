@@ -28,7 +28,6 @@ from calibration.report.sections import SECTIONS, SHOWN, Facts, Row, rows, sente
 from calibration.report.story import cross_checks, story
 from calibration.report.vulnerabilities import entries, open_count
 from calibration.results.consistency import RULES
-from calibration.results.migrations import model_of
 from calibration.results.model import Measurement, NotMeasured, RunDocument, of_the_run
 from calibration.results.pace import pace_text
 from calibration.validity import Flag, Severity
@@ -46,7 +45,7 @@ class Page(NamedTuple):
 
 def render(raw: bytes) -> Page:
     """Return the page of the run document *raw*, a valid ``run.json`` as its bytes lie on disk."""
-    document = model_of(raw)
+    document = RunDocument.model_validate_json(raw)
     charts = Charts(document)
     digest = hashlib.sha256(raw).hexdigest()
     if document.imported is not None:

@@ -31,7 +31,8 @@ from calibration.places import PACKAGE, SHARE
 from calibration.report.environment import TEMPLATES, environment
 from calibration.report.sections import page_order
 from calibration.results.model import RunDocument
-from calibration.results.store import Record, json_schema
+from calibration.results.records import Record
+from calibration.results.schema import json_schema
 from calibration.sutprobe import ProbeDocument
 from calibration.validity import SEVERITIES
 

@@ -14,7 +14,7 @@ from calibration.report.environment import kind_modules
 from calibration.report.story import is_local, peaks_of, trust_word
 from calibration.results.figures import Family, RecordFigure
 from calibration.results.model import Measurement, RunDocument
-from calibration.trust import Trust, worst
+from calibration.trust import Trust
 
 FAMILY: Final = 8
 """From more metrics than this that differ only in a number, a table shows the lowest and the highest."""
@@ -48,7 +48,7 @@ def rows(document: RunDocument, kind: str) -> list[Row]:
     }
     families: dict[str, list[tuple[Measurement, Metric]]] = {}
     for measurement in document.measurements:
-        for metric in registry()[kind].metrics(measurement.values) if measurement.kind == kind else ():
+        for metric in measurement.metrics() if measurement.kind == kind else ():
             if (metric.name, metric.value) not in peaks:
                 families.setdefault(re.sub(r"\d+", "#", metric.name), []).append((measurement, metric))
     return [row for family in families.values() for row in _rows(family, failed)]
@@ -61,15 +61,13 @@ def _rows(family: Sequence[tuple[Measurement, Metric]], failed: Container[str]) 
         ordered = sorted(family, key=lambda pair: pair[1].value)
         shown = [(*ordered[0], f" (lowest of {len(family)})"), (*ordered[-1], f" (highest of {len(family)})")]
     for measurement, metric, which in shown:
-        valid = measurement.validity.valid
-        trust = metric.trust if valid else "invalid"
-        invalid = (flag for flag in measurement.validity.flags if flag.severity == "invalid")
+        trust, reason = measurement.trust_in(metric)
         yield Row(
             title=f"{metric.title}{which}",
             value=units.headline(metric),
             plus_minus=units.plus_minus(metric) or "",
             trust=trust,
-            word=trust_word(trust, metric.doubt if valid else worst(invalid)),
+            word=trust_word(trust, reason),
             outside=metric.name in failed,
         )
 

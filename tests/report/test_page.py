@@ -364,7 +364,7 @@ def test_a_page_that_cannot_be_written_whole_leaves_the_old_one(
 
 def test_a_broken_document_has_no_page(document: RunDocument, tmp_path: Path) -> None:
     directory = store(document, tmp_path)
-    (directory / RUN).write_bytes(as_bytes(document).replace(b'"run/3"', b'"run/0"'))
+    (directory / RUN).write_bytes(as_bytes(document).replace(b'"run/1"', b'"run/0"'))
     with pytest.raises(InputError, match="run"):
         render_run(directory)
     assert [each.name for each in directory.iterdir()] == [RUN]

@@ -67,7 +67,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], Any], str]] = {
     "sparse": (sparse, f"larger than {documents.MAX_DOCUMENT_BYTES} bytes"),
     "utf-8": (lambda path: replaced(path, b"complete", b"comp\xffete"), "not valid JSON: invalid unicode code point"),
     "nan": (lambda path: with_parameter(path, b"NaN"), "not valid JSON: expected value"),
-    "version": (lambda path: replaced(path, b'"run/3"', b'"run/99"'), 'unknown schema_version "run/99"'),
+    "version": (lambda path: replaced(path, b'"run/1"', b'"run/99"'), 'unknown schema_version "run/99"'),
     "list": (lambda path: path.write_bytes(b"[]"), "unknown schema_version null"),
 }
 

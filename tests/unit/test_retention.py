@@ -145,7 +145,7 @@ def test_only_directories_that_are_runs_are_touched(tmp_path: Path) -> None:
     (inside / "run.json").write_text("{}")
     (tmp_path / "t1" / "a" / of(7)).write_text("a file")
     before = names_in(tmp_path)
-    newer = document("t1", "a", of(3), "complete").replace('"run/3"', '"run/99"')
+    newer = document("t1", "a", of(3), "complete").replace('"run/1"', '"run/99"')
     for content in ("", "[]", "7", '{"run": []}', "\x00", "[" * 100_000, newer):
         (nonsense / "run.json").write_text(content)
         assert tidied(tmp_path, 1, 1) == [], content
