@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel's event sources: ``/sys/bus/event_source/devices``."""
+"""The kernel's event sources (PMUs): ``/sys/bus/event_source/devices``.
+
+Source: ``Documentation/ABI/testing/sysfs-bus-event_source-devices-format`` and ``-events`` of the Linux kernel.
+"""
 
 from __future__ import annotations
 
 import re
 
 from calibration.context.cpulists import parse_cpulist
+from calibration.context.model import EventAlias, EventSource
 from calibration.context.tree import Tree, count, printable
-from calibration.counters.pmus import Alias, EventSource, parse_format
 
 DEVICES = "/sys/bus/event_source/devices"
 
@@ -15,6 +18,36 @@ _ABOUT_AN_EVENT = (".scale", ".unit", ".snapshot", ".per-pkg")
 """What files beside an event's are called that say something of it."""
 
 _SCALE = re.compile(r"[0-9]{1,20}(\.[0-9]{0,40})?([eE][-+]?[0-9]{1,3})?", re.ASCII)
+
+
+WORD_BITS = 64
+"""Bits of each word of ``struct perf_event_attr``."""
+
+MAX_CHARACTERS = 4096
+"""Longest format; the longest known has 40 characters."""
+
+_FORMAT = re.compile(r"(config[123]?):([0-9]{1,2}(?:-[0-9]{1,2})?(?:,[0-9]{1,2}(?:-[0-9]{1,2})?)*)", re.ASCII)
+
+
+def parse_format(text: str) -> tuple[str, tuple[int, ...]]:
+    """Return the word and the bits, lowest bit of the value first, of a format such as ``config1:0-25,40``.
+
+    Raises ``ValueError`` for anything else, and where a bit is named twice or does not exist.
+    """
+    match = _FORMAT.fullmatch(text.strip()) if len(text) <= MAX_CHARACTERS else None
+    if match is None:
+        raise ValueError(f"expected bits such as config:0-7,32-35, found {text[:60]!r}")
+    word, ranges = match.groups()
+    bits: list[int] = []
+    for each in ranges.split(","):
+        first, _, last = each.partition("-")
+        low, high = int(first), int(last or first)
+        if high < low or high >= WORD_BITS:
+            raise ValueError(f"expected bits from 0 to {WORD_BITS - 1} in ascending ranges, found {text[:60]!r}")
+        bits.extend(range(low, high + 1))
+    if len(set(bits)) < len(bits):
+        raise ValueError(f"expected each bit once, found {text[:60]!r}")
+    return word, tuple(bits)
 
 
 def _scale(text: str) -> float:
@@ -41,7 +74,7 @@ def _read_source(tree: Tree, name: str) -> EventSource:
     for event in tree.names(f"{directory}/events"):
         terms = None if event.endswith(_ABOUT_AN_EVENT) else tree.word(f"{directory}/events/{event}")
         if terms is not None:
-            aliases[printable(event)] = Alias(
+            aliases[printable(event)] = EventAlias(
                 terms=terms,
                 scale=tree.parse(f"{directory}/events/{event}.scale", _scale),
                 unit=tree.word(f"{directory}/events/{event}.unit"),

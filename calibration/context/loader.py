@@ -10,6 +10,7 @@ from typing import Any
 
 from calibration.context import cpuinfo
 from calibration.context.cmdline import parse_cmdline
+from calibration.context.cpu_load import read_load
 from calibration.context.cpuinfo import CpuInfo, parse_cpuinfo
 from calibration.context.cpulists import parse_cpulist
 from calibration.context.errors import ContextError
@@ -23,7 +24,6 @@ from calibration.context.isolation import (
     status_allowed,
     status_capabilities,
 )
-from calibration.context.load import read_load
 from calibration.context.memory import (
     cpu_only_nodes,
     memory_only_nodes,

@@ -21,7 +21,7 @@ from calibration.measurements.base import (
     step,
 )
 from calibration.measurements.chase import START_UP_S
-from calibration.measurements.choice import Shape
+from calibration.measurements.platform import Shape
 from calibration.measurements.sut import Place, Sut
 from calibration.measurements.traffic import (
     ANY_MIX,

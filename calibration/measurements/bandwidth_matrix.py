@@ -19,8 +19,8 @@ from calibration.measurements.base import (
     step,
 )
 from calibration.measurements.chase import START_UP_S
-from calibration.measurements.choice import Shape, ShapeReference
 from calibration.measurements.counting import BYTE_ROLES, background_s, event_options
+from calibration.measurements.platform import Shape, ShapeReference
 from calibration.measurements.sut import Sut
 from calibration.measurements.traffic import (
     CountedTrafficSettings,

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from calibration.context.model import Context
 from calibration.evidence import refusal
-from calibration.measurements.choice import ShapeReference
+from calibration.measurements.platform import ShapeReference
 from calibration.model import Model
 from calibration.statistics import Estimate, Estimator
 from calibration.sutprobe import ProbeDocument, ProbeError

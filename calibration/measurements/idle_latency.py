@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 from calibration.context.model import Context
-from calibration.counters.latency import ROLES as LATENCY_ROLES
-from calibration.counters.latency import CounterLatency, latency_flags
+from calibration.counters.latency import LATENCY_ROLES, CounterLatency, latency_flags
 from calibration.errors import InputError
 from calibration.measurements.base import (
     Declaration,

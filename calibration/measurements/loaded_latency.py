@@ -8,8 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from calibration.context.model import Context
-from calibration.counters.latency import ROLES as LATENCY_ROLES
-from calibration.counters.latency import CounterLatency, latency_flags
+from calibration.counters.latency import LATENCY_ROLES, CounterLatency, latency_flags
 from calibration.counters.volume import CountedBytes, counted_flags
 from calibration.errors import InputError
 from calibration.evidence import disturbed, document_flags, placement_flags
@@ -28,7 +27,6 @@ from calibration.measurements.base import (
     step,
 )
 from calibration.measurements.chase import LINK_NS, START_UP_S, TOUCH_BYTES_PER_S
-from calibration.measurements.choice import Shape, ShapeReference
 from calibration.measurements.counting import (
     BYTE_ROLES,
     background_s,
@@ -36,6 +34,7 @@ from calibration.measurements.counting import (
     latency_beside,
     loaded_counted,
 )
+from calibration.measurements.platform import Shape, ShapeReference
 from calibration.measurements.stores import stores_flags
 from calibration.measurements.sut import Place, Sut, memory_bound_bytes, size_flags
 from calibration.measurements.traffic import (

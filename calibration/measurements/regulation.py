@@ -13,9 +13,9 @@ from typing import Literal
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 from calibration.context.model import Context
-from calibration.counters.choice import choose
-from calibration.counters.latency import ROLES as LATENCY_ROLES
+from calibration.counters.event_choice import choose_events
 from calibration.counters.latency import (
+    LATENCY_ROLES,
     CoreLatency,
     CounterLatency,
     SampledLoads,
@@ -197,7 +197,7 @@ class Regulation(Declaration[RegulationSettings, RegulationValues]):
     def _sweep(self, sut: Sut, settings: RegulationSettings, part: Part, probe: Place | None, state: State) -> Step:
         size_bytes = buffer_bytes(sut, [part], (MIX,))
         counters = event_options(sut.context, (*BYTE_ROLES, *LATENCY_ROLES)) if settings.counters else {}
-        sampling = choose(sut.context, LATENCY_ROLES).sampling if settings.sampling else None
+        sampling = choose_events(sut.context, LATENCY_ROLES).sampling if settings.sampling else None
         options = {
             "mix": MIX,
             "delay": ",".join(map(str, settings.nops)),

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from calibration.context.model import Context
 from calibration.errors import InputError
-from calibration.measurements.choice import CacheReference
+from calibration.measurements.platform import CacheReference
 from calibration.sutprobe import ProbeDocument
 from calibration.validity import Flag, flag
 

@@ -12,8 +12,8 @@ from calibration.counters.volume import CountedBytes, counted_flags
 from calibration.errors import InputError
 from calibration.evidence import disturbed, document_flags, placement_flags
 from calibration.measurements.base import HalfWidth, Missing, Settings, excess_s, refused
-from calibration.measurements.choice import Shape, ShapeReference
 from calibration.measurements.counting import bandwidth_counted
+from calibration.measurements.platform import Shape, ShapeReference
 from calibration.measurements.stores import stores_flags
 from calibration.measurements.sut import ASSUMED_LLC_BYTES, LLC_MULTIPLE, Sut, capped_bytes, cpu_list, size_flags
 from calibration.model import Model

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from docutils.utils import column_width
 
 from calibration.context.cpulists import format_cpulist
-from calibration.counters.choice import SAMPLES
+from calibration.counters.event_choice import SAMPLES
 from calibration.judge.tolerances import LEAST_COVERAGE
 from calibration.measurements.base import Metric, Missing
 from calibration.measurements.regulation import Method, RegulationPoint, RegulationValues

@@ -15,8 +15,8 @@ from calibration.context.model import Context, Dimm
 from calibration.errors import EnvironmentLacksError, InputError
 from calibration.measurements import declaration
 from calibration.measurements.base import Missing, Step
-from calibration.measurements.choice import CacheReference, ChosenShape, ShapeReference, platform_of, traffic_sha256
 from calibration.measurements.latency_ladder import LatencyLadderValues, last_cache_bytes
+from calibration.measurements.platform import CacheReference, ChosenShape, ShapeReference, platform_of, traffic_sha256
 from calibration.measurements.sut import Sut, sized
 from calibration.measurements.traffic import DEFAULT_SHAPE, Setting, Tried
 from calibration.measurements.traffic_shape import ShapeSettings, choose, widths

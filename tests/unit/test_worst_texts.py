@@ -31,6 +31,7 @@ from calibration.context import (
     cmdline,
     cpuinfo,
     cpulists,
+    event_sources,
     firmware,
     isolation,
     loader,
@@ -39,8 +40,8 @@ from calibration.context import (
     tree,
     vulnerabilities,
 )
-from calibration.context.load import parse_cpu_counts, parse_used
-from calibration.counters import pmus
+from calibration.context.cpu_load import parse_cpu_counts, parse_used
+from calibration.counters import encoding
 from calibration.errors import CalibrationError, InputError
 from calibration.formats import csit_page, csit_topology, lines, meltdown_checker
 from calibration.formats import mlc as mlc_format
@@ -308,8 +309,8 @@ CASES: dict[Callable[..., object], Case] = {
     vulnerabilities.state_of: Case((*ANY, of("Mitigation")), size=PART),
     vulnerabilities.left_open: Case((*ANY, of(";"), of("vulnerable,")), size=PART),
     loader.load: Case((*ARCHIVES, *CAPTURES)),
-    pmus.parse_format: Case((*ANY, of("0-63,", "config:"), of("1,", "config:"))),
-    pmus.parse_terms: Case((*ANY, numbered("a%d,"), of("a="))),
+    event_sources.parse_format: Case((*ANY, of("0-63,", "config:"), of("1,", "config:"))),
+    encoding.parse_terms: Case((*ANY, numbered("a%d,"), of("a="))),
     lines.lines_of: Case((*ANY, of("\r"), of("x" * 5000 + "\n")), size=PART),
     lines.split: Case((*ANY, of("\r")), size=PART),
     lines.plain: Case((*ANY, of("\x1b["), of("\x1b]"), of("<p "), of("<p>"), of("&gt"), of("&gt;")), size=PART),
@@ -417,7 +418,7 @@ EXEMPT: dict[str, str] = {
 """Functions that look like parsers, and why they are not in the table."""
 
 PARSERS = re.compile(r"(?:parse|read|load|decode)(?:_|$)")
-PLACES = ("context", "formats", "counters.pmus", "mlc", "sutprobe", "text", "archives")
+PLACES = ("context", "formats", "counters.encoding", "mlc", "sutprobe", "text", "archives")
 """Modules whose every function of a text counts as a parser; anywhere else its name tells."""
 
 

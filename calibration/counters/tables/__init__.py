@@ -15,8 +15,8 @@ from typing import Annotated, Any, Literal, Self
 import yaml
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
-from calibration.counters.pmus import parse_terms
-from calibration.counters.roles import ROLES
+from calibration.counters.encoding import parse_terms
+from calibration.counters.event_roles import EVENT_ROLES
 from calibration.errors import InputError
 from calibration.model import Model
 
@@ -28,8 +28,8 @@ ANY = "any"
 
 
 def _role(name: str) -> str:
-    if name not in ROLES:
-        raise ValueError(f"expected one of the roles {', '.join(ROLES)}, found {name!r}")
+    if name not in EVENT_ROLES:
+        raise ValueError(f"expected one of the roles {', '.join(EVENT_ROLES)}, found {name!r}")
     return name
 
 

@@ -3,7 +3,7 @@
 
 import pytest
 
-from calibration.counters.roles import ROLES
+from calibration.counters.event_roles import EVENT_ROLES
 from calibration.counters.tables import ANY, parse_table, table_of, tables
 from calibration.errors import InputError
 
@@ -65,7 +65,10 @@ def test_other_processors_have_none(processor):
 def test_every_role_has_an_event_or_a_reason(name):
     known = tables()[name]
     given = {each.role for each in (*known.core, *known.boxes)} | set(known.absent)
-    needed = {role for role, about in ROLES.items() if about.of == "thread"} - {"core.cycles", "core.instructions"}
+    needed = {role for role, about in EVENT_ROLES.items() if about.of == "thread"} - {
+        "core.cycles",
+        "core.instructions",
+    }
     assert name == ANY or needed <= given
     assert known.sampling is not None or name == ANY
 

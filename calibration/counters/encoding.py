@@ -1,74 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Event sources (PMUs) as the kernel describes them, and how an event's terms become words of a ``perf_event_attr``.
-
-Source: ``Documentation/ABI/testing/sysfs-bus-event_source-devices-format`` and ``-events`` of the Linux kernel, and
-``tools/perf/util/pmu.c``, which reads the same files.
-"""
+"""From an event's terms to the words of a ``perf_event_attr``, as the Linux kernel's ``tools/perf/util/pmu.c`` does."""
 
 from __future__ import annotations
 
 import re
 
+from calibration.context.event_sources import WORD_BITS, parse_format
+from calibration.context.model import EventSource
 from calibration.errors import InputError
-from calibration.model import Model
 
 WORDS = ("config", "config1", "config2", "config3")
 """The words of ``struct perf_event_attr`` that a format may name."""
 
-WORD_BITS = 64
-
 MAX_CHARACTERS = 4096
-"""Longest format or list of terms; the longest known has 300 characters."""
+"""Longest list of terms; the longest known has 300 characters."""
 
-_FORMAT = re.compile(r"(config[123]?):([0-9]{1,2}(?:-[0-9]{1,2})?(?:,[0-9]{1,2}(?:-[0-9]{1,2})?)*)", re.ASCII)
 _TERM = re.compile(r"([A-Za-z_][A-Za-z0-9_.-]*)(?:=(.*))?", re.ASCII)
 _NUMBER = re.compile(r"0[xX][0-9a-fA-F]{1,16}|[0-9]{1,20}", re.ASCII)
-
-
-class Alias(Model):
-    """An event that the kernel knows by name: its terms, and what one count is in which unit."""
-
-    terms: str
-    scale: float | None = None
-    unit: str | None = None
-
-
-class EventSource(Model):
-    """One directory of ``/sys/bus/event_source/devices``.
-
-    ``cpumask`` are the CPUs on which a system-wide counter of the source is opened, one per package or die; ``cpus``
-    those whose threads a core's source counts. ``formats`` are bit ranges in the kernel's notation, such as
-    ``config:0-7,32-35``.
-    """
-
-    name: str
-    type: int | None
-    cpumask: tuple[int, ...] | None
-    cpus: tuple[int, ...] | None
-    formats: dict[str, str]
-    aliases: dict[str, Alias]
-    caps: dict[str, str]
-
-
-def parse_format(text: str) -> tuple[str, tuple[int, ...]]:
-    """Return the word and the bits, lowest bit of the value first, of a format such as ``config1:0-25,40``.
-
-    Raises ``ValueError`` for anything else, and where a bit is named twice or does not exist.
-    """
-    match = _FORMAT.fullmatch(text.strip()) if len(text) <= MAX_CHARACTERS else None
-    if match is None:
-        raise ValueError(f"expected bits such as config:0-7,32-35, found {text[:60]!r}")
-    word, ranges = match.groups()
-    bits: list[int] = []
-    for each in ranges.split(","):
-        first, _, last = each.partition("-")
-        low, high = int(first), int(last or first)
-        if high < low or high >= WORD_BITS:
-            raise ValueError(f"expected bits from 0 to {WORD_BITS - 1} in ascending ranges, found {text[:60]!r}")
-        bits.extend(range(low, high + 1))
-    if len(set(bits)) < len(bits):
-        raise ValueError(f"expected each bit once, found {text[:60]!r}")
-    return word, tuple(bits)
 
 
 def parse_terms(text: str) -> dict[str, int]:

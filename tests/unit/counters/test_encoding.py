@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calibration.context import load
-from calibration.counters.pmus import Alias, EventSource, encode, parse_format, parse_terms
+from calibration.context.event_sources import parse_format
+from calibration.context.model import EventAlias, EventSource
+from calibration.counters.encoding import encode, parse_terms
 from calibration.errors import InputError
 from tests.unit.context.test_sut_context_info import sut_context
 
@@ -120,8 +122,8 @@ def test_a_tree_is_read_with_what_is_strange_listed(make_root):
     )
     assert (box.type, box.cpumask, box.formats) == (20, (0, 28), {"event": "config:0-7"})
     assert box.aliases == {
-        "cas_count_read": Alias(terms="event=0x04,umask=0x03", scale=6.103515625e-5, unit="MiB"),
-        "clockticks": Alias(terms="event=0xff", scale=None, unit=None),
+        "cas_count_read": EventAlias(terms="event=0x04,umask=0x03", scale=6.103515625e-5, unit="MiB"),
+        "clockticks": EventAlias(terms="event=0xff", scale=None, unit=None),
     }
     listed = {item.path.rsplit("/", 1)[1]: item.reason for item in context.unreadable if DEVICES in item.path}
     assert "expected bits" in listed["strange"]

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from calibration.context import load
-from calibration.context.load import parse_cpu_counts, parse_used
+from calibration.context.cpu_load import parse_cpu_counts, parse_used
 from tests.unit.context.test_sut_context_info import members, sut_context
 
 
