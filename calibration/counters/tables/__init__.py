@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is known of the events of each microarchitecture: one file each, with the vendor's list a row was taken from.
 
-``any.yml`` has what the kernel itself names on every model.
+``any.yml`` has what the kernel itself names on every model. A table that is ``like`` another has that one's fields
+where it gives none of its own; a row of ``core`` or ``boxes`` changes the other's row of the same role. An event with a
+``series`` stands for ``count`` of them, numbered from 0, with the numbers from ``first`` on in its terms.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from functools import cache
 from importlib.resources import files
 from typing import Annotated, Any, Literal, Self
@@ -208,20 +211,63 @@ class Table(Model):
 def parse_table(text: str, source: str) -> Table:
     """Return the table that *text* is; *source* names it in messages. Raises ``InputError``."""
     try:
-        raw = yaml.load(text, Loader=LOADER)  # noqa: S506 - either is a safe loader
+        raw = _inherit(yaml.load(text, Loader=LOADER))  # noqa: S506 - either is a safe loader
+        for boxes in raw.get("boxes", ()):
+            boxes["events"] = [numbered for event in boxes["events"] for numbered in _series(event)]
         return Table.model_validate_json(json.dumps(raw))
-    except (yaml.YAMLError, TypeError, ValidationError) as error:
-        raise InputError(f"expected a table of events in {source}: {error}") from error
+    except (yaml.YAMLError, OSError, AttributeError, LookupError, TypeError, ValidationError) as error:
+        raise InputError(f"{source}: not a table of events: {error}") from error
+
+
+def _inherit(raw: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of *raw* over those of the table that it is like, if any."""
+    if "like" not in raw:
+        return raw
+    text = files(__package__).joinpath(f"{raw.pop('like')}.yml").read_text(encoding="utf-8")
+    found = _inherit(yaml.load(text, Loader=LOADER))  # noqa: S506 - either is a safe loader
+    for field, value in raw.items():
+        if field in ("core", "boxes"):
+            found[field] = _merge_rows(found[field], value)
+        elif isinstance(value, dict):
+            found[field] = found[field] | value
+        else:
+            found[field] = value
+    return found
+
+
+def _merge_rows(rows: list[dict[str, Any]], changes: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return *rows* with each of *changes* in the next row of its role, or behind them where there is none left."""
+    unchanged = list(range(len(rows)))
+    merged = list(rows)
+    for change in changes:
+        place = next((index for index in unchanged if rows[index]["role"] == change["role"]), None)
+        if place is None:
+            merged.append(change)
+        else:
+            unchanged.remove(place)
+            merged[place] = rows[place] | change
+    return merged
+
+
+def _series(event: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the events that *event* stands for."""
+    series = event.pop("series", None)
+    if series is None:
+        yield event
+        return
+    for number in range(series["count"]):
+        terms = event["terms"] % (series["first"] + number * series["step"])
+        yield {**event, "event": f"{event['event']}{number}", "terms": terms}
 
 
 @cache
 def tables() -> dict[str, Table]:
     """Return all tables by the names of their files."""
-    folder = files(__package__)
+    entries = sorted(files(__package__).iterdir(), key=lambda entry: entry.name)
     return {
-        each.name.removesuffix(".yml"): parse_table(each.read_text(encoding="utf-8"), each.name)
-        for each in sorted(folder.iterdir(), key=lambda entry: entry.name)
-        if each.name.endswith(".yml")
+        entry.name.removesuffix(".yml"): parse_table(entry.read_text(encoding="utf-8"), entry.name)
+        for entry in entries
+        if entry.name.endswith(".yml")
     }
 
 

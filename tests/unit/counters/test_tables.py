@@ -87,7 +87,8 @@ def test_every_role_has_an_event_or_a_reason(name):
             "boxes: [{role: dram.reads, pmus: '(', events: [], scale_bytes: 1, counters: 1}]\ncore:\n",
             "regular",
         ),
-        ("sources:", "sources: [", "expected a table"),
+        ("sources:", "sources: [", "not a table"),
+        ("microarchitecture:", "like: none_such\nmicroarchitecture:", "not a table"),
     ],
 )
 def test_a_table_that_is_none_is_refused(was, becomes, what):
@@ -101,3 +102,17 @@ def test_an_event_of_a_box_is_named_or_encoded():
     boxes = "boxes: [{role: dram.reads, pmus: box, events: [{event: E, source: core}], scale_bytes: 1, counters: 1}]\n"
     with pytest.raises(InputError, match="expected an alias or terms of E"):
         parse_table(TABLE + boxes, "example.yml")
+
+
+def test_a_table_like_another_changes_only_what_it_gives():
+    own, other = tables()["broadwell_ep"], tables()["haswell_ep"]
+    changed = {row.role: row.terms for row in own.core if row not in other.core}
+    assert changed == {"core.offcore_reads": "event=0xb7,umask=0x01,offcore_rsp=0x6040007f7"}
+    assert (own.microarchitecture, own.boxes, own.sampling) == ("Broadwell-EP", other.boxes, other.sampling)
+    assert tables()["ice_lake_sp"].without_smt is None
+
+
+def test_a_series_of_events_is_numbered():
+    channels = tables()["zen_3"].boxes[0].events
+    assert len(channels) == 8
+    assert (channels[7].event, channels[7].terms) == ("dram_channel_data_controller_7", "event=0x1c7,umask=0x38")
