@@ -13,7 +13,7 @@ from statistics import fmean, stdev
 from calibration.counters.volume import NotCounted, multiplexed_flags, silent
 from calibration.model import Model
 from calibration.statistics import Estimate, estimate
-from calibration.sutprobe import Counters, Samples
+from calibration.sutprobe.counters import Counters, Samples
 from calibration.validity import Flag
 
 PENDING, MISSES, HITS, CYCLES = "core.l1d_pending", "core.l1_miss", "core.fb_hit", "core.cycles"

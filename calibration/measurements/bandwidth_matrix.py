@@ -37,7 +37,8 @@ from calibration.measurements.traffic import (
     traffic_flags,
 )
 from calibration.statistics import Estimate
-from calibration.sutprobe import BandwidthResult, ProbeDocument, read_result
+from calibration.sutprobe.bandwidth import BandwidthResult
+from calibration.sutprobe.document import ProbeDocument, read_result
 from calibration.validity import Flag, flag
 
 MIX: Mix = "reads"

@@ -18,7 +18,7 @@ from calibration.evidence import refusal
 from calibration.measurements.platform import ShapeReference
 from calibration.model import Model
 from calibration.statistics import Estimate, Estimator
-from calibration.sutprobe import ProbeDocument, ProbeError
+from calibration.sutprobe.document import ProbeDocument, ProbeError
 from calibration.trust import Trust, trust_of
 from calibration.validity import Flag
 

@@ -29,7 +29,8 @@ from calibration.measurements.c2c_matrix import Neighbourhood, words
 from calibration.measurements.chase import START_UP_S
 from calibration.measurements.sut import Sut
 from calibration.statistics import Estimate, estimate
-from calibration.sutprobe import C2cPair, C2cResult, ProbeDocument, read_result
+from calibration.sutprobe.c2c import C2cPair, C2cResult
+from calibration.sutprobe.document import ProbeDocument, read_result
 from calibration.validity import Flag, flag
 
 ASYMMETRY = 0.05

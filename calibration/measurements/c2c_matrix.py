@@ -32,7 +32,8 @@ from calibration.measurements.chase import START_UP_S
 from calibration.measurements.sut import Sut, cpu_list
 from calibration.model import Model
 from calibration.statistics import Estimate, estimate, median_ranks
-from calibration.sutprobe import C2cCell, C2cEstimate, C2cResult, ProbeDocument, read_result
+from calibration.sutprobe.c2c import C2cCell, C2cEstimate, C2cResult
+from calibration.sutprobe.document import ProbeDocument, read_result
 from calibration.validity import Flag, flag
 
 Method = Literal["transfer", "pingpong"]

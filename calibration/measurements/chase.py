@@ -12,7 +12,8 @@ from calibration.measurements.base import HalfWidth, Missing, NotPlanned, Settin
 from calibration.measurements.platform import GIB
 from calibration.measurements.sut import ASSUMED_LLC_BYTES, CHAIN_BESIDE, Place, Sut, capped_bytes, memory_bound_bytes
 from calibration.statistics import Estimate, estimate
-from calibration.sutprobe import Companion, LatencyPlacement, LatencyPoint, ProbeDocument
+from calibration.sutprobe.document import ProbeDocument
+from calibration.sutprobe.latency import Companion, LatencyPlacement, LatencyPoint
 from calibration.validity import Flag, flag
 
 LINK_NS = 35.0

@@ -29,7 +29,8 @@ from calibration.measurements.chase import START_UP_S
 from calibration.measurements.sut import Sut, cpu_list
 from calibration.model import Model
 from calibration.statistics import Estimate, estimate
-from calibration.sutprobe import FrequencyPoint, FrequencyResult, ProbeDocument, read_result
+from calibration.sutprobe.document import ProbeDocument, read_result
+from calibration.sutprobe.frequency import FrequencyPoint, FrequencyResult
 from calibration.trust import of_width
 from calibration.validity import Flag, flag
 

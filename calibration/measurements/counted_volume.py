@@ -39,7 +39,8 @@ from calibration.measurements.counting import BYTE_ROLES, background_s, event_op
 from calibration.measurements.sut import Sut, capped_bytes, size_flags
 from calibration.measurements.traffic import NODE_FILL_BYTES_PER_S, all_cpus, group_text, read_group
 from calibration.statistics import Estimate, estimate
-from calibration.sutprobe import ProbeDocument, VolumeKnown, VolumeResult, read_result
+from calibration.sutprobe.document import ProbeDocument, read_result
+from calibration.sutprobe.volume import VolumeKnown, VolumeResult
 from calibration.validity import Flag, flag
 
 ARRAYS = 3

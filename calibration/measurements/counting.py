@@ -20,7 +20,9 @@ from calibration.counters.volume import (
 )
 from calibration.measurements.base import NotPlanned
 from calibration.statistics import Estimate, estimate
-from calibration.sutprobe import Accounting, BandwidthPoint, Counters, LoadedPlacement
+from calibration.sutprobe.bandwidth import Accounting, BandwidthPoint
+from calibration.sutprobe.counters import Counters
+from calibration.sutprobe.loaded import LoadedPlacement
 
 COUNTERS: Final = "counters"
 """The kind of what a plan has no hardware counters for."""

@@ -33,7 +33,8 @@ from calibration.measurements.chase import (
 from calibration.measurements.counting import event_options, latency_beside
 from calibration.measurements.sut import Place, Sut, size_flags
 from calibration.statistics import Estimate
-from calibration.sutprobe import Companion, LatencyResult, ProbeDocument, read_result
+from calibration.sutprobe.document import ProbeDocument, read_result
+from calibration.sutprobe.latency import Companion, LatencyResult
 
 
 class IdleLatencySettings(ChaseSettings):

@@ -25,7 +25,8 @@ from calibration.measurements.chase import START_UP_S
 from calibration.measurements.sut import Sut, cpu_list
 from calibration.model import Model
 from calibration.statistics import Estimate, estimate
-from calibration.sutprobe import (
+from calibration.sutprobe.document import ProbeDocument, read_result
+from calibration.sutprobe.jitter import (
     Attribution,
     GapBin,
     GapRate,
@@ -35,11 +36,9 @@ from calibration.sutprobe import (
     JitterResult,
     LongGap,
     Period,
-    ProbeDocument,
     TimeQuantile,
-    Traced,
-    read_result,
 )
+from calibration.sutprobe.tracing import Traced
 from calibration.validity import Flag, flag
 
 TURN_NS = 0.75

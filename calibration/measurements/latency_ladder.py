@@ -41,7 +41,8 @@ from calibration.measurements.chase import (
 from calibration.measurements.sut import ASSUMED_LLC_BYTES, MIB, Place, Sut, cpu_list, memory_bound_bytes
 from calibration.model import Model
 from calibration.statistics import Estimate, estimate
-from calibration.sutprobe import LatencyPoint, LatencyResult, ProbeDocument, read_result
+from calibration.sutprobe.document import ProbeDocument, read_result
+from calibration.sutprobe.latency import LatencyPoint, LatencyResult
 
 UNNAMED = "plateau-"
 """Begins the name of a plateau that no reported cache explains; its size follows."""

@@ -53,7 +53,8 @@ from calibration.measurements.traffic import (
 )
 from calibration.model import Model
 from calibration.statistics import Estimate, estimate
-from calibration.sutprobe import LoadedPlacement, LoadedPoint, LoadedResult, ProbeDocument, ZeroLoad, read_result
+from calibration.sutprobe.document import ProbeDocument, read_result
+from calibration.sutprobe.loaded import LoadedPlacement, LoadedPoint, LoadedResult, ZeroLoad
 from calibration.validity import Flag, flag
 
 MLC_DELAYS = (0, 2, 8, 15, 50, 100, 200, 300, 400, 500, 700, 1000, 1300, 1700, 2500, 3500, 5000, 9000, 20000)

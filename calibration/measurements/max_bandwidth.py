@@ -42,7 +42,8 @@ from calibration.measurements.traffic import (
     traffic_flags,
     tried,
 )
-from calibration.sutprobe import BandwidthPoint, BandwidthResult, ProbeDocument, read_result
+from calibration.sutprobe.bandwidth import BandwidthPoint, BandwidthResult
+from calibration.sutprobe.document import ProbeDocument, read_result
 
 STREAMS = (1, 4)
 """Streams tried on a platform without a choice of its own: the plain shape's and the default's."""

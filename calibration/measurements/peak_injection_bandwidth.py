@@ -36,7 +36,8 @@ from calibration.measurements.traffic import (
     shape_options,
     traffic_flags,
 )
-from calibration.sutprobe import BandwidthResult, ProbeDocument, read_result
+from calibration.sutprobe.bandwidth import BandwidthResult
+from calibration.sutprobe.document import ProbeDocument, read_result
 
 
 class PeakSettings(CountedTrafficSettings):

@@ -65,14 +65,9 @@ from calibration.measurements.traffic import (
 )
 from calibration.model import Model
 from calibration.statistics import Estimate, estimate
-from calibration.sutprobe import (
-    BandwidthPoint,
-    BandwidthResult,
-    LoadedPoint,
-    LoadedResult,
-    ProbeDocument,
-    read_result,
-)
+from calibration.sutprobe.bandwidth import BandwidthPoint, BandwidthResult
+from calibration.sutprobe.document import ProbeDocument, read_result
+from calibration.sutprobe.loaded import LoadedPoint, LoadedResult
 
 MIX: Mix = "line_reads"
 """The kernel of the experiment."""

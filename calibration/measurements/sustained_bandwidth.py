@@ -39,7 +39,8 @@ from calibration.measurements.traffic import (
     traffic_flags,
 )
 from calibration.statistics import Estimate, estimate
-from calibration.sutprobe import BandwidthResult, Course, ProbeDocument, read_result
+from calibration.sutprobe.bandwidth import BandwidthResult, Course
+from calibration.sutprobe.document import ProbeDocument, read_result
 from calibration.validity import Flag, flag
 
 WINDOW_S = 0.1

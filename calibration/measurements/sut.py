@@ -12,7 +12,7 @@ from typing import NamedTuple
 from calibration.context.model import Context
 from calibration.errors import InputError
 from calibration.measurements.platform import CacheReference
-from calibration.sutprobe import ProbeDocument
+from calibration.sutprobe.document import ProbeDocument
 from calibration.validity import Flag, flag
 
 MEMORY_SHARE = 0.5

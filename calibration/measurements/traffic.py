@@ -18,7 +18,8 @@ from calibration.measurements.stores import stores_flags
 from calibration.measurements.sut import ASSUMED_LLC_BYTES, LLC_MULTIPLE, Sut, capped_bytes, cpu_list, size_flags
 from calibration.model import Model
 from calibration.statistics import Estimate, estimate
-from calibration.sutprobe import Accounting, BandwidthPoint, ProbeDocument
+from calibration.sutprobe.bandwidth import Accounting, BandwidthPoint
+from calibration.sutprobe.document import ProbeDocument
 from calibration.validity import Flag
 
 Mix = Literal[

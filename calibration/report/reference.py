@@ -31,7 +31,7 @@ from calibration.places import PACKAGE, SHARE
 from calibration.report.environment import TEMPLATES, environment
 from calibration.results.model import RunDocument
 from calibration.results.store import Record, json_schema
-from calibration.sutprobe import ProbeDocument
+from calibration.sutprobe.document import ProbeDocument
 from calibration.validity import SEVERITIES
 
 ROLES = SHARE / "roles"

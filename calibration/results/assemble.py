@@ -62,7 +62,7 @@ from calibration.results.store import (
     records,
     write_document,
 )
-from calibration.sutprobe import read_document
+from calibration.sutprobe.document import read_document
 from calibration.tuning import Change
 from calibration.validity import Flag, flag, validity
 

@@ -25,7 +25,7 @@ from calibration.preflight import Check
 from calibration.results.consistency import ConsistencyCheck
 from calibration.results.figures import RecordFigure
 from calibration.results.readings import Inconsistency, Reading
-from calibration.sutprobe import Clock, Warned
+from calibration.sutprobe.document import Clock, Warned
 from calibration.tuning import Change
 from calibration.validity import Flag, Validity
 

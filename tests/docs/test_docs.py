@@ -38,7 +38,8 @@ from calibration.results.consistency import RULES
 from calibration.results.model import RunDocument
 from calibration.results.readings import INCONSISTENCIES
 from calibration.results.store import Record
-from calibration.sutprobe import ProbeDocument, VolumeResult, read_document, read_result
+from calibration.sutprobe.document import ProbeDocument, read_document, read_result
+from calibration.sutprobe.volume import VolumeResult
 from calibration.validity import SEVERITIES
 
 CHECKOUT = Path(__file__).resolve().parents[2]

@@ -13,7 +13,10 @@ from typing import Any
 
 import pytest
 
-from calibration.sutprobe import JitterResult, SelftestResult, Traced, read_document, read_result
+from calibration.sutprobe.document import read_document, read_result
+from calibration.sutprobe.jitter import JitterResult
+from calibration.sutprobe.selftest import SelftestResult
+from calibration.sutprobe.tracing import Traced
 from tests.kernels.conftest import Finished, Probe
 from tests.tools import require, require_root
 

@@ -47,7 +47,7 @@ from calibration.results.model import (
     RunDocument,
 )
 from calibration.statistics import Estimate
-from calibration.sutprobe import ProbeDocument, read_document
+from calibration.sutprobe.document import ProbeDocument, read_document
 from calibration.tuning import Change
 from calibration.validity import Flag, Validity, flag, validity
 

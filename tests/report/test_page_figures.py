@@ -24,7 +24,7 @@ from calibration.measurements.base import Metric
 from calibration.report.page import render
 from calibration.report.sections import FAMILY
 from calibration.results.model import RunDocument
-from calibration.sutprobe import read_document
+from calibration.sutprobe.document import read_document
 
 Json = dict[str, Any]
 Row = list[str | None]

@@ -30,7 +30,7 @@ from calibration.results.layout import SCHEMA_VERSION
 from calibration.results.model import Attempt, CapturedContext, Measurement, Run, RunDocument
 from calibration.results.references import keep_references, kept_reference, kept_references, path_of
 from calibration.statistics import estimate
-from calibration.sutprobe import read_document
+from calibration.sutprobe.document import read_document
 from calibration.validity import flag, validity
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"

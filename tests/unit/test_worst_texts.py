@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import calibration
-from calibration import mlc, preflight, sutprobe, text, tuning
+from calibration import mlc, preflight, text, tuning
 from calibration.context import (
     cmdline,
     cpuinfo,
@@ -49,6 +49,8 @@ from calibration.measurements import declaration
 from calibration.measurements.base import Step
 from calibration.results import documents, store
 from calibration.results.layout import SCHEMA_VERSION
+from calibration.sutprobe.document import MAX_PARTS, SCHEMA, read_document, read_result
+from calibration.sutprobe.jitter import JitterResult
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 CONTEXT = FIXTURES / "context" / "x86_64-two-nodes-smt.tar.gz"
@@ -256,7 +258,7 @@ def nested(size: int) -> Any:
 
 def of_document(unit: Any, name: str) -> Make:
     """Return what makes an answer of a size, with *unit* in the list *name* over and over."""
-    return lambda size: {"schema": sutprobe.SCHEMA, name: [unit] * (size // (len(json.dumps(unit)) + 2))}
+    return lambda size: {"schema": SCHEMA, name: [unit] * (size // (len(json.dumps(unit)) + 2))}
 
 
 MEASURED = f'{{"schema_version": "{SCHEMA_VERSION}", "measurements": ['
@@ -337,11 +339,11 @@ CASES: dict[Callable[..., object], Case] = {
     mlc.read_prefetchers: Case(
         (of_document({}, "places"), of_document({"where": "x", "before": "1"}, "places")), size=PART
     ),
-    sutprobe.read_document: Case(
+    read_document: Case(
         (
             of_document({}, "warnings"),
             of_document("x", "argv"),
-            lambda size: {"schema": sutprobe.SCHEMA, "parameters": nested(size)},
+            lambda size: {"schema": SCHEMA, "parameters": nested(size)},
         )
     ),
     preflight.version: Case((*ANY, of("1.")), size=PART),
@@ -412,13 +414,13 @@ EXEMPT: dict[str, str] = {
     "calibration.results.readings.read_metric": "makes a metric",
     "calibration.results.store.read_kept": "bounded in what it reads; what is read is compared",
     "calibration.results.store.read_run": TEXT_OF_PROJECT,
-    "calibration.sutprobe.read_result": "in test_long_documents_of_the_kernel_take_linear_time",
+    "calibration.sutprobe.document.read_result": "in test_long_documents_of_the_kernel_take_linear_time",
     "calibration.text.cut": "makes a line for the terminal",
 }
 """Functions that look like parsers, and why they are not in the table."""
 
 PARSERS = re.compile(r"(?:parse|read|load|decode)(?:_|$)")
-PLACES = ("context", "formats", "counters.encoding", "mlc", "sutprobe", "text", "archives")
+PLACES = ("context", "formats", "counters.encoding", "mlc", "sutprobe.document", "text", "archives")
 """Modules whose every function of a text counts as a parser; anywhere else its name tells."""
 
 
@@ -589,7 +591,7 @@ def of_kernel(path: Path) -> Iterator[tuple[Callable[[Any], object], Make]]:
 
     def call(given: dict[str, Any]) -> object:
         try:
-            return list(declaration(kind).parse(sutprobe.read_document(given), step, machine))
+            return list(declaration(kind).parse(read_document(given), step, machine))
         except (ArithmeticError, LookupError) as error:  # as the assembly of a run does
             raise InputError(str(error)) from error
 
@@ -603,10 +605,10 @@ def test_long_documents_of_the_kernel_take_linear_time(path: Path) -> None:
 
 
 def test_an_answer_of_many_empty_parts_is_refused_before_it_takes_gigabytes() -> None:
-    many: list[dict[str, Any]] = [{}] * sutprobe.MAX_PARTS
+    many: list[dict[str, Any]] = [{}] * MAX_PARTS
     with pytest.raises(InputError, match="at most 300000 objects and lists"):
-        sutprobe.read_document({"schema": sutprobe.SCHEMA, "warnings": many})
+        read_document({"schema": SCHEMA, "warnings": many})
     good = json.loads(next((FIXTURES / "sutprobe").glob("jitter*.json")).read_bytes())
-    document = sutprobe.read_document({**good, "result": {**good["result"], "points": many}})
+    document = read_document({**good, "result": {**good["result"], "points": many}})
     with pytest.raises(InputError, match="at most 300000 objects and lists"):
-        sutprobe.read_result(document, sutprobe.JitterResult)
+        read_result(document, JitterResult)
