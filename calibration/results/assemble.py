@@ -21,7 +21,7 @@ from calibration.measurements.sut import emulation_flags, machine_flags, sized
 from calibration.mlc import CommandName, read_output
 from calibration.model import fault_of
 from calibration.plan import Plan
-from calibration.preflight import flags as expectation_flags
+from calibration.preflight.checks import flags as expectation_flags
 from calibration.results.consistency import consistency
 from calibration.results.facts import facts
 from calibration.results.figures import figures_of_record

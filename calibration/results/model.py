@@ -21,7 +21,7 @@ from calibration.measurements.base import Metric, Missing, Values
 from calibration.mlc import CommandName, PrefetcherPlace, Prefetchers
 from calibration.model import Model, UtcTime
 from calibration.plan import Plan
-from calibration.preflight import Check
+from calibration.preflight.checks import Check
 from calibration.results.consistency import ConsistencyCheck
 from calibration.results.figures import RecordFigure
 from calibration.results.readings import Inconsistency, Reading

@@ -31,7 +31,7 @@ from calibration.measurements.base import Step
 from calibration.mlc import MlcCommand
 from calibration.model import Model, UtcTime, fault_of
 from calibration.plan import Plan, make_plan
-from calibration.preflight import Check, refusal
+from calibration.preflight.checks import Check, refusal
 from calibration.profiles import load_profile
 from calibration.results.documents import MAX_DOCUMENT_BYTES, parse_json, read_document
 from calibration.results.facts import facts, other_facts

@@ -31,7 +31,7 @@ from calibration.judge.references import LimitsFile, Method
 from calibration.judge.verdicts import Check, NightVerdict
 from calibration.judge.waivers import FIELDS as WAIVER_FIELDS
 from calibration.measurements import registry
-from calibration.preflight import CHECKS
+from calibration.preflight.checks import CHECKS
 from calibration.profiles import load_profile, profile_names
 from calibration.report.reference import name_form
 from calibration.results.consistency import RULES

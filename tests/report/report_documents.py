@@ -28,7 +28,7 @@ from calibration.measurements.prefetcher_effect import PrefetcherEffectValues
 from calibration.measurements.sut import machine_flags
 from calibration.mlc import COMMANDS, MlcCommand, read_prefetchers
 from calibration.plan import Plan
-from calibration.preflight import Check
+from calibration.preflight.checks import Check
 from calibration.report.page import render
 from calibration.results.consistency import consistency
 from calibration.results.facts import facts

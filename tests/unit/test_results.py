@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from calibration.errors import EnvironmentLacksError, InputError
-from calibration.preflight import Check
+from calibration.preflight.checks import Check
 from calibration.results import store
 from calibration.results.assemble import _completed, assemble
 from calibration.results.documents import schema_file

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import calibration
-from calibration import mlc, preflight, text, tuning
+from calibration import mlc, text, tuning
 from calibration.context import (
     cmdline,
     cpuinfo,
@@ -47,6 +47,8 @@ from calibration.formats import csit_page, csit_topology, lines, meltdown_checke
 from calibration.formats import mlc as mlc_format
 from calibration.measurements import declaration
 from calibration.measurements.base import Step
+from calibration.preflight import facts as preflight_facts
+from calibration.preflight import sut_checks
 from calibration.results import documents, store
 from calibration.results.layout import SCHEMA_VERSION
 from calibration.sutprobe.document import MAX_PARTS, SCHEMA, read_document, read_result
@@ -346,8 +348,8 @@ CASES: dict[Callable[..., object], Case] = {
             lambda size: {"schema": SCHEMA, "parameters": nested(size)},
         )
     ),
-    preflight.version: Case((*ANY, of("1.")), size=PART),
-    preflight.read_facts: Case(
+    sut_checks.version: Case((*ANY, of("1.")), size=PART),
+    preflight_facts.read_facts: Case(
         (
             of_document({}, "running"),
             lambda size: {"identity": nested(size)},
@@ -399,9 +401,9 @@ EXEMPT: dict[str, str] = {
     "calibration.mlc.read_commands": OPERATOR,
     "calibration.mlc.check_licence": OPERATOR,
     "calibration.mlc.read_program": OPERATOR,
-    "calibration.preflight.read_expectations": OPERATOR,
-    "calibration.preflight.read_known": "facts that read_facts has bounded",
-    "calibration.preflight.read_examination": "facts that read_facts has bounded",
+    "calibration.preflight.expectations.read_expectations": OPERATOR,
+    "calibration.preflight.agreement.read_known": "facts that read_facts has bounded",
+    "calibration.preflight.examination.read_examination": "facts that read_facts has bounded",
     "calibration.profiles.load_profile": OPERATOR,
     "calibration.profiles.parse_profile": OPERATOR,
     "calibration.report.charts.load.read_load": "draws readings",

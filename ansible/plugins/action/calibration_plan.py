@@ -25,7 +25,8 @@ from calibration_plugins import SutAction, changes_of
 from calibration.context import load
 from calibration.judge.limits import read_limits
 from calibration.plan import make_plan
-from calibration.preflight import read_examination, refusal, taken_over_check
+from calibration.preflight.checks import refusal, taken_over_check
+from calibration.preflight.examination import read_examination
 from calibration.profiles import load_profile
 from calibration.results import store
 from calibration.results.references import kept_references
