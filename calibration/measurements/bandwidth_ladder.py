@@ -7,7 +7,6 @@ from typing import Literal
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 
 from calibration.context.model import Context
-from calibration.evidence import document_flags, placement_flags
 from calibration.measurements.base import (
     Declaration,
     Figures,
@@ -21,6 +20,7 @@ from calibration.measurements.base import (
     step,
 )
 from calibration.measurements.chase import START_UP_S
+from calibration.measurements.evidence import document_flags, placement_flags
 from calibration.measurements.platform import Shape
 from calibration.measurements.sut import Place, Sut
 from calibration.measurements.traffic import (

@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Generic, Literal, NamedTuple, TypeV
 from pydantic import Field
 
 from calibration.context.model import Context
-from calibration.evidence import refusal
+from calibration.measurements.evidence import refusal
 from calibration.measurements.platform import ShapeReference
 from calibration.model import Model
 from calibration.statistics import Estimate, Estimator

@@ -6,9 +6,9 @@ from typing import Literal
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
+from calibration.context.cpulists import format_cpulist
 from calibration.context.model import Context
 from calibration.errors import InputError
-from calibration.evidence import FREQUENCY_CHANGE, document_flags
 from calibration.measurements.base import (
     Declaration,
     Figures,
@@ -22,7 +22,8 @@ from calibration.measurements.base import (
     step,
 )
 from calibration.measurements.chase import START_UP_S
-from calibration.measurements.sut import Sut, cpu_list
+from calibration.measurements.evidence import FREQUENCY_CHANGE, document_flags
+from calibration.measurements.sut import Sut
 from calibration.model import Model
 from calibration.statistics import Estimate, estimate
 from calibration.sutprobe.document import ProbeDocument, read_result
@@ -182,10 +183,10 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
         yield step(
             id=self.kind,
             kind=self.kind,
-            title=f"{self.title}, CPU{'s' * (len(cpus) > 1)} {cpu_list(cpus)}",
+            title=f"{self.title}, CPU{'s' * (len(cpus) > 1)} {format_cpulist(cpus)}",
             subcommand="jitter",
             options={
-                "cpus": cpu_list(cpus),
+                "cpus": format_cpulist(cpus),
                 "view": "both",
                 "loops": settings.loops,
                 "executions": settings.executions,

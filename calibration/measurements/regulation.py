@@ -25,7 +25,6 @@ from calibration.counters.latency import (
 )
 from calibration.counters.volume import CountedBytes, counted_flags
 from calibration.errors import InputError
-from calibration.evidence import disturbed, document_flags, placement_flags
 from calibration.measurements.base import (
     Declaration,
     Figures,
@@ -50,6 +49,7 @@ from calibration.measurements.counting import (
     latency_beside,
     loaded_counted,
 )
+from calibration.measurements.evidence import disturbed, document_flags, placement_flags
 from calibration.measurements.loaded_latency import drift_flags, probe_latencies, sweep_s
 from calibration.measurements.sut import Place, Sut, memory_bound_bytes, size_flags
 from calibration.measurements.traffic import (

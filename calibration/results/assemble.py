@@ -11,12 +11,12 @@ from typing import Literal
 from calibration.context import load
 from calibration.context.model import Context
 from calibration.errors import InputError
-from calibration.evidence import pages_proof, step_refusal
 from calibration.formats.meltdown_checker import CheckerOutput
 from calibration.formats.meltdown_checker import read_output as read_checker
 from calibration.judge import judge
 from calibration.measurements import declaration
 from calibration.measurements.base import Missing, Step
+from calibration.measurements.evidence import pages_proof, step_refusal
 from calibration.measurements.sut import emulation_flags, machine_flags, sized
 from calibration.mlc import CommandName, read_output
 from calibration.model import fault_of

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field
 
 from calibration.context.model import Context
-from calibration.evidence import PagesProof
 from calibration.formats.meltdown_checker import Finding
 from calibration.measurements import registry
 from calibration.measurements.base import Metric, Missing, Values
+from calibration.measurements.evidence import PagesProof
 from calibration.mlc import CommandName, PrefetcherPlace, Prefetchers
 from calibration.model import Model, UtcTime
 from calibration.plan import Plan
