@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 from calibration.context.cpulists import MAX_ID
 from calibration.context.model import BusyProcess, CpuLoad, Load
-from calibration.context.tree import MAX_FILE_BYTES, Tree, printable
+from calibration.context.tree import MAX_FILE_BYTES, Tree
+from calibration.text import visible
 
 ROOT = "/load"
 """Where the snapshots lie in a capture; they are moments, not places of the machine."""
@@ -70,7 +71,7 @@ def parse_used(text: str) -> _Used:
         raise ValueError("expected fields such as '1 (init) S 0 1 1', found something else")
     cpu = fields[36] if len(fields) > 36 else ""
     return _Used(
-        name=printable(head.partition("(")[2]),
+        name=visible(head.partition("(")[2]),
         ticks=_ticks(fields[11]) + _ticks(fields[12]),
         cpu=int(cpu) if cpu.isascii() and cpu.isdigit() and len(cpu) < 6 else None,
     )

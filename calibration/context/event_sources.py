@@ -10,7 +10,8 @@ import re
 
 from calibration.context.cpulists import parse_cpulist
 from calibration.context.model import EventAlias, EventSource
-from calibration.context.tree import Tree, count, printable
+from calibration.context.tree import Tree, count
+from calibration.text import visible
 
 DEVICES = "/sys/bus/event_source/devices"
 
@@ -63,7 +64,7 @@ def _format(text: str) -> str:
 
 def _read_words(tree: Tree, directory: str) -> dict[str, str]:
     """Return each readable file of a directory as one line, by its name."""
-    found = {printable(name): tree.word(f"{directory}/{name}") for name in tree.names(directory)}
+    found = {visible(name): tree.word(f"{directory}/{name}") for name in tree.names(directory)}
     return {name: word for name, word in found.items() if word is not None}
 
 
@@ -74,17 +75,17 @@ def _read_source(tree: Tree, name: str) -> EventSource:
     for event in tree.names(f"{directory}/events"):
         terms = None if event.endswith(_ABOUT_AN_EVENT) else tree.word(f"{directory}/events/{event}")
         if terms is not None:
-            aliases[printable(event)] = EventAlias(
+            aliases[visible(event)] = EventAlias(
                 terms=terms,
                 scale=tree.parse(f"{directory}/events/{event}.scale", _scale),
                 unit=tree.word(f"{directory}/events/{event}.unit"),
             )
     return EventSource(
-        name=printable(name),
+        name=visible(name),
         type=tree.parse(f"{directory}/type", count),
         cpumask=tree.parse(f"{directory}/cpumask", parse_cpulist),
         cpus=tree.parse(f"{directory}/cpus", parse_cpulist),
-        formats={printable(each): bits for each, bits in formats.items() if bits is not None},
+        formats={visible(each): bits for each, bits in formats.items() if bits is not None},
         aliases=aliases,
         caps=_read_words(tree, f"{directory}/caps"),
     )

@@ -20,6 +20,7 @@ from typing import BinaryIO, Protocol, TypeVar
 
 from calibration.archives import UNREADABLE, TooLargeError, members, opened
 from calibration.context.errors import ContextError
+from calibration.text import visible
 
 T = TypeVar("T")
 
@@ -211,7 +212,7 @@ class _Archive:
         except UNREADABLE as error:
             raise ContextError(
                 f"{path}: expected a captured root (a directory or a tar.gz archive), found a file that cannot be "
-                f"unpacked ({printable(str(error))[:200]}); capture the machine again"
+                f"unpacked ({visible(str(error))[:200]}); capture the machine again"
             ) from error
 
     def _read(self, archive: tarfile.TarFile) -> None:
@@ -314,11 +315,11 @@ class Tree:
 
     def note(self, path: str, reason: str) -> None:
         """Record that ``path`` exists and could not be used; the first reason given stays."""
-        name = printable(path[:MAX_PATH])
+        name = visible(path[:MAX_PATH])
         if name not in self._unreadable and len(self._unreadable) >= MAX_UNREADABLE:
             self._not_listed += 1
         else:
-            self._unreadable.setdefault(name, printable(reason[:MAX_REASON]))
+            self._unreadable.setdefault(name, visible(reason[:MAX_REASON]))
 
     @property
     def unreadable(self) -> tuple[tuple[str, str], ...]:
@@ -366,7 +367,7 @@ class Tree:
         try:
             found = parser(text)
         except ValueError as error:
-            self.note(path, f"unparsable: {printable(str(error))}")
+            self.note(path, f"unparsable: {visible(str(error))}")
             return None
         if isinstance(found, tuple):
             self.spend(NUMBER_BYTES * len(found))
@@ -406,13 +407,6 @@ class Tree:
         except OSError as error:  # links that lead round in a circle
             self.note(path, _reason(error))
             return None
-
-
-def printable(text: str) -> str:
-    """Text safe to print and to store as JSON: anything unprintable is escaped."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode("ascii") for c in text)
 
 
 def printable_line(text: str) -> str:

@@ -7,8 +7,8 @@ from typing import Any, Literal, NamedTuple
 
 import yaml
 
-from calibration.context.tree import printable
 from calibration.model import Model
+from calibration.text import visible
 from calibration.validity import Flag, flag
 
 Effect = Literal["blocking", "flag"]
@@ -105,7 +105,7 @@ def taken_over_check(given: Mapping[str, Any]) -> Check:
         name="reservation",
         title="Reservation",
         expected="none, or one that is no longer alive",
-        found=printable(f"that of {run}: {given.get('why')}{back}")[:MAX_TEXT],
+        found=visible(f"that of {run}: {given.get('why')}{back}")[:MAX_TEXT],
         outcome="met",
         effect="flag",
     )

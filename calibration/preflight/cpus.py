@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterable, Iterator
 from calibration.context.cmdline import parse_isolcpus
 from calibration.context.cpulists import format_cpulist, parse_cpulist
 from calibration.context.model import Context, CpuLoad, Load
-from calibration.context.tree import printable
 from calibration.preflight.checks import UNKNOWN, Finding, Outcome, outcome_of
 from calibration.preflight.kernel_arguments import last_cpu
+from calibration.text import visible
 
 
 def _list(cpus: Iterable[int]) -> str:
@@ -55,7 +55,7 @@ def check_isolation_kept(context: Context) -> Iterator[Finding]:
             cpus = set(parse_cpulist(isolation.nohz_full_text, last_cpu(context)))
             asked.append(("nohz_full", cpus, isolation.nohz_full, known))
     except ValueError as error:
-        yield Finding("isolation_kept", "lists of CPUs on the command line", printable(str(error)), "unknown")
+        yield Finding("isolation_kept", "lists of CPUs on the command line", visible(str(error)), "unknown")
         return
     if not asked:
         return

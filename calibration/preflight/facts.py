@@ -7,9 +7,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from calibration.context.tree import printable
 from calibration.errors import EnvironmentLacksError
 from calibration.model import Model, fault_of
+from calibration.text import visible
 
 
 class Identity(Model):
@@ -101,7 +101,7 @@ def bounded_json(value: Any) -> str:
 
     def safe(part: Any, levels: int) -> Any:
         if isinstance(part, str):
-            return printable(part[:MAX_TEXT])[:MAX_TEXT]
+            return visible(part[:MAX_TEXT])[:MAX_TEXT]
         if isinstance(part, Mapping) and levels:
             return {str(name)[:MAX_TEXT]: safe(inner, levels - 1) for name, inner in part.items()}
         if isinstance(part, list | tuple) and levels:

@@ -306,7 +306,6 @@ CASES: dict[Callable[..., object], Case] = {
     memory.parse_distances: Case((*ANY, of("10 "))),
     topology.parse_size: Case((*ANY, of(" ", "1", "x")), size=PART),
     tree.follow: Case((of("/a"), of("/"), of("/..")), (lambda _path: None,), size=PART),
-    tree.printable: Case((*ANY, of("\x1b"), of("é")), size=PART),
     tree.printable_line: Case((*ANY, of("é")), size=PART),
     tree.integer: Case((*ANY, of(" ", "1", "x")), size=PART),
     tree.count: Case((*ANY, of(" ", "1", "x")), size=PART),
