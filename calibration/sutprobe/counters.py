@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hardware counters and sampled loads, and the result of ``sutprobe counters``."""
+"""Hardware counters and sampled loads beside a measurement."""
 
 from typing import Literal
 
@@ -49,27 +49,6 @@ class Counters(Model):
     background_s: float | None
     events: tuple[Counted, ...]
     refused: tuple[Refused, ...]
-
-
-class EventSourceType(Model):
-    """A PMU of the machine, and the number that the kernel knows it by."""
-
-    name: str
-    type: int
-
-
-class CountersResult(Model):
-    """Result of ``sutprobe counters``: what may be counted on this machine, and what was.
-
-    ``paranoid`` is the kernel's ``perf_event_paranoid``, ``None`` where it has none; ``counters`` is where no event was
-    asked for.
-    """
-
-    paranoid: int | None
-    cap_perfmon: bool
-    cap_sys_admin: bool
-    pmus: tuple[EventSourceType, ...]
-    counters: Counters | None
 
 
 class SampleRefusal(Model):

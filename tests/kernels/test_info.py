@@ -10,8 +10,8 @@ import pytest
 
 from calibration.build import BuiltKernel
 from calibration.sutprobe.document import read_document, read_result
-from calibration.sutprobe.info import InfoResult, Privilege
 from tests.kernels.conftest import Finished, Probe
+from tests.probe_results import InfoResult, Privilege
 from tests.tools import emulator, require, require_root
 
 PRIVILEGES = {

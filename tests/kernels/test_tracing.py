@@ -15,9 +15,9 @@ import pytest
 
 from calibration.sutprobe.document import read_document, read_result
 from calibration.sutprobe.jitter import JitterResult
-from calibration.sutprobe.selftest import SelftestResult
 from calibration.sutprobe.tracing import Traced
 from tests.kernels.conftest import Finished, Probe
+from tests.probe_results import SelftestResult
 from tests.tools import require, require_root
 
 PATIENCE_S = 60
