@@ -59,7 +59,7 @@ def parse_cpu_counts(text: str) -> dict[int, _Counts]:
         user, nice, system, _idle, _iowait, irq, softirq, steal = (*fields, *[0] * 8)[:8]
         found[int(match.group(1))] = _Counts(user + nice + system + irq + softirq, steal)
     if not found:
-        raise ValueError("expected rows such as 'cpu0 1 2 3 4', found none")
+        raise ValueError("no rows such as 'cpu0 1 2 3 4'")
     return found
 
 
@@ -68,7 +68,7 @@ def parse_used(text: str) -> _Used:
     head, bracket, tail = text.rpartition(")")
     fields = tail.split()
     if not bracket or "(" not in head or len(fields) < 13:
-        raise ValueError("expected fields such as '1 (init) S 0 1 1', found something else")
+        raise ValueError("no fields such as '1 (init) S 0 1 1'")
     cpu = fields[36] if len(fields) > 36 else ""
     return _Used(
         name=visible(head.partition("(")[2]),
@@ -79,7 +79,7 @@ def parse_used(text: str) -> _Used:
 
 def _ticks(word: str) -> int:
     if not (word.isascii() and word.isdigit() and len(word) <= 20) or int(word) > MAX_TICKS:
-        raise ValueError(f"expected a count of ticks, found {word[:40]!r}")
+        raise ValueError(f"not a count of ticks: {word[:40]!r}")
     return int(word)
 
 

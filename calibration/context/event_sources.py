@@ -37,23 +37,23 @@ def parse_format(text: str) -> tuple[str, tuple[int, ...]]:
     """
     match = _FORMAT.fullmatch(text.strip()) if len(text) <= MAX_CHARACTERS else None
     if match is None:
-        raise ValueError(f"expected bits such as config:0-7,32-35, found {text[:60]!r}")
+        raise ValueError(f"not bits such as config:0-7,32-35: {text[:60]!r}")
     word, ranges = match.groups()
     bits: list[int] = []
     for each in ranges.split(","):
         first, _, last = each.partition("-")
         low, high = int(first), int(last or first)
         if high < low or high >= WORD_BITS:
-            raise ValueError(f"expected bits from 0 to {WORD_BITS - 1} in ascending ranges, found {text[:60]!r}")
+            raise ValueError(f"not ascending ranges of bits from 0 to {WORD_BITS - 1}: {text[:60]!r}")
         bits.extend(range(low, high + 1))
     if len(set(bits)) < len(bits):
-        raise ValueError(f"expected each bit once, found {text[:60]!r}")
+        raise ValueError(f"a bit is named twice: {text[:60]!r}")
     return word, tuple(bits)
 
 
 def _scale(text: str) -> float:
     if _SCALE.fullmatch(text.strip()) is None or float(text) in (0.0, float("inf")):
-        raise ValueError(f"expected a positive number, found {text[:40]!r}")
+        raise ValueError(f"not a positive number: {text[:40]!r}")
     return float(text)
 
 

@@ -121,7 +121,7 @@ def parse_status(text: str) -> dict[str, str]:
         if colon and key.isidentifier():
             rows.setdefault(key, value.strip())
     if not rows:
-        raise ValueError("expected rows such as 'Name: init', found none")
+        raise ValueError("no rows such as 'Name: init'")
     return rows
 
 
@@ -131,7 +131,7 @@ def status_capabilities(rows: dict[str, str]) -> int | None:
     if text is None:
         return None
     if re.fullmatch(r"[0-9a-fA-F]{1,16}", text, re.ASCII) is None:
-        raise ValueError(f"expected capabilities as hexadecimal digits, found {text[:40]!r}")
+        raise ValueError(f"capabilities are not hexadecimal: {text[:40]!r}")
     return int(text, 16)
 
 

@@ -78,8 +78,7 @@ def open_tree(root: Path, archive: bytes | None = None) -> Tree:
             return candidate
     found = ", ".join(visible(name) for name in entries[:5]) + (", ..." if len(entries) > 5 else "")
     raise ContextError(
-        f"{root}: expected the root of a machine with proc/ or sys/ (for example proc/cpuinfo), "
-        f"found {found or 'nothing'}; "
+        f"{root}: not the root of a machine: it holds {found or 'nothing'}, not proc/ or sys/; "
         "give / for this machine, a captured tree or its tar.gz"
     )
 
@@ -91,7 +90,7 @@ def _capture_json(tree: Tree) -> dict[str, Any]:
         except RecursionError as error:
             raise ValueError("nested too deeply") from error
         if not isinstance(content, dict):
-            raise ValueError("expected a JSON object")  # noqa: TRY004 - it is the file that is wrong, not the caller
+            raise ValueError("not a JSON object")  # noqa: TRY004 - it is the file that is wrong, not the caller
         return content
 
     return tree.parse(CAPTURE, parse, MAX_CAPTURE_BYTES) or {}
@@ -220,14 +219,14 @@ def _read_mitigations(tree: Tree) -> dict[str, str]:
 def _load_average(text: str) -> tuple[float, float, float]:
     words = text.split()
     if len(words) < 3 or not all(_is_decimal(word) for word in words[:3]):
-        raise ValueError(f"expected three averages, found {text[:40]!r}")
+        raise ValueError(f"not three averages: {text[:40]!r}")
     return float(words[0]), float(words[1]), float(words[2])
 
 
 def _uptime(text: str) -> float:
     word = text.split(" ", maxsplit=1)[0]
     if not _is_decimal(word):
-        raise ValueError(f"expected seconds, found {text[:40]!r}")
+        raise ValueError(f"not seconds: {text[:40]!r}")
     return float(word)
 
 

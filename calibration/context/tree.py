@@ -206,13 +206,12 @@ class _Archive:
                 self._read(archive)
         except TooLargeError as error:
             raise ContextError(
-                f"{path}: expected a capture of at most {MAX_CONTENT_BYTES} bytes in {MAX_ARCHIVE_MEMBERS} files, "
-                "found a larger archive; capture the machine again"
+                f"{path}: too large, a capture has at most {MAX_CONTENT_BYTES} bytes in {MAX_ARCHIVE_MEMBERS} files; "
+                "capture the machine again"
             ) from error
         except UNREADABLE as error:
             raise ContextError(
-                f"{path}: expected a captured root (a directory or a tar.gz archive), found a file that cannot be "
-                f"unpacked ({visible(str(error))[:200]}); capture the machine again"
+                f"{path}: not a readable tar.gz archive ({visible(str(error))[:200]}); capture the machine again"
             ) from error
 
     def _read(self, archive: tarfile.TarFile) -> None:
@@ -294,11 +293,8 @@ class Tree:
             with root.open("rb") as raw:
                 store = _Archive(root, raw, self.spend)
         else:
-            found = "something else" if root.exists() else "nothing"
-            raise ContextError(
-                f"{root}: expected a captured root (a directory or a tar.gz archive), found {found}; "
-                "give / for this machine or the path of a capture"
-            )
+            fault = "neither a directory nor a tar.gz archive" if root.exists() else "no such file or directory"
+            raise ContextError(f"{root}: {fault}; give / for this machine or the path of a capture")
         self._store = store
         self._most_work_bytes = store.most_work()
         self._unreadable: dict[str, str] = {}
@@ -309,7 +305,7 @@ class Tree:
         self._work_bytes += size_bytes
         if self._work_bytes > self._most_work_bytes:
             raise ContextError(
-                f"{self.root}: expected at most the CPUs, files and links of a machine, found more; "
+                f"{self.root}: too much work: a machine has at most a few thousand CPUs and 300,000 files; "
                 "capture the machine again"
             )
 
@@ -413,14 +409,14 @@ def printable_line(text: str) -> str:
     """One printable line, stripped. Raises ``ValueError`` otherwise."""
     bare = text.strip()
     if not bare.isprintable():
-        raise ValueError(f"expected one printable line, found {bare[:40]!r}")
+        raise ValueError(f"not one printable line: {bare[:40]!r}")
     return bare
 
 
 def integer(text: str) -> int:
     """Return a decimal integer of at most 19 digits. Raises ``ValueError`` otherwise."""
     if re.fullmatch(r"\s*-?[0-9]{1,19}\s*", text, re.ASCII) is None:
-        raise ValueError(f"expected an integer, found {text[:40]!r}")
+        raise ValueError(f"not an integer: {text[:40]!r}")
     return int(text)
 
 
@@ -428,5 +424,5 @@ def count(text: str) -> int:
     """Return a decimal integer that is not negative. Raises ``ValueError`` otherwise."""
     value = integer(text)
     if value < 0:
-        raise ValueError(f"expected an integer that is not negative, found {value}")
+        raise ValueError(f"negative: {value}")
     return value

@@ -26,19 +26,19 @@ def parse_terms(text: str) -> dict[str, int]:
     for a term given twice.
     """
     if len(text) > MAX_CHARACTERS:
-        raise InputError(f"expected at most {MAX_CHARACTERS} characters of terms, found {len(text)}")
+        raise InputError(f"{len(text)} characters of terms, at most {MAX_CHARACTERS} are read")
     found: dict[str, int] = {}
     for term in text.strip().split(","):
         match = _TERM.fullmatch(term.strip())
         if match is None:
-            raise InputError(f"expected terms such as event=0x04,umask=0x03, found {text[:80]!r}")
+            raise InputError(f"not terms such as event=0x04,umask=0x03: {text[:80]!r}")
         name, value = match.group(1), match.group(2)
         if value == "?":
-            raise InputError(f"expected an event without parameters, found {text[:80]!r}, whose {name} is to be given")
+            raise InputError(f"an event with a parameter, {name}, cannot be opened: {text[:80]!r}")
         if value is not None and _NUMBER.fullmatch(value) is None:
-            raise InputError(f"expected a number as {name} of {text[:80]!r}, found {value[:20]!r}")
+            raise InputError(f"{name} of {text[:80]!r} is not a number: {value[:20]!r}")
         if name in found:
-            raise InputError(f"expected each term once, found {name} twice in {text[:80]!r}")
+            raise InputError(f"{name} is given twice: {text[:80]!r}")
         found[name] = 1 if value is None else int(value, 0) if value[:2].lower() == "0x" else int(value)
     return found
 

@@ -105,7 +105,7 @@ MAX_PARTS = 300_000
 def _bounded(content: bytes) -> bytes:
     parts = content.count(b"{") + content.count(b"[")
     if parts > MAX_PARTS:
-        raise InputError(f"expected at most {MAX_PARTS} objects and lists in a sutprobe document, found {parts}")
+        raise InputError(f"sutprobe document of {parts} objects and lists, at most {MAX_PARTS} are read")
     return content
 
 
@@ -115,7 +115,7 @@ def read_document(raw: dict[str, Any]) -> ProbeDocument:
     Raises ``InputError`` where it is not a document of the schema this package knows.
     """
     if raw.get("schema") != SCHEMA:
-        raise InputError(f"expected a sutprobe document of schema {SCHEMA!r}, found {repr(raw.get('schema'))[:200]}")
+        raise InputError(f"not a sutprobe document of schema {SCHEMA!r}: {repr(raw.get('schema'))[:200]}")
     fields = {"schema_" if key == "schema" else key: value for key, value in raw.items()}
     result = raw.get("result")
     if isinstance(result, dict):  # most of the document, and not looked into here
@@ -125,16 +125,16 @@ def read_document(raw: dict[str, Any]) -> ProbeDocument:
         return document.model_copy(update={"result": result})
     except (ValueError, RecursionError) as error:
         reason = fault_of(error)
-        raise InputError(f"the sutprobe document does not have the form of schema {SCHEMA!r}: {reason}") from error
+        raise InputError(f"sutprobe document not of schema {SCHEMA!r}: {reason}") from error
 
 
 def read_result(document: ProbeDocument, model: type[Result]) -> Result:
     """Return the result of *document* as *model*. Raises ``InputError`` where there is none or it has another form."""
     if document.result is None:
         reason = document.error.message if document.error else "no error was given"
-        raise InputError(f"expected a result from sutprobe {document.subcommand}, found none: {reason}")
+        raise InputError(f"no result from sutprobe {document.subcommand}: {reason}")
     try:
         return model.model_validate_json(_bounded(to_json(document.result)))  # the model refuses what is no number
     except (ValueError, RecursionError) as error:
         reason = fault_of(error)
-        raise InputError(f"the result of sutprobe {document.subcommand} has an unexpected form: {reason}") from error
+        raise InputError(f"result of sutprobe {document.subcommand} not in its schema: {reason}") from error

@@ -32,7 +32,7 @@ ANY = "any"
 
 def _role(name: str) -> str:
     if name not in EVENT_ROLES:
-        raise ValueError(f"expected one of the roles {', '.join(EVENT_ROLES)}, found {name!r}")
+        raise ValueError(f"unknown role {name!r}, known are {', '.join(EVENT_ROLES)}")
     return name
 
 
@@ -48,7 +48,7 @@ def _expression(text: str) -> str:
     try:
         re.compile(text)
     except re.error as error:
-        raise ValueError(f"expected a regular expression, found {text!r}: {error}") from error
+        raise ValueError(f"not a regular expression: {text!r}: {error}") from error
     return text
 
 
@@ -57,7 +57,7 @@ def _numbers(text: str) -> range:
     first, _, last = text.partition("-")
     found = range(int(first, 0), int(last or first, 0) + 1)
     if not found:
-        raise ValueError(f"expected a number or an ascending span, found {text!r}")
+        raise ValueError(f"not a number or an ascending span: {text!r}")
     return found
 
 
@@ -133,7 +133,7 @@ class BoxEvent(Model):
     @model_validator(mode="after")
     def _named(self) -> Self:
         if self.alias is None and self.terms is None:
-            raise ValueError(f"expected an alias or terms of {self.event}")
+            raise ValueError(f"{self.event} has neither an alias nor terms")
         return self
 
 
@@ -197,14 +197,14 @@ class Table(Model):
         used = {each.source for each in self.core} | {each.source for boxes in self.boxes for each in boxes.events}
         used |= {self.sampling.source} if self.sampling else set()
         if used != set(self.sources):
-            raise ValueError(f"expected the sources that rows name, {sorted(used)}, found {sorted(self.sources)}")
+            raise ValueError(f"rows name the sources {sorted(used)}, listed are {sorted(self.sources)}")
         return self
 
     @model_validator(mode="after")
     def _a_role_is_there_or_absent(self) -> Self:
         given = {each.role for each in self.core} | {each.role for each in self.boxes}
         if both := given & set(self.absent):
-            raise ValueError(f"expected an event or a reason, found both of {', '.join(sorted(both))}")
+            raise ValueError(f"both an event and a reason for its absence: {', '.join(sorted(both))}")
         return self
 
 
