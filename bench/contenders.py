@@ -18,16 +18,11 @@ from bench.outputs import NotComparedError
 from bench.ratios import Target, spread
 from calibration.context import load
 from calibration.errors import CalibrationError, EnvironmentLacksError
-from calibration.sutprobe import (
-    BandwidthResult,
-    C2cResult,
-    GapView,
-    JitterResult,
-    LatencyResult,
-    ProbeDocument,
-    read_document,
-    read_result,
-)
+from calibration.sutprobe.bandwidth import BandwidthResult
+from calibration.sutprobe.c2c import C2cResult
+from calibration.sutprobe.document import ProbeDocument, read_document, read_result
+from calibration.sutprobe.jitter import GapView, JitterResult
+from calibration.sutprobe.latency import LatencyResult
 
 MIB = 1 << 20
 OURS = "sutprobe"

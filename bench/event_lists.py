@@ -23,9 +23,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # started as a fil
 
 from bench.event_trees import FIXTURES, described, unpack
 from bench.page import PAGE, between
-from calibration.counters.choice import ChosenEvent, ChosenSampling, CounterChoice, choose
+from calibration.context.model import EventSource
 from calibration.counters.cli import numbered, rows_of, where_of, words_of
-from calibration.counters.pmus import EventSource, encode, parse_terms
+from calibration.counters.encoding import encode, parse_terms
+from calibration.counters.event_choice import ChosenEvent, ChosenSampling, CounterChoice, choose_events
 from calibration.counters.tables import Boxes, BoxEvent, CoreEvent, Listing, SampledEvent, Table, tables
 
 SCHEMA = "event-lists/1"
@@ -321,7 +322,7 @@ def machine_of(path: Path) -> tuple[dict[str, Any], CounterChoice, dict[str, Eve
     description = described(path)
     with tempfile.TemporaryDirectory() as folder:
         context = unpack(description, Path(folder))
-    choice = choose(context)
+    choice = choose_events(context)
     about = {
         "name": path.stem,
         "title": description["title"],

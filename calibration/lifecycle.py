@@ -13,7 +13,7 @@ from calibration.context.model import Context
 from calibration.errors import EnvironmentLacksError
 from calibration.judge.run import judge_run
 from calibration.plan import Plan, make_plan
-from calibration.preflight import Check, refusal
+from calibration.preflight.checks import Check, refusal
 from calibration.profiles import load_profile
 from calibration.results.assemble import assemble
 from calibration.results.attempts import has_begun, record_attempt, remaining_plan, start_of

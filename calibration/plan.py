@@ -14,8 +14,8 @@ from calibration.context.model import Context
 from calibration.errors import EnvironmentLacksError
 from calibration.measurements import declaration
 from calibration.measurements.base import NotPlanned, Step
-from calibration.measurements.choice import CacheReference, ShapeReference
 from calibration.measurements.counting import uncounted
+from calibration.measurements.platform import CacheReference, ShapeReference
 from calibration.measurements.sut import sized
 from calibration.mlc import NAME, MlcCommand
 from calibration.model import Model

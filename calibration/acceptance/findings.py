@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from calibration.judge.verdicts import ContextChange, NightVerdict
-from calibration.preflight import refusal
+from calibration.preflight.checks import refusal
 from calibration.results.model import RunDocument, of_the_run
 
 

@@ -25,7 +25,6 @@ from robot.api.deco import keyword, library
 
 from calibration.acceptance.findings import Findings, findings_of
 from calibration.context.cpuinfo import identity, parse_cpuinfo
-from calibration.context.tree import printable
 from calibration.errors import CalibrationError, EnvironmentLacksError, InputError
 from calibration.places import SHARE
 from calibration.results.model import RunDocument
@@ -277,7 +276,7 @@ def look(login: Login, known_hosts: Path, timeout_s: float) -> Live:
     """Return what a SUT says of itself now. Raises like ``connected`` and ``read_file``."""
     with connected(login, known_hosts, timeout_s) as client:
         texts = {name: read_file(client, path, timeout_s) for name, path in FILES.items()}
-    words = {name: None if text is None else printable(text.strip()) for name, text in texts.items()}
+    words = {name: None if text is None else visible(text.strip()) for name, text in texts.items()}
     return Live(
         release=words["release"],
         version=words["version"],
@@ -309,7 +308,7 @@ def still_as_measured(document: RunDocument, live: Live) -> Findings:
         "kernel release": (parsed.capture.kernel_release, live.release),
         "kernel version": (parsed.capture.kernel_version, live.version),
         "kernel command line": (
-            None if parsed.cmdline is None else printable(parsed.cmdline.text.strip()),
+            None if parsed.cmdline is None else visible(parsed.cmdline.text.strip()),
             live.cmdline,
         ),
         "microcode": (_versions(each.microcode for each in parsed.processor.models), live.microcode),

@@ -44,7 +44,7 @@ def parse_cmdline(text: str) -> CommandLine:
     than :data:`MAX_CMDLINE`.
     """
     if len(text) > MAX_CMDLINE:
-        raise ValueError(f"expected a kernel command line of at most {MAX_CMDLINE} characters, found {len(text)}")
+        raise ValueError(f"kernel command line of {len(text)} characters, at most {MAX_CMDLINE} are read")
     parameters = []
     words = split_words(text)
     end = words.index("--") if "--" in words else len(words)
@@ -80,7 +80,7 @@ def parse_isolcpus(value: str, last: int | None = None) -> IsolCpus:
     Unknown flag words are skipped, as the kernel skips them. Raises ``ValueError``.
     """
     if len(value) > MAX_CHARACTERS:
-        raise ValueError(f"expected isolcpus= of at most {MAX_CHARACTERS} characters, found {len(value)}")
+        raise ValueError(f"isolcpus= of {len(value)} characters, at most {MAX_CHARACTERS} are read")
     flags: list[str] = []
     unknown: list[str] = []
     rest = value
@@ -89,7 +89,7 @@ def parse_isolcpus(value: str, last: int | None = None) -> IsolCpus:
         if word in ("all", "N") or word.startswith(("all:", "N-", "N:")):
             break
         if not all((c.isascii() and c.isalpha()) or c == "_" for c in word):
-            raise ValueError(f"expected isolcpus=[flag,...]cpulist, found the flag {word[:40]!r}")
+            raise ValueError(f"not a flag of isolcpus=: {word[:40]!r}")
         (flags if word in ISOLCPUS_FLAGS else unknown).append(word)
         rest = tail if comma else ""
     return IsolCpus(parse_cpulist(rest, last), tuple(flags), tuple(unknown))

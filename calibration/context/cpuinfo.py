@@ -190,7 +190,7 @@ def parse_cpuinfo(text: str) -> CpuInfo:
         else:
             shared.setdefault(key, value)
     if not rows:
-        raise ValueError("expected rows such as 'processor : 0', found none")
+        raise ValueError("no rows such as 'processor : 0'")
     return CpuInfo(cpus, shared, tuple(cache_rows[:MAX_CACHE_ROWS]))
 
 

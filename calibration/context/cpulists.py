@@ -42,7 +42,7 @@ def parse_cpulist(text: str, last: int | None = None) -> tuple[int, ...]:
     ``ValueError`` on anything else: never a partial list.
     """
     if len(text) > MAX_CHARACTERS:
-        raise ValueError(f"expected a CPU list of at most {MAX_CHARACTERS} characters, found {len(text)}")
+        raise ValueError(f"CPU list of {len(text)} characters, at most {MAX_CHARACTERS} are read")
     shown = text if len(text) <= 80 else text[:77] + "..."
     found = 0
     for group in re.split(r"[,\s]+", text.strip(" \t\r\n,")):
@@ -50,7 +50,7 @@ def parse_cpulist(text: str, last: int | None = None) -> tuple[int, ...]:
             continue
         match = _GROUP.fullmatch(group)
         if match is None:
-            raise ValueError(f"expected a CPU list such as 0-3,8, found {shown!r}")
+            raise ValueError(f"not a CPU list such as 0-3,8: {shown!r}")
         everything, first_text, last_text, used_text, period_text = match.groups()
         if everything:
             first, end = 0, _bound("N", last, shown)
@@ -88,14 +88,14 @@ def parse_cpumask(text: str) -> tuple[int, ...]:
     words 64 bits wide. Raises ``ValueError`` on anything else, the empty text included.
     """
     if len(text) > MAX_CHARACTERS:
-        raise ValueError(f"expected a CPU mask of at most {MAX_CHARACTERS} characters, found {len(text)}")
+        raise ValueError(f"CPU mask of {len(text)} characters, at most {MAX_CHARACTERS} are read")
     shown = text if len(text) <= 80 else text[:77] + "..."
     bare = text.strip()
     if bare[:2] in ("0x", "0X"):
         bare = bare[2:]
     words = bare.split(",")
     if any(_MASK_CHUNK.fullmatch(word) is None for word in words):
-        raise ValueError(f"expected a CPU mask such as 00000000,0000000f, found {shown!r}")
+        raise ValueError(f"not a CPU mask such as 00000000,0000000f: {shown!r}")
     width = 64 if any(len(word) > 8 for word in words) else 32
     if len(words) * width > MAX_ID + 1:
         raise ValueError(f"a mask of {len(words) * width} bits is beyond {MAX_ID + 1}")

@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel's event sources: ``/sys/bus/event_source/devices``."""
+"""The kernel's event sources (PMUs): ``/sys/bus/event_source/devices``.
+
+Source: ``Documentation/ABI/testing/sysfs-bus-event_source-devices-format`` and ``-events`` of the Linux kernel.
+"""
 
 from __future__ import annotations
 
 import re
 
 from calibration.context.cpulists import parse_cpulist
-from calibration.context.tree import Tree, count, printable
-from calibration.counters.pmus import Alias, EventSource, parse_format
+from calibration.context.model import EventAlias, EventSource
+from calibration.context.tree import Tree, count
+from calibration.text import visible
 
 DEVICES = "/sys/bus/event_source/devices"
 
@@ -17,9 +21,39 @@ _ABOUT_AN_EVENT = (".scale", ".unit", ".snapshot", ".per-pkg")
 _SCALE = re.compile(r"[0-9]{1,20}(\.[0-9]{0,40})?([eE][-+]?[0-9]{1,3})?", re.ASCII)
 
 
+WORD_BITS = 64
+"""Bits of each word of ``struct perf_event_attr``."""
+
+MAX_CHARACTERS = 4096
+"""Longest format; the longest known has 40 characters."""
+
+_FORMAT = re.compile(r"(config[123]?):([0-9]{1,2}(?:-[0-9]{1,2})?(?:,[0-9]{1,2}(?:-[0-9]{1,2})?)*)", re.ASCII)
+
+
+def parse_format(text: str) -> tuple[str, tuple[int, ...]]:
+    """Return the word and the bits, lowest bit of the value first, of a format such as ``config1:0-25,40``.
+
+    Raises ``ValueError`` for anything else, and where a bit is named twice or does not exist.
+    """
+    match = _FORMAT.fullmatch(text.strip()) if len(text) <= MAX_CHARACTERS else None
+    if match is None:
+        raise ValueError(f"not bits such as config:0-7,32-35: {text[:60]!r}")
+    word, ranges = match.groups()
+    bits: list[int] = []
+    for each in ranges.split(","):
+        first, _, last = each.partition("-")
+        low, high = int(first), int(last or first)
+        if high < low or high >= WORD_BITS:
+            raise ValueError(f"not ascending ranges of bits from 0 to {WORD_BITS - 1}: {text[:60]!r}")
+        bits.extend(range(low, high + 1))
+    if len(set(bits)) < len(bits):
+        raise ValueError(f"a bit is named twice: {text[:60]!r}")
+    return word, tuple(bits)
+
+
 def _scale(text: str) -> float:
     if _SCALE.fullmatch(text.strip()) is None or float(text) in (0.0, float("inf")):
-        raise ValueError(f"expected a positive number, found {text[:40]!r}")
+        raise ValueError(f"not a positive number: {text[:40]!r}")
     return float(text)
 
 
@@ -30,7 +64,7 @@ def _format(text: str) -> str:
 
 def _read_words(tree: Tree, directory: str) -> dict[str, str]:
     """Return each readable file of a directory as one line, by its name."""
-    found = {printable(name): tree.word(f"{directory}/{name}") for name in tree.names(directory)}
+    found = {visible(name): tree.word(f"{directory}/{name}") for name in tree.names(directory)}
     return {name: word for name, word in found.items() if word is not None}
 
 
@@ -41,17 +75,17 @@ def _read_source(tree: Tree, name: str) -> EventSource:
     for event in tree.names(f"{directory}/events"):
         terms = None if event.endswith(_ABOUT_AN_EVENT) else tree.word(f"{directory}/events/{event}")
         if terms is not None:
-            aliases[printable(event)] = Alias(
+            aliases[visible(event)] = EventAlias(
                 terms=terms,
                 scale=tree.parse(f"{directory}/events/{event}.scale", _scale),
                 unit=tree.word(f"{directory}/events/{event}.unit"),
             )
     return EventSource(
-        name=printable(name),
+        name=visible(name),
         type=tree.parse(f"{directory}/type", count),
         cpumask=tree.parse(f"{directory}/cpumask", parse_cpulist),
         cpus=tree.parse(f"{directory}/cpus", parse_cpulist),
-        formats={printable(each): bits for each, bits in formats.items() if bits is not None},
+        formats={visible(each): bits for each, bits in formats.items() if bits is not None},
         aliases=aliases,
         caps=_read_words(tree, f"{directory}/caps"),
     )

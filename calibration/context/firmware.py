@@ -151,7 +151,7 @@ def parse_entry_point(content: bytes) -> str:
         return f"{content[7]}.{content[8]}"
     if content[:4] == b"_SM_" and len(content) >= 8:
         return f"{content[6]}.{content[7]}"
-    raise ValueError("expected an entry point that starts with _SM3_ or _SM_")
+    raise ValueError("no entry point that starts with _SM3_ or _SM_")
 
 
 def _size_bytes(structure: Structure) -> int | None:

@@ -10,7 +10,8 @@ from calibration.context.cmdline import parse_isolcpus
 from calibration.context.cpulists import parse_cpulist, parse_cpumask
 from calibration.context.model import CommandLine, CpuSets, Interrupt, Isolation, Thread
 from calibration.context.topology import CPU, read_set
-from calibration.context.tree import MAX_FILE_BYTES, NUMBER_BYTES, Tree, printable
+from calibration.context.tree import MAX_FILE_BYTES, NUMBER_BYTES, Tree
+from calibration.text import visible
 
 _PER_CPU_NAME = re.compile(r".*/[0-9]{1,5}(?:[:HuR].*)?", re.ASCII)
 _FIRST_RELEASE_KEEPING_THE_FIRST = (4, 15)
@@ -65,7 +66,7 @@ def _from_cmdline(tree: Tree, text: str | None, name: str, cpus: CpuSets) -> tup
     try:
         return _within(parse_cpulist(text, _last(cpus)), cpus)
     except ValueError as error:
-        tree.note("/proc/cmdline", f"unparsable: {name}={printable(text)[:80]}: {printable(str(error))}")
+        tree.note("/proc/cmdline", f"unparsable: {name}={visible(text)[:80]}: {visible(str(error))}")
         return ()
 
 
@@ -84,7 +85,7 @@ def parse_interrupts(text: str) -> dict[int, str]:
         if not colon or re.fullmatch(r"\s*[0-9]{1,9}\s*", number, re.ASCII) is None:
             continue
         words = rest.split()
-        names[int(number)] = printable(" ".join(words[columns:]))
+        names[int(number)] = visible(" ".join(words[columns:]))
     return names
 
 
@@ -120,7 +121,7 @@ def parse_status(text: str) -> dict[str, str]:
         if colon and key.isidentifier():
             rows.setdefault(key, value.strip())
     if not rows:
-        raise ValueError("expected rows such as 'Name: init', found none")
+        raise ValueError("no rows such as 'Name: init'")
     return rows
 
 
@@ -130,7 +131,7 @@ def status_capabilities(rows: dict[str, str]) -> int | None:
     if text is None:
         return None
     if re.fullmatch(r"[0-9a-fA-F]{1,16}", text, re.ASCII) is None:
-        raise ValueError(f"expected capabilities as hexadecimal digits, found {text[:40]!r}")
+        raise ValueError(f"capabilities are not hexadecimal: {text[:40]!r}")
     return int(text, 16)
 
 
@@ -174,13 +175,13 @@ def _read_thread(tree: Tree, path: str, pid: int, tid: int, allowed_by: _Allowed
     try:
         allowed, isolated = allowed_by.of(rows)
     except ValueError as error:
-        tree.note(path, f"unparsable: {printable(str(error))}")
+        tree.note(path, f"unparsable: {visible(str(error))}")
         return None
     if not isolated:
         return None
     tree.spend(NUMBER_BYTES * len(allowed))
     kernel = _is_kernel_thread(rows)
-    name = printable(rows.get("Name", ""))
+    name = visible(rows.get("Name", ""))
     return Thread(
         pid=pid,
         tid=tid,
@@ -224,7 +225,7 @@ def read_isolation(tree: Tree, cmdline: CommandLine | None, cpus: CpuSets, relea
         except ValueError as error:
             tree.note(
                 "/proc/cmdline",
-                f"unparsable: isolcpus={printable(isolcpus_text)[:80]}: {printable(str(error))}",
+                f"unparsable: isolcpus={visible(isolcpus_text)[:80]}: {visible(str(error))}",
             )
     by_kernel = tree.parse(f"{CPU}/isolated", parse_kernel_list)
     isolated = by_cmdline if by_kernel is None else by_kernel

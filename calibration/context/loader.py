@@ -10,6 +10,7 @@ from typing import Any
 
 from calibration.context import cpuinfo
 from calibration.context.cmdline import parse_cmdline
+from calibration.context.cpu_load import read_load
 from calibration.context.cpuinfo import CpuInfo, parse_cpuinfo
 from calibration.context.cpulists import parse_cpulist
 from calibration.context.errors import ContextError
@@ -23,7 +24,6 @@ from calibration.context.isolation import (
     status_allowed,
     status_capabilities,
 )
-from calibration.context.load import read_load
 from calibration.context.memory import (
     cpu_only_nodes,
     memory_only_nodes,
@@ -43,8 +43,9 @@ from calibration.context.model import (
     Unreadable,
 )
 from calibration.context.topology import CPU, read_caches, read_cpu_sets, read_topology
-from calibration.context.tree import MAX_FILE_BYTES, Tree, count, integer, printable, printable_line
+from calibration.context.tree import MAX_FILE_BYTES, Tree, count, integer, printable_line
 from calibration.context.virtualization import read_virtualization
+from calibration.text import visible
 
 CAPTURE = "/capture.json"
 MAX_CAPTURE_BYTES = 8 * 1024 * 1024
@@ -75,10 +76,9 @@ def open_tree(root: Path, archive: bytes | None = None) -> Tree:
     for candidate in candidates:
         if any(candidate.exists(path) for path in RECOGNISED):
             return candidate
-    found = ", ".join(printable(name) for name in entries[:5]) + (", ..." if len(entries) > 5 else "")
+    found = ", ".join(visible(name) for name in entries[:5]) + (", ..." if len(entries) > 5 else "")
     raise ContextError(
-        f"{root}: expected the root of a machine with proc/ or sys/ (for example proc/cpuinfo), "
-        f"found {found or 'nothing'}; "
+        f"{root}: not the root of a machine: it holds {found or 'nothing'}, not proc/ or sys/; "
         "give / for this machine, a captured tree or its tar.gz"
     )
 
@@ -90,7 +90,7 @@ def _capture_json(tree: Tree) -> dict[str, Any]:
         except RecursionError as error:
             raise ValueError("nested too deeply") from error
         if not isinstance(content, dict):
-            raise ValueError("expected a JSON object")  # noqa: TRY004 - it is the file that is wrong, not the caller
+            raise ValueError("not a JSON object")  # noqa: TRY004 - it is the file that is wrong, not the caller
         return content
 
     return tree.parse(CAPTURE, parse, MAX_CAPTURE_BYTES) or {}
@@ -98,13 +98,13 @@ def _capture_json(tree: Tree) -> dict[str, Any]:
 
 def _string(content: dict[str, Any], key: str) -> str | None:
     value = content.get(key)
-    return printable(value) if isinstance(value, str) and value else None
+    return visible(value) if isinstance(value, str) and value else None
 
 
 def _records(content: dict[str, Any], key: str, first: str, second: str) -> list[tuple[str, str]]:
     rows = content.get(key)
     return [
-        (printable(row[first]), printable(row[second]))
+        (visible(row[first]), visible(row[second]))
         for row in (rows if isinstance(rows, list) else [])
         if isinstance(row, dict) and isinstance(row.get(first), str) and isinstance(row.get(second), str)
     ]
@@ -133,7 +133,7 @@ def _read_capture(tree: Tree, content: dict[str, Any]) -> Capture:
     }
     version = (tree.text("/proc/version") or "").split(" ")
     if parts["kernel_release"] is None and version[:2] == ["Linux", "version"] and len(version) > 2:
-        parts["kernel_release"] = printable(version[2])
+        parts["kernel_release"] = visible(version[2])
         parts["kernel_name"] = parts["kernel_name"] or "Linux"
     uid = content.get("uid")
     return Capture(
@@ -164,7 +164,7 @@ def _read_allowed(tree: Tree, content: dict[str, Any]) -> tuple[int, ...] | None
         try:
             return parse_cpulist(recorded)
         except ValueError as error:
-            tree.note(CAPTURE, f"unparsable: affinity: {printable(str(error))}")
+            tree.note(CAPTURE, f"unparsable: affinity: {visible(str(error))}")
     return tree.parse(STATUS, lambda text: status_allowed(parse_status(text)), MAX_STATUS_BYTES)
 
 
@@ -212,21 +212,21 @@ def _read_mitigations(tree: Tree) -> dict[str, str]:
     for name in tree.names(directory):
         state = tree.word(f"{directory}/{name}")
         if state is not None:
-            found[printable(name)] = state
+            found[visible(name)] = state
     return found
 
 
 def _load_average(text: str) -> tuple[float, float, float]:
     words = text.split()
     if len(words) < 3 or not all(_is_decimal(word) for word in words[:3]):
-        raise ValueError(f"expected three averages, found {text[:40]!r}")
+        raise ValueError(f"not three averages: {text[:40]!r}")
     return float(words[0]), float(words[1]), float(words[2])
 
 
 def _uptime(text: str) -> float:
     word = text.split(" ", maxsplit=1)[0]
     if not _is_decimal(word):
-        raise ValueError(f"expected seconds, found {text[:40]!r}")
+        raise ValueError(f"not seconds: {text[:40]!r}")
     return float(word)
 
 
@@ -250,7 +250,7 @@ def _read_kernel(tree: Tree) -> Kernel:
         ksm_run=tree.parse("/sys/kernel/mm/ksm/run", count),
         load_average=tree.parse("/proc/loadavg", _load_average),
         uptime_s=tree.parse("/proc/uptime", _uptime),
-        resctrl_schemata=tuple(printable(line.strip()) for line in schemata.splitlines() if line.strip()),
+        resctrl_schemata=tuple(visible(line.strip()) for line in schemata.splitlines() if line.strip()),
     )
 
 

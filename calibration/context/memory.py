@@ -31,7 +31,7 @@ def parse_meminfo(text: str) -> dict[str, int]:
         if match is not None:
             rows[match.group(1)] = int(match.group(2)) * (1024 if match.group(3) else 1)
     if not rows:
-        raise ValueError("expected rows such as 'MemTotal: 1 kB', found none")
+        raise ValueError("no rows such as 'MemTotal: 1 kB'")
     return rows
 
 
@@ -39,7 +39,7 @@ def parse_choice(text: str) -> str:
     """Return the bracketed word of ``always [madvise] never``. Raises ``ValueError``."""
     match = _CHOICE.search(text)
     if match is None:
-        raise ValueError(f"expected one [choice] in brackets, found {text[:60]!r}")
+        raise ValueError(f"no [choice] in brackets: {text[:60]!r}")
     return match.group(1)
 
 
@@ -47,7 +47,7 @@ def parse_distances(text: str) -> tuple[int, ...]:
     """One row of distances. Raises ``ValueError``."""
     words = text.split() if len(text) <= MAX_TEXT_BYTES else []
     if not words or not all(w.isascii() and w.isdigit() and len(w) <= 10 and int(w) <= MAX_DISTANCE for w in words):
-        raise ValueError(f"expected distances such as 10 21, found {text[:60]!r}")
+        raise ValueError(f"not distances such as 10 21: {text[:60]!r}")
     return tuple(int(w) for w in words)
 
 
@@ -180,7 +180,7 @@ def read_distances(tree: Tree, nodes: tuple[Node, ...]) -> tuple[tuple[int, ...]
         if row is not None and len(row) != len(nodes):
             tree.note(
                 path,
-                f"unparsable: expected {len(nodes)} distances, one for each online node, found {len(row)}",
+                f"unparsable: {len(row)} distances for {len(nodes)} online nodes",
             )
             row = None
         if row is not None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-from calibration.counters.pmus import EventSource
 from calibration.model import Model
 
 
@@ -396,6 +395,31 @@ class Load(Model):
     resolution: float
     cpus: tuple[CpuLoad, ...]
     processes: tuple[BusyProcess, ...]
+
+
+class EventAlias(Model):
+    """An event that the kernel knows by name: its terms, and what one count is in which unit."""
+
+    terms: str
+    scale: float | None = None
+    unit: str | None = None
+
+
+class EventSource(Model):
+    """One directory of ``/sys/bus/event_source/devices``.
+
+    ``cpumask`` are the CPUs on which a system-wide counter of the source is opened, one per package or die; ``cpus``
+    those whose threads a core's source counts. ``formats`` are bit ranges in the kernel's notation, such as
+    ``config:0-7,32-35``.
+    """
+
+    name: str
+    type: int | None
+    cpumask: tuple[int, ...] | None
+    cpus: tuple[int, ...] | None
+    formats: dict[str, str]
+    aliases: dict[str, EventAlias]
+    caps: dict[str, str]
 
 
 class Context(Model):

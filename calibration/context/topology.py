@@ -27,7 +27,7 @@ def parse_size(text: str) -> int:
     """``32K``, ``1M``, ``36608K`` or plain bytes, as the cache files print them. Raises ``ValueError``."""
     match = _SIZE.fullmatch(text.strip())
     if match is None:
-        raise ValueError(f"expected a size such as 32K, found {text[:40]!r}")
+        raise ValueError(f"not a size such as 32K: {text[:40]!r}")
     return int(match.group(1)) << {"": 0, "K": 10, "M": 20, "G": 30}[match.group(2)]
 
 
@@ -52,7 +52,7 @@ def read_set(
 def _not_empty(text: str) -> tuple[int, ...]:
     found = parse_cpulist(text)
     if not found:
-        raise ValueError("expected at least one number, found an empty list")
+        raise ValueError("an empty list")
     return found
 
 

@@ -20,6 +20,7 @@ from typing import BinaryIO, Protocol, TypeVar
 
 from calibration.archives import UNREADABLE, TooLargeError, members, opened
 from calibration.context.errors import ContextError
+from calibration.text import visible
 
 T = TypeVar("T")
 
@@ -205,13 +206,12 @@ class _Archive:
                 self._read(archive)
         except TooLargeError as error:
             raise ContextError(
-                f"{path}: expected a capture of at most {MAX_CONTENT_BYTES} bytes in {MAX_ARCHIVE_MEMBERS} files, "
-                "found a larger archive; capture the machine again"
+                f"{path}: too large, a capture has at most {MAX_CONTENT_BYTES} bytes in {MAX_ARCHIVE_MEMBERS} files; "
+                "capture the machine again"
             ) from error
         except UNREADABLE as error:
             raise ContextError(
-                f"{path}: expected a captured root (a directory or a tar.gz archive), found a file that cannot be "
-                f"unpacked ({printable(str(error))[:200]}); capture the machine again"
+                f"{path}: not a readable tar.gz archive ({visible(str(error))[:200]}); capture the machine again"
             ) from error
 
     def _read(self, archive: tarfile.TarFile) -> None:
@@ -293,11 +293,8 @@ class Tree:
             with root.open("rb") as raw:
                 store = _Archive(root, raw, self.spend)
         else:
-            found = "something else" if root.exists() else "nothing"
-            raise ContextError(
-                f"{root}: expected a captured root (a directory or a tar.gz archive), found {found}; "
-                "give / for this machine or the path of a capture"
-            )
+            fault = "neither a directory nor a tar.gz archive" if root.exists() else "no such file or directory"
+            raise ContextError(f"{root}: {fault}; give / for this machine or the path of a capture")
         self._store = store
         self._most_work_bytes = store.most_work()
         self._unreadable: dict[str, str] = {}
@@ -308,17 +305,17 @@ class Tree:
         self._work_bytes += size_bytes
         if self._work_bytes > self._most_work_bytes:
             raise ContextError(
-                f"{self.root}: expected at most the CPUs, files and links of a machine, found more; "
+                f"{self.root}: too much work: a machine has at most a few thousand CPUs and 300,000 files; "
                 "capture the machine again"
             )
 
     def note(self, path: str, reason: str) -> None:
         """Record that ``path`` exists and could not be used; the first reason given stays."""
-        name = printable(path[:MAX_PATH])
+        name = visible(path[:MAX_PATH])
         if name not in self._unreadable and len(self._unreadable) >= MAX_UNREADABLE:
             self._not_listed += 1
         else:
-            self._unreadable.setdefault(name, printable(reason[:MAX_REASON]))
+            self._unreadable.setdefault(name, visible(reason[:MAX_REASON]))
 
     @property
     def unreadable(self) -> tuple[tuple[str, str], ...]:
@@ -366,7 +363,7 @@ class Tree:
         try:
             found = parser(text)
         except ValueError as error:
-            self.note(path, f"unparsable: {printable(str(error))}")
+            self.note(path, f"unparsable: {visible(str(error))}")
             return None
         if isinstance(found, tuple):
             self.spend(NUMBER_BYTES * len(found))
@@ -408,25 +405,18 @@ class Tree:
             return None
 
 
-def printable(text: str) -> str:
-    """Text safe to print and to store as JSON: anything unprintable is escaped."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode("ascii") for c in text)
-
-
 def printable_line(text: str) -> str:
     """One printable line, stripped. Raises ``ValueError`` otherwise."""
     bare = text.strip()
     if not bare.isprintable():
-        raise ValueError(f"expected one printable line, found {bare[:40]!r}")
+        raise ValueError(f"not one printable line: {bare[:40]!r}")
     return bare
 
 
 def integer(text: str) -> int:
     """Return a decimal integer of at most 19 digits. Raises ``ValueError`` otherwise."""
     if re.fullmatch(r"\s*-?[0-9]{1,19}\s*", text, re.ASCII) is None:
-        raise ValueError(f"expected an integer, found {text[:40]!r}")
+        raise ValueError(f"not an integer: {text[:40]!r}")
     return int(text)
 
 
@@ -434,5 +424,5 @@ def count(text: str) -> int:
     """Return a decimal integer that is not negative. Raises ``ValueError`` otherwise."""
     value = integer(text)
     if value < 0:
-        raise ValueError(f"expected an integer that is not negative, found {value}")
+        raise ValueError(f"negative: {value}")
     return value

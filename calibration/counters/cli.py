@@ -12,7 +12,7 @@ import click
 
 from calibration.context.cpulists import format_cpulist
 from calibration.context.loader import load
-from calibration.counters.choice import ChosenEvent, CounterChoice, choose
+from calibration.counters.event_choice import ChosenEvent, CounterChoice, choose_events
 from calibration.text import visible
 
 
@@ -90,5 +90,5 @@ def counters_command(root: Path, as_json: bool) -> None:
     DIR is / for this machine, a captured tree, its tar.gz, or a run's directory. Nothing is opened. Exit code 2 where
     DIR is none of these.
     """
-    choice = choose(load(root))
+    choice = choose_events(load(root))
     click.echo(choice.model_dump_json(indent=1) if as_json else table_text(choice))

@@ -13,13 +13,13 @@ from statistics import fmean, stdev
 from calibration.counters.volume import NotCounted, multiplexed_flags, silent
 from calibration.model import Model
 from calibration.statistics import Estimate, estimate
-from calibration.sutprobe import Counters, Samples
+from calibration.sutprobe.counters import Counters, Samples
 from calibration.validity import Flag
 
 PENDING, MISSES, HITS, CYCLES = "core.l1d_pending", "core.l1_miss", "core.fb_hit", "core.cycles"
 """The roles of alpha, beta, gamma, and of the core's clock."""
 
-ROLES = (CYCLES, PENDING, MISSES, HITS)
+LATENCY_ROLES = (CYCLES, PENDING, MISSES, HITS)
 
 
 class CoreLatency(Model):
@@ -51,16 +51,21 @@ def counter_latency(counters: Sequence[Counters], prefix: str = "") -> CounterLa
     if not counters:
         return None
     reasons = {}
-    for role in ROLES:
+    for role in LATENCY_ROLES:
         if (reason := next(filter(None, (silent(each, prefix + role) for each in counters)), None)) is not None:
             reasons[role] = reason
-    pending, misses, hits = (None if role in reasons else _counts(counters, prefix + role) for role in ROLES[1:])
+    pending, misses, hits = (
+        None if role in reasons else _counts(counters, prefix + role) for role in LATENCY_ROLES[1:]
+    )
     clocks = None if CYCLES in reasons else _clocks(counters, prefix + CYCLES)
     if misses is not None and not all(misses):
         reasons[MISSES], misses = "no load missed the first-level cache", None
     both = None if misses is None or hits is None else [beta + gamma for beta, gamma in zip(misses, hits, strict=True)]
     events = [
-        event for each in counters for event in each.events if event.name.removeprefix(prefix) in ROLES and event.scaled
+        event
+        for each in counters
+        for event in each.events
+        if event.name.removeprefix(prefix) in LATENCY_ROLES and event.scaled
     ]
     return CounterLatency(
         l1_miss=_per(pending, misses, clocks),

@@ -12,7 +12,9 @@ from typing import Final, Literal
 
 from calibration.model import Model
 from calibration.statistics import Estimate, estimate
-from calibration.sutprobe import Accounting, Counted, Counters, VolumeKnown
+from calibration.sutprobe.bandwidth import Accounting
+from calibration.sutprobe.counters import Counted, Counters
+from calibration.sutprobe.volume import VolumeKnown
 from calibration.validity import Flag, flag
 
 DIFFERS: Final = 0.05

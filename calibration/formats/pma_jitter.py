@@ -10,7 +10,7 @@ from typing import Final
 
 from calibration.formats.lines import Line, first_of, has_figure, shortened
 from calibration.results.readings import Inconsistency, NotRead, Read, Reading, ReadJitter, inconsistency, numbered
-from calibration.sutprobe import JitterInterval
+from calibration.sutprobe.jitter import JitterInterval
 
 BANNER: Final = re.compile(r"Jitter testing program version (\d[\w.]*)", re.IGNORECASE)
 HEADER: Final = re.compile(r"^\s*Inst_Min[\s,]+Inst_Max\b", re.IGNORECASE)

@@ -10,7 +10,6 @@ from calibration import units
 from calibration.charts.base import Chart
 from calibration.charts.curves import MEDIANS, SIZES, Axis, curves_of, line_chart
 from calibration.context.model import Context
-from calibration.evidence import document_flags, placement_flags
 from calibration.measurements.base import (
     Declaration,
     Figures,
@@ -25,7 +24,8 @@ from calibration.measurements.base import (
     step,
 )
 from calibration.measurements.chase import START_UP_S
-from calibration.measurements.choice import Shape
+from calibration.measurements.evidence import document_flags, placement_flags
+from calibration.measurements.platform import Shape
 from calibration.measurements.sut import Place, Sut
 from calibration.measurements.traffic import (
     ANY_MIX,
@@ -44,7 +44,8 @@ from calibration.measurements.traffic import (
 )
 from calibration.model import Model
 from calibration.statistics import Estimate
-from calibration.sutprobe import BandwidthResult, ProbeDocument, read_result
+from calibration.sutprobe.bandwidth import BandwidthResult
+from calibration.sutprobe.document import ProbeDocument, read_result
 
 PAGE_BYTES = 4096
 """Buffers are whole pages of this size; the kernel asks for it."""

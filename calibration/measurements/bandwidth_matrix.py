@@ -22,8 +22,8 @@ from calibration.measurements.base import (
     step,
 )
 from calibration.measurements.chase import START_UP_S
-from calibration.measurements.choice import Shape, ShapeReference
 from calibration.measurements.counting import BYTE_ROLES, background_s, event_options
+from calibration.measurements.platform import Shape, ShapeReference
 from calibration.measurements.sut import Sut
 from calibration.measurements.traffic import (
     CountedTrafficSettings,
@@ -40,7 +40,8 @@ from calibration.measurements.traffic import (
     traffic_flags,
 )
 from calibration.statistics import Estimate
-from calibration.sutprobe import BandwidthResult, ProbeDocument, read_result
+from calibration.sutprobe.bandwidth import BandwidthResult
+from calibration.sutprobe.document import ProbeDocument, read_result
 from calibration.validity import Flag, flag
 
 MIX: Mix = "reads"

@@ -24,7 +24,7 @@ from calibration.measurements.base import (
     step,
 )
 from calibration.measurements.chase import START_UP_S
-from calibration.measurements.choice import Shape, ShapeReference
+from calibration.measurements.platform import Shape, ShapeReference
 from calibration.measurements.sut import Sut
 from calibration.measurements.traffic import (
     Mix,
@@ -42,7 +42,8 @@ from calibration.measurements.traffic import (
 )
 from calibration.model import Model
 from calibration.statistics import Estimate
-from calibration.sutprobe import BandwidthPoint, BandwidthResult, ProbeDocument, read_result
+from calibration.sutprobe.bandwidth import BandwidthPoint, BandwidthResult
+from calibration.sutprobe.document import ProbeDocument, read_result
 
 ENOUGH = 0.95
 """A number of threads is enough from this share of the best bandwidth on: what lies between is within the figures'

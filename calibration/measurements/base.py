@@ -15,11 +15,11 @@ from pydantic import Field
 
 from calibration.charts.base import Chart, Measured
 from calibration.context.model import Context
-from calibration.evidence import refusal
-from calibration.measurements.choice import ShapeReference
+from calibration.measurements.evidence import refusal
+from calibration.measurements.platform import ShapeReference
 from calibration.model import Model
 from calibration.statistics import Estimate, Estimator
-from calibration.sutprobe import ProbeDocument, ProbeError
+from calibration.sutprobe.document import ProbeDocument, ProbeError
 from calibration.trust import Trust, trust_of
 from calibration.validity import Flag
 

@@ -9,7 +9,6 @@ from pydantic import NonNegativeFloat, PositiveInt
 
 from calibration.context.model import Context
 from calibration.errors import InputError
-from calibration.evidence import disturbed, document_flags, placement_flags
 from calibration.measurements.base import (
     Declaration,
     Figures,
@@ -27,9 +26,11 @@ from calibration.measurements.base import (
 )
 from calibration.measurements.c2c_matrix import Neighbourhood, words
 from calibration.measurements.chase import START_UP_S
+from calibration.measurements.evidence import disturbed, document_flags, placement_flags
 from calibration.measurements.sut import Sut
 from calibration.statistics import Estimate, estimate
-from calibration.sutprobe import C2cPair, C2cResult, ProbeDocument, read_result
+from calibration.sutprobe.c2c import C2cPair, C2cResult
+from calibration.sutprobe.document import ProbeDocument, read_result
 from calibration.validity import Flag, flag
 
 ASYMMETRY = 0.05

@@ -14,9 +14,9 @@ from pydantic import NonNegativeInt, PositiveInt
 from calibration import units
 from calibration.charts.base import Chart
 from calibration.charts.cores import Strip, pairs_chart
+from calibration.context.cpulists import format_cpulist
 from calibration.context.model import Context
 from calibration.errors import InputError
-from calibration.evidence import document_flags, interference_flags, placement_flags
 from calibration.measurements.base import (
     Declaration,
     Figures,
@@ -33,10 +33,12 @@ from calibration.measurements.base import (
     step,
 )
 from calibration.measurements.chase import START_UP_S
-from calibration.measurements.sut import Sut, cpu_list
+from calibration.measurements.evidence import document_flags, interference_flags, placement_flags
+from calibration.measurements.sut import Sut
 from calibration.model import Model
 from calibration.statistics import Estimate, estimate, median_ranks
-from calibration.sutprobe import C2cCell, C2cEstimate, C2cResult, ProbeDocument, read_result
+from calibration.sutprobe.c2c import C2cCell, C2cEstimate, C2cResult
+from calibration.sutprobe.document import ProbeDocument, read_result
 from calibration.validity import Flag, flag
 
 Method = Literal["transfer", "pingpong"]
@@ -159,9 +161,9 @@ class C2cMatrix(Declaration[C2cMatrixSettings, C2cMatrixValues]):
         all_pairs = len(cpus) * (len(cpus) - 1)
         full = all_pairs <= settings.full_pairs
         chosen: dict[tuple[int, int], None] = dict.fromkeys(permutations(cpus, 2)) if full else {}
-        blocks = [_block(sut, node, cpu_list(sut.cpus_of(node)), cpu_list(cpus)) for node in sut.cpu_nodes]
+        blocks = [_block(sut, node, format_cpulist(sut.cpus_of(node)), format_cpulist(cpus)) for node in sut.cpu_nodes]
         if full and all(sut.home(node) == node for node in sut.cpu_nodes):
-            blocks = [cpu_list(cpus)]
+            blocks = [format_cpulist(cpus)]
         if not full:
             blocks = []
             neighbourhood = Neighbourhood(context, cpus)
@@ -179,10 +181,10 @@ class C2cMatrix(Declaration[C2cMatrixSettings, C2cMatrixValues]):
             if rows != isolated:
                 yield NotPlanned(
                     kind=self.kind,
-                    what=f"Rows of the isolated CPUs {cpu_list(set(isolated) - set(rows))}",
+                    what=f"Rows of the isolated CPUs {format_cpulist(set(isolated) - set(rows))}",
                     reason=f"more than {settings.row_pairs} pairs (row_pairs)",
                 )
-            blocks += [_block(sut, sut.node_of(cpu), str(cpu), cpu_list(cpus)) for cpu in rows]
+            blocks += [_block(sut, sut.node_of(cpu), str(cpu), format_cpulist(cpus)) for cpu in rows]
             blocks += [_block(sut, sut.node_of(a), str(a), str(b)) for a, b in sorted(chosen) if a not in rows]
             chosen |= dict.fromkeys((cpu, other) for cpu in rows for other in cpus if cpu != other)
         for method in settings.methods:

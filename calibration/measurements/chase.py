@@ -7,12 +7,13 @@ from typing import Literal, NamedTuple
 
 from pydantic import NonNegativeFloat, PositiveInt
 
-from calibration.evidence import disturbed, document_flags, placement_flags
 from calibration.measurements.base import HalfWidth, Missing, NotPlanned, Settings, excess_s, refused
-from calibration.measurements.choice import GIB
+from calibration.measurements.evidence import disturbed, document_flags, placement_flags
+from calibration.measurements.platform import GIB
 from calibration.measurements.sut import ASSUMED_LLC_BYTES, CHAIN_BESIDE, Place, Sut, capped_bytes, memory_bound_bytes
 from calibration.statistics import Estimate, estimate
-from calibration.sutprobe import Companion, LatencyPlacement, LatencyPoint, ProbeDocument
+from calibration.sutprobe.document import ProbeDocument
+from calibration.sutprobe.latency import Companion, LatencyPlacement, LatencyPoint
 from calibration.validity import Flag, flag
 
 LINK_NS = 35.0

@@ -10,9 +10,9 @@ from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 from calibration import units
 from calibration.charts.base import Chart
 from calibration.charts.cores import deviations_chart
+from calibration.context.cpulists import format_cpulist
 from calibration.context.model import Context
 from calibration.errors import InputError
-from calibration.evidence import document_flags, interference_flags
 from calibration.measurements.base import (
     Better,
     Declaration,
@@ -30,10 +30,12 @@ from calibration.measurements.base import (
     step,
 )
 from calibration.measurements.chase import START_UP_S
-from calibration.measurements.sut import Sut, cpu_list
+from calibration.measurements.evidence import document_flags, interference_flags
+from calibration.measurements.sut import Sut
 from calibration.model import Model
 from calibration.statistics import Estimate, estimate
-from calibration.sutprobe import FrequencyPoint, FrequencyResult, ProbeDocument, read_result
+from calibration.sutprobe.document import ProbeDocument, read_result
+from calibration.sutprobe.frequency import FrequencyPoint, FrequencyResult
 from calibration.trust import of_width
 from calibration.validity import Flag, flag
 
@@ -202,8 +204,8 @@ class CoreFrequency(Declaration[CoreFrequencySettings, CoreFrequencyValues]):
             title=f"{self.title}, {', '.join(works)}, {len(cpus)} core{'s' * (len(cpus) > 1)}",
             subcommand="frequency",
             options={
-                "cpus": cpu_list(cpus),
-                "alone-cpus": cpu_list(alone),
+                "cpus": format_cpulist(cpus),
+                "alone-cpus": format_cpulist(alone),
                 "work": ",".join(works),
                 "active": ",".join(active),
                 "windows": settings.windows,
@@ -387,7 +389,7 @@ def _slow_flags(points: Sequence[CorePoint]) -> Iterator[Flag]:
             worst, others = slow[0]
             yield flag(
                 "SLOW_CORE",
-                f"{row.name}: CPU{'s' * (len(slow) > 1)} {cpu_list(point.cpu for point, _ in slow)}, "
+                f"{row.name}: CPU{'s' * (len(slow) > 1)} {format_cpulist(point.cpu for point, _ in slow)}, "
                 f"most CPU {worst.cpu} at {worst.frequency_hz.value / 1e9:.3f} GHz where the median of the others is "
                 f"{others / 1e9:.3f} GHz",
             )

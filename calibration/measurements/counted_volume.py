@@ -24,7 +24,6 @@ from calibration.counters.volume import (
     triad_bytes,
 )
 from calibration.errors import InputError
-from calibration.evidence import document_flags, interference_flags
 from calibration.measurements.base import (
     Declaration,
     Figures,
@@ -40,10 +39,12 @@ from calibration.measurements.base import (
 )
 from calibration.measurements.chase import START_UP_S
 from calibration.measurements.counting import BYTE_ROLES, background_s, event_options, served, shares_of, units
+from calibration.measurements.evidence import document_flags, interference_flags
 from calibration.measurements.sut import Sut, capped_bytes, size_flags
 from calibration.measurements.traffic import NODE_FILL_BYTES_PER_S, all_cpus, group_text, read_group
 from calibration.statistics import Estimate, estimate
-from calibration.sutprobe import ProbeDocument, VolumeKnown, VolumeResult, read_result
+from calibration.sutprobe.document import ProbeDocument, read_result
+from calibration.sutprobe.volume import VolumeKnown, VolumeResult
 from calibration.units import fixed
 from calibration.validity import Flag, flag
 

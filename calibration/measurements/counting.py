@@ -6,9 +6,8 @@ from statistics import median
 from typing import Final
 
 from calibration.context.model import Context
-from calibration.counters.choice import choose
-from calibration.counters.latency import ROLES as LATENCY_ROLES
-from calibration.counters.latency import CounterLatency, counter_latency
+from calibration.counters.event_choice import choose_events
+from calibration.counters.latency import LATENCY_ROLES, CounterLatency, counter_latency
 from calibration.counters.volume import (
     LINE_BYTES,
     CountedBytes,
@@ -21,7 +20,9 @@ from calibration.counters.volume import (
 )
 from calibration.measurements.base import NotPlanned
 from calibration.statistics import Estimate, estimate
-from calibration.sutprobe import Accounting, BandwidthPoint, Counters, LoadedPlacement
+from calibration.sutprobe.bandwidth import Accounting, BandwidthPoint
+from calibration.sutprobe.counters import Counters
+from calibration.sutprobe.loaded import LoadedPlacement
 
 COUNTERS: Final = "counters"
 """The kind of what a plan has no hardware counters for."""
@@ -45,7 +46,7 @@ def event_options(context: Context, roles: Sequence[str], probe_roles: Sequence[
 
     There are none where the SUT has none of them. What counts the whole machine is watched for ``BACKGROUND_S`` before.
     """
-    chosen = choose(context, {*roles, *probe_roles}).events
+    chosen = choose_events(context, {*roles, *probe_roles}).events
     events = [each for each in chosen if each.name in roles]
     arguments = [each.argument() for each in events]
     arguments += [f"probe.{each.argument()}" for each in chosen if each.name in probe_roles]
@@ -56,7 +57,7 @@ def event_options(context: Context, roles: Sequence[str], probe_roles: Sequence[
 def uncounted(context: Context) -> Iterator[NotPlanned]:
     """Yield the roles that no counter of the SUT is opened for, those with one reason together."""
     reasons: dict[str, list[str]] = {}
-    for each in choose(context, (*BYTE_ROLES, *LATENCY_ROLES)).missing:
+    for each in choose_events(context, (*BYTE_ROLES, *LATENCY_ROLES)).missing:
         reasons.setdefault(each.reason, []).append(each.role)
     for reason, roles in reasons.items():
         yield NotPlanned(kind=COUNTERS, what=", ".join(roles), reason=reason)
@@ -73,7 +74,7 @@ def served(context: Context) -> Callable[[int], tuple[int, ...]]:
 
     A package has one such CPU, or one for each of its nodes.
     """
-    choice = choose(context, BYTE_ROLES)
+    choice = choose_events(context, BYTE_ROLES)
     opened = sorted({cpu for each in choice.events if each.cpus is not None for cpu in each.cpus})
     packages = {cpu: core.package_id for core in context.topology.cores for cpu in core.cpus}
 
@@ -118,7 +119,8 @@ def bytes_beside(
 def units(context: Context) -> dict[str, Unit]:
     """Return what a count stands for, by the role that was chosen on this SUT."""
     return {
-        each.name: Unit(each.scale_bytes or LINE_BYTES, each.caution) for each in choose(context, BYTE_ROLES).events
+        each.name: Unit(each.scale_bytes or LINE_BYTES, each.caution)
+        for each in choose_events(context, BYTE_ROLES).events
     }
 
 

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 from calibration.context.model import Context
-from calibration.counters.latency import ROLES as LATENCY_ROLES
-from calibration.counters.latency import CounterLatency, latency_flags
+from calibration.counters.latency import LATENCY_ROLES, CounterLatency, latency_flags
 from calibration.errors import InputError
 from calibration.measurements.base import (
     Declaration,
@@ -34,7 +33,8 @@ from calibration.measurements.chase import (
 from calibration.measurements.counting import event_options, latency_beside
 from calibration.measurements.sut import Place, Sut, size_flags
 from calibration.statistics import Estimate
-from calibration.sutprobe import Companion, LatencyResult, ProbeDocument, read_result
+from calibration.sutprobe.document import ProbeDocument, read_result
+from calibration.sutprobe.latency import Companion, LatencyResult
 
 
 class IdleLatencySettings(ChaseSettings):

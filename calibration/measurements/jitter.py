@@ -10,9 +10,9 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 from calibration import units
 from calibration.charts.base import Chart
 from calibration.charts.gaps import Exceedance, gaps_chart
+from calibration.context.cpulists import format_cpulist
 from calibration.context.model import Context
 from calibration.errors import InputError
-from calibration.evidence import FREQUENCY_CHANGE, document_flags
 from calibration.measurements.base import (
     Declaration,
     Figures,
@@ -27,10 +27,12 @@ from calibration.measurements.base import (
     step,
 )
 from calibration.measurements.chase import START_UP_S
-from calibration.measurements.sut import Sut, cpu_list
+from calibration.measurements.evidence import FREQUENCY_CHANGE, document_flags
+from calibration.measurements.sut import Sut
 from calibration.model import Model
 from calibration.statistics import Estimate, estimate
-from calibration.sutprobe import (
+from calibration.sutprobe.document import ProbeDocument, read_result
+from calibration.sutprobe.jitter import (
     Attribution,
     GapBin,
     GapRate,
@@ -40,11 +42,9 @@ from calibration.sutprobe import (
     JitterResult,
     LongGap,
     Period,
-    ProbeDocument,
     TimeQuantile,
-    Traced,
-    read_result,
 )
+from calibration.sutprobe.tracing import Traced
 from calibration.validity import Flag, flag
 
 TURN_NS = 0.75
@@ -189,10 +189,10 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
         yield step(
             id=self.kind,
             kind=self.kind,
-            title=f"{self.title}, CPU{'s' * (len(cpus) > 1)} {cpu_list(cpus)}",
+            title=f"{self.title}, CPU{'s' * (len(cpus) > 1)} {format_cpulist(cpus)}",
             subcommand="jitter",
             options={
-                "cpus": cpu_list(cpus),
+                "cpus": format_cpulist(cpus),
                 "view": "both",
                 "loops": settings.loops,
                 "executions": settings.executions,

@@ -16,6 +16,7 @@ from pydantic import NonNegativeFloat, PositiveInt
 from calibration import units
 from calibration.charts.base import WIDE, Chart, Measured, shown
 from calibration.charts.curves import LATENCY, MEDIANS, SIZES, curves_of, line_chart
+from calibration.context.cpulists import format_cpulist
 from calibration.context.model import Cache, Context, Virtualization
 from calibration.errors import InputError
 from calibration.measurements.base import (
@@ -42,10 +43,11 @@ from calibration.measurements.chase import (
     latency_of,
     missing_of,
 )
-from calibration.measurements.sut import ASSUMED_LLC_BYTES, MIB, Place, Sut, cpu_list, memory_bound_bytes
+from calibration.measurements.sut import ASSUMED_LLC_BYTES, MIB, Place, Sut, memory_bound_bytes
 from calibration.model import Model
 from calibration.statistics import Estimate, estimate
-from calibration.sutprobe import LatencyPoint, LatencyResult, ProbeDocument, read_result
+from calibration.sutprobe.document import ProbeDocument, read_result
+from calibration.sutprobe.latency import LatencyPoint, LatencyResult
 
 SERIES = {"random": "", "prefetched": "prefetched: ", "interleaved": "interleaved: ", "copies": "{} copies, "}
 """What the name of a chart's curve begins with, for its number of copies."""
@@ -357,7 +359,7 @@ def _series(
     return step(
         id=f"latency_ladder{suffix}",
         kind="latency_ladder",
-        title=f"Latency ladder, {title}, CPU {cpu_list(cpus)}, {len(chases) * len(orders)} points",
+        title=f"Latency ladder, {title}, CPU {format_cpulist(cpus)}, {len(chases) * len(orders)} points",
         subcommand="latency",
         options={
             "at": list(places),
@@ -438,8 +440,8 @@ def _comparison(
         )
     elif last and len(sharers) > 1:
         explanation = (
-            f"shared by CPUs {cpu_list(sharers)}: what other CPUs, or a partition set by the firmware or the kernel, "
-            "held of it was not there for this one"
+            f"shared by CPUs {format_cpulist(sharers)}: what other CPUs, or a partition set by the firmware or the "
+            "kernel, held of it was not there for this one"
         )
     elif found_bytes is None:
         explanation = "the latency climbs through it without a plateau"

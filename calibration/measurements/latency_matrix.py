@@ -36,7 +36,8 @@ from calibration.measurements.chase import (
 )
 from calibration.measurements.sut import Place, Sut, size_flags
 from calibration.statistics import Estimate
-from calibration.sutprobe import Companion, LatencyResult, ProbeDocument, read_result
+from calibration.sutprobe.document import ProbeDocument, read_result
+from calibration.sutprobe.latency import Companion, LatencyResult
 from calibration.validity import Flag, flag
 
 ASYMMETRY = 0.05

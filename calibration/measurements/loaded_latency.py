@@ -12,11 +12,9 @@ from calibration.charts.base import Chart
 from calibration.charts.curves import curves_of
 from calibration.charts.load import KNEE, PROBE, latency_chart
 from calibration.context.model import Context
-from calibration.counters.latency import ROLES as LATENCY_ROLES
-from calibration.counters.latency import CounterLatency, latency_flags
+from calibration.counters.latency import LATENCY_ROLES, CounterLatency, latency_flags
 from calibration.counters.volume import CountedBytes, counted_flags
 from calibration.errors import InputError
-from calibration.evidence import disturbed, document_flags, placement_flags
 from calibration.measurements.base import (
     Declaration,
     Figures,
@@ -33,7 +31,6 @@ from calibration.measurements.base import (
     step,
 )
 from calibration.measurements.chase import LINK_NS, START_UP_S, TOUCH_BYTES_PER_S
-from calibration.measurements.choice import Shape, ShapeReference
 from calibration.measurements.counting import (
     BYTE_ROLES,
     background_s,
@@ -41,6 +38,8 @@ from calibration.measurements.counting import (
     latency_beside,
     loaded_counted,
 )
+from calibration.measurements.evidence import disturbed, document_flags, placement_flags
+from calibration.measurements.platform import Shape, ShapeReference
 from calibration.measurements.stores import stores_flags
 from calibration.measurements.sut import Place, Sut, memory_bound_bytes, size_flags
 from calibration.measurements.traffic import (
@@ -59,7 +58,8 @@ from calibration.measurements.traffic import (
 )
 from calibration.model import Model
 from calibration.statistics import Estimate, estimate
-from calibration.sutprobe import LoadedPlacement, LoadedPoint, LoadedResult, ProbeDocument, ZeroLoad, read_result
+from calibration.sutprobe.document import ProbeDocument, read_result
+from calibration.sutprobe.loaded import LoadedPlacement, LoadedPoint, LoadedResult, ZeroLoad
 from calibration.validity import Flag, flag
 
 MLC_DELAYS = (0, 2, 8, 15, 50, 100, 200, 300, 400, 500, 700, 1000, 1300, 1700, 2500, 3500, 5000, 9000, 20000)

@@ -19,9 +19,9 @@ from calibration.measurements.base import (
     step,
 )
 from calibration.measurements.chase import START_UP_S
-from calibration.measurements.choice import ShapeReference
 from calibration.measurements.counting import BYTE_ROLES, background_s, event_options
 from calibration.measurements.peak_injection_bandwidth import PeakValues
+from calibration.measurements.platform import ShapeReference
 from calibration.measurements.sut import Sut
 from calibration.measurements.traffic import (
     ANY_MIX,
@@ -42,7 +42,8 @@ from calibration.measurements.traffic import (
     traffic_flags,
     tried,
 )
-from calibration.sutprobe import BandwidthPoint, BandwidthResult, ProbeDocument, read_result
+from calibration.sutprobe.bandwidth import BandwidthPoint, BandwidthResult
+from calibration.sutprobe.document import ProbeDocument, read_result
 
 STREAMS = (1, 4)
 """Streams tried on a platform without a choice of its own: the plain shape's and the default's."""

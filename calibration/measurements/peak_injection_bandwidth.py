@@ -22,8 +22,8 @@ from calibration.measurements.base import (
     step,
 )
 from calibration.measurements.chase import START_UP_S
-from calibration.measurements.choice import Shape, ShapeReference
 from calibration.measurements.counting import BYTE_ROLES, background_s, event_options
+from calibration.measurements.platform import Shape, ShapeReference
 from calibration.measurements.sut import Sut
 from calibration.measurements.traffic import (
     ANY_MIX,
@@ -41,7 +41,8 @@ from calibration.measurements.traffic import (
     shape_options,
     traffic_flags,
 )
-from calibration.sutprobe import BandwidthResult, ProbeDocument, read_result
+from calibration.sutprobe.bandwidth import BandwidthResult
+from calibration.sutprobe.document import ProbeDocument, read_result
 
 
 class PeakSettings(CountedTrafficSettings):

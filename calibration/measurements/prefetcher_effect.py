@@ -40,7 +40,8 @@ from calibration.measurements.chase import (
 from calibration.measurements.sut import Place, Sut, memory_bound_bytes
 from calibration.model import Model
 from calibration.statistics import Estimate
-from calibration.sutprobe import LatencyResult, ProbeDocument, read_result
+from calibration.sutprobe.document import ProbeDocument, read_result
+from calibration.sutprobe.latency import LatencyResult
 
 RANDOM = "random"
 

@@ -20,9 +20,9 @@ from calibration.charts.base import Chart, Json, Measured, label
 from calibration.charts.curves import GB_S, Axis, Curves, curves_of, line_chart
 from calibration.charts.load import latency_chart
 from calibration.context.model import Context
-from calibration.counters.choice import SAMPLES, choose
-from calibration.counters.latency import ROLES as LATENCY_ROLES
+from calibration.counters.event_choice import SAMPLES, choose_events
 from calibration.counters.latency import (
+    LATENCY_ROLES,
     CoreLatency,
     CounterLatency,
     SampledLoads,
@@ -32,7 +32,6 @@ from calibration.counters.latency import (
 )
 from calibration.counters.volume import CountedBytes, counted_flags
 from calibration.errors import InputError
-from calibration.evidence import disturbed, document_flags, placement_flags
 from calibration.measurements.base import (
     Declaration,
     Figures,
@@ -58,6 +57,7 @@ from calibration.measurements.counting import (
     latency_beside,
     loaded_counted,
 )
+from calibration.measurements.evidence import disturbed, document_flags, placement_flags
 from calibration.measurements.loaded_latency import drift_flags, probe_latencies, sweep_s
 from calibration.measurements.sut import Place, Sut, memory_bound_bytes, size_flags
 from calibration.measurements.traffic import (
@@ -73,14 +73,9 @@ from calibration.measurements.traffic import (
 )
 from calibration.model import Model
 from calibration.statistics import Estimate, estimate
-from calibration.sutprobe import (
-    BandwidthPoint,
-    BandwidthResult,
-    LoadedPoint,
-    LoadedResult,
-    ProbeDocument,
-    read_result,
-)
+from calibration.sutprobe.bandwidth import BandwidthPoint, BandwidthResult
+from calibration.sutprobe.document import ProbeDocument, read_result
+from calibration.sutprobe.loaded import LoadedPoint, LoadedResult
 from calibration.units import plural
 
 MIX: Mix = "line_reads"
@@ -234,7 +229,7 @@ class Regulation(Declaration[RegulationSettings, RegulationValues]):
     def _sweep(self, sut: Sut, settings: RegulationSettings, part: Part, probe: Place | None, state: State) -> Step:
         size_bytes = buffer_bytes(sut, [part], (MIX,))
         counters = event_options(sut.context, (*BYTE_ROLES, *LATENCY_ROLES)) if settings.counters else {}
-        sampling = choose(sut.context, LATENCY_ROLES).sampling if settings.sampling else None
+        sampling = choose_events(sut.context, LATENCY_ROLES).sampling if settings.sampling else None
         options = {
             "mix": MIX,
             "delay": ",".join(map(str, settings.nops)),

@@ -26,7 +26,7 @@ from calibration.measurements.base import (
     step,
 )
 from calibration.measurements.chase import START_UP_S
-from calibration.measurements.choice import Shape, ShapeReference
+from calibration.measurements.platform import Shape, ShapeReference
 from calibration.measurements.sut import Sut
 from calibration.measurements.traffic import (
     ANY_MIX,
@@ -43,7 +43,8 @@ from calibration.measurements.traffic import (
     traffic_flags,
 )
 from calibration.statistics import Estimate, estimate
-from calibration.sutprobe import BandwidthResult, Course, ProbeDocument, read_result
+from calibration.sutprobe.bandwidth import BandwidthResult, Course
+from calibration.sutprobe.document import ProbeDocument, read_result
 from calibration.validity import Flag, flag
 
 WINDOW_S = 0.1

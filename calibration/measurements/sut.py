@@ -9,10 +9,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from calibration.context.cpulists import format_cpulist
 from calibration.context.model import Context
 from calibration.errors import InputError
-from calibration.measurements.choice import CacheReference
-from calibration.sutprobe import ProbeDocument
+from calibration.measurements.platform import CacheReference
+from calibration.sutprobe.document import ProbeDocument
 from calibration.validity import Flag, flag
 
 MEMORY_SHARE = 0.5
@@ -64,17 +65,6 @@ class Place(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.cpu}@{self.node}"
-
-
-def cpu_list(cpus: Iterable[int]) -> str:
-    """Return CPU ids in the kernel's list form, for example ``0-3,8``."""
-    ranges: list[list[int]] = []
-    for cpu in sorted(cpus):
-        if ranges and cpu == ranges[-1][1] + 1:
-            ranges[-1][1] = cpu
-        else:
-            ranges.append([cpu, cpu])
-    return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in ranges)
 
 
 class SizedContext(Context):
@@ -273,8 +263,8 @@ def machine_flags(context: Context) -> Iterator[Flag]:
     if hidden := Sut(context).hidden:
         yield flag(
             "CPUS_HIDDEN",
-            f"the login may not use {len(hidden)} of {len(context.online_cpus)} CPUs online ({cpu_list(hidden)}): "
-            "they were not measured, and what runs on them was not under control",
+            f"the login may not use {len(hidden)} of {len(context.online_cpus)} CPUs online "
+            f"({format_cpulist(hidden)}): they were not measured, and what runs on them was not under control",
         )
 
 

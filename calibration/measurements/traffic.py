@@ -6,19 +6,20 @@ from typing import Literal, NamedTuple
 
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 
-from calibration.context.cpulists import parse_cpulist
+from calibration.context.cpulists import format_cpulist, parse_cpulist
 from calibration.context.model import Context
 from calibration.counters.volume import CountedBytes, counted_flags
 from calibration.errors import InputError
-from calibration.evidence import disturbed, document_flags, placement_flags
 from calibration.measurements.base import HalfWidth, Missing, Settings, excess_s, refused
-from calibration.measurements.choice import Shape, ShapeReference
 from calibration.measurements.counting import bandwidth_counted
+from calibration.measurements.evidence import disturbed, document_flags, placement_flags
+from calibration.measurements.platform import Shape, ShapeReference
 from calibration.measurements.stores import stores_flags
-from calibration.measurements.sut import ASSUMED_LLC_BYTES, LLC_MULTIPLE, Sut, capped_bytes, cpu_list, size_flags
+from calibration.measurements.sut import ASSUMED_LLC_BYTES, LLC_MULTIPLE, Sut, capped_bytes, size_flags
 from calibration.model import Model
 from calibration.statistics import Estimate, estimate
-from calibration.sutprobe import Accounting, BandwidthPoint, ProbeDocument
+from calibration.sutprobe.bandwidth import Accounting, BandwidthPoint
+from calibration.sutprobe.document import ProbeDocument
 from calibration.validity import Flag
 
 Mix = Literal[
@@ -212,7 +213,7 @@ class Part(NamedTuple):
     node: int
 
     def __str__(self) -> str:
-        return f"{cpu_list(self.cpus)}@{self.node}"
+        return f"{format_cpulist(self.cpus)}@{self.node}"
 
 
 def threads_by_node(parts: Sequence[Part]) -> dict[int, int]:

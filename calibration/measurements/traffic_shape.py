@@ -20,7 +20,7 @@ from calibration.measurements.base import (
     step,
 )
 from calibration.measurements.chase import START_UP_S
-from calibration.measurements.choice import ChosenShape, ShapeReference
+from calibration.measurements.platform import ChosenShape, ShapeReference
 from calibration.measurements.sut import Sut
 from calibration.measurements.traffic import (
     ANY_MIX,
@@ -41,7 +41,8 @@ from calibration.measurements.traffic import (
     traffic_flags,
     tried,
 )
-from calibration.sutprobe import BandwidthPoint, BandwidthResult, ProbeDocument, read_result
+from calibration.sutprobe.bandwidth import BandwidthPoint, BandwidthResult
+from calibration.sutprobe.document import ProbeDocument, read_result
 
 ALIKE = 0.03
 """Settings whose short looks differ by less than this are alike: three windows of 30 ms in one placement rank no finer.

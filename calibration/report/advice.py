@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from calibration.context.model import Context
-from calibration.sutprobe import TracedCause, TracedView
+from calibration.sutprobe.tracing import TracedCause, TracedView
 
 LEAST_SHARE: Final = 0.01
 """Causes that together took less of the lost time are not worth a change."""

@@ -3,7 +3,7 @@
 
 from typing import Final
 
-from calibration.sutprobe import TracedCause, TracedView
+from calibration.sutprobe.tracing import TracedCause, TracedView
 
 KINDS: Final = {
     "interrupt": "irq",

@@ -11,9 +11,9 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from calibration import units
 from calibration.measurements import registry
-from calibration.measurements.choice import ShapeReference
 from calibration.measurements.counting import COUNTERS
 from calibration.measurements.max_bandwidth import PREFETCH_BYTES, STREAMS
+from calibration.measurements.platform import ShapeReference
 from calibration.measurements.traffic import DEFAULT_SHAPE
 from calibration.model import format_time
 from calibration.report.advice import advice

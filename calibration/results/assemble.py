@@ -15,7 +15,7 @@ from calibration.formats.meltdown_checker import read_output as read_checker
 from calibration.measurements.sut import machine_flags
 from calibration.mlc import read_output
 from calibration.plan import Plan
-from calibration.preflight import flags as expectation_flags
+from calibration.preflight.checks import flags as expectation_flags
 from calibration.results.consistency import consistency
 from calibration.results.facts import facts
 from calibration.results.figures import figures_of_record

@@ -14,7 +14,7 @@ from calibration.files import read_regular, write_whole
 from calibration.measurements.base import Step
 from calibration.mlc import MlcCommand
 from calibration.plan import Plan
-from calibration.preflight import Check
+from calibration.preflight.checks import Check
 from calibration.results.documents import MAX_DOCUMENT_BYTES, parse_json
 from calibration.results.layout import CAPTURE, RECORDS, RUN, run_directory
 from calibration.results.model import Kernels

@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field
 
 from calibration.context.model import Context
-from calibration.evidence import PagesProof
 from calibration.formats.meltdown_checker import Finding
 from calibration.measurements import declaration, registry
 from calibration.measurements.base import Metric, Missing, Values
+from calibration.measurements.evidence import PagesProof
 from calibration.mlc import CommandName, PrefetcherPlace, Prefetchers
 from calibration.model import Model, UtcTime
 from calibration.plan import Plan
-from calibration.preflight import Check
+from calibration.preflight.checks import Check
 from calibration.results.consistency import ConsistencyCheck
 from calibration.results.figures import RecordFigure
 from calibration.results.readings import Inconsistency, Reading
-from calibration.sutprobe import Clock, Warned
+from calibration.sutprobe.document import Clock, Warned
 from calibration.trust import Judged, worst
 from calibration.tuning import Change
 from calibration.validity import Flag, Validity

@@ -7,16 +7,16 @@ from typing import Literal
 
 from calibration.context.model import Context
 from calibration.errors import InputError
-from calibration.evidence import pages_proof, step_refusal
 from calibration.measurements import declaration
 from calibration.measurements.base import Missing, Step
+from calibration.measurements.evidence import pages_proof, step_refusal
 from calibration.measurements.sut import emulation_flags, sized
 from calibration.model import fault_of
 from calibration.plan import Plan
 from calibration.results.model import Measurement, NotMeasured
 from calibration.results.records import NotBegunRecord, StepRecord
 from calibration.results.run_log import AttemptLog, RunLog, ended_early
-from calibration.sutprobe import read_document
+from calibration.sutprobe.document import read_document
 from calibration.validity import Flag, flag, validity
 
 NO_REASON = "the run ended before this step and left no reason"

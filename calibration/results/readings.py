@@ -13,7 +13,7 @@ from pydantic import Field
 
 from calibration.measurements.base import Metric
 from calibration.model import Model
-from calibration.sutprobe import JitterInterval
+from calibration.sutprobe.jitter import JitterInterval
 
 Number = float | None
 Better = Literal["lower", "higher"]

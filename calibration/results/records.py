@@ -14,7 +14,7 @@ from calibration.files import open_regular, read_regular, write_whole
 from calibration.measurements.base import Step
 from calibration.model import Model, UtcTime, fault_of
 from calibration.plan import Plan
-from calibration.preflight import Check
+from calibration.preflight.checks import Check
 from calibration.results.layout import CHECKER_OUTPUT, MLC_FOLDER, RECORDS
 from calibration.results.model import CheckerRun, Kernels, MlcProgram, MlcRun, OtherRun
 from calibration.results.store import unwritable

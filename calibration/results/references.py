@@ -2,7 +2,7 @@
 """What runs found once and later plans rely on: ``<results>/references/``.
 
 ``traffic_shape/<key>.json`` holds the traffic shape chosen for one platform, ``last_level_cache/<key>.json`` where that
-cache ends for one CPU (``calibration.measurements.choice``). A reference is data: it names the run that it came from,
+cache ends for one CPU (``calibration.measurements.platform``). A reference is data: it names the run that it came from,
 everything that was tried is in that run's document, and removing the file makes the next run search again. None is ever
 overwritten.
 """
@@ -17,8 +17,8 @@ from pydantic import ValidationError
 from calibration.context.model import Context
 from calibration.errors import EnvironmentLacksError, InputError
 from calibration.files import pending, read_regular, refuse_links
-from calibration.measurements.choice import CacheReference, Platform, ReferenceRun, ShapeReference, platform_of
 from calibration.measurements.latency_ladder import LatencyLadderValues, last_cache_bytes
+from calibration.measurements.platform import CacheReference, Platform, ReferenceRun, ShapeReference, platform_of
 from calibration.measurements.sut import Sut
 from calibration.measurements.traffic_shape import TrafficShapeValues
 from calibration.results.layout import MAX_REFERENCE_BYTES, REFERENCES

@@ -18,7 +18,7 @@ from ansible.module_utils.testing import patch_module_args
 from support import TINY, Ended, Lab, load_plugin, run
 
 from calibration.errors import CalibrationError, EnvironmentLacksError, InputError
-from calibration.preflight import read_facts
+from calibration.preflight.facts import read_facts
 
 PLAY = """
 - hosts: all

@@ -31,15 +31,16 @@ from calibration.judge.references import LimitsFile, Method
 from calibration.judge.verdicts import Check, NightVerdict
 from calibration.judge.waivers import FIELDS as WAIVER_FIELDS
 from calibration.measurements import registry
-from calibration.preflight import CHECKS
+from calibration.preflight.checks import CHECKS
 from calibration.profiles import load_profile, profile_names
-from calibration.report.reference import name_form
+from calibration.reference import name_form
 from calibration.report.sections import page_order
 from calibration.results.consistency import RULES
 from calibration.results.model import RunDocument
 from calibration.results.readings import INCONSISTENCIES
 from calibration.results.records import Record
-from calibration.sutprobe import ProbeDocument, VolumeResult, read_document, read_result
+from calibration.sutprobe.document import ProbeDocument, read_document, read_result
+from calibration.sutprobe.volume import VolumeResult
 from calibration.validity import SEVERITIES
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -647,7 +648,7 @@ def test_reference_has_every_exit_code(site: Path) -> None:
 
 def test_a_topic_that_does_not_exist_fails_the_site(tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
-    (tmp_path / "docs" / "conf.py").write_text('extensions = ["calibration.report.reference"]\n', encoding="utf-8")
+    (tmp_path / "docs" / "conf.py").write_text('extensions = ["calibration.reference"]\n', encoding="utf-8")
     (tmp_path / "docs" / "index.rst").write_text("Title\n=====\n\n.. reference:: weather\n", encoding="utf-8")
     done = sphinx(tmp_path)
     assert done.returncode != 0

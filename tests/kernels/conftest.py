@@ -15,7 +15,6 @@ from typing import Any, Final, Literal, get_args
 
 import pytest
 
-from calibration import sutprobe
 from calibration.build import (
     CACHE_DIRECTORY,
     SOURCES_DIRECTORY,
@@ -28,6 +27,7 @@ from calibration.build import (
     source_sha256,
     sources,
 )
+from calibration.sutprobe.document import read_document
 from tests.tools import emulator, require
 
 Sanitizer = Literal["address", "undefined", "thread"]
@@ -61,7 +61,7 @@ class Probe:
 
 def gap_view(done: Finished) -> dict[str, Any]:
     assert done.document["result"] is not None, done.stderr
-    sutprobe.read_document(done.document)
+    read_document(done.document)
     (cpu,) = done.document["result"]["cpus"]
     gaps: dict[str, Any] = cpu["gaps"]
     return gaps

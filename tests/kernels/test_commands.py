@@ -19,8 +19,14 @@ from typing import Any
 
 import pytest
 
-from calibration import sutprobe
 from calibration.build import COMMON_FLAGS, SOURCES_DIRECTORY, compile_to
+from calibration.sutprobe.bandwidth import BandwidthResult
+from calibration.sutprobe.c2c import C2cResult
+from calibration.sutprobe.document import read_document, read_result
+from calibration.sutprobe.frequency import FrequencyResult
+from calibration.sutprobe.jitter import JitterResult
+from calibration.sutprobe.latency import LatencyResult
+from calibration.sutprobe.loaded import LoadedResult
 from tests.kernels.conftest import SANITIZED_OPTIMISATION, Probe, gap_view, run_with_share
 from tests.tools import require_two
 
@@ -49,14 +55,14 @@ def assert_envelope(document: dict[str, Any], subcommand: str) -> None:
     assert document["subcommand"] == subcommand
     assert document["argv"][:2] == ["sutprobe", subcommand]
     assert len(document["build"]["source_sha256"]) == 64
-    sutprobe.read_document(document)
+    read_document(document)
 
 
 def latency(probe: Probe, *arguments: str) -> dict[str, Any]:
     done = probe("latency", *arguments)
     assert done.code == 0, done.stderr
     assert_envelope(done.document, "latency")
-    sutprobe.read_result(sutprobe.read_document(done.document), sutprobe.LatencyResult)
+    read_result(read_document(done.document), LatencyResult)
     return done.document
 
 
@@ -340,7 +346,7 @@ def bandwidth(probe: Probe, *arguments: str, buffer_bytes: str = str(MIB)) -> di
     done = probe("bandwidth", "--buffer-bytes", buffer_bytes, "--window-s", "0.01", "--windows", "2", *arguments)
     assert done.code == 0, done.stderr
     assert_envelope(done.document, "bandwidth")
-    sutprobe.read_result(sutprobe.read_document(done.document), sutprobe.BandwidthResult)
+    read_result(read_document(done.document), BandwidthResult)
     return done.document
 
 
@@ -518,7 +524,7 @@ def test_loaded_searches_the_delays_of_shares(probe: Probe, cpus: list[int]) -> 
         "--windows", "2", "--window-s", "0.02",
     )  # fmt: skip
     assert done.code == 0, done.stderr
-    result = sutprobe.read_result(sutprobe.read_document(done.document), sutprobe.LoadedResult)
+    result = read_result(read_document(done.document), LoadedResult)
     long, none, half, whole = result.points
     assert [each.share_percent for each in result.points] == [None, None, 50, 100]
     assert (long.inject_delay, none.inject_delay) == (20000, 0)
@@ -543,7 +549,7 @@ def test_a_delay_that_cannot_be_measured_leaves_the_others(probe: Probe, cpus: l
     done = probe(*arguments, "--delay", "1000000,100")
     assert done.code == 0, done.stderr
     assert_envelope(done.document, "loaded")
-    result = sutprobe.read_result(sutprobe.read_document(done.document), sutprobe.LoadedResult)
+    result = read_result(read_document(done.document), LoadedResult)
     never, good = result.points
     assert never.error is not None
     assert never.error.code == "check_failed"
@@ -596,7 +602,7 @@ def test_each_c2c_pair_may_have_a_home_and_a_state_of_its_own(probe: Probe, cpus
     done = probe("c2c", *arguments, "--state", "hit", "--lines", "64", "--placements", "1", "--windows", "1")
     assert done.code == 0, done.stderr
     assert done.document["parameters"]["pair"] == pairs
-    result = sutprobe.read_result(sutprobe.read_document(done.document), sutprobe.C2cResult)
+    result = read_result(read_document(done.document), C2cResult)
     assert [(pair.writer, pair.reader, pair.home, pair.state) for pair in result.pairs] == [
         (first, second, 0, "hit"),
         (first, second, 0, "hit"),
@@ -626,7 +632,7 @@ def test_a_matrix_has_every_ordered_pair_and_says_how_long_it_takes(probe: Probe
         "--placements", "2", "--windows", "3", "--hops", "200",
     )  # fmt: skip
     assert done.code == 0, done.stderr
-    result = sutprobe.read_result(sutprobe.read_document(done.document), sutprobe.C2cResult)
+    result = read_result(read_document(done.document), C2cResult)
     assert result.pairs == ()
     assert result.not_measured == ()
     assert [(cell.writer, cell.reader) for cell in result.cells] == [(first, second), (first, 100000), (second, first)]
@@ -661,7 +667,7 @@ def test_pairs_of_a_matrix_beyond_its_budget_are_listed_with_the_reason(probe: P
     first, second = cpus[:2]
     done = probe("c2c", "--all-pairs", f"{first},{second}", "--placements", "1", "--matrix-budget-s", "0.000001")
     assert done.code == 0, done.stderr
-    result = sutprobe.read_result(sutprobe.read_document(done.document), sutprobe.C2cResult)
+    result = read_result(read_document(done.document), C2cResult)
     (cell,), (left,) = result.cells, result.not_measured
     assert (left.code, left.pairs) == ("sampled", (f"{cell.reader}@{cell.writer}",))
     assert "--matrix-budget-s 1e-06" in left.message
@@ -677,7 +683,7 @@ def test_a_sample_of_a_matrix_is_balanced_seeded_and_complete(probe: Probe) -> N
         done = probe("c2c", "--all-pairs", "900000-900039", *more)
         assert done.code == 3
         assert done.document["error"]["code"] == "cpu_offline"
-        result = sutprobe.read_result(sutprobe.read_document(done.document), sutprobe.C2cResult)
+        result = read_result(read_document(done.document), C2cResult)
         return [(cell.writer, cell.reader) for cell in result.cells], [
             pair for left in result.not_measured for pair in left.pairs
         ]
@@ -734,7 +740,7 @@ def test_a_signal_within_a_placement_leaves_those_before(
         assert done.code == 3
         if done.document["result"] is not None:
             break
-    result = sutprobe.read_result(sutprobe.read_document(done.document), sutprobe.C2cResult)
+    result = read_result(read_document(done.document), C2cResult)
     assert result.pairs[0].placements
     ends = [each.stopped if each.error is None else each.error.code for each in result.pairs]
     assert ends[-1] == "deadline"
@@ -782,7 +788,7 @@ def test_jitter_columns_keep_their_identities(probe: Probe, cpus: list[int]) -> 
     )  # fmt: skip
     assert done.code == 0, done.stderr
     assert_envelope(done.document, "jitter")
-    sutprobe.read_result(sutprobe.read_document(done.document), sutprobe.JitterResult)
+    read_result(read_document(done.document), JitterResult)
     measured = done.document["result"]["cpus"]
     assert [cpu["cpu"] for cpu in measured] == cpus[:2]
     for cpu in measured:
@@ -998,7 +1004,7 @@ def test_jitter_told_to_end_keeps_what_it_has(native: Path, cpus: list[int]) -> 
     assert running.returncode == 4
     document = json.loads(text)
     assert document["error"]["code"] == "interrupted"
-    result = sutprobe.read_result(sutprobe.read_document(document), sutprobe.JitterResult)
+    result = read_result(read_document(document), JitterResult)
     gaps = result.cpus[0].gaps
     assert gaps is not None
     assert gaps.stopped == "interrupted"
@@ -1023,7 +1029,7 @@ def test_jitter_stopped_before_its_first_turn_keeps_the_rest(tmp_path: Path, cpu
     words = ("--cpus", str(cpus[0]), "--loops", "100", "--executions", "10", "--intervals", "2", "--gap-s", "60")
     both = Probe(str(binary))("jitter", *words)
     assert both.document["error"]["code"] == "interrupted"
-    (cpu,) = sutprobe.read_result(sutprobe.read_document(both.document), sutprobe.JitterResult).cpus
+    (cpu,) = read_result(read_document(both.document), JitterResult).cpus
     assert cpu.pma is not None
     assert len(cpu.pma.intervals) == 2
     assert (cpu.gaps, cpu.gaps_missing) == (None, "the work was told to end before anything of it was complete")
@@ -1131,14 +1137,14 @@ def test_bad_usage_is_named(probe: Probe, arguments: tuple[str, ...], named: str
     assert named in done.document["error"]["message"]
     assert named in done.stderr
     assert done.document["result"] is None
-    sutprobe.read_document(done.document)
+    read_document(done.document)
 
 
 def frequency(probe: Probe, *arguments: str) -> list[dict[str, Any]]:
     done = probe("frequency", *arguments, "--settle-s", "0.002", "--windows", "2", "--window-s", "0.02")
     assert done.code == 0, done.stderr
     assert_envelope(done.document, "frequency")
-    sutprobe.read_result(sutprobe.read_document(done.document), sutprobe.FrequencyResult)
+    read_result(read_document(done.document), FrequencyResult)
     found: list[dict[str, Any]] = done.document["result"]["points"]
     return found
 

@@ -8,17 +8,13 @@ from typing import Final
 
 import pytest
 
-from calibration.sutprobe import (
-    BandwidthResult,
-    Counted,
-    Counters,
-    CountersResult,
-    LatencyResult,
-    LoadedResult,
-    read_document,
-    read_result,
-)
+from calibration.sutprobe.bandwidth import BandwidthResult
+from calibration.sutprobe.counters import Counted, Counters
+from calibration.sutprobe.document import read_document, read_result
+from calibration.sutprobe.latency import LatencyResult
+from calibration.sutprobe.loaded import LoadedResult
 from tests.kernels.conftest import Finished, Probe
+from tests.probe_results import CountersResult
 from tests.tools import require, require_root, require_two
 
 SOURCES: Final = Path("/sys/bus/event_source/devices")

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from calibration import sutprobe
 from calibration.build import SOURCES_DIRECTORY
+from calibration.sutprobe.document import read_document
 from tests.kernels.conftest import SANITIZERS, Probe, Sanitizer
 from tests.tools import require_two
 
@@ -78,7 +78,7 @@ def assert_good(probe: Probe, subcommand: str, cpus: list[int]) -> None:
         assert done.code == 0, done.stderr
         assert "Sanitizer" not in done.stderr
         assert "runtime error" not in done.stderr
-        assert sutprobe.read_document(done.document).result
+        assert read_document(done.document).result
         assert done.document["warnings"] is not None
 
 

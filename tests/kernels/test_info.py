@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from calibration.build import BuiltKernel
-from calibration.sutprobe import InfoResult, Privilege, read_document, read_result
+from calibration.sutprobe.document import read_document, read_result
 from tests.kernels.conftest import Finished, Probe
+from tests.probe_results import InfoResult, Privilege
 from tests.tools import emulator, require, require_root
 
 PRIVILEGES = {

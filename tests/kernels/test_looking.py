@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from calibration.build import BASELINE, CACHE_DIRECTORY, COMMON_FLAGS, SOURCES_DIRECTORY
-from calibration.sutprobe import read_document
+from calibration.sutprobe.document import read_document
 from tests.kernels.conftest import Probe
 from tests.tools import require, require_root
 

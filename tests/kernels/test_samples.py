@@ -9,7 +9,11 @@ from typing import Any
 
 import pytest
 
-from calibration.sutprobe import BandwidthResult, LatencyResult, LoadedResult, Samples, read_document, read_result
+from calibration.sutprobe.bandwidth import BandwidthResult
+from calibration.sutprobe.counters import Samples
+from calibration.sutprobe.document import read_document, read_result
+from calibration.sutprobe.latency import LatencyResult
+from calibration.sutprobe.loaded import LoadedResult
 from tests.kernels.conftest import Finished, Probe
 from tests.tools import require_two
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from calibration.build import SOURCES_DIRECTORY, BuiltKernel, compile_to
-from calibration.sutprobe import SelftestCase, SelftestResult, read_document, read_result
+from calibration.sutprobe.document import read_document, read_result
 from tests.kernels.conftest import SANITIZED_OPTIMISATION, SANITIZERS, Finished, Probe, Sanitizer
+from tests.probe_results import SelftestCase, SelftestResult
 from tests.tools import emulator, require
 
 CASES = {

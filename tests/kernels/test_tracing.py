@@ -13,8 +13,11 @@ from typing import Any
 
 import pytest
 
-from calibration.sutprobe import JitterResult, SelftestResult, Traced, read_document, read_result
+from calibration.sutprobe.document import read_document, read_result
+from calibration.sutprobe.jitter import JitterResult
+from calibration.sutprobe.tracing import Traced
 from tests.kernels.conftest import Finished, Probe
+from tests.probe_results import SelftestResult
 from tests.tools import require, require_root
 
 PATIENCE_S = 60

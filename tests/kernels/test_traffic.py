@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from calibration import sutprobe
+from calibration.sutprobe.bandwidth import BandwidthResult
+from calibration.sutprobe.document import read_document, read_result
+from calibration.sutprobe.loaded import LoadedResult
 from tests.kernels.conftest import Probe
 from tests.tools import require_two
 
@@ -24,7 +26,7 @@ def test_bandwidth_keeps_what_was_complete(probe: Probe, cpus: list[int]) -> Non
     assert done.code == 3
     assert done.document["status"] == "failed"
     assert done.document["error"]["code"] == "deadline"
-    result = sutprobe.read_result(sutprobe.read_document(done.document), sutprobe.BandwidthResult)
+    result = read_result(read_document(done.document), BandwidthResult)
     assert [point.mix for point in result.points] == ["reads", "copy"]
     complete = [point for point in result.points if point.placements]
     assert complete
@@ -45,7 +47,7 @@ def test_a_search_keeps_what_it_looked_at(probe: Probe, cpus: list[int]) -> None
         "--keep-best", "1", "--placements", "1", "--deadline-s", "5",
     )  # fmt: skip
     assert done.code == 3
-    result = sutprobe.read_result(sutprobe.read_document(done.document), sutprobe.BandwidthResult)
+    result = read_result(read_document(done.document), BandwidthResult)
     assert len(result.points) == 400, "a search that was cut short must choose nothing to measure in full"
     looked_at = [point.delay for point in result.points if point.placements]
     assert looked_at
@@ -94,7 +96,7 @@ def test_every_point_is_measured_in_every_placement_whatever_its_size(probe: Pro
         "--buffer-bytes", f"65536,{2 * MIB}", "--placements", "3", *SHORT,
     )  # fmt: skip
     assert done.code == 0, done.stderr
-    result = sutprobe.read_result(sutprobe.read_document(done.document), sutprobe.BandwidthResult)
+    result = read_result(read_document(done.document), BandwidthResult)
     alone, both = f"{cpus[0]}@0", f"{cpus[1]}@0+{cpus[0]}@0"
     assert [(point.group, point.mix, point.buffer_bytes) for point in result.points] == [
         *((alone, mix, MIB) for mix in ("1:1", "copy", "reads")),
@@ -124,7 +126,7 @@ def test_loaded_keeps_what_was_complete(probe: Probe, cpus: list[int]) -> None:
     )  # fmt: skip
     assert done.code == 3
     assert done.document["error"]["code"] == "deadline"
-    result = sutprobe.read_result(sutprobe.read_document(done.document), sutprobe.LoadedResult)
+    result = read_result(read_document(done.document), LoadedResult)
     assert len(result.points) == 19
     complete = [point for point in result.points if point.placements]
     assert complete
@@ -148,7 +150,7 @@ def test_delays_in_ns_are_turned_into_instructions(probe: Probe, cpus: list[int]
     )  # fmt: skip
     done = probe(*arguments, "--delay-ns", "0,1000,5000")
     assert done.code == 0, done.stderr
-    result = sutprobe.read_result(sutprobe.read_document(done.document), sutprobe.LoadedResult)
+    result = read_result(read_document(done.document), LoadedResult)
     none, short, long = result.points
     assert none.inject_delay == none.delay_ns == 0
     assert long.inject_delay == pytest.approx(5 * short.inject_delay, abs=5)

@@ -5,7 +5,8 @@ import platform
 
 import pytest
 
-from calibration.sutprobe import VolumeResult, read_document, read_result
+from calibration.sutprobe.document import read_document, read_result
+from calibration.sutprobe.volume import VolumeResult
 from tests.kernels.conftest import Finished, Probe
 
 MIB = 1 << 20

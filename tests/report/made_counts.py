@@ -18,7 +18,7 @@ from bench.event_trees import described, unpack
 from calibration.context.model import Context
 from calibration.results.facts import facts
 from calibration.results.model import CapturedContext, Measurement, RunDocument
-from calibration.sutprobe import read_document
+from calibration.sutprobe.document import read_document
 
 MACHINE = "broadwell_ep"
 """The described machine: that of the article with the fastest memory."""

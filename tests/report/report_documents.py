@@ -28,7 +28,7 @@ from calibration.measurements.prefetcher_effect import PrefetcherEffectValues
 from calibration.measurements.sut import machine_flags
 from calibration.mlc import COMMANDS, MlcCommand, read_prefetchers
 from calibration.plan import Plan
-from calibration.preflight import Check
+from calibration.preflight.checks import Check
 from calibration.report.page import render
 from calibration.results.consistency import consistency
 from calibration.results.facts import facts
@@ -47,7 +47,7 @@ from calibration.results.model import (
     RunDocument,
 )
 from calibration.statistics import Estimate
-from calibration.sutprobe import ProbeDocument, read_document
+from calibration.sutprobe.document import ProbeDocument, read_document
 from calibration.tuning import Change
 from calibration.validity import Flag, Validity, flag, validity
 

@@ -7,7 +7,7 @@ from report_documents import as_bytes, index_of, replace, run_document, scaled, 
 from calibration.measurements.idle_latency import IdleLatencyValues
 from calibration.measurements.latency_matrix import LatencyMatrixValues
 from calibration.report.page import render
-from calibration.sutprobe import Companion
+from calibration.sutprobe.latency import Companion
 
 COMPANIONS = (Companion(cpu=7, node=0, mb_s=299.6), Companion(cpu=9, node=1, mb_s=287.1))
 

@@ -16,7 +16,7 @@ from made_counts import counted_document
 from report_documents import run_document, scaled
 
 from calibration.charts import base
-from calibration.charts.base import HALF, WIDE, Chart
+from calibration.charts.base import DARK, HALF, WIDE, Chart
 from calibration.charts.load import KNEE
 from calibration.charts.trends import Panel, trend
 from calibration.context.population import ChannelPeak, Population
@@ -24,7 +24,7 @@ from calibration.measurements import registry
 from calibration.measurements.base import MeasuredRun
 from calibration.measurements.c2c_matrix import C2cClass, Class
 from calibration.measurements.jitter import exceedance
-from calibration.report.pictures import DARK, VERSION, _svg, darkened, keep, picture
+from calibration.report.pictures import VERSION, _svg, darkened, keep, picture
 from calibration.results.model import Measurement
 from tests.harmless import check_figure
 

@@ -6,7 +6,7 @@ from jinja2 import UndefinedError
 
 from calibration.measurements import registry
 from calibration.report.environment import KINDS, TEMPLATES, environment, kind_modules
-from calibration.report.page import SECTIONS
+from calibration.report.sections import SECTIONS
 from calibration.validity import SEVERITIES
 
 

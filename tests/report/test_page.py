@@ -46,7 +46,7 @@ from calibration import report, units
 from calibration.errors import EnvironmentLacksError, InputError
 from calibration.measurements import registry
 from calibration.measurements.base import Metric
-from calibration.preflight import Check
+from calibration.preflight.checks import Check
 from calibration.report import filters, render_run
 from calibration.report.cli import report_command
 from calibration.report.page import Page, render

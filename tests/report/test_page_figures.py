@@ -24,7 +24,7 @@ from calibration.report.page import render
 from calibration.report.sections import FAMILY
 from calibration.results.model import RunDocument
 from calibration.statistics import MIN_COVERAGE
-from calibration.sutprobe import read_document
+from calibration.sutprobe.document import read_document
 
 Json = dict[str, Any]
 Row = list[str | None]

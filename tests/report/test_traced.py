@@ -18,7 +18,8 @@ from calibration.report.osnoise import class_share
 from calibration.report.page import render
 from calibration.report.terminal import print_page
 from calibration.results.model import RunDocument
-from calibration.sutprobe import NoiseClass, NoiseName, Traced, read_document
+from calibration.sutprobe.document import read_document
+from calibration.sutprobe.tracing import NoiseClass, NoiseName, Traced
 
 REASON = "no permission for tracefs (Operation not permitted): tracing needs root"
 REFUSED = Traced(refused=REASON, tracers="", view=None)

@@ -9,7 +9,8 @@ from report_documents import FIXTURES, as_bytes, checked_document, not_begun_doc
 from calibration.context.vulnerabilities import vulnerabilities
 from calibration.formats.meltdown_checker import Finding
 from calibration.report.environment import Fact
-from calibration.report.page import machine, render
+from calibration.report.machine import machine
+from calibration.report.page import render
 from calibration.report.vulnerabilities import counts, entries
 from calibration.results.model import RunDocument
 

@@ -3,7 +3,7 @@
 
 from typing import Any
 
-from calibration.sutprobe import GapTotals, TracedCause, TracedRest, TracedView, Unexplained
+from calibration.sutprobe.tracing import GapTotals, TracedCause, TracedRest, TracedView, Unexplained
 
 
 def cause(kind: str, name: str, function: str | None = None, **changed: Any) -> TracedCause:

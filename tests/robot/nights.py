@@ -17,7 +17,7 @@ from calibration.measurements import declaration
 from calibration.measurements.bandwidth_matrix import BandwidthMatrixValues
 from calibration.measurements.jitter import JitterValues
 from calibration.measurements.latency_matrix import LatencyMatrixValues
-from calibration.preflight import Check as Expectation
+from calibration.preflight.checks import Check as Expectation
 from calibration.results.consistency import consistency
 from calibration.results.model import RunDocument
 from calibration.statistics import Estimate

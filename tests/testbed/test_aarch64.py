@@ -11,7 +11,10 @@ from typing import Any
 import pytest
 
 from calibration.build import build
-from calibration.sutprobe import Counted, CountersResult, LatencyResult, ProbeDocument, read_document, read_result
+from calibration.sutprobe.counters import Counted
+from calibration.sutprobe.document import ProbeDocument, read_document, read_result
+from calibration.sutprobe.latency import LatencyResult
+from tests.probe_results import CountersResult
 from tests.testbed.guest import Sut
 from tests.testbed.support import Lab, Testbed
 

@@ -10,7 +10,9 @@ import pytest
 
 from bench.attribution import CASE, kept
 from calibration.build import build
-from calibration.sutprobe import JitterResult, Traced, read_document, read_result
+from calibration.sutprobe.document import read_document, read_result
+from calibration.sutprobe.jitter import JitterResult
+from calibration.sutprobe.tracing import Traced
 from tests.testbed.guest import Sut
 from tests.testbed.support import Testbed
 

@@ -10,16 +10,12 @@ import pytest
 from pydantic import ValidationError
 
 from calibration.model import Model
-from calibration.sutprobe import (
-    BandwidthResult,
-    Counters,
-    CountersResult,
-    LatencyResult,
-    Samples,
-    VolumeResult,
-    read_document,
-    read_result,
-)
+from calibration.sutprobe.bandwidth import BandwidthResult
+from calibration.sutprobe.counters import Counters, Samples
+from calibration.sutprobe.document import read_document, read_result
+from calibration.sutprobe.latency import LatencyResult
+from calibration.sutprobe.volume import VolumeResult
+from tests.probe_results import CountersResult
 
 FIXTURES: Final = Path(__file__).resolve().parents[1] / "fixtures" / "sutprobe"
 

@@ -11,9 +11,9 @@ from calibration.errors import InputError
 from calibration.measurements.bandwidth_ladder import ladder
 from calibration.measurements.bandwidth_scaling import counted, in_order
 from calibration.measurements.base import excess_s
-from calibration.measurements.choice import ChosenShape, ShapeReference
 from calibration.measurements.core_frequency import spread_over
 from calibration.measurements.loaded_latency import ZERO_LOADS, sweep_s
+from calibration.measurements.platform import ChosenShape, ShapeReference
 from calibration.measurements.sut import Sut, memory_bound_bytes, size_flags
 from calibration.measurements.traffic import (
     BUFFERS,

@@ -9,10 +9,10 @@ import pytest
 
 from calibration.context import load
 from calibration.context.model import Context
-from calibration.evidence import REFUSED, PagesProof, document_flags, pages_proof, refusal, step_refusal
 from calibration.measurements.base import refused
+from calibration.measurements.evidence import REFUSED, PagesProof, document_flags, pages_proof, refusal, step_refusal
 from calibration.measurements.sut import Sut, emulation_flags, machine_flags
-from calibration.sutprobe import ProbeDocument, ProbeError, read_document
+from calibration.sutprobe.document import ProbeDocument, ProbeError, read_document
 from calibration.validity import SEVERITIES
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"

@@ -25,7 +25,10 @@ from calibration.context import load
 from calibration.context.model import Context
 from calibration.lifecycle import begin, finish
 from calibration.plan import make_plan, plan_text
-from calibration.preflight import Expectations, Known, evaluate, short_of_memory
+from calibration.preflight.agreement import Known
+from calibration.preflight.examination import evaluate
+from calibration.preflight.expectations import Expectations
+from calibration.preflight.memory import short_of_memory
 from calibration.profiles import load_profile
 from calibration.report.page import render
 from calibration.results.attempts import outstanding

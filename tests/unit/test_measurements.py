@@ -26,7 +26,7 @@ from calibration.measurements.latency_matrix import LatencyMatrixValues
 from calibration.measurements.loaded_latency import MLC_DELAYS, LoadedLatencyValues
 from calibration.measurements.prefetcher_effect import PrefetcherEffectValues
 from calibration.statistics import Estimate, estimate
-from calibration.sutprobe import read_document
+from calibration.sutprobe.document import read_document
 from tests.walk import estimates
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"

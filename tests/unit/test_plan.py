@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from calibration.context import load
+from calibration.context.cpulists import format_cpulist
 from calibration.context.model import Context
 from calibration.errors import EnvironmentLacksError, InputError
 from calibration.measurements import registry
 from calibration.measurements.base import Step
 from calibration.measurements.c2c_matrix import Class, Neighbourhood
-from calibration.measurements.sut import Sut, cpu_list
+from calibration.measurements.sut import Sut
 from calibration.measurements.traffic import BUFFERS
 from calibration.plan import make_plan, plan_text
 from calibration.profiles import load_profile, parse_profile, profile_names
@@ -233,7 +234,7 @@ def test_a_core_matrix_is_full_where_it_is_small_and_a_balanced_sample_by_class_
     declared = registry()["c2c_matrix"]
     cpus = sorted(smt.online_cpus)
     full, other = declared.steps(smt, declared.settings())
-    assert options(full, "all-pairs") == [cpu_list(cpus)]
+    assert options(full, "all-pairs") == [format_cpulist(cpus)]
     assert (options(full, "method"), options(other, "method")) == (["transfer"], ["pingpong"])
     few = declared.settings(full_pairs=0, pairs_per_class=1, methods=("transfer",))
     *gone, sampled = declared.steps(smt, few)
@@ -273,7 +274,7 @@ def test_isolated_cpus_get_their_rows_of_a_core_matrix_as_far_as_they_are_allowe
     *gone, step = declared.steps(machine, rows.model_copy(update={"row_pairs": len(cpus) - 1}))
     found = {pair for text in options(step, "all-pairs") for pair in block(text)}
     assert found >= {(isolated[0], other) for other in cpus if other != isolated[0]}
-    assert any("(row_pairs)" in each.reason and cpu_list(isolated[1:]) in each.what for each in gone)
+    assert any("(row_pairs)" in each.reason and format_cpulist(isolated[1:]) in each.what for each in gone)
 
 
 def test_local_transfers_are_between_two_cores_and_between_isolated_cpus_where_there_are_two() -> None:
@@ -492,11 +493,6 @@ def test_an_unknown_profile_is_refused_with_the_known_ones(tmp_path: Path) -> No
         load_profile("slow")
     with pytest.raises(InputError, match="readable profile file"):
         load_profile(str(tmp_path / "none.yml"))
-
-
-def test_cpu_lists_are_the_kernels() -> None:
-    assert cpu_list([3, 0, 1, 2, 8]) == "0-3,8"
-    assert cpu_list([]) == ""
 
 
 def test_every_core_is_measured_at_once_and_some_of_each_node_alone() -> None:

@@ -10,26 +10,13 @@ from calibration.context.cmdline import parse_cmdline
 from calibration.context.model import BusyProcess, Context, CpuLoad, Load, Unreadable
 from calibration.errors import EnvironmentLacksError, InputError
 from calibration.plan import Plan, make_plan
-from calibration.preflight import (
-    AGREED,
-    CHECKS,
-    Check,
-    Facts,
-    Identity,
-    Known,
-    Requirements,
-    RoundTrip,
-    evaluate,
-    first_checks,
-    flags,
-    read_expectations,
-    read_facts,
-    read_known,
-    refusal,
-    short_of_memory,
-    taken_over_check,
-    version,
-)
+from calibration.preflight.agreement import Known, read_known
+from calibration.preflight.checks import AGREED, CHECKS, Check, flags, refusal, taken_over_check
+from calibration.preflight.examination import evaluate
+from calibration.preflight.expectations import read_expectations
+from calibration.preflight.facts import Facts, Identity, read_facts
+from calibration.preflight.memory import short_of_memory
+from calibration.preflight.sut_checks import Requirements, RoundTrip, first_checks, version
 from calibration.profiles import load_profile
 from tests.unit.test_measurements import FIXTURES
 
@@ -242,7 +229,7 @@ def test_isolation_that_only_the_command_line_tells_is_not_established(isolated:
         update={"isolation": isolated.isolation.model_copy(update={"isolated_source": "command line"})}
     )
     check = found(old, "isolation_kept")
-    assert (check.outcome, check.found) == ("unknown", "isolated cannot be told, nohz_full 2-3,6-7")
+    assert (check.outcome, check.found) == ("unknown", "isolated unknown, nohz_full 2-3,6-7")
 
 
 # Foreign load
@@ -305,7 +292,7 @@ def test_many_busy_cpus_and_processes_are_counted(isolated: Context) -> None:
 
 def test_a_load_that_was_not_seen_is_no_pass(isolated: Context) -> None:
     check = found(isolated, "foreign_load")
-    assert (check.outcome, check.found) == ("unknown", "the load cannot be told: the capture has no snapshots")
+    assert (check.outcome, check.found) == ("unknown", "unknown: the capture has no snapshots")
     noted = (Unreadable(path="/load", reason="not watched: too slow"),)
     assert "too slow" in found(isolated.model_copy(update={"unreadable": noted}), "foreign_load").found
 
@@ -353,7 +340,7 @@ def test_a_node_without_memory_needs_none_and_one_that_does_not_tell_is_no_pass(
     nodes = tuple(each.model_copy(update={"available_bytes": None}) for each in context.nodes)
     check = found(context.model_copy(update={"nodes": nodes}), "free_memory")
     assert check.outcome == "unknown"
-    assert "node 0 cannot be told of" in check.found
+    assert "node 0 unknown of" in check.found
 
 
 # Clock
@@ -501,13 +488,13 @@ def test_a_good_sut_meets_everything_and_says_what_was_found() -> None:
     [
         ({"python_version": "3.6.8"}, "python", "expected 3.8 or newer, found 3.6.8. Install one"),
         ({"system": "FreeBSD"}, "system", "expected Linux, found FreeBSD. Take the SUT out"),
-        ({"machine": "s390x"}, "architecture", "expected one of x86_64, aarch64, found s390x. There is no measurement"),
+        ({"machine": "s390x"}, "architecture", "expected one of x86_64, aarch64, found s390x. sutprobe is not built"),
         (base(exists=False, directory=False, writable=False), "remote_base", "can write, found nothing. Set calib"),
         (base(directory=False), "remote_base", "can write, found no directory."),
         (base(writable=False), "remote_base", "at /var/tmp that user id 0 can write, found one without permission"),
         (base(noexec=True), "programs", "started at /var/tmp, found one mounted with noexec."),
         (base(free_bytes=1000), "space", "expected at least 16777216 bytes free at /var/tmp, found 1000."),
-        (base(free_bytes=None), "space", "found not told."),
+        (base(free_bytes=None), "space", "found unknown."),
         (
             {"running": [{"pid": 7, "path": "/var/tmp/calibration-x/sutprobe"}]},
             "alone",

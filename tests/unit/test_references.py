@@ -16,21 +16,21 @@ from calibration.errors import EnvironmentLacksError, InputError
 from calibration.lifecycle import begin, finish
 from calibration.measurements import declaration
 from calibration.measurements.base import Missing, Step
-from calibration.measurements.choice import CacheReference, ChosenShape, ShapeReference, platform_of, traffic_sha256
 from calibration.measurements.latency_ladder import LatencyLadderValues, last_cache_bytes
+from calibration.measurements.platform import CacheReference, ChosenShape, ShapeReference, platform_of, traffic_sha256
 from calibration.measurements.sut import Sut, sized
 from calibration.measurements.traffic import DEFAULT_SHAPE, Setting, Tried
 from calibration.measurements.traffic_shape import ShapeSettings, choose, widths
 from calibration.plan import Plan, make_plan, plan_text
 from calibration.profiles import load_profile
-from calibration.report.page import machine
+from calibration.report.machine import machine
 from calibration.results.facts import facts
 from calibration.results.layout import SCHEMA_VERSION, run_directory
 from calibration.results.model import Attempt, CapturedContext, Measurement, Run, RunDocument
 from calibration.results.records import StepRecord, append_record
 from calibration.results.references import keep_references, kept_reference, kept_references, path_of
 from calibration.statistics import estimate
-from calibration.sutprobe import read_document
+from calibration.sutprobe.document import read_document
 from calibration.validity import flag, validity
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"

@@ -13,7 +13,7 @@ import pytest
 
 from calibration.errors import EnvironmentLacksError, InputError
 from calibration.lifecycle import BegunRun, NotBegunError, begin, finish, resume
-from calibration.preflight import Check
+from calibration.preflight.checks import Check
 from calibration.results.attempts import (
     complete_suts,
     newest_missing,
@@ -130,7 +130,7 @@ def test_every_planned_step_is_measured_or_has_its_reason(begun: BegunRun) -> No
     assert document.run.status == "incomplete"
     reasons = {each.kind: each.reason for each in document.not_measured if each.cause == "failed"}
     assert reasons["latency_matrix"] == "took longer than its deadline of 30 s"
-    assert "expected a sutprobe document" in reasons["jitter"]
+    assert "not a sutprobe document" in reasons["jitter"]
     assert reasons["max_bandwidth"] == "the SUT is no longer reachable"
     kinds = {each.kind for each in document.measurements} | reasons.keys()
     assert kinds == {step.kind for step in begun.plan.steps}

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from calibration.evidence import disturbed, placement_flags
-from calibration.sutprobe import Interference, Pages, Placement, Warned, read_document
+from calibration.measurements.evidence import disturbed, placement_flags
+from calibration.sutprobe.document import Warned, read_document
+from calibration.sutprobe.placement import Interference, Pages, Placement
 from calibration.validity import flag, validity
 
 QUIET = Interference(

@@ -24,7 +24,8 @@ from calibration_plugins import SutAction, changes_of
 
 from calibration.judge.limits import read_limits
 from calibration.lifecycle import begin, plan_only, resume
-from calibration.preflight import read_examination, taken_over_check
+from calibration.preflight.checks import taken_over_check
+from calibration.preflight.examination import read_examination
 from calibration.profiles import load_profile
 from calibration.results.attempts import has_begun
 from calibration.results.layout import run_directory

@@ -27,18 +27,11 @@ from calibration_variables import check_variables
 
 from calibration.errors import CalibrationError, EnvironmentLacksError, InputError
 from calibration.judge.limits import read_limits
-from calibration.preflight import (
-    AGREED,
-    Check,
-    Known,
-    Requirements,
-    RoundTrip,
-    first_checks,
-    read_expectations,
-    read_facts,
-    refusal,
-    version,
-)
+from calibration.preflight.agreement import Known
+from calibration.preflight.checks import AGREED, refusal
+from calibration.preflight.expectations import read_expectations
+from calibration.preflight.facts import read_facts
+from calibration.preflight.sut_checks import Requirements, RoundTrip, first_checks, version, without_python
 from calibration.profiles import load_profile
 
 
@@ -83,19 +76,6 @@ def check_controller(arguments, found=ansible_version, state=results_state):
         )
 
 
-def without_python(answer, minimum):
-    """Return the check that a SUT fails on which the module could not run."""
-    said = answer.get("msg") or "no reason given"
-    return Check(
-        name="python",
-        title="The SUT's Python",
-        expected=f"{minimum} or newer",
-        found=f"none that answers: {str(said).strip()[:2000]}",
-        outcome="not_met",
-        effect="blocking",
-    )
-
-
 class ActionModule(SutAction):
     """Judge the controller, ask the SUT, judge the SUT."""
 
@@ -129,7 +109,8 @@ class ActionModule(SutAction):
         check_controller(arguments)
         answer, trip = self.ask_sut(arguments)
         if answer.get("failed"):
-            checks = (without_python(answer, arguments["python_minimum"]),)
+            said = str(answer.get("msg") or "no reason given")
+            checks = (without_python(said, arguments["python_minimum"]),)
             return {"failed": True, "msg": refusal(checks), "checks": dumped(checks)}
         facts = read_facts(answer)
         requirements = Requirements(
@@ -138,7 +119,7 @@ class ActionModule(SutAction):
             remote_free_bytes=arguments["remote_free_bytes"],
         )
         checks = first_checks(facts, requirements, expectations, trip)
-        off = tuple(name for name in AGREED if expectations.effect(name) == "off")
+        off = tuple(name for name in AGREED if expectations.effects.get(name) == "off")
         known = Known(
             checks=checks,
             testbed=arguments["testbed"],

@@ -29,7 +29,7 @@ if ROOT not in sys.path:
     sys.path.insert(0, ROOT)
 
 from calibration.errors import CalibrationError, EnvironmentLacksError
-from calibration.preflight import Check
+from calibration.preflight.checks import Check
 from calibration.shell import framed, unframed
 from calibration.text import message, visible
 from calibration.tuning import Change

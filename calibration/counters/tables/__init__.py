@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is known of the events of each microarchitecture: one file each, with the vendor's list a row was taken from.
 
-``any.yml`` has what the kernel itself names on every model.
+``any.yml`` has what the kernel itself names on every model. A table that is ``like`` another has that one's fields
+where it gives none of its own; a row of ``core`` or ``boxes`` changes the other's row of the same role. An event with a
+``series`` stands for ``count`` of them, numbered from 0, with the numbers from ``first`` on in its terms.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from functools import cache
 from importlib.resources import files
 from typing import Annotated, Any, Literal, Self
@@ -15,8 +18,8 @@ from typing import Annotated, Any, Literal, Self
 import yaml
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
-from calibration.counters.pmus import parse_terms
-from calibration.counters.roles import ROLES
+from calibration.counters.encoding import parse_terms
+from calibration.counters.event_roles import EVENT_ROLES
 from calibration.errors import InputError
 from calibration.model import Model
 
@@ -28,8 +31,8 @@ ANY = "any"
 
 
 def _role(name: str) -> str:
-    if name not in ROLES:
-        raise ValueError(f"expected one of the roles {', '.join(ROLES)}, found {name!r}")
+    if name not in EVENT_ROLES:
+        raise ValueError(f"unknown role {name!r}, known are {', '.join(EVENT_ROLES)}")
     return name
 
 
@@ -45,7 +48,7 @@ def _expression(text: str) -> str:
     try:
         re.compile(text)
     except re.error as error:
-        raise ValueError(f"expected a regular expression, found {text!r}: {error}") from error
+        raise ValueError(f"not a regular expression: {text!r}: {error}") from error
     return text
 
 
@@ -54,7 +57,7 @@ def _numbers(text: str) -> range:
     first, _, last = text.partition("-")
     found = range(int(first, 0), int(last or first, 0) + 1)
     if not found:
-        raise ValueError(f"expected a number or an ascending span, found {text!r}")
+        raise ValueError(f"not a number or an ascending span: {text!r}")
     return found
 
 
@@ -130,7 +133,7 @@ class BoxEvent(Model):
     @model_validator(mode="after")
     def _named(self) -> Self:
         if self.alias is None and self.terms is None:
-            raise ValueError(f"expected an alias or terms of {self.event}")
+            raise ValueError(f"{self.event} has neither an alias nor terms")
         return self
 
 
@@ -194,34 +197,77 @@ class Table(Model):
         used = {each.source for each in self.core} | {each.source for boxes in self.boxes for each in boxes.events}
         used |= {self.sampling.source} if self.sampling else set()
         if used != set(self.sources):
-            raise ValueError(f"expected the sources that rows name, {sorted(used)}, found {sorted(self.sources)}")
+            raise ValueError(f"rows name the sources {sorted(used)}, listed are {sorted(self.sources)}")
         return self
 
     @model_validator(mode="after")
     def _a_role_is_there_or_absent(self) -> Self:
         given = {each.role for each in self.core} | {each.role for each in self.boxes}
         if both := given & set(self.absent):
-            raise ValueError(f"expected an event or a reason, found both of {', '.join(sorted(both))}")
+            raise ValueError(f"both an event and a reason for its absence: {', '.join(sorted(both))}")
         return self
 
 
 def parse_table(text: str, source: str) -> Table:
     """Return the table that *text* is; *source* names it in messages. Raises ``InputError``."""
     try:
-        raw = yaml.load(text, Loader=LOADER)  # noqa: S506 - either is a safe loader
+        raw = _inherit(yaml.load(text, Loader=LOADER))  # noqa: S506 - either is a safe loader
+        for boxes in raw.get("boxes", ()):
+            boxes["events"] = [numbered for event in boxes["events"] for numbered in _series(event)]
         return Table.model_validate_json(json.dumps(raw))
-    except (yaml.YAMLError, TypeError, ValidationError) as error:
-        raise InputError(f"expected a table of events in {source}: {error}") from error
+    except (yaml.YAMLError, OSError, AttributeError, LookupError, TypeError, ValidationError) as error:
+        raise InputError(f"{source}: not a table of events: {error}") from error
+
+
+def _inherit(raw: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of *raw* over those of the table that it is like, if any."""
+    if "like" not in raw:
+        return raw
+    text = files(__package__).joinpath(f"{raw.pop('like')}.yml").read_text(encoding="utf-8")
+    found = _inherit(yaml.load(text, Loader=LOADER))  # noqa: S506 - either is a safe loader
+    for field, value in raw.items():
+        if field in ("core", "boxes"):
+            found[field] = _merge_rows(found[field], value)
+        elif isinstance(value, dict):
+            found[field] = found[field] | value
+        else:
+            found[field] = value
+    return found
+
+
+def _merge_rows(rows: list[dict[str, Any]], changes: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return *rows* with each of *changes* in the next row of its role, or behind them where there is none left."""
+    unchanged = list(range(len(rows)))
+    merged = list(rows)
+    for change in changes:
+        place = next((index for index in unchanged if rows[index]["role"] == change["role"]), None)
+        if place is None:
+            merged.append(change)
+        else:
+            unchanged.remove(place)
+            merged[place] = rows[place] | change
+    return merged
+
+
+def _series(event: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the events that *event* stands for."""
+    series = event.pop("series", None)
+    if series is None:
+        yield event
+        return
+    for number in range(series["count"]):
+        terms = event["terms"] % (series["first"] + number * series["step"])
+        yield {**event, "event": f"{event['event']}{number}", "terms": terms}
 
 
 @cache
 def tables() -> dict[str, Table]:
     """Return all tables by the names of their files."""
-    folder = files(__package__)
+    entries = sorted(files(__package__).iterdir(), key=lambda entry: entry.name)
     return {
-        each.name.removesuffix(".yml"): parse_table(each.read_text(encoding="utf-8"), each.name)
-        for each in sorted(folder.iterdir(), key=lambda entry: entry.name)
-        if each.name.endswith(".yml")
+        entry.name.removesuffix(".yml"): parse_table(entry.read_text(encoding="utf-8"), entry.name)
+        for entry in entries
+        if entry.name.endswith(".yml")
     }
 
 

@@ -36,7 +36,7 @@ def test_lists_of_the_kernel_grammar(text, expected):
 def test_a_list_names_no_more_cpus_than_a_machine_has(group):
     found = parse_cpulist(",".join([group] * (MAX_CHARACTERS // (len(group) + 1))))
     assert found == parse_cpulist(group)
-    with pytest.raises(ValueError, match="at most 65536 characters, found 8000"):
+    with pytest.raises(ValueError, match=r"8000.* at most 65536"):
         parse_cpulist(f"{group},".ljust(800_000, "0"))
 
 
@@ -65,7 +65,7 @@ def test_strides_take_the_first_of_each_period(used, period):
     ],
 )
 def test_anything_else_is_an_error(text):
-    with pytest.raises(ValueError, match=r"expected|beyond|backwards|stride"):
+    with pytest.raises(ValueError, match=r"not a CPU list|names the last|beyond|backwards|stride"):
         parse_cpulist(text)
 
 
@@ -104,7 +104,7 @@ def test_masks_of_old_kernels(text, expected):
 
 @pytest.mark.parametrize("text", ["", "g", "1,", "-1", "1 2", ",".join(["ffffffff"] * 257)])
 def test_a_mask_that_is_none_is_an_error(text):
-    with pytest.raises(ValueError, match=r"expected|beyond"):
+    with pytest.raises(ValueError, match=r"not a CPU mask|beyond"):
         parse_cpumask(text)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from calibration.counters.latency import counter_latency, latency_flags, sampled_loads, variation
-from calibration.sutprobe import Counted, Counters, Refused, SampledLatency, SampleRefusal, Samples
+from calibration.sutprobe.counters import Counted, Counters, Refused, SampledLatency, SampleRefusal, Samples
 
 ARTICLE = {"core.cycles": 4e9, "core.l1d_pending": 3e9, "core.l1_miss": 1e7, "core.fb_hit": 2e7}
 

@@ -3,7 +3,7 @@
 
 import pytest
 
-from calibration.counters.roles import ROLES
+from calibration.counters.event_roles import EVENT_ROLES
 from calibration.counters.tables import ANY, parse_table, table_of, tables
 from calibration.errors import InputError
 
@@ -65,7 +65,10 @@ def test_other_processors_have_none(processor):
 def test_every_role_has_an_event_or_a_reason(name):
     known = tables()[name]
     given = {each.role for each in (*known.core, *known.boxes)} | set(known.absent)
-    needed = {role for role, about in ROLES.items() if about.of == "thread"} - {"core.cycles", "core.instructions"}
+    needed = {role for role, about in EVENT_ROLES.items() if about.of == "thread"} - {
+        "core.cycles",
+        "core.instructions",
+    }
     assert name == ANY or needed <= given
     assert known.sampling is not None or name == ANY
 
@@ -73,18 +76,19 @@ def test_every_role_has_an_event_or_a_reason(name):
 @pytest.mark.parametrize(
     ("was", "becomes", "what"),
     [
-        ("role: core.cycles", "role: core.clock", "expected one of the roles"),
-        ("event=0x3c", "event=?", "without parameters"),
-        ("source: core,", "source: other,", "expected the sources that rows name"),
+        ("role: core.cycles", "role: core.clock", "unknown role"),
+        ("event=0x3c", "event=?", "with a parameter"),
+        ("source: core,", "source: other,", "rows name the sources"),
         ('"0x10-0x1f"', '"0x1f-0x10"', "ascending span"),
         ("processors:", "processor:", "Extra inputs"),
-        ("core:\n", "absent: {core.cycles: why}\ncore:\n", "found both of core.cycles"),
+        ("core:\n", "absent: {core.cycles: why}\ncore:\n", "both an event and a reason for its absence: core.cycles"),
         (
             "core:\n",
             "boxes: [{role: dram.reads, pmus: '(', events: [], scale_bytes: 1, counters: 1}]\ncore:\n",
             "regular",
         ),
-        ("sources:", "sources: [", "expected a table"),
+        ("sources:", "sources: [", "not a table"),
+        ("microarchitecture:", "like: none_such\nmicroarchitecture:", "not a table"),
     ],
 )
 def test_a_table_that_is_none_is_refused(was, becomes, what):
@@ -96,5 +100,19 @@ def test_a_table_that_is_none_is_refused(was, becomes, what):
 
 def test_an_event_of_a_box_is_named_or_encoded():
     boxes = "boxes: [{role: dram.reads, pmus: box, events: [{event: E, source: core}], scale_bytes: 1, counters: 1}]\n"
-    with pytest.raises(InputError, match="expected an alias or terms of E"):
+    with pytest.raises(InputError, match="E has neither an alias nor terms"):
         parse_table(TABLE + boxes, "example.yml")
+
+
+def test_a_table_like_another_changes_only_what_it_gives():
+    own, other = tables()["broadwell_ep"], tables()["haswell_ep"]
+    changed = {row.role: row.terms for row in own.core if row not in other.core}
+    assert changed == {"core.offcore_reads": "event=0xb7,umask=0x01,offcore_rsp=0x6040007f7"}
+    assert (own.microarchitecture, own.boxes, own.sampling) == ("Broadwell-EP", other.boxes, other.sampling)
+    assert tables()["ice_lake_sp"].without_smt is None
+
+
+def test_a_series_of_events_is_numbered():
+    channels = tables()["zen_3"].boxes[0].events
+    assert len(channels) == 8
+    assert (channels[7].event, channels[7].terms) == ("dram_channel_data_controller_7", "event=0x1c7,umask=0x38")

@@ -16,7 +16,8 @@ from calibration.counters.volume import (
     moved_per_step,
     triad_bytes,
 )
-from calibration.sutprobe import Accounting, Counted, Counters, Refused
+from calibration.sutprobe.bandwidth import Accounting
+from calibration.sutprobe.counters import Counted, Counters, Refused
 
 READS_AND_WRITES = {"dram.reads": Unit(64.0), "dram.writes": Unit(64.0)}
 SOCKETS = {0: (0,), 16: (1,)}

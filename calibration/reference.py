@@ -33,7 +33,7 @@ from calibration.report.sections import page_order
 from calibration.results.model import RunDocument
 from calibration.results.records import Record
 from calibration.results.schema import json_schema
-from calibration.sutprobe import ProbeDocument
+from calibration.sutprobe.document import ProbeDocument
 from calibration.validity import SEVERITIES
 
 ROLES = SHARE / "roles"

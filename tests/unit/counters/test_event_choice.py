@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from bench.event_trees import FIXTURES, described, names_of, unpack
 from calibration.context import load
-from calibration.counters.choice import SAMPLES, _assignment, choose
 from calibration.counters.cli import counters_command, numbered, table_text
-from calibration.counters.pmus import encode
-from calibration.counters.roles import ROLES
+from calibration.counters.encoding import encode
+from calibration.counters.event_choice import SAMPLES, _assignment, choose_events
+from calibration.counters.event_roles import EVENT_ROLES
 
 MACHINES = sorted(FIXTURES.glob("*.yml"))
 NAMES = [path.stem for path in MACHINES]
@@ -58,16 +58,16 @@ def reasons(choice):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_role_is_opened_or_missing_with_a_reason(machine, name):
-    choice = choose(machine(name))
+    choice = choose_events(machine(name))
     opened, missing = {each.name for each in choice.events}, reasons(choice)
     assert not opened & set(missing)
-    left = set(ROLES) - opened - set(missing)
+    left = set(EVENT_ROLES) - opened - set(missing)
     assert left <= {"dram.reads_and_writes"}
     assert not left or opened & {"dram.reads", "dram.writes"} or {"dram.reads", "dram.writes"} <= set(missing)
     assert (choice.sampling is None) == (SAMPLES in missing)
     assert all(reason.strip() for reason in missing.values())
     for each in choice.events:
-        assert (each.cpus is None) == (ROLES[each.name].of == "thread") == each.user
+        assert (each.cpus is None) == (EVENT_ROLES[each.name].of == "thread") == each.user
         assert each.source
         assert each.event
 
@@ -92,7 +92,7 @@ def test_every_role_is_opened_or_missing_with_a_reason(machine, name):
 )
 def test_memory_controllers_are_found_with_their_encodings(machine, name, reads, writes, of_each):
     bytes_each, cpus = of_each
-    choice = choose(machine(name))
+    choice = choose_events(machine(name))
     assert (words(choice, "dram.reads"), words(choice, "dram.writes")) == (reads, writes)
     found = [each for each in choice.events if each.name == "dram.reads"]
     assert {each.scale_bytes for each in found} == {bytes_each}
@@ -104,7 +104,7 @@ def test_memory_controllers_are_found_with_their_encodings(machine, name, reads,
     [("zen_2", 8, 0x3807), ("zen_3", 8, 0x3807), ("neoverse_n1", 16, 0), ("neoverse_n2", 2, 0xD0005)],
 )
 def test_what_counts_reads_and_writes_as_one(machine, name, pmus, config):
-    choice = choose(machine(name))
+    choice = choose_events(machine(name))
     found = [each for each in choice.events if each.name == "dram.reads_and_writes"]
     assert (len(found), found[0].words["config"], found[0].scale_bytes) == (pmus, config, 64)
     assert found[0].caution
@@ -112,11 +112,11 @@ def test_what_counts_reads_and_writes_as_one(machine, name, pmus, config):
 
 
 def test_channels_that_share_counters_are_said_to_and_leave_none(machine):
-    choice = choose(machine("zen_2"))
+    choice = choose_events(machine("zen_2"))
     caution = next(each.caution for each in choice.events if each.name == "dram.reads_and_writes")
     assert "8 events share 4 counters in turns" in caution
     assert reasons(choice)["link.bytes"] == "the 4 counters of amd_df count dram.reads_and_writes already"
-    alone = choose(machine("zen_2"), ["link.bytes"])
+    alone = choose_events(machine("zen_2"), ["link.bytes"])
     assert words(alone, "link.bytes") == {
         (event, 0): 1 for event in (0x7000002C7, 0x800000207, 0x800000247, 0x800000287)
     }
@@ -132,7 +132,7 @@ def test_channels_that_share_counters_are_said_to_and_leave_none(machine):
     ],
 )
 def test_links(machine, name, config, scale):
-    found = [each for each in choose(machine(name)).events if each.name == "link.bytes"]
+    found = [each for each in choose_events(machine(name)).events if each.name == "link.bytes"]
     assert found[0].scale_bytes == pytest.approx(scale)
     if name != "zen_4":
         assert {each.words["config"] for each in found} == {config}
@@ -159,14 +159,14 @@ def encode_of(terms, pmu, context):
     ],
 )
 def test_reads_beyond_the_core_warn_of_prefetchers_or_of_what_they_cannot_tell(machine, name, offcore):
-    choice = choose(machine(name))
+    choice = choose_events(machine(name))
     assert words(choice, "core.offcore_reads") == {offcore: 1}
     caution = next(each.caution for each in choice.events if each.name == "core.offcore_reads")
     assert "prefetcher" in caution or "any node" in caution
 
 
 def test_latency_by_counters_is_one_group(machine):
-    choice = choose(machine("haswell_ep"))
+    choice = choose_events(machine("haswell_ep"))
     group = [(each.name, each.argument()) for each in choice.events if each.group == 0]
     assert group == [
         ("core.cycles", "core.cycles=hardware/config=0x0,group=0,user/"),
@@ -177,21 +177,21 @@ def test_latency_by_counters_is_one_group(machine):
 
 
 def test_an_argument_names_the_cpus_of_a_box(machine):
-    first = choose(machine("granite_rapids")).events[0]
+    first = choose_events(machine("granite_rapids")).events[0]
     assert first.argument() == "dram.reads=uncore_imc_0/config=0xcf05/@0,128"
 
 
 def test_no_more_is_chosen_than_counters_can_count_at_once(machine):
     both = {"core.local_reads", "core.remote_reads"}
-    with_smt = choose(machine("haswell_ep"))
+    with_smt = choose_events(machine("haswell_ep"))
     assert both <= set(reasons(with_smt))
     assert "no counter that can count it is left beside core.cycles" in reasons(with_smt)["core.local_reads"]
-    assert not both & set(reasons(choose(machine("haswell_ep"), both | {"core.cycles"})))
-    watched = reasons(choose(machine("haswell_ep", nmi_watchdog=1)))
+    assert not both & set(reasons(choose_events(machine("haswell_ep"), both | {"core.cycles"})))
+    watched = reasons(choose_events(machine("haswell_ep", nmi_watchdog=1)))
     assert "NMI watchdog" in watched["core.offcore_reads"]
     assert "core.l1d_pending" not in watched
     assert "core.offcore_reads" not in reasons(
-        choose(machine("emerald_rapids"))
+        choose_events(machine("emerald_rapids"))
     )  # it has counters for others than loads
 
 
@@ -218,24 +218,24 @@ def test_counters_are_found_wherever_there_is_a_way(possible):
     ],
 )
 def test_samples(machine, name, argument):
-    assert choose(machine(name)).sampling.argument() == argument
+    assert choose_events(machine(name)).sampling.argument() == argument
 
 
 def test_samples_take_a_counter_of_the_core(machine):
     haswell = machine("haswell_ep")
-    assert "in turns" in choose(haswell).sampling.caution
+    assert "in turns" in choose_events(haswell).sampling.caution
     group = {"core.cycles", "core.l1d_pending", "core.l1_miss", "core.fb_hit"}
-    assert choose(haswell, group).sampling.caution is None
-    assert choose(machine("sapphire_rapids")).sampling.caution is None
+    assert choose_events(haswell, group).sampling.caution is None
+    assert choose_events(machine("sapphire_rapids")).sampling.caution is None
 
 
 def test_samples_need_precision_and_a_source(machine):
     sources = described(FIXTURES / "ice_lake_sp.yml")["event_sources"]
     imprecise = sources | {"cpu": sources["cpu"] | {"caps": {"max_precise": 0}}}
-    assert "max_precise is 0" in reasons(choose(machine("ice_lake_sp", event_sources=imprecise)))[SAMPLES]
+    assert "max_precise is 0" in reasons(choose_events(machine("ice_lake_sp", event_sources=imprecise)))[SAMPLES]
     sources = described(FIXTURES / "neoverse_n2.yml")["event_sources"]
     sources.pop("arm_spe_0")
-    assert "there is no arm_spe_N" in reasons(choose(machine("neoverse_n2", event_sources=sources)))[SAMPLES]
+    assert "there is no arm_spe_N" in reasons(choose_events(machine("neoverse_n2", event_sources=sources)))[SAMPLES]
 
 
 @pytest.mark.parametrize(
@@ -251,7 +251,7 @@ def test_samples_need_precision_and_a_source(machine):
     ],
 )
 def test_what_will_be_refused_is_said_beforehand(machine, paranoid, capabilities, machine_wide, threads):
-    choice = choose(machine("ice_lake_sp", perf_event_paranoid=paranoid, CapEff=capabilities))
+    choice = choose_events(machine("ice_lake_sp", perf_event_paranoid=paranoid, CapEff=capabilities))
     missing = reasons(choice)
     for role, allowed, needed in (("dram.reads", machine_wide, 0), ("core.cycles", threads, 2)):
         assert (role not in missing) == allowed
@@ -265,28 +265,28 @@ def test_what_will_be_refused_is_said_beforehand(machine, paranoid, capabilities
 def test_nothing_is_foretold_of_a_login_whose_capabilities_are_not_known(machine, tmp_path):
     machine("ice_lake_sp", perf_event_paranoid=3)
     (tmp_path / "ice_lake_sp/proc/self/status").unlink()
-    assert "core.cycles" not in reasons(choose(load(tmp_path / "ice_lake_sp")))
+    assert "core.cycles" not in reasons(choose_events(load(tmp_path / "ice_lake_sp")))
 
 
 def test_ibs_cannot_leave_the_kernel_out_unless_the_kernel_can(machine):
     unprivileged = {"perf_event_paranoid": 2, "CapEff": UNPRIVILEGED}
-    assert "needs 1 or less" in reasons(choose(machine("zen_5", **unprivileged)))[SAMPLES]
+    assert "needs 1 or less" in reasons(choose_events(machine("zen_5", **unprivileged)))[SAMPLES]
     sources = described(FIXTURES / "zen_5.yml")["event_sources"]
     sources["ibs_op"]["format"]["swfilt"] = "config2:0"
-    filtered = choose(machine("zen_5", event_sources=sources, **unprivileged))
+    filtered = choose_events(machine("zen_5", event_sources=sources, **unprivileged))
     assert filtered.sampling.words == {"config": 0x90000, "config2": 1}
 
 
 def test_a_guest_without_a_pmu(machine):
-    missing = reasons(choose(machine("guest_without_pmu")))
-    assert set(missing) == {*ROLES, SAMPLES} - {"dram.reads_and_writes"}
+    missing = reasons(choose_events(machine("guest_without_pmu")))
+    assert set(missing) == {*EVENT_ROLES, SAMPLES} - {"dram.reads_and_writes"}
     assert all("virtual machine, whose host lends it none" in reason for reason in missing.values())
     assert "there is no core PMU" in missing["core.cycles"]
 
 
 def test_a_guest_with_a_pmu_warns_of_what_its_host_may_withhold(machine):
     core = described(FIXTURES / "emerald_rapids.yml")["event_sources"]["cpu"]
-    choice = choose(machine("guest_without_pmu", event_sources={"cpu": core}))
+    choice = choose_events(machine("guest_without_pmu", event_sources={"cpu": core}))
     caution = next(each.caution for each in choice.events if each.name == "core.offcore_reads")
     assert "a host need not pass this event on" in caution
     assert "no box that counts it (uncore_imc_N" in reasons(choice)["dram.reads"]
@@ -294,24 +294,24 @@ def test_a_guest_with_a_pmu_warns_of_what_its_host_may_withhold(machine):
 
 def test_a_capture_without_event_sources(machine, tmp_path):
     machine("haswell_ep", event_sources={})
-    choice = choose(load(tmp_path / "haswell_ep"))
+    choice = choose_events(load(tmp_path / "haswell_ep"))
     assert choice.events == ()
     assert choice.sampling is None
-    assert set(reasons(choice)) == {*ROLES, SAMPLES}
+    assert set(reasons(choice)) == {*EVENT_ROLES, SAMPLES}
     assert all("capture the machine again" in reason for reason in reasons(choice).values())
     (tmp_path / "haswell_ep/proc/sys/kernel/perf_event_paranoid").unlink()
-    assert "built without performance events" in reasons(choose(load(tmp_path / "haswell_ep")))["dram.reads"]
+    assert "built without performance events" in reasons(choose_events(load(tmp_path / "haswell_ep")))["dram.reads"]
 
 
 def test_an_unknown_processor_has_what_the_kernel_names(machine):
     processor = {"vendor_id": "GenuineIntel", "cpu family": 6, "model": 250, "stepping": 1}
-    choice = choose(machine("sapphire_rapids", cpuinfo=processor))
+    choice = choose_events(machine("sapphire_rapids", cpuinfo=processor))
     assert choice.microarchitecture is None
     assert {each.name for each in choice.events} == {"dram.reads", "dram.writes", "core.cycles", "core.instructions"}
     assert words(choice, "dram.reads") == {(0xCF05, 0): 8}
     assert "no table" in choice.events[0].caution
     assert reasons(choice)["core.l1_miss"] == "there is no table of the events of GenuineIntel family 6 model 250"
-    unnamed = choose(machine("sapphire_rapids_without_names", cpuinfo=processor))
+    unnamed = choose_events(machine("sapphire_rapids_without_names", cpuinfo=processor))
     assert reasons(unnamed)["dram.reads"] == "uncore_imc_0 has no event cas_count_read, and no table has its encoding"
 
 
@@ -320,7 +320,7 @@ def test_boxes_on_no_online_cpu_and_terms_a_kernel_lacks_are_said(machine):
     sources["uncore_imc_[0-5]"]["cpumask"] = "500"
     del sources["uncore_upi_[0-2]"]["format"]["umask"]
     del sources["cpu"]["format"]["offcore_rsp"]
-    missing = reasons(choose(machine("skylake_sp", event_sources=sources)))
+    missing = reasons(choose_events(machine("skylake_sp", event_sources=sources)))
     assert missing["dram.reads"] == "uncore_imc_0 says no online CPU on which it can be opened (cpumask)"
     assert "uncore_upi_0 has no term umask" in missing["link.bytes"]
     assert "cpu has no term offcore_rsp" in missing["core.offcore_reads"]
@@ -329,7 +329,7 @@ def test_boxes_on_no_online_cpu_and_terms_a_kernel_lacks_are_said(machine):
 def test_a_package_whose_boxes_are_not_counted_is_named(machine):
     sources = described(FIXTURES / "skylake_sp.yml")["event_sources"]
     sources["uncore_imc_[0-5]"]["cpumask"] = "0"
-    choice = choose(machine("skylake_sp", event_sources=sources))
+    choice = choose_events(machine("skylake_sp", event_sources=sources))
     cautions = {each.name: each.caution for each in choice.events}
     assert cautions["dram.reads"] == "no CPU of package 1 is among those it is opened on"
     assert cautions["link.bytes"] is None
@@ -339,7 +339,7 @@ def test_cores_of_two_kinds_are_counted_where_the_source_counts(machine):
     sources = described(FIXTURES / "sapphire_rapids.yml")["event_sources"]
     core = sources.pop("cpu")
     sources |= {"cpu_core": core | {"cpus": "0-7"}, "cpu_atom": core | {"type": 10, "cpus": "8-31"}}
-    choice = choose(machine("sapphire_rapids", event_sources=sources))
+    choice = choose_events(machine("sapphire_rapids", event_sources=sources))
     cycles = next(each for each in choice.events if each.name == "core.cycles")
     assert (cycles.pmu, cycles.words) == ("hardware", {"config": 4 << 32})
     assert cycles.caution == "cpu_core counts on CPUs 0-7 only"
@@ -348,7 +348,7 @@ def test_cores_of_two_kinds_are_counted_where_the_source_counts(machine):
     arm |= {"armv8_pmuv3_0": cluster | {"cpus": "0-3"}, "armv8_pmuv3_1": cluster | {"cpus": "4-127"}}
     found = {
         each.pmu
-        for each in choose(machine("neoverse_n2", event_sources=arm)).events
+        for each in choose_events(machine("neoverse_n2", event_sources=arm)).events
         if each.name == "core.remote_reads"
     }
     assert found == {"armv8_pmuv3_1"}
@@ -356,7 +356,7 @@ def test_cores_of_two_kinds_are_counted_where_the_source_counts(machine):
 
 @pytest.mark.parametrize("name", ["guest_without_pmu", "zen_2", "neoverse_n1"])
 def test_the_command_says_all_of_it(machine, tmp_path, name):
-    choice = choose(machine(name, nmi_watchdog=1))
+    choice = choose_events(machine(name, nmi_watchdog=1))
     ran = CliRunner().invoke(counters_command, [str(tmp_path / name)])
     assert ran.exit_code == 0
     assert ran.output == table_text(choice) + "\n"

@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from calibration.model import Model
-from calibration.sutprobe import Interference, Pages, Placement, ProbeDocument, ProbeError
+from calibration.sutprobe.document import ProbeDocument, ProbeError
+from calibration.sutprobe.placement import Interference, Pages, Placement
 from calibration.validity import Flag, flag
 
 FREQUENCY_CHANGE = 0.01

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 from calibration.context.cpulists import MAX_ID
 from calibration.context.model import BusyProcess, CpuLoad, Load
-from calibration.context.tree import MAX_FILE_BYTES, Tree, printable
+from calibration.context.tree import MAX_FILE_BYTES, Tree
+from calibration.text import visible
 
 ROOT = "/load"
 """Where the snapshots lie in a capture; they are moments, not places of the machine."""
@@ -58,7 +59,7 @@ def parse_cpu_counts(text: str) -> dict[int, _Counts]:
         user, nice, system, _idle, _iowait, irq, softirq, steal = (*fields, *[0] * 8)[:8]
         found[int(match.group(1))] = _Counts(user + nice + system + irq + softirq, steal)
     if not found:
-        raise ValueError("expected rows such as 'cpu0 1 2 3 4', found none")
+        raise ValueError("no rows such as 'cpu0 1 2 3 4'")
     return found
 
 
@@ -67,10 +68,10 @@ def parse_used(text: str) -> _Used:
     head, bracket, tail = text.rpartition(")")
     fields = tail.split()
     if not bracket or "(" not in head or len(fields) < 13:
-        raise ValueError("expected fields such as '1 (init) S 0 1 1', found something else")
+        raise ValueError("no fields such as '1 (init) S 0 1 1'")
     cpu = fields[36] if len(fields) > 36 else ""
     return _Used(
-        name=printable(head.partition("(")[2]),
+        name=visible(head.partition("(")[2]),
         ticks=_ticks(fields[11]) + _ticks(fields[12]),
         cpu=int(cpu) if cpu.isascii() and cpu.isdigit() and len(cpu) < 6 else None,
     )
@@ -78,7 +79,7 @@ def parse_used(text: str) -> _Used:
 
 def _ticks(word: str) -> int:
     if not (word.isascii() and word.isdigit() and len(word) <= 20) or int(word) > MAX_TICKS:
-        raise ValueError(f"expected a count of ticks, found {word[:40]!r}")
+        raise ValueError(f"not a count of ticks: {word[:40]!r}")
     return int(word)
 
 

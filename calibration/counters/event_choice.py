@@ -13,9 +13,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final, Literal
 
 from calibration.context.cpulists import format_cpulist
-from calibration.context.model import Context
-from calibration.counters.pmus import EventSource, encode
-from calibration.counters.roles import ROLES
+from calibration.context.model import Context, EventSource
+from calibration.counters.encoding import encode
+from calibration.counters.event_roles import EVENT_ROLES
 from calibration.counters.tables import ANY, Boxes, CoreEvent, SampledEvent, Table, table_of, tables
 from calibration.errors import InputError
 from calibration.model import Model
@@ -103,13 +103,13 @@ class CounterChoice(Model):
     missing: tuple[MissingCounter, ...]
 
 
-def choose(context: Context, wanted: Collection[str] = tuple(ROLES)) -> CounterChoice:
+def choose_events(context: Context, wanted: Collection[str] = tuple(EVENT_ROLES)) -> CounterChoice:
     """Return what would be opened on the machine of *context* for the roles *wanted*, and how loads would be sampled.
 
-    Where counters are too few for all of them, the first in the order of :data:`~calibration.counters.roles.ROLES` have
-    them: whoever needs another asks for it alone. Samples come last, and have a caution where they would take turns.
+    Where there are too few counters for all of them, the first in the order of ``EVENT_ROLES`` have them: ask for
+    another alone. Samples come last, with a caution where they would take turns.
     """
-    roles = [role for role in ROLES if role in wanted]
+    roles = [role for role in EVENT_ROLES if role in wanted]
     if context.event_sources is None:
         reason = _not_captured(context)
         missing = tuple(MissingCounter(role=role, reason=reason) for role in (*roles, SAMPLES))
@@ -117,8 +117,8 @@ def choose(context: Context, wanted: Collection[str] = tuple(ROLES)) -> CounterC
     chooser = _Chooser(context, context.event_sources)
     events: list[ChosenEvent] = []
     reasons: dict[str, str] = {}
-    boxes = chooser.boxes([role for role in roles if ROLES[role].of == "machine"])
-    threads = chooser.threads([role for role in roles if ROLES[role].of == "thread"])
+    boxes = chooser.boxes([role for role in roles if EVENT_ROLES[role].of == "machine"])
+    threads = chooser.threads([role for role in roles if EVENT_ROLES[role].of == "thread"])
     for role, found in (*boxes, *threads):
         if isinstance(found, str):
             reasons[role] = found

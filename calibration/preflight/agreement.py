@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Agreement of the SUTs of one testbed: processors, microcode, BIOS."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pydantic import Field, ValidationError
+
+from calibration.errors import InputError
+from calibration.model import Model, fault_of
+from calibration.preflight.checks import UNKNOWN, Check, Finding, outcome_of
+from calibration.preflight.facts import Identity, bounded_json
+
+
+class Known(Model):
+    """What was found before the capture: the first checks, and the SUTs of the testbed by name, this one among them."""
+
+    checks: tuple[Check, ...] = ()
+    testbed: str = ""
+    sut: str = ""
+    identities: dict[str, Identity] = Field(default_factory=dict)
+
+
+def read_known(given: Mapping[str, Any]) -> Known:
+    """Return what the first part of a playbook handed over. Raises ``InputError`` for another form."""
+    try:
+        return Known.model_validate_json(bounded_json(given))
+    except ValidationError as error:
+        raise InputError(f"expected what the role preflight found out: {fault_of(error)}") from error
+
+
+def check_agreement(known: Known) -> Iterator[Finding]:
+    """Yield how this SUT compares with the others: microcode among equal processors, BIOS among equal machines."""
+    own = known.identities.get(known.sut)
+    if own is None:
+        return
+
+    def others(check: str) -> dict[str, Identity]:
+        return {name: each for name, each in known.identities.items() if name != known.sut and check not in each.off}
+
+    if peers := others("cpu_model"):
+        yield _agreement("cpu_model", own.cpu_model, {name: each.cpu_model for name, each in peers.items()})
+    codes = ", ".join(own.microcode)
+    alike = {name: each for name, each in others("microcode").items() if each.cpu_model == own.cpu_model}
+    if len(own.microcode) > 1:
+        yield Finding("microcode", "one microcode on all CPUs", codes, "not_met")
+    elif alike and any(each.microcode for each in (own, *alike.values())):
+        yield _agreement("microcode", codes, {name: ", ".join(each.microcode) for name, each in alike.items()})
+    kin = {name: each for name, each in others("bios").items() if each.product == own.product}
+    if kin and any(each.bios for each in (own, *kin.values())):
+        yield _agreement("bios", own.bios, {name: each.bios for name, each in kin.items()})
+
+
+def _agreement(name: str, own: str | None, others: Mapping[str, str | None]) -> Finding:
+    by_value: dict[str, list[str]] = {}
+    for sut, value in sorted(others.items()):
+        by_value.setdefault(value or UNKNOWN, []).append(sut)
+    expected = " and ".join(f"{value} as on {', '.join(suts)}" for value, suts in by_value.items())
+    if not own or UNKNOWN in by_value:
+        return Finding(name, expected, own or UNKNOWN, "unknown")
+    return Finding(name, expected, own, outcome_of(list(by_value) == [own]))

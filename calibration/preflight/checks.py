@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A check of a SUT: its declaration, its outcome, and what follows from it."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from importlib.resources import files
+from typing import Any, Literal, NamedTuple
+
+import yaml
+
+from calibration.model import Model
+from calibration.text import visible
+from calibration.validity import Flag, flag
+
+Effect = Literal["blocking", "flag"]
+Declared = Literal["blocking", "flag", "off"]
+Outcome = Literal["met", "not_met", "unknown"]
+
+UNKNOWN = "unknown"
+
+MAX_TEXT = 2000
+"""Characters of an expected or found text that are kept: a kernel's command line has at most 4096."""
+
+
+class Check(Model):
+    """One expectation of a SUT, and what was found; ``unknown`` where it could not be established."""
+
+    name: str
+    title: str
+    expected: str
+    found: str
+    outcome: Outcome
+    effect: Effect
+
+    @property
+    def failed(self) -> bool:
+        """Whether the SUT is not shown to be as expected: what could not be established is no pass."""
+        return self.outcome != "met"
+
+
+class CheckKind(Model):
+    """The declaration of a check: its title, its effect unless the inventory sets another, and what to do."""
+
+    title: str
+    advice: str
+    effect: Declared = "blocking"
+
+
+class _Table(Model):
+    required: dict[str, CheckKind]
+    declarable: dict[str, CheckKind]
+
+
+_TABLE = _Table.model_validate(yaml.safe_load(files(__package__).joinpath("checks.yml").read_text(encoding="utf-8")))
+
+REQUIRED: Mapping[str, CheckKind] = _TABLE.required
+"""The checks that are always made and always block, by name."""
+
+CHECKS: Mapping[str, CheckKind] = _TABLE.declarable
+"""The checks whose effect an inventory may set, by name."""
+
+AGREED = ("cpu_model", "microcode", "bios")
+"""The checks that compare SUTs of one testbed."""
+
+
+class Finding(NamedTuple):
+    """What a check found, before its declaration is looked up."""
+
+    name: str
+    expected: str
+    found: str
+    outcome: Outcome
+
+
+def outcome_of(met: bool) -> Outcome:
+    """Return the outcome of a check that could be made."""
+    return "met" if met else "not_met"
+
+
+def checks_of(findings: Iterable[Finding], effects: Mapping[str, Declared]) -> Iterator[Check]:
+    """Yield the checks of *findings*, but for those that are off; *effects* are the ones that the inventory sets."""
+    for finding in findings:
+        kind = REQUIRED.get(finding.name) or CHECKS[finding.name]
+        effect = effects.get(finding.name, kind.effect)
+        if effect != "off":
+            yield Check(
+                name=finding.name,
+                title=kind.title,
+                expected=_cut(finding.expected),
+                found=_cut(finding.found),
+                outcome=finding.outcome,
+                effect=effect,
+            )
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 4]} ..."
+
+
+def taken_over_check(given: Mapping[str, Any]) -> Check:
+    """Return what is told of a stale reservation that was put right (``holder``, ``why``, ``changes``)."""
+    run = (given.get("holder") or {}).get("run_id") or "an unknown run"
+    changes = given.get("changes") or []
+    back = f"; {len(changes)} settings were put back" if changes else ""
+    return Check(
+        name="reservation",
+        title="Reservation",
+        expected="none, or one that is no longer alive",
+        found=visible(f"that of {run}: {given.get('why')}{back}")[:MAX_TEXT],
+        outcome="met",
+        effect="flag",
+    )
+
+
+def refusal(checks: Iterable[Check]) -> str | None:
+    """Return why the SUT must not be measured: every blocking check that is not met; None where all are."""
+    reasons = [
+        f"{each.title}: expected {each.expected}, found {each.found}.{_advice(each.name)}"
+        for each in checks
+        if each.failed and each.effect == "blocking"
+    ]
+    return " ".join(reasons) or None
+
+
+def flags(checks: Iterable[Check]) -> Iterator[Flag]:
+    """Yield a validity flag for each check that is not met and was declared to be one."""
+    for each in checks:
+        if each.failed and each.effect == "flag":
+            yield flag("NOT_AS_EXPECTED", f"{each.title}: expected {each.expected}, found {each.found}")
+
+
+def _advice(name: str) -> str:
+    """Return what to do about a check; nothing where the table does not have it."""
+    kind = CHECKS.get(name) or REQUIRED.get(name)
+    return f" {kind.advice}." if kind else ""

@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kernel's clock source."""
+
+from collections.abc import Iterator
+
+from calibration.context.model import Context
+from calibration.preflight.checks import UNKNOWN, Finding, outcome_of
+
+TRUSTED_X86 = ("tsc", "kvm-clock", "hyperv_clocksource_tsc_page")
+"""Clock sources of x86_64 that read the TSC; the measuring program trusts the same ones."""
+
+INVARIANT_FLAGS = ("constant_tsc", "nonstop_tsc")
+"""What the kernel calls a TSC that neither changes its rate nor stops."""
+
+
+def check_clock_source(context: Context) -> Iterator[Finding]:
+    """Yield whether the kernel reads a clock that neither changes its rate nor stops."""
+    current = context.clocksource.current
+    available = ", ".join(context.clocksource.available) or "none named"
+    found = f"{current or UNKNOWN} (available: {available})"
+    if context.processor.architecture == "aarch64":
+        expected = "arch_sys_counter, which the architecture makes invariant"
+        met = current == "arch_sys_counter"
+    else:
+        wanted = (
+            TRUSTED_X86[:1] if context.virtualization.guest is False else TRUSTED_X86
+        )  # only a guest may have a paravirtual one
+        expected = f"{' or '.join(wanted)}, and the processor flags {' and '.join(INVARIANT_FLAGS)}"
+        lacking = [name for name in INVARIANT_FLAGS if name not in context.processor.flags]
+        found += f", without {' and '.join(lacking)}" if lacking else f", with {' and '.join(INVARIANT_FLAGS)}"
+        met = current in wanted and not lacking
+    yield Finding("clock_source", expected, found, "unknown" if current is None else outcome_of(met))

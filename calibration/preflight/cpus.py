@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The CPUs: isolated as promised and as asked for, and without other load."""
+
+from collections.abc import Collection, Iterable, Iterator
+
+from calibration.context.cmdline import parse_isolcpus
+from calibration.context.cpulists import format_cpulist, parse_cpulist
+from calibration.context.model import Context, CpuLoad, Load
+from calibration.preflight.checks import UNKNOWN, Finding, Outcome, outcome_of
+from calibration.preflight.kernel_arguments import last_cpu
+from calibration.text import visible
+
+
+def _list(cpus: Iterable[int]) -> str:
+    return format_cpulist(cpus) or "none"
+
+
+def check_isolated_cpus(context: Context, wanted: str) -> Iterator[Finding]:
+    """Yield whether the isolated CPUs are those *wanted*, a CPU list or ``none``."""
+    if not wanted:
+        return
+    isolation = context.isolation
+    try:
+        expected = set() if wanted == "none" else set(parse_cpulist(wanted, last_cpu(context)))
+    except ValueError as error:
+        yield Finding("isolated_cpus", wanted, f"no CPU that this could be: {error}", "unknown")
+        return
+    if isolation.isolated_source is None:
+        yield Finding("isolated_cpus", _list(expected), UNKNOWN, "unknown")
+        return
+    found = set(isolation.isolated) | set(isolation.cpuset_isolated)
+    parts = [_list(found)]
+    if isolation.isolated_source != "kernel":
+        parts.append("by the command line alone, the kernel does not say")
+    if expected - found:
+        parts.append(f"{_list(expected - found)} not isolated")
+    if found - expected:
+        parts.append(f"{_list(found - expected)} isolated and not expected to be")
+    yield Finding("isolated_cpus", _list(expected), ", ".join(parts), outcome_of(found == expected))
+
+
+def check_isolation_kept(context: Context) -> Iterator[Finding]:
+    """Yield whether the kernel isolates what its command line asks for; nothing where that asks for nothing."""
+    isolation = context.isolation
+    possible = set(context.cpus.possible or ()) | set(context.online_cpus)
+    asked: list[tuple[str, set[int], tuple[int, ...], bool]] = []
+    try:
+        if isolation.isolcpus_text:
+            parsed = parse_isolcpus(isolation.isolcpus_text, last_cpu(context))
+            if parsed.isolates_domain:
+                known = isolation.isolated_source == "kernel"
+                asked.append(("isolated", set(parsed.cpus), isolation.isolated, known))
+        if isolation.nohz_full_text:
+            known = isolation.nohz_full_source == "kernel"
+            cpus = set(parse_cpulist(isolation.nohz_full_text, last_cpu(context)))
+            asked.append(("nohz_full", cpus, isolation.nohz_full, known))
+    except ValueError as error:
+        yield Finding("isolation_kept", "lists of CPUs on the command line", visible(str(error)), "unknown")
+        return
+    if not asked:
+        return
+    outcome: Outcome = "met"
+    found = []
+    for name, wanted, kept, known in asked:
+        found.append(f"{name} {_list(kept)}" if known else f"{name} {UNKNOWN}")
+        if not known:
+            outcome = "unknown" if outcome == "met" else outcome
+        elif wanted & possible != set(kept):
+            outcome = "not_met"
+    expected = ", ".join(f"{name} {_list(wanted & possible)}" for name, wanted, _, _ in asked)
+    yield Finding("isolation_kept", f"{expected} in /sys/devices/system/cpu", ", ".join(found), outcome)
+
+
+NAMED_CPUS = 8
+"""CPUs named in one sentence; more are counted."""
+
+NAMED_PROCESSES = 3
+"""Processes named for one CPU, busiest first."""
+
+
+def check_foreign_load(context: Context, measured: Collection[int], most: float) -> Iterator[Finding]:
+    """Yield whether each CPU of *measured*, and each that shares a core with one, was in use for at most *most*."""
+    wanted = frozenset(measured)
+    cpus = wanted.union(*(core.cpus for core in context.topology.cores if not wanted.isdisjoint(core.cpus)))
+    expected = f"at most {most * 100:.0f} % of each of CPUs {_list(cpus)} in use before the run measures"
+    load = context.load
+    seen = [] if load is None else [cpu for cpu in load.cpus if cpu.cpu in cpus]
+    if load is None or not seen:
+        why = next((each.reason for each in context.unreadable if each.path == "/load"), "the capture has no snapshots")
+        yield Finding("foreign_load", expected, f"{UNKNOWN}: {why}", "unknown")
+        return
+    busiest = sorted(seen, key=lambda each: (-each.busy - each.stolen, each.cpu))
+    over = [each for each in busiest if each.busy + each.stolen > most]
+    named = [_busy_text(each, load, sibling=each.cpu not in measured) for each in (over or busiest[:1])[:NAMED_CPUS]]
+    if len(over) > NAMED_CPUS:
+        named.append(f"and {len(over) - NAMED_CPUS} more CPUs")
+    yield Finding("foreign_load", expected, f"over {load.interval_s:.1f} s: {'; '.join(named)}", outcome_of(not over))
+
+
+def _busy_text(cpu: CpuLoad, load: Load, *, sibling: bool) -> str:
+    share = min(1.0, cpu.busy + cpu.stolen)
+    text = f"CPU {cpu.cpu}{' (shares a core with a measured one)' if sibling else ''} {share * 100:.0f} %"
+    if cpu.stolen > load.resolution:
+        text += f", {min(1.0, cpu.stolen) * 100:.0f} % of it taken by the hypervisor"
+    if cpu.busy <= load.resolution:
+        return text
+    there = [process for process in load.processes if cpu.cpu in process.cpus]
+    names = [f"{process.name} (process {process.pid})" for process in there[:NAMED_PROCESSES]]
+    if len(there) > NAMED_PROCESSES:
+        names.append(f"{len(there) - NAMED_PROCESSES} more")
+    return f"{text}, seen there: {', '.join(names) or 'no process that still runs and that this login may see'}"

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the inventory promises of a SUT."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, get_args
+
+from pydantic import Field
+
+from calibration.context.cpulists import MAX_ID, parse_cpulist
+from calibration.errors import InputError
+from calibration.model import Model
+from calibration.preflight.checks import CHECKS, Declared
+
+
+class Expectations(Model):
+    """What the inventory says a SUT is like; an empty text promises nothing."""
+
+    kernel_arguments: str = ""
+    kernel_release: str = ""
+    isolated_cpus: str = ""
+    foreign_load_max: float = 0.05
+    node_free_bytes: int = 0
+    time_offset_max_s: float = 2.0
+    effects: dict[str, Declared] = Field(default_factory=dict)
+
+
+def read_expectations(given: Mapping[str, Any]) -> Expectations:
+    """Return the expectations that *given*, the variables without their prefix, state.
+
+    Figures may come as text, as ``-e name=value`` has them. Raises ``InputError`` with the variable's name.
+    """
+    arguments = " ".join(_arguments(given.get("kernel_arguments") or ""))
+    values = {
+        "kernel_arguments": _promised_text("kernel_arguments", arguments, "a text"),
+        "kernel_release": _promised_text("kernel_release", given.get("kernel_release", ""), "a text"),
+        "isolated_cpus": _cpu_text(given.get("isolated_cpus", "")),
+        "foreign_load_max": _figure("foreign_load_max", given, 1.0),
+        "node_free_bytes": int(_figure("node_free_bytes", given, 2.0**62)),
+        "time_offset_max_s": _figure("time_offset_max_s", given, 1e9),
+        "effects": _effects(given.get("effects") or {}),
+    }
+    return Expectations.model_validate(values)
+
+
+def _arguments(given: Any) -> Iterator[str]:
+    """Yield the kernel arguments *given* as a text, a list or a mapping, as texts in their order.
+
+    Source of the mapping: the variable ``grub`` of CSIT's inventories, and the task of its role ``performance_tuning``
+    that makes a command line of it. A value goes into it as it is, with the further arguments that may stand in it.
+    """
+    if isinstance(given, str):
+        yield given
+    elif isinstance(given, Mapping):
+        for name, value in given.items():
+            if not isinstance(name, str) or not isinstance(value, str | int | float | None):
+                raise InputError(
+                    "expected names of kernel arguments with true, a text or a number each for "
+                    f"preflight_kernel_arguments, found {name!r}: {value!r}"
+                )
+            yield name if value is True else f"{name}={'' if value is None else value}"
+    elif isinstance(given, list | tuple) and all(isinstance(part, str | Mapping) for part in given):
+        for part in given:
+            yield from _arguments(part)
+    else:
+        raise InputError(
+            f"expected a text, a list or a mapping of kernel arguments for preflight_kernel_arguments, found {given!r}"
+        )
+
+
+def _promised_text(name: str, given: Any, wanted: str) -> str:
+    if not isinstance(given, str) or not given.replace("\n", " ").isprintable():
+        raise InputError(f"expected {wanted} for preflight_{name}, found {given!r}")
+    return " ".join(given.split())
+
+
+def _cpu_text(given: Any) -> str:
+    text = _promised_text("isolated_cpus", str(given) if isinstance(given, int) else given, "a list of CPUs")
+    if text not in ("", "none"):
+        try:
+            parse_cpulist(text, MAX_ID)
+        except ValueError as error:
+            raise InputError(
+                f"expected a list of CPUs such as 2-7,10, or none, for preflight_isolated_cpus: {error}"
+            ) from error
+    return text
+
+
+def _figure(name: str, given: Mapping[str, Any], most: float) -> float:
+    default = Expectations.model_fields[name].default
+    value = given.get(name, default)
+    try:
+        figure = float(value)
+    except (TypeError, ValueError):
+        figure = -1.0
+    if isinstance(value, bool) or not 0 <= figure <= most:
+        raise InputError(f"expected a number from 0 to {most:g} for preflight_{name}, found {value!r}")
+    return figure
+
+
+def _effects(given: Any) -> dict[str, Declared]:
+    if not isinstance(given, Mapping):
+        raise InputError(f"expected a mapping of checks to effects for preflight_effects, found {given!r}")
+    found: dict[str, Declared] = {}
+    for name, effect in given.items():
+        if name not in CHECKS:
+            raise InputError(f"expected one of the checks {', '.join(CHECKS)} in preflight_effects, found {name!r}")
+        # YAML takes a bare off for false
+        known = next((word for word in get_args(Declared) if word == ("off" if effect is False else effect)), None)
+        if known is None:
+            raise InputError(
+                f"expected one of {', '.join(get_args(Declared))} for {name} in preflight_effects, found {effect!r}"
+            )
+        found[str(name)] = known
+    return found

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a SUT says when it is asked once: the answer of the module ``sut_preflight_info``."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from calibration.errors import EnvironmentLacksError
+from calibration.model import Model, fault_of
+from calibration.text import visible
+
+
+class Identity(Model):
+    """What SUTs of one testbed are compared by; ``microcode`` has every version in use, empty where none is told.
+
+    ``off`` are the checks that are off for this SUT: in these it is compared with no other.
+    """
+
+    cpu_model: str | None
+    microcode: tuple[str, ...]
+    product: str | None
+    bios: str | None
+    off: tuple[str, ...] = ()
+
+
+class UnsafePlace(Model):
+    """A directory above the run's through which another user could put something else in its place."""
+
+    path: str
+    reason: str
+
+
+class RemoteBase(Model):
+    """The state of the directory in which the run's own will be made."""
+
+    path: str
+    exists: bool
+    directory: bool
+    writable: bool
+    noexec: bool | None
+    free_bytes: int | None
+    unsafe: tuple[UnsafePlace, ...]
+
+
+class RunningKernel(Model):
+    """A measuring program of another run."""
+
+    pid: int
+    path: str
+
+
+class SutTime(Model):
+    """The SUT's clock in s since the epoch when the module began and ended, and whether its kernel calls it in sync.
+
+    ``synchronised`` is None, with the reason, where the kernel does not say.
+    """
+
+    began_s: float
+    ended_s: float
+    synchronised: bool | None
+    maximum_error_s: float | None
+    reason: str | None
+
+
+class Facts(Model):
+    """What the module ``sut_preflight_info`` returns."""
+
+    system: str
+    machine: str
+    python_version: str
+    uid: int
+    remote_base: RemoteBase
+    running: tuple[RunningKernel, ...]
+    time: SutTime
+    memory_available_bytes: int | None
+    identity: Identity
+
+
+MAX_LEVELS = 16
+"""Levels of what a SUT says that are read; facts have four."""
+
+MAX_TEXT = 400
+"""What a SUT says is cut to this many characters: longer texts are no versions, names or paths."""
+
+
+def read_facts(answer: Mapping[str, Any]) -> Facts:
+    """Return the facts in *answer*, what the module returned. Raises ``EnvironmentLacksError`` for another form."""
+    try:
+        return Facts.model_validate_json(bounded_json({name: answer.get(name) for name in Facts.model_fields}))
+    except ValidationError as error:
+        raise EnvironmentLacksError(
+            "expected the facts that sut_preflight_info returns, found another answer of the SUT: "
+            f"{fault_of(error)}. Look at its Python and at what its login prints"
+        ) from error
+
+
+def bounded_json(value: Any) -> str:
+    """Return *value* as JSON, with texts printable and cut, lists cut, and nothing deeper than ``MAX_LEVELS``."""
+
+    def safe(part: Any, levels: int) -> Any:
+        if isinstance(part, str):
+            return visible(part[:MAX_TEXT])[:MAX_TEXT]
+        if isinstance(part, Mapping) and levels:
+            return {str(name)[:MAX_TEXT]: safe(inner, levels - 1) for name, inner in part.items()}
+        if isinstance(part, list | tuple) and levels:
+            return [safe(inner, levels - 1) for inner in part[:MAX_TEXT]]
+        return None if isinstance(part, Mapping | list | tuple) else part
+
+    return json.dumps(safe(value, MAX_LEVELS), default=str)

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kernel that was booted: its arguments in the promised order, and its release."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from fnmatch import fnmatchcase
+from typing import Any, NamedTuple
+
+from calibration.context.cmdline import parse_cmdline, parse_isolcpus
+from calibration.context.cpulists import parse_cpulist
+from calibration.context.model import Context, Parameter
+from calibration.preflight.checks import UNKNOWN, Finding, outcome_of
+
+MAX_ARGUMENTS = 2048
+"""Most kernel arguments compared: no kernel takes more than 4096 characters of them."""
+
+CPU_LISTS = frozenset({"nohz_full", "rcu_nocbs", "irqaffinity", "kthread_cpus"})
+"""Arguments whose value is a list of CPUs, the same however it is written; isolcpus has words before its list."""
+
+SIZES = frozenset({"hugepagesz", "default_hugepagesz"})
+"""Arguments whose value is a size, as the kernel's memparse takes it: 1G is 1024M."""
+
+COLLECTED = frozenset(
+    {"console", "earlycon", "hugepagesz", "hugepages", "memmap", "module_blacklist", "initcall_blacklist", "pci"}
+)
+"""Arguments that the kernel collects; of any other a repetition with another value would take the first one's place."""
+
+
+class Argument(NamedTuple):
+    """A kernel argument in the form in which two are compared, and as it was written.
+
+    ``of`` is what the kernel takes it to belong to: a number of huge pages belongs to the page size before it.
+    """
+
+    name: str
+    value: Any
+    of: Any
+    text: str
+
+
+def arguments_of(parameters: Iterable[Parameter], last: int | None = None) -> list[Argument]:
+    """Return *parameters* in their order, comparable: dashes are underscores, lists of CPUs are sets."""
+    found = []
+    size: Any = None
+    for each in parameters:
+        name = each.name.replace("-", "_")
+        value = _comparable(name, each.value, last)
+        if name in SIZES:
+            size = value
+        text = each.name if each.value is None else f"{each.name}={each.value}"
+        found.append(Argument(name, value, size if name == "hugepages" else None, text))
+    return found
+
+
+def _comparable(name: str, value: str | None, last: int | None) -> Any:
+    if value is None:
+        return None
+    try:
+        if name == "isolcpus":
+            parsed = parse_isolcpus(value, last)
+            return frozenset(parsed.flags + parsed.unknown_flags or ("domain",)), frozenset(parsed.cpus)
+        if name in CPU_LISTS:
+            return frozenset(parse_cpulist(value, last))
+    except ValueError:
+        return value
+    if name in SIZES and value[:-1].isascii() and value[:-1].isdigit() and value[-1:].upper() in ("K", "M", "G"):
+        return int(value[:-1]) << {"K": 10, "M": 20, "G": 30}[value[-1:].upper()]
+    return value
+
+
+def compare_arguments(expected: Sequence[Argument], found: Sequence[Argument]) -> list[str]:
+    """Return how *found* departs from *expected*, an ordered list: one sentence each, none where it has them all.
+
+    Arguments that nobody expects are allowed anywhere, unless one repeats what was expected with another value.
+    """
+    pairs = _in_order(expected, found)
+    free = [index for index in range(len(found)) if index not in set(pairs.values())]
+    faults = []
+    for place, wanted in enumerate(expected):
+        if place in pairs:
+            continue
+        same = next((at for at in free if found[at][:3] == wanted[:3]), None)
+        other = next((at for at in free if found[at].name == wanted.name), None)
+        if same is not None:
+            free.remove(same)
+            faults.append(f"{wanted.text}: expected {_place(expected, place)}, found {_place(found, same)}")
+        elif other is not None:
+            free.remove(other)
+            instead = f"{found[other].text}{_belongs(found[other])}"
+            faults.append(f"{wanted.text}: expected it{_belongs(wanted)}, found {instead}")
+        else:
+            faults.append(f"{wanted.text}: expected it, found no such argument")
+    names = {each.name: each for each in expected if each.name not in COLLECTED}
+    for at in free:
+        each = found[at]
+        if each.name in names and each[:3] not in {wanted[:3] for wanted in expected}:
+            faults.append(f"{names[each.name].text}: expected it alone, found {each.text} beside it")
+    return faults
+
+
+def _place(arguments: Sequence[Argument], at: int) -> str:
+    if at:
+        return f"after {arguments[at - 1].text}"
+    return f"before {arguments[1].text}" if len(arguments) > 1 else "first"
+
+
+def _belongs(argument: Argument) -> str:
+    if argument.name != "hugepages":
+        return ""
+    return " for the default size" if argument.of is None else f" for pages of {argument.of} bytes"
+
+
+def _in_order(expected: Sequence[Argument], found: Sequence[Argument]) -> dict[int, int]:
+    """Return the longest common subsequence of two lists: place in *expected* to place in *found*."""
+    lengths = [[0] * (len(found) + 1) for _ in range(len(expected) + 1)]
+    for one in range(len(expected) - 1, -1, -1):
+        for two in range(len(found) - 1, -1, -1):
+            lengths[one][two] = (
+                lengths[one + 1][two + 1] + 1
+                if expected[one][:3] == found[two][:3]
+                else max(lengths[one + 1][two], lengths[one][two + 1])
+            )
+    pairs = {}
+    one = two = 0
+    while one < len(expected) and two < len(found):
+        if expected[one][:3] == found[two][:3]:
+            pairs[one] = two
+            one, two = one + 1, two + 1
+        elif lengths[one + 1][two] >= lengths[one][two + 1]:
+            one += 1
+        else:
+            two += 1
+    return pairs
+
+
+def last_cpu(context: Context) -> int | None:
+    """Return the highest CPU number that the machine can have; None where the capture does not say."""
+    known = context.cpus.possible or context.online_cpus
+    return max(known) if known else None
+
+
+def check_kernel_arguments(context: Context, wanted: str) -> Iterator[Finding]:
+    """Yield whether the command line has the arguments *wanted*, in their order."""
+    if not wanted:
+        return
+    expected = f"in this order: {wanted}"
+    if context.cmdline is None:
+        yield Finding("kernel_arguments", expected, UNKNOWN, "unknown")
+        return
+    if len(context.cmdline.parameters) > MAX_ARGUMENTS:
+        found = f"{len(context.cmdline.parameters)} arguments, more than any kernel takes"
+        yield Finding("kernel_arguments", expected, found, "unknown")
+        return
+    last = last_cpu(context)
+    faults = compare_arguments(
+        arguments_of(parse_cmdline(wanted).parameters, last), arguments_of(context.cmdline.parameters, last)
+    )
+    yield Finding("kernel_arguments", expected, "; ".join(faults) or context.cmdline.text, outcome_of(not faults))
+
+
+def check_kernel_release(context: Context, wanted: str) -> Iterator[Finding]:
+    """Yield whether the kernel's release matches the pattern *wanted*."""
+    if wanted:
+        found = context.capture.kernel_release
+        yield Finding(
+            "kernel_release",
+            wanted,
+            found or UNKNOWN,
+            "unknown" if found is None else outcome_of(fnmatchcase(found, wanted)),
+        )

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The memory available on each node, and how much of it the plan needs."""
+
+from collections.abc import Callable, Iterator, Mapping
+
+from calibration.context.model import Context, Node
+from calibration.plan import Plan
+from calibration.preflight.checks import UNKNOWN, Finding, outcome_of
+from calibration.profiles import Profile
+
+ENOUGH_BYTES = 1 << 50
+"""Memory of a node on which nothing that a plan asks for is cut: a petabyte."""
+
+
+def short_of_memory(context: Context, profile: Profile, planned: Callable[[Context, Profile], Plan]) -> dict[int, int]:
+    """Return the nodes whose available memory makes the plan smaller than it would be, and the bytes that would do.
+
+    *planned* makes the plan of a context and a profile. The figure is exact to 2 %.
+    """
+
+    def steps(available: Mapping[int, int], chosen: Profile) -> list[tuple[str, tuple[str, ...]]]:
+        nodes = tuple(
+            each.model_copy(update={"available_bytes": available.get(each.id, ENOUGH_BYTES)})
+            if each.available_bytes is not None and each.memory_bytes
+            else each
+            for each in context.nodes
+        )
+        plan = planned(context.model_copy(update={"nodes": nodes}), chosen)
+        return [(step.kind, step.argv) for step in plan.steps]
+
+    told = {each.id: each.available_bytes for each in context.nodes if each.available_bytes and each.memory_bytes}
+    smaller = {kind for kind, _ in set(steps({}, profile)) ^ set(steps(told, profile))}
+    if not smaller:
+        return {}
+    # Each node takes a dozen plans: only of the kinds that are short of memory.
+    measurements = {kind: each for kind, each in profile.measurements.items() if kind in smaller}
+    profile = profile.model_copy(update={"measurements": measurements})
+    whole = steps({}, profile)
+    short = {}
+    for node, available in told.items():
+        if steps({node: available}, profile) == whole:
+            continue
+        low = high = max(1 << 20, available)
+        while high < ENOUGH_BYTES and steps({node: high}, profile) != whole:
+            low, high = high, high * 2
+        while high - low > high // 50:
+            middle = (low + high) // 2
+            low, high = (low, middle) if steps({node: middle}, profile) == whole else (middle, high)
+        short[node] = high
+    return short
+
+
+def _mib(size: int) -> str:
+    return f"{-(-size // (1 << 20))} MiB"
+
+
+def check_free_memory(context: Context, least: int, short: Mapping[int, int]) -> Iterator[Finding]:
+    """Yield whether each node has *least* bytes available, and what it is *short* of for the plan."""
+    nodes = [each for each in context.nodes if each.memory_bytes is None or each.memory_bytes > 0]
+    wanted = {each.id: max(least, short.get(each.id, 0)) for each in nodes}
+    faults = [each for each in nodes if each.available_bytes is not None and each.available_bytes < wanted[each.id]]
+    told = all(each.available_bytes is not None for each in nodes) and bool(nodes)
+    expected = [f"at least {_mib(wanted[each.id])} available on node {each.id}" for each in nodes if wanted[each.id]]
+    yield Finding(
+        "free_memory",
+        ", ".join(expected) or "on each node what the plan would use of unlimited memory",
+        ", ".join(map(_node_text, nodes)) or "no node with memory",
+        "not_met" if faults else outcome_of(True) if told else "unknown",
+    )
+
+
+def _node_text(node: Node) -> str:
+    available = UNKNOWN if node.available_bytes is None else f"{node.available_bytes >> 20} MiB"
+    of = "" if node.memory_bytes is None else f" of {node.memory_bytes >> 20} MiB"
+    return f"node {node.id} {available}{of}"

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The checks that need no more than the SUT's answer to one question."""
+
+from collections.abc import Iterator
+
+from calibration.model import Model
+from calibration.preflight.checks import UNKNOWN, Check, Finding, checks_of, outcome_of
+from calibration.preflight.expectations import Expectations
+from calibration.preflight.facts import Facts
+
+
+class Requirements(Model):
+    """What any SUT must have, whatever the inventory promises."""
+
+    python_minimum: str
+    architectures: tuple[str, ...]
+    remote_free_bytes: int
+
+
+class RoundTrip(Model):
+    """The controller's clock in s since the epoch before the SUT was asked and after it had answered."""
+
+    asked_s: float
+    answered_s: float
+
+
+def first_checks(
+    facts: Facts, requirements: Requirements, expectations: Expectations, trip: RoundTrip
+) -> tuple[Check, ...]:
+    """Return the checks that need no more than *facts*."""
+    findings = (*_required(facts, requirements), *_directory_safe(facts), *_times(facts, trip, expectations))
+    return tuple(checks_of(findings, expectations.effects))
+
+
+def without_python(said: str, minimum: str) -> Check:
+    """Return the check that a SUT fails whose Python did not answer; *said* is what it printed instead."""
+    finding = Finding("python", f"{minimum} or newer", f"none that answers: {said.strip()}", "not_met")
+    return next(checks_of([finding], {}))
+
+
+def _required(facts: Facts, wanted: Requirements) -> Iterator[Finding]:
+    base = facts.remote_base
+
+    def finding(name: str, expected: str, found: str, *, met: bool) -> Finding:
+        return Finding(name, expected, found, outcome_of(met))
+
+    new_enough = version(facts.python_version) >= version(wanted.python_minimum)
+    yield finding("python", f"{wanted.python_minimum} or newer", facts.python_version, met=new_enough)
+    yield finding("system", "Linux", facts.system, met=facts.system == "Linux")
+    supported = facts.machine in wanted.architectures
+    yield finding("architecture", f"one of {', '.join(wanted.architectures)}", facts.machine, met=supported)
+    usable = base.directory and base.writable
+    state = "one without permission to write" if base.directory else "no directory" if base.exists else "nothing"
+    yield finding(
+        "remote_base",
+        f"a directory at {base.path} that user id {facts.uid} can write",
+        "as expected" if usable else state,
+        met=usable,
+    )
+    if not usable:
+        return
+    yield finding(
+        "programs",
+        f"a file system that allows programs to be started at {base.path}",
+        "one mounted with noexec" if base.noexec else "as expected",
+        met=not base.noexec,
+    )
+    yield finding(
+        "space",
+        f"at least {wanted.remote_free_bytes} bytes free at {base.path}",
+        UNKNOWN if base.free_bytes is None else str(base.free_bytes),
+        met=(base.free_bytes or 0) >= wanted.remote_free_bytes,
+    )
+    yield finding(
+        "alone",
+        f"no other calibration below {base.path}",
+        ", ".join(f"{other.path} as process {other.pid}" for other in facts.running) or "none",
+        met=not facts.running,
+    )
+
+
+def version(text: str) -> tuple[int, ...]:
+    """Return the leading numbers of a version, to compare two: 3.11.2rc1 is (3, 11, 2)."""
+    numbers = []
+    for part in text.split(".")[:3]:
+        digits = part[: len(part) - len(part.lstrip("0123456789"))]
+        if not digits:
+            break
+        numbers.append(int(digits))
+    return tuple(numbers)
+
+
+def _directory_safe(facts: Facts) -> Iterator[Finding]:
+    unsafe = facts.remote_base.unsafe
+    if facts.remote_base.exists:
+        yield Finding(
+            "directory_safe",
+            f"that nobody but root and user id {facts.uid} can replace {facts.remote_base.path} or what is in it",
+            "; ".join(f"{place.path}: {place.reason}" for place in unsafe) or "as expected",
+            outcome_of(not unsafe),
+        )
+
+
+def _times(facts: Facts, trip: RoundTrip, expectations: Expectations) -> Iterator[Finding]:
+    """Yield what is known about the SUT's clock.
+
+    The SUT read its clock after it was asked and before it had answered, so its offset lies between two bounds. It
+    fails only where both bounds lie beyond the limit: a slow connection is no wrong clock.
+    """
+    ahead = facts.time.began_s - trip.asked_s
+    behind = facts.time.ended_s - trip.answered_s
+    most = expectations.time_offset_max_s
+    expected = f"within {most:g} s of the controller's clock"
+    if behind > ahead:
+        yield Finding("time", expected, "a clock that was set while the SUT was asked", "unknown")
+    else:
+        nearest = 0.0 if behind <= 0 <= ahead else min(abs(ahead), abs(behind))
+        middle, half = (ahead + behind) / 2, (ahead - behind) / 2
+        where = "ahead of" if middle > 0 else "behind"
+        found = f"{abs(middle):.1f} s {where} the controller's, give or take {half:.1f} s"
+        yield Finding("time", expected, found, outcome_of(nearest <= most))
+    synchronised = facts.time.synchronised
+    error_s = facts.time.maximum_error_s
+    bound = "" if error_s is None else f", with an error of at most {error_s:.3f} s by its own account"
+    yield Finding(
+        "time_synchronised",
+        "a clock that the kernel calls synchronised (adjtimex)",
+        facts.time.reason or UNKNOWN
+        if synchronised is None
+        else f"synchronised{bound}"
+        if synchronised
+        else "not synchronised",
+        "unknown" if synchronised is None else outcome_of(synchronised),
+    )

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The result of ``sutprobe bandwidth``."""
+
+from typing import Literal
+
+from calibration.model import Model
+from calibration.sutprobe.counters import CountedPlacement
+from calibration.sutprobe.placement import Outcome
+
+
+class Accounting(Model):
+    """Bytes per step of a traffic mix: what instructions ask for and what the declared rule says memory must move."""
+
+    reads_per_step: int
+    writes_per_step: int
+    write_allocate_reads_per_step: int
+    program_bytes_per_step: int
+    model_dram_bytes_per_step: int
+
+
+class CourseSource(Model):
+    """What is read in the course of a load: one sensor or counter of the machine."""
+
+    kind: Literal["clock", "energy", "temperature"]
+    name: str
+    unit: str
+
+
+class CourseReading(Model):
+    """One reading of all sources, in their order; energy counts from the first. ``None``: it could not be read."""
+
+    s: float
+    values: tuple[float | None, ...]
+
+
+class CourseUnreadable(Model):
+    """A kind of source that could not be read on this machine, and why."""
+
+    kind: str
+    reason: str
+
+
+class Course(Model):
+    """Core clock, energy and temperatures in the course of a load."""
+
+    sources: tuple[CourseSource, ...]
+    readings: tuple[CourseReading, ...]
+    unreadable: tuple[CourseUnreadable, ...]
+
+
+class BandwidthPlacement(CountedPlacement):
+    """One placement of a bandwidth kernel: windows in MB/s by both accountings, and each thread's share."""
+
+    windows_mb_s: tuple[float, ...]
+    program_windows_mb_s: tuple[float, ...]
+    per_thread_mb_s: tuple[float, ...]
+    course: Course | None = None
+
+
+class BandwidthPoint(Outcome):
+    """One setting of the bandwidth kernel for one group of threads; ``phase`` tells search from full measurement."""
+
+    group: str
+    cpus: tuple[int, ...]
+    nodes: tuple[int, ...]
+    mix: str
+    streams: int
+    prefetch_bytes: int
+    width: str
+    delay: int
+    buffer_bytes: int
+    phase: Literal["scan", "full"]
+    threads: int
+    accounting: Accounting
+    checked: bool
+    start_skew_ns: float | None
+    placements: tuple[BandwidthPlacement, ...] | None
+
+
+class BandwidthResult(Model):
+    """Result of ``sutprobe bandwidth``, in the order group x mix x setting."""
+
+    points: tuple[BandwidthPoint, ...]

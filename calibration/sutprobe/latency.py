@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The result of ``sutprobe latency``."""
+
+from calibration.model import Model
+from calibration.sutprobe.counters import CountedPlacement, Counters, Samples
+from calibration.sutprobe.placement import Interference, Outcome
+
+
+class Companion(Model):
+    """A light load that ran beside a chase: what its CPU read from a node."""
+
+    cpu: int
+    node: int
+    mb_s: float
+
+
+class AwakeWalk(Model):
+    """A second walk of the same chain, while ``companions`` ran; ``first``: it was made before the other."""
+
+    first: bool
+    windows_ns: tuple[float, ...]
+    dirty_windows: tuple[int, ...]
+    core_hz_before: float
+    core_hz_after: float
+    cpu_verified: bool
+    interference: Interference
+    counters: Counters | None = None
+    samples: Samples | None = None
+    companions: tuple[Companion, ...]
+
+
+class LatencyPlacement(CountedPlacement):
+    """One placement of a pointer chase: its windows in ns per load, and which of them were disturbed.
+
+    ``awake`` is the same chain walked while companions kept the machine awake, ``None`` without companions.
+    """
+
+    windows_ns: tuple[float, ...]
+    dirty_windows: tuple[int, ...]
+    pages_by_node: tuple[int, ...]
+    awake: AwakeWalk | None = None
+
+    @property
+    def when_awake(self) -> "LatencyPlacement | None":
+        """The same placement with what the walk beside companions gave."""
+        if self.awake is None:
+            return None
+        shared = AwakeWalk.model_fields.keys() & LatencyPlacement.model_fields.keys()
+        walk = {name: getattr(self.awake, name) for name in shared}
+        return self.model_copy(update={**walk, "cpus_verified": self.awake.cpu_verified})
+
+
+class OrderLimits(Model):
+    """What chance alone stays below for a random order."""
+
+    repeated_stride_share: float
+    adjacent_line_share: float
+    recent_page_share: float
+    chi_square: float
+
+
+class OrderCheck(Model):
+    """What a prefetcher could learn from an order of visits, as shares of its ``jumps``; the worst of all placements.
+
+    ``chi_square`` is that of the jumps' lengths over 16 classes. ``limits`` and ``passed`` are ``None`` where the order
+    is not random over the whole buffer, or the chain too short to tell.
+    """
+
+    jumps: int
+    repeated_stride_share: float
+    adjacent_line_share: float
+    recent_page_share: float
+    chi_square: float | None
+    limits: OrderLimits | None
+    passed: bool | None
+
+
+class LatencyPoint(Outcome):
+    """One pointer chase: where, how large, in which order, and its placements.
+
+    Pages are interleaved over ``nodes`` where there are several; ``copies`` chases ran at the same time.
+    """
+
+    cpu: int
+    nodes: tuple[int, ...]
+    copies: int
+    size_bytes: int
+    stride_bytes: int
+    line_bytes: int
+    order: str
+    chain_nodes: int
+    touched_bytes: int
+    chain_proved: bool
+    hops_per_window: int
+    order_check: OrderCheck | None
+    loop_overhead_ns: float | None
+    placements: tuple[LatencyPlacement, ...] | None
+
+
+class LatencyResult(Model):
+    """Result of ``sutprobe latency``: one point per place x order x size x stride that fits, in that order."""
+
+    points: tuple[LatencyPoint, ...]

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The result of ``sutprobe volume``."""
+
+from calibration.model import Model
+from calibration.sutprobe.counters import Counters
+from calibration.sutprobe.placement import Interference, Pages
+
+
+class VolumeBytes(Model):
+    """Bytes that one part of the work moves: by its instructions, and by lines fetched because they are written."""
+
+    program_read_bytes: int
+    program_written_bytes: int
+    allocate_read_bytes: int
+
+
+class VolumeKnown(Model):
+    """What a volume run moves to and from memory by its code; the totals are of one repeat, with allocated lines."""
+
+    init: VolumeBytes
+    triad: VolumeBytes
+    read_bytes: int
+    written_bytes: int
+
+
+class VolumeRepeat(Model):
+    """One initialisation with its passes; ``counters`` are read before the first and after the last of them."""
+
+    seconds: float
+    init_seconds: float
+    triad_seconds: float
+    checked: bool
+    cpus_verified: bool
+    interference: Interference
+    counters: Counters | None
+
+
+class VolumeResult(Model):
+    """Result of ``sutprobe volume``: triads over arrays whose traffic is ``known``, repeated.
+
+    ``array_bytes`` is the size of each of the three arrays of each thread.
+    """
+
+    group: str
+    cpus: tuple[int, ...]
+    nodes: tuple[int, ...]
+    threads: int
+    array_bytes: int
+    passes: int
+    width: str
+    pages: Pages
+    known: VolumeKnown
+    repeats: tuple[VolumeRepeat, ...]
