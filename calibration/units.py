@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from statistics import median
 from typing import Any, Protocol
 
-from calibration.context.cpulists import format_cpulist
+from calibration.cpulists import format_cpulist
 from calibration.statistics import MIN_COVERAGE, Estimate
 
 EXACT = 10_000

@@ -11,7 +11,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from calibration.context.cpulists import format_cpulist, parse_cpulist
+from calibration.cpulists import format_cpulist, parse_cpulist
 from calibration.measurements.base import Step
 from calibration.measurements.traffic import read_group
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import click
 
-from calibration.context.cpulists import format_cpulist
 from calibration.context.loader import load, to_contract
 from calibration.context.model import Context
+from calibration.cpulists import format_cpulist
 
 _UNKNOWN = "unknown"
 _SHOWN_UNREADABLE = 5

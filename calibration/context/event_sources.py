@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 
-from calibration.context.cpulists import parse_cpulist
 from calibration.context.model import EventAlias, EventSource
 from calibration.context.tree import Tree, count
+from calibration.cpulists import parse_cpulist
 from calibration.text import visible
 
 DEVICES = "/sys/bus/event_source/devices"

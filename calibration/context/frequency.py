@@ -6,7 +6,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from calibration.context.cpulists import parse_cpulist
 from calibration.context.model import (
     CpuSets,
     Frequency,
@@ -18,6 +17,7 @@ from calibration.context.model import (
 )
 from calibration.context.topology import CPU
 from calibration.context.tree import Tree, count
+from calibration.cpulists import parse_cpulist
 
 MAX_STATE = 9
 """The largest number of an idle state: the kernel has ten at most (CPUIDLE_STATE_MAX)."""

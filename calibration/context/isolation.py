@@ -7,10 +7,10 @@ import re
 from typing import Literal
 
 from calibration.context.cmdline import parse_isolcpus
-from calibration.context.cpulists import parse_cpulist, parse_cpumask
 from calibration.context.model import CommandLine, CpuSets, Interrupt, Isolation, Thread
 from calibration.context.topology import CPU, read_set
 from calibration.context.tree import MAX_FILE_BYTES, NUMBER_BYTES, Tree
+from calibration.cpulists import parse_cpulist, parse_cpumask
 from calibration.text import visible
 
 _PER_CPU_NAME = re.compile(r".*/[0-9]{1,5}(?:[:HuR].*)?", re.ASCII)

@@ -12,7 +12,6 @@ from calibration.context import cpuinfo
 from calibration.context.cmdline import parse_cmdline
 from calibration.context.cpu_load import read_load
 from calibration.context.cpuinfo import CpuInfo, parse_cpuinfo
-from calibration.context.cpulists import parse_cpulist
 from calibration.context.errors import ContextError
 from calibration.context.event_sources import read_event_sources
 from calibration.context.firmware import read_firmware
@@ -45,6 +44,7 @@ from calibration.context.model import (
 from calibration.context.topology import CPU, read_caches, read_cpu_sets, read_topology
 from calibration.context.tree import MAX_FILE_BYTES, Tree, count, integer, printable_line
 from calibration.context.virtualization import read_virtualization
+from calibration.cpulists import parse_cpulist
 from calibration.text import visible
 
 CAPTURE = "/capture.json"

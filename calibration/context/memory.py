@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import re
 
-from calibration.context.cpulists import MAX_ID, parse_cpulist
 from calibration.context.model import CpuSets, HugePages, Memory, Node, TransparentHugePages
 from calibration.context.topology import CPU, read_set
 from calibration.context.tree import MAX_TEXT_BYTES, Tree, count, printable_line
+from calibration.cpulists import MAX_ID, parse_cpulist
 
 NODE = "/sys/devices/system/node"
 MM = "/sys/kernel/mm"

@@ -13,9 +13,9 @@ from functools import partial
 
 from calibration.context import cpuinfo
 from calibration.context.cpuinfo import CpuInfo
-from calibration.context.cpulists import MAX_ID, parse_cpulist, parse_cpumask
 from calibration.context.model import Cache, Core, CpuSets, Topology
 from calibration.context.tree import Tree, count, integer
+from calibration.cpulists import MAX_ID, parse_cpulist, parse_cpumask
 
 CPU = "/sys/devices/system/cpu"
 _SIZE = re.compile(r"([0-9]{1,12})\s*([KMG]?)B?", re.ASCII)

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import click
 
-from calibration.context.cpulists import format_cpulist
 from calibration.context.loader import load
 from calibration.counters.event_choice import ChosenEvent, CounterChoice, choose_events
+from calibration.cpulists import format_cpulist
 from calibration.text import visible
 
 

@@ -12,11 +12,11 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final, Literal
 
-from calibration.context.cpulists import format_cpulist
 from calibration.context.model import Context, EventSource
 from calibration.counters.encoding import encode
 from calibration.counters.event_roles import EVENT_ROLES
 from calibration.counters.tables import ANY, Boxes, CoreEvent, SampledEvent, Table, table_of, tables
+from calibration.cpulists import format_cpulist
 from calibration.errors import InputError
 from calibration.model import Model
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from calibration.context.cpulists import MAX_ID
+from calibration.cpulists import MAX_ID
 from calibration.errors import InputError
 from calibration.formats.lines import (
     MAX_NOTES,

@@ -14,8 +14,8 @@ from pydantic import NonNegativeInt, PositiveInt
 from calibration import units
 from calibration.charts.base import Chart
 from calibration.charts.cores import Strip, pairs_chart
-from calibration.context.cpulists import format_cpulist
 from calibration.context.model import Context
+from calibration.cpulists import format_cpulist
 from calibration.errors import InputError
 from calibration.measurements.base import (
     Declaration,

@@ -16,8 +16,8 @@ from pydantic import NonNegativeFloat, PositiveInt
 from calibration import units
 from calibration.charts.base import WIDE, Chart, Measured, shown
 from calibration.charts.curves import LATENCY, MEDIANS, SIZES, curves_of, line_chart
-from calibration.context.cpulists import format_cpulist
 from calibration.context.model import Cache, Context, Virtualization
+from calibration.cpulists import format_cpulist
 from calibration.errors import InputError
 from calibration.measurements.base import (
     Declaration,

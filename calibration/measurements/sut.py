@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from calibration.context.cpulists import format_cpulist
 from calibration.context.model import Context
+from calibration.cpulists import format_cpulist
 from calibration.errors import InputError
 from calibration.measurements.platform import CacheReference
 from calibration.sutprobe.document import ProbeDocument

@@ -6,9 +6,9 @@ from typing import Literal, NamedTuple
 
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 
-from calibration.context.cpulists import format_cpulist, parse_cpulist
 from calibration.context.model import Context
 from calibration.counters.volume import CountedBytes, counted_flags
+from calibration.cpulists import format_cpulist, parse_cpulist
 from calibration.errors import InputError
 from calibration.measurements.base import HalfWidth, Missing, Settings, excess_s, refused
 from calibration.measurements.counting import bandwidth_counted

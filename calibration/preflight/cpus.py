@@ -4,8 +4,8 @@
 from collections.abc import Collection, Iterable, Iterator
 
 from calibration.context.cmdline import parse_isolcpus
-from calibration.context.cpulists import format_cpulist, parse_cpulist
 from calibration.context.model import Context, CpuLoad, Load
+from calibration.cpulists import format_cpulist, parse_cpulist
 from calibration.preflight.checks import UNKNOWN, Finding, Outcome, outcome_of
 from calibration.preflight.kernel_arguments import last_cpu
 from calibration.text import visible

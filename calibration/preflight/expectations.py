@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 from pydantic import Field
 
-from calibration.context.cpulists import MAX_ID, parse_cpulist
+from calibration.cpulists import MAX_ID, parse_cpulist
 from calibration.errors import InputError
 from calibration.model import Model
 from calibration.preflight.checks import CHECKS, Declared

@@ -6,8 +6,8 @@ from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 from calibration.context.cmdline import parse_cmdline, parse_isolcpus
-from calibration.context.cpulists import parse_cpulist
 from calibration.context.model import Context, Parameter
+from calibration.cpulists import parse_cpulist
 from calibration.preflight.checks import UNKNOWN, Finding, outcome_of
 
 MAX_ARGUMENTS = 2048

@@ -42,7 +42,7 @@ def facts(context: Context, kernels: Kernels | None) -> dict[str, str]:
 
     Every fact is there on every machine; one that is not known says so.
     """
-    from calibration.context.cpulists import format_cpulist  # noqa: PLC0415 - with it comes all that reads a capture
+    from calibration.cpulists import format_cpulist  # noqa: PLC0415 - with it comes all that reads a capture
 
     firmware, topology, isolation = context.firmware, context.topology, context.isolation
     frequency, pages, capture = context.frequency, context.memory.transparent_hugepages, context.capture

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.made import KERNELS, record_answer
-from calibration.context.cpulists import format_cpulist, parse_cpulist
+from calibration.cpulists import format_cpulist, parse_cpulist
 from calibration.lifecycle import begin, finish
 from calibration.measurements.base import Step
 from calibration.measurements.traffic import Part, read_group

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from calibration.context import load
-from calibration.context.cpulists import format_cpulist
 from calibration.context.model import Context
+from calibration.cpulists import format_cpulist
 from calibration.errors import EnvironmentLacksError, InputError
 from calibration.measurements import registry
 from calibration.measurements.base import Step

@@ -26,11 +26,10 @@ from typing import Any, NamedTuple
 import pytest
 
 import calibration
-from calibration import mlc, text, tuning
+from calibration import cpulists, mlc, text, tuning
 from calibration.context import (
     cmdline,
     cpuinfo,
-    cpulists,
     event_sources,
     firmware,
     isolation,
