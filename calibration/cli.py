@@ -34,14 +34,14 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
     "Read": {
         "show": "calibration.report.cli:show_command",
         "report": "calibration.report.cli:report_command",
-        "compare": "calibration.judge.cli:compare_command",
-        "trend": "calibration.judge.cli:trend_command",
+        "compare": "calibration.commands.judging:compare_command",
+        "trend": "calibration.commands.judging:trend_command",
         "import": "calibration.formats.cli:import_command",
     },
     "Nightly": {
-        "judge": "calibration.judge.cli:judge_command",
-        "accept": "calibration.judge.cli:accept_command",
-        "gate": "calibration.acceptance.cli:gate_command",
+        "judge": "calibration.commands.judging:judge_command",
+        "accept": "calibration.commands.judging:accept_command",
+        "gate": "calibration.commands.gate:gate_command",
     },
     "Plumbing": {
         "build": "calibration.cli:build_command",

@@ -4,7 +4,7 @@
 from nights import MET
 from report_documents import attempt, run_document
 
-from calibration.acceptance.findings import promises
+from calibration.gates.findings import promises
 
 
 def test_a_start_that_was_refused_counts_where_no_other_did() -> None:

@@ -26,9 +26,10 @@ from nights import (
 )
 from report_documents import attempt, flagged, index_of, not_begun_document
 
-from calibration.acceptance.cli import SUITES, VERDICTS, run_gates
 from calibration.cli import calibration
+from calibration.commands.gate import VERDICTS
 from calibration.errors import BAD_INPUT, GOOD, VERDICT_FAILED, InputError
+from calibration.gates.run import SUITES, run_gates
 from calibration.judge.verdicts import ContextChange, Waived
 from calibration.results.model import NotMeasured, RunDocument
 from calibration.tuning import Change
@@ -344,7 +345,7 @@ def test_nothing_is_written_among_the_results(tmp_path: Path) -> None:
 # Suites of one's own, and Robot Framework's own command
 
 OWN = """*** Settings ***
-Resource    calibration/acceptance/gates.resource
+Resource    calibration/gates/gates.resource
 
 *** Test Cases ***
 The SUT Was Measured With The Nightly Profile
@@ -428,7 +429,7 @@ def test_the_suites_are_in_the_package() -> None:
 def test_every_keyword_says_what_it_does(name: str) -> None:
     from robot.libdoc import LibraryDocumentation
 
-    library = LibraryDocumentation(f"calibration.acceptance.{name}")
+    library = LibraryDocumentation(f"calibration.gates.{name}")
     assert library.doc
     assert len(library.inits) == 1
     assert library.inits[0].doc

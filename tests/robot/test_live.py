@@ -19,11 +19,11 @@ from report_documents import run_document
 from robot.api import Failure, SkipExecution
 
 from bench.suts import Servers, Sut, user
-from calibration.acceptance import live
-from calibration.acceptance.cli import run_gates
-from calibration.acceptance.live import FILES, Live, LiveLibrary, Login, connected, login_of, look, still_as_measured
 from calibration.context import load
 from calibration.errors import EnvironmentLacksError, InputError
+from calibration.gates import live
+from calibration.gates.live import FILES, Live, LiveLibrary, Login, connected, login_of, look, still_as_measured
+from calibration.gates.run import run_gates
 from calibration.results.model import CapturedContext, RunDocument
 from tests.tools import require
 

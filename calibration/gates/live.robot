@@ -3,7 +3,7 @@
 Documentation       Figures of the night speak for a server as long as it is what was measured. Needs an inventory by which
 ...                 one can log in.
 Resource            gates.resource
-Library             calibration.acceptance.live.LiveLibrary    inventory=${LIVE}    known_hosts=${KNOWN_HOSTS}
+Library             calibration.gates.live.LiveLibrary    inventory=${LIVE}    known_hosts=${KNOWN_HOSTS}
 Test Tags           live
 
 

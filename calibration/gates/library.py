@@ -11,10 +11,10 @@ from robot.api import SkipExecution, TestSuite, logger
 from robot.api.deco import keyword, library
 from robot.running import Keyword, TestCase
 
-from calibration.acceptance import findings
-from calibration.acceptance.findings import Findings
-from calibration.acceptance.night import Night, read_night
 from calibration.errors import InputError
+from calibration.gates import findings
+from calibration.gates.findings import Findings
+from calibration.gates.night import Night, read_night
 from calibration.judge.verdicts import Check, NightVerdict
 from calibration.measurements import declaration, registry
 from calibration.measurements.jitter import JitterValues

@@ -23,10 +23,10 @@ from paramiko.pkey import UnknownKeyType
 from robot.api import Failure, SkipExecution, logger
 from robot.api.deco import keyword, library
 
-from calibration.acceptance.findings import Findings, findings_of
 from calibration.context.cpuinfo import identity, parse_cpuinfo
 from calibration.context.tree import printable
 from calibration.errors import CalibrationError, EnvironmentLacksError, InputError
+from calibration.gates.findings import Findings, findings_of
 from calibration.places import SHARE
 from calibration.results.model import RunDocument
 from calibration.text import message, visible
