@@ -1,12 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 *** Settings ***
-Documentation       Every headline figure is within the bounds that somebody accepted, or that the inventory sets.
+Documentation       Figures that traffic depends on directly are within their baseline and the limits of the inventory.
 Resource            gates.resource
 Test Tags           limits    verdicts
 
 
 *** Test Cases ***
-Every Figure Is Within Limits
-    Given the verdicts of the check limits on SUT ${SUT} in testbed ${TESTBED}
-    When all figures are looked at
-    Then everything is as it should be
+Jitter Of Isolated Cores Is Within Limits
+    [Documentation]    A core that forwards packets must be left alone by the operating system.
+    [Tags]    jitter
+    Given the run of SUT ${SUT} in testbed ${TESTBED}
+    Then jitter of isolated CPUs is within its limits
+
+Each Entry Of The Latency Matrix Is Within Limits
+    [Tags]    matrices
+    Given the run of SUT ${SUT} in testbed ${TESTBED}
+    Then every figure of latency_matrix is within its limits
+
+Each Entry Of The Bandwidth Matrix Is Within Limits
+    [Tags]    matrices
+    Given the run of SUT ${SUT} in testbed ${TESTBED}
+    Then every figure of bandwidth_matrix is within its limits
