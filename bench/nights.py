@@ -36,9 +36,9 @@ from bench.fleet import write_json
 from bench.made import FIRST_NIGHT, START, Event, factors, make, names, own_events, write_night
 from calibration import __version__
 from calibration.errors import CalibrationError, EnvironmentLacksError, InputError
+from calibration.judge.baseline_files import Baselines
 from calibration.judge.drift import analyse
 from calibration.judge.night import judge_history
-from calibration.judge.references import read_references
 from calibration.judge.tolerances import read_tolerances
 from calibration.judge.verdicts import Check, NightVerdict
 from calibration.judge.waivers import read_waivers
@@ -155,7 +155,7 @@ def known_on(history: History, column: int) -> History:
 def judged(results: Path, tell: Callable[[int], None] = lambda _night: None) -> tuple[History, list[Finding]]:
     """Return the history of *results*, and what was found in it, each night as it was known on that night."""
     history = read_history(results)
-    known = read_references(results), read_waivers(results), read_tolerances(results)
+    known = Baselines(results), read_waivers(results), read_tolerances(results)
     findings = Findings()
     for column, night in enumerate(history.nights):
         seen = known_on(history, column)

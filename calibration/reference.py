@@ -23,7 +23,7 @@ from sphinx.util.typing import ExtensionMetadata
 
 from calibration.cli import calibration
 from calibration.errors import EXIT_CODES
-from calibration.judge.references import LimitsFile
+from calibration.judge.baseline_files import BaselineFile
 from calibration.judge.tolerances import ANY_OTHER, TOLERANCES
 from calibration.judge.verdicts import NightVerdict
 from calibration.measurements import registry
@@ -137,7 +137,7 @@ def records() -> Iterator[str]:
 
 def judgement() -> Iterator[str]:
     """Yield the fields of the verdicts of a night, and of the files of accepted limits."""
-    return _models("judgement", (NightVerdict, LimitsFile), {})
+    return _models("judgement", (NightVerdict, BaselineFile), {})
 
 
 def _models(prefix: str, roots: Any, known: dict[str, str]) -> Iterator[str]:

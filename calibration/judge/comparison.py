@@ -19,7 +19,7 @@ Both intervals at their ends make the ratio's interval wider than its nominal co
 fewer than one metric in a hundred is said to differ.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import log
 from pathlib import Path
 from typing import Final, Literal, get_args
@@ -39,6 +39,17 @@ from calibration.statistics import MIN_COVERAGE
 
 Outcome = Literal["differs", "indicative", "undecided", "same", "identical", "only_first", "only_second"]
 """In the order in which a comparison tells them."""
+
+OUTCOMES: Final[Mapping[Outcome, str]] = {
+    "differs": "differ",
+    "indicative": "indicative: an interval is missing (±5 % assumed) or uncertain",
+    "undecided": "undecided",
+    "same": "the same within the tolerance",
+    "identical": "identical",
+    "only_first": "only in the first",
+    "only_second": "only in the second",
+}
+"""Outcomes as a heading says them."""
 
 READING_HALF_WIDTH: Final = 0.05
 """Relative half-width that is taken for a single reading of another tool, which states none."""

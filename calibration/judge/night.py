@@ -18,12 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibration.errors import InputError
+from calibration.judge.baseline_files import AcceptedLevel, Baseline, Baselines, Bounds, facts_of
 from calibration.judge.causes import context_changes, likely
 from calibration.judge.detector import MIN_FIGURES
 from calibration.judge.drift import Analysis, Change, analyse
 from calibration.judge.events import Event, find_events
 from calibration.judge.homogeneity import judge_homogeneity
-from calibration.judge.references import AcceptedLevel, Bounds, Reference, References, facts_of, read_references
 from calibration.judge.tolerances import FILE as OWN
 from calibration.judge.tolerances import Tolerances, read_tolerances
 from calibration.judge.verdicts import Check, ContextChange, NightVerdict, Outcome, unreadable
@@ -69,7 +69,7 @@ def judge_night(results: Path, night: date | None = None) -> Judgement:
         return judge_history(
             history,
             analyse(history.values),
-            read_references(results),
+            Baselines(results),
             read_waivers(results),
             read_tolerances(results),
         )
@@ -112,7 +112,7 @@ def _no_collections() -> Iterator[None]:
 def judge_history(
     history: History,
     analyses: Sequence[Analysis],
-    references: References,
+    references: Baselines,
     waivers: Waivers,
     tolerances: Tolerances,
 ) -> Judgement:
@@ -166,7 +166,7 @@ class _Night:
             reason = f"{each.reason.removesuffix('; remove it')}; restore it from a backup, or remove it"
             yield unreadable(sut, each.file, reason, self.night, self.run_ids.get(sut))
 
-    def verdicts(self, references: References) -> Iterator[NightVerdict]:
+    def verdicts(self, references: Baselines) -> Iterator[NightVerdict]:
         """Yield the verdicts that a SUT has by itself."""
         history, night = self.history, self.night
         known: NDArray[np.bool_] = np.isfinite(history.values)
@@ -336,7 +336,7 @@ class _Night:
 
     # limits
 
-    def _limits(self, row: _Row, bounds: Reference | None) -> NightVerdict:
+    def _limits(self, row: _Row, bounds: Baseline | None) -> NightVerdict:
         series, value = row.series, row.value
         if value is None:
             raise ValueError(f"expected a figure of {series.metric}, found none")

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
+from calibration.judge.baseline_files import Method
 from calibration.judge.drift import Analysis
 from calibration.judge.homogeneity import LEAST_SPREAD
-from calibration.judge.references import Method
 from calibration.judge.words import share
 
 OUTSIDE: Final = 1e-4

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from calibration.errors import InputError
+from calibration.judge.baseline_files import Baseline, Baselines, facts_of
 from calibration.judge.causes import context_changes
 from calibration.judge.drift import Analysis, analyse
-from calibration.judge.references import Reference, facts_of, read_references
 from calibration.judge.verdicts import ContextChange
 from calibration.judge.words import amount, change, changed_fact, share, within
 from calibration.names import pick
@@ -69,7 +69,7 @@ class Trend(NamedTuple):
     series: Series
     nights: tuple[TrendNight, ...]
     analysis: Analysis
-    reference: Reference | None
+    reference: Baseline | None
 
 
 def read_trend(results: Path, sut: str, metric: str) -> Trend:
@@ -86,7 +86,7 @@ def read_trend(results: Path, sut: str, metric: str) -> Trend:
         history = read_history(results, testbed=testbed, metric=metric)
     row = next(row for row, each in enumerate(history.series) if each.sut == name)
     runs = history.runs[testbed, name]
-    accepted = read_references(results).of((testbed, name), facts_of(runs), history.nights[-1])
+    accepted = Baselines(results).of((testbed, name), facts_of(runs), history.nights[-1])
     for file, reason in accepted.faults:
         raise InputError(f"{results / file}: {reason}")
     unreadable = {

@@ -15,10 +15,11 @@ from typing import Final
 
 import click
 
-from calibration.acceptance.cli import Tested, print_summary, run_gates
+from calibration.commands.judgement_screen import describe, print_judgement
 from calibration.errors import EnvironmentLacksError, InputError
+from calibration.gates.run import GateOutcome, print_summary, run_gates
+from calibration.judge.failures import group_failures
 from calibration.judge.night import Judgement, judge_night
-from calibration.judge.screen import findings, print_judgement, told
 from calibration.judge.verdicts import NightVerdict
 from calibration.nightly import night_of
 
@@ -31,7 +32,9 @@ Hosts = Mapping[tuple[str, str], str]
 """The hosts of a playbook by the names of testbed and SUT."""
 
 
-def judge(results: Path, run_id: str, output: Path, gates: Iterable[Path] = ()) -> tuple[Judgement, list[Tested], bool]:
+def judge(
+    results: Path, run_id: str, output: Path, gates: Iterable[Path] = ()
+) -> tuple[Judgement, list[GateOutcome], bool]:
     """Judge the night of *run_id* and hold it against the gates, with those in *gates*; keep all of it in *output*.
 
     Return the verdicts, how the gates ended, and whether either is another than what was kept before: where they are
@@ -61,7 +64,7 @@ def judge(results: Path, run_id: str, output: Path, gates: Iterable[Path] = ()) 
     return judgement, tested, changed
 
 
-def _tested(folder: Path, results: Path, judgement: Judgement, gates: Iterable[Path]) -> list[Tested]:
+def _tested(folder: Path, results: Path, judgement: Judgement, gates: Iterable[Path]) -> list[GateOutcome]:
     if not judgement.verdicts:  # the first night of a lab, of which no SUT could be measured
         return []
     variables = {"RESULTS": results, "VERDICTS": folder / JUDGEMENT}
@@ -76,7 +79,7 @@ def _same(one: Path, other: Path) -> bool:
     return other.is_file() and one.read_bytes() == other.read_bytes()
 
 
-def screen(tested: list[Tested], judgement: Judgement, output: Path) -> str:
+def screen(tested: list[GateOutcome], judgement: Judgement, output: Path) -> str:
     """Return how the night went: the one screen of the judgement, and that of the gates."""
     text = io.StringIO()
     print_judgement(judgement, text, everything=False)
@@ -88,7 +91,7 @@ def screen(tested: list[Tested], judgement: Judgement, output: Path) -> str:
 
 
 def failures(
-    verdicts: Iterable[NightVerdict], tested: Iterable[Tested], hosts: Hosts, *, limited: bool
+    verdicts: Iterable[NightVerdict], tested: Iterable[GateOutcome], hosts: Hosts, *, limited: bool
 ) -> dict[str, list[str]]:
     """Return, by host, what failed of the SUTs of *hosts*: a line for what may be one event, and one for each gate.
 
@@ -105,7 +108,7 @@ def failures(
         own = (each.testbed, each.sut) in hosts
         if each.outcome == "fail" and (own or each.check != "unreadable"):
             by_sut.setdefault(f"{each.testbed} / {each.sut}", []).append(each)
-    failed = [(sut, f"Verdict failed: {told(event)}") for sut, of in by_sut.items() for event in findings(of)]
+    failed = [(sut, f"Verdict failed: {describe(group)}") for sut, of in by_sut.items() for group in group_failures(of)]
     failed += [
         (each.sut, f"Gate failed: {each.gate}: {each.message}")
         for each in tested

@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from calibration.judge.comparison import Compared, Comparison, Outcome, times
-from calibration.judge.screen import OUTCOMES
+from calibration.judge.comparison import OUTCOMES, Compared, Comparison, Outcome, times
 from calibration.measurements import registry
 from calibration.report.environment import rst_page
 

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple, get_args
 
 from calibration import units
+from calibration.judge.baseline_files import Baselines
 from calibration.judge.causes import context_changes
 from calibration.judge.drift import Analysis, Change, analyse
 from calibration.judge.events import Event, find_events
 from calibration.judge.night import RUN, judge_history
-from calibration.judge.references import read_references
 from calibration.judge.tolerances import Tolerances, read_tolerances
 from calibration.judge.verdicts import ContextChange, NightVerdict
 from calibration.judge.waivers import read_waivers
@@ -128,7 +128,7 @@ def read_nights(results: Path) -> Nights | None:
         return None
     analyses = analyse(history.values)
     tolerances = read_tolerances(results)
-    judgement = judge_history(history, analyses, read_references(results), read_waivers(results), tolerances)
+    judgement = judge_history(history, analyses, Baselines(results), read_waivers(results), tolerances)
     return Nights(history, analyses, judgement.verdicts, {}, tolerances)
 
 

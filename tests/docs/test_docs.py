@@ -27,9 +27,9 @@ from sphinx import addnodes
 from calibration.cli import calibration as command_line
 from calibration.counters.volume import DIFFERS, triad_bytes
 from calibration.errors import BAD_INPUT, ENVIRONMENT, EXIT_CODES, GOOD, INTERRUPTED, VERDICT_FAILED
-from calibration.judge.references import LimitsFile, Method
+from calibration.judge.baseline_files import BaselineFile, Method
+from calibration.judge.limits import FIELDS as WAIVER_FIELDS
 from calibration.judge.verdicts import Check, NightVerdict
-from calibration.judge.waivers import FIELDS as WAIVER_FIELDS
 from calibration.measurements import registry
 from calibration.preflight.checks import CHECKS
 from calibration.profiles import load_profile, profile_names
@@ -596,7 +596,7 @@ def test_reference_has_every_field_of_every_record(site: Path) -> None:
 
 
 def test_reference_has_every_field_of_verdicts_and_limits(site: Path) -> None:
-    check_fields(fields_shown(reference(site, "judgement")), models_in(LimitsFile, models_in(NightVerdict, {})))
+    check_fields(fields_shown(reference(site, "judgement")), models_in(BaselineFile, models_in(NightVerdict, {})))
 
 
 def test_reference_has_every_form_of_a_metric_s_name(site: Path) -> None:

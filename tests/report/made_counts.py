@@ -14,11 +14,11 @@ from typing import Any, Literal
 
 from report_documents import FIXTURES, KERNELS, RECORDED, parsed_measurements, run_document
 
-from bench.event_trees import described, unpack
 from calibration.context.model import Context
 from calibration.results.facts import facts
 from calibration.results.model import CapturedContext, Measurement, RunDocument
 from calibration.sutprobe.document import read_document
+from tests.event_trees import described, unpack
 
 MACHINE = "broadwell_ep"
 """The described machine: that of the article with the fastest memory."""

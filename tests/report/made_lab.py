@@ -8,8 +8,8 @@ from datetime import UTC, datetime, time, timedelta
 from pathlib import Path
 
 from bench.made import BANDWIDTHS, FIRST_NIGHT, START, Base, Event, State, make, names, template
-from calibration.judge.accept import propose
-from calibration.judge.references import add_acceptance
+from calibration.judge.baseline_files import add_acceptance
+from calibration.judge.baselines import propose
 from tests.report.made_machines import lab_document
 
 Sut = tuple[str, str]

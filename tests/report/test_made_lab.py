@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from bench.made import names
+from calibration.judge.baseline_files import Place
 from calibration.judge.night import judge_night
-from calibration.judge.references import Place
 from calibration.results import index
 from calibration.results.index import read_history
 from calibration.results.layout import find_runs

@@ -43,12 +43,12 @@ from report_documents import (
 )
 
 from calibration import report, units
+from calibration.commands.report import report_command
 from calibration.errors import EnvironmentLacksError, InputError
 from calibration.measurements import registry
 from calibration.measurements.base import Metric
 from calibration.preflight.checks import Check
 from calibration.report import filters, render_run
-from calibration.report.cli import report_command
 from calibration.report.page import Page, render
 from calibration.report.sections import SECTIONS
 from calibration.results.layout import RUN

@@ -9,9 +9,9 @@ import pytest
 from click.testing import CliRunner
 from report_documents import figure_count, guide, run_document, store
 
+from calibration.commands.report import report_command
 from calibration.errors import EnvironmentLacksError, InputError
 from calibration.report import build_site, kept, render_run, shell, site
-from calibration.report.cli import report_command
 from calibration.results.layout import RUN
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"

@@ -15,9 +15,9 @@ from docutils import nodes
 from docutils.core import publish_doctree
 from report_documents import as_bytes, flagged, index_of, not_begun_document, replace, run_document, store, with_nodes
 
+from calibration.commands.report import report_command
 from calibration.measurements import registry
 from calibration.profiles import load_profile
-from calibration.report.cli import report_command
 from calibration.report.page import render
 from calibration.report.story import story
 from calibration.report.terminal import print_page

@@ -13,9 +13,9 @@ import pytest
 from click.testing import CliRunner
 from report_documents import guide
 
-from calibration.acceptance import cli
 from calibration.cli import calibration
 from calibration.errors import BAD_INPUT, VERDICT_FAILED, InputError
+from calibration.gates import run as gates
 from calibration.judge.night import Judgement, judge_night
 from calibration.judge.verdicts import NightVerdict
 from calibration.nightly.judgement import failures, judge
@@ -97,7 +97,7 @@ class Night:
 
     results: Path
     judgement: Judgement
-    tested: list[cli.Tested]
+    tested: list[gates.GateOutcome]
     screen: str
     served: Path
     removed: list[Path]
@@ -259,13 +259,13 @@ def test_tolerances_that_cannot_be_read_fail_every_sut_and_all_else_is_judged_by
 
 
 def test_bounds_that_cannot_be_read_fail_only_those_they_are_for(small: Path) -> None:
-    path = small / "references" / "limits" / "sut" / "lab" / "s2.json"
+    path = small / "references" / "baselines" / "sut" / "lab" / "s2.json"
     path.parent.mkdir(parents=True)
     before = judge_night(small)
     path.write_bytes(b"[" * 10**6)
     found = judge_night(small)
     (failed,) = (each for each in found.verdicts if each.outcome == "fail")
-    assert (failed.sut, failed.check, failed.metric) == ("s2", "unreadable", "references/limits/sut/lab/s2.json")
+    assert (failed.sut, failed.check, failed.metric) == ("s2", "unreadable", "references/baselines/sut/lab/s2.json")
     assert [each for each in found.verdicts if each is not failed] == list(before.verdicts)
     for words in (
         ["trend", "lab/s2", LATENCY, "--results", small],

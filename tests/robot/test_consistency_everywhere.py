@@ -12,9 +12,9 @@ from click.testing import CliRunner
 from nights import Case, with_cells, with_figures, write_night
 from report_documents import flagged, index_of, replace, run_document, scaled
 
-from calibration.acceptance import cli as acceptance
 from calibration.cli import calibration
 from calibration.errors import VERDICT_FAILED
+from calibration.gates.run import GateOutcome, run_gates
 from calibration.measurements.bandwidth_matrix import BandwidthMatrixValues
 from calibration.report.page import render
 from calibration.results.consistency import ConsistencyCheck
@@ -191,14 +191,14 @@ def judged(night: tuple[Path, dict[str, str]]) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def gates(night: tuple[Path, dict[str, str]], tmp_path_factory: pytest.TempPathFactory) -> dict[str, acceptance.Tested]:
-    tested = acceptance.run_gates(tmp_path_factory.mktemp("gate"), {"RESULTS": night[0]})
+def gates(night: tuple[Path, dict[str, str]], tmp_path_factory: pytest.TempPathFactory) -> dict[str, GateOutcome]:
+    tested = run_gates(tmp_path_factory.mktemp("gate"), {"RESULTS": night[0]})
     return {each.sut.rpartition(" / ")[2]: each for each in tested if each.gate == GATE}
 
 
 @pytest.mark.parametrize("name", EVERY)
 def test_all_say_the_same_of_a_run(
-    name: str, night: tuple[Path, dict[str, str]], judged: list[dict[str, Any]], gates: dict[str, acceptance.Tested]
+    name: str, night: tuple[Path, dict[str, str]], judged: list[dict[str, Any]], gates: dict[str, GateOutcome]
 ) -> None:
     results, suts = night
     (directory,) = (results / "testbed1" / suts[name]).iterdir()

@@ -26,9 +26,10 @@ from nights import (
 )
 from report_documents import attempt, flagged, index_of, not_begun_document
 
-from calibration.acceptance.cli import SUITES, VERDICTS, run_gates
 from calibration.cli import calibration
+from calibration.commands.gate import VERDICTS
 from calibration.errors import BAD_INPUT, GOOD, VERDICT_FAILED, InputError
+from calibration.gates.run import SUITES, run_gates
 from calibration.judge.verdicts import ContextChange, Waived
 from calibration.results.model import NotMeasured, RunDocument
 from calibration.tuning import Change
@@ -200,7 +201,7 @@ def test_a_sut_alone_in_its_testbed_is_like_nobody(tmp_path: Path) -> None:
     case = good_case()
     kept = [each for each in case.verdicts if each.check != "homogeneity"]
     found = skipped(ran(changed(case, verdicts=kept), tmp_path))
-    reason = "nothing was judged by the check homogeneity"
+    reason = "no verdict of homogeneity"
     assert found == {"The SUT Is Like The Others Of Its Testbed": reason}
 
 
@@ -278,7 +279,7 @@ def test_a_night_with_a_fault_says_who_and_why_and_exits_with_1(tmp_path: Path) 
     root = ET.parse(tmp_path / "out" / "xunit.xml")  # noqa: S314 - the file was written here
     (failed,) = (each for each in root.iter("testcase") if each.find("failure") is not None)
     assert failed.get("name") == "testbed1 / sut2: The SUT Is What The Inventory Promises"
-    assert failed.get("classname") == "Gates of a night.Context"
+    assert failed.get("classname") == "Gates of a night.Run"
     code, said = gate(results, "--verdicts", tmp_path / "out" / VERDICTS, "--sut", "sut1", "--output", tmp_path / "two")
     assert code == GOOD, said
     assert said.startswith(f"Night {NIGHT}: 1 SUT\n")
@@ -344,7 +345,7 @@ def test_nothing_is_written_among_the_results(tmp_path: Path) -> None:
 # Suites of one's own, and Robot Framework's own command
 
 OWN = """*** Settings ***
-Resource    calibration/acceptance/gates.resource
+Resource    calibration/gates/gates.resource
 
 *** Test Cases ***
 The SUT Was Measured With The Nightly Profile
@@ -413,7 +414,7 @@ def test_robot_alone_runs_the_suites_for_each_sut(tmp_path: Path) -> None:
 def test_robot_alone_without_results_passes_nothing(tmp_path: Path) -> None:
     done = robot(tmp_path)
     assert done.returncode == 14, done.stdout
-    assert "expected the directory of results in the variable RESULTS, found none" in done.stdout
+    assert "no directory of results: set the variable RESULTS" in done.stdout
 
 
 def test_the_suites_are_in_the_package() -> None:
@@ -428,7 +429,7 @@ def test_the_suites_are_in_the_package() -> None:
 def test_every_keyword_says_what_it_does(name: str) -> None:
     from robot.libdoc import LibraryDocumentation
 
-    library = LibraryDocumentation(f"calibration.acceptance.{name}")
+    library = LibraryDocumentation(f"calibration.gates.{name}")
     assert library.doc
     assert len(library.inits) == 1
     assert library.inits[0].doc

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from bench.attribution import CASE, kept
 from calibration.build import build
 from calibration.sutprobe.document import read_document, read_result
 from calibration.sutprobe.jitter import JitterResult
@@ -40,7 +39,10 @@ def asked(sut: Sut, *words: str) -> dict[str, Any]:
 
 def test_what_is_planted_in_a_guest_is_found(sut: Sut, scenario: Scenario) -> None:
     before = sut.read(INSTANCES)
-    found = kept(asked(sut, *CASE, "--injection-s", "10"))["plantings"]
+    result = asked(sut, "selftest", "--case", "trace_planted", "--injection-s", "10")["result"]
+    (case,), found = result["cases"], result["plantings"]
+    assert case["passed"], case
+    assert not case["note"], case
     for each in found["plants"]:
         assert each["planted_events"] > 20, each
     assert found["unexplained"]["share"] < 1.0

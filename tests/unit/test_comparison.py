@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from calibration.commands.comparison_screen import print_comparison
+from calibration.commands.judging import compare_command
 from calibration.errors import InputError
-from calibration.judge.cli import compare_command
 from calibration.judge.comparison import Compared, Comparison, compare, compare_figures, read_compared
-from calibration.judge.screen import print_comparison
 from calibration.judge.tolerances import TOLERANCES, tolerance_of
 from calibration.measurements import registry
 from calibration.measurements.base import Metric

@@ -517,7 +517,7 @@ def test_results_that_are_no_directory_are_refused(tmp_path: Path) -> None:
 
 def test_what_is_no_run_is_passed_over(results: Path, document: RunDocument) -> None:
     store_document(night(document, 0), results)
-    for name in ("references/limits/sut", "t1/s1/20260131T000000Z-aaaa/report", "t1/s1/.imported-1.ab", ".git/a/b"):
+    for name in ("references/baselines/sut", "t1/s1/20260131T000000Z-aaaa/report", "t1/s1/.imported-1.ab", ".git/a/b"):
         (results / name).mkdir(parents=True)
         (results / name / RUN).write_text("{")
     (results / "notes.txt").write_text("by hand")

@@ -15,11 +15,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from calibration.cli import calibration
+from calibration.commands.judgement_screen import print_judgement
 from calibration.errors import InputError
+from calibration.judge.baseline_files import Baselines
 from calibration.judge.drift import analyse
+from calibration.judge.failures import group_failures
 from calibration.judge.night import Judgement, judge_history
-from calibration.judge.references import References
-from calibration.judge.screen import findings, print_judgement
 from calibration.judge.tolerances import Tolerances
 from calibration.judge.trend import COLUMNS, sparkline
 from calibration.judge.verdicts import ContextChange, NightVerdict, Waived
@@ -139,7 +140,7 @@ def test_a_file_that_cannot_be_read_is_named_however_many_suts_fail() -> None:
 
 
 def test_events_apart_are_lines_apart_and_a_missing_run_comes_first() -> None:
-    found = findings(
+    found = group_failures(
         [
             verdict(),
             verdict(metric=LATENCY, since=date(2026, 10, 1)),
@@ -224,7 +225,7 @@ def test_a_real_judgement_can_be_shown() -> None:
         },
         facts={30: {**FACTS, "BIOS": "Example 2.2 2026-01-20"}},
     )
-    judgement = judge_history(past, analyse(past.values), References(Path("/nonexistent")), Waivers(), Tolerances())
+    judgement = judge_history(past, analyse(past.values), Baselines(Path("/nonexistent")), Waivers(), Tolerances())
     stream = io.StringIO()
     print_judgement(judgement, stream)
     assert "lab/t1" in stream.getvalue()

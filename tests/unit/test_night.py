@@ -11,18 +11,18 @@ import numpy as np
 import pytest
 
 from calibration.errors import InputError
-from calibration.judge.drift import Analysis, Flips, analyse
-from calibration.judge.night import Judgement, judge_history, judge_night
-from calibration.judge.references import (
+from calibration.judge.baseline_files import (
     Acceptance,
     AcceptedRun,
+    Baselines,
     Bounds,
-    References,
     RunName,
     Scope,
     add_acceptance,
     place_of,
 )
+from calibration.judge.drift import Analysis, Flips, analyse
+from calibration.judge.night import Judgement, judge_history, judge_night
 from calibration.judge.tolerances import Tolerances
 from calibration.judge.verdicts import NightVerdict
 from calibration.judge.waivers import Waiver, Waivers
@@ -52,14 +52,14 @@ KEYS = {
 def judged(
     past: History,
     analyses: list[Analysis] | None = None,
-    references: References | None = None,
+    references: Baselines | None = None,
     waivers: Waivers | None = None,
     tolerances: Tolerances | None = None,
 ) -> Judgement:
     return judge_history(
         past,
         analyse(past.values) if analyses is None else analyses,
-        references or References(Path("/nonexistent")),
+        references or Baselines(Path("/nonexistent")),
         waivers or Waivers(),
         tolerances or Tolerances(),
     )
@@ -80,7 +80,7 @@ def accepted(
     metric: str = BANDWIDTH,
     unit: str = "MB/s",
     sut: str = "t1",
-) -> References:
+) -> Baselines:
     """Accept the run of *night* of lab/*sut* with these bounds for what *scope* says, and return what is accepted."""
     name = RunName(testbed="lab", sut=sut, id=run_id(night))
     middle = [each for each in (lower, upper) if each is not None]
@@ -109,12 +109,12 @@ def accepted(
             },
         ),
     )
-    return References(results)
+    return Baselines(results)
 
 
 def waiver(check: str, until: date, metric: str = BANDWIDTH, sut: str = "t1") -> Waivers:
     entry: Mapping[str, Any] = {"testbed": "lab", "sut": sut, "metric": metric, "check": check}
-    return Waivers([Waiver(**entry, reason="a fan is ordered", by="Ada", until=until, line=1)])
+    return Waivers([(1, Waiver(**entry, reason="a fan is ordered", by="Ada", until=until))])
 
 
 # limits

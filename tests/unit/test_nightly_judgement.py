@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from calibration.acceptance import cli
 from calibration.errors import EnvironmentLacksError, InputError
+from calibration.gates.run import GateOutcome
 from calibration.judge.night import Judgement
 from calibration.judge.verdicts import NightVerdict
 from calibration.nightly import judgement as kept
@@ -42,8 +42,8 @@ def verdict(sut: str, outcome: str, testbed: str = "t1") -> NightVerdict:
     )
 
 
-def ended(sut: str, status: str, *, verdicts: bool = False) -> cli.Tested:
-    return cli.Tested(gate="No Level Has Drifted", sut=sut, status=status, message="it has", verdicts=verdicts)
+def ended(sut: str, status: str, *, verdicts: bool = False) -> GateOutcome:
+    return GateOutcome(gate="No Level Has Drifted", sut=sut, status=status, message="it has", verdicts=verdicts)
 
 
 class Night:
@@ -60,7 +60,7 @@ class Night:
         self.asked.append(night)
         return Judgement(night=TONIGHT, verdicts=self.verdicts)
 
-    def run_gates(self, output: Path, variables: dict[str, Path], gates: Any, *, night: date) -> list[cli.Tested]:
+    def run_gates(self, output: Path, variables: dict[str, Path], gates: Any, *, night: date) -> list[GateOutcome]:
         self.asked.append((sorted(variables), list(gates), night))
         assert json.loads(variables["VERDICTS"].read_bytes())["verdicts"]
         for name in ("log.html", "xunit.xml"):
@@ -113,7 +113,7 @@ def test_gates_that_cannot_be_run_leave_what_was_there(
     before = {path: path.read_bytes() for path in (tmp_path / "night").iterdir()}
     night.verdicts = (verdict("a", "fail"),)
 
-    def broken(*_: Any, **__: Any) -> list[cli.Tested]:
+    def broken(*_: Any, **__: Any) -> list[GateOutcome]:
         raise InputError("expected gates that Robot Framework can read")
 
     monkeypatch.setattr(kept, "run_gates", broken)

@@ -13,9 +13,9 @@ import pytest
 
 from calibration import files, lifecycle
 from calibration.errors import CalibrationError, InputError
-from calibration.judge.accept import propose
+from calibration.judge.baseline_files import add_acceptance
+from calibration.judge.baselines import propose
 from calibration.judge.night import judge_night
-from calibration.judge.references import add_acceptance
 from calibration.nightly.lock import hold
 from calibration.nightly.retention import Policy, expired
 from calibration.report import render_run

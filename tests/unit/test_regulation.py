@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from bench.event_trees import described, unpack
 from calibration.context import load
 from calibration.context.model import Context
 from calibration.measurements.base import Step
@@ -15,6 +14,7 @@ from calibration.measurements.counting import served, uncounted
 from calibration.measurements.regulation import MEASUREMENT, NOPS, RegulationSettings, counts
 from calibration.plan import make_plan
 from calibration.profiles import load_profile
+from tests.event_trees import described, unpack
 from tests.walk import estimates
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"

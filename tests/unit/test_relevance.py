@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from calibration.commands.judgement_screen import print_judgement
+from calibration.judge.baseline_files import Baselines
 from calibration.judge.drift import Analysis, Change, Flips
 from calibration.judge.events import find_events
 from calibration.judge.night import Judgement, judge_history
-from calibration.judge.references import References
-from calibration.judge.screen import print_judgement
 from calibration.judge.tolerances import FILE, OwnTolerance, Tolerances, read_tolerances
 from calibration.judge.verdicts import ContextChange, NightVerdict
 from calibration.judge.waivers import Waivers
@@ -25,7 +25,7 @@ def judged(
     metric: str, row: list[float], analysis: Analysis, *own: OwnTolerance, check: str = "drift"
 ) -> tuple[str, str]:
     past = history({metric: row}, unit=UNITS[metric])
-    judgement = judge_history(past, [analysis], References(Path("/nonexistent")), Waivers(), Tolerances(own))
+    judgement = judge_history(past, [analysis], Baselines(Path("/nonexistent")), Waivers(), Tolerances(own))
     (found,) = [each for each in judgement.verdicts if each.check == check]
     return found.outcome, found.reason
 
@@ -105,13 +105,13 @@ def test_a_file_of_the_lab_is_read_and_a_wrong_one_is_named(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ("\n- {metrics: x, fraction: 0, reason: y}\n- {metrics: x}", "line 3, tolerance 1.fraction: "),
-        ("- x", "line 1, tolerance 0: "),
+        ("\n- {metrics: x, fraction: 0, reason: y}\n- {metrics: x}", "line 3, tolerance 2: fraction: "),
+        ("- x", "line 1, tolerance 1: the top: "),
         ("x: 1", "expected a list of tolerances"),
-        ("- {metrics: x, fraction: 2, reason: y}", "line 1, tolerance 0.fraction: "),
+        ("- {metrics: x, fraction: 2, reason: y}", "line 1, tolerance 1: fraction: "),
         ("[" * 2000, "nested too deeply"),
         ("- {a", "not valid YAML"),
-        ("- 2001-99-99", "not valid YAML"),
+        ("- 2001-99-99", "line 1, tolerance 1: the top: "),
         ("\0", "not valid YAML"),
     ],
 )
@@ -196,7 +196,7 @@ def lab(suts: int, factor: float) -> Judgement:
     past = history(rows, unit="MB/s", facts={0: {**FACTS, "kernel": "6.1"}, 20: {**FACTS, "kernel": "6.2"}})
     change: tuple[Change, ...] = (shift(20, 100.0, 100.0 * factor),)
     analyses = [steady(row, change) for row in past.values.tolist()]
-    return judge_history(past, analyses, References(Path("/nonexistent")), Waivers(), Tolerances())
+    return judge_history(past, analyses, Baselines(Path("/nonexistent")), Waivers(), Tolerances())
 
 
 def test_a_lab_whose_clocks_moved_by_half_a_per_cent_is_green_and_says_so_once() -> None:

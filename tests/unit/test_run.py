@@ -74,7 +74,7 @@ def test_this_machine_can_be_planned_and_described() -> None:
 
 def test_what_ansible_forks_is_one_thread() -> None:
     """A lock of a thread that does not go with a fork is held for good in the forked process."""
-    program = "import os, calibration.report, calibration.judge.cli; print(len(os.listdir('/proc/self/task')))"
+    program = "import os, calibration.report, calibration.commands.judging; print(len(os.listdir('/proc/self/task')))"
     environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=CHECKOUT, env=environment, capture_output=True, text=True, check=True

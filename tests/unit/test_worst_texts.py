@@ -380,9 +380,9 @@ CASES: dict[Callable[..., object], Case] = {
 TEXT_OF_PROJECT = "a text that this project or its operator wrote"
 OPERATOR = "what the operator gives"
 EXEMPT: dict[str, str] = {
-    "calibration.acceptance.live.read_inventory": OPERATOR,
-    "calibration.acceptance.live.read_file": "bounded in what it reads; what is read is compared",
-    "calibration.acceptance.night.read_night": TEXT_OF_PROJECT,
+    "calibration.gates.live.read_inventory": OPERATOR,
+    "calibration.gates.live.read_file": "bounded in what it reads; what is read is compared",
+    "calibration.gates.night.read_night": TEXT_OF_PROJECT,
     "calibration.counters.tables.parse_table": TEXT_OF_PROJECT,
     "calibration.files.read_regular": "bounded by its caller",
     "calibration.formats.csit_topology.name_of_testbed": OPERATOR,
@@ -390,8 +390,7 @@ EXEMPT: dict[str, str] = {
     "calibration.formats.lines.not_understood": "makes a message",
     "calibration.judge.comparison.read_compared": TEXT_OF_PROJECT,
     "calibration.judge.limits.read_limits": OPERATOR,
-    "calibration.judge.references.read_references": OPERATOR,
-    "calibration.judge.references.read_limits_file": OPERATOR,
+    "calibration.judge.baseline_files.read_baseline_file": OPERATOR,
     "calibration.judge.tolerances.read_tolerances": OPERATOR,
     "calibration.judge.trend.read_trend": TEXT_OF_PROJECT,
     "calibration.judge.waivers.read_waivers": OPERATOR,

@@ -11,8 +11,8 @@ from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from calibration.commands.context import context_command, summary
 from calibration.context import ContextError, load, to_contract
-from calibration.context.cli import context_command, summary
 from tests.unit.context.conftest import FIXTURES
 
 CPU = "/sys/devices/system/cpu"

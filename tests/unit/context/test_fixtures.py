@@ -12,8 +12,8 @@ import tarfile
 
 import pytest
 
+from calibration.commands.context import summary
 from calibration.context import Context, load, to_contract
-from calibration.context.cli import summary
 from tests.unit.context.conftest import FIXTURES
 
 ARCHIVES = sorted(FIXTURES.glob("*.tar.gz"))

@@ -11,12 +11,12 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.event_trees import FIXTURES, described, names_of, unpack
+from calibration.commands.counters import counters_command, numbered, table_text
 from calibration.context import load
-from calibration.counters.cli import counters_command, numbered, table_text
 from calibration.counters.encoding import encode
 from calibration.counters.event_choice import SAMPLES, _assignment, choose_events
 from calibration.counters.event_roles import EVENT_ROLES
+from tests.event_trees import FIXTURES, described, names_of, unpack
 
 MACHINES = sorted(FIXTURES.glob("*.yml"))
 NAMES = [path.stem for path in MACHINES]

@@ -13,17 +13,17 @@ from click.testing import CliRunner, Result
 
 from calibration.cli import calibration
 from calibration.errors import EnvironmentLacksError, InputError
-from calibration.judge.accept import Proposal, propose
-from calibration.judge.night import judge_night
-from calibration.judge.references import (
-    LimitsFile,
+from calibration.judge.baseline_files import (
+    BaselineFile,
+    Baselines,
     Scope,
     add_acceptance,
     place_of,
     platform_key,
     platform_of,
-    read_references,
 )
+from calibration.judge.baselines import Proposal, propose
+from calibration.judge.night import judge_night
 from calibration.judge.run import judge_run
 from calibration.results import index
 from calibration.results.store import read_run
@@ -81,7 +81,7 @@ def test_bounds_come_from_all_nights_of_the_level_up_to_the_run(results: Path) -
 def test_what_is_accepted_is_what_later_nights_are_judged_by(results: Path) -> None:
     runs = stored(results, [*noise(20, 80.0), 120.0])
     path = accept([runs[19]])
-    assert path == results / "references" / "limits" / "sut" / "lab" / "t1.json"
+    assert path == results / "references" / "baselines" / "sut" / "lab" / "t1.json"
     (verdict,) = [each for each in judge_night(results).verdicts if each.check == "limits"]
     assert (verdict.outcome, verdict.since) == ("fail", night_of(20))
     (verdict,) = [each for each in judge_night(results, night_of(19)).verdicts if each.check == "limits"]
@@ -96,7 +96,7 @@ def test_the_file_keeps_every_acceptance_with_a_line_for_each_metric(results: Pa
     second = path.read_text(encoding="utf-8")
     common = first.removesuffix("\n  }\n ]\n}\n")
     assert second.startswith(common)
-    kept = LimitsFile.model_validate_json(second)
+    kept = BaselineFile.model_validate_json(second)
     assert [each.reason for each in kept.acceptances] == ["as bought", "measured longer"]
     (line,) = [each for each in first.splitlines() if LATENCY in each]
     entry = json.loads(line.strip().removeprefix(f'"{LATENCY}": '))
@@ -214,7 +214,7 @@ def test_bounds_of_a_testbed_are_as_wide_as_its_suts_differ(results: Path) -> No
     assert together.acceptance.bounds[LATENCY].method == "SUTs"
     assert {each.sut for each in together.acceptance.runs_of(LATENCY)} == {"t0", "t1", "t2"}
     path = accept(runs, "testbed")
-    assert path == results / "references" / "limits" / "testbed" / "lab.json"
+    assert path == results / "references" / "baselines" / "testbed" / "lab.json"
     outcomes = {each.sut: each.outcome for each in judge_night(results).verdicts if each.check == "limits"}
     assert set(outcomes.values()) == {"pass"}
 
@@ -294,7 +294,7 @@ def test_what_cannot_be_accepted_says_why(results: Path, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("old", "new", "fault"),
     [
-        ('"limits/1"', '"limits/2"', "damaged at schema_version: Input should be 'limits/1'"),
+        ('"baselines/1"', '"baselines/2"', "damaged at schema_version: Input should be 'baselines/1'"),
         ('"sut": "t1"', '"sut": "t2"', "expected the bounds of SUT lab/t1, found those of something else"),
         ('"unit": ', '"colour": ', "damaged at acceptances/0/bounds/idle_latency.latency_ns/unit: Field required"),
         ('"value": 8', '"value": 9999', "expected a value within its bounds"),
@@ -340,7 +340,7 @@ def test_bounds_without_an_end_or_beyond_their_runs_are_none(results: Path) -> N
     entry = kept["acceptances"][0]["bounds"][LATENCY]
     entry |= {"lower": None, "upper": None}
     with pytest.raises(ValueError, match="expected a lower or an upper bound, found neither"):
-        LimitsFile.model_validate_json(json.dumps(kept))
+        BaselineFile.model_validate_json(json.dumps(kept))
 
 
 # the command
@@ -362,7 +362,7 @@ def test_the_command_shows_what_it_accepted_and_a_dry_run_writes_nothing(results
     assert "Bounds of SUT lab/t1" in done.output
     assert "written to" in done.output
     assert dry.output.replace("would be written to", "written to") == done.output
-    accepted = read_references(results).of(("lab", "t1"), {}, night_of(19))
+    accepted = Baselines(results).of(("lab", "t1"), {}, night_of(19))
     assert accepted.bounds[LATENCY].acceptance.reason == "as bought"
     assert accepted.levels[LATENCY].night == night_of(19)
 

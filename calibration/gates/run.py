@@ -1,26 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``calibration gate``: the gates of a night, with Robot Framework's log, JUnit XML and one screen of summary."""
+"""Runs the gates of a night by Robot Framework, and prints how they ended on one screen."""
 
 import io
-import json
 import shutil
-import sys
 from collections import Counter
 from collections.abc import Iterable
-from datetime import date, datetime
+from datetime import date
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import click
 
-from calibration.errors import GOOD, VERDICT_FAILED, CalibrationError, EnvironmentLacksError, InputError
-from calibration.options import results_argument
+from calibration.errors import CalibrationError, EnvironmentLacksError, InputError
 from calibration.text import visible
 
 SUITES: Final = Path(__file__).parent
-
-VERDICTS: Final = "verdicts.json"
-"""The file beside Robot Framework's with the verdicts that the gates went by."""
 
 SHOWN: Final = 10
 """So many failures, and so many reasons for a skip, are on the one screen; the log has all."""
@@ -32,7 +26,7 @@ MOST_FAILED: Final = 250
 """Up to here Robot Framework's return code is the number of tests that failed."""
 
 
-class Tested(NamedTuple):
+class GateOutcome(NamedTuple):
     """How one gate ended for one SUT; ``sut`` is empty for a gate that is about none.
 
     ``verdicts``: it holds the judge's verdicts against nothing else, so that it fails where one of them does.
@@ -45,91 +39,9 @@ class Tested(NamedTuple):
     verdicts: bool
 
 
-@click.command("gate", epilog="Example: calibration gate --testbed t1 --output gate")
-@results_argument
-@click.option("--night", type=click.DateTime(["%Y-%m-%d"]), help="The night to judge, by default the newest.")
-@click.option("--testbed", help="Only the SUTs of this testbed.")
-@click.option("--sut", help="Only the SUT of this name.")
-@click.option(
-    "--verdicts",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Take what calibration judge --json printed in place of judging here.",
-)
-@click.option(
-    "--live",
-    type=click.Path(path_type=Path),
-    metavar="INVENTORY",
-    help="Log in to each SUT as this inventory says, and see whether it is still what was measured.",
-)
-@click.option(
-    "--known-hosts",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Host keys for --live, by default ~/.ssh/known_hosts. One that is not there is refused.",
-)
-@click.option(
-    "--gates",
-    type=click.Path(path_type=Path),
-    multiple=True,
-    help="A suite, or a directory of suites, with gates of your own, run beside these. May be given several times.",
-)
-@click.option(
-    "--output",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=Path("gate"),
-    show_default=True,
-    help="Directory of log.html, report.html, output.xml and xunit.xml, which are written anew; not below RESULTS.",
-)
-def gate_command(
-    results: Path,
-    *,
-    night: datetime | None,
-    testbed: str | None,
-    sut: str | None,
-    verdicts: Path | None,
-    live: Path | None,
-    known_hosts: Path | None,
-    gates: tuple[Path, ...],
-    output: Path,
-) -> None:
-    """Run the gates of a night on every SUT, with a log and JUnit XML.
-
-    The exit code is 1 where a gate failed; a gate that was skipped, because there is no baseline yet, is shown and
-    fails nothing.
-    """
-    from calibration.acceptance.night import read_night  # noqa: PLC0415 - a second that --help need not pay
-
-    for each in gates:
-        if not each.exists():
-            raise InputError(f"expected gates at {each}, found nothing there")
-    if known_hosts is not None and live is None:
-        raise click.UsageError("--known-hosts needs --live INVENTORY")
-    _check_output(results, output)
-    when = None if night is None else night.date()
-    found = read_night(results, night=when, verdicts=verdicts, testbed=testbed, sut=sut)
-    judged = [each.model_dump(mode="json") for of_sut in found.verdicts.values() for each in of_sut]
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-        (output / VERDICTS).write_text(
-            json.dumps({"night": str(found.night), "verdicts": judged}, indent=1) + "\n", encoding="utf-8"
-        )
-    except OSError as error:
-        raise EnvironmentLacksError(f"expected to write to {output}: {error.strerror}") from error
-    variables = {"RESULTS": results, "VERDICTS": output / VERDICTS, "LIVE": live, "KNOWN_HOSTS": known_hosts}
-    given = {name: value for name, value in variables.items() if value is not None}
-    tested = run_gates(output, given, gates, night=found.night)
-    print_summary(tested, found.night, output)
-    sys.exit(VERDICT_FAILED if any(each.status == "FAIL" for each in tested) else GOOD)
-
-
-def _check_output(results: Path, output: Path) -> None:
-    """Raise ``InputError`` where *output* is below *results*: what is there are runs, and they are never added to."""
-    if output.resolve().is_relative_to(results.resolve()):
-        raise InputError(f"expected a directory outside of the results for the gates' files, found {output}")
-
-
 def run_gates(
     output: Path, variables: dict[str, Path], gates: Iterable[Path] = (), *, night: date | None = None
-) -> list[Tested]:
+) -> list[GateOutcome]:
     """Run the suites, and those in *gates*, with *variables*; return how each gate ended for each SUT.
 
     Their files go to *output*, where *night* is told.
@@ -169,10 +81,10 @@ def run_gates(
     return tested
 
 
-def _tested(test: Any) -> Tested:
+def _tested(test: Any) -> GateOutcome:
     metadata = test.metadata
     sut = f"{metadata['Testbed']} / {metadata['SUT']}" if "SUT" in metadata else ""
-    return Tested(
+    return GateOutcome(
         gate=metadata.get("Gate", test.name),
         sut=sut,
         status=test.status,
@@ -181,7 +93,7 @@ def _tested(test: Any) -> Tested:
     )
 
 
-def print_summary(tested: list[Tested], night: date, output: Path) -> None:
+def print_summary(tested: list[GateOutcome], night: date, output: Path) -> None:
     """Print one screen: each gate with its counts, and each SUT that failed or skipped one with the reason."""
     suts = {each.sut for each in tested if each.sut}
     click.echo(f"Night {night}: {len(suts)} SUT{'s' * (len(suts) != 1)}\n")
@@ -197,7 +109,7 @@ def print_summary(tested: list[Tested], night: date, output: Path) -> None:
     click.echo(f"\n{output / 'log.html'} has every step, {output / 'xunit.xml'} is for CI.")
 
 
-def _print_alike(title: str, tested: list[Tested]) -> None:
+def _print_alike(title: str, tested: list[GateOutcome]) -> None:
     """Print *tested* by gate and reason, with the SUTs that have it."""
     alike: dict[tuple[str, str], list[str]] = {}
     for each in tested:

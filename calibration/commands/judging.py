@@ -36,7 +36,7 @@ def compare_command(first: str, second: str, *, results: Path, everything: bool,
 
         click.echo(render_comparison(compared), nl=False)
     else:
-        from calibration.judge.screen import print_comparison  # noqa: PLC0415 - as above
+        from calibration.commands.comparison_screen import print_comparison  # noqa: PLC0415 - as above
 
         print_comparison(compared, sys.stdout, everything=everything)
 
@@ -70,7 +70,7 @@ def judge_command(results: Path, night: date | None, sut: str | None, everything
     if as_json:
         click.echo(judgement.model_dump_json())
     else:
-        from calibration.judge.screen import print_judgement  # noqa: PLC0415 - as above
+        from calibration.commands.judgement_screen import print_judgement  # noqa: PLC0415 - as above
 
         print_judgement(judgement, sys.stdout, everything=everything or sut is not None)
     if judgement.failed:
@@ -112,9 +112,9 @@ def accept_command(
     RUN is as for calibration report. The bounds are as wide as nights of that level vary (docs/guide/judge.rst). They
     are kept beside the runs, with who accepted them and why (docs/results/references.rst).
     """
-    from calibration.judge.accept import propose, results_of  # noqa: PLC0415 - a second that --help need not pay
-    from calibration.judge.references import add_acceptance  # noqa: PLC0415 - as above
-    from calibration.judge.screen import print_proposal  # noqa: PLC0415 - as above
+    from calibration.commands.baseline_screen import print_proposal  # noqa: PLC0415 - as above
+    from calibration.judge.baseline_files import add_acceptance  # noqa: PLC0415 - as above
+    from calibration.judge.baselines import propose, results_of  # noqa: PLC0415 - a second that --help need not pay
 
     paths = [find_run(results, each) for each in runs]
     proposals = propose(paths, scope=scope, by=by, reason=reason, metrics=metrics, now=datetime.now(UTC))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Acceptance of runs: bounds of the figures that a run has, from all nights of the level that it belongs to."""
+"""Baselines made from runs: bounds of each figure of a run, from all nights of the level that it belongs to."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,18 +12,18 @@ from typing import NamedTuple
 import numpy as np
 
 from calibration.errors import InputError
-from calibration.judge.drift import analyse
-from calibration.judge.prediction import OUTSIDE, Level, Nights, UnknownSpreadError, is_positive, level_of, predict
-from calibration.judge.references import (
+from calibration.judge.baseline_files import (
     Acceptance,
     AcceptedRun,
+    Baselines,
     Bounds,
     Place,
     RunName,
     Scope,
     place_of,
-    read_references,
 )
+from calibration.judge.drift import analyse
+from calibration.judge.prediction import OUTSIDE, Level, Nights, UnknownSpreadError, is_positive, level_of, predict
 from calibration.results.history import History, NightRun, Series
 from calibration.results.index import read_history
 from calibration.results.layout import RUN
@@ -32,7 +32,7 @@ from calibration.results.plain import Figured, figured
 from calibration.results.store import read_run
 
 
-class Refused(NamedTuple):
+class NotAccepted(NamedTuple):
     """A figure that no bounds were made of, and why."""
 
     sut: str
@@ -50,7 +50,7 @@ class Proposal:
     place: Place
     acceptance: Acceptance | None
     before: dict[str, Bounds]
-    refused: tuple[Refused, ...]
+    refused: tuple[NotAccepted, ...]
     notes: tuple[str, ...]
 
 
@@ -151,7 +151,7 @@ def _proposal(
         for night in sorted(each.history.runs[each.night.testbed, each.night.sut].values(), key=lambda one: one.night):
             if night.night <= each.night.night:
                 listed[night.testbed, night.sut, night.run_id] = len(listed)
-    refused: list[Refused] = []
+    refused: list[NotAccepted] = []
     figures: dict[str, list[tuple[_Run, Series, Nights]]] = {}
     for each in runs:
         for series, nights in _figures(each, metrics, refused):
@@ -198,7 +198,7 @@ def _proposal(
     return Proposal(
         place=place,
         acceptance=acceptance,
-        before=read_references(results).before(place, newest),
+        before=Baselines(results).before(place, newest),
         refused=tuple(refused),
         notes=tuple(_notes(place, runs)),
     )
@@ -215,7 +215,7 @@ def _notes(place: Place, runs: Sequence[_Run]) -> Iterator[str]:
         yield "of one SUT only: how much SUTs differ is not known, and not part of these bounds"
 
 
-def _figures(run: _Run, metrics: Sequence[str], refused: list[Refused]) -> Iterator[tuple[Series, Nights]]:
+def _figures(run: _Run, metrics: Sequence[str], refused: list[NotAccepted]) -> Iterator[tuple[Series, Nights]]:
     """Yield the figures of *run* that *metrics* ask for, with the nights before; what is invalid is *refused*."""
     history, end = run.history, run.column + 1
     by_name: dict[str, Figured] = {}
@@ -230,7 +230,7 @@ def _figures(run: _Run, metrics: Sequence[str], refused: list[Refused]) -> Itera
         if not isfinite(history.values[row, run.column]):
             if own is not None:
                 reason = f"the figure is invalid ({', '.join(own.flags) or 'no flag says why'})"
-                refused.append(Refused(run.sut, series.metric, reason))
+                refused.append(NotAccepted(run.sut, series.metric, reason))
             continue
         metric = own.metric if own is not None else None
         yield (
@@ -249,7 +249,7 @@ def _figures(run: _Run, metrics: Sequence[str], refused: list[Refused]) -> Itera
 def _bounds(
     figures: Sequence[tuple[_Run, Series, Nights]],
     listed: dict[tuple[str, str, str], int],
-    refused: list[Refused],
+    refused: list[NotAccepted],
 ) -> Bounds | None:
     series = figures[0][1]
     positive = is_positive([nights for _, _, nights in figures])
@@ -261,7 +261,7 @@ def _bounds(
         try:
             level = level_of(nights, positive=positive)
         except UnknownSpreadError as error:
-            refused.append(Refused(run.sut, own.metric, str(error)))
+            refused.append(NotAccepted(run.sut, own.metric, str(error)))
             continue
         levels.append(level)
         by_night = run.history.runs[run.night.testbed, run.night.sut]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bounds that somebody accepted: ``<results>/references/limits/``, and how they are made from runs.
+"""Baselines, the bounds that somebody accepted, as files: ``<results>/references/baselines/``.
 
 ``sut/<testbed>/<sut>.json``, ``testbed/<testbed>.json`` and ``platform/<key>.json`` each hold all acceptances for what
 they are named after, oldest first. Of a metric the newest acceptance counts that has it; a SUT's own come before its
@@ -24,10 +24,8 @@ from calibration.model import Model, UtcTime
 from calibration.results.history import NightRun, Sut
 from calibration.results.layout import MAX_REFERENCE_BYTES, REFERENCES
 
-FOLDER: Final = f"{REFERENCES}/limits"
+FOLDER: Final = f"{REFERENCES}/baselines"
 """Where accepted bounds are, relative to the results."""
-
-SCHEMA_VERSION: Final = "limits/1"
 
 Scope = Literal["sut", "testbed", "platform"]
 """What bounds hold for: one SUT, all of a testbed, or all of the same platform."""
@@ -129,10 +127,10 @@ class Acceptance(Model):
         return tuple(each for first, last in self.bounds[metric].runs for each in self.runs[first : last + 1])
 
 
-class LimitsFile(Model):
+class BaselineFile(Model):
     """All acceptances for a SUT, a testbed or a platform, oldest first; ``platform`` has the facts that make it."""
 
-    schema_version: Literal["limits/1"]
+    schema_version: Literal["baselines/1"]
     scope: Scope
     testbed: str | None
     sut: str | None
@@ -191,7 +189,7 @@ def place_of(scope: Scope, sut: Sut, facts: Mapping[str, str]) -> Place:
     return Place(scope, None, None, platform)
 
 
-class Reference(NamedTuple):
+class Baseline(NamedTuple):
     """The bounds that count for a metric of a SUT, and what they come from."""
 
     bounds: Bounds
@@ -217,13 +215,13 @@ class Accepted(NamedTuple):
     ``faults`` are the files that cannot be read, relative to the results, and why: what is in them is not known.
     """
 
-    bounds: Mapping[str, Reference]
+    bounds: Mapping[str, Baseline]
     levels: Mapping[str, AcceptedLevel]
     faults: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
-class References:
+class Baselines:
     """The accepted bounds of *results*; files are read as they are asked for."""
 
     results: Path
@@ -231,7 +229,7 @@ class References:
 
     def of(self, sut: Sut, facts: Mapping[str, str], night: date) -> Accepted:
         """Return what was accepted of *sut*, a machine with *facts*, as known on *night*."""
-        bounds: dict[str, Reference] = {}
+        bounds: dict[str, Baseline] = {}
         levels: dict[str, AcceptedLevel] = {}
         faults: list[tuple[str, str]] = []
         for place in _places(sut, facts):
@@ -245,7 +243,7 @@ class References:
                 if acceptance.night > night:
                     continue
                 for metric, each in acceptance.bounds.items():
-                    bounds[metric] = Reference(each, acceptance, place.scope)
+                    bounds[metric] = Baseline(each, acceptance, place.scope)
                 own = [each.night for each in acceptance.accepted if (each.testbed, each.sut) == sut]
                 for metric in acceptance.bounds if own else ():
                     if metric not in levels or levels[metric].night <= max(own):
@@ -260,7 +258,7 @@ class References:
     def _acceptances(self, place: Place) -> tuple[Acceptance, ...]:
         path = place.path(self.results)
         if path not in self.files:
-            self.files[path] = read_limits_file(self.results, path, place)
+            self.files[path] = read_baseline_file(self.results, path, place)
         return self.files[path]
 
 
@@ -278,12 +276,7 @@ def facts_of(runs: Mapping[date, NightRun]) -> Mapping[str, str]:
     return runs[max(known)].facts if known else {}
 
 
-def read_references(results: Path) -> References:
-    """Return the accepted bounds of *results*."""
-    return References(results)
-
-
-def read_limits_file(results: Path, path: Path, place: Place) -> tuple[Acceptance, ...]:
+def read_baseline_file(results: Path, path: Path, place: Place) -> tuple[Acceptance, ...]:
     """Return the acceptances in the file at *path* in *results*, for *place*; none where there is no such file.
 
     Raises ``InputError`` for a file that is there and has another form, or is for something else.
@@ -296,7 +289,7 @@ def read_limits_file(results: Path, path: Path, place: Place) -> tuple[Acceptanc
     except InputError as error:
         raise InputError(f"{error}; {remedy}") from error
     try:
-        found = LimitsFile.model_validate_json(text)
+        found = BaselineFile.model_validate_json(text)
     except ValidationError as error:
         first = error.errors()[0]
         where = "/".join(map(str, first["loc"])) or "the top"
@@ -312,16 +305,16 @@ def add_acceptance(results: Path, place: Place, acceptance: Acceptance) -> Path:
     Raises ``InputError`` where the file that is there is damaged, ``EnvironmentLacksError`` where it cannot be written.
     """
     path = place.path(results)
-    file = LimitsFile(
-        schema_version=SCHEMA_VERSION,
+    file = BaselineFile(
+        schema_version="baselines/1",
         **place._asdict(),
-        acceptances=(*read_limits_file(results, path, place), acceptance),
+        acceptances=(*read_baseline_file(results, path, place), acceptance),
     )
     refuse_links(path.parent, below=results)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with pending(path, _lines(file.model_dump(mode="json"), depth=4).encode() + b"\n") as written:
-            read_limits_file(results, written, place)
+            read_baseline_file(results, written, place)
             written.replace(path)
     except OSError as error:
         raise EnvironmentLacksError(

@@ -15,7 +15,7 @@ import yaml
 
 from calibration.context import Context, load
 
-FIXTURES = Path(__file__).resolve().parents[1] / "tests" / "fixtures" / "event_sources"
+FIXTURES = Path(__file__).resolve().parent / "fixtures" / "event_sources"
 DEVICES = "sys/bus/event_source/devices"
 CPU = "sys/devices/system/cpu"
 

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A proposed baseline on a terminal: its bounds, and what is not accepted."""
+
+from typing import IO, Final
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from rich.text import Text
+
+from calibration.console import console as console_on
+from calibration.judge.baselines import Proposal
+from calibration.judge.words import amount, share
+from calibration.text import visible
+
+MOST_NAMES: Final = 3
+"""Figures that are named for a reason before the rest is counted."""
+
+
+def print_proposal(proposal: Proposal, stream: IO[str]) -> None:
+    """Print what is, or would be, accepted for one place, and what is not."""
+    console = console_on(stream)
+    acceptance = proposal.acceptance
+    console.print(Text(visible(f"Bounds of {proposal.place.words}"), style="bold"))
+    if acceptance is not None:
+        titles = ["Metric", "Level", "Bounds", "Width", "Runs", "Spread of", *(["Before"] if proposal.before else [])]
+        table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1))
+        for title in titles:
+            table.add_column(title, justify="right" if title in {"Level", "Width", "Runs"} else "left", overflow="fold")
+        for metric, each in acceptance.bounds.items():
+            width = [(end / each.value - 1) for end in (each.lower, each.upper) if end is not None and each.value]
+            before = proposal.before.get(metric)
+            cells = [
+                metric,
+                amount(each.value, each.unit),
+                each.words,
+                share(max(map(abs, width))) if width else "-",
+                str(len(acceptance.runs_of(metric))),
+                each.method,
+                "-" if before is None else before.words,
+            ]
+            table.add_row(*cells[: len(titles)])
+        console.print(table)
+        console.print()
+    reasons: dict[str, list[str]] = {}
+    for one in proposal.refused:
+        reasons.setdefault(one.reason, []).append(f"{one.sut} {one.metric}")
+    for reason, names in reasons.items():
+        listed = ", ".join(names[:MOST_NAMES]) + (
+            f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+        )
+        console.print(Text(visible(f"not accepted: {listed}: {reason}"), style="yellow"))
+    for note in proposal.notes:
+        console.print(Text(visible(f"note: {note}")))

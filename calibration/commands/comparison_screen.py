@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A comparison on a terminal: the largest ratios first, on one screen."""
+
+import re
+from collections.abc import Sequence
+from typing import IO, Final
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
+
+from calibration.console import console as console_on
+from calibration.judge.comparison import OUTCOMES, Compared, Comparison, Outcome, times
+from calibration.judge.words import amount, changed_fact
+from calibration.text import visible
+
+MOST_METRICS: Final = 12
+"""Lines for metrics that differ, and as many for those that do indicatively."""
+
+MOST_FACTS: Final = 6
+"""Lines for facts in which two machines differ."""
+
+MIN_TITLE: Final = 20
+"""Columns that the name of a metric has at least, however narrow the terminal is."""
+
+TOGETHER: Final = 3
+"""More metrics than these that differ in a number only are one line."""
+
+
+def print_comparison(compared: Compared, stream: IO[str], *, everything: bool = False) -> None:
+    """Print *compared* on *stream*: the largest ratios first, on one screen, or with *everything* every metric."""
+    console = console_on(stream)
+    console.print(Text(visible(f"{compared.first}  ->  {compared.second}")), no_wrap=True, overflow="ellipsis")
+    console.print(Text(visible(compared.summary), style="bold"))
+    by_outcome: dict[Outcome, list[Comparison]] = {}
+    for each in compared.figures:
+        by_outcome.setdefault(each.outcome, []).append(each)
+    rest = []
+    for outcome, figures in by_outcome.items():
+        if not everything and outcome not in {"differs", "indicative"}:
+            rest.append(f"{len(figures)} {OUTCOMES[outcome]}")
+            continue
+        console.print()
+        console.print(Text(OUTCOMES[outcome].capitalize(), style="bold"))
+        _print_metrics(console, figures, everything=everything)
+    if rest:
+        console.print()
+        more = "; --all lists them" if len(by_outcome) > 1 or "identical" not in by_outcome else ""
+        console.print(Text(f"{', '.join(rest).capitalize()}{more}"))
+    _print_facts(console, compared, everything=everything)
+
+
+def _print_metrics(console: Console, figures: Sequence[Comparison], *, everything: bool) -> None:
+    families: dict[tuple[str, str | None], list[Comparison]] = {}
+    for each in figures:
+        families.setdefault((re.sub(r"\d+", "#", each.title), each.better), []).append(each)
+    groups = [
+        group
+        for (title, _), of in families.items()
+        for group in ([(title, of)] if len(of) > TOGETHER and not everything else [(each.title, [each]) for each in of])
+    ]
+    groups.sort(key=lambda group: figures.index(group[1][0]))
+    shown = [_row(title, of) for title, of in (groups if everything else groups[:MOST_METRICS])]
+    widths = [max(len(row[place]) for row in shown) for place in range(3)]
+    widths[0] = max(MIN_TITLE, min(widths[0], console.width - 2 - sum(widths[1:]) - 2 * 3 - len("second better")))
+    for title, *numbers, said in shown:
+        line = Text(visible(title))
+        line.truncate(widths[0], overflow="ellipsis", pad=True)
+        for number, width in zip(numbers, widths[1:], strict=True):
+            line.append(f"  {number:>{width}}" if width else "")
+        line.append(f"  {visible(said)}", style="dim")
+        console.print(Padding(line, (0, 0, 0, 2)))
+    if len(groups) > len(shown):
+        console.print(Text(f"  and {len(groups) - len(shown)} more"))
+
+
+def _row(title: str, of: Sequence[Comparison]) -> tuple[str, str, str, str]:
+    """Return name, ratio, values and verdict of metrics that are told in one line."""
+    first = of[0]
+    said = f"{first.better} better" if first.better is not None else "" if first.ratio is None else first.reason
+    ratios = sorted(each.ratio for each in of if each.ratio is not None)
+    if len(of) > 1:
+        return f"{title} ({len(of)})", f"{times(ratios[0])} to {times(ratios[-1])}" if ratios else "", "", said
+    sides = (first.first, first.second)
+    values = ["-" if side is None else amount(side.metric.value, side.metric.unit) for side in sides]
+    return title, times(ratios[0]) if ratios else "", " -> ".join(values), said
+
+
+def _print_facts(console: Console, compared: Compared, *, everything: bool) -> None:
+    lines = [
+        f"{each.fact}: {changed_fact(each.first, each.second)}" + (f"  (explains {each.moves})" if each.moves else "")
+        for each in compared.facts
+    ] or list(compared.context)
+    if not lines:
+        return
+    console.print()
+    console.print(Text("Machines differ in", style="bold"))
+    for line in lines if everything else lines[:MOST_FACTS]:
+        text = Text(f"  {visible(line)}")
+        console.print(text, no_wrap=not everything, overflow="ellipsis")
+    if len(lines) > MOST_FACTS and not everything:
+        console.print(Text(f"  and {len(lines) - MOST_FACTS} more facts"))

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``calibration gate``: the gates of a night, with Robot Framework's log, JUnit XML and one screen of summary."""
+
+import json
+import sys
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+import click
+
+from calibration.errors import GOOD, VERDICT_FAILED, EnvironmentLacksError, InputError
+from calibration.gates.run import print_summary, run_gates
+from calibration.options import results_argument
+
+VERDICTS: Final = "verdicts.json"
+"""The file beside Robot Framework's with the verdicts that the gates went by."""
+
+
+@click.command("gate", epilog="Example: calibration gate --testbed t1 --output gate")
+@results_argument
+@click.option("--night", type=click.DateTime(["%Y-%m-%d"]), help="The night to judge, by default the newest.")
+@click.option("--testbed", help="Only the SUTs of this testbed.")
+@click.option("--sut", help="Only the SUT of this name.")
+@click.option(
+    "--verdicts",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Take what calibration judge --json printed in place of judging here.",
+)
+@click.option(
+    "--live",
+    type=click.Path(path_type=Path),
+    metavar="INVENTORY",
+    help="Log in to each SUT as this inventory says, and see whether it is still what was measured.",
+)
+@click.option(
+    "--known-hosts",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Host keys for --live, by default ~/.ssh/known_hosts. One that is not there is refused.",
+)
+@click.option(
+    "--gates",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    help="A suite, or a directory of suites, with gates of your own, run beside these. May be given several times.",
+)
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("gate"),
+    show_default=True,
+    help="Directory of log.html, report.html, output.xml and xunit.xml, which are written anew; not below RESULTS.",
+)
+def gate_command(
+    results: Path,
+    *,
+    night: datetime | None,
+    testbed: str | None,
+    sut: str | None,
+    verdicts: Path | None,
+    live: Path | None,
+    known_hosts: Path | None,
+    gates: tuple[Path, ...],
+    output: Path,
+) -> None:
+    """Run the gates of a night on every SUT, with a log and JUnit XML.
+
+    The exit code is 1 where a gate failed; a gate that was skipped, because there is no baseline yet, is shown and
+    fails nothing.
+    """
+    from calibration.gates.night import read_night  # noqa: PLC0415 - a second that --help need not pay
+
+    for each in gates:
+        if not each.exists():
+            raise InputError(f"expected gates at {each}, found nothing there")
+    if known_hosts is not None and live is None:
+        raise click.UsageError("--known-hosts needs --live INVENTORY")
+    _check_output(results, output)
+    when = None if night is None else night.date()
+    found = read_night(results, night=when, verdicts=verdicts, testbed=testbed, sut=sut)
+    judged = [each.model_dump(mode="json") for of_sut in found.verdicts.values() for each in of_sut]
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        (output / VERDICTS).write_text(
+            json.dumps({"night": str(found.night), "verdicts": judged}, indent=1) + "\n", encoding="utf-8"
+        )
+    except OSError as error:
+        raise EnvironmentLacksError(f"expected to write to {output}: {error.strerror}") from error
+    variables = {"RESULTS": results, "VERDICTS": output / VERDICTS, "LIVE": live, "KNOWN_HOSTS": known_hosts}
+    given = {name: value for name, value in variables.items() if value is not None}
+    tested = run_gates(output, given, gates, night=found.night)
+    print_summary(tested, found.night, output)
+    sys.exit(VERDICT_FAILED if any(each.status == "FAIL" for each in tested) else GOOD)
+
+
+def _check_output(results: Path, output: Path) -> None:
+    """Raise ``InputError`` where *output* is below *results*: what is there are runs, and they are never added to."""
+    if output.resolve().is_relative_to(results.resolve()):
+        raise InputError(f"expected a directory outside of the results for the gates' files, found {output}")

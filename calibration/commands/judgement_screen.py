@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A judgement on a terminal: worst first, on one screen whatever the size of the lab."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from math import sqrt
+from typing import IO, Final
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
+
+from calibration.console import console as console_on
+from calibration.judge.events import Event
+from calibration.judge.failures import FailureGroup, group_failures, severity
+from calibration.judge.night import Judgement
+from calibration.judge.verdicts import ContextChange, NightVerdict
+from calibration.judge.words import amount, change, changed_fact, within
+from calibration.results.history import Sut
+from calibration.text import visible
+
+LINES: Final = 28
+"""Lines for SUTs that fail: a screen of 40 holds them with what else is said."""
+
+MOST_GROUPS: Final = 4
+"""Lines for one SUT, however few others fail."""
+
+MOST_NAMES: Final = 3
+"""Waivers, kinds of figures and facts that are named before the rest is counted."""
+
+MOST_EVENTS: Final = 6
+"""Events that several SUTs share are named first, so many of them."""
+
+INDENT: Final = "    "
+
+CUT: Final = "..."
+"""Shows that a line has no room for all of it."""
+
+
+def print_judgement(judgement: Judgement, stream: IO[str], *, everything: bool = False) -> None:
+    """Print *judgement* on *stream*: one screen, or with *everything* every failure in full."""
+    console = console_on(stream)
+    by_sut: dict[Sut, list[NightVerdict]] = {}
+    for each in judgement.verdicts:
+        by_sut.setdefault((each.testbed, each.sut), []).append(each)
+    failing = {sut: failed for sut, of in by_sut.items() if (failed := [one for one in of if one.outcome == "fail"])}
+    events = [each for each in judgement.events if each.failed]
+    console.print(
+        Text(
+            f"{len(failing)} of {len(by_sut)} SUT{'' if len(by_sut) == 1 else 's'} "
+            f"fail{'s' if len(failing) == 1 and len(by_sut) == 1 else ''} tonight, {judgement.night}",
+            style="bold red" if failing else "bold green",
+        )
+    )
+    console.print()
+    for event in events[:MOST_EVENTS]:
+        _print_rows(console, Text(visible(describe_event(event, judgement.verdicts))), 3)
+    if events:
+        console.print()
+    damaged = {sut for sut, of in failing.items() if any(each.check == "unreadable" for each in of)}
+    ordered = sorted(failing, key=lambda sut: (sut not in damaged, -len(failing[sut]), sut))
+    if everything:
+        for sut in ordered or by_sut:
+            console.print(Text(visible("/".join(sut)), style="bold"))
+            for group in group_failures([each for each in by_sut[sut] if each.outcome in {"fail", "noted"}]):
+                for each in group.verdicts:
+                    console.print(Padding(_whole(each), (0, 0, 0, 2)))
+        ordered = []
+    left = {sut: [one for one in failing[sut] if not any(event.has(one) for event in events)] for sut in ordered}
+    ordered = [sut for sut in ordered if left[sut]]
+    for sut in ordered[: LINES if len(ordered) <= LINES else LINES - 1]:
+        found = group_failures(left[sut])
+        rows = 1 if 2 * len(ordered) > LINES else 2
+        for number, line in enumerate(_lines(found, max(1, min(MOST_GROUPS, LINES // (rows * len(ordered)))), rows)):
+            name = Text(f"{visible('/'.join(sut))}  ", style="bold") if number == 0 else Text(INDENT)
+            _print_rows(console, name.append_text(line), rows)
+    if len(ordered) > LINES:
+        console.print(Text(f"and {len(ordered) - LINES + 1} more SUTs"))
+    if failing:
+        console.print()
+    for said in _below(judgement, everything=everything, failing=bool(failing)):
+        console.print(Text(said), no_wrap=not everything, overflow="ellipsis")
+
+
+def describe_event(event: Event, verdicts: Iterable[NightVerdict]) -> str:
+    """Return an event as one line: its SUTs, the worst of its *verdicts*, since when, and what changed."""
+    of = {each.metric: each for each in sorted(filter(event.has, verdicts), key=severity)}
+    worst = max(of.values(), key=lambda each: (each.outcome == "fail", severity(each)))
+    worst = worst.model_copy(update={"context_changes": event.context_changes})
+    more = f" and {len(event.suts) - MOST_NAMES} more" if len(event.suts) > MOST_NAMES else ""
+    names = ", ".join(event.suts[:MOST_NAMES]) + more
+    return f"{_count(len(event.suts), 'SUT')} ({names}): {describe(FailureGroup(worst, tuple(of.values())))}"
+
+
+def _print_rows(console: Console, text: Text, rows: int) -> None:
+    """Print *text* in at most so many *rows*; what is left of it is cut off, and that shows."""
+    width = console.width - len(INDENT)
+    first, *others = text.wrap(console, console.width)
+    rest = Text(" ").join(others).wrap(console, width) if others and rows > 1 else others
+    shown = [first, *(Text(INDENT).append_text(each) for each in rest)]
+    if len(shown) > rows:
+        shown[rows - 1].truncate(console.width - len(CUT))
+        shown[rows - 1].append(CUT)
+    for each in shown[:rows]:
+        console.print(each, no_wrap=True, overflow="ellipsis")
+
+
+def _lines(groups: Sequence[FailureGroup], room: int, rows: int) -> Iterator[Text]:
+    """Yield a text of so many *rows* for each group that there is room for; the last says how many more there are."""
+    for number, each in enumerate(groups[:room], 1):
+        line = Text(visible(describe(each, MOST_NAMES if rows > 1 else 1)))
+        more = len(groups) - number
+        if number == room and more:
+            line = Text(f"(+{more}) ", style="yellow").append_text(line)
+        yield line
+
+
+def describe(group: FailureGroup, most: int = MOST_NAMES) -> str:
+    """Return failures as one line: which figures (*most* kinds), how far off, since when, and what changed."""
+    worst, verdicts = group
+    if worst.check == "unreadable":
+        return worst.reason + (f"; and {_count(len(verdicts) - 1, 'more file')}" if len(verdicts) > 1 else "")
+    text = (
+        f"{_names([each.metric for each in verdicts], most)} {_what(worst)}" if worst.metric != "run" else _what(worst)
+    )
+    if len(verdicts) > 1:
+        text += f" on {len(verdicts)} metrics"
+    if worst.since is not None and str(worst.since) not in text:
+        text += f"{',' if worst.check == 'missing' else ''} since {worst.since}"
+    return text + (f"; {_changes(worst.context_changes)}" if worst.context_changes else "")
+
+
+def _what(worst: NightVerdict) -> str:
+    value, bound, unit = worst.value, worst.bound, worst.unit
+    match worst.check:
+        case "drift" | "spread" if worst.interval is not None:
+            size = change(sum(worst.interval) / 2, worst.interval)
+            return size if worst.check == "drift" else f"spread {size}"
+        case "limits" if value is not None and bound is not None:
+            return f"{amount(value, unit)}, not {within(*bound, unit)}"
+        case "homogeneity" if value is not None and bound is not None and bound[0] and bound[1]:
+            return f"{change(value / sqrt(bound[0] * bound[1]) - 1, None)} from the others"
+        case "missing" if worst.metric != "run":
+            return f"missing: {worst.reason.partition('found none: ')[2] or worst.reason}"
+        case _:
+            return worst.reason
+
+
+def _names(metrics: Sequence[str], most: int) -> str:
+    if len(metrics) == 1:
+        return metrics[0]
+    kinds = [kind for kind, _ in Counter(each.partition(".")[0] for each in metrics).most_common()]
+    more = f" and {len(kinds) - most} more" if len(kinds) > most else ""
+    return ", ".join(f"{each}.*" for each in kinds[:most]) + more
+
+
+def _changes(changes: Sequence[ContextChange]) -> str:
+    told = "; ".join(f"{each.fact}: {changed_fact(each.before, each.after)}" for each in changes[:MOST_NAMES])
+    more = len(changes) - MOST_NAMES
+    return f"{told}; {more} more facts changed" if more > 0 else told
+
+
+def _whole(verdict: NightVerdict) -> Text:
+    text = Text(f"{verdict.check} ", style="red").append(
+        visible(f"{verdict.metric}: {verdict.reason}"), style="default"
+    )
+    if verdict.since is not None and str(verdict.since) not in verdict.reason:
+        text.append(f"; since {verdict.since}", style="default")
+    for each in verdict.context_changes:
+        text.append("\n  " + visible(f"{each.fact}: {changed_fact(each.before, each.after)}"), style="default")
+    return text
+
+
+def _below(judgement: Judgement, *, everything: bool, failing: bool) -> Iterator[str]:
+    """Yield the rest: waivers, changes that fail nobody, what cannot be judged, and how to see more."""
+    waived = [each for each in judgement.verdicts if each.waiver is not None]
+    for each in islice(waived, None if everything else MOST_NAMES):
+        if each.waiver is not None:
+            yield visible(
+                f"waived: {each.testbed}/{each.sut} {each.check} {each.metric} until {each.waiver.until}, "
+                f"by {each.waiver.by}: {each.waiver.reason}"
+            )
+    if len(waived) > MOST_NAMES and not everything:
+        yield f"waived: {len(waived) - MOST_NAMES} more"
+    noted = [each for each in judgement.verdicts if each.outcome == "noted"]
+    if noted:
+        suts = len({(each.testbed, each.sut) for each in noted})
+        yield f"noted: {_count(len(noted), 'change')} on {_count(suts, 'SUT')}, better or within tolerance"
+    small = sorted((each for each in judgement.events if not each.failed), key=lambda each: each.night, reverse=True)
+    for event in small[:MOST_NAMES]:
+        yield visible(f"noted: {describe_event(event, judgement.verdicts)}")
+    unknown = [each for each in judgement.verdicts if each.outcome == "no_reference"]
+    for check, words in (
+        ("limits", "no baseline yet (calibration accept)"),
+        ("drift", "too few nights to detect a change"),
+        ("homogeneity", "no comparable SUT"),
+    ):
+        of = [each for each in unknown if each.check == check]
+        if of:
+            suts = len({(each.testbed, each.sut) for each in of})
+            yield f"not judged: {_count(len(of), 'metric')} of {_count(suts, 'SUT')}: {words}"
+    if failing and not everything:
+        yield "details: --sut SUT, --all or --json"
+
+
+def _count(number: int, name: str) -> str:
+    return f"{number} {name}{'' if number == 1 else 's'}"

@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+*** Settings ***
+Documentation       Figures that traffic depends on directly are within their baseline and the limits of the inventory.
+Resource            gates.resource
+Test Tags           limits    verdicts
+
+
+*** Test Cases ***
+Jitter Of Isolated Cores Is Within Limits
+    [Documentation]    A core that forwards packets must be left alone by the operating system.
+    [Tags]    jitter
+    Given the run of SUT ${SUT} in testbed ${TESTBED}
+    Then jitter of isolated CPUs is within its limits
+
+Each Entry Of The Latency Matrix Is Within Limits
+    [Tags]    matrices
+    Given the run of SUT ${SUT} in testbed ${TESTBED}
+    Then every figure of latency_matrix is within its limits
+
+Each Entry Of The Bandwidth Matrix Is Within Limits
+    [Tags]    matrices
+    Given the run of SUT ${SUT} in testbed ${TESTBED}
+    Then every figure of bandwidth_matrix is within its limits

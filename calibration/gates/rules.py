@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What gates check in a run document and in the verdicts of a night, without Robot Framework."""
+
+from collections.abc import Iterable, Iterator
+from typing import Final, Literal, NamedTuple
+
+from calibration.judge.verdicts import ContextChange, NightVerdict
+from calibration.measurements import declaration
+from calibration.preflight.checks import refusal
+from calibration.results.model import Measurement, RunDocument, of_the_run
+
+
+class Result(NamedTuple):
+    """One thing that a gate checked, and the sentence that tells it; ``undecided`` where nobody can tell."""
+
+    outcome: Literal["passed", "failed", "undecided"]
+    text: str
+
+
+def check_promises(document: RunDocument) -> Iterator[Result]:
+    """Yield which expectations of the inventory were met before each start of the run.
+
+    What could not be established is not met. A start that was refused measured nothing: it counts where no other did.
+    """
+    begun = [each for each in document.attempts if each.capture is not None and refusal(each.checks) is None]
+    for attempt in begun or document.attempts:
+        for check in attempt.checks:
+            text = f"{check.title}: expected {check.expected}, found {check.found}"
+            yield Result("failed" if check.failed else "passed", text)
+
+
+def check_settings_restored(document: RunDocument) -> Iterator[Result]:
+    """Yield which settings of the SUT are after the run what they were before it."""
+    if not any(attempt.changes for attempt in document.attempts):
+        yield Result("passed", "the run changed no setting of the SUT")
+    for attempt in document.attempts:
+        for change in attempt.changes:
+            restored = change.restored == change.before
+            found = "not known to be restored" if change.restored is None else f"found {change.restored}"
+            text = f"{change.setting} of {change.where}: expected {change.before} as before the run, {found}"
+            yield Result("passed" if restored else "failed", text)
+    if document.mlc is not None:
+        for command, place in document.mlc.changed_prefetchers:
+            now = place.restored or place.after
+            text = f"prefetchers of {place.where}: expected {place.before} as before --{command}, found {now}"
+            yield Result("failed", text)
+
+
+def check_completeness(document: RunDocument) -> Iterator[Result]:
+    """Yield whether everything that was planned has a figure, and a valid one."""
+    status = document.run.status
+    lost = [each for each in of_the_run(document.not_measured) if each.cause != "not_planned"]
+    for missing in lost:
+        yield Result("failed", f"{missing.what}: not measured: {missing.reason}")
+    if status != "complete" and not lost:
+        yield Result("failed", f"the run is {status}")
+    for measurement in document.measurements:
+        reasons = "; ".join(flag.reason for flag in measurement.validity.flags if flag.severity == "invalid")
+        if measurement.validity.valid:
+            yield Result("passed", f"{measurement.title}: measured, and valid")
+        else:
+            yield Result("failed", f"{measurement.title}: invalid: {reasons}")
+
+
+OUTCOMES: Final[dict[str, Literal["passed", "failed", "undecided"]]] = {
+    "pass": "passed",
+    "noted": "passed",
+    "fail": "failed",
+    "no_reference": "undecided",
+}
+"""What a verdict of the night is to a gate."""
+
+
+def check_verdicts(verdicts: Iterable[NightVerdict]) -> Iterator[Result]:
+    """Yield *verdicts* as results."""
+    for verdict in verdicts:
+        words = ("others have", "this one") if verdict.check == "homogeneity" else ("was", "is")
+        changes = "; ".join(_change(each, *words) for each in verdict.context_changes)
+        text = f"{verdict.metric}: {verdict.reason}"
+        yield Result(OUTCOMES[verdict.outcome], f"{text}. In the context: {changes}" if changes else text)
+
+
+def _change(change: ContextChange, before: str, after: str) -> str:
+    return f"{change.fact}: {before} {change.before or 'not known'}, {after} {change.after or 'not known'}"
+
+
+def check_limits(measurements: Iterable[Measurement], verdicts: Iterable[NightVerdict]) -> Iterator[Result]:
+    """Yield the *verdicts* on all metrics of *measurements*; a metric without a verdict is undecided."""
+    by_metric = {each.metric: each for each in verdicts}
+    for measurement in measurements:
+        for metric in declaration(measurement.kind).metrics(measurement.values):
+            if metric.name in by_metric:
+                yield from check_verdicts([by_metric[metric.name]])
+            else:
+                yield Result("undecided", f"{metric.name}: there is no verdict on it")

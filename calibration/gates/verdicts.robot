@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+*** Settings ***
+Documentation       No verdict of the night fails. One that is undecided is no pass.
+Resource            gates.resource
+Test Tags           verdicts
+
+
+*** Test Cases ***
+Nothing That Was There Before Is Missing
+    [Documentation]    A SUT or a figure that earlier nights had is there tonight, and every file of the SUT can be read.
+    [Tags]    completeness
+    Then the checks missing, unreadable pass on SUT ${SUT} in testbed ${TESTBED}
+
+Every Figure Is Within Limits
+    [Tags]    limits
+    Then the checks limits pass on SUT ${SUT} in testbed ${TESTBED}
+
+No Figure Contradicts Another
+    [Tags]    consistency
+    Then the checks consistency pass on SUT ${SUT} in testbed ${TESTBED}
+
+No Level Has Drifted
+    [Tags]    drift
+    Then the checks drift pass on SUT ${SUT} in testbed ${TESTBED}
+
+No Figure Spreads Otherwise Than Before
+    [Tags]    drift
+    Then the checks spread pass on SUT ${SUT} in testbed ${TESTBED}
+
+No Figure Flips Between Two Levels
+    [Tags]    drift
+    Then the checks bimodal pass on SUT ${SUT} in testbed ${TESTBED}
+
+The SUT Is Like The Others Of Its Testbed
+    [Tags]    homogeneity
+    Then the checks homogeneity pass on SUT ${SUT} in testbed ${TESTBED}

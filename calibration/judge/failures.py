@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Failures of one SUT, grouped by what may be one event: the same check, since about the same night."""
+
+from collections.abc import Sequence
+from datetime import date, timedelta
+from typing import Final, NamedTuple
+
+from calibration.judge.verdicts import Check, NightVerdict
+
+CHECK_ORDER: Final[tuple[Check, ...]] = (
+    "unreadable",
+    "drift",
+    "spread",
+    "bimodal",
+    "limits",
+    "homogeneity",
+    "consistency",
+    "missing",
+)
+"""Checks by how much they say of an event: a change has a date and a size, and shows what else changed."""
+
+SAME_EVENT: Final = timedelta(days=2)
+"""Figures whose changes are dated this near to each other changed at once: dates of weak changes are a night off."""
+
+
+class FailureGroup(NamedTuple):
+    """Failures of one check of a SUT that are since about the same night; ``worst`` stands for them."""
+
+    worst: NightVerdict
+    verdicts: tuple[NightVerdict, ...]
+
+
+def group_failures(failed: Sequence[NightVerdict]) -> list[FailureGroup]:
+    """Return the failures of a SUT by event: unreadable files, a missing run, then the one with most metrics.
+
+    Of events with as many metrics the one comes first whose check says most of it.
+    """
+    groups: list[list[NightVerdict]] = []
+    by_check: dict[tuple[Check, bool], list[NightVerdict]] = {}
+    for verdict in failed:
+        by_check.setdefault((verdict.check, verdict.metric == "run"), []).append(verdict)
+    for verdicts in by_check.values():
+        last: date | None = None
+        for verdict in sorted(verdicts, key=_since):
+            if last is None or _since(verdict) - last > SAME_EVENT:
+                groups.append([])
+            last = _since(verdict)
+            groups[-1].append(verdict)
+    return sorted((FailureGroup(max(group, key=severity), tuple(group)) for group in groups), key=_rank)
+
+
+def _since(verdict: NightVerdict) -> date:
+    return verdict.since or date.max
+
+
+def _rank(group: FailureGroup) -> tuple[bool, bool, int, int, float]:
+    worst = group.worst
+    return (
+        worst.check != "unreadable",
+        worst.metric != "run",
+        -len(group.verdicts),
+        CHECK_ORDER.index(worst.check),
+        -severity(worst),
+    )
+
+
+def severity(verdict: NightVerdict) -> float:
+    """Return how far a figure is from where it should be, relatively: 0 where it has no bound."""
+    value, bound = verdict.value, verdict.bound
+    if verdict.check in {"drift", "spread"} and verdict.interval is not None:
+        return abs(sum(verdict.interval) / 2)
+    if value is None or bound is None:
+        return 0.0
+    return max((abs(value - end) / abs(end) for end in bound if end), default=0.0)
