@@ -140,24 +140,21 @@ static bool sources_write(struct json *json)
 static bool measure(struct json *result, struct error *error)
 {
 	struct pmu_counts *counts = NULL;
-	long long paranoid;
+	long long paranoid = 0;
 	struct cpu_list measured = {0};
-	bool good = !options.work || cpu_list_add(&measured, (unsigned)state.work_cpu);
-	if (!good)
-		error_set(error, ERROR_INTERNAL, "no memory for a CPU");
+	if (options.work)
+		cpu_list_add(&measured, (unsigned)state.work_cpu);
 	supervise_avoid(&measured);
 	struct demand demand = {0};
 	demand_threads(&demand, 1);
-	good = good && demand_admit(&demand, error) && pmu_open(&state.pmu, &options.events, error);
+	bool good = demand_admit(&demand, error) && pmu_open(&state.pmu, &options.events, error);
 	if (good && state.pmu)
 		good = count(&counts, error);
 	if (good) {
 		clock_finish();
 		json_object_begin(result, NULL);
-		if (pmu_paranoid(&paranoid))
-			json_i64(result, "paranoid", paranoid);
-		else
-			json_null(result, "paranoid");
+		bool known = pmu_paranoid(&paranoid);
+		json_i64_known(result, "paranoid", known, paranoid);
 		json_bool(result, "cap_perfmon", capability_has(PMU_CAP_PERFMON));
 		json_bool(result, "cap_sys_admin", capability_has(PMU_CAP_SYS_ADMIN));
 		good = sources_write(result) || error_set(error, ERROR_INTERNAL, "no memory for the PMUs");

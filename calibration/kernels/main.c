@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "affinity.h"
+#include "allocate.h"
 #include "arch/arch.h"
 #include "build_info.h"
 #include "clock.h"
@@ -309,9 +310,7 @@ static bool parse(int argc, char **argv, struct error *error)
 {
 	const struct subcommand *subcommand = state.subcommand;
 	size_t count = subcommand->option_count + COMMON_OPTIONS;
-	struct option *options = calloc(count, sizeof(*options));
-	if (!options)
-		return error_set(error, ERROR_INTERNAL, "no memory for options");
+	struct option *options = allocate(count, sizeof(*options));
 	if (subcommand->option_count)
 		memcpy(options, subcommand->options, subcommand->option_count * sizeof(*options));
 	memcpy(options + subcommand->option_count, common_options, sizeof(common_options));
