@@ -187,7 +187,7 @@ static bool prepare(struct error *error)
 		return error_set(error, ERROR_USAGE, "--window-s: expected more than 0, found %g", options.window_s);
 	if (options.sample && !sample_parse(options.sample, &results.sampled, error))
 		return false;
-	return pmu_parse(&options.events, false, error);
+	return pmu_parse(&options.events, false, &results.generator.pmu, error);
 }
 
 static void add_point(const struct group *group, const struct generator_shape *shape, size_t buffer_bytes, bool scan)
@@ -212,7 +212,7 @@ static double window_s(const struct point *point)
 }
 
 /* Cuts the windows out of the last run and keeps them as the next placement of the point. */
-static bool keep_run(struct point *point, uint64_t seed, struct error *error)
+static void keep_run(struct point *point, uint64_t seed)
 {
 	struct generator *generator = &results.generator;
 	struct placement *placement = &point->placements[point->count];
@@ -223,13 +223,11 @@ static bool keep_run(struct point *point, uint64_t seed, struct error *error)
 	                    window_s(point) * clock_now_used.hz);
 	generator_take_evidence(generator, evidence);
 	evidence->seed = seed;
-	if (!pmu_take(generator->pmu, PMU_ALL, generator_progress, generator, &evidence->counters, error))
-		return false;
+	evidence->counters = pmu_take(generator->pmu, PMU_ALL, generator_progress, generator);
 	uint64_t skew = generator_start_skew(generator);
 	if (skew > point->skew_ticks)
 		point->skew_ticks = skew;
 	point->medians[point->count++] = statistics_median(placement->window_rates, point->windows);
-	return true;
 }
 
 /* What is read meanwhile is the placement's, kept or not. */
@@ -256,8 +254,9 @@ static bool measure_point(struct point *point, uint64_t seed, struct error *erro
 		return false;
 	supervise_avoid(&point->group->cpus);
 	generator->log_every_s = window_s(point) / LOG_PER_WINDOW;
-	bool good = open_course(point, windows_s, error) && generator_run_windows(generator, settle_s, windows_s, error) &&
-	            keep_run(point, seed, error);
+	bool good = open_course(point, windows_s, error) && generator_run_windows(generator, settle_s, windows_s, error);
+	if (good)
+		keep_run(point, seed);
 	/* Whatever became of the run, the next one needs the buffers as they were; told to stop, there is none. */
 	struct error wrong = {0};
 	if ((good || !stop_requested()) && generator_alive(generator) && !generator_prove(generator, &wrong)) {
@@ -342,8 +341,11 @@ static void measure_placement(struct point **points, size_t count, uint64_t seed
 {
 	struct generator *generator = &results.generator;
 	struct error error = {0}, wrong = {0};
-	bool opened = !stop_error(&error) && admit(&error) && pmu_threads(generator->pmu, generator->count, &error) &&
-	              generator_open(generator, &error);
+	bool opened = !stop_error(&error) && admit(&error);
+	if (opened) {
+		pmu_threads(generator->pmu, generator->count);
+		opened = generator_open(generator, &error);
+	}
 	for (size_t i = 0; opened && i < count; i++) {
 		struct error found = {0};
 		if (!measure_point(points[i], seed, &found))
@@ -570,8 +572,9 @@ static bool set_up(struct error *error)
 {
 	struct generator *generator = &results.generator;
 	generator->width = load_width_find(options.width, error);
-	if (!generator->width || !pmu_open(&generator->pmu, &options.events, error))
+	if (!generator->width)
 		return false;
+	pmu_open(generator->pmu);
 	page_kind_parse(options.pages, &generator->page_kind);
 	generator->sampled = options.sample ? &results.sampled : NULL;
 	pmu_background(generator->pmu, options.background_s);

@@ -362,7 +362,7 @@ static void walk_and_take(struct chase_group *group)
 		struct evidence *evidence = &chase->sample->evidence;
 		samples_collect(&evidence->samples, group->sampled, &chase->sampling);
 		if (good(chase))
-			pmu_take(group->pmu, chase->walker->number, chase_progress, group, &evidence->counters, &chase->error);
+			evidence->counters = pmu_take(group->pmu, chase->walker->number, chase_progress, group);
 	}
 }
 

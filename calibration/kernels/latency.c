@@ -267,7 +267,8 @@ static bool prepare(struct error *error)
 			return false;
 	if (options.sample && !sample_parse(options.sample, &work.sampled, error))
 		return false;
-	return prepare_places(longest, error) && prepare_companions(error) && pmu_parse(&options.events, false, error);
+	return prepare_places(longest, error) && prepare_companions(error) &&
+	       pmu_parse(&options.events, false, &work.pmu, error);
 }
 
 static uint64_t choose_hops(const struct point *point)
@@ -658,8 +659,8 @@ static bool measure(struct json *result, struct error *error)
 {
 	size_t failed = 0;
 	list_all_points();
-	if (!pmu_open(&work.pmu, &options.events, error) || !pmu_threads(work.pmu, work.cpus.count, error))
-		return false;
+	pmu_open(work.pmu);
+	pmu_threads(work.pmu, work.cpus.count);
 	pmu_background(work.pmu, options.background_s);
 	if (!companions_open(work.companions, options.companions.count, error))
 		return false;

@@ -211,7 +211,7 @@ static bool prepare(struct error *error)
 		                 (unsigned long long)options.window_bytes);
 	if (options.window_s <= 0)
 		return error_set(error, ERROR_USAGE, "--window-s: expected more than 0, found %g", options.window_s);
-	return pmu_parse(&options.events, true, error);
+	return pmu_parse(&options.events, true, &sweep.generator.pmu, error);
 }
 
 struct timed_delays {
@@ -296,15 +296,17 @@ static bool set_up(struct error *error)
 	generator->width = load_width_find(options.width, error);
 	generator->sampled = options.sample ? &sweep.sampled : NULL;
 	generator->watched = &sweep.cpus;
-	if (!generator->width || !pmu_open(&generator->pmu, &options.events, error))
+	if (!generator->width)
 		return false;
+	pmu_open(generator->pmu);
 	for (size_t i = 0; i < probes; i++) {
 		struct probe *probe = &sweep.probes[i];
 		probe->page_kind = generator->page_kind;
 		probe->pmu = generator->pmu;
 		probe->pmu_thread = generator->count + i;
 	}
-	return pmu_threads(generator->pmu, generator->count + probes, error);
+	pmu_threads(generator->pmu, generator->count + probes);
+	return true;
 }
 
 static void set_chains(uint64_t seed)
@@ -486,8 +488,7 @@ static bool keep_run(struct point *point, uint64_t seed, struct error *error)
 			return false;
 	evidence->seed = seed;
 	evidence->pages = pages_of_all();
-	if (!pmu_take(generator->pmu, PMU_ALL, progress, generator, &evidence->counters, error))
-		return false;
+	evidence->counters = pmu_take(generator->pmu, PMU_ALL, progress, generator);
 	point->medians[point->count] = statistics_median(placement->probes[0].ticks, options.windows);
 	point->count++;
 	return true;

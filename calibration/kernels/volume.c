@@ -67,7 +67,6 @@ static struct {
 	struct part *parts;
 	struct repeat *repeats;
 	size_t count;
-	struct pmu *pmu;
 	_Atomic size_t filled;
 } volume;
 
@@ -76,7 +75,8 @@ static bool prepare(struct error *error)
 	if (options.array_bytes % 4096)
 		return error_set(error, ERROR_USAGE, "--array-bytes: expected a multiple of 4096, found %llu",
 		                 (unsigned long long)options.array_bytes);
-	return generator_parse_group(&volume.generator, options.group, error) && pmu_parse(&options.events, false, error);
+	return generator_parse_group(&volume.generator, options.group, error) &&
+	       pmu_parse(&options.events, false, &volume.generator.pmu, error);
 }
 
 static struct part *part_of(const struct generator_thread *thread)
@@ -185,9 +185,9 @@ static bool measure_repeat(struct repeat *repeat, struct error *error)
 		return false;
 	atomic_store(&volume.filled, 0);
 	snapshot_take(&generator->before, &generator->group->cpus);
-	pmu_begin(volume.pmu);
+	pmu_begin(generator->pmu);
 	bool good = generator_do(generator, run_counted, error);
-	pmu_end(volume.pmu);
+	pmu_end(generator->pmu);
 	snapshot_take_again(&generator->after, &generator->before);
 	for (size_t i = 0; i < generator->count; i++)
 		whole = whole && volume.parts[i].whole;
@@ -200,7 +200,8 @@ static bool measure_repeat(struct repeat *repeat, struct error *error)
 		stop_error(error);
 		return false;
 	}
-	return pmu_take(volume.pmu, PMU_ALL, NULL, NULL, &repeat->evidence.counters, error);
+	repeat->evidence.counters = pmu_take(generator->pmu, PMU_ALL, NULL, NULL);
+	return true;
 }
 
 static bool measure_all(struct error *error)
@@ -210,7 +211,7 @@ static bool measure_all(struct error *error)
 		return false;
 	bool good = generator_has(generator, generator->group, error);
 	if (good)
-		pmu_background(volume.pmu, options.background_s);
+		pmu_background(generator->pmu, options.background_s);
 	for (; good && volume.count < options.repeats; volume.count += good)
 		good = measure_repeat(&volume.repeats[volume.count], error);
 	/* Told to stop, the repeats before are as good as ever. */
@@ -295,11 +296,11 @@ static bool set_up(struct error *error)
 	snapshots_demand(&group->cpus, 2 * options.repeats, &demand);
 	demand_document(&demand, options.repeats * NUMBERS_OF_REPEAT);
 	if (!generator->width || !generator_admit(generator, &demand, error) ||
-	    !generator_select(generator, group, &generator->shape, options.array_bytes, error) ||
-	    !pmu_open(&volume.pmu, &options.events, error))
+	    !generator_select(generator, group, &generator->shape, options.array_bytes, error))
 		return false;
-	generator->pmu = volume.pmu;
-	return pmu_threads(volume.pmu, generator->count, error);
+	pmu_open(generator->pmu);
+	pmu_threads(generator->pmu, generator->count);
+	return true;
 }
 
 static bool measure(struct json *result, struct error *error)
