@@ -222,16 +222,15 @@ static void keep_run(struct point *point, uint64_t seed)
 }
 
 /* What is read meanwhile is the placement's, kept or not. */
-static bool open_course(struct point *point, double windows_s, struct error *error)
+static void open_course(struct point *point, double windows_s)
 {
 	struct generator *generator = &results.generator;
-	struct course **course = &point->placements[point->count].course;
 	generator->course = NULL;
 	if (options.course_s <= 0 || point->scan)
-		return true;
+		return;
 	generator->course_s = options.course_s;
-	*course = generator->course = course_open(&point->group->cpus, (size_t)(windows_s / options.course_s) + 2, error);
-	return *course != NULL;
+	generator->course = course_open(&point->group->cpus, (size_t)(windows_s / options.course_s) + 2);
+	point->placements[point->count].course = generator->course;
 }
 
 /* One run, and the proof of its work; false with the reason, and nothing kept of it, where either could not be. */
@@ -245,7 +244,8 @@ static bool measure_point(struct point *point, uint64_t seed, struct error *erro
 		return false;
 	supervise_avoid(&point->group->cpus);
 	generator->log_every_s = window_s(point) / LOG_PER_WINDOW;
-	bool good = open_course(point, windows_s, error) && generator_run_windows(generator, settle_s, windows_s, error);
+	open_course(point, windows_s);
+	bool good = generator_run_windows(generator, settle_s, windows_s, error);
 	if (good)
 		keep_run(point, seed);
 	/* Whatever became of the run, the next one needs the buffers as they were; told to stop, there is none. */
