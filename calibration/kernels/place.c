@@ -12,12 +12,12 @@
 #include "text.h"
 
 /* Only a slip of the keyboard is above this; whether the node exists is asked when memory is bound to it. */
-#define NODE_LIMIT (1u << 20)
+#define NODE_MAX (1u << 20)
 
 static bool parse_node(const char *text, unsigned *node)
 {
 	uint64_t value;
-	bool good = options_u64(text, &value) && value < NODE_LIMIT;
+	bool good = options_u64(text, &value) && value < NODE_MAX;
 	*node = good ? (unsigned)value : 0;
 	return good;
 }
