@@ -72,17 +72,17 @@ static const struct option table[] = {
 	 * differ, so the search of a platform tries it. */
 	OPTION_ROW_LIST("--prefetch-bytes", &options.prefetch_bytes, "P[,P...]", "0", 0, 1u << 20,
 	                "distance of software prefetches; 0: none"),
-	OPTIONS_WIDTH(options),
+	OPTIONS_WIDTH,
 	OPTION_ROW_LIST("--delay", &options.delays, "D[,D...]", "0", 0, 1000000,
 	                "dependent additions, no-ops for line_reads, after every four lines"),
-	OPTIONS_PLACEMENTS(options),
+	OPTIONS_PLACEMENTS,
 	OPTION_ROW_U64("--windows", &options.windows, "N", "9", 1, 10000, "timed windows in each placement"),
 	/* 100 ms hold hundreds of chunks and many refresh intervals, and nine of them still take less than a second. */
 	OPTION_ROW_F64("--window-s", &options.window_s, "S", "0.1", 0, 3600, "length of a window"),
-	OPTIONS_PAGES(options),
-	OPTIONS_SEED(options, "the order of points in each placement"),
-	OPTIONS_BUDGET(options, "for all points"),
-	OPTIONS_TARGET(options, "0.01", "a point"),
+	OPTIONS_PAGES,
+	OPTIONS_SEED("the order of points in each placement"),
+	OPTIONS_BUDGET("for all points"),
+	OPTIONS_TARGET("0.01", "a point"),
 	/* 0: no search. What a search finds is measured again, because the best of many is partly luck. */
 	OPTION_ROW_U64(
 		"--keep-best", &options.keep_best, "M", "0", 0, 1000,
@@ -90,9 +90,9 @@ static const struct option table[] = {
 	/* 0: not at all. A reading takes tens of microseconds for each sensor, on the supervisor's CPU. */
 	OPTION_ROW_F64("--course-s", &options.course_s, "S", "0", 0, 3600,
 	               "seconds between readings of clock, energy and temperatures in the windows; 0: none"),
-	OPTIONS_SAMPLE(options),
-	OPTIONS_EVENT(options),
-	OPTIONS_BACKGROUND(options),
+	OPTIONS_SAMPLE,
+	OPTIONS_EVENT,
+	OPTIONS_BACKGROUND,
 	OPTION_ROW_FLAG(
 		"--csv", &options.csv,
 		"print rows in sc-membench's columns, one for each point measured in full, in place of the document"),

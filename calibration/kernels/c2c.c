@@ -68,14 +68,14 @@ static const struct option table[] = {
 	/* One window is then some 1 ms, and 0.2 ms in a matrix: far longer than a clock read. */
 	OPTION_ROW_U64("--hops", &options.hops, "N", "0", 0, 1u << 30,
 	               "loads or round trips in a window; 0: 16384 loads or 10000 trips, of a matrix 2048 or 1000"),
-	OPTIONS_PLACEMENTS(options),
+	OPTIONS_PLACEMENTS,
 	OPTION_ROW_U64("--windows", &options.windows, "N", "0", 0, 10000,
 	               "timed windows in each placement; 0: 9, of a matrix 3"),
-	OPTIONS_PAGES(options),
-	OPTIONS_SEED(options, "the permutations, and of the order and choice of pairs"),
-	OPTIONS_BUDGET(options, "per pair"),
+	OPTIONS_PAGES,
+	OPTIONS_SEED("the permutations, and of the order and choice of pairs"),
+	OPTIONS_BUDGET("per pair"),
 	/* 3 %: transfers are few and depend on where the home agent of each line lies. */
-	OPTIONS_TARGET(options, "0.03", "a pair"),
+	OPTIONS_TARGET("0.03", "a pair"),
 	/* None: who asks for all pairs gets all, and reads beforehand how long that takes. */
 	OPTION_ROW_F64(
 		"--matrix-budget-s", &options.matrix_budget_s, "S", "0", 0, 1000000,

@@ -29,7 +29,7 @@ static struct {
 } options;
 
 static const struct option table[] = {
-	OPTIONS_EVENT(options),
+	OPTIONS_EVENT,
 	OPTION_ROW_F64("--duration-s", &options.duration_s, "S", "1", 0, 600, "time to count"),
 	OPTION_ROW_OPTIONAL_TEXT(
 		"--work", &options.work, "CPU",

@@ -68,7 +68,7 @@ static const struct option table[] = {
 	OPTION_ROW_F64("--budget-s", &options.budget_s, "S", "0", 0, 1000000,
 	               "seconds per point during which windows beyond N are added until the target is met; 0: just N"),
 	/* 1 %: a licence level is 3 % and more. */
-	OPTIONS_TARGET(options, "0.01", "a point"),
+	OPTIONS_TARGET("0.01", "a point"),
 };
 
 struct slices {

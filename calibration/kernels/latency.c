@@ -73,25 +73,25 @@ static const struct option table[] = {
 	/* 64 base pages: what a second-level TLB holds many times over, so that translation costs nothing. */
 	OPTION_ROW_U64("--window-bytes", &options.window_bytes, "B", "262144", 64, 1ull << 40,
 	               "extent of each window of order window"),
-	OPTIONS_PAGES(options),
-	OPTIONS_PLACEMENTS(options),
+	OPTIONS_PAGES,
+	OPTIONS_PLACEMENTS,
 	/* Nine windows give a median that one or two disturbed windows cannot move. */
 	OPTION_ROW_U64("--windows", &options.windows, "N", "9", 1, 10000, "timed windows in each placement"),
 	OPTION_ROW_U64("--hops", &options.hops, "H", "0", 0, 1ull << 40,
 	               "loads per window, of chains in L1 or L2 at least 200000; 0: 200000, or whole laps of small chains"),
-	OPTIONS_SEED(options, "the permutations"),
-	OPTIONS_BUDGET(options, "per point"),
+	OPTIONS_SEED("the permutations"),
+	OPTIONS_BUDGET("per point"),
 	/* 1 % is what tells one DIMM population from another; tighter costs placements without end on busy machines. */
-	OPTIONS_TARGET(options, "0.01", "a point"),
+	OPTIONS_TARGET("0.01", "a point"),
 	OPTION_ROW_U64("--payload-bytes", &options.payload_bytes, "P", "0", 0, 4096,
 	               "bytes of each node read besides its link"),
 	OPTION_ROW_OPTIONAL_REPEATED(
 		"--companion", &options.companions, "CPU@NODE",
 		"measure every placement a second time while this CPU reads 300 MB/s from this node, which keeps both awake"),
-	OPTIONS_EVENT(options),
-	OPTIONS_BACKGROUND(options),
+	OPTIONS_EVENT,
+	OPTIONS_BACKGROUND,
 	OPTION_ROW_FLAG("--csv", &options.csv, "print rows in sc-membench's columns in place of the document"),
-	OPTIONS_SAMPLE(options),
+	OPTIONS_SAMPLE,
 };
 
 struct point {

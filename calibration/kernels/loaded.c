@@ -88,22 +88,22 @@ static const struct option table[] = {
 	               "places of each array worked on in turn: 1, 2, 4 or 8"),
 	OPTION_ROW_U64("--prefetch-bytes", &options.prefetch_bytes, "P", "0", 0, 1u << 20,
 	               "distance of software prefetches; 0: none"),
-	OPTIONS_WIDTH(options),
-	OPTIONS_PLACEMENTS(options),
+	OPTIONS_WIDTH,
+	OPTIONS_PLACEMENTS,
 	OPTION_ROW_U64("--windows", &options.windows, "N", "9", 1, 10000, "timed windows of each delay in each placement"),
 	/* 50 ms hold some 300,000 hops of an idle probe: as many as a window of idle latency. */
 	OPTION_ROW_F64("--window-s", &options.window_s, "S", "0.05", 0, 3600, "length of a window"),
 	/* Longer than bandwidth alone takes: the probe's own lines must have left the caches the load now fills. */
 	OPTION_ROW_F64("--settle-s", &options.settle_s, "S", "0.05", 0, 60,
 	               "time under load before the first window of each delay"),
-	OPTIONS_PAGES(options),
-	OPTIONS_SEED(options, "the permutations and of the order of delays"),
-	OPTIONS_BUDGET(options, "for the whole sweep"),
-	OPTIONS_TARGET(options, "0.01", "a point"),
-	OPTIONS_SAMPLE(options),
-	OPTIONS_EVENT_WITH(options, "; names that begin with " PMU_OF_PROBES
-	                            " are counted in the probes' threads, others in the load's"),
-	OPTIONS_BACKGROUND(options),
+	OPTIONS_PAGES,
+	OPTIONS_SEED("the permutations and of the order of delays"),
+	OPTIONS_BUDGET("for the whole sweep"),
+	OPTIONS_TARGET("0.01", "a point"),
+	OPTIONS_SAMPLE,
+	OPTIONS_EVENT_WITH("; names that begin with " PMU_OF_PROBES
+	                   " are counted in the probes' threads, others in the load's"),
+	OPTIONS_BACKGROUND,
 };
 
 struct probe_windows {

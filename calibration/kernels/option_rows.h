@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows of tables of options: one form for each kind, and those options that several subcommands have. */
+/* Rows of tables of options: one form for each kind, and those options that several subcommands have, each with a
+ * struct named `options`. */
 #ifndef SUTPROBE_OPTION_ROWS_H
 #define SUTPROBE_OPTION_ROWS_H
 
@@ -34,28 +35,28 @@
 #define OPTION_ROW_FLAG(name, value, help) {name, OPTION_FLAG, value, NULL, help, NULL, NULL, 0, 0, false}
 
 /* auto: hugetlb pages where reserved, else transparent ones: translation is not what is to be measured. */
-#define OPTIONS_PAGES(of) OPTION_ROW_WORD("--pages", &of.pages, MEMORY_PAGE_CHOICES, "auto", "pages wanted")
+#define OPTIONS_PAGES OPTION_ROW_WORD("--pages", &options.pages, MEMORY_PAGE_CHOICES, "auto", "pages wanted")
 /* Six is the smallest number whose [min, max] covers the median with more than 95 %. */
-#define OPTIONS_PLACEMENTS(of)                                                                                         \
-	OPTION_ROW_U64("--placements", &of.placements, "K", "6", 1, STOPPING_PLACEMENTS_MAX, "allocations, at least")
+#define OPTIONS_PLACEMENTS                                                                                             \
+	OPTION_ROW_U64("--placements", &options.placements, "K", "6", 1, STOPPING_PLACEMENTS_MAX, "allocations, at least")
 /* No budget: the placements asked for, so that two runs can be compared. */
-#define OPTIONS_BUDGET(of, per)                                                                                        \
-	OPTION_ROW_F64("--budget-s", &of.budget_s, "S", "0", 0, 1000000,                                                   \
+#define OPTIONS_BUDGET(per)                                                                                            \
+	OPTION_ROW_F64("--budget-s", &options.budget_s, "S", "0", 0, 1000000,                                              \
 	               "seconds " per " during which placements beyond K are added until the target is met; 0: just K")
-#define OPTIONS_TARGET(of, initial, part)                                                                              \
-	OPTION_ROW_F64("--target-half-width", &of.target_half_width, "R", initial, 0, 1,                                   \
+#define OPTIONS_TARGET(initial, part)                                                                                  \
+	OPTION_ROW_F64("--target-half-width", &options.target_half_width, "R", initial, 0, 1,                              \
 	               "relative half-width of the median's interval at which " part " is converged")
 /* A fixed seed makes two runs do the same; each placement derives its own, which is printed. */
-#define OPTIONS_SEED(of, what) OPTION_ROW_U64("--seed", &of.seed, "S", "1", 0, 1ull << 53, "seed of " what)
-#define OPTIONS_WIDTH(of)                                                                                              \
-	OPTION_ROW_WORD("--width", &of.width, LOAD_WIDTH_CHOICES, "auto", "vector width; auto: the widest there is")
-#define OPTIONS_SAMPLE(of) OPTION_ROW_OPTIONAL_TEXT("--sample", &of.sample, SAMPLES_NOTATION, SAMPLES_HELP)
-#define OPTIONS_EVENT_WITH(of, more)                                                                                   \
-	OPTION_ROW_OPTIONAL_REPEATED("--event", &of.events, PMU_NOTATION, PMU_EVENT_HELP more)
-#define OPTIONS_EVENT(of) OPTIONS_EVENT_WITH(of, "")
+#define OPTIONS_SEED(what) OPTION_ROW_U64("--seed", &options.seed, "S", "1", 0, 1ull << 53, "seed of " what)
+#define OPTIONS_WIDTH                                                                                                  \
+	OPTION_ROW_WORD("--width", &options.width, LOAD_WIDTH_CHOICES, "auto", "vector width; auto: the widest there is")
+#define OPTIONS_SAMPLE OPTION_ROW_OPTIONAL_TEXT("--sample", &options.sample, SAMPLES_NOTATION, SAMPLES_HELP)
+#define OPTIONS_EVENT_WITH(more)                                                                                       \
+	OPTION_ROW_OPTIONAL_REPEATED("--event", &options.events, PMU_NOTATION, PMU_EVENT_HELP more)
+#define OPTIONS_EVENT OPTIONS_EVENT_WITH("")
 /* A second shows what is a hundredth of the traffic of a minute's measurement, and costs that once. */
-#define OPTIONS_BACKGROUND(of)                                                                                         \
-	OPTION_ROW_F64("--background-s", &of.background_s, "S", "1", 0, 600,                                               \
+#define OPTIONS_BACKGROUND                                                                                             \
+	OPTION_ROW_F64("--background-s", &options.background_s, "S", "1", 0, 600,                                          \
 	               "count the events of CPUs for so long before anything is measured; 0: do not")
 
 #endif

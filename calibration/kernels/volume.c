@@ -45,10 +45,10 @@ static const struct option table[] = {
 	/* As the paper that this rebuilds has it. */
 	OPTION_ROW_U64("--passes", &options.passes, "N", "10", 1, PASSES_MAX, "triads after the initialisation"),
 	OPTION_ROW_U64("--repeats", &options.repeats, "K", "6", 1, 1000, "initialisations with their triads"),
-	OPTIONS_WIDTH(options),
-	OPTIONS_PAGES(options),
-	OPTIONS_EVENT(options),
-	OPTIONS_BACKGROUND(options),
+	OPTIONS_WIDTH,
+	OPTIONS_PAGES,
+	OPTIONS_EVENT,
+	OPTIONS_BACKGROUND,
 };
 
 struct part {
