@@ -288,7 +288,7 @@ static void stop_cause_set(struct error *error, enum event first, const char *ke
 		          "%s went offline during the measurement; bring it online and measure again; %s", gone, kept);
 	else
 		error_set(error, ERROR_DEADLINE,
-		          "expected to be done within %g s, found work left; raise --deadline-s or ask less; %s",
+		          "the deadline of %g s passed before the work was done; raise --deadline-s or ask for less; %s",
 		          state.deadline_s, kept);
 }
 
@@ -345,14 +345,14 @@ int main(int argc, char **argv)
 	clock_begin();
 	looking_begin();
 	if (fcntl(STDOUT_FILENO, F_GETFD) < 0) {
-		fprintf(stderr, "sutprobe: expected stdout open for the document, found it closed\n");
+		fprintf(stderr, "sutprobe: stdout is closed\n");
 		return 3;
 	}
 	if (argc < 2 || !strcmp(argv[1], "--help")) {
 		print_usage();
 		if (argc == 2)
 			return 0;
-		error_set(error, ERROR_USAGE, "expected a subcommand, found none");
+		error_set(error, ERROR_USAGE, "no subcommand given");
 	}
 	state.signals = state.deadline = state.finished = -1;
 	if (error->code == ERROR_NONE) {
