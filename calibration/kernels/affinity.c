@@ -10,6 +10,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "allocate.h"
 #include "files.h"
 
 #define BITS (sizeof(unsigned long) * CHAR_BIT)
@@ -45,25 +46,29 @@ bool cpu_list_has(const struct cpu_list *list, unsigned cpu)
 	return cpu_list_place(list, cpu) != SIZE_MAX;
 }
 
-bool cpu_list_add(struct cpu_list *list, unsigned cpu)
+void cpu_list_add(struct cpu_list *list, unsigned cpu)
 {
 	size_t place = list->count && list->cpus[list->count - 1] < cpu ? list->count : place_from(list, cpu);
 	if (place < list->count && list->cpus[place] == cpu)
-		return true;
-	unsigned *grown = realloc(list->cpus, (list->count + 1) * sizeof(*grown));
-	if (!grown)
-		return false;
-	memmove(grown + place + 1, grown + place, (list->count - place) * sizeof(*grown));
-	grown[place] = cpu;
-	list->cpus = grown;
+		return;
+	list->cpus = reallocate(list->cpus, list->count + 1, sizeof(*list->cpus));
+	memmove(list->cpus + place + 1, list->cpus + place, (list->count - place) * sizeof(*list->cpus));
+	list->cpus[place] = cpu;
 	list->count++;
-	return true;
 }
 
 void cpu_list_free(struct cpu_list *list)
 {
 	free(list->cpus);
 	*list = (struct cpu_list){0};
+}
+
+void cpu_list_write(struct json *json, const char *key, const struct cpu_list *list)
+{
+	json_array_begin(json, key);
+	for (size_t i = 0; i < list->count; i++)
+		json_u64(json, NULL, list->cpus[i]);
+	json_array_end(json);
 }
 
 static bool parse_cpu(const char **text, unsigned *cpu)
@@ -95,10 +100,7 @@ bool cpu_list_parse(struct cpu_list *list, const char *text, struct error *error
 				goto bad;
 		}
 		for (unsigned cpu = first; cpu <= last; cpu++)
-			if (!cpu_list_add(list, cpu)) {
-				cpu_list_free(list);
-				return error_set(error, ERROR_INTERNAL, "no memory for the CPU list %s", text);
-			}
+			cpu_list_add(list, cpu);
 	} while (*at++ == ',');
 	if (at[-1] == '\0')
 		return true;
@@ -109,7 +111,7 @@ bad:
 
 static unsigned long *mask_new(void)
 {
-	return calloc(1, kernel_bytes);
+	return allocate(1, kernel_bytes);
 }
 
 static bool mask_has(const unsigned long *mask, unsigned cpu)
@@ -119,36 +121,32 @@ static bool mask_has(const unsigned long *mask, unsigned cpu)
 
 #define ONLINE "/sys/devices/system/cpu/online"
 
-/* The CPUs that a file of the kernel lists; false where it cannot be read. Whole, whatever its length: thousands of CPUs
- * of which every other is offline make a long line. The text is to be freed. */
-static bool listed(const char *path, struct cpu_list *cpus, char **text)
+/* Whole, whatever its length: thousands of CPUs of which every other is offline make a long line. */
+bool cpu_list_read(struct cpu_list *list, const char *path)
 {
 	struct error ignored = {0};
-	*cpus = (struct cpu_list){0};
-	*text = file_read(path);
-	if (*text)
-		(*text)[strcspn(*text, "\n")] = '\0';
-	return *text && **text && cpu_list_parse(cpus, *text, &ignored);
+	char *text = file_read(path);
+	*list = (struct cpu_list){0};
+	if (text)
+		text[strcspn(text, "\n")] = '\0';
+	bool good = text && *text && cpu_list_parse(list, text, &ignored);
+	free(text);
+	return good;
 }
 
 bool affinity_begin(struct error *error)
 {
-	char *text;
-	(void)listed(ONLINE, &online_at_start, &text);
-	free(text);
+	(void)cpu_list_read(&online_at_start, ONLINE);
 	for (size_t bytes = 128; bytes <= CPU_LIMIT / CHAR_BIT; bytes *= 2) {
-		unsigned long *mask = calloc(1, bytes);
-		if (!mask)
-			return error_set(error, ERROR_INTERNAL, "no memory for a CPU mask of %zu bytes", bytes);
+		unsigned long *mask = allocate(1, bytes);
 		long got = syscall(SYS_sched_getaffinity, 0, bytes, mask);
 		if (got > 0) {
 			kernel_bytes = bytes;
-			bool added = true;
 			for (unsigned cpu = 0; cpu < bytes * CHAR_BIT; cpu++)
 				if (mask_has(mask, cpu))
-					added = added && cpu_list_add(&allowed, cpu);
+					cpu_list_add(&allowed, cpu);
 			free(mask);
-			return added || error_set(error, ERROR_INTERNAL, "no memory for the list of allowed CPUs");
+			return true;
 		}
 		free(mask);
 		if (errno != EINVAL)
@@ -167,32 +165,31 @@ const struct cpu_list *affinity_allowed(void)
 	return &allowed;
 }
 
+static void set_offline(unsigned cpu, struct error *error)
+{
+	char *online = file_read(ONLINE);
+	size_t length = online ? strcspn(online, "\n") : 0;
+	error_set(error, ERROR_CPU_OFFLINE, "CPU %u is offline, online are %.*s%s; choose another CPU or bring it online",
+	          cpu, (int)(length < 200 ? length : 200), online ? online : "", length > 200 ? "..." : "");
+	free(online);
+}
+
 bool affinity_usable(unsigned cpu, struct error *error)
 {
-	struct cpu_list online, isolated = {0};
-	char *online_text, *isolated_text = NULL;
-	bool offline = listed(ONLINE, &online, &online_text) && !cpu_list_has(&online, cpu);
+	struct cpu_list isolated = {0};
+	if (affinity_offline(cpu)) {
+		set_offline(cpu, error);
+		return false;
+	}
 	/* The kernel starts every process outside the CPUs that isolcpus= isolates, but lets it go there when asked by number;
 	 * whether a cpuset forbids it shows when it is pinned. */
-	bool reachable =
-		cpu_list_has(&allowed, cpu) ||
-		(listed("/sys/devices/system/cpu/isolated", &isolated, &isolated_text) && cpu_list_has(&isolated, cpu));
+	bool reachable = cpu_list_has(&allowed, cpu) ||
+	                 (cpu_list_read(&isolated, "/sys/devices/system/cpu/isolated") && cpu_list_has(&isolated, cpu));
 	cpu_list_free(&isolated);
-	free(isolated_text);
-	if (offline)
-		error_set(error, ERROR_CPU_OFFLINE,
-		          "expected CPU %u online, found %.200s%s online; choose another CPU or bring it online", cpu,
-		          online_text, strlen(online_text) > 200 ? "..." : "");
-	cpu_list_free(&online);
-	free(online_text);
-	if (offline)
-		return false;
-	if (!reachable)
-		return error_set(error, ERROR_PIN_FAILED,
-		                 "expected CPU %u in this process's affinity mask, found it excluded; "
-		                 "start sutprobe with a wider mask (taskset, cpuset)",
-		                 cpu);
-	return true;
+	return reachable || error_set(error, ERROR_PIN_FAILED,
+	                              "CPU %u is outside this process's affinity mask; start sutprobe with a wider one "
+	                              "(taskset, cpuset)",
+	                              cpu);
 }
 
 bool affinity_pin(unsigned cpu, struct error *error)
@@ -200,8 +197,6 @@ bool affinity_pin(unsigned cpu, struct error *error)
 	if (!affinity_usable(cpu, error))
 		return false;
 	unsigned long *mask = mask_new();
-	if (!mask)
-		return error_set(error, ERROR_INTERNAL, "no memory for a CPU mask");
 	mask[cpu / BITS] = 1ul << (cpu % BITS);
 	long result = syscall(SYS_sched_setaffinity, 0, kernel_bytes, mask);
 	int reason = errno;
@@ -219,8 +214,6 @@ bool affinity_verify(unsigned cpu)
 	if (syscall(SYS_getcpu, &now, &node, NULL) != 0 || now != cpu)
 		return false;
 	unsigned long *mask = mask_new();
-	if (!mask)
-		return false;
 	bool alone = syscall(SYS_sched_getaffinity, 0, kernel_bytes, mask) > 0 && mask_has(mask, cpu);
 	mask[cpu / BITS] &= ~(1ul << (cpu % BITS));
 	for (size_t i = 0; alone && i < kernel_bytes / sizeof(*mask); i++)
@@ -229,25 +222,28 @@ bool affinity_verify(unsigned cpu)
 	return alone;
 }
 
-bool affinity_left(unsigned cpu, struct error *error)
+bool affinity_offline(unsigned cpu)
 {
 	struct cpu_list online;
-	char *text;
-	bool offline = listed(ONLINE, &online, &text) && !cpu_list_has(&online, cpu);
+	bool offline = cpu_list_read(&online, ONLINE) && !cpu_list_has(&online, cpu);
 	cpu_list_free(&online);
-	free(text);
+	return offline;
+}
+
+bool affinity_left(unsigned cpu, struct error *error)
+{
 	return error_set(error, ERROR_CPU_LEFT,
-	                 offline ? "CPU %u went offline during the measurement; bring it online and measure again"
-	                         : "expected to be on CPU %u after measuring, found to be elsewhere",
+	                 affinity_offline(cpu)
+						 ? "CPU %u went offline during the measurement; bring it online and measure again"
+						 : "the thread of CPU %u was moved to another CPU during the measurement",
 	                 cpu);
 }
 
 bool affinity_gone(char *names, size_t size)
 {
 	struct cpu_list online;
-	char *text;
 	size_t length = 0;
-	if (listed(ONLINE, &online, &text))
+	if (cpu_list_read(&online, ONLINE))
 		for (size_t i = 0; i < online_at_start.count && length < size; i++)
 			if (!cpu_list_has(&online, online_at_start.cpus[i]))
 				length += (size_t)snprintf(names + length, size - length, length ? ", %u" : "CPU %u",
@@ -255,7 +251,6 @@ bool affinity_gone(char *names, size_t size)
 	if (length >= size)
 		memcpy(names + size - 4, "...", 4);
 	cpu_list_free(&online);
-	free(text);
 	return length > 0;
 }
 
@@ -265,14 +260,14 @@ static const struct cpu_list *core_of(unsigned cpu)
 {
 	static struct cpu_list none, *cores, known;
 	if (!cores)
-		cores = calloc(kernel_bytes * CHAR_BIT, sizeof(*cores));
-	if (!cores || cpu >= kernel_bytes * CHAR_BIT)
+		cores = allocate(kernel_bytes * CHAR_BIT, sizeof(*cores));
+	if (cpu >= kernel_bytes * CHAR_BIT)
 		return &none;
-	if (!cpu_list_has(&known, cpu) && cpu_list_add(&known, cpu)) {
-		char path[96], *text;
+	if (!cpu_list_has(&known, cpu)) {
+		cpu_list_add(&known, cpu);
+		char path[96];
 		snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%u/topology/thread_siblings_list", cpu);
-		(void)listed(path, &cores[cpu], &text);
-		free(text);
+		(void)cpu_list_read(&cores[cpu], path);
 	}
 	return &cores[cpu];
 }
@@ -296,17 +291,15 @@ static void mask_drop(unsigned long *mask, const struct cpu_list *cpus)
 void affinity_avoid(int thread, const struct cpu_list *measured)
 {
 	unsigned long *others = mask_new(), *apart = mask_new();
-	for (size_t i = 0; others && i < allowed.count; i++)
+	for (size_t i = 0; i < allowed.count; i++)
 		others[allowed.cpus[i] / BITS] |= 1ul << (allowed.cpus[i] % BITS);
-	if (others && apart) {
-		mask_drop(others, measured);
-		memcpy(apart, others, kernel_bytes);
-		for (size_t i = 0; i < measured->count; i++)
-			mask_drop(apart, core_of(measured->cpus[i]));
-		/* A failure leaves the thread where it was: on a machine with no CPU to spare there is nowhere to go. */
-		if (!allow(thread, apart))
-			(void)allow(thread, others);
-	}
+	mask_drop(others, measured);
+	memcpy(apart, others, kernel_bytes);
+	for (size_t i = 0; i < measured->count; i++)
+		mask_drop(apart, core_of(measured->cpus[i]));
+	/* A failure leaves the thread where it was: on a machine with no CPU to spare there is nowhere to go. */
+	if (!allow(thread, apart))
+		(void)allow(thread, others);
 	free(others);
 	free(apart);
 }

@@ -15,11 +15,16 @@ struct cpu_list {
 
 /* Reads the kernel's list form, "0-3,8"; false with a usage error naming the text. */
 bool cpu_list_parse(struct cpu_list *list, const char *text, struct error *error);
-bool cpu_list_add(struct cpu_list *list, unsigned cpu);
+/* The numbers that a file of the kernel lists; false where it cannot be read or lists none. */
+bool cpu_list_read(struct cpu_list *list, const char *path);
+void cpu_list_add(struct cpu_list *list, unsigned cpu);
 /* Where a CPU stands in the list; SIZE_MAX: nowhere. */
 size_t cpu_list_place(const struct cpu_list *list, unsigned cpu);
 bool cpu_list_has(const struct cpu_list *list, unsigned cpu);
 void cpu_list_free(struct cpu_list *list);
+
+/* An array of the numbers. */
+void cpu_list_write(struct json *json, const char *key, const struct cpu_list *list);
 
 /* Pins the calling thread to one CPU and reads both the mask and the CPU back. */
 bool affinity_pin(unsigned cpu, struct error *error);
@@ -28,6 +33,8 @@ bool affinity_verify(unsigned cpu);
 /* Sets the error of a thread that was pinned to `cpu` and is not there: the CPU went offline, or somebody moved the
  * thread. Always returns false. */
 bool affinity_left(unsigned cpu, struct error *error);
+/* Whether the kernel lists the CPUs that are online now, and not this one. */
+bool affinity_offline(unsigned cpu);
 /* Names the CPUs that went offline since affinity_begin, "CPU 3, 5"; false where none did. */
 bool affinity_gone(char *names, size_t size);
 /* Whether this process may use the CPU at all: online, and in the affinity mask it was started with. */

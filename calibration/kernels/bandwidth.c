@@ -4,18 +4,20 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "allocate.h"
 #include "clock.h"
-#include "corefreq.h"
 #include "course.h"
 #include "csv.h"
 #include "generator.h"
 #include "load.h"
 #include "memory.h"
+#include "option_rows.h"
 #include "pmu.h"
 #include "random.h"
 #include "statistics.h"
 #include "stopping.h"
 #include "subcommand.h"
+#include "text.h"
 
 /* Time given to caches, page tables, prefetchers and the chunk length to settle before the first window. What the last run
  * left in a cache was read, and the rate steady, after 4 ms of two busy CPUs; 100 times as many have as much more bandwidth
@@ -55,68 +57,51 @@ static struct {
 } options;
 
 static const struct option table[] = {
-	{"--group", OPTION_REPEATED, &options.groups, "CPULIST@NODE[+CPULIST@NODE...][:B]",
-	 "one thread per CPU, its buffers on that node; the parts of a group run together, groups one after another; :B: "
-	 "the "
-	 "size of its arrays in place of --buffer-bytes",
-	 NULL, NULL, 0, 0, false},
-	{"--mix", OPTION_WORDS, &options.mixes, NULL, "traffic", NULL, LOAD_MIX_CHOICES, 0, 0, false},
+	OPTION_ROW_REPEATED("--group", &options.groups, "CPULIST@NODE[+CPULIST@NODE...][:B]",
+	                    "one thread per CPU, its buffers on that node; the parts of a group run together, groups one "
+	                    "after another; :B: the size of its arrays in place of --buffer-bytes"),
+	OPTION_ROW_WORDS("--mix", &options.mixes, LOAD_MIX_CHOICES, NULL, "traffic"),
 	/* From one page, so that every cache level can be measured as memory is. */
-	{"--buffer-bytes", OPTION_U64_LIST, &options.buffer_bytes, "B[,B...]",
-	 "sizes of each array of each thread, one after another; a mix has up to three arrays", NULL, NULL, 4096,
-	 BUFFER_BYTES_MAX, false},
+	OPTION_ROW_LIST("--buffer-bytes", &options.buffer_bytes, "B[,B...]", NULL, 4096, BUFFER_BYTES_MAX,
+	                "sizes of each array of each thread, one after another; a mix has up to three arrays"),
 	/* Four streams keep four times as many page-bound prefetchers busy; one is the plain figure other tools print. */
-	{"--streams", OPTION_U64_LIST, &options.streams, "S[,S...]", "places of each array worked on in turn: 1, 2, 4 or 8",
-	 "4", NULL, 1, LOAD_STREAMS_MAX, false},
+	OPTION_ROW_LIST("--streams", &options.streams, "S[,S...]", "4", 1, LOAD_STREAMS_MAX,
+	                "places of each array worked on in turn: 1, 2, 4 or 8"),
 	/* Off by default: with four streams it changed less than the noise of a few percent where it was tried (two cores of
 	 * an EPYC 7003 under a hypervisor, 512 to 4096), and with one or two it cost 4 to 16 % of reads. Other cores may
 	 * differ, so the search of a platform tries it. */
-	{"--prefetch-bytes", OPTION_U64_LIST, &options.prefetch_bytes, "P[,P...]",
-	 "distance of software prefetches; 0: none", "0", NULL, 0, 1u << 20, false},
-	{"--width", OPTION_WORD, &options.width, NULL, "vector width; auto: the widest there is", "auto",
-	 LOAD_WIDTH_CHOICES, 0, 0, false},
-	{"--delay", OPTION_U64_LIST, &options.delays, "D[,D...]",
-	 "dependent additions, no-ops for line_reads, after every four lines", "0", NULL, 0, 1000000, false},
-	{"--placements", OPTION_U64, &options.placements, "K", "allocations, at least", "6", NULL, 1,
-	 STOPPING_PLACEMENTS_MAX, false},
-	{"--windows", OPTION_U64, &options.windows, "N", "timed windows in each placement", "9", NULL, 1, 10000, false},
+	OPTION_ROW_LIST("--prefetch-bytes", &options.prefetch_bytes, "P[,P...]", "0", 0, 1u << 20,
+	                "distance of software prefetches; 0: none"),
+	OPTIONS_WIDTH,
+	OPTION_ROW_LIST("--delay", &options.delays, "D[,D...]", "0", 0, 1000000,
+	                "dependent additions, no-ops for line_reads, after every four lines"),
+	OPTIONS_PLACEMENTS,
+	OPTION_ROW_U64("--windows", &options.windows, "N", "9", 1, 10000, "timed windows in each placement"),
 	/* 100 ms hold hundreds of chunks and many refresh intervals, and nine of them still take less than a second. */
-	{"--window-s", OPTION_F64, &options.window_s, "S", "length of a window", "0.1", NULL, 0, 3600, false},
-	{"--pages", OPTION_WORD, &options.pages, NULL, "pages wanted", "auto", MEMORY_PAGE_CHOICES, 0, 0, false},
-	{"--seed", OPTION_U64, &options.seed, "S", "seed of the order of points in each placement", "1", NULL, 0,
-	 1ull << 53, false},
-	{"--budget-s", OPTION_F64, &options.budget_s, "S",
-	 "seconds for all points during which placements beyond K are added for those that miss the target; 0: just K", "0",
-	 NULL, 0, 1000000, false},
-	{"--target-half-width", OPTION_F64, &options.target_half_width, "R",
-	 "relative half-width of the median's interval at which a point is converged", "0.01", NULL, 0, 1, false},
+	OPTION_ROW_F64("--window-s", &options.window_s, "S", "0.1", 0, 3600, "length of a window"),
+	OPTIONS_PAGES,
+	OPTIONS_SEED("the order of points in each placement"),
+	OPTIONS_BUDGET("for all points"),
+	OPTIONS_TARGET("0.01", "a point"),
 	/* 0: no search. What a search finds is measured again, because the best of many is partly luck. */
-	{"--keep-best", OPTION_U64, &options.keep_best, "M",
-	 "look at every setting briefly, then measure the best M and the best without delay; 0: measure every one", "0",
-	 NULL, 0, 1000, false},
+	OPTION_ROW_U64(
+		"--keep-best", &options.keep_best, "M", "0", 0, 1000,
+		"look at every setting briefly, then measure the best M and the best without delay; 0: measure every one"),
 	/* 0: not at all. A reading takes tens of microseconds for each sensor, on the supervisor's CPU. */
-	{"--course-s", OPTION_F64, &options.course_s, "S",
-	 "seconds between readings of clock, energy and temperatures in the windows; 0: none", "0", NULL, 0, 3600, false},
-	{"--sample", OPTION_TEXT, &options.sample, SAMPLES_NOTATION, SAMPLES_HELP, NULL, NULL, 0, 0, true},
-	{"--event", OPTION_REPEATED, &options.events, PMU_NOTATION, PMU_EVENT_HELP, NULL, NULL, 0, 0, true},
-	{"--background-s", OPTION_F64, &options.background_s, "S", PMU_BACKGROUND_HELP, PMU_BACKGROUND_DEFAULT, NULL, 0,
-	 PMU_BACKGROUND_MAX, false},
-	{"--csv", OPTION_FLAG, &options.csv, NULL,
-	 "print rows in sc-membench's columns, one for each point measured in full, in place of the document", NULL, NULL,
-	 0, 0, false},
+	OPTION_ROW_F64("--course-s", &options.course_s, "S", "0", 0, 3600,
+	               "seconds between readings of clock, energy and temperatures in the windows; 0: none"),
+	OPTIONS_SAMPLE,
+	OPTIONS_EVENT,
+	OPTIONS_BACKGROUND,
+	OPTION_ROW_FLAG(
+		"--csv", &options.csv,
+		"print rows in sc-membench's columns, one for each point measured in full, in place of the document"),
 };
 
 struct placement {
-	uint64_t seed;
-	struct pages pages;
-	bool verified;
+	struct evidence evidence;
 	double *window_rates; /* lines of each array per tick, all threads */
 	double *thread_rates; /* the same of each thread, mean over the windows */
-	double core_before, core_after;
-	struct thread_counts counts;
-	struct snapshot before, after;
-	struct samples samples;
-	struct pmu_counts *counters;
 	struct course *course;
 };
 
@@ -129,7 +114,7 @@ struct point {
 	uint64_t skew_ticks;
 	struct stopping stopping;
 	struct error error;
-	struct placement *placements;
+	struct placement placements[STOPPING_PLACEMENTS_MAX];
 	double medians[STOPPING_PLACEMENTS_MAX];
 	size_t count;
 	bool done; /* nothing more is to be measured, be it for an error */
@@ -140,9 +125,7 @@ static struct {
 	size_t *group_bytes; /* of each group's arrays; 0: those of --buffer-bytes */
 	struct point **points;
 	size_t count;
-	const struct load_width *width;
 	struct sample_request sampled;
-	struct pmu *pmu;
 	bool admitted; /* what is kept to the end was asked for */
 } results;
 
@@ -155,31 +138,23 @@ static bool buffer_bytes_good(uint64_t bytes, struct error *error)
 }
 
 /* "0-3@0:65536": the threads, and the size of their arrays where it has one. */
-static bool parse_group(struct generator *generator, const char *word, size_t *bytes, struct error *error)
+static bool parse_group(const char *word, size_t *bytes, struct error *error)
 {
-	char *text = strdup(word), *size = text ? strchr(text, ':') : NULL;
+	char *size = allocate_text(word, strlen(word));
+	const char *text = text_cut(&size, ':');
 	uint64_t value = 0;
-	bool good = text || error_set(error, ERROR_INTERNAL, "no memory for the group %s", word);
-	if (size) {
-		*size++ = '\0';
-		good = (options_u64(size, &value) && buffer_bytes_good(value, error)) ||
-		       error_set(error, ERROR_USAGE, "expected CPULIST@NODE[+CPULIST@NODE...][:B], found '%s'", word);
-	}
-	good = good && generator_parse_group(generator, text, error);
+	bool good = !size || (options_u64(size, &value) && buffer_bytes_good(value, error)) ||
+	            error_set(error, ERROR_USAGE, "expected CPULIST@NODE[+CPULIST@NODE...][:B], found '%s'", word);
 	*bytes = value;
-	free(text);
-	return good;
+	return good && generator_parse_group(&results.generator, text, error);
 }
 
 static bool prepare(struct error *error)
 {
-	bool good = true;
-	struct generator generator = {0};
-	for (size_t i = 0, bytes; good && i < options.groups.count; i++)
-		good = parse_group(&generator, options.groups.words[i], &bytes, error);
-	generator_free(&generator);
-	if (!good)
-		return false;
+	results.group_bytes = allocate(options.groups.count, sizeof(*results.group_bytes));
+	for (size_t i = 0; i < options.groups.count; i++)
+		if (!parse_group(options.groups.words[i], &results.group_bytes[i], error))
+			return false;
 	for (size_t i = 0; i < options.streams.count; i++)
 		if (options.streams.values[i] & (options.streams.values[i] - 1))
 			return error_set(error, ERROR_USAGE, "--streams: expected 1, 2, 4 or 8, found %llu",
@@ -203,22 +178,12 @@ static bool prepare(struct error *error)
 		return error_set(error, ERROR_USAGE, "--window-s: expected more than 0, found %g", options.window_s);
 	if (options.sample && !sample_parse(options.sample, &results.sampled, error))
 		return false;
-	return pmu_parse(&options.events, false, error);
+	return pmu_parse(&options.events, false, &results.generator.pmu, error);
 }
 
-static struct point *add_point(const struct group *group, const struct generator_shape *shape, size_t buffer_bytes,
-                               bool scan)
+static void add_point(const struct group *group, const struct generator_shape *shape, size_t buffer_bytes, bool scan)
 {
-	struct point **grown = realloc(results.points, (results.count + 1) * sizeof(*grown));
-	struct point *point = calloc(1, sizeof(*point));
-	if (grown)
-		results.points = grown;
-	if (point)
-		point->placements = calloc(STOPPING_PLACEMENTS_MAX, sizeof(*point->placements));
-	if (!grown || !point || !point->placements) {
-		free(point);
-		return NULL;
-	}
+	struct point *point = allocate(1, sizeof(*point));
 	point->group = group;
 	point->shape = *shape;
 	point->buffer_bytes = buffer_bytes;
@@ -228,67 +193,44 @@ static struct point *add_point(const struct group *group, const struct generator
 	                                    .budget_s = scan ? 0 : options.budget_s,
 	                                    .target = options.target_half_width};
 	generator_need(&results.generator, group, generator_thread_bytes(shape->mix, buffer_bytes));
+	results.points = reallocate(results.points, results.count + 1, sizeof(*results.points));
 	results.points[results.count++] = point;
-	return point;
+}
+
+static double window_s(const struct point *point)
+{
+	return point->scan ? SCAN_WINDOW_S : options.window_s;
 }
 
 /* Cuts the windows out of the last run and keeps them as the next placement of the point. */
-static bool keep_run(struct point *point, uint64_t seed, struct error *error)
+static void keep_run(struct point *point, uint64_t seed)
 {
 	struct generator *generator = &results.generator;
-	const struct group *group = point->group;
 	struct placement *placement = &point->placements[point->count];
-	double window_s = point->scan ? SCAN_WINDOW_S : options.window_s;
-	double window_ticks = window_s * clock_now_used.hz;
-	uint64_t begin = generator->begins;
-	placement->window_rates = calloc(point->windows, sizeof(double));
-	placement->thread_rates = calloc(group->count, sizeof(double));
-	if (!placement->window_rates || !placement->thread_rates)
-		return error_set(error, ERROR_INTERNAL, "no memory for %llu windows", (unsigned long long)point->windows);
-	for (size_t t = 0; t < group->count; t++) {
-		const struct generator_thread *thread = &generator->threads[group->threads[t]];
-		double last = generator_lines_at(thread, begin);
-		placement->thread_rates[t] = -last;
-		for (uint64_t i = 0; i < point->windows; i++) {
-			double next = generator_lines_at(thread, begin + (uint64_t)(window_ticks * (double)(i + 1)));
-			placement->window_rates[i] += (next - last) / window_ticks;
-			last = next;
-		}
-		placement->thread_rates[t] = (placement->thread_rates[t] + last) / (window_ticks * (double)point->windows);
-	}
-	placement->seed = seed;
-	placement->pages = generator_pages(generator);
-	placement->verified = generator_verified(generator);
-	placement->core_before = generator_core_before(generator);
-	placement->core_after = generator_core_after(generator);
-	placement->counts = generator_counts(generator);
-	placement->before = generator->before;
-	placement->after = generator->after;
-	/* The snapshots' rows are this placement's now; their CPU list lives as long as the point. */
-	placement->before.cpus = placement->after.cpus = &group->cpus;
-	generator->before = generator->after = (struct snapshot){0};
-	placement->samples = generator->samples;
-	generator->samples = (struct samples){0};
-	if (!pmu_take(generator->pmu, PMU_ALL, generator_progress, generator, &placement->counters, error))
-		return false;
+	struct evidence *evidence = &placement->evidence;
+	placement->window_rates = allocate(point->windows, sizeof(double));
+	placement->thread_rates = allocate(point->group->count, sizeof(double));
+	generator_add_rates(generator, placement->window_rates, placement->thread_rates, point->windows,
+	                    window_s(point) * clock_now_used.hz);
+	generator_take_evidence(generator, evidence);
+	evidence->seed = seed;
+	evidence->counters = pmu_take(generator->pmu, PMU_ALL, generator_progress, generator);
 	uint64_t skew = generator_start_skew(generator);
 	if (skew > point->skew_ticks)
 		point->skew_ticks = skew;
 	point->medians[point->count++] = statistics_median(placement->window_rates, point->windows);
-	return true;
 }
 
 /* What is read meanwhile is the placement's, kept or not. */
-static bool open_course(struct point *point, double windows_s, struct error *error)
+static void open_course(struct point *point, double windows_s)
 {
 	struct generator *generator = &results.generator;
-	struct course **course = &point->placements[point->count].course;
 	generator->course = NULL;
 	if (options.course_s <= 0 || point->scan)
-		return true;
+		return;
 	generator->course_s = options.course_s;
-	*course = generator->course = course_open(&point->group->cpus, (size_t)(windows_s / options.course_s) + 2, error);
-	return *course != NULL;
+	generator->course = course_open(&point->group->cpus, (size_t)(windows_s / options.course_s) + 2);
+	point->placements[point->count].course = generator->course;
 }
 
 /* One run, and the proof of its work; false with the reason, and nothing kept of it, where either could not be. */
@@ -296,14 +238,16 @@ static bool measure_point(struct point *point, uint64_t seed, struct error *erro
 {
 	struct generator *generator = &results.generator;
 	double settle_s = point->scan ? SCAN_SETTLE_S : SETTLE_S;
-	double windows_s = (point->scan ? SCAN_WINDOW_S : options.window_s) * (double)point->windows;
+	double windows_s = window_s(point) * (double)point->windows;
 	size_t complete = point->count;
 	if (stop_error(error) || !generator_select(generator, point->group, &point->shape, point->buffer_bytes, error))
 		return false;
 	supervise_avoid(&point->group->cpus);
-	generator->log_every_s = (point->scan ? SCAN_WINDOW_S : options.window_s) / LOG_PER_WINDOW;
-	bool good = open_course(point, windows_s, error) && generator_run_windows(generator, settle_s, windows_s, error) &&
-	            keep_run(point, seed, error);
+	generator->log_every_s = window_s(point) / LOG_PER_WINDOW;
+	open_course(point, windows_s);
+	bool good = generator_run_windows(generator, settle_s, windows_s, error);
+	if (good)
+		keep_run(point, seed);
 	/* Whatever became of the run, the next one needs the buffers as they were; told to stop, there is none. */
 	struct error wrong = {0};
 	if ((good || !stop_requested()) && generator_alive(generator) && !generator_prove(generator, &wrong)) {
@@ -318,9 +262,8 @@ static bool measure_point(struct point *point, uint64_t seed, struct error *erro
 /* Nothing more of a point: it has its error, unless it was only told to stop and has something to show. */
 static void end_point(struct point *point, const struct error *error)
 {
-	bool stopped = error->code == ERROR_INTERRUPTED || error->code == ERROR_DEADLINE;
 	point->done = true;
-	if (stopped && point->count > 0)
+	if (error_is_stop(error) && point->count > 0)
 		point->stopping.reason = "interrupted";
 	else
 		point->error = *error;
@@ -347,7 +290,7 @@ static void keeps(struct demand *demand)
 		const struct point *point = results.points[i];
 		/* A point that is only looked at may be measured in full as well. */
 		uint64_t numbers = 2 * options.windows + point->group->count, runs = most + point->scan;
-		demand_other(demand, sizeof(*point) + STOPPING_PLACEMENTS_MAX * sizeof(struct placement), 1 + point->scan);
+		demand_other(demand, sizeof(*point), 1 + point->scan);
 		demand_other(demand, numbers * sizeof(double), runs);
 		snapshots_demand(&point->group->cpus, 2 * runs, demand);
 		demand_document(demand, runs * (numbers + NUMBERS_OF_PLACEMENT));
@@ -358,12 +301,12 @@ static void keeps(struct demand *demand)
 static bool admit(struct error *error)
 {
 	struct generator *generator = &results.generator;
-	double window_s = options.window_s, windows_s = window_s * (double)options.windows;
+	double shortest_s = options.window_s, windows_s = shortest_s * (double)options.windows;
 	if (options.keep_best > 0) {
 		windows_s = fmax(windows_s, SCAN_WINDOW_S * SCAN_WINDOWS);
-		window_s = fmin(window_s, SCAN_WINDOW_S);
+		shortest_s = fmin(shortest_s, SCAN_WINDOW_S);
 	}
-	generator->log_every_s = window_s / LOG_PER_WINDOW;
+	generator->log_every_s = shortest_s / LOG_PER_WINDOW;
 	for (size_t i = 0; i < generator->buffer_count; i++)
 		generator->buffers[i].error = (struct error){0};
 	for (;;) {
@@ -389,8 +332,11 @@ static void measure_placement(struct point **points, size_t count, uint64_t seed
 {
 	struct generator *generator = &results.generator;
 	struct error error = {0}, wrong = {0};
-	bool opened = !stop_error(&error) && admit(&error) && pmu_threads(results.pmu, generator->count, &error) &&
-	              generator_open(generator, &error);
+	bool opened = !stop_error(&error) && admit(&error);
+	if (opened) {
+		pmu_threads(generator->pmu, generator->count);
+		opened = generator_open(generator, &error);
+	}
 	for (size_t i = 0; opened && i < count; i++) {
 		struct error found = {0};
 		if (!measure_point(points[i], seed, &found))
@@ -407,11 +353,9 @@ static void measure_placement(struct point **points, size_t count, uint64_t seed
 }
 
 /* Measures `points` until each has what was asked for. */
-static bool measure_points(struct point *const *points, size_t count)
+static void measure_points(struct point *const *points, size_t count)
 {
-	struct point **left = calloc(count + 1, sizeof(*left));
-	if (!left)
-		return false;
+	struct point **left = allocate(count, sizeof(*left));
 	for (size_t i = 0; i < count; i++)
 		stopping_begin(&points[i]->stopping);
 	for (uint64_t number = 0;; number++) {
@@ -430,7 +374,6 @@ static bool measure_points(struct point *const *points, size_t count)
 		measure_placement(left, todo, seed);
 	}
 	free(left);
-	return true;
 }
 
 static double scanned_rate(const struct point *point)
@@ -458,7 +401,7 @@ static void choose_best(struct point *const *points, size_t count, uint64_t keep
 }
 
 /* Every setting of one mix; `scanned` where they are only looked at first. */
-static bool add_settings(const struct group *group, enum load_mix mix, size_t buffer_bytes, bool scanned)
+static void add_settings(const struct group *group, enum load_mix mix, size_t buffer_bytes, bool scanned)
 {
 	for (size_t i = 0; i < options.streams.count * options.prefetch_bytes.count * options.delays.count; i++) {
 		size_t rest = i / options.delays.count;
@@ -467,58 +410,44 @@ static bool add_settings(const struct group *group, enum load_mix mix, size_t bu
 			.streams = (unsigned)options.streams.values[rest / options.prefetch_bytes.count],
 			.prefetch_bytes = options.prefetch_bytes.values[rest % options.prefetch_bytes.count],
 			.delay = options.delays.values[i % options.delays.count]};
-		if (!add_point(group, &shape, buffer_bytes, scanned))
-			return false;
+		add_point(group, &shape, buffer_bytes, scanned);
 	}
-	return true;
 }
 
 /* Adds, to be measured in full, the best of `count` settings that were looked at. */
-static bool add_best(size_t first, size_t count)
+static void add_best(size_t first, size_t count)
 {
-	bool *chosen = calloc(count, sizeof(*chosen)), good = chosen != NULL;
-	if (good)
-		choose_best(results.points + first, count, options.keep_best, chosen);
-	for (size_t i = first; good && i < first + count; i++)
+	bool *chosen = allocate(count, sizeof(*chosen));
+	choose_best(results.points + first, count, options.keep_best, chosen);
+	for (size_t i = first; i < first + count; i++)
 		if (chosen[i - first]) {
 			const struct point *scanned = results.points[i];
-			good = add_point(scanned->group, &scanned->shape, scanned->buffer_bytes, false) != NULL;
+			add_point(scanned->group, &scanned->shape, scanned->buffer_bytes, false);
 		}
 	free(chosen);
-	return good;
 }
 
 /* Adds the points of every group, mix and size. A search looks at every setting on one placement, then measures the best. */
-static bool measure_all(void)
+static void measure_all(void)
 {
 	size_t settings = options.streams.count * options.prefetch_bytes.count * options.delays.count;
-	bool search = options.keep_best > 0 && settings > 1, good = true;
-	for (size_t i = 0; good && i < options.groups.count; i++) {
-		const struct group *group = &results.generator.groups[i];
-		size_t sizes = results.group_bytes[i] ? 1 : options.buffer_bytes.count;
-		for (size_t k = 0; good && k < options.mixes.count * sizes; k++) {
+	bool search = options.keep_best > 0 && settings > 1;
+	for (size_t i = 0; i < options.groups.count; i++) {
+		size_t own = results.group_bytes[i], sizes = own ? 1 : options.buffer_bytes.count;
+		for (size_t k = 0; k < options.mixes.count * sizes; k++) {
 			enum load_mix mix;
 			load_mix_parse(options.mixes.words[k / sizes], &mix);
-			size_t bytes = results.group_bytes[i] ? results.group_bytes[i] : options.buffer_bytes.values[k % sizes];
-			good = add_settings(group, mix, bytes, search);
+			add_settings(&results.generator.groups[i], mix, own ? own : options.buffer_bytes.values[k % sizes], search);
 		}
 	}
 	size_t first = results.count;
-	good = good && measure_points(results.points, first);
+	measure_points(results.points, first);
 	/* A search that was cut short chooses nothing. */
-	if (!good || !search || stop_requested())
-		return good;
-	for (size_t i = 0; good && i < first; i += settings)
-		good = add_best(i, settings);
-	return good && measure_points(results.points + first, results.count - first);
-}
-
-static void numbers_write(struct json *json, const char *key, const struct cpu_list *list)
-{
-	json_array_begin(json, key);
-	for (size_t i = 0; i < list->count; i++)
-		json_u64(json, NULL, list->cpus[i]);
-	json_array_end(json);
+	if (!search || stop_requested())
+		return;
+	for (size_t i = 0; i < first; i += settings)
+		add_best(i, settings);
+	measure_points(results.points + first, results.count - first);
 }
 
 /* MB/s, 1 MB = 10^6 bytes, from lines per tick. */
@@ -527,32 +456,21 @@ static double mb_s(double rate, unsigned bytes)
 	return rate * bytes * clock_now_used.hz / 1e6;
 }
 
-static void rates_write(struct json *json, const char *key, const double *rates, size_t count, unsigned bytes)
-{
-	json_array_begin(json, key);
-	for (size_t i = 0; i < count; i++)
-		json_f64(json, NULL, mb_s(rates[i], bytes));
-	json_array_end(json);
-}
-
 static void placement_write(struct json *json, const struct point *point, const struct placement *placement)
 {
-	unsigned model = load_model_bytes(point->shape.mix);
+	const struct evidence *evidence = &placement->evidence;
+	double model = mb_s(1, load_model_bytes(point->shape.mix)), program = mb_s(1, load_program_bytes(point->shape.mix));
 	json_object_begin(json, NULL);
-	json_u64(json, "seed", placement->seed);
-	pages_write(json, "pages", &placement->pages);
-	json_bool(json, "cpus_verified", placement->verified);
-	rates_write(json, "windows_mb_s", placement->window_rates, point->windows, model);
-	rates_write(json, "program_windows_mb_s", placement->window_rates, point->windows,
-	            load_program_bytes(point->shape.mix));
-	rates_write(json, "per_thread_mb_s", placement->thread_rates, point->group->count, model);
-	json_f64(json, "core_hz_before", corefreq_hz(placement->core_before));
-	json_f64(json, "core_hz_after", corefreq_hz(placement->core_after));
-	interference_write(json, "interference", &placement->counts, &placement->before, &placement->after,
-	                   &point->group->cpus);
+	json_u64(json, "seed", evidence->seed);
+	pages_write(json, "pages", &evidence->pages);
+	json_bool(json, "cpus_verified", evidence->verified);
+	json_f64s(json, "windows_mb_s", placement->window_rates, point->windows, model);
+	json_f64s(json, "program_windows_mb_s", placement->window_rates, point->windows, program);
+	json_f64s(json, "per_thread_mb_s", placement->thread_rates, point->group->count, model);
+	evidence_write(json, evidence, &point->group->cpus);
 	course_write(json, "course", placement->course);
-	samples_write(json, "samples", options.sample ? &results.sampled : NULL, &placement->samples);
-	pmu_counts_write(json, "counters", placement->counters);
+	samples_write(json, "samples", results.generator.sampled, &evidence->samples);
+	pmu_counts_write(json, "counters", evidence->counters);
 	json_object_end(json);
 }
 
@@ -561,12 +479,12 @@ static void point_write(struct json *json, const struct point *point)
 	bool good = point->error.code == ERROR_NONE;
 	json_object_begin(json, NULL);
 	json_text(json, "group", point->group->text);
-	numbers_write(json, "cpus", &point->group->cpus);
-	numbers_write(json, "nodes", &point->group->nodes);
+	cpu_list_write(json, "cpus", &point->group->cpus);
+	cpu_list_write(json, "nodes", &point->group->nodes);
 	json_text(json, "mix", load_mixes[point->shape.mix].name);
 	json_u64(json, "streams", point->shape.streams);
 	json_u64(json, "prefetch_bytes", point->shape.prefetch_bytes);
-	json_text(json, "width", results.width->name);
+	json_text(json, "width", results.generator.width->name);
 	json_u64(json, "delay", point->shape.delay);
 	json_u64(json, "buffer_bytes", point->buffer_bytes);
 	json_text(json, "phase", point->scan ? "scan" : "full");
@@ -574,19 +492,15 @@ static void point_write(struct json *json, const struct point *point)
 	load_accounting_write(json, point->shape.mix);
 	/* A run whose work was not proved is none. */
 	json_bool(json, "checked", good && point->count > 0);
-	if (good)
-		json_f64(json, "start_skew_ns", clock_ns((double)point->skew_ticks));
-	else
-		json_null(json, "start_skew_ns");
+	json_f64_known(json, "start_skew_ns", good, clock_ns((double)point->skew_ticks));
 	json_text(json, "stopped", good ? point->stopping.reason : NULL);
+	error_write(json, &point->error);
 	if (good) {
-		json_null(json, "error");
 		json_array_begin(json, "placements");
 		for (size_t i = 0; i < point->count; i++)
 			placement_write(json, point, &point->placements[i]);
 		json_array_end(json);
 	} else {
-		error_write(json, &point->error);
 		json_null(json, "placements");
 	}
 	json_object_end(json);
@@ -599,13 +513,11 @@ static const char *operation_name(enum load_mix mix)
 }
 
 /* Program bytes, a copy counted once, as sc-membench counts them; the median over all windows of all placements. */
-static bool row_add(const struct point *point)
+static void row_add(const struct point *point)
 {
 	enum load_mix mix = point->shape.mix;
 	size_t windows = point->count * point->windows;
-	double *rates = calloc(windows, sizeof(*rates)), lines = 0;
-	if (!rates)
-		return false;
+	double *rates = allocate(windows, sizeof(*rates)), lines = 0;
 	for (size_t i = 0; i < windows; i++) {
 		rates[i] = point->placements[i / point->windows].window_rates[i % point->windows];
 		lines += rates[i] * options.window_s * clock_now_used.hz;
@@ -620,19 +532,17 @@ static bool row_add(const struct point *point)
 		.elapsed_s = options.window_s * (double)windows,
 	});
 	free(rates);
-	return true;
 }
 
-static bool write_rows(struct error *error)
+static void write_rows(void)
 {
 	for (size_t i = 0; i < results.count; i++) {
 		const struct point *point = results.points[i];
 		if (point->error.code != ERROR_NONE)
 			csv_lost(operation_name(point->shape.mix), &point->error);
-		else if (!point->scan && !row_add(point))
-			return error_set(error, ERROR_INTERNAL, "no memory for rows");
+		else if (!point->scan)
+			row_add(point);
 	}
-	return true;
 }
 
 static bool write_results(struct json *result, struct error *error)
@@ -646,62 +556,31 @@ static bool write_results(struct json *result, struct error *error)
 	}
 	json_array_end(result);
 	json_object_end(result);
-	if (failed < results.count)
-		return true;
-	const struct error *first = &results.points[0]->error;
-	return error_set(error, first->code, "no point could be measured; the first: %s", first->message);
-}
-
-static void teardown(void)
-{
-	for (size_t i = 0; i < results.count; i++) {
-		struct point *point = results.points[i];
-		for (size_t k = 0; k < STOPPING_PLACEMENTS_MAX; k++) {
-			free(point->placements[k].window_rates);
-			free(point->placements[k].thread_rates);
-			snapshot_free(&point->placements[k].before);
-			snapshot_free(&point->placements[k].after);
-			samples_free(&point->placements[k].samples);
-			pmu_counts_free(point->placements[k].counters);
-			course_free(point->placements[k].course);
-		}
-		free(point->placements);
-		free(point);
-	}
-	free(results.points);
-	generator_free(&results.generator);
-	free(results.group_bytes);
-	pmu_close(results.pmu);
+	return error_of_parts(error, "point", failed, results.count, &results.points[0]->error);
 }
 
 static bool set_up(struct error *error)
 {
 	struct generator *generator = &results.generator;
-	results.group_bytes = calloc(options.groups.count, sizeof(*results.group_bytes));
-	if (!results.group_bytes)
-		return error_set(error, ERROR_INTERNAL, "no memory for %zu groups", options.groups.count);
-	for (size_t i = 0; i < options.groups.count; i++)
-		if (!parse_group(generator, options.groups.words[i], &results.group_bytes[i], error))
-			return false;
-	results.width = generator->width = load_width_find(options.width, error);
-	if (!results.width || !pmu_open(&results.pmu, &options.events, error))
+	generator->width = load_width_find(options.width, error);
+	if (!generator->width)
 		return false;
+	pmu_open(generator->pmu);
 	page_kind_parse(options.pages, &generator->page_kind);
 	generator->sampled = options.sample ? &results.sampled : NULL;
-	generator->pmu = results.pmu;
-	pmu_background(results.pmu, options.background_s);
+	pmu_background(generator->pmu, options.background_s);
 	return true;
 }
 
 static bool measure(struct json *result, struct error *error)
 {
-	bool good = set_up(error);
-	if (good)
-		good = measure_all() || error_set(error, ERROR_INTERNAL, "no memory for points");
+	if (!set_up(error))
+		return false;
+	measure_all();
 	clock_finish();
-	good = good && write_results(result, error) && (!options.csv || write_rows(error));
-	teardown();
-	return good;
+	if (options.csv)
+		write_rows();
+	return write_results(result, error);
 }
 
 const struct subcommand bandwidth_subcommand = {

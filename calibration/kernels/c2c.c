@@ -6,11 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "allocate.h"
 #include "clock.h"
 #include "corefreq.h"
 #include "interference.h"
 #include "memory.h"
-#include "options.h"
+#include "option_rows.h"
 #include "pairs.h"
 #include "stopping.h"
 #include "subcommand.h"
@@ -45,48 +46,40 @@ static struct {
 } options;
 
 static const struct option table[] = {
-	{"--pair", OPTION_REPEATED, &options.pairs, "WRITER@READER[:HOME[:STATE]]",
-	 "CPU that holds the lines, and CPU that loads them; home and state where they are not those of all", NULL, NULL, 0,
-	 0, true},
-	{"--all-pairs", OPTION_REPEATED, &options.all_pairs, "CPUS[@READERS][:HOME[:STATE]]",
-	 "a matrix: every ordered pair of these CPUs, or of these and those readers; told in short form", NULL, NULL, 0, 0,
-	 true},
+	OPTION_ROW_OPTIONAL_REPEATED(
+		"--pair", &options.pairs, "WRITER@READER[:HOME[:STATE]]",
+		"CPU that holds the lines, and CPU that loads them; home and state where they are not those of all"),
+	OPTION_ROW_OPTIONAL_REPEATED(
+		"--all-pairs", &options.all_pairs, "CPUS[@READERS][:HOME[:STATE]]",
+		"a matrix: every ordered pair of these CPUs, or of these and those readers; told in short form"),
 	/* Two quantities, never mixed: a hand-shake holds a store, and the way there and back, beside the load. */
-	{"--method", OPTION_WORD, &options.method, NULL,
-	 "transfer: one load of each of many lines; pingpong: half the round trip of a hand-shake", "transfer",
-	 "transfer|pingpong", 0, 0, false},
+	OPTION_ROW_WORD("--method", &options.method, "transfer|pingpong", "transfer",
+	                "transfer: one load of each of many lines; pingpong: half the round trip of a hand-shake"),
 	/* The writer's own node is where a program that fills a buffer has it; a fixed node need not have memory. */
-	{"--home", OPTION_TEXT, &options.home, "NODE|writer|reader",
-	 "node of the memory behind the lines, of pairs that name none: a number, or the node of one of the two", "writer",
-	 NULL, 0, 0, false},
+	OPTION_ROW_TEXT(
+		"--home", &options.home, "NODE|writer|reader", "writer",
+		"node of the memory behind the lines, of pairs that name none: a number, or the node of one of the two"),
 	/* hitm: modified in the writer's cache; hit: clean there, and nowhere else. */
-	{"--state", OPTION_WORD, &options.state, NULL, "state of the lines in the writer's cache, of pairs that name none",
-	 "hitm", "hit|hitm", 0, 0, false},
+	OPTION_ROW_WORD("--state", &options.state, "hit|hitm", "hitm",
+	                "state of the lines in the writer's cache, of pairs that name none"),
 	/* So many stay in the writer's second-level cache; more would be found in the third level, or in memory. */
-	{"--lines", OPTION_U64, &options.lines, "N",
-	 "lines handed over at a time; 0: an eighth of the writer's L2 cache, and of a matrix at most 1024", "0", NULL, 0,
-	 TRANSFER_LINES_MAX, false},
+	OPTION_ROW_U64("--lines", &options.lines, "N", "0", 0, TRANSFER_LINES_MAX,
+	               "lines handed over at a time; 0: an eighth of the writer's L2 cache, and of a matrix at most 1024"),
 	/* One window is then some 1 ms, and 0.2 ms in a matrix: far longer than a clock read. */
-	{"--hops", OPTION_U64, &options.hops, "N",
-	 "loads or round trips in a window; 0: 16384 loads or 10000 trips, of a matrix 2048 or 1000", "0", NULL, 0,
-	 1u << 30, false},
-	{"--placements", OPTION_U64, &options.placements, "K", "allocations, at least", "6", NULL, 1,
-	 STOPPING_PLACEMENTS_MAX, false},
-	{"--windows", OPTION_U64, &options.windows, "N", "timed windows in each placement; 0: 9, of a matrix 3", "0", NULL,
-	 0, 10000, false},
-	{"--pages", OPTION_WORD, &options.pages, NULL, "pages wanted", "auto", MEMORY_PAGE_CHOICES, 0, 0, false},
-	{"--seed", OPTION_U64, &options.seed, "S", "seed of the permutations, and of the order and choice of pairs", "1",
-	 NULL, 0, 1ull << 53, false},
-	{"--budget-s", OPTION_F64, &options.budget_s, "S",
-	 "seconds per pair during which placements beyond K are added until the target is met; 0: just K", "0", NULL, 0,
-	 1000000, false},
+	OPTION_ROW_U64("--hops", &options.hops, "N", "0", 0, 1u << 30,
+	               "loads or round trips in a window; 0: 16384 loads or 10000 trips, of a matrix 2048 or 1000"),
+	OPTIONS_PLACEMENTS,
+	OPTION_ROW_U64("--windows", &options.windows, "N", "0", 0, 10000,
+	               "timed windows in each placement; 0: 9, of a matrix 3"),
+	OPTIONS_PAGES,
+	OPTIONS_SEED("the permutations, and of the order and choice of pairs"),
+	OPTIONS_BUDGET("per pair"),
 	/* 3 %: transfers are few and depend on where the home agent of each line lies. */
-	{"--target-half-width", OPTION_F64, &options.target_half_width, "R",
-	 "relative half-width of the median's interval at which a pair is converged", "0.03", NULL, 0, 1, false},
+	OPTIONS_TARGET("0.03", "a pair"),
 	/* None: who asks for all pairs gets all, and reads beforehand how long that takes. */
-	{"--matrix-budget-s", OPTION_F64, &options.matrix_budget_s, "S",
-	 "seconds for all of --all-pairs; where more are expected, a balanced sample is measured; 0: all pairs", "0", NULL,
-	 0, 1000000, false},
+	OPTION_ROW_F64(
+		"--matrix-budget-s", &options.matrix_budget_s, "S", "0", 0, 1000000,
+		"seconds for all of --all-pairs; where more are expected, a balanced sample is measured; 0: all pairs"),
 };
 
 /* A pair of a matrix that was measured, without what only a pair of its own has. */
@@ -109,15 +102,34 @@ static enum method method_wanted(void)
 	return strcmp(options.method, "pingpong") ? METHOD_TRANSFER : METHOD_PINGPONG;
 }
 
-static struct pair_defaults pair_defaults(void)
-{
-	return (struct pair_defaults){
-		.home = options.home, .dirty = !strcmp(options.state, "hitm"), .stateless = method_wanted() == METHOD_PINGPONG};
-}
+/* A matrix: how many of its pairs, and what is kept of each. */
+struct matrix {
+	struct block *blocks;
+	size_t block_count;
+	struct sampler sampler;
+	struct cpu_list cpus;
+	struct cell *cells;
+	size_t count, capacity, chosen;
+	struct thread_counts counts;
+	struct snapshot before, after;
+	uint64_t began_ns;
+	/* the estimate: of pairs that could be measured */
+	size_t estimated_on;
+	double pair_s, expected_s;
+	struct error stopped; /* what ended it early */
+};
 
-static struct transfer_settings transfer_settings(void)
+static struct {
+	struct transfer_settings settings;
+	struct transfer *transfers; /* one for each --pair */
+	struct pair **pairs;
+	size_t count;
+	struct matrix matrix;
+} work;
+
+static void prepare_settings(void)
 {
-	struct transfer_settings settings = {
+	work.settings = (struct transfer_settings){
 		.method = method_wanted(),
 		.lines = options.lines,
 		.hops = options.hops,
@@ -127,31 +139,38 @@ static struct transfer_settings transfer_settings(void)
 		.budget_s = options.budget_s,
 		.target_half_width = options.target_half_width,
 	};
-	page_kind_parse(options.pages, &settings.pages);
-	return settings;
+	page_kind_parse(options.pages, &work.settings.pages);
 }
 
 static bool prepare(struct error *error)
 {
-	struct transfer transfer;
-	struct block block;
-	struct pair_defaults defaults = pair_defaults();
+	struct matrix *matrix = &work.matrix;
+	struct transfer asked;
+	const struct pair_defaults defaults = {
+		.home = options.home, .dirty = !strcmp(options.state, "hitm"), .stateless = method_wanted() == METHOD_PINGPONG};
 	if (!options.pairs.count && !options.all_pairs.count)
-		return error_set(error, ERROR_USAGE, "expected --pair or --all-pairs, found neither; --help explains them");
-	if (!home_parse(options.home, &transfer.home, &transfer.node))
+		return error_set(error, ERROR_USAGE, "expected --pair or --all-pairs; --help explains them");
+	if (!home_parse(options.home, &asked.home, &asked.node))
 		return error_set(error, ERROR_USAGE, "--home: expected a node up to %u, writer or reader, found '%s'",
 		                 PAIRS_HOME_MAX, options.home);
+	work.transfers = allocate(options.pairs.count, sizeof(*work.transfers));
 	for (size_t i = 0; i < options.pairs.count; i++)
-		if (!transfer_parse(options.pairs.words[i], &defaults, &transfer, error))
+		if (!transfer_parse(options.pairs.words[i], &defaults, &work.transfers[i], error))
 			return false;
-	for (size_t i = 0; i < options.all_pairs.count; i++) {
-		if (!block_parse("--all-pairs", options.all_pairs.words[i], &defaults, &block, error))
+	matrix->blocks = allocate(options.all_pairs.count, sizeof(*matrix->blocks));
+	for (; matrix->block_count < options.all_pairs.count; matrix->block_count++) {
+		struct block *block = &matrix->blocks[matrix->block_count];
+		if (!block_parse("--all-pairs", options.all_pairs.words[matrix->block_count], &defaults, block, error))
 			return false;
-		block_free(&block);
+		for (size_t i = 0; i < block->writers.count; i++)
+			cpu_list_add(&matrix->cpus, block->writers.cpus[i]);
+		for (size_t i = 0; i < block->readers.count; i++)
+			cpu_list_add(&matrix->cpus, block->readers.cpus[i]);
 	}
 	if (options.lines && options.lines < TRANSFER_LINES_MIN)
 		return error_set(error, ERROR_USAGE, "--lines: expected 0 or at least %u, found %llu", TRANSFER_LINES_MIN,
 		                 (unsigned long long)options.lines);
+	prepare_settings();
 	return true;
 }
 
@@ -171,12 +190,10 @@ static void transfer_write(struct json *json, const struct transfer *transfer, u
 	json_text(json, "stopped", good ? stopped : NULL);
 }
 
-static void windows_write(struct json *json, const char *key, const double *ticks, uint64_t windows)
+static void clocks_write(struct json *json, double before, double after)
 {
-	json_array_begin(json, key);
-	for (uint64_t i = 0; i < windows; i++)
-		json_f64(json, NULL, clock_ns(ticks[i]));
-	json_array_end(json);
+	json_f64(json, "core_hz_before", corefreq_hz(before));
+	json_f64(json, "core_hz_after", corefreq_hz(after));
 }
 
 static void placement_write(struct json *json, const struct pair *pair, const struct placement *placement)
@@ -185,9 +202,8 @@ static void placement_write(struct json *json, const struct pair *pair, const st
 	json_u64(json, "seed", placement->seed);
 	pages_write(json, "pages", &placement->pages);
 	json_bool(json, "cpus_verified", placement->verified);
-	windows_write(json, "windows_ns", placement->window_ticks, pair->extent.windows);
-	json_f64(json, "core_hz_before", corefreq_hz(placement->core_before));
-	json_f64(json, "core_hz_after", corefreq_hz(placement->core_after));
+	json_f64s(json, "windows_ns", placement->window_ticks, pair->extent.windows, clock_ns(1));
+	clocks_write(json, placement->core_before, placement->core_after);
 	interference_write(json, "interference", &placement->counts, &placement->before, &placement->after, &pair->cpus);
 	json_object_end(json);
 }
@@ -197,37 +213,19 @@ static void pair_write(struct json *json, const struct pair *pair)
 	bool good = pair->error.code == ERROR_NONE;
 	json_object_begin(json, NULL);
 	transfer_write(json, &pair->transfer, pair->lines, good, pair->stopping.reason);
+	error_write(json, &pair->error);
 	if (good) {
-		json_null(json, "error");
 		json_array_begin(json, "placements");
 		for (size_t i = 0; i < pair->count; i++)
 			placement_write(json, pair, &pair->placements[i]);
 		json_array_end(json);
 	} else {
-		error_write(json, &pair->error);
 		json_null(json, "placements");
 	}
 	json_object_end(json);
 }
 
-/* -- the matrix: how many of its pairs, and what is kept of each -- */
-
-struct matrix {
-	struct transfer_settings settings;
-	struct block *blocks;
-	size_t block_count;
-	struct sampler sampler;
-	struct cpu_list cpus;
-	struct cell *cells;
-	size_t count, capacity, chosen;
-	struct thread_counts counts;
-	struct snapshot before, after;
-	uint64_t began_ns;
-	/* the estimate: of pairs that could be measured */
-	size_t estimated_on;
-	double pair_s, expected_s;
-	struct error stopped; /* what ended it early */
-};
+/* -- the matrix -- */
 
 static int compare_cells(const void *left, const void *right)
 {
@@ -235,41 +233,33 @@ static int compare_cells(const void *left, const void *right)
 	return pairs_compare(a->transfer.writer, a->transfer.reader, b->transfer.writer, b->transfer.reader);
 }
 
-static bool cell_keep(struct matrix *matrix, const struct pair *pair)
+static void cell_keep(struct matrix *matrix, const struct pair *pair)
 {
 	if (matrix->count == matrix->capacity) {
-		size_t capacity = matrix->capacity ? 2 * matrix->capacity : 256;
-		struct cell *grown = realloc(matrix->cells, capacity * sizeof(*grown));
-		if (!grown)
-			return false;
-		matrix->cells = grown;
-		matrix->capacity = capacity;
+		matrix->capacity = matrix->capacity ? 2 * matrix->capacity : 256;
+		matrix->cells = reallocate(matrix->cells, matrix->capacity, sizeof(*matrix->cells));
 	}
 	struct cell *cell = &matrix->cells[matrix->count++];
 	*cell = (struct cell){.transfer = pair->transfer, .lines = pair->lines, .stopped = pair->stopping.reason};
 	if (pair->error.code != ERROR_NONE) {
-		cell->error = malloc(sizeof(*cell->error));
-		if (cell->error)
-			*cell->error = pair->error;
-		return cell->error != NULL;
+		cell->error = allocate(1, sizeof(*cell->error));
+		*cell->error = pair->error;
+		return;
 	}
 	uint64_t windows = pair->extent.windows;
-	cell->window_ticks = malloc(pair->count * windows * sizeof(double));
-	if (!cell->window_ticks)
-		return false;
+	const struct placement *placements = pair->placements;
+	cell->window_ticks = allocate(pair->count * windows, sizeof(double));
 	cell->count = pair->count;
 	cell->windows = windows;
-	cell->seed = pair->placements[0].seed;
-	cell->pages = pair->placements[0].pages;
-	cell->core_before = pair->placements[0].core_before;
-	cell->core_after = pair->placements[pair->count - 1].core_after;
+	cell->seed = placements[0].seed;
+	cell->pages = placements[0].pages;
+	cell->core_before = placements[0].core_before;
+	cell->core_after = placements[pair->count - 1].core_after;
 	for (size_t k = 0; k < pair->count; k++) {
-		const struct placement *placement = &pair->placements[k];
-		memcpy(cell->window_ticks + k * windows, placement->window_ticks, windows * sizeof(double));
-		thread_counts_add(&cell->counts, &placement->counts);
+		memcpy(cell->window_ticks + k * windows, placements[k].window_ticks, windows * sizeof(double));
+		thread_counts_add(&cell->counts, &placements[k].counts);
 	}
 	thread_counts_add(&matrix->counts, &cell->counts);
-	return true;
 }
 
 /* After the first pairs: how long all will take, and how many of them the budget allows. */
@@ -286,20 +276,18 @@ static void estimate(struct matrix *matrix)
 	        matrix->pair_s, matrix->estimated_on, matrix->expected_s, matrix->chosen);
 }
 
-static bool measure_cell(struct matrix *matrix, struct request *request, struct error *error)
+static void measure_cell(struct matrix *matrix, struct request *request)
 {
 	const struct block *block = &matrix->blocks[request->block];
 	struct transfer transfer = {request->writer, request->reader, block->home, block->node, block->dirty};
 	uint64_t begin_ns = clock_raw_ns();
-	struct pair *pair = pair_new(&matrix->settings, &transfer, true);
-	if (!pair)
-		return pairs_no_memory(error);
+	struct pair *pair = pair_new(&work.settings, &transfer, true);
 	pair_measure(pair, (uint64_t)request->writer << 20 | request->reader);
-	bool good = pair->error.code == ERROR_NONE, kept = true;
+	bool good = pair->error.code == ERROR_NONE;
 	if (!good && stop_requested())
 		request->taken = false; /* it was begun, and has no value */
 	else
-		kept = cell_keep(matrix, pair);
+		cell_keep(matrix, pair);
 	pair_free(pair);
 	if (good && !matrix->expected_s) {
 		matrix->pair_s += (double)(clock_raw_ns() - begin_ns) / 1e9;
@@ -308,10 +296,9 @@ static bool measure_cell(struct matrix *matrix, struct request *request, struct 
 		if (matrix->estimated_on == (matrix->sampler.count > ESTIMATE_PAIRS ? ESTIMATE_PAIRS : 1))
 			estimate(matrix);
 	}
-	return kept || pairs_no_memory(error);
 }
 
-static bool measure_cells(struct matrix *matrix, struct error *error)
+static void measure_cells(struct matrix *matrix)
 {
 	uint64_t told_ns = clock_raw_ns();
 	matrix->chosen = matrix->sampler.count;
@@ -320,8 +307,7 @@ static bool measure_cells(struct matrix *matrix, struct error *error)
 		struct request *request = sampler_next(&matrix->sampler);
 		if (!request)
 			break;
-		if (!measure_cell(matrix, request, error))
-			return false;
+		measure_cell(matrix, request);
 		uint64_t now_ns = clock_raw_ns();
 		double spent_s = (double)(now_ns - matrix->began_ns) / 1e9;
 		if (options.matrix_budget_s > 0 && spent_s >= options.matrix_budget_s)
@@ -331,43 +317,6 @@ static bool measure_cells(struct matrix *matrix, struct error *error)
 			fprintf(stderr, "sutprobe: c2c: %zu of %zu pairs after %.0f s\n", matrix->count, matrix->chosen, spent_s);
 		}
 	}
-	return true;
-}
-
-static bool matrix_prepare(struct matrix *matrix, struct error *error)
-{
-	struct pair_defaults defaults = pair_defaults();
-	matrix->blocks = calloc(options.all_pairs.count, sizeof(*matrix->blocks));
-	if (!matrix->blocks)
-		return pairs_no_memory(error);
-	for (; matrix->block_count < options.all_pairs.count; matrix->block_count++) {
-		struct block *block = &matrix->blocks[matrix->block_count];
-		if (!block_parse("--all-pairs", options.all_pairs.words[matrix->block_count], &defaults, block, error))
-			return false;
-		for (size_t i = 0; i < block->writers.count; i++)
-			if (!cpu_list_add(&matrix->cpus, block->writers.cpus[i]))
-				return pairs_no_memory(error);
-		for (size_t i = 0; i < block->readers.count; i++)
-			if (!cpu_list_add(&matrix->cpus, block->readers.cpus[i]))
-				return pairs_no_memory(error);
-	}
-	return sampler_begin(&matrix->sampler, matrix->blocks, matrix->block_count, options.seed, error);
-}
-
-static void matrix_free(struct matrix *matrix)
-{
-	for (size_t i = 0; i < matrix->block_count; i++)
-		block_free(&matrix->blocks[i]);
-	for (size_t i = 0; i < matrix->count; i++) {
-		free(matrix->cells[i].error);
-		free(matrix->cells[i].window_ticks);
-	}
-	free(matrix->blocks);
-	free(matrix->cells);
-	sampler_free(&matrix->sampler);
-	cpu_list_free(&matrix->cpus);
-	snapshot_free(&matrix->before);
-	snapshot_free(&matrix->after);
 }
 
 static void cell_write(struct json *json, const struct cell *cell)
@@ -377,8 +326,7 @@ static void cell_write(struct json *json, const struct cell *cell)
 	transfer_write(json, &cell->transfer, cell->lines, good, cell->stopped);
 	if (!good) {
 		error_write(json, cell->error);
-		json_null(json, "placements");
-		json_null(json, "evidence");
+		JSON_NULLS(json, "placements", "evidence");
 		json_object_end(json);
 		return;
 	}
@@ -389,17 +337,39 @@ static void cell_write(struct json *json, const struct cell *cell)
 	json_null(json, "error");
 	json_array_begin(json, "placements");
 	for (size_t k = 0; k < cell->count; k++)
-		windows_write(json, NULL, cell->window_ticks + k * cell->windows, cell->windows);
+		json_f64s(json, NULL, cell->window_ticks + k * cell->windows, cell->windows, clock_ns(1));
 	json_array_end(json);
 	json_object_begin(json, "evidence");
 	json_u64(json, "seed", cell->seed);
 	pages_write(json, "pages", &cell->pages);
 	json_bool(json, "cpus_verified", true); /* a pair whose CPUs could not be verified is an error */
-	json_f64(json, "core_hz_before", corefreq_hz(cell->core_before));
-	json_f64(json, "core_hz_after", corefreq_hz(cell->core_after));
+	clocks_write(json, cell->core_before, cell->core_after);
 	interference_write(json, "interference", &cell->counts, &none, &none, &both);
 	json_object_end(json);
 	json_object_end(json);
+}
+
+/* "WRITER@READERS" of those among the requests of one writer that were not measured; empty where all were. To be freed. */
+static char *left_readers(const struct request *requests, size_t count)
+{
+	/* "4294967295-4294967295," for each at most */
+	size_t room = (count + 1) * 24;
+	char *text = allocate(room, 1), separator = '@';
+	int length = 0;
+	for (size_t at = 0, last; at < count; at = last + 1) {
+		last = at;
+		if (requests[at].taken)
+			continue;
+		while (last + 1 < count && !requests[last + 1].taken && requests[last + 1].reader == requests[last].reader + 1)
+			last++;
+		if (length == 0)
+			length += snprintf(text, room, "%u", requests[at].writer);
+		length += snprintf(text + length, room - (size_t)length, "%c%u", separator, requests[at].reader);
+		if (last > at)
+			length += snprintf(text + length, room - (size_t)length, "-%u", requests[last].reader);
+		separator = ',';
+	}
+	return text;
 }
 
 /* The pairs that were not measured, as WRITER@READERS: the form in which they can be asked for. */
@@ -423,29 +393,8 @@ static void not_measured_write(struct json *json, const struct matrix *matrix)
 		for (size_t i = 0, next; i < count; i = next) {
 			for (next = i; next < count && requests[next].writer == requests[i].writer; next++)
 				continue;
-			/* "4294967295-4294967295," for each at most */
-			size_t room = (next - i + 1) * 24, length;
-			char *text = malloc(room);
-			if (!text) {
-				json->spoilt = true;
-				break;
-			}
-			length = (size_t)snprintf(text, room, "%u@", requests[i].writer);
-			size_t empty = length;
-			for (size_t at = i; at < next; at++) {
-				size_t last = at;
-				if (requests[at].taken)
-					continue;
-				while (last + 1 < next && !requests[last + 1].taken &&
-				       requests[last + 1].reader == requests[last].reader + 1)
-					last++;
-				length += (size_t)snprintf(text + length, room - length, "%s%u", length > empty ? "," : "",
-				                           requests[at].reader);
-				if (last > at)
-					length += (size_t)snprintf(text + length, room - length, "-%u", requests[last].reader);
-				at = last;
-			}
-			if (length > empty)
+			char *text = left_readers(requests + i, next - i);
+			if (*text)
 				json_text(json, NULL, text);
 			free(text);
 		}
@@ -484,52 +433,39 @@ static void matrix_write(struct json *json, struct matrix *matrix)
 
 static bool measure_matrix(struct matrix *matrix, struct error *error)
 {
-	if (!options.all_pairs.count)
+	if (!matrix->block_count)
 		return true;
-	if (!matrix_prepare(matrix, error))
+	if (!sampler_begin(&matrix->sampler, matrix->blocks, matrix->block_count, options.seed, error))
 		return false;
 	snapshot_take(&matrix->before, &matrix->cpus);
-	bool good = measure_cells(matrix, error);
+	measure_cells(matrix);
 	snapshot_take_again(&matrix->after, &matrix->before);
-	return good;
-}
-
-/* Of the first pair that has one. */
-static const struct error *first_error(struct pair **pairs, size_t count, const struct matrix *matrix)
-{
-	if (count)
-		return &pairs[0]->error;
-	return matrix->count ? matrix->cells[0].error : &matrix->stopped;
+	return true;
 }
 
 /* Pairs are measured one after another: the largest of them, and what all keep. */
-static bool admit(const struct transfer_settings *settings, struct error *error)
+static bool admit(struct error *error)
 {
-	struct pair_defaults defaults = pair_defaults();
+	const struct transfer_settings *settings = &work.settings;
+	const struct matrix *matrix = &work.matrix;
 	struct demand demand = {.wanted = settings->pages};
 	struct cpu_list two = {.count = 2};
 	uint64_t lines = 0, lines_of_matrix = 0, cells = 0,
 			 placements = stopping_most(settings->placements, settings->budget_s);
 	for (size_t i = 0; i < options.pairs.count; i++) {
-		struct transfer transfer;
-		if (!transfer_parse(options.pairs.words[i], &defaults, &transfer, error))
-			return false;
-		uint64_t here = pair_lines(settings, transfer.writer, false);
+		uint64_t here = pair_lines(settings, work.transfers[i].writer, false);
 		lines = here > lines ? here : lines;
 		pair_keeps(settings, false, &two, &demand);
 	}
-	for (size_t i = 0; i < options.all_pairs.count; i++) {
-		struct block block;
-		if (!block_parse("--all-pairs", options.all_pairs.words[i], &defaults, &block, error))
-			return false;
-		for (size_t w = 0; w < block.writers.count; w++) {
-			uint64_t here = pair_lines(settings, block.writers.cpus[w], true);
+	for (size_t i = 0; i < matrix->block_count; i++) {
+		const struct block *block = &matrix->blocks[i];
+		for (size_t w = 0; w < block->writers.count; w++) {
+			uint64_t here = pair_lines(settings, block->writers.cpus[w], true);
 			lines_of_matrix = here > lines_of_matrix ? here : lines_of_matrix;
 		}
-		cells += (uint64_t)block.writers.count * block.readers.count;
+		cells += (uint64_t)block->writers.count * block->readers.count;
 		/* Those of a matrix are read for all of it. */
-		snapshots_demand(&block.readers, 2, &demand);
-		block_free(&block);
+		snapshots_demand(&block->readers, 2, &demand);
 	}
 	if (cells) {
 		uint64_t windows = placements * pair_windows(settings, true);
@@ -546,51 +482,40 @@ static bool admit(const struct transfer_settings *settings, struct error *error)
 	return demand_admit(&demand, error);
 }
 
+static bool write_results(struct json *result, struct error *error)
+{
+	struct matrix *matrix = &work.matrix;
+	const struct error *first = work.count      ? &work.pairs[0]->error
+	                            : matrix->count ? matrix->cells[0].error
+	                                            : &matrix->stopped;
+	size_t measured = 0;
+	for (size_t i = 0; i < work.count; i++)
+		measured += work.pairs[i]->error.code == ERROR_NONE;
+	for (size_t i = 0; i < matrix->count; i++)
+		measured += matrix->cells[i].error == NULL;
+	json_object_begin(result, NULL);
+	json_array_begin(result, "pairs");
+	for (size_t i = 0; i < work.count; i++)
+		pair_write(result, work.pairs[i]);
+	json_array_end(result);
+	matrix_write(result, matrix);
+	json_object_end(result);
+	return error_of_parts(error, "pair", !measured, 1, first);
+}
+
 static bool measure(struct json *result, struct error *error)
 {
-	struct pair **pairs = calloc(options.pairs.count + 1, sizeof(*pairs));
-	if (!pairs)
-		return pairs_no_memory(error);
-	struct pair_defaults defaults = pair_defaults();
-	struct transfer_settings settings = transfer_settings();
-	struct matrix matrix = {.settings = settings};
-	size_t count = 0, measured = 0;
-	bool good = admit(&settings, error);
-	for (; good && count < options.pairs.count; count++) {
-		struct transfer transfer = {0};
-		struct pair *pair = transfer_parse(options.pairs.words[count], &defaults, &transfer, error)
-		                        ? pair_new(&settings, &transfer, false)
-		                        : NULL;
-		if (!pair) {
-			good = pairs_no_memory(error);
-			break;
-		}
-		pairs[count] = pair;
-		pair_measure(pairs[count], count);
-		measured += pairs[count]->error.code == ERROR_NONE;
+	if (!admit(error))
+		return false;
+	work.pairs = allocate(options.pairs.count, sizeof(struct pair *));
+	for (; work.count < options.pairs.count; work.count++) {
+		work.pairs[work.count] = pair_new(&work.settings, &work.transfers[work.count], false);
+		pair_measure(work.pairs[work.count], work.count);
 	}
-	good = good && measure_matrix(&matrix, error);
+	if (!measure_matrix(&work.matrix, error))
+		return false;
 	clock_finish();
-	if (good) {
-		json_object_begin(result, NULL);
-		json_array_begin(result, "pairs");
-		for (size_t i = 0; i < count; i++)
-			pair_write(result, pairs[i]);
-		json_array_end(result);
-		matrix_write(result, &matrix);
-		json_object_end(result);
-		for (size_t i = 0; i < matrix.count; i++)
-			measured += matrix.cells[i].error == NULL;
-		if (!measured) {
-			const struct error *first = first_error(pairs, count, &matrix);
-			good = error_set(error, first->code, "no pair could be measured; the first: %s", first->message);
-		}
-	}
-	for (size_t i = 0; i < count; i++)
-		pair_free(pairs[i]);
-	free(pairs);
-	matrix_free(&matrix);
-	return good;
+	return write_results(result, error);
 }
 
 const struct subcommand c2c_subcommand = {

@@ -14,11 +14,8 @@
 #include "chain.h"
 #include "companion.h"
 #include "error.h"
-#include "interference.h"
-#include "memory.h"
-#include "pmu.h"
-#include "samples.h"
-#include "worker.h"
+#include "evidence.h"
+#include "progress.h"
 
 /* What is measured with one chain. */
 struct chase_task {
@@ -28,23 +25,15 @@ struct chase_task {
 	size_t payload_words;
 };
 
-/* What one chase gave in one placement. */
+/* What one chase gave in one placement. Snapshots and companions are those of the pass, shared by its samples. */
 struct chase_sample {
-	uint64_t seed;
-	struct pages pages; /* of the mapping that the chain lies in */
-	uint64_t *shares;   /* of those pages, on each node where there are several; else NULL */
-	bool cpu_verified;
+	struct evidence evidence; /* pages: of the mapping that the chain lies in; samples and counters: of this thread */
+	uint64_t *shares;         /* of those pages, on each node where there are several; else NULL */
 	struct order_check order;
 	double overhead_ticks;
 	double *window_ticks; /* per hop */
 	bool *dirty;
-	double core_before, core_after; /* per tick */
-	struct thread_counts counts;
-	double *companion_rates;           /* bytes per tick, while these walked; as the snapshots */
-	struct snapshot before, after;     /* of all CPUs, around the pass: in the sample of one of its chases */
-	const struct chase_sample *around; /* the sample that has them */
-	struct samples samples;            /* of this chase's loads */
-	struct pmu_counts *counters; /* of this chase's thread, and of CPUs while it, or all together, ran; NULL: none */
+	double *companion_rates; /* bytes per tick, while these walked */
 };
 
 enum chase_condition { CHASE_ASLEEP, CHASE_AWAKE };
@@ -52,7 +41,13 @@ enum chase_condition { CHASE_ASLEEP, CHASE_AWAKE };
 
 struct chase_walker;
 struct chase_home;
-struct chase_log;
+
+/* The progress of one that walks together with others. */
+struct chase_log {
+	struct progress progress;
+	bool *dirty;             /* whether the stretch that ends with the entry was interrupted */
+	uint64_t every, skipped; /* of so many chunks one is logged */
+};
 
 /* One CPU walking one memory. */
 struct chase {
@@ -73,7 +68,7 @@ struct chase {
 	struct chase_home *home;
 	struct chase_sample *sample; /* of the pass in hand */
 	bool walking;                /* in it */
-	struct chase_log *log;
+	struct chase_log log;
 	struct sampling sampling;
 	uint64_t begin, hops; /* ticks at which its first window or stretch began, and loads since */
 };
@@ -99,22 +94,19 @@ struct chase_group {
 	struct chase_home *homes;
 	size_t walker_count, home_count;
 	bool admitted;
-	void (*job)(struct chase_walker *walker); /* NULL: end */
 	_Atomic size_t arrived, finished;
 };
 
 /* Starts a thread for each CPU, pinned, and maps each memory from the nearest of these CPUs, all at the same time; proves
- * what was mapped in place. False where nothing could be started at all; a chase that can take no part has its error, and the
- * bytes that were to be mapped for it. */
-bool chase_open(struct chase_group *group, struct error *error);
+ * what was mapped in place. A chase that can take no part has its error, and the bytes that were to be mapped for it. */
+void chase_open(struct chase_group *group);
 /* Builds the chains of all chases that have a task, all at the same time, and times them; each chase's sample has its
- * seed set, the same for those that share a chain. A chase that was not measured has its error, and its sample is freed:
+ * seed set, the same for those that share a chain. A chase that was not measured has its error, and no sample:
  * where its chain could not be built, where the work was told to end, and where one of those together failed. */
 void chase_measure(struct chase_group *group);
 /* Proves where the pages lie once more, and ends the threads. A chase whose pages moved has its error. */
 void chase_close(struct chase_group *group);
 /* How long a task may take on any memory. */
 double chase_seconds(uint64_t windows, uint64_t hops);
-void chase_sample_free(struct chase_sample *sample);
 
 #endif

@@ -22,8 +22,9 @@ static void read_batch(const unsigned char *from)
 		arch_flush_line(from + (size_t)i * LINE_BYTES);
 }
 
-static void run(struct companion *companion)
+static void run(struct worker *worker)
 {
+	struct companion *companion = worker->context;
 	const uint64_t period = (uint64_t)(BATCH_LINES * LINE_BYTES / BYTES_PER_S * clock_now_used.hz);
 	uint64_t began = clock_start(), due = began, now = began, batches = 0;
 	while (!atomic_load_explicit(&companion->stop, memory_order_relaxed)) {
@@ -35,28 +36,35 @@ static void run(struct companion *companion)
 		due = now > due + period ? now : due; /* what an interruption took is not caught up with */
 	}
 	companion->bytes_per_tick = (double)(batches * BATCH_LINES * LINE_BYTES) / (double)(now - began);
+	if (!affinity_verify(companion->cpu))
+		affinity_left(companion->cpu, &worker->error);
 }
 
-static void body(struct worker *worker)
+static void map(struct worker *worker)
 {
 	struct companion *companion = worker->context;
-	struct pages pages;
-	if (region_map(&companion->region, BUFFER_BYTES, companion->node, companion->chosen, &worker->error) &&
-	    pages_read_back(&pages, &companion->region, 1, PAGES_BASE, &worker->error)) {
-		worker_pause(worker);
-		while (companion->again) {
-			run(companion);
-			if (!affinity_verify(companion->cpu))
-				affinity_left(companion->cpu, &worker->error);
-			worker_pause(worker);
-		}
-	}
-	region_unmap(&companion->region);
+	if (region_map(&companion->region, BUFFER_BYTES, companion->node, companion->chosen, &worker->error))
+		(void)pages_read_back(&companion->pages, &companion->region, 1, PAGES_BASE, &worker->error);
+}
+
+/* False with the first error of any. */
+static bool wait_all(struct companion *companions, size_t count, struct error *error)
+{
+	for (size_t i = 0; i < count; i++)
+		if (companions[i].worker.started && !worker_wait(&companions[i].worker))
+			error_take(error, &companions[i].worker.error);
+	return error->code == ERROR_NONE;
+}
+
+static void begin_all(struct companion *companions, size_t count, worker_job job)
+{
+	for (size_t i = 0; i < count; i++)
+		if (companions[i].worker.started)
+			worker_begin(&companions[i].worker, job);
 }
 
 bool companions_open(struct companion *companions, size_t count, struct error *error)
 {
-	size_t started = 0;
 	struct demand demand = {.wanted = PAGES_BASE};
 	for (size_t i = 0; i < count; i++)
 		demand_regions(&demand, BUFFER_BYTES, 1, companions[i].node);
@@ -64,41 +72,36 @@ bool companions_open(struct companion *companions, size_t count, struct error *e
 	if (count && !demand_admit(&demand, error))
 		return false;
 	for (size_t i = 0; i < count && error->code == ERROR_NONE; i++) {
-		companions[i].again = true;
 		companions[i].chosen = demand.pages;
-		started += worker_start(&companions[i].worker, companions[i].cpu, body, &companions[i], error);
+		(void)worker_start(&companions[i].worker, companions[i].cpu, NULL, &companions[i], error);
 	}
-	for (size_t i = 0; i < started; i++)
-		if (!worker_wait(&companions[i].worker) && error->code == ERROR_NONE)
-			*error = companions[i].worker.error;
-	if (error->code == ERROR_NONE)
-		return true;
-	companions_close(companions, started);
+	if (wait_all(companions, count, error)) {
+		begin_all(companions, count, map);
+		if (wait_all(companions, count, error))
+			return true;
+	}
+	companions_close(companions, count);
 	return false;
 }
 
 void companions_begin(struct companion *companions, size_t count)
 {
-	for (size_t i = 0; i < count; i++) {
+	for (size_t i = 0; i < count; i++)
 		atomic_store(&companions[i].stop, false);
-		worker_continue(&companions[i].worker);
-	}
+	begin_all(companions, count, run);
 }
 
 bool companions_end(struct companion *companions, size_t count, struct error *error)
 {
 	for (size_t i = 0; i < count; i++)
 		atomic_store(&companions[i].stop, true);
-	for (size_t i = 0; i < count; i++)
-		if (!worker_wait(&companions[i].worker) && error->code == ERROR_NONE)
-			*error = companions[i].worker.error;
-	return error->code == ERROR_NONE;
+	return wait_all(companions, count, error);
 }
 
 void companions_close(struct companion *companions, size_t count)
 {
 	for (size_t i = 0; i < count; i++) {
-		companions[i].again = false;
 		worker_join(&companions[i].worker);
+		region_unmap(&companions[i].region);
 	}
 }

@@ -20,7 +20,7 @@ struct companion {
 	struct worker worker;
 	struct page_choice chosen;
 	struct region region;
-	bool again;
+	struct pages pages;
 	_Atomic bool stop;
 	double bytes_per_tick; /* of the last run */
 };

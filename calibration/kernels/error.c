@@ -33,6 +33,24 @@ bool error_set(struct error *error, enum error_code code, const char *format, ..
 	return false;
 }
 
+bool error_of_parts(struct error *error, const char *part, size_t failed, size_t parts, const struct error *first)
+{
+	return failed < parts ||
+	       error_set(error, first->code, "no %s could be measured; the first: %s", part, first->message);
+}
+
+bool error_is_stop(const struct error *error)
+{
+	return error->code == ERROR_INTERRUPTED || error->code == ERROR_DEADLINE;
+}
+
+bool error_take(struct error *error, const struct error *other)
+{
+	if (error->code == ERROR_NONE)
+		*error = *other;
+	return error->code == ERROR_NONE;
+}
+
 const char *error_name(enum error_code code)
 {
 	return names[code];

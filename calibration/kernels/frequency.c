@@ -7,10 +7,12 @@
 #include <string.h>
 
 #include "affinity.h"
+#include "allocate.h"
 #include "clock.h"
 #include "corefreq.h"
 #include "interference.h"
 #include "memory.h"
+#include "option_rows.h"
 #include "statistics.h"
 #include "stopping.h"
 #include "subcommand.h"
@@ -49,26 +51,24 @@ static struct {
 } options;
 
 static const struct option table[] = {
-	{"--cpus", OPTION_TEXT, &options.cpus, "LIST", "CPUs to measure; one of each core, because siblings share a core",
-	 NULL, NULL, 0, 0, false},
-	{"--alone-cpus", OPTION_TEXT, &options.alone_cpus, "LIST",
-	 "those of them that are measured alone too, one after another; without it all of them", NULL, NULL, 0, 0, true},
+	OPTION_ROW_TEXT("--cpus", &options.cpus, "LIST", NULL,
+	                "CPUs to measure; one of each core, because siblings share a core"),
+	OPTION_ROW_OPTIONAL_TEXT("--alone-cpus", &options.alone_cpus, "LIST",
+	                         "those of them that are measured alone too, one after another; without it all of them"),
 	/* The processor's own clock: the one work that every processor can do. */
-	{"--work", OPTION_WORDS, &options.work, NULL, "kinds of work, each in turn", "scalar", WORK_CHOICES, 0, 0, false},
-	{"--active", OPTION_WORDS, &options.active, NULL,
-	 "alone: each CPU while the others rest; all: all CPUs at the same time", "alone,all", "alone|all", 0, 0, false},
+	OPTION_ROW_WORDS("--work", &options.work, WORK_CHOICES, "scalar", "kinds of work, each in turn"),
+	OPTION_ROW_WORDS("--active", &options.active, "alone|all", "alone,all",
+	                 "alone: each CPU while the others rest; all: all CPUs at the same time"),
 	/* Nine give an interval that covers the median with 96 %, the two extremes left out. */
-	{"--windows", OPTION_U64, &options.windows, "N", "timed windows, at least", "9", NULL, 1, 10000, false},
+	OPTION_ROW_U64("--windows", &options.windows, "N", "9", 1, 10000, "timed windows, at least"),
 	/* 5 ms hold several steps of a processor that sets its clock every millisecond, and 300 slices and more. */
-	{"--window-s", OPTION_F64, &options.window_s, "S", "length of a window", "0.005", NULL, 0, 1, false},
+	OPTION_ROW_F64("--window-s", &options.window_s, "S", "0.005", 0, 1, "length of a window"),
 	/* 50 ms of the same work: a governor that samples every 10 ms has raised the clock, and a licence is granted. */
-	{"--settle-s", OPTION_F64, &options.settle_s, "S", "work before the first window", "0.05", NULL, 0, 60, false},
-	{"--budget-s", OPTION_F64, &options.budget_s, "S",
-	 "seconds per point during which windows beyond N are added until the target is met; 0: just N", "0", NULL, 0,
-	 1000000, false},
+	OPTION_ROW_F64("--settle-s", &options.settle_s, "S", "0.05", 0, 60, "work before the first window"),
+	OPTION_ROW_F64("--budget-s", &options.budget_s, "S", "0", 0, 1000000,
+	               "seconds per point during which windows beyond N are added until the target is met; 0: just N"),
 	/* 1 %: a licence level is 3 % and more. */
-	{"--target-half-width", OPTION_F64, &options.target_half_width, "R",
-	 "relative half-width of the median's interval at which a point is converged", "0.01", NULL, 0, 1, false},
+	OPTIONS_TARGET("0.01", "a point"),
 };
 
 struct slices {
@@ -92,7 +92,7 @@ struct point {
 	struct worker worker;
 	unsigned cpu;
 	struct error error;
-	bool started, verified;
+	bool ready, verified;
 	struct slices loaded, bare;
 	uint64_t slices; /* since the work began: which of them are bare */
 	struct work_lanes *lanes;
@@ -115,23 +115,25 @@ struct group {
 	struct snapshot before, after;
 	_Atomic size_t arrived;
 	_Atomic uint64_t start;
-	_Atomic bool done;
 };
+
+static struct {
+	struct cpu_list cpus, alone;
+	struct group *groups;
+	size_t count;
+} plan;
 
 static bool prepare(struct error *error)
 {
-	struct cpu_list cpus = {0}, alone = {0};
-	bool good = cpu_list_parse(&cpus, options.cpus, error);
-	good = good && (!options.alone_cpus || cpu_list_parse(&alone, options.alone_cpus, error));
-	for (size_t i = 0; good && i < alone.count; i++)
-		if (!cpu_list_has(&cpus, alone.cpus[i]))
-			good = error_set(error, ERROR_USAGE, "--alone-cpus: expected CPUs of --cpus %s, found %u", options.cpus,
-			                 alone.cpus[i]);
-	cpu_list_free(&cpus);
-	cpu_list_free(&alone);
-	if (good && options.window_s < 0.001)
-		good = error_set(error, ERROR_USAGE, "--window-s: expected at least 0.001, found %g", options.window_s);
-	return good;
+	if (!cpu_list_parse(&plan.cpus, options.cpus, error) ||
+	    !cpu_list_parse(&plan.alone, options.alone_cpus ? options.alone_cpus : options.cpus, error))
+		return false;
+	for (size_t i = 0; i < plan.alone.count; i++)
+		if (!cpu_list_has(&plan.cpus, plan.alone.cpus[i]))
+			return error_set(error, ERROR_USAGE, "--alone-cpus: expected CPUs of --cpus %s, found %u", options.cpus,
+			                 plan.alone.cpus[i]);
+	return options.window_s >= 0.001 ||
+	       error_set(error, ERROR_USAGE, "--window-s: expected at least 0.001, found %g", options.window_s);
 }
 
 /* One slice of work, entered into the books where `slices` is not NULL; returns when it ended. */
@@ -142,21 +144,25 @@ static uint64_t run_slice(struct point *point, const struct work *work, struct s
 	uint64_t end = clock_stop(), ticks = end - begin;
 	if (!right)
 		error_set(&point->worker.error, ERROR_CHECK_FAILED,
-		          "expected the sum of %u additions, found another: the chain was not executed as written",
-		          SLICE_CLOCKS);
+		          "the sum of %u additions is wrong: the chain was not executed as written", SLICE_CLOCKS);
 	if (slices && slices->count < slices->capacity)
 		slices->ticks[slices->count++] = ticks < UINT32_MAX ? (uint32_t)ticks : UINT32_MAX;
 	return end;
+}
+
+static void check_lanes(struct point *point)
+{
+	const struct work *work = point->group->work;
+	if (!work_lanes_right(work, point->lanes))
+		error_set(&point->worker.error, ERROR_CHECK_FAILED, "a lane of %s did not count %llu blocks", work->name,
+		          (unsigned long long)point->lanes->blocks);
 }
 
 static uint64_t run_next(struct point *point, bool keep)
 {
 	const struct work *work = point->group->work;
 	if (work->vector_bytes && point->lanes->blocks > WORK_BLOCKS_PER_CHECK - SLICE_BLOCKS) {
-		if (!work_lanes_right(work, point->lanes))
-			error_set(&point->worker.error, ERROR_CHECK_FAILED,
-			          "expected every lane of %s counted %llu blocks, found one that was not", work->name,
-			          (unsigned long long)point->lanes->blocks);
+		check_lanes(point);
 		work_begin(point->lanes);
 	}
 	if (work->vector_bytes && ++point->slices % BARE_EVERY == 0) {
@@ -227,8 +233,9 @@ static uint64_t meet(struct group *group)
 }
 
 /* Settles and then works through the windows. They are cut by time, so they are the same for all threads. */
-static void run_batch(struct point *point)
+static void run_batch(struct worker *worker)
 {
+	struct point *point = worker->context;
 	const uint64_t settle = (uint64_t)(options.settle_s * clock_now_used.hz);
 	const uint64_t length = (uint64_t)(options.window_s * clock_now_used.hz);
 	uint64_t from = meet(point->group) + settle, now = clock_start();
@@ -248,21 +255,10 @@ static void run_batch(struct point *point)
 	}
 }
 
-static void body(struct worker *worker)
+static void finish(struct worker *worker)
 {
 	struct point *point = worker->context;
-	struct group *group = point->group;
-	work_begin(point->lanes);
-	for (;;) {
-		worker_pause(worker);
-		if (atomic_load(&group->done))
-			break;
-		run_batch(point);
-	}
-	if (!work_lanes_right(group->work, point->lanes))
-		error_set(&worker->error, ERROR_CHECK_FAILED,
-		          "expected every lane of %s counted %llu blocks, found one that was not", group->work->name,
-		          (unsigned long long)point->lanes->blocks);
+	check_lanes(point);
 	point->verified = affinity_verify(point->cpu);
 	if (!point->verified)
 		affinity_left(point->cpu, &worker->error);
@@ -273,42 +269,33 @@ static size_t slices_in_window(void)
 	return (size_t)(options.window_s * FASTEST_HZ / SLICE_CLOCKS) + 2;
 }
 
-static bool open_point(struct point *point)
+/* Touched now, so that no page fault comes into a window. */
+static bool start_point(struct point *point)
 {
 	point->loaded.capacity = point->bare.capacity = slices_in_window();
-	point->loaded.ticks = malloc(point->loaded.capacity * sizeof(uint32_t));
-	point->bare.ticks = malloc(point->bare.capacity * sizeof(uint32_t));
-	point->lanes = aligned_alloc(64, (sizeof(*point->lanes) + 63) / 64 * 64);
-	if (!point->loaded.ticks || !point->bare.ticks || !point->lanes)
-		return error_set(&point->error, ERROR_NO_MEMORY, "no memory for windows of %g s; use shorter ones",
-		                 options.window_s);
-	/* Touched now, so that no page fault comes into a window. */
-	memset(point->loaded.ticks, 0, point->loaded.capacity * sizeof(uint32_t));
-	memset(point->bare.ticks, 0, point->bare.capacity * sizeof(uint32_t));
-	return worker_start(&point->worker, point->cpu, body, point, &point->error);
+	point->loaded.ticks = allocate_touched(point->loaded.capacity, sizeof(uint32_t));
+	point->bare.ticks = allocate_touched(point->bare.capacity, sizeof(uint32_t));
+	point->lanes = allocate_aligned(64, sizeof(*point->lanes));
+	work_begin(point->lanes);
+	return worker_start(&point->worker, point->cpu, NULL, point, &point->error);
 }
 
-static bool make_room(struct point *point)
+static void make_room(struct point *point)
 {
 	size_t capacity = point->count + options.windows;
 	if (capacity <= point->capacity)
-		return true;
-	struct window *grown = realloc(point->windows, capacity * sizeof(*grown));
-	if (!grown)
-		return error_set(&point->error, ERROR_NO_MEMORY, "no memory for %zu windows; ask for fewer", capacity);
-	memset(grown + point->count, 0, options.windows * sizeof(*grown));
-	point->windows = grown;
+		return;
+	point->windows = reallocate(point->windows, capacity, sizeof(*point->windows));
+	memset(point->windows + point->count, 0, options.windows * sizeof(*point->windows));
 	point->capacity = capacity;
-	return true;
 }
 
 static bool converged(const struct point *point)
 {
-	double half_width = INFINITY, *rates = malloc((point->count + 1) * sizeof(*rates));
-	for (size_t i = 0; rates && i < point->count; i++)
+	double half_width = INFINITY, *rates = allocate(point->count, sizeof(*rates));
+	for (size_t i = 0; i < point->count; i++)
 		rates[i] = point->windows[i].per_tick;
-	bool narrow = rates && point->count && statistics_half_width(rates, point->count, &half_width) &&
-	              half_width <= options.target_half_width;
+	bool narrow = statistics_half_width(rates, point->count, &half_width) && half_width <= options.target_half_width;
 	free(rates);
 	return narrow;
 }
@@ -317,8 +304,8 @@ static const char *stop_reason(const struct group *group, uint64_t began_ns, uns
 {
 	bool all = true, whole = true;
 	for (size_t i = 0; i < group->count; i++) {
-		all = all && (!group->points[i].started || converged(&group->points[i]));
-		whole = whole && (!group->points[i].started || group->points[i].passed >= options.windows);
+		all = all && (!group->points[i].ready || converged(&group->points[i]));
+		whole = whole && (!group->points[i].ready || group->points[i].passed >= options.windows);
 	}
 	if (stop_requested() && !whole)
 		return "interrupted";
@@ -336,7 +323,7 @@ static void keep_common_windows(struct group *group)
 {
 	uint64_t common = UINT64_MAX;
 	for (size_t i = 0; i < group->count; i++)
-		if (group->points[i].started && group->points[i].passed < common)
+		if (group->points[i].ready && group->points[i].passed < common)
 			common = group->points[i].passed;
 	for (size_t i = 0; i < group->count; i++) {
 		struct point *point = &group->points[i];
@@ -346,79 +333,78 @@ static void keep_common_windows(struct group *group)
 	}
 }
 
+static void begin_point(struct group *group, struct point *point)
+{
+	point->group = group;
+	if (stop_error(&point->error))
+		return;
+	if (!group->work)
+		error_set(&point->error, ERROR_UNSUPPORTED, "this processor has no %s", group->name);
+	else if (affinity_usable(point->cpu, &point->error))
+		point->ready = start_point(point);
+}
+
+static void end_point(struct point *point)
+{
+	if (point->ready) {
+		worker_do(&point->worker, finish);
+		error_take(&point->error, &point->worker.error);
+		if (point->count == 0 && !stop_error(&point->error))
+			error_set(&point->error, ERROR_CHECK_FAILED,
+			          "no window of %g s has three slices of %u clocks that agree; use longer ones", options.window_s,
+			          SLICE_CLOCKS);
+	}
+	worker_join(&point->worker);
+	free(point->loaded.ticks);
+	free(point->bare.ticks);
+	free(point->lanes);
+}
+
+static void do_batch(struct group *group)
+{
+	atomic_store(&group->arrived, 0);
+	atomic_store(&group->start, 0);
+	for (size_t i = 0; i < group->count; i++)
+		if (group->points[i].ready) {
+			make_room(&group->points[i]);
+			worker_begin(&group->points[i].worker, run_batch);
+		}
+	for (size_t i = 0; i < group->count; i++)
+		if (group->points[i].ready)
+			worker_wait(&group->points[i].worker);
+}
+
 static void run_group(struct group *group)
 {
 	uint64_t began_ns = clock_raw_ns();
 	supervise_avoid(&group->cpus);
+	for (size_t i = 0; i < group->count; i++)
+		begin_point(group, &group->points[i]);
 	for (size_t i = 0; i < group->count; i++) {
 		struct point *point = &group->points[i];
-		point->group = group;
-		if (stop_error(&point->error))
-			continue;
-		if (!group->work)
-			error_set(&point->error, ERROR_UNSUPPORTED, "expected a processor with %s, found none", group->name);
-		else if (affinity_usable(point->cpu, &point->error))
-			point->started = open_point(point);
-	}
-	for (size_t i = 0; i < group->count; i++) {
-		struct point *point = &group->points[i];
-		if (point->started && !worker_wait(&point->worker)) {
-			worker_join(&point->worker);
-			point->started = false;
-			point->error = point->worker.error;
-		}
-		group->active += point->started;
-	}
-	bool good = group->active > 0;
-	if (good)
-		snapshot_take(&group->before, &group->cpus);
-	for (unsigned batches = 0; good && !group->stopped; group->stopped = stop_reason(group, began_ns, batches)) {
-		for (size_t i = 0; i < group->count; i++)
-			good = good && (!group->points[i].started || make_room(&group->points[i]));
-		if (!good)
-			break;
-		batches++;
-		atomic_store(&group->arrived, 0);
-		atomic_store(&group->start, 0);
-		for (size_t i = 0; i < group->count; i++)
-			if (group->points[i].started)
-				worker_continue(&group->points[i].worker);
-		for (size_t i = 0; i < group->count; i++)
-			if (group->points[i].started)
-				worker_wait(&group->points[i].worker);
+		point->ready = point->ready && worker_wait(&point->worker);
+		error_take(&point->error, &point->worker.error);
+		group->active += point->ready;
 	}
 	if (group->active > 0) {
+		snapshot_take(&group->before, &group->cpus);
+		for (unsigned batches = 1; !group->stopped; batches++) {
+			do_batch(group);
+			group->stopped = stop_reason(group, began_ns, batches);
+		}
 		snapshot_take_again(&group->after, &group->before);
 		keep_common_windows(group);
 	}
-	atomic_store(&group->done, true);
-	for (size_t i = 0; i < group->count; i++) {
-		struct point *point = &group->points[i];
-		if (!point->started)
-			continue;
-		worker_join(&point->worker);
-		if (point->error.code == ERROR_NONE)
-			point->error = point->worker.error;
-		if (point->count == 0 && !stop_error(&point->error))
-			error_set(&point->error, ERROR_CHECK_FAILED,
-			          "expected slices of %u clocks in windows of %g s that agree, found no window with three; use "
-			          "longer ones",
-			          SLICE_CLOCKS, options.window_s);
-	}
-	for (size_t i = 0; i < group->count; i++) {
-		struct point *point = &group->points[i];
-		free(point->loaded.ticks);
-		free(point->bare.ticks);
-		free(point->lanes);
-	}
+	for (size_t i = 0; i < group->count; i++)
+		end_point(&group->points[i]);
 }
 
 /* The chain with vector work beside it against the chain alone: 1 where the chain is the critical path. */
 static bool chain_ratio(const struct point *point, double *ratio)
 {
-	double *ratios = malloc((point->count + 1) * sizeof(*ratios));
+	double *ratios = allocate(point->count, sizeof(*ratios));
 	size_t count = 0;
-	for (size_t i = 0; ratios && i < point->count; i++)
+	for (size_t i = 0; i < point->count; i++)
 		if (point->windows[i].bare_per_tick > 0)
 			ratios[count++] = point->windows[i].per_tick / point->windows[i].bare_per_tick;
 	*ratio = count ? statistics_median(ratios, count) : NAN;
@@ -426,12 +412,33 @@ static bool chain_ratio(const struct point *point, double *ratio)
 	return count > 0;
 }
 
+static void windows_write(struct json *json, const struct group *group, const struct point *point)
+{
+	double ratio;
+	struct cpu_list self = {(unsigned[]){point->cpu}, 1};
+	json_array_begin(json, "windows_hz");
+	for (size_t i = 0; i < point->count; i++)
+		json_f64(json, NULL, corefreq_hz(point->windows[i].per_tick));
+	json_array_end(json);
+	json_f64(json, "share", share_of(point->needed_ticks, point->taken_ticks));
+	json_array_begin(json, "windows_share");
+	for (size_t i = 0; i < point->count; i++)
+		json_f64(json, NULL, point->windows[i].share);
+	json_array_end(json);
+	json_array_begin(json, "dirty_windows");
+	for (size_t i = 0; i < point->count; i++)
+		if (point->windows[i].dirty)
+			json_u64(json, NULL, i);
+	json_array_end(json);
+	json_u64(json, "lost_windows", point->passed - point->count);
+	bool known = chain_ratio(point, &ratio);
+	json_f64_known(json, "chain_ratio", known, ratio);
+	interference_write(json, "interference", &point->counts, &group->before, &group->after, &self);
+}
+
 static void point_write(struct json *json, const struct group *group, const struct point *point)
 {
 	bool good = point->error.code == ERROR_NONE;
-	double ratio;
-	struct cpu_list self = {0};
-	cpu_list_add(&self, point->cpu);
 	json_object_begin(json, NULL);
 	json_u64(json, "cpu", point->cpu);
 	json_text(json, "active", group->together ? "all" : "alone");
@@ -441,149 +448,93 @@ static void point_write(struct json *json, const struct group *group, const stru
 	json_bool(json, "checked", good);
 	json_text(json, "stopped", good ? group->stopped : NULL);
 	error_write(json, &point->error);
-	if (good) {
-		json_array_begin(json, "windows_hz");
-		for (size_t i = 0; i < point->count; i++)
-			json_f64(json, NULL, corefreq_hz(point->windows[i].per_tick));
-		json_array_end(json);
-		json_f64(json, "share", share_of(point->needed_ticks, point->taken_ticks));
-		json_array_begin(json, "windows_share");
-		for (size_t i = 0; i < point->count; i++)
-			json_f64(json, NULL, point->windows[i].share);
-		json_array_end(json);
-		json_array_begin(json, "dirty_windows");
-		for (size_t i = 0; i < point->count; i++)
-			if (point->windows[i].dirty)
-				json_u64(json, NULL, i);
-		json_array_end(json);
-		json_u64(json, "lost_windows", point->passed - point->count);
-		if (chain_ratio(point, &ratio))
-			json_f64(json, "chain_ratio", ratio);
-		else
-			json_null(json, "chain_ratio");
-		interference_write(json, "interference", &point->counts, &group->before, &group->after, &self);
-	} else {
-		json_null(json, "windows_hz");
-		json_null(json, "share");
-		json_null(json, "windows_share");
-		json_null(json, "dirty_windows");
-		json_null(json, "lost_windows");
-		json_null(json, "chain_ratio");
-		json_null(json, "interference");
-	}
+	if (good)
+		windows_write(json, group, point);
+	else
+		JSON_NULLS(json, "windows_hz", "share", "windows_share", "dirty_windows", "lost_windows", "chain_ratio",
+		           "interference");
 	json_object_end(json);
-	cpu_list_free(&self);
 }
 
-static void group_free(struct group *group)
+static void add_group(const char *name, bool together, const unsigned *cpus, size_t count)
 {
-	for (size_t i = 0; i < group->count; i++)
-		free(group->points[i].windows);
-	free(group->points);
-	cpu_list_free(&group->cpus);
-	snapshot_free(&group->before);
-	snapshot_free(&group->after);
-}
-
-static bool group_fill(struct group *group, const char *name, const struct cpu_list *cpus, size_t first, size_t count)
-{
-	*group = (struct group){.name = name, .work = work_find(name)};
-	group->points = calloc(count, sizeof(*group->points));
-	group->count = group->points ? count : 0;
-	bool good = group->points != NULL;
-	for (size_t i = 0; i < group->count; i++) {
-		group->points[i].cpu = cpus->cpus[first + i];
-		good = good && cpu_list_add(&group->cpus, cpus->cpus[first + i]);
+	struct group *group = &plan.groups[plan.count++];
+	*group = (struct group){.name = name,
+	                        .work = work_find(name),
+	                        .together = together,
+	                        .points = allocate(count, sizeof(*group->points)),
+	                        .count = count};
+	for (size_t i = 0; i < count; i++) {
+		group->points[i].cpu = cpus[i];
+		cpu_list_add(&group->cpus, cpus[i]);
 	}
-	return good;
 }
 
-struct plan {
-	struct group *groups;
-	size_t count;
-};
+static bool is_together(size_t active)
+{
+	return strcmp(options.active.words[active], "all") == 0;
+}
 
 /* Groups in the order work x active: each CPU alone is a group, all CPUs together are one. */
-static bool make_plan(struct plan *plan, const struct cpu_list *cpus, const struct cpu_list *alone)
+static void make_plan(void)
 {
-	bool good = true;
 	size_t per_work = 0;
 	for (size_t i = 0; i < options.active.count; i++)
-		per_work += strcmp(options.active.words[i], "all") == 0 ? 1 : alone->count;
-	size_t groups = options.work.count * per_work;
-	plan->groups = calloc(groups ? groups : 1, sizeof(*plan->groups));
-	if (!plan->groups)
-		return false;
+		per_work += is_together(i) ? 1 : plan.alone.count;
+	plan.groups = allocate(options.work.count * per_work, sizeof(*plan.groups));
 	for (size_t work = 0; work < options.work.count; work++)
 		for (size_t i = 0; i < options.active.count; i++) {
-			bool together = strcmp(options.active.words[i], "all") == 0;
-			const struct cpu_list *list = together ? cpus : alone;
-			for (size_t k = 0; good && k < (together ? 1 : list->count); k++) {
-				struct group *group = &plan->groups[plan->count++];
-				good = group_fill(group, options.work.words[work], list, k, together ? list->count : 1);
-				group->together = together;
-			}
+			const char *name = options.work.words[work];
+			if (is_together(i))
+				add_group(name, true, plan.cpus.cpus, plan.cpus.count);
+			for (size_t k = 0; !is_together(i) && k < plan.alone.count; k++)
+				add_group(name, false, &plan.alone.cpus[k], 1);
 		}
-	return good;
 }
 
 /* Groups are measured one after another, the largest has all CPUs; the windows of all are kept. */
-static void demand_all(const struct cpu_list *cpus, const struct cpu_list *alone, struct demand *demand)
+static bool admit(struct error *error)
 {
+	struct demand demand = {0};
 	uint64_t windows = options.windows * (options.budget_s > 0 ? BATCHES_MAX : 1), largest = 0;
 	for (size_t i = 0; i < options.active.count; i++) {
-		bool together = strcmp(options.active.words[i], "all") == 0;
-		uint64_t groups = options.work.count * (together ? 1 : alone->count), each = together ? cpus->count : 1;
+		bool together = is_together(i);
+		uint64_t groups = options.work.count * (together ? 1 : plan.alone.count);
+		uint64_t cpus = together ? plan.cpus.count : 1;
 		const struct cpu_list one = {.count = 1};
-		largest = each > largest ? each : largest;
-		demand_other(demand, sizeof(struct point) + windows * sizeof(struct window), groups * each);
-		snapshots_demand(together ? cpus : &one, 2 * groups, demand);
-		demand_document(demand, groups * each * (3 * windows + NUMBERS_OF_POINT));
+		largest = cpus > largest ? cpus : largest;
+		demand_other(&demand, sizeof(struct point) + windows * sizeof(struct window), groups * cpus);
+		snapshots_demand(together ? &plan.cpus : &one, 2 * groups, &demand);
+		demand_document(&demand, groups * cpus * (3 * windows + NUMBERS_OF_POINT));
 	}
-	demand_threads(demand, largest);
-	demand_other(demand, slices_in_window() * sizeof(uint32_t), 2 * largest);
-	demand_other(demand, sizeof(struct work_lanes), largest);
+	demand_threads(&demand, largest);
+	demand_other(&demand, slices_in_window() * sizeof(uint32_t), 2 * largest);
+	demand_other(&demand, sizeof(struct work_lanes), largest);
+	return demand_admit(&demand, error);
 }
 
 static bool measure(struct json *result, struct error *error)
 {
-	struct cpu_list cpus = {0}, alone = {0};
-	struct plan plan = {0};
 	const struct error *first = NULL;
-	bool good = cpu_list_parse(&cpus, options.cpus, error) &&
-	            cpu_list_parse(&alone, options.alone_cpus ? options.alone_cpus : options.cpus, error);
-	struct demand demand = {0};
-	demand_all(&cpus, &alone, &demand);
-	good = good && demand_admit(&demand, error);
-	if (good && !make_plan(&plan, &cpus, &alone))
-		good = error_set(error, ERROR_INTERNAL, "no memory for points");
-	bool any = false;
-	for (size_t i = 0; good && i < plan.count; i++) {
-		run_group(&plan.groups[i]);
-		for (size_t k = 0; k < plan.groups[i].count; k++) {
-			const struct error *found = &plan.groups[i].points[k].error;
-			any = any || found->code == ERROR_NONE;
-			first = first || found->code == ERROR_NONE ? first : found;
-		}
-	}
-	clock_finish();
-	if (good) {
-		json_object_begin(result, NULL);
-		json_array_begin(result, "points");
-		for (size_t i = 0; i < plan.count; i++)
-			for (size_t k = 0; k < plan.groups[i].count; k++)
-				point_write(result, &plan.groups[i], &plan.groups[i].points[k]);
-		json_array_end(result);
-		json_object_end(result);
-		if (!any && first)
-			good = error_set(error, first->code, "no point could be measured; the first: %s", first->message);
-	}
+	size_t points = 0, failed = 0;
+	if (!admit(error))
+		return false;
+	make_plan();
 	for (size_t i = 0; i < plan.count; i++)
-		group_free(&plan.groups[i]);
-	free(plan.groups);
-	cpu_list_free(&alone);
-	cpu_list_free(&cpus);
-	return good;
+		run_group(&plan.groups[i]);
+	clock_finish();
+	json_object_begin(result, NULL);
+	json_array_begin(result, "points");
+	for (size_t i = 0; i < plan.count; i++)
+		for (size_t k = 0; k < plan.groups[i].count; k++, points++) {
+			const struct point *point = &plan.groups[i].points[k];
+			point_write(result, &plan.groups[i], point);
+			failed += point->error.code != ERROR_NONE;
+			first = first || point->error.code == ERROR_NONE ? first : &point->error;
+		}
+	json_array_end(result);
+	json_object_end(result);
+	return error_of_parts(error, "point", failed, points, first);
 }
 
 const struct subcommand frequency_subcommand = {

@@ -143,10 +143,7 @@ static void rate_write(struct json *json, const char *key, const struct gaps *ga
 	json_u64(json, "gaps", gaps->count);
 	json_f64(json, "rate_per_s", (double)gaps->count * clock_now_used.hz / (double)ticks);
 	json_f64(json, "lost_fraction", (double)gaps->lost_ticks / (double)ticks);
-	if (gaps->count)
-		json_f64(json, "mean_ns", clock_ns((double)gaps->lost_ticks / (double)gaps->count));
-	else
-		json_null(json, "mean_ns");
+	json_f64_known(json, "mean_ns", gaps->count, clock_ns((double)gaps->lost_ticks / (double)gaps->count));
 	json_object_end(json);
 }
 
@@ -161,14 +158,8 @@ static void steal_and_smi_write(struct json *json, const struct gap_watch *watch
 		steal = steal < 0 || more_steal < 0 ? -1 : steal + more_steal;
 		interrupts = interrupts < 0 || more < 0 ? -1 : interrupts + more;
 	}
-	if (steal >= 0)
-		json_f64(json, "steal_ms", steal);
-	else
-		json_null(json, "steal_ms");
-	if (interrupts >= 0)
-		json_i64(json, "smi", interrupts);
-	else
-		json_null(json, "smi");
+	json_f64_known(json, "steal_ms", steal >= 0, steal);
+	json_i64_known(json, "smi", interrupts >= 0, interrupts);
 }
 
 static void traced_view_write(struct json *json, const struct gap_view *view, const struct gap_watch *watch,
@@ -180,10 +171,7 @@ static void traced_view_write(struct json *json, const struct gap_view *view, co
 	json_u64(json, "kinds_of_events", watch->tracing.events);
 	json_u64(json, "lines", causes->lines);
 	json_u64(json, "unreadable", causes->unreadable);
-	if (view->lost_events >= 0)
-		json_i64(json, "lost_events", view->lost_events);
-	else
-		json_null(json, "lost_events");
+	json_i64_known(json, "lost_events", view->lost_events >= 0, view->lost_events);
 	rate_write(json, "with_tracing", &view->traced, view->traced_ticks);
 	rate_write(json, "without_tracing", &view->gaps, view->gaps.end - view->gaps.begin);
 	json_u64(json, "told_gaps", causes->gaps);
@@ -230,10 +218,7 @@ void gap_view_write(struct json *json, const char *key, const struct gap_view *v
 	interference_sums(&watch->before, &watch->after, self, &steal_ms, &smi);
 	json_object_begin(json, key);
 	json_text(json, "stopped", watch->stopped);
-	if (watch->half_width >= 0)
-		json_f64(json, "rate_half_width", watch->half_width);
-	else
-		json_null(json, "rate_half_width");
+	json_f64_known(json, "rate_half_width", watch->half_width >= 0, watch->half_width);
 	gaps_write(json, &view->gaps, &view->turns);
 	periods_write(json, view);
 	attribution_write(json, "attribution", &view->attribution, steal_ms, smi);

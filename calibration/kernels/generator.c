@@ -2,16 +2,13 @@
 #include "generator.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
+#include "allocate.h"
 #include "clock.h"
 #include "corefreq.h"
 #include "course.h"
-#include "files.h"
-#include "place.h"
 #include "stopping.h"
 
 /* A chunk of a quarter to one millisecond: long enough that its clock read costs nothing (0.03 %), short enough that
@@ -19,23 +16,10 @@
 #define CHUNK_MIN_S 0.00025
 #define CHUNK_MAX_S 0.001
 #define CHUNK_FIRST_STEPS 64u
-/* Log entries per second and to begin with: chunks shrink below CHUNK_MIN_S only for an instant. */
-#define LOG_PER_SECOND 8000
-#define LOG_EXTRA 4096
 #define STREAM_SKEW_LINES 68u
 /* A delay is timed so often in a row, and the shortest of some such times is its length: one would be a clock read. */
 #define DELAY_TURNS 64u
 #define DELAY_TRIES 5
-/* A look at whether to stop after so many words filled: some ten milliseconds. */
-#define FILL_WORDS (1u << 20)
-/* The threads run on so much longer than the last window. */
-#define TAIL_S 0.005
-#define FACTOR 0x9e3779b97f4a7c15u
-
-size_t generator_thread_bytes(enum load_mix mix, size_t buffer_bytes)
-{
-	return load_mixes[mix].arrays * (buffer_bytes + LOAD_ARRAY_SKEW_BYTES);
-}
 
 static size_t stream_bytes(size_t buffer_bytes, unsigned streams)
 {
@@ -49,120 +33,17 @@ static size_t stream_bytes(size_t buffer_bytes, unsigned streams)
 	return lines * LOAD_LINE_BYTES;
 }
 
-/* Word j of a buffer that no run has written to. */
-static uint64_t filled(uint64_t word)
-{
-	return (word + 1) * FACTOR;
-}
-
-/* Not to the end when told to stop: filling gigabytes takes longer than a caller that has given up wants to wait. */
-static void fill(struct buffer *buffer)
-{
-	uint64_t *words = (uint64_t *)(void *)buffer->region.start, value = filled(0);
-	for (size_t i = 0; i < buffer->bytes / 8; i++, value += FACTOR) {
-		if (i % FILL_WORDS == 0 && stop_error(&buffer->error))
-			return;
-		words[i] = value;
-	}
-}
-
-/* Number in its buffer of the first word of a thread's array. */
-static uint64_t array_word(const struct generator_thread *thread, unsigned array)
-{
-	return (uint64_t)(thread->call.arrays[array] - thread->buffer->region.start) / 8;
-}
-
-/* Sum of filled(j) for `count` words, every `apart`th from word `first`, modulo 2^64. */
-static uint64_t filled_sum(uint64_t first, uint64_t count, unsigned apart)
-{
-	unsigned __int128 sum = (2 * (unsigned __int128)(first + 1) + (unsigned __int128)(count - 1) * apart) * count / 2;
-	return count ? (uint64_t)sum * FACTOR : 0;
-}
-
-static uint64_t expected_sum(const struct generator_thread *thread)
-{
-	const struct load_call *call = &thread->call;
-	const struct generator_shape *shape = &thread->generator->shape;
-	const struct load_accounting *a = &load_mixes[shape->mix];
-	const unsigned apart = a->sparse ? LOAD_LINE_WORDS : 1;
-	uint64_t full = 0, part = 0;
-	for (unsigned k = 0; k < a->summed; k++)
-		for (unsigned s = 0; s < shape->streams; s++) {
-			uint64_t first = array_word(thread, k) + s * call->stream_bytes / 8;
-			full += filled_sum(first, call->stream_bytes / 8 / apart, apart);
-			part += filled_sum(first, call->offset / 8 / apart, apart);
-		}
-	return thread->pass * full + part;
-}
-
-/* Counts the words that are not `expected`, which grows by `step` from word to word, and fills them anew from `value`. */
-static uint64_t restore(uint64_t *words, size_t count, uint64_t expected, uint64_t step, uint64_t value)
-{
-	uint64_t wrong = 0;
-	for (size_t i = 0; i < count; i++, expected += step, value += FACTOR) {
-		wrong += words[i] != expected;
-		words[i] = value;
-	}
-	return wrong;
-}
-
-/* The same for a part of a stream of the written array, which starts at that word of each array and was passed over so
- * often. */
-static uint64_t restore_part(const struct generator_thread *thread, size_t from, size_t count, uint64_t passes)
-{
-	const struct load_accounting *a = &load_mixes[thread->generator->shape.mix];
-	unsigned written = a->arrays - 1;
-	uint64_t value = filled(array_word(thread, written) + from), expected = passes, step = 0;
-	if (a->updates || passes == 0) {
-		expected += value;
-		step = FACTOR;
-	} else {
-		for (unsigned k = 0; k < written; k++, step += FACTOR)
-			expected += filled(array_word(thread, k) + from);
-	}
-	uint64_t *words = (uint64_t *)(void *)thread->call.arrays[written] + from;
-	return restore(words, count, expected, step, value);
-}
-
-/* Words of the written array that are not what so many passes must have left there. */
-static uint64_t restore_written(const struct generator_thread *thread)
-{
-	const struct load_accounting *a = &load_mixes[thread->generator->shape.mix];
-	const struct load_call *call = &thread->call;
-	size_t stream = call->stream_bytes / 8, done = call->offset / 8;
-	uint64_t wrong = 0;
-	if (!a->updates && !a->writes)
-		return 0;
-	for (unsigned s = 0; s < thread->generator->shape.streams; s++)
-		wrong += restore_part(thread, s * stream, done, thread->pass + 1) +
-		         restore_part(thread, s * stream + done, stream - done, thread->pass);
-	return wrong;
-}
-
-static void prove(struct generator_thread *thread)
-{
-	uint64_t wrong = restore_written(thread), expected = expected_sum(thread);
-	thread->wrong = (struct error){0};
-	if (thread->sum != expected)
-		error_set(&thread->wrong, ERROR_CHECK_FAILED,
-		          "CPU %u: expected the words read to sum to %llx, found %llx; a kernel "
-		          "did not read what it was asked to, or memory is faulty",
-		          thread->cpu, (unsigned long long)expected, (unsigned long long)thread->sum);
-	else if (wrong)
-		error_set(&thread->wrong, ERROR_CHECK_FAILED,
-		          "CPU %u: expected every word written in every pass, found %llu that "
-		          "were not; a kernel left work out, or memory is faulty",
-		          thread->cpu, (unsigned long long)wrong);
-}
-
 /* Maps and fills what this thread is to. A buffer that cannot be had says why, and costs only those runs that need it. */
-static void set_up(const struct generator *generator, size_t number)
+static void set_up(struct worker *worker)
 {
+	struct generator_thread *thread = worker->context;
+	struct generator *generator = thread->generator;
+	size_t number = (size_t)(thread - generator->threads);
 	for (size_t i = 0; i < generator->buffer_count; i++) {
 		struct buffer *buffer = &generator->buffers[i];
 		if (buffer->filler == number && buffer->error.code == ERROR_NONE &&
 		    region_map(&buffer->region, buffer->bytes, buffer->node, generator->chosen, &buffer->error))
-			fill(buffer);
+			buffer_fill(buffer);
 	}
 	/* Only now, so that one reading of the mappings does for all that this thread has mapped. */
 	for (size_t i = 0; i < generator->buffer_count; i++) {
@@ -170,14 +51,18 @@ static void set_up(const struct generator *generator, size_t number)
 		if (buffer->filler == number && buffer->error.code == ERROR_NONE)
 			pages_read_nodes(&buffer->pages, &buffer->region, &buffer->error);
 	}
+	thread->core_before = corefreq_settle();
+	pmu_open_thread(generator->pmu, number, "");
 }
 
-static void tear_down(const struct generator *generator, size_t number)
+static void tear_down(struct worker *worker)
 {
+	const struct generator_thread *thread = worker->context;
+	const struct generator *generator = thread->generator;
 	for (size_t i = 0; i < generator->buffer_count; i++) {
 		struct buffer *buffer = &generator->buffers[i];
 		struct pages again = {0};
-		if (buffer->filler != number)
+		if (buffer->filler != (size_t)(thread - generator->threads))
 			continue;
 		if (buffer->error.code == ERROR_NONE)
 			pages_read_nodes(&again, &buffer->region, &buffer->error);
@@ -219,17 +104,18 @@ static void run(struct generator_thread *thread)
 	while (atomic_load_explicit(&generator->arrived, memory_order_acquire) < generator->group->count)
 		arch_relax();
 	uint64_t last = clock_start();
-	thread->log[0] = (struct log_entry){last, 0};
-	thread->logged = 1;
+	struct progress *log = &thread->log;
+	log->entries[0] = (struct log_entry){last, 0};
+	log->count = 1;
 	atomic_store_explicit(&thread->started, last, memory_order_release);
 	/* One more chunk after the end was seen: a thread that had to wait for its CPU has also logged beyond the end. */
-	for (bool ending = false; !ending && thread->logged < thread->log_capacity;) {
+	for (bool ending = false; !ending && log->count < log->capacity;) {
 		ending = atomic_load_explicit(&generator->stop, memory_order_relaxed);
 		run_chunk(thread, kernel);
 		uint64_t now = clock_stop();
 		lines += thread->chunk_steps * streams;
-		if (ending || now - thread->log[thread->logged - 1].ticks >= spacing)
-			thread->log[thread->logged++] = (struct log_entry){now, lines};
+		if (ending || now - log->entries[log->count - 1].ticks >= spacing)
+			log->entries[log->count++] = (struct log_entry){now, lines};
 		if (now - last < chunk_min)
 			thread->chunk_steps *= 2;
 		else if (now - last > chunk_max && thread->chunk_steps > CHUNK_FIRST_STEPS)
@@ -259,17 +145,9 @@ double generator_delay_ticks(enum load_mix mix, uint64_t units)
 	return best > 0 ? best : 0;
 }
 
-static void measure_delays(const struct generator *generator)
+static void run_measured(struct worker *worker)
 {
-	for (size_t i = 0; i < generator->delay_count; i++) {
-		double ticks = generator_delay_ticks(generator->shape.mix, generator->delays[i]),
-			   *known = &generator->delay_ticks[i];
-		*known = *known > 0 && *known < ticks ? *known : ticks;
-	}
-}
-
-static void run_measured(struct generator_thread *thread)
-{
+	struct generator_thread *thread = worker->context;
 	const struct generator *generator = thread->generator;
 	struct thread_counts before = {0}, after = {0};
 	sampling_open(&thread->sampling, generator->sampled, thread->cpu, generator->run_s);
@@ -284,235 +162,47 @@ static void run_measured(struct generator_thread *thread)
 	thread->verified = affinity_verify(thread->cpu);
 }
 
-static void body(struct worker *worker)
+/* -- what the supervising thread makes of them -- */
+
+/* The nth thread of those that run. */
+static struct generator_thread *running(const struct generator *generator, size_t number)
 {
-	struct generator_thread *thread = worker->context;
-	struct generator *generator = thread->generator;
-	size_t number = (size_t)(thread - generator->threads);
-	set_up(generator, number);
-	thread->core_before = corefreq_settle();
-	if (number == 0)
-		measure_delays(generator);
-	pmu_open_thread(generator->pmu, number, "");
-	worker_pause(worker);
-	while (generator->again) {
-		if (generator->prove)
-			prove(thread);
-		else
-			run_measured(thread);
-		worker_pause(worker);
-	}
-	tear_down(generator, number);
+	return &generator->threads[generator->group->threads[number]];
 }
 
-/* The place of the CPU's thread, which is made where there is none; SIZE_MAX without memory. */
-static size_t thread_of(struct generator *generator, unsigned cpu)
+static bool take_errors(const struct generator *generator, struct error *error)
 {
 	for (size_t i = 0; i < generator->count; i++)
-		if (generator->threads[i].cpu == cpu)
-			return i;
-	struct generator_thread *grown = realloc(generator->threads, (generator->count + 1) * sizeof(*grown));
-	if (!grown)
-		return SIZE_MAX;
-	generator->threads = grown;
-	memset(&grown[generator->count], 0, sizeof(*grown));
-	grown[generator->count].cpu = cpu;
-	return generator->count++;
-}
-
-/* The place of the node's nth buffer, likewise. */
-static size_t buffer_of(struct generator *generator, unsigned node, size_t number)
-{
-	for (size_t i = 0; i < generator->buffer_count; i++)
-		if (generator->buffers[i].node == node && number-- == 0)
-			return i;
-	struct buffer *grown = realloc(generator->buffers, (generator->buffer_count + 1) * sizeof(*grown));
-	if (!grown)
-		return SIZE_MAX;
-	generator->buffers = grown;
-	grown[generator->buffer_count] = (struct buffer){.node = node};
-	return generator->buffer_count++;
-}
-
-static bool group_add(struct generator *generator, struct group *group, unsigned cpu, unsigned node)
-{
-	size_t before = 0, *threads = realloc(group->threads, (group->count + 1) * sizeof(*threads));
-	if (threads)
-		group->threads = threads;
-	size_t *buffers = realloc(group->buffers, (group->count + 1) * sizeof(*buffers));
-	if (buffers)
-		group->buffers = buffers;
-	if (!threads || !buffers)
-		return false;
-	for (size_t i = 0; i < group->count; i++)
-		before += generator->buffers[buffers[i]].node == node;
-	size_t thread = thread_of(generator, cpu), buffer = buffer_of(generator, node, before);
-	if (thread == SIZE_MAX || buffer == SIZE_MAX || !cpu_list_add(&group->cpus, cpu) ||
-	    !cpu_list_add(&group->nodes, node))
-		return false;
-	threads[group->count] = thread;
-	buffers[group->count++] = buffer;
-	return true;
-}
-
-static bool group_parse(struct generator *generator, struct group *group, struct error *error)
-{
-	for (const char *at = group->text;;) {
-		size_t length = strcspn(at, "+");
-		struct cpu_list cpus = {0};
-		unsigned node;
-		if (!place_parse_list(at, length, &cpus, &node, error))
-			return false;
-		bool good = true;
-		for (size_t i = 0; good && i < cpus.count; i++) {
-			if (cpu_list_has(&group->cpus, cpus.cpus[i]))
-				good = error_set(error, ERROR_USAGE, "expected each CPU once in a group, found CPU %u twice in '%s'",
-				                 cpus.cpus[i], group->text);
-			else if (!group_add(generator, group, cpus.cpus[i], node))
-				good = error_set(error, ERROR_INTERNAL, "no memory for the group %s", group->text);
-		}
-		cpu_list_free(&cpus);
-		if (!good || at[length] == '\0')
-			return good;
-		at += length + 1;
-	}
-}
-
-bool generator_parse_group(struct generator *generator, const char *text, struct error *error)
-{
-	struct group *grown = realloc(generator->groups, (generator->group_count + 1) * sizeof(*grown));
-	if (!grown)
-		return error_set(error, ERROR_INTERNAL, "no memory for the group %s", text);
-	generator->groups = grown;
-	struct group *group = &grown[generator->group_count++];
-	*group = (struct group){.text = strdup(text)};
-	if (!group->text)
-		return error_set(error, ERROR_INTERNAL, "no memory for the group %s", text);
-	return group_parse(generator, group, error);
-}
-
-void generator_need(struct generator *generator, const struct group *group, size_t bytes)
-{
-	for (size_t i = 0; i < group->count; i++) {
-		struct buffer *buffer = &generator->buffers[group->buffers[i]];
-		buffer->bytes = bytes > buffer->bytes ? bytes : buffer->bytes;
-	}
-}
-
-static size_t log_capacity(const struct generator *generator, double seconds)
-{
-	double per_s = generator->log_every_s * LOG_PER_SECOND > 1 ? 1 / generator->log_every_s : LOG_PER_SECOND;
-	return (size_t)(seconds * per_s) + LOG_EXTRA;
-}
-
-void generator_demand(const struct generator *generator, double seconds, struct demand *demand)
-{
-	demand_threads(demand, generator->count);
-	for (size_t i = 0; i < generator->buffer_count; i++)
-		if (generator->buffers[i].error.code == ERROR_NONE)
-			demand_regions(demand, generator->buffers[i].bytes, 1, generator->buffers[i].node);
-	seconds += TAIL_S;
-	demand_other(demand, log_capacity(generator, seconds) * sizeof(struct log_entry), generator->count);
-	demand_other(demand, sampling_bytes(generator->sampled, seconds), generator->count);
-}
-
-bool generator_admit(struct generator *generator, struct demand *demand, struct error *error)
-{
-	demand->wanted = generator->page_kind;
-	bool good = demand_admit(demand, error);
-	generator->chosen = demand->pages;
-	return good;
-}
-
-bool generator_refuse(struct generator *generator, unsigned node, const struct error *error)
-{
-	bool any = false;
-	for (size_t i = 0; i < generator->buffer_count; i++) {
-		struct buffer *buffer = &generator->buffers[i];
-		if (buffer->node == node)
-			buffer->error = *error;
-		any = any || buffer->error.code == ERROR_NONE;
-	}
-	return any;
-}
-
-/* The first thread that works on the buffer in any group. */
-static size_t first_user(const struct generator *generator, size_t buffer)
-{
-	for (size_t g = 0; g < generator->group_count; g++)
-		for (size_t i = 0; i < generator->groups[g].count; i++)
-			if (generator->groups[g].buffers[i] == buffer)
-				return generator->groups[g].threads[i];
-	return 0;
-}
-
-/* The CPUs of a node; none where it has none or the kernel does not say. */
-static void node_cpus(struct cpu_list *cpus, unsigned node)
-{
-	char path[80];
-	struct error ignored = {0};
-	snprintf(path, sizeof(path), "/sys/devices/system/node/node%u/cpulist", node);
-	char *text = file_read(path);
-	size_t length = text ? strcspn(text, "\n") : 0;
-	if (length) {
-		text[length] = '\0';
-		cpu_list_parse(cpus, text, &ignored);
-	}
-	free(text);
-}
-
-/* Buffers are filled by the CPUs of their node in turn, because a fill from afar is slower than the reading; where the node
- * has none that take part, by those that will use them. */
-static void choose_fillers(struct generator *generator)
-{
-	struct cpu_list cpus = {0};
-	for (size_t i = 0, turn = 0; i < generator->buffer_count; i++) {
-		struct buffer *buffer = &generator->buffers[i];
-		if (i == 0 || buffer->node != generator->buffers[i - 1].node) {
-			cpu_list_free(&cpus);
-			node_cpus(&cpus, buffer->node);
-		}
-		buffer->filler = first_user(generator, i);
-		for (size_t tried = 0; tried < generator->count; tried++, turn++)
-			if (cpu_list_has(&cpus, generator->threads[turn % generator->count].cpu)) {
-				buffer->filler = turn++ % generator->count;
-				break;
-			}
-	}
-	cpu_list_free(&cpus);
-}
-
-bool generator_take_errors(struct generator *generator, struct error *error)
-{
-	for (size_t i = 0; i < generator->count; i++)
-		if (generator->threads[i].worker.error.code != ERROR_NONE && error->code == ERROR_NONE)
-			*error = generator->threads[i].worker.error;
+		error_take(error, &generator->threads[i].worker.error);
 	return error->code == ERROR_NONE;
 }
 
 bool generator_alive(const struct generator *generator)
 {
-	for (size_t i = 0; i < generator->count; i++)
-		if (generator->threads[i].worker.error.code != ERROR_NONE)
-			return false;
-	return true;
+	struct error none = {0};
+	return take_errors(generator, &none);
 }
 
-static void join_all(struct generator *generator, size_t count)
+static void do_all(struct generator *generator, worker_job job)
 {
-	generator->again = false;
-	mappings_forget();
-	atomic_store(&generator->stop, true);
-	for (size_t i = 0; i < count; i++)
+	for (size_t i = 0; i < generator->count; i++)
+		worker_begin(&generator->threads[i].worker, job);
+	for (size_t i = 0; i < generator->count; i++)
+		worker_wait(&generator->threads[i].worker);
+}
+
+static void join_all(struct generator *generator)
+{
+	for (size_t i = 0; i < generator->count; i++)
 		worker_join(&generator->threads[i].worker);
 }
 
-void generator_read_sizes(struct generator *generator)
+static void read_sizes(struct generator *generator)
 {
-	struct region *regions = calloc(generator->buffer_count, sizeof(*regions));
+	struct region *regions = allocate(generator->buffer_count, sizeof(*regions));
 	size_t count = 0;
 	generator->sizes = (struct pages){.wanted = generator->page_kind};
-	for (size_t i = 0; regions && i < generator->buffer_count; i++)
+	for (size_t i = 0; i < generator->buffer_count; i++)
 		if (generator->buffers[i].error.code == ERROR_NONE)
 			regions[count++] = generator->buffers[i].region;
 	if (count)
@@ -520,44 +210,31 @@ void generator_read_sizes(struct generator *generator)
 	free(regions);
 }
 
-struct pages generator_pages(const struct generator *generator)
-{
-	struct pages pages = generator->sizes;
-	pages.total = pages.checked = pages.on_node = pages.elsewhere = 0;
-	for (size_t i = 0; i < generator->group->count; i++) {
-		const struct buffer *buffer = &generator->buffers[generator->group->buffers[i]];
-		pages.total += buffer->region.bytes / memory_base_page_bytes();
-		pages.checked += buffer->pages.checked;
-		pages.on_node += buffer->pages.on_node;
-		pages.elsewhere += buffer->pages.elsewhere;
-	}
-	return pages;
-}
-
 bool generator_open(struct generator *generator, struct error *error)
 {
-	generator->again = true;
-	choose_fillers(generator);
+	generator_choose_fillers(generator);
 	for (size_t i = 0; i < generator->buffer_count; i++) {
 		generator->buffers[i].region = (struct region){0};
 		generator->buffers[i].pages = (struct pages){.wanted = generator->page_kind};
 	}
-	for (size_t i = 0; i < generator->count; i++) {
+	bool good = true;
+	for (size_t i = 0; good && i < generator->count; i++) {
 		struct generator_thread *thread = &generator->threads[i];
 		thread->generator = generator;
-		if (!worker_start(&thread->worker, thread->cpu, body, thread, error)) {
-			join_all(generator, i);
-			return false;
-		}
+		good = worker_start(&thread->worker, thread->cpu, NULL, thread, error);
 	}
-	for (size_t i = 0; i < generator->count; i++)
+	for (size_t i = 0; good && i < generator->count; i++)
 		worker_wait(&generator->threads[i].worker);
-	if (!generator_take_errors(generator, error)) {
-		join_all(generator, generator->count);
-		return false;
+	if (good)
+		do_all(generator, set_up);
+	if (good && take_errors(generator, error)) {
+		read_sizes(generator);
+		return true;
 	}
-	generator_read_sizes(generator);
-	return true;
+	if (good)
+		do_all(generator, tear_down);
+	join_all(generator);
+	return false;
 }
 
 bool generator_has(const struct generator *generator, const struct group *group, struct error *error)
@@ -583,19 +260,13 @@ bool generator_select(struct generator *generator, const struct group *group, co
 	return generator_has(generator, group, error);
 }
 
-/* The nth thread of those that run. */
-static struct generator_thread *running(const struct generator *generator, size_t number)
-{
-	return &generator->threads[generator->group->threads[number]];
-}
-
-static bool step_running(struct generator *generator, struct error *error)
+bool generator_do(struct generator *generator, worker_job job, struct error *error)
 {
 	for (size_t i = 0; i < generator->group->count; i++)
-		worker_continue(&running(generator, i)->worker);
+		worker_begin(&running(generator, i)->worker, job);
 	for (size_t i = 0; i < generator->group->count; i++)
 		worker_wait(&running(generator, i)->worker);
-	return generator_take_errors(generator, error);
+	return take_errors(generator, error);
 }
 
 /* Which words a thread begins at: the buffers' first, as every run does. */
@@ -607,54 +278,44 @@ static void prepare(struct generator_thread *thread)
 	                                  .prefetch_bytes = shape->prefetch_bytes,
 	                                  .delay = shape->delay};
 	for (unsigned k = 0; k < load_mixes[shape->mix].arrays; k++)
-		thread->call.arrays[k] = thread->buffer->region.start + k * (generator->buffer_bytes + LOAD_ARRAY_SKEW_BYTES) /
-		                                                            LOAD_LINE_BYTES * LOAD_LINE_BYTES;
+		thread->call.arrays[k] = generator_array(thread, k);
 	thread->pass = 0;
 	thread->sum = 0;
 	thread->chunk_steps = CHUNK_FIRST_STEPS;
+	progress_reserve(&thread->log, generator_log_capacity(generator, generator->run_s));
 	atomic_store(&thread->started, 0);
 }
 
-static bool make_log(struct generator_thread *thread, size_t capacity, struct error *error)
+/* Ticks at which all threads were running in the last run; they run at least until its end. */
+static uint64_t all_started(const struct generator *generator)
 {
-	if (capacity <= thread->log_capacity)
-		return true;
-	struct log_entry *grown = realloc(thread->log, capacity * sizeof(*grown));
-	if (!grown)
-		return error_set(error, ERROR_INTERNAL, "no memory for a log of %zu entries", capacity);
-	/* Every page written once, so that none is faulted in while it is being measured. */
-	memset(grown, 0, capacity * sizeof(*grown));
-	thread->log = grown;
-	thread->log_capacity = capacity;
-	return true;
+	uint64_t last = 0;
+	for (size_t i = 0; i < generator->group->count; i++)
+		if (running(generator, i)->started > last)
+			last = running(generator, i)->started;
+	return last;
 }
 
-/* Lets the threads go, with logs for so many seconds, and returns once all of them run. */
-static bool run_begin(struct generator *generator, double seconds, struct error *error)
+/* Lets the threads go, for so many seconds at most, and returns once all of them run. */
+static void run_begin(struct generator *generator, double seconds)
 {
 	const struct generator_shape *shape = &generator->shape;
-	const struct cpu_list *watched = generator->watched ? generator->watched : &generator->group->cpus;
 	generator->kernel =
 		load_kernel_find(generator->width, shape->mix, shape->streams, shape->prefetch_bytes != 0, shape->delay != 0);
 	generator->run_s = seconds;
-	generator->prove = false;
 	atomic_store(&generator->stop, false);
 	atomic_store(&generator->arrived, 0);
-	for (size_t i = 0; i < generator->group->count; i++) {
+	for (size_t i = 0; i < generator->group->count; i++)
 		prepare(running(generator, i));
-		if (!make_log(running(generator, i), log_capacity(generator, seconds), error))
-			return false;
-	}
 	snapshot_free(&generator->before);
 	snapshot_free(&generator->after);
 	samples_free(&generator->samples);
-	snapshot_take(&generator->before, watched);
+	snapshot_take(&generator->before, generator->watched ? generator->watched : &generator->group->cpus);
 	for (size_t i = 0; i < generator->group->count; i++)
-		worker_continue(&running(generator, i)->worker);
+		worker_begin(&running(generator, i)->worker, run_measured);
 	for (size_t i = 0; i < generator->group->count; i++)
 		while (!atomic_load_explicit(&running(generator, i)->started, memory_order_acquire))
 			nanosleep(&(struct timespec){.tv_nsec = 500000}, NULL);
-	return true;
 }
 
 /* Sleeps until then; false when told to stop before. */
@@ -678,27 +339,24 @@ static bool run_end(struct generator *generator, struct error *error)
 	if (cut && stop_error(error))
 		return false;
 	for (size_t i = 0; i < generator->group->count; i++)
-		if (running(generator, i)->logged == running(generator, i)->log_capacity)
-			return error_set(error, ERROR_INTERNAL,
-			                 "expected at most %zu chunks, found more; use a longer --delay or buffer",
-			                 running(generator, i)->log_capacity);
-	return generator_take_errors(generator, error);
+		if (running(generator, i)->log.count == running(generator, i)->log.capacity)
+			return error_set(error, ERROR_INTERNAL, "a log of %zu chunks is full; use a longer --delay or buffer",
+			                 running(generator, i)->log.capacity);
+	return take_errors(generator, error);
 }
 
 bool generator_run(struct generator *generator, double seconds, struct error *error)
 {
-	if (!run_begin(generator, seconds, error))
-		return false;
-	generator->ends = generator_all_started(generator) + (uint64_t)(seconds * clock_now_used.hz);
+	run_begin(generator, seconds);
+	generator->ends = all_started(generator) + (uint64_t)(seconds * clock_now_used.hz);
 	return run_end(generator, error);
 }
 
 bool generator_run_windows(struct generator *generator, double settle_s, double windows_s, struct error *error)
 {
 	const double hz = clock_now_used.hz;
-	if (!run_begin(generator, settle_s + windows_s + TAIL_S, error))
-		return false;
-	generator->begins = generator_all_started(generator) + (uint64_t)(settle_s * hz);
+	run_begin(generator, settle_s + windows_s + GENERATOR_TAIL_S);
+	generator->begins = all_started(generator) + (uint64_t)(settle_s * hz);
 	if (generator->pmu || generator->course) {
 		/* Told to stop meanwhile, run_end is too. */
 		(void)sleep_until(generator->begins);
@@ -713,17 +371,8 @@ bool generator_run_windows(struct generator *generator, double settle_s, double 
 		course_read(generator->course);
 		pmu_end(generator->pmu);
 	}
-	generator->ends = generator->begins + (uint64_t)((windows_s + TAIL_S) * hz);
+	generator->ends = generator->begins + (uint64_t)((windows_s + GENERATOR_TAIL_S) * hz);
 	return run_end(generator, error);
-}
-
-uint64_t generator_all_started(const struct generator *generator)
-{
-	uint64_t last = 0;
-	for (size_t i = 0; i < generator->group->count; i++)
-		if (running(generator, i)->started > last)
-			last = running(generator, i)->started;
-	return last;
 }
 
 uint64_t generator_start_skew(const struct generator *generator)
@@ -732,49 +381,33 @@ uint64_t generator_start_skew(const struct generator *generator)
 	for (size_t i = 0; i < generator->group->count; i++)
 		if (running(generator, i)->started < first)
 			first = running(generator, i)->started;
-	return generator_all_started(generator) - first;
-}
-
-double log_at(const struct log_entry *log, size_t count, uint64_t ticks)
-{
-	size_t low = 0, high = count - 1;
-	if (ticks <= log[0].ticks)
-		return 0;
-	if (ticks >= log[high].ticks)
-		return (double)log[high].lines;
-	while (high - low > 1) {
-		size_t middle = low + (high - low) / 2;
-		if (log[middle].ticks <= ticks)
-			low = middle;
-		else
-			high = middle;
-	}
-	double part = (double)(ticks - log[low].ticks) / (double)(log[high].ticks - log[low].ticks);
-	return (double)log[low].lines + part * (double)(log[high].lines - log[low].lines);
-}
-
-uint64_t log_step(const struct log_entry *log, size_t count)
-{
-	uint64_t shortest = UINT64_MAX;
-	for (size_t i = 1; i < count; i++)
-		if (log[i].ticks - log[i - 1].ticks < shortest)
-			shortest = log[i].ticks - log[i - 1].ticks;
-	return shortest;
+	return all_started(generator) - first;
 }
 
 uint64_t generator_chunk_ticks(const struct generator *generator)
 {
 	uint64_t slowest = 0;
 	for (size_t i = 0; i < generator->group->count; i++) {
-		uint64_t step = log_step(running(generator, i)->log, running(generator, i)->logged);
+		uint64_t step = progress_step(&running(generator, i)->log);
 		slowest = step > slowest ? step : slowest;
 	}
 	return slowest;
 }
 
-double generator_lines_at(const struct generator_thread *thread, uint64_t ticks)
+void generator_add_rates(const struct generator *generator, double *window_rates, double *thread_rates,
+                         uint64_t windows, double window_ticks)
 {
-	return log_at(thread->log, thread->logged, ticks);
+	for (size_t t = 0; t < generator->group->count; t++) {
+		const struct progress *log = &running(generator, t)->log;
+		double first = progress_at(log, generator->begins), last = first;
+		for (uint64_t i = 0; i < windows; i++) {
+			double next = progress_at(log, generator->begins + (uint64_t)(window_ticks * (double)(i + 1)));
+			window_rates[i] += (next - last) / window_ticks;
+			last = next;
+		}
+		if (thread_rates)
+			thread_rates[t] += (last - first) / (window_ticks * (double)windows);
+	}
 }
 
 struct pmu_work generator_progress(void *context, size_t thread, uint64_t ticks)
@@ -783,14 +416,13 @@ struct pmu_work generator_progress(void *context, size_t thread, uint64_t ticks)
 	struct pmu_work work = {.hops = -1};
 	for (size_t i = 0; i < generator->group->count; i++)
 		if (thread == PMU_ALL || thread == generator->group->threads[i])
-			work.steps += generator_lines_at(running(generator, i), ticks);
+			work.steps += progress_at(&running(generator, i)->log, ticks);
 	return work;
 }
 
 bool generator_prove(struct generator *generator, struct error *error)
 {
-	generator->prove = true;
-	if (!step_running(generator, error))
+	if (!generator_do(generator, generator_prove_thread, error))
 		return false;
 	for (size_t i = 0; i < generator->group->count; i++)
 		if (running(generator, i)->wrong.code != ERROR_NONE) {
@@ -802,59 +434,28 @@ bool generator_prove(struct generator *generator, struct error *error)
 
 bool generator_close(struct generator *generator, struct error *error)
 {
-	join_all(generator, generator->count);
-	return generator_take_errors(generator, error);
+	mappings_forget();
+	do_all(generator, tear_down);
+	join_all(generator);
+	return take_errors(generator, error);
 }
 
-void generator_free(struct generator *generator)
+void generator_take_evidence(struct generator *generator, struct evidence *evidence)
 {
-	for (size_t i = 0; i < generator->count; i++)
-		free(generator->threads[i].log);
-	for (size_t i = 0; i < generator->group_count; i++) {
-		struct group *group = &generator->groups[i];
-		free(group->text);
-		free(group->threads);
-		free(group->buffers);
-		cpu_list_free(&group->cpus);
-		cpu_list_free(&group->nodes);
+	evidence->pages = generator_pages(generator);
+	evidence->verified = true;
+	evidence->core_before = evidence->core_after = INFINITY;
+	evidence->counts = (struct thread_counts){0};
+	for (size_t i = 0; i < generator->group->count; i++) {
+		const struct generator_thread *thread = running(generator, i);
+		evidence->verified = evidence->verified && thread->verified;
+		evidence->core_before = fmin(evidence->core_before, thread->core_before);
+		evidence->core_after = fmin(evidence->core_after, thread->core_after);
+		thread_counts_add(&evidence->counts, &thread->counts);
 	}
-	free(generator->threads);
-	free(generator->buffers);
-	free(generator->groups);
-	snapshot_free(&generator->before);
-	snapshot_free(&generator->after);
-	samples_free(&generator->samples);
-	*generator = (struct generator){0};
-}
-
-struct thread_counts generator_counts(const struct generator *generator)
-{
-	struct thread_counts sum = {0};
-	for (size_t i = 0; i < generator->group->count; i++)
-		thread_counts_add(&sum, &running(generator, i)->counts);
-	return sum;
-}
-
-double generator_core_before(const struct generator *generator)
-{
-	double slowest = INFINITY;
-	for (size_t i = 0; i < generator->group->count; i++)
-		slowest = fmin(slowest, running(generator, i)->core_before);
-	return slowest;
-}
-
-double generator_core_after(const struct generator *generator)
-{
-	double slowest = INFINITY;
-	for (size_t i = 0; i < generator->group->count; i++)
-		slowest = fmin(slowest, running(generator, i)->core_after);
-	return slowest;
-}
-
-bool generator_verified(const struct generator *generator)
-{
-	for (size_t i = 0; i < generator->group->count; i++)
-		if (!running(generator, i)->verified)
-			return false;
-	return true;
+	evidence->before = generator->before;
+	evidence->after = generator->after;
+	evidence->samples = generator->samples;
+	generator->before = generator->after = (struct snapshot){0};
+	generator->samples = (struct samples){0};
 }

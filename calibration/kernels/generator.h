@@ -14,12 +14,13 @@
 
 #include "affinity.h"
 #include "error.h"
-#include "interference.h"
+#include "evidence.h"
 #include "load.h"
-#include "memory.h"
-#include "pmu.h"
-#include "samples.h"
+#include "progress.h"
 #include "worker.h"
+
+/* The threads run on so much longer than the last window, and what walks beside them. */
+#define GENERATOR_TAIL_S 0.005
 
 struct generator_shape {
 	enum load_mix mix;
@@ -27,14 +28,6 @@ struct generator_shape {
 	size_t prefetch_bytes;
 	uint64_t delay;
 };
-
-struct log_entry {
-	uint64_t ticks;
-	uint64_t lines; /* steps done since the start of this run, in lines of each array */
-};
-
-/* Lines done until `ticks`, interpolated between the entries around it. */
-double log_at(const struct log_entry *log, size_t count, uint64_t ticks);
 
 /* Memory of one node that one thread at a time works on. */
 struct buffer {
@@ -57,7 +50,7 @@ struct group {
 struct generator;
 
 struct generator_thread {
-	struct worker worker;
+	struct worker worker; /* its context is this thread */
 	struct generator *generator;
 	unsigned cpu;
 	struct buffer *buffer; /* of this run */
@@ -65,8 +58,7 @@ struct generator_thread {
 	uint64_t pass;
 	uint64_t sum;       /* of all words read into the checksum in this run */
 	size_t chunk_steps; /* per stream */
-	struct log_entry *log;
-	size_t log_capacity, logged;
+	struct progress log;
 	_Atomic uint64_t started; /* ticks, 0 before */
 	double core_before, core_after;
 	struct thread_counts counts;
@@ -79,11 +71,7 @@ struct generator {
 	/* to be set before generator_open */
 	const struct load_width *width;
 	enum page_kind page_kind;
-	struct page_choice chosen; /* by generator_admit */
-	const uint64_t
-		*delays; /* delays whose length the first thread measures on its CPU before it loads memory, or NULL */
-	size_t delay_count;
-	double *delay_ticks;                  /* one for each: the shortest found so far, 0 before */
+	struct page_choice chosen;            /* by generator_admit */
 	const struct sample_request *sampled; /* loads of all threads; NULL: none */
 	const struct cpu_list *watched;       /* CPUs whose counters are read around a run; NULL: those of the run */
 	struct course *course;                /* read every `course_s` in the windows of a run; or NULL */
@@ -103,8 +91,6 @@ struct generator {
 	struct generator_shape shape;
 	size_t buffer_bytes;
 	load_kernel kernel;
-	bool again; /* more is to be done, else the threads end */
-	bool prove; /* what is to be done: the proof of the run before, or a run */
 	_Atomic bool stop;
 	_Atomic size_t arrived;
 	uint64_t ends;   /* ticks at which the threads are to stop */
@@ -114,17 +100,39 @@ struct generator {
 	struct samples samples;
 };
 
+/* -- which threads on which buffers (generator_groups.c) -- */
+
 /* Adds the group "0-3@0+4@1"; a usage error where it is not that, or names a CPU twice. Threads and buffers are shared
  * with the groups before: a thread is a CPU's, and the nth thread of a group on a node has the node's nth buffer. */
 bool generator_parse_group(struct generator *generator, const char *text, struct error *error);
 /* Makes the buffers of a group as large as `bytes` at least. */
 void generator_need(struct generator *generator, const struct group *group, size_t bytes);
+/* Bytes one thread maps. */
+size_t generator_thread_bytes(enum load_mix mix, size_t buffer_bytes);
+/* Where the kth array of a thread begins. */
+unsigned char *generator_array(const struct generator_thread *thread, unsigned k);
 /* Adds what buffers and threads take, and the logs of runs of so many seconds. */
 void generator_demand(const struct generator *generator, double seconds, struct demand *demand);
 /* Asks for all that the demand has, and for these buffers which pages are to be mapped. */
 bool generator_admit(struct generator *generator, struct demand *demand, struct error *error);
 /* Gives up the buffers of a node that has no room for them; false where none are left. */
 bool generator_refuse(struct generator *generator, unsigned node, const struct error *error);
+/* Entries that a log of so many seconds has room for. */
+size_t generator_log_capacity(const struct generator *generator, double seconds);
+/* Says for each buffer which thread maps and fills it. */
+void generator_choose_fillers(struct generator *generator);
+/* Pages of the buffers of the group that runs. */
+struct pages generator_pages(const struct generator *generator);
+void generator_free(struct generator *generator);
+
+/* -- what buffers hold, and the proof of a run (generator_proof.c) -- */
+
+void buffer_fill(struct buffer *buffer);
+/* A job of a thread: proves its last run word by word where it wrote, and makes the buffer what it was before. */
+void generator_prove_thread(struct worker *worker);
+
+/* -- runs -- */
+
 /* Once admitted, starts the threads: pinned, buffers mapped, filled and proved in place, by threads on their node where there are any;
  * then waits for all. Buffers that could not be had are no error of it. */
 bool generator_open(struct generator *generator, struct error *error);
@@ -133,42 +141,32 @@ bool generator_has(const struct generator *generator, const struct group *group,
 /* Says who runs next, how, and on how much of the buffers; false where one of these could not be had. */
 bool generator_select(struct generator *generator, const struct group *group, const struct generator_shape *shape,
                       size_t buffer_bytes, struct error *error);
+/* Lets all threads of the group do a job; false with the first error of any. */
+bool generator_do(struct generator *generator, worker_job job, struct error *error);
 /* Lets all threads run for `seconds` counted from when the last of them began, then stops them. */
 bool generator_run(struct generator *generator, double seconds, struct error *error);
 /* The same for windows of so many seconds together, which begin (`begins`) when the threads have had time to settle and,
  * where events are counted, the counters have been read; they are read again when the windows have ended. */
 bool generator_run_windows(struct generator *generator, double settle_s, double windows_s, struct error *error);
+/* Moves what is known of the last run into the evidence, but for its seed and counters. */
+void generator_take_evidence(struct generator *generator, struct evidence *evidence);
+/* Adds the lines of each array per tick of all threads, in each of so many windows of the last run, and of each thread over
+ * all of them to `thread_rates` unless that is NULL. */
+void generator_add_rates(const struct generator *generator, double *window_rates, double *thread_rates,
+                         uint64_t windows, double window_ticks);
 /* The work of the last run that counters divide by: steps of a thread, or of all. `context` is the generator. */
 struct pmu_work generator_progress(void *context, size_t thread, uint64_t ticks);
-/* Proves the work of the last run, word by word where it wrote, and makes the buffers what they were before it. */
+/* Proves the work of the last run, and makes the buffers what they were before it. */
 bool generator_prove(struct generator *generator, struct error *error);
 /* False once a thread has ended with an error, after which there is no other run. */
 bool generator_alive(const struct generator *generator);
 /* The shortest time any thread needed between two entries of its log in the last run, of the slowest thread. */
 uint64_t generator_chunk_ticks(const struct generator *generator);
-/* The same of one log: what lies closer together than this is interpolated. */
-uint64_t log_step(const struct log_entry *log, size_t count);
-/* Ticks at which all threads were running in the last run; they run at least until its end. */
-uint64_t generator_all_started(const struct generator *generator);
+/* How long after the first thread the last one began. */
 uint64_t generator_start_skew(const struct generator *generator);
-/* Lines of each array one thread did until `ticks`, interpolated within its chunk. */
-double generator_lines_at(const struct generator_thread *thread, uint64_t ticks);
 /* Proves the buffers to be in place still, each by itself, and ends the threads. False with the first error of a thread. */
 bool generator_close(struct generator *generator, struct error *error);
-void generator_free(struct generator *generator);
-struct thread_counts generator_counts(const struct generator *generator);
-double generator_core_before(const struct generator *generator);
-double generator_core_after(const struct generator *generator);
-bool generator_verified(const struct generator *generator);
 /* The length of a delay of this mix on the calling thread's CPU, by itself: the shortest of a few tries. */
 double generator_delay_ticks(enum load_mix mix, uint64_t units);
-/* Pages of the buffers of the group that runs. */
-struct pages generator_pages(const struct generator *generator);
-/* For those whose threads, as parsed, do other work: the first error of any thread, false where there is one; page sizes
- * of all buffers, their nodes having been read. */
-bool generator_take_errors(struct generator *generator, struct error *error);
-void generator_read_sizes(struct generator *generator);
-/* Bytes one thread maps. */
-size_t generator_thread_bytes(enum load_mix mix, size_t buffer_bytes);
 
 #endif

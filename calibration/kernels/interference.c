@@ -245,11 +245,8 @@ static struct {
 
 void interference_of(const struct cpu_list *measured)
 {
-	bool good = true;
-	for (size_t i = 0; good && i < measured->count; i++)
-		good = cpu_list_add(&whole_command.measured, measured->cpus[i]);
-	if (!good)
-		warning_add("INTERFERENCE_UNREADABLE", "no memory for a list of %zu CPUs", measured->count);
+	for (size_t i = 0; i < measured->count; i++)
+		cpu_list_add(&whole_command.measured, measured->cpus[i]);
 }
 
 /* False where it is not read within so many seconds of CPU time. What cannot be read is unknown, and that is all. */

@@ -168,6 +168,53 @@ void json_null(struct json *json, const char *key)
 	append_text(json, "null");
 }
 
+void json_u64_known(struct json *json, const char *key, bool known, uint64_t value)
+{
+	if (known)
+		json_u64(json, key, value);
+	else
+		json_null(json, key);
+}
+
+void json_i64_known(struct json *json, const char *key, bool known, int64_t value)
+{
+	if (known)
+		json_i64(json, key, value);
+	else
+		json_null(json, key);
+}
+
+void json_f64_known(struct json *json, const char *key, bool known, double value)
+{
+	if (known)
+		json_f64(json, key, value);
+	else
+		json_null(json, key);
+}
+
+void json_f64s(struct json *json, const char *key, const double *values, size_t count, double factor)
+{
+	json_array_begin(json, key);
+	for (size_t i = 0; i < count; i++)
+		json_f64(json, NULL, values[i] * factor);
+	json_array_end(json);
+}
+
+void json_places(struct json *json, const char *key, const bool *flags, size_t count)
+{
+	json_array_begin(json, key);
+	for (size_t i = 0; i < count; i++)
+		if (flags[i])
+			json_u64(json, NULL, i);
+	json_array_end(json);
+}
+
+void json_nulls(struct json *json, const char *const *keys)
+{
+	for (; *keys; keys++)
+		json_null(json, *keys);
+}
+
 void json_raw(struct json *json, const char *key, const struct json *value)
 {
 	begin_value(json, key);

@@ -27,6 +27,17 @@ void json_f64(struct json *json, const char *key, double value);
 void json_bool(struct json *json, const char *key, bool value);
 void json_text(struct json *json, const char *key, const char *value); /* NULL writes null */
 void json_null(struct json *json, const char *key);
+/* Null unless the value is known. */
+void json_u64_known(struct json *json, const char *key, bool known, uint64_t value);
+void json_i64_known(struct json *json, const char *key, bool known, int64_t value);
+void json_f64_known(struct json *json, const char *key, bool known, double value);
+/* An array of numbers, each times a factor. */
+void json_f64s(struct json *json, const char *key, const double *values, size_t count, double factor);
+/* An array of the places at which `flags` are set. */
+void json_places(struct json *json, const char *key, const bool *flags, size_t count);
+/* Null for each of these keys, ended by NULL. */
+void json_nulls(struct json *json, const char *const *keys);
+#define JSON_NULLS(json, ...) json_nulls(json, (const char *const[]){__VA_ARGS__, NULL})
 void json_raw(struct json *json, const char *key, const struct json *value);
 void json_free(struct json *json);
 

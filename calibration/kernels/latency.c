@@ -8,19 +8,20 @@
 #include <string.h>
 
 #include "affinity.h"
+#include "allocate.h"
 #include "chain.h"
 #include "chase.h"
 #include "clock.h"
-#include "corefreq.h"
 #include "csv.h"
-#include "interference.h"
 #include "memory.h"
+#include "option_rows.h"
 #include "place.h"
 #include "pmu.h"
 #include "random.h"
 #include "statistics.h"
 #include "stopping.h"
 #include "subcommand.h"
+#include "text.h"
 
 /* 200,000 hops are 25 ms from memory and 0.25 ms from L1: clock reads stay below 0.1 % of a window, and a window is
  * short enough that most windows of an idle machine see no interruption. Fewer makes DRAM medians wander. */
@@ -55,54 +56,42 @@ static struct {
 } options;
 
 static const struct option table[] = {
-	{"--at", OPTION_REPEATED, &options.at, "CPU@NODE[+NODE...][:BYTES]",
-	 "measure from this CPU to memory of this node, or with pages interleaved over these nodes, at a size of its own",
-	 NULL, NULL, 0, 0, false},
+	OPTION_ROW_REPEATED("--at", &options.at, "CPU@NODE[+NODE...][:BYTES]",
+	                    "measure from this CPU to memory of this node, or with pages interleaved over these nodes, at "
+	                    "a size of its own"),
 	/* One after another is idle latency; together is what copies cost one another. */
-	{"--together", OPTION_FLAG, &options.together, NULL, "measure all --at at the same time, one copy on each CPU",
-	 NULL, NULL, 0, 0, false},
-	{"--size-bytes", OPTION_U64_LIST, &options.sizes, "B[,B...]", "buffer sizes", NULL, NULL, 64, 1ull << 40, false},
+	OPTION_ROW_FLAG("--together", &options.together, "measure all --at at the same time, one copy on each CPU"),
+	OPTION_ROW_LIST("--size-bytes", &options.sizes, "B[,B...]", NULL, 64, 1ull << 40, "buffer sizes"),
 	/* One node per line: several nodes in a line make part of the loads cache hits. Sizes are combined with the strides
 	 * that fit into them. */
-	{"--stride-bytes", OPTION_U64_LIST, &options.strides, "B[,B...]", "distance of nodes", "64", NULL, 8, 1ull << 30,
-	 false},
+	OPTION_ROW_LIST("--stride-bytes", &options.strides, "B[,B...]", "64", 8, 1ull << 30, "distance of nodes"),
 	/* Random over the whole buffer is the only order that no prefetcher and no TLB makes faster than memory is. */
-	{"--order", OPTION_WORDS, &options.orders, NULL, "orders of visits", "random", CHAIN_ORDER_CHOICES, 0, 0, false},
+	OPTION_ROW_WORDS("--order", &options.orders, CHAIN_ORDER_CHOICES, "random", "orders of visits"),
 	/* What the kernel reports decides; a hypervisor may not say, or a prefetcher may fetch lines in pairs. */
-	{"--line-bytes", OPTION_U64, &options.line_bytes, "B", "size of a cache line; 0: as the kernel reports, else 64",
-	 "0", NULL, 0, 4096, false},
+	OPTION_ROW_U64("--line-bytes", &options.line_bytes, "B", "0", 0, 4096,
+	               "size of a cache line; 0: as the kernel reports, else 64"),
 	/* 64 base pages: what a second-level TLB holds many times over, so that translation costs nothing. */
-	{"--window-bytes", OPTION_U64, &options.window_bytes, "B", "extent of each window of order window", "262144", NULL,
-	 64, 1ull << 40, false},
-	/* auto: hugetlb pages where reserved, else transparent ones: translation is not what is to be measured. */
-	{"--pages", OPTION_WORD, &options.pages, NULL, "pages wanted", "auto", MEMORY_PAGE_CHOICES, 0, 0, false},
-	/* Six is the smallest number whose [min, max] covers the median with more than 95 %. */
-	{"--placements", OPTION_U64, &options.placements, "K", "allocations, at least", "6", NULL, 1,
-	 STOPPING_PLACEMENTS_MAX, false},
+	OPTION_ROW_U64("--window-bytes", &options.window_bytes, "B", "262144", 64, 1ull << 40,
+	               "extent of each window of order window"),
+	OPTIONS_PAGES,
+	OPTIONS_PLACEMENTS,
 	/* Nine windows give a median that one or two disturbed windows cannot move. */
-	{"--windows", OPTION_U64, &options.windows, "N", "timed windows in each placement", "9", NULL, 1, 10000, false},
-	{"--hops", OPTION_U64, &options.hops, "H",
-	 "loads per window, of chains in L1 or L2 at least 200000; 0: 200000, or whole laps of small chains", "0", NULL, 0,
-	 1ull << 40, false},
-	/* A fixed seed makes two runs walk the same chains; each placement derives its own, which is printed. */
-	{"--seed", OPTION_U64, &options.seed, "S", "seed of the permutations", "1", NULL, 0, 1ull << 53, false},
-	{"--budget-s", OPTION_F64, &options.budget_s, "S",
-	 "seconds per point during which placements beyond K are added until the target is met; 0: just K", "0", NULL, 0,
-	 1000000, false},
+	OPTION_ROW_U64("--windows", &options.windows, "N", "9", 1, 10000, "timed windows in each placement"),
+	OPTION_ROW_U64("--hops", &options.hops, "H", "0", 0, 1ull << 40,
+	               "loads per window, of chains in L1 or L2 at least 200000; 0: 200000, or whole laps of small chains"),
+	OPTIONS_SEED("the permutations"),
+	OPTIONS_BUDGET("per point"),
 	/* 1 % is what tells one DIMM population from another; tighter costs placements without end on busy machines. */
-	{"--target-half-width", OPTION_F64, &options.target_half_width, "R",
-	 "relative half-width of the median's interval at which a point is converged", "0.01", NULL, 0, 1, false},
-	{"--payload-bytes", OPTION_U64, &options.payload_bytes, "P", "bytes of each node read besides its link", "0", NULL,
-	 0, 4096, false},
-	{"--companion", OPTION_REPEATED, &options.companions, "CPU@NODE",
-	 "measure every placement a second time while this CPU reads 300 MB/s from this node, which keeps both awake", NULL,
-	 NULL, 0, 0, true},
-	{"--event", OPTION_REPEATED, &options.events, PMU_NOTATION, PMU_EVENT_HELP, NULL, NULL, 0, 0, true},
-	{"--background-s", OPTION_F64, &options.background_s, "S", PMU_BACKGROUND_HELP, PMU_BACKGROUND_DEFAULT, NULL, 0,
-	 PMU_BACKGROUND_MAX, false},
-	{"--csv", OPTION_FLAG, &options.csv, NULL, "print rows in sc-membench's columns in place of the document", NULL,
-	 NULL, 0, 0, false},
-	{"--sample", OPTION_TEXT, &options.sample, SAMPLES_NOTATION, SAMPLES_HELP, NULL, NULL, 0, 0, true},
+	OPTIONS_TARGET("0.01", "a point"),
+	OPTION_ROW_U64("--payload-bytes", &options.payload_bytes, "P", "0", 0, 4096,
+	               "bytes of each node read besides its link"),
+	OPTION_ROW_OPTIONAL_REPEATED(
+		"--companion", &options.companions, "CPU@NODE",
+		"measure every placement a second time while this CPU reads 300 MB/s from this node, which keeps both awake"),
+	OPTIONS_EVENT,
+	OPTIONS_BACKGROUND,
+	OPTION_ROW_FLAG("--csv", &options.csv, "print rows in sc-membench's columns in place of the document"),
+	OPTIONS_SAMPLE,
 };
 
 struct point {
@@ -125,9 +114,8 @@ struct point {
 struct place {
 	unsigned cpu;
 	struct cpu_list nodes;
-	struct cpu_list alone; /* its CPU, as a list */
-	uint64_t size_bytes;   /* its own, or 0 */
-	size_t memory;         /* the first place that walks the same chains: itself, where it does not share them */
+	uint64_t size_bytes; /* its own, or 0 */
+	size_t memory;       /* the first place that walks the same chains: itself, where it does not share them */
 };
 
 static struct {
@@ -173,17 +161,13 @@ static bool prepare_stride(uint64_t stride, struct error *error)
 	return true;
 }
 
-static bool parse_place(const char *text, struct place *place, struct error *error)
+static bool parse_place(const char *word, struct place *place, struct error *error)
 {
-	size_t length = strcspn(text, ":");
-	char *copy = strndup(text, length);
-	*place = (struct place){0};
-	if (!copy)
-		return error_set(error, ERROR_INTERNAL, "no memory for a place");
-	bool good = place_parse_nodes(copy, &place->cpu, &place->nodes, error);
+	char *size = allocate_text(word, strlen(word)), *copy = size;
+	bool good = place_parse_nodes(text_cut(&size, ':'), &place->cpu, &place->nodes, error);
+	if (good && size && (!options_u64(size, &place->size_bytes) || place->size_bytes == 0))
+		good = error_set(error, ERROR_USAGE, "--at: expected bytes after the colon, found '%s'", word);
 	free(copy);
-	if (good && text[length] && (!options_u64(text + length + 1, &place->size_bytes) || place->size_bytes == 0))
-		good = error_set(error, ERROR_USAGE, "--at: expected bytes after the colon, found '%s'", text);
 	return good;
 }
 
@@ -211,47 +195,46 @@ static bool prepare_place(const struct place *place, uint64_t longest, struct er
 	return prepare_size(place->size_bytes, longest, error);
 }
 
+static bool same_memory(const struct place *one, const struct place *other)
+{
+	return one->size_bytes == other->size_bytes && one->nodes.count == other->nodes.count &&
+	       !memcmp(one->nodes.cpus, other->nodes.cpus, one->nodes.count * sizeof(*one->nodes.cpus));
+}
+
 static bool prepare_places(uint64_t longest, struct error *error)
 {
-	struct cpu_list cpus = {0};
-	bool good = true;
-	for (size_t i = 0; good && i < options.at.count; i++) {
-		struct place place;
-		good = parse_place(options.at.words[i], &place, error) && prepare_place(&place, longest, error);
-		cpu_list_free(&place.nodes);
-		if (good && options.together && cpu_list_has(&cpus, place.cpu))
-			good = error_set(error, ERROR_USAGE, "--at: expected each CPU once with --together, found CPU %u twice",
-			                 place.cpu);
-		if (good && !cpu_list_add(&cpus, place.cpu))
-			good = error_set(error, ERROR_INTERNAL, "no memory for a place");
+	work.places = allocate(options.at.count, sizeof(*work.places));
+	for (size_t i = 0; i < options.at.count; i++) {
+		struct place *place = &work.places[i];
+		if (!parse_place(options.at.words[i], place, error) || !prepare_place(place, longest, error))
+			return false;
+		if (options.together && cpu_list_has(&work.cpus, place->cpu))
+			return error_set(error, ERROR_USAGE, "--at: expected each CPU once with --together, found CPU %u twice",
+			                 place->cpu);
+		cpu_list_add(&work.cpus, place->cpu);
+		for (place->memory = 0; place->memory < i; place->memory++)
+			if (!options.together && same_memory(place, &work.places[place->memory]))
+				break;
 	}
-	cpu_list_free(&cpus);
-	return good;
+	return true;
 }
 
 /* A companion on a measured CPU would take its time, and two on one CPU each other's. */
 static bool prepare_companions(struct error *error)
 {
-	struct cpu_list cpus = {0};
-	unsigned cpu, node;
-	bool good = true;
-	for (size_t i = 0; good && i < options.at.count; i++) {
-		struct place place;
-		good = parse_place(options.at.words[i], &place, error);
-		cpu_list_free(&place.nodes);
-		if (good && !cpu_list_add(&cpus, place.cpu))
-			good = error_set(error, ERROR_INTERNAL, "no memory for a place");
+	struct cpu_list others = {0};
+	work.companions = allocate(options.companions.count, sizeof(*work.companions));
+	for (size_t i = 0; i < options.companions.count; i++) {
+		struct companion *companion = &work.companions[i];
+		if (!place_parse_one(options.companions.words[i], &companion->cpu, &companion->node, error))
+			return false;
+		if (cpu_list_has(&work.cpus, companion->cpu) || cpu_list_has(&others, companion->cpu))
+			return error_set(error, ERROR_USAGE, "--companion: expected a CPU that does nothing else, found CPU %u",
+			                 companion->cpu);
+		cpu_list_add(&others, companion->cpu);
 	}
-	for (size_t i = 0; good && i < options.companions.count; i++) {
-		good = place_parse_one(options.companions.words[i], &cpu, &node, error);
-		if (good && cpu_list_has(&cpus, cpu))
-			good =
-				error_set(error, ERROR_USAGE, "--companion: expected a CPU that does nothing else, found CPU %u", cpu);
-		if (good && !cpu_list_add(&cpus, cpu))
-			good = error_set(error, ERROR_INTERNAL, "no memory for a companion");
-	}
-	cpu_list_free(&cpus);
-	return good;
+	cpu_list_free(&others);
+	return true;
 }
 
 static bool prepare(struct error *error)
@@ -273,7 +256,8 @@ static bool prepare(struct error *error)
 			return false;
 	if (options.sample && !sample_parse(options.sample, &work.sampled, error))
 		return false;
-	return prepare_places(longest, error) && prepare_companions(error) && pmu_parse(&options.events, false, error);
+	return prepare_places(longest, error) && prepare_companions(error) &&
+	       pmu_parse(&options.events, false, &work.pmu, error);
 }
 
 static uint64_t choose_hops(const struct point *point)
@@ -313,46 +297,19 @@ static void list_points(size_t place, struct point *points)
 			}
 }
 
-static bool same_memory(const struct place *one, const struct place *other)
-{
-	return one->size_bytes == other->size_bytes && one->nodes.count == other->nodes.count &&
-	       !memcmp(one->nodes.cpus, other->nodes.cpus, one->nodes.count * sizeof(*one->nodes.cpus));
-}
-
-static bool set_up(struct error *error)
+static void list_all_points(void)
 {
 	for (size_t s = 0; s < options.sizes.count; s++)
 		for (size_t k = 0; k < options.strides.count; k++)
 			work.per_place += options.sizes.values[s] >= options.strides.values[k] ? options.orders.count : 0;
 	work.count = work.per_place * options.at.count;
-	work.places = calloc(options.at.count, sizeof(*work.places));
-	work.points = calloc(work.count, sizeof(*work.points));
-	if (!work.places || !work.points)
-		return error_set(error, ERROR_INTERNAL, "no memory for %zu points", work.count);
-	for (size_t i = 0; i < options.at.count; i++) {
-		struct place *place = &work.places[i];
-		if (!parse_place(options.at.words[i], place, error) || !cpu_list_add(&place->alone, place->cpu) ||
-		    !cpu_list_add(&work.cpus, place->cpu))
-			return error_set(error, ERROR_INTERNAL, "no memory for a place");
-		for (place->memory = 0; place->memory < i; place->memory++)
-			if (!options.together && same_memory(place, &work.places[place->memory]))
-				break;
+	work.points = allocate(work.count, sizeof(*work.points));
+	for (size_t i = 0; i < options.at.count; i++)
 		list_points(i, &work.points[i * work.per_place]);
-	}
 	size_t conditions = options.companions.count ? CHASE_CONDITIONS : 1;
-	for (size_t i = 0; i < work.count * conditions; i++) {
-		struct chase_sample **samples = &work.points[i / conditions].samples[i % conditions];
-		*samples = calloc(STOPPING_PLACEMENTS_MAX, sizeof(**samples));
-		if (!*samples)
-			return error_set(error, ERROR_INTERNAL, "no memory for placements");
-	}
-	work.companions = calloc(options.companions.count + 1, sizeof(*work.companions));
-	if (!work.companions)
-		return error_set(error, ERROR_INTERNAL, "no memory for companions");
-	for (size_t i = 0; i < options.companions.count; i++)
-		if (!place_parse_one(options.companions.words[i], &work.companions[i].cpu, &work.companions[i].node, error))
-			return false;
-	return true;
+	for (size_t i = 0; i < work.count; i++)
+		for (size_t k = 0; k < conditions; k++)
+			work.points[i].samples[k] = allocate(STOPPING_PLACEMENTS_MAX, sizeof(*work.points[i].samples[k]));
 }
 
 /* A combination in one place. */
@@ -379,12 +336,6 @@ static bool takes_part(size_t place, size_t combination)
 		any = any || !point->stopping.reason;
 	}
 	return any;
-}
-
-static void fail(struct point *point, const struct error *error)
-{
-	if (point->error.code == ERROR_NONE)
-		point->error = *error;
 }
 
 /* In turn, so that what drifts from the first walk of a placement to the second favours neither. */
@@ -441,7 +392,7 @@ static void measure_combination(struct chase_group *group, struct chase_task *ta
 			*chase->samples[k] = (struct chase_sample){0};
 		}
 		group->awake_first = awake_first(point->count);
-		chase->samples[CHASE_ASLEEP]->seed =
+		chase->samples[CHASE_ASLEEP]->evidence.seed =
 			random_derive(options.seed, chase->memory * work.per_place + combination, point->count);
 		parts++;
 	}
@@ -454,12 +405,12 @@ static void measure_combination(struct chase_group *group, struct chase_task *ta
 		if (chase->task && chase->error.code == ERROR_NONE)
 			placement_done(point_of(i, combination), now_ns, (now_ns - began_ns) / (options.together ? 1 : parts));
 		else if (chase->task && !stop_requested())
-			fail(point_of(i, combination), &chase->error);
+			error_take(&point_of(i, combination)->error, &chase->error);
 	}
 }
 
 /* One placement more of each point that wants one. False when none did, or nothing can go on. */
-static bool measure_round(struct chase_group *group, struct chase_task *tasks, struct error *error)
+static bool measure_round(struct chase_group *group, struct chase_task *tasks)
 {
 	bool any = false;
 	for (size_t i = 0; i < group->count; i++) {
@@ -478,8 +429,9 @@ static bool measure_round(struct chase_group *group, struct chase_task *tasks, s
 		}
 		any = any || chase->bytes;
 	}
-	if (!any || stop_requested() || !chase_open(group, error))
+	if (!any || stop_requested())
 		return false;
+	chase_open(group);
 	bool whole = true;
 	for (size_t i = 0; i < group->count; i++) {
 		struct chase *chase = &group->chases[i];
@@ -489,7 +441,7 @@ static bool measure_round(struct chase_group *group, struct chase_task *tasks, s
 		for (size_t k = 0; k < group->count; k++)
 			for (size_t c = 0; (k == i || options.together) && c < work.per_place; c++)
 				if (chase->error.code != ERROR_NO_MEMORY || point_of(k, c)->size_bytes == chase->bytes)
-					fail(point_of(k, c), &chase->error);
+					error_take(&point_of(k, c)->error, &chase->error);
 		chase->bytes = 0;
 		whole = false;
 	}
@@ -503,7 +455,7 @@ static bool measure_round(struct chase_group *group, struct chase_task *tasks, s
 		for (size_t c = 0; group->chases[i].error.code != ERROR_NONE && c < work.per_place; c++)
 			for (size_t k = 0; k < group->count; k++)
 				if ((k == i || options.together) && point_of(k, c)->fresh)
-					fail(point_of(k, c), &group->chases[i].error);
+					error_take(&point_of(k, c)->error, &group->chases[i].error);
 	return true;
 }
 
@@ -517,7 +469,7 @@ static void settle(struct point *point)
 	else
 		stop_error(&point->error);
 	if (!point->stopping.reason && point->error.code == ERROR_NONE)
-		error_set(&point->error, ERROR_INTERNAL, "expected a reason to stop, found none");
+		error_set(&point->error, ERROR_INTERNAL, "stopped without a reason");
 }
 
 /* The points' samples, and the counters around each pass over the places. */
@@ -534,59 +486,44 @@ static uint64_t kept_bytes(void)
 	return kept.other_bytes;
 }
 
-static bool measure_all(struct error *error)
+static void measure_all(void)
 {
 	struct chase_group group = {.count = options.at.count,
 	                            .together = options.together,
 	                            .pmu = work.pmu,
 	                            .cpus = &work.cpus,
+	                            .sampled = options.sample ? &work.sampled : NULL,
+	                            .kept_bytes = kept_bytes(),
 	                            .companions = work.companions,
 	                            .companion_count = options.companions.count};
-	struct chase_task *tasks = calloc(group.count, sizeof(*tasks));
-	group.chases = calloc(group.count, sizeof(*group.chases));
+	struct chase_task *tasks = allocate(group.count, sizeof(*tasks));
+	group.chases = allocate(group.count, sizeof(*group.chases));
 	page_kind_parse(options.pages, &group.pages);
-	group.sampled = options.sample ? &work.sampled : NULL;
-	bool good = tasks && group.chases;
-	group.kept_bytes = kept_bytes();
-	for (size_t i = 0; good && i < group.count; i++)
+	for (size_t i = 0; i < group.count; i++)
 		group.chases[i] = (struct chase){.cpu = work.places[i].cpu,
 		                                 .nodes = &work.places[i].nodes,
 		                                 .memory = work.places[i].memory,
 		                                 .windows = options.windows};
-	if (good) {
-		supervise_avoid(&work.cpus);
-		while (measure_round(&group, tasks, error))
-			continue;
-		for (size_t i = 0; i < work.count; i++)
-			settle(&work.points[i]);
-		good = error->code == ERROR_NONE;
-	} else {
-		error_set(error, ERROR_INTERNAL, "no memory for %zu places", group.count);
-	}
+	supervise_avoid(&work.cpus);
+	while (measure_round(&group, tasks))
+		continue;
+	for (size_t i = 0; i < work.count; i++)
+		settle(&work.points[i]);
 	free(group.chases);
 	free(tasks);
-	return good;
 }
 
 /* What one walk of a placement gave. */
 static void walk_write(struct json *json, const struct point *point, const struct chase_sample *sample)
 {
-	json_array_begin(json, "windows_ns");
-	for (uint64_t i = 0; i < options.windows; i++)
-		json_f64(json, NULL, clock_ns(sample->window_ticks[i]));
-	json_array_end(json);
-	json_f64(json, "core_hz_before", corefreq_hz(sample->core_before));
-	json_f64(json, "core_hz_after", corefreq_hz(sample->core_after));
-	json_array_begin(json, "dirty_windows");
-	for (uint64_t i = 0; i < options.windows; i++)
-		if (sample->dirty[i])
-			json_u64(json, NULL, i);
-	json_array_end(json);
-	json_bool(json, "cpu_verified", sample->cpu_verified);
-	interference_write(json, "interference", &sample->counts, &sample->around->before, &sample->around->after,
-	                   &work.places[point->place].alone);
-	samples_write(json, "samples", options.sample ? &work.sampled : NULL, &sample->samples);
-	pmu_counts_write(json, "counters", sample->counters);
+	const struct evidence *evidence = &sample->evidence;
+	const struct cpu_list self = {&work.places[point->place].cpu, 1};
+	json_f64s(json, "windows_ns", sample->window_ticks, options.windows, clock_ns(1));
+	json_places(json, "dirty_windows", sample->dirty, options.windows);
+	json_bool(json, "cpu_verified", evidence->verified);
+	evidence_write(json, evidence, &self);
+	samples_write(json, "samples", options.sample ? &work.sampled : NULL, &evidence->samples);
+	pmu_counts_write(json, "counters", evidence->counters);
 }
 
 static void awake_write(struct json *json, const struct point *point, size_t number)
@@ -604,7 +541,7 @@ static void awake_write(struct json *json, const struct point *point, size_t num
 		json_object_begin(json, NULL);
 		json_u64(json, "cpu", work.companions[i].cpu);
 		json_u64(json, "node", work.companions[i].node);
-		json_f64(json, "mb_s", sample->around->companion_rates[i] * 1e3 / clock_ns(1));
+		json_f64(json, "mb_s", sample->companion_rates[i] * 1e3 / clock_ns(1));
 		json_object_end(json);
 	}
 	json_array_end(json);
@@ -614,13 +551,13 @@ static void awake_write(struct json *json, const struct point *point, size_t num
 static void placement_write(struct json *json, const struct point *point, size_t number)
 {
 	const struct chase_sample *sample = &point->samples[CHASE_ASLEEP][number];
-	const struct place *place = &work.places[point->place];
+	const struct evidence *evidence = &sample->evidence;
 	json_object_begin(json, NULL);
-	json_u64(json, "seed", sample->seed);
-	pages_write(json, "pages", &sample->pages);
+	json_u64(json, "seed", evidence->seed);
+	pages_write(json, "pages", &evidence->pages);
 	json_array_begin(json, "pages_by_node");
-	for (size_t i = 0; i < place->nodes.count; i++)
-		json_u64(json, NULL, sample->shares ? sample->shares[i] : sample->pages.on_node);
+	for (size_t i = 0; i < work.places[point->place].nodes.count; i++)
+		json_u64(json, NULL, sample->shares ? sample->shares[i] : evidence->pages.on_node);
 	json_array_end(json);
 	walk_write(json, point, sample);
 	awake_write(json, point, number);
@@ -648,10 +585,7 @@ static void point_write(struct json *json, const struct point *point)
 	const struct place *place = &work.places[point->place];
 	json_object_begin(json, NULL);
 	json_u64(json, "cpu", place->cpu);
-	json_array_begin(json, "nodes");
-	for (size_t i = 0; i < place->nodes.count; i++)
-		json_u64(json, NULL, place->nodes.cpus[i]);
-	json_array_end(json);
+	cpu_list_write(json, "nodes", &place->nodes);
 	json_u64(json, "copies", options.together ? options.at.count : 1);
 	json_u64(json, "size_bytes", point->size_bytes);
 	json_u64(json, "stride_bytes", point->stride_bytes);
@@ -665,21 +599,15 @@ static void point_write(struct json *json, const struct point *point)
 		struct order_check order = worst_order(point);
 		order_check_write(json, "order_check", &order);
 		json_f64(json, "loop_overhead_ns", clock_ns(point->samples[CHASE_ASLEEP][0].overhead_ticks));
-	} else {
-		json_null(json, "order_check");
-		json_null(json, "loop_overhead_ns");
-	}
-	json_text(json, "stopped", good ? point->stopping.reason : NULL);
-	if (good) {
-		json_null(json, "error");
+		json_text(json, "stopped", point->stopping.reason);
 		json_array_begin(json, "placements");
 		for (size_t i = 0; i < point->count; i++)
 			placement_write(json, point, i);
 		json_array_end(json);
 	} else {
-		error_write(json, &point->error);
-		json_null(json, "placements");
+		JSON_NULLS(json, "order_check", "loop_overhead_ns", "stopped", "placements");
 	}
+	error_write(json, &point->error);
 	json_object_end(json);
 }
 
@@ -716,55 +644,29 @@ static void row_add(const struct point *point)
 	                          .elapsed_s = elapsed});
 }
 
-static void tear_down(void)
-{
-	for (size_t i = 0; work.points && i < work.count * CHASE_CONDITIONS; i++) {
-		struct chase_sample *samples = work.points[i / CHASE_CONDITIONS].samples[i % CHASE_CONDITIONS];
-		for (size_t k = 0; samples && k < STOPPING_PLACEMENTS_MAX; k++)
-			chase_sample_free(&samples[k]);
-		free(samples);
-	}
-	for (size_t i = 0; work.places && i < options.at.count; i++) {
-		cpu_list_free(&work.places[i].nodes);
-		cpu_list_free(&work.places[i].alone);
-	}
-	cpu_list_free(&work.cpus);
-	pmu_close(work.pmu);
-	free(work.companions);
-	free(work.points);
-	free(work.places);
-}
-
 static bool measure(struct json *result, struct error *error)
 {
 	size_t failed = 0;
-	bool good =
-		set_up(error) && pmu_open(&work.pmu, &options.events, error) && pmu_threads(work.pmu, work.cpus.count, error);
-	if (good)
-		pmu_background(work.pmu, options.background_s);
-	bool beside = good && companions_open(work.companions, options.companions.count, error);
-	good = beside && measure_all(error);
-	if (beside)
-		companions_close(work.companions, options.companions.count);
-	for (size_t i = 0; good && i < work.count; i++)
+	list_all_points();
+	pmu_open(work.pmu);
+	pmu_threads(work.pmu, work.cpus.count);
+	pmu_background(work.pmu, options.background_s);
+	if (!companions_open(work.companions, options.companions.count, error))
+		return false;
+	measure_all();
+	companions_close(work.companions, options.companions.count);
+	clock_finish();
+	json_object_begin(result, NULL);
+	json_array_begin(result, "points");
+	for (size_t i = 0; i < work.count; i++) {
 		failed += work.points[i].error.code != ERROR_NONE;
-	if (good) {
-		clock_finish();
-		json_object_begin(result, NULL);
-		json_array_begin(result, "points");
-		for (size_t i = 0; i < work.count; i++) {
-			point_write(result, &work.points[i]);
-			if (options.csv)
-				row_add(&work.points[i]);
-		}
-		json_array_end(result);
-		json_object_end(result);
-		if (failed == work.count)
-			good = error_set(error, work.points[0].error.code, "no point could be measured; the first: %s",
-			                 work.points[0].error.message);
+		point_write(result, &work.points[i]);
+		if (options.csv)
+			row_add(&work.points[i]);
 	}
-	tear_down();
-	return good;
+	json_array_end(result);
+	json_object_end(result);
+	return error_of_parts(error, "point", failed, work.count, &work.points[0].error);
 }
 
 const struct subcommand latency_subcommand = {

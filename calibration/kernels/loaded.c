@@ -5,9 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "allocate.h"
 #include "clock.h"
 #include "corefreq.h"
 #include "generator.h"
+#include "option_rows.h"
 #include "place.h"
 #include "pmu.h"
 #include "probe.h"
@@ -17,9 +19,7 @@
 #include "stopping.h"
 #include "subcommand.h"
 
-/* Without a load the probes walk on so much longer than the last window, and beside one for as long as its threads need
- * to begin and to end. */
-#define TAIL_S 0.005
+/* Beside a load the probes walk on for as long as its threads need to begin and to end. */
 #define PROBES_LONGER_S 1
 /* The delay that tells how long one addition or no-op is: far longer than a clock read and than what ends a loop, short enough
  * that of so many tries some are not interrupted. */
@@ -63,62 +63,47 @@ static struct {
 } options;
 
 static const struct option table[] = {
-	{"--probe", OPTION_REPEATED, &options.probes, "CPU@NODE", "walk a chain from this CPU in memory of this node", NULL,
-	 NULL, 0, 0, false},
-	{"--load", OPTION_TEXT, &options.load, "CPULIST@NODE[+...]", "CPUs that load memory, as --group of bandwidth", NULL,
-	 NULL, 0, 0, false},
-	{"--delay", OPTION_U64_LIST, &options.delays, "D[,D...]",
-	 "dependent additions, no-ops for line_reads, after every four lines (default, without --delay-ns: the nineteen of "
-	 "Intel MLC, 0 to 20000)",
-	 NULL, NULL, 0, DELAY_MAX, true},
-	{"--delay-ns", OPTION_U64_LIST, &options.delays_ns, "T[,T...]",
-	 "in place of --delay: the same in ns, turned into additions or no-ops by timing some on the first CPU that loads",
-	 NULL, NULL, 0, DELAY_MAX, true},
-	{"--share-percent", OPTION_U64_LIST, &options.share_percents, "P[,P...]",
-	 "beside these delays, those at which the load moves so many percent of what it moves without delay: searched "
-	 "before "
-	 "the first point",
-	 NULL, NULL, 1, 100, true},
-	{"--mix", OPTION_WORD, &options.mix, NULL, "traffic of the load", "reads", LOAD_MIX_CHOICES, 0, 0, false},
-	{"--probe-size-bytes", OPTION_U64, &options.probe_size_bytes, "B", "size of each probe's chain", NULL, NULL, 64,
-	 1ull << 40, false},
-	{"--stride-bytes", OPTION_U64, &options.stride_bytes, "B", "distance of a chain's nodes", "64", NULL, 64,
-	 1ull << 30, false},
-	{"--order", OPTION_WORD, &options.order, NULL, "order of a chain's visits", "random", "random|window", 0, 0, false},
-	{"--window-bytes", OPTION_U64, &options.window_bytes, "B", "extent of each window of order window", "262144", NULL,
-	 64, 1ull << 40, false},
-	{"--buffer-bytes", OPTION_U64, &options.buffer_bytes, "B", "size of each array of each load thread", NULL, NULL,
-	 4096, 1ull << 40, false},
-	{"--streams", OPTION_U64, &options.streams, "S", "places of each array worked on in turn: 1, 2, 4 or 8", "4", NULL,
-	 1, LOAD_STREAMS_MAX, false},
-	{"--prefetch-bytes", OPTION_U64, &options.prefetch_bytes, "P", "distance of software prefetches; 0: none", "0",
-	 NULL, 0, 1u << 20, false},
-	{"--width", OPTION_WORD, &options.width, NULL, "vector width; auto: the widest there is", "auto",
-	 LOAD_WIDTH_CHOICES, 0, 0, false},
-	{"--placements", OPTION_U64, &options.placements, "K", "allocations, at least", "6", NULL, 1,
-	 STOPPING_PLACEMENTS_MAX, false},
-	{"--windows", OPTION_U64, &options.windows, "N", "timed windows of each delay in each placement", "9", NULL, 1,
-	 10000, false},
+	OPTION_ROW_REPEATED("--probe", &options.probes, "CPU@NODE", "walk a chain from this CPU in memory of this node"),
+	OPTION_ROW_TEXT("--load", &options.load, "CPULIST@NODE[+...]", NULL,
+	                "CPUs that load memory, as --group of bandwidth"),
+	OPTION_ROW_OPTIONAL_LIST("--delay", &options.delays, "D[,D...]", 0, DELAY_MAX,
+	                         "dependent additions, no-ops for line_reads, after every four lines (default, without "
+	                         "--delay-ns: the nineteen of Intel MLC, 0 to 20000)"),
+	OPTION_ROW_OPTIONAL_LIST("--delay-ns", &options.delays_ns, "T[,T...]", 0, DELAY_MAX,
+	                         "in place of --delay: the same in ns, turned into additions or no-ops by timing some on "
+	                         "the first CPU that loads"),
+	OPTION_ROW_OPTIONAL_LIST("--share-percent", &options.share_percents, "P[,P...]", 1, 100,
+	                         "beside these delays, those at which the load moves so many percent of what it moves "
+	                         "without delay: searched before the first point"),
+	OPTION_ROW_WORD("--mix", &options.mix, LOAD_MIX_CHOICES, "reads", "traffic of the load"),
+	OPTION_ROW_U64("--probe-size-bytes", &options.probe_size_bytes, "B", NULL, 64, 1ull << 40,
+	               "size of each probe's chain"),
+	OPTION_ROW_U64("--stride-bytes", &options.stride_bytes, "B", "64", 64, 1ull << 30, "distance of a chain's nodes"),
+	OPTION_ROW_WORD("--order", &options.order, "random|window", "random", "order of a chain's visits"),
+	OPTION_ROW_U64("--window-bytes", &options.window_bytes, "B", "262144", 64, 1ull << 40,
+	               "extent of each window of order window"),
+	OPTION_ROW_U64("--buffer-bytes", &options.buffer_bytes, "B", NULL, 4096, 1ull << 40,
+	               "size of each array of each load thread"),
+	OPTION_ROW_U64("--streams", &options.streams, "S", "4", 1, LOAD_STREAMS_MAX,
+	               "places of each array worked on in turn: 1, 2, 4 or 8"),
+	OPTION_ROW_U64("--prefetch-bytes", &options.prefetch_bytes, "P", "0", 0, 1u << 20,
+	               "distance of software prefetches; 0: none"),
+	OPTIONS_WIDTH,
+	OPTIONS_PLACEMENTS,
+	OPTION_ROW_U64("--windows", &options.windows, "N", "9", 1, 10000, "timed windows of each delay in each placement"),
 	/* 50 ms hold some 300,000 hops of an idle probe: as many as a window of idle latency. */
-	{"--window-s", OPTION_F64, &options.window_s, "S", "length of a window", "0.05", NULL, 0, 3600, false},
+	OPTION_ROW_F64("--window-s", &options.window_s, "S", "0.05", 0, 3600, "length of a window"),
 	/* Longer than bandwidth alone takes: the probe's own lines must have left the caches the load now fills. */
-	{"--settle-s", OPTION_F64, &options.settle_s, "S", "time under load before the first window of each delay", "0.05",
-	 NULL, 0, 60, false},
-	{"--pages", OPTION_WORD, &options.pages, NULL, "pages wanted", "auto", MEMORY_PAGE_CHOICES, 0, 0, false},
-	{"--seed", OPTION_U64, &options.seed, "S", "seed of the permutations and of the order of delays", "1", NULL, 0,
-	 1ull << 53, false},
-	{"--budget-s", OPTION_F64, &options.budget_s, "S",
-	 "seconds for the whole sweep during which placements beyond K are added until every point meets the target", "0",
-	 NULL, 0, 1000000, false},
-	{"--target-half-width", OPTION_F64, &options.target_half_width, "R",
-	 "relative half-width of the median latency's interval at which a point is converged", "0.01", NULL, 0, 1, false},
-	{"--sample", OPTION_TEXT, &options.sample, SAMPLES_NOTATION, SAMPLES_HELP, NULL, NULL, 0, 0, true},
-	{"--event", OPTION_REPEATED, &options.events, PMU_NOTATION,
-	 PMU_EVENT_HELP "; names that begin with " PMU_OF_PROBES
-	                " are counted in the probes' threads, others in the load's",
-	 NULL, NULL, 0, 0, true},
-	{"--background-s", OPTION_F64, &options.background_s, "S", PMU_BACKGROUND_HELP, PMU_BACKGROUND_DEFAULT, NULL, 0,
-	 PMU_BACKGROUND_MAX, false},
+	OPTION_ROW_F64("--settle-s", &options.settle_s, "S", "0.05", 0, 60,
+	               "time under load before the first window of each delay"),
+	OPTIONS_PAGES,
+	OPTIONS_SEED("the permutations and of the order of delays"),
+	OPTIONS_BUDGET("for the whole sweep"),
+	OPTIONS_TARGET("0.01", "a point"),
+	OPTIONS_SAMPLE,
+	OPTIONS_EVENT_WITH("; names that begin with " PMU_OF_PROBES
+	                   " are counted in the probes' threads, others in the load's"),
+	OPTIONS_BACKGROUND,
 };
 
 struct probe_windows {
@@ -127,17 +112,9 @@ struct probe_windows {
 };
 
 struct placement {
-	uint64_t seed;
-	struct pages pages;
-	bool verified;
-	double *window_rates; /* lines per tick */
-	double *thread_rates;
+	struct evidence evidence; /* its samples are of the load's threads */
+	double *window_rates;     /* lines per tick */
 	struct probe_windows *probes;
-	double core_before, core_after;
-	struct thread_counts counts;
-	struct snapshot before, after;
-	struct samples samples; /* of the load's threads */
-	struct pmu_counts *counters;
 };
 
 struct point {
@@ -169,7 +146,6 @@ static struct {
 	struct zero_load *zero;
 	struct cpu_list cpus; /* of load and probes */
 	struct sample_request sampled;
-	struct pmu *pmu;
 } sweep;
 
 /* The list Intel MLC prints by default, so that the curves can be laid over each other. */
@@ -183,21 +159,21 @@ static bool prepare(struct error *error)
 	if (!options.delays.count && !options.delays_ns.count)
 		options.delays =
 			(struct u64_list){.values = default_delays, .count = sizeof(default_delays) / sizeof(default_delays[0])};
-	struct generator generator = {0};
-	bool good = generator_parse_group(&generator, options.load, error);
-	struct cpu_list seen = {0};
-	for (size_t i = 0; good && i < options.probes.count; i++) {
-		unsigned cpu, node;
-		good = place_parse_one(options.probes.words[i], &cpu, &node, error);
-		if (good && (cpu_list_has(&generator.groups[0].cpus, cpu) || cpu_list_has(&seen, cpu)))
-			good = error_set(error, ERROR_USAGE,
-			                 "--probe: expected a CPU that neither loads nor probes already, found CPU %u", cpu);
-		cpu_list_add(&seen, cpu);
-	}
-	cpu_list_free(&seen);
-	generator_free(&generator);
-	if (!good)
+	if (!generator_parse_group(&sweep.generator, options.load, error))
 		return false;
+	const struct group *group = &sweep.generator.groups[0];
+	for (size_t i = 0; i < group->cpus.count; i++)
+		cpu_list_add(&sweep.cpus, group->cpus.cpus[i]);
+	sweep.probes = allocate(options.probes.count, sizeof(*sweep.probes));
+	for (size_t i = 0; i < options.probes.count; i++) {
+		struct probe *probe = &sweep.probes[i];
+		if (!place_parse_one(options.probes.words[i], &probe->cpu, &probe->node, error))
+			return false;
+		if (cpu_list_has(&sweep.cpus, probe->cpu))
+			return error_set(error, ERROR_USAGE,
+			                 "--probe: expected a CPU that neither loads nor probes already, found CPU %u", probe->cpu);
+		cpu_list_add(&sweep.cpus, probe->cpu);
+	}
 	if (options.streams & (options.streams - 1))
 		return error_set(error, ERROR_USAGE, "--streams: expected 1, 2, 4 or 8, found %llu",
 		                 (unsigned long long)options.streams);
@@ -221,7 +197,7 @@ static bool prepare(struct error *error)
 		                 (unsigned long long)options.window_bytes);
 	if (options.window_s <= 0)
 		return error_set(error, ERROR_USAGE, "--window-s: expected more than 0, found %g", options.window_s);
-	return pmu_parse(&options.events, true, error);
+	return pmu_parse(&options.events, true, &sweep.generator.pmu, error);
 }
 
 struct timed_delays {
@@ -235,11 +211,11 @@ static void time_each(struct worker *worker)
 {
 	const struct timed_delays *timed = worker->context;
 	corefreq_settle();
-	for (size_t k = 0; k < timed->count; k++)
-		for (int i = 0; i < DELAY_REPEATS; i++) {
-			double each = generator_delay_ticks(timed->mix, timed->delays[k]);
-			timed->ticks[k] = i == 0 ? each : fmin(timed->ticks[k], each);
-		}
+	for (size_t k = 0; k < timed->count; k++) {
+		timed->ticks[k] = INFINITY;
+		for (int i = 0; i < DELAY_REPEATS; i++)
+			timed->ticks[k] = fmin(timed->ticks[k], generator_delay_ticks(timed->mix, timed->delays[k]));
+	}
 }
 
 /* How long delays are on the CPU that loads first, while it does not. */
@@ -252,9 +228,7 @@ static bool time_delays(const uint64_t *delays, size_t count, double *ticks, str
 		return false;
 	worker_wait(&worker);
 	worker_join(&worker);
-	if (worker.error.code != ERROR_NONE)
-		*error = worker.error;
-	return worker.error.code == ERROR_NONE;
+	return error_take(error, &worker.error);
 }
 
 /* Turns --delay-ns into additions or no-ops; the points say how long each then really was. */
@@ -265,12 +239,9 @@ static bool delays_from_ns(struct error *error)
 	if (!time_delays(&known, 1, &ticks, error))
 		return false;
 	if (ticks <= 0)
-		return error_set(error, ERROR_CHECK_FAILED,
-		                 "expected %u instructions to take some time, found none by this clock; use --delay",
+		return error_set(error, ERROR_CHECK_FAILED, "%u instructions take no time by this clock; use --delay",
 		                 DELAY_KNOWN);
-	options.delays.values = calloc(options.delays_ns.count, sizeof(*options.delays.values));
-	if (!options.delays.values)
-		return error_set(error, ERROR_INTERNAL, "no memory for %zu delays", options.delays_ns.count);
+	options.delays.values = allocate(options.delays_ns.count, sizeof(*options.delays.values));
 	options.delays.count = options.delays_ns.count;
 	for (size_t i = 0; i < options.delays.count; i++) {
 		double units = round((double)options.delays_ns.values[i] * DELAY_KNOWN / clock_ns(ticks));
@@ -283,30 +254,24 @@ static bool delays_from_ns(struct error *error)
 	return true;
 }
 
-static bool setup(struct error *error)
+static bool set_up(struct error *error)
 {
 	struct generator *generator = &sweep.generator;
 	generator->shape =
 		(struct generator_shape){.streams = (unsigned)options.streams, .prefetch_bytes = options.prefetch_bytes};
 	load_mix_parse(options.mix, &generator->shape.mix);
-	if (!generator_parse_group(generator, options.load, error))
-		return false;
 	if (options.delays_ns.count && !delays_from_ns(error))
 		return false;
 	size_t probes = options.probes.count, delays = options.delays.count, shares = options.share_percents.count;
 	sweep.count = delays + shares;
-	sweep.probes = calloc(probes, sizeof(*sweep.probes));
-	sweep.zero = calloc(probes, sizeof(*sweep.zero));
-	sweep.points = calloc(sweep.count, sizeof(*sweep.points));
-	sweep.delays = calloc(sweep.count, sizeof(*sweep.delays));
-	sweep.delay_ticks = calloc(sweep.count, sizeof(double));
-	sweep.search.looks = calloc(shares_looks_most(shares), sizeof(*sweep.search.looks));
-	bool good = sweep.probes && sweep.zero && sweep.points && sweep.delays && sweep.delay_ticks && sweep.search.looks;
-	for (size_t i = 0; good && i < probes; i++)
-		for (int m = 0; good && m < MOMENTS; m++)
-			good = (sweep.zero[i].ticks[m] = calloc(options.windows * STOPPING_PLACEMENTS_MAX, sizeof(double))) != NULL;
-	if (!good)
-		return error_set(error, ERROR_INTERNAL, "no memory for %zu points", sweep.count);
+	sweep.zero = allocate(probes, sizeof(*sweep.zero));
+	sweep.points = allocate(sweep.count, sizeof(*sweep.points));
+	sweep.delays = allocate(sweep.count, sizeof(*sweep.delays));
+	sweep.delay_ticks = allocate(sweep.count, sizeof(double));
+	sweep.search.looks = allocate(shares_looks_most(shares), sizeof(*sweep.search.looks));
+	for (size_t i = 0; i < probes; i++)
+		for (int m = 0; m < MOMENTS; m++)
+			sweep.zero[i].ticks[m] = allocate(options.windows * STOPPING_PLACEMENTS_MAX, sizeof(double));
 	memcpy(sweep.delays, options.delays.values, delays * sizeof(*sweep.delays));
 	for (size_t i = 0; i < shares; i++)
 		sweep.points[delays + i].share_percent = options.share_percents.values[i];
@@ -314,26 +279,19 @@ static bool setup(struct error *error)
 	               generator_thread_bytes(generator->shape.mix, options.buffer_bytes));
 	page_kind_parse(options.pages, &generator->page_kind);
 	generator->width = load_width_find(options.width, error);
-	if (!generator->width)
-		return false;
-	for (size_t i = 0; i < generator->count; i++)
-		good = good && cpu_list_add(&sweep.cpus, generator->threads[i].cpu);
-	for (size_t i = 0; i < probes; i++) {
-		struct probe *probe = &sweep.probes[i];
-		if (!place_parse_one(options.probes.words[i], &probe->cpu, &probe->node, error))
-			return false;
-		good = good && cpu_list_add(&sweep.cpus, probe->cpu);
-		probe->page_kind = generator->page_kind;
-		probe->pmu = sweep.pmu;
-		probe->pmu_thread = generator->count + i;
-	}
 	generator->sampled = options.sample ? &sweep.sampled : NULL;
 	generator->watched = &sweep.cpus;
-	generator->pmu = sweep.pmu;
-	generator->delays = sweep.delays;
-	generator->delay_count = sweep.count;
-	generator->delay_ticks = sweep.delay_ticks;
-	return good || error_set(error, ERROR_INTERNAL, "no memory for the CPUs of the sweep");
+	if (!generator->width)
+		return false;
+	pmu_open(generator->pmu);
+	for (size_t i = 0; i < probes; i++) {
+		struct probe *probe = &sweep.probes[i];
+		probe->page_kind = generator->page_kind;
+		probe->pmu = generator->pmu;
+		probe->pmu_thread = generator->count + i;
+	}
+	pmu_threads(generator->pmu, generator->count + probes);
+	return true;
 }
 
 static void set_chains(uint64_t seed)
@@ -356,7 +314,7 @@ static void keeps(struct demand *demand)
 	uint64_t windows = options.windows * (1 + options.probes.count);
 	demand_other(demand, sizeof(struct point), sweep.count);
 	demand_other(demand, options.windows * STOPPING_PLACEMENTS_MAX * sizeof(double), MOMENTS * options.probes.count);
-	demand_other(demand, (windows + sweep.generator.count) * sizeof(double), runs);
+	demand_other(demand, windows * sizeof(double), runs);
 	snapshots_demand(&sweep.cpus, 2 * runs, demand);
 	demand_document(demand, runs * (windows + NUMBERS_OF_PLACEMENT) + most * MOMENTS * windows);
 }
@@ -398,9 +356,9 @@ static bool open_probes(struct error *error)
 static bool cut_windows(const struct probe *probe, uint64_t begin, double window_ticks, double *ticks,
                         double *hops_per_tick)
 {
-	double last = probe_hops_at(probe, begin), first = last;
+	double last = progress_at(&probe->log, begin), first = last;
 	for (uint64_t i = 0; i < options.windows; i++) {
-		double next = probe_hops_at(probe, begin + (uint64_t)(window_ticks * (double)(i + 1)));
+		double next = progress_at(&probe->log, begin + (uint64_t)(window_ticks * (double)(i + 1)));
 		if (next <= last)
 			return false;
 		ticks[i] = window_ticks / (next - last);
@@ -410,12 +368,10 @@ static bool cut_windows(const struct probe *probe, uint64_t begin, double window
 	return true;
 }
 
-static bool begin_probes(double seconds, struct error *error)
+static void begin_probes(double seconds)
 {
 	for (size_t i = 0; i < options.probes.count; i++)
-		if (!probe_begin(&sweep.probes[i], seconds, error))
-			return false;
-	return true;
+		probe_begin(&sweep.probes[i], seconds);
 }
 
 static bool end_probes(struct error *error)
@@ -428,9 +384,8 @@ static bool end_probes(struct error *error)
 
 static bool measure_zero(enum moment moment, struct error *error)
 {
-	double seconds = options.settle_s + options.window_s * (double)options.windows + TAIL_S, ignored;
-	if (!begin_probes(seconds, error))
-		return false;
+	double seconds = options.settle_s + options.window_s * (double)options.windows + GENERATOR_TAIL_S, ignored;
+	begin_probes(seconds);
 	bool stopped = stop_sleep_ns((uint64_t)(seconds * 1e9));
 	if (!end_probes(error) || (stopped && stop_error(error)))
 		return false;
@@ -440,8 +395,7 @@ static bool measure_zero(enum moment moment, struct error *error)
 		if (!cut_windows(&sweep.probes[i], begin, options.window_s * clock_now_used.hz,
 		                 zero->ticks[moment] + zero->count[moment], &ignored))
 			return error_set(error, ERROR_CHECK_FAILED,
-			                 "expected the probe on CPU %u to make way in every window, found none; "
-			                 "use a longer --window-s",
+			                 "the probe on CPU %u made no progress in a window; use a longer --window-s",
 			                 sweep.probes[i].cpu);
 		zero->count[moment] += options.windows;
 	}
@@ -475,86 +429,53 @@ static struct pmu_work progress(void *context, size_t thread, uint64_t ticks)
 		work.hops = 0;
 	for (size_t i = 0; i < options.probes.count; i++)
 		if (thread == PMU_ALL || thread == loads + i)
-			work.hops += probe_hops_at(&sweep.probes[i], ticks);
+			work.hops += progress_at(&sweep.probes[i].log, ticks);
 	return work;
 }
 
-/* Adds the lines per tick of all threads in each of so many windows of the last run. */
-static void add_rates(double *rates, uint64_t windows, double window_ticks)
+static bool keep_probe(const struct probe *probe, struct probe_windows *windows, double window_ticks,
+                       struct evidence *evidence, struct error *error)
 {
-	const struct generator *generator = &sweep.generator;
-	/* One group: its threads are all there are, in its order. */
-	for (size_t t = 0; t < generator->count; t++) {
-		double last = generator_lines_at(&generator->threads[t], generator->begins);
-		for (uint64_t i = 0; i < windows; i++) {
-			double next = generator_lines_at(&generator->threads[t],
-			                                 generator->begins + (uint64_t)(window_ticks * (double)(i + 1)));
-			rates[i] += (next - last) / window_ticks;
-			last = next;
-		}
-	}
+	const struct progress *log = &probe->log;
+	uint64_t begin = sweep.generator.begins, end = begin + (uint64_t)(window_ticks * (double)options.windows);
+	windows->ticks = allocate(options.windows, sizeof(double));
+	if (probe->started > begin || log->entries[log->count - 1].ticks < end ||
+	    (double)progress_step(log) > window_ticks ||
+	    !cut_windows(probe, begin, window_ticks, windows->ticks, &windows->hops_per_tick))
+		return error_set(error, ERROR_CHECK_FAILED,
+		                 "the probe on CPU %u made no progress in a window; use a longer --window-s", probe->cpu);
+	evidence->verified = evidence->verified && probe->verified;
+	evidence->core_before = fmin(evidence->core_before, probe->core_before);
+	evidence->core_after = fmin(evidence->core_after, probe->core_after);
+	thread_counts_add(&evidence->counts, &probe->counts);
+	return true;
 }
 
 static bool keep_run(struct point *point, uint64_t seed, struct error *error)
 {
 	struct generator *generator = &sweep.generator;
 	struct placement *placement = &point->placements[point->count];
+	struct evidence *evidence = &placement->evidence;
 	double window_ticks = options.window_s * clock_now_used.hz;
-	uint64_t begin = generator->begins;
-	uint64_t end = begin + (uint64_t)(window_ticks * (double)options.windows);
-	placement->window_rates = calloc(options.windows, sizeof(double));
-	placement->thread_rates = calloc(generator->count, sizeof(double));
-	placement->probes = calloc(options.probes.count, sizeof(*placement->probes));
-	if (!placement->window_rates || !placement->thread_rates || !placement->probes)
-		return error_set(error, ERROR_INTERNAL, "no memory for windows");
+	placement->window_rates = allocate(options.windows, sizeof(double));
+	placement->probes = allocate(options.probes.count, sizeof(*placement->probes));
 	/* Progress is known where it was logged; windows shorter than that would only repeat one figure. */
 	if ((double)generator_chunk_ticks(generator) > window_ticks)
-		return error_set(
-			error, ERROR_CHECK_FAILED,
-			"expected the load to log its progress at least once in a window of %g s, found %g s between two "
-			"entries; use a longer --window-s or a shorter --delay",
-			options.window_s, (double)generator_chunk_ticks(generator) / clock_now_used.hz);
-	add_rates(placement->window_rates, options.windows, window_ticks);
-	placement->verified = generator_verified(generator);
-	placement->core_before = generator_core_before(generator);
-	placement->core_after = generator_core_after(generator);
-	placement->counts = generator_counts(generator);
-	for (size_t i = 0; i < options.probes.count; i++) {
-		struct probe *probe = &sweep.probes[i];
-		struct probe_windows *windows = &placement->probes[i];
-		windows->ticks = calloc(options.windows, sizeof(double));
-		if (!windows->ticks)
-			return error_set(error, ERROR_INTERNAL, "no memory for windows");
-		if (probe->started > begin || probe->log[probe->logged - 1].ticks < end ||
-		    (double)log_step(probe->log, probe->logged) > window_ticks ||
-		    !cut_windows(probe, begin, window_ticks, windows->ticks, &windows->hops_per_tick))
-			return error_set(error, ERROR_CHECK_FAILED,
-			                 "expected the probe on CPU %u to log its progress in every window, found one "
-			                 "without; use a longer --window-s",
-			                 probe->cpu);
-		placement->verified = placement->verified && probe->verified;
-		placement->core_before = fmin(placement->core_before, probe->core_before);
-		placement->core_after = fmin(placement->core_after, probe->core_after);
-		thread_counts_add(&placement->counts, &probe->counts);
-	}
-	placement->seed = seed;
-	placement->pages = pages_of_all();
-	placement->before = generator->before;
-	placement->after = generator->after;
-	placement->samples = generator->samples;
-	generator->before = generator->after = (struct snapshot){0};
-	generator->samples = (struct samples){0};
-	if (!pmu_take(sweep.pmu, PMU_ALL, progress, generator, &placement->counters, error))
-		return false;
+		return error_set(error, ERROR_CHECK_FAILED,
+		                 "the load logged its progress every %g s only, windows are %g s; use a longer --window-s or a "
+		                 "shorter --delay",
+		                 (double)generator_chunk_ticks(generator) / clock_now_used.hz, options.window_s);
+	generator_add_rates(generator, placement->window_rates, NULL, options.windows, window_ticks);
+	generator_take_evidence(generator, evidence);
+	for (size_t i = 0; i < options.probes.count; i++)
+		if (!keep_probe(&sweep.probes[i], &placement->probes[i], window_ticks, evidence, error))
+			return false;
+	evidence->seed = seed;
+	evidence->pages = pages_of_all();
+	evidence->counters = pmu_take(generator->pmu, PMU_ALL, progress, generator);
 	point->medians[point->count] = statistics_median(placement->probes[0].ticks, options.windows);
 	point->count++;
 	return true;
-}
-
-/* Whether it was told to stop, rather than failed. */
-static bool stopped_by(const struct error *error)
-{
-	return error->code == ERROR_INTERRUPTED || error->code == ERROR_DEADLINE;
 }
 
 /* Whether another point can still be measured with these threads. */
@@ -572,9 +493,9 @@ static bool run_load(uint64_t delay, double settle_s, double windows_s, struct e
 	struct generator *generator = &sweep.generator;
 	struct generator_shape shape = generator->shape;
 	shape.delay = delay;
-	if (!generator_select(generator, &generator->groups[0], &shape, options.buffer_bytes, error) ||
-	    !begin_probes(settle_s + windows_s + PROBES_LONGER_S, error))
+	if (!generator_select(generator, &generator->groups[0], &shape, options.buffer_bytes, error))
 		return false;
+	begin_probes(settle_s + windows_s + PROBES_LONGER_S);
 	bool good = generator_run_windows(generator, settle_s, windows_s, found);
 	good = end_probes(found) && good;
 	/* The work is proved whatever became of the run: the next one needs the buffers as they were. */
@@ -582,7 +503,7 @@ static bool run_load(uint64_t delay, double settle_s, double windows_s, struct e
 	bool proved = generator_alive(generator) && generator_prove(generator, &wrong);
 	if (wrong.code != ERROR_NONE)
 		*error = wrong;
-	else if (!all_alive() || stopped_by(found))
+	else if (!all_alive() || error_is_stop(found))
 		*error = *found;
 	return good && proved;
 }
@@ -607,13 +528,13 @@ static bool look(void *context, uint64_t delay, double *rate, struct error *erro
 	double rates[LOOK_WINDOWS] = {0};
 	if (stop_error(context) || !run_load(delay, LOOK_SETTLE_S, LOOK_WINDOWS * LOOK_WINDOW_S, error, context))
 		return false;
-	add_rates(rates, LOOK_WINDOWS, LOOK_WINDOW_S * clock_now_used.hz);
+	generator_add_rates(&sweep.generator, rates, NULL, LOOK_WINDOWS, LOOK_WINDOW_S * clock_now_used.hz);
 	*rate = statistics_median(rates, LOOK_WINDOWS);
 	return true;
 }
 
-/* Finds the delays of the shares, once for all placements, with the probes running as they will be. Where that fails
- * the other points are measured still. */
+/* Finds the delays of the shares and times all delays, once for all placements, with the probes running as they will be. Where
+ * the search fails the other points are measured still. */
 static bool choose_delays(struct error *error)
 {
 	size_t first = options.delays.count, count = options.share_percents.count;
@@ -631,23 +552,18 @@ static bool choose_delays(struct error *error)
 		point->error = error->code == ERROR_NONE ? found : point->error;
 		point->share_found = good ? shares_of(search, sweep.delays[first + i]) : 0;
 	}
-	if (good)
-		return time_delays(sweep.delays + first, count, sweep.delay_ticks + first, error);
-	return error->code == ERROR_NONE;
+	return error->code == ERROR_NONE && time_delays(sweep.delays, sweep.count, sweep.delay_ticks, error);
 }
 
 /* One placement: buffers and chains allocated once, then all delays in a random order, so that drift and warmth do not
  * follow the delay. */
 static bool measure_placement(uint64_t number, struct error *error)
 {
-	size_t count = sweep.count;
 	uint64_t seed = random_derive(options.seed, 0, number);
-	size_t *order = calloc(count, sizeof(*order));
+	size_t *order = allocate(sweep.count, sizeof(*order));
 	struct random random;
-	if (!order)
-		return error_set(error, ERROR_INTERNAL, "no memory for %zu points", count);
 	random_seed(&random, seed);
-	for (size_t i = 0; i < count; i++) {
+	for (size_t i = 0; i < sweep.count; i++) {
 		size_t k = random_below(&random, i + 1);
 		order[i] = order[k];
 		order[k] = i;
@@ -660,8 +576,8 @@ static bool measure_placement(uint64_t number, struct error *error)
 	} else if (good) {
 		struct error wrong = {0};
 		good = measure_zero(START, error) && (number > 0 || choose_delays(error));
-		for (size_t i = 0; good && i < count; i++) {
-			if (i == count / 2)
+		for (size_t i = 0; good && i < sweep.count; i++) {
+			if (i == sweep.count / 2)
 				good = measure_zero(MIDDLE, error);
 			good = good && !stop_error(error);
 			good = good && (sweep.points[order[i]].error.code != ERROR_NONE || measure_point(order[i], seed, error));
@@ -670,7 +586,7 @@ static bool measure_placement(uint64_t number, struct error *error)
 		for (size_t i = 0; i < options.probes.count; i++)
 			probe_close(&sweep.probes[i], &wrong);
 		/* Work that proves wrong says more than that it was told to stop. */
-		if (!generator_close(&sweep.generator, &wrong) || wrong.code != ERROR_NONE ||
+		if (!generator_close(&sweep.generator, &wrong) ||
 		    !generator_has(&sweep.generator, &sweep.generator.groups[0], &wrong)) {
 			*error = wrong;
 			good = false;
@@ -712,47 +628,83 @@ static bool keep_complete(void)
 	return any;
 }
 
-static void ns_write(struct json *json, const char *key, const double *ticks, size_t count)
-{
-	json_array_begin(json, key);
-	for (size_t i = 0; i < count; i++)
-		json_f64(json, NULL, clock_ns(ticks[i]));
-	json_array_end(json);
-}
-
 /* MB/s of one line per tick. */
 static double mb_s(void)
 {
 	return load_model_bytes(sweep.generator.shape.mix) * clock_now_used.hz / 1e6;
 }
 
-static void placement_write(struct json *json, const struct placement *placement)
+/* The object is left open. */
+static void probe_begin_write(struct json *json, const struct probe *probe)
 {
 	json_object_begin(json, NULL);
-	json_u64(json, "seed", placement->seed);
-	pages_write(json, "pages", &placement->pages);
-	json_bool(json, "cpus_verified", placement->verified);
-	json_array_begin(json, "windows_mb_s");
-	for (uint64_t i = 0; i < options.windows; i++)
-		json_f64(json, NULL, placement->window_rates[i] * mb_s());
-	json_array_end(json);
+	json_u64(json, "cpu", probe->cpu);
+	json_u64(json, "node", probe->node);
+}
+
+static void placement_write(struct json *json, const struct placement *placement)
+{
+	const struct evidence *evidence = &placement->evidence;
+	json_object_begin(json, NULL);
+	json_u64(json, "seed", evidence->seed);
+	pages_write(json, "pages", &evidence->pages);
+	json_bool(json, "cpus_verified", evidence->verified);
+	json_f64s(json, "windows_mb_s", placement->window_rates, options.windows, mb_s());
 	json_array_begin(json, "probes");
 	for (size_t i = 0; i < options.probes.count; i++) {
-		json_object_begin(json, NULL);
-		json_u64(json, "cpu", sweep.probes[i].cpu);
-		json_u64(json, "node", sweep.probes[i].node);
-		ns_write(json, "windows_ns", placement->probes[i].ticks, options.windows);
-		json_f64(json, "probe_mb_s",
-		         placement->probes[i].hops_per_tick * (double)memory_line_bytes() * clock_now_used.hz / 1e6);
+		const struct probe_windows *windows = &placement->probes[i];
+		probe_begin_write(json, &sweep.probes[i]);
+		json_f64s(json, "windows_ns", windows->ticks, options.windows, clock_ns(1));
+		json_f64(json, "probe_mb_s", windows->hops_per_tick * (double)memory_line_bytes() * clock_now_used.hz / 1e6);
 		json_object_end(json);
 	}
 	json_array_end(json);
-	json_f64(json, "core_hz_before", corefreq_hz(placement->core_before));
-	json_f64(json, "core_hz_after", corefreq_hz(placement->core_after));
-	interference_write(json, "interference", &placement->counts, &placement->before, &placement->after, &sweep.cpus);
-	samples_write(json, "samples", sweep.generator.sampled, &placement->samples);
-	pmu_counts_write(json, "counters", placement->counters);
+	evidence_write(json, evidence, &sweep.cpus);
+	samples_write(json, "samples", sweep.generator.sampled, &evidence->samples);
+	pmu_counts_write(json, "counters", evidence->counters);
 	json_object_end(json);
+}
+
+static void point_write(struct json *json, size_t number)
+{
+	const struct point *point = &sweep.points[number];
+	bool good = point->error.code == ERROR_NONE;
+	json_object_begin(json, NULL);
+	json_u64(json, "inject_delay", sweep.delays[number]);
+	json_f64(json, "delay_ns", clock_ns(sweep.delay_ticks[number]));
+	if (point->share_percent) {
+		json_u64(json, "share_percent", point->share_percent);
+		json_f64(json, "share_found", point->share_found);
+	}
+	load_accounting_write(json, sweep.generator.shape.mix);
+	/* The load's work was proved after each run; had it not been, there would be no result. */
+	json_bool(json, "checked", good && point->count > 0);
+	json_text(json, "stopped", good ? point->stopped : NULL);
+	error_write(json, &point->error);
+	if (good) {
+		json_array_begin(json, "placements");
+		for (size_t k = 0; k < point->count; k++)
+			placement_write(json, &point->placements[k]);
+		json_array_end(json);
+	} else {
+		json_null(json, "placements");
+	}
+	json_object_end(json);
+}
+
+static void zero_load_write(struct json *json)
+{
+	static const char *const keys[MOMENTS] = {
+		[START] = "windows_ns_start", [MIDDLE] = "windows_ns_middle", [END] = "windows_ns_end"};
+	json_array_begin(json, "zero_load");
+	for (size_t i = 0; i < options.probes.count; i++) {
+		const struct zero_load *zero = &sweep.zero[i];
+		probe_begin_write(json, &sweep.probes[i]);
+		for (int m = 0; m < MOMENTS; m++)
+			json_f64s(json, keys[m], zero->ticks[m], zero->count[m], clock_ns(1));
+		json_object_end(json);
+	}
+	json_array_end(json);
 }
 
 static bool write_results(struct json *json, struct error *error)
@@ -761,101 +713,33 @@ static bool write_results(struct json *json, struct error *error)
 	json_object_begin(json, NULL);
 	json_array_begin(json, "points");
 	for (size_t i = 0; i < sweep.count; i++) {
-		const struct point *point = &sweep.points[i];
-		bool good = point->error.code == ERROR_NONE;
-		failed += !good;
-		json_object_begin(json, NULL);
-		json_u64(json, "inject_delay", sweep.delays[i]);
-		json_f64(json, "delay_ns", clock_ns(sweep.delay_ticks[i]));
-		if (point->share_percent) {
-			json_u64(json, "share_percent", point->share_percent);
-			json_f64(json, "share_found", point->share_found);
-		}
-		load_accounting_write(json, sweep.generator.shape.mix);
-		/* The load's work was proved after each run; had it not been, there would be no result. */
-		json_bool(json, "checked", good && point->count > 0);
-		json_text(json, "stopped", good ? point->stopped : NULL);
-		error_write(json, &point->error);
-		if (good) {
-			json_array_begin(json, "placements");
-			for (size_t k = 0; k < point->count; k++)
-				placement_write(json, &point->placements[k]);
-			json_array_end(json);
-		} else {
-			json_null(json, "placements");
-		}
-		json_object_end(json);
+		point_write(json, i);
+		failed += sweep.points[i].error.code != ERROR_NONE;
 	}
 	json_array_end(json);
 	json_array_begin(json, "looks");
 	for (size_t i = 0; i < sweep.search.count; i++) {
+		const struct shares_look *look = &sweep.search.looks[i];
 		json_object_begin(json, NULL);
-		json_u64(json, "inject_delay", sweep.search.looks[i].delay);
-		json_u64(json, "times", sweep.search.looks[i].times);
-		json_f64(json, "best_mb_s", sweep.search.looks[i].rate * mb_s());
+		json_u64(json, "inject_delay", look->delay);
+		json_u64(json, "times", look->times);
+		json_f64(json, "best_mb_s", look->rate * mb_s());
 		json_object_end(json);
 	}
 	json_array_end(json);
-	json_array_begin(json, "zero_load");
-	for (size_t i = 0; i < options.probes.count; i++) {
-		json_object_begin(json, NULL);
-		json_u64(json, "cpu", sweep.probes[i].cpu);
-		json_u64(json, "node", sweep.probes[i].node);
-		ns_write(json, "windows_ns_start", sweep.zero[i].ticks[START], sweep.zero[i].count[START]);
-		ns_write(json, "windows_ns_middle", sweep.zero[i].ticks[MIDDLE], sweep.zero[i].count[MIDDLE]);
-		ns_write(json, "windows_ns_end", sweep.zero[i].ticks[END], sweep.zero[i].count[END]);
-		json_object_end(json);
-	}
-	json_array_end(json);
+	zero_load_write(json);
 	json_object_end(json);
-	if (failed < sweep.count)
-		return true;
-	const struct error *first = &sweep.points[0].error;
-	return error_set(error, first->code, "no point could be measured; the first: %s", first->message);
-}
-
-static void teardown(void)
-{
-	for (size_t i = 0; sweep.points && i < sweep.count; i++)
-		for (size_t k = 0; k < STOPPING_PLACEMENTS_MAX; k++) {
-			struct placement *placement = &sweep.points[i].placements[k];
-			free(placement->window_rates);
-			free(placement->thread_rates);
-			for (size_t p = 0; placement->probes && p < options.probes.count; p++)
-				free(placement->probes[p].ticks);
-			free(placement->probes);
-			snapshot_free(&placement->before);
-			snapshot_free(&placement->after);
-			samples_free(&placement->samples);
-			pmu_counts_free(placement->counters);
-		}
-	for (size_t i = 0; sweep.zero && i < options.probes.count; i++)
-		for (int m = 0; m < MOMENTS; m++)
-			free(sweep.zero[i].ticks[m]);
-	if (options.delays_ns.count) {
-		free(options.delays.values);
-		options.delays = (struct u64_list){0};
-	}
-	free(sweep.points);
-	free(sweep.delays);
-	free(sweep.search.looks);
-	free(sweep.zero);
-	free(sweep.probes);
-	free(sweep.delay_ticks);
-	cpu_list_free(&sweep.cpus);
-	generator_free(&sweep.generator);
-	pmu_close(sweep.pmu);
+	return error_of_parts(error, "point", failed, sweep.count, &sweep.points[0].error);
 }
 
 static bool measure(struct json *result, struct error *error)
 {
 	struct stopping stopping = {
 		.placements = options.placements, .budget_s = options.budget_s, .target = options.target_half_width};
-	bool good = pmu_open(&sweep.pmu, &options.events, error) && setup(error) &&
-	            pmu_threads(sweep.pmu, sweep.generator.count + options.probes.count, error);
+	bool good = set_up(error);
 	if (good) {
 		supervise_avoid(&sweep.cpus);
-		pmu_background(sweep.pmu, options.background_s);
+		pmu_background(sweep.generator.pmu, options.background_s);
 	}
 	stopping_begin(&stopping);
 	for (uint64_t number = 0; good; number++) {
@@ -863,14 +747,12 @@ static bool measure(struct json *result, struct error *error)
 		if (good && all_stopped(&stopping))
 			break;
 	}
-	if (!good && stopped_by(error) && keep_complete()) {
+	if (!good && error_is_stop(error) && keep_complete()) {
 		*error = (struct error){0};
 		good = true;
 	}
 	clock_finish();
-	good = good && write_results(result, error);
-	teardown();
-	return good;
+	return good && write_results(result, error);
 }
 
 const struct subcommand loaded_subcommand = {

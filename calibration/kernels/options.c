@@ -8,7 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "allocate.h"
 #include "json.h"
+#include "text.h"
 
 bool options_u64(const char *text, uint64_t *value)
 {
@@ -40,18 +42,10 @@ static const char *choose(const char *choices, const char *word, size_t length)
 	return NULL;
 }
 
-static bool append_word(struct word_list *list, const char *word, size_t length)
+static void append_word(struct word_list *list, const char *word, size_t length)
 {
-	const char **grown = realloc(list->words, (list->count + 1) * sizeof(*grown));
-	char *copy = strndup(word, length);
-	if (grown)
-		list->words = grown;
-	if (!grown || !copy) {
-		free(copy);
-		return false;
-	}
-	list->words[list->count++] = copy;
-	return true;
+	list->words = reallocate(list->words, list->count + 1, sizeof(*list->words));
+	list->words[list->count++] = allocate_text(word, length);
 }
 
 static bool range_error(const struct option *option, const char *text, struct error *error)
@@ -63,21 +57,14 @@ static bool range_error(const struct option *option, const char *text, struct er
 static bool parse_u64_list(const struct option *option, const char *text, struct error *error)
 {
 	struct u64_list *list = option->value;
-	char *copy = strdup(text);
-	bool good = copy != NULL;
+	char *copy = allocate_text(text, strlen(text)), *rest = copy;
+	bool good = true;
 	list->count = 0;
-	for (char *at = copy; good && at;) {
-		char *comma = strchr(at, ',');
-		if (comma)
-			*comma = '\0';
-		uint64_t value;
-		uint64_t *grown = realloc(list->values, (list->count + 1) * sizeof(*grown));
-		good = grown && options_u64(at, &value) && value >= option->minimum && value <= option->maximum;
-		if (grown)
-			list->values = grown;
-		if (good)
-			list->values[list->count++] = value;
-		at = comma ? comma + 1 : NULL;
+	for (char *at; good && (at = text_cut(&rest, ','));) {
+		uint64_t value = 0;
+		good = options_u64(at, &value) && value >= option->minimum && value <= option->maximum;
+		list->values = reallocate(list->values, list->count + 1, sizeof(*list->values));
+		list->values[list->count++] = value;
 	}
 	free(copy);
 	return good || range_error(option, text, error);
@@ -92,8 +79,7 @@ static bool parse_words(const struct option *option, const char *text, struct er
 		if (!choose(option->choices, at, width))
 			return error_set(error, ERROR_USAGE, "%s: expected words from %s separated by commas, found '%s'",
 			                 option->name, option->choices, text);
-		if (!append_word(list, at, width))
-			return error_set(error, ERROR_INTERNAL, "no memory for %s", option->name);
+		append_word(list, at, width);
 		if (at[width] == '\0')
 			return true;
 		at += width + 1;
@@ -132,8 +118,8 @@ static bool parse_value(const struct option *option, const char *text, struct er
 		*(const char **)option->value = text;
 		return true;
 	case OPTION_REPEATED:
-		return append_word(option->value, text, strlen(text)) ||
-		       error_set(error, ERROR_INTERNAL, "no memory for %s", option->name);
+		append_word(option->value, text, strlen(text));
+		return true;
 	case OPTION_FLAG:
 		break; /* has no value to parse */
 	}
@@ -142,10 +128,7 @@ static bool parse_value(const struct option *option, const char *text, struct er
 
 bool options_parse(const struct option *options, size_t count, int argc, char **argv, struct error *error)
 {
-	bool *seen = calloc(count ? count : 1, sizeof(*seen));
-	if (!seen)
-		return error_set(error, ERROR_INTERNAL, "no memory for options");
-	bool good = true;
+	bool *seen = allocate(count, sizeof(*seen)), good = true;
 	for (int i = 0; good && i < argc; i++) {
 		size_t found = 0;
 		while (found < count && strcmp(options[found].name, argv[i]) != 0)

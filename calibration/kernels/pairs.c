@@ -4,8 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "allocate.h"
 #include "options.h"
 #include "random.h"
+#include "text.h"
 
 bool home_parse(const char *text, enum home *home, unsigned *node)
 {
@@ -23,29 +25,14 @@ bool home_parse(const char *text, enum home *home, unsigned *node)
 	return true;
 }
 
-void block_free(struct block *block)
-{
-	cpu_list_free(&block->writers);
-	cpu_list_free(&block->readers);
-}
-
 bool block_parse(const char *option, const char *text, const struct pair_defaults *defaults, struct block *block,
                  struct error *error)
 {
 	struct error part = {0};
+	char *rest = allocate_text(text, strlen(text));
+	char *cpus = text_cut(&rest, ':'), *home = text_cut(&rest, ':'), *state = rest, *readers = cpus;
+	const char *writers = text_cut(&readers, '@');
 	*block = (struct block){.dirty = defaults->dirty};
-	char *writers = strdup(text);
-	if (!writers)
-		return error_set(error, ERROR_INTERNAL, "no memory for %s", option);
-	char *home = strchr(writers, ':');
-	if (home)
-		*home++ = '\0';
-	char *state = home ? strchr(home, ':') : NULL;
-	if (state)
-		*state++ = '\0';
-	char *readers = strchr(writers, '@');
-	if (readers)
-		*readers++ = '\0';
 	bool good = cpu_list_parse(&block->writers, writers, &part) &&
 	            cpu_list_parse(&block->readers, readers ? readers : writers, &part);
 	if (!good)
@@ -64,9 +51,6 @@ bool block_parse(const char *option, const char *text, const struct pair_default
 	if (good && block->writers.count == 1 && block->readers.count == 1 &&
 	    block->writers.cpus[0] == block->readers.cpus[0])
 		good = error_set(error, ERROR_USAGE, "%s: expected two CPUs, found '%s'", option, text);
-	free(writers);
-	if (!good)
-		block_free(block);
 	return good;
 }
 
@@ -80,7 +64,6 @@ bool transfer_parse(const char *text, const struct pair_defaults *defaults, stru
 	if (one)
 		*transfer =
 			(struct transfer){block.writers.cpus[0], block.readers.cpus[0], block.home, block.node, block.dirty};
-	block_free(&block);
 	return one || error_set(error, ERROR_USAGE, "--pair: expected one CPU on each side of an @, found '%s'", text);
 }
 
@@ -98,20 +81,15 @@ static int compare_requests(const void *left, const void *right)
 	return order ? order : (a->block > b->block) - (a->block < b->block);
 }
 
-bool pairs_no_memory(struct error *error)
-{
-	return error_set(error, ERROR_NO_MEMORY, "no memory for the pairs of a matrix; name fewer CPUs");
-}
-
 /* All pairs of all blocks, each once. The same pair twice, and not with the same home and state, would be two figures. */
 static bool list_requests(struct sampler *sampler, const struct block *blocks, size_t block_count, struct error *error)
 {
 	size_t most = 0;
 	for (size_t b = 0; b < block_count; b++)
 		most += blocks[b].writers.count * blocks[b].readers.count;
-	sampler->requests = calloc(most ? most : 1, sizeof(*sampler->requests));
-	if (!sampler->requests || most > UINT32_MAX)
-		return pairs_no_memory(error);
+	if (most > UINT32_MAX)
+		return error_set(error, ERROR_NO_MEMORY, "a matrix of %zu pairs; name fewer CPUs", most);
+	sampler->requests = allocate(most, sizeof(*sampler->requests));
 	for (size_t b = 0; b < block_count; b++) {
 		const struct block *block = &blocks[b];
 		for (size_t w = 0; w < block->writers.count; w++)
@@ -150,11 +128,9 @@ bool sampler_begin(struct sampler *sampler, const struct block *blocks, size_t b
 		last = request->writer > last ? request->writer : last;
 		last = request->reader > last ? request->reader : last;
 	}
-	sampler->rest = malloc((sampler->count + 1) * sizeof(*sampler->rest));
-	sampler->wrote = calloc(last + 1u, sizeof(*sampler->wrote));
-	sampler->read = calloc(last + 1u, sizeof(*sampler->read));
-	if (!sampler->rest || !sampler->wrote || !sampler->read)
-		return pairs_no_memory(error);
+	sampler->rest = allocate(sampler->count, sizeof(*sampler->rest));
+	sampler->wrote = allocate(last + 1u, sizeof(*sampler->wrote));
+	sampler->read = allocate(last + 1u, sizeof(*sampler->read));
 	struct random random;
 	random_seed(&random, seed);
 	for (size_t i = 0; i < sampler->count; i++) {
@@ -216,12 +192,4 @@ struct request *sampler_next(struct sampler *sampler)
 		}
 		return sampler_take(sampler, index);
 	}
-}
-
-void sampler_free(struct sampler *sampler)
-{
-	free(sampler->requests);
-	free(sampler->rest);
-	free(sampler->wrote);
-	free(sampler->read);
 }

@@ -58,21 +58,18 @@ struct sampler {
 
 /* A node up to PAIRS_HOME_MAX, "writer" or "reader". */
 bool home_parse(const char *text, enum home *home, unsigned *node);
-/* CPUS[@READERS][:HOME[:STATE]]; without readers the CPUs are both. */
+/* CPUS[@READERS][:HOME[:STATE]]; without readers the CPUs are both. What is parsed is kept. */
 bool block_parse(const char *option, const char *text, const struct pair_defaults *defaults, struct block *block,
                  struct error *error);
-void block_free(struct block *block);
 /* WRITER@READER[:HOME[:STATE]]: one CPU on each side. */
 bool transfer_parse(const char *text, const struct pair_defaults *defaults, struct transfer *transfer,
                     struct error *error);
 /* The order of two pairs, as qsort has it: by writer, then reader. */
 int pairs_compare(unsigned writer, unsigned reader, unsigned other_writer, unsigned other_reader);
-/* Lists all pairs of all blocks, each once, and shuffles them. To be freed also where it fails. */
+/* Lists all pairs of all blocks, each once, and shuffles them. */
 bool sampler_begin(struct sampler *sampler, const struct block *blocks, size_t block_count, uint64_t seed,
                    struct error *error);
 /* The next pair; NULL after the last. */
 struct request *sampler_next(struct sampler *sampler);
-void sampler_free(struct sampler *sampler);
-bool pairs_no_memory(struct error *error);
 
 #endif

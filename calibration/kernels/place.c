@@ -6,26 +6,28 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "allocate.h"
 #include "files.h"
 #include "options.h"
+#include "text.h"
 
 /* Only a slip of the keyboard is above this; whether the node exists is asked when memory is bound to it. */
-#define NODE_LIMIT (1u << 20)
+#define NODE_MAX (1u << 20)
+
+static bool parse_node(const char *text, unsigned *node)
+{
+	uint64_t value;
+	bool good = options_u64(text, &value) && value < NODE_MAX;
+	*node = good ? (unsigned)value : 0;
+	return good;
+}
 
 bool place_parse_list(const char *text, size_t length, struct cpu_list *cpus, unsigned *node, struct error *error)
 {
-	char *copy = strndup(text, length);
-	if (!copy)
-		return error_set(error, ERROR_INTERNAL, "no memory for a place");
-	char *at = strchr(copy, '@');
-	uint64_t value;
-	bool good = at != NULL;
-	if (good)
-		*at = '\0';
-	good = good && options_u64(at + 1, &value) && value < NODE_LIMIT && cpu_list_parse(cpus, copy, error);
-	if (good)
-		*node = (unsigned)value;
-	else
+	char *copy = allocate_text(text, length), *digits = copy;
+	const char *list = text_cut(&digits, '@');
+	bool good = digits && parse_node(digits, node) && cpu_list_parse(cpus, list, error);
+	if (!good)
 		error_set(error, ERROR_USAGE, "expected CPUS@NODE such as 0-3@0, found '%.*s'", (int)length, text);
 	free(copy);
 	return good;
@@ -45,23 +47,16 @@ bool place_parse_one(const char *text, unsigned *cpu, unsigned *node, struct err
 
 bool place_parse_nodes(const char *text, unsigned *cpu, struct cpu_list *nodes, struct error *error)
 {
-	char *copy = strdup(text);
-	if (!copy)
-		return error_set(error, ERROR_INTERNAL, "no memory for a place");
-	*nodes = (struct cpu_list){0};
-	char *plus = strchr(copy, '+');
-	if (plus)
-		*plus++ = '\0';
+	char *copy = allocate_text(text, strlen(text)), *rest = copy;
 	unsigned node = 0;
-	bool good = place_parse_one(copy, cpu, &node, error) && cpu_list_add(nodes, node);
-	while (good && plus) {
-		char *next = strchr(plus, '+');
-		if (next)
-			*next++ = '\0';
-		uint64_t value;
-		good = options_u64(plus, &value) && value < NODE_LIMIT && !cpu_list_has(nodes, (unsigned)value) &&
-		       cpu_list_add(nodes, (unsigned)value);
-		plus = next;
+	*nodes = (struct cpu_list){0};
+	bool good = place_parse_one(text_cut(&rest, '+'), cpu, &node, error);
+	while (good) {
+		cpu_list_add(nodes, node);
+		const char *next = text_cut(&rest, '+');
+		if (!next)
+			break;
+		good = parse_node(next, &node) && !cpu_list_has(nodes, node);
 	}
 	free(copy);
 	if (good)
@@ -74,23 +69,17 @@ unsigned place_distance(unsigned from, unsigned to)
 {
 	char path[64];
 	struct cpu_list online = {0};
-	struct error ignored = {0};
 	unsigned distance = UINT_MAX;
 	snprintf(path, sizeof(path), "/sys/devices/system/node/node%u/distance", from);
-	char *nodes = file_read("/sys/devices/system/node/online"), *row = file_read(path);
-	if (nodes && row) {
-		nodes[strcspn(nodes, "\n")] = '\0';
-		char *at = row, *after;
-		bool listed = cpu_list_parse(&online, nodes, &ignored);
-		/* One number for each node online, in ascending order. */
-		for (size_t i = 0; listed && i < online.count; i++, at = after) {
+	char *row = file_read(path), *at = row, *after;
+	/* One number for each node online, in ascending order. */
+	if (row && cpu_list_read(&online, "/sys/devices/system/node/online"))
+		for (size_t i = 0; i < online.count; i++, at = after) {
 			unsigned long value = strtoul(at, &after, 10);
 			if (after != at && online.cpus[i] == to)
 				distance = (unsigned)value;
 		}
-	}
 	cpu_list_free(&online);
-	free(nodes);
 	free(row);
 	return distance;
 }

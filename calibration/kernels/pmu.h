@@ -22,10 +22,6 @@ struct json;
 #define PMU_EVENT_HELP                                                                                                 \
 	"count this event beside the work, on these CPUs or, without any, in each measuring thread; terms: config=, "      \
 	"config1=, config2=, config3= with 0x and digits, group=0 to 63, user"
-#define PMU_BACKGROUND_HELP "count the events of CPUs for so long before anything is measured; 0: do not"
-/* A second shows what is a hundredth of the traffic of a minute's measurement, and costs that once. */
-#define PMU_BACKGROUND_DEFAULT "1"
-#define PMU_BACKGROUND_MAX 600u
 /* What the names of events begin with that the probes' threads of loaded count, and not the load's. */
 #define PMU_OF_PROBES "probe."
 
@@ -47,19 +43,17 @@ struct pmu_spec {
 	uint32_t type;
 };
 
-/* A usage error where an event is not in the notation. `probes`: whether names may begin with PMU_OF_PROBES. */
-bool pmu_parse(const struct word_list *events, bool probes, struct error *error);
-
 struct pmu;
 
 /* Every thread, and none of them: what a counter of a CPU counts. */
 #define PMU_ALL SIZE_MAX
 
-/* Opens what counts on CPUs; what is refused is no error. NULL is given where nothing was asked. */
-bool pmu_open(struct pmu **pmu, const struct word_list *events, struct error *error);
-void pmu_close(struct pmu *pmu);
+/* A usage error where an event is not in the notation. `probes`: whether names may begin with PMU_OF_PROBES. */
+bool pmu_parse(const struct word_list *events, bool probes, struct pmu **pmu, struct error *error);
+/* Opens what counts on CPUs; what is refused is no error. */
+void pmu_open(struct pmu *pmu);
 /* Makes room for the counters of so many threads, before they start; those of earlier threads are closed. */
-bool pmu_threads(struct pmu *pmu, size_t count, struct error *error);
+void pmu_threads(struct pmu *pmu, size_t count);
 /* In the thread, before its work: opens its counters. `which`: "" or PMU_OF_PROBES. Other threads may do the same. */
 void pmu_open_thread(struct pmu *pmu, size_t thread, const char *which);
 /* Counts the events of CPUs for so long; to be called while nothing of ours runs. */
@@ -82,17 +76,15 @@ struct pmu_work {
 typedef struct pmu_work (*pmu_progress)(void *context, size_t thread, uint64_t ticks);
 
 /* What was counted between the last two readings: on CPUs, and in one thread or PMU_ALL. To be written when the clock is
- * known best. NULL is given where nothing was asked, and `progress` may be NULL. */
+ * known best; NULL where nothing was asked. `progress` may be NULL. */
 struct pmu_counts;
-bool pmu_take(const struct pmu *pmu, size_t thread, pmu_progress progress, void *context, struct pmu_counts **counts,
-              struct error *error);
+struct pmu_counts *pmu_take(const struct pmu *pmu, size_t thread, pmu_progress progress, void *context);
 /* How many events were counted. */
 size_t pmu_counted(const struct pmu_counts *counts);
 /* Why the first of those refused was; NULL where none was. */
 const char *pmu_first_refusal(const struct pmu_counts *counts);
-/* Writes null for NULL. What was counted is to be written while its struct pmu is open. */
+/* Writes null for NULL. */
 void pmu_counts_write(struct json *json, const char *key, const struct pmu_counts *counts);
-void pmu_counts_free(struct pmu_counts *counts);
 
 /* One reading of one counter, in the kernel's words: its value, and for how long it should and did count. */
 struct pmu_reading {
@@ -109,6 +101,10 @@ const char *pmu_errno_name(int code);
 void pmu_reason(const struct pmu_spec *spec, const unsigned *cpu, int code, char reason[PMU_REASON_BYTES]);
 /* Of the kernel; false where it has none. */
 bool pmu_paranoid(long long *value);
+/* The source of the events that the kernel itself has names for. */
+#define PMU_GENERIC_SOURCE "hardware"
+/* Descriptors that stay free for the files that are read around the work. */
+#define PMU_DESCRIPTORS_LEFT 64
 #define PMU_CAP_PERFMON 38u
 #define PMU_CAP_SYS_ADMIN 21u
 #define PMU_SOURCES "/sys/bus/event_source/devices"

@@ -2,7 +2,6 @@
 #include "probe.h"
 
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 #include "affinity.h"
@@ -30,118 +29,102 @@ void probe_demand(const struct probe *probe, double seconds, struct demand *dema
 	             chain_building_bytes(chain->size_bytes, chain->stride_bytes, chain->order, chain->window_bytes), 1);
 }
 
-static bool setup(struct probe *probe, struct error *error)
+static void map_and_build(struct worker *worker)
 {
+	struct probe *probe = worker->context;
+	struct error *error = &worker->error;
 	corefreq_settle();
 	if (!region_map(&probe->region, probe->chain.size_bytes, probe->node, probe->chosen, error))
-		return false;
+		return;
 	probe->chain.base = probe->region.start;
-	return chain_build(&probe->chain, error) &&
-	       pages_read_back(&probe->pages, &probe->region, 1, probe->page_kind, error);
+	if (chain_build(&probe->chain, error) && pages_read_back(&probe->pages, &probe->region, 1, probe->page_kind, error))
+		pmu_open_thread(probe->pmu, probe->pmu_thread, PMU_OF_PROBES);
 }
 
-static void run(struct probe *probe)
+static void walk(struct probe *probe)
 {
+	struct progress *log = &probe->log;
 	uint64_t hops = 0, now = clock_start(), logged = now;
 	/* A chain in a cache is walked faster than the log has room for: it is entered no more often than that. */
 	const uint64_t spacing = (uint64_t)(clock_now_used.hz / LOG_PER_SECOND);
-	probe->log[0] = (struct log_entry){now, 0};
-	probe->logged = 1;
+	log->entries[0] = (struct log_entry){now, 0};
+	log->count = 1;
 	atomic_store_explicit(&probe->started, now, memory_order_release);
 	/* As the load's threads do: the last entry is beyond the end. */
-	for (bool ending = false; !ending && probe->logged < probe->log_capacity;) {
+	for (bool ending = false; !ending && log->count < log->capacity;) {
 		ending = atomic_load_explicit(&probe->stop, memory_order_relaxed);
 		chain_walk(&probe->chain, CHUNK_HOPS / 64);
 		hops += CHUNK_HOPS;
 		now = clock_stop();
 		if (!ending && now - logged < spacing)
 			continue;
-		probe->log[probe->logged++] = (struct log_entry){now, hops};
+		log->entries[log->count++] = (struct log_entry){now, hops};
 		logged = now;
 	}
 }
 
-static void body(struct worker *worker)
+static void run(struct worker *worker)
 {
 	struct probe *probe = worker->context;
-	if (setup(probe, &worker->error)) {
-		pmu_open_thread(probe->pmu, probe->pmu_thread, PMU_OF_PROBES);
-		worker_pause(worker);
-		while (probe->again) {
-			struct thread_counts before = {0}, after = {0};
-			probe->core_before = corefreq_per_tick();
-			thread_counts_read(&before);
-			run(probe);
-			thread_counts_read(&after);
-			probe->counts = thread_counts_since(&after, &before);
-			probe->core_after = corefreq_per_tick();
-			probe->verified = affinity_verify(probe->cpu);
-			worker_pause(worker);
-		}
-		struct pages again;
-		pages_read_back(&again, &probe->region, 1, probe->page_kind, &worker->error);
-	}
+	struct thread_counts before = {0}, after = {0};
+	probe->core_before = corefreq_per_tick();
+	thread_counts_read(&before);
+	walk(probe);
+	thread_counts_read(&after);
+	probe->counts = thread_counts_since(&after, &before);
+	probe->core_after = corefreq_per_tick();
+	probe->verified = affinity_verify(probe->cpu);
+}
+
+static void check_pages(struct worker *worker)
+{
+	const struct probe *probe = worker->context;
+	struct pages again;
+	(void)pages_read_back(&again, &probe->region, 1, probe->page_kind, &worker->error);
+}
+
+static void end(struct probe *probe, struct error *error)
+{
+	worker_join(&probe->worker);
 	region_unmap(&probe->region);
+	free(probe->log.entries);
+	probe->log = (struct progress){0};
+	error_take(error, &probe->worker.error);
 }
 
 bool probe_open(struct probe *probe, struct error *error)
 {
-	probe->again = true;
-	if (!worker_start(&probe->worker, probe->cpu, body, probe, error))
+	if (!worker_start(&probe->worker, probe->cpu, NULL, probe, error))
 		return false;
-	if (worker_wait(&probe->worker))
+	if (worker_wait(&probe->worker) && worker_do(&probe->worker, map_and_build))
 		return true;
-	*error = probe->worker.error;
-	worker_join(&probe->worker);
+	end(probe, error);
 	return false;
 }
 
-bool probe_begin(struct probe *probe, double seconds, struct error *error)
+void probe_begin(struct probe *probe, double seconds)
 {
-	size_t capacity = log_capacity(seconds);
-	if (capacity > probe->log_capacity) {
-		struct log_entry *grown = realloc(probe->log, capacity * sizeof(*grown));
-		if (!grown)
-			return error_set(error, ERROR_INTERNAL, "no memory for a log of %zu entries", capacity);
-		memset(grown, 0, capacity * sizeof(*grown));
-		probe->log = grown;
-		probe->log_capacity = capacity;
-	}
+	progress_reserve(&probe->log, log_capacity(seconds));
 	atomic_store(&probe->stop, false);
 	atomic_store(&probe->started, 0);
-	worker_continue(&probe->worker);
+	worker_begin(&probe->worker, run);
 	while (!atomic_load_explicit(&probe->started, memory_order_acquire))
 		nanosleep(&(struct timespec){.tv_nsec = 500000}, NULL);
-	return true;
 }
 
 bool probe_end(struct probe *probe, struct error *error)
 {
 	atomic_store(&probe->stop, true);
 	worker_wait(&probe->worker);
-	if (probe->logged == probe->log_capacity)
-		return error_set(error, ERROR_INTERNAL, "expected at most %zu chunks of a probe, found more",
-		                 probe->log_capacity);
-	if (probe->worker.error.code != ERROR_NONE)
-		*error = probe->worker.error;
-	return error->code == ERROR_NONE;
-}
-
-double probe_hops_at(const struct probe *probe, uint64_t ticks)
-{
-	return log_at(probe->log, probe->logged, ticks);
+	if (probe->log.count == probe->log.capacity)
+		return error_set(error, ERROR_INTERNAL, "a probe logged more than %zu chunks", probe->log.capacity);
+	return error_take(error, &probe->worker.error);
 }
 
 bool probe_close(struct probe *probe, struct error *error)
 {
-	probe->again = false;
 	mappings_forget();
-	atomic_store(&probe->stop, true);
-	worker_join(&probe->worker);
-	free(probe->log);
-	probe->log = NULL;
-	probe->log_capacity = 0;
-	if (probe->worker.error.code != ERROR_NONE && error->code == ERROR_NONE)
-		*error = probe->worker.error;
+	worker_do(&probe->worker, check_pages);
+	end(probe, error);
 	return error->code == ERROR_NONE;
 }

@@ -10,10 +10,10 @@
 
 #include "chain.h"
 #include "error.h"
-#include "generator.h"
 #include "interference.h"
 #include "memory.h"
 #include "pmu.h"
+#include "progress.h"
 #include "worker.h"
 
 struct probe {
@@ -28,9 +28,7 @@ struct probe {
 	/* state */
 	struct region region;
 	struct pages pages;
-	struct log_entry *log; /* lines are hops here */
-	size_t log_capacity, logged;
-	bool again;
+	struct progress log;
 	_Atomic bool stop;
 	_Atomic uint64_t started;
 	bool verified;
@@ -41,10 +39,9 @@ struct probe {
 /* What probe_open and runs of so many seconds take, of a probe that is set but for its seed. */
 void probe_demand(const struct probe *probe, double seconds, struct demand *demand);
 bool probe_open(struct probe *probe, struct error *error);
-/* Returns when the probe walks; it does until probe_end. */
-bool probe_begin(struct probe *probe, double seconds, struct error *error);
+/* Returns when the probe walks; it does until probe_end, for so many seconds at most. */
+void probe_begin(struct probe *probe, double seconds);
 bool probe_end(struct probe *probe, struct error *error);
-double probe_hops_at(const struct probe *probe, uint64_t ticks);
 bool probe_close(struct probe *probe, struct error *error);
 
 #endif

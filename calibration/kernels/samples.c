@@ -15,6 +15,7 @@
 #include "files.h"
 #include "json.h"
 #include "memory.h"
+#include "notation.h"
 
 #define MIDR "/sys/devices/system/cpu/cpu%u/regs/identification/midr_el1"
 /* The kernel takes no more samples in a second unless it is told to; a record of PEBS has 24 bytes, one of IBS about
@@ -34,60 +35,26 @@
 
 static const char *const methods[DECODE_METHODS] = {[DECODE_PEBS] = "pebs", [DECODE_IBS] = "ibs", [DECODE_SPE] = "spe"};
 
-static bool take_number(const char *text, size_t length, int base, uint64_t *value)
-{
-	char *end, copy[24];
-	bool prefixed = length > 2 && !strncmp(text, "0x", 2);
-	if (length == 0 || length >= sizeof(copy) || prefixed != (base == 16))
-		return false;
-	memcpy(copy, text, length);
-	copy[length] = '\0';
-	if (strspn(copy + (prefixed ? 2 : 0), base == 16 ? "0123456789abcdefABCDEF" : "0123456789") !=
-	    length - (prefixed ? 2 : 0))
-		return false;
-	errno = 0;
-	*value = strtoull(copy, &end, base);
-	return errno == 0;
-}
-
-static bool take_term(struct sample_request *request, const char *text, size_t length, unsigned *seen)
-{
-	static const char *const names[] = {"config=", "config1=", "config2=", "aux=", "period="};
-	uint64_t *const values[] = {&request->spec.config[0], &request->spec.config[1], &request->spec.config[2],
-	                            &request->leader, &request->period};
-	for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-		size_t width = strlen(names[i]);
-		if (length <= width || strncmp(text, names[i], width) != 0)
-			continue;
-		bool again = *seen >> i & 1;
-		*seen |= 1u << i;
-		request->grouped = *seen >> 3 & 1;
-		return !again && take_number(text + width, length - width, values[i] == &request->period ? 10 : 16, values[i]);
-	}
-	return false;
-}
-
 bool sample_parse(const char *text, struct sample_request *request, struct error *error)
 {
-	size_t method = strcspn(text, "="), source = 0;
+	const struct notation_term terms[] = {{"config=", &request->spec.config[0], 16},
+	                                      {"config1=", &request->spec.config[1], 16},
+	                                      {"config2=", &request->spec.config[2], 16},
+	                                      {"aux=", &request->leader, 16},
+	                                      {"period=", &request->period, 10}};
+	char method[8];
+	const char *at = text;
 	unsigned seen = 0;
 	*request = (struct sample_request){.method = DECODE_METHODS, .spec = {.name = "sample", .group = -1}};
-	for (unsigned i = 0; i < DECODE_METHODS; i++)
-		if (method == strlen(methods[i]) && !strncmp(text, methods[i], method))
+	bool good = notation_word(&at, "abcdefghijklmnopqrstuvwxyz", '=', method, sizeof(method)) &&
+	            notation_source(&at, request->spec.source, sizeof(request->spec.source)) &&
+	            notation_terms(&at, terms, sizeof(terms) / sizeof(terms[0]), &seen) && *at == '\0';
+	for (unsigned i = 0; good && i < DECODE_METHODS; i++)
+		if (!strcmp(method, methods[i]))
 			request->method = (enum decode_method)i;
-	const char *at = text + method + (text[method] == '=');
-	source = strspn(at, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_");
-	bool good = request->method != DECODE_METHODS && source > 0 && source <= PMU_SOURCE_MAX && at[source] == '/';
-	if (good) {
-		memcpy(request->spec.source, at, source);
-		for (at += source + 1; good && *at;) {
-			size_t length = strcspn(at, ",/");
-			good =
-				take_term(request, at, length, &seen) && at[length] && (at[length] == ',') == (at[length + 1] != '\0');
-			at += good ? length + 1 : 0;
-		}
-	}
-	if (!good || request->period == 0 || (request->method == DECODE_IBS && request->period % IBS_GRAIN))
+	request->grouped = seen >> 3 & 1;
+	if (!good || request->method == DECODE_METHODS || request->period == 0 ||
+	    (request->method == DECODE_IBS && request->period % IBS_GRAIN))
 		return error_set(
 			error, ERROR_USAGE,
 			"--sample: expected " SAMPLES_NOTATION " with the method pebs, ibs or spe, a PMU of " PMU_SOURCES

@@ -264,8 +264,9 @@ static bool case_interleave(struct error *error)
 	struct region region;
 	struct pages pages = {0};
 	struct error wrong = {0}, refused = {0};
-	if (!cpu_list_add(&both, 0) || !cpu_list_add(&both, 1023) ||
-	    !admit_and_map(&region, 4u << 20, 0, PAGES_BASE, error)) {
+	cpu_list_add(&both, 0);
+	cpu_list_add(&both, 1023);
+	if (!admit_and_map(&region, 4u << 20, 0, PAGES_BASE, error)) {
 		cpu_list_free(&both);
 		return false;
 	}
@@ -480,19 +481,13 @@ static bool case_generator(struct error *error)
 {
 	const enum load_mix mixes[] = {MIX_READS,        MIX_3_1,   MIX_1_1,       MIX_COPY_NT,
 	                               MIX_STREAM_TRIAD, MIX_WRITE, MIX_LINE_READS};
-	const uint64_t delays[] = {0, 1000, 20000};
 	for (unsigned i = 0; i < 2 * sizeof(mixes) / sizeof(mixes[0]); i++) {
-		double delay_ticks[3] = {0};
 		bool sparse = load_mixes[mixes[i / 2]].sparse;
 		struct generator_shape shapes[] = {
 			{.mix = mixes[i / 2], .streams = sparse ? 1 : 2},
 			{.mix = mixes[i / 2], .streams = sparse ? 1 : 8, .prefetch_bytes = sparse ? 0 : 256, .delay = 1}};
-		struct generator generator = {.shape = shapes[0],
-		                              .page_kind = PAGES_BASE,
-		                              .delays = delays,
-		                              .delay_count = i == 0 || sparse ? 3 : 0,
-		                              .delay_ticks = delay_ticks,
-		                              .width = load_width_find("auto", error)};
+		struct generator generator = {
+			.shape = shapes[0], .page_kind = PAGES_BASE, .width = load_width_find("auto", error)};
 		struct error spoilt = {0};
 		char group[64];
 		const struct cpu_list *allowed = affinity_allowed();
@@ -519,8 +514,9 @@ static bool case_generator(struct error *error)
 					last->sum ^= 4;
 			}
 			bool proved = good && generator_prove(&generator, spoil ? &spoilt : error);
-			good = good && (generator.delay_count == 0 ||
-			                (delay_ticks[0] == 0 && delay_ticks[1] > 0 && delay_ticks[2] > delay_ticks[1]));
+			double delay_ticks = generator_delay_ticks(mixes[i / 2], 1000);
+			good = good && generator_delay_ticks(mixes[i / 2], 0) == 0 && delay_ticks > 0 &&
+			       generator_delay_ticks(mixes[i / 2], 20000) > delay_ticks;
 			good = good && proved == !spoil && (!spoil || spoilt.code == ERROR_CHECK_FAILED);
 			/* What was spoilt is found once: the proof has made the buffers whole. */
 			good = good && generator_run(&generator, 0.005, error) && generator_prove(&generator, error);

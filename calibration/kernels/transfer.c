@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transfer.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "allocate.h"
 #include "clock.h"
 #include "corefreq.h"
-#include "files.h"
 #include "random.h"
 #include "statistics.h"
 #include "subcommand.h"
@@ -42,21 +41,10 @@
 
 #define TURN_NONE UINT64_MAX
 
-/* An eighth of the writer's L2 cache; 32 KiB of lines where the kernel does not say. */
+/* A share of the writer's L2 cache. */
 static uint64_t choose_lines(unsigned cpu, uint64_t most)
 {
-	char path[128], size[32];
-	uint64_t bytes = 256u << 10;
-	snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%u/cache/index2/size", cpu);
-	if (file_line(path, size, sizeof(size))) {
-		char *unit;
-		uint64_t value = strtoull(size, &unit, 10);
-		if (value && *unit == 'K')
-			bytes = value << 10;
-		else if (value && *unit == 'M')
-			bytes = value << 20;
-	}
-	uint64_t lines = bytes / L2_SHARE / memory_line_bytes();
+	uint64_t lines = memory_l2_bytes(cpu) / L2_SHARE / memory_line_bytes();
 	lines = lines > most ? most : lines;
 	return lines < TRANSFER_LINES_MIN ? TRANSFER_LINES_MIN : lines / 64 * 64;
 }
@@ -101,23 +89,11 @@ void pair_keeps(const struct transfer_settings *settings, bool brief, const stru
 		snapshots_demand(cpus, 2 * most, demand);
 }
 
-/* -- what the two threads of a pair do, one act at a time -- */
+/* -- the jobs of the two threads of a pair -- */
 
-/* The body of both threads: acts as it is told, and sleeps between. */
-static void serve(struct worker *worker)
+static void settle(struct worker *worker)
 {
-	struct role *role = worker->context;
-	for (;;) {
-		worker_pause(worker);
-		if (!role->act)
-			return;
-		role->act(role->pair, &worker->error);
-	}
-}
-
-static void settle(struct pair *pair, struct error *error)
-{
-	(void)error;
+	struct pair *pair = worker->context;
 	if (!pair->extent.brief) {
 		corefreq_settle();
 		return;
@@ -131,9 +107,9 @@ static void settle(struct pair *pair, struct error *error)
 	}
 }
 
-static void clock_core(struct pair *pair, struct error *error)
+static void clock_core(struct worker *worker)
 {
-	(void)error;
+	struct pair *pair = worker->context;
 	pair->core_now = corefreq_per_tick();
 }
 
@@ -144,19 +120,20 @@ static uint64_t *node_word(const struct pair *pair, uint64_t node, unsigned word
 
 /* In the writer's thread, so that what the kernel needs beside the lines lies near it too. A pair of a matrix maps memory
  * for all its placements at once: each has lines of its own as well, and mapping them one by one took most of the time. */
-static void place(struct pair *pair, struct error *error)
+static void place(struct worker *worker)
 {
+	struct pair *pair = worker->context;
 	struct placement *placement = &pair->placements[pair->count];
 	size_t stride = SPACING_LINES * memory_line_bytes(), bytes = pair->lines * stride;
 	size_t shares = mapped_bytes(pair->settings, pair->lines, pair->extent.brief) / bytes;
 	if (!pair->region.start) {
 		struct demand demand = {.wanted = placement->pages.wanted, .pages = pair->chosen, .again = true};
 		pair_demand(pair->settings, pair->lines, pair->extent.brief, pair->transfer.node, &demand);
-		if (!demand_admit(&demand, error))
+		if (!demand_admit(&demand, &worker->error))
 			return;
 		pair->chosen = demand.pages;
-		if (!region_map(&pair->region, shares * bytes, pair->transfer.node, pair->chosen, error) ||
-		    !pages_read_back(&placement->pages, &pair->region, 1, placement->pages.wanted, error))
+		if (!region_map(&pair->region, shares * bytes, pair->transfer.node, pair->chosen, &worker->error) ||
+		    !pages_read_back(&placement->pages, &pair->region, 1, placement->pages.wanted, &worker->error))
 			return;
 	}
 	pair->chain = (struct chain){.base = pair->region.start + pair->count % shares * bytes,
@@ -165,7 +142,7 @@ static void place(struct pair *pair, struct error *error)
 	                             .line_bytes = memory_line_bytes(),
 	                             .order = CHAIN_RANDOM,
 	                             .seed = placement->seed};
-	if (!chain_build(&pair->chain, error))
+	if (!chain_build(&pair->chain, &worker->error))
 		return;
 	for (uint64_t node = 0; node < pair->lines; node++)
 		*node_word(pair, node, 1) = *node_word(pair, node, 2) = 0;
@@ -207,9 +184,9 @@ static void counts_end(struct pair *pair, unsigned side, const struct thread_cou
 	pair->verified[side] = affinity_verify(side ? pair->transfer.reader : pair->transfer.writer);
 }
 
-static void write_lines(struct pair *pair, struct error *error)
+static void write_lines(struct worker *worker)
 {
-	(void)error;
+	struct pair *pair = worker->context;
 	struct thread_counts before = {0};
 	thread_counts_read(&before);
 	for (uint64_t round = 0; round < pair->rounds; round++) {
@@ -225,8 +202,9 @@ static void write_lines(struct pair *pair, struct error *error)
 	counts_end(pair, 0, &before);
 }
 
-static void read_lines(struct pair *pair, struct error *error)
+static void read_lines(struct worker *worker)
 {
+	struct pair *pair = worker->context;
 	struct placement *placement = &pair->placements[pair->count];
 	struct thread_counts before = {0};
 	thread_counts_read(&before);
@@ -237,7 +215,7 @@ static void read_lines(struct pair *pair, struct error *error)
 		chain_walk(&pair->chain, pair->lines / 64);
 		uint64_t stop = clock_stop();
 		if (pair->chain.at != first)
-			error_set(error, ERROR_CHECK_FAILED, "expected a walk over all lines to end where it began");
+			error_set(&worker->error, ERROR_CHECK_FAILED, "a walk over all lines did not end where it began");
 		if (round >= pair->extent.warm_rounds) {
 			/* A round is short, so the clock's own cost, known from the start, is taken off. */
 			window_ticks += stop - start;
@@ -260,9 +238,9 @@ static _Atomic uint64_t *shaken(const struct pair *pair, uint64_t window, bool a
 	return (_Atomic uint64_t *)node_word(pair, answer ? node + half : node, 2);
 }
 
-static void shake(struct pair *pair, struct error *error)
+static void shake(struct worker *worker)
 {
-	(void)error;
+	struct pair *pair = worker->context;
 	struct placement *placement = &pair->placements[pair->count];
 	struct thread_counts before = {0};
 	thread_counts_read(&before);
@@ -289,9 +267,9 @@ static void shake(struct pair *pair, struct error *error)
 	counts_end(pair, 0, &before);
 }
 
-static void shake_back(struct pair *pair, struct error *error)
+static void shake_back(struct worker *worker)
 {
-	(void)error;
+	struct pair *pair = worker->context;
 	struct thread_counts before = {0};
 	thread_counts_read(&before);
 	uint64_t trips = pair->extent.hops, warm = (trips + WARM_TRIPS_PER_WINDOW - 1) / WARM_TRIPS_PER_WINDOW;
@@ -312,35 +290,25 @@ done:
 
 /* -- what the supervising thread makes of them -- */
 
-static void act(struct pair *pair, unsigned side, void (*what)(struct pair *pair, struct error *error))
+/* What a job has done, or the error of its thread. */
+static bool done(struct pair *pair, unsigned side)
 {
-	pair->roles[side].act = what;
-	worker_continue(&pair->workers[side]);
-}
-
-static bool acted(struct pair *pair, unsigned side)
-{
-	if (worker_wait(&pair->workers[side]))
-		return true;
-	if (pair->error.code == ERROR_NONE)
-		pair->error = pair->workers[side].error;
-	return false;
+	return worker_wait(&pair->workers[side]) || (error_take(&pair->error, &pair->workers[side].error), false);
 }
 
 /* One thread alone, while the other sleeps. */
-static bool act_alone(struct pair *pair, unsigned side, void (*what)(struct pair *pair, struct error *error))
+static bool do_alone(struct pair *pair, unsigned side, worker_job job)
 {
-	act(pair, side, what);
-	return acted(pair, side);
+	worker_begin(&pair->workers[side], job);
+	return done(pair, side);
 }
 
-static bool act_both(struct pair *pair, void (*writer)(struct pair *pair, struct error *error),
-                     void (*reader)(struct pair *pair, struct error *error))
+static bool do_both(struct pair *pair, worker_job writer, worker_job reader)
 {
-	act(pair, 0, writer);
-	act(pair, 1, reader);
-	bool first = acted(pair, 0);
-	return acted(pair, 1) && first;
+	worker_begin(&pair->workers[0], writer);
+	worker_begin(&pair->workers[1], reader);
+	bool first = done(pair, 0);
+	return done(pair, 1) && first;
 }
 
 /* Every line was written once a round, or never; or as often as hands were shaken over it. */
@@ -351,34 +319,34 @@ static bool check_lines(struct pair *pair)
 	uint64_t expected = !pingpong && pair->transfer.dirty ? pair->rounds : 0, shakes = 0;
 	for (uint64_t node = 0; node < pair->lines; node++) {
 		if (*node_word(pair, node, 1) != expected)
-			return error_set(&pair->error, ERROR_CHECK_FAILED, "expected every line written %llu times, found %llu",
-			                 (unsigned long long)expected, (unsigned long long)*node_word(pair, node, 1));
+			return error_set(&pair->error, ERROR_CHECK_FAILED, "a line was written %llu times, not %llu",
+			                 (unsigned long long)*node_word(pair, node, 1), (unsigned long long)expected);
 		shakes += *node_word(pair, node, 2);
 		shaken_lines += *node_word(pair, node, 2) > 0;
 	}
 	uint64_t wanted = pingpong ? 2 * pair->extent.windows * (warm + pair->extent.hops) : 0;
 	return shakes == wanted ||
-	       error_set(&pair->error, ERROR_CHECK_FAILED, "expected %llu stores of a hand-shake, found %llu on %llu lines",
-	                 (unsigned long long)wanted, (unsigned long long)shakes, (unsigned long long)shaken_lines);
+	       error_set(&pair->error, ERROR_CHECK_FAILED, "the hand-shake made %llu stores on %llu lines, not %llu",
+	                 (unsigned long long)shakes, (unsigned long long)shaken_lines, (unsigned long long)wanted);
 }
 
 static bool run_placement(struct pair *pair)
 {
 	struct placement *placement = &pair->placements[pair->count];
 	bool pingpong = pair->settings->method == METHOD_PINGPONG, brief = pair->extent.brief;
-	if (!act_alone(pair, 0, place) || ((!brief || pair->count == 0) && !act_alone(pair, 1, clock_core)))
+	if (!do_alone(pair, 0, place) || ((!brief || pair->count == 0) && !do_alone(pair, 1, clock_core)))
 		return false;
 	placement->core_before = pair->core_now;
 	atomic_store(&pair->turn, 0);
 	if (!brief)
 		snapshot_take(&placement->before, &pair->cpus);
-	if (!act_both(pair, pingpong ? shake : write_lines, pingpong ? shake_back : read_lines))
+	if (!do_both(pair, pingpong ? shake : write_lines, pingpong ? shake_back : read_lines))
 		return false;
 	if (!brief)
 		snapshot_take_again(&placement->after, &placement->before);
 	if (atomic_load(&pair->turn) == TURN_NONE)
 		return false; /* told to stop within the placement, which is then not complete */
-	if ((!brief && !act_alone(pair, 1, clock_core)) || !check_lines(pair))
+	if ((!brief && !do_alone(pair, 1, clock_core)) || !check_lines(pair))
 		return false;
 	placement->core_after = pair->core_now;
 	placement->counts = pair->counts[0];
@@ -402,9 +370,7 @@ static bool measure_placement(struct pair *pair, uint64_t seed)
 {
 	struct placement *placement = &pair->placements[pair->count];
 	*placement = (struct placement){.seed = seed, .pages = {.wanted = pair->settings->pages}};
-	placement->window_ticks = calloc(pair->extent.windows, sizeof(double));
-	if (!placement->window_ticks)
-		return error_set(&pair->error, ERROR_INTERNAL, "no memory for windows");
+	placement->window_ticks = allocate(pair->extent.windows, sizeof(double));
 	bool good = run_placement(pair);
 	return (pair->extent.brief || leave(pair)) && good;
 }
@@ -426,29 +392,27 @@ static void measure_placements(struct pair *pair, uint64_t number)
 		medians[pair->count] = statistics_median(pair->placements[pair->count].window_ticks, pair->extent.windows);
 		pair->count++;
 	} while (!stopping_done(&pair->stopping, medians, pair->count));
-	if (pair->extent.brief && pair->count && act_alone(pair, 1, clock_core))
+	if (pair->extent.brief && pair->count && do_alone(pair, 1, clock_core))
 		pair->placements[pair->count - 1].core_after = pair->core_now;
 }
 
-static bool start_threads(struct pair *pair, unsigned *started)
+static bool start_threads(struct pair *pair)
 {
-	unsigned cpus[2] = {pair->transfer.writer, pair->transfer.reader};
-	for (*started = 0; *started < 2; (*started)++) {
-		unsigned side = *started;
-		pair->roles[side] = (struct role){.pair = pair};
-		if (!worker_start(&pair->workers[side], cpus[side], serve, &pair->roles[side], &pair->error))
+	const unsigned cpus[2] = {pair->transfer.writer, pair->transfer.reader};
+	for (unsigned side = 0; side < 2; side++)
+		if (!worker_start(&pair->workers[side], cpus[side], NULL, pair, &pair->error))
 			return false;
-	}
-	bool first = acted(pair, 0);
-	return acted(pair, 1) && first;
+	bool first = done(pair, 0);
+	return done(pair, 1) && first;
 }
 
 /* The node of a CPU is that of the thread that is pinned to it. */
-static void find_home(struct pair *pair, struct error *error)
+static void find_home(struct worker *worker)
 {
+	struct pair *pair = worker->context;
 	unsigned cpu, node;
 	if (syscall(SYS_getcpu, &cpu, &node, NULL) != 0)
-		error_set(error, ERROR_INTERNAL, "expected the kernel to tell the node of this CPU, found that it does not");
+		error_set(&worker->error, ERROR_INTERNAL, "getcpu: the kernel does not tell the node of this CPU");
 	else
 		pair->transfer.node = node;
 }
@@ -456,7 +420,6 @@ static void find_home(struct pair *pair, struct error *error)
 void pair_measure(struct pair *pair, uint64_t number)
 {
 	struct extent *extent = &pair->extent;
-	unsigned started = 0;
 	pair->lines = pair_lines(pair->settings, pair->transfer.writer, extent->brief);
 	pair->rounds_per_window = (extent->hops + pair->lines - 1) / pair->lines;
 	pair->rounds = extent->warm_rounds + pair->rounds_per_window * extent->windows;
@@ -467,25 +430,20 @@ void pair_measure(struct pair *pair, uint64_t number)
 	    !affinity_usable(pair->transfer.reader, &pair->error))
 		return;
 	supervise_avoid(&pair->cpus);
-	bool good = start_threads(pair, &started);
+	bool good = start_threads(pair);
 	if (good && pair->transfer.home != HOME_NODE)
-		good = act_alone(pair, pair->transfer.home == HOME_READER, find_home);
-	if (good && act_both(pair, settle, settle))
+		good = do_alone(pair, pair->transfer.home == HOME_READER, find_home);
+	if (good && do_both(pair, settle, settle))
 		measure_placements(pair, number);
 	leave(pair);
-	for (unsigned side = 0; side < started; side++) {
-		pair->roles[side].act = NULL;
+	for (unsigned side = 0; side < 2; side++)
 		worker_join(&pair->workers[side]);
-	}
 }
 
 struct pair *pair_new(const struct transfer_settings *settings, const struct transfer *transfer, bool brief)
 {
 	bool pingpong = settings->method == METHOD_PINGPONG;
-	struct pair *pair = aligned_alloc(256, (sizeof(*pair) + 255) / 256 * 256);
-	if (!pair)
-		return NULL;
-	memset(pair, 0, sizeof(*pair));
+	struct pair *pair = allocate_aligned(256, sizeof(*pair));
 	pair->settings = settings;
 	pair->transfer = *transfer;
 	uint64_t hops =
@@ -496,13 +454,10 @@ struct pair *pair_new(const struct transfer_settings *settings, const struct tra
 		.hops = settings->hops ? settings->hops : hops,
 		.warm_rounds = brief ? WARM_ROUNDS_OF_MATRIX : WARM_ROUNDS,
 	};
-	pair->placements = calloc(STOPPING_PLACEMENTS_MAX, sizeof(*pair->placements));
-	if (pair->placements && cpu_list_add(&pair->cpus, transfer->writer) && cpu_list_add(&pair->cpus, transfer->reader))
-		return pair;
-	free(pair->placements);
-	cpu_list_free(&pair->cpus);
-	free(pair);
-	return NULL;
+	pair->placements = allocate(STOPPING_PLACEMENTS_MAX, sizeof(*pair->placements));
+	cpu_list_add(&pair->cpus, transfer->writer);
+	cpu_list_add(&pair->cpus, transfer->reader);
+	return pair;
 }
 
 void pair_free(struct pair *pair)

@@ -46,11 +46,6 @@ struct placement {
 	struct snapshot before, after;
 };
 
-struct role {
-	struct pair *pair;
-	void (*act)(struct pair *pair, struct error *error); /* NULL: there is nothing more to do */
-};
-
 /* How much is done with each pair. */
 struct extent {
 	bool brief; /* of a matrix: counters of the machine are read for all pairs together, the core clock once a pair */
@@ -70,7 +65,6 @@ struct pair {
 	struct placement *placements;
 	size_t count;
 	struct worker workers[2];
-	struct role roles[2];
 	/* of the placement in hand */
 	struct page_choice chosen; /* in the first placement, for all */
 	struct region region;
@@ -93,7 +87,7 @@ void pair_demand(const struct transfer_settings *settings, uint64_t lines, bool 
                  struct demand *demand);
 void pair_keeps(const struct transfer_settings *settings, bool brief, const struct cpu_list *cpus,
                 struct demand *demand);
-/* NULL: no memory. `brief`: of a matrix. The settings must outlive the pair. */
+/* `brief`: of a matrix. The settings must outlive the pair. */
 struct pair *pair_new(const struct transfer_settings *settings, const struct transfer *transfer, bool brief);
 /* Measures all placements; `number` tells the seeds of one pair from those of another. An error is left in the pair. */
 void pair_measure(struct pair *pair, uint64_t number);

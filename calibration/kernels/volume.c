@@ -2,13 +2,13 @@
 /* Volume: a known number of bytes, to hold counters against. STREAM's triad over arrays of doubles with regular stores: one
  * initialisation that writes all three arrays of each thread, then so many passes, and nothing else that moves lines. */
 #include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
 
+#include "allocate.h"
 #include "arch/arch.h"
 #include "clock.h"
 #include "generator.h"
 #include "load.h"
+#include "option_rows.h"
 #include "pmu.h"
 #include "stopping.h"
 #include "subcommand.h"
@@ -38,19 +38,17 @@ static struct {
 } options;
 
 static const struct option table[] = {
-	{"--group", OPTION_TEXT, &options.group, "CPULIST@NODE[+CPULIST@NODE...]",
-	 "one thread per CPU, its arrays on that node", NULL, NULL, 0, 0, false},
-	{"--array-bytes", OPTION_U64, &options.array_bytes, "B", "size of each of the three arrays of each thread", NULL,
-	 NULL, 4096, 1ull << 40, false},
+	OPTION_ROW_TEXT("--group", &options.group, "CPULIST@NODE[+CPULIST@NODE...]", NULL,
+	                "one thread per CPU, its arrays on that node"),
+	OPTION_ROW_U64("--array-bytes", &options.array_bytes, "B", NULL, 4096, 1ull << 40,
+	               "size of each of the three arrays of each thread"),
 	/* As the paper that this rebuilds has it. */
-	{"--passes", OPTION_U64, &options.passes, "N", "triads after the initialisation", "10", NULL, 1, PASSES_MAX, false},
-	{"--repeats", OPTION_U64, &options.repeats, "K", "initialisations with their triads", "6", NULL, 1, 1000, false},
-	{"--width", OPTION_WORD, &options.width, NULL, "vector width; auto: the widest there is", "auto",
-	 LOAD_WIDTH_CHOICES, 0, 0, false},
-	{"--pages", OPTION_WORD, &options.pages, NULL, "pages wanted", "auto", MEMORY_PAGE_CHOICES, 0, 0, false},
-	{"--event", OPTION_REPEATED, &options.events, PMU_NOTATION, PMU_EVENT_HELP, NULL, NULL, 0, 0, true},
-	{"--background-s", OPTION_F64, &options.background_s, "S", PMU_BACKGROUND_HELP, PMU_BACKGROUND_DEFAULT, NULL, 0,
-	 PMU_BACKGROUND_MAX, false},
+	OPTION_ROW_U64("--passes", &options.passes, "N", "10", 1, PASSES_MAX, "triads after the initialisation"),
+	OPTION_ROW_U64("--repeats", &options.repeats, "K", "6", 1, 1000, "initialisations with their triads"),
+	OPTIONS_WIDTH,
+	OPTIONS_PAGES,
+	OPTIONS_EVENT,
+	OPTIONS_BACKGROUND,
 };
 
 struct part {
@@ -60,10 +58,7 @@ struct part {
 
 struct repeat {
 	double ticks, init_ticks, triad_ticks;
-	bool verified;
-	struct thread_counts counts;
-	struct snapshot before, after;
-	struct pmu_counts *counters;
+	struct evidence evidence;
 };
 
 static struct {
@@ -71,39 +66,29 @@ static struct {
 	struct part *parts;
 	struct repeat *repeats;
 	size_t count;
-	struct pmu *pmu;
-	bool again;
 	_Atomic size_t filled;
 } volume;
 
 static bool prepare(struct error *error)
 {
-	struct generator generator = {0};
-	bool good = generator_parse_group(&generator, options.group, error);
-	generator_free(&generator);
-	if (good && options.array_bytes % 4096)
+	if (options.array_bytes % 4096)
 		return error_set(error, ERROR_USAGE, "--array-bytes: expected a multiple of 4096, found %llu",
 		                 (unsigned long long)options.array_bytes);
-	return good && pmu_parse(&options.events, false, error);
+	return generator_parse_group(&volume.generator, options.group, error) &&
+	       pmu_parse(&options.events, false, &volume.generator.pmu, error);
 }
 
-static size_t thread_bytes(void)
+static struct part *part_of(const struct generator_thread *thread)
 {
-	return ARRAYS * (options.array_bytes + LOAD_ARRAY_SKEW_BYTES);
-}
-
-static unsigned char *array_of(const struct generator_thread *thread, unsigned k)
-{
-	return thread->buffer->region.start +
-	       k * (options.array_bytes + LOAD_ARRAY_SKEW_BYTES) / LOAD_LINE_BYTES * LOAD_LINE_BYTES;
+	return &volume.parts[thread - volume.generator.threads];
 }
 
 /* No allocation, no input or output. Source and target change places after each pass, so that what is left tells how many
  * passes there were; each reads two arrays and writes one. */
-static void run(struct generator_thread *thread, struct part *part)
+static void run(const struct generator_thread *thread, struct part *part)
 {
 	const struct load_doubles *doubles = volume.generator.width->doubles;
-	unsigned char *a = array_of(thread, 0), *b = array_of(thread, 1), *c = array_of(thread, 2);
+	unsigned char *a = generator_array(thread, 0), *b = generator_array(thread, 1), *c = generator_array(thread, 2);
 	size_t bytes = options.array_bytes;
 	uint64_t passes = options.passes, done = 0;
 	*part = (struct part){.begin = clock_start()};
@@ -137,7 +122,7 @@ static bool check(const struct generator_thread *thread, struct error *error)
 		source = written;
 	}
 	for (unsigned k = 0; k < ARRAYS; k++) {
-		const double *array = (const double *)(const void *)array_of(thread, k), expected = values[k];
+		const double *array = (const double *)(const void *)generator_array(thread, k), expected = values[k];
 		uint64_t wrong = 0;
 		for (size_t i = 0; i < options.array_bytes / sizeof(double); i++) {
 			if (i % (CHECK_BYTES / sizeof(double)) == 0 && stop_error(error))
@@ -145,51 +130,33 @@ static bool check(const struct generator_thread *thread, struct error *error)
 			wrong += array[i] != expected;
 		}
 		if (wrong)
-			return error_set(
-				error, ERROR_CHECK_FAILED,
-				"CPU %u: expected every element of array %c to be %.17g after %llu passes, found %llu that are "
-				"not; a kernel left work out, or memory is faulty",
-				thread->cpu, "abc"[k], expected, (unsigned long long)options.passes, (unsigned long long)wrong);
+			return error_set(error, ERROR_CHECK_FAILED,
+			                 "CPU %u: %llu elements of array %c are not %.17g after %llu passes; the load left work "
+			                 "out, or memory is "
+			                 "faulty",
+			                 thread->cpu, (unsigned long long)wrong, "abc"[k], expected,
+			                 (unsigned long long)options.passes);
 	}
 	return true;
 }
 
-static void body(struct worker *worker)
+static void run_counted(struct worker *worker)
 {
 	struct generator_thread *thread = worker->context;
-	size_t number = (size_t)(thread - volume.generator.threads);
-	struct buffer *buffer = thread->buffer;
-	buffer->pages = (struct pages){.wanted = volume.generator.page_kind};
-	if (region_map(&buffer->region, buffer->bytes, buffer->node, volume.generator.chosen, &worker->error) &&
-	    pages_read_nodes(&buffer->pages, &buffer->region, &worker->error)) {
-		pmu_open_thread(volume.pmu, number, "");
-		worker_pause(worker);
-		while (volume.again) {
-			struct thread_counts before = {0}, after = {0};
-			thread_counts_read(&before);
-			run(thread, &volume.parts[number]);
-			thread_counts_read(&after);
-			thread->counts = thread_counts_since(&after, &before);
-			thread->verified = affinity_verify(thread->cpu);
-			worker_pause(worker);
-			if (volume.parts[number].whole)
-				check(thread, &worker->error);
-			worker_pause(worker);
-		}
-		struct pages again = {0};
-		if (worker->error.code == ERROR_NONE)
-			pages_read_nodes(&again, &buffer->region, &worker->error);
-	}
-	region_unmap(&buffer->region);
+	struct thread_counts before = {0}, after = {0};
+	thread_counts_read(&before);
+	run(thread, part_of(thread));
+	thread_counts_read(&after);
+	thread->counts = thread_counts_since(&after, &before);
+	thread->verified = affinity_verify(thread->cpu);
 }
 
-static void step_all(void)
+static void check_whole(struct worker *worker)
 {
-	struct generator *generator = &volume.generator;
-	for (size_t i = 0; i < generator->count; i++)
-		worker_continue(&generator->threads[i].worker);
-	for (size_t i = 0; i < generator->count; i++)
-		worker_wait(&generator->threads[i].worker);
+	const struct generator_thread *thread = worker->context;
+	struct error wrong = {0};
+	if (part_of(thread)->whole && !check(thread, &wrong) && !error_is_stop(&wrong))
+		worker->error = wrong;
 }
 
 /* The phases as a whole: from the first thread that begins one to the last that ends it. */
@@ -217,81 +184,42 @@ static bool measure_repeat(struct repeat *repeat, struct error *error)
 	if (stop_error(error))
 		return false;
 	atomic_store(&volume.filled, 0);
-	snapshot_take(&repeat->before, &generator->group->cpus);
-	pmu_begin(volume.pmu);
-	step_all();
-	pmu_end(volume.pmu);
-	snapshot_take_again(&repeat->after, &repeat->before);
+	snapshot_take(&generator->before, &generator->group->cpus);
+	pmu_begin(generator->pmu);
+	bool good = generator_do(generator, run_counted, error);
+	pmu_end(generator->pmu);
+	snapshot_take_again(&generator->after, &generator->before);
 	for (size_t i = 0; i < generator->count; i++)
 		whole = whole && volume.parts[i].whole;
 	keep_times(repeat);
-	repeat->counts = generator_counts(generator);
-	repeat->verified = generator_verified(generator);
-	step_all();
-	if (!generator_take_errors(generator, error))
+	generator_take_evidence(generator, &repeat->evidence);
+	if (!good || !generator_do(generator, check_whole, error))
 		return false;
-	if (!whole) {
+	/* Told to stop, not everything was checked. */
+	if (!whole || stop_requested()) {
 		stop_error(error);
 		return false;
 	}
-	return pmu_take(volume.pmu, PMU_ALL, NULL, NULL, &repeat->counters, error);
-}
-
-static void join_all(size_t count)
-{
-	volume.again = false;
-	mappings_forget();
-	for (size_t i = 0; i < count; i++)
-		worker_join(&volume.generator.threads[i].worker);
-}
-
-static bool open_threads(struct error *error)
-{
-	struct generator *generator = &volume.generator;
-	volume.again = true;
-	for (size_t i = 0; i < generator->count; i++) {
-		struct generator_thread *thread = &generator->threads[i];
-		if (!worker_start(&thread->worker, thread->cpu, body, thread, error)) {
-			join_all(i);
-			return false;
-		}
-	}
-	for (size_t i = 0; i < generator->count; i++)
-		worker_wait(&generator->threads[i].worker);
-	if (generator_take_errors(generator, error)) {
-		generator_read_sizes(generator);
-		return true;
-	}
-	join_all(generator->count);
-	return false;
+	repeat->evidence.counters = pmu_take(generator->pmu, PMU_ALL, NULL, NULL);
+	return true;
 }
 
 static bool measure_all(struct error *error)
 {
 	struct generator *generator = &volume.generator;
-	if (!open_threads(error))
+	if (!generator_open(generator, error))
 		return false;
-	pmu_background(volume.pmu, options.background_s);
-	bool good = true;
+	bool good = generator_has(generator, generator->group, error);
+	if (good)
+		pmu_background(generator->pmu, options.background_s);
 	for (; good && volume.count < options.repeats; volume.count += good)
 		good = measure_repeat(&volume.repeats[volume.count], error);
 	/* Told to stop, the repeats before are as good as ever. */
-	if (!good && volume.count && (error->code == ERROR_INTERRUPTED || error->code == ERROR_DEADLINE)) {
-		for (size_t i = 0; i < generator->count; i++)
-			generator->threads[i].worker.error = (struct error){0};
+	if (!good && volume.count && error_is_stop(error)) {
 		*error = (struct error){0};
 		good = true;
 	}
-	join_all(generator->count);
-	return good && generator_take_errors(generator, error);
-}
-
-static void numbers_write(struct json *json, const char *key, const struct cpu_list *list)
-{
-	json_array_begin(json, key);
-	for (size_t i = 0; i < list->count; i++)
-		json_u64(json, NULL, list->cpus[i]);
-	json_array_end(json);
+	return generator_close(generator, error) && good && generator_has(generator, generator->group, error);
 }
 
 static void bytes_write(struct json *json, const char *key, uint64_t read, uint64_t written, uint64_t allocated)
@@ -319,15 +247,16 @@ static void known_write(struct json *json)
 
 static void repeat_write(struct json *json, const struct repeat *repeat)
 {
+	const struct evidence *evidence = &repeat->evidence;
 	json_object_begin(json, NULL);
 	json_f64(json, "seconds", clock_ns(repeat->ticks) / 1e9);
 	json_f64(json, "init_seconds", clock_ns(repeat->init_ticks) / 1e9);
 	json_f64(json, "triad_seconds", clock_ns(repeat->triad_ticks) / 1e9);
 	json_bool(json, "checked", true); /* a repeat whose work was not proved is none */
-	json_bool(json, "cpus_verified", repeat->verified);
-	interference_write(json, "interference", &repeat->counts, &repeat->before, &repeat->after,
+	json_bool(json, "cpus_verified", evidence->verified);
+	interference_write(json, "interference", &evidence->counts, &evidence->before, &evidence->after,
 	                   &volume.generator.group->cpus);
-	pmu_counts_write(json, "counters", repeat->counters);
+	pmu_counts_write(json, "counters", evidence->counters);
 	json_object_end(json);
 }
 
@@ -337,8 +266,8 @@ static void write_results(struct json *json)
 	struct pages pages = generator_pages(generator);
 	json_object_begin(json, NULL);
 	json_text(json, "group", options.group);
-	numbers_write(json, "cpus", &generator->group->cpus);
-	numbers_write(json, "nodes", &generator->group->nodes);
+	cpu_list_write(json, "cpus", &generator->group->cpus);
+	cpu_list_write(json, "nodes", &generator->group->nodes);
 	json_u64(json, "threads", generator->count);
 	json_u64(json, "array_bytes", options.array_bytes);
 	json_u64(json, "passes", options.passes);
@@ -355,47 +284,32 @@ static void write_results(struct json *json)
 static bool set_up(struct error *error)
 {
 	struct generator *generator = &volume.generator;
+	const struct group *group = &generator->groups[0];
+	struct demand demand = {0};
 	page_kind_parse(options.pages, &generator->page_kind);
 	generator->width = load_width_find(options.width, error);
-	if (!generator->width || !generator_parse_group(generator, options.group, error))
-		return false;
-	volume.parts = calloc(generator->count, sizeof(*volume.parts));
-	volume.repeats = calloc(options.repeats, sizeof(*volume.repeats));
-	if (!volume.parts || !volume.repeats)
-		return error_set(error, ERROR_INTERNAL, "no memory for %llu repeats", (unsigned long long)options.repeats);
-	supervise_avoid(&generator->groups[0].cpus);
-	struct demand demand = {0};
-	generator_need(generator, &generator->groups[0], thread_bytes());
+	volume.parts = allocate(generator->count, sizeof(*volume.parts));
+	volume.repeats = allocate(options.repeats, sizeof(*volume.repeats));
+	supervise_avoid(&group->cpus);
+	generator_need(generator, group, ARRAYS * (options.array_bytes + LOAD_ARRAY_SKEW_BYTES));
 	generator_demand(generator, 0, &demand);
-	snapshots_demand(&generator->groups[0].cpus, 2 * options.repeats, &demand);
+	snapshots_demand(&group->cpus, 2 * options.repeats, &demand);
 	demand_document(&demand, options.repeats * NUMBERS_OF_REPEAT);
-	return generator_admit(generator, &demand, error) &&
-	       generator_select(generator, &generator->groups[0], &generator->shape, options.array_bytes, error) &&
-	       pmu_open(&volume.pmu, &options.events, error) && pmu_threads(volume.pmu, generator->count, error);
-}
-
-static void tear_down(void)
-{
-	for (size_t i = 0; volume.repeats && i < options.repeats; i++) {
-		snapshot_free(&volume.repeats[i].before);
-		snapshot_free(&volume.repeats[i].after);
-		pmu_counts_free(volume.repeats[i].counters);
-	}
-	free(volume.repeats);
-	free(volume.parts);
-	pmu_close(volume.pmu);
-	generator_free(&volume.generator);
+	if (!generator->width || !generator_admit(generator, &demand, error) ||
+	    !generator_select(generator, group, &generator->shape, options.array_bytes, error))
+		return false;
+	pmu_open(generator->pmu);
+	pmu_threads(generator->pmu, generator->count);
+	return true;
 }
 
 static bool measure(struct json *result, struct error *error)
 {
-	bool good = set_up(error) && measure_all(error);
-	if (good) {
-		clock_finish();
-		write_results(result);
-	}
-	tear_down();
-	return good;
+	if (!set_up(error) || !measure_all(error))
+		return false;
+	clock_finish();
+	write_results(result);
+	return true;
 }
 
 const struct subcommand volume_subcommand = {

@@ -13,11 +13,21 @@ static void wait(sem_t *semaphore)
 		continue;
 }
 
+static void do_jobs(struct worker *worker, bool pinned)
+{
+	for (worker_pause(worker); worker->job; worker_pause(worker))
+		if (pinned)
+			worker->job(worker);
+}
+
 static void *begin(void *argument)
 {
 	struct worker *worker = argument;
 	realtime_check();
-	if (affinity_pin(worker->cpu, &worker->error))
+	bool pinned = affinity_pin(worker->cpu, &worker->error);
+	if (!worker->body)
+		do_jobs(worker, pinned);
+	else if (pinned)
 		worker->body(worker);
 	/* Anybody with the right to may have changed the policy meanwhile. */
 	realtime_check();
@@ -25,8 +35,7 @@ static void *begin(void *argument)
 	return NULL;
 }
 
-bool worker_start(struct worker *worker, unsigned cpu, void (*body)(struct worker *), void *context,
-                  struct error *error)
+bool worker_start(struct worker *worker, unsigned cpu, worker_job body, void *context, struct error *error)
 {
 	*worker = (struct worker){.cpu = cpu, .body = body, .context = context};
 	sem_init(&worker->to_supervisor, 0, 0);
@@ -36,9 +45,9 @@ bool worker_start(struct worker *worker, unsigned cpu, void (*body)(struct worke
 	pthread_attr_setstacksize(&attributes, 256u << 10);
 	int reason = pthread_create(&worker->thread, &attributes, begin, worker);
 	pthread_attr_destroy(&attributes);
-	if (reason)
-		return error_set(error, ERROR_INTERNAL, "starting a thread for CPU %u: %s", cpu, strerror(reason));
-	return true;
+	worker->started = reason == 0;
+	return worker->started ||
+	       error_set(error, ERROR_INTERNAL, "starting a thread for CPU %u: %s", cpu, strerror(reason));
 }
 
 void worker_pause(struct worker *worker)
@@ -58,8 +67,24 @@ void worker_continue(struct worker *worker)
 	sem_post(&worker->to_worker);
 }
 
+void worker_begin(struct worker *worker, worker_job job)
+{
+	worker->job = job;
+	worker_continue(worker);
+}
+
+bool worker_do(struct worker *worker, worker_job job)
+{
+	worker_begin(worker, job);
+	return worker_wait(worker);
+}
+
 void worker_join(struct worker *worker)
 {
+	if (!worker->started)
+		return;
+	worker->started = false;
+	worker->job = NULL;
 	/* More posts than pauses do no harm: the thread ends, and the semaphore with it. */
 	for (int i = 0; i < 4; i++)
 		sem_post(&worker->to_worker);

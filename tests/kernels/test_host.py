@@ -83,7 +83,7 @@ SABOTAGE: Final = {
     "samples": ("samples", "decode.c", "now.events & SPE_TLB_WALK", "now.events & 2 * SPE_TLB_WALK"),
     "counters": (
         "arithmetic",
-        "pmu.c",
+        "pmu_counts.c",
         "((double)enabled / (double)running)",
         "((double)running / (double)enabled)",
     ),

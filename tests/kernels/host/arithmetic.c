@@ -69,9 +69,10 @@ static bool case_counters(struct error *error)
 		"a.b_1=uncore_cha-0/config=0x1,config1=0xffffFFFFffffffff,config2=0x0,config3=0x2,group=63,user/@0-3,7",
 		"probe.a=hardware/group=0/"};
 	const struct word_list both = {words, 2}, first = {words, 1};
+	static struct pmu *pmus[3];
 	struct error refused = {0};
-	EXPECT(pmu_parse(&both, true, error) && pmu_parse(&first, false, error));
-	EXPECT(!pmu_parse(&both, false, &refused) && refused.code == ERROR_USAGE);
+	EXPECT(pmu_parse(&both, true, &pmus[0], error) && pmu_parse(&first, false, &pmus[1], error));
+	EXPECT(!pmu_parse(&both, false, &pmus[2], &refused) && refused.code == ERROR_USAGE);
 	return true;
 }
 

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "allocate.h"
+#include "generator.h"
+#include "place.h"
+
+/* Log entries per second and to begin with: chunks shrink below their usual length only for an instant. */
+#define LOG_PER_SECOND 8000
+#define LOG_EXTRA 4096
+
+size_t generator_thread_bytes(enum load_mix mix, size_t buffer_bytes)
+{
+	return load_mixes[mix].arrays * (buffer_bytes + LOAD_ARRAY_SKEW_BYTES);
+}
+
+unsigned char *generator_array(const struct generator_thread *thread, unsigned k)
+{
+	size_t apart = thread->generator->buffer_bytes + LOAD_ARRAY_SKEW_BYTES;
+	return thread->buffer->region.start + k * apart / LOAD_LINE_BYTES * LOAD_LINE_BYTES;
+}
+
+/* The place of the CPU's thread, which is made where there is none. */
+static size_t thread_of(struct generator *generator, unsigned cpu)
+{
+	for (size_t i = 0; i < generator->count; i++)
+		if (generator->threads[i].cpu == cpu)
+			return i;
+	generator->threads = reallocate(generator->threads, generator->count + 1, sizeof(*generator->threads));
+	generator->threads[generator->count] = (struct generator_thread){.cpu = cpu};
+	return generator->count++;
+}
+
+/* The place of the node's nth buffer, likewise. */
+static size_t buffer_of(struct generator *generator, unsigned node, size_t number)
+{
+	for (size_t i = 0; i < generator->buffer_count; i++)
+		if (generator->buffers[i].node == node && number-- == 0)
+			return i;
+	generator->buffers = reallocate(generator->buffers, generator->buffer_count + 1, sizeof(*generator->buffers));
+	generator->buffers[generator->buffer_count] = (struct buffer){.node = node};
+	return generator->buffer_count++;
+}
+
+static void group_add(struct generator *generator, struct group *group, unsigned cpu, unsigned node)
+{
+	size_t before = 0, number = group->count++;
+	for (size_t i = 0; i < number; i++)
+		before += generator->buffers[group->buffers[i]].node == node;
+	group->threads = reallocate(group->threads, group->count, sizeof(*group->threads));
+	group->buffers = reallocate(group->buffers, group->count, sizeof(*group->buffers));
+	group->threads[number] = thread_of(generator, cpu);
+	group->buffers[number] = buffer_of(generator, node, before);
+	cpu_list_add(&group->cpus, cpu);
+	cpu_list_add(&group->nodes, node);
+}
+
+bool generator_parse_group(struct generator *generator, const char *text, struct error *error)
+{
+	generator->groups = reallocate(generator->groups, generator->group_count + 1, sizeof(*generator->groups));
+	struct group *group = &generator->groups[generator->group_count++];
+	*group = (struct group){.text = allocate_text(text, strlen(text))};
+	bool good = true;
+	for (size_t length; good; text += length + 1) {
+		struct cpu_list cpus = {0};
+		unsigned node;
+		length = strcspn(text, "+");
+		good = place_parse_list(text, length, &cpus, &node, error);
+		for (size_t i = 0; good && i < cpus.count; i++) {
+			good = !cpu_list_has(&group->cpus, cpus.cpus[i]) ||
+			       error_set(error, ERROR_USAGE, "expected each CPU once in a group, found CPU %u twice in '%s'",
+			                 cpus.cpus[i], group->text);
+			if (good)
+				group_add(generator, group, cpus.cpus[i], node);
+		}
+		cpu_list_free(&cpus);
+		if (text[length] == '\0')
+			break;
+	}
+	return good;
+}
+
+void generator_need(struct generator *generator, const struct group *group, size_t bytes)
+{
+	for (size_t i = 0; i < group->count; i++) {
+		struct buffer *buffer = &generator->buffers[group->buffers[i]];
+		buffer->bytes = bytes > buffer->bytes ? bytes : buffer->bytes;
+	}
+}
+
+size_t generator_log_capacity(const struct generator *generator, double seconds)
+{
+	double per_s = generator->log_every_s * LOG_PER_SECOND > 1 ? 1 / generator->log_every_s : LOG_PER_SECOND;
+	return (size_t)(seconds * per_s) + LOG_EXTRA;
+}
+
+void generator_demand(const struct generator *generator, double seconds, struct demand *demand)
+{
+	demand_threads(demand, generator->count);
+	for (size_t i = 0; i < generator->buffer_count; i++)
+		if (generator->buffers[i].error.code == ERROR_NONE)
+			demand_regions(demand, generator->buffers[i].bytes, 1, generator->buffers[i].node);
+	seconds += GENERATOR_TAIL_S;
+	demand_other(demand, generator_log_capacity(generator, seconds) * sizeof(struct log_entry), generator->count);
+	demand_other(demand, sampling_bytes(generator->sampled, seconds), generator->count);
+}
+
+bool generator_admit(struct generator *generator, struct demand *demand, struct error *error)
+{
+	demand->wanted = generator->page_kind;
+	bool good = demand_admit(demand, error);
+	generator->chosen = demand->pages;
+	return good;
+}
+
+bool generator_refuse(struct generator *generator, unsigned node, const struct error *error)
+{
+	bool any = false;
+	for (size_t i = 0; i < generator->buffer_count; i++) {
+		struct buffer *buffer = &generator->buffers[i];
+		if (buffer->node == node)
+			buffer->error = *error;
+		any = any || buffer->error.code == ERROR_NONE;
+	}
+	return any;
+}
+
+/* The first thread that works on the buffer in any group. */
+static size_t first_user(const struct generator *generator, size_t buffer)
+{
+	for (size_t g = 0; g < generator->group_count; g++)
+		for (size_t i = 0; i < generator->groups[g].count; i++)
+			if (generator->groups[g].buffers[i] == buffer)
+				return generator->groups[g].threads[i];
+	return 0;
+}
+
+/* Buffers are filled by the CPUs of their node in turn, because a fill from afar is slower than the reading; where the node
+ * has none that take part, by those that will use them. */
+void generator_choose_fillers(struct generator *generator)
+{
+	struct cpu_list cpus = {0};
+	for (size_t i = 0, turn = 0; i < generator->buffer_count; i++) {
+		struct buffer *buffer = &generator->buffers[i];
+		if (i == 0 || buffer->node != generator->buffers[i - 1].node) {
+			char path[80];
+			snprintf(path, sizeof(path), "/sys/devices/system/node/node%u/cpulist", buffer->node);
+			cpu_list_free(&cpus);
+			(void)cpu_list_read(&cpus, path); /* a node may have none */
+		}
+		buffer->filler = first_user(generator, i);
+		for (size_t tried = 0; tried < generator->count; tried++, turn++)
+			if (cpu_list_has(&cpus, generator->threads[turn % generator->count].cpu)) {
+				buffer->filler = turn++ % generator->count;
+				break;
+			}
+	}
+	cpu_list_free(&cpus);
+}
+
+struct pages generator_pages(const struct generator *generator)
+{
+	struct pages pages = generator->sizes;
+	pages.total = pages.checked = pages.on_node = pages.elsewhere = 0;
+	for (size_t i = 0; i < generator->group->count; i++) {
+		const struct buffer *buffer = &generator->buffers[generator->group->buffers[i]];
+		pages.total += buffer->region.bytes / memory_base_page_bytes();
+		pages.checked += buffer->pages.checked;
+		pages.on_node += buffer->pages.on_node;
+		pages.elsewhere += buffer->pages.elsewhere;
+	}
+	return pages;
+}
+
+void generator_free(struct generator *generator)
+{
+	for (size_t i = 0; i < generator->count; i++)
+		free(generator->threads[i].log.entries);
+	for (size_t i = 0; i < generator->group_count; i++) {
+		struct group *group = &generator->groups[i];
+		free(group->text);
+		free(group->threads);
+		free(group->buffers);
+		cpu_list_free(&group->cpus);
+		cpu_list_free(&group->nodes);
+	}
+	free(generator->threads);
+	free(generator->buffers);
+	free(generator->groups);
+	snapshot_free(&generator->before);
+	snapshot_free(&generator->after);
+	samples_free(&generator->samples);
+	*generator = (struct generator){0};
+}
