@@ -167,7 +167,7 @@ static bool osnoise_checks(const char *root, int instances, struct error *error)
 	/* Whoever else uses it, or is about to, is left alone. */
 	EXPECT(put(root, "/osnoise/cpus", "0-3\n") && put(root, "/current_tracer", "timerlat\n"));
 	osnoise_open(&osnoise, instances, "own", &cpus);
-	EXPECT(strstr(osnoise.refused, "somebody else uses"));
+	EXPECT(strstr(osnoise.refused, "is in use"));
 	EXPECT(put(root, "/current_tracer", "nop\n") && put(root, "/instances/other/current_tracer", "osnoise\n"));
 	osnoise_open(&osnoise, instances, "own", &cpus);
 	EXPECT(strstr(osnoise.refused, "instances/other"));
