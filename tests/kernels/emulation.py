@@ -2,8 +2,7 @@
 """Runs one bandwidth kernel of a built binary on an emulated processor, and counts what it does with its arrays."""
 
 import struct
-from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import unicorn
 from unicorn import arm64_const, x86_const
@@ -23,19 +22,30 @@ SIMD_ALLOWED = 3 << 20
 
 @dataclass
 class Counted:
-    """Bytes that loads and stores moved, how many different bytes of the arrays they touched; what was executed."""
+    """Bytes that loads and stores moved, and how many different bytes of the arrays they touched."""
 
     read_bytes: int = 0
     written_bytes: int = 0
     touched_bytes: int = 0
-    executed: Counter[int] = field(default_factory=Counter)
-    """How often the instruction at each address was."""
+    executed: int = 0
+    """Instructions within *watched*."""
 
 
 def emulate(
-    elf: Elf, function: Function, *, arrays: int, steps: int, passes: int, prefetch_bytes: int, delay: int
+    elf: Elf,
+    function: Function,
+    *,
+    arrays: int,
+    steps: int,
+    passes: int,
+    prefetch_bytes: int,
+    delay: int,
+    watched: tuple[int, int] | None = None,
 ) -> Counted:
-    """Return what *function* does in *passes* of *steps* lines in each stream of its *arrays* arrays."""
+    """Return what *function* does in *passes* of *steps* lines in each stream of its *arrays* arrays.
+
+    *watched*: addresses of the first and last of the instructions whose executions are counted.
+    """
     x86 = elf.machine == X86_64
     if x86:
         engine = unicorn.Uc(unicorn.UC_ARCH_X86, unicorn.UC_MODE_64)
@@ -64,11 +74,12 @@ def emulate(
         else:
             counted.read_bytes += size
 
-    def count_executed(_engine: object, address: int, _size: int, _data: object) -> None:
-        counted.executed[address] += 1
+    def count_executed(_engine: object, _address: int, _size: int, _data: object) -> None:
+        counted.executed += 1
 
     engine.hook_add(unicorn.UC_HOOK_MEM_READ | unicorn.UC_HOOK_MEM_WRITE, count)
-    engine.hook_add(unicorn.UC_HOOK_CODE, count_executed)
+    if watched:
+        engine.hook_add(unicorn.UC_HOOK_CODE, count_executed, begin=watched[0], end=watched[1])
     top = STACK + STACK_BYTES - PAGE
     if x86:
         engine.mem_write(top - 8, struct.pack("<Q", END))

@@ -329,14 +329,17 @@ def test_a_line_is_read_by_one_load_of_eight_bytes(named: dict[Target, Path], ta
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("no_ops", [0, 1, 7, 200, SLED - 1, SLED, SLED + 1, 2 * SLED, 10_000])
+@pytest.mark.parametrize("no_ops", [0, 1, 7, SLED - 1, SLED, SLED + 1, 2 * SLED])
 def test_so_many_no_ops_are_executed_as_are_asked(named: dict[Target, Path], target: Target, no_ops: int) -> None:
     steps, passes = 8, 2
     elf, name = Elf(named[target]), "line_reads_delayed" if no_ops else "line_reads"
     (function,) = (each for each in functions_of(named[target])[1] if each.name == name)
-    counted = emulate(elf, function, arrays=1, steps=steps, passes=passes, prefetch_bytes=0, delay=no_ops)
     sled = sled_of(code_of(named, target, name))
-    assert sum(counted.executed[each.address] for each in sled) == no_ops * steps // STEPS_PER_DELAY * passes
+    watched = (sled[0].address, sled[-1].address) if sled else None
+    counted = emulate(
+        elf, function, arrays=1, steps=steps, passes=passes, prefetch_bytes=0, delay=no_ops, watched=watched
+    )
+    assert counted.executed == no_ops * steps // STEPS_PER_DELAY * passes
     assert counted.read_bytes == 8 * steps * passes
     assert counted.touched_bytes == 8 * steps
     assert counted.written_bytes == 0
