@@ -121,23 +121,22 @@ static bool mask_has(const unsigned long *mask, unsigned cpu)
 
 #define ONLINE "/sys/devices/system/cpu/online"
 
-/* The CPUs that a file of the kernel lists; false where it cannot be read. Whole, whatever its length: thousands of CPUs
- * of which every other is offline make a long line. The text is to be freed. */
-static bool listed(const char *path, struct cpu_list *cpus, char **text)
+/* Whole, whatever its length: thousands of CPUs of which every other is offline make a long line. */
+bool cpu_list_read(struct cpu_list *list, const char *path)
 {
 	struct error ignored = {0};
-	*cpus = (struct cpu_list){0};
-	*text = file_read(path);
-	if (*text)
-		(*text)[strcspn(*text, "\n")] = '\0';
-	return *text && **text && cpu_list_parse(cpus, *text, &ignored);
+	char *text = file_read(path);
+	*list = (struct cpu_list){0};
+	if (text)
+		text[strcspn(text, "\n")] = '\0';
+	bool good = text && *text && cpu_list_parse(list, text, &ignored);
+	free(text);
+	return good;
 }
 
 bool affinity_begin(struct error *error)
 {
-	char *text;
-	(void)listed(ONLINE, &online_at_start, &text);
-	free(text);
+	(void)cpu_list_read(&online_at_start, ONLINE);
 	for (size_t bytes = 128; bytes <= CPU_LIMIT / CHAR_BIT; bytes *= 2) {
 		unsigned long *mask = allocate(1, bytes);
 		long got = syscall(SYS_sched_getaffinity, 0, bytes, mask);
@@ -166,32 +165,32 @@ const struct cpu_list *affinity_allowed(void)
 	return &allowed;
 }
 
+static void set_offline(unsigned cpu, struct error *error)
+{
+	char *online = file_read(ONLINE);
+	size_t length = online ? strcspn(online, "\n") : 0;
+	error_set(error, ERROR_CPU_OFFLINE,
+	          "expected CPU %u online, found %.*s%s online; choose another CPU or bring it online", cpu,
+	          (int)(length < 200 ? length : 200), online ? online : "", length > 200 ? "..." : "");
+	free(online);
+}
+
 bool affinity_usable(unsigned cpu, struct error *error)
 {
-	struct cpu_list online, isolated = {0};
-	char *online_text, *isolated_text = NULL;
-	bool offline = listed(ONLINE, &online, &online_text) && !cpu_list_has(&online, cpu);
+	struct cpu_list isolated = {0};
+	if (affinity_offline(cpu)) {
+		set_offline(cpu, error);
+		return false;
+	}
 	/* The kernel starts every process outside the CPUs that isolcpus= isolates, but lets it go there when asked by number;
 	 * whether a cpuset forbids it shows when it is pinned. */
-	bool reachable =
-		cpu_list_has(&allowed, cpu) ||
-		(listed("/sys/devices/system/cpu/isolated", &isolated, &isolated_text) && cpu_list_has(&isolated, cpu));
+	bool reachable = cpu_list_has(&allowed, cpu) ||
+	                 (cpu_list_read(&isolated, "/sys/devices/system/cpu/isolated") && cpu_list_has(&isolated, cpu));
 	cpu_list_free(&isolated);
-	free(isolated_text);
-	if (offline)
-		error_set(error, ERROR_CPU_OFFLINE,
-		          "expected CPU %u online, found %.200s%s online; choose another CPU or bring it online", cpu,
-		          online_text, strlen(online_text) > 200 ? "..." : "");
-	cpu_list_free(&online);
-	free(online_text);
-	if (offline)
-		return false;
-	if (!reachable)
-		return error_set(error, ERROR_PIN_FAILED,
-		                 "expected CPU %u in this process's affinity mask, found it excluded; "
-		                 "start sutprobe with a wider mask (taskset, cpuset)",
-		                 cpu);
-	return true;
+	return reachable || error_set(error, ERROR_PIN_FAILED,
+	                              "expected CPU %u in this process's affinity mask, found it excluded; "
+	                              "start sutprobe with a wider mask (taskset, cpuset)",
+	                              cpu);
 }
 
 bool affinity_pin(unsigned cpu, struct error *error)
@@ -227,10 +226,8 @@ bool affinity_verify(unsigned cpu)
 bool affinity_offline(unsigned cpu)
 {
 	struct cpu_list online;
-	char *text;
-	bool offline = listed(ONLINE, &online, &text) && !cpu_list_has(&online, cpu);
+	bool offline = cpu_list_read(&online, ONLINE) && !cpu_list_has(&online, cpu);
 	cpu_list_free(&online);
-	free(text);
 	return offline;
 }
 
@@ -246,9 +243,8 @@ bool affinity_left(unsigned cpu, struct error *error)
 bool affinity_gone(char *names, size_t size)
 {
 	struct cpu_list online;
-	char *text;
 	size_t length = 0;
-	if (listed(ONLINE, &online, &text))
+	if (cpu_list_read(&online, ONLINE))
 		for (size_t i = 0; i < online_at_start.count && length < size; i++)
 			if (!cpu_list_has(&online, online_at_start.cpus[i]))
 				length += (size_t)snprintf(names + length, size - length, length ? ", %u" : "CPU %u",
@@ -256,7 +252,6 @@ bool affinity_gone(char *names, size_t size)
 	if (length >= size)
 		memcpy(names + size - 4, "...", 4);
 	cpu_list_free(&online);
-	free(text);
 	return length > 0;
 }
 
@@ -271,10 +266,9 @@ static const struct cpu_list *core_of(unsigned cpu)
 		return &none;
 	if (!cpu_list_has(&known, cpu)) {
 		cpu_list_add(&known, cpu);
-		char path[96], *text;
+		char path[96];
 		snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%u/topology/thread_siblings_list", cpu);
-		(void)listed(path, &cores[cpu], &text);
-		free(text);
+		(void)cpu_list_read(&cores[cpu], path);
 	}
 	return &cores[cpu];
 }

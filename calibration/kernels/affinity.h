@@ -15,6 +15,8 @@ struct cpu_list {
 
 /* Reads the kernel's list form, "0-3,8"; false with a usage error naming the text. */
 bool cpu_list_parse(struct cpu_list *list, const char *text, struct error *error);
+/* The numbers that a file of the kernel lists; false where it cannot be read or lists none. */
+bool cpu_list_read(struct cpu_list *list, const char *path);
 void cpu_list_add(struct cpu_list *list, unsigned cpu);
 /* Where a CPU stands in the list; SIZE_MAX: nowhere. */
 size_t cpu_list_place(const struct cpu_list *list, unsigned cpu);

@@ -11,6 +11,7 @@
 #include "generator.h"
 #include "load.h"
 #include "memory.h"
+#include "option_rows.h"
 #include "pmu.h"
 #include "random.h"
 #include "statistics.h"
@@ -56,55 +57,45 @@ static struct {
 } options;
 
 static const struct option table[] = {
-	{"--group", OPTION_REPEATED, &options.groups, "CPULIST@NODE[+CPULIST@NODE...][:B]",
-	 "one thread per CPU, its buffers on that node; the parts of a group run together, groups one after another; :B: "
-	 "the "
-	 "size of its arrays in place of --buffer-bytes",
-	 NULL, NULL, 0, 0, false},
-	{"--mix", OPTION_WORDS, &options.mixes, NULL, "traffic", NULL, LOAD_MIX_CHOICES, 0, 0, false},
+	OPTION_ROW_REPEATED("--group", &options.groups, "CPULIST@NODE[+CPULIST@NODE...][:B]",
+	                    "one thread per CPU, its buffers on that node; the parts of a group run together, groups one "
+	                    "after another; :B: the size of its arrays in place of --buffer-bytes"),
+	OPTION_ROW_WORDS("--mix", &options.mixes, LOAD_MIX_CHOICES, NULL, "traffic"),
 	/* From one page, so that every cache level can be measured as memory is. */
-	{"--buffer-bytes", OPTION_U64_LIST, &options.buffer_bytes, "B[,B...]",
-	 "sizes of each array of each thread, one after another; a mix has up to three arrays", NULL, NULL, 4096,
-	 BUFFER_BYTES_MAX, false},
+	OPTION_ROW_LIST("--buffer-bytes", &options.buffer_bytes, "B[,B...]", NULL, 4096, BUFFER_BYTES_MAX,
+	                "sizes of each array of each thread, one after another; a mix has up to three arrays"),
 	/* Four streams keep four times as many page-bound prefetchers busy; one is the plain figure other tools print. */
-	{"--streams", OPTION_U64_LIST, &options.streams, "S[,S...]", "places of each array worked on in turn: 1, 2, 4 or 8",
-	 "4", NULL, 1, LOAD_STREAMS_MAX, false},
+	OPTION_ROW_LIST("--streams", &options.streams, "S[,S...]", "4", 1, LOAD_STREAMS_MAX,
+	                "places of each array worked on in turn: 1, 2, 4 or 8"),
 	/* Off by default: with four streams it changed less than the noise of a few percent where it was tried (two cores of
 	 * an EPYC 7003 under a hypervisor, 512 to 4096), and with one or two it cost 4 to 16 % of reads. Other cores may
 	 * differ, so the search of a platform tries it. */
-	{"--prefetch-bytes", OPTION_U64_LIST, &options.prefetch_bytes, "P[,P...]",
-	 "distance of software prefetches; 0: none", "0", NULL, 0, 1u << 20, false},
-	{"--width", OPTION_WORD, &options.width, NULL, "vector width; auto: the widest there is", "auto",
-	 LOAD_WIDTH_CHOICES, 0, 0, false},
-	{"--delay", OPTION_U64_LIST, &options.delays, "D[,D...]",
-	 "dependent additions, no-ops for line_reads, after every four lines", "0", NULL, 0, 1000000, false},
-	{"--placements", OPTION_U64, &options.placements, "K", "allocations, at least", "6", NULL, 1,
-	 STOPPING_PLACEMENTS_MAX, false},
-	{"--windows", OPTION_U64, &options.windows, "N", "timed windows in each placement", "9", NULL, 1, 10000, false},
+	OPTION_ROW_LIST("--prefetch-bytes", &options.prefetch_bytes, "P[,P...]", "0", 0, 1u << 20,
+	                "distance of software prefetches; 0: none"),
+	OPTIONS_WIDTH,
+	OPTION_ROW_LIST("--delay", &options.delays, "D[,D...]", "0", 0, 1000000,
+	                "dependent additions, no-ops for line_reads, after every four lines"),
+	OPTIONS_PLACEMENTS,
+	OPTION_ROW_U64("--windows", &options.windows, "N", "9", 1, 10000, "timed windows in each placement"),
 	/* 100 ms hold hundreds of chunks and many refresh intervals, and nine of them still take less than a second. */
-	{"--window-s", OPTION_F64, &options.window_s, "S", "length of a window", "0.1", NULL, 0, 3600, false},
-	{"--pages", OPTION_WORD, &options.pages, NULL, "pages wanted", "auto", MEMORY_PAGE_CHOICES, 0, 0, false},
-	{"--seed", OPTION_U64, &options.seed, "S", "seed of the order of points in each placement", "1", NULL, 0,
-	 1ull << 53, false},
-	{"--budget-s", OPTION_F64, &options.budget_s, "S",
-	 "seconds for all points during which placements beyond K are added for those that miss the target; 0: just K", "0",
-	 NULL, 0, 1000000, false},
-	{"--target-half-width", OPTION_F64, &options.target_half_width, "R",
-	 "relative half-width of the median's interval at which a point is converged", "0.01", NULL, 0, 1, false},
+	OPTION_ROW_F64("--window-s", &options.window_s, "S", "0.1", 0, 3600, "length of a window"),
+	OPTIONS_PAGES,
+	OPTIONS_SEED("the order of points in each placement"),
+	OPTIONS_BUDGET("for all points"),
+	OPTIONS_TARGET("0.01", "a point"),
 	/* 0: no search. What a search finds is measured again, because the best of many is partly luck. */
-	{"--keep-best", OPTION_U64, &options.keep_best, "M",
-	 "look at every setting briefly, then measure the best M and the best without delay; 0: measure every one", "0",
-	 NULL, 0, 1000, false},
+	OPTION_ROW_U64(
+		"--keep-best", &options.keep_best, "M", "0", 0, 1000,
+		"look at every setting briefly, then measure the best M and the best without delay; 0: measure every one"),
 	/* 0: not at all. A reading takes tens of microseconds for each sensor, on the supervisor's CPU. */
-	{"--course-s", OPTION_F64, &options.course_s, "S",
-	 "seconds between readings of clock, energy and temperatures in the windows; 0: none", "0", NULL, 0, 3600, false},
-	{"--sample", OPTION_TEXT, &options.sample, SAMPLES_NOTATION, SAMPLES_HELP, NULL, NULL, 0, 0, true},
-	{"--event", OPTION_REPEATED, &options.events, PMU_NOTATION, PMU_EVENT_HELP, NULL, NULL, 0, 0, true},
-	{"--background-s", OPTION_F64, &options.background_s, "S", PMU_BACKGROUND_HELP, PMU_BACKGROUND_DEFAULT, NULL, 0,
-	 PMU_BACKGROUND_MAX, false},
-	{"--csv", OPTION_FLAG, &options.csv, NULL,
-	 "print rows in sc-membench's columns, one for each point measured in full, in place of the document", NULL, NULL,
-	 0, 0, false},
+	OPTION_ROW_F64("--course-s", &options.course_s, "S", "0", 0, 3600,
+	               "seconds between readings of clock, energy and temperatures in the windows; 0: none"),
+	OPTIONS_SAMPLE,
+	OPTIONS_EVENT,
+	OPTIONS_BACKGROUND,
+	OPTION_ROW_FLAG(
+		"--csv", &options.csv,
+		"print rows in sc-membench's columns, one for each point measured in full, in place of the document"),
 };
 
 struct placement {
@@ -231,16 +222,15 @@ static void keep_run(struct point *point, uint64_t seed)
 }
 
 /* What is read meanwhile is the placement's, kept or not. */
-static bool open_course(struct point *point, double windows_s, struct error *error)
+static void open_course(struct point *point, double windows_s)
 {
 	struct generator *generator = &results.generator;
-	struct course **course = &point->placements[point->count].course;
 	generator->course = NULL;
 	if (options.course_s <= 0 || point->scan)
-		return true;
+		return;
 	generator->course_s = options.course_s;
-	*course = generator->course = course_open(&point->group->cpus, (size_t)(windows_s / options.course_s) + 2, error);
-	return *course != NULL;
+	generator->course = course_open(&point->group->cpus, (size_t)(windows_s / options.course_s) + 2);
+	point->placements[point->count].course = generator->course;
 }
 
 /* One run, and the proof of its work; false with the reason, and nothing kept of it, where either could not be. */
@@ -254,7 +244,8 @@ static bool measure_point(struct point *point, uint64_t seed, struct error *erro
 		return false;
 	supervise_avoid(&point->group->cpus);
 	generator->log_every_s = window_s(point) / LOG_PER_WINDOW;
-	bool good = open_course(point, windows_s, error) && generator_run_windows(generator, settle_s, windows_s, error);
+	open_course(point, windows_s);
+	bool good = generator_run_windows(generator, settle_s, windows_s, error);
 	if (good)
 		keep_run(point, seed);
 	/* Whatever became of the run, the next one needs the buffers as they were; told to stop, there is none. */

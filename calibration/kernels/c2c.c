@@ -11,7 +11,7 @@
 #include "corefreq.h"
 #include "interference.h"
 #include "memory.h"
-#include "options.h"
+#include "option_rows.h"
 #include "pairs.h"
 #include "stopping.h"
 #include "subcommand.h"
@@ -46,48 +46,40 @@ static struct {
 } options;
 
 static const struct option table[] = {
-	{"--pair", OPTION_REPEATED, &options.pairs, "WRITER@READER[:HOME[:STATE]]",
-	 "CPU that holds the lines, and CPU that loads them; home and state where they are not those of all", NULL, NULL, 0,
-	 0, true},
-	{"--all-pairs", OPTION_REPEATED, &options.all_pairs, "CPUS[@READERS][:HOME[:STATE]]",
-	 "a matrix: every ordered pair of these CPUs, or of these and those readers; told in short form", NULL, NULL, 0, 0,
-	 true},
+	OPTION_ROW_OPTIONAL_REPEATED(
+		"--pair", &options.pairs, "WRITER@READER[:HOME[:STATE]]",
+		"CPU that holds the lines, and CPU that loads them; home and state where they are not those of all"),
+	OPTION_ROW_OPTIONAL_REPEATED(
+		"--all-pairs", &options.all_pairs, "CPUS[@READERS][:HOME[:STATE]]",
+		"a matrix: every ordered pair of these CPUs, or of these and those readers; told in short form"),
 	/* Two quantities, never mixed: a hand-shake holds a store, and the way there and back, beside the load. */
-	{"--method", OPTION_WORD, &options.method, NULL,
-	 "transfer: one load of each of many lines; pingpong: half the round trip of a hand-shake", "transfer",
-	 "transfer|pingpong", 0, 0, false},
+	OPTION_ROW_WORD("--method", &options.method, "transfer|pingpong", "transfer",
+	                "transfer: one load of each of many lines; pingpong: half the round trip of a hand-shake"),
 	/* The writer's own node is where a program that fills a buffer has it; a fixed node need not have memory. */
-	{"--home", OPTION_TEXT, &options.home, "NODE|writer|reader",
-	 "node of the memory behind the lines, of pairs that name none: a number, or the node of one of the two", "writer",
-	 NULL, 0, 0, false},
+	OPTION_ROW_TEXT(
+		"--home", &options.home, "NODE|writer|reader", "writer",
+		"node of the memory behind the lines, of pairs that name none: a number, or the node of one of the two"),
 	/* hitm: modified in the writer's cache; hit: clean there, and nowhere else. */
-	{"--state", OPTION_WORD, &options.state, NULL, "state of the lines in the writer's cache, of pairs that name none",
-	 "hitm", "hit|hitm", 0, 0, false},
+	OPTION_ROW_WORD("--state", &options.state, "hit|hitm", "hitm",
+	                "state of the lines in the writer's cache, of pairs that name none"),
 	/* So many stay in the writer's second-level cache; more would be found in the third level, or in memory. */
-	{"--lines", OPTION_U64, &options.lines, "N",
-	 "lines handed over at a time; 0: an eighth of the writer's L2 cache, and of a matrix at most 1024", "0", NULL, 0,
-	 TRANSFER_LINES_MAX, false},
+	OPTION_ROW_U64("--lines", &options.lines, "N", "0", 0, TRANSFER_LINES_MAX,
+	               "lines handed over at a time; 0: an eighth of the writer's L2 cache, and of a matrix at most 1024"),
 	/* One window is then some 1 ms, and 0.2 ms in a matrix: far longer than a clock read. */
-	{"--hops", OPTION_U64, &options.hops, "N",
-	 "loads or round trips in a window; 0: 16384 loads or 10000 trips, of a matrix 2048 or 1000", "0", NULL, 0,
-	 1u << 30, false},
-	{"--placements", OPTION_U64, &options.placements, "K", "allocations, at least", "6", NULL, 1,
-	 STOPPING_PLACEMENTS_MAX, false},
-	{"--windows", OPTION_U64, &options.windows, "N", "timed windows in each placement; 0: 9, of a matrix 3", "0", NULL,
-	 0, 10000, false},
-	{"--pages", OPTION_WORD, &options.pages, NULL, "pages wanted", "auto", MEMORY_PAGE_CHOICES, 0, 0, false},
-	{"--seed", OPTION_U64, &options.seed, "S", "seed of the permutations, and of the order and choice of pairs", "1",
-	 NULL, 0, 1ull << 53, false},
-	{"--budget-s", OPTION_F64, &options.budget_s, "S",
-	 "seconds per pair during which placements beyond K are added until the target is met; 0: just K", "0", NULL, 0,
-	 1000000, false},
+	OPTION_ROW_U64("--hops", &options.hops, "N", "0", 0, 1u << 30,
+	               "loads or round trips in a window; 0: 16384 loads or 10000 trips, of a matrix 2048 or 1000"),
+	OPTIONS_PLACEMENTS,
+	OPTION_ROW_U64("--windows", &options.windows, "N", "0", 0, 10000,
+	               "timed windows in each placement; 0: 9, of a matrix 3"),
+	OPTIONS_PAGES,
+	OPTIONS_SEED("the permutations, and of the order and choice of pairs"),
+	OPTIONS_BUDGET("per pair"),
 	/* 3 %: transfers are few and depend on where the home agent of each line lies. */
-	{"--target-half-width", OPTION_F64, &options.target_half_width, "R",
-	 "relative half-width of the median's interval at which a pair is converged", "0.03", NULL, 0, 1, false},
+	OPTIONS_TARGET("0.03", "a pair"),
 	/* None: who asks for all pairs gets all, and reads beforehand how long that takes. */
-	{"--matrix-budget-s", OPTION_F64, &options.matrix_budget_s, "S",
-	 "seconds for all of --all-pairs; where more are expected, a balanced sample is measured; 0: all pairs", "0", NULL,
-	 0, 1000000, false},
+	OPTION_ROW_F64(
+		"--matrix-budget-s", &options.matrix_budget_s, "S", "0", 0, 1000000,
+		"seconds for all of --all-pairs; where more are expected, a balanced sample is measured; 0: all pairs"),
 };
 
 /* A pair of a matrix that was measured, without what only a pair of its own has. */

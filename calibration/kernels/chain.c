@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "allocate.h"
 #include "arch/arch.h"
 #include "random.h"
 
@@ -124,13 +125,11 @@ static void shuffle_all(uint32_t *order, size_t count, struct random *random)
 }
 
 /* Random inside each window, windows in random order: TLB-friendly, and no order for a prefetcher to follow. */
-static bool fill_windows(const struct chain *chain, uint32_t *order, struct random *random)
+static void fill_windows(const struct chain *chain, uint32_t *order, struct random *random)
 {
 	size_t window = chain->window_bytes / chain->stride_bytes;
 	size_t windows = windows_of(chain->nodes, chain->stride_bytes, chain->window_bytes), filled = 0;
-	uint32_t *sequence = malloc(windows * sizeof(*sequence));
-	if (!sequence)
-		return false;
+	uint32_t *sequence = allocate(windows, sizeof(*sequence));
 	for (size_t i = 0; i < windows; i++)
 		sequence[i] = (uint32_t)i;
 	shuffle(sequence, windows, random);
@@ -143,24 +142,21 @@ static bool fill_windows(const struct chain *chain, uint32_t *order, struct rand
 		filled += count;
 	}
 	free(sequence);
-	return true;
 }
 
-static bool fill_order(const struct chain *chain, uint32_t *order)
+static void fill_order(const struct chain *chain, uint32_t *order)
 {
 	struct random random;
 	random_seed(&random, chain->seed);
 	if (chain->order == CHAIN_WINDOW)
-		return fill_windows(chain, order, &random);
-	if (chain->order == CHAIN_RANDOM) {
+		fill_windows(chain, order, &random);
+	else if (chain->order == CHAIN_RANDOM)
 		/* A uniform permutation taken as the order of visits is a uniform single cycle: the distribution of Sattolo's
 		 * algorithm, in the form that can be proved without a dependent walk. */
 		shuffle_all(order, chain->nodes, &random);
-		return true;
-	}
-	for (size_t i = 0; i < chain->nodes; i++)
-		order[i] = (uint32_t)(chain->order == CHAIN_BACKWARD ? chain->nodes - 1 - i : i);
-	return true;
+	else
+		for (size_t i = 0; i < chain->nodes; i++)
+			order[i] = (uint32_t)(chain->order == CHAIN_BACKWARD ? chain->nodes - 1 - i : i);
 }
 
 static uint64_t link_value(const struct chain *chain, size_t position)
@@ -266,10 +262,7 @@ static void shares_write(struct json *json, double repeated, double adjacent, do
 	json_f64(json, "repeated_stride_share", repeated);
 	json_f64(json, "adjacent_line_share", adjacent);
 	json_f64(json, "recent_page_share", recent_page);
-	if (classed)
-		json_f64(json, "chi_square", chi_square);
-	else
-		json_null(json, "chi_square");
+	json_f64_known(json, "chi_square", classed, chi_square);
 }
 
 void order_check_write(struct json *json, const char *key, const struct order_check *check)
@@ -285,8 +278,7 @@ void order_check_write(struct json *json, const char *key, const struct order_ch
 		json_object_end(json);
 		json_bool(json, "passed", check->passed);
 	} else {
-		json_null(json, "limits");
-		json_null(json, "passed");
+		JSON_NULLS(json, "limits", "passed");
 	}
 	json_object_end(json);
 }
@@ -304,24 +296,19 @@ bool chain_build(struct chain *chain, struct error *error)
 		return error_set(error, ERROR_NO_MEMORY, "%zu bytes to build a chain: %s; use a smaller size", bytes,
 		                 strerror(errno));
 	(void)madvise(order, bytes, MADV_HUGEPAGE); /* only speeds the shuffle up */
-	bool filled = fill_order(chain, order), unordered = true;
-	if (filled) {
-		unordered = chain_check_order(chain, order, &chain->check);
-		chain_link(chain, order);
-		chain->proved = chain_prove(chain, order, (unsigned char *)(order + chain->nodes));
-		chain->at = chain_position(chain, order[0]);
-	}
+	fill_order(chain, order);
+	bool unordered = chain_check_order(chain, order, &chain->check);
+	chain_link(chain, order);
+	chain->proved = chain_prove(chain, order, (unsigned char *)(order + chain->nodes));
+	chain->at = chain_position(chain, order[0]);
 	munmap(order, bytes);
-	if (!filled)
-		return error_set(error, ERROR_NO_MEMORY, "no memory for the order of windows");
 	if (!chain->proved)
-		return error_set(error, ERROR_CHECK_FAILED, "expected one cycle over %zu nodes, found links that are not",
-		                 chain->nodes);
+		return error_set(error, ERROR_CHECK_FAILED, "the links are not one cycle over %zu nodes", chain->nodes);
 	return unordered ||
 	       error_set(
 			   error, ERROR_CHECK_FAILED,
-			   "expected an order that no prefetcher can follow, found %.3g of the jumps as long as one just before, "
-			   "%.3g to a line beside, %.3g within a page of just before, chi-square %.3g of their lengths",
+			   "a prefetcher could follow this order: %.3g of the jumps are as long as one just before, %.3g to a "
+			   "line beside, %.3g within a page of just before, chi-square of their lengths %.3g",
 			   chain->check.repeated_share, chain->check.adjacent_share, chain->check.recent_page_share,
 			   chain->check.chi_square);
 }

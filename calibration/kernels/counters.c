@@ -13,6 +13,7 @@
 #include "clock.h"
 #include "demand.h"
 #include "files.h"
+#include "option_rows.h"
 #include "pmu.h"
 #include "stopping.h"
 #include "subcommand.h"
@@ -28,11 +29,11 @@ static struct {
 } options;
 
 static const struct option table[] = {
-	{"--event", OPTION_REPEATED, &options.events, PMU_NOTATION, PMU_EVENT_HELP, NULL, NULL, 0, 0, true},
-	{"--duration-s", OPTION_F64, &options.duration_s, "S", "time to count", "1", NULL, 0, 600, false},
-	{"--work", OPTION_TEXT, &options.work, "CPU",
-	 "let the thread whose events are counted run on this CPU all the time; without it that thread sleeps", NULL, NULL,
-	 0, 0, true},
+	OPTIONS_EVENT,
+	OPTION_ROW_F64("--duration-s", &options.duration_s, "S", "1", 0, 600, "time to count"),
+	OPTION_ROW_OPTIONAL_TEXT(
+		"--work", &options.work, "CPU",
+		"let the thread whose events are counted run on this CPU all the time; without it that thread sleeps"),
 };
 
 struct source {

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "allocate.h"
 #include "clock.h"
 #include "files.h"
 #include "json.h"
@@ -144,23 +145,17 @@ static void find(struct course *course, const char *directory, enum kind kind,
 		free(entries);
 }
 
-struct course *course_open(const struct cpu_list *cpus, size_t readings, struct error *error)
+struct course *course_open(const struct cpu_list *cpus, size_t readings)
 {
-	struct course *course = calloc(1, sizeof(*course));
-	if (course) {
-		find_clocks(course, cpus);
-		find(course, POWERCAP, ENERGY, add_energy);
-		find(course, THERMAL, TEMPERATURE, add_zone);
-		find(course, HWMON, TEMPERATURE, add_sensor);
-		course->capacity = readings;
-		course->at_ns = calloc(readings, sizeof(*course->at_ns));
-		course->values = calloc(readings * (course->count + 1), sizeof(*course->values));
-	}
-	if (course && course->at_ns && course->values)
-		return course;
-	course_free(course);
-	error_set(error, ERROR_NO_MEMORY, "no memory for %zu readings of the clock, energy and temperature", readings);
-	return NULL;
+	struct course *course = allocate(1, sizeof(*course));
+	find_clocks(course, cpus);
+	find(course, POWERCAP, ENERGY, add_energy);
+	find(course, THERMAL, TEMPERATURE, add_zone);
+	find(course, HWMON, TEMPERATURE, add_sensor);
+	course->capacity = readings;
+	course->at_ns = allocate(readings, sizeof(*course->at_ns));
+	course->values = allocate(readings * course->count, sizeof(*course->values));
+	return course;
 }
 
 void course_read(struct course *course)
@@ -212,10 +207,7 @@ void course_write(struct json *json, const char *key, const struct course *cours
 		json_array_begin(json, "values");
 		for (size_t k = 0; k < course->count; k++) {
 			double value = value_of(course, i, k);
-			if (isfinite(value))
-				json_f64(json, NULL, value);
-			else
-				json_null(json, NULL);
+			json_f64_known(json, NULL, isfinite(value), value);
 		}
 		json_array_end(json);
 		json_object_end(json);
@@ -232,13 +224,4 @@ void course_write(struct json *json, const char *key, const struct course *cours
 	}
 	json_array_end(json);
 	json_object_end(json);
-}
-
-void course_free(struct course *course)
-{
-	if (!course)
-		return;
-	free(course->at_ns);
-	free(course->values);
-	free(course);
 }

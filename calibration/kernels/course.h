@@ -7,18 +7,16 @@
 #include <stddef.h>
 
 #include "affinity.h"
-#include "error.h"
 
 struct json;
 struct course;
 
 /* Finds what can be read: the clock of one of `cpus` in each package, RAPL energy, package temperatures. Room for
- * `readings`. NULL with the error where there is no memory. */
-struct course *course_open(const struct cpu_list *cpus, size_t readings, struct error *error);
+ * `readings`. */
+struct course *course_open(const struct cpu_list *cpus, size_t readings);
 /* Takes a reading of everything, unless there is no room; NULL is accepted here and below. */
 void course_read(struct course *course);
 /* Writes null for NULL. */
 void course_write(struct json *json, const char *key, const struct course *course);
-void course_free(struct course *course);
 
 #endif

@@ -1,29 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "demand.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
+#include "allocate.h"
 #include "cgroup.h"
 #include "files.h"
-#include "text.h"
+#include "hugetlb.h"
 #include "warning.h"
 
-#ifndef MAP_HUGE_SHIFT
-#define MAP_HUGE_SHIFT 26
-#endif
-
-#define POOLS "/sys/kernel/mm/hugepages"
-/* No architecture has more sizes: aarch64 with 64 KiB pages has five. */
-#define HUGETLB_SIZES 8
-/* The kernel's largest possible node id is below this (MAX_NUMNODES with NODES_SHIFT = 10). */
-#define NODE_LIMIT 1024u
 /* What rounding up to whole pages may waste of a region: an eighth is cleared in little time and is not missed. */
 #define WASTE_SHARE 8u
 /* And however small the region is, so much: less than one huge page of x86, which clears in 0.1 ms and without which even a
@@ -55,7 +45,7 @@ size_t memory_thp_bytes(void)
 	return (size_t)bytes;
 }
 
-/* Value in bytes of a "key: N kB" line; false when the text has no such line. */
+/* Value in bytes of a "key: N kB" line, which in the text of a node has the node's name before it; false when there is none. */
 static bool field_bytes(const char *text, const char *key, uint64_t *bytes)
 {
 	const char *at = strstr(text, key);
@@ -72,37 +62,26 @@ static bool field_bytes(const char *text, const char *key, uint64_t *bytes)
 bool memory_usable_bytes(const char *meminfo, uint64_t *bytes)
 {
 	uint64_t cached = 0;
-	if (!field_bytes(meminfo, "MemFree", bytes))
+	if (!field_bytes(meminfo, "MemFree:", bytes))
 		return false;
 	/* Page cache in active use is left alone: taking it would make the machine read it again while we measure. */
-	if (field_bytes(meminfo, "Inactive(file)", &cached))
+	if (field_bytes(meminfo, "Inactive(file):", &cached))
 		*bytes += cached;
 	return true;
 }
 
 /* -- the sum -- */
 
-static uint64_t round_up(uint64_t value, uint64_t step)
-{
-	return (value + step - 1) / step * step;
-}
-
 static void add(struct demand *demand, struct demanded region)
 {
-	struct demanded *last = demand->regions && demand->count ? &demand->regions[demand->count - 1] : NULL;
+	struct demanded *last = demand->count ? &demand->regions[demand->count - 1] : NULL;
 	if (last && last->bytes == region.bytes && last->node == region.node && last->nodes == region.nodes) {
 		last->count += region.count;
 		return;
 	}
-	if (!demand->regions || demand->count == demand->capacity) {
-		size_t capacity = 2 * demand->capacity + 16;
-		struct demanded *grown = realloc(demand->regions, capacity * sizeof(*grown));
-		if (!grown) {
-			demand->spoilt = true;
-			return;
-		}
-		demand->regions = grown;
-		demand->capacity = capacity;
+	if (demand->count == demand->capacity) {
+		demand->capacity = 2 * demand->capacity + 16;
+		demand->regions = reallocate(demand->regions, demand->capacity, sizeof(*demand->regions));
 	}
 	demand->regions[demand->count++] = region;
 }
@@ -141,7 +120,6 @@ void demand_free(struct demand *demand)
 	demand->regions = NULL;
 	demand->count = demand->capacity = 0;
 	demand->other_bytes = 0;
-	demand->spoilt = false;
 }
 
 static size_t nodes_of(const struct demanded *region)
@@ -194,83 +172,6 @@ static bool all_fit(const struct demand *demand, size_t page_bytes)
 	return true;
 }
 
-struct sizes {
-	size_t bytes[HUGETLB_SIZES], count;
-};
-
-/* Sizes of hugetlb pages, the default first, then the others from the largest. */
-static void hugetlb_sizes(struct sizes *sizes)
-{
-	char *text = file_read("/proc/meminfo");
-	uint64_t preferred = 0;
-	*sizes = (struct sizes){.count = 0};
-	if (text && field_bytes(text, "Hugepagesize", &preferred))
-		sizes->bytes[sizes->count++] = preferred;
-	free(text);
-	DIR *listing = opendir(POOLS);
-	for (struct dirent *entry; listing && (entry = readdir(listing)) != NULL && sizes->count < HUGETLB_SIZES;) {
-		static const char before[] = "hugepages-";
-		if (strncmp(entry->d_name, before, sizeof(before) - 1) != 0)
-			continue;
-		size_t kib = strtoul(entry->d_name + sizeof(before) - 1, NULL, 10);
-		if (kib == 0 || kib * 1024 == preferred)
-			continue;
-		size_t at = sizes->count++;
-		for (; at > 1 && sizes->bytes[at - 1] < kib * 1024; at--)
-			sizes->bytes[at] = sizes->bytes[at - 1];
-		sizes->bytes[at] = kib * 1024;
-	}
-	if (listing)
-		closedir(listing);
-}
-
-/* Reads nr_hugepages, free_hugepages or resv_hugepages of the machine. */
-static bool pool_count(size_t page_bytes, const char *which, uint64_t *pages)
-{
-	char path[160];
-	long long value;
-	snprintf(path, sizeof(path), POOLS "/hugepages-%zukB/%s_hugepages", page_bytes / 1024, which);
-	if (!file_number(path, &value) || value < 0)
-		return false;
-	*pages = (uint64_t)value;
-	return true;
-}
-
-/* The same of one node, which knows no resv_hugepages. */
-static bool node_count(unsigned node, size_t page_bytes, const char *which, uint64_t *pages)
-{
-	char path[160];
-	long long value;
-	snprintf(path, sizeof(path), "/sys/devices/system/node/node%u/hugepages/hugepages-%zukB/%s_hugepages", node,
-	         page_bytes / 1024, which);
-	if (!file_number(path, &value) || value < 0)
-		return node == 0 && pool_count(page_bytes, which, pages);
-	*pages = (uint64_t)value;
-	return true;
-}
-
-bool hugetlb_free(unsigned node, size_t page_bytes, uint64_t *pages)
-{
-	return node_count(node, page_bytes, "free", pages);
-}
-
-void *hugetlb_map(size_t bytes, size_t page_bytes)
-{
-	int size = __builtin_ctzll(page_bytes) << MAP_HUGE_SHIFT;
-	return mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB | size, -1, 0);
-}
-
-/* An emulator may not map the pages that its machine has free. */
-static bool hugetlb_mappable(size_t page_bytes, struct error *error)
-{
-	void *start = hugetlb_map(page_bytes, page_bytes);
-	if (start == MAP_FAILED)
-		return error_set(error, ERROR_NO_MEMORY, "mapping a hugetlb page of %zu KiB: %s; use --pages auto",
-		                 page_bytes >> 10, strerror(errno));
-	munmap(start, page_bytes);
-	return true;
-}
-
 /* Whether every node has the pages free, and the machine has them unreserved: else the error says which node has not. */
 static bool hugetlb_available(struct demand *demand, size_t page_bytes, struct error *error)
 {
@@ -290,7 +191,8 @@ static bool hugetlb_available(struct demand *demand, size_t page_bytes, struct e
 	}
 	for (size_t i = 0; i < demand->count; i++)
 		all += demand->regions[i].count * (round_up(demand->regions[i].bytes, page_bytes) / page_bytes);
-	if (pool_count(page_bytes, "free", &left) && pool_count(page_bytes, "resv", &reserved) && left < all + reserved) {
+	if (hugetlb_pool(page_bytes, "free", &left) && hugetlb_pool(page_bytes, "resv", &reserved) &&
+	    left < all + reserved) {
 		demand->refused_node = -1;
 		return error_set(error, ERROR_NO_MEMORY,
 		                 "needs %" PRIu64 " hugetlb pages of %zu KiB, %" PRIu64
@@ -305,11 +207,11 @@ static bool hugetlb_available(struct demand *demand, size_t page_bytes, struct e
 static void warn_exhausted(const struct demand *demand, size_t page_bytes)
 {
 	uint64_t bytes[NODE_LIMIT], unused = 0, machine = 0;
-	if (!pool_count(page_bytes, "nr", &machine) || machine == 0 || !by_node(demand, page_bytes, bytes, &unused))
+	if (!hugetlb_pool(page_bytes, "nr", &machine) || machine == 0 || !by_node(demand, page_bytes, bytes, &unused))
 		return;
 	for (unsigned node = 0; node < NODE_LIMIT; node++) {
 		uint64_t pool = 0, left = 0;
-		if (bytes[node] && node_count(node, page_bytes, "nr", &pool) && hugetlb_free(node, page_bytes, &left) &&
+		if (bytes[node] && hugetlb_node_pool(node, page_bytes, "nr", &pool) && hugetlb_free(node, page_bytes, &left) &&
 		    left < bytes[node] / page_bytes)
 			warning_add("HUGEPAGE_EXHAUSTED",
 			            "node %u has too few free hugetlb pages of %zu bytes for all buffers (%" PRIu64
@@ -322,7 +224,7 @@ static void warn_exhausted(const struct demand *demand, size_t page_bytes)
  * wastes least. */
 static bool choose_hugetlb(struct demand *demand, struct error *error)
 {
-	struct sizes sizes;
+	struct hugetlb_sizes sizes;
 	struct error first = {0};
 	size_t smallest = 0;
 	bool any = false;
@@ -370,7 +272,7 @@ static bool choose_pages(struct demand *demand, struct error *error)
 
 /* -- what there is -- */
 
-static bool kernel_has_nodes(void)
+bool kernel_has_nodes(void)
 {
 	return access("/sys/devices/system/node", F_OK) == 0;
 }
@@ -409,7 +311,7 @@ static bool machine_has(uint64_t bytes, struct error *error)
 {
 	char *text = file_read("/proc/meminfo"), where[256];
 	uint64_t usable = 0;
-	bool known = text && (field_bytes(text, "MemAvailable", &usable) || memory_usable_bytes(text, &usable));
+	bool known = text && (field_bytes(text, "MemAvailable:", &usable) || memory_usable_bytes(text, &usable));
 	free(text);
 	usable -= usable < KEEP_FREE_BYTES ? usable : KEEP_FREE_BYTES;
 	if (known && bytes > usable)
@@ -445,8 +347,7 @@ static bool available(struct demand *demand, struct error *error)
 bool demand_admit(struct demand *demand, struct error *error)
 {
 	demand->refused_node = -1;
-	bool good = demand->spoilt ? error_set(error, ERROR_INTERNAL, "no memory to sum up what is needed")
-	                           : choose_pages(demand, error) && available(demand, error);
+	bool good = choose_pages(demand, error) && available(demand, error);
 	demand_free(demand);
 	return good;
 }

@@ -12,6 +12,9 @@
 #include "affinity.h"
 #include "error.h"
 
+/* The kernel's largest possible node id is below this (MAX_NUMNODES with NODES_SHIFT = 10). */
+#define NODE_LIMIT 1024u
+
 enum page_kind { PAGES_AUTO, PAGES_THP, PAGES_BASE, PAGES_HUGETLB };
 #define MEMORY_PAGE_CHOICES "auto|thp|base|hugetlb"
 
@@ -42,7 +45,6 @@ struct demand {
 	struct demanded *regions;
 	size_t count, capacity;
 	uint64_t other_bytes;
-	bool spoilt; /* no memory for the sum itself */
 	/* set by demand_admit where it refuses: the node that has too little; -1: the machine or a control group */
 	int refused_node;
 };
@@ -62,6 +64,13 @@ void demand_document(struct demand *demand, uint64_t numbers);
 bool demand_admit(struct demand *demand, struct error *error);
 void demand_free(struct demand *demand);
 
+static inline uint64_t round_up(uint64_t value, uint64_t step)
+{
+	return (value + step - 1) / step * step;
+}
+
+/* Whether the kernel tells of memory nodes. */
+bool kernel_has_nodes(void);
 /* Whether a region of so many bytes may be made of such pages: what rounding it up wastes is little. */
 bool pages_fit(size_t bytes, size_t page_bytes);
 /* What may be used of a meminfo text: free memory, and page cache that was not used lately and is dropped on demand.
@@ -70,9 +79,5 @@ bool memory_usable_bytes(const char *meminfo, uint64_t *bytes);
 size_t memory_base_page_bytes(void);
 /* Size of a transparent huge page, 0 where the kernel has none. */
 size_t memory_thp_bytes(void);
-/* Hugetlb pages of this size that are free on a node. */
-bool hugetlb_free(unsigned node, size_t page_bytes, uint64_t *pages);
-/* Maps whole hugetlb pages of this size, on no node yet; MAP_FAILED and errno where the kernel does not. */
-void *hugetlb_map(size_t bytes, size_t page_bytes);
 
 #endif

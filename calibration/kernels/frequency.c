@@ -12,6 +12,7 @@
 #include "corefreq.h"
 #include "interference.h"
 #include "memory.h"
+#include "option_rows.h"
 #include "statistics.h"
 #include "stopping.h"
 #include "subcommand.h"
@@ -50,26 +51,24 @@ static struct {
 } options;
 
 static const struct option table[] = {
-	{"--cpus", OPTION_TEXT, &options.cpus, "LIST", "CPUs to measure; one of each core, because siblings share a core",
-	 NULL, NULL, 0, 0, false},
-	{"--alone-cpus", OPTION_TEXT, &options.alone_cpus, "LIST",
-	 "those of them that are measured alone too, one after another; without it all of them", NULL, NULL, 0, 0, true},
+	OPTION_ROW_TEXT("--cpus", &options.cpus, "LIST", NULL,
+	                "CPUs to measure; one of each core, because siblings share a core"),
+	OPTION_ROW_OPTIONAL_TEXT("--alone-cpus", &options.alone_cpus, "LIST",
+	                         "those of them that are measured alone too, one after another; without it all of them"),
 	/* The processor's own clock: the one work that every processor can do. */
-	{"--work", OPTION_WORDS, &options.work, NULL, "kinds of work, each in turn", "scalar", WORK_CHOICES, 0, 0, false},
-	{"--active", OPTION_WORDS, &options.active, NULL,
-	 "alone: each CPU while the others rest; all: all CPUs at the same time", "alone,all", "alone|all", 0, 0, false},
+	OPTION_ROW_WORDS("--work", &options.work, WORK_CHOICES, "scalar", "kinds of work, each in turn"),
+	OPTION_ROW_WORDS("--active", &options.active, "alone|all", "alone,all",
+	                 "alone: each CPU while the others rest; all: all CPUs at the same time"),
 	/* Nine give an interval that covers the median with 96 %, the two extremes left out. */
-	{"--windows", OPTION_U64, &options.windows, "N", "timed windows, at least", "9", NULL, 1, 10000, false},
+	OPTION_ROW_U64("--windows", &options.windows, "N", "9", 1, 10000, "timed windows, at least"),
 	/* 5 ms hold several steps of a processor that sets its clock every millisecond, and 300 slices and more. */
-	{"--window-s", OPTION_F64, &options.window_s, "S", "length of a window", "0.005", NULL, 0, 1, false},
+	OPTION_ROW_F64("--window-s", &options.window_s, "S", "0.005", 0, 1, "length of a window"),
 	/* 50 ms of the same work: a governor that samples every 10 ms has raised the clock, and a licence is granted. */
-	{"--settle-s", OPTION_F64, &options.settle_s, "S", "work before the first window", "0.05", NULL, 0, 60, false},
-	{"--budget-s", OPTION_F64, &options.budget_s, "S",
-	 "seconds per point during which windows beyond N are added until the target is met; 0: just N", "0", NULL, 0,
-	 1000000, false},
+	OPTION_ROW_F64("--settle-s", &options.settle_s, "S", "0.05", 0, 60, "work before the first window"),
+	OPTION_ROW_F64("--budget-s", &options.budget_s, "S", "0", 0, 1000000,
+	               "seconds per point during which windows beyond N are added until the target is met; 0: just N"),
 	/* 1 %: a licence level is 3 % and more. */
-	{"--target-half-width", OPTION_F64, &options.target_half_width, "R",
-	 "relative half-width of the median's interval at which a point is converged", "0.01", NULL, 0, 1, false},
+	OPTIONS_TARGET("0.01", "a point"),
 };
 
 struct slices {

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "allocate.h"
-#include "files.h"
 #include "generator.h"
 #include "place.h"
 
@@ -138,21 +137,6 @@ static size_t first_user(const struct generator *generator, size_t buffer)
 	return 0;
 }
 
-/* The CPUs of a node; none where it has none or the kernel does not say. */
-static void node_cpus(struct cpu_list *cpus, unsigned node)
-{
-	char path[80];
-	struct error ignored = {0};
-	snprintf(path, sizeof(path), "/sys/devices/system/node/node%u/cpulist", node);
-	char *text = file_read(path);
-	size_t length = text ? strcspn(text, "\n") : 0;
-	if (length) {
-		text[length] = '\0';
-		cpu_list_parse(cpus, text, &ignored);
-	}
-	free(text);
-}
-
 /* Buffers are filled by the CPUs of their node in turn, because a fill from afar is slower than the reading; where the node
  * has none that take part, by those that will use them. */
 void generator_choose_fillers(struct generator *generator)
@@ -161,8 +145,10 @@ void generator_choose_fillers(struct generator *generator)
 	for (size_t i = 0, turn = 0; i < generator->buffer_count; i++) {
 		struct buffer *buffer = &generator->buffers[i];
 		if (i == 0 || buffer->node != generator->buffers[i - 1].node) {
+			char path[80];
+			snprintf(path, sizeof(path), "/sys/devices/system/node/node%u/cpulist", buffer->node);
 			cpu_list_free(&cpus);
-			node_cpus(&cpus, buffer->node);
+			(void)cpu_list_read(&cpus, path); /* a node may have none */
 		}
 		buffer->filler = first_user(generator, i);
 		for (size_t tried = 0; tried < generator->count; tried++, turn++)

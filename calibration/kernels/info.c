@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "affinity.h"
+#include "allocate.h"
 #include "arch/arch.h"
 #include "cgroup.h"
 #include "files.h"
@@ -38,61 +39,61 @@
 #define GAPS_LISTED 20
 
 /* How a privilege was looked for and what was found, in words. */
-struct evidence {
+struct finding {
 	char text[320];
 };
 
-static void say(struct evidence *evidence, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void say(struct finding *finding, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-static void say(struct evidence *evidence, const char *format, ...)
+static void say(struct finding *finding, const char *format, ...)
 {
 	va_list arguments;
 	va_start(arguments, format);
-	vsnprintf(evidence->text, sizeof(evidence->text), format, arguments);
+	vsnprintf(finding->text, sizeof(finding->text), format, arguments);
 	va_end(arguments);
 }
 
-static bool real_time(struct evidence *evidence)
+static bool real_time(struct finding *finding)
 {
 	struct sched_param wanted = {.sched_priority = 1}, ordinary = {0};
 	int refused = pthread_setschedparam(pthread_self(), SCHED_FIFO, &wanted);
 	if (refused == 0)
 		refused = pthread_setschedparam(pthread_self(), SCHED_OTHER, &ordinary);
 	if (refused)
-		say(evidence, "SCHED_FIFO: %s (wants CAP_SYS_NICE, or a limit of rtprio)", strerror(refused));
+		say(finding, "SCHED_FIFO: %s (wants CAP_SYS_NICE, or a limit of rtprio)", strerror(refused));
 	else
-		say(evidence, "SCHED_FIFO was had and given back");
+		say(finding, "SCHED_FIFO was had and given back");
 	return refused == 0;
 }
 
-static bool real_time_unthrottled(struct evidence *evidence)
+static bool real_time_unthrottled(struct finding *finding)
 {
 	struct realtime_limit limit = realtime_limit();
 	if (limit.known)
-		say(evidence, "sched_rt_runtime_us is %lld of %lld", limit.runtime_us, limit.period_us);
+		say(finding, "sched_rt_runtime_us is %lld of %lld", limit.runtime_us, limit.period_us);
 	else
-		say(evidence, "/proc/sys/kernel/sched_rt_runtime_us: %s", strerror(errno));
+		say(finding, "/proc/sys/kernel/sched_rt_runtime_us: %s", strerror(errno));
 	return limit.known && !realtime_throttled(&limit);
 }
 
-static bool locked_memory(struct evidence *evidence)
+static bool locked_memory(struct finding *finding)
 {
 	struct rlimit locked = {0};
 	uint64_t needed = gaps_bytes(GAP_RING, GAPS_LISTED);
 	bool any = capability_has(CAP_IPC_LOCK_BIT);
 	if (getrlimit(RLIMIT_MEMLOCK, &locked) != 0) {
-		say(evidence, "RLIMIT_MEMLOCK: %s", strerror(errno));
+		say(finding, "RLIMIT_MEMLOCK: %s", strerror(errno));
 		return any;
 	}
 	if (any || locked.rlim_cur == RLIM_INFINITY)
-		say(evidence, "without a limit");
+		say(finding, "without a limit");
 	else
-		say(evidence, "RLIMIT_MEMLOCK is %" PRIu64 " bytes, jitter locks %" PRIu64 " for each CPU",
+		say(finding, "RLIMIT_MEMLOCK is %" PRIu64 " bytes, jitter locks %" PRIu64 " for each CPU",
 		    (uint64_t)locked.rlim_cur, needed);
 	return any || locked.rlim_cur >= needed;
 }
 
-static bool count_events(struct perf_event_attr *attributes, int process, int cpu, struct evidence *evidence)
+static bool count_events(struct perf_event_attr *attributes, int process, int cpu, struct finding *finding)
 {
 	char paranoid[32];
 	attributes->size = sizeof(*attributes);
@@ -103,26 +104,26 @@ static bool count_events(struct perf_event_attr *attributes, int process, int cp
 		close(descriptor);
 	if (!file_line("/proc/sys/kernel/perf_event_paranoid", paranoid, sizeof(paranoid)))
 		snprintf(paranoid, sizeof(paranoid), "not there");
-	say(evidence, "perf_event_open: %s; perf_event_paranoid is %s", descriptor < 0 ? strerror(reason) : "granted",
+	say(finding, "perf_event_open: %s; perf_event_paranoid is %s", descriptor < 0 ? strerror(reason) : "granted",
 	    paranoid);
 	return descriptor >= 0;
 }
 
-static bool own_cycles(struct evidence *evidence)
+static bool own_cycles(struct finding *finding)
 {
 	struct perf_event_attr cycles = {
 		.type = PERF_TYPE_HARDWARE, .config = PERF_COUNT_HW_CPU_CYCLES, .exclude_kernel = 1, .exclude_hv = 1};
-	return count_events(&cycles, 0, -1, evidence);
+	return count_events(&cycles, 0, -1, finding);
 }
 
-static bool machine_events(struct evidence *evidence)
+static bool machine_events(struct finding *finding)
 {
 	struct perf_event_attr clock = {.type = PERF_TYPE_SOFTWARE, .config = PERF_COUNT_SW_CPU_CLOCK};
-	return count_events(&clock, -1, (int)affinity_allowed()->cpus[0], evidence);
+	return count_events(&clock, -1, (int)affinity_allowed()->cpus[0], finding);
 }
 
 #if defined(__x86_64__)
-static bool model_specific_registers(struct evidence *evidence)
+static bool model_specific_registers(struct finding *finding)
 {
 	char path[64];
 	uint64_t value;
@@ -130,9 +131,9 @@ static bool model_specific_registers(struct evidence *evidence)
 	int descriptor = open(path, O_RDONLY | O_CLOEXEC);
 	bool good = descriptor >= 0 && pread(descriptor, &value, sizeof(value), SMI_COUNT_REGISTER) == sizeof(value);
 	if (good)
-		say(evidence, "%s: register 0x%x was read", path, SMI_COUNT_REGISTER);
+		say(finding, "%s: register 0x%x was read", path, SMI_COUNT_REGISTER);
 	else
-		say(evidence, "%s, register 0x%x: %s", path, SMI_COUNT_REGISTER, strerror(errno));
+		say(finding, "%s, register 0x%x: %s", path, SMI_COUNT_REGISTER, strerror(errno));
 	if (descriptor >= 0)
 		close(descriptor);
 	return good;
@@ -140,109 +141,101 @@ static bool model_specific_registers(struct evidence *evidence)
 #endif
 
 /* A page of our own, touched; NULL where not even that is to be had. */
-static void *own_page(struct evidence *evidence)
+static void *own_page(struct finding *finding)
 {
 	void *page = mmap(NULL, memory_base_page_bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (page == MAP_FAILED) {
-		say(evidence, "mapping a page: %s", strerror(errno));
+		say(finding, "mapping a page: %s", strerror(errno));
 		return NULL;
 	}
 	*(volatile unsigned char *)page = 1;
 	return page;
 }
 
-static bool pages_node(struct evidence *evidence)
+static bool pages_node(struct finding *finding)
 {
-	void *page = own_page(evidence);
+	void *page = own_page(finding);
 	int status = -1;
 	if (!page)
 		return false;
 	long result = syscall(SYS_move_pages, 0, 1ul, &page, NULL, &status, 0);
 	if (result != 0)
-		say(evidence, "move_pages on a page of its own: %s", strerror(errno));
+		say(finding, "move_pages on a page of its own: %s", strerror(errno));
 	else if (status < 0)
-		say(evidence, "move_pages on a page of its own: no node, %s", strerror(-status));
+		say(finding, "move_pages on a page of its own: no node, %s", strerror(-status));
 	else
-		say(evidence, "move_pages says that a page of its own lies on node %d", status);
+		say(finding, "move_pages says that a page of its own lies on node %d", status);
 	munmap(page, memory_base_page_bytes());
 	return result == 0 && status >= 0;
 }
 
-static bool memory_policy(struct evidence *evidence)
+static bool memory_policy(struct finding *finding)
 {
-	void *page = own_page(evidence);
+	void *page = own_page(finding);
 	if (!page)
 		return false;
 	/* The default policy asks for no node, so that the call itself is what is allowed or not. */
 	long result = syscall(SYS_mbind, page, memory_base_page_bytes(), 0, NULL, 0ul, 0u);
-	say(evidence, "mbind on a page of its own: %s", result == 0 ? "granted" : strerror(errno));
+	say(finding, "mbind on a page of its own: %s", result == 0 ? "granted" : strerror(errno));
 	munmap(page, memory_base_page_bytes());
 	return result == 0;
 }
 
-static bool hugetlb_pages(struct evidence *evidence)
+static bool hugetlb_pages(struct finding *finding)
 {
 	char *text = file_read("/proc/meminfo");
 	const char *at = text ? strstr(text, "HugePages_Free:") : NULL;
 	unsigned long pages = at ? strtoul(at + strlen("HugePages_Free:"), NULL, 10) : 0;
 	free(text);
-	say(evidence, "%lu pages of the default size are free", pages);
+	say(finding, "%lu pages of the default size are free", pages);
 	return pages > 0;
 }
 
-static bool transparent_pages(struct evidence *evidence)
+static bool transparent_pages(struct finding *finding)
 {
 	char line[128];
 	if (!file_line(THP_ENABLED, line, sizeof(line))) {
-		say(evidence, THP_ENABLED ": %s", strerror(errno));
+		say(finding, THP_ENABLED ": %s", strerror(errno));
 		return false;
 	}
-	say(evidence, THP_ENABLED ": %s", line);
+	say(finding, THP_ENABLED ": %s", line);
 	return strstr(line, "[never]") == NULL;
 }
 
-static bool interrupt_counts(struct evidence *evidence)
+static bool interrupt_counts(struct finding *finding)
 {
 	bool readable = access("/proc/interrupts", R_OK) == 0 && access("/proc/softirqs", R_OK) == 0;
-	say(evidence, "/proc/interrupts and /proc/softirqs: %s", readable ? "readable" : strerror(errno));
+	say(finding, "/proc/interrupts and /proc/softirqs: %s", readable ? "readable" : strerror(errno));
 	return readable;
 }
 
-static bool all_cpus(struct evidence *evidence)
+static bool all_cpus(struct finding *finding)
 {
-	struct cpu_list online = {0};
-	struct error unread = {0};
+	const struct cpu_list *online = affinity_online();
 	size_t excluded = 0;
-	char *text = file_read("/sys/devices/system/cpu/online");
-	if (text)
-		text[strcspn(text, "\n")] = '\0';
-	bool known = text && cpu_list_parse(&online, text, &unread);
-	for (size_t i = 0; known && i < online.count; i++)
-		excluded += !cpu_list_has(affinity_allowed(), online.cpus[i]);
-	if (known)
-		say(evidence, "%zu of %zu CPUs online are outside the affinity mask", excluded, online.count);
+	for (size_t i = 0; i < online->count; i++)
+		excluded += !cpu_list_has(affinity_allowed(), online->cpus[i]);
+	if (online->count)
+		say(finding, "%zu of %zu CPUs online are outside the affinity mask", excluded, online->count);
 	else
-		say(evidence, "the CPUs online cannot be read");
-	if (known)
-		cpu_list_free(&online);
-	free(text);
-	return known && excluded == 0;
+		say(finding, "the CPUs online cannot be read");
+	return online->count && excluded == 0;
 }
 
-static bool all_memory(struct evidence *evidence)
+static bool all_memory(struct finding *finding)
 {
 	char where[256];
 	uint64_t room = cgroup_room("", where, sizeof(where));
 	if (room == CGROUP_NO_LIMIT)
-		say(evidence, "no control group limits it");
+		say(finding, "no control group limits it");
 	else
-		say(evidence, "%" PRIu64 " bytes are left under the limit in %.200s", room, where);
+		say(finding, "%" PRIu64 " bytes are left under the limit in %.200s", room, where);
 	return room == CGROUP_NO_LIMIT;
 }
 
 static const struct {
 	const char *name;
-	bool (*present)(struct evidence *evidence);
+	bool (*present)(struct finding *finding);
 	const char *cost; /* of not having it */
 } privileges[] = {
 	{"real_time_priority", real_time,
@@ -280,12 +273,12 @@ static void privileges_write(struct json *json)
 {
 	json_array_begin(json, "privileges");
 	for (size_t i = 0; i < sizeof(privileges) / sizeof(privileges[0]); i++) {
-		struct evidence evidence = {0};
-		bool present = privileges[i].present(&evidence);
+		struct finding finding = {0};
+		bool present = privileges[i].present(&finding);
 		json_object_begin(json, NULL);
 		json_text(json, "name", privileges[i].name);
 		json_bool(json, "present", present);
-		json_text(json, "found", evidence.text);
+		json_text(json, "found", finding.text);
 		json_text(json, "cost", present ? NULL : privileges[i].cost);
 		json_object_end(json);
 	}
@@ -312,10 +305,7 @@ static void numbers_read(struct numbers *numbers, const char *directory, const c
 		const char *digits = entry->d_name + strlen(before);
 		if (strncmp(entry->d_name, before, strlen(before)) != 0 || *digits < '0' || *digits > '9')
 			continue;
-		unsigned long *grown = realloc(numbers->values, (numbers->count + 1) * sizeof(*grown));
-		if (!grown)
-			break;
-		numbers->values = grown;
+		numbers->values = reallocate(numbers->values, numbers->count + 1, sizeof(*numbers->values));
 		numbers->values[numbers->count++] = strtoul(digits, NULL, 10);
 	}
 	if (listing)
@@ -327,12 +317,10 @@ static void numbers_read(struct numbers *numbers, const char *directory, const c
 static void count_write(struct json *json, const char *key, const char *directory, unsigned long kib)
 {
 	char path[200];
-	long long value;
+	long long value = 0;
 	snprintf(path, sizeof(path), "%s/hugepages-%lukB/%s_hugepages", directory, kib, key);
-	if (file_number(path, &value) && value >= 0)
-		json_u64(json, key, (uint64_t)value);
-	else
-		json_null(json, key);
+	bool known = file_number(path, &value) && value >= 0;
+	json_u64_known(json, key, known, (uint64_t)value);
 }
 
 static void pages_of_size_write(struct json *json, unsigned long kib, const struct numbers *nodes)
@@ -382,10 +370,7 @@ static void pages_kinds_write(struct json *json)
 	numbers_read(&nodes, NODES, "node");
 	json_object_begin(json, "page_kinds");
 	json_u64(json, "base_bytes", memory_base_page_bytes());
-	if (memory_thp_bytes())
-		json_u64(json, "thp_bytes", memory_thp_bytes());
-	else
-		json_null(json, "thp_bytes");
+	json_u64_known(json, "thp_bytes", memory_thp_bytes() > 0, memory_thp_bytes());
 	line_write(json, "thp_enabled", THP_ENABLED);
 	line_write(json, "thp_defrag", THP_DEFRAG);
 	json_array_begin(json, "hugetlb");
@@ -405,10 +390,7 @@ static void features_write(struct json *json)
 	for (size_t i = 0; (name = arch_feature(i, &found)) != NULL; i++)
 		json_bool(json, name, found);
 	json_object_end(json);
-	if (arch_sve_bytes())
-		json_u64(json, "sve_vector_bytes", arch_sve_bytes());
-	else
-		json_null(json, "sve_vector_bytes");
+	json_u64_known(json, "sve_vector_bytes", arch_sve_bytes() > 0, arch_sve_bytes());
 	json_array_begin(json, "widths");
 	for (const struct load_width *width = load_widths; width->name; width++)
 		if (width->supported())
@@ -423,10 +405,7 @@ static bool measure(struct json *result, struct error *error)
 		return false;
 	json_object_begin(result, NULL);
 	features_write(result);
-	json_array_begin(result, "allowed_cpus");
-	for (size_t i = 0; i < affinity_allowed()->count; i++)
-		json_u64(result, NULL, affinity_allowed()->cpus[i]);
-	json_array_end(result);
+	cpu_list_write(result, "allowed_cpus", affinity_allowed());
 	json_u64(result, "line_bytes", memory_line_bytes());
 	line_write(result, "clocksource", CLOCK_SOURCE "current_clocksource");
 	words_write(result, "clocksources", CLOCK_SOURCE "available_clocksource");

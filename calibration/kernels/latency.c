@@ -14,6 +14,7 @@
 #include "clock.h"
 #include "csv.h"
 #include "memory.h"
+#include "option_rows.h"
 #include "place.h"
 #include "pmu.h"
 #include "random.h"
@@ -55,54 +56,42 @@ static struct {
 } options;
 
 static const struct option table[] = {
-	{"--at", OPTION_REPEATED, &options.at, "CPU@NODE[+NODE...][:BYTES]",
-	 "measure from this CPU to memory of this node, or with pages interleaved over these nodes, at a size of its own",
-	 NULL, NULL, 0, 0, false},
+	OPTION_ROW_REPEATED("--at", &options.at, "CPU@NODE[+NODE...][:BYTES]",
+	                    "measure from this CPU to memory of this node, or with pages interleaved over these nodes, at "
+	                    "a size of its own"),
 	/* One after another is idle latency; together is what copies cost one another. */
-	{"--together", OPTION_FLAG, &options.together, NULL, "measure all --at at the same time, one copy on each CPU",
-	 NULL, NULL, 0, 0, false},
-	{"--size-bytes", OPTION_U64_LIST, &options.sizes, "B[,B...]", "buffer sizes", NULL, NULL, 64, 1ull << 40, false},
+	OPTION_ROW_FLAG("--together", &options.together, "measure all --at at the same time, one copy on each CPU"),
+	OPTION_ROW_LIST("--size-bytes", &options.sizes, "B[,B...]", NULL, 64, 1ull << 40, "buffer sizes"),
 	/* One node per line: several nodes in a line make part of the loads cache hits. Sizes are combined with the strides
 	 * that fit into them. */
-	{"--stride-bytes", OPTION_U64_LIST, &options.strides, "B[,B...]", "distance of nodes", "64", NULL, 8, 1ull << 30,
-	 false},
+	OPTION_ROW_LIST("--stride-bytes", &options.strides, "B[,B...]", "64", 8, 1ull << 30, "distance of nodes"),
 	/* Random over the whole buffer is the only order that no prefetcher and no TLB makes faster than memory is. */
-	{"--order", OPTION_WORDS, &options.orders, NULL, "orders of visits", "random", CHAIN_ORDER_CHOICES, 0, 0, false},
+	OPTION_ROW_WORDS("--order", &options.orders, CHAIN_ORDER_CHOICES, "random", "orders of visits"),
 	/* What the kernel reports decides; a hypervisor may not say, or a prefetcher may fetch lines in pairs. */
-	{"--line-bytes", OPTION_U64, &options.line_bytes, "B", "size of a cache line; 0: as the kernel reports, else 64",
-	 "0", NULL, 0, 4096, false},
+	OPTION_ROW_U64("--line-bytes", &options.line_bytes, "B", "0", 0, 4096,
+	               "size of a cache line; 0: as the kernel reports, else 64"),
 	/* 64 base pages: what a second-level TLB holds many times over, so that translation costs nothing. */
-	{"--window-bytes", OPTION_U64, &options.window_bytes, "B", "extent of each window of order window", "262144", NULL,
-	 64, 1ull << 40, false},
-	/* auto: hugetlb pages where reserved, else transparent ones: translation is not what is to be measured. */
-	{"--pages", OPTION_WORD, &options.pages, NULL, "pages wanted", "auto", MEMORY_PAGE_CHOICES, 0, 0, false},
-	/* Six is the smallest number whose [min, max] covers the median with more than 95 %. */
-	{"--placements", OPTION_U64, &options.placements, "K", "allocations, at least", "6", NULL, 1,
-	 STOPPING_PLACEMENTS_MAX, false},
+	OPTION_ROW_U64("--window-bytes", &options.window_bytes, "B", "262144", 64, 1ull << 40,
+	               "extent of each window of order window"),
+	OPTIONS_PAGES,
+	OPTIONS_PLACEMENTS,
 	/* Nine windows give a median that one or two disturbed windows cannot move. */
-	{"--windows", OPTION_U64, &options.windows, "N", "timed windows in each placement", "9", NULL, 1, 10000, false},
-	{"--hops", OPTION_U64, &options.hops, "H",
-	 "loads per window, of chains in L1 or L2 at least 200000; 0: 200000, or whole laps of small chains", "0", NULL, 0,
-	 1ull << 40, false},
-	/* A fixed seed makes two runs walk the same chains; each placement derives its own, which is printed. */
-	{"--seed", OPTION_U64, &options.seed, "S", "seed of the permutations", "1", NULL, 0, 1ull << 53, false},
-	{"--budget-s", OPTION_F64, &options.budget_s, "S",
-	 "seconds per point during which placements beyond K are added until the target is met; 0: just K", "0", NULL, 0,
-	 1000000, false},
+	OPTION_ROW_U64("--windows", &options.windows, "N", "9", 1, 10000, "timed windows in each placement"),
+	OPTION_ROW_U64("--hops", &options.hops, "H", "0", 0, 1ull << 40,
+	               "loads per window, of chains in L1 or L2 at least 200000; 0: 200000, or whole laps of small chains"),
+	OPTIONS_SEED("the permutations"),
+	OPTIONS_BUDGET("per point"),
 	/* 1 % is what tells one DIMM population from another; tighter costs placements without end on busy machines. */
-	{"--target-half-width", OPTION_F64, &options.target_half_width, "R",
-	 "relative half-width of the median's interval at which a point is converged", "0.01", NULL, 0, 1, false},
-	{"--payload-bytes", OPTION_U64, &options.payload_bytes, "P", "bytes of each node read besides its link", "0", NULL,
-	 0, 4096, false},
-	{"--companion", OPTION_REPEATED, &options.companions, "CPU@NODE",
-	 "measure every placement a second time while this CPU reads 300 MB/s from this node, which keeps both awake", NULL,
-	 NULL, 0, 0, true},
-	{"--event", OPTION_REPEATED, &options.events, PMU_NOTATION, PMU_EVENT_HELP, NULL, NULL, 0, 0, true},
-	{"--background-s", OPTION_F64, &options.background_s, "S", PMU_BACKGROUND_HELP, PMU_BACKGROUND_DEFAULT, NULL, 0,
-	 PMU_BACKGROUND_MAX, false},
-	{"--csv", OPTION_FLAG, &options.csv, NULL, "print rows in sc-membench's columns in place of the document", NULL,
-	 NULL, 0, 0, false},
-	{"--sample", OPTION_TEXT, &options.sample, SAMPLES_NOTATION, SAMPLES_HELP, NULL, NULL, 0, 0, true},
+	OPTIONS_TARGET("0.01", "a point"),
+	OPTION_ROW_U64("--payload-bytes", &options.payload_bytes, "P", "0", 0, 4096,
+	               "bytes of each node read besides its link"),
+	OPTION_ROW_OPTIONAL_REPEATED(
+		"--companion", &options.companions, "CPU@NODE",
+		"measure every placement a second time while this CPU reads 300 MB/s from this node, which keeps both awake"),
+	OPTIONS_EVENT,
+	OPTIONS_BACKGROUND,
+	OPTION_ROW_FLAG("--csv", &options.csv, "print rows in sc-membench's columns in place of the document"),
+	OPTIONS_SAMPLE,
 };
 
 struct point {

@@ -9,6 +9,7 @@
 #include "clock.h"
 #include "corefreq.h"
 #include "generator.h"
+#include "option_rows.h"
 #include "place.h"
 #include "pmu.h"
 #include "probe.h"
@@ -62,62 +63,47 @@ static struct {
 } options;
 
 static const struct option table[] = {
-	{"--probe", OPTION_REPEATED, &options.probes, "CPU@NODE", "walk a chain from this CPU in memory of this node", NULL,
-	 NULL, 0, 0, false},
-	{"--load", OPTION_TEXT, &options.load, "CPULIST@NODE[+...]", "CPUs that load memory, as --group of bandwidth", NULL,
-	 NULL, 0, 0, false},
-	{"--delay", OPTION_U64_LIST, &options.delays, "D[,D...]",
-	 "dependent additions, no-ops for line_reads, after every four lines (default, without --delay-ns: the nineteen of "
-	 "Intel MLC, 0 to 20000)",
-	 NULL, NULL, 0, DELAY_MAX, true},
-	{"--delay-ns", OPTION_U64_LIST, &options.delays_ns, "T[,T...]",
-	 "in place of --delay: the same in ns, turned into additions or no-ops by timing some on the first CPU that loads",
-	 NULL, NULL, 0, DELAY_MAX, true},
-	{"--share-percent", OPTION_U64_LIST, &options.share_percents, "P[,P...]",
-	 "beside these delays, those at which the load moves so many percent of what it moves without delay: searched "
-	 "before "
-	 "the first point",
-	 NULL, NULL, 1, 100, true},
-	{"--mix", OPTION_WORD, &options.mix, NULL, "traffic of the load", "reads", LOAD_MIX_CHOICES, 0, 0, false},
-	{"--probe-size-bytes", OPTION_U64, &options.probe_size_bytes, "B", "size of each probe's chain", NULL, NULL, 64,
-	 1ull << 40, false},
-	{"--stride-bytes", OPTION_U64, &options.stride_bytes, "B", "distance of a chain's nodes", "64", NULL, 64,
-	 1ull << 30, false},
-	{"--order", OPTION_WORD, &options.order, NULL, "order of a chain's visits", "random", "random|window", 0, 0, false},
-	{"--window-bytes", OPTION_U64, &options.window_bytes, "B", "extent of each window of order window", "262144", NULL,
-	 64, 1ull << 40, false},
-	{"--buffer-bytes", OPTION_U64, &options.buffer_bytes, "B", "size of each array of each load thread", NULL, NULL,
-	 4096, 1ull << 40, false},
-	{"--streams", OPTION_U64, &options.streams, "S", "places of each array worked on in turn: 1, 2, 4 or 8", "4", NULL,
-	 1, LOAD_STREAMS_MAX, false},
-	{"--prefetch-bytes", OPTION_U64, &options.prefetch_bytes, "P", "distance of software prefetches; 0: none", "0",
-	 NULL, 0, 1u << 20, false},
-	{"--width", OPTION_WORD, &options.width, NULL, "vector width; auto: the widest there is", "auto",
-	 LOAD_WIDTH_CHOICES, 0, 0, false},
-	{"--placements", OPTION_U64, &options.placements, "K", "allocations, at least", "6", NULL, 1,
-	 STOPPING_PLACEMENTS_MAX, false},
-	{"--windows", OPTION_U64, &options.windows, "N", "timed windows of each delay in each placement", "9", NULL, 1,
-	 10000, false},
+	OPTION_ROW_REPEATED("--probe", &options.probes, "CPU@NODE", "walk a chain from this CPU in memory of this node"),
+	OPTION_ROW_TEXT("--load", &options.load, "CPULIST@NODE[+...]", NULL,
+	                "CPUs that load memory, as --group of bandwidth"),
+	OPTION_ROW_OPTIONAL_LIST("--delay", &options.delays, "D[,D...]", 0, DELAY_MAX,
+	                         "dependent additions, no-ops for line_reads, after every four lines (default, without "
+	                         "--delay-ns: the nineteen of Intel MLC, 0 to 20000)"),
+	OPTION_ROW_OPTIONAL_LIST("--delay-ns", &options.delays_ns, "T[,T...]", 0, DELAY_MAX,
+	                         "in place of --delay: the same in ns, turned into additions or no-ops by timing some on "
+	                         "the first CPU that loads"),
+	OPTION_ROW_OPTIONAL_LIST("--share-percent", &options.share_percents, "P[,P...]", 1, 100,
+	                         "beside these delays, those at which the load moves so many percent of what it moves "
+	                         "without delay: searched before the first point"),
+	OPTION_ROW_WORD("--mix", &options.mix, LOAD_MIX_CHOICES, "reads", "traffic of the load"),
+	OPTION_ROW_U64("--probe-size-bytes", &options.probe_size_bytes, "B", NULL, 64, 1ull << 40,
+	               "size of each probe's chain"),
+	OPTION_ROW_U64("--stride-bytes", &options.stride_bytes, "B", "64", 64, 1ull << 30, "distance of a chain's nodes"),
+	OPTION_ROW_WORD("--order", &options.order, "random|window", "random", "order of a chain's visits"),
+	OPTION_ROW_U64("--window-bytes", &options.window_bytes, "B", "262144", 64, 1ull << 40,
+	               "extent of each window of order window"),
+	OPTION_ROW_U64("--buffer-bytes", &options.buffer_bytes, "B", NULL, 4096, 1ull << 40,
+	               "size of each array of each load thread"),
+	OPTION_ROW_U64("--streams", &options.streams, "S", "4", 1, LOAD_STREAMS_MAX,
+	               "places of each array worked on in turn: 1, 2, 4 or 8"),
+	OPTION_ROW_U64("--prefetch-bytes", &options.prefetch_bytes, "P", "0", 0, 1u << 20,
+	               "distance of software prefetches; 0: none"),
+	OPTIONS_WIDTH,
+	OPTIONS_PLACEMENTS,
+	OPTION_ROW_U64("--windows", &options.windows, "N", "9", 1, 10000, "timed windows of each delay in each placement"),
 	/* 50 ms hold some 300,000 hops of an idle probe: as many as a window of idle latency. */
-	{"--window-s", OPTION_F64, &options.window_s, "S", "length of a window", "0.05", NULL, 0, 3600, false},
+	OPTION_ROW_F64("--window-s", &options.window_s, "S", "0.05", 0, 3600, "length of a window"),
 	/* Longer than bandwidth alone takes: the probe's own lines must have left the caches the load now fills. */
-	{"--settle-s", OPTION_F64, &options.settle_s, "S", "time under load before the first window of each delay", "0.05",
-	 NULL, 0, 60, false},
-	{"--pages", OPTION_WORD, &options.pages, NULL, "pages wanted", "auto", MEMORY_PAGE_CHOICES, 0, 0, false},
-	{"--seed", OPTION_U64, &options.seed, "S", "seed of the permutations and of the order of delays", "1", NULL, 0,
-	 1ull << 53, false},
-	{"--budget-s", OPTION_F64, &options.budget_s, "S",
-	 "seconds for the whole sweep during which placements beyond K are added until every point meets the target", "0",
-	 NULL, 0, 1000000, false},
-	{"--target-half-width", OPTION_F64, &options.target_half_width, "R",
-	 "relative half-width of the median latency's interval at which a point is converged", "0.01", NULL, 0, 1, false},
-	{"--sample", OPTION_TEXT, &options.sample, SAMPLES_NOTATION, SAMPLES_HELP, NULL, NULL, 0, 0, true},
-	{"--event", OPTION_REPEATED, &options.events, PMU_NOTATION,
-	 PMU_EVENT_HELP "; names that begin with " PMU_OF_PROBES
-	                " are counted in the probes' threads, others in the load's",
-	 NULL, NULL, 0, 0, true},
-	{"--background-s", OPTION_F64, &options.background_s, "S", PMU_BACKGROUND_HELP, PMU_BACKGROUND_DEFAULT, NULL, 0,
-	 PMU_BACKGROUND_MAX, false},
+	OPTION_ROW_F64("--settle-s", &options.settle_s, "S", "0.05", 0, 60,
+	               "time under load before the first window of each delay"),
+	OPTIONS_PAGES,
+	OPTIONS_SEED("the permutations and of the order of delays"),
+	OPTIONS_BUDGET("for the whole sweep"),
+	OPTIONS_TARGET("0.01", "a point"),
+	OPTIONS_SAMPLE,
+	OPTIONS_EVENT_WITH("; names that begin with " PMU_OF_PROBES
+	                   " are counted in the probes' threads, others in the load's"),
+	OPTIONS_BACKGROUND,
 };
 
 struct probe_windows {

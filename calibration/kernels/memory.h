@@ -10,6 +10,7 @@
 #include "affinity.h"
 #include "demand.h"
 #include "error.h"
+#include "mappings.h"
 
 struct json;
 
@@ -46,11 +47,14 @@ bool region_map(struct region *region, size_t bytes, unsigned node, struct page_
 bool region_map_over(struct region *region, size_t bytes, const struct cpu_list *nodes, struct page_choice pages,
                      struct error *error);
 void region_unmap(struct region *region);
+/* The nodes that a region lies on. */
+size_t region_nodes(const struct region *region);
+unsigned region_node(const struct region *region, size_t index);
+/* Whether all memory of this machine lies on this node, so that nothing can lie elsewhere. */
+bool only_node_with_memory(unsigned node);
 /* Reads back the node and the page size of what several regions were given; an error where pages lie elsewhere. */
 bool pages_read_back(struct pages *pages, const struct region *regions, size_t count, enum page_kind wanted,
                      struct error *error);
-/* What is read back from here on is read anew: to be called before pages are proved to lie where they were found. */
-void mappings_forget(void);
 /* The two halves of it: the nodes of one region, counted into `pages`, by any thread; the page sizes of all regions. */
 bool pages_read_nodes(struct pages *pages, const struct region *region, struct error *error);
 void pages_read_sizes(struct pages *pages, const struct region *regions, size_t count);

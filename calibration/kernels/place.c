@@ -12,12 +12,12 @@
 #include "text.h"
 
 /* Only a slip of the keyboard is above this; whether the node exists is asked when memory is bound to it. */
-#define NODE_LIMIT (1u << 20)
+#define NODE_MAX (1u << 20)
 
 static bool parse_node(const char *text, unsigned *node)
 {
 	uint64_t value;
-	bool good = options_u64(text, &value) && value < NODE_LIMIT;
+	bool good = options_u64(text, &value) && value < NODE_MAX;
 	*node = good ? (unsigned)value : 0;
 	return good;
 }
@@ -69,23 +69,17 @@ unsigned place_distance(unsigned from, unsigned to)
 {
 	char path[64];
 	struct cpu_list online = {0};
-	struct error ignored = {0};
 	unsigned distance = UINT_MAX;
 	snprintf(path, sizeof(path), "/sys/devices/system/node/node%u/distance", from);
-	char *nodes = file_read("/sys/devices/system/node/online"), *row = file_read(path);
-	if (nodes && row) {
-		nodes[strcspn(nodes, "\n")] = '\0';
-		char *at = row, *after;
-		bool listed = cpu_list_parse(&online, nodes, &ignored);
-		/* One number for each node online, in ascending order. */
-		for (size_t i = 0; listed && i < online.count; i++, at = after) {
+	char *row = file_read(path), *at = row, *after;
+	/* One number for each node online, in ascending order. */
+	if (row && cpu_list_read(&online, "/sys/devices/system/node/online"))
+		for (size_t i = 0; i < online.count; i++, at = after) {
 			unsigned long value = strtoul(at, &after, 10);
 			if (after != at && online.cpus[i] == to)
 				distance = (unsigned)value;
 		}
-	}
 	cpu_list_free(&online);
-	free(nodes);
 	free(row);
 	return distance;
 }

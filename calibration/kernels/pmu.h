@@ -22,10 +22,6 @@ struct json;
 #define PMU_EVENT_HELP                                                                                                 \
 	"count this event beside the work, on these CPUs or, without any, in each measuring thread; terms: config=, "      \
 	"config1=, config2=, config3= with 0x and digits, group=0 to 63, user"
-#define PMU_BACKGROUND_HELP "count the events of CPUs for so long before anything is measured; 0: do not"
-/* A second shows what is a hundredth of the traffic of a minute's measurement, and costs that once. */
-#define PMU_BACKGROUND_DEFAULT "1"
-#define PMU_BACKGROUND_MAX 600u
 /* What the names of events begin with that the probes' threads of loaded count, and not the load's. */
 #define PMU_OF_PROBES "probe."
 

@@ -8,6 +8,7 @@
 #include "clock.h"
 #include "generator.h"
 #include "load.h"
+#include "option_rows.h"
 #include "pmu.h"
 #include "stopping.h"
 #include "subcommand.h"
@@ -37,19 +38,17 @@ static struct {
 } options;
 
 static const struct option table[] = {
-	{"--group", OPTION_TEXT, &options.group, "CPULIST@NODE[+CPULIST@NODE...]",
-	 "one thread per CPU, its arrays on that node", NULL, NULL, 0, 0, false},
-	{"--array-bytes", OPTION_U64, &options.array_bytes, "B", "size of each of the three arrays of each thread", NULL,
-	 NULL, 4096, 1ull << 40, false},
+	OPTION_ROW_TEXT("--group", &options.group, "CPULIST@NODE[+CPULIST@NODE...]", NULL,
+	                "one thread per CPU, its arrays on that node"),
+	OPTION_ROW_U64("--array-bytes", &options.array_bytes, "B", NULL, 4096, 1ull << 40,
+	               "size of each of the three arrays of each thread"),
 	/* As the paper that this rebuilds has it. */
-	{"--passes", OPTION_U64, &options.passes, "N", "triads after the initialisation", "10", NULL, 1, PASSES_MAX, false},
-	{"--repeats", OPTION_U64, &options.repeats, "K", "initialisations with their triads", "6", NULL, 1, 1000, false},
-	{"--width", OPTION_WORD, &options.width, NULL, "vector width; auto: the widest there is", "auto",
-	 LOAD_WIDTH_CHOICES, 0, 0, false},
-	{"--pages", OPTION_WORD, &options.pages, NULL, "pages wanted", "auto", MEMORY_PAGE_CHOICES, 0, 0, false},
-	{"--event", OPTION_REPEATED, &options.events, PMU_NOTATION, PMU_EVENT_HELP, NULL, NULL, 0, 0, true},
-	{"--background-s", OPTION_F64, &options.background_s, "S", PMU_BACKGROUND_HELP, PMU_BACKGROUND_DEFAULT, NULL, 0,
-	 PMU_BACKGROUND_MAX, false},
+	OPTION_ROW_U64("--passes", &options.passes, "N", "10", 1, PASSES_MAX, "triads after the initialisation"),
+	OPTION_ROW_U64("--repeats", &options.repeats, "K", "6", 1, 1000, "initialisations with their triads"),
+	OPTIONS_WIDTH,
+	OPTIONS_PAGES,
+	OPTIONS_EVENT,
+	OPTIONS_BACKGROUND,
 };
 
 struct part {

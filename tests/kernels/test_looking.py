@@ -23,8 +23,8 @@ LINEAR = 8
 """Four times the work takes four times as long where it is linear, and sixteen times where it is quadratic."""
 
 ALONE = (
-    "affinity", "allocate", "cgroup", "demand", "error", "files", "interference", "json", "looking", "memory", "text",
-    "warning",
+    "affinity", "allocate", "cgroup", "demand", "error", "files", "hugetlb", "interference", "json", "looking",
+    "mappings", "memory", "pages", "text", "warning",
 )  # fmt: skip
 """Sources that need no others."""
 
@@ -230,7 +230,7 @@ def test_mappings_are_read_once_for_all_threads(program: Callable[..., Path]) ->
 
 def test_the_supervisor_is_on_no_measured_core(program: Callable[..., Path]) -> None:
     """Beside CPUs 0 and 5 it has cores 2-3 and 6-7; where each core is measured, what is not; else nothing."""
-    avoid = program("avoid", AVOID, ("error", "json", "text"))
+    avoid = program("avoid", AVOID, ("allocate", "error", "json", "text"))
     done = subprocess.run([avoid, "0,5", "0,2,4,6", "0-7"], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["cc", "aa"]
 

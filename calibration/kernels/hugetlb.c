@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hugetlb.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "files.h"
+#include "text.h"
+
+#ifndef MAP_HUGE_SHIFT
+#define MAP_HUGE_SHIFT 26
+#endif
+
+#define POOLS "/sys/kernel/mm/hugepages"
+
+void hugetlb_sizes(struct hugetlb_sizes *sizes)
+{
+	char *text = file_read("/proc/meminfo");
+	uint64_t preferred = 0;
+	*sizes = (struct hugetlb_sizes){.count = 0};
+	if (text && text_number_of(text, "Hugepagesize:", &preferred))
+		sizes->bytes[sizes->count++] = preferred *= 1024;
+	free(text);
+	DIR *listing = opendir(POOLS);
+	for (struct dirent *entry; listing && (entry = readdir(listing)) != NULL && sizes->count < HUGETLB_SIZES;) {
+		static const char before[] = "hugepages-";
+		if (strncmp(entry->d_name, before, sizeof(before) - 1) != 0)
+			continue;
+		size_t kib = strtoul(entry->d_name + sizeof(before) - 1, NULL, 10);
+		if (kib == 0 || kib * 1024 == preferred)
+			continue;
+		size_t at = sizes->count++;
+		for (; at > 1 && sizes->bytes[at - 1] < kib * 1024; at--)
+			sizes->bytes[at] = sizes->bytes[at - 1];
+		sizes->bytes[at] = kib * 1024;
+	}
+	if (listing)
+		closedir(listing);
+}
+
+bool hugetlb_pool(size_t page_bytes, const char *which, uint64_t *pages)
+{
+	char path[160];
+	long long value;
+	snprintf(path, sizeof(path), POOLS "/hugepages-%zukB/%s_hugepages", page_bytes / 1024, which);
+	if (!file_number(path, &value) || value < 0)
+		return false;
+	*pages = (uint64_t)value;
+	return true;
+}
+
+bool hugetlb_node_pool(unsigned node, size_t page_bytes, const char *which, uint64_t *pages)
+{
+	char path[160];
+	long long value;
+	snprintf(path, sizeof(path), "/sys/devices/system/node/node%u/hugepages/hugepages-%zukB/%s_hugepages", node,
+	         page_bytes / 1024, which);
+	if (!file_number(path, &value) || value < 0)
+		return node == 0 && hugetlb_pool(page_bytes, which, pages);
+	*pages = (uint64_t)value;
+	return true;
+}
+
+bool hugetlb_free(unsigned node, size_t page_bytes, uint64_t *pages)
+{
+	return hugetlb_node_pool(node, page_bytes, "free", pages);
+}
+
+void *hugetlb_map(size_t bytes, size_t page_bytes)
+{
+	int size = __builtin_ctzll(page_bytes) << MAP_HUGE_SHIFT;
+	return mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB | size, -1, 0);
+}
+
+bool hugetlb_mappable(size_t page_bytes, struct error *error)
+{
+	void *start = hugetlb_map(page_bytes, page_bytes);
+	if (start == MAP_FAILED)
+		return error_set(error, ERROR_NO_MEMORY, "mapping a hugetlb page of %zu KiB: %s; use --pages auto",
+		                 page_bytes >> 10, strerror(errno));
+	munmap(start, page_bytes);
+	return true;
+}

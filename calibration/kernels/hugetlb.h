@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The kernel's pools of hugetlb pages. */
+#ifndef SUTPROBE_HUGETLB_H
+#define SUTPROBE_HUGETLB_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "error.h"
+
+/* No architecture has more sizes: aarch64 with 64 KiB pages has five. */
+#define HUGETLB_SIZES 8
+
+/* The default first, then the others from the largest. */
+struct hugetlb_sizes {
+	size_t bytes[HUGETLB_SIZES], count;
+};
+
+void hugetlb_sizes(struct hugetlb_sizes *sizes);
+/* Reads nr_hugepages, free_hugepages or resv_hugepages of the machine. */
+bool hugetlb_pool(size_t page_bytes, const char *which, uint64_t *pages);
+/* The same of one node, which knows no resv_hugepages. */
+bool hugetlb_node_pool(unsigned node, size_t page_bytes, const char *which, uint64_t *pages);
+/* Pages of this size that are free on a node. */
+bool hugetlb_free(unsigned node, size_t page_bytes, uint64_t *pages);
+/* Maps whole pages of this size, on no node yet; MAP_FAILED and errno where the kernel does not. */
+void *hugetlb_map(size_t bytes, size_t page_bytes);
+/* Whether one can be mapped: an emulator may not map the pages that its machine has free. */
+bool hugetlb_mappable(size_t page_bytes, struct error *error);
+
+#endif

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Rows of tables of options: one form for each kind, and those options that several subcommands have, each with a
+ * struct named `options`. */
+#ifndef SUTPROBE_OPTION_ROWS_H
+#define SUTPROBE_OPTION_ROWS_H
+
+#include "load.h"
+#include "memory.h"
+#include "options.h"
+#include "pmu.h"
+#include "samples.h"
+#include "stopping.h"
+
+/* A NULL `initial` makes an option required. */
+#define OPTION_ROW_U64(name, value, placeholder, initial, minimum, maximum, help)                                      \
+	{name, OPTION_U64, value, placeholder, help, initial, NULL, minimum, maximum, false}
+#define OPTION_ROW_F64(name, value, placeholder, initial, minimum, maximum, help)                                      \
+	{name, OPTION_F64, value, placeholder, help, initial, NULL, minimum, maximum, false}
+#define OPTION_ROW_LIST(name, value, placeholder, initial, minimum, maximum, help)                                     \
+	{name, OPTION_U64_LIST, value, placeholder, help, initial, NULL, minimum, maximum, false}
+#define OPTION_ROW_OPTIONAL_LIST(name, value, placeholder, minimum, maximum, help)                                     \
+	{name, OPTION_U64_LIST, value, placeholder, help, NULL, NULL, minimum, maximum, true}
+#define OPTION_ROW_WORD(name, value, choices, initial, help)                                                           \
+	{name, OPTION_WORD, value, NULL, help, initial, choices, 0, 0, false}
+#define OPTION_ROW_WORDS(name, value, choices, initial, help)                                                          \
+	{name, OPTION_WORDS, value, NULL, help, initial, choices, 0, 0, false}
+#define OPTION_ROW_TEXT(name, value, placeholder, initial, help)                                                       \
+	{name, OPTION_TEXT, value, placeholder, help, initial, NULL, 0, 0, false}
+#define OPTION_ROW_OPTIONAL_TEXT(name, value, placeholder, help)                                                       \
+	{name, OPTION_TEXT, value, placeholder, help, NULL, NULL, 0, 0, true}
+#define OPTION_ROW_REPEATED(name, value, placeholder, help)                                                            \
+	{name, OPTION_REPEATED, value, placeholder, help, NULL, NULL, 0, 0, false}
+#define OPTION_ROW_OPTIONAL_REPEATED(name, value, placeholder, help)                                                   \
+	{name, OPTION_REPEATED, value, placeholder, help, NULL, NULL, 0, 0, true}
+#define OPTION_ROW_FLAG(name, value, help) {name, OPTION_FLAG, value, NULL, help, NULL, NULL, 0, 0, false}
+
+/* auto: hugetlb pages where reserved, else transparent ones: translation is not what is to be measured. */
+#define OPTIONS_PAGES OPTION_ROW_WORD("--pages", &options.pages, MEMORY_PAGE_CHOICES, "auto", "pages wanted")
+/* Six is the smallest number whose [min, max] covers the median with more than 95 %. */
+#define OPTIONS_PLACEMENTS                                                                                             \
+	OPTION_ROW_U64("--placements", &options.placements, "K", "6", 1, STOPPING_PLACEMENTS_MAX, "allocations, at least")
+/* No budget: the placements asked for, so that two runs can be compared. */
+#define OPTIONS_BUDGET(per)                                                                                            \
+	OPTION_ROW_F64("--budget-s", &options.budget_s, "S", "0", 0, 1000000,                                              \
+	               "seconds " per " during which placements beyond K are added until the target is met; 0: just K")
+#define OPTIONS_TARGET(initial, part)                                                                                  \
+	OPTION_ROW_F64("--target-half-width", &options.target_half_width, "R", initial, 0, 1,                              \
+	               "relative half-width of the median's interval at which " part " is converged")
+/* A fixed seed makes two runs do the same; each placement derives its own, which is printed. */
+#define OPTIONS_SEED(what) OPTION_ROW_U64("--seed", &options.seed, "S", "1", 0, 1ull << 53, "seed of " what)
+#define OPTIONS_WIDTH                                                                                                  \
+	OPTION_ROW_WORD("--width", &options.width, LOAD_WIDTH_CHOICES, "auto", "vector width; auto: the widest there is")
+#define OPTIONS_SAMPLE OPTION_ROW_OPTIONAL_TEXT("--sample", &options.sample, SAMPLES_NOTATION, SAMPLES_HELP)
+#define OPTIONS_EVENT_WITH(more)                                                                                       \
+	OPTION_ROW_OPTIONAL_REPEATED("--event", &options.events, PMU_NOTATION, PMU_EVENT_HELP more)
+#define OPTIONS_EVENT OPTIONS_EVENT_WITH("")
+/* A second shows what is a hundredth of the traffic of a minute's measurement, and costs that once. */
+#define OPTIONS_BACKGROUND                                                                                             \
+	OPTION_ROW_F64("--background-s", &options.background_s, "S", "1", 0, 600,                                          \
+	               "count the events of CPUs for so long before anything is measured; 0: do not")
+
+#endif
