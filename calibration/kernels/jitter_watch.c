@@ -226,6 +226,9 @@ static void watch_gaps(double left)
 	readings_take(&jitter.watch.readings);
 	jitter.watch.half_width = rates_half_width(&rates);
 	snapshot_take_again(&jitter.watch.after, &jitter.watch.before);
+	free(rates.each);
+	free(rates.count);
+	free(rates.at);
 }
 
 void jitter_watch(void)

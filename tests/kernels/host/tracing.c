@@ -174,7 +174,7 @@ static bool osnoise_checks(const char *root, int instances, struct error *error)
 	EXPECT(put(root, "/instances/other/current_tracer", "nop\n") &&
 	       put(root, "/osnoise/options", "NO_DEFAULTS NO_OSNOISE_WORKLOAD \n"));
 	osnoise_open(&osnoise, instances, "own", &cpus);
-	EXPECT(strstr(osnoise.refused, "has set osnoise up") && option_is(instances, "NO_DEFAULTS"));
+	EXPECT(strstr(osnoise.refused, "is configured otherwise") && option_is(instances, "NO_DEFAULTS"));
 	EXPECT(put(root, "/osnoise/options", WORKLOAD_ON));
 	osnoise_open(&osnoise, instances, "own", &cpus);
 	EXPECT(!osnoise.refused[0] && option_is(instances, "DEFAULTS"));
