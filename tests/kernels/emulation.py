@@ -3,6 +3,7 @@
 
 import struct
 from dataclasses import dataclass
+from functools import cache
 
 import unicorn
 from unicorn import arm64_const, x86_const
@@ -31,6 +32,23 @@ class Counted:
     """Instructions within *watched*."""
 
 
+@cache
+def engine_of(elf: Elf) -> unicorn.Uc:
+    """Return a processor with the program loaded, and with room for a stack, the arguments and the arrays."""
+    if elf.machine == X86_64:
+        engine = unicorn.Uc(unicorn.UC_ARCH_X86, unicorn.UC_MODE_64)
+    else:
+        engine = unicorn.Uc(unicorn.UC_ARCH_ARM64, unicorn.UC_MODE_ARM)
+        engine.reg_write(arm64_const.UC_ARM64_REG_CPACR_EL1, SIMD_ALLOWED)
+    for address, offset, stored, held in elf.segments():
+        first, last = address // PAGE * PAGE, -(-(address + held) // PAGE) * PAGE
+        engine.mem_map(first, last - first)
+        engine.mem_write(address, elf.data[offset : offset + stored])
+    for start, size in ((STACK, STACK_BYTES), (CALL, PAGE), (ARRAYS, 4 * ARRAY_APART), (END, PAGE)):
+        engine.mem_map(start, size)
+    return engine
+
+
 def emulate(
     elf: Elf,
     function: Function,
@@ -46,18 +64,7 @@ def emulate(
 
     *watched*: addresses of the first and last of the instructions whose executions are counted.
     """
-    x86 = elf.machine == X86_64
-    if x86:
-        engine = unicorn.Uc(unicorn.UC_ARCH_X86, unicorn.UC_MODE_64)
-    else:
-        engine = unicorn.Uc(unicorn.UC_ARCH_ARM64, unicorn.UC_MODE_ARM)
-        engine.reg_write(arm64_const.UC_ARM64_REG_CPACR_EL1, SIMD_ALLOWED)
-    for address, offset, stored, held in elf.segments():
-        first, last = address // PAGE * PAGE, -(-(address + held) // PAGE) * PAGE
-        engine.mem_map(first, last - first)
-        engine.mem_write(address, elf.data[offset : offset + stored])
-    for start, size in ((STACK, STACK_BYTES), (CALL, PAGE), (ARRAYS, 4 * ARRAY_APART), (END, PAGE)):
-        engine.mem_map(start, size)
+    x86, engine = elf.machine == X86_64, engine_of(elf)
     # struct load_call: arrays, stream_bytes, offset, steps, passes, prefetch_bytes, delay, mark, carry
     places = [ARRAYS + index * ARRAY_APART for index in range(3)]
     call = struct.pack("<11Q", *places, steps * 64, 0, steps, passes, prefetch_bytes, delay, 1, 0)
@@ -77,9 +84,9 @@ def emulate(
     def count_executed(_engine: object, _address: int, _size: int, _data: object) -> None:
         counted.executed += 1
 
-    engine.hook_add(unicorn.UC_HOOK_MEM_READ | unicorn.UC_HOOK_MEM_WRITE, count)
+    hooks = [engine.hook_add(unicorn.UC_HOOK_MEM_READ | unicorn.UC_HOOK_MEM_WRITE, count)]
     if watched:
-        engine.hook_add(unicorn.UC_HOOK_CODE, count_executed, begin=watched[0], end=watched[1])
+        hooks.append(engine.hook_add(unicorn.UC_HOOK_CODE, count_executed, begin=watched[0], end=watched[1]))
     top = STACK + STACK_BYTES - PAGE
     if x86:
         engine.mem_write(top - 8, struct.pack("<Q", END))
@@ -90,6 +97,8 @@ def emulate(
         engine.reg_write(arm64_const.UC_ARM64_REG_X30, END)
         engine.reg_write(arm64_const.UC_ARM64_REG_X0, CALL)
     engine.emu_start(function.address, END)
+    for hook in hooks:
+        engine.hook_del(hook)
     counted.touched_bytes = len({byte for byte in touched if (byte - ARRAYS) // ARRAY_APART < arrays})
     assert counted.touched_bytes == len(touched), f"{function.name} touched memory beyond its {arrays} arrays"
     return counted
