@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks the C sources: ``python -m tests.lint_c``.
+"""Checks the C sources: ``python -m tests.lint_c [deep]``.
 
 clang-format and clang-tidy come from their wheels, the C library's headers from the compiler's wheel, so nothing of the
-machine is used. Every file is analysed for both architectures. Prints what was found; exits 0 where that is nothing, 1
-where it is something, 3 where a tool is missing.
+machine is used. Code that depends on the architecture is analysed for both. Prints the findings; exits 0 without any, 1
+with some, 3 without a tool. ``deep`` also follows paths through calls, which takes four times as long. What passed
+before and has not changed is not analysed again.
 """
 
+import hashlib
 import importlib.util
+import json
 import os
 import shutil
 import subprocess
@@ -14,19 +17,19 @@ import sys
 import sysconfig
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
-from calibration.build import BASELINE, COMMON_FLAGS, SOURCES_DIRECTORY, TARGETS, Target, sources
+from calibration.build import BASELINE, CACHE_DIRECTORY, COMMON_FLAGS, SOURCES_DIRECTORY, TARGETS, Target, sources
 from calibration.errors import EnvironmentLacksError
 
 ROOT: Final = SOURCES_DIRECTORY.parents[1]
 WORKERS: Final = 2
 LANGUAGE_FLAGS: Final = ("-std=", "-D", "-O")
 """Of the build's flags, those that change what the sources say; the others are the compiler wheel's own."""
-SAME_FOR_BOTH: Final = "-clang-analyzer-*"
-"""The search along paths takes nine tenths of the time and sees little of the architecture: for the second one it runs
-only on the files that are written for it."""
+SHALLOW: Final = [f"--extra-arg={word}" for word in ("-Xclang", "-analyzer-config", "-Xclang", "mode=shallow")]
+"""Follow paths through small functions only, at a quarter of the cost."""
 
 
 def tool(name: str) -> str:
@@ -64,14 +67,12 @@ def header_directories(target: Target) -> tuple[Path, ...]:
     return directories
 
 
-def tidy_command(program: str, file: Path, target: Target) -> list[str]:
+def tidy_command(program: str, file: Path, target: Target, *, deep: bool) -> list[str]:
     """Give the argument list that analyses one file for one architecture."""
-    whole = target == TARGETS[0] or file.parts[:2] == ("arch", target)
-    checks = [] if whole else [f"--checks={SAME_FOR_BOTH}"]
     headers = [word for directory in header_directories(target) for word in ("-isystem", str(directory))]
     flags = [flag for flag in (*COMMON_FLAGS, BASELINE[target]) if flag.startswith(LANGUAGE_FLAGS)]
     return [
-        program, "--quiet", f"--config-file={ROOT / '.clang-tidy'}", *checks, str(file), "--",
+        program, "--quiet", f"--config-file={ROOT / '.clang-tidy'}", *([] if deep else SHALLOW), str(file), "--",
         f"--target={target}-linux-musl", "-nostdlibinc", *headers, *flags,
     ]  # fmt: skip
 
@@ -80,7 +81,15 @@ HOST = ROOT / "tests" / "kernels" / "host"
 """Programs of the tests, which are formatted alike."""
 
 
-def commands(directory: Path = SOURCES_DIRECTORY) -> list[list[str]]:
+def targets_of(file: Path, directory: Path) -> list[Target]:
+    """List the architectures that a file is analysed for: the second one too where its code mentions one."""
+    if file.parts[0] == "arch":
+        return [target for target in TARGETS if target == file.parts[1]]
+    text = (directory / file).read_text(encoding="utf-8")
+    return list(TARGETS) if any(f"__{target}__" in text for target in TARGETS) else [TARGETS[0]]
+
+
+def commands(directory: Path, *, deep: bool = False) -> list[list[str]]:
     """Give the argument list of every check, to be run in ``directory``, those that take longest first.
 
     Raises:
@@ -92,12 +101,12 @@ def commands(directory: Path = SOURCES_DIRECTORY) -> list[list[str]]:
     by_size = sorted(sources(directory), key=lambda file: -(directory / file).stat().st_size)
     style = f"--style=file:{ROOT / '.clang-format'}"
     return [
-        *(tidy_command(tidy, file, target) for target in TARGETS for file in by_size),
+        *(tidy_command(tidy, file, target, deep=deep) for file in by_size for target in targets_of(file, directory)),
         [form, "--dry-run", "-Werror", style, *map(str, [*files, *sorted(HOST.glob("*.[ch]"))])],
     ]
 
 
-def findings(command: Sequence[str], directory: Path = SOURCES_DIRECTORY) -> str:
+def findings(command: Sequence[str], directory: Path) -> str:
     """Run one check in ``directory`` and give what it printed, empty where it found nothing."""
     done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
     if done.returncode == 0:
@@ -105,24 +114,40 @@ def findings(command: Sequence[str], directory: Path = SOURCES_DIRECTORY) -> str
     return (done.stdout + done.stderr).strip() or f"{Path(command[0]).name} ended with {done.returncode}"
 
 
-def main(directory: Path = SOURCES_DIRECTORY) -> int:
-    """Run all checks and print what they found.
+def key_of(command: Sequence[str], directory: Path) -> str:
+    """Hash a check with all that it reads: the program, its settings, the headers and the files that it names."""
+    settings = (ROOT / name for name in (".clang-tidy", ".clang-format"))
+    named = (directory / word for word in command if word.endswith((".c", ".h")))
+    digest = hashlib.sha256(json.dumps([version(Path(command[0]).name), *command]).encode())
+    for path in sorted({*settings, *named, *directory.rglob("*.h")}):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def main(directory: Path = SOURCES_DIRECTORY, *, deep: bool = False, passed: Path | None = None) -> int:
+    """Run all checks and print what they found, but for those that ``passed`` lists as passed before.
 
     Returns:
         0, 1 where something was found, 3 where a tool is missing.
 
     """
     try:
-        every = commands(directory)
+        every = {key_of(command, directory): command for command in commands(directory, deep=deep)}
     except EnvironmentLacksError as error:
         sys.stderr.write(f"lint_c: {error}\n")
         return 3
+    before = set(passed.read_text(encoding="ascii").split()) if passed and passed.exists() else set()
+    fresh = [key for key in every if key not in before]
     with ThreadPoolExecutor(WORKERS) as pool:
-        found = [text for text in pool.map(lambda command: findings(command, directory), every) if text]
-    for text in found:
-        sys.stdout.write(f"{text}\n")
+        texts = pool.map(lambda key: findings(every[key], directory), fresh)
+        found = {key: text for key, text in zip(fresh, texts, strict=True) if text}
+    if passed:
+        passed.parent.mkdir(parents=True, exist_ok=True)
+        passed.write_text("\n".join(every.keys() - found.keys()), encoding="ascii")
+    sys.stdout.writelines(f"{text}\n" for text in found.values())
     return 1 if found else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    deep = sys.argv[1:] == ["deep"]
+    sys.exit(main(deep=deep, passed=CACHE_DIRECTORY / "lint_c" / ("deep" if deep else "shallow")))

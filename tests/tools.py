@@ -22,6 +22,11 @@ UNAVOIDABLE = (
 )
 """Beginnings of the reasons for a skip that no package could avoid."""
 
+SWEEPS = "CALIBRATION_KERNELS_ALL"
+"""Set to 1, tests of sutprobe go through whole tables of which a part is asked otherwise."""
+
+sweep = pytest.mark.skipif(os.environ.get(SWEEPS) != "1", reason="asked for by its own environment: kernels-all")
+
 Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 
 

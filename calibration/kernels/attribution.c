@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "allocate.h"
 #include "clock.h"
 #include "files.h"
 #include "interference.h"
@@ -36,12 +37,11 @@ struct reading {
 	int64_t *waited;   /* ns, by CPU; -1: unknown */
 };
 
-bool readings_open(struct readings *readings, const struct cpu_list *cpus, const int *threads, size_t capacity)
+void readings_open(struct readings *readings, const struct cpu_list *cpus, const int *threads, size_t capacity)
 {
 	*readings = (struct readings){.cpus = cpus, .threads = threads, .capacity = capacity};
-	readings->at = calloc(capacity, sizeof(*readings->at));
-	readings->each = calloc(capacity, sizeof(*readings->each));
-	return readings->at && readings->each;
+	readings->at = allocate(capacity, sizeof(*readings->at));
+	readings->each = allocate(capacity, sizeof(*readings->each));
 }
 
 static void reading_free(struct reading *reading)
@@ -57,16 +57,6 @@ void readings_forget(struct readings *readings)
 		reading_free(&readings->each[--readings->count]);
 }
 
-void readings_free(struct readings *readings)
-{
-	for (size_t i = 0; readings->each && i < readings->count; i++)
-		reading_free(&readings->each[i]);
-	free(readings->at);
-	free(readings->each);
-	free(readings->labels);
-	*readings = (struct readings){0};
-}
-
 size_t readings_room(const struct readings *readings, size_t bytes, size_t most)
 {
 	size_t each = (readings->label_count + 2) * readings->cpus->count * sizeof(uint64_t), room = bytes / each;
@@ -78,11 +68,8 @@ static size_t label_place(struct readings *readings, const struct counter_row *r
 	for (size_t i = 0; i < readings->label_count; i++)
 		if (readings->labels[i].class == class && !strcmp(readings->labels[i].text, row->label))
 			return i;
-	struct label *grown = realloc(readings->labels, (readings->label_count + 1) * sizeof(*grown));
-	if (!grown)
-		return SIZE_MAX;
-	readings->labels = grown;
-	struct label *added = &grown[readings->label_count];
+	readings->labels = reallocate(readings->labels, readings->label_count + 1, sizeof(*readings->labels));
+	struct label *added = &readings->labels[readings->label_count];
 	*added = (struct label){.class = class, .timer = row->timer};
 	snprintf(added->text, sizeof(added->text), "%s", row->label);
 	return readings->label_count++;
@@ -116,30 +103,22 @@ void readings_take(struct readings *readings)
 	snapshot_take_tables(&snapshot, readings->cpus);
 	const struct counter_table *tables[] = {&snapshot.interrupts, &snapshot.softirqs};
 	size_t most = readings->label_count + snapshot.interrupts.count + snapshot.softirqs.count;
-	reading->switches = calloc(2 * cpus, sizeof(*reading->switches));
-	reading->waited = reading->switches ? reading->switches + cpus : NULL;
-	for (size_t i = 0; reading->switches && i < cpus; i++)
+	reading->switches = allocate(2 * cpus, sizeof(*reading->switches));
+	reading->waited = reading->switches + cpus;
+	for (size_t i = 0; i < cpus; i++)
 		thread_read(readings->threads[i], &reading->switches[i], &reading->waited[i]);
 	uint64_t after = clock_stop();
-	reading->counts = calloc(most * cpus + 1, sizeof(*reading->counts));
-	bool good = reading->counts && reading->switches;
-	for (unsigned t = 0; good && t < 2; t++)
-		for (size_t r = 0; good && r < tables[t]->count; r++) {
+	reading->counts = allocate(most * cpus, sizeof(*reading->counts));
+	for (unsigned t = 0; t < 2; t++)
+		for (size_t r = 0; r < tables[t]->count; r++) {
 			/* Most devices never interrupt a measured CPU. */
 			if (!tables[t]->rows[r].values)
 				continue;
 			size_t place = label_place(readings, &tables[t]->rows[r], t ? SOURCE_SOFTIRQ : SOURCE_INTERRUPT);
-			good = place < most;
-			if (good)
-				memcpy(reading->counts + place * cpus, tables[t]->rows[r].values, cpus * sizeof(uint64_t));
+			memcpy(reading->counts + place * cpus, tables[t]->rows[r].values, cpus * sizeof(uint64_t));
 		}
 	reading->labels = readings->label_count;
 	snapshot_free(&snapshot);
-	if (!good) {
-		/* A reading less makes a slice longer. */
-		reading_free(reading);
-		return;
-	}
 	readings->at[readings->count++] = before + (after - before) / 2;
 }
 
@@ -291,87 +270,99 @@ static const char too_few[] =
 	"no slices to compare: no CPU was free to read counters meanwhile, or the time was too short";
 static const char within[] = "run at the end of an interrupt or in a thread, within a gap of theirs";
 
-bool attribution_solve(struct attribution *attribution, double *counts, double *lost)
+static double sum_of(const double *values, size_t count)
+{
+	double sum = 0;
+	for (size_t i = 0; i < count; i++)
+		sum += values[i];
+	return sum;
+}
+
+/* What to explain: gaps or lost ticks in each slice, by which sources, and how well "explains nothing" must be known. */
+struct question {
+	const double *y;
+	size_t explained; /* offset in struct source of what is answered */
+	bool *candidate;
+	double most;      /* of a coefficient */
+	double error_max; /* standard error, of one event or, with `all_events`, of all of a source */
+	bool all_events;
+};
+
+static struct explained *answer_of(struct source *source, const struct question *question)
+{
+	return (struct explained *)(void *)((unsigned char *)source + question->explained);
+}
+
+static void explain(struct attribution *attribution, const struct question *question, const double *steady)
+{
+	struct fit fit = {0};
+	select_sources(attribution, &fit, question->candidate, steady, question->y);
+	bounded(attribution, &fit, steady, question->y, question->most);
+	for (size_t i = 0; i < fit.count; i++) {
+		struct source *source = &attribution->sources[fit.active[i]];
+		struct explained *explained = answer_of(source, question);
+		explained->amount += fit.coefficients[i] * sum_of(source->slices, attribution->slices);
+		explained->known = true;
+	}
+	for (size_t s = 0; s < attribution->source_count && fit.count < ACTIVE_MAX; s++) {
+		struct source *source = &attribution->sources[s];
+		if (!question->candidate[s] || is_active(&fit, s))
+			continue;
+		double events = question->all_events ? sum_of(source->slices, attribution->slices) : 1;
+		if (error_of(attribution, &fit, s, steady, question->y) * events <= question->error_max)
+			answer_of(source, question)->known = true;
+	}
+}
+
+/* No more than there is: a regression may overshoot by its error. Returns what is left. */
+static double take_from(double rest, struct explained *explained)
+{
+	explained->amount = fmin(explained->amount, rest);
+	return rest - (explained->known ? explained->amount : 0);
+}
+
+void attribution_solve(struct attribution *attribution, const double *counts, const double *lost)
 {
 	size_t rows = attribution->slices, sources = attribution->source_count;
-	bool *for_counts = calloc(2 * sources + 1, sizeof(bool)), *for_lost = for_counts ? for_counts + sources : NULL;
-	double *steady = calloc(rows + 1, sizeof(*steady));
-	struct fit fit = {0};
-	if (!for_counts || !steady) {
-		free(for_counts);
-		free(steady);
-		return false;
-	}
-	double all_lost = 0;
-	for (size_t r = 0; r < rows; r++) {
+	double *steady = allocate(rows, sizeof(*steady));
+	struct question gaps = {.y = counts,
+	                        .explained = offsetof(struct source, gaps),
+	                        .candidate = allocate(sources, sizeof(bool)),
+	                        .most = 1, /* an interrupt makes one gap at most */
+	                        .error_max = ERROR_MAX};
+	struct question time = {.y = lost,
+	                        .explained = offsetof(struct source, lost),
+	                        .candidate = allocate(sources, sizeof(bool)),
+	                        .most = INFINITY,
+	                        .error_max = LOST_ERROR_MAX * sum_of(lost, rows),
+	                        .all_events = true};
+	bool compared = rows >= ATTRIBUTION_SLICES;
+	for (size_t r = 0; r < rows; r++)
 		steady[r] = (double)(attribution->bounds[r + 1] - attribution->bounds[r]) / clock_now_used.hz;
-		all_lost += lost[r];
-	}
 	for (size_t s = 0; s < sources; s++) {
 		struct source *source = &attribution->sources[s];
-		if (source->class == SOURCE_SOFTIRQ)
+		bool interrupt = source->class == SOURCE_INTERRUPT, softirq = source->class == SOURCE_SOFTIRQ;
+		if (softirq)
 			source->reason = within;
-		if (source->class != SOURCE_INTERRUPT && source->class != SOURCE_SOFTIRQ)
-			continue;
-		double left = 0;
-		for (size_t r = 0; source->slices && r < rows; r++)
-			left += source->slices[r];
-		bool compared = source->slices && rows >= ATTRIBUTION_SLICES;
-		for_lost[s] = compared && left > 0;
-		for_counts[s] = for_lost[s] && source->class == SOURCE_INTERRUPT;
-		if (!compared && !source->gaps_told && source->class == SOURCE_INTERRUPT)
+		else if (interrupt && !(source->slices && compared) && !source->gaps.known)
 			source->reason = too_few;
+		time.candidate[s] = (interrupt || softirq) && source->slices && compared && sum_of(source->slices, rows) > 0;
+		gaps.candidate[s] = time.candidate[s] && interrupt;
 	}
-	if (rows >= ATTRIBUTION_SLICES) {
-		select_sources(attribution, &fit, for_counts, steady, counts);
-		bounded(attribution, &fit, steady, counts, 1); /* an interrupt makes one gap at most */
-		for (size_t i = 0; i < fit.count; i++) {
-			struct source *source = &attribution->sources[fit.active[i]];
-			for (size_t r = 0; r < rows; r++)
-				source->gaps += fit.coefficients[i] * source->slices[r];
-			source->gaps_told = true;
-		}
-		for (size_t s = 0; s < sources; s++) {
-			struct source *source = &attribution->sources[s];
-			if (!for_counts[s] || is_active(&fit, s))
-				continue;
-			if (fit.count == ACTIVE_MAX || error_of(attribution, &fit, s, steady, counts) > ERROR_MAX)
-				source->reason = source->gaps_told ? NULL : too_even;
-			else
-				source->gaps_told = true;
-		}
-		fit = (struct fit){0};
-		select_sources(attribution, &fit, for_lost, steady, lost);
-		bounded(attribution, &fit, steady, lost, INFINITY);
-		for (size_t i = 0; i < fit.count; i++) {
-			struct source *source = &attribution->sources[fit.active[i]];
-			for (size_t r = 0; r < rows; r++)
-				source->lost_ticks += fit.coefficients[i] * source->slices[r];
-			source->lost_told = true;
-		}
-		for (size_t s = 0; s < sources; s++) {
-			struct source *source = &attribution->sources[s];
-			double left = 0;
-			for (size_t r = 0; for_lost[s] && r < rows; r++)
-				left += source->slices[r];
-			if (for_lost[s] && !is_active(&fit, s) && fit.count < ACTIVE_MAX &&
-			    error_of(attribution, &fit, s, steady, lost) * left <= LOST_ERROR_MAX * all_lost)
-				source->lost_told = true;
-		}
+	if (compared) {
+		explain(attribution, &gaps, steady);
+		explain(attribution, &time, steady);
 	}
 	attribution->unattributed_gaps = (double)attribution->gaps;
 	attribution->unattributed_lost = (double)attribution->lost_ticks;
 	for (size_t s = 0; s < sources; s++) {
 		struct source *source = &attribution->sources[s];
-		/* No more than there are: a regression may overshoot by its error. */
-		source->gaps = fmin(source->gaps, attribution->unattributed_gaps);
-		source->lost_ticks = fmin(source->lost_ticks, attribution->unattributed_lost);
-		attribution->unattributed_gaps -= source->gaps_told ? source->gaps : 0;
-		attribution->unattributed_lost -= source->lost_told ? source->lost_ticks : 0;
+		attribution->unattributed_gaps = take_from(attribution->unattributed_gaps, &source->gaps);
+		attribution->unattributed_lost = take_from(attribution->unattributed_lost, &source->lost);
 	}
-	free(for_counts);
+	free(gaps.candidate);
+	free(time.candidate);
 	free(steady);
-	return true;
 }
 
 static int compare_double(const void *left, const void *right)
@@ -383,17 +374,14 @@ static int compare_double(const void *left, const void *right)
 /* Whether a timer's interrupts are frequent enough, in nine of ten slices, to be the cause of a period. */
 static bool keeps_up(const struct source *source, const uint64_t *bounds, size_t slices, double period)
 {
-	double *ratios = malloc((slices + 1) * sizeof(*ratios));
-	for (size_t r = 0; ratios && r < slices; r++)
+	double *ratios = allocate(slices, sizeof(*ratios));
+	for (size_t r = 0; r < slices; r++)
 		/* One more: a slice's edges may cut off one of them. */
 		ratios[r] = (source->slices[r] + 1) / ((double)(bounds[r + 1] - bounds[r]) / period);
-	if (ratios)
-		qsort(ratios, slices, sizeof(*ratios), compare_double);
-	double left = 0;
-	for (size_t r = 0; r < slices; r++)
-		left += source->slices[r];
+	qsort(ratios, slices, sizeof(*ratios), compare_double);
 	double cycles = (double)(bounds[slices] - bounds[0]) / period;
-	bool good = ratios && slices > 0 && ratios[slices / 10] >= TIMER_RATE_MIN && left >= TIMER_RATE_MIN * cycles;
+	bool good = slices > 0 && ratios[slices / 10] >= TIMER_RATE_MIN &&
+	            sum_of(source->slices, slices) >= TIMER_RATE_MIN * cycles;
 	free(ratios);
 	return good;
 }
@@ -425,10 +413,10 @@ static void claim_periods(struct attribution *attribution, const struct gaps *ga
 				counts[slice]--;
 				lost[slice] -= ticks;
 				source->slices[slice] = fmax(source->slices[slice] - 1, 0);
-				source->gaps++;
-				source->lost_ticks += ticks;
+				source->gaps.amount++;
+				source->lost.amount += ticks;
 			}
-			source->gaps_told = source->lost_told = true;
+			source->gaps.known = source->lost.known = true;
 		}
 	}
 }
@@ -449,45 +437,37 @@ static double row_slices(const struct readings *readings, size_t label, size_t c
 }
 
 /* Of hundreds of rows few have events of one CPU: only those take memory. */
-static bool sources_make(struct attribution *attribution, const struct readings *readings, size_t cpu)
+static void sources_make(struct attribution *attribution, const struct readings *readings, size_t cpu)
 {
 	size_t slices = attribution->slices;
-	double *events = calloc(slices + 1, sizeof(*events));
-	attribution->sources = calloc(readings->label_count + 1, sizeof(*attribution->sources));
-	bool good = events && attribution->sources;
-	for (size_t l = 0; good && l < readings->label_count; l++) {
+	double *events = allocate(slices, sizeof(*events));
+	attribution->sources = allocate(readings->label_count + 1, sizeof(*attribution->sources));
+	for (size_t l = 0; l < readings->label_count; l++) {
 		struct source source = {.class = readings->labels[l].class, .timer = readings->labels[l].timer};
 		source.count = row_slices(readings, l, cpu, slices, events);
 		if (source.count <= 0)
 			continue;
 		snprintf(source.label, sizeof(source.label), "%s", readings->labels[l].text);
-		source.slices = malloc((slices + 1) * sizeof(*source.slices));
-		good = source.slices != NULL;
-		if (good) {
-			memcpy(source.slices, events, slices * sizeof(*events));
-			attribution->sources[attribution->source_count++] = source;
-		}
+		source.slices = allocate(slices, sizeof(*source.slices));
+		memcpy(source.slices, events, slices * sizeof(*events));
+		attribution->sources[attribution->source_count++] = source;
 	}
 	free(events);
-	if (!good)
-		return false;
 	struct source switches = {.label = "involuntary switches", .class = SOURCE_SWITCHES};
 	const struct reading *first = &readings->each[0], *last = &readings->each[slices];
 	if (slices > 0 && first->switches[cpu] >= 0 && last->switches[cpu] >= 0) {
 		switches.count = (double)(last->switches[cpu] - first->switches[cpu]);
-		switches.gaps_told = true;
-		switches.gaps = switches.count; /* the CPU is taken and given back: one gap each */
-		switches.lost_told = first->waited[cpu] >= 0 && last->waited[cpu] >= 0;
-		if (switches.lost_told)
-			switches.lost_ticks = (double)(last->waited[cpu] - first->waited[cpu]) * clock_now_used.hz / 1e9;
+		switches.gaps = (struct explained){true, switches.count}; /* the CPU is taken and given back: one gap each */
+		switches.lost.known = first->waited[cpu] >= 0 && last->waited[cpu] >= 0;
+		if (switches.lost.known)
+			switches.lost.amount = (double)(last->waited[cpu] - first->waited[cpu]) * clock_now_used.hz / 1e9;
 		else
 			switches.reason = "the kernel does not tell how long a thread waited (no schedstat)";
 		attribution->sources[attribution->source_count++] = switches;
 	}
-	return true;
 }
 
-bool attribution_make(struct attribution *attribution, const struct readings *readings, size_t cpu,
+void attribution_make(struct attribution *attribution, const struct readings *readings, size_t cpu,
                       const struct gaps *gaps, const struct period *periods, size_t period_count, const uint8_t *owner)
 {
 	*attribution = (struct attribution){.bounds = readings->at};
@@ -495,11 +475,10 @@ bool attribution_make(struct attribution *attribution, const struct readings *re
 	uint64_t known = gaps->kept < gaps->count ? gaps->ring[gaps->kept - 1].at : UINT64_MAX;
 	while (attribution->slices + 1 < readings->count && readings->at[attribution->slices + 1] <= known)
 		attribution->slices++;
-	size_t slices = attribution->slices;
-	double *counts = calloc(2 * slices + 1, sizeof(*counts)), *lost = counts ? counts + slices : NULL;
-	bool good = counts && sources_make(attribution, readings, cpu);
-	size_t slice = 0;
-	for (size_t i = 0; good && i < gaps->kept; i++) {
+	size_t slices = attribution->slices, slice = 0;
+	double *counts = allocate(2 * slices, sizeof(*counts)), *lost = counts + slices;
+	sources_make(attribution, readings, cpu);
+	for (size_t i = 0; i < gaps->kept; i++) {
 		if (slices == 0 || gaps->ring[i].at < attribution->bounds[0])
 			continue;
 		slice = slice_of(attribution->bounds, slices, gaps->ring[i].at, slice);
@@ -510,32 +489,21 @@ bool attribution_make(struct attribution *attribution, const struct readings *re
 		attribution->gaps++;
 		attribution->lost_ticks += gaps->ring[i].ticks;
 	}
-	for (size_t r = 0; good && r < slices; r++) {
+	for (size_t r = 0; r < slices; r++) {
 		const struct reading *old = &readings->each[r], *new = &readings->each[r + 1];
 		if (old->switches[cpu] >= 0 && new->switches[cpu] >= 0)
 			counts[r] -= (double)(new->switches[cpu] - old->switches[cpu]);
 		if (old->waited[cpu] >= 0 && new->waited[cpu] >= 0)
 			lost[r] -= (double)(new->waited[cpu] - old->waited[cpu]) * clock_now_used.hz / 1e9;
 	}
-	if (good) {
-		claim_periods(attribution, gaps, periods, period_count, owner, counts, lost);
-		good = attribution_solve(attribution, counts, lost);
-	}
+	claim_periods(attribution, gaps, periods, period_count, owner, counts, lost);
+	attribution_solve(attribution, counts, lost);
 	/* The sources of hundreds of CPUs are kept until they are written, their slices are not. */
 	for (size_t s = 0; s < attribution->source_count; s++) {
 		free(attribution->sources[s].slices);
 		attribution->sources[s].slices = NULL;
 	}
 	free(counts);
-	return good;
-}
-
-void attribution_free(struct attribution *attribution)
-{
-	for (size_t s = 0; s < attribution->source_count; s++)
-		free(attribution->sources[s].slices);
-	free(attribution->sources);
-	*attribution = (struct attribution){0};
 }
 
 static const char *const class_names[] = {"interrupt", "softirq", "switch", "steal", "smi"};
@@ -547,18 +515,12 @@ static void source_write(struct json *json, const struct source *source, double 
 	json_text(json, "kind", class_names[source->class]);
 	json_f64(json, "count", source->count);
 	json_f64(json, "rate_per_s", source->count / seconds);
-	if (source->gaps_told)
-		json_f64(json, "explained_gaps", source->gaps);
-	else
-		json_null(json, "explained_gaps");
-	if (source->lost_told)
-		json_f64(json, "explained_lost_ns", clock_ns(source->lost_ticks));
-	else
-		json_null(json, "explained_lost_ns");
+	json_f64_known(json, "explained_gaps", source->gaps.known, source->gaps.amount);
+	json_f64_known(json, "explained_lost_ns", source->lost.known, clock_ns(source->lost.amount));
 	json_text(json, "reason",
-	          source->gaps_told && source->lost_told ? NULL
-	          : source->reason                       ? source->reason
-	                                                 : too_even);
+	          source->gaps.known && source->lost.known ? NULL
+	          : source->reason                         ? source->reason
+	                                                   : too_even);
 	json_object_end(json);
 }
 
@@ -591,21 +553,17 @@ void attribution_write(struct json *json, const char *key, const struct attribut
 		struct source interrupts = {.label = "SMI",
 		                            .class = SOURCE_SMI,
 		                            .count = (double)smi,
-		                            .gaps_told = smi == 0,
-		                            .lost_told = smi == 0,
+		                            .gaps.known = smi == 0,
+		                            .lost.known = smi == 0,
 		                            .reason = "read before and after only, because reading interrupts the CPU"};
 		source_write(json, &interrupts, seconds);
 	}
 	json_array_end(json);
 	json_f64(json, "unattributed_gaps", attribution->unattributed_gaps);
 	json_f64(json, "unattributed_lost_ns", clock_ns(attribution->unattributed_lost));
-	if (attribution->gaps)
-		json_f64(json, "unattributed_share", attribution->unattributed_gaps / (double)attribution->gaps);
-	else
-		json_null(json, "unattributed_share");
-	if (attribution->lost_ticks)
-		json_f64(json, "unattributed_lost_share", attribution->unattributed_lost / (double)attribution->lost_ticks);
-	else
-		json_null(json, "unattributed_lost_share");
+	json_f64_known(json, "unattributed_share", attribution->gaps,
+	               attribution->unattributed_gaps / (double)attribution->gaps);
+	json_f64_known(json, "unattributed_lost_share", attribution->lost_ticks,
+	               attribution->unattributed_lost / (double)attribution->lost_ticks);
 	json_object_end(json);
 }

@@ -21,15 +21,19 @@ struct json;
 
 enum source_class { SOURCE_INTERRUPT, SOURCE_SOFTIRQ, SOURCE_SWITCHES, SOURCE_STEAL, SOURCE_SMI };
 
+/* What of the gaps, or of the time lost in them, a source explains. */
+struct explained {
+	bool known;
+	double amount;
+};
+
 struct source {
 	char label[24];
 	enum source_class class;
 	bool timer;
 	double *slices; /* events in each slice; NULL where only the sum is known */
 	double count;
-	bool gaps_told, lost_told;
-	double gaps;       /* explained */
-	double lost_ticks; /* explained */
+	struct explained gaps, lost; /* lost in ticks */
 	const char *reason;
 };
 
@@ -39,8 +43,6 @@ struct attribution {
 	const uint64_t *bounds; /* ticks */
 	struct source *sources;
 	size_t source_count;
-	double
-		*switch_lost; /* ticks that the thread waited for its CPU in each slice; NULL where the kernel does not tell */
 	/* results, of the gaps within the bounds */
 	uint64_t gaps;
 	uint64_t lost_ticks;
@@ -58,22 +60,19 @@ struct readings {
 	size_t label_count;
 };
 
-bool readings_open(struct readings *readings, const struct cpu_list *cpus, const int *threads, size_t capacity);
+void readings_open(struct readings *readings, const struct cpu_list *cpus, const int *threads, size_t capacity);
 /* Reads all counters once; beyond the capacity, in place of the last. */
 void readings_take(struct readings *readings);
 /* How many readings such as those taken fit into so many bytes, between ATTRIBUTION_SLICES and `most`. */
 size_t readings_room(const struct readings *readings, size_t bytes, size_t most);
-/* Lets go of the readings taken so far; the next is the first again. */
+/* Drops the readings taken so far; the next is the first again. */
 void readings_forget(struct readings *readings);
-void readings_free(struct readings *readings);
 
-/* Tells the gaps of one CPU from the readings and the periods found; owner as periods_find leaves it. False when memory
- * runs out. To be freed. */
-bool attribution_make(struct attribution *attribution, const struct readings *readings, size_t cpu,
+/* Explains the gaps of one CPU by the readings and the periods found; owner as periods_find leaves it. */
+void attribution_make(struct attribution *attribution, const struct readings *readings, size_t cpu,
                       const struct gaps *gaps, const struct period *periods, size_t period_count, const uint8_t *owner);
-void attribution_free(struct attribution *attribution);
 /* The arithmetic alone: sources with their slices, gap counts and lost ticks of each slice. */
-bool attribution_solve(struct attribution *attribution, double *counts, double *lost);
+void attribution_solve(struct attribution *attribution, const double *counts, const double *lost);
 /* `steal_ms` and `smi` are sums over the observation, negative where unknown. */
 void attribution_write(struct json *json, const char *key, const struct attribution *attribution, double steal_ms,
                        int64_t smi);

@@ -424,10 +424,7 @@ static void times_write(struct json *json, const struct causes *causes, double t
 {
 	json_f64(json, "total_ns", clock_ns(ticks));
 	json_f64(json, "longest_ns", clock_ns(longest));
-	if (causes->ticks > 0)
-		json_f64(json, "share", ticks / causes->ticks);
-	else
-		json_null(json, "share");
+	json_f64_known(json, "share", causes->ticks > 0, ticks / causes->ticks);
 }
 
 void causes_write(struct json *json, struct causes *causes)
@@ -448,14 +445,8 @@ void causes_write(struct json *json, struct causes *causes)
 		json_text(json, "kind", classes[each->class]);
 		json_text(json, "name", each->name);
 		json_text(json, "function", each->function[0] ? each->function : NULL);
-		if (each->number >= 0 && !task)
-			json_i64(json, "irq", each->number);
-		else
-			json_null(json, "irq");
-		if (each->number >= 0 && task)
-			json_i64(json, "pid", each->number);
-		else
-			json_null(json, "pid");
+		json_i64_known(json, "irq", each->number >= 0 && !task, each->number);
+		json_i64_known(json, "pid", each->number >= 0 && task, each->number);
 		json_u64(json, "events", each->events);
 		json_u64(json, "gaps", each->gaps);
 		json_u64(json, "owned", each->owned);
@@ -497,10 +488,7 @@ void noise_write(struct json *json, const char *key, struct causes *causes)
 				continue; /* NMIs have none */
 			json_object_begin(json, NULL);
 			json_text(json, "name", each->name);
-			if (each->number >= 0)
-				json_i64(json, "number", each->number);
-			else
-				json_null(json, "number");
+			json_i64_known(json, "number", each->number >= 0, each->number);
 			json_u64(json, "count", each->events);
 			times_write(json, causes, each->ticks, each->longest);
 			json_object_end(json);

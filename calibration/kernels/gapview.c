@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "allocate.h"
 #include "clock.h"
 #include "corefreq.h"
 #include "json.h"
@@ -48,25 +49,6 @@ bool gap_view_open(struct gap_view *view, size_t cpus, size_t longest, bool trac
 	return !traced || gaps_open(&view->traced, capacity, 0, error);
 }
 
-void gap_view_free(struct gap_view *view)
-{
-	gaps_free(&view->gaps);
-	gaps_free(&view->traced);
-	attribution_free(&view->attribution);
-	free(view->causes);
-}
-
-void gap_watch_free(struct gap_watch *watch)
-{
-	readings_free(&watch->readings);
-	snapshot_free(&watch->before);
-	snapshot_free(&watch->after);
-	for (size_t i = 0; i < TRACED_PARTS; i++) {
-		snapshot_free(&watch->traced_before[i]);
-		snapshot_free(&watch->traced_after[i]);
-	}
-}
-
 bool gap_view_seen(const struct gap_view *view)
 {
 	return view->gaps.end > view->gaps.begin;
@@ -77,13 +59,11 @@ static bool traced_whole(const struct gap_view *view, const struct gap_watch *wa
 	return watch->parts == TRACED_PARTS && view->traced_ticks > 0;
 }
 
-static bool read_causes(struct gap_view *view, const struct gap_watch *watch, unsigned cpu, int thread)
+static void read_causes(struct gap_view *view, const struct gap_watch *watch, unsigned cpu, int thread)
 {
 	const struct tracing *tracing = &watch->tracing;
 	view->clock = tracing_clock(tracing);
-	view->causes = calloc(1, sizeof(*view->causes));
-	if (!view->causes)
-		return false;
+	view->causes = allocate(1, sizeof(*view->causes));
 	FILE *text = tracing_text(tracing, cpu);
 	view->lost_events = tracing_lost(tracing, cpu);
 	if (!text || !causes_read(view->causes, text, view->traced.ring, view->traced.kept, thread, &view->clock,
@@ -94,26 +74,18 @@ static bool read_causes(struct gap_view *view, const struct gap_watch *watch, un
 		            (long long)view->lost_events, cpu, tracing_bytes(watch->readings.cpus->count) >> 10);
 	if (text)
 		(void)fclose(text);
-	return true;
 }
 
-bool gap_view_digest(struct gap_view *view, const struct gap_watch *watch, size_t number, unsigned cpu, int thread,
-                     struct error *error)
+void gap_view_digest(struct gap_view *view, const struct gap_watch *watch, size_t number, unsigned cpu, int thread)
 {
 	struct gaps *gaps = &view->gaps;
-	uint8_t *owner = malloc(gaps->kept + 1);
-	bool good = owner != NULL;
+	uint8_t *owner = allocate(gaps->kept, sizeof(*owner));
 	gaps_close(gaps);
-	if (good) {
-		view->period_count = periods_find(gaps->ring, gaps->kept, clock_now_used.hz / 1e6, view->periods, owner);
-		good = attribution_make(&view->attribution, &watch->readings, number, gaps, view->periods, view->period_count,
-		                        owner);
-	}
+	view->period_count = periods_find(gaps->ring, gaps->kept, clock_now_used.hz / 1e6, view->periods, owner);
+	attribution_make(&view->attribution, &watch->readings, number, gaps, view->periods, view->period_count, owner);
 	free(owner);
-	if (good && watch->asked && traced_whole(view, watch))
-		good = read_causes(view, watch, cpu, thread);
-	return good || error_set(error, ERROR_NO_MEMORY, "no memory to look into %zu gaps of CPU %u; measure fewer CPUs",
-	                         gaps->kept, cpu);
+	if (watch->asked && traced_whole(view, watch))
+		read_causes(view, watch, cpu, thread);
 }
 
 static void periods_write(struct json *json, const struct gap_view *view)
@@ -191,7 +163,7 @@ static void traced_write(struct json *json, const struct gap_view *view, const s
 		return;
 	}
 	if (!traced_whole(view, watch))
-		refused = tracing->refused[0] ? tracing->refused : "the work was told to end before it was done";
+		refused = tracing->refused[0] ? tracing->refused : "interrupted before it was complete";
 	else if (view->unread[0])
 		refused = view->unread;
 	json_object_begin(json, "traced");

@@ -54,14 +54,11 @@ size_t gap_view_bytes(size_t cpus, size_t longest, bool traced);
 /* Opens the rings and chooses the threshold; 0: by itself. In the thread that will measure. */
 bool gap_view_open(struct gap_view *view, size_t cpus, size_t longest, bool traced, double threshold_ns,
                    struct error *error);
-void gap_view_free(struct gap_view *view);
 /* Whether anything was observed: an observation that was ended before its first turn has no rate. */
 bool gap_view_seen(const struct gap_view *view);
 /* Finds periods and causes. `number` is the CPU's place in the readings, `thread` the one that measured. */
-bool gap_view_digest(struct gap_view *view, const struct gap_watch *watch, size_t number, unsigned cpu, int thread,
-                     struct error *error);
+void gap_view_digest(struct gap_view *view, const struct gap_watch *watch, size_t number, unsigned cpu, int thread);
 void gap_view_write(struct json *json, const char *key, const struct gap_view *view, const struct gap_watch *watch,
                     const struct cpu_list *self);
-void gap_watch_free(struct gap_watch *watch);
 
 #endif

@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include "affinity.h"
+#include "allocate.h"
 #include "clock.h"
 #include "gaps.h"
 #include "periods.h"
@@ -224,11 +225,8 @@ static bool play(struct scene *scene, struct error *error)
 	for (unsigned i = 0; i < ALL; i++) {
 		logs[i].busy = (uint64_t)(trains[i].busy_ns * clock_now_used.hz / 1e9);
 		logs[i].capacity = (size_t)(scene->seconds * 1e9 / trains[i].period_ns * 1.1) + 16;
-		logs[i].each = calloc(logs[i].capacity, sizeof(*logs[i].each));
+		logs[i].each = allocate_touched(logs[i].capacity, sizeof(*logs[i].each));
 		atomic_store(&logs[i].count, 0);
-		if (!logs[i].each)
-			return error_set(error, ERROR_NO_MEMORY, "no memory for a log of injections");
-		memset(logs[i].each, 0, logs[i].capacity * sizeof(*logs[i].each));
 	}
 	int reason = 0;
 	if (scene->rival && (reason = pthread_create(&thread, NULL, ask_real_time, &scene->real_time)) == 0)
@@ -318,16 +316,14 @@ static struct cost cost_of(double *beside, size_t count)
 }
 
 /* What an interruption that does nothing costs. */
-static bool calibrate(const struct scene *scene, struct cost *cost, struct error *error)
+static struct cost empty_cost(const struct scene *scene)
 {
-	double *beside = calloc(logs[EMPTY].count + 1, sizeof(*beside));
-	if (!beside)
-		return error_set(error, ERROR_NO_MEMORY, "no memory for %zu injections", (size_t)logs[EMPTY].count);
+	double *beside = allocate(logs[EMPTY].count, sizeof(*beside));
 	size_t count = beside_of(scene, &logs[EMPTY], beside, NULL);
 	/* A thread that was hardly given its CPU knows no cost, and then no length is judged. */
-	*cost = count ? cost_of(beside, count) : (struct cost){.spread = clock_now_used.hz};
+	struct cost cost = count ? cost_of(beside, count) : (struct cost){.spread = clock_now_used.hz};
 	free(beside);
-	return true;
+	return cost;
 }
 
 /* The period among those found that is nearest to the one made, when it is near enough. */
@@ -383,21 +379,17 @@ static size_t merged(const struct scene *scene, unsigned train, double overhead)
 }
 
 /* How many injections kept the injector's period: the detector on the injections themselves, without anything else. */
-static size_t kept_time(const struct log *log, double ticks, struct error *error)
+static size_t kept_time(const struct log *log, double ticks)
 {
 	size_t count = atomic_load(&log->count), kept = 0;
-	struct gap *alone = calloc(count + 1, sizeof(*alone));
-	uint8_t *owner = malloc(count + 1);
+	struct gap *alone = allocate(count, sizeof(*alone));
+	uint8_t *owner = allocate(count, sizeof(*owner));
 	struct period found[PERIODS_MAX];
-	if (!alone || !owner) {
-		error_set(error, ERROR_NO_MEMORY, "no memory for %zu injections", count);
-	} else {
-		for (size_t i = 0; i < count; i++)
-			alone[i] = (struct gap){log->each[i].begin, log->each[i].end - log->each[i].begin};
-		size_t periods = periods_find(alone, count, clock_now_used.hz / 1e6, found, owner);
-		const struct period *period = matching(found, periods, ticks);
-		kept = period ? (size_t)period->gaps : 0;
-	}
+	for (size_t i = 0; i < count; i++)
+		alone[i] = (struct gap){log->each[i].begin, log->each[i].end - log->each[i].begin};
+	size_t periods = periods_find(alone, count, clock_now_used.hz / 1e6, found, owner);
+	const struct period *period = matching(found, periods, ticks);
+	kept = period ? (size_t)period->gaps : 0;
 	free(alone);
 	free(owner);
 	return kept;
@@ -411,42 +403,38 @@ static int compare_begin(const void *left, const void *right)
 
 /* Whether the detector can find such a train on this machine: one by arithmetic, half a period later, in place of the real
  * one among all other gaps. */
-static bool findable(const struct scene *scene, unsigned train, double period_ticks, struct error *error)
+static bool findable(const struct scene *scene, unsigned train, double period_ticks)
 {
 	const struct log *log = &logs[train];
-	struct gap *gaps = calloc(scene->gaps.kept + log->count + 1, sizeof(*gaps));
-	uint8_t *owner = calloc(scene->gaps.kept + log->count + 1, 1);
+	struct gap *gaps = allocate(scene->gaps.kept + log->count, sizeof(*gaps));
+	uint8_t *owner = allocate(scene->gaps.kept + log->count, 1);
 	struct period found[PERIODS_MAX];
 	size_t count = 0;
-	if (!gaps || !owner) {
-		error_set(error, ERROR_NO_MEMORY, "no memory for %zu gaps", scene->gaps.kept);
-	} else {
-		for (size_t i = 0; i < log->count; i++) {
-			const struct gap *gap = gap_of(&scene->gaps, &log->each[i]);
-			if (gap)
-				owner[gap - scene->gaps.ring] = 1;
-			uint64_t begin = log->each[0].begin + (uint64_t)(((double)i + 0.5) * period_ticks);
-			/* As with the real ones: inside a gap that is already there it would not be a gap of its own. */
-			if (!gap_of(&scene->gaps, &(struct injected){begin, begin}))
-				gaps[count++] = (struct gap){begin, log->busy};
-		}
-		for (size_t i = 0; i < scene->gaps.kept; i++)
-			if (!owner[i])
-				gaps[count++] = scene->gaps.ring[i];
-		qsort(gaps, count, sizeof(*gaps), compare_begin);
-		count = periods_find(gaps, count, clock_now_used.hz / 1e6, found, owner);
+	for (size_t i = 0; i < log->count; i++) {
+		const struct gap *gap = gap_of(&scene->gaps, &log->each[i]);
+		if (gap)
+			owner[gap - scene->gaps.ring] = 1;
+		uint64_t begin = log->each[0].begin + (uint64_t)(((double)i + 0.5) * period_ticks);
+		/* As with the real ones: inside a gap that is already there it would not be a gap of its own. */
+		if (!gap_of(&scene->gaps, &(struct injected){begin, begin}))
+			gaps[count++] = (struct gap){begin, log->busy};
 	}
+	for (size_t i = 0; i < scene->gaps.kept; i++)
+		if (!owner[i])
+			gaps[count++] = scene->gaps.ring[i];
+	qsort(gaps, count, sizeof(*gaps), compare_begin);
+	count = periods_find(gaps, count, clock_now_used.hz / 1e6, found, owner);
 	free(gaps);
 	free(owner);
 	return matching(found, count, period_ticks) != NULL;
 }
 
 static void judge_period(struct outcome *outcome, const struct scene *scene, const struct period *found, size_t count,
-                         const uint8_t *owner, double overhead, struct error *error)
+                         const uint8_t *owner, double overhead)
 {
 	double ticks = trains[outcome->train].period_ns * clock_now_used.hz / 1e9;
 	const struct period *period = matching_gaps(scene, outcome->train, found, count, owner);
-	size_t all = logs[outcome->train].count, late = all - kept_time(&logs[outcome->train], ticks, error);
+	size_t all = logs[outcome->train].count, late = all - kept_time(&logs[outcome->train], ticks);
 	if (period) {
 		outcome->period_ns = clock_ns(period->ticks);
 		outcome->period_gaps = period->gaps;
@@ -459,12 +447,11 @@ static void judge_period(struct outcome *outcome, const struct scene *scene, con
 	size_t hidden = merged(scene, outcome->train, overhead);
 	outcome->hidden = hidden * 20 > outcome->injected;
 	if (!period || fabs(period->ticks / ticks - 1) > PERIOD_TOLERANCE) {
-		bool told = hidden * 5 <= outcome->injected && findable(scene, outcome->train, ticks, error);
-		judge(
-			outcome, told ? VERDICT_MISSED : VERDICT_INCONCLUSIVE,
-			"expected a period of %.0f ns, found %.0f; %zu of %zu injections shared their gap with something earlier%s",
-			trains[outcome->train].period_ns, outcome->period_ns, hidden, outcome->injected,
-			told ? "" : ", or the other gaps hide any such train");
+		bool told = hidden * 5 <= outcome->injected && findable(scene, outcome->train, ticks);
+		judge(outcome, told ? VERDICT_MISSED : VERDICT_INCONCLUSIVE,
+		      "the period is %.0f ns, found %.0f; %zu of %zu injections shared their gap with something earlier%s",
+		      trains[outcome->train].period_ns, outcome->period_ns, hidden, outcome->injected,
+		      told ? "" : ", or the other gaps hide any such train");
 		return;
 	}
 	double others = (double)(scene->gaps.kept - (size_t)period->gaps) / (double)(scene->gaps.end - scene->gaps.begin);
@@ -481,24 +468,19 @@ static void judge_period(struct outcome *outcome, const struct scene *scene, con
 }
 
 static void judge_train(struct outcome *outcome, const struct scene *scene, const struct period *found, size_t count,
-                        const uint8_t *owner, const struct cost *cost, struct error *error)
+                        const uint8_t *owner, const struct cost *cost)
 {
 	const struct log *log = &logs[outcome->train];
 	double busy = trains[outcome->train].busy_ns * clock_now_used.hz / 1e9;
-	double *beside = calloc(log->count + 1, sizeof(*beside));
-	if (!beside) {
-		error_set(error, ERROR_NO_MEMORY, "no memory for %zu injections", (size_t)log->count);
-		return;
-	}
+	double *beside = allocate(log->count, sizeof(*beside));
 	outcome->overhead_ns = clock_ns(cost->median);
 	outcome->overhead_spread_ns = clock_ns(cost->spread);
 	outcome->alone = beside_of(scene, log, beside, outcome);
 	if (outcome->injected < 5)
-		judge(outcome, VERDICT_INCONCLUSIVE, "expected at least 5 injections in the time watched, found %zu",
+		judge(outcome, VERDICT_INCONCLUSIVE, "only %zu injections in the time watched, at least 5 are needed",
 		      outcome->injected);
 	if ((double)outcome->in_gaps < (1 - COUNT_TOLERANCE) * (double)outcome->injected)
-		judge(outcome, VERDICT_MISSED, "expected each of %zu injections inside a gap, found %zu", outcome->injected,
-		      outcome->in_gaps);
+		judge(outcome, VERDICT_MISSED, "of %zu injections %zu are inside a gap", outcome->injected, outcome->in_gaps);
 	if (outcome->alone * 2 < outcome->injected) {
 		judge(outcome, VERDICT_INCONCLUSIVE,
 		      "%zu of %zu injections had a gap to themselves: too few to tell their length", outcome->alone,
@@ -515,29 +497,26 @@ static void judge_train(struct outcome *outcome, const struct scene *scene, cons
 			      outcome->overhead_spread_ns);
 	}
 	free(beside);
-	judge_period(outcome, scene, found, count, owner, cost->median, error);
+	judge_period(outcome, scene, found, count, owner, cost->median);
 }
 
 static bool attempt(bool by_rival, struct outcome *made, struct error *error)
 {
-	struct cost cost = {0};
 	struct scene scene = {.rival = by_rival, .seconds = injection_s};
-	bool good = play(&scene, error) && calibrate(&scene, &cost, error);
-	struct period found[PERIODS_MAX];
-	uint8_t *owner = good ? malloc(scene.gaps.kept + 1) : NULL;
-	if (owner) {
+	if (play(&scene, error)) {
+		struct cost cost = empty_cost(&scene);
+		struct period found[PERIODS_MAX];
+		uint8_t *owner = allocate(scene.gaps.kept, sizeof(*owner));
 		size_t count = periods_find(scene.gaps.ring, scene.gaps.kept, clock_now_used.hz / 1e6, found, owner);
 		for (unsigned t = 0; t < TRAINS; t++) {
 			made[t] = (struct outcome){.mechanism = !by_rival         ? "signal"
 			                                        : scene.real_time ? "rival, real-time"
 			                                                          : "rival, over idle class",
 			                           .train = t};
-			judge_train(&made[t], &scene, found, count, owner, &cost, error);
+			judge_train(&made[t], &scene, found, count, owner, &cost);
 		}
-	} else if (good) {
-		error_set(error, ERROR_NO_MEMORY, "no memory for %zu gaps", scene.gaps.kept);
+		free(owner);
 	}
-	free(owner);
 	scene_free(&scene);
 	return error->code == ERROR_NONE;
 }

@@ -11,6 +11,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "allocate.h"
 #include "files.h"
 #include "json.h"
 #include "looking.h"
@@ -108,17 +109,14 @@ static const char *words_read(const char *at, bool *timer)
 	return *at ? at + 1 : at;
 }
 
-bool counter_table_parse(struct counter_table *table, const char *text, const struct cpu_list *cpus)
+void counter_table_parse(struct counter_table *table, const char *text, const struct cpu_list *cpus)
 {
-	struct columns columns = {0};
-	uint64_t *counts = calloc(cpus->count + 1, sizeof(*counts));
+	struct columns columns = {.watched = allocate(2 * cpus->count, sizeof(*columns.watched))};
+	uint64_t *counts = allocate(cpus->count, sizeof(*counts));
 	size_t capacity = 0;
-	bool good = counts;
-	columns.watched = calloc(2 * cpus->count + 1, sizeof(*columns.watched));
-	columns.places = columns.watched ? columns.watched + cpus->count : NULL;
-	good = good && columns.watched;
-	*table = (struct counter_table){0};
-	for (const char *at = good ? columns_read(&columns, text, cpus) : ""; good && *at;) {
+	columns.places = columns.watched + cpus->count;
+	*table = (struct counter_table){.known = true};
+	for (const char *at = columns_read(&columns, text, cpus); *at;) {
 		const char *label = text_skip_blanks(at);
 		for (at = label; *at && *at != '\n' && *at != ':'; at++)
 			continue;
@@ -128,11 +126,7 @@ bool counter_table_parse(struct counter_table *table, const char *text, const st
 		}
 		if (table->count == capacity) {
 			capacity = capacity ? 2 * capacity : 256;
-			struct counter_row *grown = realloc(table->rows, capacity * sizeof(*grown));
-			good = grown;
-			if (!good)
-				break;
-			table->rows = grown;
+			table->rows = reallocate(table->rows, capacity, sizeof(*table->rows));
 		}
 		struct counter_row *row = &table->rows[table->count++];
 		*row = (struct counter_row){0};
@@ -141,16 +135,12 @@ bool counter_table_parse(struct counter_table *table, const char *text, const st
 		bool any;
 		at = words_read(counts_read(&columns, at + 1, counts, &any), &row->timer);
 		if (any) {
-			row->values = malloc(cpus->count * sizeof(*counts));
-			good = row->values;
-			if (good)
-				memcpy(row->values, counts, cpus->count * sizeof(*counts));
+			row->values = allocate(cpus->count, sizeof(*counts));
+			memcpy(row->values, counts, cpus->count * sizeof(*counts));
 		}
 	}
 	free(counts);
 	free(columns.watched);
-	table->known = good;
-	return good;
 }
 
 static void table_free(struct counter_table *table)
@@ -256,9 +246,13 @@ static bool table_read(struct counter_table *table, const char *path, const stru
 	char *text = file_read_within(path, within_s);
 	if (!text && errno == ETIME)
 		return false;
-	if (!text || !counter_table_parse(table, text, cpus) ||
-	    (first && !first->known && !counter_table_parse(first, text, affinity_online())))
+	if (!text) {
 		warning_add("INTERFERENCE_UNREADABLE", "%s: %s", path, strerror(errno));
+		return true;
+	}
+	counter_table_parse(table, text, cpus);
+	if (first && !first->known)
+		counter_table_parse(first, text, affinity_online());
 	free(text);
 	return true;
 }
@@ -303,28 +297,23 @@ void snapshot_take_tables(struct snapshot *snapshot, const struct cpu_list *cpus
 	look(snapshot, LOOK_INTERRUPTS, INFINITY);
 }
 
-static bool snapshot_begin(struct snapshot *snapshot, const struct cpu_list *cpus)
+static void snapshot_begin(struct snapshot *snapshot, const struct cpu_list *cpus)
 {
 	size_t count = cpus->count;
-	int64_t *values = malloc(4 * (count ? count : 1) * sizeof(*values));
-	*snapshot = (struct snapshot){.cpus = cpus, .pages_migrated = -1};
-	if (!values) {
-		warning_add("INTERFERENCE_UNREADABLE", "no memory for the counters of %zu CPUs", count);
-		return false;
-	}
+	int64_t *values = allocate(4 * count, sizeof(*values));
 	for (size_t i = 0; i < 4 * count; i++)
 		values[i] = -1;
-	snapshot->steal = values;
-	snapshot->smi = values + count;
-	snapshot->core_throttle = values + 2 * count;
-	snapshot->package_throttle = values + 3 * count;
-	return true;
+	*snapshot = (struct snapshot){.cpus = cpus,
+	                              .steal = values,
+	                              .smi = values + count,
+	                              .core_throttle = values + 2 * count,
+	                              .package_throttle = values + 3 * count,
+	                              .pages_migrated = -1};
 }
 
 static void take(struct snapshot *snapshot, const struct cpu_list *cpus, bool quietly, unsigned readings)
 {
-	if (!snapshot_begin(snapshot, cpus))
-		return;
+	snapshot_begin(snapshot, cpus);
 	looking_count();
 	for (enum look what = 0; what <= LOOK_INTERRUPTS; what++) {
 		if (what == LOOK_SMI && quietly)
@@ -349,10 +338,10 @@ void snapshot_take(struct snapshot *snapshot, const struct cpu_list *cpus)
 
 void snapshot_take_again(struct snapshot *after, const struct snapshot *before)
 {
-	if (snapshot_begin(after, before->cpus))
-		for (enum look what = 0; what <= LOOK_INTERRUPTS; what++)
-			if (before->looked[what])
-				look(after, what, INFINITY);
+	snapshot_begin(after, before->cpus);
+	for (enum look what = 0; what <= LOOK_INTERRUPTS; what++)
+		if (before->looked[what])
+			look(after, what, INFINITY);
 }
 
 void snapshots_demand(const struct cpu_list *cpus, uint64_t count, struct demand *demand)
@@ -383,12 +372,12 @@ void interference_free(struct interference *interference)
 	snapshot_free(&interference->after);
 }
 
-/* The places in `cpus` of those of `some` that are there; NULL without memory. To be freed. */
+/* The places in `cpus` of those of `some` that are there. To be freed. */
 static size_t *places_of(const struct cpu_list *cpus, const struct cpu_list *some, size_t *count)
 {
-	size_t *places = calloc(some->count + 1, sizeof(*places));
+	size_t *places = allocate(some->count + 1, sizeof(*places));
 	*count = 0;
-	for (size_t i = 0; places && i < some->count; i++) {
+	for (size_t i = 0; i < some->count; i++) {
 		places[*count] = cpu_list_place(cpus, some->cpus[i]);
 		*count += places[*count] != SIZE_MAX;
 	}
@@ -398,7 +387,7 @@ static size_t *places_of(const struct cpu_list *cpus, const struct cpu_list *som
 static void table_write(struct json *json, const char *key, const struct counter_table *before,
                         const struct counter_table *after, const size_t *places, size_t count)
 {
-	if (!before->known || !after->known || !places) {
+	if (!before->known || !after->known) {
 		json_null(json, key);
 		return;
 	}
@@ -430,15 +419,7 @@ static bool sum_known(const int64_t *before, const int64_t *after, const size_t 
 			return false;
 		*sum += after[places[i]] - before[places[i]];
 	}
-	return places;
-}
-
-static void optional_write(struct json *json, const char *key, bool known, int64_t value)
-{
-	if (known)
-		json_i64(json, key, value);
-	else
-		json_null(json, key);
+	return true;
 }
 
 void interference_sums(const struct snapshot *before, const struct snapshot *after, const struct cpu_list *some,
@@ -462,20 +443,18 @@ void interference_write(struct json *json, const char *key, const struct thread_
 	json_u64(json, "voluntary_switches", thread->voluntary);
 	json_u64(json, "minor_faults", thread->minor_faults);
 	json_u64(json, "major_faults", thread->major_faults);
-	if (sum_known(before->steal, after->steal, places, count, &sum))
-		json_f64(json, "steal_ms", (double)sum * 1000 / (double)sysconf(_SC_CLK_TCK));
-	else
-		json_null(json, "steal_ms");
+	bool known = sum_known(before->steal, after->steal, places, count, &sum);
+	json_f64_known(json, "steal_ms", known, (double)sum * 1000 / (double)sysconf(_SC_CLK_TCK));
 	table_write(json, "interrupts", &before->interrupts, &after->interrupts, places, count);
 	table_write(json, "softirqs", &before->softirqs, &after->softirqs, places, count);
-	bool known = sum_known(before->smi, after->smi, places, count, &sum);
-	optional_write(json, "smi", known, sum);
+	known = sum_known(before->smi, after->smi, places, count, &sum);
+	json_i64_known(json, "smi", known, sum);
 	known = sum_known(before->core_throttle, after->core_throttle, places, count, &sum);
-	optional_write(json, "core_throttle", known, sum);
+	json_i64_known(json, "core_throttle", known, sum);
 	known = sum_known(before->package_throttle, after->package_throttle, places, count, &sum);
-	optional_write(json, "package_throttle", known, sum);
+	json_i64_known(json, "package_throttle", known, sum);
 	known = before->pages_migrated >= 0 && after->pages_migrated >= 0;
-	optional_write(json, "pages_migrated", known, after->pages_migrated - before->pages_migrated);
+	json_i64_known(json, "pages_migrated", known, after->pages_migrated - before->pages_migrated);
 	json_object_end(json);
 	free(places);
 }

@@ -57,9 +57,8 @@ bool thread_counts_read(struct thread_counts *counts);
 struct thread_counts thread_counts_since(const struct thread_counts *now, const struct thread_counts *before);
 void thread_counts_add(struct thread_counts *sum, const struct thread_counts *more);
 
-/* Reads the text of /proc/interrupts or /proc/softirqs: a line of CPU names, then rows "label: one number per CPU  words".
- * False without memory. */
-bool counter_table_parse(struct counter_table *table, const char *text, const struct cpu_list *cpus);
+/* Reads the text of /proc/interrupts or /proc/softirqs: a line of CPU names, then rows "label: one number per CPU  words". */
+void counter_table_parse(struct counter_table *table, const char *text, const struct cpu_list *cpus);
 /* Before a measurement: as much as may be read twice. */
 void snapshot_take(struct snapshot *snapshot, const struct cpu_list *cpus);
 /* After it: what was read before. */

@@ -65,11 +65,10 @@ static bool refuse_others(struct osnoise *osnoise, int instances)
 	for (const struct dirent *entry; (entry = readdir(directory));)
 		/* The parent directory is that of the tracing that is no instance. */
 		if (strcmp(entry->d_name, ".") != 0 && used_by(instances, entry->d_name))
-			(void)refuse(osnoise, "somebody else uses osnoise or timerlat (current_tracer in instances/%s)",
-			             entry->d_name);
+			(void)refuse(osnoise, "osnoise or timerlat is in use (current_tracer in instances/%s)", entry->d_name);
 	closedir(directory);
 	if (!osnoise->refused[0] && !tracefs_lists(instances, OPTIONS, WORKLOAD))
-		(void)refuse(osnoise, "somebody else has set osnoise up (" NO_WORKLOAD " in osnoise/options)");
+		(void)refuse(osnoise, "osnoise is configured otherwise (" NO_WORKLOAD " in osnoise/options)");
 	return !osnoise->refused[0];
 }
 
@@ -100,7 +99,7 @@ void osnoise_open(struct osnoise *osnoise, int instances, const char *own, const
 	else if ((osnoise->settings = openat(instances, SETTINGS, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0)
 		(void)refuse(osnoise, "opening its settings: %s", strerror(errno));
 	else if (flock(osnoise->settings, LOCK_EX | LOCK_NB) != 0)
-		(void)refuse(osnoise, "somebody else uses it, as another sutprobe does (its settings are locked)");
+		(void)refuse(osnoise, "osnoise is in use, for example by another sutprobe (its settings are locked)");
 	else
 		(void)(watches(osnoise, instances, cpus) && refuse_others(osnoise, instances));
 	if (osnoise->refused[0])

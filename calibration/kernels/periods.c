@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "allocate.h"
+
 /* Gaps looked at when candidates are sought: a second of the busiest machine, and the search stays below a second. */
 #define SEARCH_GAPS 10000u
 /* With others between, a gap's partner is rarely more than so many away; with more, it is found among the longer gaps. */
@@ -404,10 +406,10 @@ size_t periods_find(const struct gap *gaps, size_t count, double ticks_per_us, s
 {
 	size_t periods = 0;
 	memset(owner, PERIODS_NONE, count);
-	struct subset subset = {.gaps = gaps, .at = malloc((count + 1) * sizeof(*subset.at))};
-	float *numbers = malloc((count + 1) * sizeof(*numbers));
-	void *scratch = malloc(BINS * (sizeof(double) + sizeof(uint32_t)));
-	while (subset.at && numbers && scratch && periods < PERIODS_MAX) {
+	struct subset subset = {.gaps = gaps, .at = allocate(count, sizeof(*subset.at))};
+	float *numbers = allocate(count, sizeof(*numbers));
+	void *scratch = allocate(BINS, sizeof(double) + sizeof(uint32_t));
+	while (periods < PERIODS_MAX) {
 		struct train best = {0};
 		size_t before = 0;
 		for (size_t f = 0; f < FLOORS; f++) {

@@ -9,7 +9,6 @@
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -17,6 +16,7 @@
 #include <unistd.h>
 
 #include "affinity.h"
+#include "allocate.h"
 #include "causes.h"
 #include "clock.h"
 #include "gaps.h"
@@ -177,9 +177,7 @@ static bool play(double seconds, struct error *error)
 	scene.gaps.threshold_ticks = (uint64_t)(turns > shortest ? turns : shortest);
 	for (size_t i = 0; i < PLANTS; i++) {
 		grown[i].capacity = (size_t)(seconds * 1e9 / plants[i].period_ns * 1.1) + 16;
-		grown[i].each = calloc(grown[i].capacity, sizeof(struct gap));
-		if (!grown[i].each)
-			return error_set(error, ERROR_NO_MEMORY, "no memory for a log of %zu disturbances", grown[i].capacity);
+		grown[i].each = allocate(grown[i].capacity, sizeof(struct gap));
 	}
 	for (size_t i = 0; i < PLANTS && reason == 0; i++)
 		if ((i != PLANT_IPI || scene.other_cpu) &&
@@ -239,9 +237,8 @@ static bool judge(char *note, size_t size, struct error *error)
 		if (!grown[p].planted)
 			snprintf(note, size, "nothing was planted of: %s", plants[p].what);
 		else if (found < FOUND_LEAST * planted - CUT_OFF || (grown[p].ours && found > FOUND_MOST * planted + CUT_OFF))
-			return error_set(error, ERROR_CHECK_FAILED,
-			                 "%s: expected the %.0f that were planted to be traced, found %.0f", plants[p].what,
-			                 planted, found);
+			return error_set(error, ERROR_CHECK_FAILED, "%s: %.0f planted, %.0f traced", plants[p].what, planted,
+			                 found);
 	}
 	return true;
 }
@@ -276,12 +273,6 @@ bool planting_check(double seconds, char *note, size_t size, struct error *error
 		snprintf(note, size, "nothing was planted: %s", scene.tracing.refused);
 	}
 	tracing_close(&scene.tracing);
-	for (size_t i = 0; i < PLANTS; i++) {
-		free(grown[i].each);
-		grown[i].each = NULL;
-	}
-	gaps_free(&scene.gaps);
-	cpu_list_free(&scene.measured);
 	return good;
 }
 

@@ -2,7 +2,9 @@
 #include "realtime.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <sched.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -11,6 +13,7 @@
 #include "warning.h"
 
 #define RUNTIME "/proc/sys/kernel/sched_rt_runtime_us"
+#define FAIR_SERVER "/sys/kernel/debug/sched/fair_server"
 #define PERIOD "/proc/sys/kernel/sched_rt_period_us"
 /* What the kernel's period is unless it says otherwise. */
 #define PERIOD_DEFAULT_US 1000000
@@ -51,4 +54,69 @@ void realtime_check(void)
 		            "a measuring thread ran under a real-time policy, and " RUNTIME
 		            " cannot be read (%s): the kernel may have taken the CPU from it",
 		            strerror(errno));
+}
+
+/* Whether a deadline server takes the CPU from a real-time thread when an ordinary one waits; `seen`: the kernel tells. */
+static bool served(unsigned cpu, bool *seen, struct error *error)
+{
+	char path[96];
+	long long fair_ns = 0;
+	snprintf(path, sizeof(path), FAIR_SERVER "/cpu%u/runtime", cpu);
+	if (!file_number(path, &fair_ns)) {
+		*seen = *seen && errno == ENOENT && access("/sys/kernel/debug/sched", F_OK) == 0;
+		return false;
+	}
+	if (fair_ns <= 0)
+		return false;
+	warning_add("RT_THROTTLE_POSSIBLE",
+	            "a deadline server takes the CPU from a real-time thread for %lld ns of each period (%s)", fair_ns,
+	            path);
+	error_set(
+		error, ERROR_UNSUPPORTED,
+		"--fifo: the deadline server would take CPU %u from the measuring thread for %lld ns of each period (%s); "
+		"write 0 to it, or leave --fifo out",
+		cpu, fair_ns, path);
+	return true;
+}
+
+bool realtime_refuse_throttling(const struct cpu_list *cpus, struct error *error)
+{
+	const struct realtime_limit limit = realtime_limit();
+	const long long runtime = limit.runtime_us, period = limit.period_us;
+	if (realtime_throttled(&limit)) {
+		warning_add("RT_THROTTLE_POSSIBLE",
+		            "the kernel takes the CPU from a real-time thread for %lld us in %lld (sched_rt_runtime_us)",
+		            period - runtime, period);
+		return error_set(error, ERROR_UNSUPPORTED,
+		                 "--fifo: sched_rt_runtime_us is %lld of %lld: the kernel would stop the measuring thread for "
+		                 "%lld us each period; write -1 to " RUNTIME ", or leave --fifo out",
+		                 runtime, period, period - runtime);
+	}
+	bool seen = limit.known;
+	for (size_t i = 0; i < cpus->count; i++)
+		if (served(cpus->cpus[i], &seen, error))
+			return false;
+	if (!seen)
+		warning_add("RT_THROTTLE_POSSIBLE",
+		            "unknown whether the kernel may stop a real-time thread (sched_rt_runtime_us %s, " FAIR_SERVER
+		            " not readable): gaps of some 50 ms may be of its own making",
+		            limit.known ? "allows it to run" : "not readable");
+	return true;
+}
+
+bool realtime_begin(unsigned priority, struct error *error)
+{
+	struct sched_param parameter = {.sched_priority = (int)priority};
+	/* musl's sched_setscheduler refuses by design; the thread function reaches the kernel. */
+	int reason = pthread_setschedparam(pthread_self(), SCHED_FIFO, &parameter);
+	return reason == 0 || error_set(error, reason == EPERM ? ERROR_NO_PERMISSION : ERROR_UNSUPPORTED,
+	                                "SCHED_FIFO %u: %s; run as root, with CAP_SYS_NICE or a real-time limit, or leave "
+	                                "--fifo out",
+	                                priority, strerror(reason));
+}
+
+void realtime_end(void)
+{
+	struct sched_param none = {0};
+	(void)pthread_setschedparam(pthread_self(), SCHED_OTHER, &none); /* always allowed */
 }

@@ -5,6 +5,9 @@
 
 #include <stdbool.h>
 
+#include "affinity.h"
+#include "error.h"
+
 struct realtime_limit {
 	bool known;
 	long long runtime_us, period_us; /* a real-time thread may run so long of each period; -1: all of it */
@@ -18,5 +21,11 @@ bool realtime_throttled(const struct realtime_limit *limit);
 bool realtime_thread(void);
 /* Warns (RT_THROTTLE_POSSIBLE) where the calling thread runs under a real-time policy that is throttled. */
 void realtime_check(void);
+/* False where the kernel would take one of these CPUs from a real-time thread that never sleeps, and so show gaps of its own
+ * making. Warns (RT_THROTTLE_POSSIBLE) where that is unknown. */
+bool realtime_refuse_throttling(const struct cpu_list *cpus, struct error *error);
+/* Puts the calling thread under SCHED_FIFO, and back under the ordinary policy. */
+bool realtime_begin(unsigned priority, struct error *error);
+void realtime_end(void);
 
 #endif

@@ -277,10 +277,7 @@ bool tracing_start(struct tracing *tracing)
 	if (!tracing->events) {
 		int reason = errno;
 		end_events(tracing);
-		return refuse(tracing,
-		              "expected events of interrupts and of the scheduler in this kernel, found none that could be "
-		              "enabled: %s",
-		              strerror(reason));
+		return refuse(tracing, "no event of interrupts or of the scheduler could be enabled: %s", strerror(reason));
 	}
 	if (!tracing->counter && clock_now_used.counter && !tracing->began.raw_ns)
 		tracing->began = clock_bracket_take();
@@ -357,10 +354,11 @@ void tracing_close(struct tracing *tracing)
 		while (waitpid(tracing->guardian, &status, 0) < 0 && errno == EINTR)
 			continue;
 		if (status != 0)
-			warning_add("TRACING_LEFT",
-			            "expected the tracing as it was, found that it could not be put back: remove instances/%s* in "
-			            "tracefs, and write OSNOISE_WORKLOAD into osnoise/options where there is that file",
-			            tracing->name);
+			warning_add(
+				"TRACING_LEFT",
+				"tracing could not be restored: remove instances/%s* in tracefs, and write OSNOISE_WORKLOAD into "
+				"osnoise/options where that file exists",
+				tracing->name);
 	}
 	if (tracing->instances >= 0)
 		close(tracing->instances);

@@ -105,10 +105,10 @@ def disassemble(function: Function, machine: int) -> list[Instruction]:
     else:
         engine = capstone.Cs(capstone.CS_ARCH_ARM64, capstone.CS_MODE_ARM)
     engine.detail = True
-    found = [read_instruction(each, machine) for each in engine.disasm(function.code, function.address)]
-    done = sum(each.size for each in engine.disasm(function.code, function.address))
+    raw = list(engine.disasm(function.code, function.address))
+    done = sum(each.size for each in raw)
     assert done == len(function.code), f"expected {function.name} to be {len(function.code)} bytes of code, read {done}"
-    return found
+    return [read_instruction(each, machine) for each in raw]
 
 
 def read_instruction(each: Any, machine: int) -> Instruction:

@@ -1,40 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """The built kernel, and a way to run it that reads its document."""
 
-import fcntl
-import hashlib
 import json
 import os
 import platform
 import shutil
 import subprocess
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, get_args
+from typing import Any
 
 import pytest
 
-from calibration.build import (
-    CACHE_DIRECTORY,
-    SOURCES_DIRECTORY,
-    BuiltKernel,
-    Target,
-    build,
-    build_info,
-    compile_to,
-    compiler_version,
-    source_sha256,
-    sources,
-)
+from calibration.build import BuiltKernel, Target, build
 from calibration.sutprobe.document import read_document
-from tests.tools import emulator, require
-
-Sanitizer = Literal["address", "undefined", "thread"]
-SANITIZERS: Final[tuple[Sanitizer, ...]] = get_args(Sanitizer)
-
-SANITIZED_OPTIMISATION: Final = "-O0"
-"""The sanitizers see as much of unoptimised code, and the hundreds of kernels compile in a tenth of the time."""
+from tests.kernels.sanitized import SANITIZERS, Sanitizer, program
+from tests.tools import emulator
 
 
 @dataclass(frozen=True)
@@ -129,58 +110,13 @@ def emulated_aarch64(built_aarch64: BuiltKernel) -> Probe:
     return Probe(emulator("aarch64"), str(built_aarch64.path))
 
 
+@pytest.fixture(scope="session", params=SANITIZERS)
+def sanitizer(request: pytest.FixtureRequest) -> Sanitizer:
+    chosen: Sanitizer = request.param
+    return chosen
+
+
 @pytest.fixture(scope="session")
-def sanitized() -> Callable[[Sanitizer], Probe]:
-    """The kernel under a sanitizer: built once, whichever tests and processes ask for it."""
-
-    def probe(sanitizer: Sanitizer) -> Probe:
-        directory = CACHE_DIRECTORY / "kernels" / "sanitized"
-        directory.mkdir(parents=True, exist_ok=True)
-        # The pinned wheel has no address or thread sanitizer for static binaries.
-        compiler = compiler_version() if sanitizer == "undefined" else require("gcc", "cc")
-        key = hashlib.sha256(f"{source_sha256()} {compiler} {SANITIZED_OPTIMISATION}".encode()).hexdigest()[:32]
-        binary = directory / f"{sanitizer}-{key}"
-        with (directory / f"{sanitizer}.lock").open("w") as handle:
-            fcntl.flock(handle, fcntl.LOCK_EX)
-            if not binary.exists():
-                for old in directory.glob(f"{sanitizer}-*"):
-                    old.unlink()
-                fresh = directory / f"{sanitizer}.building"
-                if sanitizer == "undefined":
-                    flags = ("-fsanitize=undefined", "-fno-sanitize-recover=undefined")
-                    compile_to(fresh, "x86_64", (SANITIZED_OPTIMISATION, *flags))
-                else:
-                    _compile_with(compiler, sanitizer, fresh)
-                fresh.rename(binary)
-        return Probe(str(binary))
-
-    return probe
-
-
-def _compile_with(compiler: str, sanitizer: Sanitizer, binary: Path) -> None:
-    info = binary.with_name("build_info.c")
-    info.write_text(build_info("sanitized", "sanitized", "sanitized", "sanitized"), encoding="utf-8")
-    built = subprocess.run(
-        [
-            compiler,
-            "-std=gnu11",
-            SANITIZED_OPTIMISATION,
-            "-pthread",
-            "-D_GNU_SOURCE",
-            "-fno-strict-aliasing",
-            f"-fsanitize={sanitizer}",
-            "-I.",
-            "-o",
-            str(binary),
-            *(str(path) for path in sources()),
-            str(info),
-            "-lm",
-        ],
-        cwd=SOURCES_DIRECTORY,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if built.returncode != 0 and f"lib{sanitizer[0]}san" in built.stderr:
-        pytest.skip(f"the system compiler has no {sanitizer} sanitizer: {built.stderr.splitlines()[-1]}")
-    assert built.returncode == 0, built.stderr
+def sanitized(sanitizer: Sanitizer) -> Probe:
+    """The program under a sanitizer."""
+    return Probe(str(program(sanitizer)))

@@ -2,8 +2,8 @@
 """Runs one bandwidth kernel of a built binary on an emulated processor, and counts what it does with its arrays."""
 
 import struct
-from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cache
 
 import unicorn
 from unicorn import arm64_const, x86_const
@@ -23,21 +23,19 @@ SIMD_ALLOWED = 3 << 20
 
 @dataclass
 class Counted:
-    """Bytes that loads and stores moved, how many different bytes of the arrays they touched; what was executed."""
+    """Bytes that loads and stores moved, and how many different bytes of the arrays they touched."""
 
     read_bytes: int = 0
     written_bytes: int = 0
     touched_bytes: int = 0
-    executed: Counter[int] = field(default_factory=Counter)
-    """How often the instruction at each address was."""
+    executed: int = 0
+    """Instructions within *watched*."""
 
 
-def emulate(
-    elf: Elf, function: Function, *, arrays: int, steps: int, passes: int, prefetch_bytes: int, delay: int
-) -> Counted:
-    """Return what *function* does in *passes* of *steps* lines in each stream of its *arrays* arrays."""
-    x86 = elf.machine == X86_64
-    if x86:
+@cache
+def engine_of(elf: Elf) -> unicorn.Uc:
+    """Return a processor with the program loaded, and with room for a stack, the arguments and the arrays."""
+    if elf.machine == X86_64:
         engine = unicorn.Uc(unicorn.UC_ARCH_X86, unicorn.UC_MODE_64)
     else:
         engine = unicorn.Uc(unicorn.UC_ARCH_ARM64, unicorn.UC_MODE_ARM)
@@ -48,6 +46,25 @@ def emulate(
         engine.mem_write(address, elf.data[offset : offset + stored])
     for start, size in ((STACK, STACK_BYTES), (CALL, PAGE), (ARRAYS, 4 * ARRAY_APART), (END, PAGE)):
         engine.mem_map(start, size)
+    return engine
+
+
+def emulate(
+    elf: Elf,
+    function: Function,
+    *,
+    arrays: int,
+    steps: int,
+    passes: int,
+    prefetch_bytes: int,
+    delay: int,
+    watched: tuple[int, int] | None = None,
+) -> Counted:
+    """Return what *function* does in *passes* of *steps* lines in each stream of its *arrays* arrays.
+
+    *watched*: addresses of the first and last of the instructions whose executions are counted.
+    """
+    x86, engine = elf.machine == X86_64, engine_of(elf)
     # struct load_call: arrays, stream_bytes, offset, steps, passes, prefetch_bytes, delay, mark, carry
     places = [ARRAYS + index * ARRAY_APART for index in range(3)]
     call = struct.pack("<11Q", *places, steps * 64, 0, steps, passes, prefetch_bytes, delay, 1, 0)
@@ -64,11 +81,12 @@ def emulate(
         else:
             counted.read_bytes += size
 
-    def count_executed(_engine: object, address: int, _size: int, _data: object) -> None:
-        counted.executed[address] += 1
+    def count_executed(_engine: object, _address: int, _size: int, _data: object) -> None:
+        counted.executed += 1
 
-    engine.hook_add(unicorn.UC_HOOK_MEM_READ | unicorn.UC_HOOK_MEM_WRITE, count)
-    engine.hook_add(unicorn.UC_HOOK_CODE, count_executed)
+    hooks = [engine.hook_add(unicorn.UC_HOOK_MEM_READ | unicorn.UC_HOOK_MEM_WRITE, count)]
+    if watched:
+        hooks.append(engine.hook_add(unicorn.UC_HOOK_CODE, count_executed, begin=watched[0], end=watched[1]))
     top = STACK + STACK_BYTES - PAGE
     if x86:
         engine.mem_write(top - 8, struct.pack("<Q", END))
@@ -79,6 +97,8 @@ def emulate(
         engine.reg_write(arm64_const.UC_ARM64_REG_X30, END)
         engine.reg_write(arm64_const.UC_ARM64_REG_X0, CALL)
     engine.emu_start(function.address, END)
+    for hook in hooks:
+        engine.hook_del(hook)
     counted.touched_bytes = len({byte for byte in touched if (byte - ARRAYS) // ARRAY_APART < arrays})
     assert counted.touched_bytes == len(touched), f"{function.name} touched memory beyond its {arrays} arrays"
     return counted

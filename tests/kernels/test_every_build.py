@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every subcommand, with small parameters, natively, on the other architecture, and under each sanitizer."""
+"""Every subcommand, with small parameters, on the other architecture and under each sanitizer."""
 
 import re
-from collections.abc import Callable
 
 import pytest
 
 from calibration.build import SOURCES_DIRECTORY
 from calibration.sutprobe.document import read_document
-from tests.kernels.conftest import SANITIZERS, Probe, Sanitizer
+from tests.kernels.conftest import Probe
 from tests.tools import require_two
 
 SMALL_PLACEMENTS = ("--placements", "2", "--windows", "2")
@@ -60,7 +59,7 @@ COMMANDS = {
     ],
     "frequency": [
         ("--cpus", "{both}", "--work", "scalar,avx2,neon,sve", "--settle-s", "0.001", "--windows", "2",
-         "--window-s", "0.05"),
+         "--window-s", "0.02"),
     ],
     "counters": [()],
     "info": [()],
@@ -89,18 +88,10 @@ def test_every_subcommand_is_among_them() -> None:
 
 
 @pytest.mark.parametrize("subcommand", COMMANDS)
-def test_native(probe: Probe, cpus: list[int], subcommand: str) -> None:
-    assert_good(probe, subcommand, cpus)
-
-
-@pytest.mark.parametrize("subcommand", COMMANDS)
 def test_aarch64_under_emulation(emulated_aarch64: Probe, cpus: list[int], subcommand: str) -> None:
     assert_good(emulated_aarch64, subcommand, cpus)
 
 
 @pytest.mark.parametrize("subcommand", COMMANDS)
-@pytest.mark.parametrize("sanitizer", SANITIZERS)
-def test_sanitized(
-    sanitizer: Sanitizer, sanitized: Callable[[Sanitizer], Probe], cpus: list[int], subcommand: str
-) -> None:
-    assert_good(sanitized(sanitizer), subcommand, cpus)
+def test_sanitized(sanitized: Probe, cpus: list[int], subcommand: str) -> None:
+    assert_good(sanitized, subcommand, cpus)

@@ -6,6 +6,7 @@ a few per cent. So each loop is disassembled and its loads, stores and their wid
 and kernels are run on an emulated processor that counts the bytes.
 """
 
+import fcntl
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from calibration.build import TARGETS, Target, build, compile_to
+from calibration.build import CACHE_DIRECTORY, TARGETS, Target, build, compile_to
 from tests.kernels.binary import Access, Elf, Function, Instruction, disassemble, loops
 from tests.kernels.emulation import emulate
 
@@ -49,13 +50,19 @@ STACK = {"rsp", "rbp", "sp", "x29", "fp"}
 
 
 @pytest.fixture(scope="session")
-def named(tmp_path_factory: pytest.TempPathFactory) -> dict[Target, Path]:
-    """The kernels with their symbols."""
-    directory = tmp_path_factory.mktemp("named")
-    paths: dict[Target, Path] = {}
-    for target in TARGETS:
-        paths[target] = directory / target
-        compile_to(paths[target], target, names=True)
+def named() -> dict[Target, Path]:
+    """The kernels with their symbols, built once for all workers and runs."""
+    directory = CACHE_DIRECTORY / "kernels" / "named"
+    directory.mkdir(parents=True, exist_ok=True)
+    paths: dict[Target, Path] = {target: directory / f"{target}-{build(target).sha256[:32]}" for target in TARGETS}
+    with (directory / "lock").open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        for old in set(directory.iterdir()) - {*paths.values(), directory / "lock"}:
+            old.unlink()
+        for target, path in paths.items():
+            if not path.exists():
+                compile_to(path.with_suffix(".new"), target, names=True)
+                path.with_suffix(".new").rename(path)
     return paths
 
 
@@ -329,14 +336,17 @@ def test_a_line_is_read_by_one_load_of_eight_bytes(named: dict[Target, Path], ta
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("no_ops", [0, 1, 7, 200, SLED - 1, SLED, SLED + 1, 2 * SLED, 10_000])
+@pytest.mark.parametrize("no_ops", [0, 1, 7, SLED - 1, SLED, SLED + 1, 2 * SLED])
 def test_so_many_no_ops_are_executed_as_are_asked(named: dict[Target, Path], target: Target, no_ops: int) -> None:
     steps, passes = 8, 2
     elf, name = Elf(named[target]), "line_reads_delayed" if no_ops else "line_reads"
     (function,) = (each for each in functions_of(named[target])[1] if each.name == name)
-    counted = emulate(elf, function, arrays=1, steps=steps, passes=passes, prefetch_bytes=0, delay=no_ops)
     sled = sled_of(code_of(named, target, name))
-    assert sum(counted.executed[each.address] for each in sled) == no_ops * steps // STEPS_PER_DELAY * passes
+    watched = (sled[0].address, sled[-1].address) if sled else None
+    counted = emulate(
+        elf, function, arrays=1, steps=steps, passes=passes, prefetch_bytes=0, delay=no_ops, watched=watched
+    )
+    assert counted.executed == no_ops * steps // STEPS_PER_DELAY * passes
     assert counted.read_bytes == 8 * steps * passes
     assert counted.touched_bytes == 8 * steps
     assert counted.written_bytes == 0

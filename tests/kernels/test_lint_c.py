@@ -45,12 +45,32 @@ def test_each_architecture_is_looked_at(tmp_path: Path, capsys: pytest.CaptureFi
     assert "only here" in capsys.readouterr().out
 
 
-def test_paths_are_searched_in_what_is_written_for_the_second_one(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_files_of_the_second_architecture_are_analysed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     there = CLEAN.replace("return", "#if defined(__aarch64__)\n\t*(int *)0 = 1;\n#endif\n\treturn")
     assert lint(tmp_path, there, "arch/aarch64/main.c") == 1
     assert "clang-analyzer" in capsys.readouterr().out
+
+
+def test_what_passed_is_not_analysed_again_until_it_changes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran = []
+    findings = lint_c.findings
+    monkeypatch.setattr(lint_c, "findings", lambda *check: ran.append(check) or findings(*check))
+    sources, passed = tmp_path / "sources", tmp_path / "passed"
+    for name, text, checks, code in (
+        ("main.c", CLEAN, 2, 0),
+        ("main.c", CLEAN, 0, 0),
+        ("used.h", CLEAN.replace("int main(void)", "static inline int used(void)"), 2, 0),
+        ("main.c", CLEAN.replace('puts("")', 'sizeof(sizeof(""))'), 2, 1),
+        ("used.h", CLEAN.replace("int main(void)", "static inline int used(void)"), 1, 1),
+    ):
+        sources.mkdir(exist_ok=True)
+        (sources / name).write_text(text, encoding="utf-8")
+        ran.clear()
+        assert lint_c.main(sources, passed=passed) == code
+        assert len(ran) == checks
+    assert "bugprone-sizeof-expression" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("missing", ["clang-format", "clang-tidy"])

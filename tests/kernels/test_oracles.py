@@ -73,7 +73,7 @@ def test_the_counter_is_calibrated_and_the_cost_of_a_read_known(native: Path) ->
 
 
 HOPS, WINDOWS = 640, 7
-LATENCY = ("--size-bytes", "4096", "--pages", "base", "--placements", "1", "--windows", str(WINDOWS), "--hops",
+LATENCY = ("--size-bytes", "8388608", "--pages", "base", "--placements", "1", "--windows", str(WINDOWS), "--hops",
            str(HOPS))  # fmt: skip
 
 
@@ -150,20 +150,20 @@ def test_a_bandwidth_is_the_bytes_that_were_moved_over_their_time(
 ) -> None:
     reads, writes = READS[MIXES[mix]], WRITES[MIXES[mix]]
     allocated = WRITE_ALLOCATED.get(MIXES[mix], 0)
-    for width in widths:
-        for streams in ("1", "4"):
-            command = bandwidth(native, cpus[0], "--mix", mix, "--width", width, "--streams", streams)
-            run = VirtualRun(*command, steps=constant(CHUNK), count=(chunk_end, 70))
-            loaded, stored = run.vector_bytes()
-            assert loaded + stored > 0
-            assert loaded * writes == stored * reads
-            moved = (loaded + stored) / CHUNK * HZ / 1e6
-            model = moved * (reads + writes + allocated) / (reads + writes)
-            (point,) = run.document()["result"]["points"]
-            (placement,) = point["placements"]
-            assert placement["program_windows_mb_s"] == exactly([moved] * 3), (width, streams)
-            assert placement["windows_mb_s"] == exactly([model] * 3), (width, streams)
-            assert placement["per_thread_mb_s"] == exactly([model]), (width, streams)
+    # What differs by width is in the loops, whose instructions are compared for all mixes elsewhere.
+    for width in widths if mix == "reads" else widths[:1]:
+        command = bandwidth(native, cpus[0], "--mix", mix, "--width", width, "--streams", "4")
+        run = VirtualRun(*command, steps=constant(CHUNK), count=(chunk_end, 70))
+        loaded, stored = run.vector_bytes()
+        assert loaded + stored > 0
+        assert loaded * writes == stored * reads
+        moved = (loaded + stored) / CHUNK * HZ / 1e6
+        model = moved * (reads + writes + allocated) / (reads + writes)
+        (point,) = run.document()["result"]["points"]
+        (placement,) = point["placements"]
+        assert placement["program_windows_mb_s"] == exactly([moved] * 3), width
+        assert placement["windows_mb_s"] == exactly([model] * 3), width
+        assert placement["per_thread_mb_s"] == exactly([model]), width
 
 
 def test_rows_have_the_bytes_that_were_moved_and_a_copy_once(native: Path, cpus: list[int], chunk_end: int) -> None:
@@ -320,20 +320,20 @@ def test_jitter_intervals_add_up_read_by_read(native: Path, cpus: list[int], by:
     assert pma["blind_fraction"] == exactly(1 - worked / passed)
 
 
-TURN = 3000
-"""Ticks of a turn of the loop that looks for gaps: 1 us."""
+TURN = 15_000
+"""Ticks of a turn of the loop that looks for gaps: 5 us. Each read of the clock costs the test some 40 us."""
 
 TURNS_TIMED = 20_000
 """How many turns are timed first, without looking for gaps."""
 
-GAPS = [TICKS_PER_NS * ns for ns in (3900, 4000, 4100, 7900, 8100, 11_000, 19_000, 21_000, 39_000, 150_000)]
+GAPS = [TICKS_PER_NS * ns for ns in (19_500, 20_000, 20_500, 31_000, 33_000, 40_000, 63_000, 65_000, 150_000, 250_000)]
 
 
 def with_gaps(read: int) -> int:
     return GAPS[read // 50 % len(GAPS)] + read // 50 if read % 50 == 49 else TURN
 
 
-@pytest.mark.parametrize("threshold", ["auto", "5300"])
+@pytest.mark.parametrize("threshold", ["auto", "26500"])
 def test_gaps_are_those_of_the_clock(native: Path, cpus: list[int], threshold: str) -> None:
     run = VirtualRun(
         str(native), "jitter", "--cpus", str(cpus[0]), "--view", "gaps", "--gap-s", "0.02", "--longest", "10000",

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +20,14 @@ from tests.kernels.conftest import Probe
 from tests.tools import require, require_two
 
 LONG = {
-    "latency": ("--at", "{cpu}@0", "--size-bytes", "67108864", "--hops", "2000000000"),
+    "latency": ("--at", "{cpu}@0", "--size-bytes", "4194304", "--pages", "base", "--hops", "64000000000"),
     "bandwidth": ("--group", "{cpu}@0", "--mix", "reads", "--buffer-bytes", "1048576", "--window-s", "60"),
     "jitter": ("--cpus", "{cpu}", "--view", "gaps", "--gap-s", "600"),
 }
 PATIENCE_S = 20
 """How long an ended process may take to be gone: no measure of speed, only short of for ever."""
-SETUP_S = 2.0
-"""Processor time after which a buffer of 64 MiB is mapped and linked several times over."""
+SETUP_S = 0.3
+"""Processor time after which a buffer of 4 MiB is mapped and linked several times over."""
 
 
 def arguments(subcommand: str, cpu: int) -> list[str]:
@@ -36,7 +37,7 @@ def arguments(subcommand: str, cpu: int) -> list[str]:
 AGAIN = ("--target-half-width", "0", "--budget-s", "600")
 ENDLESS = {
     "latency": ("--at", "{cpu}@0", "--size-bytes", "1048576,2097152", "--placements", "1", "--windows", "3",
-                "--hops", "5000000", *AGAIN),
+                "--hops", "1000000", *AGAIN),
     "bandwidth": ("--group", "{cpu}@0", "--mix", "reads,copy", "--buffer-bytes", "4194304", "--placements", "1",
                   "--window-s", "0.05", *AGAIN),
     "loaded": ("--probe", "{cpu}@0", "--load", "{other}@0", "--mix", "reads", "--delay", "0,1000", "--placements", "1",
@@ -92,8 +93,10 @@ def begin_window(native: Path, cpu: int) -> subprocess.Popen[bytes]:
     pytest.fail(f"expected {SETUP_S} s of processor time within 30 s, found less")
 
 
-@pytest.mark.parametrize("subcommand", LONG)
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize(
+    ("subcommand", "number"),
+    [(subcommand, signal.SIGTERM) for subcommand in LONG] + [("jitter", signal.SIGINT), ("jitter", signal.SIGHUP)],
+)
 def test_signal_ends_it(native: Path, cpus: list[int], subcommand: str, number: signal.Signals) -> None:
     process = begin(native, arguments(subcommand, cpus[0]))
     process.send_signal(number)
@@ -150,7 +153,7 @@ def test_a_cpu_that_went_offline_is_the_reason_of_a_deadline(
     listed: Callable[..., subprocess.Popen[bytes]], tmp_path: Path, cpus: list[int], case: tuple[str, str, str]
 ) -> None:
     before, after, said = case
-    process = listed(before.format(cpu=cpus[0]), "--cpus", str(cpus[0]), "--gap-s", "600", "--deadline-s", "3")
+    process = listed(before.format(cpu=cpus[0]), "--cpus", str(cpus[0]), "--gap-s", "600", "--deadline-s", "1.5")
     (tmp_path / "online").write_text(after.format(cpu=cpus[0]) + "\n", encoding="ascii")
     document = json.loads(process.communicate(timeout=PATIENCE_S)[0])
     assert document["error"]["code"] == "deadline"
@@ -211,23 +214,28 @@ def assert_partial(document: dict[str, Any], code: str) -> None:
     assert document["clock"]["hz"] > 0
 
 
-@pytest.mark.parametrize("subcommand", ENDLESS)
-def test_a_signal_leaves_what_was_measured(native: Path, cpus: list[int], subcommand: str) -> None:
-    for windows in WINDOWS if subcommand == "c2c" else WINDOWS[:1]:
-        process = begin(native, endless(subcommand, cpus, windows))
-        time.sleep(2)
+ENOUGH_S = (0.8, 3.0, 12.0)
+"""How long a run may take before it is ended, in turn until something is complete: a busy machine takes longer."""
+
+
+def test_a_signal_leaves_what_was_measured(native: Path, cpus: list[int]) -> None:
+    for enough_s in ENOUGH_S:
+        process = begin(native, endless("latency", cpus))
+        time.sleep(enough_s)
         process.send_signal(signal.SIGTERM)
         out, _ = process.communicate(timeout=PATIENCE_S)
-        if process.returncode == 4 and json.loads(out)["result"] is not None:
+        assert process.returncode == 4
+        document = json.loads(out)
+        if document["result"] is not None:
             break
-    assert process.returncode == 4
-    assert_partial(json.loads(out), "interrupted")
+    assert_partial(document, "interrupted")
 
 
 @pytest.mark.parametrize("subcommand", ENDLESS)
 def test_the_deadline_leaves_what_was_measured(probe: Probe, cpus: list[int], subcommand: str) -> None:
-    for windows in WINDOWS if subcommand == "c2c" else WINDOWS[:1]:
-        done = probe(*endless(subcommand, cpus, windows), "--deadline-s", "2", timeout=PATIENCE_S)
+    windows = WINDOWS if subcommand == "c2c" else WINDOWS[:1]
+    for deadline_s, count in product(ENOUGH_S, windows):
+        done = probe(*endless(subcommand, cpus, count), "--deadline-s", str(deadline_s), timeout=PATIENCE_S)
         if done.code == 3 and done.document["result"] is not None:
             break
     assert done.code == 3
@@ -251,7 +259,7 @@ def test_a_second_signal_ends_it_without_a_result(native: Path, cpus: list[int])
 
 
 def test_a_signal_sent_twice_at_once_is_one_request(native: Path, cpus: list[int]) -> None:
-    for after_s in ("3", "6", "12", "24"):
+    for after_s in ("1", "4", "16"):
         command = ["timeout", "-s", "INT", after_s, native, *endless("latency", cpus)]
         done = subprocess.run(command, capture_output=True, check=False)
         document = json.loads(done.stdout)
@@ -273,7 +281,7 @@ def test_the_reader_may_go_while_it_is_told_to_end(native: Path, cpus: list[int]
     process.stderr.close()
 
 
-@pytest.mark.parametrize("deadline_s", [0.05, 0.4, 0.6, 0.8, 1.0, 1.2, 1.4])
+@pytest.mark.parametrize("deadline_s", [0.05, 0.7, 1.2])
 def test_selftest_names_the_cases_it_did_not_finish(probe: Probe, deadline_s: float) -> None:
     """Whatever case it is told to end in, those before it have passed and those after it say why they have not."""
     for _ in range(3):  # a busy machine may keep a thread from seeing within the grace that it is to end

@@ -74,7 +74,7 @@ WORDS = ("--view", "gaps", "--attribute")
 
 def test_gaps_are_attributed_and_their_books_agree(probe: Probe, cpus: list[int], tracefs: Path) -> None:
     before, mounted = abandoned(tracefs), mounts()
-    done = probe("jitter", "--cpus", str(cpus[-1]), "--gap-s", "4", *WORDS)
+    done = probe("jitter", "--cpus", str(cpus[-1]), "--gap-s", "1", *WORDS)
     traced = traced_of(done)
     view = traced.view
     assert traced.refused is None
@@ -107,7 +107,7 @@ def test_a_thread_of_this_test_is_found_by_its_name(probe: Probe, cpus: list[int
     rival = subprocess.Popen([shell, "-c", script])
     try:
         os.sched_setaffinity(rival.pid, {cpus[-1]})
-        view = traced_of(probe("jitter", "--cpus", str(cpus[-1]), "--gap-s", "2", *WORDS)).view
+        view = traced_of(probe("jitter", "--cpus", str(cpus[-1]), "--gap-s", "1", *WORDS)).view
     finally:
         rival.kill()
         rival.wait()
@@ -119,7 +119,7 @@ def test_a_thread_of_this_test_is_found_by_its_name(probe: Probe, cpus: list[int
 
 
 def test_what_is_planted_is_found(probe: Probe, tracefs: Path) -> None:  # noqa: ARG001 - where there is none nothing is planted
-    done = probe("selftest", "--case", "trace_planted", "--injection-s", "4")
+    done = probe("selftest", "--case", "trace_planted", "--injection-s", "1")
     result = read_result(read_document(done.document), SelftestResult)
     assert [case.passed for case in result.cases] == [True]
     assert result.plantings is not None, result.cases[0].note

@@ -18,10 +18,10 @@ MIB = 1 << 20
 
 
 def test_bandwidth_keeps_what_was_complete(probe: Probe, cpus: list[int]) -> None:
-    # 31 placements of more than two seconds each never fit; one does.
+    # 31 placements of more than 0.4 s each never fit; one does.
     done = probe(
         "bandwidth", "--group", f"{cpus[0]}@0", "--mix", "reads,copy", "--buffer-bytes", str(MIB), "--placements", "31",
-        "--windows", "2", "--window-s", "0.5", "--deadline-s", "8",
+        "--windows", "2", "--window-s", "0.1", "--deadline-s", "2",
     )  # fmt: skip
     assert done.code == 3
     assert done.document["status"] == "failed"
@@ -122,7 +122,7 @@ def test_loaded_keeps_what_was_complete(probe: Probe, cpus: list[int]) -> None:
     require_two(cpus)
     done = probe(
         "loaded", "--probe", f"{cpus[0]}@0", "--load", f"{cpus[1]}@0", "--probe-size-bytes", str(4 * MIB),
-        "--buffer-bytes", str(4 * MIB), "--windows", "4", "--window-s", "0.25", "--deadline-s", "8",
+        "--buffer-bytes", str(4 * MIB), "--windows", "4", "--window-s", "0.1", "--deadline-s", "3",
     )  # fmt: skip
     assert done.code == 3
     assert done.document["error"]["code"] == "deadline"

@@ -30,7 +30,7 @@ def check_known(result: VolumeResult, *, allocates: bool) -> None:
     assert known.written_bytes == (3 + result.passes) * array
 
 
-@pytest.mark.parametrize("passes", [1, 10, 50])
+@pytest.mark.parametrize("passes", [1, 50])
 def test_the_volume_is_known_and_proved(probe: Probe, cpus: list[int], passes: int) -> None:
     group = ",".join(map(str, sorted({cpus[0], cpus[-1]})))
     done = probe(
@@ -67,8 +67,8 @@ def test_no_line_is_read_before_it_is_written_on_aarch64(emulated_aarch64: Probe
 
 def test_what_was_complete_is_kept(probe: Probe, cpus: list[int]) -> None:
     # A thousand repeats of some milliseconds at least never fit; one does.
-    done = probe("volume", "--group", f"{cpus[0]}@0", "--array-bytes", str(32 * MIB), "--repeats", "1000",
-                 "--deadline-s", "5")  # fmt: skip
+    done = probe("volume", "--group", f"{cpus[0]}@0", "--array-bytes", str(4 * MIB), "--repeats", "1000",
+                 "--passes", "50", "--deadline-s", "1.5")  # fmt: skip
     assert done.code == 3
     assert done.document["error"]["code"] == "deadline"
     result = result_of(done)

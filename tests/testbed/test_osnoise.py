@@ -79,8 +79,8 @@ def test_settings_come_back_whoever_is_killed(sut: Sut, both: bool) -> None:
             "instances/other",
         ),
         # Not osnoise, whose workload leaves an emulated guest without time.
-        ("echo timerlat >current_tracer", "echo nop >current_tracer", "somebody else uses"),
-        ("echo NO_OSNOISE_WORKLOAD >osnoise/options", "echo DEFAULTS >osnoise/options", "has set osnoise up"),
+        ("echo timerlat >current_tracer", "echo nop >current_tracer", "is in use"),
+        ("echo NO_OSNOISE_WORKLOAD >osnoise/options", "echo DEFAULTS >osnoise/options", "is configured otherwise"),
         ("echo 0 >osnoise/cpus", "echo 0-1 >osnoise/cpus", "osnoise/cpus has '0'"),
     ],
 )

@@ -92,8 +92,22 @@ static bool case_control_groups(struct error *error)
 	return true;
 }
 
+/* Pages counted on each of several nodes, and the pages of one huge page. */
+static bool case_shares(struct error *error)
+{
+	const uint64_t even[] = {8250, 8134}, full[] = {33, 31}, uneven[] = {9000, 7384}, lopsided[] = {64, 0},
+				   three[] = {40, 41, 39}, half[] = {48, 16};
+	EXPECT(shares_even(even, 2, 1) && shares_even(full, 2, 1) && shares_even(three, 3, 1));
+	EXPECT(!shares_even(uneven, 2, 1) && !shares_even(lopsided, 2, 1) && !shares_even(half, 2, 1));
+	/* Two huge pages of 512 counted pages each on one node, one on the other: no closer to even can be. */
+	const uint64_t odd[] = {1024, 512};
+	EXPECT(shares_even(odd, 2, 512));
+	return true;
+}
+
 static const struct host_case cases[] = {
 	{"memory", case_memory},
+	{"shares", case_shares},
 	{"control_groups", case_control_groups},
 };
 

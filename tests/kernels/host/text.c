@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "affinity.h"
 #include "csv.h"
 #include "host.h"
 #include "subcommand.h"
@@ -99,7 +100,21 @@ static bool case_options(struct error *error)
 	return true;
 }
 
+static bool case_cpu_lists(struct error *error)
+{
+	struct cpu_list list;
+	EXPECT(cpu_list_parse(&list, "0-2,7,1", error) && list.count == 4 && list.cpus[3] == 7);
+	cpu_list_free(&list);
+	const char *const wrong[] = {"", "a", "1-", "3-1", "1,,2", "1 ", "-1", "0x1", "99999999"};
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+		struct error refused = {0};
+		EXPECT(!cpu_list_parse(&list, wrong[i], &refused) && refused.code == ERROR_USAGE);
+	}
+	return true;
+}
+
 static const struct host_case cases[] = {
+	{"cpu_lists", case_cpu_lists},
 	{"json", case_json},
 	{"csv", case_csv},
 	{"options", case_options},

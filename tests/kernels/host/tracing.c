@@ -167,14 +167,14 @@ static bool osnoise_checks(const char *root, int instances, struct error *error)
 	/* Whoever else uses it, or is about to, is left alone. */
 	EXPECT(put(root, "/osnoise/cpus", "0-3\n") && put(root, "/current_tracer", "timerlat\n"));
 	osnoise_open(&osnoise, instances, "own", &cpus);
-	EXPECT(strstr(osnoise.refused, "somebody else uses"));
+	EXPECT(strstr(osnoise.refused, "is in use"));
 	EXPECT(put(root, "/current_tracer", "nop\n") && put(root, "/instances/other/current_tracer", "osnoise\n"));
 	osnoise_open(&osnoise, instances, "own", &cpus);
 	EXPECT(strstr(osnoise.refused, "instances/other"));
 	EXPECT(put(root, "/instances/other/current_tracer", "nop\n") &&
 	       put(root, "/osnoise/options", "NO_DEFAULTS NO_OSNOISE_WORKLOAD \n"));
 	osnoise_open(&osnoise, instances, "own", &cpus);
-	EXPECT(strstr(osnoise.refused, "has set osnoise up") && option_is(instances, "NO_DEFAULTS"));
+	EXPECT(strstr(osnoise.refused, "is configured otherwise") && option_is(instances, "NO_DEFAULTS"));
 	EXPECT(put(root, "/osnoise/options", WORKLOAD_ON));
 	osnoise_open(&osnoise, instances, "own", &cpus);
 	EXPECT(!osnoise.refused[0] && option_is(instances, "DEFAULTS"));

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The two halves of jitter: threads that are watched, one on each measured CPU, and the thread that watches them. */
+#ifndef SUTPROBE_JITTER_H
+#define SUTPROBE_JITTER_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "affinity.h"
+#include "error.h"
+#include "gapview.h"
+#include "interference.h"
+#include "pma.h"
+#include "worker.h"
+
+struct jitter_options {
+	const char *cpus;
+	const char *view;
+	uint64_t loops;
+	uint64_t executions;
+	uint64_t intervals;
+	double gap_s;
+	const char *threshold_ns;
+	uint64_t longest;
+	uint64_t fifo;
+	double budget_s;
+	double target;
+	bool attribute;
+};
+
+struct station {
+	struct worker worker;
+	unsigned cpu;
+	int thread;
+	bool verified;
+	struct pma pma;
+	struct gap_view view;
+};
+
+/* What the threads and their supervisor share. */
+struct jitter {
+	struct cpu_list cpus;
+	struct station *stations;
+	bool pma, gaps;      /* the views asked for */
+	double threshold_ns; /* 0: automatic */
+	uint64_t began;      /* ticks, when measuring began */
+	uint64_t reported;   /* intervals that all CPUs completed */
+	const char *pma_stopped;
+	struct snapshot *snapshots; /* one more than intervals reported */
+	/* Alone in its lines: whoever writes beside it would make the gap loop wait for it. */
+	_Alignas(256) _Atomic bool stop_gaps;
+	_Alignas(256) uint64_t gap_ticks; /* at most */
+	uint64_t traced_ticks;            /* of each part */
+	struct gap_watch watch;
+	_Atomic size_t arrived[2 + TRACED_PARTS];
+};
+
+extern struct jitter_options jitter_options;
+extern struct jitter jitter;
+
+/* Whether the affinity mask has a CPU that is not measured: counters are read from there, and the measuring is ended. */
+bool jitter_spare_cpu(void);
+/* Bytes that the readings of counters take at most. */
+size_t jitter_readings_bytes(void);
+/* Lets every thread go on to its next pause; waits until all are there. */
+void jitter_continue_all(void);
+void jitter_wait_all(void);
+/* Watches both views while the threads go through them, unless it is told to stop; then the threads are at their last pause. */
+void jitter_watch(void);
+
+#endif

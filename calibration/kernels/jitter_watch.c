@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "allocate.h"
+#include "clock.h"
+#include "jitter.h"
+#include "statistics.h"
+#include "stopping.h"
+
+/* Counters are read often enough to separate causes that come and go, and no more often than keeps the reading CPU
+ * 97 % idle; more slices than this add memory and no knowledge. */
+#define SLICE_MIN_S 0.1
+#define SLICE_COST 40.0
+#define SLICES_MAX 600u
+/* What the readings of all slices take at most: 128 of 1000 rows and 255 CPUs. */
+#define READINGS_BYTES (256u << 20)
+/* Rows of /proc/interrupts and /proc/softirqs that count something, of large servers; of more there are fewer readings. */
+#define READINGS_ROWS 1024u
+/* Of the time without tracing, for each part with it. */
+#define TRACED_SHARE 0.25
+/* The interrupts that enabling an event sends to all CPUs are over by then. */
+#define TRACE_SETTLE_NS 50000000u
+
+bool jitter_spare_cpu(void)
+{
+	const struct cpu_list *allowed = affinity_allowed();
+	for (size_t i = 0; i < allowed->count; i++)
+		if (!cpu_list_has(&jitter.cpus, allowed->cpus[i]))
+			return true;
+	return false;
+}
+
+size_t jitter_readings_bytes(void)
+{
+	size_t bytes = jitter.cpus.count * SLICES_MAX * READINGS_ROWS * sizeof(uint64_t);
+	return bytes < READINGS_BYTES ? bytes : READINGS_BYTES;
+}
+
+void jitter_continue_all(void)
+{
+	for (size_t i = 0; i < jitter.cpus.count; i++)
+		worker_continue(&jitter.stations[i].worker);
+}
+
+void jitter_wait_all(void)
+{
+	for (size_t i = 0; i < jitter.cpus.count; i++)
+		worker_wait(&jitter.stations[i].worker);
+}
+
+static void sleep_ns(uint64_t ns)
+{
+	struct timespec pause = {.tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u)};
+	nanosleep(&pause, NULL);
+}
+
+/* Takes a snapshot when the slowest CPU has finished each interval. Sleeps until the end is due rather than asking
+ * again and again, because on a small machine asking would be the interference. */
+static void watch_intervals(void)
+{
+	uint64_t last_ns = clock_raw_ns(), length_ns = 0, number = 0;
+	for (bool over = false; !over && number <= jitter_options.intervals; number += !over) {
+		for (size_t i = 0; !over && i < jitter.cpus.count; i++) {
+			struct pma *pma = &jitter.stations[i].pma;
+			while (!over && atomic_load_explicit(&pma->finished, memory_order_acquire) <= number) {
+				uint64_t passed = clock_raw_ns() - last_ns;
+				/* Over, unless the interval was finished between the two looks. */
+				over = atomic_load_explicit(&pma->over, memory_order_acquire) &&
+				       atomic_load_explicit(&pma->finished, memory_order_acquire) <= number;
+				uint64_t wait_ns = passed < length_ns ? length_ns - passed + 1000000 : 2000000 + length_ns / 200;
+				if (!over && stop_sleep_ns(wait_ns))
+					sleep_ns(1000000);
+			}
+		}
+		if (over)
+			break;
+		snapshot_take_quietly(&jitter.snapshots[number], &jitter.cpus);
+		uint64_t now = clock_raw_ns();
+		length_ns = now - last_ns;
+		last_ns = now;
+	}
+	jitter.reported = number > 0 ? number - 1 : 0;
+	jitter.pma_stopped = number > jitter_options.intervals ? "intervals" : stop_requested() ? "interrupted" : "budget";
+}
+
+static double seconds_since(uint64_t ticks)
+{
+	return (double)(clock_stop() - ticks) / clock_now_used.hz;
+}
+
+/* The rates of gaps on each CPU in every slice so far: what the stopping rule looks at. */
+struct rates {
+	double *each; /* by CPU, then slice */
+	uint64_t *count, *at;
+	size_t slices;
+};
+
+static void rates_add(struct rates *rates)
+{
+	bool whole = true;
+	for (size_t i = 0; i < jitter.cpus.count; i++) {
+		struct gaps *gaps = &jitter.stations[i].view.gaps;
+		uint64_t count = atomic_load_explicit(&gaps->watched_count, memory_order_acquire);
+		uint64_t at = atomic_load_explicit(&gaps->watched_at, memory_order_relaxed);
+		/* Before the view begins these are of the warm-up. */
+		whole = whole && rates->at[i] && at > rates->at[i] && count >= rates->count[i];
+		if (whole)
+			rates->each[i * SLICES_MAX + rates->slices] =
+				(double)(count - rates->count[i]) / ((double)(at - rates->at[i]) / clock_now_used.hz);
+		rates->count[i] = count;
+		rates->at[i] = at;
+	}
+	rates->slices += whole && rates->slices < SLICES_MAX;
+}
+
+/* The widest relative half-width of the rate over slices of any CPU; negative where one is not known. */
+static double rates_half_width(const struct rates *rates)
+{
+	double widest = -1, width;
+	for (size_t i = 0; i < jitter.cpus.count; i++) {
+		if (!statistics_half_width(rates->each + i * SLICES_MAX, rates->slices, &width))
+			return -1;
+		widest = width > widest ? width : widest;
+	}
+	return widest;
+}
+
+/* Seconds to look for gaps, as far as the budget allows, which the traced parts share. */
+static double seconds_to_watch(void)
+{
+	double left = jitter_options.gap_s;
+	jitter.watch.stopped = "time";
+	if (jitter_options.budget_s > 0) {
+		double rest = jitter_options.budget_s - seconds_since(jitter.began);
+		rest /= jitter.watch.traced ? 1 + TRACED_PARTS * TRACED_SHARE : 1;
+		/* Something is watched however small the budget is: a slice. */
+		rest = rest > SLICE_MIN_S ? rest : SLICE_MIN_S;
+		if (rest < left) {
+			left = rest;
+			jitter.watch.stopped = "budget";
+		}
+	}
+	return left;
+}
+
+/* Watches gaps while the kernel is traced. Where tracing cannot be turned on, or the work is to end, the threads go through
+ * their part at once. */
+static void watch_traced(unsigned part)
+{
+	struct snapshot *before = &jitter.watch.traced_before[part], *after = &jitter.watch.traced_after[part];
+	bool on = !stop_requested() && tracing_start(&jitter.watch.tracing);
+	jitter.watch.parts += on;
+	(void)stop_sleep_ns(TRACE_SETTLE_NS);
+	atomic_store(&jitter.stop_gaps, !on || stop_requested());
+	snapshot_take(before, &jitter.cpus);
+	jitter_continue_all();
+	if (on && stop_sleep_ns((uint64_t)clock_ns((double)jitter.traced_ticks)))
+		atomic_store(&jitter.stop_gaps, true);
+	jitter_wait_all();
+	snapshot_take_again(after, before);
+	if (on)
+		tracing_stop(&jitter.watch.tracing);
+	(void)stop_sleep_ns(TRACE_SETTLE_NS);
+	atomic_store(&jitter.stop_gaps, false);
+}
+
+/* Reads counters in slices while the gaps are watched, and ends the watching early where that is asked for. */
+static void watch_gaps(double left)
+{
+	size_t cpus = jitter.cpus.count;
+	struct rates rates = {.each = allocate(cpus * SLICES_MAX, sizeof(double)),
+	                      .count = allocate(cpus, sizeof(uint64_t)),
+	                      .at = allocate(cpus, sizeof(uint64_t))};
+	int *threads = allocate(cpus, sizeof(*threads));
+	for (size_t i = 0; i < cpus; i++)
+		threads[i] = jitter.stations[i].thread;
+	readings_open(&jitter.watch.readings, &jitter.cpus, threads, SLICES_MAX + 2);
+	jitter.gap_ticks = (uint64_t)(left * clock_now_used.hz);
+	snapshot_take(&jitter.watch.before, &jitter.cpus);
+	/* The first readings tell what one costs. */
+	double cost = 0;
+	for (unsigned i = 0; i < 2; i++) {
+		uint64_t before = clock_start();
+		readings_take(&jitter.watch.readings);
+		cost = seconds_since(before);
+		if (i == 0)
+			readings_forget(&jitter.watch.readings);
+	}
+	jitter_continue_all();
+	bool spare = jitter_spare_cpu();
+	if (spare && !stop_sleep_ns((uint64_t)(GAPS_WARM_UP_S * 1e9))) {
+		/* The first slice begins with the observation. */
+		readings_forget(&jitter.watch.readings);
+		readings_take(&jitter.watch.readings);
+	}
+	double most = (double)readings_room(&jitter.watch.readings, jitter_readings_bytes(), SLICES_MAX);
+	double slice = SLICE_COST * cost;
+	slice = slice > SLICE_MIN_S ? slice : SLICE_MIN_S;
+	slice = slice > left / most ? slice : left / most;
+	/* Where all CPUs are measured a look interrupts one of them, so it is taken only to honour a target. */
+	slice = spare ? slice : jitter_options.target > 0 ? 1 : left;
+	for (uint64_t began = clock_stop();;) {
+		double passed = seconds_since(began);
+		if (passed >= left || stop_sleep_ns((uint64_t)((passed + slice < left ? slice : left - passed) * 1e9)))
+			break;
+		if (seconds_since(began) >= left)
+			break;
+		if (spare)
+			readings_take(&jitter.watch.readings);
+		rates_add(&rates);
+		if (jitter_options.target <= 0)
+			continue;
+		jitter.watch.half_width = rates_half_width(&rates);
+		if (jitter.watch.half_width >= 0 && jitter.watch.half_width <= jitter_options.target) {
+			jitter.watch.stopped = "converged";
+			break;
+		}
+	}
+	if (stop_requested())
+		jitter.watch.stopped = "interrupted";
+	if (stop_requested() || !strcmp(jitter.watch.stopped, "converged"))
+		atomic_store(&jitter.stop_gaps, true);
+	jitter_wait_all();
+	readings_take(&jitter.watch.readings);
+	jitter.watch.half_width = rates_half_width(&rates);
+	snapshot_take_again(&jitter.watch.after, &jitter.watch.before);
+	free(rates.each);
+	free(rates.count);
+	free(rates.at);
+}
+
+void jitter_watch(void)
+{
+	const uint64_t share = (uint64_t)(jitter_options.budget_s / (jitter.gaps ? 2 : 1) * clock_now_used.hz);
+	jitter.began = clock_start();
+	if (jitter.pma) {
+		for (size_t i = 0; i < jitter.cpus.count; i++)
+			jitter.stations[i].pma.until = jitter_options.budget_s > 0 ? jitter.began + share : UINT64_MAX;
+		jitter_continue_all();
+		watch_intervals();
+		jitter_wait_all();
+	}
+	/* Told to stop already, the second view is not begun: its threads go through what is left together, at once. */
+	unsigned parts = !jitter.gaps ? 0 : jitter.watch.traced ? 1 + TRACED_PARTS : 1;
+	double left = seconds_to_watch();
+	jitter.traced_ticks = (uint64_t)(TRACED_SHARE * left * clock_now_used.hz);
+	if (jitter.watch.traced && !stop_requested()) {
+		watch_traced(0);
+		parts--;
+	}
+	if (jitter.gaps && !stop_requested()) {
+		watch_gaps(left);
+		if (jitter.watch.traced)
+			watch_traced(1);
+		parts = 0;
+	}
+	atomic_store(&jitter.stop_gaps, true);
+	for (; parts > 0; parts--) {
+		jitter_continue_all();
+		jitter_wait_all();
+	}
+}
