@@ -127,7 +127,7 @@ def test_the_site_of_a_hostile_page_is_harmless(
         check_figure(figure.read_text(encoding="utf-8"))
 
 
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=settings.default.max_examples // 5, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.text(max_size=40))
 def test_a_page_of_any_text_is_text(text: str) -> None:
     check_source(render(hostile(run_document(names=("idle_latency",)), text).model_dump_json().encode()).text)
