@@ -172,6 +172,7 @@ def cost_s(step: Callable[[Made], object], on: Made) -> float:
         gc.enable()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", STEPS)
 def test_no_step_costs_more_than_its_share_of_four_times_the_cpus(name: str, small: Made, large: Made) -> None:
     found = []

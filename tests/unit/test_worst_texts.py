@@ -58,7 +58,7 @@ SIZE = 16 * MIB
 PART = MIB
 """Size for functions that are given parts of what a parser reads, and the most that a module may answer."""
 
-SHORT = MIB // 8
+SHORT = MIB // 16
 """Size of the quick test's texts: what is linear reads them in a fraction of :data:`COMPARED_S`."""
 
 FIRST, LAST = MIB // 32, 2 * MIB
@@ -205,8 +205,9 @@ def tar(make: Callable[[tarfile.TarFile, int], None]) -> Make:
     def made(size: int) -> Any:
         content = io.BytesIO()
         with tarfile.open(fileobj=content, mode="w", format=tarfile.GNU_FORMAT) as archive:
-            add(archive, "sys/devices/system/cpu/online", b"0-8191")
-            add(archive, "sys/devices/system/cpu/isolated", b"1-8191")
+            last = min(8191, size // 64)
+            add(archive, "sys/devices/system/cpu/online", f"0-{last}".encode())
+            add(archive, "sys/devices/system/cpu/isolated", f"1-{last}".encode())
             number = 0
             while content.tell() < size:
                 make(archive, number)
@@ -498,13 +499,16 @@ def hold(call: Callable[[Any], object], make: Make, size: int) -> bool:
 
     Returns whether the text was refused for its size.
     """
-    part, whole = make(size // SPAN), make(size)
+    whole = make(size)
     first = second = float("inf")
     for tried in range(TRIES):
         below = partial(deeper, call, FRAMES * tried)
-        before, after = spent(below, part, size // SPAN), spent(below, whole, size)
-        first, second = min(first, before.seconds), min(second, after.seconds)
-        if second <= MAX_S_PER_MIB * max(1, size // MIB) and second <= max(COMPARED_S, MAX_GROWTH * first):
+        after = spent(below, whole, size)
+        second = min(second, after.seconds)
+        if second <= COMPARED_S:
+            return after.refused
+        first = min(first, spent(below, make(size // SPAN), size // SPAN).seconds)
+        if second <= min(MAX_S_PER_MIB * max(1, size // MIB), MAX_GROWTH * first):
             return after.refused
     raise AssertionError(f"{size} of {reprlib.repr(whole)} took {second:.2f} s of CPU time, 1/{SPAN} {first:.4f} s")
 
