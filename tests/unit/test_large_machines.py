@@ -51,9 +51,6 @@ ARGUMENT_BYTES = 128 << 10
 """Longest argument that Linux gives a program (MAX_ARG_STRLEN with pages of 4 KiB)."""
 
 
-pytestmark = pytest.mark.xdist_group("large machines")  # which one process makes, for all tests
-
-
 def module(name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(f"large_{name}", UTILS / f"{name}.py")
     assert spec is not None
