@@ -379,6 +379,6 @@ def test_an_odd_server_is_found_once_its_nights_are_enough_and_no_equal_one_with
 def test_of_two_groups_the_smaller_is_named_and_of_equal_ones_both(labs: int) -> None:
     chance = np.random.default_rng(13)
     for suts, odd in ((5, 2), (4, 2), (4, 4)):
-        (found,) = trials(chance, labs, suts=suts, nights=30, spread=(0.01, 0.01), noise="t3", off=0.1, odd=odd)
+        (found,) = trials(chance, labs // 2, suts=suts, nights=30, spread=(0.01, 0.01), noise="t3", off=0.1, odd=odd)
         assert found.false == 0
         assert found.found > 0.9 if odd < suts else found.found == 0
