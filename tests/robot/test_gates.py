@@ -23,7 +23,7 @@ from nights import (
     verdict,
     write_night,
 )
-from report_documents import attempt, flagged, index_of, not_begun_document
+from report_documents import RUN_ID, attempt, flagged, index_of, not_begun_document
 
 from calibration.acceptance.cli import SUITES, VERDICTS, run_gates
 from calibration.cli import calibration
@@ -260,6 +260,10 @@ def test_what_cannot_be_told_is_skipped(name: str, gated: tuple[Ends, str]) -> N
 
 def test_a_waived_failure_is_told(gated: tuple[Ends, str]) -> None:
     assert "waived until 2026-02-01" in gated[1]
+
+
+def test_the_log_names_a_run_and_does_not_show_all_of_it(gated: tuple[Ends, str]) -> None:
+    assert f"${{run}} = run {RUN_ID} of testbed1 / {SUTS['good']}<" in gated[1]
 
 
 def test_a_run_that_did_not_begin_fails_completeness_and_its_context_alone(gated: tuple[Ends, str]) -> None:
