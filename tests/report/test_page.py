@@ -599,7 +599,13 @@ def test_an_invalid_measurement_marks_its_chart(document: RunDocument) -> None:
     assert "PLACEMENT_WRONG" not in page.figures["figures/latency-ladder.svg"]
 
 
-@pytest.mark.parametrize("kind", sorted(registry()))
+@pytest.mark.parametrize(
+    "kind",
+    [
+        kind if number % 4 == 0 else pytest.param(kind, marks=pytest.mark.thorough)
+        for number, kind in enumerate(sorted(registry()))
+    ],
+)
 def test_a_kind_without_a_measurement_says_why(document: RunDocument, kind: str) -> None:
     gone = NotMeasured(kind=kind, what="All of it", reason="the kernel ended with exit code 3", cause="failed")
     kept = tuple(each for each in document.measurements if each.kind != kind)
