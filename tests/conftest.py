@@ -13,9 +13,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell starts what it runs in the background with Ctrl-C ignored, and so would every program that a test starts.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# No test asserts a duration.
-hypothesis.settings.register_profile("untimed", deadline=None)
-hypothesis.settings.load_profile("untimed")
+# No test asserts a duration. What a change must pass is the same each time; the long search is another each time.
+hypothesis.settings.register_profile("quick", deadline=None, derandomize=True, max_examples=25)
+hypothesis.settings.register_profile("thorough", deadline=None, max_examples=500)
+hypothesis.settings.load_profile("quick")
 
 
 @pytest.hookimpl(wrapper=True)

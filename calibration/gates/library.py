@@ -172,10 +172,15 @@ def require(results: Iterable[Result], empty: str = "there is nothing to go by")
 
 def _about(test: TestCase, testbed: str, sut: str) -> TestCase:
     """Return *test* about one SUT, which its name, its steps, its tags and its metadata tell."""
-    about = test.deepcopy(name=f"{testbed} / {sut}: {test.name}")
-    about.tags.add([f"testbed: {testbed}", f"sut: {sut}"])
-    about.metadata.update({"Testbed": testbed, "SUT": sut, "Gate": test.name})
-    for each in about.body:
-        if isinstance(each, Keyword):
-            each.name = each.name.replace(TESTBED_VARIABLE, testbed).replace(SUT_VARIABLE, sut)
-    return about
+    steps = [
+        step.copy(name=step.name.replace(TESTBED_VARIABLE, testbed).replace(SUT_VARIABLE, sut))
+        if isinstance(step, Keyword)
+        else step
+        for step in test.body
+    ]
+    return test.copy(  # a deep copy would take the whole suite along
+        name=f"{testbed} / {sut}: {test.name}",
+        tags=[*test.tags, f"testbed: {testbed}", f"sut: {sut}"],
+        metadata={**test.metadata, "Testbed": testbed, "SUT": sut, "Gate": test.name},
+        body=steps,
+    )

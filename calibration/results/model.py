@@ -308,6 +308,10 @@ class RunDocument(Model):
     readings: tuple[Reading, ...] = ()
     imported: Imported | None = None
 
+    def __str__(self) -> str:
+        """Return which run it is: logs show it once for each gate, and all of it takes megabytes."""
+        return f"run {self.run.id} of {self.run.testbed} / {self.run.sut}"
+
     @property
     def public_readings(self) -> tuple[Reading, ...]:
         """The readings that pages may show: licences of other programs are reported to restrict publishing."""

@@ -9,8 +9,14 @@ import json
 import shutil
 import subprocess
 from datetime import UTC, date, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
+
+from docutils import nodes
+from docutils.core import publish_doctree
+from docutils.parsers.rst import directives
+from docutils.parsers.rst.directives.misc import Class
 
 from bench.made import KERNELS
 from calibration.context import load
@@ -29,7 +35,7 @@ from calibration.measurements.sut import machine_flags
 from calibration.mlc import COMMANDS, MlcCommand, read_prefetchers
 from calibration.plan import Plan
 from calibration.preflight.checks import Check
-from calibration.report.page import render
+from calibration.report.page import Page, render
 from calibration.results.consistency import consistency
 from calibration.results.facts import facts
 from calibration.results.figures import figures_of_record
@@ -101,10 +107,17 @@ def parsed_measurements(
     ]
 
 
-def measurements_of(name: str, machine: str) -> list[Measurement]:
+@cache
+def context_of(machine: str) -> Context:
+    """Return the context of a captured machine."""
+    return load(FIXTURES / "context" / f"{machine}.tar.gz")
+
+
+@cache
+def measurements_of(name: str, machine: str) -> tuple[Measurement, ...]:
     """Return the measurements in one recorded document."""
     document = read_document(json.loads(RECORDED[name].read_text(encoding="utf-8")))
-    return parsed_measurements(name, document, load(FIXTURES / "context" / f"{machine}.tar.gz"))
+    return tuple(parsed_measurements(name, document, context_of(machine)))
 
 
 def attempt(**changes: Any) -> Attempt:
@@ -122,10 +135,10 @@ def attempt(**changes: Any) -> Attempt:
     return Attempt(**{**fields, **changes})
 
 
+@cache
 def run_document(machine: str = MACHINE, names: tuple[str, ...] | None = None, **run: Any) -> RunDocument:
     """Return a run of *machine* with the recorded documents *names* (default: all); *run* replaces its fields."""
-    capture = FIXTURES / "context" / f"{machine}.tar.gz"
-    context = load(capture)
+    context = context_of(machine)
     fields: dict[str, Any] = {
         "id": RUN_ID,
         "testbed": "example-lab",
@@ -194,6 +207,12 @@ def checked_document(recorded: str = "0.46.json", **changes: Any) -> RunDocument
     return run_document(names=()).model_copy(update={"meltdown_checker": checker})
 
 
+@cache
+def print_of_mlc(arguments: tuple[str, ...]) -> str:
+    """Return what the stand-in for Intel MLC prints."""
+    return subprocess.run([STAND_IN, *arguments], capture_output=True, text=True, check=True).stdout
+
+
 def second_document(
     *,
     names: tuple[str, ...] | None = None,
@@ -213,7 +232,7 @@ def second_document(
     readings, runs = [], []
     for command in COMMANDS:
         argv = MlcCommand(command=command).argv(prefetchers_ok=False)
-        printed = subprocess.run([STAND_IN, *argv[1:]], capture_output=True, text=True, check=True).stdout
+        printed = print_of_mlc(argv[1:])
         found = [
             each.model_copy(update={"id": f"mlc.{command}.{each.id}"})
             for each in read_mlc(printed, command=" ".join(argv)).readings
@@ -336,9 +355,34 @@ def as_bytes(document: RunDocument) -> bytes:
     return document.model_dump_json(indent=1).encode() + b"\n"
 
 
+@cache
+def _rendered(raw: bytes) -> Page:
+    return render(raw)
+
+
+def page_of(document: RunDocument) -> Page:
+    """Return the page of *document*, rendered once."""
+    return _rendered(as_bytes(document))
+
+
+directives.register_directive("rst-class", Class)  # type: ignore[no-untyped-call]
+
+
+@cache
+def _parsed(text: str) -> nodes.document:
+    strict = {"halt_level": 2, "report_level": 2, "warning_stream": ""}
+    tree: nodes.document = publish_doctree(text, settings_overrides=strict)
+    return tree
+
+
+def parsed(page: Page) -> nodes.document:
+    """Return *page* as docutils parses it, once, with every warning as an error. Nobody may change the tree."""
+    return _parsed(page.text)
+
+
 def figure_count(document: RunDocument) -> int:
     """Return how many figures the page of *document* has, by its text."""
-    return render(as_bytes(document)).text.count(".. figure::")
+    return page_of(document).text.count(".. figure::")
 
 
 def guide(folder: Path) -> Path:

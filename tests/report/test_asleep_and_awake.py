@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Both latencies of a machine on its page: asleep and awake, and which is of record."""
 
-from docutils.core import publish_doctree
-from report_documents import as_bytes, index_of, replace, run_document, scaled, with_nodes
+from report_documents import index_of, page_of, parsed, replace, run_document, scaled, with_nodes
 
 from calibration.measurements.idle_latency import IdleLatencyValues
 from calibration.measurements.latency_matrix import LatencyMatrixValues
-from calibration.report.page import render
 from calibration.sutprobe.latency import Companion
 
 COMPANIONS = (Companion(cpu=7, node=0, mb_s=299.6), Companion(cpu=9, node=1, mb_s=287.1))
@@ -32,8 +30,7 @@ def test_a_page_says_both_latencies_and_which_is_of_record() -> None:
         "companions": COMPANIONS,
     }
     document = replace(document, index, values=matrix.model_copy(update=beside))
-    tree = publish_doctree(render(as_bytes(document)).text, settings_overrides={"report_level": 2, "halt_level": 2})
-    text = " ".join(tree.astext().split())
+    text = " ".join(parsed(page_of(document)).astext().split())
     assert (
         f"one load took {asleep.value:.1f} ns; awake, while CPU 7 read 300 MB/s, {awake.value:.1f} ns. "
         "The figure of record is the one awake."

@@ -22,13 +22,8 @@ from calibration.results.model import RunDocument
 
 
 @pytest.fixture(scope="module")
-def document(shaped: RunDocument) -> RunDocument:
-    return shaped
-
-
-@pytest.fixture(scope="module")
 def address(published: Path) -> Iterator[str]:
-    """Serve the site, and yield the address of the page of *document*."""
+    """Serve the site, and yield the address of the page of *shaped*."""
     with served(published) as root:
         yield f"{root}/{PAGE}"
 
@@ -138,12 +133,12 @@ def test_charts_follow_the_dark(browser: webdriver.Chrome) -> None:
         browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
 
 
-def test_tables_and_result_blocks_have_their_texts(browser: webdriver.Chrome, document: RunDocument) -> None:
+def test_tables_and_result_blocks_have_their_texts(browser: webdriver.Chrome, shaped: RunDocument) -> None:
     blocks = [
         block.get_attribute("textContent") or ""
         for block in browser.find_elements(By.CSS_SELECTOR, "article details.fold pre")
     ]
-    for measurement in document.measurements:
+    for measurement in shaped.measurements:
         assert any(block.startswith(filters.command(measurement.argv)) for block in blocks), measurement.id
     assert any("ALL Reads        :" in block for block in blocks)
     assert any("Inject  Latency Bandwidth" in block for block in blocks)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from docutils import nodes
 from docutils.core import publish_doctree
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from calibration import units
@@ -59,7 +59,6 @@ HOSTILE = [
 ]
 
 
-@settings(max_examples=150)
 @given(st.text(max_size=60))
 def test_inline_shows_any_text_and_nothing_else(text: str) -> None:
     paragraph = parsed(f"before {filters.inline(text)}").children
@@ -86,7 +85,6 @@ def test_a_heading_of_any_text_is_a_title(text: str) -> None:
     assert [title.astext() for title in titles] == [shown(text)]
 
 
-@settings(max_examples=150)
 @given(st.text(max_size=80))
 @example("x\n\n.. raw:: html\n\n   <script>")
 @example("x\u2028.. raw:: html")

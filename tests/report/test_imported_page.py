@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 from docutils import nodes
-from docutils.core import publish_doctree
-from report_documents import HERE, as_bytes, guide, imported, run_document, store
+from report_documents import HERE, as_bytes, guide, imported, parsed, run_document, store
+from report_documents import page_of as page_of_document
 
 from calibration.errors import InputError
 from calibration.formats.csit_page import read_published
@@ -24,14 +24,7 @@ GOLDEN = HERE / "golden" / "imported-placeholders.rst"
 
 
 def page_of(path: Path) -> Page:
-    return render(as_bytes(imported(path.read_bytes(), path.name)))
-
-
-def parsed(page: Page) -> nodes.document:
-    """Parse a page as docutils does, with every warning as an error."""
-    settings = {"halt_level": 2, "report_level": 2, "warning_stream": ""}
-    tree: nodes.document = publish_doctree(page.text, settings_overrides=settings)
-    return tree
+    return page_of_document(imported(path.read_bytes(), path.name))
 
 
 def test_the_page_is_the_one_that_was_blessed() -> None:
@@ -68,7 +61,7 @@ def pictures(page: Page) -> list[str]:
 
 
 def test_a_page_that_this_project_made_is_not_imported() -> None:
-    for text in (page_of(PAGES[1]).text, render(as_bytes(run_document(names=("idle_latency",)))).text):
+    for text in (page_of(PAGES[1]).text, page_of_document(run_document(names=("idle_latency",))).text):
         for page in (text, f"\ufeff:orphan:\n\n{text}"):
             with pytest.raises(InputError, match=r"^this page was made by this project: use its run\.json$"):
                 read_published(page)
@@ -90,7 +83,7 @@ def test_pages_of_texts_that_nobody_would_write_are_pages() -> None:
             document = imported(raw)
         except InputError:
             continue
-        parsed(render(as_bytes(document)))
+        parsed(page_of_document(document))
         shown += 1
     assert shown > 50
 
@@ -127,9 +120,9 @@ def test_raw_output_of_mlc_stays_off_pages_unless_it_may_be_published() -> None:
     raw = (FIXTURES / "mlc" / "v3.10-base-clocks.txt").read_bytes()
     kept = imported(raw, publish=False)
     assert kept.readings
-    text = render(as_bytes(kept)).text
+    text = page_of_document(kept).text
     assert "kept off this page" in text
     assert "12.40" not in text
     assert not data_of(Path("run.json"), as_bytes(kept), checked=True).public
-    assert "12.40 ns" in render(as_bytes(imported(raw))).text
-    assert render(as_bytes(imported(PAGES[0].read_bytes(), publish=False))).text.count("2878198551") == 1
+    assert "12.40 ns" in page_of_document(imported(raw)).text
+    assert page_of_document(imported(PAGES[0].read_bytes(), publish=False)).text.count("2878198551") == 1

@@ -5,20 +5,18 @@ from typing import Any
 
 import pytest
 from docutils import nodes
-from docutils.core import publish_doctree
-from report_documents import as_bytes, flagged, index_of, run_document, second_document
+from report_documents import flagged, index_of, page_of, parsed, run_document, second_document
 
 from calibration.measurements.base import Metric
 from calibration.report.instruments import Line, SideBySide, side_by_side
-from calibration.report.page import render
 from calibration.results.model import NotMeasured, RunDocument
 from calibration.results.readings import read_metric
 
 
 def section(document: RunDocument) -> nodes.admonition:
-    settings = {"halt_level": 2, "report_level": 2, "warning_stream": ""}
-    tree: nodes.document = publish_doctree(render(as_bytes(document)).text, settings_overrides=settings)
-    return next(each for each in tree.findall(nodes.admonition) if each.children[0].astext() == "Intel MLC")
+    return next(
+        each for each in parsed(page_of(document)).findall(nodes.admonition) if each.children[0].astext() == "Intel MLC"
+    )
 
 
 def compared(document: RunDocument) -> SideBySide:
@@ -46,7 +44,7 @@ def with_interval(name: str, bounds: tuple[float, float], monkeypatch: pytest.Mo
 
 def test_a_run_without_it_has_no_section() -> None:
     assert side_by_side(run_document(), None) is None
-    assert "Intel MLC\n---" not in render(as_bytes(run_document())).text
+    assert "Intel MLC\n---" not in page_of(run_document()).text
 
 
 def test_every_figure_of_both_stands_in_a_line_with_their_ratio() -> None:
@@ -89,7 +87,7 @@ def test_without_consent_to_publish_no_figure_and_no_word_of_it_is_shown() -> No
     assert "are kept in the run document and not shown here" in found.astext()
     assert "its licence is reported to restrict" in found.astext()
     assert list(found.findall(nodes.table)) == []
-    whole = render(as_bytes(document)).text
+    whole = page_of(document).text
     shown = {f"{metric.value:g}" for each in document.readings for metric in each.values.metrics()}
     assert shown
     assert [each for each in shown if f" {each} " in found.astext()] == []

@@ -5,12 +5,11 @@ import re
 
 import pytest
 from docutils.parsers.rst.directives.tables import ListTable
-from report_documents import as_bytes
+from report_documents import page_of
 
 from calibration.errors import InputError
 from calibration.report import markup
 from calibration.report.markup import to_html
-from calibration.report.page import render
 from calibration.results.model import RunDocument
 
 TABLE = """
@@ -27,7 +26,7 @@ def body(text: str) -> str:
 
 
 def test_a_page_is_what_docutils_makes_of_it(document: RunDocument, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = render(as_bytes(document))
+    page = page_of(document)
     fast = to_html(page.text, page.figures)
     monkeypatch.setattr(markup, "_Table", ListTable)
     whole = to_html(page.text, page.figures)

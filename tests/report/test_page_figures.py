@@ -13,14 +13,22 @@ from typing import Any
 
 import pytest
 from docutils import nodes
-from docutils.core import publish_doctree
 from made_counts import counted_document
-from report_documents import FIXTURES, MACHINE, as_bytes, parsed_measurements, run_document, second_document, with_nodes
+from report_documents import (
+    FIXTURES,
+    MACHINE,
+    as_bytes,
+    page_of,
+    parsed,
+    parsed_measurements,
+    run_document,
+    second_document,
+    with_nodes,
+)
 
 from calibration.context import load
 from calibration.measurements import declaration
 from calibration.measurements.base import Metric
-from calibration.report.page import render
 from calibration.report.sections import FAMILY
 from calibration.results.model import RunDocument
 from calibration.statistics import MIN_COVERAGE
@@ -72,7 +80,7 @@ MIXES = {
 @cache
 def page(name: str) -> tuple[RunDocument, nodes.document]:
     document = DOCUMENTS[name]()
-    return document, publish_doctree(render(as_bytes(document)).text, settings_overrides={"report_level": 5})
+    return document, parsed(page_of(document))
 
 
 def tables(tree: nodes.document) -> Iterator[tuple[str | None, list[list[str]]]]:

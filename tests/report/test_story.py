@@ -1,16 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the first screen says of a run."""
 
-import pytest
-from report_documents import flagged, index_of, run_document
+from report_documents import flagged, index_of
 
 from calibration.report.story import FINDINGS, Tile, story
 from calibration.results.model import RunDocument, Verdict
-
-
-@pytest.fixture(scope="module")
-def document() -> RunDocument:
-    return run_document()
 
 
 def tiles(document: RunDocument) -> dict[str, Tile]:

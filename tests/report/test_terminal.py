@@ -12,13 +12,21 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from docutils import nodes
-from docutils.core import publish_doctree
-from report_documents import as_bytes, flagged, index_of, not_begun_document, replace, run_document, store, with_nodes
+from report_documents import (
+    flagged,
+    index_of,
+    not_begun_document,
+    page_of,
+    parsed,
+    replace,
+    run_document,
+    store,
+    with_nodes,
+)
 
 from calibration.commands.report import report_command
 from calibration.measurements import registry
 from calibration.profiles import load_profile
-from calibration.report.page import render
 from calibration.report.story import story
 from calibration.report.terminal import print_page
 from calibration.results.model import RunDocument
@@ -29,16 +37,23 @@ from tests.walk import estimates
 def printed(document: RunDocument, monkeypatch: pytest.MonkeyPatch, columns: int = 100, *, full: bool = True) -> str:
     monkeypatch.setenv("COLUMNS", str(columns))
     stream = io.StringIO()
-    print_page(render(as_bytes(document)), stream, full=full)
+    print_page(page_of(document), stream, full=full)
     return stream.getvalue()
 
 
-@pytest.mark.parametrize("columns", [60, 100, 200])
-@pytest.mark.parametrize("make", [run_document, not_begun_document, lambda: with_nodes(run_document(), 8)])
+@pytest.mark.parametrize(
+    ("make", "columns"),
+    [
+        (run_document, 60),
+        (run_document, 200),
+        (not_begun_document, 100),
+        (lambda: with_nodes(run_document(), 8), 100),
+    ],
+)
 def test_the_terminal_shows_every_word_of_the_page(make, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     document = make()
     text = printed(document, monkeypatch, columns)
-    tree = publish_doctree(render(as_bytes(document)).text, settings_overrides={"report_level": 5})
+    tree = parsed(page_of(document))
     joined = re.sub(r"\s+", "", text)
     for title in tree.findall(nodes.title):
         assert re.sub(r"\s+", "", title.astext()) in joined
@@ -56,7 +71,7 @@ def test_what_is_folded_is_left_out_and_the_rest_is_short(make, monkeypatch: pyt
     text = printed(document, monkeypatch, full=False)
     assert max(map(len, text.splitlines())) <= 100
     assert story(document).verdict in " ".join(text.split())
-    tree = publish_doctree(render(as_bytes(document)).text, settings_overrides={"report_level": 5})
+    tree = parsed(page_of(document))
     folds = [each for each in tree.findall(nodes.admonition) if "fold" in each["classes"]]
     titles = [each.next_node(nodes.title).astext() for each in folds]
     assert len(titles) > 5
@@ -163,6 +178,6 @@ def test_what_cannot_be_written_is_told(form: str, tmp_path: Path) -> None:
 def test_a_terminal_without_a_character_shows_which() -> None:
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding="ascii")
-    print_page(render(as_bytes(run_document())), stream)
+    print_page(page_of(run_document()), stream)
     stream.flush()
     assert b"\\xb5s" in raw.getvalue()

@@ -5,9 +5,7 @@ import io
 import json
 
 import pytest
-from docutils import nodes
-from docutils.core import publish_doctree
-from report_documents import FIXTURES, MACHINE, RECORDED, as_bytes, index_of, replace, run_document
+from report_documents import FIXTURES, MACHINE, RECORDED, as_bytes, index_of, page_of, parsed, replace, run_document
 from traced import cause, view
 
 from calibration.context import load
@@ -15,7 +13,6 @@ from calibration.measurements import declaration
 from calibration.measurements.base import Step
 from calibration.measurements.jitter import JitterSettings, JitterValues
 from calibration.report.osnoise import class_share
-from calibration.report.page import render
 from calibration.report.terminal import print_page
 from calibration.results.model import RunDocument
 from calibration.sutprobe.document import read_document
@@ -45,10 +42,8 @@ def with_traced(traced: Traced | None) -> RunDocument:
 
 
 def text_of(document: RunDocument) -> str:
-    """Parse a page as docutils does, with every warning as an error; return what it says."""
-    settings = {"halt_level": 2, "report_level": 2, "warning_stream": ""}
-    tree: nodes.document = publish_doctree(render(as_bytes(document)).text, settings_overrides=settings)
-    return " ".join(tree.astext().split())
+    """Return what the page of *document* says."""
+    return " ".join(parsed(page_of(document)).astext().split())
 
 
 def test_causes_cost_and_advice_are_told() -> None:
@@ -168,7 +163,7 @@ def test_the_kernel_is_traced_where_a_profile_asks_for_it(attribute: bool) -> No
 
 def test_the_terminal_says_the_same() -> None:
     stream = io.StringIO()
-    print_page(render(as_bytes(with_traced(TOLD))), stream, full=True)
+    print_page(page_of(with_traced(TOLD)), stream, full=True)
     text = " ".join(stream.getvalue().split())
     assert "What to change, as far as the causes support it" in text
     assert "Move IRQ 36" in text

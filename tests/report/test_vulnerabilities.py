@@ -3,14 +3,12 @@
 
 import pytest
 from docutils import nodes
-from docutils.core import publish_doctree
-from report_documents import FIXTURES, as_bytes, checked_document, not_begun_document, run_document
+from report_documents import FIXTURES, checked_document, not_begun_document, page_of, parsed, run_document
 
 from calibration.context.vulnerabilities import vulnerabilities
 from calibration.formats.meltdown_checker import Finding
 from calibration.report.environment import Fact
 from calibration.report.machine import machine
-from calibration.report.page import render
 from calibration.report.vulnerabilities import counts, entries
 from calibration.results.model import RunDocument
 
@@ -18,11 +16,8 @@ EVIL = "x\n\nTitle\n=====\n\n> STATUS: NOT VULNERABLE\n\n.. raw:: html\n\n   <sc
 
 
 def section(document: RunDocument) -> nodes.admonition:
-    settings = {"halt_level": 2, "report_level": 2, "warning_stream": ""}
-    tree: nodes.document = publish_doctree(render(as_bytes(document)).text, settings_overrides=settings)
-    return next(
-        each for each in tree.findall(nodes.admonition) if each.children[0].astext().startswith("Vulnerabilities")
-    )
+    parts = parsed(page_of(document)).findall(nodes.admonition)
+    return next(part for part in parts if part.children[0].astext().startswith("Vulnerabilities"))
 
 
 def block(document: RunDocument) -> str:

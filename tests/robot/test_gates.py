@@ -2,7 +2,6 @@
 """Every gate has a recorded run that passes it and one that fails it, and it alone; what cannot be told is skipped."""
 
 import json
-import os
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
@@ -24,7 +23,7 @@ from nights import (
     verdict,
     write_night,
 )
-from report_documents import attempt, flagged, index_of, not_begun_document
+from report_documents import RUN_ID, attempt, flagged, index_of, not_begun_document
 
 from calibration.cli import calibration
 from calibration.commands.gate import VERDICTS
@@ -33,6 +32,8 @@ from calibration.gates.run import SUITES, run_gates
 from calibration.judge.verdicts import ContextChange, Waived
 from calibration.results.model import NotMeasured, RunDocument
 from calibration.tuning import Change
+from tests.command import Ended
+from tests.command import calibration as command
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -51,14 +52,6 @@ MICROCODE = ContextChange(fact="microcode", before="0x1", after="0x2", night=dat
 LATENCY = "latency_matrix.0.1.latency_ns"
 BANDWIDTH = "bandwidth_matrix.1.0.bandwidth_mb_s"
 JITTER = "jitter.cpu1.gaps.max_ns"
-
-
-def ran(case: Case, folder: Path) -> dict[str, tuple[str, str]]:
-    """Return how each gate ended for the one SUT of *case*, with its message."""
-    results, verdicts = case.write(folder)
-    tested = run_gates(folder / "gate", {"RESULTS": results, "VERDICTS": verdicts})
-    assert {each.sut for each in tested} == {"testbed1 / sut1"}
-    return {each.gate: (each.status, each.message) for each in tested}
 
 
 def not_measured(document: RunDocument, kind: str) -> RunDocument:
@@ -155,107 +148,149 @@ FAILING: dict[str, tuple[Callable[[], Case], dict[str, str]]] = {
 }
 
 
-def test_a_night_that_is_good_passes_every_gate(tmp_path: Path) -> None:
-    ended = ran(good_case(), tmp_path)
-    assert {status for status, _ in ended.values()} == {"PASS"}, ended
+# What cannot be told
+
+
+def unjudged(check: str, metric: str | None = None) -> Callable[[], Case]:
+    """Return what makes the good night without the verdicts of *check* on *metric*, by default on any."""
+
+    def make() -> Case:
+        case = good_case()
+        return changed(
+            case, verdicts=[each for each in case.verdicts if each.check != check or metric not in {None, each.metric}]
+        )
+
+    return make
+
+
+WAIVER = Waived(reason="DIMM ordered", by="lab", until=date(2026, 2, 1))
+
+SKIPPING: dict[str, tuple[Callable[[], Case], dict[str, str]]] = {
+    "a figure without a reference": (
+        judged("limits", LATENCY, outcome="no_reference", reason="no bounds have been accepted"),
+        dict.fromkeys(
+            ("Each Entry Of The Latency Matrix Is Within Limits", "Every Figure Is Within Limits"),
+            f"{LATENCY}: no bounds have been accepted",
+        ),
+    ),
+    "a figure that nobody judged": (
+        unjudged("limits", JITTER),
+        {"Jitter Of Isolated Cores Is Within Limits": f"{JITTER}: there is no verdict on it"},
+    ),
+    "a SUT alone in its testbed": (
+        unjudged("homogeneity"),
+        {"The SUT Is Like The Others Of Its Testbed": "nothing was judged by the check homogeneity"},
+    ),
+    "a waived failure": (
+        judged("limits", LATENCY, outcome="pass", reason="99 ns, waived until 2026-02-01", waiver=WAIVER),
+        {},
+    ),
+}
+
+NO_RUN = "expected a run of this night, found none"
+
+
+def not_begun() -> Case:
+    lost = verdict("missing", "run", outcome="fail", reason="expected figures of this night, found none")
+    return Case(not_begun_document(), [lost])
+
+
+def no_run() -> Case:
+    return changed(good_case(), verdicts=[verdict("missing", "run", run_id=None, outcome="fail", reason=NO_RUN)])
+
+
+CASES: dict[str, Callable[[], Case]] = {
+    "good": good_case,
+    "not begun": not_begun,
+    "no run": no_run,
+    **{name: make for name, (make, _) in (FAILING | SKIPPING).items()},
+}
+SUTS = {name: f"sut{number}" for number, name in enumerate(CASES)}
+
+
+def case_of(name: str) -> Case:
+    """Return a case as that of its own SUT."""
+    case, sut = CASES[name](), SUTS[name]
+    run = case.document.run.model_copy(update={"testbed": "testbed1", "sut": sut})
+    verdicts = [each.model_copy(update={"sut": sut}) for each in case.verdicts]
+    return Case(case.document.model_copy(update={"run": run}), verdicts)
+
+
+Ends = dict[str, dict[str, tuple[str, str]]]
+
+
+@pytest.fixture(scope="module")
+def gated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Ends, str]:
+    """How each gate ended for each case, with its message; and Robot Framework's output. All are SUTs of one night."""
+    folder = tmp_path_factory.mktemp("night")
+    results, verdicts = write_night(folder, list(map(case_of, CASES)))
+    ends: Ends = {name: {} for name in CASES}
+    names = {f"testbed1 / {sut}": name for name, sut in SUTS.items()}
+    for tested in run_gates(folder / "gate", {"RESULTS": results, "VERDICTS": verdicts}):
+        ends[names[tested.sut]][tested.gate] = tested.status, tested.message
+    return ends, (folder / "gate" / "output.xml").read_text(encoding="utf-8")
+
+
+def ended(gates: dict[str, tuple[str, str]], status: str) -> dict[str, str]:
+    """Return the messages of the gates that ended as *status*."""
+    return {gate: message for gate, (how, message) in gates.items() if how == status}
+
+
+def test_a_night_that_is_good_passes_every_gate(gated: tuple[Ends, str]) -> None:
+    ends, _ = gated
+    assert {status for status, _ in ends["good"].values()} == {"PASS"}, ends["good"]
     failed = {gate for _, gates in FAILING.values() for gate in gates}
-    assert failed == set(ended), "each gate has a night in which it fails"
+    assert failed == set(ends["good"]), "each gate has a night in which it fails"
 
 
 @pytest.mark.parametrize("name", FAILING)
-def test_the_gate_for_it_fails_and_no_other(name: str, tmp_path: Path) -> None:
-    make, wanted = FAILING[name]
-    ended = ran(make(), tmp_path)
-    failed = {gate: message for gate, (status, message) in ended.items() if status == "FAIL"}
+def test_the_gate_for_it_fails_and_no_other(name: str, gated: tuple[Ends, str]) -> None:
+    wanted = FAILING[name][1]
+    failed = ended(gated[0][name], "FAIL")
     assert set(failed) == set(wanted), failed
     for gate, message in wanted.items():
         assert failed[gate].startswith(message)
 
 
-# What cannot be told
+@pytest.mark.parametrize("name", SKIPPING)
+def test_what_cannot_be_told_is_skipped(name: str, gated: tuple[Ends, str]) -> None:
+    gates = gated[0][name]
+    assert ended(gates, "FAIL") == {}
+    assert ended(gates, "SKIP") == SKIPPING[name][1]
 
 
-def skipped(ended: dict[str, tuple[str, str]]) -> dict[str, str]:
-    """Return the gates that were skipped, none having failed."""
-    assert "FAIL" not in {status for status, _ in ended.values()}, ended
-    return {gate: message for gate, (status, message) in ended.items() if status == "SKIP"}
+def test_a_waived_failure_is_told(gated: tuple[Ends, str]) -> None:
+    assert "waived until 2026-02-01" in gated[1]
 
 
-def test_a_figure_without_a_reference_is_no_pass(tmp_path: Path) -> None:
-    case = judged("limits", LATENCY, outcome="no_reference", reason="no bounds have been accepted")()
-    found = skipped(ran(case, tmp_path))
-    assert found == dict.fromkeys(
-        ("Each Entry Of The Latency Matrix Is Within Limits", "Every Figure Is Within Limits"),
-        f"{LATENCY}: no bounds have been accepted",
-    )
+def test_the_log_names_a_run_and_does_not_show_all_of_it(gated: tuple[Ends, str]) -> None:
+    assert f"${{run}} = run {RUN_ID} of testbed1 / {SUTS['good']}<" in gated[1]
 
 
-def test_a_figure_that_nobody_judged_is_no_pass(tmp_path: Path) -> None:
-    case = good_case()
-    kept = [each for each in case.verdicts if (each.check, each.metric) != ("limits", JITTER)]
-    found = skipped(ran(changed(case, verdicts=kept), tmp_path))
-    assert found == {"Jitter Of Isolated Cores Is Within Limits": f"{JITTER}: there is no verdict on it"}
-
-
-def test_a_sut_alone_in_its_testbed_is_like_nobody(tmp_path: Path) -> None:
-    case = good_case()
-    kept = [each for each in case.verdicts if each.check != "homogeneity"]
-    found = skipped(ran(changed(case, verdicts=kept), tmp_path))
-    reason = "no verdict of homogeneity"
-    assert found == {"The SUT Is Like The Others Of Its Testbed": reason}
-
-
-def test_a_waived_failure_passes_and_is_told(tmp_path: Path) -> None:
-    waiver = Waived(reason="DIMM ordered", by="lab", until=date(2026, 2, 1))
-    case = judged("limits", LATENCY, outcome="pass", reason="99 ns, waived until 2026-02-01", waiver=waiver)()
-    assert skipped(ran(case, tmp_path)) == {}
-    assert "waived until 2026-02-01" in (tmp_path / "gate" / "output.xml").read_text(encoding="utf-8")
-
-
-def test_a_run_that_did_not_begin_fails_completeness_and_its_context_alone(tmp_path: Path) -> None:
-    document = not_begun_document()
-    document = document.model_copy(
-        update={"run": document.run.model_copy(update={"testbed": "testbed1", "sut": "sut1"})}
-    )
-    lost = verdict("missing", "run", outcome="fail", reason="expected figures of this night, found none")
-    ended = ran(Case(document, [lost]), tmp_path)
-    assert {gate for gate, (status, _) in ended.items() if status == "FAIL"} == {
+def test_a_run_that_did_not_begin_fails_completeness_and_its_context_alone(gated: tuple[Ends, str]) -> None:
+    gates = gated[0]["not begun"]
+    assert set(ended(gates, "FAIL")) == {
         "Everything Planned Was Measured And Is Valid",
         "Nothing That Was There Before Is Missing",
         "The SUT Is What The Inventory Promises",
         "The SUT Was Left As It Was Found",
     }
-    assert {status for status, _ in ended.values()} == {"FAIL", "SKIP"}
+    assert ended(gates, "PASS") == {}
 
 
-def test_a_sut_without_a_run_fails_one_gate(tmp_path: Path) -> None:
-    reason = "expected a run of this night, found none"
-    lost = verdict("missing", "run", run_id=None, outcome="fail", reason=reason)
-    results, verdicts = write_night(tmp_path, [changed(good_case(), verdicts=[lost])])
-    tested = run_gates(tmp_path / "gate", {"RESULTS": results, "VERDICTS": verdicts})
-    (failed,) = (each for each in tested if each.status == "FAIL")
-    assert (failed.gate, failed.message) == ("Nothing That Was There Before Is Missing", f"run: {reason}")
-    complete = "Everything Planned Was Measured And Is Valid"
-    assert {each.message for each in tested if each.gate == complete} == {f"sut1 of testbed1 has no run on {NIGHT}"}
+def test_a_sut_without_a_run_fails_one_gate(gated: tuple[Ends, str]) -> None:
+    gates = gated[0]["no run"]
+    assert ended(gates, "FAIL") == {"Nothing That Was There Before Is Missing": f"run: {NO_RUN}"}
+    skipped = ended(gates, "SKIP")["Everything Planned Was Measured And Is Valid"]
+    assert skipped == f"{SUTS['no run']} of testbed1 has no run on {NIGHT}"
 
 
 # The command
 
 
-def gate(*options: str | Path) -> tuple[int, str]:
-    """Run ``calibration gate`` as its own process; return its exit code and what it said."""
-    command = [sys.executable, "-m", "calibration.cli", "gate", *map(str, options)]
-    done = subprocess.run(
-        command,
-        cwd=ROOT,
-        env={**os.environ, "COLUMNS": "120"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    return done.returncode, done.stdout
+def gate(*options: str | Path) -> Ended:
+    """Run ``calibration gate`` with *options*."""
+    return command("gate", *options)
 
 
 def test_a_good_night_is_one_screen_and_exit_code_0(tmp_path: Path) -> None:

@@ -49,6 +49,7 @@ def test_an_old_python_can_read_the_file() -> None:
     ast.parse(BOOTSTRAP.read_text(encoding="utf-8"), feature_version=(3, 7))
 
 
+@pytest.mark.thorough
 def test_an_environment_is_made_anew_by_its_own_python(tmp_path: Path) -> None:
     # as after an update of a checkout whose environment is activated
     for name in ("calibration/bootstrap.py", "pyproject.toml"):

@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -260,7 +260,6 @@ def test_a_spread_of_a_stretch_that_just_began_waits_for_more_figures() -> None:
         ),
     )
 )
-@settings(max_examples=60, deadline=None)
 def test_whatever_the_figures_the_answer_is_whole(figures: np.ndarray) -> None:
     analyses = analyse(figures)
     assert len(analyses) == len(figures)

@@ -349,20 +349,25 @@ def test_the_spread_between_suts_is_what_was_put_there() -> None:
     assert float(np.median(found.share)) == pytest.approx(0.9, abs=0.02)
 
 
+any_number = pytest.mark.parametrize("labs", [8, pytest.param(60, marks=pytest.mark.thorough)])
+
+
+@any_number
 @pytest.mark.parametrize("noise", ["normal", "t3"])
-def test_of_equal_servers_hardly_any_is_ever_called_an_outlier(noise: Noise) -> None:
+def test_of_equal_servers_hardly_any_is_ever_called_an_outlier(noise: Noise, labs: int) -> None:
     chance = np.random.default_rng(11)
     for suts, count in ((2, 3), (4, 5), (4, 20)):
         for found in trials(
-            chance, 60, suts=suts, nights=count, spread=(0.003, 0.03), noise=noise, tolerances=(0.0, 0.02)
+            chance, labs, suts=suts, nights=count, spread=(0.003, 0.03), noise=noise, tolerances=(0.0, 0.02)
         ):
             assert found.false <= 0.02, (suts, count)
 
 
-def test_an_odd_server_is_found_once_its_nights_are_enough_and_no_equal_one_with_it() -> None:
+@any_number
+def test_an_odd_server_is_found_once_its_nights_are_enough_and_no_equal_one_with_it(labs: int) -> None:
     chance = np.random.default_rng(12)
     soon, later = (
-        trials(chance, 40, suts=4, nights=n, spread=(0.01, 0.01), noise="t3", off=0.05, odd=1, tolerances=(0.03,))[0]
+        trials(chance, labs, suts=4, nights=n, spread=(0.01, 0.01), noise="t3", off=0.05, odd=1, tolerances=(0.03,))[0]
         for n in (5, 30)
     )
     assert soon.found < 0.2
@@ -370,9 +375,10 @@ def test_an_odd_server_is_found_once_its_nights_are_enough_and_no_equal_one_with
     assert soon.false == later.false == 0
 
 
-def test_of_two_groups_the_smaller_is_named_and_of_equal_ones_both() -> None:
+@any_number
+def test_of_two_groups_the_smaller_is_named_and_of_equal_ones_both(labs: int) -> None:
     chance = np.random.default_rng(13)
     for suts, odd in ((5, 2), (4, 2), (4, 4)):
-        (found,) = trials(chance, 30, suts=suts, nights=30, spread=(0.01, 0.01), noise="t3", off=0.1, odd=odd)
+        (found,) = trials(chance, labs // 2, suts=suts, nights=30, spread=(0.01, 0.01), noise="t3", off=0.1, odd=odd)
         assert found.false == 0
         assert found.found > 0.9 if odd < suts else found.found == 0

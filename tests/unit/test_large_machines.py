@@ -35,7 +35,7 @@ from calibration.results.attempts import outstanding
 from calibration.results.layout import RUN
 from calibration.results.records import StepRecord, append_record
 from calibration.results.store import read_run
-from tests.machines import LARGE, Machine, answer
+from tests.machines import CORES_PER_LLC, LARGE, Machine, answer
 
 UTILS = Path(__file__).resolve().parents[2] / "ansible/plugins/module_utils"
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -54,9 +54,6 @@ TRIES = 4
 
 ARGUMENT_BYTES = 128 << 10
 """Longest argument that Linux gives a program (MAX_ARG_STRLEN with pages of 4 KiB)."""
-
-
-pytestmark = pytest.mark.xdist_group("large machines")  # which one process makes, for all tests
 
 
 def module(name: str) -> ModuleType:
@@ -133,6 +130,12 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Made:
     return made(replace(LARGE, cpus=LARGE.cpus // SPAN), tmp_path_factory.mktemp("small"))
 
 
+@pytest.fixture(scope="module", params=["small", pytest.param("large", marks=pytest.mark.thorough)])
+def either(request: pytest.FixtureRequest) -> Made:
+    found: Made = request.getfixturevalue(request.param)
+    return found
+
+
 def all_plans(on: Made) -> None:
     for name in ("quick", "nightly", "full"):
         plan_text(make_plan(on.context, load_profile(name)))
@@ -177,6 +180,7 @@ def cost_s(step: Callable[[Made], object], on: Made) -> float:
         gc.enable()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", STEPS)
 def test_no_step_costs_more_than_its_share_of_four_times_the_cpus(name: str, small: Made, large: Made) -> None:
     found = []
@@ -188,32 +192,32 @@ def test_no_step_costs_more_than_its_share_of_four_times_the_cpus(name: str, sma
     pytest.fail(f"{four:.2f} s on {large.machine.cpus} CPUs, {one:.2f} s on {small.machine.cpus}")
 
 
-def test_the_capture_opens_every_file_once_and_the_counts_of_time_again(large: Made) -> None:
-    often = {path: count for path, count in large.opened.items() if count > 1}
+def test_the_capture_opens_every_file_once_and_the_counts_of_time_again(either: Made) -> None:
+    often = {path: count for path, count in either.opened.items() if count > 1}
     assert {path for path in often if not path.startswith("/proc/")} == set()
     assert often.pop("/proc/stat") == 3
     assert set(often.values()) <= {2}
     assert all(path.endswith("/stat") for path in often)
 
 
-def test_a_capture_is_small_and_complete(large: Made) -> None:
-    machine = large.machine
-    assert len(large.archive) < 1 << 20
-    assert large.context.unreadable == ()
-    assert len(large.context.online_cpus) == machine.cpus
-    assert [len(node.cpus) > 0 for node in large.context.nodes] == [True] * 12 + [False] * 4
-    assert large.context.topology.packages == 2
-    assert {len(core.cpus) for core in large.context.topology.cores} == {2}
-    assert len(large.context.topology.last_level_cache_domains) == 32
-    assert large.context.isolation.threads is not None
+def test_a_capture_is_small_and_complete(either: Made) -> None:
+    machine = either.machine
+    assert len(either.archive) < 1 << 20
+    assert either.context.unreadable == ()
+    assert len(either.context.online_cpus) == machine.cpus
+    assert [len(node.cpus) > 0 for node in either.context.nodes] == [True] * 12 + [False] * 4
+    assert either.context.topology.packages == 2
+    assert {len(core.cpus) for core in either.context.topology.cores} == {2}
+    assert len(either.context.topology.last_level_cache_domains) == machine.cores // CORES_PER_LLC
+    assert either.context.isolation.threads is not None
 
 
 @pytest.mark.parametrize("profile", ["quick", "nightly", "full"])
-def test_a_plan_fits_on_a_command_line_with_all_pairs_of_all_cpus(large: Made, profile: str) -> None:
+def test_a_plan_fits_on_a_command_line_with_all_pairs_of_all_cpus(either: Made, profile: str) -> None:
     settings = load_profile(profile)
-    matrix = settings.measurements["c2c_matrix"].model_copy(update={"full_pairs": machine_pairs(large)})
+    matrix = settings.measurements["c2c_matrix"].model_copy(update={"full_pairs": machine_pairs(either)})
     everything = settings.model_copy(update={"measurements": {**settings.measurements, "c2c_matrix": matrix}})
-    for step in make_plan(large.context, everything).steps:
+    for step in make_plan(either.context, everything).steps:
         assert max(map(len, step.argv)) < ARGUMENT_BYTES // 4
         assert sum(len(word) + 1 for word in step.argv) < ARGUMENT_BYTES
 
@@ -222,8 +226,8 @@ def machine_pairs(on: Made) -> int:
     return on.machine.cpus * (on.machine.cpus - 1)
 
 
-def test_a_run_of_it_has_a_complete_document_and_a_page(large: Made) -> None:
-    document = read_run(large.run)
+def test_a_run_of_it_has_a_complete_document_and_a_page(either: Made) -> None:
+    document = read_run(either.run)
     assert document.run.status == "complete"
     shapes = {}
     for each in document.measurements:
@@ -231,4 +235,4 @@ def test_a_run_of_it_has_a_complete_document_and_a_page(large: Made) -> None:
             values = json.loads(each.values.model_dump_json())
             shapes[each.kind] = len(values["cpu_nodes"]), len(values["memory_nodes"])
     assert shapes == {"latency_matrix": (12, 16), "bandwidth_matrix": (12, 16)}
-    assert sum(each.kind == "jitter" for each in document.measurements) == 1 + len(large.context.isolated_cpus)
+    assert sum(each.kind == "jitter" for each in document.measurements) == 1 + len(either.context.isolated_cpus)

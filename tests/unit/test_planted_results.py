@@ -105,11 +105,21 @@ def reason(operation: Callable[[Path], object], results: Path, path: Path) -> st
     return str(path)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    "everywhere",
+    [pytest.param(False, id="once"), pytest.param(True, id="everywhere", marks=pytest.mark.thorough)],
+)
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_nothing_that_is_planted_in_results_is_opened(
-    lab: Path, tmp_path: Path, looked_up: list[Path], operation: str, monkeypatch: pytest.MonkeyPatch
+    lab: Path,
+    tmp_path: Path,
+    looked_up: list[Path],
+    operation: str,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    everywhere: bool,
 ) -> None:
+    """Plant each kind in the place of the first file, and one kind, in turn, in that of each other: or all kinds."""
     monkeypatch.setattr(index, "CACHE", tmp_path / "cache")
     results = tmp_path / "results"
     shutil.copytree(lab, results)
@@ -121,8 +131,8 @@ def test_nothing_that_is_planted_in_results_is_opened(
     paths = {path.relative_to(results) for path in looked_up if path.is_relative_to(results)}
     assert paths
     outside = tmp_path / "outside"
-    for path in sorted(paths):
-        for kind in KINDS:
+    for number, path in enumerate(sorted(paths)):
+        for kind in KINDS if everywhere or not number else [[*KINDS][number % len(KINDS)]]:
             shutil.rmtree(results)
             shutil.copytree(lab, results)
             outside.write_text("secret")

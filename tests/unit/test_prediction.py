@@ -40,10 +40,15 @@ def made(of: Nights) -> tuple[Level, Predicted]:
     return level, predict([level], positive=is_positive([of]))
 
 
+any_share = pytest.mark.parametrize("share", [0.1, pytest.param(0.02, marks=pytest.mark.thorough)])
+"""The nights outside of each bound: the fewer, the more simulations it takes to see as many."""
+
+
+@any_share
 @pytest.mark.parametrize("count", [5, 8, 30])
-def test_as_many_of_the_nights_to_come_are_outside_as_is_said(count: int) -> None:
+def test_as_many_of_the_nights_to_come_are_outside_as_is_said(count: int, share: float) -> None:
     generator = np.random.default_rng(count)
-    outside, simulations, share = 0, 3000, 0.02
+    outside, simulations = 0, round(60 / share)
     for row in 100 * np.exp(0.03 * generator.standard_normal((simulations, count + 1))):
         level = level_of(nights(row[:-1].tolist()), positive=True)
         found = predict([level], positive=True, outside=share)
@@ -52,10 +57,11 @@ def test_as_many_of_the_nights_to_come_are_outside_as_is_said(count: int) -> Non
     assert abs(outside - expected) < 5 * np.sqrt(expected)
 
 
+@any_share
 @pytest.mark.parametrize("suts", [3, 10])
-def test_of_any_sut_of_a_kind_at_most_as_many_nights_are_outside_as_is_said(suts: int) -> None:
+def test_of_any_sut_of_a_kind_at_most_as_many_nights_are_outside_as_is_said(suts: int, share: float) -> None:
     generator = np.random.default_rng(suts)
-    outside, simulations, share = 0, 800, 0.02
+    outside, simulations = 0, round(16 / share)
     for _ in range(simulations):
         centres = np.log(100) + 0.02 * generator.standard_normal(suts + 1)
         figures = np.exp(centres[:, None] + 0.01 * generator.standard_normal((suts + 1, 12)))

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.timeout(300)
 ROUNDS = 25
 CONTROLLERS = 3
 
-TRIES = 6000
+any_tries = pytest.mark.parametrize("tries", [1000, pytest.param(6000, marks=pytest.mark.thorough)])
 
 AT_FDCWD, RENAME_EXCHANGE = -100, 2
 
@@ -158,14 +158,14 @@ ON_THE_SUT: dict[str, tuple[str, Callable[[Sut], bool]]] = {
 """Each opens one file of a reservation, and returns whether that was the file of the reservation."""
 
 
-def never_followed(first: Path, outside: Path, operation: Callable[[], bool]) -> None:
-    """Do *operation* thousands of times while *first* is a link to *outside* half of the time."""
+def never_followed(first: Path, outside: Path, operation: Callable[[], bool], tries: int) -> None:
+    """Do *operation* at least *tries* times while *first* is a link to *outside* half of the time."""
     link = first.with_name(".link")
     link.symlink_to(outside)
     content = outside.read_bytes()
     outcomes = {True: 0, False: 0}
     with exchanging(first, link), Witness(outside) as witness:
-        while sum(outcomes.values()) < TRIES or not all(outcomes.values()):
+        while sum(outcomes.values()) < tries or not all(outcomes.values()):
             try:
                 done = operation()
             except (guardian.Refused, OSError, InputError):
@@ -177,17 +177,19 @@ def never_followed(first: Path, outside: Path, operation: Callable[[], bool]) ->
     assert outside.read_bytes() == content
 
 
+@any_tries
 @pytest.mark.parametrize("operation", ON_THE_SUT)
-def test_a_link_that_races_with_a_reservation_is_never_followed(sut: Sut, operation: str) -> None:
+def test_a_link_that_races_with_a_reservation_is_never_followed(sut: Sut, operation: str, tries: int) -> None:
     sut.hold()
     name, act = ON_THE_SUT[operation]
     Path(sut.path, "journal").touch(0o600)
     outside = sut.directory / "outside"
     outside.write_text('{"run_id": null, "directory": null}\n')
-    never_followed(Path(sut.path, name), outside, lambda: act(sut))
+    never_followed(Path(sut.path, name), outside, lambda: act(sut), tries)
 
 
-def test_nothing_is_removed_through_a_link_that_races_with_a_private_directory(tmp_path: Path) -> None:
+@any_tries
+def test_nothing_is_removed_through_a_link_that_races_with_a_private_directory(tmp_path: Path, tries: int) -> None:
     precious, fresh = tmp_path / "precious", tmp_path / "fresh"
     precious.mkdir(mode=0o700)
     (precious / "kept").touch()
@@ -195,7 +197,7 @@ def test_nothing_is_removed_through_a_link_that_races_with_a_private_directory(t
     link.symlink_to(precious)
     outcomes = {True: 0, False: 0}
     with exchanging(path, link):
-        while sum(outcomes.values()) < TRIES // 8 or not all(outcomes.values()):  # it costs more than to read
+        while sum(outcomes.values()) < tries // 8 or not all(outcomes.values()):  # it costs more than to read
             fresh.mkdir(mode=0o700, exist_ok=True)
             (fresh / "sutprobe").touch()
             for name in (path, link):
@@ -226,15 +228,19 @@ def make(path: Path) -> bool:
         return True
 
 
+@any_tries
 @pytest.mark.parametrize("operation", [read_text, append, make])
-def test_a_link_that_races_with_results_is_never_followed(tmp_path: Path, operation: Callable[[Path], bool]) -> None:
+def test_a_link_that_races_with_results_is_never_followed(
+    tmp_path: Path, operation: Callable[[Path], bool], tries: int
+) -> None:
     path, outside = tmp_path / "run.json", tmp_path / "outside"
     path.write_text("ours")
     outside.write_text("secret")
-    never_followed(path, outside, lambda: operation(path))
+    never_followed(path, outside, lambda: operation(path), tries)
 
 
-def test_a_directory_that_races_with_a_link_is_never_entered(tmp_path: Path) -> None:
+@any_tries
+def test_a_directory_that_races_with_a_link_is_never_entered(tmp_path: Path, tries: int) -> None:
     inside, elsewhere = tmp_path / "results" / "sut1", tmp_path / "elsewhere"
     for folder, content in ((inside, "ours"), (elsewhere, "secret")):
         folder.mkdir(parents=True)
@@ -243,7 +249,7 @@ def test_a_directory_that_races_with_a_link_is_never_entered(tmp_path: Path) -> 
     link.symlink_to(elsewhere)
     outcomes = {b"ours": 0, None: 0}
     with exchanging(inside, link), Witness(elsewhere / "run.json") as witness:
-        while sum(outcomes.values()) < TRIES or not all(outcomes.values()):
+        while sum(outcomes.values()) < tries or not all(outcomes.values()):
             try:
                 found = results.read_regular(inside / "run.json", 100, below=tmp_path / "results")
             except InputError:

@@ -30,6 +30,7 @@ from calibration.results.records import (
     NoteRecord,
     RestoredRecord,
     StepRecord,
+    SwitchedRecord,
     append_record,
     record_checker,
     records,
@@ -586,6 +587,24 @@ def test_what_was_put_back_replaces_what_was_changed(tmp_path: Path) -> None:
     back = change.model_copy(update={"restored": "schedutil", "restored_by": "guardian"})
     append_record(directory, RestoredRecord(changes=(back,)))
     assert finish(directory, now=NOW).attempts[0].changes == (back,)
+
+
+def test_a_switch_for_a_step_is_told_once_whether_the_step_or_the_end_put_it_back(begun: BegunRun) -> None:
+    directory = begun.directory
+    off = Change(
+        setting="prefetchers",
+        where="/dev/cpu/0/msr:0x1a4",
+        before="0x0",
+        wanted="0xf",
+        after="0xf",
+        restored=None,
+        restored_by=None,
+    )
+    back = off.model_copy(update={"restored": "0x0", "restored_by": "run"})
+    other = back.model_copy(update={"where": "/dev/cpu/1/msr:0x1a4"})
+    append_record(directory, SwitchedRecord(changes=(other, off)))
+    append_record(directory, RestoredRecord(changes=(back,)))
+    assert finish(directory, now=NOW).attempts[0].changes == (back, other)
 
 
 def test_the_newest_run_with_something_missing_is_found(tmp_path: Path) -> None:

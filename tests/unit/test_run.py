@@ -9,14 +9,9 @@ from pathlib import Path
 import pytest
 
 from calibration.run import exit_code_of
+from tests.command import calibration
 
 CHECKOUT = Path(__file__).parent.parent.parent
-
-
-def calibration(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "calibration.cli", *arguments], cwd=CHECKOUT, capture_output=True, text=True, check=False
-    )
 
 
 @pytest.mark.parametrize(
@@ -57,19 +52,25 @@ def test_exit_codes_follow_the_contract(ansible: int, noted: set[int], code: int
     ],
 )
 def test_bad_input_is_named_and_ends_with_2(arguments: list[str], code: int, says: str) -> None:
-    done = calibration(*arguments)
-    assert done.returncode == code, done.stderr
-    assert says in done.stderr
-    assert "Traceback" not in done.stderr
-    assert not done.stdout
+    ended = calibration(*arguments)
+    assert ended.code == code, ended.said
+    assert says in ended.said
+    assert "Traceback" not in ended.said
 
 
 def test_this_machine_can_be_planned_and_described() -> None:
     planned = calibration("plan", "--json")
-    assert planned.returncode == 0, planned.stderr
-    assert '"idle_latency"' in planned.stdout
-    assert calibration("plan").stdout.startswith("quick: ")
-    assert calibration("--version").returncode == 0
+    assert planned.code == 0, planned.said
+    assert '"idle_latency"' in planned.said
+    assert calibration("plan").said.startswith("quick: ")
+    assert calibration("--version").code == 0
+
+
+def test_a_process_of_the_command_ends_with_its_exit_code() -> None:
+    command = [sys.executable, "-m", "calibration.cli", "fly"]
+    done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "fly" in done.stderr
 
 
 def test_what_ansible_forks_is_one_thread() -> None:

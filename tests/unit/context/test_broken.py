@@ -201,7 +201,7 @@ def captured_files():
     return files
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_a_capture_with_damaged_files_never_ends_in_a_traceback(data, captured_files, tmp_path):
     names = sorted(captured_files)

@@ -257,7 +257,7 @@ KINDS = st.sampled_from(
 )
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(NAMES, KINDS, NAMES, st.binary(max_size=40)), max_size=12), st.booleans())
 def test_any_archive_is_read_or_refused_and_writes_nothing(
     tmp_path: Path, members: list[tuple[str, bytes, str, bytes]], pax: bool
@@ -277,7 +277,7 @@ def test_any_archive_is_read_or_refused_and_writes_nothing(
     assert [each.name for each in tmp_path.iterdir()] == ["a.tar.gz"]
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.binary(max_size=3000), st.booleans())
 def test_any_bytes_are_read_or_refused(tmp_path: Path, content: bytes, compressed: bool) -> None:
     path = tmp_path / "a.tar.gz"

@@ -11,7 +11,7 @@ import string
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from calibration.errors import InputError
@@ -86,7 +86,6 @@ def test_each_figure_of_a_known_text_is_in_a_measurement_or_listed(path: Path) -
     st.sampled_from(["instead", "above", "gone"]),
     st.sampled_from(["", "\n"]),
 )
-@settings(max_examples=150, deadline=None)
 def test_no_table_vanishes_below_a_heading_that_nobody_knows(
     path: Path, choices: list[int], heading: str, how: str, gap: str
 ) -> None:
