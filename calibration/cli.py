@@ -36,7 +36,7 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "report": "calibration.report.cli:report_command",
         "compare": "calibration.judge.cli:compare_command",
         "trend": "calibration.judge.cli:trend_command",
-        "import": "calibration.formats.cli:import_command",
+        "import": "calibration.import_command:import_command",
     },
     "Nightly": {
         "judge": "calibration.judge.cli:judge_command",

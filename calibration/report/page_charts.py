@@ -6,6 +6,7 @@ from itertools import islice
 from typing import Final
 
 from calibration.context.population import Population, population
+from calibration.formats.readings import Reading
 from calibration.measurements.regulation import Method
 from calibration.report import filters
 from calibration.report.charts import bandwidth, ladders
@@ -15,7 +16,6 @@ from calibration.report.charts.gaps import gaps
 from calibration.report.charts.load import loaded_latency, read_load
 from calibration.report.charts.matrices import numa, read_matrix
 from calibration.results.model import Measurement, RunDocument
-from calibration.results.readings import Reading
 
 
 class Charts:

@@ -14,11 +14,13 @@ from calibration.errors import InputError
 from calibration.evidence import pages_proof, step_refusal
 from calibration.formats.meltdown_checker import CheckerOutput
 from calibration.formats.meltdown_checker import read_output as read_checker
+from calibration.formats.mlc import read_output
+from calibration.formats.readings import Reading
 from calibration.judge import judge
 from calibration.measurements import declaration
 from calibration.measurements.base import Missing, Step
 from calibration.measurements.sut import emulation_flags, machine_flags, sized
-from calibration.mlc import CommandName, read_output
+from calibration.mlc import CommandName
 from calibration.model import fault_of
 from calibration.plan import Plan
 from calibration.preflight import flags as expectation_flags
@@ -43,7 +45,6 @@ from calibration.results.model import (
     RunStatus,
     of_the_run,
 )
-from calibration.results.readings import Reading
 from calibration.results.store import (
     AttemptRecord,
     CheckerRecord,

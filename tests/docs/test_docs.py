@@ -27,6 +27,7 @@ from sphinx import addnodes
 from calibration.cli import calibration as command_line
 from calibration.counters.volume import DIFFERS, triad_bytes
 from calibration.errors import BAD_INPUT, ENVIRONMENT, EXIT_CODES, GOOD, INTERRUPTED, VERDICT_FAILED
+from calibration.formats.readings import INCONSISTENCIES
 from calibration.judge.references import LimitsFile, Method
 from calibration.judge.verdicts import Check, NightVerdict
 from calibration.judge.waivers import FIELDS as WAIVER_FIELDS
@@ -36,7 +37,6 @@ from calibration.profiles import load_profile, profile_names
 from calibration.report.reference import name_form
 from calibration.results.consistency import RULES
 from calibration.results.model import RunDocument
-from calibration.results.readings import INCONSISTENCIES
 from calibration.results.store import Record
 from calibration.sutprobe import ProbeDocument, VolumeResult, read_document, read_result
 from calibration.validity import SEVERITIES

@@ -6,13 +6,13 @@ from functools import partial
 from itertools import pairwise
 from statistics import median
 
+from calibration.formats.readings import Reading, ReadLoadedLatency
 from calibration.measurements.loaded_latency import LoadedLatencyValues
 from calibration.report import filters
 from calibration.report.charts import base, curves
 from calibration.report.charts.base import WIDE, Chart, Frame, Scale, rounded, values_of
 from calibration.report.charts.curves import Curves, curves_of
 from calibration.results.model import Measurement
-from calibration.results.readings import Reading, ReadLoadedLatency
 from calibration.statistics import estimate
 
 PROBE = "Latency of the probe"

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from calibration.formats.readings import ReadBandwidthMatrix, Reading, ReadLatencyMatrix, ReadValues
 from calibration.measurements.bandwidth_matrix import BandwidthMatrixValues
 from calibration.measurements.base import Values
 from calibration.measurements.latency_matrix import LatencyMatrixValues
@@ -12,7 +13,6 @@ from calibration.report import filters
 from calibration.report.charts import base
 from calibration.report.charts.base import WIDE, Chart, Json, rounded
 from calibration.results.model import Measurement
-from calibration.results.readings import ReadBandwidthMatrix, Reading, ReadLatencyMatrix, ReadValues
 from calibration.statistics import Estimate
 
 INTERVAL_CELLS = 4  # up to so many columns cells have room for the interval as well
