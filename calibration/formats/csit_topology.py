@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CSIT's topology files: the nodes of one testbed, and how one logs in to them.
+"""CSIT's topology files: the nodes of one testbed, and how to log in to them.
 
 Source: ``topologies/available``, ``resources/topology_schemas`` and ``resources/libraries/python/ssh.py`` of CSIT.
-Read is what leads to a node; what CSIT says of interfaces, links and devices is left alone. A message of this module
-names keys, and quotes values only where they cannot be a secret.
+Interfaces, links and devices are ignored. Messages quote values only where they cannot be a secret.
 """
 
 import re
@@ -29,11 +28,11 @@ RESERVED = "TG"
 """Name of the node on which CSIT reserves a testbed, for all of it."""
 
 PLACEHOLDER = re.compile(r"\{\{([^{}]*)\}\}|\$\{([^{}]*)\}")
-"""Both kinds that CSIT's templates have: ``{{ name }}``, with filters at times, and ``${name}``."""
+"""The two forms in CSIT's templates: ``{{ name }}``, sometimes with filters, and ``${name}``."""
 
 NODES = re.compile(r"^nodes:", re.MULTILINE)
 NODE_TYPE = re.compile(r"^[ \t]+type:[ \t]*[\"']?(?:TG|DUT)\b", re.MULTILINE)
-"""What a topology has in it that is no YAML, as some templates are."""
+"""How to recognise a topology that is not valid YAML: some templates are not."""
 
 MAX_CHARACTERS = 64 * 1024
 """Longest topology read: a node has some hundreds of characters, and its key some thousands."""
@@ -76,7 +75,7 @@ CONVERSIONS: Mapping[str, Callable[[str], object]] = {"port": int, "password": S
 class Node(Model):
     """One machine of a testbed. ``priv_key`` is the text of a key, not the path of a file.
 
-    What is not given, of ``port`` and the secrets, is left to ssh.
+    A ``port`` or secret that is not given is left to ssh.
     """
 
     name: str
@@ -134,7 +133,7 @@ def is_topology(text: str) -> bool:
     except InputError:
         nodes_line = NODES.search(text)
         return nodes_line is not None and NODE_TYPE.search(text, nodes_line.end()) is not None
-    return any(isinstance(each, Mapping) and each.get("type") in TYPES for each in nodes.values())
+    return any(isinstance(node, Mapping) and node.get("type") in TYPES for node in nodes.values())
 
 
 def read_topology(text: str, testbed: str, values: Mapping[str, str] | None = None) -> Topology:
