@@ -427,7 +427,7 @@ def _idle_latency(section: _Section, _options: Sequence[str]) -> Iterator[ReadVa
         yield ReadIdleLatency(
             cpu=int(cpu[1]) if cpu else None,
             node=int(node[1]) if node else None,
-            latency_ns=_scaled(time, _unit(match)),
+            latency_ns=time * _unit(match),
             clocks=number(match["clocks"]),
             clock=match["clock"].strip(),
         )
@@ -579,7 +579,7 @@ def _mixes(section: _Section, _options: Sequence[str]) -> Iterator[ReadValues]:
         elif mix.name in found:
             section.missing.append(f"{mix.name}: printed twice")
         elif unit is not None:
-            found[mix.name] = _scaled(mix.value, unit)
+            found[mix.name] = mix.value * unit
     if scale is None and not found:
         section.missing.append(NO_UNIT)
     elif absent := [mix for mix in MIXES if mix not in found]:
@@ -628,8 +628,8 @@ def _loaded_latency(section: _Section, options: Sequence[str]) -> Iterator[ReadV
             elif SWEEP_UNITS.keys() <= scales.keys():
                 points[delay] = ReadLoadedPoint(
                     inject_delay=delay,
-                    latency_ns=_scaled(latency, scales["latency"]),
-                    bandwidth_mb_s=_scaled(bandwidth, scales["bandwidth"]),
+                    latency_ns=latency * scales["latency"],
+                    bandwidth_mb_s=bandwidth * scales["bandwidth"],
                 )
         elif not RULE.fullmatch(line.text):
             section.notes.append(line)
@@ -653,7 +653,7 @@ def _c2c_latency(section: _Section, _options: Sequence[str]) -> Iterator[ReadVal
         if match is None:
             rest.append(line)
         elif (value := number(match[2])) is not None and not line.cut:
-            local[match[1].lower()] = _scaled(value, scale)
+            local[match[1].lower()] = value * scale
         elif match[2] != "-":
             section.missing.append(f"local {match[1].upper()}: not a latency, or cut off: {shortened(match[2])}")
     tables = _homed_tables(section, rest)
@@ -715,13 +715,8 @@ def _scale(section: _Section) -> float | None:
     return None
 
 
-def _scaled(value: float, scale: float) -> float:
-    """Return *value* in the unit of the model; one that is in it already keeps its digits."""
-    return value if scale == 1 else value * scale
-
-
 def _scaled_row(cells: Row, scale: float) -> Row:
-    return tuple(None if cell is None else _scaled(cell, scale) for cell in cells)
+    return tuple(None if cell is None else cell * scale for cell in cells)
 
 
 READERS: Final[Mapping[str, Callable[[_Section, Sequence[str]], Iterator[ReadValues]]]] = {
