@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Archives of others, read once from their beginning, and never more of them than is bearable."""
+"""Tar archives of others, read once from the beginning and within limits."""
 
 import gzip
 import tarfile
@@ -9,22 +9,21 @@ from contextlib import contextmanager
 from typing import IO, BinaryIO, Self, cast
 
 MAX_HEADER_BYTES = 64 * 1024
-"""Longest header of its own that tells a member's name or times; an ordinary one fits into a block of 512 bytes."""
+"""Longest extra header with a member's name or times; an ordinary one fits into a block of 512 bytes."""
 
 GZIP = b"\x1f\x8b"
-"""How what gzip made begins."""
-
+"""How a gzip file begins."""
 
 UNREADABLE = (tarfile.TarError, EOFError, zlib.error, OSError, ValueError, RecursionError)
-"""What reading an archive raises that is none, or is damaged."""
+"""What reading raises for a file that is not an archive, or is damaged."""
 
 
 class TooLargeError(Exception):
-    """An archive holds more than is bearable."""
+    """An archive exceeds a limit."""
 
 
 class _Unpacked:
-    """What a ``.tar.gz`` or ``.tar`` unpacks to.
+    """The tar stream in a ``.tar.gz`` or ``.tar`` file.
 
     Other compressions are not unpacked: they may ask for gigabytes of memory before they give a byte.
     """
@@ -42,7 +41,7 @@ class _Unpacked:
         self._file.close()
 
     def read(self, size: int) -> bytes:
-        """Return the next *size* bytes. Raises ``TooLargeError`` beyond what is bearable."""
+        """Return the next *size* bytes. Raises ``TooLargeError`` beyond the limit."""
         if size > self._left:
             raise TooLargeError
         self._left -= size
@@ -50,7 +49,7 @@ class _Unpacked:
 
 
 class _Member(tarfile.TarInfo):
-    """A member whose headers are no longer than is bearable: tarfile reads them whole, and a map of holes as well."""
+    """A member whose headers are short: tarfile reads headers, and a map of holes, whole."""
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
@@ -64,7 +63,7 @@ class _Member(tarfile.TarInfo):
 
 @contextmanager
 def opened(raw: BinaryIO, *, most_bytes: int) -> Iterator[tarfile.TarFile]:
-    """Open the tar archive *raw*, to be gone through once; at most *most_bytes* of it are unpacked.
+    """Open the tar archive *raw* for one pass; at most *most_bytes* of it are unpacked.
 
     In the block ``TooLargeError`` is raised beyond that, ``UNREADABLE`` for what cannot be unpacked.
     """
@@ -75,7 +74,7 @@ def opened(raw: BinaryIO, *, most_bytes: int) -> Iterator[tarfile.TarFile]:
 
 
 def members(archive: tarfile.TarFile, *, most: int) -> Iterator[tarfile.TarInfo]:
-    """Yield the members of *archive*. Raises ``TooLargeError`` beyond the *most*."""
+    """Yield the members of *archive*. Raises ``TooLargeError`` for more than *most*."""
     for count, member in enumerate(archive):
         archive.members = []  # type: ignore[attr-defined]  # remembered for seeking, and nothing here seeks
         if count >= most:

@@ -36,7 +36,7 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "report": "calibration.commands.report:report_command",
         "compare": "calibration.commands.judging:compare_command",
         "trend": "calibration.commands.judging:trend_command",
-        "import": "calibration.formats.cli:import_command",
+        "import": "calibration.commands.imports:import_command",
     },
     "Nightly": {
         "judge": "calibration.commands.judging:judge_command",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Intel MLC, the operator's own copy, as a second instrument: which commands, which program, what may be believed.
+"""Intel MLC, the operator's own copy, as a second instrument: its commands, its program, and the prefetchers it uses.
 
 MLC is never downloaded and never part of this project. It is a guest: whatever it does, the run's own measurements
 stand as they are.
@@ -8,25 +8,21 @@ stand as they are.
 import hashlib
 import io
 import re
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
 from pydantic import ValidationError
 
 from calibration.archives import GZIP, UNREADABLE, TooLargeError, members, opened
 from calibration.errors import EnvironmentLacksError, InputError
-from calibration.formats.lines import first_of
-from calibration.formats.mlc import read_mlc
 from calibration.model import Model, fault_of
-from calibration.results.readings import Reading
 
-NAME = "Intel MLC"
+NAME: Final = "Intel MLC"
 
-ARCHITECTURE = "x86_64"
-"""What there is an MLC for."""
+ARCHITECTURE: Final = "x86_64"
+"""The only architecture that MLC exists for."""
 
 CommandName = Literal[
     "idle_latency",
@@ -37,25 +33,25 @@ CommandName = Literal[
     "loaded_latency",
     "c2c_latency",
 ]
-COMMANDS: tuple[CommandName, ...] = get_args(CommandName)
+COMMANDS: Final[tuple[CommandName, ...]] = get_args(CommandName)
 """The commands that are run; each measures what the kind of the same name does."""
 
-UNTOUCHED: Mapping[CommandName, tuple[str, ...]] = {
+UNTOUCHED: Final[Mapping[CommandName, tuple[str, ...]]] = {
     **dict.fromkeys(("idle_latency", "latency_matrix", "loaded_latency"), ("-e", "-r")),
     **dict.fromkeys(("bandwidth_matrix", "peak_injection_bandwidth", "max_bandwidth"), ("-e",)),
     "c2c_latency": (),
 }
-"""What has a command leave the prefetchers alone.
+"""The options that make a command leave the prefetchers alone.
 
 ``-e`` is the option for that. A chase in order would then be prefetched, so that latencies take random access, ``-r``.
 That ``--c2c_latency`` takes ``-e`` is not known: the kernel keeps it from the registers, as it does all of them.
 """
 
-OPTION = re.compile(r"-(?:[BHLPQRTUXYZaruv]|[CDKSWbcdfijklmnptwx][0-9][0-9A-Fa-fx,-]{0,200})")
+OPTION: Final = re.compile(r"-(?:[BHLPQRTUXYZaruv]|[CDKSWbcdfijklmnptwx][0-9][0-9A-Fa-fx,-]{0,200})")
 """The options that a profile may give: none that names a file or an object on the SUT (``-g``, ``-J``, ``-M``, ``-o``,
 ``-s``), and not ``-e``, which follows from the operator's consent."""
 
-PROGRAM = ("Linux", "mlc")
+PROGRAM: Final = ("Linux", "mlc")
 """Where the program is in the archive, below whatever folder."""
 
 MAX_PROGRAM_BYTES = 32 << 20
@@ -63,20 +59,11 @@ MAX_ARCHIVE_BYTES = 256 << 20
 MAX_MEMBERS = 10_000
 """Far more than an archive with a program for each system and some texts needs."""
 
-ELF_X86_64 = 62
+ELF_X86_64: Final = 62
 """``e_machine`` of a program for x86_64, in the two bytes at 18. From elf.h."""
 
-MAX_LINES = 4_000
-"""Most lines that are read of one output: latencies of 1024 CPUs have a quarter. Each reading has all of the notes."""
-
-MAX_NOTES = 4 << 20
-"""Most characters of notes that the readings of one output may have together; an ordinary one has a few hundred."""
-
-MAX_REASONS = 5
-"""Most sections without a figure named in a message."""
-
-MAX_PLACES = 20_000
-"""Most places believed in the state of a SUT's prefetchers: each of 8192 CPUs can have a value of its own."""
+MAX_PLACES: Final = 20_000
+"""Most places of prefetchers in a SUT's answer: each of 8192 CPUs can have a value of its own."""
 
 
 class MlcCommand(Model):
@@ -99,41 +86,41 @@ class MlcCommand(Model):
 def read_commands(raw: Any, source: str) -> tuple[MlcCommand, ...]:
     """Return the commands that *raw*, the list of a profile, asks for: names, or names with a list of options.
 
-    Raises ``InputError`` for anything else, *source* named in it.
+    Raises ``InputError`` for anything else, naming *source*.
     """
-    form = f"expected mlc in {source} to list commands ({', '.join(COMMANDS)}), each with a list of options or none"
+    form = f"mlc in {source} must list commands ({', '.join(COMMANDS)}), each with a list of options or none"
     if not isinstance(raw, list):
-        raise InputError(f"{form}, found {raw!r}")
-    found = []
-    for each in raw:
-        named = {each: []} if isinstance(each, str) else each
+        raise InputError(f"{form}, not {raw!r}")
+    found: dict[str, MlcCommand] = {}
+    for item in raw:
+        named = {item: []} if isinstance(item, str) else item
         name, options = next(iter(named.items())) if isinstance(named, dict) and len(named) == 1 else (None, None)
         if name not in COMMANDS or not isinstance(options, list):
-            raise InputError(f"{form}, found {each!r}")
+            raise InputError(f"{form}, not {item!r}")
+        if name in found:
+            raise InputError(f"mlc in {source} lists {name} twice")
         for option in options:
             if not isinstance(option, str) or not OPTION.fullmatch(option):
                 raise InputError(
-                    f"expected options of MLC that name no file and leave the prefetchers to mlc_prefetchers_ok in "
-                    f"{source}, such as -X or -b200000, found {option!r}"
+                    f"mlc in {source}: option {option!r} is not allowed: options such as -X or -b200000 are, but none "
+                    "that names a file, and not -e (set mlc_prefetchers_ok instead)"
                 )
-        found.append(MlcCommand(command=name, options=tuple(options)))
-    if len({each.command for each in found}) < len(found):
-        raise InputError(f"expected each command of MLC once in {source}, found one twice")
-    return tuple(found)
+        found[name] = MlcCommand(command=name, options=tuple(options))
+    return tuple(found.values())
 
 
 def check_licence(archive: str, *, accepted: bool) -> None:
-    """Raise ``InputError`` where there is an *archive* and nobody accepted its licence."""
+    """Raise ``InputError`` where there is an *archive* and its licence was not *accepted*."""
     if archive and not accepted:
         raise InputError(
-            f"expected mlc_license_accepted: true beside mlc_archive ({archive}), found false: Intel MLC is run only "
-            "for who has read its licence and accepts it. Accept it, or leave mlc_archive empty"
+            f"mlc_archive is set ({archive}) without mlc_license_accepted: true. Read the licence of Intel MLC and "
+            "accept it, or leave mlc_archive empty"
         )
 
 
 @dataclass(frozen=True)
 class Program:
-    """MLC as the operator gave it: the bytes to run, the hash of what they came in, and where in that they were.
+    """MLC as the operator gave it: the bytes to run, the hash of the file they came in, and their place in it.
 
     ``member`` is ``None`` where the file itself is the program.
     """
@@ -152,52 +139,51 @@ class Program:
 def read_program(path: Path) -> Program:
     """Return the program at *path*, an archive with ``Linux/mlc`` in it, or the program itself.
 
-    Nothing is unpacked to the disk. Raises ``InputError`` where there is none, where the archive holds anything that
-    reaches out of it or is too large, and for a program of another machine. A script is a program too, and is said to
-    be one: an operator may have it start MLC.
+    Nothing is unpacked to the disk. Raises ``InputError`` where there is none, where the archive is too large or has a
+    path that leads out of it, and for a program of another machine. A script that starts MLC is a program too.
     """
     try:
         with path.open("rb") as stream:
             content = stream.read(MAX_PROGRAM_BYTES + 1)
-            if len(content) > MAX_PROGRAM_BYTES:
-                raise InputError(f"expected at most {MAX_PROGRAM_BYTES} bytes at {path}, found a longer file")
     except OSError as error:
         raise InputError(
-            f"expected Intel MLC at {path} on the controller: {error.strerror}; set mlc_archive to where it is, or "
-            "leave it empty"
+            f"Intel MLC cannot be read at {path} on the controller: {error.strerror}; correct mlc_archive or leave it "
+            "empty"
         ) from error
-    digest, member = hashlib.sha256(content).hexdigest(), None
+    if len(content) > MAX_PROGRAM_BYTES:
+        raise InputError(f"{path} is too large: at most {MAX_PROGRAM_BYTES} bytes are read")
+    archive_sha256, member = hashlib.sha256(content).hexdigest(), None
     if content.startswith(GZIP):
-        member, content = _member(path, content)
-    return Program(content=content, archive_sha256=digest, member=member, form=_form(content, path))
+        member, content = _unpacked(path, content)
+    return Program(content, archive_sha256, member, _form(content, path))
 
 
-def _member(path: Path, content: bytes) -> tuple[str, bytes]:
+def _unpacked(path: Path, content: bytes) -> tuple[str, bytes]:
     """Return name and bytes of the program in the archive with *content*, read from *path*. Raises ``InputError``."""
-    where = "/".join(PROGRAM)
+    wanted = "/".join(PROGRAM)
     found: list[tuple[str, bytes]] = []
     try:
         with opened(io.BytesIO(content), most_bytes=MAX_ARCHIVE_BYTES) as archive:
-            for each in members(archive, most=MAX_MEMBERS):
-                name = PurePosixPath(each.name)
+            for member in members(archive, most=MAX_MEMBERS):
+                name = PurePosixPath(member.name)
                 if name.is_absolute() or ".." in name.parts:
-                    raise InputError(f"expected names inside the archive {path}, found {each.name[:200]!r}")
+                    raise InputError(f"the archive {path} has a path that leads out of it: {member.name[:200]!r}")
                 if name.parts[-2:] != PROGRAM:
                     continue
-                if not each.isreg():
-                    raise InputError(f"expected {where} in {path} to be a file, found a link or something else")
-                if each.size > MAX_PROGRAM_BYTES:
-                    raise InputError(f"expected a program of at most {MAX_PROGRAM_BYTES} bytes in {path}, found more")
-                member = archive.extractfile(each)
-                found.append((each.name, b"" if member is None else member.read()))
+                if not member.isreg():
+                    raise InputError(f"{wanted} in {path} is a link or a special file")
+                if member.size > MAX_PROGRAM_BYTES:
+                    raise InputError(f"{wanted} in {path} is too large: at most {MAX_PROGRAM_BYTES} bytes are read")
+                file = archive.extractfile(member)
+                found.append((member.name, b"" if file is None else file.read()))
     except TooLargeError as error:
         raise InputError(
-            f"expected an archive of at most {MAX_ARCHIVE_BYTES} bytes in {MAX_MEMBERS} members at {path}, found more"
+            f"the archive {path} is too large: at most {MAX_ARCHIVE_BYTES} bytes in {MAX_MEMBERS} members are read"
         ) from error
     except UNREADABLE as error:
-        raise InputError(f"expected a .tgz that can be unpacked at {path}: {error}") from error
+        raise InputError(f"{path} is not a valid .tgz archive: {error}") from error
     if len(found) != 1:
-        raise InputError(f"expected {where} once in the archive {path}, found it {len(found)} times")
+        raise InputError(f"expected {wanted} once in the archive {path}, found it {len(found)} times")
     return found[0]
 
 
@@ -205,28 +191,15 @@ def _form(content: bytes, path: Path) -> Literal["elf", "script"]:
     if content.startswith(b"#!"):
         return "script"
     if not content.startswith(b"\x7fELF\x02\x01"):
-        raise InputError(f"expected a program for 64 bits in {path}, found {content[:8]!r} at its beginning")
+        raise InputError(f"{path} is not a 64-bit ELF program: it begins with {content[:8]!r}")
     machine = int.from_bytes(content[18:20], "little")
     if machine != ELF_X86_64:
         raise InputError(f"expected a program for x86_64 (ELF machine {ELF_X86_64}) in {path}, found machine {machine}")
     return "elf"
 
 
-State = Literal["as_before", "put_back", "changed", "not_verified"]
-
-
-def read_output(content: bytes, argv: tuple[str, ...]) -> tuple[Reading, ...]:
-    """Return the results in what the command *argv* printed. Raises ``InputError`` where there is none, or too much."""
-    text = content.decode("utf-8", "replace")
-    if len(text.splitlines()) > MAX_LINES:
-        raise InputError(f"expected at most {MAX_LINES} lines of {NAME}, found more")
-    read = read_mlc(text, whole=True, command=shlex.join(argv))
-    if not read.readings:
-        reasons = "; ".join(first_of([each.reason for each in read.not_read], MAX_REASONS))
-        raise InputError(f"expected a result in what {NAME} printed, found none{reasons and f': {reasons}'}")
-    if sum(len(note) for each in read.readings for note in each.notes) > MAX_NOTES:
-        raise InputError(f"expected fewer words beside the figures that {NAME} printed: they are not kept")
-    return read.readings
+State = Literal["changed", "not_verified", "put_back", "as_before"]
+"""What became of prefetchers; the worst first."""
 
 
 class PrefetcherPlace(Model):
@@ -264,16 +237,15 @@ class Prefetchers(Model):
 
 
 def read_prefetchers(raw: Any) -> Prefetchers:
-    """Return the state of prefetchers in a SUT's answer. Raises ``EnvironmentLacksError`` where it is none."""
+    """Return the state of prefetchers in a SUT's answer. Raises ``EnvironmentLacksError`` where there is none."""
     try:
         places = tuple(raw["places"])
         if len(places) > MAX_PLACES:
-            raise EnvironmentLacksError(f"expected at most {MAX_PLACES} places of prefetchers, found {len(places)}")
+            raise EnvironmentLacksError(f"at most {MAX_PLACES} places of prefetchers are read, the SUT named more")
         found = Prefetchers.model_validate({**raw, "places": places, "state": "not_verified"})
     except (TypeError, KeyError, ValidationError) as error:
-        raise EnvironmentLacksError(
-            f"expected the state of prefetchers in the SUT's answer: {fault_of(error)}"
-        ) from error
-    states = {each.state for each in found.places} | ({"not_verified"} if found.unread is not None else set())
-    order: tuple[State, ...] = ("changed", "not_verified", "put_back", "as_before")
-    return found.model_copy(update={"state": next((each for each in order if each in states), "not_verified")})
+        raise EnvironmentLacksError(f"the SUT's answer about prefetchers is not valid: {fault_of(error)}") from error
+    states = {place.state for place in found.places}
+    if found.unread is not None or not states:
+        states.add("not_verified")
+    return found.model_copy(update={"state": min(states, key=get_args(State).index)})

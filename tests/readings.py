@@ -9,7 +9,7 @@ from pathlib import Path
 from calibration.errors import InputError
 from calibration.formats.csit_page import Published, read_published
 from calibration.formats.lines import number, plain
-from calibration.results.readings import Read, ReadIdleLatency, ReadJitter, ReadLoadedLatency
+from calibration.formats.readings import Read, ReadIdleLatency, ReadJitter, ReadLoadedLatency
 
 FIXTURES = Path(__file__).parent / "fixtures"
 RAW = sorted([*(FIXTURES / "mlc").glob("*.txt"), *(FIXTURES / "pma_jitter").glob("*.txt")])

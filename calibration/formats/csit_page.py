@@ -8,7 +8,7 @@ by their form. A block that no reader knows, and a table of figures outside lite
 import re
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice, pairwise
 from typing import Final, Literal, NamedTuple
 
@@ -26,19 +26,14 @@ from calibration.formats.lines import (
     plain,
     split,
 )
-from calibration.formats.mlc import BANNER, NOTES, looks_like_mlc, mlc_results, starts_mlc, starts_section
+from calibration.formats.mlc import BANNER, NOTES, looks_like_mlc, mlc_command, mlc_results, section_kind
 from calibration.formats.page_checks import PageFacts, page_inconsistencies
 from calibration.formats.pma_jitter import BANNER as JITTER
 from calibration.formats.pma_jitter import jitter_results
+from calibration.formats.readings import Inconsistency, NotRead, Read, inconsistency, joined
 from calibration.measurements.base import PROBE
+from calibration.mlc import COMMANDS
 from calibration.model import Model
-from calibration.results.readings import (
-    Inconsistency,
-    NotRead,
-    Read,
-    inconsistency,
-    numbered,
-)
 
 UNDERLINE: Final = re.compile(r"^([=\-~^\"'`#*+.:_])\1{2,}\s*$")
 PLACEHOLDER: Final = re.compile(
@@ -71,41 +66,35 @@ OWN: Final = ".. Made from the run document run.json"
 TOP: Final = 1000
 """So many characters of a text are looked at for it."""
 
-CONTEXT: Final = ("cat /proc/cmdline", "uname -a")
-"""The commands that print what a page says of the kernel."""
+CMDLINE: Final = "cat /proc/cmdline"
+UNAME: Final = "uname -a"
 
-PUBLISHED: Final = {
+PUBLISHED: Final[Mapping[str, re.Pattern[str]]] = {
     "jitter": re.compile(r"\bjitter\b"),
-    "bandwidth_matrix": re.compile(r"--bandwidth_matrix\b"),
-    "peak_injection_bandwidth": re.compile(r"--peak_injection_bandwidth\b"),
-    "max_bandwidth": re.compile(r"--max_bandwidth\b"),
-    "latency_matrix": re.compile(r"--latency_matrix\b"),
-    "idle_latency": re.compile(r"--idle_latency\b"),
-    "loaded_latency": re.compile(r"--loaded_latency\b"),
-    "c2c_latency": re.compile(r"--c2c_latency\b"),
+    **{command: re.compile(rf"--{command}\b") for command in COMMANDS},
 }
 """The kinds of the published pages, and what their commands have in common."""
 
 
 class ImportedContext(Model):
-    """What a page says of the machine's kernel, as it stands there; ``isolcpus`` is that of the command line."""
+    """What a page says of the machine's Linux, as it stands there; ``isolcpus`` is that of the command line."""
 
-    cmdline: str | None
-    uname: str | None
-    isolcpus: str | None
+    cmdline: str | None = None
+    uname: str | None = None
+    isolcpus: str | None = None
 
 
 class Published(Model):
-    """What one text of others says: whose it is, its context, its results and what contradicts itself.
+    """What one text of others says: whose it is, its context, its results and its inconsistencies.
 
     What the text does not say is ``None``.
     """
 
     format: Literal["csit_page", "mlc", "pma_jitter"]
-    title: str | None
-    testbed: str | None
-    sut: str | None
-    context: ImportedContext
+    title: str | None = None
+    testbed: str | None = None
+    sut: str | None = None
+    context: ImportedContext = ImportedContext()
     read: Read
 
 
@@ -125,62 +114,47 @@ def read_published(text: str) -> Published:
     if OWN in text[:TOP]:
         raise InputError("this page was made by this project: use its run.json")
     if len(text) > MAX_CHARACTERS:
-        raise InputError(f"expected at most {MAX_CHARACTERS} characters of a calibration page, found {len(text)}")
-    page = _page(text)
-    if page is not None:
+        raise InputError(f"at most {MAX_CHARACTERS} characters are read, the text has {len(text)}")
+    if (page := _page(text)) is not None:
         return page
     lines = lines_of(text)
     read = _programs(lines, None)
     if not read.readings and not read.not_read and not (read.inconsistencies and looks_like_mlc(lines)):
         raise InputError(
-            "expected a published calibration page, or output of Intel MLC or PMA jitter, found nothing of them: no "
-            "command with its output in a literal block, no heading of either program"
+            "not a published calibration page, nor output of Intel MLC or PMA jitter: no literal block with a command "
+            "and its output, no heading of either program"
         )
-    return _published(read, page_inconsistencies(PageFacts(text="", title=None), read.readings))
+    return _without_page(read)
 
 
-def _published(read: Read, more: Iterable[Inconsistency]) -> Published:
+def _without_page(read: Read) -> Published:
     """Return *read* as what one or several outputs without a page say."""
-    kinds = {*(each.values.kind for each in read.readings), *(each.kind for each in read.not_read)}
-    return Published(
-        format="pma_jitter" if kinds == {"jitter"} else "mlc",
-        title=None,
-        testbed=None,
-        sut=None,
-        context=ImportedContext(cmdline=None, uname=None, isolcpus=None),
-        read=read.model_copy(update={"inconsistencies": _listed([*read.inconsistencies, *more])}),
-    )
+    kinds = {*(reading.values.kind for reading in read.readings), *(gone.kind for gone in read.not_read)}
+    return Published(format="pma_jitter" if kinds == {"jitter"} else "mlc", read=_checked(read, PageFacts()))
 
 
-def _listed(found: Sequence[Inconsistency]) -> tuple[Inconsistency, ...]:
-    """Return *found* without repetitions, and of each code no more than are read."""
+def _checked(read: Read, facts: PageFacts) -> Read:
+    """Return *read* with what else is inconsistent in it and in the *facts* of its page.
+
+    There are no repetitions in it, and of each code at most ``MAX_LISTED`` and how many more there are.
+    """
     listed: list[Inconsistency] = []
-    count: Counter[str] = Counter()
-    for each in dict.fromkeys(found):
-        count[each.code] += 1
-        if count[each.code] <= MAX_LISTED:
-            listed.append(each)
-    for code, total in count.items():
-        if total > MAX_LISTED:
-            listed.append(inconsistency(code, "text", f"and {total - MAX_LISTED} more"))
-    return tuple(listed)
+    counts: Counter[str] = Counter()
+    for fault in dict.fromkeys([*read.inconsistencies, *page_inconsistencies(facts, read.readings)]):
+        counts[fault.code] += 1
+        if counts[fault.code] <= MAX_LISTED:
+            listed.append(fault)
+    more = {code: count - MAX_LISTED for code, count in counts.items() if count > MAX_LISTED}
+    listed += [inconsistency(code, "text", f"and {count} more") for code, count in more.items()]
+    return read.model_copy(update={"inconsistencies": tuple(listed)})
 
 
 def _programs(lines: Sequence[Line], command: str | None) -> Read:
     """Return what *lines*, printed by *command*, say as output of either program, and list what neither knows."""
     understood: set[int] = set()
     found = [mlc_results(lines, command, understood), jitter_results(lines, command, understood)]
-    where = command or "text"
-    rest = [not_understood(where, block[0].text, len(block)) for block in left_over(lines, understood, NOTES)]
-    return _joined(found, rest)
-
-
-def _joined(found: Sequence[Read], more: Iterable[Inconsistency] = ()) -> Read:
-    return Read(
-        readings=numbered([each for read in found for each in read.readings]),
-        not_read=tuple(each for read in found for each in read.not_read),
-        inconsistencies=(*(each for read in found for each in read.inconsistencies), *more),
-    )
+    left = left_over(lines, understood, NOTES)
+    return joined(found, [not_understood(command or "text", block[0].text, len(block)) for block in left])
 
 
 def _page(text: str) -> Published | None:
@@ -189,95 +163,81 @@ def _page(text: str) -> Published | None:
     literal = list(_literal(lines))
     blocks = list(islice(_blocks(lines, literal, ended=text.endswith(("\n", "\r"))), MAX_BLOCKS + 1))
     if len(blocks) > MAX_BLOCKS:
-        raise InputError(f"expected at most {MAX_BLOCKS} commands in the literal blocks of a page, found more")
-    cmdline, uname = _printed(blocks, "cat /proc/cmdline"), _printed(blocks, "uname -a")
-    prose = _prose(lines, literal)
-    titles = [each._replace(title=ESCAPED.sub(r"\1", each.title)) for each in _titles(prose)]
-    title = titles[0].title if titles else None
+        raise InputError(f"at most {MAX_BLOCKS} commands in the literal blocks of a page are read")
+    cmdline, uname = _printed(blocks, CMDLINE), _printed(blocks, UNAME)
+    inside = {place for first, end in literal for place in range(first, end)}
+    prose = [line for place, line in enumerate(lines) if place not in inside]
     found: list[Read] = []
     foreign: list[Inconsistency] = []
     for block in blocks:
-        read = _results(block)
-        if read is not None:
+        command = block.command or ""
+        if (read := _results(block)) is not None:
             found.append(read)
-        elif not _is_context(block):
-            shown = [line for line in block.output.splitlines() if line.strip()]
-            first = block.command or next(iter(shown), "")
-            foreign.append(not_understood("literal block", first, len(shown) + bool(block.command)))
-    if not found and cmdline is None and uname is None:
+        elif CMDLINE not in command and UNAME not in command:
+            shown = [command, *block.output.splitlines()] if command else block.output.splitlines()
+            shown = [line for line in shown if line.strip()]
+            foreign.append(not_understood("literal block", shown[0], len(shown)))
+    no_context = cmdline is None and uname is None
+    if not found and no_context:
         return None
-    read = _joined(found, [*foreign, *_tables_in(prose)])
-    if cmdline is None and uname is None and all(FENCE.match(lines[first - 1]) for first, _ in literal):
-        return _published(read, page_inconsistencies(PageFacts(text="", title=None), read.readings))
+    read = joined(found, [*foreign, *_tables_in(prose)])
+    if no_context and all(FENCE.match(lines[first - 1]) for first, _ in literal):
+        return _without_page(read)
+    titles = list(_titles(prose))
     said = "\n".join(prose)
-    name = SUT_NAME.search(said) or SUT_NAME.search(uname or "")
+    sut = SUT_NAME.search(said) or SUT_NAME.search(uname or "")
     facts = PageFacts(
         text=said,
-        title=title,
         introduction="\n".join(prose[: titles[1].line if len(titles) > 1 else None]),
-        titles=tuple(each.title for each in titles),
+        titles=tuple(title.text for title in titles),
         cmdline=cmdline,
         uname=uname,
-        host=name,
+        host=sut[1] if sut else None,
     )
-    named = {each.values.kind for each in read.readings} | {each.kind for each in read.not_read}
-    absent = tuple(kind for kind in PUBLISHED if kind not in named)
-    isolcpus = [each.value for each in parse_cmdline(cmdline or "").parameters if each.name == "isolcpus"]
+    named = {*(reading.values.kind for reading in read.readings), *(gone.kind for gone in read.not_read)}
+    absent = [NotRead(kind=kind, what=kind, reason="not on the page") for kind in PUBLISHED if kind not in named]
+    isolcpus = [word.value for word in parse_cmdline(cmdline or "").parameters if word.name == "isolcpus"]
     return Published(
         format="csit_page",
-        title=title,
-        testbed=name[2].lower() if name else None,
-        sut=name[1].lower() if name else None,
+        title=titles[0].text if titles else None,
+        testbed=sut[2].lower() if sut else None,
+        sut=sut[1].lower() if sut else None,
         context=ImportedContext(cmdline=cmdline, uname=uname, isolcpus=isolcpus[-1] if isolcpus else None),
-        read=Read(
-            readings=read.readings,
-            not_read=(
-                *read.not_read,
-                *(NotRead(kind=kind, what=kind, reason="the page has no output of it") for kind in absent),
-            ),
-            inconsistencies=_listed([*read.inconsistencies, *page_inconsistencies(facts, read.readings)]),
-        ),
+        read=_checked(read.model_copy(update={"not_read": (*read.not_read, *absent)}), facts),
     )
-
-
-def _is_context(block: Block) -> bool:
-    """Tell whether *block* is what a page says of the kernel, or has nothing to say."""
-    return any(each in (block.command or "") for each in CONTEXT) or not (block.command or block.output.strip())
 
 
 def _printed(blocks: Sequence[Block], command: str) -> str | None:
     """Return what *command* printed, without blank lines around it; ``None`` for a placeholder or nothing."""
     for block in blocks:
-        if block.command is not None and command in block.command:
+        if command in (block.command or ""):
             text = block.output.strip("\n").rstrip()
             if len(text) > MAX_CMDLINE:
-                raise InputError(f"{command}: at most {MAX_CMDLINE} characters of output expected, found {len(text)}")
+                raise InputError(f"{command}: at most {MAX_CMDLINE} characters of output are read, found {len(text)}")
             return None if not text or PLACEHOLDER.match(text) else text
     return None
 
 
 def _results(block: Block) -> Read | None:
     """Return the results in *block*; ``None`` where it is about something else."""
-    if (block.command or "").startswith(f"{PROBE} "):
+    command = block.command or ""
+    if command.startswith(f"{PROBE} "):
         return None
-    kind = next((kind for kind, form in PUBLISHED.items() if form.search(block.command or "")), None)
     read = _programs(lines_of(block.output, whole=block.whole), block.command)
     if read.readings or read.not_read:
         return read
+    kind = next((kind for kind, form in PUBLISHED.items() if form.search(command)), None)
     if kind is None:
         return None
-    what = block.command or kind
     text = block.output.strip()
-    if PLACEHOLDER.match(text):
-        reason = f"the page says {text} where its output should be"
-        return Read(
-            not_read=(NotRead(kind=kind, what=what, reason=reason),),
-            inconsistencies=(inconsistency("PLACEHOLDER", what, reason),),
-        )
+    code, faults = "TRUNCATED", read.inconsistencies
     reason = "no figure of it could be read" if text else "the page has the command and no output"
+    if PLACEHOLDER.match(text):
+        code, faults = "PLACEHOLDER", ()
+        reason = f"the page says {text} in place of its output"
     return Read(
-        not_read=(NotRead(kind=kind, what=what, reason=reason),),
-        inconsistencies=(inconsistency("TRUNCATED", what, reason), *read.inconsistencies),
+        not_read=(NotRead(kind=kind, what=command, reason=reason),),
+        inconsistencies=(inconsistency(code, command, reason), *faults),
     )
 
 
@@ -288,7 +248,7 @@ def _tables_in(prose: Sequence[str]) -> Iterator[Inconsistency]:
         if line.strip():
             paragraph.append(line)
             continue
-        rows = [_row_of_figures(each) for each in paragraph]
+        rows = [_row_of_figures(row) for row in paragraph]
         if any(count > 1 for count in rows) or sum(map(bool, rows)) > 1:
             yield not_understood("text outside literal blocks", paragraph[0], len(paragraph))
         paragraph = []
@@ -298,14 +258,14 @@ def _row_of_figures(line: str) -> int:
     """Return how many figures *line* has where it has little else; 0 for a sentence."""
     if len(line) > MAX_LINE:
         return 0
-    words = [word for each in CELL.split(line) if (word := each.strip("*|+:-"))]
+    words = [bare for word in CELL.split(line) if (bare := word.strip("*|+:-"))]
     figures = sum(number(word) is not None for word in words)
     named = figures == 1 and len(words) <= MIX_WORDS and number(words[-1]) is not None and ":" in line
-    return figures if figures == len(words) or 2 * figures >= len(words) > 2 or named or starts_section(line) else 0
+    return figures if figures == len(words) or 2 * figures >= len(words) > 2 or named or section_kind(line) else 0
 
 
 class _Title(NamedTuple):
-    title: str
+    text: str
     line: int
 
 
@@ -313,18 +273,13 @@ def _titles(lines: Sequence[str]) -> Iterator[_Title]:
     """Yield the titles of *lines*: those that are underlined."""
     for place, (line, below) in enumerate(pairwise(lines)):
         if _underlined(line, below):
-            yield _Title(line.strip(), place)
+            yield _Title(ESCAPED.sub(r"\1", line.strip()), place)
 
 
 def _underlined(line: str, below: str) -> bool:
     """Tell whether *line* is a title, which *below* underlines."""
-    return bool(
-        line.strip()
-        and not line[0].isspace()
-        and UNDERLINE.match(below)
-        and not UNDERLINE.match(line)
-        and not DELAYS.match(line)
-    )
+    title = bool(line.strip()) and not line[0].isspace() and not UNDERLINE.match(line) and not DELAYS.match(line)
+    return title and UNDERLINE.match(below) is not None
 
 
 def _literal(lines: Sequence[str]) -> Iterator[tuple[int, int]]:
@@ -350,12 +305,10 @@ def _literal(lines: Sequence[str]) -> Iterator[tuple[int, int]]:
         while directive and place < len(lines) and OPTION.match(lines[place]):
             place += 1
             first = place
-        indent = len(line) - len(line.lstrip())
-        while place < len(lines) and (
-            not lines[place].strip() or len(lines[place]) - len(lines[place].lstrip()) > indent
-        ):
+        indent = _indent(line)
+        while place < len(lines) and (not lines[place].strip() or _indent(lines[place]) > indent):
             place += 1
-        body = any(each.strip() for each in lines[first:place])
+        body = any(text.strip() for text in lines[first:place])
         if place < len(lines) and (not body or lines[place - 1].strip()):
             end = place
             while end < len(lines) and not _bounded(lines, end):
@@ -367,19 +320,21 @@ def _literal(lines: Sequence[str]) -> Iterator[tuple[int, int]]:
             yield first, place
 
 
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
 def _bounded(lines: Sequence[str], place: int) -> bool:
     """Tell whether a literal block without indentation ends above the line at *place*."""
     line = lines[place].rstrip()
-    below = lines[place + 1] if place + 1 < len(lines) else ""
-    begins = line.startswith(".. ") or any(form.match(line) for form in (DIRECTIVE, FENCE))
-    return begins or line.endswith("::") or _underlined(line, below)
+    begins = line.startswith(".. ") or line.endswith("::") or DIRECTIVE.match(line) or FENCE.match(line)
+    return bool(begins) or _underlined(line, "".join(lines[place + 1 : place + 2]))
 
 
 def _printed_by_program(lines: Sequence[str]) -> bool:
-    first = next((line for line in lines if line.strip()), "")
-    return command_after_prompt(first[:MAX_LINE]) is not None or any(
-        BANNER.search(line[:MAX_LINE]) or JITTER.search(line[:MAX_LINE]) or starts_section(line[:MAX_LINE])
-        for line in lines
+    beginnings = [line[:MAX_LINE] for line in lines if line.strip()]
+    return any(command_after_prompt(line) is not None for line in beginnings[:1]) or any(
+        BANNER.search(line) or JITTER.search(line) or section_kind(line) for line in beginnings
     )
 
 
@@ -388,14 +343,13 @@ def _blocks(lines: Sequence[str], literal: Sequence[tuple[int, int]], *, ended: 
     for first, end in literal:
         kept = [line.expandtabs() if len(line) <= MAX_LINE else line for line in lines[first:end]]
         body = textwrap.dedent("\n".join(kept)).split("\n")
-        whole = end < len(lines) or ended or any(not line.strip() for line in body[-1:])
+        whole = end < len(lines) or ended or not body[-1].strip()
         commands = {place: command for place, line in enumerate(body) if (command := _command(line)) is not None}
-        starts = list(commands)
-        above = _above(lines, first) if not starts else None
-        for start, stop in zip([-1, *starts], [*starts, len(body)], strict=True):
+        above = None if commands else _above(lines, first)
+        for start, stop in pairwise([-1, *commands, len(body)]):
             output = "\n".join(body[start + 1 : stop])
             command = commands.get(start, above)
-            if command is not None or output.strip():
+            if command or output.strip():
                 yield Block(command, output, whole or stop < len(body))
 
 
@@ -410,10 +364,5 @@ def _above(lines: Sequence[str], first: int) -> str | None:
     """Return the command in the line above the fence of a block; ``None`` where there is none."""
     if not FENCE.match(lines[first - 1]):
         return None
-    line = next((line for line in reversed(lines[max(0, first - 3) : first - 1]) if line.strip()), "")
-    return command_after_prompt(line[:MAX_LINE]) if starts_mlc(line[:MAX_LINE]) else None
-
-
-def _prose(lines: Sequence[str], literal: Sequence[tuple[int, int]]) -> list[str]:
-    inside = {place for first, end in literal for place in range(first, end)}
-    return [line for place, line in enumerate(lines) if place not in inside]
+    line = next((line[:MAX_LINE] for line in reversed(lines[max(0, first - 3) : first - 1]) if line.strip()), "")
+    return command_after_prompt(line) if mlc_command(line) else None

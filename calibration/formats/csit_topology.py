@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CSIT's topology files: the nodes of one testbed, and how one logs in to them.
+"""CSIT's topology files: the nodes of one testbed, and how to log in to them.
 
 Source: ``topologies/available``, ``resources/topology_schemas`` and ``resources/libraries/python/ssh.py`` of CSIT.
-Read is what leads to a node; what CSIT says of interfaces, links and devices is left alone. A message of this module
-names keys, and quotes values only where they cannot be a secret.
+Interfaces, links and devices are ignored. Messages quote values only where they cannot be a secret.
 """
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import PurePath
 from typing import Any, Literal, get_args
@@ -17,20 +16,23 @@ import yaml
 from pydantic import SecretStr
 
 from calibration.errors import InputError
+from calibration.formats.lines import first_of
 from calibration.model import Model
 
 NodeType = Literal["TG", "DUT"]
 TYPES: tuple[NodeType, ...] = get_args(NodeType)
 
+Form = tuple[Callable[[str], object], str]
+
 RESERVED = "TG"
 """Name of the node on which CSIT reserves a testbed, for all of it."""
 
 PLACEHOLDER = re.compile(r"\{\{([^{}]*)\}\}|\$\{([^{}]*)\}")
-"""Both kinds that CSIT's templates have: ``{{ name }}``, with filters at times, and ``${name}``."""
+"""The two forms in CSIT's templates: ``{{ name }}``, sometimes with filters, and ``${name}``."""
 
 NODES = re.compile(r"^nodes:", re.MULTILINE)
 NODE_TYPE = re.compile(r"^[ \t]+type:[ \t]*[\"']?(?:TG|DUT)\b", re.MULTILINE)
-"""What a topology has in it that is no YAML, as some templates are."""
+"""How to recognise a topology that is not valid YAML: some templates are not."""
 
 MAX_CHARACTERS = 64 * 1024
 """Longest topology read: a node has some hundreds of characters, and its key some thousands."""
@@ -40,17 +42,40 @@ MAX_NAMED = 10
 
 NUMBER_AT_END = re.compile(r"testbed([0-9]+)$")
 
-HOST = re.compile(r"[A-Za-z0-9:][A-Za-z0-9_.:%-]{0,252}")
-USERNAME = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.@+-]{0,63}")
 NODE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,31}")
+
+ONE_LINE: Form = (str.isprintable, "one line of text")
+FORMS: Mapping[str, Form] = {
+    "type": (TYPES.__contains__, " or ".join(TYPES)),
+    "host": (re.compile(r"[A-Za-z0-9:][A-Za-z0-9_.:%-]{0,252}").fullmatch, "an address or a name"),
+    "username": (re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.@+-]{0,63}").fullmatch, "a login name"),
+    "port": (
+        lambda text: re.fullmatch(r"[0-9]{1,5}", text) and 1 <= int(text) <= 65535,
+        "a number from 1 to 65535",
+    ),
+    "password": ONE_LINE,
+    "priv_key": (
+        re.compile(r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----\s").match,
+        "the text of a private key with its BEGIN line",
+    ),
+    "arch": ONE_LINE,
+    "model": ONE_LINE,
+    "subtype": ONE_LINE,
+}
+"""What the value of each key of a node must be: a test, and the words for it."""
+
+NEEDED = ("type", "host", "username")
 SECRETS = ("password", "priv_key", "passwd")
 """Keys whose values no message quotes; the last is that of a service that CSIT's schema has for a node."""
+
+
+CONVERSIONS: Mapping[str, Callable[[str], object]] = {"port": int, "password": SecretStr, "priv_key": SecretStr}
 
 
 class Node(Model):
     """One machine of a testbed. ``priv_key`` is the text of a key, not the path of a file.
 
-    What is not given, of ``port`` and the secrets, is left to ssh.
+    A ``port`` or secret that is not given is left to ssh.
     """
 
     name: str
@@ -108,7 +133,7 @@ def is_topology(text: str) -> bool:
     except InputError:
         nodes_line = NODES.search(text)
         return nodes_line is not None and NODE_TYPE.search(text, nodes_line.end()) is not None
-    return any(isinstance(each, Mapping) and each.get("type") in TYPES for each in nodes.values())
+    return any(isinstance(node, Mapping) and node.get("type") in TYPES for node in nodes.values())
 
 
 def read_topology(text: str, testbed: str, values: Mapping[str, str] | None = None) -> Topology:
@@ -117,21 +142,18 @@ def read_topology(text: str, testbed: str, values: Mapping[str, str] | None = No
     What a placeholder stands for matters only where it leads to a node. Raises ``InputError`` naming the node and the
     key that is wrong, or the placeholders without a value.
     """
-    nodes = {name: _filled(given, values or {}) for name, given in _nodes(_template(text)).items()}
-    if missing := sorted({name for _, names in nodes.values() for name in names}):
-        named = ", ".join(missing[:MAX_NAMED])
+    filled = {name: _filled(given, values or {}) for name, given in _nodes(_template(text)).items()}
+    if missing := sorted({placeholder for _, placeholders in filled.values() for placeholder in placeholders}):
         raise InputError(
-            f"expected a topology, found a template in which nothing is filled in for: {named}. Fill it "
-            "as CSIT does and give the file that comes out of it, or give the values in the environment or with -e"
+            f"the topology is a template without values for {', '.join(first_of(missing, MAX_NAMED))}: use the file "
+            "that CSIT generates from it, or give the values in the environment or with -e"
         )
-    read = tuple(_node(name, given) for name, (given, _) in nodes.items())
-    topology = Topology(testbed=testbed, nodes=read)
-    names = Counter(topology.host_name(node) for node in read)
-    for node in read:
-        if names[topology.host_name(node)] > 1:
-            raise InputError(f"expected nodes whose names differ in more than their case, found {node.name!r} twice")
-    if not any(node.type == "DUT" for node in read):
-        raise InputError("expected at least one node of the type DUT in the topology, found none")
+    topology = Topology(testbed=testbed, nodes=tuple(_node(name, given) for name, (given, _) in filled.items()))
+    names = Counter(map(topology.host_name, topology.nodes))
+    if twice := [node.name for node in topology.nodes if names[topology.host_name(node)] > 1]:
+        raise InputError(f"the names of nodes in the topology differ in case only: {', '.join(twice)}")
+    if not any(node.type == "DUT" for node in topology.nodes):
+        raise InputError("the topology has no node of the type DUT")
     return topology
 
 
@@ -140,10 +162,10 @@ def _template(text: str) -> Any:
     try:
         return _loaded(text)
     except InputError:
-        if len(text) > MAX_CHARACTERS or PLACEHOLDER.search(text) is None:
+        if len(text) > MAX_CHARACTERS or not PLACEHOLDER.search(text):
             raise
         lines = [line for line in text.splitlines() if not PLACEHOLDER.fullmatch(line.strip())]
-        plain = (line if any(each in line for each in SECRETS) else PLACEHOLDER.sub(_unspaced, line) for line in lines)
+        plain = (line if any(key in line for key in SECRETS) else PLACEHOLDER.sub(_unspaced, line) for line in lines)
         with suppress(InputError):
             return _loaded("\n".join(plain))
         raise
@@ -151,7 +173,7 @@ def _template(text: str) -> Any:
 
 def _unspaced(match: re.Match[str]) -> str:
     """Return a placeholder as YAML takes it for a text, also without quotes."""
-    return f"${{{re.sub(r'[ ]', '', match[1] or match[2] or '')}}}"
+    return f"${{{(match[1] or match[2] or '').replace(' ', '')}}}"
 
 
 def _filled(given: Any, values: Mapping[str, str]) -> tuple[Any, set[str]]:
@@ -172,7 +194,7 @@ def _filled(given: Any, values: Mapping[str, str]) -> tuple[Any, set[str]]:
         return values[name]
 
     filled = dict(given)
-    for key in Node.model_fields:
+    for key in FORMS:
         value = given.get(key)
         if isinstance(value, str) and (key not in SECRETS or PLACEHOLDER.fullmatch(value.strip())):
             filled[key] = PLACEHOLDER.sub(fill, value)
@@ -182,16 +204,14 @@ def _filled(given: Any, values: Mapping[str, str]) -> tuple[Any, set[str]]:
 def _loaded(text: str) -> Any:
     """Return *text* as YAML in which every scalar is a text: a password of digits stays what it is."""
     if len(text) > MAX_CHARACTERS:
-        raise InputError(f"expected a topology of at most {MAX_CHARACTERS} characters, found {len(text)}")
+        raise InputError(f"at most {MAX_CHARACTERS} characters of a topology are read, found {len(text)}")
     try:
         return yaml.load(text, Loader=yaml.BaseLoader)  # noqa: S506 - it makes texts, lists and mappings, nothing else
-    except yaml.MarkedYAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         # What YAML says of the place may quote a secret.
-        mark = error.problem_mark or error.context_mark
-        where = f"the error in line {mark.line + 1}, column {mark.column + 1}" if mark else "an error"
-        raise InputError(f"expected a topology in YAML, found {where}; mend the file") from None
-    except (yaml.YAMLError, RecursionError):
-        raise InputError("expected a topology in YAML, found what is none; mend the file") from None
+        mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+        where = f": error in line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise InputError(f"not a valid YAML topology{where}") from None
 
 
 def _nodes(data: Any) -> Mapping[str, Any]:
@@ -201,77 +221,17 @@ def _nodes(data: Any) -> Mapping[str, Any]:
 
 def _node(name: str, given: Any) -> Node:
     if not NODE_NAME.fullmatch(name):
-        raise InputError(
-            f"expected names of letters, digits, '_' and '-' in nodes of the topology, found {name[:60]!r}"
-        )
+        raise InputError(f"nodes of the topology have names of letters, digits, '_' and '-', not {name[:60]!r}")
     if not isinstance(given, Mapping):
-        raise InputError(f"expected a mapping for the node {name} of the topology, found something else")
-    return Node(
-        name=name,
-        type=_choice(name, given),
-        host=_needed(name, given, "host", HOST, "an address or a name"),
-        username=_needed(name, given, "username", USERNAME, "the name of a login"),
-        port=_port(name, given),
-        password=_password(name, given),
-        priv_key=_priv_key(name, given),
-        arch=_optional(name, given, "arch"),
-        model=_optional(name, given, "model"),
-        subtype=_optional(name, given, "subtype"),
-    )
-
-
-def _wrong(node: str, key: str, wanted: str, found: str) -> InputError:
-    return InputError(f"expected {wanted} for {key} of the node {node} of the topology, found {found}")
-
-
-def _choice(node: str, given: Mapping[str, Any]) -> NodeType:
-    for known in TYPES:
-        if given.get("type") == known:
-            return known
-    raise _wrong(node, "type", " or ".join(TYPES), _shown(given, "type"))
-
-
-def _shown(given: Mapping[str, Any], key: str) -> str:
-    if key not in given:
-        return "no such key"
-    value = given[key]
-    return f"{value[:60]!r}" if isinstance(value, str) else "a list or a mapping"
-
-
-def _needed(node: str, given: Mapping[str, Any], key: str, pattern: re.Pattern[str], wanted: str) -> str:
-    value = given.get(key)
-    if not isinstance(value, str) or not pattern.fullmatch(value):
-        raise _wrong(node, key, wanted, _shown(given, key))
-    return value
-
-
-def _optional(node: str, given: Mapping[str, Any], key: str) -> str | None:
-    value = given.get(key, "")
-    if not isinstance(value, str) or not value.isprintable():
-        raise _wrong(node, key, "a text", _shown(given, key))
-    return value or None
-
-
-def _port(node: str, given: Mapping[str, Any]) -> int | None:
-    if "port" not in given:
-        return None
-    value = given["port"]
-    if not isinstance(value, str) or not re.fullmatch(r"[0-9]{1,5}", value) or not 1 <= int(value) <= 65535:
-        raise _wrong(node, "port", "a number from 1 to 65535", _shown(given, "port"))
-    return int(value)
-
-
-def _password(node: str, given: Mapping[str, Any]) -> SecretStr | None:
-    value = given.get("password", "")
-    if not isinstance(value, str) or not value.isprintable():
-        raise _wrong(node, "password", "a text on one line", "something else")
-    return SecretStr(value) if value else None
-
-
-def _priv_key(node: str, given: Mapping[str, Any]) -> SecretStr | None:
-    value = given.get("priv_key", "")
-    if not value:
-        return None
-    if not isinstance(value, str) or not re.match(r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----\s", value):
-        raise _wrong(node, "priv_key", "the text of a private key with its BEGIN line", "something else")
-    return SecretStr(value)
+        raise InputError(f"topology node {name} must be a mapping")
+    values: dict[str, Any] = {}
+    for key, (fits, wanted) in FORMS.items():
+        value = given.get(key, "")
+        if value == "" and key not in NEEDED:
+            continue
+        if not isinstance(value, str) or not fits(value):
+            shown = f", not {value[:60]!r}" if isinstance(value, str) and key not in SECRETS else ""
+            found = shown if key in given else ", and is missing"
+            raise InputError(f"topology node {name}: {key} must be {wanted}{found}")
+        values[key] = CONVERSIONS.get(key, str)(value)
+    return Node(name=name, **values)

@@ -1,23 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the readers of printed text share: lines without what terminals and web pages add, and numbers.
-
-A number at the very end of a text may have lost its last digits. It counts only where it looks like its neighbours:
-what a program prints has the same number of decimals all through a column.
-"""
+"""What the readers of printed text share: lines without what terminals and web pages add, and numbers."""
 
 import html
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from calibration.errors import InputError
-from calibration.results.readings import Inconsistency, inconsistency
+from calibration.formats.readings import Inconsistency, inconsistency
 
 NUMBER: Final = re.compile(r"\d{1,12}(?:\.\d{1,9})?", re.ASCII)
 LOCAL_NUMBER: Final = re.compile(r"\d{1,3}(?:,\d{3}){1,3}\.\d{1,9}|\d{1,12},\d{1,2}", re.ASCII)
 """A number with a separator of thousands, or with a decimal comma and the one or two decimals of such programs."""
 
 WHOLE: Final = re.compile(r"\d{1,9}", re.ASCII)
+DECIMALS: Final = re.compile(r"([.,])(\d+)$", re.ASCII)
+DIGITS: Final = re.compile(r"\d[\d.,]*", re.ASCII)
 
 MAX_CHARACTERS: Final = 8 * 1024 * 1024
 """A day of PMA jitter with a line per second has less; more is refused before it is looked at."""
@@ -58,9 +56,10 @@ PROMPT: Final = re.compile(
 
 
 class Line(NamedTuple):
-    """One line of a text. ``last`` tells that nothing follows, ``cut`` that not even its end was seen.
+    """One line of a text that is not blank.
 
-    ``place`` is its number among the lines that are not blank, ``gap`` tells that a blank line stands above it.
+    ``last`` tells that nothing follows, ``cut`` that its last word is a number that may have lost digits. ``place`` is
+    its number among the lines, ``gap`` tells that a blank line stands above it.
     """
 
     text: str
@@ -69,12 +68,18 @@ class Line(NamedTuple):
     place: int = 0
     gap: bool = False
 
+    @property
+    def words(self) -> list[str]:
+        """The words that are whole."""
+        words = self.text.split()
+        return words[:-1] if self.cut else words
+
 
 def split(text: str) -> list[str]:
     """Return the lines of *text*; a carriage return ends one too. Raises ``InputError`` for too many."""
     found = LINE_END.split(text)
     if len(found) > MAX_LINES:
-        raise InputError(f"expected at most {MAX_LINES} lines, found {len(found)}")
+        raise InputError(f"at most {MAX_LINES} lines are read, the text has {len(found)}")
     return found
 
 
@@ -93,27 +98,46 @@ def lines_of(text: str, *, whole: bool | None = None) -> list[Line]:
     *whole* tells whether the end of the last line was seen; by default that is so where a line end follows it.
     """
     ended = text.endswith(("\n", "\r")) if whole is None else whole
-    found = [each.rstrip() for each in split(plain(text).removeprefix("\ufeff"))]
+    found = [line.rstrip() for line in split(plain(text).removeprefix("\ufeff"))]
     for prefix in PREFIXES:
-        if 2 * sum(prefix.match(each) is not None for each in found) > sum(map(bool, found)):
-            found = [prefix.sub("", each, count=1) if prefix.match(each) else each for each in found]
+        if 2 * sum(prefix.match(line) is not None for line in found) > sum(map(bool, found)):
+            found = [prefix.sub("", line, count=1) for line in found]
     kept: list[Line] = []
     gap = False
-    for each in found:
-        if not each.strip() or each.lstrip().startswith("```"):
+    for line in found:
+        bare = line.strip()
+        if not bare or bare.startswith("```"):
             gap = True
             continue
-        bare = each.strip()
-        shown = each if len(each) <= MAX_LINE else f"{each[:SHOWN]} ..."
-        if bare[0] == bare[-1] == "|" and len(each) <= MAX_LINE:
-            shown = each.replace("|", "  ")
-        if not shown.strip():
-            continue
-        kept.append(Line(shown.rstrip(), place=len(kept), gap=gap))
-        gap = False
+        text = line if len(line) <= MAX_LINE else f"{line[:SHOWN]} ..."
+        if bare[0] == bare[-1] == "|":
+            text = text.replace("|", "  ").rstrip()
+        if text.strip():
+            kept.append(Line(text, place=len(kept), gap=gap))
+            gap = False
     if kept:
-        kept[-1] = kept[-1]._replace(last=True, cut=not ended)
+        kept[-1] = kept[-1]._replace(last=True, cut=not ended and _may_lack_digits(kept))
     return kept
+
+
+def _may_lack_digits(lines: Sequence[Line]) -> bool:
+    """Tell whether the number that ends *lines*, whose end was not seen, may have lost digits.
+
+    It is whole where it has as many decimals as the number above it, or else as that beside it: what a program prints
+    has the same number of decimals all through a table.
+    """
+    *words, last = lines[-1].text.split()
+    if not DIGITS.fullmatch(last):
+        return False
+    above = lines[-2].text.split()[-1] if len(lines) > 1 else ""
+    form = _form(above) or _form(words[-1] if words else "")
+    return form is None or _form(last) != form
+
+
+def _form(token: str) -> tuple[str, int] | None:
+    """Return the sign before the decimals of *token* and how many there are; ``None`` where it has none."""
+    match = DECIMALS.search(token) if number(token) is not None else None
+    return None if match is None else (match[1], len(match[2]))
 
 
 def number(token: str) -> float | None:
@@ -133,22 +157,6 @@ def whole_number(token: str) -> int | None:
 def has_figure(text: str) -> bool:
     """Tell whether a number stands in *text* as a word of its own."""
     return any(number(token.strip("|:;()[]\"'*")) is not None for token in text.replace(",", " ").split())
-
-
-def decimal_comma(token: str) -> bool:
-    """Tell whether the comma in *token* stands before its decimals."""
-    return "," in token and "." not in token
-
-
-def decimals(token: str) -> int:
-    """Return how many digits stand after the point or the decimal comma."""
-    return len(token.partition("," if decimal_comma(token) else ".")[2])
-
-
-def believable(token: str, others: Iterable[str], usual: int) -> bool:
-    """Tell whether a *token* that ends a text has all its digits: as many decimals as the *others*, or the *usual*."""
-    known = [(decimals(each), decimal_comma(each)) for each in others if number(each) is not None]
-    return (decimals(token), decimal_comma(token)) == max(known, default=(usual, False))
 
 
 def command_after_prompt(text: str) -> str | None:
@@ -183,19 +191,16 @@ def left_over(lines: Sequence[Line], understood: set[int], passed_over: re.Patte
     block: list[Line] = []
     figures = False
     for line in lines:
-        if line.place in understood or bare_prompt(line.text):
-            if block:
-                yield block
-            block, figures = [], False
+        ended = line.place in understood or bare_prompt(line.text)
+        if not ended and (passed_over.match(line.text) or RULE.fullmatch(line.text)):
             continue
-        if passed_over.match(line.text) or RULE.fullmatch(line.text):
-            continue
-        figure = has_figure(line.text)
-        if figures and line.gap and not figure:
+        figure = not ended and has_figure(line.text)
+        if block and (ended or (figures and line.gap and not figure)):
             yield block
             block, figures = [], False
-        block.append(line)
-        figures = figures or figure
+        if not ended:
+            block.append(line)
+            figures = figures or figure
     if block:
         yield block
 

@@ -10,155 +10,108 @@ Source: the script itself, and its own description of the newer shape (``doc/bat
 
 import json
 import re
-from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Annotated, Any, Final
+
+from pydantic import Field, field_validator
 
 from calibration.errors import InputError
-from calibration.model import Model
+from calibration.model import Model, fault_of
 from calibration.text import visible
 
-MAX_BYTES = 1 << 20
+MAX_BYTES: Final = 1 << 20
 """The longest output known has a thirtieth of this."""
 
-MAX_FINDINGS = 500
-MAX_CHARACTERS = 4_000
-"""Of one text in it; the longest known has 200."""
-
-FORMAT_VERSION = 1
+FORMAT_VERSION: Final = 1
 """Of the newer JSON; another number announces another meaning."""
 
-ENDED_WELL = (0, 2, 3)
+ENDED_WELL: Final = (0, 2, 3)
 """Its exit codes where it has an answer: nothing vulnerable, something vulnerable, something unknown."""
 
-CVE = re.compile(r"CVE-[0-9]{4}-[0-9]{4,7}")
-LINE = re.compile(rf"({CVE.pattern}): (OK|VULN|UNK) \((.*)\)")
-STATUS = {"OK": False, "VULN": True, "UNK": None}
+CVE: Final = re.compile(r"CVE-[0-9]{4}-[0-9]{4,7}")
+LINE: Final = re.compile(r"(\S{1,30}): (OK|VULN|UNK) \((.*)\)")
+STATUS: Final = {"OK": False, "VULN": True, "UNK": None}
+TERSE: Final = {"NAME": "name", "CVE": "cve", "VULNERABLE": "vulnerable", "INFOS": "info"}
+"""The fields of the older JSON."""
+
+Text = Annotated[str, Field(max_length=4_000)]
+"""The longest known has 200 characters."""
 
 
 class Finding(Model):
     """What the checker says of one CVE; ``vulnerable`` is ``None`` where it cannot tell. ``name`` is the checker's."""
 
-    cve: str
-    name: str | None
+    cve: Annotated[str, Field(pattern=f"^{CVE.pattern}$")]
+    name: Text | None
     vulnerable: bool | None
-    info: str
+    info: Text
 
 
 class CheckerOutput(Model):
     """What the checker printed; ``version`` is ``None`` where its format does not carry one."""
 
-    version: str | None
-    findings: tuple[Finding, ...]
+    version: Text | None = None
+    findings: Annotated[tuple[Finding, ...], Field(min_length=1, max_length=500)]
+
+    @field_validator("findings")
+    @classmethod
+    def _distinct(cls, findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
+        if len({finding.cve for finding in findings}) < len(findings):
+            raise ValueError("a CVE is listed twice")
+        return findings
 
 
 def read_output(output: bytes) -> CheckerOutput:
     """Return what *output* says. Raises ``InputError`` where it is not whole, or not what the checker prints."""
     if len(output) > MAX_BYTES:
-        raise InputError(f"expected at most {MAX_BYTES} bytes from the checker, found {len(output)}")
+        raise InputError(f"at most {MAX_BYTES} bytes of the checker's output are read, found {len(output)}")
     try:
         text = output.decode().strip()
-    except UnicodeDecodeError as error:
-        raise InputError(f"expected UTF-8 from the checker, found {error}") from error
-    if not text:
-        raise InputError("expected the checker to print its findings, found nothing")
-    if text[0] not in "[{":
-        return _checked(None, [_finding(*each) for each in _lines(text)])
-    try:
-        content = json.loads(text, object_pairs_hook=_object, parse_constant=_refused)
+        if text[:1] not in ("[", "{"):
+            return CheckerOutput(findings=tuple(map(_line, text.splitlines())))
+        content = json.loads(text, object_pairs_hook=_object)
+        if isinstance(content, list):
+            return CheckerOutput(findings=tuple(map(_terse, content)))
+        return _full(content)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"expected one JSON document from the checker, found {visible(str(error))[:200]}") from error
-    if isinstance(content, list):
-        return _checked(None, [_terse(each) for each in content])
-    return _full(content)
+        raise InputError(f"not the output of spectre-meltdown-checker: {visible(fault_of(error))[:300]}") from error
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError("a name that is given twice in one object")
+        raise ValueError("an object names a field twice")
     return found
 
 
-def _refused(name: str) -> float:
-    raise ValueError(f"{name}, which is no JSON")
-
-
-def _lines(text: str) -> Iterator[tuple[str, None, bool | None, str]]:
-    for line in text.splitlines():
-        found = LINE.fullmatch(line.rstrip())
-        if found is None:
-            raise InputError(f"expected a line such as 'CVE-2017-5754: OK (PTI)', found {visible(line)[:200]!r}")
-        yield found.group(1), None, STATUS[found.group(2)], found.group(3)
+def _line(line: str) -> Finding:
+    found = LINE.fullmatch(line.rstrip())
+    if found is None:
+        raise ValueError(f"expected a line such as 'CVE-2017-5754: OK (PTI)', found {line[:200]!r}")
+    return Finding(cve=found[1], name=None, vulnerable=STATUS[found[2]], info=found[3])
 
 
 def _terse(item: Any) -> Finding:
-    names = {"NAME", "CVE", "VULNERABLE", "INFOS"}
-    if not isinstance(item, dict) or set(item) != names:
-        raise InputError(f"expected an object with {', '.join(sorted(names))} from the checker, found {_shown(item)}")
-    return _finding(item["CVE"], item["NAME"], item["VULNERABLE"], item["INFOS"])
+    if not isinstance(item, dict) or item.keys() != TERSE.keys():
+        raise ValueError(f"expected objects with {', '.join(TERSE)}")
+    return Finding(**{name: item[key] for key, name in TERSE.items()})
 
 
 def _full(content: dict[str, Any]) -> CheckerOutput:
     meta, items = content.get("meta"), content.get("vulnerabilities")
     version = meta.get("format_version") if isinstance(meta, dict) else None
-    if type(version) is not int or version != FORMAT_VERSION:
-        raise InputError(f"expected format_version {FORMAT_VERSION} from the checker, found {_shown(version)}")
-    if not isinstance(meta, dict) or not isinstance(items, list):
-        raise InputError("expected a list of vulnerabilities from the checker, found none")
+    if not isinstance(meta, dict) or type(version) is not int or version != FORMAT_VERSION:
+        raise ValueError(f"expected format_version {FORMAT_VERSION}, found {version!a}")
+    if not isinstance(items, list):
+        raise ValueError("vulnerabilities must be a list")  # noqa: TRY004 - bad input, as the rest of it
     if meta.get("mocked"):
-        raise InputError("expected the checker to look at this SUT, found it told to pretend another processor")
-    script = meta.get("script_version")
-    return _checked(None if script is None else _text(script, "its version"), [_item(each) for each in items])
+        raise ValueError("it was told to pretend another processor")
+    return CheckerOutput(version=meta.get("script_version"), findings=tuple(map(_item, items)))
 
 
 def _item(item: Any) -> Finding:
-    names = {"cve", "name", "vulnerable", "info", "status"}
-    if not isinstance(item, dict) or not names <= set(item):
-        raise InputError(f"expected an object with {', '.join(sorted(names))} from the checker, found {_shown(item)}")
-    status, vulnerable = item["status"], item["vulnerable"]
-    if not isinstance(status, str) or status not in STATUS or STATUS[status] is not vulnerable:
-        raise InputError(f"expected status and vulnerable to agree, found {_shown(status)} and {_shown(vulnerable)}")
-    return _finding(item["cve"], item["name"], vulnerable, item["info"])
-
-
-def _finding(cve: Any, name: Any, vulnerable: Any, info: Any) -> Finding:
-    if not isinstance(cve, str) or not CVE.fullmatch(cve):
-        raise InputError(f"expected a CVE from the checker, found {_shown(cve)}")
-    if vulnerable is not None and not isinstance(vulnerable, bool):
-        raise InputError(f"expected true, false or null for {cve}, found {_shown(vulnerable)}")
-    return Finding(
-        cve=cve,
-        name=None if name is None else _text(name, f"the name of {cve}"),
-        vulnerable=vulnerable,
-        info=_text(info, f"what is said of {cve}"),
-    )
-
-
-def _text(value: Any, what: str) -> str:
-    """Return *value*, a text that can be written as it is: half a character cannot."""
-    if not isinstance(value, str) or len(value) > MAX_CHARACTERS or not _encodable(value):
-        raise InputError(f"expected a text of at most {MAX_CHARACTERS} characters as {what}, found {_shown(value)}")
-    return value
-
-
-def _encodable(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _checked(version: str | None, findings: Iterable[Finding]) -> CheckerOutput:
-    found = tuple(findings)
-    if not 0 < len(found) <= MAX_FINDINGS:
-        raise InputError(f"expected 1 to {MAX_FINDINGS} findings from the checker, found {len(found)}")
-    cves = [each.cve for each in found]
-    twice = sorted({cve for cve in cves if cves.count(cve) > 1})
-    if twice:
-        raise InputError(f"expected one finding for each CVE from the checker, found several for {', '.join(twice)}")
-    return CheckerOutput(version=version, findings=found)
-
-
-def _shown(value: Any) -> str:
-    return visible(ascii(value))[:200]
+    if not isinstance(item, dict):
+        raise ValueError("vulnerabilities must be objects")  # noqa: TRY004 - bad input, as the rest of it
+    finding = Finding.model_validate({name: item[name] for name in Finding.model_fields if name in item})
+    if item.get("status") not in [status for status, vulnerable in STATUS.items() if vulnerable is finding.vulnerable]:
+        raise ValueError(f"{finding.cve}: status and vulnerable disagree")
+    return finding

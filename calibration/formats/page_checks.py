@@ -5,16 +5,15 @@ Nothing is corrected. A page that says what no machine does keeps its figures, a
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import Final
 
 from calibration.context.cmdline import parse_cmdline, parse_isolcpus
 from calibration.formats.lines import first_of, shortened, whole_number
 from calibration.formats.pma_jitter import TASKSET
-from calibration.results.consistency import RULES, read_claims
-from calibration.results.readings import (
+from calibration.formats.readings import (
     Inconsistency,
     ReadBandwidthMatrix,
     ReadC2cLatency,
@@ -22,6 +21,11 @@ from calibration.results.readings import (
     ReadJitter,
     ReadLatencyMatrix,
     ReadLoadedLatency,
+    ReadMatrix,
+    ReadMaxBandwidth,
+    ReadMixes,
+    ReadPeakInjectionBandwidth,
+    cells,
     inconsistency,
 )
 
@@ -37,14 +41,14 @@ MACHINES: Final = (
 )
 """Words that tell what a machine is: vendor, architecture, and the words."""
 
-ONLY: Final = {
+VENDOR_PARAMETERS: Final = {
     "intel_iommu": "Intel",
     "intel_pstate": "Intel",
     "intel_idle.max_cstate": "Intel",
     "amd_iommu": "AMD",
     "amd_pstate": "AMD",
 }
-"""Kernel parameters that do something on processors of one vendor only."""
+"""Linux parameters that do something on processors of one vendor only."""
 
 PLACEHOLDER_PROSE: Final = re.compile(r"^[ \t]{0,40}(?:TB[CD]\b.*|TO[D]O\b.*|\w{1,8}: add some .*)$", re.MULTILINE)
 INCLUDE: Final = re.compile(r"^\.\. include::[ \t]{0,40}(\S{1,200})", re.MULTILINE)
@@ -54,15 +58,15 @@ CLAIM: Final = re.compile(
     r"all\s{1,20}other\s{1,20}servers[^.]{0,200}?\bsame\s{1,20}or\s{1,20}similar(?:\s{1,20}values)?", re.IGNORECASE
 )
 NODE_COUNT: Final = re.compile(r"NUMA node\(s\):\s{1,40}(\d{1,4})\b")
+ARCHITECTURE: Final = re.compile(r"\b(x86_64|aarch64|ppc64le|s390x|riscv64)\b")
+RELEASE: Final = re.compile(r"^\d+\.\d+\S*$")
+BOOTED: Final = re.compile(r"vmlinu[xz]-(\S+)")
+
 LONGEST_COMMAND: Final = 4000
 """A longer command is looked at from its end."""
 
 LONGEST_NAME: Final = 64
-"""The name of a kernel parameter is shorter."""
-
-ARCHITECTURE: Final = re.compile(r"\b(x86_64|aarch64|ppc64le|s390x|riscv64)\b")
-RELEASE: Final = re.compile(r"^\d+\.\d+\S*$")
-BOOTED: Final = re.compile(r"vmlinu[xz]-(\S+)")
+"""The name of a Linux parameter is shorter."""
 
 NOISE_FRACTION: Final = 0.01
 """Figures that should be in order may be out of it by this much: two runs differ by more."""
@@ -70,37 +74,44 @@ NOISE_FRACTION: Final = 0.01
 SWEEP_NOISE_FRACTION: Final = 0.05
 """The same for neighbours in a sweep of delays."""
 
+PART_NOISE_FRACTION: Final = 0.25
+"""The same for what one node reads of another beside what all CPUs move: the two are minutes apart."""
+
+MIX: Final = "reads"
+"""The mix of a bandwidth matrix."""
+
 
 @dataclass(frozen=True)
 class PageFacts:
-    """What a page says besides its results; the first group of ``host`` is the name of its SUT.
+    """What a page says besides its results; ``host`` is the name of its SUT.
 
     ``introduction`` is the text above the first section below the title, ``titles`` are those of all sections.
     """
 
-    text: str
-    title: str | None
+    text: str = ""
     introduction: str = ""
     titles: tuple[str, ...] = ()
     cmdline: str | None = None
     uname: str | None = None
-    host: re.Match[str] | None = None
+    host: str | None = None
 
 
 def page_inconsistencies(facts: PageFacts, readings: Sequence[Reading]) -> Iterator[Inconsistency]:
     """Yield what in *facts* and *readings* of one page contradicts itself."""
     yield from _references(facts)
-    yield from _kernel(facts)
+    yield from _uname(facts)
+    yield from _fused_parameters(facts.cmdline or "")
     yield from _machine(facts)
-    isolated = _isolated(facts.cmdline or "")
+    isolcpus, isolated = _isolated(facts.cmdline or "")
     for reading in readings:
         if isinstance(reading.values, ReadJitter):
-            yield from _jitter(reading, reading.values, isolated)
+            yield from _jitter_command(reading, reading.values)
+            yield from _isolation(reading, reading.values.cpu, isolcpus, isolated)
         elif isinstance(reading.values, ReadLoadedLatency):
             yield from _sweep(reading.id, reading.values)
-        elif isinstance(reading.values, ReadLatencyMatrix | ReadBandwidthMatrix):
+        elif isinstance(reading.values, ReadMatrix):
             yield from _local(reading.id, reading.values)
-    yield from _contradictions(readings)
+    yield from _maxima(readings)
     yield from _sizes(facts, readings)
 
 
@@ -120,50 +131,40 @@ def _references(facts: PageFacts) -> Iterator[Inconsistency]:
         yield inconsistency("UNPROVED", "text", f"the page says {claim!r}, and has figures of one machine")
 
 
-def _kernel(facts: PageFacts) -> Iterator[Inconsistency]:
-    if facts.uname is not None:
-        words = facts.uname.split()
-        nameless = len(words) > 2 and RELEASE.match(words[1]) is not None and not RELEASE.match(words[2])
-        if nameless:
-            yield inconsistency(
-                "HOST_CONTRADICTS",
-                "uname",
-                f"expected a host name after {words[0]!r}, found the release {words[1]}",
-            )
-        elif facts.host is not None and len(words) > 1 and words[1].lower() != facts.host[1].lower():
-            yield inconsistency(
-                "HOST_CONTRADICTS", "uname", f"expected {facts.host[1]}, which the page is about, found {words[1]}"
-            )
-        release = words[1 if nameless else 2] if len(words) > 2 else None
-        booted = BOOTED.search(facts.cmdline or "")
-        if booted is not None and release is not None and booted[1] != release:
-            yield inconsistency("KERNEL_CONTRADICTS", "uname", f"expected the booted {booted[1]}, found {release}")
-    if facts.cmdline is None:
-        return
-    parameters = parse_cmdline(facts.cmdline).parameters
-    names = {each.name for each in parameters if 2 < len(each.name) <= LONGEST_NAME}
-    for each in parameters:
-        if (fused := _fused(each.value or "", names)) is not None:
-            yield inconsistency(
-                "CMDLINE_DAMAGED",
-                "cmdline",
-                f"expected a space before {fused!r}, found {shortened(f'{each.name}={each.value}')}: "
-                "two parameters run together",
-            )
+def _uname(facts: PageFacts) -> Iterator[Inconsistency]:
+    _, host, release, *_ = [*(facts.uname or "").split(), "", "", ""]
+    if RELEASE.match(host) and release and not RELEASE.match(release):
+        yield inconsistency("HOST_CONTRADICTS", "uname", f"found the release {host} in place of the host name")
+        release = host
+    elif facts.host and host and host.lower() != facts.host.lower():
+        yield inconsistency("HOST_CONTRADICTS", "uname", f"the page is about {facts.host}, uname says {host}")
+    booted = BOOTED.search(facts.cmdline or "")
+    if booted is not None and release and booted[1] != release:
+        yield inconsistency("KERNEL_CONTRADICTS", "uname", f"expected the booted {booted[1]}, found {release}")
 
 
-def _fused(value: str, names: set[str]) -> str | None:
-    """Return which of the parameters *names* begins inside of *value*."""
-    for sign in re.finditer("=", value):
-        start = max(0, sign.start() - LONGEST_NAME)
-        for place in range(start, sign.start() - 2):
-            if value[place : sign.start()] in names:
-                return value[place : sign.start()]
-    return None
+def _fused_parameters(cmdline: str) -> Iterator[Inconsistency]:
+    """Yield where the name of a parameter of *cmdline* begins inside the value of another."""
+    parameters = parse_cmdline(cmdline).parameters
+    names = {word.name for word in parameters if 2 < len(word.name) <= LONGEST_NAME}
+    for word in parameters:
+        value = word.value or ""
+        fused = next(
+            (
+                value[start : sign.start()]
+                for sign in re.finditer("=", value)
+                for start in range(max(0, sign.start() - LONGEST_NAME), sign.start() - 2)
+                if value[start : sign.start()] in names
+            ),
+            None,
+        )
+        if fused is not None:
+            reason = f"no space before {fused!r} in {shortened(f'{word.name}={value}')}: two parameters run together"
+            yield inconsistency("CMDLINE_DAMAGED", "cmdline", reason)
 
 
 def _machine(facts: PageFacts) -> Iterator[Inconsistency]:
-    named = next((each for text in (facts.title or "", facts.introduction) if (each := _named(text)) is not None), None)
+    named = _named("".join(facts.titles[:1])) or _named(facts.introduction)
     if named is None:
         return
     vendor, architecture = named
@@ -171,10 +172,9 @@ def _machine(facts: PageFacts) -> Iterator[Inconsistency]:
     if found is not None and found[1] != architecture:
         reason = f"expected {architecture} of an {vendor} machine, found {found[1]}"
         yield inconsistency("ARCHITECTURE", "uname", reason)
-    for parameter in parse_cmdline(facts.cmdline or "").parameters:
-        wanted = ONLY.get(parameter.name, vendor)
-        if wanted != vendor and parameter.value not in {"off", "disable"}:
-            reason = f"found {parameter.name}={parameter.value or ''}, which is for {wanted}, of an {vendor} machine"
+    for word in parse_cmdline(facts.cmdline or "").parameters:
+        if VENDOR_PARAMETERS.get(word.name, vendor) != vendor and word.value not in {"off", "disable"}:
+            reason = f"{word.name}={word.value or ''} does nothing on an {vendor} machine"
             yield inconsistency("ARCHITECTURE", "cmdline", reason)
 
 
@@ -185,118 +185,127 @@ def _named(text: str) -> tuple[str, str] | None:
     return None
 
 
-class _Isolated(NamedTuple):
-    """The CPUs that a kernel command line isolates: the text of its last list, and the CPUs or why it has none."""
-
-    text: str
-    cpus: frozenset[int]
-    fault: str | None
-
-
-def _isolated(cmdline: str) -> _Isolated | None:
-    """Return what *cmdline* isolates; ``None`` where it does not say."""
-    lists = [each.value for each in parse_cmdline(cmdline).parameters if each.name == "isolcpus"]
-    if not lists or not lists[-1]:
-        return None
+def _isolated(cmdline: str) -> tuple[str, frozenset[int] | str]:
+    """Return the last ``isolcpus=`` of *cmdline*, and the CPUs in it or what is wrong with it; empty without one."""
+    lists = [word.value for word in parse_cmdline(cmdline).parameters if word.name == "isolcpus"]
+    text = (lists[-1] if lists else None) or ""
     try:
-        return _Isolated(shortened(lists[-1]), frozenset(parse_isolcpus(lists[-1]).cpus), None)
+        return text, frozenset(parse_isolcpus(text).cpus) if text else frozenset()
     except ValueError as error:
-        return _Isolated(shortened(lists[-1]), frozenset(), str(error))
+        return text, str(error)
 
 
-def _jitter(reading: Reading, values: ReadJitter, isolated: _Isolated | None) -> Iterator[Inconsistency]:
+def _isolation(
+    reading: Reading, cpu: int | None, isolcpus: str, isolated: frozenset[int] | str
+) -> Iterator[Inconsistency]:
+    if cpu is None or not isolcpus:
+        return
+    if isinstance(isolated, str):
+        yield inconsistency("CMDLINE_DAMAGED", "cmdline", f"isolcpus={shortened(isolcpus)}: {isolated}")
+    elif cpu not in isolated:
+        reason = f"CPU {cpu} is not among the isolated {shortened(isolcpus)}"
+        yield inconsistency("CORE_NOT_ISOLATED", reading.id, reason)
+
+
+def _jitter_command(reading: Reading, values: ReadJitter) -> Iterator[Inconsistency]:
     command = (reading.command or "")[-LONGEST_COMMAND:]
     pinned = TASKSET.search(command)
     options = _options(command, "jitter")
     for what, asked, said in (
-        ("CPU", pinned and pinned[1], values.cpu),
+        ("CPU", pinned[1] if pinned else None, values.cpu),
         ("CPU", options.get("-c"), values.cpu),
         ("iterations", options.get("-i"), values.iterations),
     ):
         wanted = whole_number(asked or "")
         if wanted is not None and said is not None and wanted != said:
-            yield inconsistency(
-                "COMMAND_CONTRADICTS", reading.id, f"the command asks for {what} {wanted}, the output says {said}"
-            )
-    if values.cpu is None or isolated is None:
-        return
-    if isolated.fault is not None:
-        yield inconsistency("CMDLINE_DAMAGED", "cmdline", f"isolcpus={isolated.text}: {isolated.fault}")
-    elif values.cpu not in isolated.cpus:
-        reason = f"CPU {values.cpu} is not among the isolated {isolated.text}"
-        yield inconsistency("CORE_NOT_ISOLATED", reading.id, reason)
+            reason = f"the command asks for {what} {wanted}, the output says {said}"
+            yield inconsistency("COMMAND_CONTRADICTS", reading.id, reason)
 
 
 def _options(command: str, program: str) -> dict[str, str]:
     """Return the options with one letter that *command* gives to *program*, and their values."""
     words = command.split()
     place = next((place for place, word in enumerate(words) if word.rsplit("/", 1)[-1] == program), len(words))
-    found: dict[str, str] = {}
-    for word, following in zip(words[place + 1 :], [*words[place + 2 :], ""], strict=False):
-        if len(word) > 1 and word[0] == "-":
-            found[word[:2]] = word[2:] or following
-    return found
-
-
-def _contradictions(readings: Sequence[Reading]) -> Iterator[Inconsistency]:
-    """Yield what no machine has measured: what a text prints is exact, and its maximum is that of its own figures."""
-    for where, claim in read_claims(readings):
-        (name, value), (other, bound) = ((each.figure.name, each.figure.value) for each in claim[1:])
-        if claim.rule == "maximum" and value > bound:
-            below = f"{(1 - bound / value) * 100:.2f} % below {name.rpartition(' of ')[0]} of the same page"
-            yield inconsistency("ORDER", where, f"{other} is {bound:g} MB/s, {below}, {value:g}")
-        elif value > bound * (1 + RULES[claim.rule].tolerance):
-            yield inconsistency("ORDER", where, f"{name} is {value:g} MB/s, more than {other}, {bound:g}")
+    return {
+        word[:2]: word[2:] or following
+        for word, following in pairwise([*words[place + 1 :], ""])
+        if len(word) > 1 and word[0] == "-"
+    }
 
 
 def _sweep(where: str, values: ReadLoadedLatency) -> Iterator[Inconsistency]:
-    for one, next_one in pairwise(sorted(values.points, key=lambda point: point.inject_delay)):
-        if next_one.bandwidth_mb_s > one.bandwidth_mb_s * (1 + SWEEP_NOISE_FRACTION):
+    for point, longer in pairwise(sorted(values.points, key=lambda point: point.inject_delay)):
+        if longer.bandwidth_mb_s > point.bandwidth_mb_s * (1 + SWEEP_NOISE_FRACTION):
             yield inconsistency(
                 "ORDER",
                 where,
-                f"bandwidth rises from {one.bandwidth_mb_s:g} to {next_one.bandwidth_mb_s:g} MB/s between the delays "
-                f"{one.inject_delay} and {next_one.inject_delay}",
+                f"bandwidth rises from {point.bandwidth_mb_s:g} to {longer.bandwidth_mb_s:g} MB/s between the delays "
+                f"{point.inject_delay} and {longer.inject_delay}",
             )
 
 
-def _local(where: str, values: ReadLatencyMatrix | ReadBandwidthMatrix) -> Iterator[Inconsistency]:
-    latency = isinstance(values, ReadLatencyMatrix)
-    matrix = values.latency_ns if isinstance(values, ReadLatencyMatrix) else values.bandwidth_mb_s
-    unit = "ns" if latency else "MB/s"
-    for node, row in zip(values.cpu_nodes, matrix, strict=True):
-        cells = {column: cell for column, cell in zip(values.memory_nodes, row, strict=True) if cell is not None}
-        if node not in cells or len(cells) == 1:
+def _local(where: str, values: ReadMatrix) -> Iterator[Inconsistency]:
+    """Yield the nodes that reach another node better than themselves."""
+    best_of, unit = (min, "ns") if isinstance(values, ReadLatencyMatrix) else (max, "MB/s")
+    for node, row in zip(values.cpu_nodes, values.rows, strict=True):
+        known = {column: cell for column, cell in zip(values.memory_nodes, row, strict=True) if cell is not None}
+        if node not in known:
             continue
-        best = (min if latency else max)(cells, key=lambda column: cells[column])
-        low, high = sorted((cells[node], cells[best]))
+        best = best_of(known, key=lambda column: known[column])
+        low, high = sorted((known[node], known[best]))
         if high > low * (1 + NOISE_FRACTION):
-            reason = f"node {node} reaches node {best} with {cells[best]:g} {unit}, itself with {cells[node]:g} {unit}"
+            reason = f"node {node} reaches node {best} with {known[best]:g} {unit}, itself with {known[node]:g} {unit}"
             yield inconsistency("ORDER", where, reason)
 
 
+def _maxima(readings: Sequence[Reading]) -> Iterator[Inconsistency]:
+    """Yield maxima below the peak, and parts of the machine that move more than the whole of it.
+
+    What a text prints is exact, and its maximum is that of its own figures. Where it has several peaks or maxima nobody
+    says which belong together.
+    """
+    _, peak = _only(readings, ReadPeakInjectionBandwidth)
+    where, top = _only(readings, ReadMaxBandwidth)
+    for mix, value in peak.items():
+        if mix in top and value > top[mix]:
+            below = f"{(1 - top[mix] / value) * 100:.2f} % below the peak injection bandwidth of the same page"
+            yield inconsistency("ORDER", where, f"the maximum of {mix} is {top[mix]:g} MB/s, {below}, {value:g}")
+    if MIX not in peak and MIX not in top:
+        return
+    whole = max(mixes[MIX] for mixes in (peak, top) if MIX in mixes)
+    for reading in readings:
+        matrix = reading.values
+        if not isinstance(matrix, ReadBandwidthMatrix) or len(matrix.cpu_nodes) < 2:
+            continue
+        for row, node, value in cells(matrix.cpu_nodes, matrix.memory_nodes, matrix.bandwidth_mb_s):
+            if node in matrix.cpu_nodes and value > whole * (1 + PART_NOISE_FRACTION):
+                reason = f"node {row} reads of node {node} {value:g} MB/s, all CPUs together move {whole:g} MB/s"
+                yield inconsistency("ORDER", reading.id, reason)
+
+
+def _only(readings: Sequence[Reading], kind: type[ReadMixes]) -> tuple[str, Mapping[str, float]]:
+    """Return the identifier and the figures of the only reading of *kind*; nothing without one or with several."""
+    found = [(reading.id, reading.values.bandwidth_mb_s) for reading in readings if isinstance(reading.values, kind)]
+    return found[0] if len(found) == 1 else ("", {})
+
+
 def _sizes(facts: PageFacts, readings: Sequence[Reading]) -> Iterator[Inconsistency]:
-    nodes = {
-        each.id: set(each.values.nodes)
-        if isinstance(each.values, ReadC2cLatency)
-        else {*each.values.cpu_nodes, *each.values.memory_nodes}
-        for each in readings
-        if isinstance(each.values, ReadLatencyMatrix | ReadBandwidthMatrix)
-        or (isinstance(each.values, ReadC2cLatency) and each.values.nodes)
-    }
+    nodes: dict[str, set[int]] = {}
+    for reading in readings:
+        if isinstance(reading.values, ReadMatrix):
+            nodes[reading.id] = {*reading.values.cpu_nodes, *reading.values.memory_nodes}
+        elif isinstance(reading.values, ReadC2cLatency) and reading.values.nodes:
+            nodes[reading.id] = set(reading.values.nodes)
     if not nodes:
         return
     first, *others = nodes
     for other in others:
         remote = other.startswith("c2c_latency")  # a node without CPUs has no cache: it may be missing there
         if not (nodes[other] <= nodes[first] if remote else nodes[other] == nodes[first]):
-            yield inconsistency(
-                "SIZES_CONTRADICT",
-                other,
-                f"expected the nodes {_list(nodes[first])} of {first}, found {_list(nodes[other])}",
-            )
+            reason = f"expected the nodes {_list(nodes[first])} of {first}, found {_list(nodes[other])}"
+            yield inconsistency("SIZES_CONTRADICT", other, reason)
     if (count := NODE_COUNT.search(facts.text)) and int(count[1]) != len(nodes[first]):
-        reason = f"expected the {count[1]} NUMA nodes that the page names, found {len(nodes[first])}"
+        reason = f"the page names {count[1]} NUMA nodes, found {len(nodes[first])}"
         yield inconsistency("SIZES_CONTRADICT", first, reason)
 
 

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page of an imported document: the sections of the published pages, with figures of unknown uncertainty."""
+"""The page of an imported document: the sections of the published pages, whose figures have no stated uncertainty."""
 
 from typing import Any, Final
 
+from calibration.formats.readings import INCONSISTENCIES
 from calibration.measurements import registry
 from calibration.model import format_time
 from calibration.report.environment import Fact, kind_modules, rst_page
 from calibration.report.page_charts import Charts
 from calibration.report.sections import SECTIONS
 from calibration.results.model import Imported, RunDocument
-from calibration.results.readings import INCONSISTENCIES
 
 FORMATS: Final = {
     "csit_page": "published calibration page",
@@ -20,15 +20,12 @@ FORMATS: Final = {
 
 def imported_page(document: RunDocument, imported: Imported, digest: str, charts: Charts) -> str:
     """Return the page of *document*, which has that *digest*; its *charts* are drawn."""
-    metrics = [
-        (metric, reading.instrument) for reading in document.public_readings for metric in reading.values.metrics()
-    ]
     modules = kind_modules()
     sections: dict[str, list[dict[str, Any]]] = {section: [] for section in SECTIONS}
     for section, parts in sections.items():
         for kind in (kind for kind in modules if modules[kind].section == section):
             if found := [reading for reading in document.public_readings if reading.values.kind == kind]:
-                drawn = [chart for each in found if (chart := charts.read(each)) is not None]
+                drawn = [chart for reading in found if (chart := charts.read(reading)) is not None]
                 parts.append({"title": registry()[kind].title, "charts": drawn, "readings": found})
     return rst_page(
         "imported",
@@ -37,9 +34,13 @@ def imported_page(document: RunDocument, imported: Imported, digest: str, charts
         imported=imported,
         digest=digest,
         meanings=INCONSISTENCIES,
-        lines=[{"metric": metric, "instrument": instrument} for metric, instrument in metrics],
+        lines=[
+            {"metric": metric, "instrument": reading.instrument}
+            for reading in document.public_readings
+            for metric in reading.values.metrics()
+        ],
         provenance=[
-            Fact("Imported", format_time(imported.imported_at)),
+            Fact("Imported", format_time(document.run.started_at)),
             Fact("Measured on", None if imported.measured_on is None else imported.measured_on.isoformat()),
             Fact("Recognised as", FORMATS[imported.format]),
             Fact("File", imported.source),

@@ -5,12 +5,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from calibration.formats.readings import Reading
 from calibration.measurements import declaration
 from calibration.measurements.base import Metric
 from calibration.mlc import NAME, State
 from calibration.report.environment import Fact
 from calibration.results.model import GUEST, Mlc, RunDocument
-from calibration.results.readings import Reading
 
 WARNING = re.compile(r"^\*|\b(?:warn|unable|error|fail|cannot|not supported)", re.IGNORECASE)
 """Lines of MLC's that a reader must know before believing its figures."""

@@ -7,12 +7,12 @@ from operator import attrgetter
 from typing import Final
 
 from calibration.charts.base import HALF, WIDE, Chart
+from calibration.formats.readings import Reading
 from calibration.measurements import registry
 from calibration.measurements.base import MeasuredRun
 from calibration.report.pictures import keep
 from calibration.report.reading_charts import reading_chart
 from calibration.results.model import RunDocument
-from calibration.results.readings import Reading
 
 MOST: Final = 4
 """Charts of a first screen at most."""

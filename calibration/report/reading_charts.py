@@ -5,7 +5,7 @@ from calibration.charts.base import Chart
 from calibration.charts.curves import curves_of
 from calibration.charts.load import PROBE, latency_chart
 from calibration.charts.matrices import matrices_chart, node_matrix
-from calibration.results.readings import ReadBandwidthMatrix, Reading, ReadLatencyMatrix, ReadLoadedLatency
+from calibration.formats.readings import ReadBandwidthMatrix, Reading, ReadLatencyMatrix, ReadLoadedLatency
 from calibration.statistics import estimate
 
 

@@ -12,8 +12,9 @@ from calibration.context.model import Context
 from calibration.errors import InputError
 from calibration.formats.meltdown_checker import CheckerOutput
 from calibration.formats.meltdown_checker import read_output as read_checker
+from calibration.formats.mlc import read_output
+from calibration.formats.readings import Reading
 from calibration.measurements.sut import machine_flags
-from calibration.mlc import read_output
 from calibration.plan import Plan
 from calibration.preflight.checks import flags as expectation_flags
 from calibration.results.consistency import consistency
@@ -36,7 +37,6 @@ from calibration.results.model import (
     of_the_run,
 )
 from calibration.results.outcomes import NO_REASON, outcomes
-from calibration.results.readings import Reading
 from calibration.results.records import NotBegunRecord, read_kept
 from calibration.results.run_log import RunLog, replay
 from calibration.validity import Flag

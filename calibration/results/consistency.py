@@ -25,13 +25,6 @@ from calibration.measurements.peak_injection_bandwidth import PeakValues
 from calibration.measurements.prefetcher_effect import PrefetcherEffectValues
 from calibration.measurements.traffic import Part, Setting, read_group
 from calibration.model import Model
-from calibration.results.readings import (
-    ReadBandwidthMatrix,
-    Reading,
-    ReadMaxBandwidth,
-    ReadPeakInjectionBandwidth,
-    cells,
-)
 from calibration.statistics import MIN_COVERAGE
 
 if TYPE_CHECKING:  # the model of a run has these checks in it
@@ -429,34 +422,6 @@ def _columns(
         if (node, node) in cells:
             others = {row: cells[row, node] for row in values.cpu_nodes if row != node and (row, node) in cells}
             yield node, cells[node, node], others
-
-
-def read_claims(readings: Sequence[Reading]) -> Iterator[tuple[str, Claim]]:
-    """Yield, with the reading it is about, every pair of figures read from one text that a rule is about.
-
-    What a text prints has no interval. Where it has several peaks or maxima nobody says which belong together.
-    """
-    peaks = [each.values for each in readings if isinstance(each.values, ReadPeakInjectionBandwidth)]
-    tops = [(each.id, each.values) for each in readings if isinstance(each.values, ReadMaxBandwidth)]
-    peak = {mix: _read(f"the peak injection bandwidth of {mix}", value) for mix, value in _only(peaks).items()}
-    top = {mix: _read(f"the maximum of {mix}", value) for mix, value in _only([each for _, each in tops]).items()}
-    for mix in filter(top.__contains__, peak):
-        yield tops[0][0], Claim("maximum", peak[mix], top[mix])
-    whole = max((each[MIX] for each in (peak, top) if MIX in each), key=lambda seen: seen.high, default=None)
-    for each in readings:
-        matrix = each.values
-        if whole is not None and isinstance(matrix, ReadBandwidthMatrix) and len(matrix.cpu_nodes) > 1:
-            for row, node, value in cells(matrix.cpu_nodes, matrix.memory_nodes, matrix.bandwidth_mb_s):
-                if node in matrix.cpu_nodes:
-                    yield each.id, Claim("part", _read(f"what node {row} reads of node {node}", value), whole)
-
-
-def _only(mixes: Sequence[ReadPeakInjectionBandwidth | ReadMaxBandwidth]) -> Mapping[str, float]:
-    return mixes[0].bandwidth_mb_s if len(mixes) == 1 else {}
-
-
-def _read(name: str, value: float) -> Seen:
-    return Seen(Figure(name=name, value=value, unit="MB/s", interval=None))
 
 
 def _loads(measurements: Sequence[Measurement]) -> Iterator[Claim]:

@@ -15,6 +15,7 @@ from pydantic import Field
 
 from calibration.context.model import Context
 from calibration.formats.meltdown_checker import Finding
+from calibration.formats.readings import Inconsistency, Reading
 from calibration.measurements import declaration, registry
 from calibration.measurements.base import Metric, Missing, Values
 from calibration.measurements.evidence import PagesProof
@@ -24,7 +25,6 @@ from calibration.plan import Plan
 from calibration.preflight.checks import Check
 from calibration.results.consistency import ConsistencyCheck
 from calibration.results.figures import RecordFigure
-from calibration.results.readings import Inconsistency, Reading
 from calibration.sutprobe.document import Clock, Warned
 from calibration.trust import Judged, worst
 from calibration.tuning import Change
@@ -261,9 +261,9 @@ class Imported(Model):
 
     ``format`` is what the text was recognised as; ``source`` the name of the file, ``sha256`` its hash and ``text`` its
     verbatim copy in the run's directory; ``title`` its first title. ``measured_on`` is the date of the measurements as
-    the person who imported it gave it, ``None`` where nobody said; ``imported_at`` is when it was read. ``cmdline``,
-    ``uname`` and ``isolcpus`` stand in the text. ``publish`` says whether pages may show the figures: those of a
-    published page are public already, raw output of Intel MLC is where the person who imported it said so.
+    the person who imported it gave it, ``None`` where nobody said. ``cmdline``, ``uname`` and ``isolcpus`` stand in the
+    text. ``publish`` says whether pages may show the figures: those of a published page are public already, raw output
+    of Intel MLC is where the person who imported it said so.
     """
 
     format: Literal["csit_page", "mlc", "pma_jitter"]
@@ -272,7 +272,6 @@ class Imported(Model):
     text: str
     title: str | None
     measured_on: date | None
-    imported_at: UtcTime
     publish: bool
     cmdline: str | None
     uname: str | None

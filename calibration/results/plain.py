@@ -10,10 +10,10 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
+from calibration.formats.readings import flat
 from calibration.measurements.base import Metric, Values
 from calibration.model import Model, format_time
 from calibration.results.model import Measurement, RunDocument
-from calibration.results.readings import flat
 from calibration.statistics import Estimate
 
 COLUMNS: Final = (

@@ -118,16 +118,16 @@ def test_what_a_password_holds_is_no_template(lab: Lab, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("2n_cloud.template", "nothing is filled in for: dut1_public_ip, tg_public_ip"),
-        ("vpp_device.template", "nothing is filled in for: CSIT_DUT1_HOST,"),
-        ("testbed94.damaged", "expected a topology in YAML, found the error in line 7, column 20"),
-        ("testbed95.damaged", "for host of the node DUT1 of the topology, found no such key"),
+        ("2n_cloud.template", "a template without values for dut1_public_ip, tg_public_ip"),
+        ("vpp_device.template", "a template without values for CSIT_DUT1_HOST,"),
+        ("testbed94.damaged", "not a valid YAML topology: error in line 7, column 20"),
+        ("testbed95.damaged", "topology node DUT1: host must be an address or a name, and is missing"),
     ],
 )
 def test_a_topology_that_cannot_be_used_ends_the_command_and_says_why(lab: Lab, name: str, words: str) -> None:
     ended = refused(lab, TOPOLOGIES / name)
     said = " ".join(ended.text.split())
-    assert f"{TOPOLOGIES / name}: expected" in said
+    assert f"{TOPOLOGIES / name}: " in said
     assert words in said
     assert lab.runs() == []
 

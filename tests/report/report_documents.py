@@ -23,7 +23,7 @@ from calibration.context import load
 from calibration.context.model import Context
 from calibration.formats.csit_page import read_published
 from calibration.formats.meltdown_checker import read_output
-from calibration.formats.mlc import read_mlc
+from calibration.formats.mlc import read_output as read_mlc_output
 from calibration.measurements import declaration
 from calibration.measurements.bandwidth_matrix import BandwidthMatrixValues
 from calibration.measurements.base import Missing, Step
@@ -235,7 +235,7 @@ def second_document(
         printed = print_of_mlc(argv[1:])
         found = [
             each.model_copy(update={"id": f"mlc.{command}.{each.id}"})
-            for each in read_mlc(printed, command=" ".join(argv)).readings
+            for each in read_mlc_output(printed.encode(), argv)
         ]
         readings += found
         runs.append(

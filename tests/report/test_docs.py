@@ -28,6 +28,7 @@ from sphinx.util.docutils import docutils_namespace
 from calibration.cli import calibration as command_line
 from calibration.counters.volume import DIFFERS, triad_bytes
 from calibration.errors import BAD_INPUT, ENVIRONMENT, EXIT_CODES, GOOD, INTERRUPTED, VERDICT_FAILED
+from calibration.formats.readings import INCONSISTENCIES
 from calibration.judge.baseline_files import BaselineFile, Method
 from calibration.judge.limits import FIELDS as WAIVER_FIELDS
 from calibration.judge.verdicts import Check, NightVerdict
@@ -38,7 +39,6 @@ from calibration.reference import name_form
 from calibration.report.sections import page_order
 from calibration.results.consistency import RULES
 from calibration.results.model import RunDocument
-from calibration.results.readings import INCONSISTENCIES
 from calibration.results.records import Record
 from calibration.sutprobe.document import ProbeDocument, read_document, read_result
 from calibration.sutprobe.volume import VolumeResult

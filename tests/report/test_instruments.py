@@ -7,10 +7,10 @@ import pytest
 from docutils import nodes
 from report_documents import flagged, index_of, page_of, parsed, run_document, second_document
 
+from calibration.formats.readings import ReadIdleLatency
 from calibration.measurements.base import Metric
 from calibration.report.instruments import Line, SideBySide, side_by_side
 from calibration.results.model import NotMeasured, RunDocument
-from calibration.results.readings import read_metric
 
 
 def section(document: RunDocument) -> nodes.admonition:
@@ -32,7 +32,8 @@ def line_of(document: RunDocument, name: str) -> Line:
 
 def with_interval(name: str, bounds: tuple[float, float], monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the run's own figure *name* lie within *bounds*."""
-    ours = read_metric(name, name, 100.0, "ns", "lower").model_copy(update={"interval": bounds})
+    (theirs,) = ReadIdleLatency(cpu=None, node=None, latency_ns=100.0, clocks=None, clock=None).metrics()
+    ours = theirs.model_copy(update={"name": name, "interval": bounds})
     kinds = iter([[ours]])
 
     class Declared:

@@ -15,6 +15,7 @@ import pytest
 from calibration import mlc
 from calibration.context import load
 from calibration.errors import EnvironmentLacksError, InputError
+from calibration.formats.mlc import MAX_OUTPUT_LINES
 from calibration.lifecycle import begin, finish
 from calibration.mlc import MlcCommand, check_licence, read_commands, read_prefetchers, read_program
 from calibration.plan import make_plan, plan_text
@@ -59,18 +60,18 @@ def test_commands_of_a_profile_may_have_options() -> None:
 @pytest.mark.parametrize(
     ("raw", "found"),
     [
-        ("idle_latency", "expected mlc in x.yml to list commands"),
-        (["idle"], "found 'idle'"),
+        ("idle_latency", "mlc in x.yml must list commands"),
+        (["idle"], "none, not 'idle'"),
         ([{"idle_latency": [], "latency_matrix": []}], "each with a list of options or none"),
         ([{"idle_latency": "-b1"}], "each with a list of options or none"),
-        ([None], "found None"),
-        ([{"idle_latency": ["-J/mnt"]}], "found '-J/mnt'"),
-        ([{"idle_latency": ["-ofile"]}], "found '-ofile'"),
-        ([{"idle_latency": ["-e"]}], "found '-e'"),
-        ([{"idle_latency": ["-b1 -e"]}], "found '-b1 -e'"),
-        ([{"idle_latency": ["-b1\n"]}], "found '-b1"),
-        ([{"idle_latency": [1]}], "found 1"),
-        (["idle_latency", "idle_latency"], "found one twice"),
+        ([None], "none, not None"),
+        ([{"idle_latency": ["-J/mnt"]}], "option '-J/mnt' is not allowed"),
+        ([{"idle_latency": ["-ofile"]}], "option '-ofile' is not allowed"),
+        ([{"idle_latency": ["-e"]}], "option '-e' is not allowed"),
+        ([{"idle_latency": ["-b1 -e"]}], "option '-b1 -e' is not allowed"),
+        ([{"idle_latency": ["-b1\n"]}], "option '-b1\\n' is not allowed"),
+        ([{"idle_latency": [1]}], "option 1 is not allowed"),
+        (["idle_latency", "idle_latency"], "lists idle_latency twice"),
     ],
 )
 def test_what_no_command_is_is_refused(raw: Any, found: str) -> None:
@@ -85,7 +86,7 @@ def test_what_no_command_is_is_refused(raw: Any, found: str) -> None:
 def test_a_program_needs_its_licence_accepted() -> None:
     check_licence("", accepted=False)
     check_licence("/srv/mlc.tgz", accepted=True)
-    with pytest.raises(InputError, match="expected mlc_license_accepted: true beside mlc_archive"):
+    with pytest.raises(InputError, match="without mlc_license_accepted: true"):
         check_licence("/srv/mlc.tgz", accepted=False)
 
 
@@ -124,22 +125,37 @@ def test_the_program_itself_will_do(tmp_path: Path, content: bytes, form: str) -
 ARM = ELF[:18] + (183).to_bytes(2, "little") + ELF[20:]
 
 UNFIT: dict[str, tuple[Callable[[Path], object], str]] = {
-    "absent": (lambda _path: None, "No such file or directory; set mlc_archive"),
+    "absent": (lambda _path: None, "No such file or directory; correct mlc_archive"),
     "a directory": (lambda path: path.mkdir(), "Is a directory"),
     "without it": (lambda path: packed(path, ("Linux/readme", b"")), "expected Linux/mlc once in the archive"),
     "twice": (lambda path: packed(path, ("Linux/mlc", ELF), ("a/Linux/mlc", ELF)), "found it 2 times"),
-    "reaching out": (lambda path: packed(path, ("../Linux/mlc", ELF)), "found '../Linux/mlc'"),
-    "absolute": (lambda path: packed(path, ("/etc/x", b""), ("Linux/mlc", ELF)), "found '/etc/x'"),
-    "a link": (lambda path: packed(path, ("", special("Linux/mlc", tarfile.SYMTYPE, "/bin/sh"))), "found a link"),
-    "a hard link": (lambda path: packed(path, ("", special("Linux/mlc", tarfile.LNKTYPE, "/bin/sh"))), "found a link"),
-    "a device": (lambda path: packed(path, ("", special("Linux/mlc", tarfile.CHRTYPE))), "found a link or something"),
-    "huge": (lambda path: packed(path, ("Linux/mlc", bytes(2049))), "expected a program of at most 2048 bytes"),
-    "no archive": (lambda path: path.write_bytes(gzip.compress(b"x" * 9000)), "can be unpacked"),
-    "a bomb": (lambda path: packed(path, ("a", bytes(1 << 20)), ("Linux/mlc", ELF)), "expected an archive of at most"),
-    "too many": (lambda path: packed(path, *((f"{each}", b"") for each in range(9))), "expected an archive of at most"),
-    "cut off": (lambda path: path.write_bytes(packed(path, ("Linux/mlc", ELF)).read_bytes()[:60]), "can be unpacked"),
-    "too large a file": (lambda path: path.write_bytes(bytes(2049)), "found a longer file"),
-    "no program": (lambda path: path.write_bytes(b"MZ\x90"), "expected a program for 64 bits"),
+    "reaching out": (lambda path: packed(path, ("../Linux/mlc", ELF)), "leads out of it: '../Linux/mlc'"),
+    "absolute": (lambda path: packed(path, ("/etc/x", b""), ("Linux/mlc", ELF)), "leads out of it: '/etc/x'"),
+    "a link": (
+        lambda path: packed(path, ("", special("Linux/mlc", tarfile.SYMTYPE, "/bin/sh"))),
+        "link or a special file",
+    ),
+    "a hard link": (
+        lambda path: packed(path, ("", special("Linux/mlc", tarfile.LNKTYPE, "/bin/sh"))),
+        "link or a special file",
+    ),
+    "a device": (lambda path: packed(path, ("", special("Linux/mlc", tarfile.CHRTYPE))), "link or a special file"),
+    "huge": (lambda path: packed(path, ("Linux/mlc", bytes(2049))), "too large: at most 2048 bytes"),
+    "no archive": (lambda path: path.write_bytes(gzip.compress(b"x" * 9000)), "not a valid .tgz"),
+    "a bomb": (
+        lambda path: packed(path, ("a", bytes(1 << 20)), ("Linux/mlc", ELF)),
+        "too large: at most 32768",
+    ),
+    "too many": (
+        lambda path: packed(path, *((f"{each}", b"") for each in range(9))),
+        "too large: at most 32768",
+    ),
+    "cut off": (
+        lambda path: path.write_bytes(packed(path, ("Linux/mlc", ELF)).read_bytes()[:60]),
+        "not a valid .tgz",
+    ),
+    "too large a file": (lambda path: path.write_bytes(bytes(2049)), "too large: at most 2048 bytes"),
+    "no program": (lambda path: path.write_bytes(b"MZ\x90"), "is not a 64-bit ELF program"),
     "of another machine": (lambda path: path.write_bytes(ARM), "found machine 183"),
 }
 
@@ -291,9 +307,9 @@ def test_output_that_was_exchanged_is_not_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("output", "reason"),
     [
-        (b"", "expected a result in what Intel MLC printed, found none"),
-        (b"\xff\x00garbage\n", "expected a result in what Intel MLC printed, found none"),
-        (b"Each iteration took - core clocks ( - ns)\n", "found none: expected clocks and a time with its unit"),
+        (b"", "no result in what Intel MLC printed"),
+        (b"\xff\x00garbage\n", "no result in what Intel MLC printed"),
+        (b"Each iteration took - core clocks ( - ns)\n", "printed: expected clocks and a time with its unit"),
     ],
 )
 def test_output_without_a_figure_is_a_reason(tmp_path: Path, output: bytes, reason: str) -> None:
@@ -304,7 +320,7 @@ def test_output_without_a_figure_is_a_reason(tmp_path: Path, output: bytes, reas
 
 @pytest.mark.parametrize(
     ("notes", "reason"),
-    [(90, "expected fewer words beside the figures"), (2001, f"expected at most {mlc.MAX_LINES} lines")],
+    [(90, "printed too much besides its results"), (2001, f"at most {MAX_OUTPUT_LINES} lines")],
 )
 def test_output_whose_notes_would_grow_beyond_measure_is_not_kept(tmp_path: Path, notes: int, reason: str) -> None:
     said = [b"note %d " % each + b"x" * 40 for each in range(notes)]

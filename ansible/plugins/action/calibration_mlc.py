@@ -23,7 +23,8 @@ from calibration_plugins import REASON_KEPT, end_with_controller
 from calibration_programs import ProgramAction
 
 from calibration.errors import CalibrationError, EnvironmentLacksError, InputError
-from calibration.mlc import ARCHITECTURE, NAME, read_output, read_prefetchers, read_program
+from calibration.formats.mlc import read_output
+from calibration.mlc import ARCHITECTURE, NAME, read_prefetchers, read_program
 from calibration.results.attempts import mlc_commands
 from calibration.results.model import MlcProgram, MlcRun
 from calibration.results.records import MlcProgramRecord, append_record, record_mlc_command

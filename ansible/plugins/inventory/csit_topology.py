@@ -61,9 +61,8 @@ def variables_of(topology, node):
     }
     if node.priv_key and C.config.get_config_value("SSH_AGENT") == "none":
         raise InputError(
-            f"expected an agent for priv_key of the node {node.name} of the topology, which is kept in no file, found "
-            "that none is used; start the command with ANSIBLE_SSH_AGENT=auto in its environment, or with the socket "
-            "of an agent"
+            f"topology node {node.name}: priv_key needs an SSH agent, because the key is kept in no file: start the "
+            "command with ANSIBLE_SSH_AGENT=auto in its environment, or with the socket of an agent"
         )
     if node.type == "DUT" and topology.reserved:
         given["reserve_tg"] = topology.host_name(topology.reserved)

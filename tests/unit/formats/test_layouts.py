@@ -390,7 +390,7 @@ def test_a_row_of_a_table_with_a_column_of_another_kind_has_a_figure_for_each() 
 )
 def test_a_placeholder_is_named(word: str) -> None:
     read = read_published(PAGE.replace("{block}", f"    $ sudo ./mlc --max_bandwidth\n    {word}")).read
-    reason = f"the page says {word} where its output should be"
+    reason = f"the page says {word} in place of its output"
     assert [(each.code, each.reason) for each in read.inconsistencies] == [("PLACEHOLDER", reason)]
     assert ("max_bandwidth", reason) in [(each.kind, each.reason) for each in read.not_read]
 

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from calibration.errors import InputError
 from calibration.formats.csit_page import read_published
 from calibration.formats.lines import RULE, lines_of
-from calibration.formats.mlc import NOTES, looks_like_mlc, starts_section
-from calibration.results.readings import Read
+from calibration.formats.mlc import NOTES, looks_like_mlc, section_kind
+from calibration.formats.readings import Read
 from tests.readings import PAGES, RAW, figures
 
 SECTION = re.compile(
@@ -30,7 +30,7 @@ SECTION = re.compile(
 
 MLC = [path for path in RAW if path.parent.name == "mlc" and SECTION.search(path.read_text(encoding="utf-8"))]
 words = st.lists(st.text(string.ascii_letters, min_size=2, max_size=12), min_size=1, max_size=6).map(" ".join)
-headings = words.filter(lambda text: not starts_section(text))
+headings = words.filter(lambda text: section_kind(text) is None)
 
 
 def numbers(line: str) -> list[str]:
@@ -55,7 +55,7 @@ def covered(lines: list[str], read: Read) -> set[int]:
         for start in [place for place, line in enumerate(lines) if first.lower() in line.lower()]:
             left = count
             for place in range(start, len(lines)):
-                if left == 0 or (not listed and place > start and starts_section(lines[place])):
+                if left == 0 or (not listed and place > start and section_kind(lines[place])):
                     break
                 found.add(place)
                 passed_over = NOTES.match(lines[place]) or RULE.fullmatch(lines[place])

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from calibration.commands.imports import import_command
 from calibration.errors import InputError
-from calibration.formats.cli import import_command
 from calibration.formats.csit_page import Published, read_published
+from calibration.formats.readings import INCONSISTENCIES, Read, inconsistency
 from calibration.results.imports import shared_figures
-from calibration.results.readings import INCONSISTENCIES, Read, inconsistency
 from calibration.results.store import read_run
 from tests.readings import PAGES, figures, invented
 
@@ -155,7 +155,7 @@ def test_a_placeholder_is_no_value_and_is_named() -> None:
     found = page("placeholders").read
     assert [each.id for each in found.readings] == ["jitter"]
     assert [each.kind for each in found.not_read] == ALL[1:]
-    assert {each.reason for each in found.not_read} == {"the page says TBC where its output should be"}
+    assert {each.reason for each in found.not_read} == {"the page says TBC in place of its output"}
 
 
 def test_pages_of_other_kernels_with_the_same_digits_are_named() -> None:
@@ -170,7 +170,7 @@ def test_pages_of_other_kernels_with_the_same_digits_are_named() -> None:
 @pytest.mark.parametrize(
     ("name", "old", "new", "code", "reason"),
     [
-        ("complete", "0        41873.4", "0       141873.4", "ORDER", "node 0 reads of node 0 is 141873"),
+        ("complete", "0        41873.4", "0       141873.4", "ORDER", "node 0 reads of node 0 141873 MB/s"),
         ("complete", "0           91.7   148.3", "0          191.7   148.3", "ORDER", "node 0 reaches node 1"),
         ("complete", "00500   92.16    30804.6", "00500   92.16    90804.6", "ORDER", "bandwidth rises"),
         ("complete", "16288", "16289", "COLUMNS_CONTRADICT", "sample 1: 16289, not 16288"),

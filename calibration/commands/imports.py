@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from calibration.results.readings import flat
+from calibration.formats.readings import flat
 from calibration.text import visible
 
 
@@ -44,8 +44,8 @@ def import_command(
 ) -> None:
     """Read published pages, or raw output of Intel MLC or PMA jitter.
 
-    FILES are recognised by content. What contradicts itself in a text is listed; nothing is corrected. Several pages
-    are also compared with each other.
+    FILES are recognised by content. Contradictions in a text are listed; nothing is corrected. Several pages are also
+    compared with each other.
     """
     from calibration.results import imports  # noqa: PLC0415 - a second that --help need not pay
 
@@ -72,27 +72,23 @@ def import_command(
             printed.append(
                 {
                     "source": path.name,
-                    "format": page.format,
-                    "title": page.title,
+                    **page.model_dump(mode="json", include={"format", "title", "context"}),
                     "testbed": testbed or page.testbed,
                     "sut": sut or page.sut,
-                    "context": page.context.model_dump(),
-                    "measurements": [flat(each) for each in page.read.readings],
-                    "not_measured": [each.model_dump() for each in page.read.not_read],
-                    "inconsistencies": [each.model_dump() for each in inconsistencies],
+                    "measurements": [flat(reading) for reading in page.read.readings],
+                    "not_measured": [gone.model_dump() for gone in page.read.not_read],
+                    "inconsistencies": [fault.model_dump() for fault in inconsistencies],
                 }
             )
             continue
-        click.echo(f"{visible(path.name)}: {page.format}, {visible(page.title or 'no title')}")
-        for each in page.read.readings:
-            figures = sum(1 for _ in each.values.metrics())
-            state = "" if each.complete else f", incomplete: {'; '.join(each.missing)}"
-            click.echo(visible(f"  {each.id}: {figures} headline figures by {each.instrument}{state}"))
-        for gone in page.read.not_read:
-            click.echo(visible(f"  no value: {gone.kind}: {gone.reason}"))
-        for fault in inconsistencies:
-            click.echo(visible(f"  {fault.code}: {fault.where}: {fault.reason}"))
-        if kept is not None:
-            click.echo(f"  kept in {kept}")
+        lines = [f"{path.name}: {page.format}, {page.title or 'no title'}"]
+        for reading in page.read.readings:
+            count = sum(1 for _ in reading.values.metrics())
+            missing = f", incomplete: {'; '.join(reading.missing)}" if reading.missing else ""
+            lines.append(f"  {reading.id}: {count} metrics by {reading.instrument}{missing}")
+        lines += [f"  no value: {gone.kind}: {gone.reason}" for gone in page.read.not_read]
+        lines += [f"  {fault.code}: {fault.where}: {fault.reason}" for fault in inconsistencies]
+        lines += [] if kept is None else [f"  stored in {kept}"]
+        click.echo("\n".join(map(visible, lines)))
     if as_json:
         click.echo(json.dumps(printed[0] if len(files) == 1 else printed, indent=1))

@@ -1,0 +1,343 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a text of somebody else says: results, results without a value, and inconsistencies.
+
+A reading has the kind, field names and metric names of a measurement made here, with plain numbers in place of
+estimates: no text states an uncertainty. What the text does not say is ``None``.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from statistics import median
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
+
+from pydantic import Field
+
+from calibration.measurements.base import Better, Metric
+from calibration.model import Model
+from calibration.sutprobe.jitter import JitterInterval
+
+Row = tuple[float | None, ...]
+Named = tuple[str, str, float]
+"""Name, title and value of a metric; the name ends with the unit."""
+
+UNITS: Final[Mapping[str, tuple[str, Better]]] = {
+    "_ns": ("ns", "lower"),
+    "_ticks": ("ticks", "lower"),
+    "_mb_s": ("MB/s", "higher"),
+}
+"""Unit and better direction of a metric by the end of its name."""
+
+
+class ReadValues(Model):
+    """Base of the values of one kind; ``kind`` tells the kinds apart in a document."""
+
+    kind: str
+
+    def metrics(self) -> Iterator[Metric]:
+        """Yield the headline figures, named as those of a measurement of the kind."""
+        for name, title, value in self._named():
+            unit, better = next(found for ending, found in UNITS.items() if name.endswith(ending))
+            yield Metric(
+                name=name,
+                title=title,
+                value=value,
+                unit=unit,
+                interval=None,
+                coverage=None,
+                estimator=None,
+                placements=None,
+                better=better,
+            )
+
+    def _named(self) -> Iterator[Named]:
+        raise NotImplementedError
+
+
+class ReadJitter(ReadValues):
+    """Jitter of one CPU, in ``ticks`` of the clock that the text names; no text says how fast that is.
+
+    ``loops`` are the turns of one execution, ``executions`` those of one display interval, ``iterations`` the intervals
+    that the program was told to show.
+    """
+
+    kind: Literal["jitter"] = "jitter"
+    cpu: int | None
+    loops: int | None
+    executions: int | None
+    iterations: int | None
+    ticks: str | None
+    intervals: tuple[JitterInterval, ...]
+
+    def _named(self) -> Iterator[Named]:
+        name, title = ("", "") if self.cpu is None else (f".cpu{self.cpu}", f", CPU {self.cpu}")
+        ticks = median(interval.inst_jitter_cycles for interval in self.intervals)
+        yield f"jitter{name}.inst_jitter_ticks", f"Jitter per interval{title}", ticks
+
+
+class ReadIdleLatency(ReadValues):
+    """Latency of ``cpu`` to memory of ``node``; ``clocks`` is the same time in the ``clock`` that the text names."""
+
+    kind: Literal["idle_latency"] = "idle_latency"
+    cpu: int | None
+    node: int | None
+    latency_ns: float
+    clocks: float | None
+    clock: str | None
+
+    def _named(self) -> Iterator[Named]:
+        name, title = "idle_latency", "Idle latency"
+        if self.cpu is not None:
+            name, title = f"{name}.cpu{self.cpu}", f"{title}, CPU {self.cpu}"
+            if self.node is not None:
+                name, title = f"{name}.node{self.node}", f"{title} to memory of node {self.node}"
+        yield f"{name}.latency_ns", title, self.latency_ns
+
+
+class ReadMatrix(ReadValues):
+    """A figure for the CPUs of ``cpu_nodes`` (rows) and the memory of ``memory_nodes`` (columns)."""
+
+    cpu_nodes: tuple[int, ...]
+    memory_nodes: tuple[int, ...]
+
+    figure: ClassVar[str]
+    title: ClassVar[str]
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """The figures, a row for each of ``cpu_nodes``."""
+        rows: tuple[Row, ...] = getattr(self, self.figure)
+        return rows
+
+    def _named(self) -> Iterator[Named]:
+        for row, column, value in cells(self.cpu_nodes, self.memory_nodes, self.rows):
+            yield f"{self.kind}.{row}.{column}.{self.figure}", self.title.format(row, column), value
+
+
+class ReadLatencyMatrix(ReadMatrix):
+    """Latency of loads."""
+
+    kind: Literal["latency_matrix"] = "latency_matrix"
+    latency_ns: tuple[Row, ...]
+
+    figure: ClassVar[str] = "latency_ns"
+    title: ClassVar[str] = "Latency, CPUs of node {} to memory of node {}"
+
+
+class ReadBandwidthMatrix(ReadMatrix):
+    """Bandwidth of reads."""
+
+    kind: Literal["bandwidth_matrix"] = "bandwidth_matrix"
+    bandwidth_mb_s: tuple[Row, ...]
+
+    figure: ClassVar[str] = "bandwidth_mb_s"
+    title: ClassVar[str] = "Read bandwidth, CPUs of node {} from memory of node {}"
+
+
+def cells(rows: Sequence[int], columns: Sequence[int], values: Sequence[Row]) -> Iterator[tuple[int, int, float]]:
+    """Yield row, column and value of each cell of a matrix that has a value."""
+    for row, line in zip(rows, values, strict=True):
+        for column, value in zip(columns, line, strict=True):
+            if value is not None:
+                yield row, column, value
+
+
+class ReadMixes(ReadValues):
+    """Bandwidth in MB/s by mix, counted as what memory must move."""
+
+    bandwidth_mb_s: dict[str, float]
+
+    title: ClassVar[str]
+
+    def _named(self) -> Iterator[Named]:
+        for mix, value in self.bandwidth_mb_s.items():
+            yield f"{self.kind}.{mix}.bandwidth_mb_s", f"{self.title}, {mix}", value
+
+
+class ReadPeakInjectionBandwidth(ReadMixes):
+    """Bandwidth in one shape of access."""
+
+    kind: Literal["peak_injection_bandwidth"] = "peak_injection_bandwidth"
+    title: ClassVar[str] = "Peak injection bandwidth"
+
+
+class ReadMaxBandwidth(ReadMixes):
+    """The best bandwidth that a search found for each mix."""
+
+    kind: Literal["max_bandwidth"] = "max_bandwidth"
+    title: ClassVar[str] = "Maximum bandwidth"
+
+
+class ReadLoadedPoint(Model):
+    """Latency and bandwidth with one injection delay."""
+
+    inject_delay: int
+    latency_ns: float
+    bandwidth_mb_s: float
+
+
+class ReadLoadedLatency(ReadValues):
+    """Latency under load, in the order in which the text has the delays."""
+
+    kind: Literal["loaded_latency"] = "loaded_latency"
+    points: tuple[ReadLoadedPoint, ...]
+
+    def _named(self) -> Iterator[Named]:
+        """Yield both ends of the sweep: latency and bandwidth under full load, latency at the longest delay."""
+        points = {point.inject_delay: point for point in self.points}
+        for delay in dict.fromkeys((min(points), max(points))):
+            title = f"Latency under load, inject delay {delay}"
+            yield f"loaded_latency.{delay}.latency_ns", title, points[delay].latency_ns
+        delay = min(points)
+        title = f"Bandwidth beside the probe, inject delay {delay}"
+        yield f"loaded_latency.{delay}.bandwidth_mb_s", title, points[delay].bandwidth_mb_s
+
+
+class ReadC2cLatency(ReadValues):
+    """Latency of a line that another core's cache holds; matrices are writers' nodes (rows) by readers' nodes."""
+
+    kind: Literal["c2c_latency"] = "c2c_latency"
+    local_hit_ns: float | None
+    local_hitm_ns: float | None
+    nodes: tuple[int, ...]
+    remote_hitm_writer_homed_ns: tuple[Row, ...]
+    remote_hitm_reader_homed_ns: tuple[Row, ...]
+
+    def _named(self) -> Iterator[Named]:
+        for name, value in (("hit", self.local_hit_ns), ("hitm", self.local_hitm_ns)):
+            if value is not None:
+                yield f"c2c_latency.local_{name}_ns", f"Cache-to-cache latency, local {name.upper()}", value
+        matrices = {"writer": self.remote_hitm_writer_homed_ns, "reader": self.remote_hitm_reader_homed_ns}
+        for homed, matrix in matrices.items():
+            for writer, reader, cell in cells(self.nodes, self.nodes, matrix) if matrix else ():
+                title = f"HITM, writer in node {writer}, reader in node {reader}, {homed} homed"
+                name = f"c2c_latency.{writer}.{reader}.remote_hitm_{homed}_homed_ns"
+                yield name, f"Cache-to-cache latency, {title}", cell
+
+
+if TYPE_CHECKING:
+    AnyReadValues = ReadValues
+else:
+    AnyReadValues = Annotated[
+        ReadJitter
+        | ReadBandwidthMatrix
+        | ReadPeakInjectionBandwidth
+        | ReadMaxBandwidth
+        | ReadLatencyMatrix
+        | ReadIdleLatency
+        | ReadLoadedLatency
+        | ReadC2cLatency,
+        Field(discriminator="kind"),
+    ]
+
+
+class Reading(Model):
+    """One result read from text.
+
+    ``instrument`` is the program that printed it and its version; ``command`` the shell line shown with it. ``missing``
+    says what was cut off or could not be read. ``notes`` are the lines of the text beside the figures.
+    """
+
+    id: str = ""
+    instrument: str
+    command: str | None
+    missing: tuple[str, ...]
+    notes: tuple[str, ...]
+    values: AnyReadValues
+
+    @property
+    def complete(self) -> bool:
+        """Whether all of the result could be read."""
+        return not self.missing
+
+
+class NotRead(Model):
+    """A result that the text names and has no value for, and why."""
+
+    kind: str
+    what: str
+    reason: str
+
+
+def flat(reading: Reading) -> dict[str, Any]:
+    """Return *reading* as one JSON object with the fields of its values, and null as the interval of each figure."""
+    fields = reading.model_dump(mode="json")
+    return {"complete": reading.complete, **fields, **_with_intervals(fields.pop("values"))}
+
+
+def _with_intervals(values: Any) -> Any:
+    """Return *values* with ``<name>_interval``, null, beside every figure."""
+    if isinstance(values, list):
+        return [_with_intervals(value) for value in values]
+    if not isinstance(values, dict):
+        return values
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        found[name] = _with_intervals(value)
+        if name.endswith(tuple(UNITS)):
+            found[f"{name}_interval"] = None
+    return found
+
+
+class Inconsistency(Model):
+    """A contradiction in a text, or a reason not to believe a figure.
+
+    ``code`` is one of ``INCONSISTENCIES``, ``where`` the part of the text, ``reason`` what is wrong.
+    """
+
+    code: str
+    where: str
+    reason: str
+
+
+INCONSISTENCIES: Final[Mapping[str, str]] = {
+    "ARCHITECTURE": "does not fit the architecture or vendor of the machine",
+    "CMDLINE_DAMAGED": "the kernel command line is damaged",
+    "COLUMNS_CONTRADICT": "columns of a table that follow from each other do not",
+    "COMMAND_CONTRADICTS": "the command shown did not print the output",
+    "CORE_NOT_ISOLATED": "the measured core is not isolated",
+    "HOST_CONTRADICTS": "the text names one machine, its output another or none",
+    "KERNEL_CONTRADICTS": "the kernel that was booted is not the one that ran",
+    "NOT_GIVEN": "the text refers to a part that is not in it",
+    "NOT_UNDERSTOOD": "a part of the text that no reader recognises: its figures are in no measurement",
+    "ORDER": "figures in an impossible order",
+    "PLACEHOLDER": "a placeholder in place of a result",
+    "SAME_FIGURES": "another page, of another kernel or host, has the same digits",
+    "SIZES_CONTRADICT": "tables of one machine have different nodes",
+    "STRAY_TEXT": "characters in an output that the program did not print",
+    "TRUNCATED": "an output is cut off or partly unreadable",
+    "UNIT_NOT_SAID": "figures without a unit are not values",
+    "UNPROVED": "a statement about machines without a figure",
+}
+"""Every code and its meaning."""
+
+
+def inconsistency(code: str, where: str, reason: str) -> Inconsistency:
+    """Return the inconsistency *code*. Raises ``KeyError`` for a code outside the closed list."""
+    if code not in INCONSISTENCIES:
+        raise KeyError(code)
+    return Inconsistency(code=code, where=where, reason=reason)
+
+
+class Read(Model):
+    """What one text says: its readings in order, what it names without a value, and its inconsistencies."""
+
+    readings: tuple[Reading, ...] = ()
+    not_read: tuple[NotRead, ...] = ()
+    inconsistencies: tuple[Inconsistency, ...] = ()
+
+
+def joined(parts: Sequence[Read], more: Iterable[Inconsistency] = ()) -> Read:
+    """Return *parts* of a text as one, with *more* inconsistencies.
+
+    The identifiers of its readings are their kinds, with a number from the second of a kind on.
+    """
+    counts: dict[str, int] = {}
+    readings = []
+    for reading in (reading for part in parts for reading in part.readings):
+        kind = reading.values.kind
+        counts[kind] = counts.get(kind, 0) + 1
+        readings.append(reading.model_copy(update={"id": kind if counts[kind] == 1 else f"{kind}-{counts[kind]}"}))
+    return Read(
+        readings=tuple(readings),
+        not_read=tuple(gone for part in parts for gone in part.not_read),
+        inconsistencies=(*(fault for part in parts for fault in part.inconsistencies), *more),
+    )
