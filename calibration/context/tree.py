@@ -305,8 +305,7 @@ class Tree:
         self._work_bytes += size_bytes
         if self._work_bytes > self._most_work_bytes:
             raise ContextError(
-                f"{self.root}: too much work: a machine has at most a few thousand CPUs and 300,000 files; "
-                "capture the machine again"
+                f"{self.root}: more CPUs, files or links than a machine has at most; capture the machine again"
             )
 
     def note(self, path: str, reason: str) -> None:

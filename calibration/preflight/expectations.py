@@ -104,11 +104,10 @@ def _effects(given: Any) -> dict[str, Declared]:
     for name, effect in given.items():
         if name not in CHECKS:
             raise InputError(f"expected one of the checks {', '.join(CHECKS)} in preflight_effects, found {name!r}")
-        # YAML takes a bare off for false
-        known = next((word for word in get_args(Declared) if word == ("off" if effect is False else effect)), None)
-        if known is None:
+        word: Any = "off" if effect is False else effect  # YAML takes a bare off for false
+        if word not in get_args(Declared):
             raise InputError(
                 f"expected one of {', '.join(get_args(Declared))} for {name} in preflight_effects, found {effect!r}"
             )
-        found[str(name)] = known
+        found[name] = word
     return found

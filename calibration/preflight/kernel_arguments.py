@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from calibration.context.cmdline import parse_cmdline, parse_isolcpus
 from calibration.context.model import Context, Parameter
+from calibration.context.topology import parse_size
 from calibration.cpulists import parse_cpulist
 from calibration.preflight.checks import UNKNOWN, Finding, outcome_of
 
@@ -60,10 +61,10 @@ def _comparable(name: str, value: str | None, last: int | None) -> Any:
             return frozenset(parsed.flags + parsed.unknown_flags or ("domain",)), frozenset(parsed.cpus)
         if name in CPU_LISTS:
             return frozenset(parse_cpulist(value, last))
+        if name in SIZES:
+            return parse_size(value.upper())
     except ValueError:
-        return value
-    if name in SIZES and value[:-1].isascii() and value[:-1].isdigit() and value[-1:].upper() in ("K", "M", "G"):
-        return int(value[:-1]) << {"K": 10, "M": 20, "G": 30}[value[-1:].upper()]
+        pass
     return value
 
 

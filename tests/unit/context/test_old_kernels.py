@@ -80,7 +80,7 @@ def test_node_numbers_with_gaps_and_nodes_that_went_offline(make_root):
     files[f"{NODE}/node8/distance"] = "40 10\n"
     context = load(make_root(files))
     assert context.distances is None
-    assert "3 distances" in next(item.reason for item in context.unreadable)
+    assert "2 distances for 3 online nodes" in next(item.reason for item in context.unreadable)
 
     files[f"{NODE}/possible"] = "0,4,8,252\n"
     for node, row in ((0, "10 99 40 80"), (8, "40 99 10 80"), (252, "80 99 80 10")):
