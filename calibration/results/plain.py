@@ -5,8 +5,8 @@ A field holds the value itself and ``<field>_interval`` its interval, or null; w
 the run document.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
@@ -16,64 +16,48 @@ from calibration.model import Model, format_time
 from calibration.results.model import Measurement, RunDocument
 from calibration.statistics import Estimate
 
-COLUMNS: Final = (
-    "testbed",
-    "sut",
-    "run",
-    "started_at",
-    "status",
-    "measurement",
-    "metric",
-    "value",
-    "unit",
-    "interval_low",
-    "interval_high",
-    "coverage",
-    "estimator",
-    "placements",
-    "better",
-    "instrument",
-    "trust",
-    "doubt",
-    "flags",
-    "verdict",
-)
-"""The columns of a row, in their order."""
 
-
-def plain(value: Any) -> tuple[Any, Any]:
-    """Return *value* with numbers in place of estimates, and beside it the same shape of intervals.
-
-    The second is ``None`` where there is no estimate in *value*.
-    """
+def plain(value: Any) -> Any:
+    """Return *value* with numbers in place of estimates; a model's fields have their intervals beside them."""
     if isinstance(value, Estimate):
-        return value.value, None if value.interval is None else list(value.interval)
+        return value.value
     if isinstance(value, BaseModel):
-        return _fields({name: getattr(value, name) for name in type(value).model_fields}), None
+        return _fields({name: getattr(value, name) for name in type(value).model_fields})
     if isinstance(value, Mapping):
-        found = {name: plain(each) for name, each in value.items()}
-        intervals = {name: each[1] for name, each in found.items()}
-        estimates = any(isinstance(each, Estimate) for each in value.values())
-        return {name: each[0] for name, each in found.items()}, intervals if estimates else None
+        return {name: plain(part) for name, part in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
-        pairs = [plain(each) for each in value]
-        return [each for each, _ in pairs], [each for _, each in pairs] if _has_estimate(value) else None
-    return value, None
-
-
-def _has_estimate(value: Any) -> bool:
-    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
-        return any(_has_estimate(each) for each in value)
-    return isinstance(value, Estimate)
+        return [plain(part) for part in value]
+    return value
 
 
 def _fields(fields: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, field in fields.items():
-        found[name], intervals = plain(field)
-        if _has_estimate(field) or (isinstance(field, Mapping) and intervals is not None):
-            found[f"{name}_interval"] = intervals
+        found[name] = plain(field)
+        if _has_estimate(field):
+            found[f"{name}_interval"] = _intervals(field)
     return found
+
+
+def _parts(value: Any) -> Iterable[Any]:
+    """Return what a mapping or a sequence has in it; nothing of anything else."""
+    if isinstance(value, Mapping):
+        return value.values()
+    return value if isinstance(value, Sequence) and not isinstance(value, str | bytes) else ()
+
+
+def _has_estimate(value: Any) -> bool:
+    return isinstance(value, Estimate) or any(map(_has_estimate, _parts(value)))
+
+
+def _intervals(value: Any) -> Any:
+    """Return the intervals of the estimates in *value*, in its shape."""
+    if isinstance(value, Estimate):
+        return value.interval and list(value.interval)
+    if isinstance(value, Mapping):
+        return {name: _intervals(part) for name, part in value.items()}
+    parts = _parts(value)
+    return [_intervals(part) for part in parts] if parts else None
 
 
 def plain_values(values: Values) -> dict[str, Any]:
@@ -91,11 +75,11 @@ def plain_measurement(measurement: Measurement) -> dict[str, Any]:
         "started_at": format_time(measurement.started_at),
         "duration_s": measurement.duration_s,
         **plain_values(measurement.values),
-        "missing": [each.model_dump(mode="json") for each in measurement.missing],
+        "missing": [part.model_dump(mode="json") for part in measurement.missing],
         "validity": {
             "valid": measurement.validity.valid,
-            "flags": [each.code for each in measurement.validity.flags],
-            "reasons": [each.reason for each in measurement.validity.flags],
+            "flags": [flag.code for flag in measurement.validity.flags],
+            "reasons": [flag.reason for flag in measurement.validity.flags],
         },
     }
 
@@ -108,16 +92,17 @@ def plain_document(document: RunDocument) -> dict[str, Any]:
         "facts": document.facts,
         "imported": None if document.imported is None else document.imported.model_dump(mode="json"),
         "measurements": [
-            *(plain_measurement(each) for each in document.measurements),
-            *(flat(each) for each in document.readings),
+            *(plain_measurement(measurement) for measurement in document.measurements),
+            *(flat(reading) for reading in document.readings),
         ],
-        "not_measured": [each.model_dump(mode="json") for each in document.not_measured],
-        "verdicts": [each.model_dump(mode="json", exclude={"metric"}) for each in document.verdicts],
-        "flags": [each.model_dump(mode="json") for each in document.flags],
+        "not_measured": [item.model_dump(mode="json") for item in document.not_measured],
+        "verdicts": [verdict.model_dump(mode="json", exclude={"metric"}) for verdict in document.verdicts],
+        "flags": [flag.model_dump(mode="json") for flag in document.flags],
         "record": [
-            each.model_dump(mode="json", exclude={"metric"}) | {"metric": each.metric.name} for each in document.record
+            figure.model_dump(mode="json", exclude={"metric"}) | {"metric": figure.metric.name}
+            for figure in document.record
         ],
-        "consistency": [each.model_dump(mode="json") for each in document.consistency],
+        "consistency": [check.model_dump(mode="json") for check in document.consistency],
     }
 
 
@@ -139,63 +124,82 @@ def figured(document: RunDocument, *, public: bool = False) -> list[Figured]:
     """
     measured = [
         Figured(
-            measurement=each.id,
-            kind=each.kind,
-            instrument=each.instrument,
-            valid=each.validity.valid,
-            flags=tuple(dict.fromkeys(flag.code for flag in each.validity.flags)),
+            measurement=measurement.id,
+            kind=measurement.kind,
+            instrument=measurement.instrument,
+            valid=measurement.validity.valid,
+            flags=tuple(dict.fromkeys(flag.code for flag in measurement.validity.flags)),
             metric=metric,
         )
-        for each in document.measurements
-        for metric in each.metrics()
+        for measurement in document.measurements
+        for metric in measurement.metrics()
     ]
     read = [
         Figured(
-            measurement=each.id,
-            kind=each.values.kind,
-            instrument=each.instrument,
+            measurement=reading.id,
+            kind=reading.values.kind,
+            instrument=reading.instrument,
             valid=True,
             flags=(),
             metric=metric,
         )
-        for each in (document.public_readings if public else document.readings)
-        for metric in each.values.metrics()
+        for reading in (document.public_readings if public else document.readings)
+        for metric in reading.values.metrics()
     ]
     return [*measured, *read]
 
 
-def rows(document: RunDocument) -> Iterator[dict[str, Any]]:
-    """Yield one row per headline figure of *document*, with the keys :data:`COLUMNS`; what is absent is ``None``."""
+class Row(NamedTuple):
+    """One headline figure of a run, as a line of a table; what is absent is ``None``."""
+
+    testbed: str
+    sut: str
+    run: str
+    started_at: str
+    status: str
+    measurement: str
+    metric: str
+    value: float
+    unit: str
+    interval_low: float | None
+    interval_high: float | None
+    coverage: float | None
+    estimator: str | None
+    placements: int | None
+    better: str
+    instrument: str
+    trust: str
+    doubt: str | None
+    flags: str
+    verdict: str | None
+
+
+def rows(document: RunDocument) -> Iterator[Row]:
+    """Yield one row per headline figure of *document*."""
     run = document.run
-    verdicts = {each.name: each.outcome for each in document.verdicts}
+    verdicts = {verdict.name: verdict.outcome for verdict in document.verdicts}
     for figure in figured(document):
         metric = figure.metric
         low, high = metric.interval or (None, None)
-        yield dict(
-            zip(
-                COLUMNS,
-                (
-                    run.testbed,
-                    run.sut,
-                    run.id,
-                    format_time(run.started_at),
-                    run.status,
-                    figure.measurement,
-                    metric.name,
-                    metric.value,
-                    metric.unit,
-                    low,
-                    high,
-                    metric.coverage,
-                    metric.estimator,
-                    metric.placements,
-                    metric.better,
-                    figure.instrument,
-                    metric.trust if figure.valid else "invalid",
-                    None if metric.doubt is None else metric.doubt.code,
-                    " ".join(figure.flags),
-                    verdicts.get(metric.name),
-                ),
-                strict=True,
-            )
+        yield Row(
+            testbed=run.testbed,
+            sut=run.sut,
+            run=run.id,
+            started_at=format_time(run.started_at),
+            status=run.status,
+            measurement=figure.measurement,
+            metric=metric.name,
+            value=metric.value,
+            unit=metric.unit,
+            interval_low=low,
+            interval_high=high,
+            coverage=metric.coverage,
+            estimator=metric.estimator,
+            placements=metric.placements,
+            better=metric.better,
+            instrument=figure.instrument,
+            trust=metric.trust if figure.valid else "invalid",
+            doubt=None if metric.doubt is None else metric.doubt.code,
+            flags=" ".join(figure.flags),
+            verdict=verdicts.get(metric.name),
         )

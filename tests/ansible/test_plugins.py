@@ -363,7 +363,7 @@ def run_steps(sut: Sut, begun: Path, steps: int = 1, *, reconnect_s: float = 30.
     planned = tuple(step().model_copy(update={"id": f"x{number}"}) for number in range(steps))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(MEASURE_PLUGIN, "end_with_controller", lambda: None)
-        patch.setattr(MEASURE_PLUGIN.store, "outstanding", lambda _directory: planned)
+        patch.setattr(MEASURE_PLUGIN, "outstanding", lambda _directory: planned)
         result = sut.act(
             {
                 "directory": str(begun),
