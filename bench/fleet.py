@@ -41,8 +41,8 @@ from calibration.errors import INTERRUPTED, CalibrationError, EnvironmentLacksEr
 from calibration.measurements.base import Step
 from calibration.plan import make_plan
 from calibration.profiles import load_profile
-from calibration.results.layout import RUN
-from calibration.results.store import find_runs, read_run
+from calibration.results.layout import RUN, find_runs
+from calibration.results.store import read_run
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -25,12 +25,13 @@ from numpy.typing import NDArray
 
 from bench.suts import RECORDED
 from calibration.context.model import Context, Dimm
+from calibration.lifecycle import begin, finish
 from calibration.measurements.base import Step
-from calibration.results.assemble import assemble
+from calibration.results.attempts import record_kernels, record_not_begun
 from calibration.results.facts import facts
 from calibration.results.layout import RUN
 from calibration.results.model import Kernels, RunDocument
-from calibration.results.store import StepRecord, begin, record_end, record_kernels, record_not_begun, record_step
+from calibration.results.records import EndRecord, StepRecord, append_record
 
 CAPTURE: Final = RECORDED.parent / "context" / "x86_64-isolated.tar.gz"
 
@@ -275,7 +276,7 @@ def _dimm(slot: str, *, odd: bool) -> Dimm:
 
 def record_answer(run: Path, step: Step, answer: dict[str, Any], started_at: datetime) -> None:
     """Keep the *answer* of ``sutprobe`` to a *step* in the directory of a *run*."""
-    record_step(
+    append_record(
         run,
         StepRecord(
             step=step,
@@ -298,14 +299,14 @@ def base_document() -> RunDocument:
         begun = begin(
             Path(folder), testbed="t", sut="s", run_id="r", profile="full", capture=CAPTURE.read_bytes(), now=now
         )
-        run = Path(begun.directory)
+        run = begun.directory
         record_kernels(run, KERNELS)
         steps = [each for each in begun.plan.steps if (RECORDED / f"{each.id}.json").exists()]
         for step in steps:
             answer = json.loads((RECORDED / f"{step.id}.json").read_text(encoding="utf-8"))
             record_answer(run, step, answer, now)
-        record_end(run, now=now)
-        document = assemble(run, now=now)
+        append_record(run, EndRecord(finished_at=now, interrupted=False))
+        document = finish(run, now=now)
     if document.plan is None:
         raise ValueError("expected a plan, found none")
     return document.model_copy(
@@ -456,7 +457,7 @@ def write_night(
                 directory = record_not_begun(
                     results, testbed=testbed, sut=name, run_id=run_id, profile="full", now=began, reason=NOT_BEGUN
                 )
-                assemble(directory, now=began)
+                finish(directory, now=began)
                 return (directory / RUN).stat().st_size
             return 0
     since = {each.kind: each.night for each in events}

@@ -195,9 +195,9 @@ def assemble_command(directory: Path, interrupted: bool) -> None:
 
     Does nothing on a SUT.
     """
-    from calibration.results.assemble import assemble  # noqa: PLC0415 - the models are only needed here
+    from calibration.lifecycle import finish  # noqa: PLC0415 - the models are only needed here
 
-    document = assemble(directory, now=datetime.now(UTC), interrupted=interrupted)
+    document = finish(directory, now=datetime.now(UTC), interrupted=interrupted)
     click.echo(f"{directory}: {document.run.status}, {len(document.measurements)} measurements")
     if document.run.status != "complete":
         sys.exit(VERDICT_FAILED)

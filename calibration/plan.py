@@ -6,8 +6,9 @@ tested without a SUT.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from textwrap import wrap
+from typing import Self
 
 from calibration.context.model import Context
 from calibration.errors import EnvironmentLacksError
@@ -36,6 +37,18 @@ class Plan(Model):
     traffic_shape: ShapeReference | None
     last_level_cache: CacheReference | None = None
     mlc: tuple[MlcCommand, ...] = ()
+
+    def with_steps(self, steps: Iterable[Step]) -> Self:
+        """Return this plan with *steps* in place of its own, and their durations."""
+        steps = tuple(steps)
+        return self.model_copy(update={"steps": steps, **_durations(steps)})
+
+
+def _durations(steps: Sequence[Step]) -> dict[str, float]:
+    return {
+        name: round(sum(getattr(step, name) for step in steps), 1)
+        for name in ("expected_duration_s", "longest_duration_s")
+    }
 
 
 NO_CONSENT = "it needs the hardware prefetchers off: set tune_prefetchers_ok: true to agree (docs/guide/changes.rst)"
@@ -93,8 +106,7 @@ def make_plan(
         profile=profile.name,
         steps=tuple(steps),
         not_planned=tuple(not_planned),
-        expected_duration_s=round(sum(step.expected_duration_s for step in steps), 1),
-        longest_duration_s=round(sum(step.longest_duration_s for step in steps), 1),
+        **_durations(steps),
         traffic_shape=kept,
         last_level_cache=last_level_cache,
         mlc=profile.mlc,

@@ -21,6 +21,9 @@ from calibration.validity import Flag, flag
 COVERAGE_WANTED = 0.95
 """The interval is the narrowest symmetric one that covers the median at least this often."""
 
+MIN_COVERAGE = 0.9
+"""An interval that covers the true value less often decides nothing; three placements reach 0.75, five 0.94."""
+
 BIMODAL_EXPLAINED = 0.85
 """Share of variance that two groups must explain. One normal group split in two explains 0.64, a uniform one 0.75."""
 

@@ -5,10 +5,13 @@ A terminal obeys control characters, and a reader obeys the direction in which a
 such as ``\x1b`` or ``\u202e``. What reStructuredText needs besides stands in ``calibration.report.filters``.
 """
 
+import base64
 import re
 import unicodedata
 from functools import lru_cache
 from typing import IO, Any
+
+from calibration.errors import InputError
 
 WIDTH = 100
 """Columns of what is printed where the terminal does not say how wide it is, and the most that it takes."""
@@ -87,3 +90,11 @@ class HarmlessStream:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
+
+
+def decode_base64(text: str) -> bytes:
+    """Return the bytes that *text* is in base64. Raises ``InputError`` where it is not."""
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError as error:
+        raise InputError(f"not base64: {error}") from error

@@ -13,7 +13,7 @@ from calibration.errors import InputError
 from calibration.judge.verdicts import NightVerdict
 from calibration.names import pick
 from calibration.results.history import Sut
-from calibration.results.store import run_directory
+from calibration.results.layout import run_directory
 
 _VERDICTS = TypeAdapter(tuple[NightVerdict, ...])
 

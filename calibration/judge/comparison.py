@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Final, Literal, get_args
 
 from calibration.judge.causes import CAUSES, cause_of
-from calibration.judge.tolerances import LEAST_COVERAGE, Tolerance, tolerance_of
+from calibration.judge.tolerances import Tolerance, tolerance_of
 from calibration.judge.words import share
 from calibration.measurements.base import Better
 from calibration.model import Model
@@ -35,6 +35,7 @@ from calibration.results.layout import RUN
 from calibration.results.model import RunDocument
 from calibration.results.plain import Figured, figured
 from calibration.results.store import read_run
+from calibration.statistics import MIN_COVERAGE
 
 Outcome = Literal["differs", "indicative", "undecided", "same", "identical", "only_first", "only_second"]
 """In the order in which a comparison tells them."""
@@ -250,7 +251,7 @@ def _judged(
             return "undecided", f"the {side} has no stated uncertainty"
         if each.metric.interval is None:
             doubt = f"the {side} has no stated uncertainty, {share(READING_HALF_WIDTH)} is assumed"
-        elif (coverage := each.metric.coverage or 0.0) < LEAST_COVERAGE:
+        elif (coverage := each.metric.coverage or 0.0) < MIN_COVERAGE:
             doubt = f"the interval of the {side} covers its true value only with {coverage * 100:.0f} %"
     if bounds is None:
         return "undecided", "the ratio to 0 does not exist"

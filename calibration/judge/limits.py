@@ -7,19 +7,9 @@ from typing import Any
 
 from calibration.errors import InputError
 from calibration.measurements import registry
-from calibration.model import Model
+from calibration.results.records import Limit
 
 FIELDS = ("metric", "lower", "upper", "unit", "reason")
-
-
-class Limit(Model):
-    """The bounds of one metric; at least one of ``lower`` and ``upper`` is there."""
-
-    metric: str
-    lower: float | None
-    upper: float | None
-    unit: str
-    reason: str
 
 
 def read_limits(given: Any) -> tuple[Limit, ...]:

@@ -26,9 +26,6 @@ FILE: Final = f"{REFERENCES}/tolerances.yml"
 MAX_BYTES: Final = 1 << 20
 """A larger file is refused: a line per metric of a large machine needs less."""
 
-LEAST_COVERAGE: Final = 0.9
-"""An interval that covers the true value less often decides nothing; three placements reach 0.75, five 0.94."""
-
 
 class Tolerance(Model):
     """How far two figures of a family may be apart before it matters, relative to the first, and why so far."""

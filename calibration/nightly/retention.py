@@ -18,8 +18,16 @@ from calibration.errors import EnvironmentLacksError, InputError
 from calibration.files import read_regular
 from calibration.nightly import night_of
 from calibration.results.documents import parse_json
-from calibration.results.layout import MAX_REFERENCE_BYTES, REFERENCES, RUN
-from calibration.results.store import CHECKER_OUTPUT, MLC_FOLDER, RECORDS, SAFE_NAME, validate
+from calibration.results.layout import (
+    CHECKER_OUTPUT,
+    MAX_REFERENCE_BYTES,
+    MLC_FOLDER,
+    RECORDS,
+    REFERENCES,
+    RUN,
+    SAFE_NAME,
+)
+from calibration.results.store import read_run
 
 _RAW: Final = re.compile(
     rf"{re.escape(RECORDS)}|context(?:-\d+)?\.tar\.gz|{re.escape(CHECKER_OUTPUT)}|{re.escape(MLC_FOLDER)}|report"
@@ -125,7 +133,7 @@ def _suts(results: Path) -> list[Path]:
 def _status(directory: Path) -> str | None:
     """Return the status that the document in *directory* has; ``None`` where it is not that of the run there."""
     try:
-        run = validate(directory / RUN).run
+        run = read_run(directory / RUN).run
     except InputError:
         return None  # it is judged unreadable every night, and stays
     return run.status if (run.testbed, run.sut, run.id) == directory.parts[-3:] and run.status != "imported" else None

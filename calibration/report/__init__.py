@@ -16,7 +16,7 @@ from calibration.report.kept import data_of, page_of
 from calibration.report.site import DOCS, SITE, build_site
 from calibration.results.documents import MAX_DOCUMENT_BYTES, schema_validator
 from calibration.results.layout import RUN
-from calibration.results.store import validate
+from calibration.results.store import read_run
 
 __all__ = ["DOCS", "SITE", "build_site", "prepare", "render_run"]
 
@@ -40,7 +40,7 @@ def render_run(run_dir: Path, *, checked: bool = False) -> Path:
     """
     document, target = run_dir / RUN, run_dir / REPORT
     if not checked:
-        validate(document)
+        read_run(document)
     raw = read_regular(document, MAX_DOCUMENT_BYTES)
     page = page_of(raw)
     data_of(document, raw, checked=True)  # for the site

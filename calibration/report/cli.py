@@ -14,8 +14,8 @@ from calibration.files import read_regular
 from calibration.options import results_option
 from calibration.results.documents import MAX_DOCUMENT_BYTES
 from calibration.results.find import find_run
-from calibration.results.layout import RUN
-from calibration.results.store import find_runs, read_run
+from calibration.results.layout import RUN, find_runs
+from calibration.results.store import read_run
 
 
 @click.command("show", epilog="Example: calibration show t1/sut1")

@@ -20,13 +20,12 @@ from docutils.utils import column_width
 
 from calibration.context.cpulists import format_cpulist
 from calibration.counters.choice import SAMPLES
-from calibration.judge.tolerances import LEAST_COVERAGE
 from calibration.measurements.base import Metric, Missing
 from calibration.measurements.regulation import Method, RegulationPoint, RegulationValues
 from calibration.model import format_time
 from calibration.results.consistency import Figure
 from calibration.results.model import Measurement, NotMeasured
-from calibration.statistics import Estimate
+from calibration.statistics import MIN_COVERAGE, Estimate
 from calibration.text import visible
 
 EXACT = 10_000
@@ -323,7 +322,7 @@ def plus_minus(each: Shown) -> str | None:
         return None
     coverage = getattr(each, "coverage", None)
     text = "±<0.1 %" if half < 0.0005 else f"±{significant(half * 100, 2)} %"
-    return text if coverage is None or coverage >= LEAST_COVERAGE else f"{text} ({coverage * 100:.0f} % coverage)"
+    return text if coverage is None or coverage >= MIN_COVERAGE else f"{text} ({coverage * 100:.0f} % coverage)"
 
 
 def difference(share: float | None, bounds: tuple[float, float] | None) -> str:

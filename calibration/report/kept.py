@@ -26,7 +26,7 @@ from calibration.report.page import render
 from calibration.results.documents import SCHEMA
 from calibration.results.model import Run, RunDocument
 from calibration.results.plain import COLUMNS, figured, rows
-from calibration.results.store import validate
+from calibration.results.store import read_run
 
 CACHE: Final = places.CACHE / "pages"
 
@@ -88,7 +88,7 @@ def data_of(path: Path, raw: bytes, *, checked: bool) -> Data:
 
     Raises ``InputError`` where it is not valid.
     """
-    return _kept(raw, Data, lambda: _data(RunDocument.model_validate_json(raw) if checked else validate(path)))
+    return _kept(raw, Data, lambda: _data(RunDocument.model_validate_json(raw) if checked else read_run(path)))
 
 
 def _data(document: RunDocument) -> Data:

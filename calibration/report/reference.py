@@ -30,8 +30,8 @@ from calibration.measurements import registry
 from calibration.places import PACKAGE, SHARE
 from calibration.report.environment import TEMPLATES, environment
 from calibration.results.model import RunDocument
+from calibration.results.records import Record
 from calibration.results.schema import json_schema
-from calibration.results.store import Record
 from calibration.sutprobe import ProbeDocument
 from calibration.validity import SEVERITIES
 

@@ -34,8 +34,7 @@ from calibration.report.tonight import Nights, Standing, read_nights, standings
 from calibration.report.trends import render_testbed
 from calibration.results.documents import MAX_DOCUMENT_BYTES
 from calibration.results.history import Sut
-from calibration.results.layout import RUN
-from calibration.results.store import find_runs
+from calibration.results.layout import RUN, find_runs
 from calibration.text import visible
 
 DOCS = SHARE / "docs"

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeVar
 
-from calibration.judge.tolerances import LEAST_COVERAGE
 from calibration.measurements.bandwidth_ladder import LEVELS, BandwidthLadderValues
 from calibration.measurements.bandwidth_matrix import MIX, BandwidthMatrixValues
 from calibration.measurements.bandwidth_scaling import BandwidthScalingValues
@@ -33,6 +32,7 @@ from calibration.results.readings import (
     ReadPeakInjectionBandwidth,
     cells,
 )
+from calibration.statistics import MIN_COVERAGE
 
 if TYPE_CHECKING:  # the model of a run has these checks in it
     from calibration.results.model import Measurement
@@ -214,7 +214,7 @@ def _seen(measurement: Measurement, name: str, estimate: Estimate) -> Seen:
         return Seen(figure, "invalid")
     if estimate.interval is None or estimate.coverage is None:
         return Seen(figure, "it has no interval")
-    if estimate.coverage < LEAST_COVERAGE:
+    if estimate.coverage < MIN_COVERAGE:
         return Seen(figure, f"its interval covers the true value with {estimate.coverage * 100:.0f} % only")
     return Seen(figure)
 

@@ -22,6 +22,18 @@ KERNEL_BYTES_DIGITS: Final = 12
 BOOTED_FROM: Final = frozenset({"BOOT_IMAGE", "initrd", "resume", "root"})
 """Parameters of the kernel that say where it was booted from: every machine has others, and no figure minds."""
 
+UNCHANGING: Final = (
+    "processor",
+    "microcode",
+    "BIOS",
+    "CPUs",
+    "cores",
+    "nodes",
+    "distances between nodes",
+    "isolated CPUs",
+)
+"""The facts that no run changes and that hold for all of its figures. Kernel and command line do too, to the letter."""
+
 GIB: Final = 1 << 30
 
 
@@ -108,6 +120,23 @@ def other_facts(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
         for name in before
         if name in now and before[name] != now[name]
     ]
+
+
+def differences(before: Context, now: Context) -> list[str]:
+    """Return in what the SUT of *now* is another than that of *before*, on which no run can go on.
+
+    How much memory is free, the load and the boot may differ, and so may what a run itself tunes.
+    """
+
+    def identity(context: Context) -> dict[str, str]:
+        known = facts(context, None)
+        return {
+            "kernel": str(context.capture.uname),
+            "kernel command line": "none" if context.cmdline is None else context.cmdline.text.strip(),
+            **{name: known[name] for name in UNCHANGING},
+        }
+
+    return other_facts(identity(before), identity(now))
 
 
 def _known(value: object) -> str:

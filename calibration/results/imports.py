@@ -17,10 +17,10 @@ from calibration import __version__
 from calibration.errors import EnvironmentLacksError, InputError
 from calibration.formats.csit_page import Published, read_published
 from calibration.formats.lines import MAX_CHARACTERS
-from calibration.results.layout import RUN, SCHEMA_VERSION
+from calibration.results.layout import RUN, SCHEMA_VERSION, run_directory
 from calibration.results.model import Imported, NotMeasured, Run, RunDocument
 from calibration.results.readings import Inconsistency, inconsistency
-from calibration.results.store import read_run, run_directory, write_document
+from calibration.results.store import read_run, write_document
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 """Stands for the time of an import where that is of no interest."""

@@ -1,15 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
 """Names in a directory of results: ``<results>/<testbed>/<sut>/<run-id>/run.json``, and the references beside.
 
-Whoever needs no more than these does not import the models.
+Nothing here imports the models.
 """
 
 import os
+import re
+import secrets
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Literal
 
+from calibration.errors import InputError
+from calibration.files import refuse_links
+
 RUN: Final = "run.json"
 """The run document in a run's directory."""
+
+RECORDS: Final = "records.jsonl"
+"""What happened in a run, appended step by step, so that nothing measured is lost to a crash."""
+
+CAPTURE: Final = "context.tar.gz"
+"""The raw capture that a run began with."""
+
+CHECKER_OUTPUT: Final = "meltdown-checker.txt"
+"""What the operator's spectre-meltdown-checker printed."""
+
+MLC_FOLDER: Final = "mlc"
+"""What the operator's Intel MLC printed, one file per command."""
 
 REFERENCES: Final = "references"
 """The directory in the results that is no testbed's."""
@@ -20,8 +38,51 @@ MAX_REFERENCE_BYTES: Final = 64 * 1024 * 1024
 SCHEMA_VERSION: Literal["run/1"] = "run/1"
 """The version of the run document that :mod:`calibration.results.model` describes."""
 
+SAFE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+"""What a testbed, SUT or run identifier may look like: it becomes a directory's name."""
+
 
 def directories(parent: Path) -> list[str]:
     """Return the names of the directories in *parent*; hidden ones are not ready. Raises ``OSError``."""
     with os.scandir(parent) as entries:
         return [each.name for each in entries if not each.name.startswith(".") and each.is_dir()]
+
+
+def new_run_id(now: datetime) -> str:
+    """Return a run identifier that sorts by time and that nobody can guess beforehand."""
+    return f"{now.astimezone(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(2)}"
+
+
+def check_names(*, testbed: str, sut: str) -> None:
+    """Raise ``InputError`` for a name of a testbed or a SUT that is not fit for a directory."""
+    for what, name in (("testbed", testbed), ("SUT", sut)):
+        _check_name(what, name)
+    if testbed == REFERENCES:
+        raise InputError(f"a testbed cannot be called {REFERENCES!r}: that directory holds what runs found once")
+
+
+def _check_name(what: str, name: str) -> None:
+    if not SAFE_NAME.fullmatch(name):
+        raise InputError(
+            f"not a valid {what} name: {name!r}; use letters, digits, '.', '_' and '-', at most 128, the first a "
+            "letter or digit"
+        )
+
+
+def run_directory(results: Path, testbed: str, sut: str, run_id: str) -> Path:
+    """Return where a run is stored. Raises ``InputError`` for a name that is not fit for a directory, and for links."""
+    check_names(testbed=testbed, sut=sut)
+    _check_name("run identifier", run_id)
+    directory = results / testbed / sut / run_id
+    refuse_links(directory, below=results)
+    return directory
+
+
+def find_runs(results: Path) -> list[Path]:
+    """Return the directories of all assembled runs below *results*, by testbed, SUT and time.
+
+    Raises ``InputError`` where *results* is no directory.
+    """
+    if not results.is_dir():
+        raise InputError(f"no directory of results at {results}")
+    return sorted(path.parent for path in results.glob(f"*/*/*/{RUN}"))

@@ -42,12 +42,11 @@ sys.path.append(os.path.abspath(__file__ + "/../../../ansible/plugins/plugin_uti
 from calibration_plugins import ROOT
 from calibration_variables import options_of_roles
 
-from calibration.errors import BAD_INPUT, ENVIRONMENT, INTERRUPTED, VERDICT_FAILED
-
 # The roles' plugins need these; imported once here, before Ansible forks a worker for each task, they cost nothing
 # there.
+from calibration import lifecycle  # noqa: F401
+from calibration.errors import BAD_INPUT, ENVIRONMENT, INTERRUPTED, VERDICT_FAILED
 from calibration.report import prepare
-from calibration.results import assemble, store  # noqa: F401
 from calibration.run import note_failure
 
 EXIT_CODES = {"settings": BAD_INPUT, "verdict": VERDICT_FAILED}

@@ -154,7 +154,7 @@ def test_two_machines_of_one_name_are_refused(lab: Lab) -> None:
 def test_a_file_whose_name_is_no_directorys_is_refused(lab: Lab) -> None:
     path = lab.directory / "a lab.yaml"
     shutil.copyfile(TESTBED91, path)
-    assert "expected a testbed name of letters, digits" in " ".join(refused(lab, path).text.split())
+    assert "not a valid testbed name" in " ".join(refused(lab, path).text.split())
 
 
 @pytest.mark.parametrize(

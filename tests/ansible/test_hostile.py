@@ -16,7 +16,8 @@ import pytest
 from support import HERE, ROOT, Ended, Lab, load_plugin
 from support import run as run_command
 
-from calibration.results.store import read_run, records
+from calibration.results.records import records
+from calibration.results.store import read_run
 from calibration.text import HIDDEN
 from tests.harmless import check_page
 

@@ -23,7 +23,8 @@ import yaml
 from support import PATIENCE_S, ROOT, TINY, Ended, Lab, load_plugin, run
 
 from bench.suts import Servers, Sut, user
-from calibration.results.store import StepRecord, read_run, records
+from calibration.results.records import StepRecord, records
+from calibration.results.store import read_run
 from tests.tools import require
 
 EXAMPLE = ROOT / "ansible" / "inventories" / "example-lab"

@@ -17,9 +17,11 @@ from ansible.errors import AnsibleConnectionFailure
 from ansible.module_utils.testing import patch_module_args
 from support import PATIENCE_S, ROOT, Ended, Lab, StandIn, calibrate, inventory_of, load_plugin, processes_of
 
+from calibration.lifecycle import begin
 from calibration.reservation import NOT_RESERVED, REASONS
-from calibration.results import store
 from calibration.results.model import MeltdownChecker
+from calibration.results.records import records
+from calibration.results.store import read_run
 
 PLUGIN = load_plugin("action", "calibration_meltdown_checker")
 MODULE = load_plugin("modules", "sut_meltdown_checker")
@@ -69,7 +71,7 @@ def run_of(lab: Lab, name: str) -> Path:
 
 
 def checker_of(lab: Lab, name: str) -> MeltdownChecker:
-    document = store.read_run(run_of(lab, name))
+    document = read_run(run_of(lab, name))
     assert document.run.status == "complete"
     assert document.meltdown_checker is not None
     return document.meltdown_checker
@@ -78,7 +80,7 @@ def checker_of(lab: Lab, name: str) -> MeltdownChecker:
 def test_whatever_the_checker_does_every_sut_is_measured(calibrated: Ended, module_lab: Lab) -> None:
     assert calibrated.rc == 0, calibrated.text
     assert {run.parts[-2] for run in module_lab.runs()} == {"answers", *REASONS_OF, "without"}
-    assert {store.read_run(run).run.status for run in module_lab.runs()} == {"complete"}
+    assert {read_run(run).run.status for run in module_lab.runs()} == {"complete"}
     assert list(module_lab.remote.iterdir()) == []
     assert processes_of(module_lab.remote) == []
 
@@ -100,7 +102,7 @@ def test_what_the_checker_says_is_kept_with_its_hash_and_on_the_page(calibrated:
 
 def test_the_checker_is_over_before_anything_is_measured(calibrated: Ended, module_lab: Lab) -> None:
     assert calibrated.rc == 0, calibrated.text
-    kinds = [each.record for each in store.records(run_of(module_lab, "hangs"))]
+    kinds = [each.record for each in records(run_of(module_lab, "hangs"))]
     assert kinds == ["start", "meltdown_checker", "kernels", "step", "end"]
 
 
@@ -120,7 +122,7 @@ def test_what_went_wrong_is_recorded_and_shown(calibrated: Ended, module_lab: La
 def test_a_sut_without_a_checker_has_none(calibrated: Ended, module_lab: Lab) -> None:
     assert calibrated.rc == 0, calibrated.text
     run = run_of(module_lab, "without")
-    assert store.read_run(run).meltdown_checker is None
+    assert read_run(run).meltdown_checker is None
     assert not (run / "meltdown-checker.txt").exists()
 
 
@@ -159,7 +161,7 @@ def checked(sut: Sut, folder: Path, monkeypatch: pytest.MonkeyPatch, *, script: 
     """Return what is recorded of the checker, which *sut* runs twice: once is enough."""
     monkeypatch.setattr(PLUGIN, "end_with_controller", lambda: None)
     names = {"testbed": "t1", "sut": "s1", "run_id": "r1"}
-    begun = store.begin(folder, **names, profile="quick", capture=CAPTURE.read_bytes(), now=NOW)
+    begun = begin(folder, **names, profile="quick", capture=CAPTURE.read_bytes(), now=NOW)
     (folder / "checker.sh").write_bytes(script)
     arguments = {
         "script": str(folder / "checker.sh"),
@@ -173,7 +175,7 @@ def checked(sut: Sut, folder: Path, monkeypatch: pytest.MonkeyPatch, *, script: 
     asked = sut.asked
     assert sut.act(arguments) == {}
     assert sut.asked == asked
-    (record,) = [each for each in store.records(Path(begun.directory)) if each.record == "meltdown_checker"]
+    (record,) = [each for each in records(begun.directory) if each.record == "meltdown_checker"]
     return record.checker
 
 
@@ -187,7 +189,7 @@ UNFIT: dict[str, tuple[Sut, str]] = {
     "refuses": (Sut({"failed": True, "msg": "no capset"}), "no capset"),
     "other bytes": (Sut({**ANSWER, "sha256": "0" * 64}), "on the SUT, found " + "0" * 64),
     "no bytes": (Sut({}), "on the SUT, found none"),
-    "no base64": (Sut({**ANSWER, "output": "%"}), "expected a capture in base64"),
+    "no base64": (Sut({**ANSWER, "output": "%"}), "not base64"),
     "no code": (Sut({**ANSWER, "rc": None}), "expected the checker to end with exit code 0, 2 or 3, found None"),
     "another's": (Sut(ANSWER, held=NOT_RESERVED), REASONS[NOT_RESERVED]),
     "odd": (Sut(ANSWER, held=127), "exit code 127"),

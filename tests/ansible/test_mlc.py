@@ -21,10 +21,12 @@ from ansible.errors import AnsibleConnectionFailure
 from ansible.module_utils.testing import patch_module_args
 from support import HERE, ROOT, Ended, Lab, StandIn, calibrate, inventory_of, load_plugin, processes_of
 
+from calibration.lifecycle import begin
 from calibration.mlc import read_prefetchers
 from calibration.reservation import NOT_RESERVED, REASONS
-from calibration.results import store
 from calibration.results.model import Mlc, MlcRun, NotMeasured
+from calibration.results.records import records
+from calibration.results.store import read_run
 
 PLUGIN = load_plugin("action", "calibration_mlc")
 COLLECT = load_plugin("action", "calibration_collect")
@@ -101,19 +103,19 @@ def page_of(lab: Lab, name: str) -> str:
 
 
 def mlc_of(lab: Lab, name: str) -> Mlc:
-    document = store.read_run(run_of(lab, name))
+    document = read_run(run_of(lab, name))
     assert document.run.status == "complete"
     assert document.mlc is not None
     return document.mlc
 
 
 def missing_of(lab: Lab, name: str) -> list[NotMeasured]:
-    return [each for each in store.read_run(run_of(lab, name)).not_measured if each.kind == "mlc"]
+    return [each for each in read_run(run_of(lab, name)).not_measured if each.kind == "mlc"]
 
 
 def test_whatever_mlc_does_every_sut_is_measured(calibrated: Ended, module_lab: Lab) -> None:
     assert calibrated.rc == 0, calibrated.text
-    documents = [store.read_run(run) for run in module_lab.runs()]
+    documents = [read_run(run) for run in module_lab.runs()]
     assert len(documents) == 6 + len(SCRIPTS)
     assert {each.run.status for each in documents} == {"complete"}
     assert {len(each.measurements) for each in documents} == {1}
@@ -140,7 +142,7 @@ def test_what_mlc_prints_is_kept_with_its_hash_and_read(calibrated: Ended, modul
         assert raw.startswith(b"*** THIS IS A STAND-IN")
         assert each.prefetchers is not None
         assert each.prefetchers.state in {"as_before", "not_verified"}
-    readings = {each.id: each for each in store.read_run(run).readings}
+    readings = {each.id: each for each in read_run(run).readings}
     assert set(readings) == {each for run in mlc.commands for each in run.readings}
     idle = readings["mlc.idle_latency.idle_latency"]
     assert (idle.instrument, idle.command) == ("Intel MLC 3.5", "mlc --idle_latency -e -r")
@@ -149,7 +151,7 @@ def test_what_mlc_prints_is_kept_with_its_hash_and_read(calibrated: Ended, modul
 
 def test_it_comes_after_everything_that_is_measured(calibrated: Ended, module_lab: Lab) -> None:
     assert calibrated.rc == 0, calibrated.text
-    kinds = [each.record for each in store.records(run_of(module_lab, "private"))]
+    kinds = [each.record for each in records(run_of(module_lab, "private"))]
     assert kinds == ["start", "kernels", "step", "mlc", "mlc_command", "mlc_command", "end"]
 
 
@@ -185,7 +187,7 @@ def test_what_went_wrong_is_a_reason_and_shown(calibrated: Ended, module_lab: La
     assert missing[0].reason.startswith(reason)
     if name != "garbage":  # what it printed is read with the document
         assert reason in calibrated.text
-    assert store.read_run(run_of(module_lab, name)).readings == ()
+    assert read_run(run_of(module_lab, name)).readings == ()
     assert ("was not run" if name in {"absent", "empty"} else "Without a figure of Intel MLC") in page_of(
         module_lab, name
     )
@@ -199,7 +201,7 @@ def test_what_it_leaves_behind_is_ended_with_it(calibrated: Ended, module_lab: L
 
 def test_prefetchers_that_stay_changed_are_a_sut_left_changed(calibrated: Ended, module_lab: Lab) -> None:
     assert calibrated.rc == 0, calibrated.text
-    document = store.read_run(run_of(module_lab, "private"))
+    document = read_run(run_of(module_lab, "private"))
     assert document.mlc is not None
     places = [{"where": "/dev/cpu/{0-3}/msr", "before": "0x0", "after": "0xf", "restored": None}]
     spoilt = document.mlc.commands[0].model_copy(
@@ -215,7 +217,7 @@ def test_prefetchers_that_stay_changed_are_a_sut_left_changed(calibrated: Ended,
 def test_a_sut_without_it_has_none(calibrated: Ended, module_lab: Lab) -> None:
     assert calibrated.rc == 0, calibrated.text
     run = run_of(module_lab, "without")
-    assert store.read_run(run).mlc is None
+    assert read_run(run).mlc is None
     assert not (run / "mlc").exists()
     assert "Intel MLC" not in page_of(module_lab, "without")
 
@@ -267,7 +269,7 @@ def tried(sut: Sut, folder: Path, monkeypatch: pytest.MonkeyPatch, **changes: An
     """Return what is recorded of a run of MLC on *sut*: why it was not run, and its commands."""
     monkeypatch.setattr(PLUGIN, "end_with_controller", lambda: None)
     names = {"testbed": "t1", "sut": "s1", "run_id": "r1"}
-    begun = store.begin(folder, **names, profile=str(PROFILE), capture=CAPTURE.read_bytes(), now=NOW)
+    begun = begin(folder, **names, profile=str(PROFILE), capture=CAPTURE.read_bytes(), now=NOW)
     arguments = {
         "archive": str(STAND_IN),
         "path": "/tmp/calibration-x",
@@ -281,9 +283,9 @@ def tried(sut: Sut, folder: Path, monkeypatch: pytest.MonkeyPatch, **changes: An
         **changes,
     }
     assert sut.act(arguments)["changed"]
-    records = list(store.records(Path(begun.directory)))
-    (program,) = [each.program for each in records if each.record == "mlc"]
-    return program.reason, [each.run for each in records if each.record == "mlc_command"]
+    found = list(records(begun.directory))
+    (program,) = [each.program for each in found if each.record == "mlc"]
+    return program.reason, [each.run for each in found if each.record == "mlc_command"]
 
 
 UNFIT: dict[str, tuple[Sut, str]] = {
@@ -315,7 +317,7 @@ LOST: dict[str, tuple[Any, str]] = {
     "lost": (AnsibleConnectionFailure("gone"), "not reachable: gone"),
     "silent": (PLUGINS.GivenUp(), "Intel MLC had no complete answer within 61 s"),
     "refuses": ({"failed": True, "msg": "no capset"}, "no capset"),
-    "no base64": ({**ANSWER, "output": "%"}, "expected a capture in base64"),
+    "no base64": ({**ANSWER, "output": "%"}, "not base64"),
 }
 
 

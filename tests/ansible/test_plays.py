@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from support import PATIENCE_S, TINY, TWO, Lab, begun, calibrate, inventory_of, load_plugin, processes_of, wait_until
 
-from calibration.results.store import StepRecord, read_run, records
+from calibration.results.records import StepRecord, records
+from calibration.results.store import read_run
 
 END = load_plugin("callback", "calibration_end")
 

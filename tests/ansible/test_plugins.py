@@ -18,11 +18,11 @@ from ansible.errors import AnsibleConnectionFailure
 from support import load_plugin
 
 from calibration.errors import EnvironmentLacksError
-from calibration.judge import judge
+from calibration.judge.run import verdicts_of
+from calibration.lifecycle import begin, finish
 from calibration.measurements.base import Step
 from calibration.reservation import REASONS, RESTARTED
-from calibration.results import store
-from calibration.results.assemble import assemble
+from calibration.results.records import RestoredRecord, SwitchedRecord, append_record
 from calibration.tuning import Change
 from tests.report.report_documents import run_document
 
@@ -147,7 +147,7 @@ def switched(sut: Switching, folder: Path, monkeypatch: pytest.MonkeyPatch, *, a
     names = {"testbed": "t1", "sut": "s1", "run_id": "r1"}
     capture = CAPTURE.read_bytes()
     now = datetime(2026, 1, 2, tzinfo=UTC)
-    begun = store.begin(folder, **names, profile=str(profile), capture=capture, now=now, prefetchers_ok=True)
+    begun = begin(folder, **names, profile=str(profile), capture=capture, now=now, prefetchers_ok=True)
     arguments = {
         "directory": begun.directory,
         "reservation": {"path": "/tmp/a reservation", "token": "0" * 32, "boot_id": "0" * 36},
@@ -157,8 +157,9 @@ def switched(sut: Switching, folder: Path, monkeypatch: pytest.MonkeyPatch, *, a
     told = sut.act(arguments)
     if told["left"]:
         back = [{**each, "restored": "0x0", "restored_by": "run"} for each in told["left"]]
-        store.record_restored(Path(begun.directory), [Change.model_validate(each) for each in back])
-    return told, assemble(Path(begun.directory), now=now)
+        changes = tuple(Change.model_validate(each) for each in back)
+        append_record(begun.directory, RestoredRecord(changes=changes))
+    return told, finish(begun.directory, now=now)
 
 
 def test_prefetchers_are_off_for_the_steps_that_want_it_and_back_after_them(
@@ -226,12 +227,12 @@ def test_what_is_not_back_after_the_steps_is_left_to_the_end_of_the_run_and_told
 def test_settings_switched_for_steps_are_told_beside_those_of_the_run(tmp_path: Path) -> None:
     names = {"testbed": "t1", "sut": "s1", "run_id": "r1"}
     now = datetime(2026, 1, 2, tzinfo=UTC)
-    begun = Path(store.begin(tmp_path, **names, profile="quick", capture=CAPTURE.read_bytes(), now=now).directory)
+    begun = begin(tmp_path, **names, profile="quick", capture=CAPTURE.read_bytes(), now=now).directory
     of_steps = Change.model_validate(PUT_BACK)
     of_run = of_steps.model_copy(update={"setting": "governor", "where": "cpu0"})
-    store.record_switched(begun, [of_steps])
-    store.record_restored(begun, [of_run])
-    assert assemble(begun, now=now).attempts[0].changes == (of_run, of_steps)
+    append_record(begun, SwitchedRecord(changes=(of_steps,)))
+    append_record(begun, RestoredRecord(changes=(of_run,)))
+    assert finish(begun, now=now).attempts[0].changes == (of_run, of_steps)
 
 
 def test_the_module_switches_off_and_back_before_the_run_is_over(
@@ -362,7 +363,7 @@ def run_steps(sut: Sut, begun: Path, steps: int = 1, *, reconnect_s: float = 30.
     planned = tuple(step().model_copy(update={"id": f"x{number}"}) for number in range(steps))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(MEASURE_PLUGIN, "end_with_controller", lambda: None)
-        patch.setattr(MEASURE_PLUGIN.store, "outstanding", lambda _directory: planned)
+        patch.setattr(MEASURE_PLUGIN, "outstanding", lambda _directory: planned)
         result = sut.act(
             {
                 "directory": str(begun),
@@ -556,7 +557,7 @@ def test_a_reference_that_cannot_be_read_keeps_all_runs_and_is_named(tmp_path: P
 
 def test_what_fails_in_a_run_is_told_by_kind_with_the_worst_first() -> None:
     run = run_document(names=("idle_latency", "latency_matrix"))
-    some = list(judge(run.measurements))[:1] * 5
+    some = list(verdicts_of(run.measurements))[:1] * 5
     values = [
         ("a", "fail", 1.0),
         ("b", "fail", 2.0),

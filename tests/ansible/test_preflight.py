@@ -72,7 +72,8 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "testbed": (
         {"calibration_testbed": "../elsewhere"},
         (
-            "expected a testbed name of letters, digits, '.', '_' and '-', at most 128 long, found '../elsewhere'. "
+            "not a valid testbed name: '../elsewhere'; use letters, digits, '.', '_' and '-', at most 128, the first a "
+            "letter or digit. "
             "They are calibration_testbed and calibration_sut"
         ),
     ),

@@ -14,7 +14,8 @@ import pytest
 from support import BROKEN, ROOT, SLOW, Ended, Lab
 
 from calibration.build import build
-from calibration.results.store import read_run, records
+from calibration.results.records import records
+from calibration.results.store import read_run
 from tests.tools import require_root
 
 SITE = ROOT / ".cache" / "tests" / "site"

@@ -18,14 +18,14 @@ from bench import made, nights, nights_page
 from bench.made import FIRST_NIGHT, Event, State, factors, make, names, own_events, planned_events, template
 from bench.nights import Finding, Findings, known_on, matched, number, quiet_nights, read_labels, table_of
 from calibration.errors import EnvironmentLacksError, InputError
-from calibration.judge import judge
+from calibration.judge.run import verdicts_of
 from calibration.judge.verdicts import ContextChange, NightVerdict
 from calibration.results import index
 from calibration.results.facts import facts
 from calibration.results.history import History, Series
 from calibration.results.index import read_history
 from calibration.results.layout import RUN
-from calibration.results.store import validate
+from calibration.results.store import read_run
 
 NIGHTS = 30
 SUT = ("t1", "sut01")
@@ -52,12 +52,12 @@ def test_every_document_is_valid_and_its_parts_belong_together(store: tuple[Path
     results, _ = store
     seen = set()
     for path in sorted(results.glob(f"*/*/*/{RUN}"))[::7]:
-        document = validate(path)
+        document = read_run(path)
         run = document.run
         assert path.parts[-4:-1] == (run.testbed, run.sut, run.id)
         assert document.context is not None
         assert document.facts == facts(document.context.parsed, run.kernels)
-        judged = {each.name: each for each in judge(document.measurements)}
+        judged = {each.name: each for each in verdicts_of(document.measurements)}
         assert len(judged) == len(document.verdicts) > 60
         for verdict in document.verdicts:
             other = judged[verdict.name]
@@ -75,7 +75,7 @@ def test_every_document_is_valid_and_its_parts_belong_together(store: tuple[Path
 def test_a_document_is_as_large_as_that_of_the_run_it_is_made_of(store: tuple[Path, list[Event]]) -> None:
     whole = len(made.base_document().model_dump_json(indent=1))
     for path in store[0].glob(f"*/*/*/{RUN}"):
-        if validate(path).run.status == "complete":
+        if read_run(path).run.status == "complete":
             assert path.stat().st_size == pytest.approx(whole, rel=0.1)
             return
     pytest.fail("expected a complete run")

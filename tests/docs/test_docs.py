@@ -37,7 +37,7 @@ from calibration.report.reference import name_form
 from calibration.results.consistency import RULES
 from calibration.results.model import RunDocument
 from calibration.results.readings import INCONSISTENCIES
-from calibration.results.store import Record
+from calibration.results.records import Record
 from calibration.sutprobe import ProbeDocument, VolumeResult, read_document, read_result
 from calibration.validity import SEVERITIES
 

@@ -24,11 +24,12 @@ from typing import Any
 
 from bench.made import KERNELS, record_answer
 from calibration.context.cpulists import format_cpulist, parse_cpulist
+from calibration.lifecycle import begin, finish
 from calibration.measurements.base import Step
 from calibration.measurements.traffic import Part, read_group
-from calibration.results.assemble import assemble
+from calibration.results.attempts import record_kernels
 from calibration.results.model import RunDocument
-from calibration.results.store import begin, record_end, record_kernels
+from calibration.results.records import EndRecord, append_record
 from tests.machines import CPU, NODE, RECORDED, Machine
 
 STARTED = datetime(2026, 1, 2, 1, 0, 0, tzinfo=UTC)
@@ -894,14 +895,14 @@ def large_document(server: Server = Server(), seed: int = 1) -> RunDocument:
             now=now,
             boot_id="5d1e4b0e-6a3c-4c57-9a52-0f6f1b0c8d11",
         )
-        run = Path(begun.directory)
+        run = begun.directory
         record_kernels(run, KERNELS)
         for step in begun.plan.steps:
             answer = answers.answer(step, now)
             record_answer(run, step, answer, now)
             now += timedelta(seconds=round(step.expected_duration_s) + 1)
-        record_end(run, now=now)
-        return assemble(run, now=now)
+        append_record(run, EndRecord(finished_at=now, interrupted=False))
+        return finish(run, now=now)
 
 
 @cache

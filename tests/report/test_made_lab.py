@@ -11,7 +11,8 @@ from calibration.judge.night import judge_night
 from calibration.judge.references import Place
 from calibration.results import index
 from calibration.results.index import read_history
-from calibration.results.store import find_runs, read_run
+from calibration.results.layout import find_runs
+from calibration.results.store import read_run
 from tests.report.made_lab import Lab
 
 

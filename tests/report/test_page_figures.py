@@ -18,12 +18,12 @@ from made_counts import counted_document
 from report_documents import FIXTURES, MACHINE, as_bytes, parsed_measurements, run_document, second_document, with_nodes
 
 from calibration.context import load
-from calibration.judge.tolerances import LEAST_COVERAGE
 from calibration.measurements import declaration
 from calibration.measurements.base import Metric
 from calibration.report.page import render
 from calibration.report.sections import FAMILY
 from calibration.results.model import RunDocument
+from calibration.statistics import MIN_COVERAGE
 from calibration.sutprobe import read_document
 
 Json = dict[str, Any]
@@ -138,7 +138,7 @@ def half_width(metric: Metric) -> str:
     percent = (metric.interval[1] - metric.interval[0]) / 2 / metric.value * 100
     digits = max(0, 1 - math.floor(math.log10(percent))) if percent >= 0.05 else 0
     text = f"±{percent:.{digits}f} %" if percent >= 0.05 else "±<0.1 %"
-    low = metric.coverage is not None and metric.coverage < LEAST_COVERAGE
+    low = metric.coverage is not None and metric.coverage < MIN_COVERAGE
     return f"{text} ({metric.coverage:.0%} coverage)".replace("% c", " % c") if low else text
 
 

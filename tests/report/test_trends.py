@@ -15,7 +15,7 @@ from made_nights import GAP, IDLE, LAST, NIGHTS, SHIFT, TESTBED, made_nights, ru
 from report_documents import guide, run_document, store
 from test_hostile_page import TEXTS
 
-from calibration.judge import judge
+from calibration.judge.run import judge_run
 from calibration.judge.tolerances import OwnTolerance, Tolerances
 from calibration.report import build_site, kept, site
 from calibration.report.lab import COLUMNS, SIGNS, Cell, Lab, column_of
@@ -341,7 +341,7 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_site_of_stored_documents_has_tonight_and_trends(tmp_path: Path, results: Path) -> None:
     for day in range(1, 3):
         document = run_document(names=("idle_latency",), id=f"202601{day:02}T030405Z-0a1b")
-        store(document.model_copy(update={"verdicts": tuple(judge(document.measurements))}), results)
+        store(judge_run(document), results)
     output = build_site(results, guide(tmp_path / "docs"), tmp_path / "html").parent / "calibration"
     index = (output / "index.html").read_text(encoding="utf-8")
     assert "0 of 1 SUT fail tonight (1 without a baseline)." in index

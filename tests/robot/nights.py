@@ -11,7 +11,7 @@ from typing import Any
 
 from report_documents import attempt, index_of, replace, run_document, scaled, store
 
-from calibration.judge import judge
+from calibration.judge.run import verdicts_of
 from calibration.judge.verdicts import Check, NightVerdict
 from calibration.measurements import declaration
 from calibration.measurements.bandwidth_matrix import BandwidthMatrixValues
@@ -159,7 +159,7 @@ def write_night(folder: Path, cases: Sequence[Case]) -> tuple[Path, Path]:
     results = folder / "results"
     for each in cases:
         measured = each.document.measurements
-        judged_once = {"verdicts": tuple(judge(measured)), "consistency": consistency(measured)}
+        judged_once = {"verdicts": tuple(verdicts_of(measured)), "consistency": consistency(measured)}
         store(each.document.model_copy(update=judged_once), results)
     path = folder / "verdicts.json"
     found = [each.model_dump(mode="json") for case in cases for each in case.verdicts]

@@ -17,7 +17,7 @@ import yaml
 
 from calibration.errors import ENVIRONMENT, VERDICT_FAILED
 from calibration.results.model import RunDocument
-from calibration.results.store import StepRecord, records
+from calibration.results.records import StepRecord, records
 from tests.testbed.guest import Sut
 from tests.testbed.support import Lab, Testbed
 

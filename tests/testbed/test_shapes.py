@@ -7,7 +7,8 @@ import pytest
 
 from calibration.context import load
 from calibration.context.model import Context
-from calibration.results.store import CAPTURE, read_run
+from calibration.results.layout import CAPTURE
+from calibration.results.store import read_run
 from tests.testbed.shapes import shapes
 from tests.testbed.support import Lab, Testbed
 

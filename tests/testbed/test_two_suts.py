@@ -10,7 +10,9 @@ import pytest
 
 from calibration.context import load
 from calibration.errors import VERDICT_FAILED
-from calibration.results.store import CAPTURE, StepRecord, read_run, records
+from calibration.results.layout import CAPTURE
+from calibration.results.records import StepRecord, records
+from calibration.results.store import read_run
 from tests.ansible.support import Ended
 from tests.testbed.guest import Sut
 from tests.testbed.support import Lab, Testbed

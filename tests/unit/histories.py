@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from calibration.judge import judge
 from calibration.judge.drift import Analysis, Change, Flips
+from calibration.judge.run import verdicts_of
 from calibration.results.history import History, NightRun, Recorded, Series
 from tests.report.report_documents import replace, run_document, scaled, store
 
@@ -108,7 +108,10 @@ def stored(
         when = datetime.combine(night_of(number), time(2), UTC)
         names = {"id": run_id(number), "testbed": testbed, "sut": sut, "started_at": when, "finished_at": when}
         made = made.model_copy(
-            update={"run": made.run.model_copy(update=names | fields), "verdicts": tuple(judge(made.measurements))}
+            update={
+                "run": made.run.model_copy(update=names | fields),
+                "verdicts": tuple(verdicts_of(made.measurements)),
+            }
         )
         found.append(store(made, results))
     return found

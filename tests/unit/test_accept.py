@@ -13,7 +13,6 @@ from click.testing import CliRunner, Result
 
 from calibration.cli import calibration
 from calibration.errors import EnvironmentLacksError, InputError
-from calibration.judge import judge
 from calibration.judge.accept import Proposal, propose
 from calibration.judge.night import judge_night
 from calibration.judge.references import (
@@ -25,6 +24,7 @@ from calibration.judge.references import (
     platform_of,
     read_references,
 )
+from calibration.judge.run import judge_run
 from calibration.results import index
 from calibration.results.store import read_run
 from tests.report.report_documents import flagged, replace, run_document, store
@@ -127,7 +127,7 @@ def test_metrics_with_other_nights_share_one_list_of_runs(results: Path) -> None
                 )
             }
         )
-        run = store(made.model_copy(update={"verdicts": tuple(judge(made.measurements))}), results)
+        run = store(judge_run(made), results)
     (proposal,) = proposed([run.with_name(run_id(10))])
     assert proposal.acceptance is not None
     found = proposal.acceptance
@@ -158,7 +158,7 @@ def test_one_run_alone_is_bounded_by_its_own_interval(results: Path) -> None:
 def test_an_invalid_figure_is_refused(results: Path) -> None:
     document = run_document(names=("idle_latency", "latency_ladder"), testbed="lab", sut="t1", id=run_id(0))
     made = flagged(document, 0, "PLACEMENT_UNVERIFIED", "pages lay elsewhere")
-    made = made.model_copy(update={"verdicts": tuple(judge(made.measurements))})
+    made = judge_run(made)
     (proposal,) = proposed([store(made, results)])
     refused = {each.metric: each.reason for each in proposal.refused}
     assert refused[LATENCY].startswith("the figure is invalid (PLACEMENT_UNVERIFIED")
@@ -180,7 +180,7 @@ def test_a_figure_that_is_observed_once_has_one_bound_and_only_after_several_nig
         (first, *_) = document.measurements
         gaps = first.values.gaps.model_copy(update={"max_ns": 5000.0 + 100 * (number % 4)})  # type: ignore[union-attr]
         made = replace(document, 0, values=first.values.model_copy(update={"gaps": gaps}))
-        runs.append(store(made.model_copy(update={"verdicts": tuple(judge(made.measurements))}), results))
+        runs.append(store(judge_run(made), results))
     (one,) = proposed([runs[0]])
     names = [each.metric for each in one.refused if each.metric.endswith("max_ns")]
     assert names
@@ -376,7 +376,7 @@ def test_the_command_needs_somebody_and_a_reason(results: Path) -> None:
 def test_the_command_fails_where_nothing_can_be_accepted(results: Path) -> None:
     document = run_document(names=("idle_latency",), testbed="lab", sut="t1", id=run_id(0))
     made = flagged(document, 0, "PLACEMENT_UNVERIFIED", "pages lay elsewhere")
-    made = made.model_copy(update={"verdicts": tuple(judge(made.measurements))})
+    made = judge_run(made)
     done = called(store(made, results), "--by", "Ada", "--reason", "x")
     assert isinstance(done.exception, InputError)
     assert "not accepted: lab/t1 idle_latency.latency_ns: the figure is invalid (PLACEMENT_UNVERIFIED" in done.output

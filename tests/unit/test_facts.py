@@ -9,10 +9,9 @@ import pytest
 from calibration.context import load
 from calibration.context.cmdline import parse_cmdline
 from calibration.context.model import Context, Dimm, FrequencyPolicy, IdleState
-from calibration.results.facts import facts, other_facts
+from calibration.results.facts import differences, facts, other_facts
 from calibration.results.history import NOT_KNOWN
 from calibration.results.model import Kernels
-from calibration.results.store import differences
 from calibration.tuning import SETTINGS
 
 CAPTURES = sorted((Path(__file__).parents[1] / "fixtures" / "context").glob("*.tar.gz"))

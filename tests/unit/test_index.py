@@ -18,8 +18,7 @@ import numpy as np
 import pytest
 
 from calibration.errors import EnvironmentLacksError, InputError
-from calibration.judge import judge
-from calibration.judge.limits import Limit
+from calibration.judge.run import judge_run
 from calibration.results import index
 from calibration.results.consistency import consistency
 from calibration.results.documents import read_document
@@ -27,6 +26,7 @@ from calibration.results.history import NightRun
 from calibration.results.index import read_history
 from calibration.results.layout import RUN
 from calibration.results.model import RunDocument
+from calibration.results.records import Limit
 from tests.report.report_documents import flagged, imported, not_begun_document, replace, run_document, scaled
 from tests.report.report_documents import store as store_document
 
@@ -59,7 +59,7 @@ def figure(document: RunDocument, factor: float) -> RunDocument:
     measurement = document.measurements[0]
     latency = scaled(measurement.values.latency_ns, factor)  # type: ignore[attr-defined]
     made = replace(document, 0, values=measurement.values.model_copy(update={"latency_ns": latency}))
-    return made.model_copy(update={"verdicts": tuple(judge(made.measurements))})
+    return judge_run(made)
 
 
 def night(
@@ -185,7 +185,7 @@ def test_what_is_invalid_not_measured_or_imported_is_no_figure(results: Path, do
     store_document(night(document, 0), results)
     wrong = flagged(night(document, 1), 0, "PLACEMENT_WRONG", "its memory lay elsewhere")
     limits = (Limit(metric="c2c_latency.local_hitm_ns", lower=None, upper=9.0, unit="ns", reason="as promised"),)
-    wrong = wrong.model_copy(update={"verdicts": tuple(judge(wrong.measurements, limits))})
+    wrong = judge_run(wrong, limits)
     store_document(wrong, results)
     refused = not_begun_document()
     store_document(night(refused, 2), results)

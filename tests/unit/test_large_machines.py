@@ -23,13 +23,15 @@ import pytest
 
 from calibration.context import load
 from calibration.context.model import Context
+from calibration.lifecycle import begin, finish
 from calibration.plan import make_plan, plan_text
 from calibration.preflight import Expectations, Known, evaluate, short_of_memory
 from calibration.profiles import load_profile
 from calibration.report.page import render
-from calibration.results.assemble import assemble
+from calibration.results.attempts import outstanding
 from calibration.results.layout import RUN
-from calibration.results.store import StepRecord, begin, outstanding, read_run, record_step
+from calibration.results.records import StepRecord, append_record
+from calibration.results.store import read_run
 from tests.machines import LARGE, Machine, answer
 
 UTILS = Path(__file__).resolve().parents[2] / "ansible/plugins/module_utils"
@@ -100,8 +102,8 @@ def made(machine: Machine, directory: Path) -> Made:
     archive = base64.b64decode(captured["archive"])
     run = begin(directory, testbed="t", sut="s", run_id="r", profile="nightly", capture=archive, now=NOW)
     for step in run.plan.steps:
-        record_step(
-            Path(run.directory),
+        append_record(
+            run.directory,
             StepRecord(
                 step=step,
                 outcome="ok",
@@ -113,9 +115,9 @@ def made(machine: Machine, directory: Path) -> Made:
                 document=answer(step),
             ),
         )
-    document = assemble(Path(run.directory), now=NOW)
+    document = finish(run.directory, now=NOW)
     assert document.context is not None
-    return Made(machine, root, archive, document.context.parsed, Path(run.directory), opened)
+    return Made(machine, root, archive, document.context.parsed, run.directory, opened)
 
 
 @pytest.fixture(scope="module")
@@ -154,7 +156,7 @@ STEPS: dict[str, Callable[[Made], object]] = {
     "preflight": lambda on: evaluate(on.context, Known(), Expectations(isolated_cpus="1-3")),
     "too little memory": lambda on: short_of_memory(on.short(), load_profile("quick"), make_plan),
     "what is left": lambda on: outstanding(on.run),
-    "run document": lambda on: assemble(on.run, now=NOW),
+    "run document": lambda on: finish(on.run, now=NOW),
     "run document read": lambda on: read_run(on.run),
     "page": lambda on: render((on.run / RUN).read_bytes()),
 }

@@ -9,8 +9,8 @@ import pytest
 from calibration.context import load
 from calibration.context.model import Context
 from calibration.errors import InputError
-from calibration.judge import judge
 from calibration.judge.limits import read_limits
+from calibration.judge.run import verdicts_of
 from calibration.measurements import declaration
 from calibration.results.model import Measurement, Verdict
 from calibration.validity import flag, validity
@@ -36,7 +36,7 @@ def measured(context: Context, *, invalid: bool = False) -> Measurement:
 
 
 def verdicts(context: Context, *limits: dict[str, Any], invalid: bool = False) -> list[Verdict]:
-    return list(judge([measured(context, invalid=invalid)], read_limits(list(limits))))
+    return list(verdicts_of([measured(context, invalid=invalid)], read_limits(list(limits))))
 
 
 def value(context: Context) -> tuple[float, tuple[float, float]]:
@@ -76,7 +76,7 @@ def test_a_limit_whose_metric_was_not_measured_fails(context: Context) -> None:
     latency, bandwidth = verdicts(context, limit)
     assert latency.outcome == "no_reference"
     assert (bandwidth.name, bandwidth.metric, bandwidth.outcome) == (limit["metric"], None, "fail")
-    assert bandwidth.reason == "expected at least 9000 MB/s, found that it was not measured (two channels)"
+    assert bandwidth.reason == "not measured, expected at least 9000 MB/s (two channels)"
 
 
 def test_an_invalid_figure_is_not_compared_with_its_limit(context: Context) -> None:

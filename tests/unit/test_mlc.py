@@ -15,12 +15,13 @@ import pytest
 from calibration import mlc
 from calibration.context import load
 from calibration.errors import EnvironmentLacksError, InputError
+from calibration.lifecycle import begin, finish
 from calibration.mlc import MlcCommand, check_licence, read_commands, read_prefetchers, read_program
 from calibration.plan import make_plan, plan_text
 from calibration.profiles import load_profile, parse_profile, profile_names
-from calibration.results import store
-from calibration.results.assemble import assemble
+from calibration.results.attempts import mlc_commands
 from calibration.results.model import MlcProgram, MlcRun, RunDocument
+from calibration.results.records import MlcProgramRecord, append_record, record_mlc_command
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -211,23 +212,23 @@ def assembled(
         "title: x\nmeasurements:\n  idle_latency: {}\nmlc:\n  - idle_latency\n  - latency_matrix\n", encoding="utf-8"
     )
     capture = (FIXTURES / "context" / "x86_64-two-nodes-smt.tar.gz").read_bytes()
-    begun = store.begin(
-        folder / "results", testbed="t", sut="s", run_id="r", profile=str(profile), capture=capture, now=NOW
-    )
-    directory = Path(begun.directory)
-    store.record_mlc(
+    begun = begin(folder / "results", testbed="t", sut="s", run_id="r", profile=str(profile), capture=capture, now=NOW)
+    directory = begun.directory
+    append_record(
         directory,
-        MlcProgram(
-            started_at=NOW,
-            archive="mlc.tgz",
-            archive_sha256="ab" * 32,
-            member="Linux/mlc",
-            program_sha256="cd" * 32,
-            form="elf",
-            prefetchers_ok=False,
-            publish=False,
-            planned=planned,
-            reason=reason,
+        MlcProgramRecord(
+            program=MlcProgram(
+                started_at=NOW,
+                archive="mlc.tgz",
+                archive_sha256="ab" * 32,
+                member="Linux/mlc",
+                program_sha256="cd" * 32,
+                form="elf",
+                prefetchers_ok=False,
+                publish=False,
+                planned=planned,
+                reason=reason,
+            )
         ),
     )
     for command, outcome, output in runs:
@@ -245,8 +246,8 @@ def assembled(
             program_sha256="cd" * 32,
             prefetchers=None,
         )
-        store.record_mlc_command(directory, run, output)
-    return assemble(directory, now=NOW)
+        record_mlc_command(directory, run, output)
+    return finish(directory, now=NOW)
 
 
 def gone(document: RunDocument) -> list[tuple[str, str, str]]:
@@ -269,7 +270,7 @@ def test_the_last_of_several_tries_counts(tmp_path: Path) -> None:
     document = assembled(tmp_path, *tries)
     assert gone(document) == [("Intel MLC --latency_matrix", "failed", "so it is")]
     directory = tmp_path / "results" / "t" / "s" / "r"
-    assert [each.command for each in store.mlc_commands(directory)] == ["latency_matrix"]
+    assert [each.command for each in mlc_commands(directory)] == ["latency_matrix"]
 
 
 @pytest.mark.parametrize(("planned", "cause"), [(True, "failed"), (False, "not_planned")])
@@ -282,7 +283,7 @@ def test_output_that_was_exchanged_is_not_read(tmp_path: Path) -> None:
     assembled(tmp_path, ("idle_latency", "ok", IDLE))
     directory = tmp_path / "results" / "t" / "s" / "r"
     (directory / "mlc" / "idle_latency.txt").write_bytes(IDLE.replace(b"99.0", b"11.0"))
-    document = assemble(directory, now=NOW)
+    document = finish(directory, now=NOW)
     assert document.readings == ()
     assert "its sha256 differs from the record" in gone(document)[0][2]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from calibration import files
+from calibration import files, lifecycle
 from calibration.errors import CalibrationError, InputError
 from calibration.judge.accept import propose
 from calibration.judge.night import judge_night
@@ -19,11 +19,14 @@ from calibration.judge.references import add_acceptance
 from calibration.nightly.lock import hold
 from calibration.nightly.retention import Policy, expired
 from calibration.report import render_run
-from calibration.results import index, store
-from calibration.results.assemble import assemble
+from calibration.results import index
+from calibration.results.attempts import complete_suts, newest_missing, outstanding
+from calibration.results.layout import run_directory
+from calibration.results.records import EndRecord, NoteRecord, append_record, record_checker
+from calibration.results.store import read_run
 from tests.planting import KINDS, opens, plant, watched
 from tests.unit.histories import noise, run_id, stored
-from tests.unit.test_results import CAPTURE, NOW, checker_run, finish
+from tests.unit.test_results import CAPTURE, NOW, checker_run, end_step
 
 SUT = "t1/s1/r1"
 """The run that was measured; those of lab/t1 have a document alone."""
@@ -34,7 +37,7 @@ def measured(results: Path) -> Path:
 
 
 def resume(results: Path) -> None:
-    store.resume(measured(results), capture=CAPTURE, now=NOW)
+    lifecycle.resume(measured(results), capture=CAPTURE, now=NOW)
 
 
 def accept(results: Path) -> None:
@@ -45,7 +48,7 @@ def accept(results: Path) -> None:
 
 
 def begin(results: Path) -> None:
-    store.begin(results, testbed="t1", sut="s2", run_id="r2", profile="nightly", capture=CAPTURE, now=NOW)
+    lifecycle.begin(results, testbed="t1", sut="s2", run_id="r2", profile="nightly", capture=CAPTURE, now=NOW)
 
 
 OPERATIONS: dict[str, Callable[[Path], object]] = {
@@ -55,12 +58,12 @@ OPERATIONS: dict[str, Callable[[Path], object]] = {
     "lock": lambda results: hold(results, NOW).close(),
     "begin": begin,
     "resume": resume,
-    "outstanding": lambda results: store.outstanding(measured(results)),
-    "record": lambda results: store.record_note(measured(results), "a reason"),
-    "assemble": lambda results: assemble(measured(results), now=NOW),
-    "read": lambda results: store.read_run(measured(results)),
-    "complete": lambda results: store.complete_suts(results, "r1"),
-    "missing": lambda results: store.newest_missing(results, {("t1", "s1")}),
+    "outstanding": lambda results: outstanding(measured(results)),
+    "record": lambda results: append_record(measured(results), NoteRecord(reason="a reason")),
+    "assemble": lambda results: lifecycle.finish(measured(results), now=NOW),
+    "read": lambda results: read_run(measured(results)),
+    "complete": lambda results: complete_suts(results, "r1"),
+    "missing": lambda results: newest_missing(results, {("t1", "s1")}),
     "page": lambda results: render_run(measured(results)),
 }
 
@@ -69,12 +72,12 @@ OPERATIONS: dict[str, Callable[[Path], object]] = {
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
     results = tmp_path_factory.mktemp("lab")
     stored(results, noise(3))
-    begun = store.begin(results, testbed="t1", sut="s1", run_id="r1", profile="quick", capture=CAPTURE, now=NOW)
-    finish(begun, "idle_latency")
-    directory = Path(begun.directory)
-    store.record_checker(directory, checker_run(), b"{}")
-    store.record_end(directory, now=NOW)
-    assemble(directory, now=NOW)
+    begun = lifecycle.begin(results, testbed="t1", sut="s1", run_id="r1", profile="quick", capture=CAPTURE, now=NOW)
+    end_step(begun, "idle_latency")
+    directory = begun.directory
+    record_checker(directory, checker_run(), b"{}")
+    append_record(directory, EndRecord(finished_at=NOW, interrupted=False))
+    lifecycle.finish(directory, now=NOW)
     accept(results)
     return results
 
@@ -143,7 +146,7 @@ def test_a_directory_that_is_a_link_is_set_aside(
     assert {each.sut for each in failed} == {"t1"}
     assert all(f"{Path(linked).name} is a symbolic link or not a directory" in each.reason for each in failed)
     with pytest.raises(InputError, match="a symbolic link; remove it"):
-        store.run_directory(results, "lab", "t1", run_id(2))
+        run_directory(results, "lab", "t1", run_id(2))
 
 
 def test_results_may_be_reached_through_a_link(lab: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from calibration.cli import plan_command
 from calibration.context import load
 from calibration.context.model import Context, Dimm
 from calibration.errors import EnvironmentLacksError, InputError
+from calibration.lifecycle import begin, finish
 from calibration.measurements import declaration
 from calibration.measurements.base import Missing, Step
 from calibration.measurements.choice import CacheReference, ChosenShape, ShapeReference, platform_of, traffic_sha256
@@ -23,11 +24,10 @@ from calibration.measurements.traffic_shape import ShapeSettings, choose, widths
 from calibration.plan import Plan, make_plan, plan_text
 from calibration.profiles import load_profile
 from calibration.report.page import machine
-from calibration.results import store
-from calibration.results.assemble import assemble
 from calibration.results.facts import facts
-from calibration.results.layout import SCHEMA_VERSION
+from calibration.results.layout import SCHEMA_VERSION, run_directory
 from calibration.results.model import Attempt, CapturedContext, Measurement, Run, RunDocument
+from calibration.results.records import StepRecord, append_record
 from calibration.results.references import keep_references, kept_reference, kept_references, path_of
 from calibration.statistics import estimate
 from calibration.sutprobe import read_document
@@ -266,7 +266,7 @@ def test_a_damaged_reference_is_an_error_that_names_the_file(
     assert str(path) in str(found.value)
     assert "remove it" in str(found.value)
     with pytest.raises(InputError, match="remove it"):
-        store.begin(
+        begin(
             tmp_path,
             testbed="lab",
             sut="t1",
@@ -290,7 +290,7 @@ def test_a_reference_that_cannot_be_read_or_written_is_an_error(sut: Context, tm
 
 def test_a_run_relies_on_the_reference_of_its_results_and_says_so(sut: Context, tmp_path: Path) -> None:
     keep_references(tmp_path, searched(sut))
-    begun = store.begin(
+    begun = begin(
         tmp_path, testbed="lab", sut="t1", run_id="r1", profile="quick", capture=MACHINE.read_bytes(), now=WHEN
     )
     assert begun.plan.traffic_shape == kept_reference(tmp_path, ShapeReference, sut)
@@ -299,8 +299,8 @@ def test_a_run_relies_on_the_reference_of_its_results_and_says_so(sut: Context, 
 
 
 def test_no_testbed_has_the_name_of_the_references(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="another testbed name"):
-        store.run_directory(tmp_path, "references", "sut", "run")
+    with pytest.raises(InputError, match="a testbed cannot be called"):
+        run_directory(tmp_path, "references", "sut", "run")
 
 
 def test_the_platform_is_what_decides_the_shape_and_nothing_else(sut: Context) -> None:
@@ -479,18 +479,18 @@ def test_buffers_are_never_sized_for_less_than_half_of_the_cache_reported(guest:
 
 def test_a_figure_is_judged_by_the_cache_that_its_plan_was_sized_for(sut: Context, tmp_path: Path) -> None:
     def flags(results: Path) -> list[str]:
-        begun = store.begin(
+        begun = begin(
             results, testbed="lab", sut="t1", run_id="r1", profile="quick", capture=MACHINE.read_bytes(), now=WHEN
         )
         record = {"outcome": "ok", "reason": None, "rc": 0, "started_at": WHEN, "duration_s": 1.0, "stderr": ""}
         step = next(each for each in begun.plan.steps if each.id == "idle_latency")
-        store.record_step(
-            Path(begun.directory),
-            store.StepRecord.model_validate({**record, "step": step, "document": recorded("idle_latency")}),
+        append_record(
+            begun.directory,
+            StepRecord.model_validate({**record, "step": step, "document": recorded("idle_latency")}),
         )
         # what is kept later changes nothing: the plan says what it relied on
         path_of(results, CacheReference, platform_of(sut)).unlink(missing_ok=True)
-        document = assemble(Path(begun.directory), now=WHEN)
+        document = finish(begun.directory, now=WHEN)
         (found,) = document.measurements
         return [each.reason for each in found.validity.flags if each.code == "BUFFER_TOO_SMALL"]
 

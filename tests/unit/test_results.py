@@ -12,39 +12,31 @@ from typing import Any
 import pytest
 
 from calibration.errors import EnvironmentLacksError, InputError
+from calibration.lifecycle import BegunRun, NotBegunError, begin, finish, resume
 from calibration.preflight import Check
-from calibration.results import store
-from calibration.results.assemble import _completed, assemble
-from calibration.results.documents import SCHEMA, schema_validator
-from calibration.results.layout import RUN
-from calibration.results.model import CheckerRun, Kernels
-from calibration.results.schema import schema_text
-from calibration.results.store import (
-    CHECKER_OUTPUT,
-    RECORDS,
-    NotBegunError,
-    StepRecord,
-    begin,
+from calibration.results.attempts import (
     complete_suts,
-    find_runs,
-    has_checker,
-    new_run_id,
     newest_missing,
     outstanding,
-    read_run,
-    record_checker,
-    record_end,
     record_kernels,
     record_not_begun,
-    record_note,
     record_reason,
-    record_restored,
-    record_step,
-    records,
-    resume,
-    run_directory,
-    validate,
 )
+from calibration.results.documents import SCHEMA, schema_validator
+from calibration.results.layout import CHECKER_OUTPUT, RECORDS, RUN, find_runs, new_run_id, run_directory
+from calibration.results.model import CheckerRun, Kernels
+from calibration.results.outcomes import completed_values
+from calibration.results.records import (
+    EndRecord,
+    NoteRecord,
+    RestoredRecord,
+    StepRecord,
+    append_record,
+    record_checker,
+    records,
+)
+from calibration.results.schema import schema_text
+from calibration.results.store import read_run, write_document
 from calibration.tuning import Change
 from tests.report.report_documents import flagged, index_of, replace, run_document, scaled
 
@@ -57,11 +49,11 @@ KERNELS = Kernels(
 
 
 @pytest.fixture
-def begun(tmp_path: Path) -> store.BegunRun:
+def begun(tmp_path: Path) -> BegunRun:
     return begin(tmp_path, testbed="t1", sut="s1", run_id="r1", profile="quick", capture=CAPTURE, now=NOW)
 
 
-def finish(begun: store.BegunRun, step_id: str, **changes: Any) -> None:
+def end_step(begun: BegunRun, step_id: str, **changes: Any) -> None:
     step = next(step for step in begun.plan.steps if step.id == step_id)
     if "document" not in changes:
         changes["document"] = json.loads((FIXTURES / "sutprobe" / f"{step_id}.json").read_text(encoding="utf-8"))
@@ -74,28 +66,28 @@ def finish(begun: store.BegunRun, step_id: str, **changes: Any) -> None:
         "duration_s": 1.0,
         "stderr": "",
     }
-    record_step(Path(begun.directory), StepRecord.model_validate({**fields, **changes}))
+    append_record(begun.directory, StepRecord.model_validate({**fields, **changes}))
 
 
 def test_the_committed_schema_is_the_models() -> None:
     assert SCHEMA.read_text(encoding="utf-8") == schema_text(), f"renew it: calibration schema > {SCHEMA}"
 
 
-def test_a_stored_document_has_every_field(begun: store.BegunRun) -> None:
-    document = json.loads(assemble(Path(begun.directory), now=NOW).model_dump_json())
+def test_a_stored_document_has_every_field(begun: BegunRun) -> None:
+    document = json.loads(finish(begun.directory, now=NOW).model_dump_json())
     schema = json.loads(SCHEMA.read_text(encoding="utf-8"))
     assert set(schema["required"]) == set(schema["properties"]) == document.keys()
     del document["flags"]
     assert not schema_validator().is_valid(document)
 
 
-def test_a_run_document_is_read_back_as_it_was_made(begun: store.BegunRun) -> None:
-    directory = Path(begun.directory)
+def test_a_run_document_is_read_back_as_it_was_made(begun: BegunRun) -> None:
+    directory = begun.directory
     record_kernels(directory, KERNELS)
-    finish(begun, "idle_latency")
-    document = assemble(directory, now=NOW)
+    end_step(begun, "idle_latency")
+    document = finish(directory, now=NOW)
     assert read_run(directory) == document
-    assert validate(directory / RUN) == document
+    assert read_run(directory / RUN) == document
     assert document.run.kernels == KERNELS
     (measured,) = document.measurements
     assert measured.kind == "idle_latency"
@@ -116,24 +108,26 @@ def test_a_run_document_is_read_back_as_it_was_made(begun: store.BegunRun) -> No
     ],
 )
 def test_a_result_that_contradicts_itself_is_not_measured(
-    begun: store.BegunRun, change: Callable[[dict[str, Any]], None], reason: str
+    begun: BegunRun, change: Callable[[dict[str, Any]], None], reason: str
 ) -> None:
     raw = json.loads((FIXTURES / "sutprobe" / "idle_latency.json").read_text(encoding="utf-8"))
     change(raw)
-    finish(begun, "idle_latency", document=raw)
-    document = assemble(Path(begun.directory), now=NOW)
+    end_step(begun, "idle_latency", document=raw)
+    document = finish(begun.directory, now=NOW)
     assert document.measurements == ()
     (found,) = [each.reason for each in document.not_measured if each.kind == "idle_latency"]
     assert reason in found
 
 
-def test_every_planned_step_is_measured_or_has_its_reason(begun: store.BegunRun) -> None:
-    directory = Path(begun.directory)
-    finish(begun, "idle_latency")
-    finish(begun, "latency_matrix", outcome="timed_out", reason="took longer than its deadline of 30 s", document=None)
-    finish(begun, "jitter", outcome="ok", document={"schema": "other"})
-    record_note(directory, "the SUT is no longer reachable")
-    document = assemble(directory, now=NOW)
+def test_every_planned_step_is_measured_or_has_its_reason(begun: BegunRun) -> None:
+    directory = begun.directory
+    end_step(begun, "idle_latency")
+    end_step(
+        begun, "latency_matrix", outcome="timed_out", reason="took longer than its deadline of 30 s", document=None
+    )
+    end_step(begun, "jitter", outcome="ok", document={"schema": "other"})
+    append_record(directory, NoteRecord(reason="the SUT is no longer reachable"))
+    document = finish(directory, now=NOW)
     assert document.run.status == "incomplete"
     reasons = {each.kind: each.reason for each in document.not_measured if each.cause == "failed"}
     assert reasons["latency_matrix"] == "took longer than its deadline of 30 s"
@@ -162,11 +156,11 @@ def ended_early(step_id: str, code: str, keep: int) -> dict[str, Any]:
     [("deadline", "timed_out", "failed", "incomplete"), ("interrupted", "killed", "interrupted", "interrupted")],
 )
 def test_a_step_that_was_told_to_end_keeps_what_it_measured(
-    begun: store.BegunRun, code: str, outcome: str, cause: str, status: str
+    begun: BegunRun, code: str, outcome: str, cause: str, status: str
 ) -> None:
     document = ended_early("latency_ladder", code, 30)
-    finish(begun, "latency_ladder", outcome=outcome, reason="told to end", rc=3, document=document)
-    run = assemble(Path(begun.directory), now=NOW, interrupted=code == "interrupted")
+    end_step(begun, "latency_ladder", outcome=outcome, reason="told to end", rc=3, document=document)
+    run = finish(begun.directory, now=NOW, interrupted=code == "interrupted")
     (measured,) = run.measurements
     assert len(measured.values.model_dump()["points"]) == 30
     assert measured.missing[0].reason == "told to end"
@@ -178,64 +172,64 @@ def test_a_step_that_was_told_to_end_keeps_what_it_measured(
     assert run.run.status == status
 
 
-def test_a_kernel_that_a_signal_ended_is_a_failure_of_the_run(begun: store.BegunRun) -> None:
-    finish(begun, "latency_ladder", outcome="killed", reason="ended by SIGSEGV", rc=139, document=None)
-    run = assemble(Path(begun.directory), now=NOW)
+def test_a_kernel_that_a_signal_ended_is_a_failure_of_the_run(begun: BegunRun) -> None:
+    end_step(begun, "latency_ladder", outcome="killed", reason="ended by SIGSEGV", rc=139, document=None)
+    run = finish(begun.directory, now=NOW)
     (gone,) = [each for each in run.not_measured if each.kind == "latency_ladder"]
     assert (gone.cause, gone.reason) == ("failed", "ended by SIGSEGV")
     assert run.run.status == "incomplete"
 
 
-def test_what_an_interrupted_attempt_lacked_is_missing_from_a_resumed_run_too(begun: store.BegunRun) -> None:
-    directory = Path(begun.directory)
+def test_what_an_interrupted_attempt_lacked_is_missing_from_a_resumed_run_too(begun: BegunRun) -> None:
+    directory = begun.directory
     done = [step for step in begun.plan.steps if step.id != "latency_ladder"]
-    finish(begun, "latency_ladder", outcome="killed", reason="ended", rc=4, document=None)
-    record_end(directory, now=NOW, interrupted=True)
+    end_step(begun, "latency_ladder", outcome="killed", reason="ended", rc=4, document=None)
+    append_record(directory, EndRecord(finished_at=NOW, interrupted=True))
     resume(directory, capture=CAPTURE, now=NOW)
     for step in done:
-        finish(begun, step.id, document={})
-    assert assemble(directory, now=NOW).run.status == "incomplete"
+        end_step(begun, step.id, document={})
+    assert finish(directory, now=NOW).run.status == "incomplete"
 
 
-def test_what_failed_by_itself_is_no_interruption(begun: store.BegunRun) -> None:
+def test_what_failed_by_itself_is_no_interruption(begun: BegunRun) -> None:
     document = ended_early("latency_ladder", "interrupted", 30)
     document["result"]["points"][40]["error"] = {"code": "no_memory", "message": "too large"}
-    finish(begun, "latency_ladder", outcome="killed", reason="told to end", rc=4, document=document)
-    run = assemble(Path(begun.directory), now=NOW, interrupted=True)
+    end_step(begun, "latency_ladder", outcome="killed", reason="told to end", rc=4, document=document)
+    run = finish(begun.directory, now=NOW, interrupted=True)
     failed = [each for each in run.not_measured if each.cause == "failed"]
     assert [each.reason for each in failed] == ["no_memory: too large"]
 
 
 @pytest.mark.parametrize("keep", [0, None])
-def test_a_step_that_ended_with_nothing_has_its_reason(begun: store.BegunRun, keep: int | None) -> None:
+def test_a_step_that_ended_with_nothing_has_its_reason(begun: BegunRun, keep: int | None) -> None:
     document = ended_early("latency_ladder", "deadline", keep or 0)
     if keep is None:
         document["result"] = None
-    finish(begun, "latency_ladder", outcome="timed_out", reason="took too long", rc=3, document=document)
-    run = assemble(Path(begun.directory), now=NOW)
+    end_step(begun, "latency_ladder", outcome="timed_out", reason="took too long", rc=3, document=document)
+    run = finish(begun.directory, now=NOW)
     assert run.measurements == ()
     (gone,) = [each for each in run.not_measured if each.kind == "latency_ladder"]
     assert gone.reason.startswith("took too long")
     assert gone.cause == "failed"
 
 
-def test_a_failure_of_another_kind_keeps_no_figure(begun: store.BegunRun) -> None:
+def test_a_failure_of_another_kind_keeps_no_figure(begun: BegunRun) -> None:
     """An answer of the wrong bytes, for example, is kept in the record and is no figure, told to end or not."""
     document = ended_early("latency_ladder", "deadline", 30)
-    finish(begun, "latency_ladder", outcome="failed", reason="not the bytes built", rc=3, document=document)
-    assert assemble(Path(begun.directory), now=NOW).measurements == ()
+    end_step(begun, "latency_ladder", outcome="failed", reason="not the bytes built", rc=3, document=document)
+    assert finish(begun.directory, now=NOW).measurements == ()
 
 
-def test_the_maximum_is_never_below_the_peak_of_the_same_run(begun: store.BegunRun) -> None:
-    directory = Path(begun.directory)
+def test_the_maximum_is_never_below_the_peak_of_the_same_run(begun: BegunRun) -> None:
+    directory = begun.directory
     peak = json.loads((FIXTURES / "sutprobe" / "peak_injection_bandwidth.json").read_text(encoding="utf-8"))
     for point in peak["result"]["points"]:
         for placement in point["placements"]:
             factor = 100.0 if point["mix"] == "reads" else 0.01
             placement["windows_mb_s"] = [factor * window for window in placement["windows_mb_s"]]
-    finish(begun, "peak_injection_bandwidth", document=peak)
-    finish(begun, "max_bandwidth")
-    run = {each.id: each.values.model_dump() for each in assemble(directory, now=NOW).measurements}
+    end_step(begun, "peak_injection_bandwidth", document=peak)
+    end_step(begun, "max_bandwidth")
+    run = {each.id: each.values.model_dump() for each in finish(directory, now=NOW).measurements}
     best, injected = run["max_bandwidth"], run["peak_injection_bandwidth"]
     assert best["mixes"]["reads"] == injected["mixes"]["reads"]
     assert best["sources"]["reads"] == "peak_injection_bandwidth"
@@ -244,21 +238,21 @@ def test_the_maximum_is_never_below_the_peak_of_the_same_run(begun: store.BegunR
         assert best["mixes"][name]["bandwidth_mb_s"]["value"] >= mix["bandwidth_mb_s"]["value"]
 
 
-def test_an_interrupted_run_keeps_what_it_had(begun: store.BegunRun) -> None:
-    directory = Path(begun.directory)
-    finish(begun, "idle_latency")
-    document = assemble(directory, now=NOW, interrupted=True)
+def test_an_interrupted_run_keeps_what_it_had(begun: BegunRun) -> None:
+    directory = begun.directory
+    end_step(begun, "idle_latency")
+    document = finish(directory, now=NOW, interrupted=True)
     assert document.run.status == "interrupted"
     assert [each.kind for each in document.measurements] == ["idle_latency"]
     left = [each for each in document.not_measured if each.cause == "interrupted"]
     assert len(left) == len(begun.plan.steps) - 1
 
 
-def test_a_record_cut_off_by_a_crash_is_left_out_and_others_are_kept(begun: store.BegunRun) -> None:
-    directory = Path(begun.directory)
-    finish(begun, "idle_latency")
+def test_a_record_cut_off_by_a_crash_is_left_out_and_others_are_kept(begun: BegunRun) -> None:
+    directory = begun.directory
+    end_step(begun, "idle_latency")
     whole = (directory / RECORDS).read_bytes()
-    finish(begun, "latency_matrix")
+    end_step(begun, "latency_matrix")
     path = directory / RECORDS
     path.write_bytes(path.read_bytes()[:-10])
     assert [type(each).__name__ for each in records(directory)] == ["StartRecord", "StepRecord"]
@@ -267,44 +261,42 @@ def test_a_record_cut_off_by_a_crash_is_left_out_and_others_are_kept(begun: stor
         list(records(directory))
 
 
-def test_what_a_sut_says_cannot_end_a_record(begun: store.BegunRun) -> None:
+def test_what_a_sut_says_cannot_end_a_record(begun: BegunRun) -> None:
     steps = [step.id for step in begun.plan.steps[:2]]
     for step_id in steps:
-        finish(begun, step_id, stderr="a\nb\r\x85\u2028\u2029\x0b\x0c\x1e{}")
-    found = [each for each in store.records(Path(begun.directory)) if isinstance(each, store.StepRecord)]
+        end_step(begun, step_id, stderr="a\nb\r\x85\u2028\u2029\x0b\x0c\x1e{}")
+    found = [each for each in records(begun.directory) if isinstance(each, StepRecord)]
     assert [each.step.id for each in found] == steps
     assert {each.stderr for each in found} == {"a\nb\r\x85\u2028\u2029\x0b\x0c\x1e{}"}
 
 
-def test_a_run_whose_records_are_full_keeps_no_more_answers(
-    begun: store.BegunRun, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_whose_records_are_full_keeps_no_more_answers(begun: BegunRun, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = (step.id for step in begun.plan.steps[:2])
-    finish(begun, first)
-    size = (Path(begun.directory) / store.RECORDS).stat().st_size
-    monkeypatch.setattr(store, "MAX_RECORDS_BYTES", size - 1)
-    finish(begun, second)
-    found = {each.step.id: each for each in store.records(Path(begun.directory)) if isinstance(each, store.StepRecord)}
+    end_step(begun, first)
+    size = (begun.directory / RECORDS).stat().st_size
+    monkeypatch.setattr("calibration.results.records.MAX_RECORDS_BYTES", size - 1)
+    end_step(begun, second)
+    found = {each.step.id: each for each in records(begun.directory) if isinstance(each, StepRecord)}
     assert found[first].document is not None
     assert found[second].document is None
     assert (
-        found[second].reason == f"expected at most {size - 1} bytes of records in a run, found {size}: this is not kept"
+        found[second].reason == f"the records of the run have {size} bytes, more than {size - 1}: this is not kept"
     )
 
 
-def test_a_wrong_placement_makes_the_figure_invalid_and_keeps_it(begun: store.BegunRun) -> None:
+def test_a_wrong_placement_makes_the_figure_invalid_and_keeps_it(begun: BegunRun) -> None:
     document = json.loads((FIXTURES / "sutprobe" / "idle_latency.json").read_text(encoding="utf-8"))
     pages = document["result"]["points"][0]["placements"][2]["pages"]
     pages["on_node"], pages["elsewhere"] = pages["checked"] - 1, 1
-    finish(begun, "idle_latency", document=document)
-    run = assemble(Path(begun.directory), now=NOW)
+    end_step(begun, "idle_latency", document=document)
+    run = finish(begun.directory, now=NOW)
     assert not run.measurements[0].validity.valid
     assert run.verdicts[0].outcome == "invalid"
 
 
-def test_a_figure_begins_and_lasts_as_its_kernel_says(begun: store.BegunRun) -> None:
-    finish(begun, "idle_latency")
-    (measured,) = assemble(Path(begun.directory), now=NOW).measurements
+def test_a_figure_begins_and_lasts_as_its_kernel_says(begun: BegunRun) -> None:
+    end_step(begun, "idle_latency")
+    (measured,) = finish(begun.directory, now=NOW).measurements
     said = json.loads((FIXTURES / "sutprobe" / "idle_latency.json").read_text(encoding="utf-8"))
     assert measured.started_at == datetime.fromtimestamp(said["started_at_unix_ns"] // 10**9, UTC)
     assert measured.duration_s == said["duration_s"] > 1  # else the whole second would be the same at its end
@@ -325,43 +317,43 @@ def test_a_peak_that_is_invalid_is_no_maximum() -> None:
         document,
         flagged(document, index_of(document, "peak_injection_bandwidth"), "PLACEMENT_WRONG", "elsewhere"),
     ):
-        completed = _completed(list(each.measurements))
+        completed = completed_values(list(each.measurements))
         found[each is document] = completed[index_of(each, "max_bandwidth")].values.mixes[name]  # type: ignore[union-attr]
     assert found == {True: higher, False: maximum.values.mixes[name]}  # type: ignore[union-attr]
 
 
-def test_a_document_that_is_not_valid_is_not_written(begun: store.BegunRun) -> None:
-    finish(begun, "idle_latency")
-    directory = Path(begun.directory)
-    document = assemble(directory, now=NOW)
+def test_a_document_that_is_not_valid_is_not_written(begun: BegunRun) -> None:
+    end_step(begun, "idle_latency")
+    directory = begun.directory
+    document = finish(directory, now=NOW)
     before = (directory / RUN).read_bytes()
     wrong = document.model_copy(update={"run": document.run.model_copy(update={"status": "fine"})})
     with pytest.raises(InputError, match=r"not valid by run\.schema\.json: at run/status"):
-        store.write_document(directory, wrong)
+        write_document(directory, wrong)
     assert (directory / RUN).read_bytes() == before
     assert sorted(path.name for path in directory.iterdir()) == ["context.tar.gz", RECORDS, RUN]
 
 
-def test_records_that_cannot_be_read_are_named(begun: store.BegunRun) -> None:
-    path = Path(begun.directory) / RECORDS
+def test_records_that_cannot_be_read_are_named(begun: BegunRun) -> None:
+    path = begun.directory / RECORDS
     with path.open("ab") as file:
         file.write(b'{"record": "note", "reason": ' + b"[" * 10**6 + b"\n")
     with pytest.raises(InputError, match=f"line 2 of {path} is not a record"):
-        list(store.records(path.parent))
+        list(records(path.parent))
     os.truncate(path, 3 * 1024**3)
     with pytest.raises(InputError, match=f"{path}: larger than"):
-        list(store.records(path.parent))
+        list(records(path.parent))
     path.unlink()
     os.mkfifo(path)
     with pytest.raises(InputError, match=f"{path}: not a regular file"):
-        list(store.records(path.parent))
+        list(records(path.parent))
 
 
-def test_a_changed_capture_is_noticed(begun: store.BegunRun) -> None:
-    directory = Path(begun.directory)
+def test_a_changed_capture_is_noticed(begun: BegunRun) -> None:
+    directory = begun.directory
     (directory / "context.tar.gz").write_bytes((FIXTURES / "context" / "x86_64-isolated.tar.gz").read_bytes())
     with pytest.raises(InputError, match="sha256 differs"):
-        assemble(directory, now=NOW)
+        finish(directory, now=NOW)
 
 
 @pytest.mark.parametrize(
@@ -374,10 +366,10 @@ def test_a_changed_capture_is_noticed(begun: store.BegunRun) -> None:
         ('"converged"', '"converted"', "conver"),
     ],
 )
-def test_a_document_that_is_not_valid_on_disk_is_refused(begun: store.BegunRun, find: str, put: str, says: str) -> None:
-    finish(begun, "idle_latency")
-    assemble(Path(begun.directory), now=NOW)
-    path = Path(begun.directory) / RUN
+def test_a_document_that_is_not_valid_on_disk_is_refused(begun: BegunRun, find: str, put: str, says: str) -> None:
+    end_step(begun, "idle_latency")
+    finish(begun.directory, now=NOW)
+    path = begun.directory / RUN
     text = path.read_text(encoding="utf-8")
     assert find in text
     path.write_text(text.replace(find, put, 1), encoding="utf-8")
@@ -396,7 +388,7 @@ def test_nonsense_is_no_run_document(tmp_path: Path, content: bytes) -> None:
 @pytest.mark.parametrize("name", ["", "..", "a/b", ".hidden", "a b", "x" * 200, "-rf"])
 def test_a_name_that_is_no_directory_name_is_refused(tmp_path: Path, name: str) -> None:
     for names in ((name, "s", "r"), ("t", name, "r"), ("t", "s", name)):
-        with pytest.raises(InputError, match="expected a"):
+        with pytest.raises(InputError, match=r"not a valid .* name"):
             run_directory(tmp_path, *names)
 
 
@@ -407,11 +399,11 @@ def test_a_run_that_cannot_begin_leaves_nothing(tmp_path: Path, capture: bytes, 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_run_never_replaces_another(begun: store.BegunRun) -> None:
-    before = (Path(begun.directory) / RECORDS).read_bytes()
+def test_a_run_never_replaces_another(begun: BegunRun) -> None:
+    before = (begun.directory / RECORDS).read_bytes()
     with pytest.raises(EnvironmentLacksError, match="exists"):
         begin(
-            Path(begun.directory).parent.parent.parent,
+            begun.directory.parent.parent.parent,
             testbed="t1",
             sut="s1",
             run_id="r1",
@@ -419,20 +411,20 @@ def test_a_run_never_replaces_another(begun: store.BegunRun) -> None:
             capture=CAPTURE,
             now=NOW,
         )
-    assert (Path(begun.directory) / RECORDS).read_bytes() == before
+    assert (begun.directory / RECORDS).read_bytes() == before
 
 
-def test_a_write_that_fails_keeps_what_was_there(begun: store.BegunRun, file_size_limit: Any) -> None:
-    directory = Path(begun.directory)
-    finish(begun, "idle_latency")
-    document = assemble(directory, now=NOW)
+def test_a_write_that_fails_keeps_what_was_there(begun: BegunRun, file_size_limit: Any) -> None:
+    directory = begun.directory
+    end_step(begun, "idle_latency")
+    document = finish(directory, now=NOW)
     kept = {path.name: path.read_bytes() for path in directory.iterdir()}
     file_size_limit(len(kept[RECORDS]) + 100)
     with pytest.raises(EnvironmentLacksError, match="cannot be written"):
-        finish(begun, "latency_matrix")
+        end_step(begun, "latency_matrix")
     file_size_limit(1000)
     with pytest.raises(EnvironmentLacksError, match="cannot be written"):
-        store.write_document(directory, document)
+        write_document(directory, document)
     assert {path.name: path.read_bytes() for path in directory.iterdir()} == kept
 
 
@@ -460,7 +452,7 @@ def test_a_sut_that_was_never_reached_has_a_document(tmp_path: Path) -> None:
     directory = record_not_begun(
         tmp_path, testbed="t1", sut="s1", run_id="r1", profile="quick", now=NOW, reason="no route to it"
     )
-    document = assemble(directory, now=LATER)
+    document = finish(directory, now=LATER)
     assert read_run(directory) == document
     assert (document.run.status, document.context, document.plan) == ("not_begun", None, None)
     (gone,) = document.not_measured
@@ -474,18 +466,18 @@ def test_a_sut_that_is_not_as_expected_begins_nothing_and_says_why(tmp_path: Pat
         begin(tmp_path, **fields, examine=lambda _context, _plan: [CHECK])
     directory = tmp_path / "t1" / "s1" / "r1"
     record_reason(tmp_path, **names(directory), profile="quick", now=NOW, reason="it failed")
-    document = assemble(directory, now=NOW)
+    document = finish(directory, now=NOW)
     assert document.run.status == "not_begun"
     assert document.context is not None
     (attempt,) = document.attempts
     assert attempt.checks == (CHECK,)
     assert "found 5.4.0" in str(attempt.ended)
-    record_end(directory, now=NOW)
+    append_record(directory, EndRecord(finished_at=NOW, interrupted=False))
     # the same identifier may begin there once the SUT is as expected
     begun = begin(tmp_path, **{**fields, "now": LATER}, examine=lambda _context, _plan: [])
-    assert begun.directory == str(directory)
-    finish(begun, "idle_latency")
-    document = assemble(directory, now=LATER)
+    assert begun.directory == directory
+    end_step(begun, "idle_latency")
+    document = finish(directory, now=LATER)
     assert [each.capture for each in document.attempts] == ["context.tar.gz", "context-2.tar.gz"]
     assert len(document.measurements) == 1
 
@@ -502,70 +494,70 @@ def test_an_expectation_that_does_not_block_is_flagged_once_for_the_run(tmp_path
         now=NOW,
         examine=lambda _context, _plan: [flagged],
     )
-    finish(begun, "idle_latency")
-    document = assemble(Path(begun.directory), now=NOW)
+    end_step(begun, "idle_latency")
+    document = finish(begun.directory, now=NOW)
     assert [each.code for each in document.flags].count("NOT_AS_EXPECTED") == 1
     assert "NOT_AS_EXPECTED" not in {each.code for each in document.measurements[0].validity.flags}
 
 
-def test_a_run_goes_on_with_the_steps_that_have_no_result(begun: store.BegunRun) -> None:
-    directory = Path(begun.directory)
+def test_a_run_goes_on_with_the_steps_that_have_no_result(begun: BegunRun) -> None:
+    directory = begun.directory
     assert outstanding(directory) == begun.plan.steps
-    finish(begun, "idle_latency")
-    finish(begun, "latency_matrix", outcome="failed", reason="the connection to the SUT was lost", document=None)
-    record_note(directory, "the SUT is gone")
-    record_end(directory, now=NOW)
-    before = assemble(directory, now=NOW)
+    end_step(begun, "idle_latency")
+    end_step(begun, "latency_matrix", outcome="failed", reason="the connection to the SUT was lost", document=None)
+    append_record(directory, NoteRecord(reason="the SUT is gone"))
+    append_record(directory, EndRecord(finished_at=NOW, interrupted=False))
+    before = finish(directory, now=NOW)
     assert before.run.status == "incomplete"
     again = resume(directory, capture=CAPTURE, now=LATER, boot_id="b2")
     assert [each.id for each in again.plan.steps] == [each.id for each in begun.plan.steps if each.id != "idle_latency"]
     assert outstanding(directory) == again.plan.steps
-    finish(begun, "latency_matrix")
-    record_end(directory, now=LATER)
-    document = assemble(directory, now=NOW)
+    end_step(begun, "latency_matrix")
+    append_record(directory, EndRecord(finished_at=LATER, interrupted=False))
+    document = finish(directory, now=NOW)
     assert {each.kind for each in document.measurements} == {"idle_latency", "latency_matrix"}
     assert [each.ended for each in document.attempts] == ["the SUT is gone", None]
     assert [each.boot_id for each in document.attempts] == [None, "b2"]
     assert (document.run.started_at, document.run.finished_at) == (NOW, LATER)
-    assert assemble(directory, now=datetime(2027, 1, 1, tzinfo=UTC)) == document
+    assert finish(directory, now=datetime(2027, 1, 1, tzinfo=UTC)) == document
 
 
-def test_a_result_is_not_lost_to_a_later_failure(begun: store.BegunRun) -> None:
-    finish(begun, "idle_latency")
-    finish(begun, "idle_latency", outcome="failed", reason="cut off", document=None)
+def test_a_result_is_not_lost_to_a_later_failure(begun: BegunRun) -> None:
+    end_step(begun, "idle_latency")
+    end_step(begun, "idle_latency", outcome="failed", reason="cut off", document=None)
     early = ended_early("latency_ladder", "deadline", 30)
-    finish(begun, "latency_ladder", outcome="timed_out", reason="told to end", rc=3, document=early)
-    finish(begun, "latency_ladder", outcome="failed", reason="cut off", document=None)
-    document = assemble(Path(begun.directory), now=NOW)
+    end_step(begun, "latency_ladder", outcome="timed_out", reason="told to end", rc=3, document=early)
+    end_step(begun, "latency_ladder", outcome="failed", reason="cut off", document=None)
+    document = finish(begun.directory, now=NOW)
     assert {each.kind for each in document.measurements} == {"idle_latency", "latency_ladder"}
 
 
-def test_a_run_is_not_resumed_on_another_machine(begun: store.BegunRun) -> None:
-    directory = Path(begun.directory)
-    finish(begun, "idle_latency")
+def test_a_run_is_not_resumed_on_another_machine(begun: BegunRun) -> None:
+    directory = begun.directory
+    end_step(begun, "idle_latency")
     other = (FIXTURES / "context" / "x86_64-isolated.tar.gz").read_bytes()
     with pytest.raises(NotBegunError, match=r"not the one that the run began on: .*CPUs: expected .*, found"):
         resume(directory, capture=other, now=LATER)
-    document = assemble(directory, now=LATER)
+    document = finish(directory, now=LATER)
     assert len(document.measurements) == 1
     assert document.context is not None
     assert document.context.capture == "context.tar.gz"
     assert "not the one that the run began on" in str(document.attempts[-1].ended)
 
 
-def test_a_run_is_not_resumed_with_other_bytes(begun: store.BegunRun) -> None:
-    directory = Path(begun.directory)
+def test_a_run_is_not_resumed_with_other_bytes(begun: BegunRun) -> None:
+    directory = begun.directory
     record_kernels(directory, KERNELS)
     record_kernels(directory, KERNELS)
-    with pytest.raises(EnvironmentLacksError, match=r"sha256 0000.*, found 2222"):
+    with pytest.raises(EnvironmentLacksError, match=r"began with the sutprobe 0000.*builds 2222"):
         record_kernels(directory, KERNELS.model_copy(update={"sha256": "2" * 64}))
 
 
-def test_an_attempt_whose_controller_was_lost_says_so(begun: store.BegunRun) -> None:
-    directory = Path(begun.directory)
+def test_an_attempt_whose_controller_was_lost_says_so(begun: BegunRun) -> None:
+    directory = begun.directory
     resume(directory, capture=CAPTURE, now=LATER)
-    record_end(directory, now=LATER, interrupted=True)
-    document = assemble(directory, now=LATER)
+    append_record(directory, EndRecord(finished_at=LATER, interrupted=True))
+    document = finish(directory, now=LATER)
     first, second = document.attempts
     assert (first.finished_at, first.ended) == (None, "the controller was lost before it could say why")
     assert (second.finished_at, second.ended) == (LATER, "it was interrupted")
@@ -592,22 +584,22 @@ def test_what_was_put_back_replaces_what_was_changed(tmp_path: Path) -> None:
         now=NOW,
         changes=[change],
     )
-    directory = Path(begun.directory)
-    assert assemble(directory, now=NOW).attempts[0].changes == (change,)
+    directory = begun.directory
+    assert finish(directory, now=NOW).attempts[0].changes == (change,)
     back = change.model_copy(update={"restored": "schedutil", "restored_by": "guardian"})
-    record_restored(directory, [back])
-    assert assemble(directory, now=NOW).attempts[0].changes == (back,)
+    append_record(directory, RestoredRecord(changes=(back,)))
+    assert finish(directory, now=NOW).attempts[0].changes == (back,)
 
 
 def test_the_newest_run_with_something_missing_is_found(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="something is missing below"):
+    with pytest.raises(InputError, match="has anything missing"):
         newest_missing(tmp_path, [("t1", "s1")])
     suts = [("t1", "s1"), ("t1", "s2")]
     shared = {"testbed": "t1", "profile": "quick", "now": NOW, "reason": "gone"}
     for run_id, sut in (("r1", "s1"), ("r2", "s1"), ("r2", "s2"), ("r3", "s3")):
         directory = record_not_begun(tmp_path, sut=sut, run_id=run_id, **shared)
-        assemble(directory, now=NOW)
-        with pytest.raises(InputError, match="found no start"):
+        finish(directory, now=NOW)
+        with pytest.raises(InputError, match="has not begun"):
             outstanding(directory)
     assert newest_missing(tmp_path, suts) == "r2"
     for sut in ("s1", "s2"):
@@ -615,14 +607,14 @@ def test_the_newest_run_with_something_missing_is_found(tmp_path: Path) -> None:
         path.write_text(path.read_text(encoding="utf-8").replace('"not_begun"', '"complete"'), encoding="utf-8")
     assert newest_missing(tmp_path, suts) == "r1"
     assert complete_suts(tmp_path, "r2") == suts
-    with pytest.raises(InputError, match="something is missing below"):
+    with pytest.raises(InputError, match="has anything missing"):
         newest_missing(tmp_path, [("t2", "s1")])
     begun = begin(tmp_path, testbed="t1", sut="s1", run_id="r4", profile="quick", capture=CAPTURE, now=NOW)
     assert newest_missing(tmp_path, suts) == "r4"
     for step in begun.plan.steps:
-        finish(begun, step.id, document={})
+        end_step(begun, step.id, document={})
     assert newest_missing(tmp_path, suts) == "r1"
-    with pytest.raises(InputError, match="expected a run identifier"):
+    with pytest.raises(InputError, match="not a valid run identifier"):
         complete_suts(tmp_path, "../r2")
 
 
@@ -645,13 +637,11 @@ def checker_run(**changes: Any) -> CheckerRun:
     return CheckerRun(**{**fields, **changes})
 
 
-def test_what_the_checker_printed_is_kept_and_read(begun: store.BegunRun) -> None:
-    directory = Path(begun.directory)
-    assert not has_checker(directory)
+def test_what_the_checker_printed_is_kept_and_read(begun: BegunRun) -> None:
+    directory = begun.directory
     record_checker(directory, checker_run(), CHECKED)
-    assert has_checker(directory)
     assert (directory / CHECKER_OUTPUT).read_bytes() == CHECKED
-    document = assemble(directory, now=NOW)
+    document = finish(directory, now=NOW)
     assert read_run(directory) == document
     checker = document.meltdown_checker
     assert checker is not None
@@ -663,33 +653,33 @@ def test_what_the_checker_printed_is_kept_and_read(begun: store.BegunRun) -> Non
     ).items()
 
 
-def test_a_checker_that_has_no_answer_has_its_reason(begun: store.BegunRun) -> None:
-    directory = Path(begun.directory)
+def test_a_checker_that_has_no_answer_has_its_reason(begun: BegunRun) -> None:
+    directory = begun.directory
     record_checker(directory, checker_run(rc=None, reason="it was not over after 120 s"), b"[")
-    checker = assemble(directory, now=NOW).meltdown_checker
+    checker = finish(directory, now=NOW).meltdown_checker
     assert checker is not None
     assert (checker.reason, checker.findings) == ("it was not over after 120 s", ())
     assert (directory / CHECKER_OUTPUT).read_bytes() == b"["
 
 
-def test_a_checker_that_never_ran_leaves_no_file(begun: store.BegunRun) -> None:
-    directory = Path(begun.directory)
+def test_a_checker_that_never_ran_leaves_no_file(begun: BegunRun) -> None:
+    directory = begun.directory
     record_checker(directory, checker_run(argv=None, user_id=None, rc=None, reason="no such script"), None)
-    checker = assemble(directory, now=NOW).meltdown_checker
+    checker = finish(directory, now=NOW).meltdown_checker
     assert checker is not None
     assert (checker.output, checker.output_sha256, checker.reason) == (None, None, "no such script")
     assert not (directory / CHECKER_OUTPUT).exists()
 
 
 @pytest.mark.parametrize("harm", ["garbage", "another", "gone"])
-def test_an_output_that_cannot_be_read_is_a_reason_and_fails_nothing(begun: store.BegunRun, harm: str) -> None:
-    directory = Path(begun.directory)
+def test_an_output_that_cannot_be_read_is_a_reason_and_fails_nothing(begun: BegunRun, harm: str) -> None:
+    directory = begun.directory
     record_checker(directory, checker_run(), b"modprobe: not found" if harm == "garbage" else CHECKED)
     if harm == "another":
         (directory / CHECKER_OUTPUT).write_bytes(CHECKED.replace(b"true", b"false"))
     elif harm == "gone":
         (directory / CHECKER_OUTPUT).unlink()
-    checker = assemble(directory, now=NOW).meltdown_checker
+    checker = finish(directory, now=NOW).meltdown_checker
     assert checker is not None
     assert checker.findings == ()
     reasons = {"garbage": "expected a line such as", "another": "sha256 differs", "gone": "No such file"}

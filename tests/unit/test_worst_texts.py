@@ -46,7 +46,7 @@ from calibration.formats import csit_page, csit_topology, lines, meltdown_checke
 from calibration.formats import mlc as mlc_format
 from calibration.measurements import declaration
 from calibration.measurements.base import Step
-from calibration.results import documents, store
+from calibration.results import documents
 from calibration.results.layout import SCHEMA_VERSION
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -367,7 +367,7 @@ CASES: dict[Callable[..., object], Case] = {
             )
         )
     ),
-    store.decode_capture: Case((*ANY, of("AAAA"), of("é"))),
+    text.decode_base64: Case((*ANY, of("AAAA"), of("é"))),
     text.visible: Case((*ANY, of("\x1b"), of("é"), of("".join(map(chr, range(0xA0, 0xD800))))), size=PART),
     text.shown: Case((lambda _size: "\u202e",), size=PART),
     text.message: Case((*ANY, of("é\n")), size=PART),
@@ -409,7 +409,7 @@ EXEMPT: dict[str, str] = {
     "calibration.results.imports.read_file": "a file for read_published",
     "calibration.results.index.read_history": TEXT_OF_PROJECT,
     "calibration.results.readings.read_metric": "makes a metric",
-    "calibration.results.store.read_kept": "bounded in what it reads; what is read is compared",
+    "calibration.results.records.read_kept": "bounded in what it reads; what is read is compared",
     "calibration.results.store.read_run": TEXT_OF_PROJECT,
     "calibration.sutprobe.read_result": "in test_long_documents_of_the_kernel_take_linear_time",
     "calibration.text.cut": "makes a line for the terminal",

@@ -21,20 +21,23 @@ sys.path.append(os.path.abspath(__file__ + "/../../plugin_utils"))
 from calibration_plugins import CalibrationAction, changes_of, checks_of
 
 from calibration.errors import CalibrationError
+from calibration.lifecycle import finish
 from calibration.report import render_run
 from calibration.report.story import story
-from calibration.results import store
-from calibration.results.assemble import assemble
+from calibration.results.attempts import has_ended, record_reason
+from calibration.results.layout import RECORDS, RUN, run_directory
 from calibration.results.model import of_the_run
 from calibration.results.pace import pace_text, within_announcement
+from calibration.results.records import EndRecord, RestoredRecord, append_record, records
 from calibration.results.references import keep_references
+from calibration.results.store import read_run
 
 
 def has_begun(directory):
     """Return whether the run's first record is whole."""
-    if not (directory / store.RECORDS).exists():
+    if not (directory / RECORDS).exists():
         return False
-    return next(iter(store.records(directory)), None) is not None
+    return next(iter(records(directory)), None) is not None
 
 
 def remove_partial(directory, run_begun):
@@ -46,7 +49,7 @@ def remove_partial(directory, run_begun):
                 return
             parent.rmdir()
         return
-    for partial in directory.glob(f".{store.RUN}.*"):
+    for partial in directory.glob(f".{RUN}.*"):
         partial.unlink()
 
 
@@ -88,7 +91,7 @@ def summary(directory, document):
         reasons.setdefault(each.reason, []).append(each.what)
     return {
         "directory": str(directory),
-        "document": str(directory / store.RUN),
+        "document": str(directory / RUN),
         "status": document.run.status,
         "measured": len(document.measurements),
         "missing": len(failed),
@@ -136,10 +139,10 @@ class ActionModule(CalibrationAction):
         """
         names = {name: arguments[name] for name in ("testbed", "sut", "run_id")}
         results = Path(arguments["results"])
-        directory = store.run_directory(results, **names)
+        directory = run_directory(results, **names)
         now = datetime.now(UTC)
         if arguments["refused"]:
-            store.record_reason(
+            record_reason(
                 results,
                 **names,
                 profile=arguments["profile"],
@@ -151,14 +154,14 @@ class ActionModule(CalibrationAction):
             remove_partial(directory, has_begun(directory))
         if not directory.is_dir():
             return {"run": None}
-        ended = store.has_ended(directory)
-        if ended and not arguments["changes"] and (directory / store.RUN).exists():
+        ended = has_ended(directory)
+        if ended and not arguments["changes"] and (directory / RUN).exists():
             # Nothing was added since the run document was made: an interruption came later, or there was nothing to do.
-            return with_page(directory, summary(directory, store.read_run(directory)))
+            return with_page(directory, summary(directory, read_run(directory)))
         if arguments["changes"]:
-            store.record_restored(directory, changes_of(arguments["changes"]))
+            append_record(directory, RestoredRecord(changes=changes_of(arguments["changes"])))
         if not ended:
-            store.record_end(directory, now=now, interrupted=arguments["interrupted"])
-        document = assemble(directory, now=now)
+            append_record(directory, EndRecord(finished_at=now, interrupted=arguments["interrupted"]))
+        document = finish(directory, now=now)
         keep_references(results, document)
         return {"changed": True, **with_page(directory, summary(directory, document))}

@@ -41,7 +41,8 @@ from calibration_plugins import (
 
 from calibration.errors import CalibrationError
 from calibration.reservation import REASONS, Reservation, guarded
-from calibration.results import store
+from calibration.results.attempts import outstanding
+from calibration.results.records import NoteRecord, StepRecord, SwitchedRecord, append_record
 from calibration.text import duration
 from calibration.tuning import read_changes, wanted_settings
 
@@ -193,7 +194,7 @@ class ActionModule(SutAction):
 
     def measured(self, arguments):
         """Run all steps that have no result; return how each ended."""
-        steps, ended = store.outstanding(Path(arguments["directory"])), []
+        steps, ended = outstanding(Path(arguments["directory"])), []
         for number, step in enumerate(steps, 1):
             # Those that want them off come last (calibration.plan), so that they are switched once.
             if step.prefetchers == "off":
@@ -236,7 +237,7 @@ class ActionModule(SutAction):
         # The mark first: whatever happens to the record, they are switched back.
         self.switched, self.left = mark, changes
         if changes:
-            store.record_switched(Path(arguments["directory"]), changes)
+            append_record(Path(arguments["directory"]), SwitchedRecord(changes=changes))
 
     def switch_back(self, arguments):
         """Put the prefetchers back, where they were switched off; what cannot be is left to the end of the run."""
@@ -252,7 +253,7 @@ class ActionModule(SutAction):
             self.say(f"the prefetchers are not back yet: {error}", C.COLOR_ERROR)
             return
         self.left = tuple(each for each in changes if each.restored != each.before)
-        store.record_switched(Path(arguments["directory"]), changes)
+        append_record(Path(arguments["directory"]), SwitchedRecord(changes=changes))
 
     def tried(self, step, arguments):
         """Run *step*, record how it ended, and return that: outcome, reason and duration in s."""
@@ -260,7 +261,7 @@ class ActionModule(SutAction):
         outcome, reason, document, code, stderr = self.measure(step, arguments)
         duration_s = round(time.monotonic() - began, 3)
         reason = reason and reason[:REASON_KEPT]
-        record = store.StepRecord(
+        record = StepRecord(
             step=step,
             outcome=outcome,
             reason=reason,
@@ -270,7 +271,7 @@ class ActionModule(SutAction):
             document=document,
             stderr=stderr[-STDERR_KEPT:],
         )
-        store.record_step(Path(arguments["directory"]), record)
+        append_record(Path(arguments["directory"]), record)
         return outcome, reason, duration_s
 
     def reconnected(self, arguments):
@@ -286,9 +287,8 @@ class ActionModule(SutAction):
                 return not answer.get("failed")
             if time.monotonic() >= until:
                 self.lost = LOST_TWICE
-                store.record_note(
-                    Path(arguments["directory"]), "the connection to the SUT was lost and did not come back"
-                )
+                reason = "the connection to the SUT was lost and did not come back"
+                append_record(Path(arguments["directory"]), NoteRecord(reason=reason))
                 return False
             time.sleep(RECONNECT_PAUSE_S)
 
@@ -321,6 +321,6 @@ class ActionModule(SutAction):
         self.lost = 0
         self.gone = refusal_of(answer)
         if self.gone:
-            store.record_note(Path(arguments["directory"]), self.gone)
+            append_record(Path(arguments["directory"]), NoteRecord(reason=self.gone))
         outcome, reason, document = judge_answer(answer, arguments["source_sha256"])
         return outcome, reason, document, answer["rc"], answer["stderr"]

@@ -25,8 +25,9 @@ from calibration_programs import ProgramAction
 
 from calibration.errors import CalibrationError, EnvironmentLacksError, InputError
 from calibration.formats.meltdown_checker import ENDED_WELL
-from calibration.results import store
 from calibration.results.model import CheckerRun
+from calibration.results.records import record_checker, record_names
+from calibration.text import decode_base64
 
 MAX_SCRIPT_BYTES = 4 << 20
 """The script has a tenth of this; what is longer is another file."""
@@ -49,7 +50,7 @@ class ActionModule(ProgramAction):
     def act(self, arguments):
         """Return whether the checker was run, or tried. Fails only where that cannot be recorded."""
         directory = Path(arguments["directory"])
-        if store.has_checker(directory):
+        if "meltdown_checker" in record_names(directory):
             return {}
         end_with_controller()
         started_at, began = datetime.now(UTC), time.monotonic()
@@ -68,7 +69,7 @@ class ActionModule(ProgramAction):
             reason=reason,
             **self.known,
         )
-        store.record_checker(directory, run, output)
+        record_checker(directory, run, output)
         if reason:
             self.say(f"the Spectre and Meltdown checker has no answer: {reason}", C.COLOR_WARN)
         return {"changed": True}
@@ -95,7 +96,7 @@ class ActionModule(ProgramAction):
             "stderr": str(answer.get("stderr") or "")[-SAID_CHARACTERS:],
         }
         self.fault = answer.get("fault")
-        return store.decode_capture(str(answer.get("output")))
+        return decode_base64(str(answer.get("output")))
 
     def check_end(self):
         """Raise EnvironmentLacksError where the checker did not end as it does when it has an answer."""

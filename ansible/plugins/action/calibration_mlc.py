@@ -24,9 +24,10 @@ from calibration_programs import ProgramAction
 
 from calibration.errors import CalibrationError, EnvironmentLacksError, InputError
 from calibration.mlc import ARCHITECTURE, NAME, read_output, read_prefetchers, read_program
-from calibration.results import store
+from calibration.results.attempts import mlc_commands
 from calibration.results.model import MlcProgram, MlcRun
-from calibration.text import duration
+from calibration.results.records import MlcProgramRecord, append_record, record_mlc_command
+from calibration.text import decode_base64, duration
 
 PUT_S = 300.0
 """Until the SUT is given up that does not take the program, which has some megabytes."""
@@ -81,14 +82,14 @@ class ActionModule(ProgramAction):
     def act(self, arguments):
         """Return whether anything was tried. Fails only where that cannot be recorded."""
         directory = Path(arguments["directory"])
-        commands = store.mlc_commands(directory)
+        commands = mlc_commands(directory)
         if not commands:
             return {}
         end_with_controller()
         program = self.prepared(arguments, directory)
         for number, command in enumerate(commands if program else (), 1):
             run, output = self.tried(command, arguments, program)
-            store.record_mlc_command(directory, run, output)
+            record_mlc_command(directory, run, output)
             how = duration(run.duration_s) if run.reason is None else f"{run.outcome.replace('_', ' ')}: {run.reason}"
             color = None if run.reason is None else C.COLOR_WARN
             self.say(f"{command.title}, {number} of {len(commands)}: {how}", color)
@@ -127,7 +128,7 @@ class ActionModule(ProgramAction):
             planned=planned,
             reason=reason,
         )
-        store.record_mlc(directory, record)
+        append_record(directory, MlcProgramRecord(program=record))
         return program
 
     def put(self, arguments, program):
@@ -167,7 +168,7 @@ class ActionModule(ProgramAction):
                 reservation=arguments["reservation"],
                 lease_s=arguments["lease_s"],
             )
-            output = store.decode_capture(str(answer.get("output")))
+            output = decode_base64(str(answer.get("output")))
             known |= {"user_id": answer.get("user_id"), "rc": answer.get("rc")}
             known["prefetchers"] = read_prefetchers(answer.get("prefetchers"))
             outcome, reason = judge(answer, output)

@@ -22,28 +22,15 @@ sys.path.append(os.path.abspath(__file__ + "/../../plugin_utils"))
 
 from calibration_plugins import SutAction, changes_of
 
-from calibration.context import load
 from calibration.judge.limits import read_limits
-from calibration.plan import make_plan
-from calibration.preflight import read_examination, refusal, taken_over_check
+from calibration.lifecycle import begin, plan_only, resume
+from calibration.preflight import read_examination, taken_over_check
 from calibration.profiles import load_profile
-from calibration.results import store
-from calibration.results.references import kept_references
+from calibration.results.attempts import has_begun
+from calibration.results.layout import run_directory
+from calibration.text import decode_base64
 
 ARGUMENTS = ("results", "testbed", "sut", "run_id", "profile")
-
-
-def plan_only(capture, profile, results, examine, *, prefetchers_ok):
-    """Return the plan for *capture*, with the references in *results*, without keeping anything.
-
-    Raises NotBegunError where what *examine* finds would keep the run from beginning.
-    """
-    context = load(Path(store.CAPTURE), capture)
-    plan = make_plan(context, load_profile(profile), *kept_references(results, context), prefetchers_ok=prefetchers_ok)
-    reason = refusal(examine(context, plan))
-    if reason:
-        raise store.NotBegunError(reason)
-    return plan
 
 
 class ActionModule(SutAction):
@@ -78,13 +65,13 @@ class ActionModule(SutAction):
         answer = self.ask("sut_context_info", {})
         if answer.get("failed"):
             return {"failed": True, "msg": answer.get("msg") or "the SUT's context could not be captured"}
-        capture = store.decode_capture(str(answer.get("archive")))
+        capture = decode_base64(str(answer.get("archive")))
         results = Path(arguments["results"])
         found = (taken_over_check(arguments["taken_over"]),) if arguments["taken_over"] else ()
-        examine = read_examination(self.known(arguments), load_profile(arguments["profile"]))
+        profile, agreed = arguments["profile"], arguments["prefetchers_ok"]
+        examine = read_examination(self.known(arguments), load_profile(profile))
         if self._task.check_mode:
-            agreed = arguments["prefetchers_ok"]
-            plan = plan_only(capture, arguments["profile"], results, examine, prefetchers_ok=agreed)
+            plan = plan_only(results, profile=profile, capture=capture, examine=examine, prefetchers_ok=agreed)
             return {"directory": None, "plan": plan.model_dump(mode="json")}
         names = {name: arguments[name] for name in ("testbed", "sut", "run_id")}
         attempt = {
@@ -94,17 +81,10 @@ class ActionModule(SutAction):
             "changes": changes_of(arguments["changes"]),
             "examine": lambda *sut: (*found, *examine(*sut)),
         }
-        directory = store.run_directory(results, **names)
-        if arguments["resume"] and store.has_begun(directory):
-            begun = store.resume(directory, **attempt)
+        directory = run_directory(results, **names)
+        if arguments["resume"] and has_begun(directory):
+            begun = resume(directory, **attempt)
         else:
             limits = read_limits(arguments["preflight"].get("limits") or [])
-            begun = store.begin(
-                results,
-                **names,
-                profile=arguments["profile"],
-                limits=limits,
-                prefetchers_ok=arguments["prefetchers_ok"],
-                **attempt,
-            )
-        return {"changed": True, "directory": begun.directory, "plan": begun.plan.model_dump(mode="json")}
+            begun = begin(results, **names, profile=profile, limits=limits, prefetchers_ok=agreed, **attempt)
+        return {"changed": True, "directory": str(begun.directory), "plan": begun.plan.model_dump(mode="json")}

@@ -18,7 +18,8 @@ sys.path.append(os.path.abspath(__file__ + "/../../plugin_utils"))
 from calibration_plugins import CalibrationAction, checks_of
 
 from calibration.errors import BAD_INPUT
-from calibration.results import store
+from calibration.results.attempts import record_reason
+from calibration.results.layout import RECORDS, run_directory
 
 ARGUMENTS = ("results", "testbed", "sut", "run_id", "profile", "reason")
 
@@ -38,10 +39,10 @@ class ActionModule(CalibrationAction):
         """Return whether a record was written."""
         names = {name: arguments[name] for name in ("testbed", "sut", "run_id")}
         results = Path(arguments["results"])
-        begun = (store.run_directory(results, **names) / store.RECORDS).exists()
+        begun = (run_directory(results, **names) / RECORDS).exists()
         if arguments["exit_code"] == BAD_INPUT and not begun:
             return {}
-        store.record_reason(
+        record_reason(
             results,
             **names,
             profile=arguments["profile"],

@@ -17,7 +17,7 @@ from calibration_plugins import CalibrationAction
 
 from calibration.errors import VERDICT_FAILED, InputError
 from calibration.report import build_site, render_run
-from calibration.results import store
+from calibration.results.layout import find_runs
 
 
 class ActionModule(CalibrationAction):
@@ -38,7 +38,7 @@ class ActionModule(CalibrationAction):
         """
         results = Path(arguments["results"])
         pages, faults = [], []
-        for run in store.find_runs(results) if arguments["pages"] else []:
+        for run in find_runs(results) if arguments["pages"] else []:
             try:
                 pages.append(str(render_run(run)))
             except InputError as error:

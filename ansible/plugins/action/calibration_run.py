@@ -17,7 +17,8 @@ sys.path.append(os.path.abspath(__file__ + "/../../plugin_utils"))
 from calibration_plugins import CalibrationAction
 from calibration_variables import hosts_by_names
 
-from calibration.results.store import complete_suts, new_run_id, newest_missing
+from calibration.results.attempts import complete_suts, newest_missing
+from calibration.results.layout import new_run_id
 
 
 class ActionModule(CalibrationAction):

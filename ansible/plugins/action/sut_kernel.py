@@ -20,7 +20,7 @@ from calibration_programs import ProgramAction
 
 from calibration.build import TARGETS, build, prebuilt
 from calibration.errors import EnvironmentLacksError, InputError
-from calibration.results import store
+from calibration.results.attempts import record_kernels
 from calibration.results.model import Kernels
 
 KERNEL = "sutprobe"
@@ -67,5 +67,5 @@ class ActionModule(ProgramAction):
             source_sha256=built.source_sha256,
         )
         if arguments["run"] is not None and not self._task.check_mode:
-            store.record_kernels(Path(arguments["run"]), kernel)
+            record_kernels(Path(arguments["run"]), kernel)
         return {"changed": changed, "path": os.path.join(directory, KERNEL), "kernel": kernel.model_dump()}

@@ -41,7 +41,7 @@ from calibration.measurements.base import NotPlanned
 from calibration.plan import skipped_text
 from calibration.report.show import print_story
 from calibration.report.story import Story, Tile
-from calibration.results.store import RECORDS
+from calibration.results.layout import RECORDS
 from calibration.text import HarmlessStream, duration, message, visible
 
 REFRESH_S = 1.0

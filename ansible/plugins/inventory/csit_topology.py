@@ -29,7 +29,7 @@ from ansible.utils.vars import load_extra_vars
 from ansible import constants as C
 from calibration.errors import BAD_INPUT, InputError
 from calibration.formats.csit_topology import is_topology, name_of_testbed, read_topology
-from calibration.results.store import check_names
+from calibration.results.layout import check_names
 from calibration.text import visible
 
 LARGEST_BYTES = 1 << 20

@@ -23,7 +23,7 @@ from calibration_plugins import ROOT
 
 from calibration.errors import InputError
 from calibration.mlc import check_licence
-from calibration.results.store import check_names
+from calibration.results.layout import check_names
 
 
 @functools.cache

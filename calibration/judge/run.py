@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Judgement of a run: valid first, then complete, then within bounds."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from calibration.measurements import declaration
+from calibration.measurements.base import Metric
+from calibration.results.model import Measurement, RunDocument, Verdict
+from calibration.results.records import Limit
+
+
+def judge_run(document: RunDocument, limits: Sequence[Limit] = ()) -> RunDocument:
+    """Return *document* with its verdicts: every headline metric against its limit, if *limits* has one."""
+    return document.model_copy(update={"verdicts": tuple(verdicts_of(document.measurements, limits))})
+
+
+def verdicts_of(measurements: Iterable[Measurement], limits: Sequence[Limit] = ()) -> Iterator[Verdict]:
+    """Yield one verdict per headline metric, and one per limit whose metric was not measured: that is a failure.
+
+    An invalid figure is not compared with anything. A valid one without a limit or a reference is said to have none:
+    that is no pass.
+    """
+    bounds = {each.metric: each for each in limits}
+    for measurement in measurements:
+        invalid = [each.reason for each in measurement.validity.flags if each.severity == "invalid"]
+        for metric in declaration(measurement.kind).metrics(measurement.values):
+            yield _verdict(measurement.id, metric, bounds.pop(metric.name, None), "; ".join(invalid))
+    for limit in bounds.values():
+        yield Verdict(
+            name=limit.metric,
+            measurement=None,
+            metric=None,
+            lower=limit.lower,
+            upper=limit.upper,
+            reference_runs=(),
+            outcome="fail",
+            reason=f"not measured, expected {_bounds(limit)} ({limit.reason})",
+        )
+
+
+def _verdict(measurement: str, metric: Metric, limit: Limit | None, invalid: str) -> Verdict:
+    verdict = Verdict(
+        name=metric.name,
+        measurement=measurement,
+        metric=metric,
+        lower=limit.lower if limit else None,
+        upper=limit.upper if limit else None,
+        reference_runs=(),
+        outcome="no_reference",
+        reason="no reference has been accepted for this SUT",
+    )
+    if invalid:
+        return verdict.model_copy(update={"outcome": "invalid", "reason": invalid})
+    if limit is None:
+        return verdict
+    found = f"{metric.value:g} {metric.unit}"
+    reason = f"expected {_bounds(limit)}, found {found} ({limit.reason})"
+    if metric.unit != limit.unit or _outside(metric.value, limit):
+        return verdict.model_copy(update={"outcome": "fail", "reason": reason})
+    if metric.interval is not None and any(_outside(end, limit) for end in metric.interval):
+        low, high = metric.interval
+        reason += f"; the interval, {low:g} to {high:g}, reaches beyond"
+    return verdict.model_copy(update={"outcome": "pass", "reason": reason})
+
+
+def _outside(value: float, limit: Limit) -> bool:
+    below = limit.lower is not None and value < limit.lower
+    return below or (limit.upper is not None and value > limit.upper)
+
+
+def _bounds(limit: Limit) -> str:
+    """Return the bounds as a person says them."""
+    if limit.lower is None:
+        return f"at most {limit.upper:g} {limit.unit}"
+    if limit.upper is None:
+        return f"at least {limit.lower:g} {limit.unit}"
+    return f"{limit.lower:g} to {limit.upper:g} {limit.unit}"

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The life of a run on the controller: begun or resumed on a captured SUT, and finished as a run document."""
+
+import hashlib
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from calibration import __version__
+from calibration.context import load
+from calibration.context.model import Context
+from calibration.errors import EnvironmentLacksError
+from calibration.judge.run import judge_run
+from calibration.plan import Plan, make_plan
+from calibration.preflight import Check, refusal
+from calibration.profiles import load_profile
+from calibration.results.assemble import assemble
+from calibration.results.attempts import has_begun, record_attempt, remaining_plan, start_of
+from calibration.results.facts import differences
+from calibration.results.layout import CAPTURE, run_directory
+from calibration.results.model import RunDocument
+from calibration.results.records import (
+    Limit,
+    NotBegunRecord,
+    NoteRecord,
+    ResumeRecord,
+    StartRecord,
+    append_record,
+    read_kept,
+)
+from calibration.results.references import kept_references
+from calibration.results.store import write_document
+from calibration.tuning import Change
+
+Examine = Callable[[Context, Plan], Iterable[Check]]
+"""Returns what is expected of the SUT of a context, with its plan, and was found there."""
+
+
+def unexamined(_context: Context, _plan: Plan) -> Iterable[Check]:
+    """Expect nothing of a SUT."""
+    return ()
+
+
+class NotBegunError(EnvironmentLacksError):
+    """The SUT is not as expected, and the run that it was to begin is recorded as not begun."""
+
+
+class BegunRun(NamedTuple):
+    """A run that has begun: its directory, and the plan of what is left to measure."""
+
+    directory: Path
+    plan: Plan
+
+
+def plan_only(results: Path, *, profile: str, capture: bytes, examine: Examine, prefetchers_ok: bool) -> Plan:
+    """Return the plan that a run would begin with; nothing is stored. Raises like ``begin``."""
+    context, plan = _planned(results, profile, capture, prefetchers_ok=prefetchers_ok)
+    if refused := refusal(examine(context, plan)):
+        raise NotBegunError(refused)
+    return plan
+
+
+def _planned(results: Path, profile: str, capture: bytes, *, prefetchers_ok: bool) -> tuple[Context, Plan]:
+    wanted = load_profile(profile)
+    context = load(Path(CAPTURE), capture)
+    return context, make_plan(context, wanted, *kept_references(results, context), prefetchers_ok=prefetchers_ok)
+
+
+def begin(
+    results: Path,
+    *,
+    testbed: str,
+    sut: str,
+    run_id: str,
+    profile: str,
+    capture: bytes,
+    now: datetime,
+    boot_id: str | None = None,
+    examine: Examine = unexamined,
+    changes: Iterable[Change] = (),
+    limits: Iterable[Limit] = (),
+    prefetchers_ok: bool = False,
+) -> BegunRun:
+    """Plan a run on the SUT of *capture* (a ``.tar.gz``), and record its start.
+
+    *prefetchers_ok* is the consent to steps for which the prefetchers are switched off. Where a blocking check of
+    *examine* is not met, the run is recorded as not begun and ``NotBegunError`` raised. Nothing is left behind where
+    the capture, the profile or a reference cannot be used (``InputError``), nothing can be measured or the directory
+    cannot be written (``EnvironmentLacksError``).
+    """
+    directory = run_directory(results, testbed, sut, run_id)
+    context, plan = _planned(results, profile, capture, prefetchers_ok=prefetchers_ok)
+    checks = tuple(examine(context, plan))
+    known: dict[str, Any] = {
+        "id": run_id,
+        "testbed": testbed,
+        "sut": sut,
+        "profile": plan.profile,
+        "started_at": now,
+        "harness_version": __version__,
+        "boot_id": boot_id,
+        "capture": CAPTURE,
+        "capture_sha256": hashlib.sha256(capture).hexdigest(),
+        "checks": checks,
+        "changes": tuple(changes),
+    }
+    if refused := refusal(checks):
+        record_attempt(directory, NotBegunRecord(**known, reason=refused), capture)
+        raise NotBegunError(refused)
+    record_attempt(directory, StartRecord(**known, limits=tuple(limits), plan=plan), capture)
+    return BegunRun(directory, plan)
+
+
+def resume(
+    directory: Path,
+    *,
+    capture: bytes,
+    now: datetime,
+    boot_id: str | None = None,
+    examine: Examine = unexamined,
+    changes: Iterable[Change] = (),
+) -> BegunRun:
+    """Go on with the run in *directory*, and return it with the steps of its plan that have no result yet.
+
+    Raises ``NotBegunError``, with the attempt recorded, where *capture* is not of the SUT as it was when the run began,
+    or a blocking check of *examine* is not met; ``InputError`` where the capture cannot be used,
+    ``EnvironmentLacksError`` where nothing can be written.
+    """
+    start = start_of(directory)
+    context = load(Path(CAPTURE), capture)
+    checks = tuple(examine(context, start.plan))
+    attempt = ResumeRecord(
+        started_at=now,
+        boot_id=boot_id,
+        capture=CAPTURE,
+        capture_sha256=hashlib.sha256(capture).hexdigest(),
+        checks=checks,
+        changes=tuple(changes),
+    )
+    record_attempt(directory, attempt, capture)
+    before = read_kept(directory, start.capture, start.capture_sha256, "the raw capture that the run began with")
+    other = differences(load(directory / start.capture, before), context)
+    refused = f"the SUT is not the one that the run began on: {'; '.join(other)}" if other else refusal(checks)
+    if refused is not None:
+        append_record(directory, NoteRecord(reason=refused))
+        raise NotBegunError(refused)
+    return BegunRun(directory, remaining_plan(directory))
+
+
+def finish(directory: Path, *, now: datetime, interrupted: bool = False) -> RunDocument:
+    """Assemble the run document, judge it by the limits that the run began with, write it whole, and return it.
+
+    *now* and *interrupted* are as for ``assemble``. Raises ``InputError`` where the records are not those of a run,
+    ``EnvironmentLacksError`` where the document cannot be written.
+    """
+    document = assemble(directory, now=now, interrupted=interrupted)
+    document = judge_run(document, start_of(directory).limits if has_begun(directory) else ())
+    write_document(directory, document)
+    return document

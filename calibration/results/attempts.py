@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The attempts of a run: how each is recorded, whether it ended, and what of the plan is left for the next."""
+
+import os
+from collections.abc import Collection, Iterable
+from contextlib import suppress
+from datetime import datetime
+from itertools import chain, count
+from pathlib import Path
+
+from calibration import __version__
+from calibration.errors import EnvironmentLacksError, InputError
+from calibration.files import read_regular, write_whole
+from calibration.measurements.base import Step
+from calibration.mlc import MlcCommand
+from calibration.plan import Plan
+from calibration.preflight import Check
+from calibration.results.documents import MAX_DOCUMENT_BYTES, parse_json
+from calibration.results.layout import CAPTURE, RECORDS, RUN, run_directory
+from calibration.results.model import Kernels
+from calibration.results.records import (
+    AttemptRecord,
+    KernelsRecord,
+    MlcCommandRecord,
+    NotBegunRecord,
+    NoteRecord,
+    ResumeRecord,
+    StartRecord,
+    StepRecord,
+    append_record,
+    record_names,
+    records,
+)
+from calibration.results.store import unwritable
+
+BEGINNINGS = frozenset(record.model_fields["record"].default for record in (StartRecord, NotBegunRecord, ResumeRecord))
+"""What the records that begin an attempt are called."""
+
+
+def record_attempt(directory: Path, attempt: AttemptRecord, capture: bytes | None = None) -> None:
+    """Append *attempt*, and keep the raw *capture* (a ``.tar.gz``) that it began with, under a name that is free.
+
+    A run begins in a directory of its own, or where it could not begin before. Raises ``EnvironmentLacksError`` where
+    another run has begun there, or the directory cannot be written.
+    """
+    name, created = None, False
+    try:
+        created = _claim(directory, attempt)
+        if capture is not None:
+            name = _keep_capture(directory, capture)
+            attempt = attempt.model_copy(update={"capture": name})
+        append_record(directory, attempt)
+    except BaseException as error:
+        if name is not None:
+            (directory / name).unlink(missing_ok=True)
+        if created:
+            _discard(directory)
+        if isinstance(error, OSError):
+            raise unwritable(directory, error) from error
+        raise
+
+
+def _claim(directory: Path, attempt: AttemptRecord) -> bool:
+    """Make *directory* where *attempt* needs it, and return whether it is new."""
+    known = (directory / RECORDS).exists() and not has_begun(directory)
+    exclusive = isinstance(attempt, StartRecord) and not known
+    created = exclusive or not directory.exists()
+    try:
+        directory.mkdir(parents=True, exist_ok=not exclusive)
+    except FileExistsError:
+        raise
+    except OSError:
+        _discard(directory)  # those above it
+        raise
+    return created
+
+
+def _keep_capture(directory: Path, capture: bytes) -> str:
+    """Write *capture* beside those of earlier attempts, and return its name."""
+    names = chain((CAPTURE,), (CAPTURE.replace(".", f"-{number}.", 1) for number in count(2)))
+    name = next(name for name in names if not (directory / name).exists())
+    write_whole(directory / name, capture)
+    return name
+
+
+def _discard(directory: Path) -> None:
+    """Remove a directory that never became a run, and the empty ones above it."""
+    (directory / RECORDS).unlink(missing_ok=True)
+    for folder in (directory, directory.parent, directory.parent.parent):
+        try:
+            folder.rmdir()
+        except FileNotFoundError:
+            continue
+        except OSError:  # it holds other runs, or files that are not ours
+            return
+
+
+def record_not_begun(
+    results: Path,
+    *,
+    testbed: str,
+    sut: str,
+    run_id: str,
+    profile: str,
+    now: datetime,
+    reason: str,
+    checks: Iterable[Check] = (),
+) -> Path:
+    """Record that a run could not begin, or be resumed, for *reason*; return its directory.
+
+    Raises ``InputError`` for a name that is not fit for a directory, ``EnvironmentLacksError`` where it cannot be
+    written.
+    """
+    directory = run_directory(results, testbed, sut, run_id)
+    attempt = NotBegunRecord(
+        id=run_id,
+        testbed=testbed,
+        sut=sut,
+        profile=profile,
+        started_at=now,
+        harness_version=__version__,
+        boot_id=None,
+        capture=None,
+        capture_sha256=None,
+        checks=tuple(checks),
+        changes=(),
+        reason=reason,
+    )
+    record_attempt(directory, attempt)
+    return directory
+
+
+def record_reason(
+    results: Path,
+    *,
+    testbed: str,
+    sut: str,
+    run_id: str,
+    profile: str,
+    now: datetime,
+    reason: str,
+    checks: Iterable[Check] = (),
+) -> None:
+    """Record why the attempt that is under way ended, or that none could begin. Raises like ``record_not_begun``."""
+    directory = run_directory(results, testbed, sut, run_id)
+    if not (directory / RECORDS).exists() or has_ended(directory):
+        record_not_begun(
+            results, testbed=testbed, sut=sut, run_id=run_id, profile=profile, now=now, reason=reason, checks=checks
+        )
+        return
+    last = list(records(directory))[-1]
+    if not isinstance(last, NotBegunRecord | NoteRecord):  # else the reason is there, and nearer to the cause
+        append_record(directory, NoteRecord(reason=reason))
+
+
+def record_kernels(directory: Path, kernels: Kernels) -> None:
+    """Record the bytes of sutprobe that will measure, as verified on the SUT.
+
+    Raises ``EnvironmentLacksError`` where the run began with other bytes: its figures would not belong together.
+    """
+    for record in records(directory):
+        if isinstance(record, KernelsRecord) and record.kernels.sha256 != kernels.sha256:
+            raise EnvironmentLacksError(
+                f"the run began with the sutprobe {record.kernels.sha256}, this checkout builds {kernels.sha256}: "
+                "resume with the version of then, or begin a new run"
+            )
+    append_record(directory, KernelsRecord(kernels=kernels))
+
+
+def has_begun(directory: Path) -> bool:
+    """Return whether the run in *directory* has a plan."""
+    return (directory / RECORDS).exists() and _start(directory) is not None
+
+
+def has_ended(directory: Path) -> bool:
+    """Return whether the newest attempt in *directory* recorded its end."""
+    ended = False
+    for name in record_names(directory):  # what else is in the records is looked at when they are read
+        ended = name == "end" or (ended and name not in BEGINNINGS)
+    return ended
+
+
+def start_of(directory: Path) -> StartRecord:
+    """Return the record with which the run in *directory* began. Raises ``InputError`` where it has not."""
+    start = _start(directory)
+    if start is None:
+        raise InputError(f"the run in {directory} has not begun")
+    return start
+
+
+def _start(directory: Path) -> StartRecord | None:
+    return next((record for record in records(directory) if isinstance(record, StartRecord)), None)
+
+
+def remaining_plan(directory: Path) -> Plan:
+    """Return the plan of the run in *directory* with those of its steps that have no result.
+
+    Raises ``InputError`` where the run has not begun.
+    """
+    plan = start_of(directory).plan
+    done = {
+        record.step.id for record in records(directory) if isinstance(record, StepRecord) and record.outcome == "ok"
+    }
+    return plan.with_steps(step for step in plan.steps if step.id not in done)
+
+
+def outstanding(directory: Path) -> tuple[Step, ...]:
+    """Return the steps that have no result yet. Raises like ``remaining_plan``."""
+    return remaining_plan(directory).steps
+
+
+def mlc_commands(directory: Path) -> tuple[MlcCommand, ...]:
+    """Return the commands of Intel MLC in the plan that have not ended well yet. Raises like ``remaining_plan``."""
+    runs = (record.run for record in records(directory) if isinstance(record, MlcCommandRecord))
+    done = {run.command for run in runs if run.outcome == "ok"}
+    return tuple(command for command in start_of(directory).plan.mlc if command.command not in done)
+
+
+def newest_missing(results: Path, suts: Collection[tuple[str, str]]) -> str:
+    """Return the identifier of the newest run of any of *suts* that can go on: a step of it has no result.
+
+    A SUT is named by its testbed and its own name. A run whose steps all ended well and that lacks a part of a figure
+    is left alone: nothing would be measured. Raises ``InputError`` where there is none, or the records of the newest
+    cannot be read.
+    """
+    found: dict[str, list[Path]] = {}
+    for path in results.glob("*/*/*/"):
+        if (path.parent.parent.name, path.parent.name) in suts and os.path.lexists(path / RECORDS):
+            found.setdefault(path.name, []).append(path)
+    for run_id in sorted(found, reverse=True):
+        faults = []
+        for path in found[run_id]:
+            try:
+                if _can_go_on(path):
+                    return run_id
+            except InputError as error:
+                faults.append(error)
+        if faults:
+            raise faults[0]
+    raise InputError(f"no run of these SUTs below {results} has anything missing; name one, or begin a new run")
+
+
+def _can_go_on(directory: Path) -> bool:
+    """Return whether the run in *directory* has steps without a result, or has not begun."""
+    return not _is_complete(directory) and (not has_begun(directory) or bool(outstanding(directory)))
+
+
+def complete_suts(results: Path, run_id: str) -> list[tuple[str, str]]:
+    """Return the SUTs of which the run *run_id* is complete, testbed and SUT.
+
+    Raises ``InputError`` for what is no identifier.
+    """
+    run_directory(results, "any", "any", run_id)
+    return sorted((path.parts[-3], path.parts[-2]) for path in results.glob(f"*/*/{run_id}/") if _is_complete(path))
+
+
+def _is_complete(directory: Path) -> bool:
+    """Return whether the run in *directory* has a run document that says that nothing is missing."""
+    path = directory / RUN
+    with suppress(OSError, InputError, LookupError, TypeError):
+        return bool(parse_json(path, read_regular(path, MAX_DOCUMENT_BYTES))["run"]["status"] == "complete")
+    return False

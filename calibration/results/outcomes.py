@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the steps of a plan measured, and why others have no result."""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Literal
+
+from calibration.context.model import Context
+from calibration.errors import InputError
+from calibration.evidence import pages_proof, step_refusal
+from calibration.measurements import declaration
+from calibration.measurements.base import Missing, Step
+from calibration.measurements.sut import emulation_flags, sized
+from calibration.model import fault_of
+from calibration.plan import Plan
+from calibration.results.model import Measurement, NotMeasured
+from calibration.results.records import NotBegunRecord, StepRecord
+from calibration.results.run_log import AttemptLog, RunLog, ended_early
+from calibration.sutprobe import read_document
+from calibration.validity import Flag, flag, validity
+
+NO_REASON = "the run ended before this step and left no reason"
+
+THE_REST = "what was left when the command ended"
+"""Names what a command that ended early has no value for; its parts may be named beside it, one by one."""
+
+
+def outcomes(plan: Plan, log: RunLog, context: Context) -> tuple[list[Measurement], list[NotMeasured]]:
+    """Return the measurements of the steps of *plan*, and what has none and why."""
+    context = sized(context, plan.last_level_cache)
+    last = log.attempts[-1]
+    measurements: list[Measurement] = []
+    not_measured = [
+        NotMeasured(kind=each.kind, what=each.what, reason=each.reason, cause="not_planned")
+        for each in plan.not_planned
+    ]
+    done: dict[str, tuple[StepRecord, AttemptLog]] = {}
+    for step in plan.steps:
+        found = log.best(step)
+        if found is None:
+            not_measured.append(_without_record(step, last))
+            continue
+        finished, attempt = found
+        done[step.id] = found
+        try:
+            measurements += _measurements(finished, context)
+        except InputError as error:
+            not_measured.append(
+                NotMeasured(
+                    kind=step.kind,
+                    what=step.title,
+                    reason=str(error),
+                    cause=_cause(finished, attempt, None),
+                    flag=_refusal(finished),
+                )
+            )
+    measurements = completed_values(measurements)
+    not_measured += [
+        NotMeasured(
+            kind=each.kind,
+            what=f"{each.title}: {gone.what}",
+            reason=gone.reason,
+            cause=_cause(*done[each.step], gone),
+            flag=gone.flag,
+        )
+        for each in measurements
+        for gone in each.missing
+    ]
+    return measurements, not_measured
+
+
+def _without_record(step: Step, last: AttemptLog) -> NotMeasured:
+    if last.interrupted:
+        return NotMeasured(
+            kind=step.kind,
+            what=step.title,
+            reason="the run was interrupted before this step ended",
+            cause="interrupted",
+        )
+    reason = last.began.reason if isinstance(last.began, NotBegunRecord) else last.ended or NO_REASON
+    return NotMeasured(kind=step.kind, what=step.title, reason=reason, cause="failed")
+
+
+def _cause(record: StepRecord, attempt: AttemptLog, gone: Missing | None) -> Literal["failed", "interrupted"]:
+    """Return why *gone*, a part of what *record* should have (``None``: all of it), is not there.
+
+    A part that failed by itself before the run was ended is a failure; what the end left over is not. A kernel that
+    crashed, or that somebody on the SUT ended, failed as well: the run was not ended.
+    """
+    by_the_end = gone is None or gone.what == THE_REST or gone.reason.startswith("interrupted:")
+    return "interrupted" if attempt.interrupted and record.outcome == "killed" and by_the_end else "failed"
+
+
+def _measurements(record: StepRecord, context: Context) -> list[Measurement]:
+    """Return the measurements of one finished step. Raises ``InputError`` where there are none, or they cannot be."""
+    try:
+        return list(_measured(record, context))
+    except (ArithmeticError, LookupError, ValueError) as error:  # the SUT's document fits its schema and nothing else
+        raise InputError(f"the result contradicts itself: {type(error).__name__}: {fault_of(error)}") from error
+
+
+def _measured(record: StepRecord, context: Context) -> Iterator[Measurement]:
+    """Yield the measurements of one finished step.
+
+    Raises ``InputError`` with the reason where there are none. A step that was told to end has those that its
+    document holds; the first of them names what is missing.
+    """
+    reason = record.reason or f"the step {record.outcome.replace('_', ' ')} and gave no reason"
+    early = ended_early(record)
+    if record.document is None or (record.outcome != "ok" and not early):
+        raise InputError(reason)
+    document = read_document(record.document)
+    try:
+        found = list(declaration(record.step.kind).parse(document, record.step, context))
+    except InputError as error:
+        raise InputError(f"{reason}: {error}" if early else str(error)) from error
+    if early and not found:
+        raise InputError(reason)
+    proof = pages_proof(document)
+    emulated = tuple(emulation_flags(context, document))
+    for number, parsed in enumerate(found):
+        rest = (Missing(what=THE_REST, reason=reason),) if early and number == 0 else ()
+        missing = (*rest, *parsed.missing)
+        flags = [*parsed.flags, *_missing_flags(missing), *emulated]
+        if early and not missing:
+            flags.append(flag("PARTIAL", f"the command ended early: {reason}"))
+        yield Measurement(
+            id=parsed.id,
+            kind=record.step.kind,
+            step=record.step.id,
+            title=record.step.title,
+            instrument=f"sutprobe {document.build.version}",
+            argv=document.argv,
+            parameters=document.parameters,
+            started_at=datetime.fromtimestamp(document.started_at_unix_ns / 1e9, UTC),
+            duration_s=document.duration_s,
+            clock=document.clock,
+            warnings=document.warnings,
+            values=parsed.values,
+            missing=missing,
+            pages=proof,
+            validity=validity(flags),
+        )
+
+
+def completed_values(measurements: list[Measurement]) -> list[Measurement]:
+    """Return *measurements*, each after a look at the others that may be believed."""
+    run = {each.id: each.values for each in measurements if each.validity.valid}
+    return [
+        each.model_copy(update={"values": declaration(each.kind).completed(each.values, run)}) for each in measurements
+    ]
+
+
+def _refusal(record: StepRecord) -> Flag | None:
+    """Return the fault for which the kernel gave no figure at all, where it is one of the closed list."""
+    try:
+        return None if record.document is None else step_refusal(read_document(record.document))
+    except InputError:
+        return None  # why it cannot be read is the reason that is given already
+
+
+def _missing_flags(missing: Sequence[Missing]) -> Iterator[Flag]:
+    if missing:
+        named = sorted({each.flag.code for each in missing if each.flag is not None})
+        faults = f" ({', '.join(named)})" if named else ""
+        yield flag("PARTIAL", f"{len(missing)} parts have no value{faults}, first {missing[0].what}")

@@ -1,0 +1,284 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The records of a run, ``records.jsonl``: what happened, appended step by step, one JSON object per line."""
+
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, TypeVar
+
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+
+from calibration.errors import InputError
+from calibration.files import open_regular, read_regular, write_whole
+from calibration.measurements.base import Step
+from calibration.model import Model, UtcTime, fault_of
+from calibration.plan import Plan
+from calibration.preflight import Check
+from calibration.results.layout import CHECKER_OUTPUT, MLC_FOLDER, RECORDS
+from calibration.results.model import CheckerRun, Kernels, MlcProgram, MlcRun, OtherRun
+from calibration.results.store import unwritable
+from calibration.tuning import Change
+
+MAX_RECORDS_BYTES: Final = 256 * 1024 * 1024
+"""A run of every kind on the largest machines has a tenth of this; a SUT that prints more may not fill the disk."""
+
+MAX_KEPT_BYTES: Final = 64 * 1024 * 1024
+"""Largest file that is kept beside the records: captures and outputs of programs are accepted up to 16 MiB."""
+
+
+class Limit(Model):
+    """The bounds that an inventory sets for one metric; at least one of ``lower`` and ``upper`` is there."""
+
+    metric: str
+    lower: float | None
+    upper: float | None
+    unit: str
+    reason: str
+
+
+class StartRecord(Model):
+    """The run begins: who measures what, on which SUT, the bounds it will be judged by, and the plan as it was made."""
+
+    record: Literal["start"] = "start"
+    id: str
+    testbed: str
+    sut: str
+    profile: str
+    started_at: UtcTime
+    harness_version: str
+    boot_id: str | None
+    capture: str
+    capture_sha256: str
+    checks: tuple[Check, ...]
+    changes: tuple[Change, ...]
+    limits: tuple[Limit, ...] = ()
+    plan: Plan
+
+
+class NotBegunRecord(Model):
+    """The SUT could not be reached or was found unfit: there is no plan. An attempt to resume may end like this too."""
+
+    record: Literal["not_begun"] = "not_begun"
+    id: str
+    testbed: str
+    sut: str
+    profile: str
+    started_at: UtcTime
+    harness_version: str
+    boot_id: str | None
+    capture: str | None
+    capture_sha256: str | None
+    checks: tuple[Check, ...]
+    changes: tuple[Change, ...]
+    reason: str
+
+
+class ResumeRecord(Model):
+    """The run goes on with the steps of its plan that have no result, on the SUT as captured anew."""
+
+    record: Literal["resume"] = "resume"
+    started_at: UtcTime
+    boot_id: str | None
+    capture: str
+    capture_sha256: str
+    checks: tuple[Check, ...]
+    changes: tuple[Change, ...]
+
+
+class KernelsRecord(Model):
+    """The kernel bytes as verified on the SUT."""
+
+    record: Literal["kernels"] = "kernels"
+    kernels: Kernels
+
+
+class CheckerRecord(Model):
+    """How the operator's spectre-meltdown-checker ran; what it printed is a file beside the records."""
+
+    record: Literal["meltdown_checker"] = "meltdown_checker"
+    checker: CheckerRun
+
+
+class MlcProgramRecord(Model):
+    """The operator's Intel MLC is on the SUT, or why it is not; each attempt that comes to it has one."""
+
+    record: Literal["mlc"] = "mlc"
+    program: MlcProgram
+
+
+class MlcCommandRecord(Model):
+    """How one command of the operator's Intel MLC ran; what it printed is a file beside the records."""
+
+    record: Literal["mlc_command"] = "mlc_command"
+    run: MlcRun
+
+
+Outcome = Literal["ok", "failed", "timed_out", "killed"]
+
+
+class SwitchedRecord(Model):
+    """What was changed for single steps of this attempt, so far; it takes the place of what was known of that before.
+
+    What has not been put back when those steps are over is among the changes of a ``RestoredRecord`` that follows.
+    """
+
+    record: Literal["switched"] = "switched"
+    changes: tuple[Change, ...]
+
+
+class StepRecord(Model):
+    """One finished step: how it ended, and what the kernel printed."""
+
+    record: Literal["step"] = "step"
+    step: Step
+    outcome: Outcome
+    reason: str | None
+    rc: int | None
+    started_at: UtcTime
+    duration_s: float
+    document: dict[str, Any] | None
+    stderr: str
+
+
+class NoteRecord(Model):
+    """Why a run cannot go on with any step, for example a SUT that is no longer reachable or a wrong kernel hash."""
+
+    record: Literal["note"] = "note"
+    reason: str
+
+
+class RestoredRecord(Model):
+    """All changes of this attempt, with what was put back and by whom; they take the place of those known before."""
+
+    record: Literal["restored"] = "restored"
+    changes: tuple[Change, ...]
+
+
+class EndRecord(Model):
+    """The attempt is over; *interrupted* says that it was ended from outside."""
+
+    record: Literal["end"] = "end"
+    finished_at: UtcTime
+    interrupted: bool
+
+
+AttemptRecord = StartRecord | NotBegunRecord | ResumeRecord
+"""Records that begin an attempt."""
+
+Record = (
+    AttemptRecord
+    | KernelsRecord
+    | CheckerRecord
+    | MlcProgramRecord
+    | MlcCommandRecord
+    | SwitchedRecord
+    | StepRecord
+    | NoteRecord
+    | RestoredRecord
+    | EndRecord
+)
+_RECORD: TypeAdapter[Record] = TypeAdapter(Annotated[Record, Field(discriminator="record")])
+
+
+class _Named(BaseModel):
+    """Any record, of which nothing but its kind is wanted."""
+
+    record: str
+
+
+_NAMED = TypeAdapter(_Named)
+
+Parsed = TypeVar("Parsed")
+Other = TypeVar("Other", bound=OtherRun)
+
+
+def records(directory: Path) -> Iterator[Record]:
+    """Yield the records of a run in the order in which they were written.
+
+    A last line that a crash cut off is left out. Raises ``InputError`` for anything else that is not a record.
+    """
+    return _parsed(directory, _RECORD)
+
+
+def record_names(directory: Path) -> Iterator[str]:
+    """Yield what each record of a run is, without a look at the rest of it. Raises like ``records``."""
+    return (each.record for each in _parsed(directory, _NAMED))
+
+
+def _parsed(directory: Path, kind: TypeAdapter[Parsed]) -> Iterator[Parsed]:
+    path = directory / RECORDS
+    try:
+        # at newlines alone: what a SUT said may hold every other character that text is usually split at
+        lines = read_regular(path, 2 * MAX_RECORDS_BYTES).splitlines(keepends=True)
+    except FileNotFoundError as error:
+        raise InputError(f"{path}: no such file") from error
+    for number, line in enumerate(lines, 1):
+        if number == len(lines) and not line.endswith(b"\n"):
+            return
+        try:
+            yield kind.validate_json(line)
+        except ValidationError as error:
+            raise InputError(f"line {number} of {path} is not a record: {fault_of(error)}") from error
+
+
+def append_record(directory: Path, record: Record) -> None:
+    """Append *record* to those of a run. Raises ``EnvironmentLacksError`` where it cannot be written.
+
+    Once the records have reached :data:`MAX_RECORDS_BYTES` what sutprobe printed is not kept any more.
+    """
+    try:
+        with open_regular(directory / RECORDS, "ab", create=True) as file:
+            before = os.fstat(file.fileno()).st_size
+            if isinstance(record, StepRecord) and record.document is not None and before > MAX_RECORDS_BYTES:
+                reason = f"the records of the run have {before} bytes, more than {MAX_RECORDS_BYTES}: this is not kept"
+                record = record.model_copy(update={"outcome": "failed", "reason": reason, "document": None})
+            rest = memoryview(record.model_dump_json().encode() + b"\n")
+            try:
+                while rest:
+                    rest = rest[file.write(rest) :]
+                os.fsync(file.fileno())
+            except OSError:
+                os.ftruncate(file.fileno(), before)
+                raise
+    except OSError as error:
+        raise unwritable(directory, error) from error
+
+
+def record_checker(directory: Path, checker: CheckerRun, output: bytes | None) -> None:
+    """Keep *output*, what the checker printed, and record how it ran. Raises like ``append_record``."""
+    append_record(directory, CheckerRecord(checker=_with_output(directory, checker, CHECKER_OUTPUT, output)))
+
+
+def record_mlc_command(directory: Path, run: MlcRun, output: bytes | None) -> None:
+    """Keep *output*, what a command of Intel MLC printed, and record how it ran. Raises like ``append_record``."""
+    run = _with_output(directory, run, f"{MLC_FOLDER}/{run.command}.txt", output)
+    append_record(directory, MlcCommandRecord(run=run))
+
+
+def _with_output(directory: Path, run: Other, name: str, output: bytes | None) -> Other:
+    """Keep *output*, what a program printed, in the file *name*, and return *run* with that."""
+    if output is None:
+        return run
+    path = directory / name
+    try:
+        path.parent.mkdir(exist_ok=True)
+        write_whole(path, output)
+    except OSError as error:
+        raise unwritable(directory, error) from error
+    return run.model_copy(update={"output": name, "output_sha256": hashlib.sha256(output).hexdigest()})
+
+
+def read_kept(directory: Path, name: str, sha256: str | None, what: str) -> bytes:
+    """Return the bytes of the file *name* of the run in *directory*.
+
+    Raises ``InputError`` where it is missing, or is not what was recorded.
+    """
+    path = directory / name
+    try:
+        content = read_regular(path, MAX_KEPT_BYTES, below=directory)
+    except FileNotFoundError as error:
+        raise InputError(f"{path}, {what}: {error.strerror}") from error
+    if hashlib.sha256(content).hexdigest() != sha256:
+        raise InputError(f"{path} is not {what}: its sha256 differs from the record")
+    return content

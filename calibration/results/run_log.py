@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the records of a run add up to: its attempts, what measured, and how each step ended."""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+from calibration.errors import InputError
+from calibration.measurements.base import Step
+from calibration.mlc import CommandName
+from calibration.results.model import CheckerRun, Kernels, MlcProgram, MlcRun
+from calibration.results.records import (
+    AttemptRecord,
+    CheckerRecord,
+    EndRecord,
+    KernelsRecord,
+    MlcCommandRecord,
+    MlcProgramRecord,
+    NotBegunRecord,
+    NoteRecord,
+    Record,
+    RestoredRecord,
+    ResumeRecord,
+    StartRecord,
+    StepRecord,
+    SwitchedRecord,
+    records,
+)
+from calibration.tuning import Change
+
+
+@dataclass
+class AttemptLog:
+    """What the records say about one attempt."""
+
+    began: AttemptRecord
+    changes: tuple[Change, ...]
+    switched: tuple[Change, ...] = ()
+    ended: str | None = None
+    finished_at: datetime | None = None
+    interrupted: bool = False
+
+
+@dataclass
+class RunLog:
+    """What the records of a run say; ``first`` is the record that names it."""
+
+    first: StartRecord | NotBegunRecord
+    attempts: list[AttemptLog] = field(default_factory=list)
+    kernels: Kernels | None = None
+    checker: CheckerRun | None = None
+    mlc: MlcProgram | None = None
+    mlc_runs: dict[CommandName, MlcRun] = field(default_factory=dict)
+    steps: dict[str, list[tuple[StepRecord, AttemptLog]]] = field(default_factory=dict)
+
+    @property
+    def start(self) -> StartRecord | None:
+        """The record that has the plan."""
+        return next((each.began for each in self.attempts if isinstance(each.began, StartRecord)), None)
+
+    def best(self, step: Step) -> tuple[StepRecord, AttemptLog] | None:
+        """Return the record of *step* that says most: a result, or a part of one, or the newest that failed."""
+        found = self.steps.get(step.id, [])
+        return max(enumerate(found), key=lambda each: (_worth(each[1][0]), each[0]))[1] if found else None
+
+
+def _worth(record: StepRecord) -> int:
+    return 2 if record.outcome == "ok" else 1 if ended_early(record) else 0
+
+
+def ended_early(record: StepRecord) -> bool:
+    """Return whether the command of *record* was told to end and handed over what it had measured by then."""
+    return record.outcome in {"timed_out", "killed"} and (record.document or {}).get("result") is not None
+
+
+def replay(directory: Path) -> RunLog:
+    """Return what the records in *directory* say. Raises ``InputError`` where they are not those of a run."""
+    found = records(directory)
+    first = next(found, None)
+    if not isinstance(first, StartRecord | NotBegunRecord):
+        raise InputError(f"the records in {directory} do not begin with the start of a run")
+    log = RunLog(first=first, attempts=[AttemptLog(began=first, changes=first.changes)])
+    for record in found:
+        _add(log, record)
+    return log
+
+
+def _add(log: RunLog, record: Record) -> None:
+    attempt = log.attempts[-1]
+    match record:
+        case StartRecord() | NotBegunRecord() | ResumeRecord():
+            log.attempts.append(AttemptLog(began=record, changes=record.changes))
+        case KernelsRecord():
+            log.kernels = record.kernels
+        case CheckerRecord():
+            log.checker = record.checker
+        case MlcProgramRecord():
+            log.mlc = record.program
+        case MlcCommandRecord():
+            log.mlc_runs[record.run.command] = record.run
+        case StepRecord():
+            log.steps.setdefault(record.step.id, []).append((record, attempt))
+        case NoteRecord():
+            attempt.ended = record.reason
+        case SwitchedRecord():
+            attempt.switched = record.changes
+        case RestoredRecord():
+            attempt.changes = record.changes
+            attempt.switched = tuple(each for each in attempt.switched if each.restored == each.before)
+        case EndRecord():
+            attempt.finished_at, attempt.interrupted = record.finished_at, record.interrupted
