@@ -330,7 +330,7 @@ def timed(results: Path, cache: Path, *, suts: int, nights: int, seed: int, even
         "new_night_s": round(refresh, 2),
         "history_s": round(process_s(trend, cache, 5), 3),
         "verdicts_s": round(process_s(judge, cache, 5, good=(0, 1)), 2),
-        "index_bytes": sum(path.stat().st_size for path in cache.rglob("*.parquet")),
+        "index_bytes": sum(path.stat().st_size for path in cache.rglob("*.duckdb")),
     }
 
 

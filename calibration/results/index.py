@@ -1,16 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # ruff: noqa: S608 - queries are put together from names in this file; what comes from outside is a parameter
-"""Histories over many nights: queries through DuckDB, over a Parquet index of the run documents.
+"""Histories over many nights: queries through DuckDB, over an index of the run documents.
 
-The documents are the truth. The index holds what of them histories need, and is brought up to date before each query:
-documents that are new, changed or gone since are found by their size and time of change. One that cannot be read has
-its fault in the index in place of figures, and is not opened again until it changes. The index lies in the cache, and
-can be deleted at any time.
-
-It is cut into buckets by the month that a run's directory is named after, so that a new night rewrites little. A bucket
-has three Parquet files: ``runs``, one row per document with what the document was when it was read; ``figures``, one
-row per verdict, sorted so that a SUT's lie together and the others' are never read; and ``held``, one row per check of
-consistency, sorted by night because only the last is asked for. A bucket appears whole or not at all, under a lock.
+The documents are the truth. The index, a DuckDB database in the cache, holds what of them histories need, and is
+brought up to date before each query: documents that are new, changed or gone since are found by their size and time of
+change. One that cannot be read has its fault in the index in place of figures, and is not opened again until it
+changes. The index can be deleted at any time.
 
 Documents are checked by their schema, and what histories need of them is given to DuckDB, whose own parser takes NaN
 and any depth. It loads no extension, goes to no network, and writes nothing but the index.
@@ -20,8 +15,6 @@ import hashlib
 import itertools
 import json
 import os
-import re
-import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import date
@@ -39,12 +32,10 @@ from calibration.results.documents import Raw, read_document
 from calibration.results.history import Held, History, NightRun, Recorded, Series, Sut, Unreadable
 from calibration.results.layout import REFERENCES, RUN, directories
 
-FORMAT: Final = 3
+FORMAT: Final = 4
 """Version of the index: part of its place, so that another version makes its own."""
 
-ROW_GROUP: Final = 8192
-"""Rows that are skipped or read together: a month of figures of about four SUTs. DuckDB's own choice is all SUTs' of
-two days; with fewer rows the statistics that rows are skipped by outweigh them."""
+DATABASE: Final = "index.duckdb"
 
 LEAST_OBJECT_BYTES: Final = 16 * 1024 * 1024
 """DuckDB refuses larger JSON objects than it is told to expect, by itself these: it is told the size of the largest. It
@@ -98,14 +89,10 @@ HELD: Final = f"""
     FROM (SELECT testbed, sut, directory, {NIGHT} AS night, unnest(consistency) AS held FROM documents)
     WHERE held.outcome <> 'skipped'"""
 
-TABLES: Final = {
-    "runs": (RUNS, "testbed, sut, night, started_at, directory"),
-    "figures": (FIGURES, "testbed, sut, metric, night, directory"),
-    "held": (HELD, "night, testbed, sut, directory"),
-}
-"""The files of a bucket: what their rows are made of, and what they are sorted by. ``series`` stands for testbed, SUT,
-metric and unit: a number is compared millions of times in a fraction of the time that four texts take."""
-
+TABLES: Final = {"runs": RUNS, "figures": FIGURES, "held": HELD}
+"""What the index holds: one row per document with what it was when it was read, one per verdict, and one per check of
+consistency. ``series`` stands for testbed, SUT, metric and unit: a number is compared millions of times in a fraction
+of the time that four texts take."""
 
 _Run = tuple[str, str, str]
 
@@ -123,12 +110,6 @@ class _Stored(NamedTuple):
     def run(self) -> _Run:
         """Whose it is."""
         return self[:3]
-
-    @property
-    def bucket(self) -> str:
-        """The month that the run's directory is named after."""
-        month = re.match(r"([0-9]{6})[0-9]{2}T", self.directory)
-        return "other" if month is None else month.group(1)
 
 
 def read_history(
@@ -153,7 +134,8 @@ def read_history(
         with suppress(duckdb.Error, OSError):
             return _read(results, home, scope)
         try:
-            _discard(home)  # it may be damaged
+            for path in home.glob(f"{DATABASE}*"):
+                path.unlink()  # it may be damaged
             return _read(results, home, scope)
         except (duckdb.Error, OSError) as error:
             raise unusable(home, error) from error
@@ -200,12 +182,6 @@ def unusable(home: Path, error: Exception) -> EnvironmentLacksError:
     )
 
 
-def _discard(home: Path) -> None:
-    for path in home.iterdir():
-        if path.is_dir():
-            shutil.rmtree(path)
-
-
 def _read(results: Path, home: Path, scope: _Scope) -> History:
     config: dict[str, str | bool | int | float | list[str]] = {
         "allow_community_extensions": False,
@@ -216,36 +192,34 @@ def _read(results: Path, home: Path, scope: _Scope) -> History:
         "temp_directory": str(home / ".spill"),
         "threads": len(os.sched_getaffinity(0)),
     }
-    with duckdb.connect(":memory:", config=config) as db:
+    with duckdb.connect(home / DATABASE, config=config) as db:
         db.execute("SET enable_progress_bar = false")  # where it finds no script it draws one into the output
         _refresh(db, results, home, scope)
-        return _history(db, home, scope)
-
-
-def _files(home: Path, table: str) -> list[str]:
-    """Return where *table* of each bucket is, or should be."""
-    return sorted(str(path / f"{table}.parquet") for path in home.glob("[!.]*/"))
+        return _history(db, scope)
 
 
 def _refresh(db: duckdb.DuckDBPyConnection, results: Path, home: Path, scope: _Scope) -> None:
-    """Bring the index up to date with the documents in *scope*."""
+    """Bring the index up to date with the documents in *scope*, all or nothing."""
     found = {each.run: each for each in _documents(results, scope)}
     known: dict[_Run, _Stored] = {}
-    if files := _files(home, "runs"):
+    if db.execute("SELECT 1 FROM duckdb_tables() WHERE table_name = 'runs'").fetchone():
         condition, values = scope.of("testbed", "sut")
-        columns = ", ".join(_Stored._fields)
-        rows = db.execute(f"SELECT {columns} FROM read_parquet(?) WHERE {condition}", [files, *values]).fetchall()
+        rows = db.execute(f"SELECT {', '.join(_Stored._fields)} FROM runs WHERE {condition}", values).fetchall()
         known = {each.run: each for each in itertools.starmap(_Stored, rows)}
     fresh = [each for key, each in found.items() if known.get(key) != each]
-    stale = [each for key, each in known.items() if found.get(key) != each]
-    for bucket in sorted({each.bucket for each in (*fresh, *stale)}):
-        _rewrite(
-            db,
-            results,
-            home / bucket,
-            [each for each in fresh if each.bucket == bucket],
-            [each for each in stale if each.bucket == bucket],
-        )
+    stale = ["/".join(key) for key, each in known.items() if found.get(key) != each]
+    if known and not fresh and not stale:
+        return
+    db.execute("BEGIN")
+    _load(db, results, fresh, home / ".documents")
+    for table, query in TABLES.items():
+        db.execute(f"CREATE TABLE IF NOT EXISTS {table} AS FROM ({query}) LIMIT 0")
+        if stale:
+            db.execute(
+                f"DELETE FROM {table} WHERE concat_ws('/', testbed, sut, directory) IN (SELECT unnest(?))", [stale]
+            )
+        db.execute(f"INSERT INTO {table} {query}")
+    db.execute("COMMIT")
 
 
 def _documents(results: Path, scope: _Scope) -> Iterator[_Stored]:
@@ -283,41 +257,6 @@ def _directories(parent: Path, name: str | None) -> list[str]:
     if name is not None:
         return [name] if (parent / name).is_dir() else []
     return directories(parent)
-
-
-def _rewrite(
-    db: duckdb.DuckDBPyConnection, results: Path, bucket: Path, fresh: Sequence[_Stored], stale: Sequence[_Stored]
-) -> None:
-    """Write *bucket* anew, without the rows of what is *stale* and with those of what is *fresh*."""
-    columns = [list(each) for each in zip(*stale, strict=True)][:3] or [[], [], []]
-    db.execute(
-        "CREATE OR REPLACE TEMP TABLE stale AS SELECT unnest(?::VARCHAR[]) AS testbed, unnest(?::VARCHAR[]) AS sut, "
-        "unnest(?::VARCHAR[]) AS directory",
-        columns,
-    )
-    pending = bucket.with_name(f".{bucket.name}")
-    shutil.rmtree(pending, ignore_errors=True)
-    pending.mkdir()
-    _load(db, results, fresh, pending / "documents")
-    for name, (made, order) in TABLES.items():
-        old = bucket / f"{name}.parquet"
-        kept = (
-            f"SELECT * FROM read_parquet({_text(old)}) ANTI JOIN stale USING (testbed, sut, directory) UNION ALL"
-            if bucket.is_dir()
-            else ""
-        )
-        db.execute(
-            f"COPY ({kept} {made} ORDER BY {order}) TO {_text(pending / old.name)} "
-            f"(FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE {ROW_GROUP})"
-        )
-    if bucket.is_dir():
-        shutil.rmtree(bucket)
-    pending.rename(bucket)
-
-
-def _text(path: Path) -> str:
-    """Return *path* as SQL has it where no parameter can stand."""
-    return "'" + str(path).replace("'", "''") + "'"
 
 
 def _load(db: duckdb.DuckDBPyConnection, results: Path, fresh: Sequence[_Stored], lines: Path) -> None:
@@ -360,43 +299,39 @@ def _kept(results: Path, path: Path, stored: _Stored) -> Raw:
     return {name: raw[name] for name in ("run", "facts", "not_measured", "verdicts", "consistency")}
 
 
-def _history(db: duckdb.DuckDBPyConnection, home: Path, scope: _Scope) -> History:
-    runs, figures = _files(home, "runs"), _files(home, "figures")
-    if not runs:
-        empty = np.empty((0, 0))
-        return History(nights=(), series=(), values=empty, low=empty, high=empty, runs={}, recorded={})
+def _history(db: duckdb.DuckDBPyConnection, scope: _Scope) -> History:
     condition, values = scope.of("testbed", "sut")
     until = scope.until or date.max
     db.execute(
         f"""CREATE TEMP TABLE nights AS
         SELECT testbed, sut, night, directory, status, facts, reasons,
                dense_rank() OVER (ORDER BY night) - 1 AS place
-        FROM (SELECT * REPLACE (hash(facts) AS facts) FROM read_parquet(?)
+        FROM (SELECT * REPLACE (hash(facts) AS facts) FROM runs
               WHERE {condition} AND fault IS NULL AND status <> 'imported' AND night <= ?
               QUALIFY row_number() OVER (PARTITION BY testbed, sut, night
                   ORDER BY status = 'complete' DESC, started_at DESC, directory DESC) = 1)""",
-        [runs, *values, until],
+        [*values, until],
     )
     nights = tuple(night for (night,) in db.execute("SELECT DISTINCT night FROM nights ORDER BY night").fetchall())
     unreadable = tuple(
         Unreadable(testbed, sut, "/".join((testbed, sut, *((directory, RUN) if directory else ()))), night, fault)
         for testbed, sut, directory, night, fault in db.execute(
-            f"SELECT testbed, sut, directory, night, fault FROM read_parquet(?) WHERE {condition} "
+            f"SELECT testbed, sut, directory, night, fault FROM runs WHERE {condition} "
             "AND fault IS NOT NULL AND (night IS NULL OR night <= ?) ORDER BY testbed, sut, directory",
-            [runs, *values, until],
+            [*values, until],
         ).fetchall()
     )
     newest = max((each.night for each in unreadable if each.night is not None), default=None)
     if newest is not None and newest not in nights and (newest == scope.until or not nights):
         nights += (newest,)
     condition, values = scope.of("testbed", "sut", "metric")
-    joined = f"(FROM read_parquet(?) WHERE {condition}) AS figures JOIN nights USING (testbed, sut, directory)"
+    joined = f"(FROM figures WHERE {condition}) AS figures JOIN nights USING (testbed, sut, directory)"
     db.execute(
         f"""CREATE TEMP TABLE series AS
         SELECT testbed, sut, metric, arg_max(unit, place) AS unit, arg_max(better, place) AS better,
                arg_max(series, place) AS series, row_number() OVER (ORDER BY testbed, sut, metric) - 1 AS number
         FROM {joined} WHERE unit IS NOT NULL GROUP BY testbed, sut, metric""",
-        [figures, *values],
+        values,
     )
     series = tuple(
         Series(*row)
@@ -406,12 +341,12 @@ def _history(db: duckdb.DuckDBPyConnection, home: Path, scope: _Scope) -> Histor
         f"""SELECT number, place, coalesce(value, 'nan') AS value, coalesce(low, 'nan') AS low,
                   coalesce(high, 'nan') AS high
         FROM {joined} JOIN series USING (series)""",
-        [figures, *values],
+        values,
     ).fetchnumpy()
     recorded = db.execute(
         f"SELECT testbed, sut, metric, lower, upper, outcome, reason FROM {joined} "
         "WHERE place = ? ORDER BY testbed, sut, metric",
-        [figures, *values, len(nights) - 1],
+        [*values, len(nights) - 1],
     ).fetchall()
 
     def array(name: str) -> NDArray[np.float64]:
@@ -425,21 +360,21 @@ def _history(db: duckdb.DuckDBPyConnection, home: Path, scope: _Scope) -> Histor
         values=array("value"),
         low=array("low"),
         high=array("high"),
-        runs=_runs(db, runs),
+        runs=_runs(db),
         recorded={(testbed, sut, metric): Recorded(*rest) for testbed, sut, metric, *rest in recorded},
-        consistency=_held(db, home, nights[-1]) if nights else {},
+        consistency=_held(db, nights[-1]) if nights else {},
         unreadable=unreadable,
     )
 
 
-def _held(db: duckdb.DuckDBPyConnection, home: Path, night: date) -> dict[Sut, list[Held]]:
+def _held(db: duckdb.DuckDBPyConnection, night: date) -> dict[Sut, list[Held]]:
     """Return what the documents of *night* say of their figures' consistency."""
     found: dict[Sut, list[Held]] = {}
     rows = db.execute(
-        "SELECT testbed, sut, metric, unit, value, interval, bound, outcome, reason FROM read_parquet(?) AS held "
+        "SELECT testbed, sut, metric, unit, value, interval, bound, outcome, reason FROM held "
         "JOIN nights USING (testbed, sut, directory) WHERE held.night = ? AND nights.night = ? "
         "ORDER BY testbed, sut, metric, reason",
-        [_files(home, "held"), night, night],
+        [night, night],
     ).fetchall()
     for testbed, sut, metric, unit, value, interval, bound, outcome, reason in rows:
         ends = None if interval is None else (interval[0], interval[1])
@@ -448,12 +383,10 @@ def _held(db: duckdb.DuckDBPyConnection, home: Path, night: date) -> dict[Sut, l
     return found
 
 
-def _runs(db: duckdb.DuckDBPyConnection, files: Sequence[str]) -> dict[Sut, dict[date, NightRun]]:
+def _runs(db: duckdb.DuckDBPyConnection) -> dict[Sut, dict[date, NightRun]]:
     runs: dict[Sut, dict[date, NightRun]] = {}
     # They seldom change from night to night, and are long: nights carry their hash.
-    every = db.execute(
-        "SELECT hash(facts), any_value(facts) FROM read_parquet(?) WHERE fault IS NULL GROUP BY hash(facts)", [files]
-    )
+    every = db.execute("SELECT hash(facts), any_value(facts) FROM runs WHERE fault IS NULL GROUP BY hash(facts)")
     known: dict[int, dict[str, str]] = {key: json.loads(facts) for key, facts in every.fetchall()}
     rows = db.execute(
         "SELECT testbed, sut, night, directory, status, facts, reasons FROM nights ORDER BY testbed, sut, night"

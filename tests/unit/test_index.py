@@ -83,9 +83,9 @@ def latency(document: RunDocument) -> float:
     return next(each.metric.value for each in document.verdicts if each.name == METRIC and each.metric is not None)
 
 
-def rewritten(results: Path) -> dict[str, int]:
-    """Return the buckets of the index, and what tells one that was written from one that was left alone."""
-    return {path.parent.name: path.stat().st_ino for path in index.index_of(results).glob("*/runs.parquet")}
+def changed_ns(results: Path) -> int:
+    """Return when the index was written."""
+    return (index.index_of(results) / index.DATABASE).stat().st_mtime_ns
 
 
 def test_a_history_is_what_the_documents_say(results: Path, document: RunDocument) -> None:
@@ -129,7 +129,6 @@ def test_a_history_is_what_the_documents_say(results: Path, document: RunDocumen
     )
     assert list(history.runs["t1", "s1"][date(2026, 1, 30)].facts) == list(one.facts)
     assert set(history.recorded) == {("t1", sut, name) for sut in ("s1", "s22") for name in names}
-    assert sorted(rewritten(results)) == ["202601", "202602"]
 
 
 def test_a_part_of_the_history_looks_at_no_other_document(results: Path, document: RunDocument) -> None:
@@ -178,7 +177,6 @@ def test_the_night_is_that_of_the_identifier_else_of_the_start(results: Path, do
     store_document(night(document, 0, id="20269999T235959Z-aaaa", started_at=late + timedelta(days=1)), results)
     history = read_history(results, metric=METRIC)
     assert history.nights == (late.date(), late.date() + timedelta(days=1), date(2026, 3, 1))
-    assert sorted(rewritten(results)) == ["202603", "202699", "other"]
 
 
 def test_what_is_invalid_not_measured_or_imported_is_no_figure(results: Path, document: RunDocument) -> None:
@@ -206,7 +204,7 @@ def test_what_is_invalid_not_measured_or_imported_is_no_figure(results: Path, do
     assert before.recorded["t1", "s1", METRIC].outcome == "invalid"
     failed = before.recorded["t1", "s1", limits[0].metric]
     assert (failed.lower, failed.upper, failed.outcome) == (None, 9.0, "fail")
-    assert "was not measured" in failed.reason
+    assert failed.reason.startswith("not measured")
 
 
 def test_a_run_without_any_figure_is_a_night(results: Path) -> None:
@@ -233,23 +231,21 @@ def test_a_figure_whose_unit_changed_is_not_mixed(results: Path, document: RunDo
 # The index follows the documents
 
 
-def test_new_changed_and_gone_documents_are_honoured_and_nothing_else_is_written(
-    results: Path, document: RunDocument
-) -> None:
+def test_new_changed_and_gone_documents_are_honoured(results: Path, document: RunDocument) -> None:
     for number in (0, 1, 2, 3):
         for sut in ("s1", "s2"):
             store_document(night(document, number, sut=sut), results)
     first = read_history(results, metric=METRIC)
-    before = rewritten(results)
+    before = changed_ns(results)
     again = read_history(results, metric=METRIC)
-    assert rewritten(results) == before
+    assert changed_ns(results) == before
     assert np.array_equal(first.values, again.values)
     store_document(night(document, 4, factor=2), results)
     new = read_history(results, metric=METRIC)
     assert new.values[0, -1] == pytest.approx(2 * new.values[0, 0])
     assert np.array_equal(new.values[:, :4], first.values)
     assert math.isnan(new.values[1, -1])
-    assert {name for name, inode in rewritten(results).items() if before[name] != inode} == {"202602"}
+    assert changed_ns(results) != before
     resumed = night(document, 4, factor=3)
     shutil.rmtree(results / "t1" / "s1" / resumed.run.id)
     store_document(resumed, results)
@@ -263,7 +259,7 @@ def test_new_changed_and_gone_documents_are_honoured_and_nothing_else_is_written
     assert read_history(results).runs == {}
 
 
-def test_a_bucket_is_renewed_for_one_sut_and_keeps_the_others(results: Path, document: RunDocument) -> None:
+def test_what_is_renewed_for_one_sut_keeps_the_others(results: Path, document: RunDocument) -> None:
     for sut in ("s1", "s2"):
         store_document(night(document, 0, sut=sut), results)
     read_history(results)
@@ -276,23 +272,22 @@ def test_a_bucket_is_renewed_for_one_sut_and_keeps_the_others(results: Path, doc
 
 
 def damage(path: Path, how: str) -> None:
-    if how == "gone":
-        path.unlink()
-    elif how == "cut":
+    if how == "cut":
         os.truncate(path, path.stat().st_size // 2)
     elif how == "nonsense":
-        path.write_bytes(b"PAR1" * 100)
+        path.write_bytes(b"DUCK" * 10_000)
     elif how == "other":
-        duckdb.execute(f"COPY (SELECT 1 AS one) TO '{str(path).replace(chr(39), chr(39) * 2)}' (FORMAT parquet)")
+        with duckdb.connect(path) as db:
+            db.execute("DROP TABLE figures")
+            db.execute("CREATE TABLE figures AS SELECT 1 AS one")
 
 
-@pytest.mark.parametrize("name", ["runs", "figures"])
-@pytest.mark.parametrize("how", ["gone", "cut", "nonsense", "other"])
-def test_a_damaged_index_is_made_again(results: Path, document: RunDocument, name: str, how: str) -> None:
+@pytest.mark.parametrize("how", ["cut", "nonsense", "other"])
+def test_a_damaged_index_is_made_again(results: Path, document: RunDocument, how: str) -> None:
     for number in (0, 3):
         store_document(night(document, number, factor=number + 1), results)
     whole = read_history(results)
-    damage(index.index_of(results) / "202601" / f"{name}.parquet", how)
+    damage(index.index_of(results) / index.DATABASE, how)
     found = read_history(results)
     assert np.array_equal(found.values, whole.values, equal_nan=True)
     assert (found.series, found.runs, found.recorded) == (whole.series, whole.runs, whole.recorded)
@@ -308,13 +303,25 @@ def test_an_index_of_another_form_is_left_alone(results: Path, document: RunDocu
     assert index.index_of(results).parent.name == f"index-{index.FORMAT}"
 
 
-def test_what_a_process_that_was_killed_left_is_no_bucket(results: Path, document: RunDocument) -> None:
+def test_a_process_that_was_killed_while_it_wrote_left_nothing_half(results: Path, document: RunDocument) -> None:
     store_document(night(document, 0), results)
-    home = index.index_of(results)
-    (home / ".202601").mkdir(parents=True)
-    (home / ".202601" / "runs.parquet").write_bytes(b"half")
-    assert len(read_history(results).nights) == 1
-    assert [path.name for path in home.iterdir() if path.is_dir()] == ["202601"]
+    read_history(results)
+    store_document(night(document, 1), results)
+    code = """
+import os, sys
+from pathlib import Path
+from calibration.results import index
+class Dying(dict):
+    def items(self):
+        yield "runs", index.RUNS
+        os._exit(9)
+index.CACHE, index.TABLES = Path(sys.argv[2]), Dying()
+index.read_history(Path(sys.argv[1]))
+"""
+    ended = subprocess.run([sys.executable, "-c", code, results, index.CACHE], check=False)
+    assert ended.returncode == 9
+    history = read_history(results, metric=METRIC)
+    assert np.isnan(history.values).tolist() == [[False, False]]
 
 
 def test_processes_that_come_at_the_same_time_agree(results: Path, document: RunDocument) -> None:
