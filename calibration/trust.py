@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Final, Literal, NamedTuple, get_args
 
 from calibration.statistics import Estimate
-from calibration.validity import Flag, Validity, flag
+from calibration.validity import Flag, flag
 
 Trust = Literal["on_target", "near", "poor", "invalid", "observed"]
 
@@ -43,10 +43,8 @@ class Judged(NamedTuple):
     reason: Flag | None = None
 
 
-def trust_of(figure: Estimate, validity: Validity | None = None) -> Judged:
-    """Return the trust in *figure*, of a measurement with *validity* (``None``: of the figure by itself)."""
-    if validity is not None and not validity.valid:
-        return Judged("invalid", worst(each for each in validity.flags if each.severity == "invalid"))
+def trust_of(figure: Estimate) -> Judged:
+    """Return the trust in *figure* by itself."""
     trust, doubt = of_width(figure.half_width, figure.target_half_width)
     doubts = [*figure.flags, *([doubt] if doubt else ())]
     if figure.flags and trust != "poor":

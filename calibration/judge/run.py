@@ -3,7 +3,6 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from calibration.measurements import declaration
 from calibration.measurements.base import Metric
 from calibration.results.model import Measurement, RunDocument, Verdict
 from calibration.results.records import Limit
@@ -23,7 +22,7 @@ def verdicts_of(measurements: Iterable[Measurement], limits: Sequence[Limit] = (
     bounds = {each.metric: each for each in limits}
     for measurement in measurements:
         invalid = [each.reason for each in measurement.validity.flags if each.severity == "invalid"]
-        for metric in declaration(measurement.kind).metrics(measurement.values):
+        for metric in measurement.metrics():
             yield _verdict(measurement.id, metric, bounds.pop(metric.name, None), "; ".join(invalid))
     for limit in bounds.values():
         yield Verdict(

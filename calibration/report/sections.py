@@ -7,7 +7,6 @@ from statistics import median
 from typing import Final, NamedTuple, TypeVar
 
 from calibration.context.population import UnknownPopulation
-from calibration.measurements import registry
 from calibration.measurements.base import Metric
 from calibration.measurements.c2c_matrix import C2cMatrixValues
 from calibration.measurements.core_frequency import CoreFrequencyValues
@@ -18,7 +17,7 @@ from calibration.report import filters
 from calibration.report.story import is_local, peaks_of, trust_word
 from calibration.results.figures import Family, RecordFigure
 from calibration.results.model import Measurement, RunDocument
-from calibration.trust import Trust, worst
+from calibration.trust import Trust
 
 FAMILY: Final = 8
 """From more metrics than this that differ only in a number, a table shows the lowest and the highest."""
@@ -52,7 +51,7 @@ def rows(document: RunDocument, kind: str) -> list[Row]:
     }
     families: dict[str, list[tuple[Measurement, Metric]]] = {}
     for measurement in document.measurements:
-        for metric in registry()[kind].metrics(measurement.values) if measurement.kind == kind else ():
+        for metric in measurement.metrics() if measurement.kind == kind else ():
             if (metric.name, metric.value) not in peaks:
                 families.setdefault(re.sub(r"\d+", "#", metric.name), []).append((measurement, metric))
     return [row for family in families.values() for row in _rows(family, failed)]
@@ -65,15 +64,13 @@ def _rows(family: Sequence[tuple[Measurement, Metric]], failed: Container[str]) 
         ordered = sorted(family, key=lambda pair: pair[1].value)
         shown = [(*ordered[0], f" (lowest of {len(family)})"), (*ordered[-1], f" (highest of {len(family)})")]
     for measurement, metric, which in shown:
-        valid = measurement.validity.valid
-        trust = metric.trust if valid else "invalid"
-        invalid = (each for each in measurement.validity.flags if each.severity == "invalid")
+        trust, reason = measurement.trust_in(metric)
         yield Row(
             title=f"{metric.title}{which}",
             value=filters.headline(metric),
             plus_minus=filters.plus_minus(metric) or "",
             trust=trust,
-            word=trust_word(trust, metric.doubt if valid else worst(invalid)),
+            word=trust_word(trust, reason),
             outside=metric.name in failed,
         )
 

@@ -14,7 +14,6 @@ from typing import Final, Literal
 from calibration.context.model import Context
 from calibration.context.population import Population, UnknownPopulation, population
 from calibration.judge.words import within
-from calibration.measurements import registry
 from calibration.measurements.base import Metric
 from calibration.measurements.jitter import JitterValues
 from calibration.measurements.loaded_latency import LoadedLatencyValues
@@ -116,8 +115,7 @@ def trust_in(measurement: Measurement) -> Trust:
     """Return the lowest trust in a headline figure of *measurement*."""
     if not measurement.validity.valid:
         return "invalid"
-    metrics = registry()[measurement.kind].metrics(measurement.values)
-    return lowest(metric.trust for metric in metrics) or "observed"
+    return lowest(metric.trust for metric in measurement.metrics()) or "observed"
 
 
 def cross_checks(document: RunDocument) -> Counter[str]:

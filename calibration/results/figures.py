@@ -10,11 +10,10 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
 
-from calibration.measurements import registry
 from calibration.measurements.base import Metric
 from calibration.measurements.jitter import JitterValues
 from calibration.model import Model
-from calibration.trust import Trust, worst
+from calibration.trust import Trust
 from calibration.validity import Flag
 
 if TYPE_CHECKING:  # the model of a run has these figures in it
@@ -92,11 +91,7 @@ def figures_of_record(measurements: Sequence[Measurement]) -> tuple[RecordFigure
 
     An invalid figure is of record only where the quantity has no other.
     """
-    metrics = [
-        (measurement, metric)
-        for measurement in measurements
-        for metric in registry()[measurement.kind].metrics(measurement.values)
-    ]
+    metrics = [(measurement, metric) for measurement in measurements for metric in measurement.metrics()]
     found: dict[str, RecordFigure] = {}
     for source in SOURCES:
         for measurement, metric in metrics:
@@ -133,14 +128,13 @@ def _gaps(metrics: Sequence[tuple[Measurement, Metric]]) -> Iterator[RecordFigur
 
 
 def _of(family: Family, quantity: str, title: str, measurement: Measurement, metric: Metric) -> RecordFigure:
-    valid = measurement.validity.valid
-    reasons = (each for each in measurement.validity.flags if each.severity == "invalid")
+    trust, reason = measurement.trust_in(metric)
     return RecordFigure(
         quantity=quantity,
         family=family,
         title=title,
         metric=metric,
         measurement=measurement.id,
-        trust=metric.trust if valid else "invalid",
-        reason=metric.doubt if valid else worst(reasons),
+        trust=trust,
+        reason=reason,
     )

@@ -16,7 +16,7 @@ from pydantic import Field
 from calibration.context.model import Context
 from calibration.evidence import PagesProof
 from calibration.formats.meltdown_checker import Finding
-from calibration.measurements import registry
+from calibration.measurements import declaration, registry
 from calibration.measurements.base import Metric, Missing, Values
 from calibration.mlc import CommandName, PrefetcherPlace, Prefetchers
 from calibration.model import Model, UtcTime
@@ -26,15 +26,14 @@ from calibration.results.consistency import ConsistencyCheck
 from calibration.results.figures import RecordFigure
 from calibration.results.readings import Inconsistency, Reading
 from calibration.sutprobe import Clock, Warned
+from calibration.trust import Judged, worst
 from calibration.tuning import Change
 from calibration.validity import Flag, Validity
 
 if TYPE_CHECKING:
     AnyValues = Values
 else:
-    AnyValues = Annotated[
-        reduce(or_, (declaration.values for declaration in registry().values())), Field(discriminator="kind")
-    ]
+    AnyValues = Annotated[reduce(or_, (kind.values for kind in registry().values())), Field(discriminator="kind")]
 
 RunStatus = Literal["complete", "incomplete", "interrupted", "not_begun", "imported"]
 """``complete``: every planned step has its measurement. ``incomplete``: at least one has not. ``interrupted``: the run
@@ -202,6 +201,16 @@ class Measurement(Model):
     missing: tuple[Missing, ...]
     pages: PagesProof | None = None
     validity: Validity
+
+    def metrics(self) -> tuple[Metric, ...]:
+        """Return its headline figures."""
+        return tuple(declaration(self.kind).metrics(self.values))
+
+    def trust_in(self, metric: Metric) -> Judged:
+        """Return the trust in *metric*, one of its own: those of an invalid measurement are invalid."""
+        if self.validity.valid:
+            return Judged(metric.trust, metric.doubt)
+        return Judged("invalid", worst(flag for flag in self.validity.flags if flag.severity == "invalid"))
 
 
 class NotMeasured(Model):

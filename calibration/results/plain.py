@@ -10,7 +10,6 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from calibration.measurements import registry
 from calibration.measurements.base import Metric, Values
 from calibration.model import Model, format_time
 from calibration.results.model import Measurement, RunDocument
@@ -148,7 +147,7 @@ def figured(document: RunDocument, *, public: bool = False) -> list[Figured]:
             metric=metric,
         )
         for each in document.measurements
-        for metric in registry()[each.kind].metrics(each.values)
+        for metric in each.metrics()
     ]
     read = [
         Figured(

@@ -50,7 +50,8 @@ def test_without_the_matrix_the_idle_latency_is_of_record(document: RunDocument)
 
 def test_an_invalid_figure_is_of_record_only_where_there_is_no_other(document: RunDocument) -> None:
     def broken(*kinds: str) -> tuple[Measurement, ...]:
-        wrong = validity([flag("PLACEMENT_WRONG", "3 of 4 pages")])
+        faults = [flag("EMULATED", "an emulator"), flag("PLACEMENT_WRONG", "3 of 4 pages"), flag("DRIFT", "moved")]
+        wrong = validity(faults)
         return tuple(
             each.model_copy(update={"validity": wrong}) if each.kind in kinds else each
             for each in document.measurements

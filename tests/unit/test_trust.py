@@ -5,7 +5,7 @@ import pytest
 
 from calibration.statistics import Estimate, estimate
 from calibration.trust import ORDER, Judged, lowest, of_width, trust_of
-from calibration.validity import SEVERITIES, flag, validity
+from calibration.validity import SEVERITIES
 
 STEADY = [[99.0], [99.5], [100.0], [100.0], [100.5], [101.0]]
 
@@ -64,12 +64,6 @@ def test_only_the_worst_reason_is_told() -> None:
     judged = trust_of(wide)
     assert judged.reason is not None
     assert judged.reason.code == "NOT_CONVERGED"
-
-
-def test_an_invalid_measurement_makes_its_figures_invalid() -> None:
-    found = validity([flag("EMULATED", "an emulator"), flag("PLACEMENT_WRONG", "3 of 4"), flag("DRIFT", "moved")])
-    judged = trust_of(figure(), found)
-    assert (judged.trust, judged.reason and judged.reason.code) == ("invalid", "PLACEMENT_WRONG")
 
 
 def test_every_reason_is_a_flag() -> None:
