@@ -27,7 +27,7 @@ from bench.suts import RECORDED
 from calibration.context.model import Context, Dimm
 from calibration.lifecycle import begin, finish
 from calibration.measurements.base import Step
-from calibration.results.attempts import record_kernels, record_not_begun
+from calibration.results.attempts import record_kernels, record_reason
 from calibration.results.facts import facts
 from calibration.results.layout import RUN
 from calibration.results.model import Kernels, RunDocument
@@ -454,7 +454,7 @@ def write_night(
             if event.kind == "not_begun":
                 began = datetime(when.year, when.month, when.day, 1, tzinfo=UTC)
                 testbed, name = sut
-                directory = record_not_begun(
+                directory = record_reason(
                     results, testbed=testbed, sut=name, run_id=run_id, profile="full", now=began, reason=NOT_BEGUN
                 )
                 finish(directory, now=began)

@@ -95,7 +95,7 @@ def _discard(directory: Path) -> None:
             return
 
 
-def record_not_begun(
+def record_reason(
     results: Path,
     *,
     testbed: str,
@@ -106,12 +106,17 @@ def record_not_begun(
     reason: str,
     checks: Iterable[Check] = (),
 ) -> Path:
-    """Record that a run could not begin, or be resumed, for *reason*; return its directory.
+    """Record why the attempt that is under way ended, or that none could begin; return the run's directory.
 
     Raises ``InputError`` for a name that is not fit for a directory, ``EnvironmentLacksError`` where it cannot be
     written.
     """
     directory = run_directory(results, testbed, sut, run_id)
+    if (directory / RECORDS).exists() and not has_ended(directory):
+        last = list(records(directory))[-1]
+        if not isinstance(last, NotBegunRecord | NoteRecord):  # else the reason is there, and nearer to the cause
+            append_record(directory, NoteRecord(reason=reason))
+        return directory
     attempt = NotBegunRecord(
         id=run_id,
         testbed=testbed,
@@ -128,29 +133,6 @@ def record_not_begun(
     )
     record_attempt(directory, attempt)
     return directory
-
-
-def record_reason(
-    results: Path,
-    *,
-    testbed: str,
-    sut: str,
-    run_id: str,
-    profile: str,
-    now: datetime,
-    reason: str,
-    checks: Iterable[Check] = (),
-) -> None:
-    """Record why the attempt that is under way ended, or that none could begin. Raises like ``record_not_begun``."""
-    directory = run_directory(results, testbed, sut, run_id)
-    if not (directory / RECORDS).exists() or has_ended(directory):
-        record_not_begun(
-            results, testbed=testbed, sut=sut, run_id=run_id, profile=profile, now=now, reason=reason, checks=checks
-        )
-        return
-    last = list(records(directory))[-1]
-    if not isinstance(last, NotBegunRecord | NoteRecord):  # else the reason is there, and nearer to the cause
-        append_record(directory, NoteRecord(reason=reason))
 
 
 def record_kernels(directory: Path, kernels: Kernels) -> None:

@@ -19,7 +19,6 @@ from calibration.results.attempts import (
     newest_missing,
     outstanding,
     record_kernels,
-    record_not_begun,
     record_reason,
 )
 from calibration.results.documents import SCHEMA, schema_validator
@@ -279,9 +278,7 @@ def test_a_run_whose_records_are_full_keeps_no_more_answers(begun: BegunRun, mon
     found = {each.step.id: each for each in records(begun.directory) if isinstance(each, StepRecord)}
     assert found[first].document is not None
     assert found[second].document is None
-    assert (
-        found[second].reason == f"the records of the run have {size} bytes, more than {size - 1}: this is not kept"
-    )
+    assert found[second].reason == f"the records of the run have {size} bytes, more than {size - 1}: this is not kept"
 
 
 def test_a_wrong_placement_makes_the_figure_invalid_and_keeps_it(begun: BegunRun) -> None:
@@ -449,7 +446,7 @@ def names(directory: Path) -> dict[str, str]:
 
 
 def test_a_sut_that_was_never_reached_has_a_document(tmp_path: Path) -> None:
-    directory = record_not_begun(
+    directory = record_reason(
         tmp_path, testbed="t1", sut="s1", run_id="r1", profile="quick", now=NOW, reason="no route to it"
     )
     document = finish(directory, now=LATER)
@@ -597,7 +594,7 @@ def test_the_newest_run_with_something_missing_is_found(tmp_path: Path) -> None:
     suts = [("t1", "s1"), ("t1", "s2")]
     shared = {"testbed": "t1", "profile": "quick", "now": NOW, "reason": "gone"}
     for run_id, sut in (("r1", "s1"), ("r2", "s1"), ("r2", "s2"), ("r3", "s3")):
-        directory = record_not_begun(tmp_path, sut=sut, run_id=run_id, **shared)
+        directory = record_reason(tmp_path, sut=sut, run_id=run_id, **shared)
         finish(directory, now=NOW)
         with pytest.raises(InputError, match="has not begun"):
             outstanding(directory)
