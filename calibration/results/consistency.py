@@ -9,11 +9,11 @@ judge`` and the gates show what the document says.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeVar
 
-from calibration.measurements.bandwidth_ladder import LEVELS, BandwidthLadderValues
+from calibration.measurements.bandwidth_ladder import LEVELS, BandwidthLadderPoint, BandwidthLadderValues
 from calibration.measurements.bandwidth_matrix import MIX, BandwidthMatrixValues
 from calibration.measurements.bandwidth_scaling import BandwidthScalingValues
 from calibration.measurements.idle_latency import IdleLatencyValues
@@ -140,10 +140,11 @@ class ConsistencyCheck(Model):
 
 
 class Seen(NamedTuple):
-    """A figure, and why it decides nothing; ``None`` where it does."""
+    """A figure, why it decides nothing (``None`` where it does), and the flags of its pages' size."""
 
     figure: Figure
     unsure: str | None = None
+    pages: frozenset[str] = frozenset()
 
     @property
     def low(self) -> float:
@@ -210,21 +211,23 @@ def _of(measurements: Sequence[Measurement], values: type[V]) -> Iterator[tuple[
 
 def _seen(measurement: Measurement, name: str, estimate: Estimate) -> Seen:
     figure = Figure(name=name, value=estimate.value, unit=estimate.unit, interval=estimate.interval)
+    pages = PAGE_FLAGS.intersection(flag.code for flag in measurement.validity.flags)
+    unsure = None
     if not measurement.validity.valid:
-        return Seen(figure, "invalid")
-    if estimate.interval is None or estimate.coverage is None:
-        return Seen(figure, "it has no interval")
-    if estimate.coverage < MIN_COVERAGE:
-        return Seen(figure, f"its interval covers the true value with {estimate.coverage * 100:.0f} % only")
-    return Seen(figure)
+        unsure = "invalid"
+    elif estimate.interval is None or estimate.coverage is None:
+        unsure = "it has no interval"
+    elif estimate.coverage < MIN_COVERAGE:
+        unsure = f"its interval covers the true value with {estimate.coverage * 100:.0f} % only"
+    return Seen(figure, unsure, pages)
 
 
 def _claims(measurements: Sequence[Measurement]) -> Iterator[Claim]:
     """Yield every pair of figures of *measurements* that a rule is about."""
     yield from _maxima(measurements)
     yield from _parts(measurements)
-    yield from _latencies(measurements)
-    yield from _bandwidths(measurements)
+    yield from _repeated("same_latency", _latencies(measurements))
+    yield from _repeated("same_bandwidth", _bandwidths(measurements))
     yield from _own_memory(measurements)
     yield from _loads(measurements)
 
@@ -292,70 +295,69 @@ def _parts(measurements: Sequence[Measurement]) -> Iterator[Claim]:
                 name = f"loaded_latency.{full.inject_delay}.bandwidth_mb_s"
                 yield Claim("part", _seen(measurement, name, full.bandwidth_mb_s), whole.seen)
     ladders = list(_of(measurements, BandwidthLadderValues))
-    everywhere = {mix: seen for ladder in ladders if ladder[1].threads > 1 for mix, seen in _in_memory(*ladder)}
-    for ladder in ladders:
-        if ladder[1].threads == 1:
-            for mix, seen in _in_memory(*ladder):
-                if mix in everywhere:
-                    yield Claim("part", seen, everywhere[mix])
+    everywhere = {rung.mix: seen for each in ladders if each[1].threads > 1 for rung, seen in _in_memory(*each)}
+    for each in ladders:
+        if each[1].threads == 1:
+            for rung, seen in _in_memory(*each):
+                if rung.mix in everywhere:
+                    yield Claim("part", seen, everywhere[rung.mix])
 
 
-def _in_memory(measurement: Measurement, values: BandwidthLadderValues) -> Iterator[tuple[str, Seen]]:
+def _in_memory(measurement: Measurement, values: BandwidthLadderValues) -> Iterator[tuple[BandwidthLadderPoint, Seen]]:
+    """Yield the points of a ladder that lie in memory, with their figure."""
+    who = "one_CPU" if values.threads == 1 else "all_CPUs"
     for point in values.points:
         if any(LEVELS.get(name) == "memory" for name in point.names):
-            yield point.mix, _seen(measurement, _memory_name(values, point.mix), point.program_mb_s)
-
-
-def _memory_name(values: BandwidthLadderValues, mix: str) -> str:
-    who = "one_CPU" if values.threads == 1 else "all_CPUs"
-    return f"bandwidth_ladder.{who}.{mix}.memory.program_mb_s"
+            name = f"bandwidth_ladder.{who}.{point.mix}.memory.program_mb_s"
+            yield point, _seen(measurement, name, point.program_mb_s)
 
 
 def _cells(
     measurement: Measurement, values: LatencyMatrixValues | BandwidthMatrixValues
 ) -> Iterator[tuple[int, int, Seen]]:
     """Yield the cells of a matrix that have a value: the nodes of its CPUs and of its memory, and the figure."""
-    latency = isinstance(values, LatencyMatrixValues)
-    rows = values.latency_ns if isinstance(values, LatencyMatrixValues) else values.bandwidth_mb_s
-    for row, line in zip(values.cpu_nodes, rows, strict=True):
+    field = "latency_ns" if isinstance(values, LatencyMatrixValues) else "bandwidth_mb_s"
+    for row, line in zip(values.cpu_nodes, getattr(values, field), strict=True):
         for column, cell in zip(values.memory_nodes, line, strict=True):
             if cell is not None:
-                name = f"{values.kind}.{row}.{column}.{'latency_ns' if latency else 'bandwidth_mb_s'}"
-                yield row, column, _seen(measurement, name, cell)
+                yield row, column, _seen(measurement, f"{values.kind}.{row}.{column}.{field}", cell)
 
 
-def _latencies(measurements: Sequence[Measurement]) -> Iterator[Claim]:
-    """Yield idle latencies of one CPU to one node, each beside the first: the figure of record.
+def _repeated(rule: RuleName, figures: Iterable[tuple[Hashable, Seen]]) -> Iterator[Claim]:
+    """Yield *figures* of the same quantity, each beside the first: the figure of record, if it is one."""
+    found: dict[Hashable, list[Seen]] = {}
+    for quantity, seen in figures:
+        found.setdefault(quantity, []).append(seen)
+    for first, *others in found.values():
+        for other in others:
+            if rule == "same_latency" and other.unsure is None and other.pages != first.pages:
+                yield Claim(rule, other._replace(unsure="on pages of another size"), first)
+            else:
+                yield Claim(rule, other, first)
+
+
+def _latencies(measurements: Sequence[Measurement]) -> Iterator[tuple[tuple[int, int], Seen]]:
+    """Yield idle latencies, each with its CPU and its node.
 
     Of the ladder that is the level of memory. The probe without load in a sweep, around which clocks are not those of
     an idle machine, is not the same quantity.
     """
-    found: dict[tuple[int, int], list[tuple[Seen, frozenset[str]]]] = {}
-
-    def add(measurement: Measurement, cpu: int, node: int, seen: Seen) -> None:
-        pages = PAGE_FLAGS.intersection(flag.code for flag in measurement.validity.flags)
-        found.setdefault((cpu, node), []).append((seen, pages))
-
     for each, matrix in _of(measurements, LatencyMatrixValues):
         cpus = dict(zip(matrix.cpu_nodes, matrix.cpus, strict=True))
         for row, column, seen in _cells(each, matrix):
-            add(each, cpus[row], column, seen)
+            yield (cpus[row], column), seen
     for each, idle in _of(measurements, IdleLatencyValues):
-        add(each, idle.cpu, idle.node, _seen(each, "idle_latency.latency_ns", idle.latency_ns))
+        yield (idle.cpu, idle.node), _seen(each, "idle_latency.latency_ns", idle.latency_ns)
     for each, ladder in _of(measurements, LatencyLadderValues):
         memory = next((level for level in ladder.levels if level.name == "memory"), None)
         if ladder.series == "random" and memory is not None:
             seen = _seen(each, "latency_ladder.memory.latency_ns", memory.latency_ns)
-            add(each, ladder.cpus[0], ladder.nodes[0], seen)
+            yield (ladder.cpus[0], ladder.nodes[0]), seen
     for each, effect in _of(measurements, PrefetcherEffectValues):
         for chase in effect.points:
             if effect.prefetchers == "as_found" and (chase.order, chase.stride_bytes) == ("random", STRIDE_BYTES):
                 seen = _seen(each, f"prefetcher_effect.random_{STRIDE_BYTES}.latency_ns", chase.latency_ns)
-                add(each, effect.cpu, effect.node, seen)
-    for (first, pages), *others in found.values():
-        for other, other_pages in others:
-            known = other_pages == pages or other.unsure is not None
-            yield Claim("same_latency", other if known else Seen(other.figure, "on pages of another size"), first)
+                yield (effect.cpu, effect.node), seen
 
 
 Access = tuple[str, frozenset[Part], int, int, str]
@@ -366,33 +368,24 @@ def _access(mix: str, group: str, setting: Setting) -> Access:
     return mix, frozenset(read_group(group)), setting.streams, setting.prefetch_bytes, setting.width
 
 
-def _bandwidths(measurements: Sequence[Measurement]) -> Iterator[Claim]:
-    """Yield bandwidths of the same CPUs, memory and access, each beside the first: the figure of record, if it is one.
-
-    The maximum is the best of many and no repetition of any.
-    """
-    found: dict[Access, list[Seen]] = {}
+def _bandwidths(measurements: Sequence[Measurement]) -> Iterator[tuple[Access, Seen]]:
+    """Yield bandwidths, each with its access. The maximum is the best of many and no repetition of any."""
     for each, peak in _of(measurements, PeakValues):
         for mix, moved in peak.mixes.items():
-            found.setdefault(_access(mix, peak.group, moved.setting), []).append(_peak(each, peak, mix))
+            yield _access(mix, peak.group, moved.setting), _peak(each, peak, mix)
     for each, matrix in _of(measurements, BandwidthMatrixValues):
         groups = _groups(each, matrix)
         for row, column, seen in _cells(each, matrix):
             if (row, column) in groups:
-                found.setdefault(_access(MIX, groups[row, column], matrix.setting), []).append(seen)
+                yield _access(MIX, groups[row, column], matrix.setting), seen
     for each, scaling in _of(measurements, BandwidthScalingValues):
         for point in scaling.points:
             name = f"bandwidth_scaling.{scaling.order}.{point.threads}.bandwidth_mb_s"
-            seen = _seen(each, name, point.bandwidth_mb_s)
-            found.setdefault(_access(scaling.mix, point.group, point.setting), []).append(seen)
+            yield _access(scaling.mix, point.group, point.setting), _seen(each, name, point.bandwidth_mb_s)
     for each, ladder in _of(measurements, BandwidthLadderValues):
-        for rung in ladder.points:
-            if rung.mix == MIX and any(LEVELS.get(name) == "memory" for name in rung.names):
-                seen = _seen(each, _memory_name(ladder, MIX), rung.program_mb_s)
-                found.setdefault(_access(MIX, ladder.group, rung.setting), []).append(seen)
-    for first, *others in found.values():
-        for other in others:
-            yield Claim("same_bandwidth", other, first)
+        for rung, seen in _in_memory(each, ladder):
+            if rung.mix == MIX:
+                yield _access(MIX, ladder.group, rung.setting), seen
 
 
 def _groups(measurement: Measurement, values: BandwidthMatrixValues) -> dict[tuple[int, int], str]:
