@@ -53,7 +53,7 @@ def report_command(run: str | None, *, results: Path, html: Path | None, form: s
     written. Documents that cannot be read are named and left out; the exit code is 1 then.
     """
     from calibration.report import DOCS, build_site  # noqa: PLC0415 - a second that --help need not pay
-    from calibration.results.plain import COLUMNS  # noqa: PLC0415 - as above
+    from calibration.results.plain import Row  # noqa: PLC0415 - as above
 
     if form is not None and html is not None:
         raise click.UsageError(f"expected --html or --{form}, found both")
@@ -61,7 +61,7 @@ def report_command(run: str | None, *, results: Path, html: Path | None, form: s
     runs = whole or [find_run(results, run)]
     unreadable = 0
     if form == "csv":
-        click.echo(",".join(COLUMNS))
+        click.echo(",".join(Row._fields))
     for each in runs:
         try:
             _render(each, form, full=full)
@@ -82,14 +82,14 @@ def _render(run: Path, form: str | None, *, full: bool) -> None:
     from calibration.report import render_run  # noqa: PLC0415 - as above
     from calibration.report.page import render  # noqa: PLC0415 - as above
     from calibration.report.terminal import print_page  # noqa: PLC0415 - as above
-    from calibration.results.plain import COLUMNS, plain_document, rows  # noqa: PLC0415 - as above
+    from calibration.results.plain import plain_document, rows  # noqa: PLC0415 - as above
 
     if form is None:
         click.echo(render_run(run))
         return
     document = read_run(run)
     if form == "csv":
-        csv.DictWriter(sys.stdout, COLUMNS, lineterminator="\n").writerows(rows(document))
+        csv.writer(sys.stdout, lineterminator="\n").writerows(rows(document))
     elif form == "json":
         click.echo(json.dumps(plain_document(document)))
     else:

@@ -25,7 +25,7 @@ from calibration.report.markup import to_html
 from calibration.report.page import render
 from calibration.results.documents import SCHEMA
 from calibration.results.model import Run, RunDocument
-from calibration.results.plain import COLUMNS, figured, rows
+from calibration.results.plain import Row, figured, rows
 from calibration.results.store import read_run
 
 CACHE: Final = places.CACHE / "pages"
@@ -93,8 +93,8 @@ def data_of(path: Path, raw: bytes, *, checked: bool) -> Data:
 
 def _data(document: RunDocument) -> Data:
     stream = io.StringIO()
-    writer = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
-    writer.writeheader()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(Row._fields)
     writer.writerows(rows(document))
     return Data(
         run=document.run,

@@ -5,8 +5,8 @@ A field holds the value itself and ``<field>_interval`` its interval, or null; w
 the run document.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
@@ -16,64 +16,48 @@ from calibration.results.model import Measurement, RunDocument
 from calibration.results.readings import flat
 from calibration.statistics import Estimate
 
-COLUMNS: Final = (
-    "testbed",
-    "sut",
-    "run",
-    "started_at",
-    "status",
-    "measurement",
-    "metric",
-    "value",
-    "unit",
-    "interval_low",
-    "interval_high",
-    "coverage",
-    "estimator",
-    "placements",
-    "better",
-    "instrument",
-    "trust",
-    "doubt",
-    "flags",
-    "verdict",
-)
-"""The columns of a row, in their order."""
 
-
-def plain(value: Any) -> tuple[Any, Any]:
-    """Return *value* with numbers in place of estimates, and beside it the same shape of intervals.
-
-    The second is ``None`` where there is no estimate in *value*.
-    """
+def plain(value: Any) -> Any:
+    """Return *value* with numbers in place of estimates; a model's fields have their intervals beside them."""
     if isinstance(value, Estimate):
-        return value.value, None if value.interval is None else list(value.interval)
+        return value.value
     if isinstance(value, BaseModel):
-        return _fields({name: getattr(value, name) for name in type(value).model_fields}), None
+        return _fields({name: getattr(value, name) for name in type(value).model_fields})
     if isinstance(value, Mapping):
-        found = {name: plain(each) for name, each in value.items()}
-        intervals = {name: each[1] for name, each in found.items()}
-        estimates = any(isinstance(each, Estimate) for each in value.values())
-        return {name: each[0] for name, each in found.items()}, intervals if estimates else None
+        return {name: plain(each) for name, each in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
-        pairs = [plain(each) for each in value]
-        return [each for each, _ in pairs], [each for _, each in pairs] if _has_estimate(value) else None
-    return value, None
-
-
-def _has_estimate(value: Any) -> bool:
-    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
-        return any(_has_estimate(each) for each in value)
-    return isinstance(value, Estimate)
+        return [plain(each) for each in value]
+    return value
 
 
 def _fields(fields: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, field in fields.items():
-        found[name], intervals = plain(field)
-        if _has_estimate(field) or (isinstance(field, Mapping) and intervals is not None):
-            found[f"{name}_interval"] = intervals
+        found[name] = plain(field)
+        if _has_estimate(field):
+            found[f"{name}_interval"] = _intervals(field)
     return found
+
+
+def _parts(value: Any) -> Iterable[Any]:
+    """Return what a mapping or a sequence has in it; nothing of anything else."""
+    if isinstance(value, Mapping):
+        return value.values()
+    return value if isinstance(value, Sequence) and not isinstance(value, str | bytes) else ()
+
+
+def _has_estimate(value: Any) -> bool:
+    return isinstance(value, Estimate) or any(map(_has_estimate, _parts(value)))
+
+
+def _intervals(value: Any) -> Any:
+    """Return the intervals of the estimates in *value*, in its shape."""
+    if isinstance(value, Estimate):
+        return value.interval and list(value.interval)
+    if isinstance(value, Mapping):
+        return {name: _intervals(each) for name, each in value.items()}
+    parts = _parts(value)
+    return [_intervals(each) for each in parts] if parts else None
 
 
 def plain_values(values: Values) -> dict[str, Any]:
@@ -164,38 +148,57 @@ def figured(document: RunDocument, *, public: bool = False) -> list[Figured]:
     return [*measured, *read]
 
 
-def rows(document: RunDocument) -> Iterator[dict[str, Any]]:
-    """Yield one row per headline figure of *document*, with the keys :data:`COLUMNS`; what is absent is ``None``."""
+class Row(NamedTuple):
+    """One headline figure of a run, as a line of a table; what is absent is ``None``."""
+
+    testbed: str
+    sut: str
+    run: str
+    started_at: str
+    status: str
+    measurement: str
+    metric: str
+    value: float
+    unit: str
+    interval_low: float | None
+    interval_high: float | None
+    coverage: float | None
+    estimator: str | None
+    placements: int | None
+    better: str
+    instrument: str
+    trust: str
+    doubt: str | None
+    flags: str
+    verdict: str | None
+
+
+def rows(document: RunDocument) -> Iterator[Row]:
+    """Yield one row per headline figure of *document*."""
     run = document.run
     verdicts = {each.name: each.outcome for each in document.verdicts}
     for figure in figured(document):
         metric = figure.metric
         low, high = metric.interval or (None, None)
-        yield dict(
-            zip(
-                COLUMNS,
-                (
-                    run.testbed,
-                    run.sut,
-                    run.id,
-                    format_time(run.started_at),
-                    run.status,
-                    figure.measurement,
-                    metric.name,
-                    metric.value,
-                    metric.unit,
-                    low,
-                    high,
-                    metric.coverage,
-                    metric.estimator,
-                    metric.placements,
-                    metric.better,
-                    figure.instrument,
-                    metric.trust if figure.valid else "invalid",
-                    None if metric.doubt is None else metric.doubt.code,
-                    " ".join(figure.flags),
-                    verdicts.get(metric.name),
-                ),
-                strict=True,
-            )
+        yield Row(
+            testbed=run.testbed,
+            sut=run.sut,
+            run=run.id,
+            started_at=format_time(run.started_at),
+            status=run.status,
+            measurement=figure.measurement,
+            metric=metric.name,
+            value=metric.value,
+            unit=metric.unit,
+            interval_low=low,
+            interval_high=high,
+            coverage=metric.coverage,
+            estimator=metric.estimator,
+            placements=metric.placements,
+            better=metric.better,
+            instrument=figure.instrument,
+            trust=metric.trust if figure.valid else "invalid",
+            doubt=None if metric.doubt is None else metric.doubt.code,
+            flags=" ".join(figure.flags),
+            verdict=verdicts.get(metric.name),
         )

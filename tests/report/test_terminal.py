@@ -22,7 +22,7 @@ from calibration.report.page import render
 from calibration.report.story import story
 from calibration.report.terminal import print_page
 from calibration.results.model import RunDocument
-from calibration.results.plain import COLUMNS, plain_document
+from calibration.results.plain import Row, plain_document
 from tests.walk import estimates
 
 
@@ -135,7 +135,7 @@ def test_csv_has_a_row_for_each_headline_figure(tmp_path: Path) -> None:
         for measurement in document.measurements
         for metric in registry()[measurement.kind].metrics(measurement.values)
     ]
-    assert list(rows[0]) == list(COLUMNS)
+    assert list(rows[0]) == list(Row._fields)
     assert [row["metric"] for row in rows] == [metric.name for metric in expected]
     assert [float(row["value"]) for row in rows] == [metric.value for metric in expected]
     known = [(row, metric.interval) for row, metric in zip(rows, expected, strict=True) if metric.interval]
