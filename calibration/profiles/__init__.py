@@ -1,18 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Profiles: which measurements run, in which order, with which settings."""
 
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from calibration.errors import InputError
 from calibration.measurements import declaration
 from calibration.measurements.base import Settings
 from calibration.mlc import MlcCommand, read_commands
-from calibration.model import Model
+from calibration.model import Model, fault_of
 from calibration.names import pick
 
 LOADER: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -50,54 +49,50 @@ def profile_named(name_or_path: str) -> str:
 def load_profile(name_or_path: str) -> Profile:
     """Return the profile that :func:`profile_named` finds, or the one in the YAML file at that path.
 
-    Raises ``InputError`` where it does not exist, is no YAML, or names a kind or a setting that does not exist.
+    Raises ``InputError`` where it does not exist, is not YAML, or names a kind or a setting that does not exist.
     """
     name = profile_named(name_or_path)
-    if name not in profile_names():
-        path = Path(name)
-        try:
-            text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"expected a readable profile file at {path}: {error}") from error
-        return parse_profile(text, path.stem, str(path))
-    text = files(__package__).joinpath(f"{name}.yml").read_text(encoding="utf-8")
-    return parse_profile(text, name, f"profile {name}")
+    own = name in profile_names()
+    path = Path(__file__).with_name(f"{name}.yml") if own else Path(name)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read the profile {path}: {error}") from error
+    return parse_profile(text, path.stem, f"profile {name}" if own else str(path))
+
+
+class ProfileFile(Model):
+    """A profile as it is written: settings by kind, reasons by kind."""
+
+    title: str
+    measurements: dict[str, dict[str, Any] | None] = Field(min_length=1)
+    not_measured: dict[str, str] = Field(default_factory=dict)
+    mlc: Any = Field(default_factory=list)
 
 
 def parse_profile(text: str, name: str, source: str) -> Profile:
     """Return the profile that *text* describes; *source* names it in error messages. Raises ``InputError``."""
     try:
-        raw = yaml.load(text, Loader=LOADER)  # noqa: S506 - either is a safe loader
+        file = ProfileFile.model_validate(yaml.load(text, Loader=LOADER))  # noqa: S506 - either is a safe loader
     except yaml.YAMLError as error:
-        raise InputError(f"expected YAML in {source}: {error}") from error
-    if not isinstance(raw, dict) or not {"title", "measurements"} <= raw.keys() <= {
-        "title",
-        "measurements",
-        "not_measured",
-        "mlc",
-    }:
-        raise InputError(f"expected the keys title, measurements and at most not_measured and mlc in {source}")
-    wanted, skipped = raw["measurements"], raw.get("not_measured") or {}
-    if not isinstance(wanted, dict) or not wanted or not isinstance(skipped, dict):
-        raise InputError(f"expected measurements in {source} to map kinds to their settings, found {wanted!r}")
-    for kind in skipped:
-        declaration(kind)
-    try:
-        return Profile(
-            name=name,
-            title=raw["title"],
-            measurements={kind: _settings(kind, settings, source) for kind, settings in wanted.items()},
-            not_measured={kind: str(reason) for kind, reason in skipped.items()},
-            mlc=read_commands(raw.get("mlc") or [], source),
-        )
+        raise InputError(f"{source} is not valid YAML: {error}") from error
     except ValidationError as error:
-        raise InputError(f"{source} is not a profile: {error}") from error
+        raise InputError(f"{source} is not a profile: {fault_of(error)}") from error
+    for kind in file.not_measured:
+        declaration(kind)
+    return Profile(
+        name=name,
+        title=file.title,
+        measurements={kind: _settings(kind, settings or {}, source) for kind, settings in file.measurements.items()},
+        not_measured=file.not_measured,
+        mlc=read_commands(file.mlc, source),
+    )
 
 
-def _settings(kind: str, raw: Any, source: str) -> Settings:
+def _settings(kind: str, raw: dict[str, Any], source: str) -> Settings:
     model = declaration(kind).settings
     try:
-        settings: Settings = model.model_validate(raw or {}, strict=False)
+        settings: Settings = model.model_validate(raw, strict=False)
     except ValidationError as error:
-        raise InputError(f"the settings of {kind} in {source} are wrong: {error}") from error
+        raise InputError(f"the settings of {kind} in {source} are wrong: {fault_of(error)}") from error
     return settings

@@ -475,8 +475,8 @@ def test_every_figure_has_the_placements_that_a_95_percent_interval_takes(profil
     ("text", "message"),
     [
         ("a: [", "YAML"),
-        ("- 1", "keys title, measurements"),
-        ("title: x\nmeasurements: {}", "map kinds"),
+        ("- 1", "mine.yml is not a profile"),
+        ("title: x\nmeasurements: {}", "measurements: "),
         ("title: x\nmeasurements: {speed: {}}", "measurement kinds"),
         ("title: x\nmeasurements: {jitter: {loop: 1}}", "loop"),
         ("title: x\nmeasurements: {jitter: {gap_s: soon}}", "gap_s"),
@@ -484,8 +484,8 @@ def test_every_figure_has_the_placements_that_a_95_percent_interval_takes(profil
         ("title: x\nmeasurements: {max_bandwidth: {mixes: [readz]}}", "mixes"),
         ("title: x\nmeasurements: {loaded_latency: {delays: [-1]}}", "delays"),
         ("title: 7\nmeasurements: {jitter: {}}", "title"),
-        ("title: x\nmeasurements: {jitter: {}}\nextra: 1", "keys title"),
-        ("title: x\nmeasurements: {jitter: {}}\nnot_measured: {speed: no}", "measurement kinds"),
+        ("title: x\nmeasurements: {jitter: {}}\nextra: 1", "extra: "),
+        ("title: x\nmeasurements: {jitter: {}}\nnot_measured: {speed: why}", "measurement kinds"),
     ],
 )
 def test_a_profile_with_a_fault_is_refused_by_name(text: str, message: str) -> None:
@@ -496,7 +496,7 @@ def test_a_profile_with_a_fault_is_refused_by_name(text: str, message: str) -> N
 def test_an_unknown_profile_is_refused_with_the_known_ones(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="quick, nightly, full, counters"):
         load_profile("slow")
-    with pytest.raises(InputError, match="readable profile file"):
+    with pytest.raises(InputError, match="cannot read the profile"):
         load_profile(str(tmp_path / "none.yml"))
 
 
