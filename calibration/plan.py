@@ -79,15 +79,15 @@ def make_plan(
     switched: list[Step] = []
     not_planned: list[NotPlanned] = []
     for kind, settings in profile.measurements.items():
-        for each in declaration(kind).planned(context, settings, kept):
-            if isinstance(each, NotPlanned):
-                not_planned.append(each)
-            elif each.prefetchers is None:
-                steps.append(each)
+        for step in declaration(kind).planned(context, settings, kept):
+            if isinstance(step, NotPlanned):
+                not_planned.append(step)
+            elif step.prefetchers is None:
+                steps.append(step)
             elif prefetchers_ok:
-                switched.append(each)
+                switched.append(step)
             else:
-                not_planned.append(NotPlanned(kind=kind, what=each.title, reason=NO_CONSENT))
+                not_planned.append(NotPlanned(kind=kind, what=step.title, reason=NO_CONSENT))
     steps += switched
     not_planned += [
         NotPlanned(kind=kind, what=declaration(kind).title, reason=f"{BY_PROFILE}{reason}")
@@ -96,11 +96,11 @@ def make_plan(
     if any(getattr(settings, "counters", False) for settings in profile.measurements.values()):
         not_planned += uncounted(context)
     not_planned += [
-        NotPlanned(kind="context", what=each.path, reason=f"not readable on the SUT: {each.reason}")
-        for each in context.unreadable
+        NotPlanned(kind="context", what=file.path, reason=f"not readable on the SUT: {file.reason}")
+        for file in context.unreadable
     ]
     if not steps:
-        reasons = "; ".join(each.reason for each in not_planned)
+        reasons = "; ".join(skipped.reason for skipped in not_planned)
         raise EnvironmentLacksError(f"expected at least one step for profile {profile.name}, found none: {reasons}")
     return Plan(
         profile=profile.name,
@@ -117,11 +117,11 @@ def skipped_text(skipped: Iterable[NotPlanned]) -> str:
     """Return in one clause how much is *skipped* for which kind of reason: ``4 by profile, 3 not applicable``."""
     counts = Counter(
         "by profile"
-        if each.reason.startswith(BY_PROFILE)
+        if item.reason.startswith(BY_PROFILE)
         else "need consent"
-        if each.reason == NO_CONSENT
-        else {"counters": "need counters", "context": "unreadable"}.get(each.kind, "not applicable")
-        for each in skipped
+        if item.reason == NO_CONSENT
+        else {"counters": "need counters", "context": "unreadable"}.get(item.kind, "not applicable")
+        for item in skipped
     )
     return ", ".join(f"{count} {why}" for why, count in counts.most_common())
 
@@ -150,12 +150,12 @@ def plan_text(plan: Plan, *, verbose: bool = False) -> str:
     if plan.last_level_cache is not None:
         lines += _wrapped(f"Last-level cache: {plan.last_level_cache.words}")
     if plan.mlc:
-        commands = ", ".join(" ".join((f"--{each.command}", *each.options)) for each in plan.mlc)
+        commands = ", ".join(" ".join((f"--{command.command}", *command.options)) for command in plan.mlc)
         lines += _wrapped(f"{NAME}, where the inventory has it (mlc_archive): {commands}")
     if plan.not_planned:
         lines.append(f"Skipped: {skipped_text(plan.not_planned)}")
         if verbose:
-            lines += [f"  {each.kind}: {each.what}: {each.reason}" for each in plan.not_planned]
+            lines += [f"  {item.kind}: {item.what}: {item.reason}" for item in plan.not_planned]
     if not verbose:
         lines.append("Commands and reasons: --verbose or --json")
     return "\n".join(lines)

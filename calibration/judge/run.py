@@ -19,9 +19,9 @@ def verdicts_of(measurements: Iterable[Measurement], limits: Sequence[Limit] = (
     An invalid figure is not compared with anything. A valid one without a limit or a reference is said to have none:
     that is no pass.
     """
-    bounds = {each.metric: each for each in limits}
+    bounds = {limit.metric: limit for limit in limits}
     for measurement in measurements:
-        invalid = [each.reason for each in measurement.validity.flags if each.severity == "invalid"]
+        invalid = [flag.reason for flag in measurement.validity.flags if flag.severity == "invalid"]
         for metric in measurement.metrics():
             yield _verdict(measurement.id, metric, bounds.pop(metric.name, None), "; ".join(invalid))
     for limit in bounds.values():

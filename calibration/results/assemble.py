@@ -101,7 +101,7 @@ def assemble(directory: Path, *, now: datetime, interrupted: bool = False) -> Ru
 
 def _machine_flags(context: Context, log: RunLog) -> Iterator[Flag]:
     """Yield what holds for the whole run, each once."""
-    checks = (expectation_flags(each.began.checks) for each in log.attempts)
+    checks = (expectation_flags(attempt.began.checks) for attempt in log.attempts)
     yield from dict.fromkeys((*machine_flags(context), *chain.from_iterable(checks)))
 
 
@@ -153,7 +153,7 @@ def _mlc(directory: Path, plan: Plan, log: RunLog) -> tuple[Mlc | None, tuple[Re
                     found = _mlc_readings(directory, run)
                 except InputError as error:
                     reason = str(error)
-            runs.append(run.model_copy(update={"reason": reason, "readings": tuple(each.id for each in found)}))
+            runs.append(run.model_copy(update={"reason": reason, "readings": tuple(reading.id for reading in found)}))
             readings += found
         if reason is not None:
             gone.append(NotMeasured(kind=GUEST, what=command.title, reason=reason, cause=cause))
@@ -166,7 +166,7 @@ def _mlc_readings(directory: Path, run: MlcRun) -> tuple[Reading, ...]:
         raise InputError("what it printed is not kept")
     content = read_kept(directory, run.output, run.output_sha256, "what Intel MLC printed")
     found = read_output(content, run.argv or ())
-    return tuple(each.model_copy(update={"id": f"{GUEST}.{run.command}.{each.id}"}) for each in found)
+    return tuple(reading.model_copy(update={"id": f"{GUEST}.{run.command}.{reading.id}"}) for reading in found)
 
 
 def _nothing(log: RunLog) -> NotMeasured:
@@ -177,34 +177,34 @@ def _nothing(log: RunLog) -> NotMeasured:
 
 def _attempts(log: RunLog, not_measured: Sequence[NotMeasured]) -> Iterator[Attempt]:
     """Yield the attempts; one that was ended before its last step says why."""
-    for each in log.attempts:
-        began = each.began
+    for attempt in log.attempts:
+        began = attempt.began
         if isinstance(began, NotBegunRecord):
             ended: str | None = began.reason
-        elif each.ended is not None:
-            ended = each.ended
-        elif each.finished_at is None:
+        elif attempt.ended is not None:
+            ended = attempt.ended
+        elif attempt.finished_at is None:
             ended = LOST_CONTROLLER
-        elif each.interrupted and (
-            each is not log.attempts[-1] or any(gone.cause == "interrupted" for gone in not_measured)
+        elif attempt.interrupted and (
+            attempt is not log.attempts[-1] or any(gone.cause == "interrupted" for gone in not_measured)
         ):
             ended = INTERRUPTED
         else:
             ended = None
         yield Attempt(
             started_at=began.started_at,
-            finished_at=each.finished_at,
+            finished_at=attempt.finished_at,
             boot_id=began.boot_id,
             capture=began.capture,
             capture_sha256=began.capture_sha256,
             checks=began.checks,
-            changes=(*each.changes, *each.switched),
+            changes=(*attempt.changes, *attempt.switched),
             ended=ended,
         )
 
 
 def _status(not_measured: list[NotMeasured], *, interrupted: bool) -> RunStatus:
-    causes = {each.cause for each in of_the_run(not_measured)}
+    causes = {item.cause for item in of_the_run(not_measured)}
     if interrupted and "interrupted" in causes:
         return "interrupted"
     return "complete" if causes <= {"not_planned"} else "incomplete"

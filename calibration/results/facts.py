@@ -53,12 +53,12 @@ def facts(context: Context, kernels: Kernels | None) -> dict[str, str]:
         "kernel command line": NOT_KNOWN if context.cmdline is None else _command_line(context.cmdline),
         "processor": _words(
             (
-                _words((each.vendor, each.name, each.family, each.model, each.stepping), between=" ")
-                for each in context.processor.models
+                _words((model.vendor, model.name, model.family, model.model, model.stepping), between=" ")
+                for model in context.processor.models
             ),
             between="; ",
         ),
-        "microcode": _words(dict.fromkeys(each.microcode for each in context.processor.models)),
+        "microcode": _words(dict.fromkeys(model.microcode for model in context.processor.models)),
         "BIOS": _words((firmware.bios_vendor, firmware.bios_version, firmware.bios_date), between=" "),
         "CPUs": format_cpulist(context.online_cpus),
         "cores": f"{len(topology.cores)} with {_known(topology.threads_per_core)} threads each",
@@ -88,19 +88,19 @@ def facts(context: Context, kernels: Kernels | None) -> dict[str, str]:
         "frequency driver": _words((*frequency.drivers, *filter(None, (frequency.pstate_status,)))),
         "frequency limits": _words(
             dict.fromkeys(
-                f"{each.min_hz / 1e9:g} to {each.max_hz / 1e9:g} GHz"
-                for each in frequency.policies
-                if each.min_hz is not None and each.max_hz is not None
+                f"{policy.min_hz / 1e9:g} to {policy.max_hz / 1e9:g} GHz"
+                for policy in frequency.policies
+                if policy.min_hz is not None and policy.max_hz is not None
             )
         ),
         "idle states": _words(
-            f"{each.name}, off on CPUs {format_cpulist(each.disabled_cpus)}" if each.disabled_cpus else each.name
-            for each in context.idle.states
+            f"{state.name}, off on CPUs {format_cpulist(state.disabled_cpus)}" if state.disabled_cpus else state.name
+            for state in context.idle.states
         ),
         "huge pages": _words(
-            f"{each.total - (each.surplus or 0)} of {_size(each.size_bytes)}"
-            for each in context.memory.hugepages
-            if each.total is not None
+            f"{pool.total - (pool.surplus or 0)} of {_size(pool.size_bytes)}"
+            for pool in context.memory.hugepages
+            if pool.total is not None
         ),
         "transparent huge pages": f"{_known(pages.enabled)}, defragmented {_known(pages.defrag)}",
         "NUMA balancing": _known(context.memory.numa_balancing),
@@ -145,14 +145,14 @@ def _known(value: object) -> str:
 
 def _words(words: Iterable[str | None], between: str = ", ") -> str:
     """Return those of *words* that are known; where none is, that."""
-    return between.join(each for each in words if each is not None) or NOT_KNOWN
+    return between.join(word for word in words if word is not None) or NOT_KNOWN
 
 
 def _command_line(cmdline: CommandLine) -> str:
     words = (
-        each.name if each.value is None else f"{each.name}={each.value}"
-        for each in cmdline.parameters
-        if each.name not in BOOTED_FROM
+        parameter.name if parameter.value is None else f"{parameter.name}={parameter.value}"
+        for parameter in cmdline.parameters
+        if parameter.name not in BOOTED_FROM
     )
     return " ".join((*words, *(("--", *cmdline.init_arguments) if cmdline.init_arguments else ())))
 
@@ -173,8 +173,8 @@ def _size(size_bytes: int) -> str:
 def _dimms(dimms: Iterable[Dimm]) -> Iterator[str]:
     """Yield the memory slots that hold the same, together: how many, what, and where."""
     slots: dict[str, list[str]] = {}
-    for each in dimms:
-        slots.setdefault(_dimm(each), []).append(_words((each.bank, each.locator), between=" "))
+    for dimm in dimms:
+        slots.setdefault(_dimm(dimm), []).append(_words((dimm.bank, dimm.locator), between=" "))
     for what, names in slots.items():
         yield f"{len(names)} x {what} in {', '.join(names)}"
 

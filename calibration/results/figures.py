@@ -96,7 +96,7 @@ def figures_of_record(measurements: Sequence[Measurement]) -> tuple[RecordFigure
     for source in SOURCES:
         for measurement, metric in metrics:
             if match := re.fullmatch(source.names, metric.name):
-                groups = [each or "first" for each in match.groups()]
+                groups = [group or "first" for group in match.groups()]
                 figure = _of(
                     source.family, source.quantity.format(*groups), source.title.format(*groups), measurement, metric
                 )
@@ -112,14 +112,14 @@ def figures_of_record(measurements: Sequence[Measurement]) -> tuple[RecordFigure
 
 def _gaps(metrics: Sequence[tuple[Measurement, Metric]]) -> Iterator[RecordFigure]:
     """Yield the worst gap and the largest lost share: of the isolated CPUs where there are some, else of all."""
-    jitter = [(each, metric) for each, metric in metrics if isinstance(each.values, JitterValues)]
+    jitter = [(measurement, metric) for measurement, metric in metrics if isinstance(measurement.values, JitterValues)]
     isolated = [pair for pair in jitter if isinstance(pair[0].values, JitterValues) and pair[0].values.isolated]
     wanted: tuple[tuple[Family, str, str], ...] = (
         ("worst_gap", ".gaps.max_ns", "Longest gap"),
         ("lost_share", ".gaps.lost_fraction", "Time lost in gaps"),
     )
     for family, suffix, title in wanted:
-        of_all = [(each, metric) for each, metric in isolated or jitter if metric.name.endswith(suffix)]
+        of_all = [(measurement, metric) for measurement, metric in isolated or jitter if metric.name.endswith(suffix)]
         if of_all:
             measurement, metric = max(of_all, key=lambda pair: pair[1].value)
             values = measurement.values

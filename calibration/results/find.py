@@ -16,7 +16,7 @@ RUN_ID: Final = re.compile(r"\d{8}T\d{6}Z")
 
 def suts_of(results: Path) -> list[str]:
     """Return the SUTs of *results*, each as ``testbed/sut``. Raises ``InputError`` where it cannot be read."""
-    testbeds = (each for each in _within(results) if each != REFERENCES)
+    testbeds = (name for name in _within(results) if name != REFERENCES)
     return sorted(f"{testbed}/{sut}" for testbed in testbeds for sut in _within(results / testbed))
 
 
@@ -27,7 +27,7 @@ def pick_sut(given: str, suts: Sequence[str]) -> str:
     """
     found = _matching(given, suts)
     if len(found) != 1:
-        names = suts if "/" in given else dict.fromkeys(each.partition("/")[2] for each in suts)
+        names = suts if "/" in given else dict.fromkeys(sut.partition("/")[2] for sut in suts)
         raise not_one(given, found, names, "SUT")
     return found[0]
 
@@ -64,12 +64,12 @@ def find_run(results: Path, given: str | None = None) -> Path:
 def _matching(given: str, suts: Sequence[str]) -> list[str]:
     """Return the *suts* that *given* can stand for; one that it names in full counts alone."""
     testbed, slash, own = given.rpartition("/")
-    pairs = [(each, each.partition("/")[0], each.partition("/")[2]) for each in suts]
+    pairs = [(name, name.partition("/")[0], name.partition("/")[2]) for name in suts]
     if slash:
         exact = any(testbed == first for _, first, _ in pairs)
-        pairs = [each for each in pairs if each[1] == testbed or (not exact and each[1].startswith(testbed))]
-    whole = [each for each, _, sut in pairs if sut == own]
-    return whole or [each for each, first, sut in pairs if sut.startswith(own) or (not slash and first == own)]
+        pairs = [pair for pair in pairs if pair[1] == testbed or (not exact and pair[1].startswith(testbed))]
+    whole = [name for name, _, sut in pairs if sut == own]
+    return whole or [name for name, first, sut in pairs if sut.startswith(own) or (not slash and first == own)]
 
 
 def _newest(results: Path, suts: Sequence[str]) -> Path:
@@ -83,7 +83,7 @@ def _newest(results: Path, suts: Sequence[str]) -> Path:
 
 def _runs(results: Path, sut: str) -> list[str]:
     """Return the runs of *sut* that have a document."""
-    return [each for each in _within(results / sut) if (results / sut / each / RUN).is_file()]
+    return [run for run in _within(results / sut) if (results / sut / run / RUN).is_file()]
 
 
 def _within(parent: Path) -> list[str]:

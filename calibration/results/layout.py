@@ -45,7 +45,7 @@ SAFE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 def directories(parent: Path) -> list[str]:
     """Return the names of the directories in *parent*; hidden ones are not ready. Raises ``OSError``."""
     with os.scandir(parent) as entries:
-        return [each.name for each in entries if not each.name.startswith(".") and each.is_dir()]
+        return [entry.name for entry in entries if not entry.name.startswith(".") and entry.is_dir()]
 
 
 def new_run_id(now: datetime) -> str:

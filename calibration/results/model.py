@@ -236,7 +236,7 @@ GUEST = "mlc"
 
 def of_the_run(not_measured: Iterable[NotMeasured]) -> list[NotMeasured]:
     """Return what of *not_measured* the run itself owes: what no guest does."""
-    return [each for each in not_measured if each.kind != GUEST]
+    return [item for item in not_measured if item.kind != GUEST]
 
 
 class Verdict(Model):

@@ -31,8 +31,8 @@ def outcomes(plan: Plan, log: RunLog, context: Context) -> tuple[list[Measuremen
     last = log.attempts[-1]
     measurements: list[Measurement] = []
     not_measured = [
-        NotMeasured(kind=each.kind, what=each.what, reason=each.reason, cause="not_planned")
-        for each in plan.not_planned
+        NotMeasured(kind=skipped.kind, what=skipped.what, reason=skipped.reason, cause="not_planned")
+        for skipped in plan.not_planned
     ]
     done: dict[str, tuple[StepRecord, AttemptLog]] = {}
     for step in plan.steps:
@@ -57,14 +57,14 @@ def outcomes(plan: Plan, log: RunLog, context: Context) -> tuple[list[Measuremen
     measurements = completed_values(measurements)
     not_measured += [
         NotMeasured(
-            kind=each.kind,
-            what=f"{each.title}: {gone.what}",
+            kind=measurement.kind,
+            what=f"{measurement.title}: {gone.what}",
             reason=gone.reason,
-            cause=_cause(*done[each.step], gone),
+            cause=_cause(*done[measurement.step], gone),
             flag=gone.flag,
         )
-        for each in measurements
-        for gone in each.missing
+        for measurement in measurements
+        for gone in measurement.missing
     ]
     return measurements, not_measured
 
@@ -145,9 +145,10 @@ def _measured(record: StepRecord, context: Context) -> Iterator[Measurement]:
 
 def completed_values(measurements: list[Measurement]) -> list[Measurement]:
     """Return *measurements*, each after a look at the others that may be believed."""
-    run = {each.id: each.values for each in measurements if each.validity.valid}
+    run = {measurement.id: measurement.values for measurement in measurements if measurement.validity.valid}
     return [
-        each.model_copy(update={"values": declaration(each.kind).completed(each.values, run)}) for each in measurements
+        measurement.model_copy(update={"values": declaration(measurement.kind).completed(measurement.values, run)})
+        for measurement in measurements
     ]
 
 
@@ -161,6 +162,6 @@ def _refusal(record: StepRecord) -> Flag | None:
 
 def _missing_flags(missing: Sequence[Missing]) -> Iterator[Flag]:
     if missing:
-        named = sorted({each.flag.code for each in missing if each.flag is not None})
+        named = sorted({part.flag.code for part in missing if part.flag is not None})
         faults = f" ({', '.join(named)})" if named else ""
         yield flag("PARTIAL", f"{len(missing)} parts have no value{faults}, first {missing[0].what}")

@@ -20,8 +20,8 @@ def pace(document: RunDocument) -> tuple[float, float] | None:
     """Return the announced and the actual duration in s of the steps that have a measurement; ``None`` without any."""
     if document.plan is None:
         return None
-    took = {each.step: each.duration_s for each in document.measurements}
-    announced = {each.id: each.expected_duration_s for each in document.plan.steps if each.id in took}
+    took = {measurement.step: measurement.duration_s for measurement in document.measurements}
+    announced = {step.id: step.expected_duration_s for step in document.plan.steps if step.id in took}
     return (sum(announced.values()), sum(took[step] for step in announced)) if announced else None
 
 
@@ -36,7 +36,11 @@ def pace_text(document: RunDocument) -> str | None:
     reasons = [
         f"{words} in {count} of {len(document.measurements)} measurements"
         for code, words in REASONS
-        if (count := sum(any(flag.code == code for flag in each.validity.flags) for each in document.measurements))
+        if (
+            count := sum(
+                any(flag.code == code for flag in measurement.validity.flags) for measurement in document.measurements
+            )
+        )
     ]
     likely = "; ".join(reasons) or "nothing recorded explains the difference"
     return f"{text}: {likely}" if took_s > announced_s else text

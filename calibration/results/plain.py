@@ -24,9 +24,9 @@ def plain(value: Any) -> Any:
     if isinstance(value, BaseModel):
         return _fields({name: getattr(value, name) for name in type(value).model_fields})
     if isinstance(value, Mapping):
-        return {name: plain(each) for name, each in value.items()}
+        return {name: plain(part) for name, part in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
-        return [plain(each) for each in value]
+        return [plain(part) for part in value]
     return value
 
 
@@ -55,9 +55,9 @@ def _intervals(value: Any) -> Any:
     if isinstance(value, Estimate):
         return value.interval and list(value.interval)
     if isinstance(value, Mapping):
-        return {name: _intervals(each) for name, each in value.items()}
+        return {name: _intervals(part) for name, part in value.items()}
     parts = _parts(value)
-    return [_intervals(each) for each in parts] if parts else None
+    return [_intervals(part) for part in parts] if parts else None
 
 
 def plain_values(values: Values) -> dict[str, Any]:
@@ -75,11 +75,11 @@ def plain_measurement(measurement: Measurement) -> dict[str, Any]:
         "started_at": format_time(measurement.started_at),
         "duration_s": measurement.duration_s,
         **plain_values(measurement.values),
-        "missing": [each.model_dump(mode="json") for each in measurement.missing],
+        "missing": [part.model_dump(mode="json") for part in measurement.missing],
         "validity": {
             "valid": measurement.validity.valid,
-            "flags": [each.code for each in measurement.validity.flags],
-            "reasons": [each.reason for each in measurement.validity.flags],
+            "flags": [flag.code for flag in measurement.validity.flags],
+            "reasons": [flag.reason for flag in measurement.validity.flags],
         },
     }
 
@@ -92,16 +92,17 @@ def plain_document(document: RunDocument) -> dict[str, Any]:
         "facts": document.facts,
         "imported": None if document.imported is None else document.imported.model_dump(mode="json"),
         "measurements": [
-            *(plain_measurement(each) for each in document.measurements),
-            *(flat(each) for each in document.readings),
+            *(plain_measurement(measurement) for measurement in document.measurements),
+            *(flat(reading) for reading in document.readings),
         ],
-        "not_measured": [each.model_dump(mode="json") for each in document.not_measured],
-        "verdicts": [each.model_dump(mode="json", exclude={"metric"}) for each in document.verdicts],
-        "flags": [each.model_dump(mode="json") for each in document.flags],
+        "not_measured": [item.model_dump(mode="json") for item in document.not_measured],
+        "verdicts": [verdict.model_dump(mode="json", exclude={"metric"}) for verdict in document.verdicts],
+        "flags": [flag.model_dump(mode="json") for flag in document.flags],
         "record": [
-            each.model_dump(mode="json", exclude={"metric"}) | {"metric": each.metric.name} for each in document.record
+            figure.model_dump(mode="json", exclude={"metric"}) | {"metric": figure.metric.name}
+            for figure in document.record
         ],
-        "consistency": [each.model_dump(mode="json") for each in document.consistency],
+        "consistency": [check.model_dump(mode="json") for check in document.consistency],
     }
 
 
@@ -123,27 +124,27 @@ def figured(document: RunDocument, *, public: bool = False) -> list[Figured]:
     """
     measured = [
         Figured(
-            measurement=each.id,
-            kind=each.kind,
-            instrument=each.instrument,
-            valid=each.validity.valid,
-            flags=tuple(dict.fromkeys(flag.code for flag in each.validity.flags)),
+            measurement=measurement.id,
+            kind=measurement.kind,
+            instrument=measurement.instrument,
+            valid=measurement.validity.valid,
+            flags=tuple(dict.fromkeys(flag.code for flag in measurement.validity.flags)),
             metric=metric,
         )
-        for each in document.measurements
-        for metric in each.metrics()
+        for measurement in document.measurements
+        for metric in measurement.metrics()
     ]
     read = [
         Figured(
-            measurement=each.id,
-            kind=each.values.kind,
-            instrument=each.instrument,
+            measurement=reading.id,
+            kind=reading.values.kind,
+            instrument=reading.instrument,
             valid=True,
             flags=(),
             metric=metric,
         )
-        for each in (document.public_readings if public else document.readings)
-        for metric in each.values.metrics()
+        for reading in (document.public_readings if public else document.readings)
+        for metric in reading.values.metrics()
     ]
     return [*measured, *read]
 
@@ -176,7 +177,7 @@ class Row(NamedTuple):
 def rows(document: RunDocument) -> Iterator[Row]:
     """Yield one row per headline figure of *document*."""
     run = document.run
-    verdicts = {each.name: each.outcome for each in document.verdicts}
+    verdicts = {verdict.name: verdict.outcome for verdict in document.verdicts}
     for figure in figured(document):
         metric = figure.metric
         low, high = metric.interval or (None, None)

@@ -203,7 +203,7 @@ def records(directory: Path) -> Iterator[Record]:
 
 def record_names(directory: Path) -> Iterator[str]:
     """Yield what each record of a run is, without a look at the rest of it. Raises like ``records``."""
-    return (each.record for each in _parsed(directory, _NAMED))
+    return (named.record for named in _parsed(directory, _NAMED))
 
 
 def _parsed(directory: Path, kind: TypeAdapter[Parsed]) -> Iterator[Parsed]:

@@ -82,8 +82,12 @@ def _shape(document: RunDocument, context: Context) -> ShapeReference | None:
     """Return the traffic shape that the run chose, if every planned step of the search came out whole and valid."""
     kind = ShapeReference.kind
     planned = set() if document.plan is None else {step.id for step in document.plan.steps if step.kind == kind}
-    found = [each for each in document.measurements if each.kind == kind and each.validity.valid and not each.missing]
-    if not planned or {each.step for each in found} != planned:
+    found = [
+        measurement
+        for measurement in document.measurements
+        if measurement.kind == kind and measurement.validity.valid and not measurement.missing
+    ]
+    if not planned or {measurement.step for measurement in found} != planned:
         return None
     values = found[0].values
     if not isinstance(values, TrafficShapeValues) or values.all_mixes is None:
@@ -99,9 +103,9 @@ def _shape(document: RunDocument, context: Context) -> ShapeReference | None:
 
 def _last_level_cache(document: RunDocument, context: Context) -> CacheReference | None:
     """Return where the run's random ladder left the last-level cache, if it is valid and shows that clearly."""
-    for each in document.measurements:
-        values = each.values
-        if isinstance(values, LatencyLadderValues) and each.validity.valid and not each.missing:
+    for measurement in document.measurements:
+        values = measurement.values
+        if isinstance(values, LatencyLadderValues) and measurement.validity.valid and not measurement.missing:
             found = last_cache_bytes(values)
             if found is not None:
                 return CacheReference(

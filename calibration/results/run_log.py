@@ -56,12 +56,12 @@ class RunLog:
     @property
     def start(self) -> StartRecord | None:
         """The record that has the plan."""
-        return next((each.began for each in self.attempts if isinstance(each.began, StartRecord)), None)
+        return next((attempt.began for attempt in self.attempts if isinstance(attempt.began, StartRecord)), None)
 
     def best(self, step: Step) -> tuple[StepRecord, AttemptLog] | None:
         """Return the record of *step* that says most: a result, or a part of one, or the newest that failed."""
         found = self.steps.get(step.id, [])
-        return max(enumerate(found), key=lambda each: (_worth(each[1][0]), each[0]))[1] if found else None
+        return max(enumerate(found), key=lambda pair: (_worth(pair[1][0]), pair[0]))[1] if found else None
 
 
 def _worth(record: StepRecord) -> int:
@@ -106,6 +106,6 @@ def _add(log: RunLog, record: Record) -> None:
             attempt.switched = record.changes
         case RestoredRecord():
             attempt.changes = record.changes
-            attempt.switched = tuple(each for each in attempt.switched if each.restored == each.before)
+            attempt.switched = tuple(change for change in attempt.switched if change.restored == change.before)
         case EndRecord():
             attempt.finished_at, attempt.interrupted = record.finished_at, record.interrupted
