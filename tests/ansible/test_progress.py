@@ -18,6 +18,7 @@ import pytest
 from support import PATIENCE_S, ROOT, SLOW, Lab, load_plugin
 
 from calibration.report.story import story
+from calibration.results.store import read_run
 from tests.report.report_documents import run_document
 
 CALLBACK = load_plugin("callback", "calibration")
@@ -169,8 +170,12 @@ def test_a_terminal_shows_the_step_live_until_it_is_interrupted(lab: Lab) -> Non
     assert code == 99, text
     assert "localhost: step 2 of 2: Latency matrix" in text
     assert "\033[1A" in text
-    assert text.endswith(f"Results: {lab.runs()[0]}\r\n")
+    (run,) = lab.runs()
+    assert text.endswith(f"Results: {run}\r\n")
     assert lab.leftovers() == []
+    document = read_run(run)
+    assert document.run.status == "interrupted"
+    assert [measurement.kind for measurement in document.measurements] == ["idle_latency"]
 
 
 @pytest.mark.parametrize("count", [1, 4, 5, 100])
