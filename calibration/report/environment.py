@@ -1,21 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
 """The one place that builds the Jinja2 environment: where templates are, which filters they have, how they fail."""
 
+import hashlib
 import re
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from inspect import isfunction
+from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, pass_environment, select_autoescape
+from jinja2 import (
+    Environment,
+    FileSystemBytecodeCache,
+    FileSystemLoader,
+    StrictUndefined,
+    pass_environment,
+    select_autoescape,
+)
+from jinja2.bccache import Bucket
 from jinja2.filters import make_attrgetter
 
 from calibration import units
 from calibration.measurements import registry
 from calibration.model import format_time
-from calibration.places import SHARE
+from calibration.places import CACHE, SHARE
 from calibration.report import filters
 from calibration.text import visible
 
@@ -27,6 +38,26 @@ KINDS = "kinds"
 
 SHARED = ("common", "blocks", "counted", "mixes", "readings", "flags")
 """The macro files that every template has under these names; each may use those before it."""
+
+
+COMPILED: Final = CACHE / "templates" / hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:16]
+"""Compiled templates; other options of the environment, which stand in this file, compile them anew."""
+
+
+class _CompiledTemplates(FileSystemBytecodeCache):
+    """Compiled templates on disk: compiling all of them takes every command that makes a page a second."""
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        with suppress(OSError):  # a page without a cache is a page
+            super().dump_bytecode(bucket)
+
+
+def _compiled_templates() -> FileSystemBytecodeCache | None:
+    try:
+        COMPILED.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return None
+    return _CompiledTemplates(str(COMPILED))
 
 
 @dataclass(frozen=True)
@@ -50,6 +81,8 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
+        bytecode_cache=_compiled_templates(),
+        optimized=False,  # no result of a filter is compiled in: filters change without their templates
         autoescape=select_autoescape(("html.j2",), default=False, default_for_string=False),  # the rest is rst
     )
     built.filters.update(functions_of(units) | functions_of(filters))

@@ -2,12 +2,14 @@
 """How the tests here run playbooks, and how they load plugins, which Ansible finds by path."""
 
 import importlib.util
+import io
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,6 +21,7 @@ from typing import Any
 
 import ansible.module_utils
 import pytest
+from ansible.module_utils.testing import patch_module_args
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
@@ -79,7 +82,6 @@ class Lab:
             **kept,
             "HOME": str(self.home),
             "TMPDIR": str(self.directory),
-            "PYTHONDONTWRITEBYTECODE": "1",
             "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
             "ANSIBLE_HOME": str(self.directory / "ansible"),
             "ANSIBLE_LOCAL_TEMP": str(self.directory / "local"),
@@ -152,13 +154,26 @@ def begun(command: list[str], environment: dict[str, str], log: Path) -> Iterato
                 os.killpg(process.pid, signal.SIGKILL)
 
 
-def wait_until(condition: Callable[[], object], process: "subprocess.Popen[bytes]", log: Path) -> None:
-    """Wait until *condition* holds while *process*, which writes *log*, runs."""
+def wait_until(
+    condition: Callable[[], object], process: "subprocess.Popen[bytes] | None" = None, log: Path | None = None
+) -> None:
+    """Wait until *condition* holds; where *process* is given, while that runs. A failure shows *log*."""
     until = time.monotonic() + PATIENCE_S
     while not condition():
-        assert process.poll() is None, log.read_text(encoding="utf-8")
-        assert time.monotonic() < until, log.read_text(encoding="utf-8")
+        said = "" if log is None else log.read_text(encoding="utf-8")
+        assert process is None or process.poll() is None, said
+        assert time.monotonic() < until, said
         time.sleep(0.1)
+
+
+def steps_recorded(lab: Lab) -> int:
+    """Return how many steps all runs of *lab* have recorded."""
+    return sum(path.read_text(encoding="utf-8").count('"record":"step"') for path in lab.results.rglob("records.jsonl"))
+
+
+def probes_of(lab: Lab) -> list[str]:
+    """Return the running processes of sutprobe that were started by runs of *lab*."""
+    return [process for process in processes_of(lab.remote) if re.match(r"process \d+: \S*/sutprobe latency", process)]
 
 
 def run(command: list[str], environment: dict[str, str]) -> Ended:
@@ -190,10 +205,51 @@ def inventory_of(lab: Lab, hosts: dict[str, dict[str, Any]], profile: Path = TIN
     return path
 
 
-def calibrate(lab: Lab, inventory: Path, *options: str) -> Ended:
+def calibrate(lab: Lab, inventory: Path, *options: str, **extra: str) -> Ended:
     """Run ``calibration run`` on *inventory*: its exit codes are those of the command."""
-    command = [sys.executable, "-m", "calibration.cli", "run", "-i", str(inventory), *options]
-    return run(command, lab.environment())
+    return run(calibrate_command(inventory, *options), lab.environment(**extra))
+
+
+def calibrate_command(inventory: Path, *options: str) -> list[str]:
+    """Return the command ``calibration run`` on *inventory*."""
+    return [sys.executable, "-m", "calibration.cli", "run", "-i", str(inventory), *options]
+
+
+SSH = """#!/bin/sh
+# Stands for ssh to a SUT, which is this machine.
+[ "$1" = -V ] || [ "$#" -lt 3 ] && exit 0
+for command; do :; done
+starts_probe() { case "$command" in *sutprobe*latency*) true;; *) false;; esac }
+BODY
+ulimit -S -d unlimited  # a SUT has not the bounds of its controller
+exec /bin/sh -c "$command"
+"""
+
+STUCK = """
+if starts_probe; then
+    echo started >> LOG
+    if [ "$(grep -c started LOG)" -eq 2 ]; then
+        while [ ! -e LOG.let-go ]; do sleep 0.2; done
+        exit 1
+    fi
+fi
+"""
+"""A SUT on which the second step never answers, the first time that it is tried."""
+
+
+def over_ssh(lab: Lab, name: str, body: str) -> dict[str, Any]:
+    """Return the variables of the SUT *name*, reached by a stand-in for ssh; in *body* LOG is a file of its own."""
+    ssh, log = lab.directory / f"{name}-ssh", lab.directory / f"{name}-log"
+    log.touch()
+    ssh.write_text(SSH.replace("BODY", body.replace("LOG", str(log))), encoding="utf-8")
+    ssh.chmod(0o755)
+    return {"ansible_connection": "ssh", "ansible_ssh_executable": str(ssh)}
+
+
+def run_of(lab: Lab, name: str) -> Path:
+    """Return the directory of the only run of the SUT *name*."""
+    (found,) = [path for path in lab.runs() if path.parent.name == name]
+    return found
 
 
 def processes_of(directory: Path) -> list[str]:
@@ -209,6 +265,9 @@ def processes_of(directory: Path) -> list[str]:
     return found
 
 
+ANOTHER_DISPLAY = {"ANSIBLE_STDOUT_CALLBACK": "default", "ANSIBLE_CALLBACK_PLUGINS": "/nonexistent"}
+"""What ansible-runner and AWX do: a callback of their own shows the run, and ansible.cfg's directories are left out."""
+
 MODULE_UTILS = ROOT / "ansible" / "plugins" / "module_utils"
 ansible.module_utils.__path__.append(str(MODULE_UTILS))  # where Ansible itself is told to look by ansible.cfg
 
@@ -223,6 +282,31 @@ def load_plugin(kind: str, name: str) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def run_module(module: ModuleType, arguments: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> Any:
+    """Run an Ansible module of ours in this process and return its answer."""
+    with patch_module_args(arguments), pytest.raises(SystemExit):
+        module.main()
+    return json.loads(capsys.readouterr().out)
+
+
+def pack(path: Path, name: str, content: bytes) -> Path:
+    """Make an archive at *path* with one program in it, as Intel's has MLC; return its path."""
+    with tarfile.open(path, "w:gz") as packed:
+        member = tarfile.TarInfo(name)
+        member.size, member.mode = len(content), 0o755
+        packed.addfile(member, io.BytesIO(content))
+    return path
+
+
+def runs(process: int) -> bool:
+    """Return whether *process* has not ended."""
+    try:
+        status = Path(f"/proc/{process}/stat").read_text(encoding="ascii")
+    except OSError:
+        return False
+    return status.rsplit(")", 1)[1].split()[0] != "Z"
 
 
 class StandIn:

@@ -7,15 +7,15 @@ import re
 import shutil
 import subprocess
 import sys
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import ansible_runner
 import pytest
 import yaml
-from support import PATIENCE_S, ROOT, SLOW, TINY, Lab, processes_of
+from support import PATIENCE_S, ROOT, SLOW, TINY, Lab, probes_of, steps_recorded, wait_until
 
 from calibration.build import build
 from calibration.results.store import read_run
@@ -31,7 +31,12 @@ def written(project: Path) -> dict[str, int]:
 
 
 def job(
-    lab: Lab, playbook: str, variables: dict[str, object], project: Path = ROOT, **options: Any
+    lab: Lab,
+    playbook: str,
+    variables: dict[str, object],
+    project: Path = ROOT,
+    extra: Mapping[str, str] = MappingProxyType({}),
+    **options: Any,
 ) -> ansible_runner.Runner:
     """Run *playbook* as AWX does: by ansible-runner, with a checkout as project and an inventory of its own."""
     data = lab.directory / "private"
@@ -42,6 +47,8 @@ def job(
         CALIBRATION_CACHE_DIR=str(lab.directory / "cache"),
         # What AWX sets: the project's own roles, by the path in ansible.cfg, behind those of a requirements file.
         ANSIBLE_ROLES_PATH=f"{data}/requirements_roles:roles:~/.ansible/roles",
+        PYTHONDONTWRITEBYTECODE="1",  # a project's directory need not be writable
+        **extra,
     )
     environment.pop("ANSIBLE_CONFIG")  # the project's ansible.cfg is found because the job starts in the project
     return ansible_runner.run(
@@ -71,19 +78,27 @@ def runner_lab(lab: Lab) -> Lab:
     return lab
 
 
-def test_ansible_runner_calibrates_and_writes_nothing_into_the_project(runner_lab: Lab) -> None:
+def test_ansible_runner_calibrates_with_our_display_and_writes_nothing_into_the_project(runner_lab: Lab) -> None:
     # A copy, for other tests use the checkout at the same time.
     project = runner_lab.directory / "project"
-    for each in ("ansible", "ansible.cfg", "calibration", "playbooks", "roles", "templates"):
-        copy = shutil.copytree if (ROOT / each).is_dir() else shutil.copy
-        project.mkdir(exist_ok=True)
-        copy(ROOT / each, project / each)
+    project.mkdir()
+    for name in ("ansible", "ansible.cfg", "calibration", "playbooks", "roles", "templates"):
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+        copy(ROOT / name, project / name)
     before = written(project)
-    ended = job(runner_lab, "calibrate.yml", {"calibration_profile": str(TINY)}, project)
-    assert (ended.status, ended.rc) == ("successful", 0), ended.stdout.read()
+    display = {
+        "ANSIBLE_STDOUT_CALLBACK": "calibration",
+        "ANSIBLE_CALLBACK_PLUGINS": str(project / "ansible" / "plugins" / "callback"),
+    }
+    ended = job(runner_lab, "calibrate.yml", {"calibration_profile": str(TINY)}, project, display)
+    text = ended.stdout.read()
+    assert (ended.status, ended.rc) == ("successful", 0), text
     (run,) = runner_lab.runs()
     assert read_run(run).run.status == "complete"
     assert ended.stats["failures"] == ended.stats["dark"] == {}
+    assert "Results: " in text
+    assert "1 of 1 measurements" in text
+    assert [event["event"] for event in ended.events][-1] == "playbook_on_stats"
     assert written(project) == before
     assert runner_lab.leftovers() == []
 
@@ -97,24 +112,18 @@ def test_ansible_runner_learns_that_a_job_failed_and_why(runner_lab: Lab) -> Non
 
 
 def test_a_cancelled_job_ends_and_the_cleanup_playbook_keeps_what_was_measured(runner_lab: Lab) -> None:
-    until = time.monotonic() + PATIENCE_S
-
     cancelled: list[bool] = []
 
     def second_step_runs() -> bool:
         # It is asked again until the job has ended, and the last answer counts.
-        assert time.monotonic() < until
-        kept = any('"record":"step"' in path.read_text() for path in runner_lab.results.rglob("records.jsonl"))
-        if kept and any("sutprobe" in each for each in processes_of(runner_lab.remote)):
+        if steps_recorded(runner_lab) == 1 and probes_of(runner_lab):
             cancelled.append(True)
         return bool(cancelled)
 
     ended = job(runner_lab, "calibrate.yml", {"calibration_profile": str(SLOW)}, cancel_callback=second_step_runs)
     assert ended.status == "canceled", ended.stdout.read()
     # What measures ends by itself; the guardian stays, and would put the SUT right without anybody's help.
-    while any("sutprobe" in each for each in processes_of(runner_lab.remote)):
-        assert time.monotonic() < until
-        time.sleep(0.1)
+    wait_until(lambda: probes_of(runner_lab) == [])
     (run,) = runner_lab.runs()
     tidied = job(runner_lab, "cleanup.yml", {"calibration_run_id": run.name})
     assert (tidied.status, tidied.rc) == ("successful", 0), tidied.stdout.read()
@@ -122,21 +131,6 @@ def test_a_cancelled_job_ends_and_the_cleanup_playbook_keeps_what_was_measured(r
     assert document.run.status == "interrupted"
     assert [each.kind for each in document.measurements] == ["idle_latency"]
     assert list(runner_lab.remote.iterdir()) == []
-
-
-def test_the_display_works_under_ansible_runner_where_it_is_asked_for(runner_lab: Lab, monkeypatch: Any) -> None:
-    plain = runner_lab.environment
-    own = {
-        "ANSIBLE_STDOUT_CALLBACK": "calibration",
-        "ANSIBLE_CALLBACK_PLUGINS": str(ROOT / "ansible" / "plugins" / "callback"),
-    }
-    monkeypatch.setattr(Lab, "environment", lambda _self, **extra: plain(**own, **extra))
-    ended = job(runner_lab, "calibrate.yml", {"calibration_profile": str(TINY)})
-    text = ended.stdout.read()
-    assert ended.rc == 0, text
-    assert "Results: " in text
-    assert "1 of 1 measurements" in text
-    assert [each["event"] for each in ended.events][-1] == "playbook_on_stats"
 
 
 def test_a_project_needs_nothing_fetched_and_asks_nothing() -> None:

@@ -9,15 +9,18 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
-from support import ROOT, Ended, Lab, load_plugin, run
+from ansible.inventory.data import InventoryData
+from ansible.parsing.dataloader import DataLoader
+from support import ROOT, Lab, calibrate, load_plugin, run
 
 from bench.suts import Servers, Sut, sut_python, user
 from calibration.context.cmdline import parse_cmdline
-from calibration.results.model import RunDocument
+from calibration.errors import BAD_INPUT
 from calibration.results.store import read_run
 from tests.tools import require
 
@@ -43,13 +46,20 @@ def listed(lab: Lab, *sources: Path, **extra: str) -> dict[str, Any]:
     return plain
 
 
-def refused(lab: Lab, source: Path) -> Ended:
-    """Run ``calibration run`` on an inventory that cannot be used."""
-    command = [sys.executable, "-m", "calibration.cli", "run", "-i", str(source), "-vvv"]
-    ended = run(command, lab.environment(PYTHONPATH=str(ROOT)))
-    assert ended.rc == 2, ended.text
-    assert "Made.up" not in ended.text
-    return ended
+def refused(source: Path, *earlier: Path) -> str:
+    """Return what is said of an inventory that cannot be used, after others that can."""
+    inventory, loader = InventoryData(), DataLoader()
+    for path in earlier:
+        PLUGIN.InventoryModule().parse(inventory, loader, str(path))
+    plugin, said = PLUGIN.InventoryModule(), []
+    plugin.display = SimpleNamespace(error=said.append, warning=said.append)
+    assert plugin.verify_file(str(source))
+    with pytest.raises(SystemExit) as ended:
+        plugin.parse(inventory, loader, str(source))
+    assert ended.value.code == BAD_INPUT
+    (message,) = said
+    assert "Made.up" not in message
+    return str(message)
 
 
 def holding(folder: Path, secrets: list[str], *, but: tuple[Path, ...] = ()) -> list[Path]:
@@ -59,21 +69,15 @@ def holding(folder: Path, secrets: list[str], *, but: tuple[Path, ...] = ()) -> 
     return [path for path in files if any(each.encode() in path.read_bytes() for each in secrets)]
 
 
-def the_document(lab: Lab, names: str) -> RunDocument:
-    """Return the only run document, of the testbed and SUT *names*."""
-    (path,) = lab.runs()
-    assert "/".join(path.parts[-3:-1]) == names
-    return read_run(path)
-
-
 # Topology files
 
 
-def test_a_topology_is_an_inventory(lab: Lab) -> None:
-    found = listed(lab, TESTBED91)
+def test_topologies_are_inventories_together_and_beside_others(lab: Lab) -> None:
+    found = listed(lab, TESTBED91, TESTBED91, TESTBED92, ROOT / "ansible" / "inventories" / "example-lab")
     assert found["t91"]["hosts"] == ["t91-tg", "t91-dut1", "t91-dut2"]
-    assert found["sut"]["hosts"] == ["t91-dut1", "t91-dut2"]
-    assert found["tg"]["hosts"] == ["t91-tg"]
+    assert found["testbed1"]
+    assert {"t91-dut1", "t91-dut2", "t92-dut1", "testbed1-sut1"} <= set(found["sut"]["hosts"])
+    assert {"t91-tg", "testbed1-tg1"} <= set(found["tg"]["hosts"])
     hosts = found["_meta"]["hostvars"]
     assert hosts["t91-dut1"] == {
         "ansible_host": "192.0.2.81",
@@ -84,18 +88,11 @@ def test_a_topology_is_an_inventory(lab: Lab) -> None:
         "reserve_tg": "t91-tg",
         "csit_arch": "x86_64",
         "csit_model": "Intel-Icelake",
-    }
+    } | {name: value for name, value in hosts["t91-dut1"].items() if name in hosts["testbed1-sut1"]}
     assert "ansible_port" not in hosts["t91-dut2"]
     assert hosts["t91-dut2"]["ansible_password"] == "1234567.50"  # noqa: S105 - made up
     assert "reserve_tg" not in hosts["t91-tg"]
-
-
-def test_topologies_are_given_together_and_beside_other_inventories(lab: Lab) -> None:
-    other = ROOT / "ansible" / "inventories" / "example-lab"
-    found = listed(lab, TESTBED91, TESTBED92, other)
-    assert {"t91-dut1", "t92-dut1", "testbed1-sut1"} <= set(found["sut"]["hosts"])
-    assert "testbed1" in found
-    assert found["_meta"]["hostvars"]["t92-dut2"]["ansible_port"] == 6002
+    assert hosts["t92-dut2"]["ansible_port"] == 6002
 
 
 def test_duts_that_are_one_machine_are_warned_of(lab: Lab) -> None:
@@ -124,11 +121,17 @@ def test_what_a_password_holds_is_no_template(lab: Lab, tmp_path: Path) -> None:
         ("testbed95.damaged", "topology node DUT1: host must be an address or a name, and is missing"),
     ],
 )
-def test_a_topology_that_cannot_be_used_ends_the_command_and_says_why(lab: Lab, name: str, words: str) -> None:
-    ended = refused(lab, TOPOLOGIES / name)
-    said = " ".join(ended.text.split())
-    assert f"{TOPOLOGIES / name}: " in said
+def test_a_topology_that_cannot_be_used_is_refused_and_says_why(name: str, words: str) -> None:
+    said = refused(TOPOLOGIES / name)
+    assert said.startswith(f"{TOPOLOGIES / name}: expected")
     assert words in said
+
+
+def test_it_ends_the_command_and_shows_no_secret(lab: Lab) -> None:
+    ended = calibrate(lab, TOPOLOGIES / "testbed94.damaged", "-vvv")
+    assert ended.rc == BAD_INPUT, ended.text
+    assert "expected a topology in YAML" in ended.text
+    assert "Made.up" not in ended.text
     assert lab.runs() == []
 
 
@@ -141,20 +144,16 @@ def test_a_template_is_filled_from_the_command_line_and_the_environment(lab: Lab
     assert "'192.0.2.8'" in repr(hosts["2n_cloud-dut1"]["ansible_host"])
 
 
-def test_two_machines_of_one_name_are_refused(lab: Lab) -> None:
-    other = lab.directory / TESTBED91.name
+def test_two_machines_of_one_name_are_refused(tmp_path: Path) -> None:
+    other = tmp_path / TESTBED91.name
     other.write_text(TESTBED91.read_text(encoding="utf-8").replace("192.0.2.82", "192.0.2.99"), encoding="utf-8")
-    assert listed(lab, TESTBED91, TESTBED91)["t91"]["hosts"] == ["t91-tg", "t91-dut1", "t91-dut2"]
-    command = lab.command("calibrate.yml", "-i", str(TESTBED91), "-i", str(other), "--list-hosts")
-    ended = run(command, lab.environment())
-    assert ended.rc == 2
-    assert "one machine of the name t91-dut2, found 192.0.2.82 and 192.0.2.99" in " ".join(ended.text.split())
+    assert "one machine of the name t91-dut2, found 192.0.2.82 and 192.0.2.99" in refused(other, TESTBED91)
 
 
-def test_a_file_whose_name_is_no_directorys_is_refused(lab: Lab) -> None:
-    path = lab.directory / "a lab.yaml"
+def test_a_file_whose_name_is_no_directorys_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a lab.yaml"
     shutil.copyfile(TESTBED91, path)
-    assert "not a valid testbed name" in " ".join(refused(lab, path).text.split())
+    assert "expected a testbed name of letters, digits" in refused(path)
 
 
 @pytest.mark.parametrize(
@@ -204,15 +203,11 @@ def with_key(topology: Path, key: Path, target: Path, **changes: Any) -> Path:
     return target
 
 
-def test_a_key_without_an_agent_is_refused_and_not_shown(lab: Lab) -> None:
-    key = make_key(lab.directory / "made")
-    path = with_key(TESTBED91, key, lab.directory / "testbed91.yaml")
-    ended = refused(lab, path)
-    assert (
-        "start the command with ANSIBLE_SSH_AGENT=auto in its environment, or with the socket of an agent"
-        in " ".join(ended.text.split())
-    )
-    assert [each for each in secrets_of(key) if each in ended.text] == []
+def test_a_key_without_an_agent_is_refused_and_not_shown(tmp_path: Path) -> None:
+    key = make_key(tmp_path / "made")
+    said = refused(with_key(TESTBED91, key, tmp_path / "testbed91.yaml"))
+    assert "start the command with ANSIBLE_SSH_AGENT=auto in its environment, or with the socket of an agent" in said
+    assert [line for line in secrets_of(key) if line in said] == []
 
 
 def test_a_testbed_of_a_topology_is_calibrated_and_its_secrets_are_seen_nowhere(
@@ -223,13 +218,13 @@ def test_a_testbed_of_a_topology_is_calibrated_and_its_secrets_are_seen_nowhere(
     traffic_generator = lab.directory / "reservation_dir"
     ended = lab.run(
         *("calibrate.yml", "-i", str(inventory), *HERE, "--limit", "t91-dut1", "-vvv"),
-        *("-e", f"reserve_tg_path={traffic_generator}", "-e", '{"report_site": true}'),
-        *("-e", f"report_site_dir={lab.directory / 'site'}"),
+        *("-e", f"reserve_tg_path={traffic_generator}"),
         **agents,
     )
     assert ended.rc == 0, ended.text
-    document = the_document(lab, "t91/t91-dut1")
-    assert document.run.status == "complete"
+    (path,) = lab.runs()
+    assert path.parts[-3:-1] == ("t91", "t91-dut1")
+    assert read_run(path).run.status == "complete"
     assert "Reserve the traffic generator" in ended.text
     assert not traffic_generator.exists()
     log = lab.directory / "log"
@@ -237,7 +232,6 @@ def test_a_testbed_of_a_topology_is_calibrated_and_its_secrets_are_seen_nowhere(
     secrets = ["Made.up", "1234567.50", *secrets_of(key)]
     assert holding(lab.directory, secrets, but=(inventory, key)) == []
     assert list(Path(agents["ANSIBLE_LOCAL_TEMP"]).rglob("*")) == []
-    assert list((lab.directory / "site").rglob("*.html"))
     assert lab.leftovers() == []
 
 
@@ -295,44 +289,52 @@ def test_csits_inventory_is_one(lab: Lab) -> None:
     assert found["tg"]["hosts"] == ["192.0.2.83"]
 
 
-def test_a_sut_of_csits_inventory_is_kept_under_its_hostname(lab: Lab) -> None:
+GRUB_82 = (
+    "in this order: audit=0 default_hugepagesz=2M hugepagesz=1G hugepages=32 hugepagesz=2M hugepages=32768 "
+    "hpet=disable intel_idle.max_cstate=1 intel_iommu=on isolcpus={cpus} nohz_full={cpus} nosoftlockup no5lvl "
+    "rcu_nocbs={cpus} tsc=reliable"
+).format(cpus="1-31,33-63,65-95,97-127")
+"""What the kernel arguments of a SUT must be by the inventory."""
+
+
+def test_suts_of_csits_inventory_are_kept_under_their_hostnames_and_resumed_by_them(lab: Lab) -> None:
     grub = booted_with()
     assert grub, "this machine was booted without any argument"
     first, *rest = grub.items()
     later = "kept_elsewhere"
-    inventory = csit_lab(lab, _192_0_2_81={"grub": dict([(first[0], f"{{{{ {later} }}}}"), *rest]), later: first[1]})
-    ended = lab.run("calibrate.yml", "-i", str(inventory / "hosts"), *HERE, "--limit", "192.0.2.81")
-    assert ended.rc == 0, ended.text
-    document = the_document(lab, "t91/s81-t91-sut1")
-    assert (document.run.testbed, document.run.sut) == ("t91", "s81-t91-sut1")
-    (check,) = [each for each in document.attempts[0].checks if each.name == "kernel_arguments"]
-    words = [name if value is True else f"{name}={value}" for name, value in grub.items()]
-    assert (check.outcome, check.expected) == ("met", f"in this order: {' '.join(words)}")
-
-
-def test_other_kernel_arguments_than_grub_has_are_refused_with_all_of_them(lab: Lab) -> None:
-    ended = lab.run("calibrate.yml", "-i", str(FIXTURES / "lf_inventory" / "hosts"), *HERE, "--limit", "192.0.2.82")
-    assert ended.rc == 2, ended.text
-    document = the_document(lab, "t91/s82-t91-sut2")
-    assert document.run.status == "not_begun"
-    (check,) = [each for each in document.attempts[0].checks if each.name == "kernel_arguments"]
-    cpus = "1-31,33-63,65-95,97-127"
-    assert check.expected == (
-        "in this order: audit=0 default_hugepagesz=2M hugepagesz=1G hugepages=32 hugepagesz=2M hugepages=32768 "
-        f"hpet=disable intel_idle.max_cstate=1 intel_iommu=on isolcpus={cpus} nohz_full={cpus} nosoftlockup no5lvl "
-        f"rcu_nocbs={cpus} tsc=reliable"
+    inventory = csit_lab(
+        lab,
+        _192_0_2_81={"grub": dict([(first[0], f"{{{{ {later} }}}}"), *rest]), later: first[1]},
+        # What is set outranks what the inventory says.
+        _192_0_2_84={"preflight_kernel_arguments": "", "calibration_sut": "mine", "calibration_testbed": "bed"},
     )
-    assert check.outcome == "not_met"
-
-
-def test_what_is_set_outranks_what_csits_inventory_says(lab: Lab) -> None:
-    own = {"preflight_kernel_arguments": "", "calibration_sut": "mine", "calibration_testbed": "bed"}
-    inventory = csit_lab(lab, _192_0_2_84=own)
-    ended = lab.run("calibrate.yml", "-i", str(inventory), *HERE, "--limit", "192.0.2.84", "-vvv")
-    assert ended.rc == 0, ended.text
-    assert "kernel_arguments" not in {each.name for each in the_document(lab, "bed/mine").attempts[0].checks}
+    reservation = f"reserve_path={lab.remote}/reservation-" + "{{ inventory_hostname }}"
+    chosen = ("calibrate.yml", "-i", str(inventory), *HERE, "-e", reservation, "-vvv", "--limit")
+    ended = lab.run(*chosen, "192.0.2.81,192.0.2.82,192.0.2.84")
+    assert ended.rc == 2, ended.text
+    found = {"/".join(path.parts[-3:-1]): read_run(path) for path in lab.runs()}
+    assert {names: document.run.status for names, document in found.items()} == {
+        "t91/s81-t91-sut1": "complete",
+        "t91/s82-t91-sut2": "not_begun",
+        "bed/mine": "complete",
+    }
+    checks = {
+        names: {check.name: (check.outcome, check.expected) for check in document.attempts[0].checks}
+        for names, document in found.items()
+    }
+    words = [name if value is True else f"{name}={value}" for name, value in grub.items()]
+    assert checks["t91/s81-t91-sut1"]["kernel_arguments"] == ("met", f"in this order: {' '.join(words)}")
+    assert checks["t91/s82-t91-sut2"]["kernel_arguments"] == ("not_met", GRUB_82)
+    assert "kernel_arguments" not in checks["bed/mine"]
     assert "Made.up" not in ended.text
     assert holding(lab.results, ["Made.up"]) == []
+
+    resume = ("-e", '{"calibration_resume": true}', "-e", "preflight_kernel_arguments=''")
+    ended = lab.run(*chosen, "192.0.2.81,192.0.2.82", *resume)
+    assert ended.rc == 0, ended.text
+    assert {read_run(path).run.status for path in lab.runs()} == {"complete"}
+    assert "192.0.2.82: 1 step," in ended.text
+    assert "192.0.2.81: 1 step," not in ended.text
 
 
 @pytest.mark.parametrize(
@@ -349,16 +351,12 @@ def test_what_is_set_outranks_what_csits_inventory_says(lab: Lab) -> None:
     ],
 )
 def test_the_testbed_is_what_stands_for_it_in_the_hostname(hostname: Any, testbed: str) -> None:
-    from ansible.parsing.dataloader import DataLoader
-
     variables = load_plugin("plugin_utils", "calibration_variables")
     known = {"hostname": hostname, "inventory_hostname": "192.0.2.1"}
     assert variables.names_of_host(known, DataLoader()) == (testbed, str(hostname))
 
 
 def test_a_host_without_hostname_is_its_own_testbed() -> None:
-    from ansible.parsing.dataloader import DataLoader
-
     variables = load_plugin("plugin_utils", "calibration_variables")
     for known in ({}, {"hostname": ""}):
         assert variables.names_of_host({**known, "inventory_hostname": "t1-sut1"}, DataLoader())[1] == "t1-sut1"
@@ -371,31 +369,3 @@ def test_two_hosts_of_one_name_are_refused_before_anything_is_written(lab: Lab) 
     assert "found 192.0.2.81 and 192.0.2.82, both with the testbed t91 and the SUT s81-t91-sut1" in ended.text
     assert ended.rc == 2
     assert lab.runs() == []
-
-
-def test_a_run_of_csits_inventory_is_resumed_by_the_names_in_the_results(lab: Lab) -> None:
-    testbed = "{{ hostvars['192.0.2.81'].hostname | regex_search('t[0-9]+') }}"
-    own = {"preflight_kernel_arguments": "", "calibration_testbed": testbed}
-    suts = [{**own, "ansible_python_interpreter": each} for each in (sys.executable, "/missing")]
-    inventory = csit_lab(lab, _192_0_2_81=suts[0], _192_0_2_82=suts[1])
-    chosen = (
-        "calibrate.yml",
-        "-i",
-        str(inventory),
-        "-e",
-        "ansible_connection=local",
-        "--limit",
-        "192.0.2.81,192.0.2.82",
-    )
-    apart = ("-e", f"reserve_path={lab.remote}/reservation-" + "{{ inventory_hostname }}")
-    assert lab.run(*chosen, *apart).rc == 2
-    first = {path.parts[-2]: read_run(path).run for path in lab.runs()}
-    assert {name: each.status for name, each in first.items()} == {
-        "s81-t91-sut1": "complete",
-        "s82-t91-sut2": "not_begun",
-    }
-    ended = lab.run(*chosen, *apart, *HERE, "-e", '{"calibration_resume": true}')
-    assert ended.rc == 0, ended.text
-    assert {read_run(path).run.status for path in lab.runs()} == {"complete"}
-    assert "192.0.2.82: 1 step," in ended.text
-    assert "192.0.2.81: 1 step," not in ended.text

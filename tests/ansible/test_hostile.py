@@ -4,7 +4,6 @@
 ``hostile_ssh.py`` stands in for ssh: Ansible's own connection plugin is used as with a real SUT.
 """
 
-import json
 import re
 import resource
 import subprocess
@@ -13,35 +12,17 @@ import unicodedata
 from pathlib import Path
 
 import pytest
-from support import HERE, ROOT, Ended, Lab, load_plugin
-from support import run as run_command
+from support import HERE, ROOT, Ended, Lab, calibrate_command, inventory_of, load_plugin, run, run_of
 
 from calibration.results.records import records
 from calibration.results.store import read_run
-from calibration.text import HIDDEN
+from calibration.text import HIDDEN, visible
 from tests.harmless import check_page
 
 PLUGINS = load_plugin("plugin_utils", "calibration_plugins")
 
 MARK = "calibration-hostile-mark"
 """What every file that a hostile text would make has in its name."""
-
-
-def attacked(lab: Lab, mood: str, *options: str, playbook: str = "calibrate.yml") -> Ended:
-    """Run *playbook* against a SUT in *mood*."""
-    inventory = lab.directory / "hosts.json"
-    host = {
-        "ansible_host": "192.0.2.1",
-        "ansible_connection": "ssh",
-        "ansible_ssh_executable": str(HERE / "hostile_ssh.py"),
-        "ansible_python_interpreter": sys.executable,
-    }
-    inventory.write_text(json.dumps({"all": {"hosts": {"sut1": host}}}), encoding="utf-8")
-    marks = lab.directory / "marks"
-    marks.mkdir(exist_ok=True)
-    command = lab.command(playbook, "-i", str(inventory), *options)
-    environment = lab.environment(HOSTILE_MOOD=mood, HOSTILE_MARK=str(marks / MARK))
-    return run_command([sys.executable, "-c", WITH_PEAK, *command], environment)
 
 
 WITH_PEAK = """
@@ -68,55 +49,83 @@ def check_shown(ended: Ended) -> None:
         assert not line.startswith(("sut2", "TASK", "PLAY")), line
 
 
-def test_a_hostile_sut_is_measured_and_its_page_is_harmless(lab: Lab) -> None:
-    site = lab.directory / "site"
-    options = json.dumps({"report_site": True, "report_site_dir": str(site)})
-    ended = attacked(lab, "answers", "-e", options)
-    assert lab.runs(), ended.text
-    (run,) = lab.runs()
-    assert run.relative_to(lab.results).parts[:2] == ("sut1", "sut1")
-    assert (run / "run.json").exists(), ended.text
-    document = read_run(run)
-    assert document.run.status == "complete", ended.text
+MOODS = ("answers", "preflight", "module", "kernel", "garbage", "endless")
+"""How each SUT answers; see ``hostile_ssh.py``."""
+
+
+@pytest.fixture(scope="module")
+def attacked(module_lab: Lab, site_dir: Path) -> Ended:
+    """Calibrate a SUT in each mood, with a site of them all."""
+    lab = module_lab
+    (lab.directory / "marks").mkdir()
+    hosts = {}
+    for mood in MOODS:
+        ssh = lab.directory / f"{mood}-ssh"
+        ssh.write_text(f'#!/bin/sh\nHOSTILE_MOOD={mood} exec {sys.executable} {HERE / "hostile_ssh.py"} "$@"\n')
+        ssh.chmod(0o755)
+        hosts[mood] = {
+            "ansible_host": "192.0.2.1",
+            "ansible_connection": "ssh",
+            "ansible_ssh_executable": str(ssh),
+            "report_site": True,
+            "report_site_dir": str(site_dir),
+        }
+    command = calibrate_command(inventory_of(lab, hosts))
+    environment = lab.environment(HOSTILE_MARK=str(lab.directory / "marks" / MARK))
+    return run([sys.executable, "-c", WITH_PEAK, *command], environment)
+
+
+def reasons(lab: Lab, mood: str) -> list[str]:
+    """Return why a SUT was not measured."""
+    return [gone.reason for gone in read_run(run_of(lab, mood)).not_measured if gone.cause != "not_planned"]
+
+
+def test_nothing_that_a_sut_says_is_obeyed_or_moves_a_cursor(attacked: Ended, module_lab: Lab) -> None:
+    assert attacked.rc == 3, attacked.text
+    check_shown(attacked)
+    assert marks(module_lab) == []
+
+
+def test_a_hostile_sut_is_measured_and_the_pages_of_all_are_harmless(
+    attacked: Ended, module_lab: Lab, site_dir: Path
+) -> None:
+    document = read_run(run_of(module_lab, "answers"))
+    assert document.run.status == "complete", attacked.text
     assert "lookup('pipe'" in str(document.context.parsed.capture.hostname)
-    check_shown(ended)
-    assert marks(lab) == []
-    pages = list((site / "calibration" / "sut1").rglob("index.html"))
-    assert pages, ended.text
-    for page in [*pages, site / "calibration" / "index.html"]:
-        check_page(page, site / "index.html")
-    text = pages[0].read_text(encoding="utf-8")
+    pages = list((site_dir / "calibration").rglob("index.html"))
+    assert len(pages) > len(MOODS), attacked.text
+    for page in pages:
+        check_page(page, site_dir / "index.html")
+    (page,) = (site_dir / "calibration" / "answers" / "answers").rglob("index.html")
+    text = page.read_text(encoding="utf-8")
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
     assert "root:" not in text
 
 
 @pytest.mark.parametrize("mood", ["preflight", "module", "kernel", "garbage"])
-def test_a_hostile_reason_is_told_and_not_obeyed(mood: str, lab: Lab) -> None:
-    ended = attacked(lab, mood)
-    assert ended.rc == 2, ended.text
+def test_a_hostile_reason_is_told(mood: str, attacked: Ended, module_lab: Lab) -> None:
+    document = read_run(run_of(module_lab, mood))
+    assert document.measurements == ()
+    assert list(records(run_of(module_lab, mood)))
+    said = visible(" ".join(reasons(module_lab, mood)))
     # the end of each output is quoted, and the beginning of a reason
-    assert mood == "garbage" or "lookup('pipe'" in ended.text
-    assert mood == "preflight" or "\\x1b]0;owned\\x07" in ended.text
-    check_shown(ended)
-    assert marks(lab) == []
-    for run in lab.runs():
-        assert (run / "run.json").exists(), ended.text
-        document = read_run(run)
-        assert document.measurements == ()
-        assert list(records(run))
+    assert mood == "garbage" or "lookup('pipe'" in said
+    assert mood == "preflight" or "\\x1b]0;owned\\x07" in said
+    assert f"{mood}: " in attacked.text
 
 
-def test_a_sut_that_prints_without_end_costs_little_memory_and_disk(lab: Lab) -> None:
-    ended = attacked(lab, "endless")
-    assert ended.rc == 2, ended.text
-    assert "expected an answer of at most 16777216 bytes from the SUT, found one that does not end" in ended.text
-    (run,) = lab.runs()
-    reasons = [each.reason for each in read_run(run).not_measured if each.cause == "failed"]
-    assert all("found one that does not end; find out what prints so much there" in reason for reason in reasons)
-    assert reasons
-    assert sum(path.stat().st_size for path in lab.results.rglob("*") if path.is_file()) < 4 << 20
-    peak = re.search(r"^peak (\d+) KiB$", ended.text, re.MULTILINE)
-    assert peak is not None, ended.text
+def test_a_sut_that_prints_without_end_costs_little_memory_and_disk(attacked: Ended, module_lab: Lab) -> None:
+    found = reasons(module_lab, "endless")
+    assert found
+    for reason in found:
+        assert reason.endswith(
+            "expected an answer of at most 16777216 bytes from the SUT, found one that does not end; find out what "
+            "prints so much there"
+        )
+    directory = run_of(module_lab, "endless")
+    assert sum(path.stat().st_size for path in directory.rglob("*") if path.is_file()) < 4 << 20
+    peak = re.search(r"^peak (\d+) KiB$", attacked.text, re.MULTILINE)
+    assert peak is not None, attacked.text
     assert int(peak[1]) < 700 << 10
 
 

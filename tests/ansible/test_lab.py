@@ -10,19 +10,18 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
-from support import PATIENCE_S, ROOT, TINY, Ended, Lab, load_plugin, run
+from support import ROOT, TINY, Ended, Lab, calibrate, load_plugin, run, wait_until
 
 from bench.suts import Servers, Sut, user
+from calibration.results.model import RunDocument
 from calibration.results.records import StepRecord, records
 from calibration.results.store import read_run
 from tests.tools import require
@@ -32,7 +31,11 @@ EXAMPLE = ROOT / "ansible" / "inventories" / "example-lab"
 DOCUMENTATION_NET, LOOPBACK_NET = "192.0.2.", "127.84.2."
 """The example's addresses lead nowhere; in a test they become addresses of this machine."""
 
-SHORT = [Sut("sut1", f"{LOOPBACK_NET}101", 0.0), Sut("sut2", f"{LOOPBACK_NET}102", 0.0)]
+ADDRESSES = {
+    name: f"{LOOPBACK_NET}{number}"
+    for number, name in enumerate(("trusted", "changed", "unknown", "signed", "locked"), 101)
+}
+"""Addresses of the SUTs, by what is special about the key of the host or of the login."""
 
 
 @dataclass(frozen=True)
@@ -41,35 +44,24 @@ class Site:
 
     lab: Lab
     servers: Servers
-
-    def inventory(self, **variables: Any) -> Path:
-        """Write the inventory of these SUTs, with *variables* for all of them."""
-        path = self.lab.directory / "hosts.yml"
-        path.write_text(yaml.safe_dump(self.servers.inventory(**variables)), encoding="utf-8")
-        return path
-
-    def calibrate(self, inventory: Path, *options: str, profile: Path | str | None = TINY, **extra: str) -> Ended:
-        """Run ``calibration run``, with the exit codes of the project."""
-        command = [
-            *(sys.executable, "-m", "calibration.cli", "run", "-i", str(inventory)),
-            *("-e", f"calibration_results_dir={self.lab.results}", "-e", '{"report_site": false}'),
-            *(("-e", f"calibration_profile={profile}") if profile else ()),
-        ]
-        return run([*command, *options], self.lab.environment(PYTHONPATH=str(ROOT), **extra))
+    passphrase: str = ""
+    """Of the key ``locked`` in the lab's directory, which logs in to one of them."""
 
     def host_key(self, name: str) -> Path:
         """Return the private host key of a SUT."""
         return self.servers.folder / f"{name}.key"
 
-    def documents(self) -> dict[str, Any]:
-        """Return the run documents by SUT."""
+    def documents(self) -> dict[str, RunDocument]:
+        """Return the newest run document of each SUT."""
         return {path.parent.name: read_run(path) for path in self.lab.runs() if (path / "run.json").exists()}
 
 
-@pytest.fixture
-def site(lab: Lab) -> Iterator[Site]:
-    with Servers(SHORT, lab.directory / "suts") as servers:
-        yield Site(lab, servers)
+@dataclass(frozen=True)
+class Calibrated:
+    """A calibration of a site: how it ended, and the documents that it left."""
+
+    ended: Ended
+    documents: dict[str, RunDocument]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -77,42 +69,120 @@ def _server() -> None:
     require("openssh-server", "sshd")
 
 
-# Host keys
+@pytest.fixture(scope="module")
+def site(module_lab: Lab) -> Iterator[Site]:
+    """SUTs whose keys the controller trusts in different ways; the home directory is read-only."""
+    module_lab.home.chmod(0o500)
+    suts = [Sut(name, address, 0.0) for name, address in ADDRESSES.items()]
+    with Servers(suts, module_lab.directory / "suts") as servers:
+        found = Site(module_lab, servers, secrets.token_hex(8))
+        key = module_lab.directory / "locked"
+        keygen("-t", "ed25519", "-N", found.passphrase, "-f", str(key))
+        with (servers.folder / "authorized_keys").open("a") as keys:
+            keys.write(key.with_suffix(".pub").read_text(encoding="ascii"))
+        known = {line.split()[0]: line for line in servers.known_hosts.read_text(encoding="ascii").splitlines()}
+        places = {name: f"[{address}]:{servers.port}" for name, address in ADDRESSES.items()}
+        known[places["changed"]] = known[places["trusted"]].replace(places["trusted"], places["changed"])
+        del known[places["unknown"]], known[places["signed"]]
+        # The laboratory's authority is trusted for all SUTs, and has signed the key of one.
+        authority = module_lab.directory / "lab-ca"
+        keygen("-t", "ed25519", "-N", "", "-f", str(authority))
+        keygen("-s", str(authority), "-I", "x", "-h", "-n", ADDRESSES["signed"], f"{found.host_key('signed')}.pub")
+        with (servers.folder / "signed.conf").open("a") as config:
+            config.write(f"HostCertificate {found.host_key('signed')}-cert.pub\n")
+        servers._processes["signed"].send_signal(signal.SIGHUP)  # it reads its configuration again
+        public = authority.with_suffix(".pub").read_text(encoding="ascii")
+        certified = f"@cert-authority [{LOOPBACK_NET}*]:{servers.port} {public}"
+        servers.known_hosts.write_text("\n".join([*known.values(), certified]), encoding="ascii")
+        yield found
 
 
-def test_a_sut_with_another_host_key_is_refused_and_the_others_are_measured(site: Site) -> None:
-    other = site.host_key("sut2").with_suffix(".key.pub").read_text(encoding="ascii").split()[:2]
-    known = site.servers.known_hosts
-    address = f"[{SHORT[0].address}]:{site.servers.port}"
-    lines = [line for line in known.read_text(encoding="ascii").splitlines() if not line.startswith(address)]
-    known.write_text("\n".join([*lines, " ".join([address, *other]), ""]), encoding="ascii")
-    # Ansible's own check is off, as ansible-runner has it: ssh's stays on.
-    ended = site.calibrate(site.inventory(), ANSIBLE_HOST_KEY_CHECKING="False")
-    assert ended.rc == 3, ended.text
-    assert "sut1: not reachable:" in ended.text
-    assert "REMOTE HOST IDENTIFICATION HAS CHANGED" in ended.text
-    assert str(known) in ended.text
-    assert site.documents()["sut2"].run.status == "complete"
+def keygen(*arguments: str) -> None:
+    subprocess.run(["ssh-keygen", "-q", *arguments], check=True, stdin=subprocess.DEVNULL, capture_output=True)
 
 
-def test_an_unknown_host_key_is_refused_and_learnt_as_the_guide_says(site: Site) -> None:
-    known = site.servers.known_hosts
-    known.write_text("", encoding="ascii")
-    ended = site.calibrate(site.inventory(), "--limit", "sut1")
-    assert ended.rc == 3, ended.text
-    assert "Host key verification failed" in ended.text
-    assert known.read_text(encoding="ascii") == ""
+def calibrate_site(site: Site, *options: str, **extra: str) -> Calibrated:
+    """Calibrate the SUTs of *site*, one of which wants a key with a passphrase."""
+    variables = {"calibration_results_dir": str(site.lab.results), "calibration_profile": str(TINY)}
+    inventory = site.servers.inventory(**variables, report_site=False)
+    inventory["all"]["hosts"]["locked"]["ansible_ssh_private_key_file"] = str(site.lab.directory / "locked")
+    path = site.lab.directory / "hosts.yml"
+    path.write_text(yaml.safe_dump(inventory), encoding="utf-8")
+    ended = calibrate(site.lab, path, *options, **extra)
+    return Calibrated(ended, site.documents())
+
+
+@pytest.fixture(scope="module")
+def first(site: Site) -> Calibrated:
+    """Calibrate all without an agent, from a directory whose path is too long for sockets.
+
+    Ansible's own check of host keys is off, as ansible-runner has it: ssh's stays on.
+    """
+    deep = str(site.lab.directory / ("deep" * 25))
+    return calibrate_site(site, ANSIBLE_HOST_KEY_CHECKING="False", ANSIBLE_HOME=deep, ANSIBLE_STRATEGY="free")
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("changed", "REMOTE HOST IDENTIFICATION HAS CHANGED"),
+        ("unknown", "Host key verification failed"),
+        ("locked", "Permission denied"),
+    ],
+)
+def test_a_sut_whose_key_does_not_fit_is_refused(site: Site, first: Calibrated, name: str, reason: str) -> None:
+    assert first.ended.rc == 3, first.ended.text
+    assert f"{name}: not reachable:" in first.ended.text
+    assert reason in first.ended.text
+    (gone,) = first.documents[name].not_measured
+    assert reason in gone.reason
+    assert ADDRESSES["unknown"] not in site.servers.known_hosts.read_text(encoding="ascii")
+
+
+@pytest.mark.parametrize("name", ["trusted", "signed"])
+def test_the_others_are_measured_also_by_the_key_of_the_labs_authority(first: Calibrated, name: str) -> None:
+    assert first.documents[name].run.status == "complete"
+
+
+def test_homes_and_paths_are_no_obstacle_to_ssh(site: Site, first: Calibrated) -> None:
+    assert first.documents["trusted"].run.status == "complete"
+    assert list(site.lab.home.iterdir()) == []
+    assert not (site.lab.directory / ("deep" * 25) / "cp").exists()
+    assert list(site.lab.directory.glob("calibration-*")) == []
+
+
+@contextmanager
+def agent(lab: Lab) -> Iterator[dict[str, str]]:
+    """Run an agent of the test's own; yield the variable that leads to it."""
+    socket = lab.directory / "agent"
+    with subprocess.Popen(["ssh-agent", "-D", "-a", str(socket)], stdout=subprocess.DEVNULL) as process:
+        try:
+            wait_until(socket.exists, process)
+            yield {"SSH_AUTH_SOCK": str(socket)}
+        finally:
+            process.terminate()
+
+
+@pytest.fixture(scope="module")
+def second(site: Site, first: Calibrated) -> Calibrated:
+    """Calibrate two SUTs that were refused, as the guide says: with the key learnt, and with an agent."""
+    assert first.ended.rc == 3, first.ended.text
+    address, known = ADDRESSES["unknown"], site.servers.known_hosts
     scanned = subprocess.run(
-        ["ssh-keyscan", "-p", str(site.servers.port), SHORT[0].address], capture_output=True, text=True, check=True
+        ["ssh-keyscan", "-p", str(site.servers.port), address], capture_output=True, text=True, check=True
     ).stdout
-    seen = fingerprints(scanned, site.lab.directory / "new-keys")
-    console = fingerprints(
-        site.host_key("sut1").with_suffix(".key.pub").read_text(encoding="ascii"), site.lab.directory / "console"
-    )
-    assert seen == console
-    known.write_text(scanned, encoding="ascii")
-    ended = site.calibrate(site.inventory(), "--limit", "sut1")
-    assert ended.rc == 0, ended.text
+    console = site.host_key("unknown").with_suffix(".key.pub").read_text(encoding="ascii")
+    assert fingerprints(scanned, site.lab.directory / "new") == fingerprints(console, site.lab.directory / "console")
+    known.write_text(known.read_text(encoding="ascii") + scanned, encoding="ascii")
+    answer = site.lab.directory / "answer"
+    answer.write_text(f"#!/bin/sh\necho {site.passphrase}\n")
+    answer.chmod(0o700)
+    with agent(site.lab) as variable:
+        asked = {**os.environ, **variable, "SSH_ASKPASS": str(answer), "SSH_ASKPASS_REQUIRE": "force"}
+        key = str(site.lab.directory / "locked")
+        subprocess.run(["ssh-add", key], env=asked, check=True, stdin=subprocess.DEVNULL, capture_output=True)
+        options = ("--limit", "unknown,locked", "--forks", "1", "-v")
+        return calibrate_site(site, *options, ANSIBLE_STRATEGY="linear", **variable)
 
 
 def fingerprints(keys: str, path: Path) -> list[str]:
@@ -121,81 +191,27 @@ def fingerprints(keys: str, path: Path) -> list[str]:
     return [line.split()[1] for line in done.stdout.splitlines()]
 
 
-def test_host_keys_signed_by_the_labs_authority_are_trusted(site: Site) -> None:
-    authority = site.lab.directory / "lab-ca"
-    keygen("-t", "ed25519", "-N", "", "-f", str(authority))
-    keygen("-s", str(authority), "-I", "sut1", "-h", "-n", SHORT[0].address, f"{site.host_key('sut1')}.pub")
-    with (site.servers.folder / "sut1.conf").open("a") as config:
-        config.write(f"HostCertificate {site.host_key('sut1')}-cert.pub\n")
-    site.servers._processes["sut1"].send_signal(signal.SIGHUP)  # it reads its configuration again
-    public = authority.with_suffix(".pub").read_text(encoding="ascii")
-    # Nothing but the authority is known: sut2, which has no certificate, stays unknown.
-    site.servers.known_hosts.write_text(
-        f"@cert-authority [{LOOPBACK_NET}*]:{site.servers.port} {public}", encoding="ascii"
-    )
-    ended = site.calibrate(site.inventory())
-    assert ended.rc == 3, ended.text
-    assert site.documents()["sut1"].run.status == "complete"
-    assert "sut2: not reachable:" in ended.text
-    assert "Host key verification failed" in ended.text
+def test_a_key_that_was_learnt_and_one_in_an_agent_are_accepted(site: Site, second: Calibrated) -> None:
+    assert second.ended.rc == 0, second.ended.text
+    assert {second.documents[name].run.status for name in ("unknown", "locked")} == {"complete"}
+    assert site.passphrase not in second.ended.text
 
 
-def keygen(*arguments: str) -> None:
-    subprocess.run(["ssh-keygen", "-q", *arguments], check=True, stdin=subprocess.DEVNULL, capture_output=True)
+def test_a_limit_leaves_the_other_suts_alone_and_v_shows_tasks(
+    site: Site, first: Calibrated, second: Calibrated
+) -> None:
+    for name in ("trusted", "signed", "changed"):
+        assert second.documents[name] == first.documents[name]
+        assert name not in re.sub(re.escape(str(site.lab.directory)) + r"\S*", "", second.ended.text)
+    assert re.search(r"^\[unknown\] .*Measure$", second.ended.text, re.MULTILINE)
 
 
-# Keys and home directories
-
-
-@contextmanager
-def agent(lab: Lab) -> Iterator[dict[str, str]]:
-    """Run an agent of the test's own; yield the variable that leads to it."""
-    socket = lab.directory / "agent"
-    with subprocess.Popen(["ssh-agent", "-D", "-a", str(socket)], stdout=subprocess.DEVNULL) as process:
-        until = time.monotonic() + PATIENCE_S
-        while not socket.exists():
-            assert time.monotonic() < until
-            time.sleep(0.05)
-        try:
-            yield {"SSH_AUTH_SOCK": str(socket)}
-        finally:
-            process.terminate()
-
-
-def test_a_key_with_a_passphrase_works_through_the_agent_only(site: Site) -> None:
-    key = site.lab.directory / "locked"
-    passphrase = secrets.token_hex(8)
-    keygen("-t", "ed25519", "-N", passphrase, "-f", str(key))
-    with (site.servers.folder / "authorized_keys").open("a") as keys:
-        keys.write(key.with_suffix(".pub").read_text(encoding="ascii"))
-    inventory = site.inventory(ansible_ssh_private_key_file=str(key))
-    ended = site.calibrate(inventory, "--limit", "sut1")
-    assert ended.rc == 3, ended.text
-    assert "Permission denied" in ended.text
-    answer = site.lab.directory / "answer"
-    answer.write_text(f"#!/bin/sh\necho {passphrase}\n")
-    answer.chmod(0o700)
-    with agent(site.lab) as variable:
-        asked = {**os.environ, **variable, "SSH_ASKPASS": str(answer), "SSH_ASKPASS_REQUIRE": "force"}
-        subprocess.run(["ssh-add", str(key)], env=asked, check=True, stdin=subprocess.DEVNULL, capture_output=True)
-        ended = site.calibrate(inventory, "--limit", "sut1", **variable)
-    assert ended.rc == 0, ended.text
-    assert passphrase not in ended.text
-
-
-def test_a_home_that_is_read_only_is_no_obstacle_to_ssh(site: Site) -> None:
-    site.lab.home.chmod(0o500)
-    ended = site.calibrate(site.inventory(), "--limit", "sut1")
-    assert ended.rc == 0, ended.text
-    assert list(site.lab.home.iterdir()) == []
-
-
-def test_a_path_too_long_for_sockets_is_no_obstacle_to_ssh(site: Site) -> None:
-    deep = site.lab.directory / ("deep" * 25)
-    ended = site.calibrate(site.inventory(), "--limit", "sut1", ANSIBLE_HOME=str(deep))
-    assert ended.rc == 0, ended.text
-    assert not (deep / "cp").exists()
-    assert list(site.lab.directory.glob("calibration-*")) == []
+def test_one_fork_measures_one_sut_after_another(site: Site, second: Calibrated) -> None:
+    paths = [site.lab.results / name / name / second.documents[name].run.id for name in ("unknown", "locked")]
+    steps = [step for path in paths for step in records(path) if isinstance(step, StepRecord)]
+    begun, _ = sorted(steps, key=lambda step: step.started_at)
+    a_second_for_recorded_times_are_whole = timedelta(seconds=begun.duration_s - 1)
+    assert begun.started_at + a_second_for_recorded_times_are_whole <= max(step.started_at for step in steps)
 
 
 SSH = load_plugin("callback", "calibration_ssh")
@@ -223,50 +239,6 @@ def test_a_shared_connection_that_does_not_answer_holds_nothing_up(
     SSH.CallbackModule().remove(str(sockets), os.getpid())
     assert asked.exists()
     assert not sockets.exists()
-
-
-# What Ansible's options mean
-
-
-def spans(site: Site) -> list[tuple[datetime, datetime]]:
-    """Return when each step on any SUT began and ended, in the order of their beginnings."""
-    steps = [each for path in site.lab.runs() for each in records(path) if isinstance(each, StepRecord)]
-    return sorted((each.started_at, each.started_at + timedelta(seconds=each.duration_s)) for each in steps)
-
-
-def test_one_fork_measures_one_sut_after_another(site: Site) -> None:
-    ended = site.calibrate(site.inventory(), "--forks", "1")
-    assert ended.rc == 0, ended.text
-    first, second = spans(site)
-    second_is_recorded_in_whole_seconds = timedelta(seconds=1)
-    assert first[1] <= second[0] + second_is_recorded_in_whole_seconds
-    assert {each.run.status for each in site.documents().values()} == {"complete"}
-
-
-@pytest.mark.parametrize("strategy", ["linear", "free"])
-def test_a_strategy_in_the_environment_changes_no_result(site: Site, strategy: str) -> None:
-    ended = site.calibrate(site.inventory(), ANSIBLE_STRATEGY=strategy)
-    assert ended.rc == 0, ended.text
-    assert {name: each.run.status for name, each in site.documents().items()} == {
-        "sut1": "complete",
-        "sut2": "complete",
-    }
-
-
-def test_a_limit_leaves_the_other_suts_alone_and_v_shows_tasks(site: Site) -> None:
-    ended = site.calibrate(site.inventory(), "--limit", "sut2", "-v")
-    assert ended.rc == 0, ended.text
-    assert list(site.documents()) == ["sut2"]
-    assert re.search(r"^\[sut2\] .*Measure$", ended.text, re.MULTILINE)
-    assert "sut1" not in re.sub(re.escape(str(site.lab.directory)) + r"\S*", "", ended.text)
-
-
-def test_check_mode_over_ssh_writes_nothing(site: Site) -> None:
-    ended = site.calibrate(site.inventory(), "--check")
-    assert ended.rc == 0, ended.text
-    assert ended.text.count("1. Idle latency") == 2
-    assert site.lab.runs() == []
-    assert [list(site.servers.remote_base(sut).iterdir()) for sut in SHORT] == [[], []]
 
 
 # The example
@@ -302,13 +274,17 @@ def example(lab: Lab) -> Iterator[Site]:
 def test_the_example_inventory_is_carried_out(example: Site) -> None:
     options = shlex.join(["-F", "none", "-o", f"UserKnownHostsFile={example.servers.known_hosts}"])
     own = {"ansible_ssh_common_args": options, "ansible_become": False, "ansible_port": example.servers.port}
-    ended = example.calibrate(example.lab.directory / "lab", "--check", "-e", json.dumps(own), profile=None)
+    settings = {**own, "calibration_results_dir": str(example.lab.results), "report_site": False}
+    ended = calibrate(example.lab, example.lab.directory / "lab", "--check", "-e", json.dumps(settings))
     # This machine stands for all of them, and was not booted as those of the first testbed must be.
     assert ended.rc == 3, ended.text
     for sut in example.servers.suts:
         as_expected = sut.name.startswith("testbed2")
         found = r"\d+ steps, about" if as_expected else "Kernel arguments: expected in this order: isolcpus=2-27,30-55 "
         assert re.search(rf"^{sut.name}: {found}", ended.text, re.MULTILINE), ended.text
+        assert list(example.servers.remote_base(sut).iterdir()) == []
+    assert re.search(r"sutprobe bandwidth --\w", ended.text)
+    assert not example.lab.results.exists()
 
 
 def test_what_a_group_sets_in_the_example_outranks_what_all_have(lab: Lab) -> None:

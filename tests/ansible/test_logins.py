@@ -64,6 +64,7 @@ def night() -> Iterator[Night]:
             options = ["--no-create-home", "--home-dir", "/nonexistent", "--password", "*", "--shell", shells[name]]
             subprocess.run(["useradd", *options, login], check=True)
         lab = Lab(directory / "lab").make()
+        lab.directory.chmod(0o755)
         with servers:
             servers.folder.chmod(0o755)
             (servers.folder / "authorized_keys").chmod(0o644)
@@ -75,7 +76,9 @@ def night() -> Iterator[Night]:
                 "calibration_profile": str(TINY),
                 "report_site": False,
             }
-            inventory.write_text(yaml.safe_dump(servers.inventory(**variables)), encoding="utf-8")
+            everyone = servers.inventory(**variables)
+            everyone["all"]["hosts"] |= {"becomes": become(logins["sh"], lab.remote)}
+            inventory.write_text(yaml.safe_dump(everyone), encoding="utf-8")
             ended = calibrate(lab, inventory)
         documents = {path.parent.name: read_run(path) for path in lab.runs()}
         yield Night(ended, documents, logins)
@@ -97,6 +100,19 @@ def give(servers: Servers, sut: Sut) -> None:
         os.chown(path, owner.pw_uid, owner.pw_gid)
 
 
+def become(login: str, base: Path) -> dict[str, object]:
+    """Return the variables of a SUT on which root becomes *login*."""
+    shutil.chown(base, login)
+    return {
+        "ansible_connection": "local",
+        "ansible_become": True,
+        "ansible_become_method": "sudo" if shutil.which("sudo") else "su",
+        "ansible_become_user": login,
+        "calibration_remote_base": str(base),
+        "reserve_path": str(base / "reservation"),
+    }
+
+
 def of(night: Night, name: str) -> RunDocument:
     if name not in night.logins:
         require(name, name)
@@ -116,3 +132,10 @@ def test_a_shell_that_runs_nothing_is_refused_with_what_it_said_and_the_remedy(n
     (missing,) = document.not_measured
     assert REFUSED[name][1] in missing.reason
     assert f"chsh -s /bin/sh {night.logins[name]}" in missing.reason
+
+
+def test_root_becomes_another_user_on_the_sut(night: Night) -> None:
+    document = night.documents["becomes"]
+    assert document.run.status == "complete", night.ended.text
+    assert document.context is not None
+    assert document.context.parsed.capture.uid == pwd.getpwnam(night.logins["sh"]).pw_uid

@@ -3,128 +3,28 @@
 
 import base64
 import hashlib
-import json
 import os
-import shlex
 import sys
-import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ansible.errors import AnsibleConnectionFailure
-from ansible.module_utils.testing import patch_module_args
-from support import PATIENCE_S, ROOT, Ended, Lab, StandIn, calibrate, inventory_of, load_plugin, processes_of
+from support import ROOT, StandIn, load_plugin, run_module, runs, wait_until
 
 from calibration.lifecycle import begin
 from calibration.reservation import NOT_RESERVED, REASONS
 from calibration.results.model import MeltdownChecker
 from calibration.results.records import records
-from calibration.results.store import read_run
 
 PLUGIN = load_plugin("action", "calibration_meltdown_checker")
 MODULE = load_plugin("modules", "sut_meltdown_checker")
 PLUGINS = sys.modules["calibration_plugins"]  # as the plugin imported it
 
-RECORDED = ROOT / "tests" / "fixtures" / "meltdown_checker" / "0.46.json"
 CAPTURE = ROOT / "tests" / "fixtures" / "context" / "x86_64-two-nodes-smt.tar.gz"
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-
-SCRIPTS = {
-    "answers": f"cat {shlex.quote(str(RECORDED))}; echo accuracy might be reduced >&2; exit 2",
-    "garbage": "echo modprobe: not found; exit 0",
-    "hangs": "echo '['; sleep 600 & sleep 600",
-    "fails": f"cat {shlex.quote(str(RECORDED))}; echo no such option >&2; exit 255",
-}
-"""What each SUT's script does; a further SUT has one that is not there."""
-
-REASONS_OF = {
-    "garbage": "expected a line such as 'CVE-2017-5754: OK (PTI)', found 'modprobe: not found'",
-    "hangs": "the checker was ended: it was not over after 3 s",
-    "fails": "expected the checker to end with exit code 0, 2 or 3, found 255; it said: no such option",
-    "absent": "expected spectre-meltdown-checker at {folder}/absent.sh on the controller: No such file or directory; "
-    "set context_meltdown_checker to where it is, or leave it empty",
-}
-
-
-# The role
-
-
-@pytest.fixture(scope="module")
-def calibrated(module_lab: Lab) -> Ended:
-    hosts: dict[str, dict[str, Any]] = {}
-    for name in ("answers", *REASONS_OF):
-        script = module_lab.directory / f"{name}.sh"
-        if name in SCRIPTS:
-            script.write_text(SCRIPTS[name] + "\n", encoding="utf-8")
-        timeout_s = 3.0 if name == "hangs" else 120.0
-        hosts[name] = {"context_meltdown_checker": str(script), "context_meltdown_timeout_s": timeout_s}
-    # One after another: at the same time they would take the machine that stands for all of them from each other.
-    return calibrate(module_lab, inventory_of(module_lab, {**hosts, "without": {}}), "--forks", "1")
-
-
-def run_of(lab: Lab, name: str) -> Path:
-    (run,) = [run for run in lab.runs() if run.parts[-2] == name]
-    return run
-
-
-def checker_of(lab: Lab, name: str) -> MeltdownChecker:
-    document = read_run(run_of(lab, name))
-    assert document.run.status == "complete"
-    assert document.meltdown_checker is not None
-    return document.meltdown_checker
-
-
-def test_whatever_the_checker_does_every_sut_is_measured(calibrated: Ended, module_lab: Lab) -> None:
-    assert calibrated.rc == 0, calibrated.text
-    assert {run.parts[-2] for run in module_lab.runs()} == {"answers", *REASONS_OF, "without"}
-    assert {read_run(run).run.status for run in module_lab.runs()} == {"complete"}
-    assert list(module_lab.remote.iterdir()) == []
-    assert processes_of(module_lab.remote) == []
-
-
-def test_what_the_checker_says_is_kept_with_its_hash_and_on_the_page(calibrated: Ended, module_lab: Lab) -> None:
-    assert calibrated.rc == 0, calibrated.text
-    run, checker = run_of(module_lab, "answers"), checker_of(module_lab, "answers")
-    assert (run / "meltdown-checker.txt").read_bytes() == RECORDED.read_bytes()
-    script = (module_lab.directory / "answers.sh").read_bytes()
-    assert checker.script_sha256 == hashlib.sha256(script).hexdigest()
-    assert checker.output_sha256 == hashlib.sha256(RECORDED.read_bytes()).hexdigest()
-    assert checker.argv == ("/bin/sh", "spectre-meltdown-checker.sh", "--batch", "json")
-    assert (checker.rc, checker.user_id, checker.reason) == (2, os.geteuid(), None)
-    assert checker.stderr == "accuracy might be reduced\n"
-    assert len(checker.findings) == 16
-    page = (run / "report" / "page.rst").read_text(encoding="utf-8")
-    assert "> CHECKER: VULNERABLE (IBRS+IBPB or retpoline+IBPB is needed to mitigate the vulnerability)" in page
-
-
-def test_the_checker_is_over_before_anything_is_measured(calibrated: Ended, module_lab: Lab) -> None:
-    assert calibrated.rc == 0, calibrated.text
-    kinds = [each.record for each in records(run_of(module_lab, "hangs"))]
-    assert kinds == ["start", "meltdown_checker", "kernels", "step", "end"]
-
-
-@pytest.mark.parametrize("name", REASONS_OF)
-def test_what_went_wrong_is_recorded_and_shown(calibrated: Ended, module_lab: Lab, name: str) -> None:
-    assert calibrated.rc == 0, calibrated.text
-    reason = REASONS_OF[name].format(folder=module_lab.directory)
-    checker = checker_of(module_lab, name)
-    assert (checker.reason, checker.findings) == (reason, ())
-    run = run_of(module_lab, name)
-    assert "The checker has no answer" in (run / "report" / "page.rst").read_text(encoding="utf-8")
-    assert (run / "meltdown-checker.txt").exists() == (name != "absent")
-    if name != "garbage":  # what it printed is read with the document
-        assert f"{name}: the Spectre and Meltdown checker has no answer: {reason}" in calibrated.text
-
-
-def test_a_sut_without_a_checker_has_none(calibrated: Ended, module_lab: Lab) -> None:
-    assert calibrated.rc == 0, calibrated.text
-    run = run_of(module_lab, "without")
-    assert read_run(run).meltdown_checker is None
-    assert not (run / "meltdown-checker.txt").exists()
-
 
 # The plugin, on SUTs that are not as they should be
 
@@ -224,19 +124,9 @@ def test_a_file_that_is_no_script_is_not_sent(tmp_path: Path, monkeypatch: pytes
 # The module
 
 
-def run_module(directory: Path, script: str, capsys: pytest.CaptureFixture[str], timeout_s: float = 60.0) -> Any:
+def run_checker(directory: Path, script: str, capsys: pytest.CaptureFixture[str], timeout_s: float = 60.0) -> Any:
     content = base64.b64encode(script.encode()).decode()
-    arguments = {"path": str(directory), "content": content, "timeout_s": timeout_s}
-    with patch_module_args(arguments), pytest.raises(SystemExit):
-        MODULE.main()
-    return json.loads(capsys.readouterr().out)
-
-
-@pytest.fixture
-def private(tmp_path: Path) -> Path:
-    directory = tmp_path / "calibration-x"
-    directory.mkdir(mode=0o700)
-    return directory
+    return run_module(MODULE, {"path": str(directory), "content": content, "timeout_s": timeout_s}, capsys)
 
 
 def printed(answer: Any) -> str:
@@ -244,7 +134,7 @@ def printed(answer: Any) -> str:
 
 
 def test_the_checker_runs_without_what_could_change_the_sut(private: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    answer = run_module(private, "grep -E '^(Cap(Inh|Prm|Eff|Amb)|NoNewPrivs)' /proc/self/status; env; pwd", capsys)
+    answer = run_checker(private, "grep -E '^(Cap(Inh|Prm|Eff|Amb)|NoNewPrivs)' /proc/self/status; env; pwd", capsys)
     lines = printed(answer).splitlines()
     status = dict(line.split(":\t") for line in lines if ":\t" in line)
     assert status["NoNewPrivs"] == "1"
@@ -263,7 +153,7 @@ def test_the_checker_runs_without_what_could_change_the_sut(private: Path, capsy
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 def test_root_is_refused_to_mount(private: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (private / "here").mkdir()
-    answer = run_module(private, 'mount -t tmpfs none "$PWD/../here" && echo mounted && umount "$PWD/../here"', capsys)
+    answer = run_checker(private, 'mount -t tmpfs none "$PWD/../here" && echo mounted && umount "$PWD/../here"', capsys)
     assert printed(answer) == ""
     assert "denied" in answer["stderr"] or "permitted" in answer["stderr"]
 
@@ -282,38 +172,27 @@ def test_root_is_refused_to_mount(private: Path, capsys: pytest.CaptureFixture[s
 def test_a_checker_that_does_not_end_is_ended(
     private: Path, capsys: pytest.CaptureFixture[str], script: str, fault: str
 ) -> None:
-    answer = run_module(private, script, capsys, 1.0 if "sleep" in script else 60.0)
+    answer = run_checker(private, script, capsys, 1.0 if "sleep" in script else 60.0)
     assert (answer["rc"], answer["fault"]) == (None, fault)
     assert len(printed(answer)) <= MODULE.MAX_OUTPUT_BYTES
     assert list(private.iterdir()) == []
 
 
-def runs(process: int) -> bool:
-    try:
-        status = Path(f"/proc/{process}/stat").read_text(encoding="ascii")
-    except OSError:
-        return False
-    return status.rsplit(")", 1)[1].split()[0] != "Z"
-
-
 def test_what_the_checker_leaves_behind_is_ended_with_it(private: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    answer = run_module(private, "sleep 600 & echo $!; exit 3", capsys)
+    answer = run_checker(private, "sleep 600 & echo $!; exit 3", capsys)
     assert (answer["rc"], answer["fault"]) == (3, None)
-    until = time.monotonic() + PATIENCE_S
-    while runs(int(printed(answer))):  # the kernel ends a process soon after the signal, not with it
-        assert time.monotonic() < until
-        time.sleep(0.05)
+    wait_until(lambda: not runs(int(printed(answer))))  # the kernel ends a process soon after the signal, not with it
 
 
 def test_a_checker_that_is_killed_has_its_signal(private: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_module(private, "kill -9 $$", capsys)["rc"] == -9
+    assert run_checker(private, "kill -9 $$", capsys)["rc"] == -9
 
 
 def test_only_a_private_directory_will_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "calibration-x").mkdir(mode=0o755)
-    answer = run_module(tmp_path / "calibration-x", "echo here", capsys)
+    answer = run_checker(tmp_path / "calibration-x", "echo here", capsys)
     assert answer["failed"]
     assert "private directory (mode 0700)" in answer["msg"]
-    answer = run_module(tmp_path / "calibration-y", "echo here", capsys)
+    answer = run_checker(tmp_path / "calibration-y", "echo here", capsys)
     assert answer["failed"]
     assert "No such file or directory" in answer["msg"]

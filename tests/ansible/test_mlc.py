@@ -6,11 +6,8 @@ They prove how it is pushed, bounded, run, recorded and shown, and nothing of wh
 
 import base64
 import hashlib
-import io
-import json
 import os
 import sys
-import tarfile
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,18 +15,14 @@ from typing import Any
 
 import pytest
 from ansible.errors import AnsibleConnectionFailure
-from ansible.module_utils.testing import patch_module_args
-from support import HERE, ROOT, Ended, Lab, StandIn, calibrate, inventory_of, load_plugin, processes_of
+from support import HERE, ROOT, StandIn, load_plugin, pack, run_module, runs, wait_until
 
 from calibration.lifecycle import begin
-from calibration.mlc import read_prefetchers
 from calibration.reservation import NOT_RESERVED, REASONS
-from calibration.results.model import Mlc, MlcRun, NotMeasured
+from calibration.results.model import MlcRun
 from calibration.results.records import records
-from calibration.results.store import read_run
 
 PLUGIN = load_plugin("action", "calibration_mlc")
-COLLECT = load_plugin("action", "calibration_collect")
 MODULE = load_plugin("modules", "sut_mlc")
 PLUGINS = sys.modules["calibration_plugins"]  # as the plugin imported it
 GUARDIAN = MODULE.guardian
@@ -38,197 +31,6 @@ STAND_IN = ROOT / "tests" / "fixtures" / "mlc-stand-in" / "mlc"
 PROFILE = HERE / "profiles" / "mlc.yml"
 CAPTURE = ROOT / "tests" / "fixtures" / "context" / "x86_64-two-nodes-smt.tar.gz"
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-
-SCRIPTS = {
-    "garbage": "echo no such thing; exit 0",
-    "hangs": "echo Measuring idle latencies; sleep 600 & sleep 600",
-    "fails": "echo need 1000 huge pages >&2; exit 3",
-    "endless": "while :; do echo xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx; done",
-    "child": f'sleep 600 & {STAND_IN} "$@"',
-}
-"""What each SUT's stand-in does that is not as it should be; ``child`` leaves a process behind, and answers."""
-
-REASONS_OF = {
-    "garbage": "no result in what Intel MLC printed",
-    "hangs": "it was ended: it was not over after 3 s; its last words: Measuring idle latencies",
-    "fails": "expected it to end with exit code 0, found 3; its last words: need 1000 huge pages",
-    "endless": "it was ended: it printed more than 131072 bytes; its last words: xxxx",
-    "absent": "Intel MLC cannot be read at {folder}/absent on the controller: No such file or directory; correct "
-    "mlc_archive or leave it empty",
-    "empty": "expected Linux/mlc once in the archive {folder}/empty.tgz, found it 0 times",
-}
-
-
-def archive(path: Path, name: str, content: bytes) -> Path:
-    """Make an archive with one file in it, as Intel's has the program."""
-    with tarfile.open(path, "w:gz") as packed:
-        member = tarfile.TarInfo(name)
-        member.size, member.mode = len(content), 0o755
-        packed.addfile(member, io.BytesIO(content))
-    return path
-
-
-# The role
-
-
-@pytest.fixture(scope="module")
-def calibrated(module_lab: Lab) -> Ended:
-    folder = module_lab.directory
-    agreed = {"mlc_license_accepted": True, "mlc_timeout_s": 300.0}
-    packed = str(archive(folder / "mlc_v0.tgz", "mlc_v0/Linux/mlc", STAND_IN.read_bytes()))
-    hosts: dict[str, dict[str, Any]] = {
-        "private": {**agreed, "mlc_archive": packed},
-        "published": {**agreed, "mlc_archive": packed, "mlc_publish": True},
-        "allowed": {**agreed, "mlc_archive": str(STAND_IN), "mlc_publish": True, "mlc_prefetchers_ok": True},
-        "absent": {**agreed, "mlc_archive": str(folder / "absent")},
-        "empty": {**agreed, "mlc_archive": str(archive(folder / "empty.tgz", "Linux/readme", b"none"))},
-        "without": {},
-    }
-    for name, body in SCRIPTS.items():
-        script = folder / f"{name}.sh"
-        script.write_text(f"#!/bin/sh\n{body}\n", encoding="utf-8")
-        hosts[name] = {**agreed, "mlc_archive": str(script), "mlc_publish": True}
-    hosts["hangs"]["mlc_timeout_s"] = 3.0
-    # One after another: at the same time they would take the machine that stands for all of them from each other.
-    return calibrate(module_lab, inventory_of(module_lab, hosts, PROFILE), "--forks", "1")
-
-
-def run_of(lab: Lab, name: str) -> Path:
-    (run,) = [run for run in lab.runs() if run.parts[-2] == name]
-    return run
-
-
-def page_of(lab: Lab, name: str) -> str:
-    return (run_of(lab, name) / "report" / "page.rst").read_text(encoding="utf-8")
-
-
-def mlc_of(lab: Lab, name: str) -> Mlc:
-    document = read_run(run_of(lab, name))
-    assert document.run.status == "complete"
-    assert document.mlc is not None
-    return document.mlc
-
-
-def missing_of(lab: Lab, name: str) -> list[NotMeasured]:
-    return [each for each in read_run(run_of(lab, name)).not_measured if each.kind == "mlc"]
-
-
-def test_whatever_mlc_does_every_sut_is_measured(calibrated: Ended, module_lab: Lab) -> None:
-    assert calibrated.rc == 0, calibrated.text
-    documents = [read_run(run) for run in module_lab.runs()]
-    assert len(documents) == 6 + len(SCRIPTS)
-    assert {each.run.status for each in documents} == {"complete"}
-    assert {len(each.measurements) for each in documents} == {1}
-    assert list(module_lab.remote.iterdir()) == []
-    assert processes_of(module_lab.remote) == []
-
-
-def test_what_mlc_prints_is_kept_with_its_hash_and_read(calibrated: Ended, module_lab: Lab) -> None:
-    assert calibrated.rc == 0, calibrated.text
-    run, mlc = run_of(module_lab, "private"), mlc_of(module_lab, "private")
-    content = STAND_IN.read_bytes()
-    assert mlc.program_sha256 == hashlib.sha256(content).hexdigest()
-    assert mlc.archive_sha256 == hashlib.sha256((module_lab.directory / "mlc_v0.tgz").read_bytes()).hexdigest()
-    assert (mlc.archive, mlc.member, mlc.form, mlc.reason) == ("mlc_v0.tgz", "mlc_v0/Linux/mlc", "script", None)
-    assert [each.argv for each in mlc.commands] == [
-        ("mlc", "--idle_latency", "-e", "-r"),
-        ("mlc", "--latency_matrix", "-e", "-r", "-b200000"),
-    ]
-    for each in mlc.commands:
-        assert (each.outcome, each.rc, each.reason, each.user_id) == ("ok", 0, None, os.geteuid())
-        assert each.output == f"mlc/{each.command}.txt"
-        raw = (run / each.output).read_bytes()
-        assert hashlib.sha256(raw).hexdigest() == each.output_sha256
-        assert raw.startswith(b"*** THIS IS A STAND-IN")
-        assert each.prefetchers is not None
-        assert each.prefetchers.state in {"as_before", "not_verified"}
-    readings = {each.id: each for each in read_run(run).readings}
-    assert set(readings) == {each for run in mlc.commands for each in run.readings}
-    idle = readings["mlc.idle_latency.idle_latency"]
-    assert (idle.instrument, idle.command) == ("Intel MLC 3.5", "mlc --idle_latency -e -r")
-    assert [each.value for each in idle.values.metrics()] == [88.2]
-
-
-def test_it_comes_after_everything_that_is_measured(calibrated: Ended, module_lab: Lab) -> None:
-    assert calibrated.rc == 0, calibrated.text
-    kinds = [each.record for each in records(run_of(module_lab, "private"))]
-    assert kinds == ["start", "kernels", "step", "mlc", "mlc_command", "mlc_command", "end"]
-
-
-def test_figures_stay_off_the_page_unless_the_operator_says_otherwise(calibrated: Ended, module_lab: Lab) -> None:
-    assert calibrated.rc == 0, calibrated.text
-    page = page_of(module_lab, "private")
-    assert "2 results of it are kept in the run document and not shown here" in " ".join(page.split())
-    assert "THIS IS A STAND" not in page
-    for figure in ("88.2", "87.6", "140.9"):
-        assert figure not in page.partition("Intel MLC\n---------")[2]
-    shown = page_of(module_lab, "published")
-    assert "Intel MLC / sutprobe" in shown
-    assert "88.20 ns" in shown
-    assert "a SCRIPT, which may print anything" in shown
-    assert "THIS IS A STAND" in shown
-
-
-def test_with_consent_it_is_not_told_to_leave_the_prefetchers_alone(calibrated: Ended, module_lab: Lab) -> None:
-    assert calibrated.rc == 0, calibrated.text
-    mlc = mlc_of(module_lab, "allowed")
-    assert [each.argv for each in mlc.commands] == [("mlc", "--idle_latency"), ("mlc", "--latency_matrix", "-b200000")]
-    assert (mlc.prefetchers_ok, mlc.member) == (True, None)
-    assert "Intel MLC was allowed to switch them" in page_of(module_lab, "allowed")
-
-
-@pytest.mark.parametrize("name", REASONS_OF)
-def test_what_went_wrong_is_a_reason_and_shown(calibrated: Ended, module_lab: Lab, name: str) -> None:
-    assert calibrated.rc == 0, calibrated.text
-    reason = REASONS_OF[name].format(folder=module_lab.directory)
-    missing = missing_of(module_lab, name)
-    assert [each.what for each in missing] == ["Intel MLC --idle_latency", "Intel MLC --latency_matrix"]
-    assert {each.cause for each in missing} == {"failed"}
-    assert missing[0].reason.startswith(reason)
-    if name != "garbage":  # what it printed is read with the document
-        assert reason in calibrated.text
-    assert read_run(run_of(module_lab, name)).readings == ()
-    assert ("was not run" if name in {"absent", "empty"} else "Without a figure of Intel MLC") in page_of(
-        module_lab, name
-    )
-
-
-def test_what_it_leaves_behind_is_ended_with_it(calibrated: Ended, module_lab: Lab) -> None:
-    assert calibrated.rc == 0, calibrated.text
-    assert {each.outcome for each in mlc_of(module_lab, "child").commands} == {"ok"}
-    assert missing_of(module_lab, "child") == []
-
-
-def test_prefetchers_that_stay_changed_are_a_sut_left_changed(calibrated: Ended, module_lab: Lab) -> None:
-    assert calibrated.rc == 0, calibrated.text
-    document = read_run(run_of(module_lab, "private"))
-    assert document.mlc is not None
-    places = [{"where": "/dev/cpu/{0-3}/msr", "before": "0x0", "after": "0xf", "restored": None}]
-    spoilt = document.mlc.commands[0].model_copy(
-        update={"prefetchers": read_prefetchers({"places": places, "unread": None})}
-    )
-    assert COLLECT.summary(run_of(module_lab, "private"), document)["left_changed"] == []
-    changed = document.model_copy(update={"mlc": document.mlc.model_copy(update={"commands": (spoilt,)})})
-    assert COLLECT.summary(run_of(module_lab, "private"), changed)["left_changed"] == [
-        "prefetchers at /dev/cpu/{0-3}/msr: 0x0 before Intel MLC --idle_latency, then 0xf"
-    ]
-
-
-def test_a_sut_without_it_has_none(calibrated: Ended, module_lab: Lab) -> None:
-    assert calibrated.rc == 0, calibrated.text
-    run = run_of(module_lab, "without")
-    assert read_run(run).mlc is None
-    assert not (run / "mlc").exists()
-    assert "Intel MLC" not in page_of(module_lab, "without")
-
-
-def test_without_its_licence_nothing_is_touched(lab: Lab) -> None:
-    ended = lab.run("calibrate.yml", "-e", f"mlc_archive={STAND_IN}", profile=PROFILE)
-    assert ended.rc == 2, ended.text
-    assert "without mlc_license_accepted: true" in ended.text
-    assert lab.runs() == []
-    assert lab.leftovers() == []
-
 
 # The plugin, on SUTs that are not as they should be
 
@@ -293,6 +95,13 @@ UNFIT: dict[str, tuple[Sut, str]] = {
     "other bytes": (Sut(installed="0" * 64), "on the SUT, found " + "0" * 64),
     "odd": (Sut(held=127), "exit code 127"),
 }
+
+
+def test_an_archive_without_the_program_is_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = pack(tmp_path / "empty.tgz", "Linux/readme", b"none")
+    reason, runs = tried(Sut(), tmp_path, monkeypatch, archive=str(archive))
+    assert reason == f"expected Linux/mlc once in the archive {archive}, found it 0 times"
+    assert runs == []
 
 
 @pytest.mark.parametrize("case", UNFIT)
@@ -374,14 +183,7 @@ def test_prefetchers_that_stay_changed_are_shown(tmp_path: Path, monkeypatch: py
 # The module
 
 
-@pytest.fixture
-def private(tmp_path: Path) -> Path:
-    directory = tmp_path / "calibration-x"
-    directory.mkdir(mode=0o700)
-    return directory
-
-
-def run_module(directory: Path, script: str, capsys: pytest.CaptureFixture[str], **changes: Any) -> Any:
+def run_mlc(directory: Path, script: str, capsys: pytest.CaptureFixture[str], **changes: Any) -> Any:
     program = directory / "mlc"
     program.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
     program.chmod(0o700)
@@ -395,10 +197,9 @@ def run_module(directory: Path, script: str, capsys: pytest.CaptureFixture[str],
         "token": "0" * 32,
         **changes,
     }
-    with patch_module_args(arguments), pytest.raises(SystemExit):
-        MODULE.main()
+    answer = run_module(MODULE, arguments, capsys)
     assert [each.name for each in directory.iterdir()] == ["mlc"]
-    return json.loads(capsys.readouterr().out)
+    return answer
 
 
 @pytest.fixture
@@ -429,7 +230,7 @@ def switching(machine: Any) -> str:
 def test_registers_that_it_changed_are_put_back(
     private: Path, machine: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    answer = run_module(private, switching(machine), capsys, prefetchers_ok=True)
+    answer = run_mlc(private, switching(machine), capsys, prefetchers_ok=True)
     assert answer["prefetchers"] == {
         "places": [
             {"where": "/sys/module/msr", "before": "not loaded", "after": "not loaded", "restored": None},
@@ -445,7 +246,7 @@ def test_registers_that_it_changed_are_put_back(
 def test_without_consent_a_difference_is_told_and_nothing_is_written(
     private: Path, machine: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    answer = run_module(private, switching(machine), capsys)
+    answer = run_mlc(private, switching(machine), capsys)
     assert [each["restored"] for each in answer["prefetchers"]["places"]] == [None, None, None]
     assert machine.noted == []
     assert Path(machine.path("/dev/cpu/1/msr")).read_bytes()[0x1A4] == 0xF
@@ -455,7 +256,7 @@ def test_a_register_that_does_not_come_back_is_told(
     private: Path, machine: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(GUARDIAN, "write_value", lambda *_: None)
-    answer = run_module(private, switching(machine), capsys, prefetchers_ok=True)
+    answer = run_mlc(private, switching(machine), capsys, prefetchers_ok=True)
     assert answer["prefetchers"]["places"][-1]["restored"] == "0xf"
 
 
@@ -463,7 +264,7 @@ def test_a_run_that_lost_its_reservation_starts_nothing(private: Path, capsys: p
     entry = GUARDIAN.Entry("prefetchers", "/dev/cpu/0/msr:0x1a4", "0x0", None)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(GUARDIAN, "prefetchers", lambda _machine: ([entry], None))
-        answer = run_module(private, "touch here", capsys, prefetchers_ok=True)
+        answer = run_mlc(private, "touch here", capsys, prefetchers_ok=True)
     assert answer["failed"]
     assert "expected the SUT to be reserved for this run" in answer["msg"]
 
@@ -472,7 +273,7 @@ def test_a_run_that_lost_its_reservation_starts_nothing(private: Path, capsys: p
 def test_it_keeps_no_capability_that_could_change_the_sut(
     private: Path, machine: Any, capsys: pytest.CaptureFixture[str], prefetchers_ok: bool
 ) -> None:
-    answer = run_module(private, "grep -E '^(Cap|NoNew)' /proc/self/status", capsys, prefetchers_ok=prefetchers_ok)
+    answer = run_mlc(private, "grep -E '^(Cap|NoNew)' /proc/self/status", capsys, prefetchers_ok=prefetchers_ok)
     status = dict(line.split(":\t") for line in base64.b64decode(answer["output"]).decode().splitlines())
     assert status["NoNewPrivs"] == "1"
     allowed = 1 << 2 | 1 << 14 | 1 << 23 | prefetchers_ok << 17  # DAC_READ_SEARCH, IPC_LOCK, SYS_NICE, SYS_RAWIO
@@ -484,12 +285,37 @@ def test_it_keeps_no_capability_that_could_change_the_sut(
 
 
 def test_both_streams_are_one_in_their_order(private: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    answer = run_module(private, "echo one; echo two >&2; echo three", capsys)
+    answer = run_mlc(private, "echo one; echo two >&2; echo three", capsys)
     assert base64.b64decode(answer["output"]) == b"one\ntwo\nthree\n"
     assert (answer["rc"], answer["fault"], answer["user_id"]) == (0, None, os.geteuid())
 
 
 def test_other_bytes_are_not_run(private: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    answer = run_module(private, "touch here", capsys, sha256="12" * 32)
+    answer = run_mlc(private, "touch here", capsys, sha256="12" * 32)
     assert answer["failed"]
     assert "expected the program with sha256 1212" in answer["msg"]
+
+
+@pytest.mark.parametrize(
+    ("script", "timeout_s", "fault"),
+    [
+        ("echo Measuring idle latencies; sleep 600 & sleep 600", 1.0, "it was not over after 1 s"),
+        (
+            "while :; do echo xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx; done",
+            60.0,
+            "it printed more than 131072 bytes",
+        ),
+    ],
+)
+def test_a_program_that_does_not_end_is_ended(
+    private: Path, capsys: pytest.CaptureFixture[str], script: str, timeout_s: float, fault: str
+) -> None:
+    answer = run_mlc(private, script, capsys, timeout_s=timeout_s)
+    assert (answer["rc"], answer["fault"]) == (None, fault)
+
+
+def test_what_it_leaves_behind_is_ended_with_it(private: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    answer = run_mlc(private, "sleep 600 & echo $!", capsys)
+    assert (answer["rc"], answer["fault"]) == (0, None)
+    left = int(base64.b64decode(answer["output"]))
+    wait_until(lambda: not runs(left))

@@ -4,24 +4,18 @@
 import json
 import os
 import re
-import signal
-import subprocess
+import shutil
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from support import PATIENCE_S, ROOT, SLOW, TINY, Ended, Lab, begun, inventory_of, processes_of, run, wait_until
+from support import ANOTHER_DISPLAY, ROOT, TINY, Ended, Lab, inventory_of, run
 
-from calibration.nightly.lock import LOCK
-from calibration.results.store import read_run
+from calibration.nightly.lock import hold
 
 QUIET = {"preflight_effects": {"foreign_load": "off"}}
 """Who else uses the machine that runs the tests is no matter of theirs."""
-
-ANSIBLES_DISPLAY = {"ANSIBLE_STDOUT_CALLBACK": "default", "ANSIBLE_CALLBACK_PLUGINS": "/nonexistent"}
-"""Says of each task whether it changed anything."""
 
 LONG_AGO = "20200101T000000Z-0001"
 
@@ -31,10 +25,10 @@ def hosts(*suts: str, **variables: Any) -> dict[str, dict[str, Any]]:
     return {sut: {"calibration_testbed": "t1", **QUIET, **variables} for sut in suts}
 
 
-def command(lab: Lab, inventory: Path, *options: str, profile: Path = TINY, **variables: Any) -> list[str]:
+def command(lab: Lab, inventory: Path, *options: str, **variables: Any) -> list[str]:
     """Return the command of a night."""
     given = {"judge_dir": str(lab.directory / "night"), **variables}
-    start = [sys.executable, "-m", "calibration.cli", "run", "--nightly", "--profile", str(profile)]
+    start = [sys.executable, "-m", "calibration.cli", "run", "--nightly", "--profile", str(TINY)]
     return [*start, "-i", str(inventory), "-e", json.dumps(given), *options]
 
 
@@ -57,9 +51,9 @@ def failed(path: Path) -> set[tuple[str, str]]:
     return {(each["check"], each["metric"]) for each in verdicts if each["outcome"] == "fail"}
 
 
-def test_a_night_is_judged_and_published_and_changes_nothing_the_second_time(lab: Lab) -> None:
+def test_a_night_is_judged_and_published_and_changes_nothing_the_second_time(lab: Lab, site_dir: Path) -> None:
     www = lab.directory / "www"
-    places = {"report_site": True, "report_site_dir": str(lab.directory / "site"), "publish_dir": str(www)}
+    places = {"report_site": True, "report_site_dir": str(site_dir), "publish_dir": str(www)}
     inventory = inventory_of(lab, hosts("a"))
     first = nightly(lab, inventory, **places)
     assert first.rc == 0, first.text
@@ -74,7 +68,7 @@ def test_a_night_is_judged_and_published_and_changes_nothing_the_second_time(lab
     assert (www / "current" / "calibration" / "t1" / "a" / "index.html").is_file()
     version = (www / "current").readlink()
 
-    again = run(command(lab, inventory, "--resume", done.name, **places), lab.environment(**ANSIBLES_DISPLAY))
+    again = run(command(lab, inventory, "--resume", done.name, **places), lab.environment(**ANOTHER_DISPLAY))
     assert again.rc == 0, again.text
     assert lab.runs() == [done]
     assert outcome(again.text, "judge : Judge the night") == "ok"
@@ -82,10 +76,12 @@ def test_a_night_is_judged_and_published_and_changes_nothing_the_second_time(lab
     assert (www / "current").readlink() == version
 
     # A second run in the night, which fails: it stands for the night, and is published before it fails its SUT.
+    kept = (done / "run.json").read_bytes()
     limit = {"metric": "idle_latency.latency_ns", "unit": "ns", "upper": 0.001, "reason": "nothing is so fast"}
     third = nightly(lab, inventory_of(lab, hosts("a", calibration_limits=[limit])), **places)
     assert third.rc == 1, third.text
     assert len(lab.runs()) == 2
+    assert (done / "run.json").read_bytes() == kept
     assert "a: Expected a complete run" in third.text
     assert "Tonight: Verdict failed: idle_latency.latency_ns " in third.text
     assert "Gate failed: " not in third.text, "what holds verdicts alone says nothing more than these"
@@ -94,21 +90,31 @@ def test_a_night_is_judged_and_published_and_changes_nothing_the_second_time(lab
     assert third.text.index("Published: ") < third.text.index("Tonight: ")
 
 
-def test_a_sut_that_dropped_out_is_missed_and_old_runs_go_by_policy(lab: Lab) -> None:
-    both = inventory_of(lab, hosts("a", "b"))
-    # One after another: two that measure at once on one machine disturb each other, and have no valid figures.
-    begun = nightly(lab, both, "--forks", "1", calibration_run_id=LONG_AGO)
-    assert begun.rc == 0, begun.text
-    old = {path.parent.name: path for path in lab.runs()}
-    assert sorted(old) == ["a", "b"]
-    assert {read_run(path).run.id for path in old.values()} == {LONG_AGO}
+def keep_old_run(lab: Lab, sut: str, calibrated: Lab) -> Path:
+    """Keep the run of another lab under the name of a night long ago, and return its directory."""
+    directory = lab.results / "t1" / sut / LONG_AGO
+    shutil.copytree(calibrated.runs()[0], directory)
+    document = json.loads((directory / "run.json").read_bytes())
+    document["run"] |= {"testbed": "t1", "sut": sut, "id": LONG_AGO}
+    (directory / "run.json").write_text(json.dumps(document), encoding="utf-8")
+    return directory
 
-    limited = nightly(lab, both, "--limit", "a", "--check", retention_nights=30)
-    assert limited.rc == 0, limited.text
-    assert "Would remove" not in limited.text, "the newest run of each SUT stays"
-    limited = nightly(lab, both, "--limit", "a")
+
+def test_a_sut_that_dropped_out_is_missed_and_old_runs_go_by_policy(
+    lab: Lab, calibrated_lab: tuple[Lab, Ended]
+) -> None:
+    old = {sut: keep_old_run(lab, sut, calibrated_lab[0]) for sut in ("a", "b")}
+    both = inventory_of(lab, hosts("a", "b"))
+    limited = nightly(lab, both, "--limit", "a", retention_raw_nights=30)
     assert limited.rc == 0, limited.text
     assert "b, which was not to be measured" not in limited.text
+    assert f"Removing raw outputs of t1/a/{LONG_AGO}" in limited.text
+    assert [path.name for path in old["a"].iterdir()] == ["run.json"]
+    assert (old["b"] / "records.jsonl").is_file(), "the newest run of each SUT stays"
+
+    limited = nightly(lab, both, "--limit", "a", "--check", retention_nights=30)
+    assert f"Would remove t1/a/{LONG_AGO}" in limited.text
+    assert (old["a"] / "run.json").is_file()
 
     dropped = nightly(lab, inventory_of(lab, hosts("a")))
     assert dropped.rc == 1, dropped.text
@@ -116,24 +122,15 @@ def test_a_sut_that_dropped_out_is_missed_and_old_runs_go_by_policy(lab: Lab) ->
         dropped.text.split()
     )
 
-    limited = nightly(lab, inventory_of(lab, hosts("a", "b")), "--limit", "a", "--check", retention_nights=30)
-    assert f"Would remove t1/a/{LONG_AGO}" in limited.text
-    assert (old["a"] / "records.jsonl").is_file()
-    limited = nightly(lab, both, "--limit", "a", retention_raw_nights=30)
-    assert limited.rc == 0, limited.text
-    assert f"Removing raw outputs of t1/a/{LONG_AGO}" in limited.text
-    assert [path.name for path in old["a"].iterdir()] == ["run.json"]
-    assert (old["b"] / "records.jsonl").is_file()
 
-
-def test_where_the_night_cannot_be_judged_nothing_is_published_and_nothing_goes(lab: Lab) -> None:
-    inventory = inventory_of(lab, hosts("a"))
-    assert nightly(lab, inventory, calibration_run_id=LONG_AGO).rc == 0
-    (old,) = lab.runs()
+def test_where_the_night_cannot_be_judged_nothing_is_published_and_nothing_goes(
+    lab: Lab, calibrated_lab: tuple[Lab, Ended]
+) -> None:
+    old = keep_old_run(lab, "a", calibrated_lab[0])
     inside = lab.results / "night"
     www = lab.directory / "www"
     kept = {"retention_nights": 1, "retention_raw_nights": 1}
-    ended = nightly(lab, inventory, publish_dir=str(www), judge_dir=str(inside), **kept)
+    ended = nightly(lab, inventory_of(lab, hosts("a")), publish_dir=str(www), judge_dir=str(inside), **kept)
     assert ended.rc == 2, ended.text
     assert str(inside) in ended.text
     assert not www.exists()
@@ -143,48 +140,23 @@ def test_where_the_night_cannot_be_judged_nothing_is_published_and_nothing_goes(
 # One at a time
 
 
-@contextmanager
-def started(lab: Lab, inventory: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Start a night of hours, and wait until it measures."""
-    log = lab.directory / "log"
-    with begun(command(lab, inventory, profile=SLOW), lab.environment(), log) as process:
-        wait_until(lambda: any("sutprobe" in each for each in processes_of(lab.remote)), process, log)
-        yield process
-
-
 def test_a_second_night_ends_at_once_and_says_who_calibrates(lab: Lab) -> None:
-    inventory, other = inventory_of(lab, hosts("a")), {"reserve_path": str(lab.remote / "other")}
-    with started(lab, inventory) as process:
-        before = sorted(str(path) for path in lab.results.rglob("*"))
-        second = nightly(lab, inventory, **other)
+    inventory = inventory_of(lab, hosts("a"))
+    lab.results.mkdir()
+    with hold(lab.results, datetime.now(UTC)):
+        before = [path.name for path in lab.results.rglob("*")]
+        by_ansible = [sys.executable, "-m", "ansible", "playbook", str(ROOT / "playbooks" / "nightly.yml")]
+        second = run([*by_ansible, "-i", str(inventory)], lab.environment(**ANOTHER_DISPLAY))
         assert second.rc == 3, second.text
         assert re.search(
             rf"no other nightly calibration with the results in {lab.results}, found that of \S+ on \S+, process "
-            rf"{process.pid}, since \d{{4}}-",
+            rf"{os.getpid()}, since \d{{4}}-",
             " ".join(second.text.split()),
         ), second.text
-        by_ansible = [sys.executable, "-m", "ansible", "playbook", str(ROOT / "playbooks" / "nightly.yml")]
-        second = run([*by_ansible, "-i", str(inventory), "-e", json.dumps(other)], lab.environment(**ANSIBLES_DISPLAY))
-        assert second.rc == 3, second.text
-        assert sorted(str(path) for path in lab.results.rglob("*")) == before
-        asked = nightly(lab, inventory, "--check", **other)
-        assert "no other nightly calibration" not in asked.text, "what would run may always be asked"
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait(PATIENCE_S)
-        third = nightly(lab, inventory, **other)
-        assert third.rc in {0, 1}, third.text  # 1: two measured at a time here, as no SUT is
-        assert len(lab.runs()) == 2
-    (killed,) = (path.name for path in lab.runs() if not (path / "run.json").is_file())
-    tidied = lab.run("cleanup.yml", "-i", str(inventory), "-e", f"calibration_run_id={killed}")
-    assert tidied.rc == 0, tidied.text
-    assert (lab.results / LOCK).is_file()
-
-
-def test_what_is_no_night_needs_no_lock(lab: Lab) -> None:
-    ended = lab.run("calibrate.yml", "-e", json.dumps(QUIET))
-    assert ended.rc == 0, ended.text
-    assert not (lab.results / LOCK).exists()
-    assert "tonight" not in ended.text
+        assert [path.name for path in lab.results.rglob("*")] == before
+        checked = nightly(lab, inventory, "--check", preflight_ansible_minimum="99")
+        assert checked.rc == 3, "what would run may always be asked; this stops at ansible-core"
+        assert "no other nightly calibration" not in checked.text
 
 
 def test_results_that_have_no_value_end_it_as_bad_input(lab: Lab) -> None:

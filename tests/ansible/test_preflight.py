@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible.module_utils.testing import patch_module_args
-from support import TINY, Ended, Lab, load_plugin, run
+from support import TINY, Ended, Lab, load_plugin, run, run_module
 
 from calibration.errors import CalibrationError, EnvironmentLacksError, InputError
 from calibration.preflight.facts import read_facts
@@ -306,13 +305,9 @@ def test_a_refusal_to_tell_is_a_reason() -> None:
     assert (said["synchronised"] is None) == (said["reason"] is not None)
 
 
-def test_what_the_module_returns_is_what_is_read(module_lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
-    with (
-        patch_module_args({"remote_base": str(module_lab.remote), "reserve_path": str(module_lab.reservation)}),
-        pytest.raises(SystemExit),
-    ):
-        module.main()
-    facts = read_facts(json.loads(capsys.readouterr().out))
-    assert facts.remote_base.path == str(module_lab.remote)
+def test_what_the_module_returns_is_what_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = {"remote_base": str(tmp_path), "reserve_path": str(tmp_path / "reservation")}
+    facts = read_facts(run_module(module, arguments, capsys))
+    assert facts.remote_base.path == str(tmp_path)
     assert facts.time.began_s <= facts.time.ended_s
     assert facts.remote_base.unsafe == ()

@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The variables of all roles are checked at once, by what the roles themselves specify."""
 
-from pathlib import Path
-
 import pytest
 import yaml
-from support import ROOT, Lab, load_plugin
+from support import ROOT, load_plugin
 
 SETTINGS = load_plugin("plugin_utils", "calibration_variables")
 
@@ -52,11 +50,3 @@ def test_the_playbook_leaves_all_checking_of_roles_to_it() -> None:
     roles = [each for play in yaml.safe_load(text) for each in imports(play.get("tasks", []))]
     assert len(roles) > 5
     assert [each["name"] for each in roles if each.get("rolespec_validate") is not False] == []
-
-
-def test_a_wrong_variable_ends_the_calibration_as_bad_input(lab: Lab, tmp_path: Path) -> None:
-    ended = lab.run("calibrate.yml", "-e", "measure_grace_s=soon", "-e", "calibration_profile=quick")
-    assert "measure: argument 'measure_grace_s' is of type" in ended.text
-    assert ended.rc == 2
-    assert not lab.runs()
-    assert tmp_path.is_dir()

@@ -31,7 +31,7 @@ def user() -> Iterator[pwd.struct_passwd]:
         ["useradd", "--no-create-home", "--home-dir", "/nonexistent", "--shell", "/bin/sh", USER], check=True
     )
     yield pwd.getpwnam(USER)
-    subprocess.run(["userdel", USER], check=True)
+    subprocess.run(["userdel", "--force", USER], check=True)  # a process of it may be about to end
 
 
 @pytest.fixture
@@ -88,17 +88,6 @@ def test_an_ordinary_user_calibrates_from_a_checkout_of_their_own(user: pwd.stru
     assert run.stat().st_uid == user.pw_uid
     document = read_run(run)
     assert document.run.status == "complete"
-    assert user_lab.leftovers() == []
-
-
-def test_root_becomes_another_user_on_the_sut(user_lab: Lab) -> None:
-    method = "sudo" if shutil.which("sudo") else "su"
-    options = ["--become", "--become-method", method, "--become-user", USER]
-    ended = user_lab.run("calibrate.yml", *options, "-e", "ansible_python_interpreter=/usr/bin/python3")
-    assert ended.rc == 0, ended.text
-    (run,) = user_lab.runs()
-    assert run.stat().st_uid == 0
-    assert read_run(run).run.status == "complete"
     assert user_lab.leftovers() == []
 
 
@@ -184,11 +173,3 @@ def test_another_user_with_a_place_on_the_way_is_noticed(user: pwd.struct_passwd
     swapped.rename(directory)
     with pytest.raises(module.files.Refused, match=rf"found mode 0o700 of user {USER} \(id {user.pw_uid}\)"):
         module.install(str(directory), b"bytes", False)
-
-
-def test_a_read_only_home_is_no_obstacle(tmp_path: Path) -> None:
-    lab = Lab(tmp_path).make()
-    lab.home.chmod(0o500)
-    ended = lab.run("calibrate.yml")
-    assert ended.rc == 0, ended.text
-    assert list(lab.home.iterdir()) == []

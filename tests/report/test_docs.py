@@ -64,7 +64,9 @@ HEADINGS = ["What runs", "Figures", "Valid when", "Known limits", "Other tools",
 WRITTEN = sorted(
     path for path in DOCS.rglob("*.rst") if path.relative_to(DOCS).parts[0] not in {"_build", "calibration"}
 )
-ABOUT_THE_PROJECT = [CHECKOUT / name for name in ("README.rst", "CONTRIBUTING.rst", "CHANGELOG.rst")]
+ABOUT_THE_PROJECT = [
+    CHECKOUT / name for name in ("README.rst", "CONTRIBUTING.rst", "CHANGELOG.rst", "tests/README.rst")
+]
 
 
 def _plain_role(

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +13,13 @@ import docutils.core
 import pytest
 from pydantic import ValidationError
 
+from tests.ansible.support import wait_until
 from tests.testbed import guest, image
 from tests.testbed.__main__ import describe, main
 from tests.testbed.guest import Sut, started_ticks
 from tests.testbed.shapes import Shape, shapes
 from tests.testbed.support import Testbed
 from tests.testbed.table import Row, rst, write
-
-PATIENCE_S = 120
 
 TWO: dict[str, Any] = {"about": "two", "nodes": [{"cpus": [0], "memory_mib": 8}, {"cpus": [1], "memory_mib": 8}]}
 
@@ -35,14 +33,6 @@ sut.launch("small", shapes()["small"], build(), bound=True)
 print(sut.pid, flush=True)
 sys.stdin.read()
 """
-
-
-def ended(pid: int) -> bool:
-    """Return whether a process has ended, after waiting for it."""
-    end = time.monotonic() + PATIENCE_S
-    while started_ticks(pid) is not None and time.monotonic() < end:
-        time.sleep(0.1)
-    return started_ticks(pid) is None
 
 
 @pytest.mark.parametrize(
@@ -146,33 +136,49 @@ def test_a_start_that_fails_says_what_qemu_said(monkeypatch: pytest.MonkeyPatch,
     Sut("broken", testbed.state).stop()
 
 
-@pytest.mark.parametrize("crashes", [1, guest.LAUNCHES])
-def test_a_guest_whose_qemu_crashes_is_booted_again_but_not_for_ever(
-    crashes: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], testbed: Testbed
-) -> None:
+def crash(monkeypatch: pytest.MonkeyPatch, name: str, times: int) -> list[int]:
+    """Have the QEMU of guest *name* crash so many times once it is launched; return its processes, as they come."""
     launched: list[int] = []
     launch = Sut.launch
 
-    def crash(sut: Sut, *arguments: Any, **options: Any) -> None:
+    def launch_and_crash(sut: Sut, *arguments: Any, **options: Any) -> None:
         launch(sut, *arguments, **options)
-        assert sut.pid is not None
-        launched.append(sut.pid)
-        if len(launched) <= crashes:
-            os.kill(sut.pid, signal.SIGSEGV)
+        if sut.name == name:
+            assert sut.pid is not None
+            launched.append(sut.pid)
+            if len(launched) <= times:
+                os.kill(sut.pid, signal.SIGSEGV)
 
-    monkeypatch.setattr(Sut, "launch", crash)
-    if crashes < guest.LAUNCHES:
-        sut = testbed.sut("small", "crashing")
-        assert sut.pid == launched[-1]
-        assert sut.boot_id()
+    monkeypatch.setattr(Sut, "launch", launch_and_crash)
+    return launched
+
+
+def test_a_guest_whose_qemu_crashes_is_booted_again(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], testbed: Testbed
+) -> None:
+    """The guests of the tests that follow boot here, at the same time."""
+    name = "two-nodes-b" if Sut("two-nodes-b", testbed.state).pid is None else "crashing"  # one that is used stays
+    launched = crash(monkeypatch, name, 1)
+    sut, _ = testbed.suts(("two-nodes", name), ("two-nodes", "two-nodes-a"))
+    assert sut.pid == launched[-1]
+    assert sut.boot_id()
+    assert len(launched) == 2
+    assert capsys.readouterr().err.count(f"booting {name} again") == 1
+    assert started_ticks(launched[0]) is None
+    if name == "crashing":
         testbed.stop(sut)
-    else:
-        with pytest.raises(guest.CrashedError, match=r"crashing: QEMU has ended by SIGSEGV:"):
-            testbed.sut("small", "crashing")
-        Sut("crashing", testbed.state).stop()
-    assert len(launched) == min(crashes + 1, guest.LAUNCHES)
-    assert capsys.readouterr().err.count("booting crashing again") == len(launched) - 1
-    assert [started_ticks(pid) for pid in launched] == [None] * len(launched)
+
+
+def test_a_guest_whose_qemu_crashes_is_not_booted_for_ever(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], testbed: Testbed
+) -> None:
+    launched = crash(monkeypatch, "crashing", guest.LAUNCHES)
+    with pytest.raises(guest.CrashedError, match=r"crashing: QEMU has ended by SIGSEGV:"):
+        testbed.sut("small", "crashing")
+    Sut("crashing", testbed.state).stop()
+    assert len(launched) == guest.LAUNCHES
+    assert capsys.readouterr().err.count("booting crashing again") == guest.LAUNCHES - 1
+    assert [started_ticks(pid) for pid in launched] == [None] * guest.LAUNCHES
 
 
 def test_a_guest_that_does_not_boot_shows_the_end_of_its_console(testbed: Testbed) -> None:
@@ -189,7 +195,7 @@ def test_guests_of_a_killed_test_run_end_with_it(testbed: Testbed, tmp_path: Pat
         qemu = int(run.stdout.readline())
         assert started_ticks(qemu) is not None
         run.kill()
-        assert ended(qemu)
+        wait_until(lambda: started_ticks(qemu) is None)
 
 
 def test_an_interrupted_start_leaves_no_guest(testbed: Testbed) -> None:
@@ -201,9 +207,7 @@ def test_an_interrupted_start_leaves_no_guest(testbed: Testbed) -> None:
         stderr=subprocess.PIPE,
         start_new_session=True,
     ) as run:
-        end = time.monotonic() + PATIENCE_S
-        while Sut(name).pid is None and time.monotonic() < end:
-            time.sleep(0.1)
+        wait_until(lambda: Sut(name).pid is not None, run)
         qemu = Sut(name).pid
         assert qemu is not None
         run.send_signal(signal.SIGINT)

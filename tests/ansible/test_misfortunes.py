@@ -1,0 +1,337 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SUTs to each of which something else happens, in one calibration: each has its own reason, and none costs another."""
+
+import hashlib
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import (
+    BROKEN,
+    PATIENCE_S,
+    SLOW,
+    TWO,
+    Ended,
+    Lab,
+    begun,
+    calibrate_command,
+    inventory_of,
+    over_ssh,
+    processes_of,
+    run,
+    run_of,
+    wait_until,
+)
+
+from calibration.build import build
+from calibration.results.model import RunDocument
+from calibration.results.records import StepRecord, records
+from calibration.results.store import read_run
+from tests.tools import require_root
+
+RUN = "20261121T000000Z-0000"
+"""The run is resumed under a name that no run has: it begins."""
+
+PAGE = 4096
+"""Bytes that a file system gives out at a time."""
+
+TAMPERING_MV = """#!/bin/sh
+case "$*" in *sutprobe.partial*) echo "other bytes" > ./sutprobe; rm -f ./sutprobe.partial;; *) exec /bin/mv "$@";; esac
+"""
+"""On a SUT whose disk gives back other bytes than were written."""
+
+WAITS = "if starts_probe; then touch LOG.waiting; while [ ! -e LOG.let-go ]; do sleep 0.2; done; fi"
+
+CUT = """
+if starts_probe; then
+    echo started >> LOG
+    if [ "$(grep -c started LOG)" -eq 2 ]; then
+        echo 'client_loop: send disconnect: Broken pipe' >&2
+        exit 255
+    fi
+fi
+"""
+"""A link that is cut under the second step, once."""
+
+LOST = """
+if starts_probe; then echo started >> LOG; fi
+if [ "$(grep -c started LOG)" -gt 1 ]; then
+    echo 'ssh: connect to host sut1 port 22: No route to host' >&2
+    exit 255
+fi
+"""
+"""A SUT that is gone once its second step is started."""
+
+HASTY = """
+if mkdir LOG.first 2>/dev/null; then
+    exec 0<&-
+    sleep 1
+    exit 255
+fi
+echo 'Host key verification failed.' >&2
+exit 255
+"""
+"""ssh that refuses the SUT's key, and that has, the first time, not ended yet when its input is closed."""
+
+
+@dataclass(frozen=True)
+class Day:
+    """The calibration that all tests here look at."""
+
+    lab: Lab
+    ended: Ended
+    inventory: Path
+    left: dict[str, list[str]]
+    """What was left on each SUT with a remote directory of its own."""
+    others_finished_first: bool
+    """Whether pages of other SUTs were there while one SUT still waited for its first step."""
+    no_disks: str
+    """Why there are no SUTs with disks of their own; empty where there are."""
+
+    def document(self, name: str) -> RunDocument:
+        """Return the run document of a SUT; skip the test where that SUT would need a disk of its own."""
+        if self.no_disks and name in SMALL:
+            pytest.skip(self.no_disks)
+        return read_run(run_of(self.lab, name))
+
+    def disk(self, name: str) -> Path:
+        """Return the disk for the results of a SUT; skip the test where it could not be mounted."""
+        if self.no_disks:
+            pytest.skip(self.no_disks)
+        return self.lab.directory / name
+
+    def reasons(self, name: str) -> set[str]:
+        """Return why what was planned for a SUT was not measured."""
+        return {gone.reason for gone in self.document(name).not_measured if gone.cause != "not_planned"}
+
+
+@contextmanager
+def mounted(directory: Path, size: str) -> Iterator[None]:
+    """Have a disk of *size*, as tmpfs understands it, at *directory* in the block; skip where that is not permitted."""
+    require_root()
+    directory.mkdir(exist_ok=True)
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(directory)]
+    done = subprocess.run(mount, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        pytest.skip(f"no permission: mount: {done.stderr.strip()}")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", str(directory)], check=True)
+
+
+def fill(directory: Path, leave_bytes: int) -> None:
+    """Fill the disk at *directory* up to *leave_bytes*."""
+    free = os.statvfs(directory)
+    (directory / "ballast").write_bytes(b"\0" * (free.f_bavail * free.f_frsize - leave_bytes))
+
+
+def base_of(lab: Lab, name: str) -> dict[str, Any]:
+    """Return the variables of a SUT with a remote directory of its own."""
+    base = lab.remote / name
+    base.mkdir()
+    return {"calibration_remote_base": str(base), "reserve_path": str(base / "reservation")}
+
+
+SMALL = {"small-48k": "48k", "small-256k": "256k"}
+"""SUTs whose disk fills up, with its size."""
+
+
+def suts_with_disks(lab: Lab, stack: ExitStack, start_pages: int) -> dict[str, dict[str, Any]]:
+    """Return variables of SUTs with disks of their own, mounted in *stack*, for what they hold or for their results.
+
+    The start of a run takes *start_pages* of its results.
+    """
+    hosts: dict[str, dict[str, Any]] = {}
+    for name, size in SMALL.items():
+        hosts[name] = {**base_of(lab, name), "preflight_remote_free_bytes": 0}
+        stack.enter_context(mounted(lab.remote / name, size))
+        (lab.remote / name).chmod(0o1777)
+    for name, pages in (("full-0", 0), ("full-2", 2), ("fills", start_pages + 1)):
+        disk = lab.directory / name
+        hosts[name] = {"calibration_results_dir": str(disk), "preflight_results_free_bytes": 0}
+        stack.enter_context(mounted(disk, "4m"))
+        fill(disk, pages * PAGE)
+    return hosts
+
+
+@pytest.fixture(scope="module")
+def day(module_lab: Lab, calibrated_lab: tuple[Lab, Ended]) -> Iterator[Day]:
+    lab = module_lab
+    # As much as the start of the run takes: its first record and the capture.
+    (example,) = calibrated_lab[0].runs()
+    first_record = (example / "records.jsonl").read_bytes().split(b"\n", 1)[0]
+    start_pages = (example / "context.tar.gz").stat().st_size // PAGE + len(first_record) // PAGE + 2
+    tools = lab.directory / "tools"
+    tools.mkdir()
+    (tools / "mv").write_text(TAMPERING_MV)
+    (tools / "mv").chmod(0o755)
+    hosts: dict[str, dict[str, Any]] = {
+        "good": {},
+        "refused-step": {"calibration_profile": str(BROKEN)},
+        "other-bytes": over_ssh(lab, "other-bytes", f"export PATH={tools}:$PATH"),
+        "guessed": base_of(lab, "guessed"),
+        "missing": {"calibration_remote_base": str(lab.directory / "missing")},
+        "unreachable": {"ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": 1},
+        "hasty": over_ssh(lab, "hasty", HASTY),
+        "waiting": over_ssh(lab, "waiting", WAITS),
+        "cut": {**over_ssh(lab, "cut", CUT), "calibration_profile": str(TWO), "measure_reconnect_s": 60},
+        "lost": {**over_ssh(lab, "lost", LOST), "calibration_profile": str(SLOW), "measure_reconnect_s": 0},
+    }
+    (lab.remote / "guessed" / f"calibration-{RUN}-guessed").write_text("not a directory")
+    with ExitStack() as stack:
+        no_disks = ""
+        try:
+            hosts |= suts_with_disks(lab, stack, start_pages)
+        except pytest.skip.Exception as skipped:  # the other SUTs need no disks
+            no_disks = str(skipped)
+        inventory, log = inventory_of(lab, hosts), lab.directory / "log"
+        command = calibrate_command(inventory, "--resume", RUN, "--forks", "5")
+        with begun(command, lab.environment(), log) as process:
+            try:
+                page = f"good/good/{RUN}/report/page.rst"
+                wait_until((lab.results / page).exists, process, log)
+                wait_until((lab.directory / "waiting-log.waiting").exists, process, log)
+                others_first = not (lab.results / "waiting" / "waiting" / RUN / "run.json").exists()
+            finally:
+                (lab.directory / "waiting-log.let-go").touch()
+            ended = Ended(process.wait(PATIENCE_S), log.read_text(encoding="utf-8"))
+        left = {path.name: [str(each) for each in path.iterdir()] for path in lab.remote.iterdir() if path.is_dir()}
+        yield Day(lab, ended, inventory, left, others_first, no_disks)
+
+
+def test_a_sut_that_nothing_happens_to_is_measured(day: Day) -> None:
+    assert day.ended.rc == 3, day.ended.text
+    assert day.document("good").run.status == "complete"
+    assert "admonition:: Not measured: " not in (run_of(day.lab, "good") / "report" / "page.rst").read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("missing", "found nothing"),
+        ("unreachable", "Connection refused"),
+        ("hasty", "Host key verification failed"),
+        ("small-48k", "No space left on device"),
+    ],
+)
+def test_a_sut_that_cannot_be_begun_with_has_a_document_and_a_page_that_say_why(
+    day: Day, name: str, reason: str
+) -> None:
+    document = day.document(name)
+    assert document.run.status == "not_begun"
+    assert document.measurements == ()
+    (said,) = day.reasons(name)
+    assert reason in said
+    page = run_of(day.lab, name) / "report" / "page.rst"
+    assert "admonition:: Not measured: " in page.read_text(encoding="utf-8")
+    assert f"{name}: Expected a complete run" in day.ended.text
+
+
+def test_checks_that_were_met_are_told_of_a_sut_that_was_refused(day: Day) -> None:
+    checks = day.document("missing").attempts[0].checks
+    assert "met" in {check.outcome for check in checks if check.effect == "blocking"}
+    assert day.document("unreachable").context is None
+
+
+def test_what_fails_is_not_measured_and_the_rest_goes_on(day: Day) -> None:
+    document = day.document("refused-step")
+    assert document.run.status == "incomplete"
+    assert [measurement.kind for measurement in document.measurements] == ["idle_latency"]
+    (missing,) = [gone for gone in document.not_measured if gone.cause == "failed"]
+    assert missing.kind == "latency_matrix"
+    assert "expected whole numbers from 1 to 31, found '99'" in missing.reason
+    assert f"Not measured: {missing.what}: {missing.reason}" in day.ended.text
+    assert (run_of(day.lab, "refused-step") / "report" / "page.rst").is_file()
+
+
+def test_a_slow_sut_delays_nobody_else(day: Day) -> None:
+    assert day.others_finished_first
+    assert day.document("waiting").run.status == "complete"
+
+
+def test_a_link_that_was_cut_for_a_moment_costs_no_figure(day: Day) -> None:
+    assert day.document("cut").run.status == "complete", day.ended.text
+    steps = [record for record in records(run_of(day.lab, "cut")) if isinstance(record, StepRecord)]
+    assert [step.outcome for step in steps] == ["ok", "failed", "ok"]
+    assert "Broken pipe" in str(steps[1].reason)
+
+
+def test_who_guesses_a_runs_name_gets_nothing_by_it(day: Day) -> None:
+    assert day.document("guessed").run.status == "complete"
+    guess = day.lab.remote / "guessed" / f"calibration-{RUN}-guessed"
+    assert guess.read_text() == "not a directory"
+    assert day.left["guessed"] == [str(guess)]
+
+
+def test_other_bytes_on_the_sut_are_found_and_nothing_is_measured_with_them(day: Day) -> None:
+    document = day.document("other-bytes")
+    other = hashlib.sha256(b"other bytes\n").hexdigest()
+    expected = f"Expected the kernel with sha256 {build(platform.machine()).sha256} on the SUT, found {other}"
+    assert document.run.kernels is None
+    assert document.measurements == ()
+    assert all(reason.startswith(expected) for reason in day.reasons("other-bytes"))
+    assert "other-bytes: step 1" not in day.ended.text
+
+
+def test_a_suts_disk_that_fills_up_before_the_kernel_is_there_is_named(day: Day) -> None:
+    assert day.document("small-256k").run.status == "incomplete"
+    assert all("expected to reserve the SUT at " in reason for reason in day.reasons("small-48k"))
+    (reason,) = day.reasons("small-256k")
+    assert "sutprobe cannot be written to " in reason
+    assert "No space left on device" in reason
+    assert (day.left["small-48k"], day.left["small-256k"]) == ([], [])
+
+
+def test_a_disk_that_is_full_at_the_start_begins_no_run(day: Day) -> None:
+    assert [path.name for path in day.disk("full-0").iterdir()] == ["ballast"]
+    assert "the results cannot be written below" in day.ended.text
+    # Too few pages for the capture, and enough for the reason.
+    (run,) = day.disk("full-2").glob("*/*/*")
+    assert {path.name for path in run.iterdir()} <= {"records.jsonl", "run.json"}
+    first, *_ = records(run)
+    assert first.record == "not_begun"
+    assert "cannot be written" in first.reason
+
+
+def test_a_sut_lost_in_the_middle_keeps_what_it_measured(day: Day) -> None:
+    document = day.document("lost")
+    assert document.run.status == "incomplete"
+    assert [measurement.kind for measurement in document.measurements] == ["idle_latency"]
+    (missing,) = [gone for gone in document.not_measured if gone.cause == "failed"]
+    assert "the connection to the SUT was lost" in missing.reason
+    assert "No route to host" in missing.reason
+    assert "Incomplete: 1 of 2 steps measured" in day.ended.text
+    assert "left as it was, found that this cannot be done" in day.ended.text
+    assert document.attempts[0].ended == "the connection to the SUT was lost and did not come back"
+
+
+def clean_up(day: Day, name: str) -> None:
+    """Run the cleanup playbook on a SUT."""
+    options = ("-i", str(day.inventory), "--limit", name, "-e", json.dumps({"calibration_run_id": RUN}))
+    ended = run([*day.lab.command("cleanup.yml")[:5], *options], day.lab.environment())
+    assert ended.rc == 0, ended.text
+
+
+def test_the_cleanup_playbook_cleans_a_sut_that_was_lost(day: Day) -> None:
+    (day.lab.directory / "lost-log").write_text("")
+    clean_up(day, "lost")
+    assert [path.name for path in day.lab.remote.iterdir() if path.name.startswith(("calib", "reserv"))] == []
+    assert processes_of(day.lab.remote) == []
+
+
+def test_a_disk_that_fills_up_loses_nothing_that_was_there(day: Day) -> None:
+    disk = day.disk("fills")
+    (directory,) = disk.glob("*/*/*")
+    assert "fills: no run document could be made; what was recorded is kept" in day.ended.text
+    assert not (directory / "run.json").exists()
+    (disk / "ballast").unlink()
+    clean_up(day, "fills")
+    assert read_run(directory).run.id == RUN
