@@ -169,9 +169,8 @@ static void set_offline(unsigned cpu, struct error *error)
 {
 	char *online = file_read(ONLINE);
 	size_t length = online ? strcspn(online, "\n") : 0;
-	error_set(error, ERROR_CPU_OFFLINE,
-	          "expected CPU %u online, found %.*s%s online; choose another CPU or bring it online", cpu,
-	          (int)(length < 200 ? length : 200), online ? online : "", length > 200 ? "..." : "");
+	error_set(error, ERROR_CPU_OFFLINE, "CPU %u is offline, online are %.*s%s; choose another CPU or bring it online",
+	          cpu, (int)(length < 200 ? length : 200), online ? online : "", length > 200 ? "..." : "");
 	free(online);
 }
 
@@ -188,8 +187,8 @@ bool affinity_usable(unsigned cpu, struct error *error)
 	                 (cpu_list_read(&isolated, "/sys/devices/system/cpu/isolated") && cpu_list_has(&isolated, cpu));
 	cpu_list_free(&isolated);
 	return reachable || error_set(error, ERROR_PIN_FAILED,
-	                              "expected CPU %u in this process's affinity mask, found it excluded; "
-	                              "start sutprobe with a wider mask (taskset, cpuset)",
+	                              "CPU %u is outside this process's affinity mask; start sutprobe with a wider one "
+	                              "(taskset, cpuset)",
 	                              cpu);
 }
 
@@ -236,7 +235,7 @@ bool affinity_left(unsigned cpu, struct error *error)
 	return error_set(error, ERROR_CPU_LEFT,
 	                 affinity_offline(cpu)
 						 ? "CPU %u went offline during the measurement; bring it online and measure again"
-						 : "expected to be on CPU %u after measuring, found to be elsewhere",
+						 : "the thread of CPU %u was moved to another CPU during the measurement",
 	                 cpu);
 }
 

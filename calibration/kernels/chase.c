@@ -48,9 +48,8 @@ static bool spreads(struct chase_home *home, size_t size_bytes)
 	size_t step = region_page_bytes(&home->region) * home->nodes->count;
 	return home->nodes->count == 1 || size_bytes % step == 0 ||
 	       error_set(&home->build_error, ERROR_UNSUPPORTED,
-	                 "expected a size in multiples of %zu bytes, one page on each of %zu nodes, found %zu; use "
-	                 "such a size or --pages base",
-	                 step, home->nodes->count, size_bytes);
+	                 "%zu bytes are no multiple of %zu, one page on each of %zu nodes; use such a size or --pages base",
+	                 size_bytes, step, home->nodes->count);
 }
 
 static void build(struct chase_group *group, struct chase_home *home)

@@ -143,9 +143,9 @@ void clock_finish(void)
 	}
 	if (clock_now_used.hz_uncertainty_ppm > CLOCK_BOUND_PPM)
 		warning_add("CLOCK_UNCERTAIN",
-		            "expected the counter's frequency known to %g ppm, found %.2g ppm: the system's clock can only be "
+		            "the counter's frequency is known within %.2g ppm only, not %g ppm: the system's clock can only be "
 		            "read within %.0f ns",
-		            CLOCK_BOUND_PPM, clock_now_used.hz_uncertainty_ppm, clock_ns((double)first.width));
+		            clock_now_used.hz_uncertainty_ppm, CLOCK_BOUND_PPM, clock_ns((double)first.width));
 }
 
 double clock_ns(double ticks)

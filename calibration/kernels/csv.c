@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "allocate.h"
+
 static const char header[] =
 	"size_kb,operation,bandwidth_mb_s,latency_ns,latency_stddev_ns,latency_samples,threads,iterations,elapsed_s\n";
 
@@ -24,15 +26,12 @@ void csv_add(const struct csv_row *row)
 		         row->latency_samples, row->threads, row->iterations, row->elapsed_s);
 	bool finite = isfinite(row->bandwidth_mb_s) && isfinite(row->latency_ns) && isfinite(row->latency_stddev_ns) &&
 	              isfinite(row->elapsed_s);
-	char *grown = NULL;
-	if (finite && length > 0 && (size_t)length < sizeof(line))
-		grown = realloc(rows.text, rows.length + (size_t)length + 1);
-	if (!grown) {
+	if (!finite || length < 0 || (size_t)length >= sizeof(line)) {
 		rows.spoilt = true;
 		return;
 	}
-	memcpy(grown + rows.length, line, (size_t)length + 1);
-	rows.text = grown;
+	rows.text = reallocate(rows.text, rows.length + (size_t)length + 1, 1);
+	memcpy(rows.text + rows.length, line, (size_t)length + 1);
 	rows.length += (size_t)length;
 }
 
@@ -43,11 +42,9 @@ void csv_lost(const char *what, const struct error *error)
 
 char *csv_text(struct error *error)
 {
-	char *whole = rows.spoilt ? NULL : malloc(sizeof(header) + rows.length);
+	char *whole = rows.spoilt ? NULL : allocate(sizeof(header) + rows.length, 1);
 	if (!whole) {
-		error_set(error, ERROR_INTERNAL,
-		          "expected finite figures and memory for all rows, found neither for one; this is a defect, "
-		          "please report it");
+		error_set(error, ERROR_INTERNAL, "a figure of a row is not finite; this is a defect, please report it");
 	} else {
 		memcpy(whole, header, sizeof(header));
 		memcpy(whole + sizeof(header) - 1, rows.text ? rows.text : "", rows.length + 1);

@@ -29,7 +29,7 @@ void csv_add(const struct csv_row *row);
 void csv_lost(const char *what, const struct error *error);
 
 /* For the supervising thread, when the working one has ended: the header and all rows, to be freed by the caller. NULL
- * with the error when a figure was not finite or memory ran out. */
+ * with the error when a figure was not finite. */
 char *csv_text(struct error *error);
 
 #endif

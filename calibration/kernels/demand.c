@@ -177,7 +177,7 @@ static bool hugetlb_available(struct demand *demand, size_t page_bytes, struct e
 {
 	uint64_t bytes[NODE_LIMIT], unused = 0, all = 0, left = 0, reserved = 0;
 	if (!by_node(demand, page_bytes, bytes, &unused))
-		return error_set(error, ERROR_BIND_FAILED, "expected nodes below %u", NODE_LIMIT);
+		return error_set(error, ERROR_BIND_FAILED, "node ids from %u on are not supported", NODE_LIMIT);
 	for (unsigned node = 0; node < NODE_LIMIT; node++) {
 		uint64_t wanted = bytes[node] / page_bytes;
 		left = 0;
@@ -243,7 +243,7 @@ static bool choose_hugetlb(struct demand *demand, struct error *error)
 		first = first.code == ERROR_NONE ? refused : first;
 	}
 	if (!sizes.count)
-		return error_set(error, ERROR_NO_MEMORY, "expected hugetlb pages, found a kernel without; use --pages auto");
+		return error_set(error, ERROR_NO_MEMORY, "this kernel has no hugetlb pages; use --pages auto");
 	if (any || demand->wanted != PAGES_HUGETLB)
 		return error_set(error, first.code, "%s", first.message);
 	if (!hugetlb_available(demand, smallest, error))
@@ -284,22 +284,18 @@ static bool node_has(unsigned node, uint64_t bytes, struct error *error)
 	snprintf(path, sizeof(path), "/sys/devices/system/node/node%u", node);
 	if (kernel_has_nodes() && access(path, F_OK) != 0)
 		return error_set(error, ERROR_BIND_FAILED,
-		                 "expected memory node %u, found no such node in "
-		                 "/sys/devices/system/node; choose one that exists",
-		                 node);
+		                 "no memory node %u in /sys/devices/system/node; choose one that exists", node);
 	snprintf(path, sizeof(path), "/sys/devices/system/node/node%u/meminfo", node);
 	char *text = file_read(path);
 	if (!text && !kernel_has_nodes() && node == 0)
 		text = file_read("/proc/meminfo");
 	if (!text)
-		return error_set(error, ERROR_BIND_FAILED,
-		                 "expected memory node %u, found that %s cannot be read: %s; choose "
-		                 "another node",
-		                 node, path, strerror(errno));
+		return error_set(error, ERROR_BIND_FAILED, "memory node %u: %s cannot be read: %s; choose another node", node,
+		                 path, strerror(errno));
 	bool known = memory_usable_bytes(text, &usable);
 	free(text);
 	if (!known)
-		return error_set(error, ERROR_BIND_FAILED, "expected MemFree in %s, found none", path);
+		return error_set(error, ERROR_BIND_FAILED, "%s has no MemFree", path);
 	usable -= usable < KEEP_FREE_BYTES ? usable : KEEP_FREE_BYTES;
 	return bytes <= usable || error_set(error, ERROR_NO_MEMORY,
 	                                    "needs %" PRIu64 " MiB on node %u, %" PRIu64
@@ -335,7 +331,7 @@ static bool available(struct demand *demand, struct error *error)
 	bool ordinary = demand->pages.kind != PAGES_HUGETLB;
 	demand->refused_node = -1; /* not that of pages that auto could not have */
 	if (!by_node(demand, demand->pages.bytes, bytes, &all))
-		return error_set(error, ERROR_BIND_FAILED, "expected nodes below %u", NODE_LIMIT);
+		return error_set(error, ERROR_BIND_FAILED, "node ids from %u on are not supported", NODE_LIMIT);
 	for (unsigned node = 0; ordinary && node < NODE_LIMIT; node++)
 		if (bytes[node] && !node_has(node, bytes[node], error)) {
 			demand->refused_node = (int)node;

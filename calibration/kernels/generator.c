@@ -340,8 +340,7 @@ static bool run_end(struct generator *generator, struct error *error)
 		return false;
 	for (size_t i = 0; i < generator->group->count; i++)
 		if (running(generator, i)->log.count == running(generator, i)->log.capacity)
-			return error_set(error, ERROR_INTERNAL,
-			                 "expected at most %zu chunks, found more; use a longer --delay or buffer",
+			return error_set(error, ERROR_INTERNAL, "a log of %zu chunks is full; use a longer --delay or buffer",
 			                 running(generator, i)->log.capacity);
 	return take_errors(generator, error);
 }

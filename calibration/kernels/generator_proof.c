@@ -102,13 +102,13 @@ void generator_prove_thread(struct worker *worker)
 	uint64_t wrong = restore_written(thread), expected = expected_sum(thread);
 	thread->wrong = (struct error){0};
 	if (thread->sum != expected)
-		error_set(&thread->wrong, ERROR_CHECK_FAILED,
-		          "CPU %u: expected the words read to sum to %llx, found %llx; a kernel "
-		          "did not read what it was asked to, or memory is faulty",
-		          thread->cpu, (unsigned long long)expected, (unsigned long long)thread->sum);
+		error_set(
+			&thread->wrong, ERROR_CHECK_FAILED,
+			"CPU %u: the words read sum to %llx, not %llx; the load did not read what it was asked to, or memory is "
+			"faulty",
+			thread->cpu, (unsigned long long)thread->sum, (unsigned long long)expected);
 	else if (wrong)
 		error_set(&thread->wrong, ERROR_CHECK_FAILED,
-		          "CPU %u: expected every word written in every pass, found %llu that "
-		          "were not; a kernel left work out, or memory is faulty",
+		          "CPU %u: %llu words were not written in every pass; the load left work out, or memory is faulty",
 		          thread->cpu, (unsigned long long)wrong);
 }

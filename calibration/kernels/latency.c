@@ -469,7 +469,7 @@ static void settle(struct point *point)
 	else
 		stop_error(&point->error);
 	if (!point->stopping.reason && point->error.code == ERROR_NONE)
-		error_set(&point->error, ERROR_INTERNAL, "expected a reason to stop, found none");
+		error_set(&point->error, ERROR_INTERNAL, "stopped without a reason");
 }
 
 /* The points' samples, and the counters around each pass over the places. */

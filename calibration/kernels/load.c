@@ -85,7 +85,7 @@ const struct load_width *load_width_find(const char *name, struct error *error)
 		if (width->supported())
 			return width;
 	}
-	error_set(error, ERROR_UNSUPPORTED, "expected a processor with %s, found none; use --width auto", name);
+	error_set(error, ERROR_UNSUPPORTED, "this processor has no %s; use --width auto", name);
 	return NULL;
 }
 

@@ -239,8 +239,7 @@ static bool delays_from_ns(struct error *error)
 	if (!time_delays(&known, 1, &ticks, error))
 		return false;
 	if (ticks <= 0)
-		return error_set(error, ERROR_CHECK_FAILED,
-		                 "expected %u instructions to take some time, found none by this clock; use --delay",
+		return error_set(error, ERROR_CHECK_FAILED, "%u instructions take no time by this clock; use --delay",
 		                 DELAY_KNOWN);
 	options.delays.values = allocate(options.delays_ns.count, sizeof(*options.delays.values));
 	options.delays.count = options.delays_ns.count;
@@ -396,8 +395,7 @@ static bool measure_zero(enum moment moment, struct error *error)
 		if (!cut_windows(&sweep.probes[i], begin, options.window_s * clock_now_used.hz,
 		                 zero->ticks[moment] + zero->count[moment], &ignored))
 			return error_set(error, ERROR_CHECK_FAILED,
-			                 "expected the probe on CPU %u to make way in every window, found none; "
-			                 "use a longer --window-s",
+			                 "the probe on CPU %u made no progress in a window; use a longer --window-s",
 			                 sweep.probes[i].cpu);
 		zero->count[moment] += options.windows;
 	}

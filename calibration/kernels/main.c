@@ -14,19 +14,16 @@
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/timerfd.h>
-#include <sys/utsname.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "affinity.h"
 #include "allocate.h"
-#include "arch/arch.h"
-#include "build_info.h"
 #include "clock.h"
 #include "csv.h"
+#include "document.h"
 #include "error.h"
 #include "interference.h"
-#include "json.h"
 #include "looking.h"
 #include "memory.h"
 #include "options.h"
@@ -61,11 +58,8 @@ static struct {
 
 static struct {
 	double deadline_s;
-	struct json parameters;
-	struct json result;
-	struct error error;
+	struct document document;
 	const struct subcommand *subcommand;
-	bool given_up;      /* the working thread was not waited for, and may still be at work */
 	uint64_t signal_ns; /* when the first signal was seen, 0 before */
 	int finished;       /* eventfd */
 	int signals;
@@ -107,63 +101,6 @@ static const struct subcommand *find_subcommand(const char *name)
 		if (!strcmp(subcommands[i]->name, name))
 			return subcommands[i];
 	return NULL;
-}
-
-static void compose(struct json *json, int argc, char **argv, uint64_t started_unix_ns, uint64_t started_raw_ns)
-{
-	struct utsname host = {0};
-	char hypervisor[ARCH_HYPERVISOR_BYTES];
-	(void)uname(&host);
-	/* Not while the work may still be at it, and not for a command that was not understood: it timed nothing. */
-	if (!state.given_up && state.error.code != ERROR_USAGE)
-		clock_finish();
-	json_object_begin(json, NULL);
-	json_text(json, "schema", "sutprobe/1");
-	json_text(json, "subcommand", state.subcommand ? state.subcommand->name : (argc > 1 ? argv[1] : ""));
-	json_array_begin(json, "argv");
-	for (int i = 0; i < argc; i++)
-		json_text(json, NULL, i ? argv[i] : "sutprobe");
-	json_array_end(json);
-	json_object_begin(json, "build");
-	json_text(json, "version", build_info.version);
-	json_text(json, "target", build_info.target);
-	json_text(json, "compiler", build_info.compiler);
-	json_text(json, "flags", build_info.flags);
-	json_text(json, "source_sha256", build_info.source_sha256);
-	json_object_end(json);
-	json_text(json, "status", state.error.code == ERROR_NONE ? "ok" : "failed");
-	error_write(json, &state.error);
-	json_object_begin(json, "host");
-	json_text(json, "nodename", host.nodename);
-	json_text(json, "release", host.release);
-	json_text(json, "machine", host.machine);
-	json_text(json, "hypervisor", arch_hypervisor(hypervisor) ? hypervisor : NULL);
-	json_object_end(json);
-	json_u64(json, "started_at_unix_ns", started_unix_ns);
-	json_f64(json, "duration_s", (double)(clock_raw_ns() - started_raw_ns) / 1e9);
-	clock_write(json, "clock");
-	looking_warn();
-	if (looking_any()) {
-		json_object_begin(json, "looking");
-		looking_write(json);
-		/* Not while the work may still be looking. */
-		if (state.given_up)
-			json_null(json, "interrupts");
-		else
-			interference_whole_write(json, "interrupts");
-		json_object_end(json);
-	} else {
-		json_null(json, "looking");
-	}
-	warning_write(json, "warnings");
-	if (state.parameters.text) {
-		json_raw(json, "parameters", &state.parameters);
-	} else {
-		json_object_begin(json, "parameters");
-		json_object_end(json);
-	}
-	json_raw(json, "result", &state.result);
-	json_object_end(json);
 }
 
 enum event { EVENT_NONE, EVENT_FINISHED, EVENT_SIGNAL, EVENT_DEADLINE, EVENT_READER_GONE, EVENT_WRITABLE };
@@ -235,43 +172,42 @@ static int write_whole(const char *text, size_t length)
 /* Rows in place of the document; what the document would say besides goes to stderr. */
 static int write_rows(void)
 {
-	char *text = state.given_up ? NULL : csv_text(&state.error);
+	char *text = state.document.given_up ? NULL : csv_text(&state.document.error);
 	warning_print();
-	if (state.error.code != ERROR_NONE)
-		fprintf(stderr, "sutprobe: %s: %s\n", error_name(state.error.code), state.error.message);
+	if (state.document.error.code != ERROR_NONE)
+		fprintf(stderr, "sutprobe: %s: %s\n", error_name(state.document.error.code), state.document.error.message);
 	int status = text ? write_whole(text, strlen(text)) : 0;
 	free(text);
-	return status ? status : error_exit_status(state.error.code);
+	return status ? status : error_exit_status(state.document.error.code);
 }
 
-static int finish(int argc, char **argv, uint64_t started_unix_ns, uint64_t started_raw_ns)
+static int finish(void)
 {
 	/* An error before the options were understood is reported in the form that everything else reads. */
-	if (state.parameters.text && state.subcommand->csv && *state.subcommand->csv)
+	if (state.document.parameters.text && state.subcommand->csv && *state.subcommand->csv)
 		return write_rows();
-	struct json document = {0};
-	compose(&document, argc, argv, started_unix_ns, started_raw_ns);
-	if (document.spoilt) {
-		error_set(&state.error, ERROR_INTERNAL,
-		          "expected finite numbers only, found none for '%s'; this is a defect, please report it",
-		          document.spoilt_key);
-		json_free(&document);
-		json_free(&state.result);
-		compose(&document, argc, argv, started_unix_ns, started_raw_ns);
+	struct json text = {0};
+	document_compose(&text, &state.document);
+	if (text.spoilt) {
+		error_set(&state.document.error, ERROR_INTERNAL,
+		          "a number is not finite: '%s'; this is a defect, please report it", text.spoilt_key);
+		json_free(&text);
+		json_free(&state.document.result);
+		document_compose(&text, &state.document);
 	}
-	if (state.error.code != ERROR_NONE)
-		fprintf(stderr, "sutprobe: %s: %s\n", error_name(state.error.code), state.error.message);
-	if (document.text) {
-		document.text[document.length++] = '\n';
-		int status = write_whole(document.text, document.length);
-		json_free(&document);
+	if (state.document.error.code != ERROR_NONE)
+		fprintf(stderr, "sutprobe: %s: %s\n", error_name(state.document.error.code), state.document.error.message);
+	if (text.text) {
+		text.text[text.length++] = '\n';
+		int status = write_whole(text.text, text.length);
+		json_free(&text);
 		if (status)
 			return status;
 	}
 	/* selftest is the one subcommand with a verdict of its own. */
-	if (state.error.code == ERROR_CHECK_FAILED && state.subcommand == &selftest_subcommand)
+	if (state.document.error.code == ERROR_CHECK_FAILED && state.subcommand == &selftest_subcommand)
 		return 1;
-	return error_exit_status(state.error.code);
+	return error_exit_status(state.document.error.code);
 }
 
 static void *work(void *unused)
@@ -325,9 +261,9 @@ static bool parse(int argc, char **argv, struct error *error)
 	if (good && subcommand->prepare)
 		good = subcommand->prepare(error);
 	if (good) {
-		json_object_begin(&state.parameters, NULL);
-		options_write(options, count, &state.parameters);
-		json_object_end(&state.parameters);
+		json_object_begin(&state.document.parameters, NULL);
+		options_write(options, count, &state.document.parameters);
+		json_object_end(&state.document.parameters);
 	}
 	free(options);
 	return good;
@@ -352,7 +288,7 @@ static void stop_cause_set(struct error *error, enum event first, const char *ke
 		          "%s went offline during the measurement; bring it online and measure again; %s", gone, kept);
 	else
 		error_set(error, ERROR_DEADLINE,
-		          "expected to be done within %g s, found work left; raise --deadline-s or ask less; %s",
+		          "the deadline of %g s passed before the work was done; raise --deadline-s or ask for less; %s",
 		          state.deadline_s, kept);
 }
 
@@ -364,7 +300,7 @@ static _Noreturn void end_reader_gone(void)
 
 /* Tells the work to end and waits for what it has. Where that does not come, because of a second signal or because the
  * time given is over, the process ends with all its threads: _exit frees every mapping, pin and timer with it. */
-static void stop_work(int argc, char **argv, uint64_t started_unix_ns, uint64_t started_raw_ns, enum event first)
+static void stop_work(enum event first)
 {
 	stop_request(first == EVENT_SIGNAL ? ERROR_INTERRUPTED : ERROR_DEADLINE);
 	allow(first, STOPPING_GRACE_S);
@@ -373,11 +309,11 @@ static void stop_work(int argc, char **argv, uint64_t started_unix_ns, uint64_t 
 		return;
 	if (event == EVENT_READER_GONE)
 		end_reader_gone();
-	state.given_up = true;
-	stop_cause_set(&state.error, first, "nothing is reported");
+	state.document.given_up = true;
+	stop_cause_set(&state.document.error, first, "nothing is reported");
 	/* A third signal, or a reader that does not read, ends the writing too. */
 	allow(event, WRITING_GRACE_S);
-	int status = finish(argc, argv, started_unix_ns, started_raw_ns);
+	int status = finish();
 	_exit(status ? status : 3);
 }
 
@@ -385,15 +321,15 @@ static void stop_work(int argc, char **argv, uint64_t started_unix_ns, uint64_t 
 static void take_over(enum event ended_by)
 {
 	if (ended_by == EVENT_FINISHED) {
-		state.result = worked.result;
-		state.error = worked.error;
+		state.document.result = worked.result;
+		state.document.error = worked.error;
 		return;
 	}
 	if (worked.measured)
-		state.result = worked.result;
+		state.document.result = worked.result;
 	else
 		json_free(&worked.result); /* told to stop, nothing was complete: nothing is claimed */
-	stop_cause_set(&state.error, ended_by,
+	stop_cause_set(&state.document.error, ended_by,
 	               worked.measured ? "the result has what was measured by then" : "nothing was measured by then");
 	if (worked.error.code != ERROR_NONE && worked.error.code != ERROR_INTERRUPTED &&
 	    worked.error.code != ERROR_DEADLINE)
@@ -403,32 +339,34 @@ static void take_over(enum event ended_by)
 
 int main(int argc, char **argv)
 {
-	uint64_t started_unix_ns = wall_ns(), started_raw_ns = clock_raw_ns();
+	struct error *error = &state.document.error;
+	state.document =
+		(struct document){.argc = argc, .argv = argv, .started_unix_ns = wall_ns(), .started_raw_ns = clock_raw_ns()};
 	clock_begin();
 	looking_begin();
 	if (fcntl(STDOUT_FILENO, F_GETFD) < 0) {
-		fprintf(stderr, "sutprobe: expected stdout open for the document, found it closed\n");
+		fprintf(stderr, "sutprobe: stdout is closed\n");
 		return 3;
 	}
 	if (argc < 2 || !strcmp(argv[1], "--help")) {
 		print_usage();
 		if (argc == 2)
 			return 0;
-		error_set(&state.error, ERROR_USAGE, "expected a subcommand, found none");
+		error_set(error, ERROR_USAGE, "no subcommand given");
 	}
 	state.signals = state.deadline = state.finished = -1;
-	if (state.error.code == ERROR_NONE) {
+	if (error->code == ERROR_NONE) {
 		state.subcommand = find_subcommand(argv[1]);
 		if (!state.subcommand)
-			error_set(&state.error, ERROR_USAGE, "'%s' is not a subcommand; --help lists them", argv[1]);
+			error_set(error, ERROR_USAGE, "'%s' is not a subcommand; --help lists them", argv[1]);
 		else
-			parse(argc, argv, &state.error);
+			parse(argc, argv, error);
 	}
-	if (state.error.code != ERROR_NONE)
-		return finish(argc, argv, started_unix_ns, started_raw_ns);
+	if (error->code != ERROR_NONE)
+		return finish();
 	memory_keep_local();
-	if (!affinity_begin(&state.error) || !open_descriptors(&state.error))
-		return finish(argc, argv, started_unix_ns, started_raw_ns);
+	if (!affinity_begin(error) || !open_descriptors(error))
+		return finish();
 	pthread_t worker;
 	pthread_attr_t attributes;
 	pthread_attr_init(&attributes);
@@ -437,18 +375,15 @@ int main(int argc, char **argv)
 	int reason = pthread_create(&worker, &attributes, work, NULL);
 	pthread_attr_destroy(&attributes);
 	if (reason) {
-		error_set(&state.error, ERROR_INTERNAL, "starting the working thread: %s", strerror(reason));
-		return finish(argc, argv, started_unix_ns, started_raw_ns);
+		error_set(error, ERROR_INTERNAL, "starting the working thread: %s", strerror(reason));
+		return finish();
 	}
 	enum event event = wait_event(false);
 	if (event == EVENT_READER_GONE)
 		end_reader_gone();
 	if (event != EVENT_FINISHED)
-		stop_work(argc, argv, started_unix_ns, started_raw_ns, event);
+		stop_work(event);
 	pthread_join(worker, NULL);
 	take_over(event);
-	int status = finish(argc, argv, started_unix_ns, started_raw_ns);
-	json_free(&state.parameters);
-	json_free(&state.result);
-	return status;
+	return finish();
 }

@@ -97,7 +97,7 @@ static bool bind_to_nodes(const struct region *region, struct error *error)
 	for (size_t i = 0; i < count; i++) {
 		unsigned node = region_node(region, i);
 		if (node >= NODE_LIMIT)
-			return error_set(error, ERROR_BIND_FAILED, "expected a node below %u, found %u", NODE_LIMIT, node);
+			return error_set(error, ERROR_BIND_FAILED, "node %u: ids from %u on are not supported", node, NODE_LIMIT);
 		mask[node / BITS] |= 1ul << (node % BITS);
 	}
 	/* The kernel's maxnode counts one bit too many, so the number of bits + 1 makes it read them all. */

@@ -114,14 +114,13 @@ static bool read_nodes(struct pages *pages, const struct region *region, uint64_
 	}
 	if (pages->elsewhere)
 		return error_set(error, ERROR_PLACEMENT_WRONG,
-		                 "expected all pages on node %u%s, found %" PRIu64 " of %" PRIu64
-		                 " elsewhere; free memory on the node, or stop what migrates pages",
-		                 region->node, count > 1 ? " and the others given" : "", pages->elsewhere, pages->checked);
+		                 "%" PRIu64 " of %" PRIu64
+		                 " pages are not on node %u%s; free memory on the node, or stop what migrates pages",
+		                 pages->elsewhere, pages->checked, region->node, count > 1 ? " or the others given" : "");
 	if (count > 1 && !shares_even(shares, count, region_page_bytes(region) / base))
 		return error_set(error, ERROR_PLACEMENT_WRONG,
-		                 "expected even shares of %" PRIu64 " pages on %zu nodes, found %" PRIu64
-		                 " on node %u and %" PRIu64
-		                 " on node %u among them; use a larger size or --pages base, or free memory on the nodes",
+		                 "%" PRIu64 " pages are spread unevenly over %zu nodes: %" PRIu64 " on node %u, %" PRIu64
+		                 " on node %u; use a larger size or --pages base, or free memory on the nodes",
 		                 pages->checked, count, shares[0], region_node(region, 0), shares[count - 1],
 		                 region_node(region, count - 1));
 	return true;

@@ -55,8 +55,8 @@ static bool parse_spec(struct pmu_spec *spec, const char *text, bool probes, str
 	if (!notation_terms(&at, terms, sizeof(terms) / sizeof(terms[0]), &seen) || group > GROUP_MAX)
 		return error_set(error, ERROR_USAGE,
 		                 "--event: expected terms from config=, config1=, config2=, config3= with 0x and up to 16 "
-		                 "digits, group=0 to %u and user, each once, and a / behind them, found '%.200s'",
-		                 GROUP_MAX, text);
+		                 "digits, group=0 to %u and user, each once, and a / behind them, found '%.*s' in '%.200s'",
+		                 GROUP_MAX, (int)strcspn(at, ",/"), at, text);
 	spec->group = seen >> 4 & 1 ? (int)group : -1;
 	spec->user = user;
 	if (*at == '@') {
@@ -70,8 +70,9 @@ static bool parse_spec(struct pmu_spec *spec, const char *text, bool probes, str
 	}
 	return (strncmp(spec->name, PMU_OF_PROBES, strlen(PMU_OF_PROBES)) != 0 || (probes && !spec->on_cpus)) ||
 	       error_set(error, ERROR_USAGE,
-	                 "--event: names that begin with '" PMU_OF_PROBES "' count in the probes' threads of loaded, found "
-	                 "'%.200s'",
+	                 "--event: names that begin with '" PMU_OF_PROBES
+	                 "' are for the probes' threads, only in loaded and "
+	                 "without CPUs, found '%.200s'",
 	                 text);
 }
 

@@ -93,7 +93,7 @@ bool shares_find(struct shares *search, double share, unsigned pass, uint64_t *n
 		if (!look(search, 0, error))
 			return false;
 	if (search->looks[0].rate <= 0)
-		return error_set(error, ERROR_CHECK_FAILED, "expected the load to move something, found nothing");
+		return error_set(error, ERROR_CHECK_FAILED, "the load moved nothing");
 	for (unsigned tried = 0;; tried++) {
 		size_t best = 0;
 		for (size_t i = 1; i < search->count; i++)

@@ -33,8 +33,8 @@ bool stop_error(struct error *error)
 	int cause = atomic_load_explicit(&stop_cause, memory_order_relaxed);
 	if (cause == ERROR_NONE)
 		return false;
-	error_set(error, (enum error_code)cause, "expected to be measured, found %s before anything of it was complete",
-	          cause == ERROR_DEADLINE ? "the deadline over" : "the command ended by a signal");
+	error_set(error, (enum error_code)cause, "%s before anything of it was complete",
+	          cause == ERROR_DEADLINE ? "the deadline passed" : "a signal ended the command");
 	return true;
 }
 

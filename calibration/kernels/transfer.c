@@ -215,7 +215,7 @@ static void read_lines(struct worker *worker)
 		chain_walk(&pair->chain, pair->lines / 64);
 		uint64_t stop = clock_stop();
 		if (pair->chain.at != first)
-			error_set(&worker->error, ERROR_CHECK_FAILED, "expected a walk over all lines to end where it began");
+			error_set(&worker->error, ERROR_CHECK_FAILED, "a walk over all lines did not end where it began");
 		if (round >= pair->extent.warm_rounds) {
 			/* A round is short, so the clock's own cost, known from the start, is taken off. */
 			window_ticks += stop - start;
@@ -319,15 +319,15 @@ static bool check_lines(struct pair *pair)
 	uint64_t expected = !pingpong && pair->transfer.dirty ? pair->rounds : 0, shakes = 0;
 	for (uint64_t node = 0; node < pair->lines; node++) {
 		if (*node_word(pair, node, 1) != expected)
-			return error_set(&pair->error, ERROR_CHECK_FAILED, "expected every line written %llu times, found %llu",
-			                 (unsigned long long)expected, (unsigned long long)*node_word(pair, node, 1));
+			return error_set(&pair->error, ERROR_CHECK_FAILED, "a line was written %llu times, not %llu",
+			                 (unsigned long long)*node_word(pair, node, 1), (unsigned long long)expected);
 		shakes += *node_word(pair, node, 2);
 		shaken_lines += *node_word(pair, node, 2) > 0;
 	}
 	uint64_t wanted = pingpong ? 2 * pair->extent.windows * (warm + pair->extent.hops) : 0;
 	return shakes == wanted ||
-	       error_set(&pair->error, ERROR_CHECK_FAILED, "expected %llu stores of a hand-shake, found %llu on %llu lines",
-	                 (unsigned long long)wanted, (unsigned long long)shakes, (unsigned long long)shaken_lines);
+	       error_set(&pair->error, ERROR_CHECK_FAILED, "the hand-shake made %llu stores on %llu lines, not %llu",
+	                 (unsigned long long)shakes, (unsigned long long)shaken_lines, (unsigned long long)wanted);
 }
 
 static bool run_placement(struct pair *pair)

@@ -130,11 +130,12 @@ static bool check(const struct generator_thread *thread, struct error *error)
 			wrong += array[i] != expected;
 		}
 		if (wrong)
-			return error_set(
-				error, ERROR_CHECK_FAILED,
-				"CPU %u: expected every element of array %c to be %.17g after %llu passes, found %llu that are "
-				"not; a kernel left work out, or memory is faulty",
-				thread->cpu, "abc"[k], expected, (unsigned long long)options.passes, (unsigned long long)wrong);
+			return error_set(error, ERROR_CHECK_FAILED,
+			                 "CPU %u: %llu elements of array %c are not %.17g after %llu passes; the load left work "
+			                 "out, or memory is "
+			                 "faulty",
+			                 thread->cpu, (unsigned long long)wrong, "abc"[k], expected,
+			                 (unsigned long long)options.passes);
 	}
 	return true;
 }

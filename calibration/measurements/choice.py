@@ -26,7 +26,7 @@ other guests or CPUs held of it then may be free in a later run, and four times 
 
 KERNELS = Path(__file__).parent.parent / "kernels"
 
-TRAFFIC_SOURCES = ("load.*", "generator.*", "arch/streams*", "arch/*/streams*", "arch/*/widths*")
+TRAFFIC_SOURCES = ("load.*", "generator*", "arch/streams*", "arch/*/streams*", "arch/*/widths*")
 """The kernel's sources that decide how a shape becomes loads and stores: patterns below the kernels' directory."""
 
 
