@@ -141,12 +141,14 @@ static bool buffer_bytes_good(uint64_t bytes, struct error *error)
 static bool parse_group(const char *word, size_t *bytes, struct error *error)
 {
 	char *size = allocate_text(word, strlen(word));
-	const char *text = text_cut(&size, ':');
+	char *text = text_cut(&size, ':');
 	uint64_t value = 0;
 	bool good = !size || (options_u64(size, &value) && buffer_bytes_good(value, error)) ||
 	            error_set(error, ERROR_USAGE, "expected CPULIST@NODE[+CPULIST@NODE...][:B], found '%s'", word);
 	*bytes = value;
-	return good && generator_parse_group(&results.generator, text, error);
+	good = good && generator_parse_group(&results.generator, text, error);
+	free(text);
+	return good;
 }
 
 static bool prepare(struct error *error)
