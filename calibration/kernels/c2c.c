@@ -407,7 +407,8 @@ static void not_measured_write(struct json *json, const struct matrix *matrix)
 static void matrix_write(struct json *json, struct matrix *matrix)
 {
 	bool asked = options.all_pairs.count > 0;
-	qsort(matrix->cells, matrix->count, sizeof(*matrix->cells), compare_cells);
+	if (matrix->count)
+		qsort(matrix->cells, matrix->count, sizeof(*matrix->cells), compare_cells);
 	if (matrix->expected_s > 0) {
 		json_object_begin(json, "estimate");
 		json_u64(json, "pairs", matrix->sampler.count);
