@@ -22,7 +22,6 @@ from math import exp
 from pathlib import Path
 from typing import Any
 
-from bench.made import KERNELS, record_answer
 from calibration.cpulists import format_cpulist, parse_cpulist
 from calibration.lifecycle import begin, finish
 from calibration.measurements.base import Step
@@ -31,6 +30,7 @@ from calibration.results.attempts import record_kernels
 from calibration.results.model import RunDocument
 from calibration.results.records import EndRecord, append_record
 from tests.machines import CPU, NODE, RECORDED, Machine
+from tests.report.made_documents import KERNELS, record_answer
 
 STARTED = datetime(2026, 1, 2, 1, 0, 0, tzinfo=UTC)
 RUN_ID = "20260102T010000Z-0a1b"

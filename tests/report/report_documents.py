@@ -18,7 +18,6 @@ from docutils.core import publish_doctree
 from docutils.parsers.rst import directives
 from docutils.parsers.rst.directives.misc import Class
 
-from bench.made import KERNELS
 from calibration.context import load
 from calibration.context.model import Context
 from calibration.formats.csit_page import read_published
@@ -56,6 +55,7 @@ from calibration.statistics import Estimate
 from calibration.sutprobe.document import ProbeDocument, read_document
 from calibration.tuning import Change
 from calibration.validity import Flag, Validity, flag, validity
+from tests.report.made_documents import KERNELS
 
 HERE = Path(__file__).parent
 FIXTURES = HERE.parent / "fixtures"

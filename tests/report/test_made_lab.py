@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from bench.made import names
 from calibration.judge.baseline_files import Place
 from calibration.judge.night import judge_night
 from calibration.results import index
 from calibration.results.index import read_history
 from calibration.results.layout import find_runs
 from calibration.results.store import read_run
+from tests.report.made_documents import names
 from tests.report.made_lab import Lab
 
 

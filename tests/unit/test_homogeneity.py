@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from scipy.special import stdtr, stdtrit
 
-from bench.homogeneity import Noise, trials
+from bench.judgement import trials
 from calibration.judge.causes import CLOCK
 from calibration.judge.drift import Analysis, Change, Flips
-from calibration.judge.homogeneity import Levels, compare_levels, holm, judge_homogeneity, leave_one_out
+from calibration.judge.homogeneity import judge_homogeneity
+from calibration.judge.outliers import Levels, compare_levels, holm, leave_one_out
 from calibration.judge.tolerances import Tolerances
 from calibration.judge.verdicts import NightVerdict
 from calibration.results.history import History, NightRun, Series
@@ -354,7 +355,7 @@ any_number = pytest.mark.parametrize("labs", [8, pytest.param(60, marks=pytest.m
 
 @any_number
 @pytest.mark.parametrize("noise", ["normal", "t3"])
-def test_of_equal_servers_hardly_any_is_ever_called_an_outlier(noise: Noise, labs: int) -> None:
+def test_of_equal_servers_hardly_any_is_ever_called_an_outlier(noise: Tails, labs: int) -> None:
     chance = np.random.default_rng(11)
     for suts, count in ((2, 3), (4, 5), (4, 20)):
         for found in trials(
