@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.special import stdtr, stdtrit
 
-from bench.judgement import trials
+from bench.judgement import Tails, trials
 from calibration.judge.causes import CLOCK
 from calibration.judge.drift import Analysis, Change, Flips
 from calibration.judge.homogeneity import judge_homogeneity
