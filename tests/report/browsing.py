@@ -22,6 +22,10 @@ VIEWS = {"wide": (1440, 900), "narrow": (390, 844)}
 """Width and height of a window on a desk and on a telephone, in px."""
 
 
+HUNG_S = 600
+"""After so long a browser hangs: what takes seconds on a machine with nothing else to do may take minutes."""
+
+
 class Quiet(SimpleHTTPRequestHandler):
     def log_message(self, *_arguments: Any) -> None:
         """Say nothing: the test's own output is enough."""
@@ -59,6 +63,8 @@ def chromium(view: str, profile: Path) -> Iterator[webdriver.Chrome]:
         options.add_argument(argument)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     opened = webdriver.Chrome(options=options, service=Service(driver))
+    opened.command_executor.client_config.timeout = HUNG_S
+    opened.set_script_timeout(HUNG_S)
     try:
         width, height = VIEWS[view]
         opened.execute_cdp_cmd(

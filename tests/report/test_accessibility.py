@@ -52,9 +52,6 @@ LOOKS = (
 )
 """Windows and colours in which each page is looked at."""
 
-HUNG_S = 600
-"""After so long axe-core hangs: on a machine with nothing else to do it takes seconds."""
-
 CHECK = """
 const done = arguments[arguments.length - 1];
 axe.run(document, {runOnly: {type: "tag", values: arguments[0]}, resultTypes: ["violations"]})
@@ -90,7 +87,6 @@ def browser(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 def violations(browser: webdriver.Chrome, axe: str) -> list[str]:
     """Return what axe-core finds on the page that is open, a line for each place."""
     browser.execute_script(axe)
-    browser.set_script_timeout(HUNG_S)
     found: dict[str, Any] = browser.execute_async_script(CHECK, RULES)
     assert "error" not in found, found
     return [
