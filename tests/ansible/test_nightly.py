@@ -90,19 +90,20 @@ def test_a_night_is_judged_and_published_and_changes_nothing_the_second_time(lab
     assert third.text.index("Published: ") < third.text.index("Tonight: ")
 
 
-def keep_old_run(lab: Lab, sut: str) -> Path:
-    """Keep a complete run of long ago, and return its directory."""
+def keep_old_run(lab: Lab, sut: str, **times: str) -> Path:
+    """Keep a complete run that is named after a night long ago, and return its directory."""
     directory = lab.results / "t1" / sut / LONG_AGO
     directory.mkdir(parents=True)
     document = run_document(names=()).model_dump(mode="json")
-    document["run"] |= {"testbed": "t1", "sut": sut, "id": LONG_AGO, "status": "complete"}
+    document["run"] |= {"testbed": "t1", "sut": sut, "id": LONG_AGO, "status": "complete", **times}
     (directory / "run.json").write_text(json.dumps(document), encoding="utf-8")
     (directory / "records.jsonl").write_text("raw\n", encoding="utf-8")
     return directory
 
 
 def test_a_sut_that_dropped_out_is_missed_and_old_runs_go_by_policy(lab: Lab) -> None:
-    old = {sut: keep_old_run(lab, sut) for sut in ("a", "b")}
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    old = {"a": keep_old_run(lab, "a"), "b": keep_old_run(lab, "b", started_at=now, finished_at=now)}
     both = inventory_of(lab, hosts("a", "b"))
     limited = nightly(lab, both, "--limit", "a", retention_raw_nights=30)
     assert limited.rc == 0, limited.text

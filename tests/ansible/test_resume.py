@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 import signal
 
 from support import (
@@ -27,10 +28,13 @@ from support import (
 
 from calibration.results.store import read_run
 
+PATIENT = {"measure_grace_s": PATIENCE_S}
+"""For a SUT that the test keeps waiting: its step is not given up meanwhile."""
+
 
 def test_a_run_is_resumed_where_it_was_cut_off_and_complete_suts_are_left_alone(lab: Lab) -> None:
     done = {"calibration_profile": str(TINY)}
-    cut = over_ssh(lab, "cut", STUCK)
+    cut = {**over_ssh(lab, "cut", STUCK), **PATIENT}
     lost = {"ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": 1}
     inventory, log = inventory_of(lab, {"done": done, "cut": cut, "late": lost}, TWO), lab.directory / "log"
     with begun(calibrate_command(inventory), lab.environment(), log) as process:
@@ -71,9 +75,9 @@ def test_a_run_is_resumed_where_it_was_cut_off_and_complete_suts_are_left_alone(
 def test_after_a_killed_controller_each_sut_is_resumed_or_cleaned_up_or_frees_itself(lab: Lab) -> None:
     """Until then a second controller is refused, and told by whom the SUT is held."""
     hosts = {
-        "freed": {"reserve_lease_s": 20, "measure_grace_s": 1},  # s: enough between two words on a busy machine
+        "freed": {},
         "cleaned": {},
-        "resumed": {**over_ssh(lab, "resumed", STUCK), "calibration_profile": str(TWO)},
+        "resumed": {**over_ssh(lab, "resumed", STUCK), **PATIENT, "calibration_profile": str(TWO)},
     }
     inventory, log = inventory_of(lab, hosts, SLOW), lab.directory / "log"
     with begun(calibrate_command(inventory), lab.environment(), log) as process:
@@ -94,6 +98,9 @@ def test_after_a_killed_controller_each_sut_is_resumed_or_cleaned_up_or_frees_it
         finally:
             (lab.directory / "resumed-log.let-go").touch()
     wait_until(lambda: probes_of(lab) == [])
+    # What ends a guardian before its lease does, as a shutdown would.
+    (guardian,) = [process for process in processes_of(lab.remote) if re.search(r"-freed-\w+/guardian", process)]
+    os.kill(int(guardian.split()[1].rstrip(":")), signal.SIGTERM)
     wait_until(lambda: not [path for path in lab.remote.iterdir() if "freed" in path.name])
     assert {path.name for path in lab.remote.glob("reservation-*")} == {"reservation-cleaned", "reservation-resumed"}
     ended = calibrate(lab, inventory, "--resume", run_id, "--limit", "resumed")
