@@ -4,10 +4,7 @@
 import os
 import re
 import shutil
-import subprocess
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Sequence
 from typing import TypeVar
 
 import pytest
@@ -52,21 +49,6 @@ def require_two(cpus: Sequence[int]) -> None:
     """Skip the test where there is only one CPU."""
     if len(cpus) < 2:
         pytest.skip("needs two CPUs")
-
-
-@contextmanager
-def mounted(directory: Path, size: str) -> Iterator[None]:
-    """Have a disk of *size*, as tmpfs understands it, at *directory* in the block; skip where that is not permitted."""
-    require_root()
-    directory.mkdir(exist_ok=True)
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(directory)]
-    done = subprocess.run(mount, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        pytest.skip(f"no permission: mount: {done.stderr.strip()}")
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", str(directory)], check=True)
 
 
 def fail_if_skipped(report: Report) -> Report:

@@ -11,15 +11,17 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from support import Ended, Lab
+from support import ROOT, Ended, Lab
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the tests that look at one calibration on one worker: each worker would calibrate anew."""
+    """Keep the tests that look at one calibration, or build the site, on one worker: each would do it anew."""
     for item in items:
-        if isinstance(item, pytest.Function) and "module_lab" in item.fixturenames:
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+        for fixture, group in (("site_dir", "site"), ("module_lab", item.path.stem)):
+            if isinstance(item, pytest.Function) and fixture in item.fixturenames:
+                item.add_marker(pytest.mark.xdist_group(group))
+                break
 
 
 @pytest.fixture
@@ -48,6 +50,12 @@ def calibrated_lab(tmp_path_factory: pytest.TempPathFactory) -> tuple[Lab, Ended
             ended = lab.run("calibrate.yml")
             told.write_text(json.dumps([ended.rc, ended.text]), encoding="utf-8")
     return lab, Ended(*json.loads(told.read_text(encoding="utf-8")))
+
+
+@pytest.fixture(scope="session")
+def site_dir() -> Path:
+    """Directory of the site of whoever built it last: the pages of the guide are made once."""
+    return ROOT / ".cache" / "tests" / "site"
 
 
 @pytest.fixture

@@ -163,7 +163,7 @@ def wait_until(
         said = "" if log is None else log.read_text(encoding="utf-8")
         assert process is None or process.poll() is None, said
         assert time.monotonic() < until, said
-        time.sleep(0.05)
+        time.sleep(0.1)
 
 
 def steps_recorded(lab: Lab) -> int:
@@ -173,7 +173,7 @@ def steps_recorded(lab: Lab) -> int:
 
 def probes_of(lab: Lab) -> list[str]:
     """Return the running processes of sutprobe that were started by runs of *lab*."""
-    return [process for process in processes_of(lab.remote) if re.search(r"sutprobe\S* latency", process)]
+    return [process for process in processes_of(lab.remote) if re.match(r"process \d+: \S*/sutprobe latency", process)]
 
 
 def run(command: list[str], environment: dict[str, str]) -> Ended:

@@ -53,7 +53,7 @@ MOODS = ("answers", "preflight", "module", "kernel", "garbage", "endless")
 
 
 @pytest.fixture(scope="module")
-def attacked(module_lab: Lab) -> Ended:
+def attacked(module_lab: Lab, site_dir: Path) -> Ended:
     """Calibrate a SUT in each mood, with a site of them all."""
     lab = module_lab
     (lab.directory / "marks").mkdir()
@@ -67,7 +67,7 @@ def attacked(module_lab: Lab) -> Ended:
             "ansible_connection": "ssh",
             "ansible_ssh_executable": str(ssh),
             "report_site": True,
-            "report_site_dir": str(lab.directory / "site"),
+            "report_site_dir": str(site_dir),
         }
     command = calibrate_command(inventory_of(lab, hosts))
     environment = lab.environment(HOSTILE_MARK=str(lab.directory / "marks" / MARK))
@@ -85,16 +85,17 @@ def test_nothing_that_a_sut_says_is_obeyed_or_moves_a_cursor(attacked: Ended, mo
     assert marks(module_lab) == []
 
 
-def test_a_hostile_sut_is_measured_and_the_pages_of_all_are_harmless(attacked: Ended, module_lab: Lab) -> None:
+def test_a_hostile_sut_is_measured_and_the_pages_of_all_are_harmless(
+    attacked: Ended, module_lab: Lab, site_dir: Path
+) -> None:
     document = read_run(run_of(module_lab, "answers"))
     assert document.run.status == "complete", attacked.text
     assert "lookup('pipe'" in str(document.context.parsed.capture.hostname)
-    site = module_lab.directory / "site"
-    pages = list((site / "calibration").rglob("index.html"))
+    pages = list((site_dir / "calibration").rglob("index.html"))
     assert len(pages) > len(MOODS), attacked.text
     for page in pages:
-        check_page(page, site / "index.html")
-    (page,) = (site / "calibration" / "answers" / "answers").rglob("index.html")
+        check_page(page, site_dir / "index.html")
+    (page,) = (site_dir / "calibration" / "answers" / "answers").rglob("index.html")
     text = page.read_text(encoding="utf-8")
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
     assert "root:" not in text

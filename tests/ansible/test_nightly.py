@@ -4,6 +4,7 @@
 import json
 import os
 import re
+import shutil
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,7 +13,6 @@ from typing import Any
 from support import ANOTHER_DISPLAY, ROOT, TINY, Ended, Lab, inventory_of, run
 
 from calibration.nightly.lock import hold
-from tests.report.report_documents import run_document
 
 QUIET = {"preflight_effects": {"foreign_load": "off"}}
 """Who else uses the machine that runs the tests is no matter of theirs."""
@@ -51,9 +51,9 @@ def failed(path: Path) -> set[tuple[str, str]]:
     return {(each["check"], each["metric"]) for each in verdicts if each["outcome"] == "fail"}
 
 
-def test_a_night_is_judged_and_published_and_changes_nothing_the_second_time(lab: Lab) -> None:
+def test_a_night_is_judged_and_published_and_changes_nothing_the_second_time(lab: Lab, site_dir: Path) -> None:
     www = lab.directory / "www"
-    places = {"report_site": True, "report_site_dir": str(lab.directory / "site"), "publish_dir": str(www)}
+    places = {"report_site": True, "report_site_dir": str(site_dir), "publish_dir": str(www)}
     inventory = inventory_of(lab, hosts("a"))
     first = nightly(lab, inventory, **places)
     assert first.rc == 0, first.text
@@ -90,20 +90,20 @@ def test_a_night_is_judged_and_published_and_changes_nothing_the_second_time(lab
     assert third.text.index("Published: ") < third.text.index("Tonight: ")
 
 
-def keep_old_run(lab: Lab, sut: str, **times: str) -> Path:
-    """Keep a complete run that is named after a night long ago, and return its directory."""
+def keep_old_run(lab: Lab, sut: str, calibrated: Lab) -> Path:
+    """Keep the run of another lab under the name of a night long ago, and return its directory."""
     directory = lab.results / "t1" / sut / LONG_AGO
-    directory.mkdir(parents=True)
-    document = run_document(names=()).model_dump(mode="json")
-    document["run"] |= {"testbed": "t1", "sut": sut, "id": LONG_AGO, "status": "complete", **times}
+    shutil.copytree(calibrated.runs()[0], directory)
+    document = json.loads((directory / "run.json").read_bytes())
+    document["run"] |= {"testbed": "t1", "sut": sut, "id": LONG_AGO}
     (directory / "run.json").write_text(json.dumps(document), encoding="utf-8")
-    (directory / "records.jsonl").write_text("raw\n", encoding="utf-8")
     return directory
 
 
-def test_a_sut_that_dropped_out_is_missed_and_old_runs_go_by_policy(lab: Lab) -> None:
-    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    old = {"a": keep_old_run(lab, "a"), "b": keep_old_run(lab, "b", started_at=now, finished_at=now)}
+def test_a_sut_that_dropped_out_is_missed_and_old_runs_go_by_policy(
+    lab: Lab, calibrated_lab: tuple[Lab, Ended]
+) -> None:
+    old = {sut: keep_old_run(lab, sut, calibrated_lab[0]) for sut in ("a", "b")}
     both = inventory_of(lab, hosts("a", "b"))
     limited = nightly(lab, both, "--limit", "a", retention_raw_nights=30)
     assert limited.rc == 0, limited.text
@@ -123,8 +123,10 @@ def test_a_sut_that_dropped_out_is_missed_and_old_runs_go_by_policy(lab: Lab) ->
     )
 
 
-def test_where_the_night_cannot_be_judged_nothing_is_published_and_nothing_goes(lab: Lab) -> None:
-    old = keep_old_run(lab, "a")
+def test_where_the_night_cannot_be_judged_nothing_is_published_and_nothing_goes(
+    lab: Lab, calibrated_lab: tuple[Lab, Ended]
+) -> None:
+    old = keep_old_run(lab, "a", calibrated_lab[0])
     inside = lab.results / "night"
     www = lab.directory / "www"
     kept = {"retention_nights": 1, "retention_raw_nights": 1}

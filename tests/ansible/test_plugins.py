@@ -35,32 +35,32 @@ SOURCE = "a" * 64
 OTHER = "b" * 64
 
 
-def document(**changes: Any) -> str:
+def probe_answer(**changes: Any) -> str:
     plain = {"status": "ok", "error": None, "build": {"source_sha256": SOURCE}, "result": {}}
     return json.dumps(plain | changes)
 
 
 def failed(code: str, message: str) -> str:
-    return document(status="failed", error={"code": code, "message": message}, result=None)
+    return probe_answer(status="failed", error={"code": code, "message": message}, result=None)
 
 
 ANSWERS: dict[str, tuple[dict[str, Any], str, str | None]] = {
-    "ok": ({"rc": 0, "stdout": document() + "\n", "stderr": ""}, "ok", None),
+    "ok": ({"rc": 0, "stdout": probe_answer() + "\n", "stderr": ""}, "ok", None),
     "refused": ({"rc": 2, "stdout": failed("usage", "no such option"), "stderr": ""}, "failed", "no such option"),
     "deadline": ({"rc": 3, "stdout": failed("deadline", "30 s are over"), "stderr": ""}, "timed_out", "30 s are over"),
     "ended": ({"rc": 4, "stdout": failed("interrupted", "SIGTERM came"), "stderr": ""}, "killed", "SIGTERM came"),
     "killed": ({"rc": 137, "stdout": "", "stderr": "Killed\n"}, "killed", "ended by SIGKILL before it had a result"),
     "silent": ({"rc": 1, "stdout": " \n", "stderr": "oh no"}, "failed", "exit code 1; stderr: oh no"),
-    "noise": ({"rc": 0, "stdout": "Welcome!\n" + document(), "stderr": ""}, "failed", "; stdout: Welcome!\\n{"),
+    "noise": ({"rc": 0, "stdout": "Welcome!\n" + probe_answer(), "stderr": ""}, "failed", "; stdout: Welcome!\\n{"),
     "list": ({"rc": 0, "stdout": "[]", "stderr": ""}, "failed", "expected one JSON object, found list"),
-    "nan": ({"rc": 0, "stdout": document(result={"ns": float("nan")}), "stderr": ""}, "failed", "NaN is no figure"),
+    "nan": ({"rc": 0, "stdout": probe_answer(result={"ns": float("nan")}), "stderr": ""}, "failed", "NaN is no figure"),
     "other-bytes": (
-        {"rc": 0, "stdout": document(build={"source_sha256": OTHER}), "stderr": ""},
+        {"rc": 0, "stdout": probe_answer(build={"source_sha256": OTHER}), "stderr": ""},
         "failed",
         f"expected an answer of the kernel made from sources {SOURCE}, found one made from {OTHER}",
     ),
     "ok-but-code": (
-        {"rc": 1, "stdout": document(), "stderr": "x"},
+        {"rc": 1, "stdout": probe_answer(), "stderr": "x"},
         "failed",
         "gave no reason; exit code 1; stderr: x",
     ),

@@ -57,29 +57,29 @@ def test_live_lines_and_colour_are_for_terminals_that_know_them(
     assert CALLBACK.terminal_wants(Stream(terminal=terminal), environment) == wanted
 
 
-def ended(*steps: str) -> bytes:
+def step_records(*steps: str) -> bytes:
     """Return the records of *steps* as a run keeps them."""
     return b"".join(json.dumps({"record": "step", "step": {"id": each}}).encode() + b"\n" for each in steps)
 
 
 def test_progress_follows_the_records_of_the_run_and_expects_the_rest(tmp_path: Path) -> None:
     records = tmp_path / "records.jsonl"
-    records.write_bytes(ended("a", "b"))  # of an attempt before
+    records.write_bytes(step_records("a", "b"))  # of an attempt before
     progress = CALLBACK.Progress("sut1", STEPS, str(records))
     progress.start(200.0)
     progress.follow(203.0)
     assert progress.line(204.0) == "sut1: step 1 of 3: Core jitter (4 s elapsed, about 1:11 left)"
     with records.open("ab") as stream:
-        stream.write(ended("a") + b'{"record":"note"}\n' + ended("b")[:9])
+        stream.write(step_records("a") + b'{"record":"note"}\n' + step_records("b")[:9])
         stream.flush()
         progress.follow(212.0)
         assert progress.line(222.0) == "sut1: step 2 of 3: Latency ladder (22 s elapsed, about 55 s left)"
         assert progress.remaining_s(400.0) == 5.0
-        stream.write(ended("b")[9:] + ended("b"))  # tried once more
+        stream.write(step_records("b")[9:] + step_records("b"))  # tried once more
         stream.flush()
         progress.follow(280.0)
         assert not progress.finished
-        stream.write(ended("c"))
+        stream.write(step_records("c"))
     progress.follow(286.0)
     assert progress.finished
     assert progress.remaining_s(290.0) == 0.0

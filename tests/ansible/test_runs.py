@@ -2,16 +2,15 @@
 """A run on this machine: what it leaves, what is shown, and which input is refused before anything is touched."""
 
 import re
+import shutil
+from pathlib import Path
 
 import pytest
 import yaml
-from support import ANOTHER_DISPLAY, ROOT, SLOW, Ended, Lab, calibrate, inventory_of
+from support import ANOTHER_DISPLAY, SLOW, Ended, Lab, calibrate, inventory_of
 
 from calibration.nightly.lock import LOCK
 from calibration.results.store import read_run
-from tests.tools import mounted
-
-SITE = ROOT / ".cache" / "tests" / "site"
 
 
 def test_a_run_ends_well_with_a_valid_document_and_a_page(calibrated_lab: tuple[Lab, Ended]) -> None:
@@ -42,15 +41,15 @@ def test_a_run_leaves_nothing_behind(calibrated_lab: tuple[Lab, Ended]) -> None:
     assert not (lab.results / LOCK).exists()  # only nights take turns
 
 
-def test_all_pages_and_the_site_are_rendered_again(calibrated_lab: tuple[Lab, Ended]) -> None:
-    lab, _ = calibrated_lab
+def test_all_pages_and_the_site_are_rendered_again(calibrated_lab: tuple[Lab, Ended], lab: Lab, site_dir: Path) -> None:
+    shutil.copytree(calibrated_lab[0].results, lab.results)
     (run,) = lab.runs()
     page = run / "report" / "page.rst"
-    before = page.stat().st_ino
-    ended = lab.run("report.yml", "-e", f"report_site_dir={SITE}")
+    page.unlink()
+    ended = lab.run("report.yml", "-e", f"report_site_dir={site_dir}")
     assert ended.rc == 0, ended.text
-    assert page.stat().st_ino != before
-    assert (SITE / "index.html").is_file()
+    assert page.is_file()
+    assert (site_dir / "calibration" / "localhost" / "index.html").is_file()
 
 
 def test_check_mode_shows_the_plan_of_the_night_and_touches_nothing(lab: Lab) -> None:
@@ -89,7 +88,7 @@ REFUSED = {
     "type": ({"measure_grace_s": "soon"}, "measure: argument 'measure_grace_s' is of type"),
     "licence": ({"mlc_archive": "/mlc.tgz"}, "expected mlc_license_accepted: true beside mlc_archive"),
     "file": ({"calibration_results_dir": "{lab}/file"}, "/file which is no directory"),
-    "full": ({"calibration_results_dir": "{lab}/full"}, "Expected at least 67108864 bytes free for the results"),
+    "full": ({"preflight_results_free_bytes": str(1 << 60)}, f"Expected at least {1 << 60} bytes free for the results"),
 }
 """What is wrong with each SUT's variables, and what is said of it."""
 
@@ -102,10 +101,7 @@ def test_what_is_wrong_with_the_settings_is_told_and_nothing_of_those_suts_is_to
     }
     lost = {"calibration_remote_base": str(lab.directory / "missing")}
     (lab.directory / "file").touch()
-    with mounted(lab.directory / "full", "4m"):
-        inventory = inventory_of(lab, {**hosts, "lost": lost}, SLOW)
-        ended = calibrate(lab, inventory, **ANOTHER_DISPLAY)
-        assert list((lab.directory / "full").iterdir()) == []
+    ended = calibrate(lab, inventory_of(lab, {**hosts, "lost": lost}, SLOW), **ANOTHER_DISPLAY)
     assert ended.rc == 2, ended.text
     assert "TASK [" in ended.text
     for name, (_, said) in REFUSED.items():
