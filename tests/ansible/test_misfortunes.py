@@ -20,6 +20,7 @@ from support import (
     TWO,
     Ended,
     Lab,
+    base_of,
     begun,
     calibrate_command,
     inventory_of,
@@ -130,13 +131,6 @@ def fill(directory: Path, leave_bytes: int) -> None:
     """Fill the disk at *directory* up to *leave_bytes*."""
     free = os.statvfs(directory)
     (directory / "ballast").write_bytes(b"\0" * (free.f_bavail * free.f_frsize - leave_bytes))
-
-
-def base_of(lab: Lab, name: str) -> dict[str, Any]:
-    """Return the variables of a SUT with a remote directory of its own."""
-    base = lab.remote / name
-    base.mkdir()
-    return {"calibration_remote_base": str(base), "reserve_path": str(base / "reservation")}
 
 
 SMALL = {"small-48k": "48k", "small-256k": "256k"}
