@@ -246,6 +246,13 @@ def over_ssh(lab: Lab, name: str, body: str) -> dict[str, Any]:
     return {"ansible_connection": "ssh", "ansible_ssh_executable": str(ssh)}
 
 
+def base_of(lab: Lab, name: str) -> dict[str, Any]:
+    """Return the variables of a SUT with a remote directory of its own."""
+    base = lab.remote / name
+    base.mkdir()
+    return {"calibration_remote_base": str(base), "reserve_path": str(base / "reservation")}
+
+
 def run_of(lab: Lab, name: str) -> Path:
     """Return the directory of the only run of the SUT *name*."""
     (found,) = [path for path in lab.runs() if path.parent.name == name]
