@@ -11,20 +11,15 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Final
 
-import yaml
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field
 
 from calibration.errors import InputError
-from calibration.files import read_regular
-from calibration.model import Model, fault_of
+from calibration.judge.entries import Line, read_entries
+from calibration.model import Model
 from calibration.results.layout import REFERENCES
-from calibration.text import visible
 
 FILE: Final = f"{REFERENCES}/tolerances.yml"
 """A lab's own tolerances, relative to the results."""
-
-MAX_BYTES: Final = 1 << 20
-"""A larger file is refused: a line per metric of a large machine needs less."""
 
 LEAST_COVERAGE: Final = 0.9
 """An interval that covers the true value less often decides nothing; three placements reach 0.75, five 0.94."""
@@ -77,10 +72,10 @@ class OwnTolerance(Model):
     ``improvements_fail`` says that a change for the better fails as one for the worse does.
     """
 
-    metrics: Annotated[str, Field(min_length=1)]
+    metrics: Line
     fraction: Annotated[float, Field(ge=0, lt=1)]
     improvements_fail: bool = False
-    reason: Annotated[str, Field(min_length=1)]
+    reason: Line
 
 
 class Tolerances:
@@ -116,31 +111,9 @@ def read_tolerances(results: Path) -> Tolerances:
 
     A file with anything in it that is no tolerance has no tolerances but a fault, with the line.
     """
-    path = results / FILE
     try:
-        return Tolerances(_own(read_regular(path, MAX_BYTES, below=results)))
+        return Tolerances(own for _, own in read_entries(results, FILE, OwnTolerance, "tolerance"))
     except FileNotFoundError:
         return Tolerances()
     except InputError as error:
-        return Tolerances(fault=str(error).removeprefix(f"{path}: "))
-
-
-def _own(content: bytes) -> tuple[OwnTolerance, ...]:
-    """Return the tolerances in *content*. Raises ``InputError`` with the line of the first fault."""
-    try:
-        text = content.decode("utf-8")
-        tree, found = yaml.compose(text, Loader=yaml.SafeLoader), yaml.safe_load(text)
-    except RecursionError as error:
-        raise InputError("nested too deeply, expected a list of tolerances") from error
-    except (yaml.YAMLError, ValueError) as error:
-        raise InputError(f"not valid YAML: {visible(str(error))}") from error
-    if tree is None:
-        return ()
-    if not isinstance(tree, yaml.SequenceNode):
-        raise InputError("expected a list of tolerances, found another form")
-    try:
-        return TypeAdapter(tuple[OwnTolerance, ...]).validate_python(found, strict=False)
-    except ValidationError as error:
-        number = int(error.errors(include_url=False, include_input=False)[0]["loc"][0])
-        line = tree.value[number].start_mark.line + 1
-        raise InputError(f"line {line}, tolerance {fault_of(error)}") from error
+        return Tolerances(fault=str(error).removeprefix(f"{results / FILE}: "))

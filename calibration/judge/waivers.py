@@ -8,56 +8,45 @@ expired, is a failure itself: what nobody looks after any more does not stay.
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import date
 from pathlib import Path
-from typing import Final, get_args
-
-import yaml
+from typing import Final
 
 from calibration.errors import InputError
-from calibration.files import read_regular
+from calibration.judge.entries import Line, read_entries
 from calibration.judge.verdicts import Check, NightVerdict, Waived, failed, unreadable
 from calibration.model import Model
 from calibration.results.history import Sut
 from calibration.results.layout import REFERENCES
-from calibration.text import visible
 
 FILE: Final = f"{REFERENCES}/waivers.yml"
 """Where waivers are, relative to the results."""
-
-MAX_BYTES: Final = 1024 * 1024
-"""A larger file is refused: people do not look after five thousand waivers, and YAML takes ten seconds for each MiB."""
-
-FIELDS: Final = ("testbed", "sut", "metric", "check", "reason", "by", "until")
 
 Key = tuple[str, str, str, str]
 """Testbed, SUT, metric and check."""
 
 
 class Waiver(Model):
-    """One entry of the file; ``line`` is where it begins."""
+    """One entry of the file."""
 
-    testbed: str
-    sut: str
-    metric: str
+    testbed: Line
+    sut: Line
+    metric: Line
     check: Check
-    reason: str
-    by: str
+    reason: Line
+    by: Line
     until: date
-    line: int
 
     @property
-    def words(self) -> str:
-        """How messages name it."""
-        return f"the waiver of line {self.line} of {FILE}, by {self.by} until {self.until}: {self.reason}"
+    def key(self) -> Key:
+        """What it is for."""
+        return self.testbed, self.sut, self.metric, self.check
 
 
 class Waivers:
-    """All waivers of the results, by what they are for; *fault* is why their file cannot be read."""
+    """All waivers of the results with their lines; *fault* is why their file cannot be read."""
 
-    def __init__(self, waivers: Iterable[Waiver] = (), fault: str | None = None) -> None:
+    def __init__(self, waivers: Iterable[tuple[int, Waiver]] = (), fault: str | None = None) -> None:
         self.fault = fault
-        self.by_key: Mapping[Key, Waiver] = {
-            (each.testbed, each.sut, each.metric, each.check): each for each in waivers
-        }
+        self.by_key: Mapping[Key, tuple[int, Waiver]] = {waiver.key: (line, waiver) for line, waiver in waivers}
 
     def applied(
         self, verdicts: Iterable[NightVerdict], night: date, run_ids: Mapping[Sut, str]
@@ -71,36 +60,38 @@ class Waivers:
         left = dict(self.by_key)
         missing = set()
         suts: set[Sut] = set()
-        for each in verdicts:
-            suts.add((each.testbed, each.sut))
-            waiver = left.pop((each.testbed, each.sut, each.metric, each.check), None) if left else None
-            if each.check == "missing" and each.outcome == "fail":
-                missing.add((each.testbed, each.sut, each.metric))
-            yield each if waiver is None else _waived(each, waiver)
+        for verdict in verdicts:
+            sut = verdict.testbed, verdict.sut
+            suts.add(sut)
+            waived = left.pop((*sut, verdict.metric, verdict.check), None) if left else None
+            if verdict.check == "missing" and verdict.outcome == "fail":
+                missing.add((*sut, verdict.metric))
+            yield verdict if waived is None else _waived(verdict, *waived)
         for sut in sorted(suts) if self.fault is not None else ():
             yield unreadable(sut, FILE, self.fault or "", night, run_ids.get(sut))
-        for waiver in left.values():
-            if not {(waiver.testbed, waiver.sut, name) for name in (waiver.metric, "run")} & missing:
-                yield _unnecessary(waiver, night, run_ids.get((waiver.testbed, waiver.sut)))
+        for line, waiver in left.values():
+            sut = waiver.testbed, waiver.sut
+            if not {(*sut, name) for name in (waiver.metric, "run")} & missing:
+                reason = f"{_words(line, waiver)}: nothing is judged tonight that it names: correct or remove it"
+                yield failed(sut, waiver.metric, waiver.check, reason, night=night, run_id=run_ids.get(sut))
 
 
-def _waived(verdict: NightVerdict, waiver: Waiver) -> NightVerdict:
+def _words(line: int, waiver: Waiver) -> str:
+    return f"the waiver of line {line} of {FILE}, by {waiver.by} until {waiver.until}: {waiver.reason}"
+
+
+def _waived(verdict: NightVerdict, line: int, waiver: Waiver) -> NightVerdict:
     """Return *verdict*, which *waiver* is for, as it is with it."""
-    expired = verdict.night > waiver.until
     if verdict.outcome != "fail":
-        found = f"it is no longer necessary: remove it ({verdict.reason})"
-        return verdict.model_copy(update={"outcome": "fail", "reason": f"{waiver.words}: {found}"})
+        reason = f"{_words(line, waiver)}: it is no longer necessary: remove it ({verdict.reason})"
+        return verdict.model_copy(update={"outcome": "fail", "reason": reason})
+    expired = verdict.night > waiver.until
+    when = f"waived {'only ' if expired else ''}until {waiver.until}"
+    reason = f"{when} by {waiver.by}: {waiver.reason}; {verdict.reason}"
     if expired:
-        reason = f"waived only until {waiver.until} by {waiver.by}: {waiver.reason}; {verdict.reason}"
         return verdict.model_copy(update={"reason": reason})
-    reason = f"waived until {waiver.until} by {waiver.by}: {waiver.reason}; {verdict.reason}"
     waived = Waived(reason=waiver.reason, by=waiver.by, until=waiver.until)
     return verdict.model_copy(update={"outcome": "pass", "reason": reason, "waiver": waived})
-
-
-def _unnecessary(waiver: Waiver, night: date, run_id: str | None) -> NightVerdict:
-    reason = f"{waiver.words}: nothing is judged tonight that it names: correct or remove it"
-    return failed((waiver.testbed, waiver.sut), waiver.metric, waiver.check, reason, night=night, run_id=run_id)
 
 
 def read_waivers(results: Path) -> Waivers:
@@ -109,59 +100,19 @@ def read_waivers(results: Path) -> Waivers:
     A file with anything in it that is no waiver has no waivers but a fault, with the line: an unknown or a missing key,
     a check or a date that is none, an empty reason, two waivers for the same.
     """
-    path = results / FILE
     try:
-        return Waivers(_waivers(read_regular(path, MAX_BYTES, below=results)))
+        return Waivers(_by_key(read_entries(results, FILE, Waiver, "waiver")).values())
     except FileNotFoundError:
         return Waivers()
     except InputError as error:
-        return Waivers(fault=str(error).removeprefix(f"{path}: "))
+        return Waivers(fault=str(error).removeprefix(f"{results / FILE}: "))
 
 
-def _waivers(content: bytes) -> Iterable[Waiver]:
-    try:
-        tree = yaml.compose(content.decode("utf-8"), Loader=yaml.SafeLoader)
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InputError(f"not valid YAML: {visible(str(error))}") from error
-    except RecursionError as error:
-        raise InputError("nested too deeply, expected a list of waivers") from error
-    if tree is None:
-        return ()
-    if not isinstance(tree, yaml.SequenceNode):
-        raise InputError("expected a list of waivers, found another form")
-    found: dict[Key, Waiver] = {}
-    for number, node in enumerate(tree.value, 1):
-        waiver = _waiver(node, f"line {node.start_mark.line + 1}, waiver {number}")
-        key = (waiver.testbed, waiver.sut, waiver.metric, waiver.check)
-        if key in found:
-            raise InputError(
-                f"line {waiver.line}, waiver {number}: expected one waiver for {' '.join(key)}, found another "
-                f"in line {found[key].line}"
-            )
-        found[key] = waiver
-    return found.values()
-
-
-def _waiver(node: yaml.Node, where: str) -> Waiver:
-    if not isinstance(node, yaml.MappingNode):
-        raise InputError(f"{where}: expected a mapping of {', '.join(FIELDS)}, found another form")
-    given: dict[str, str] = {}
-    for key, value in node.value:
-        if not isinstance(key, yaml.ScalarNode) or key.value not in FIELDS:
-            raise InputError(f"{where}: expected the keys {', '.join(FIELDS)}, found {visible(str(key.value))!r}")
-        if key.value in given:
-            raise InputError(f"{where}: expected {key.value} once, found it twice")
-        text = value.value.strip() if isinstance(value, yaml.ScalarNode) and not value.tag.endswith(":null") else ""
-        if not text or not text.isprintable():
-            raise InputError(f"{where}: expected {key.value} to be a line of text, found {visible(str(value.value))!r}")
-        given[key.value] = text
-    for name in FIELDS:
-        if name not in given:
-            raise InputError(f"{where}: expected {name}, found none")
-    if given["check"] not in get_args(Check):
-        raise InputError(f"{where}: expected check to be one of {', '.join(get_args(Check))}, found {given['check']!r}")
-    try:
-        until = date.fromisoformat(given.pop("until"))
-    except ValueError as error:
-        raise InputError(f"{where}: expected until to be a date such as 2026-01-31: {error}") from error
-    return Waiver.model_validate({**given, "until": until, "line": node.start_mark.line + 1})
+def _by_key(entries: Iterable[tuple[int, Waiver]]) -> Mapping[Key, tuple[int, Waiver]]:
+    found: dict[Key, tuple[int, Waiver]] = {}
+    for line, waiver in entries:
+        if waiver.key in found:
+            name = " ".join(waiver.key)
+            raise InputError(f"line {line}: {name} is waived in line {found[waiver.key][0]} already")
+        found[waiver.key] = line, waiver
+    return found

@@ -251,7 +251,7 @@ def test_tolerances_that_cannot_be_read_fail_every_sut_and_all_else_is_judged_by
     assert {(each.sut, each.check, each.metric) for each in failed} == {
         (sut, "unreadable", "references/tolerances.yml") for sut in ("s1", "s2", "s3")
     }
-    assert all("line 1, tolerance 0.fraction: Field required" in each.reason for each in failed)
+    assert all("line 1, tolerance 1: fraction: Field required" in each.reason for each in failed)
     assert [each for each in found.verdicts if each not in failed] == list(before.verdicts)
     done = CliRunner().invoke(calibration, ["judge", str(small)])
     assert done.exit_code == 1

@@ -115,7 +115,7 @@ def test_waivers_that_cannot_be_read_fail_every_sut(results: Path) -> None:
     (results / FILE).write_text("- {testbed: lab}\n", encoding="utf-8")
     done = called("judge", results)
     assert done.exit_code == 1
-    said = f"cannot read {FILE}: line 1, waiver 1: expected sut, found none"
+    said = f"cannot read {FILE}: line 1, waiver 1: sut: Field required (5 more)"
     for sut in ("t1", "t2"):
         assert f"lab/{sut}  {said}" in done.output
 

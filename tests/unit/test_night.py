@@ -114,7 +114,7 @@ def accepted(
 
 def waiver(check: str, until: date, metric: str = BANDWIDTH, sut: str = "t1") -> Waivers:
     entry: Mapping[str, Any] = {"testbed": "lab", "sut": sut, "metric": metric, "check": check}
-    return Waivers([Waiver(**entry, reason="a fan is ordered", by="Ada", until=until, line=1)])
+    return Waivers([(1, Waiver(**entry, reason="a fan is ordered", by="Ada", until=until))])
 
 
 # limits

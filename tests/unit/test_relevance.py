@@ -105,13 +105,13 @@ def test_a_file_of_the_lab_is_read_and_a_wrong_one_is_named(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ("\n- {metrics: x, fraction: 0, reason: y}\n- {metrics: x}", "line 3, tolerance 1.fraction: "),
-        ("- x", "line 1, tolerance 0: "),
+        ("\n- {metrics: x, fraction: 0, reason: y}\n- {metrics: x}", "line 3, tolerance 2: fraction: "),
+        ("- x", "line 1, tolerance 1: the top: "),
         ("x: 1", "expected a list of tolerances"),
-        ("- {metrics: x, fraction: 2, reason: y}", "line 1, tolerance 0.fraction: "),
+        ("- {metrics: x, fraction: 2, reason: y}", "line 1, tolerance 1: fraction: "),
         ("[" * 2000, "nested too deeply"),
         ("- {a", "not valid YAML"),
-        ("- 2001-99-99", "not valid YAML"),
+        ("- 2001-99-99", "line 1, tolerance 1: the top: "),
         ("\0", "not valid YAML"),
     ],
 )

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lists that people write in YAML below ``references/``: each entry is a mapping, and a fault is named by its line."""
+
+from pathlib import Path
+from typing import Annotated, Final, TypeVar
+
+import yaml
+from pydantic import AfterValidator, StringConstraints, ValidationError
+
+from calibration.errors import InputError
+from calibration.files import read_regular
+from calibration.model import Model, fault_of
+from calibration.text import visible
+
+MAX_BYTES: Final = 1 << 20
+"""A larger file is refused: nobody looks after five thousand entries, and YAML takes ten seconds for each MiB."""
+
+M = TypeVar("M", bound=Model)
+
+
+def _printable(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError("expected a line of text without control characters")
+    return text
+
+
+Line = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1), AfterValidator(_printable)]
+"""A line of text that is not empty."""
+
+
+def read_entries(results: Path, file: str, form: type[M], name: str) -> list[tuple[int, M]]:
+    """Return the entries of *file* in *results*, each with the line that it begins at; *name* is what one is called.
+
+    Raises ``FileNotFoundError`` where there is no such file, ``InputError`` with the line of the first fault.
+    """
+    content = read_regular(results / file, MAX_BYTES, below=results)
+    try:
+        loader = yaml.BaseLoader(content.decode("utf-8"))  # text throughout: the form says what is a number or a date
+        tree = loader.get_single_node()
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InputError(f"not valid YAML: {visible(str(error))}") from error
+    except RecursionError as error:
+        raise InputError(f"nested too deeply, expected a list of {name}s") from error
+    if tree is None:
+        return []
+    if not isinstance(tree, yaml.SequenceNode):
+        raise InputError(f"expected a list of {name}s")
+    return [_entry(loader, node, form, f"{name} {number}") for number, node in enumerate(tree.value, 1)]
+
+
+def _entry(loader: yaml.BaseLoader, node: yaml.Node, form: type[M], name: str) -> tuple[int, M]:
+    where = f"line {node.start_mark.line + 1}, {name}"
+    keys = [key.value for key, _ in node.value] if isinstance(node, yaml.MappingNode) else []
+    if twice := [key for key in keys if keys.count(key) > 1]:
+        raise InputError(f"{where}: {visible(str(twice[0]))} is there twice")
+    try:
+        entry = form.model_validate(loader.construct_object(node, deep=True), strict=False)
+    except (ValidationError, yaml.YAMLError) as error:
+        raise InputError(f"{where}: {visible(fault_of(error))}") from error
+    return node.start_mark.line + 1, entry
